@@ -1,9 +1,9 @@
-# CUDA is optional at build time and at run time. Of the toolkit, cuda.h and nvcc are used; programs
-# link nothing of it, and find the driver when they run.
-# Not by find_package(CUDAToolkit): CMake 3.25's module fails on CUDA 13, which has no nvToolsExt.
+# CUDA is optional at build time and at run time. The build uses cuda.h and nvcc of the toolkit.
+# Programs link no part of the toolkit, and search for the driver when they run.
+# find_package(CUDAToolkit) is not used: CMake 3.25's module fails on CUDA 13, which has no nvToolsExt.
 set(KVCAST_HAVE_CUDA OFF)
 set(KVCAST_CUDA_MINIMUM 12.8)
-# What `scripts/setup --cuda` installs; its list is there once all of it is.
+# The folder of `scripts/setup --cuda`. It contains installed.txt only if all packages are installed.
 set(cuda_env $ENV{KVCAST_CUDA_ENV})
 if(NOT cuda_env)
   set(cuda_env $ENV{HOME}/.cache/kvcast/cuda)
@@ -35,7 +35,7 @@ if(NOT KVCAST_CUDA STREQUAL "OFF" AND NOT KVCAST_FUZZ)
 endif()
 
 # kvcast_cuda_kernels(TARGET FILE.cu NAME): compiles kernels into the array NAME of a target.
-# By a command, not by CMake's CUDA language, which would link the toolkit's runtime.
+# It uses a custom command. CMake's CUDA language would link the toolkit's runtime.
 function(kvcast_cuda_kernels target file name)
   get_filename_component(stem ${file} NAME_WE)
   set(input ${CMAKE_CURRENT_SOURCE_DIR}/${file})

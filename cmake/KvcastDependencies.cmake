@@ -1,4 +1,4 @@
-# Third-party packages; all of them are Debian 12 packages named in scripts/setup.
+# Third-party packages. All of them are Debian 12 packages, and scripts/setup installs them.
 find_package(PkgConfig REQUIRED)
 find_package(Threads REQUIRED)
 

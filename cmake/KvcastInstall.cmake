@@ -1,4 +1,5 @@
-# find_package(kvcast) with targets kvcast::event, kvcast::wire, kvcast::hash, kvcast::spec,
+# Installs the package for find_package(kvcast), with the targets kvcast::event, kvcast::wire, kvcast::hash,
+# kvcast::spec,
 # kvcast::engine, kvcast::offload, kvcast::transfer, kvcast::cuda, kvcast::stream and kvcast::router.
 include(CMakePackageConfigHelpers)
 get_property(libraries GLOBAL PROPERTY KVCAST_LIBRARIES)

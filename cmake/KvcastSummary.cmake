@@ -1,4 +1,4 @@
-# What configure found, in a few lines.
+# Prints the configuration in a few lines.
 if(KVCAST_HAVE_CUDA)
   set(cuda_text "toolkit ${KVCAST_CUDA_VERSION} found")
 else()

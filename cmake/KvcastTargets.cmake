@@ -1,5 +1,6 @@
-# kvcast_library(NAME SOURCES... DEPENDS...): one static library per folder, alias kvcast::NAME.
-# DEPENDS are linked publicly only if they are kvcast libraries; third-party ones stay private.
+# kvcast_library(NAME SOURCES... DEPENDS... PRIVATE...): adds a static library with the alias kvcast::NAME.
+# The caller passes kvcast libraries as DEPENDS, which are linked publicly, and third-party libraries as
+# PRIVATE.
 function(kvcast_library name)
   cmake_parse_arguments(arg "" "" "SOURCES;DEPENDS;PRIVATE" ${ARGN})
   add_library(kvcast_${name} STATIC ${arg_SOURCES})
@@ -13,7 +14,7 @@ function(kvcast_library name)
   set_property(GLOBAL APPEND PROPERTY KVCAST_LIBRARIES kvcast_${name})
 endfunction()
 
-# kvcast_executable(NAME SOURCES... LIBRARIES...): a program in bin/.
+# kvcast_executable(NAME SOURCES... LIBRARIES...): adds a program in bin/.
 function(kvcast_executable name)
   cmake_parse_arguments(arg "" "" "SOURCES;LIBRARIES" ${ARGN})
   add_executable(${name} ${arg_SOURCES})
@@ -22,37 +23,38 @@ function(kvcast_executable name)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
 endfunction()
 
-# Warnings and sanitizers of our own targets; never forced on those who add_subdirectory us.
+# Warnings of our own targets. A project that adds kvcast by add_subdirectory does not get them.
 add_library(kvcast_flags INTERFACE)
 if(PROJECT_IS_TOP_LEVEL)
   target_compile_options(kvcast_flags INTERFACE
     $<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wshadow;-Wnon-virtual-dtor;-Wno-missing-field-initializers>)
-  # Warnings are errors where developers build. A release build must not fail because another release
-  # of a compiler has another warning.
+  # Warnings are errors in all builds except release builds. A release build must not fail because a
+  # newer compiler has a new warning.
   target_compile_options(kvcast_flags INTERFACE $<$<NOT:$<CONFIG:Release>>:-Werror>)
-  # At -O3, g++ 12 reports overlapping copies inside std::string, members of an empty std::optional as
-  # uninitialized, and pointers with an offset that are freed, where there are none.
+  # At -O3, g++ 12 gives three kinds of false warnings: overlapping copies inside std::string,
+  # uninitialized members of an empty std::optional, and frees of pointers with an offset.
   target_compile_options(kvcast_flags INTERFACE $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>)
   target_compile_options(kvcast_flags INTERFACE
     $<$<AND:$<CXX_COMPILER_ID:GNU>,$<CONFIG:Release>>:-Wno-maybe-uninitialized;-Wno-free-nonheap-object>)
-  # A .cc file is not the main file of a unity build: its Impl may still have members of its own.
+  # In a unity build, a .cc file is not the main file. g++ then warns if a class has members of types from
+  # an anonymous namespace of that file.
   if(CMAKE_UNITY_BUILD)
     target_compile_options(kvcast_flags INTERFACE $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
   endif()
   if(CMAKE_CXX_COMPILER_ID MATCHES Clang)
-    # Headers of libstdc++ 12 use functions that they deprecate; clang warns of it.
+    # Headers of libstdc++ 12 use functions that they declare as deprecated. clang warns about each use.
     target_compile_options(kvcast_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wthread-safety;-Wno-deprecated-declarations>)
   endif()
 endif()
 if(KVCAST_SANITIZE)
   add_compile_options(-fsanitize=${KVCAST_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
   add_link_options(-fsanitize=${KVCAST_SANITIZE})
-  # ASan reports the same faults as these four checks, and the fuzz targets keep the checks. They
-  # cost a third of the build.
+  # AddressSanitizer reports the same faults as these four checks, and the fuzz targets keep the checks. The
+  # checks take a third of the build time.
   if(KVCAST_SANITIZE MATCHES undefined)
     add_compile_options(-fno-sanitize=null,alignment,object-size,vptr)
   endif()
-  # g++ 12 warns about its own sanitizer instrumentation of std::optional and std::variant.
+  # With a sanitizer, g++ 12 gives false warnings about std::optional and std::variant.
   target_compile_options(kvcast_flags INTERFACE
     $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized;-Wno-tsan>)
 endif()

@@ -12,7 +12,7 @@ namespace {
 
 constexpr size_t kKiB = 1024;
 constexpr size_t kSmallCopies = 2048;
-// So few bytes that the link is almost idle.
+// A copy of this size leaves the link almost idle.
 constexpr size_t kSmallBytes = kKiB;
 constexpr uint32_t kRows = 32;
 constexpr size_t kSmallPieces = 8192;
@@ -79,7 +79,8 @@ class Calibrator {
             .blocks = blocks};
   }
 
-  // The time without the start cost. At least a tenth of the time, so that it is never 0.
+  // Returns the time without the start cost, but at least a tenth of the time, so that the result
+  // is never 0.
   static double Above(double seconds, double start) {
     return std::max(seconds - start, seconds / 10);
   }

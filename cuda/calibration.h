@@ -31,7 +31,7 @@ struct Probe {
 };
 inline constexpr size_t kMaxProbeBytes = size_t{64} << 20;
 
-// Returns the seconds from the first call until the bytes are there: the best of several tries.
+// Returns the seconds from the first call until the bytes have arrived: the best of several tries.
 using MeasureProbe = std::function<Result<double>(const Probe&)>;
 
 struct CalibrationOptions {
@@ -40,7 +40,7 @@ struct CalibrationOptions {
   int kernel_blocks = 0;  // 0: Calibrate determines the number
 };
 
-// In the result `measured` is true. Not ok: a probe failed, or took no time.
+// The result has `measured` = true. Not ok: a probe failed, or took no time.
 Result<CudaCopyCosts> Calibrate(const CalibrationOptions& options, const MeasureProbe& measure);
 
 }  // namespace kvcast::cuda

@@ -34,7 +34,8 @@ CUDA_MEMCPY3D_BATCH_OP RowsOf(const CopyOp& op, const CopyEngineOptions& options
   return rows;
 }
 
-// Drivers before 13.0 report the copy that failed.
+// Adds the index of the copy that failed to the message. Driver calls before 13.0 report this
+// index.
 Status AtCopy(Status status, size_t failed, size_t count) {
   if (status.ok() || failed >= count) return status;
   return {status.code(), status.message() + ", copy " + std::to_string(failed)};

@@ -13,7 +13,8 @@
 
 namespace kvcast::cuda {
 
-// The driver call that copies: the newest one that the driver has, or an older one on request.
+// The driver call that copies: a batched call in the form of driver 13.0 or 12.8, or one call per
+// copy.
 enum class CopyCall : uint8_t { kBatch13000, kBatch12080, kLoop };
 
 struct CopyEngineOptions {
@@ -42,7 +43,8 @@ struct CopyEngineCounts {
 
 class CopyEngine {
  public:
-  // `host` may be nullptr; no copy is cut then. It must outlive the engine.
+  // The engine cuts copies at the borders of the registrations of `host`. nullptr: it cuts no copy.
+  // `host` must outlive the engine.
   CopyEngine(CudaDevice device, const PinnedPool* host) : device_(std::move(device)), host_(host) {}
 
   static CopyCall NewestCall(const DriverApi& api);

@@ -20,7 +20,7 @@ __device__ Entry ReadEntry(const uint64_t* src, const uint64_t* dst, const uint3
 
 constexpr uint32_t kAllLanes = 0xFFFFFFFFu;
 constexpr uint32_t kMaxStages = 64;
-// Number of stores that may still read their stages when the stage before them is filled again.
+// A stage is filled again while at most this number of later stores still read their stages.
 constexpr uint32_t kFewStores = 4;
 constexpr uint32_t kManyStores = 16;
 constexpr uint32_t kManyStages = 48;
@@ -116,7 +116,7 @@ class Ring {
 
 #endif
 
-// 16, 8, 4 or 1: the largest of these that divides both addresses and the size.
+// Returns the largest of 16, 8, 4 and 1 that divides both addresses and the size.
 __device__ uint32_t WidthOf(const Entry& entry) {
   const uint64_t all = entry.src | entry.dst | entry.bytes;
   return all % 16 == 0 ? 16 : all % 8 == 0 ? 8 : all % 4 == 0 ? 4 : 1;

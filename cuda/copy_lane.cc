@@ -45,7 +45,8 @@ Status CopyLane::Start(std::span<const CopyOp> ops, CUevent after, LaneBatch& ba
                             "cuStreamWaitEvent");
     };
     KVCAST_RETURN_IF_ERROR(wait(stream_.get()));
-    // The gathering of a store is not ordered after the lane's stream, so it must wait too.
+    // The kernel that gathers a store runs in the stream of staged_, which does not wait for the
+    // lane's stream. So the stream of staged_ must wait for the event too.
     if (staged_) KVCAST_RETURN_IF_ERROR(wait(staged_->stream()));
   }
   ++batches_;

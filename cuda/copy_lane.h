@@ -19,7 +19,7 @@
 namespace kvcast::cuda {
 
 // One batch in flight: the events that mark its end, and the data that must not change until then.
-// The object is reused, because its lists keep their memory.
+// The object is reused, so that its lists keep their memory.
 struct LaneBatch {
   CopyTicket ticket;
   Event done;
@@ -44,7 +44,7 @@ struct LaneConfig {
 
 class CopyLane {
  public:
-  // `kernels` is nullptr if there are none. It must outlive the lane.
+  // `kernels` must outlive the lane. nullptr: the lane has only the copy engine.
   static Result<std::unique_ptr<CopyLane>> Create(const CudaDevice& device,
                                                   const CopyKernels* kernels,
                                                   const LaneConfig& config);

@@ -1,4 +1,4 @@
-// Streams, events, modules and device memory that are released automatically.
+// Streams, events and modules that are released automatically.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -41,7 +41,7 @@ using Module = Unique<CUmodule, &DriverApi::ModuleUnload>;
 
 // Copies ignore priorities. Kernels of this stream yield to kernels of all other streams.
 Result<Stream> MakeStream(const CudaDevice& device);
-// An event for ordering and for the end of work. Recording costs more with times.
+// Creates an event that marks a place in a stream. Recording an event with times costs more.
 enum class EventTimes { kOff, kOn };
 Result<Event> MakeEvent(const CudaDevice& device, EventTimes times = EventTimes::kOff);
 

@@ -16,7 +16,7 @@ constexpr uint32_t kMinStageBytes = 1024;
 
 size_t RoundUp(size_t bytes, size_t to) { return (bytes + to - 1) / to * to; }
 
-// The end of the launch that begins with piece `begin`.
+// Returns the end of the launch that begins with piece `begin`.
 size_t LaunchEnd(const Pieces& pieces, size_t begin) {
   size_t end = begin;
   for (size_t bytes = 0; end < pieces.size() && end - begin < KernelCopier::kLaunchPieces; ++end) {

@@ -10,7 +10,7 @@
 namespace kvcast::cuda {
 namespace {
 
-// Another path must cost less than this part of the last choice; otherwise the last choice stays.
+// The last choice stays until another path costs less than this fraction of it.
 constexpr double kClearlyBetter = 0.9;
 constexpr size_t kEngineFromBytes = size_t{32} << 10;
 constexpr size_t kKernelFromRows = 32;
@@ -87,7 +87,8 @@ CudaCopyPath PathChooser::ByRuleOfThumb(const CopyShape& shape) const {
 CudaCopyPath PathChooser::Cheapest(const CopyShape& shape,
                                    const CudaCopyStats::SizeClass& last) const {
   const double margin = 1 + rules_.kernel_margin;
-  // Staging uses multiprocessors too, but only for the time of the GPU's own memory.
+  // The staged path uses multiprocessors too, but only while its kernel accesses the GPU's own
+  // memory.
   const std::array<double, kNumCudaCopyPaths> weights = {1, margin, 1 + rules_.kernel_margin / 3};
   CudaCopyPath best = CudaCopyPath::kCopyEngine;
   const auto cost = [&](CudaCopyPath path) { return last.expected[At(path)] * weights[At(path)]; };

@@ -1,7 +1,7 @@
 // PathChooser: chooses the path for copies of one size, in one direction.
 //
-// A group's layout fixes the size of its fragments, so groups are distinguished by size. A batch
-// with copies of several groups is divided.
+// The layout of a group fixes the size of its fragments, so PathChooser distinguishes groups by
+// this size. The caller divides a batch that has copies of several sizes.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -29,7 +29,7 @@ struct CopyShape {
   const std::byte* host_end_ = nullptr;
 };
 
-// Seconds from the call until the bytes are there, if no other copies run.
+// Seconds from the call until the bytes have arrived, if no other copies run.
 double EngineSeconds(const CudaCopyCosts& costs, const CopyShape& shape);
 double KernelSeconds(const CudaCopyCosts& costs, const CopyShape& shape);
 double StagedSeconds(const CudaCopyCosts& costs, const CopyShape& shape);

@@ -31,7 +31,7 @@ Result<std::unique_ptr<ProbeRunner>> ProbeRunner::Create(const CudaDevice& devic
       std::move(begin).value(), std::move(end).value(), std::move(kernel).value()));
 }
 
-// Copy i goes from place i to a place far from the place of copy i - 1.
+// In host memory, copy i follows copy i - 1. On the GPU, copy i is far from copy i - 1.
 void ProbeRunner::Plan(CopyDirection direction, const Probe& probe) {
   ops_.clear();
   aligned_.Clear();

@@ -1,4 +1,4 @@
-// ProbeRunner: times copies on the GPU, between memory areas of its own.
+// ProbeRunner: measures the time of copies between its own GPU memory and its own host memory.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -14,7 +14,8 @@ constexpr size_t kRunAlignment = 256;
 
 uint64_t Address(const std::byte* p) { return reinterpret_cast<uint64_t>(p); }
 
-// Splits `bytes` of a copy's rows, from byte `at` of all rows on, into copies to or from one run.
+// Splits bytes [at, at + bytes) of a copy's rows. Calls `add` for each part: several whole rows, or
+// a part of one row.
 template <typename Add>
 void ForEachStretch(size_t row_bytes, size_t at, size_t bytes, const Add& add) {
   while (bytes > 0) {

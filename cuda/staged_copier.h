@@ -1,6 +1,6 @@
 // StagedCopier: a copy engine moves whole runs of host memory to or from a ring on the GPU, and a
-// kernel gathers or scatters there. The link transfers large copies for every layout of the pool.
-// The kernel needs only the time of the GPU's own memory.
+// kernel gathers or scatters there. The link transfers large copies, whatever the layout of the
+// pool. The kernel accesses only the GPU's own memory.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -16,7 +16,7 @@
 
 namespace kvcast::cuda {
 
-// The arguments of the driver calls of one batch. Reused for their memory.
+// The arguments of the driver calls of one batch. The object is reused to keep its memory.
 class DescriptorSets {
  public:
   CopyDescriptors& Next() {
@@ -36,7 +36,8 @@ bool IsOneHostRun(CopyDirection direction, const CopyOp& op);
 // Uses two streams: the lane's stream for the copy engine, and its own stream for the kernel.
 //   load:  lane: copy into a grain of the ring | own: scatter it
 //   store: own: gather into a grain            | lane: copy out of it
-// A grain is filled again when the second half is done with it. Only the GPU waits for that.
+// A grain is filled again when the second half of its copy is done. The GPU waits for this, not the
+// CPU.
 class StagedCopier {
  public:
   static constexpr size_t kGrains = 8;

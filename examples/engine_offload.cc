@@ -1,10 +1,11 @@
-// An engine with an offloading connector: chunks of prompts are copied to host memory when a step
-// has computed them, and are loaded when the GPU's cache has lost them. Its events tell both tiers.
+// An engine with an offloading connector. After a step has computed chunks of a prompt, the engine
+// copies them to host memory. If the GPU's cache has lost chunks, the engine loads them from host
+// memory. The events announce the blocks of both tiers.
 //
-//   engine_offload     prints its endpoints, serves four requests, says how many batches it
-//                      published, and ends with its input
+//   engine_offload     prints its endpoints, serves four requests, prints the number of published
+//                      batches, and ends when its input ends
 //
-// The pool of the GPU is plain memory here. Where it is a device's, a CudaCopyBackend copies.
+// In this example the GPU pool is plain memory. An engine with a GPU uses a CudaCopyBackend.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <chrono>
@@ -32,7 +33,7 @@ using namespace kvcast;
 
 constexpr int64_t kBlockSize = 16;  // tokens
 constexpr size_t kBlockBytes = 4096;
-constexpr int64_t kGpuBlocks = 21;  // the null block included: room for one request
+constexpr int64_t kGpuBlocks = 21;  // including the null block; enough for one request
 constexpr int64_t kHostBlocks = 100;
 
 template <typename T>
@@ -78,7 +79,7 @@ PublisherConfig AnyPorts() {
   return config;
 }
 
-// Serves one request after the other; a real engine schedules many in a step.
+// Serves one request after the other. A real engine schedules many requests in a step.
 class Engine {
  public:
   const Publisher& publisher() const { return *publisher_; }
@@ -88,25 +89,25 @@ class Engine {
     Check(scheduler_->AddRequest(id, request));
     cache_->BeginStep();
     const PrefixHit hit = cache_->GetComputedBlocks(request);
-    // Never pending here: no copy is in progress when a request arrives.
+    // The match is never pending here, because no copy is in progress when a request arrives.
     const int64_t loaded = scheduler_->MatchedTokens(id, hit.tokens, /*now_ms=*/0).tokens.value();
     const int64_t tokens = std::ssize(request.tokens);
     int64_t computed = hit.tokens;
     AllocateArgs slots{.new_tokens = tokens - computed, .hit = &hit};
     if (loaded > 0) {
       Load(id, request, hit, loaded);
-      // A request that loads all of its tokens computes the last one again.
+      // If all tokens are loaded, the last token is computed again.
       computed = std::min(hit.tokens + loaded, tokens - 1);
       slots = {.computed_tokens = computed, .new_tokens = tokens - computed};
     }
-    if (!cache_->AllocateSlots(request, slots)) return Fail("no room");
+    if (!cache_->AllocateSlots(request, slots)) return Fail("the pool has too few free blocks");
     const auto tables = Tables(request);
     const OffloadStep::Scheduled scheduled{id, computed, tokens - computed, true, tables};
     BuildStep({{&scheduled, 1}, {}, {}});
     Compute(request, computed);
     scheduler_->RequestFinished(id, tokens, /*aborted=*/false);
     cache_->Free(request);
-    BuildStep({});  // an empty step: the stores of the one before begin
+    BuildStep({});  // an empty step, in which the stores of the previous step begin
     EndCopies();
     Publish();
     std::printf("%s: %lld tokens from the GPU, %lld loaded, %lld computed; %lld blocks are wrong\n",
@@ -124,10 +125,10 @@ class Engine {
     if (!status.ok()) Fail(status.ToString());
   }
 
-  // Allocates slots for the hit and for the loaded tokens behind it, and loads these.
+  // Allocates blocks for the hit and for the `loaded` tokens after it. Loads these tokens.
   void Load(OffloadRequestId id, CacheRequest& request, const PrefixHit& hit, int64_t loaded) {
     const AllocateArgs slots{.external_tokens = loaded, .hit = &hit, .delay_caching = true};
-    if (!cache_->AllocateSlots(request, slots)) return Fail("no room");
+    if (!cache_->AllocateSlots(request, slots)) return Fail("the pool has too few free blocks");
     Check(scheduler_->UpdateAfterAlloc(id, loaded, Tables(request)));
     BuildStep({});
     EndCopies();
@@ -137,8 +138,8 @@ class Engine {
     }
   }
 
-  // Ends the scheduling of a step. The stores of the step before run beside this one. A store whose
-  // blocks this step gives to another request ends first.
+  // Ends the scheduling of a step. The stores of the previous step run during this step. If this
+  // step gives the blocks of a store to another request, the store must end first.
   void BuildStep(const OffloadStep& step) {
     for (const OffloadJob& job : std::exchange(stores_, {})) Submit(job);
     const OffloadPlan& plan = scheduler_->BuildStep(step);
@@ -157,7 +158,8 @@ class Engine {
   }
   void Submit(const OffloadJob& job) { copies_->Submit(ToTransferJob(job, *scheduler_, lists_)); }
 
-  // Waits for all copies and tells the scheduler, which announces the chunks then.
+  // Waits for all copies, and reports them to the scheduler. The scheduler then announces the
+  // chunks.
   void EndCopies() {
     copies_->WaitAll();
     std::vector<TransferResult> results;
@@ -168,10 +170,11 @@ class Engine {
     }
     OffloadArrivals arrivals;
     scheduler_->OnCompletions(ended, arrivals);
-    if (!arrivals.failed.empty()) Fail("a load failed");  // a real engine computes the tokens
+    // A real engine computes the tokens of a failed load.
+    if (!arrivals.failed.empty()) Fail("a load failed");
   }
 
-  // The events of both tiers, in one batch.
+  // Publishes the events of both tiers in one batch.
   void Publish() {
     EventBatch batch;
     batch.ts =
@@ -185,7 +188,7 @@ class Engine {
     const auto table = cache_->BlockTable(request, GroupIdx(0));
     return {{table.begin(), table.end()}};
   }
-  // Stands for the model: the bytes of a block name its tokens.
+  // In place of a model: writes bytes that depend on the first token of the block.
   void Compute(const CacheRequest& request, int64_t computed) {
     for (int64_t i = computed / kBlockSize; i < std::ssize(request.tokens) / kBlockSize; ++i) {
       std::memset(BytesOf(request, i), std::to_integer<int>(ByteOf(request, i)), kBlockBytes);
@@ -209,10 +212,10 @@ class Engine {
       Must(TransferEngine::Create(CopiesBetween(gpu_, host_, scheduler_->manager().slot_bytes()),
                                   Must(MakeHostCopyBackend({.threads = 1}))));
   std::unique_ptr<Publisher> publisher_ = Must(Publisher::Create(AnyPorts()));
-  std::vector<OffloadJob> stores_;  // begin with the next step
+  std::vector<OffloadJob> stores_;  // stores that begin in the next step
   TransferLists lists_;
   uint64_t next_id_ = 0;
-  int64_t wrong_blocks_ = 0;  // reused ones, of all requests
+  int64_t wrong_blocks_ = 0;  // reused blocks with wrong bytes, over all requests
 };
 
 CacheRequest RequestOf(const std::string& id, TokenId first_token) {
@@ -230,7 +233,7 @@ int main() {
   Engine engine;
   std::printf("%s %s\n", engine.publisher().endpoint().c_str(),
               engine.publisher().replay_endpoint().c_str());
-  // Two prompts that the GPU has no room for at a time.
+  // The GPU pool cannot hold both prompts at the same time.
   CacheRequest requests[] = {RequestOf("first", 0), RequestOf("second", 2000),
                              RequestOf("first again", 0), RequestOf("second again", 2000)};
   for (CacheRequest& request : requests) engine.Serve(request);

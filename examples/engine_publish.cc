@@ -1,7 +1,7 @@
-// An engine that publishes: a cache manager for one full-attention and one sliding-window group, a
-// request that runs through it, and a publisher that streams what the block pool did.
+// An engine that publishes its events. A cache manager with one full-attention group and one
+// sliding-window group serves requests, and a publisher sends the events of its block pool.
 //
-//   engine_publish [REPEATS]     prints its endpoints, then serves one request a second
+//   engine_publish [REPEATS]     prints its endpoints, then serves one request per second
 // SPDX-License-Identifier: Apache-2.0
 #include <chrono>
 #include <cstdio>
@@ -25,7 +25,8 @@ CacheConfig SmallHybridCache() {
   return config;
 }
 
-// One request: look up its prefix, compute the rest of the prompt in one step, finish.
+// Serves one request: looks up its prefix, allocates blocks for the rest of the prompt in one step,
+// and frees them. Returns the reused tokens, or -1 if it fails.
 int64_t Serve(CacheManager& cache, Publisher& publisher, CacheRequest& request) {
   cache.BeginStep();
   const PrefixHit hit = cache.GetComputedBlocks(request);
@@ -59,7 +60,7 @@ int main(int argc, char** argv) {
   std::fflush(stdout);
 
   for (int i = 0; i < repeats; ++i) {
-    // Requests share their first 128 tokens; the rest is their own.
+    // All requests have the same first 128 tokens. The other 72 tokens differ.
     CacheRequest request;
     request.id = "request-" + std::to_string(i);
     request.tokens.resize(200);

@@ -1,14 +1,14 @@
 #!/usr/bin/python3
-"""Reports the loads that a vLLM engine counts on its metrics page to `kvcast router`. The router derives the cost of a block
-in host memory or on storage from them (docs/load-rates.md). Standard library only.
+"""A vLLM engine counts its loads on its metrics page. This program reports them to `kvcast router`. The router derives
+from them the cost of a block in host memory or on storage (docs/load-rates.md). Uses only the standard library.
 
 usage: report_loads.py METRICS_URL ROUTER_URL WORKER [--engine N] [--loads-tier TIER] [--every SECONDS]
-  METRICS_URL  of the engine: http://HOST:8000/metrics
+  METRICS_URL  metrics page of the engine: http://HOST:8000/metrics
   ROUTER_URL   http://HOST:8080
-  WORKER       name of the source at the router
-  --engine     of several engines on one page (data parallelism) the one of this label
-  --loads-tier STORAGE: the offloading spec loads from storage straight to the GPU; default CPU
-  --every      goes on with one report in so many seconds; without it, one report
+  WORKER       name of the source in the router
+  --engine     label of the engine, if the page has several engines (data parallelism)
+  --loads-tier CPU (default), or STORAGE if the offloading spec loads directly from storage to the GPU
+  --every      send one report every SECONDS; without this flag, send one report and end
 
 SPDX-License-Identifier: Apache-2.0
 """
@@ -20,8 +20,8 @@ import time
 import urllib.error
 import urllib.request
 
-# (bytes, seconds) counters, the newer names first. They are sums over tensor-parallel ranks and over copies that ran
-# side by side, so the rate is that of one copy.
+# (bytes counter, seconds counter, labels), the newer names first. The counters are sums over tensor-parallel ranks and
+# over concurrent copies. Their quotient is therefore the rate of one copy.
 COUNTERS = {
     "loads": [("vllm:kv_offload_load_bytes_total", "vllm:kv_offload_load_time_total", {}),
               ("vllm:kv_offload_total_bytes_total", "vllm:kv_offload_total_time_total", {"transfer_type": "CPU_to_GPU"})],
@@ -32,7 +32,7 @@ LABEL = re.compile(r'([A-Za-z_][A-Za-z0-9_]*)="((?:[^"\\]|\\.)*)"')
 
 
 def samples(page):
-    """(name, labels, value) of each sample."""
+    """Yields (name, labels, value) of each sample."""
     for line in page.splitlines():
         match = SAMPLE.match(line)
         if match:
@@ -40,13 +40,13 @@ def samples(page):
 
 
 def total(page, name, labels):
-    """The sum of the samples that have these labels; None: there is none."""
+    """Returns the sum of the samples that have these labels. None: no sample has them."""
     found = [value for n, have, value in samples(page) if n == name and labels.items() <= have.items()]
     return sum(found) if found else None
 
 
 def loads(page, engine, loads_tier):
-    """The `loads` of a report; a tier that the engine does not count is left out."""
+    """Returns the `loads` of a report. A tier that the engine does not count is left out."""
     report = []
     for kind, names in COUNTERS.items():
         tier = loads_tier if kind == "loads" else "STORAGE"
@@ -66,7 +66,7 @@ def report_once(args):
     with urllib.request.urlopen(args.metrics_url, timeout=10) as reply:
         counted = loads(reply.read().decode(), args.engine, args.loads_tier)
     if not counted:
-        raise ValueError(f"{args.metrics_url} counts no loads")
+        raise ValueError(f"{args.metrics_url}: the page has no counters of loads")
     body = json.dumps({"worker": args.worker, "loads": counted}).encode()
     request = urllib.request.Request(args.router_url.rstrip("/") + "/v1/load_rates", body)
     with urllib.request.urlopen(request, timeout=10) as reply:

@@ -1,9 +1,10 @@
-// A router that asks: follows one engine's events and tells how much of a prompt it can reuse.
+// A small router: follows the events of one engine, and prints how many tokens of a prompt the
+// engine can reuse.
 //
 //   route_request ENDPOINT REPLAY_ENDPOINT [BATCHES]
 //
-// engine_publish and engine_offload print their endpoints. The query follows after BATCHES batches
-// (default: 1).
+// engine_publish and engine_offload print their endpoints. The router queries its index after
+// BATCHES batches (default: 1).
 // SPDX-License-Identifier: Apache-2.0
 #include <atomic>
 #include <chrono>
@@ -42,9 +43,9 @@ int main(int argc, char** argv) {
   auto hasher = BlockHasher::FromSeed(HashAlgorithm::kSha256, kDefaultHashSeed);
   if (!hasher.ok()) return std::fprintf(stderr, "%s\n", hasher.status().ToString().c_str()), 1;
 
-  // Groups, kinds and windows are learned from the events.
+  // The index learns groups, kinds and windows from the events.
   PrefixIndex index;
-  // The rule of engine_offload's scheduler; it says nothing of an engine without host memory.
+  // The rule of engine_offload's scheduler. It has no effect for an engine without host memory.
   const WorkerConfig config{.name = "engine", .offload_rule = OffloadRule::kOffloadScheduler};
   if (!index.AddWorker(kEngine, config).ok()) return 1;
   std::atomic<int> batches{0};
@@ -65,11 +66,12 @@ int main(int argc, char** argv) {
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
   }
   std::vector<TokenId> prompt(150);
-  std::iota(prompt.begin(), prompt.end(), 0);  // the engines' requests begin so, too
+  // The requests of the engines begin with the same tokens.
+  std::iota(prompt.begin(), prompt.end(), 0);
   for (const WorkerMatch& match : index.Match(HashChain(*hasher, prompt), 16, 150)) {
     std::printf("engine can reuse %lld of 150 tokens\n", static_cast<long long>(match.gpu_tokens));
     if (match.with_cpu_tokens > match.gpu_tokens) {
-      std::printf("with what it loads from host memory: %lld\n",
+      std::printf("with loads from host memory, it can reuse %lld\n",
                   static_cast<long long>(match.with_cpu_tokens));
     }
   }

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Follows a topic of a KV event stream with nothing but pyzmq and msgpack.
+"""Follows a topic of a KV event stream. Uses only pyzmq and msgpack.
 
     tail.py ENDPOINT [TOPIC] [COUNT]
 

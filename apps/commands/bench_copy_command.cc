@@ -39,7 +39,7 @@ int ListBackends(bool json) {
     std::printf("cuda    runs here; %s, sm_%d, copies by %s\n", gpu.name.c_str(),
                 gpu.compute_capability, gpu.copy_call.c_str());
   } else {
-    std::printf("cuda    does not run here: %s; the host backend serves\n",
+    std::printf("cuda    does not run here: %s; the host backend is used\n",
                 device.status().message().c_str());
   }
   return 0;
@@ -50,14 +50,14 @@ std::string NameOf(size_t bytes) {
                              : std::to_string(bytes >> 10) + " KiB";
 }
 
-// nullopt: the host backend must run.
+// Returns the exit code, or nullopt if the host backend must run.
 std::optional<int> RunOnGpu(const CopyBenchOptions& options) {
   if (options.device == "host") return std::nullopt;
   const auto device = OpenCudaDevice();
   if (device.ok()) return RunCudaBenchCommand(*device, options);
   const std::string& reason = device.status().message();
   if (options.device == "cuda" || options.questions) return Fail("--device cuda: " + reason);
-  std::printf("# no copies over CUDA: %s; the host backend serves\n", reason.c_str());
+  std::printf("# no copies over CUDA: %s; the host backend is used\n", reason.c_str());
   return std::nullopt;
 }
 
@@ -75,12 +75,12 @@ int RunCopyBenchCommand(const CopyBenchOptions& options) {
     config.threads = std::max(1u, std::min(4u, std::thread::hardware_concurrency() / 2));
   }
   std::printf(
-      "# host copies, %d thread(s), %lld MiB in random blocks of pools %d x as large, median of "
+      "# host copies, %d thread(s), %lld MiB in random blocks; pools of %d x that size; median of "
       "%d cycles\n",
       config.threads, static_cast<long long>(options.mib), config.spread, config.cycles);
   std::printf(
-      "# ratio: to our contiguous copy with the same threads, in the same cycle; x streaming: to "
-      "plain streaming stores\n");
+      "# ratio: our speed / the speed of our contiguous copy (same threads, same cycle); "
+      "x streaming: our speed / the speed of plain streaming stores\n");
   std::printf("%9s %8s %7s %7s %13s %10s %8s %9s\n", "fragment", "ceiling", "ratio", "target",
               "p10..p90", "x streaming", "memcpy", "x memcpy");
   Json cells = Json::array();

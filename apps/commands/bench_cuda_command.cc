@@ -112,7 +112,7 @@ class CudaReport {
     }
   }
 
-  // Prints the shortest possible summary.
+  // Prints the number of met targets, the sums of the ratios, and the missed targets.
   void PrintSummary() const {
     const auto met = std::ranges::count_if(targets_, [](const Json& t) { return t["met"]; });
     double ours = 0;
@@ -250,7 +250,8 @@ int RunCudaBenchCommand(const CudaDevice& device, const CopyBenchOptions& option
   std::printf("# %s, driver %d, copies by %s; %lld MiB of blocks in pinned host memory\n",
               info.name.c_str(), info.driver_version, info.copy_call.c_str(),
               static_cast<long long>(options.mib));
-  std::printf("# ratio: to a plain pinned copy of the same bytes, before and after each\n");
+  std::printf(
+      "# ratio: our speed / the speed of a plain pinned copy of the same bytes before and after\n");
   CudaReport report;
   if (const Status status = Measure(device, options, report); !status.ok()) return Fail(status);
   if (!options.svg.empty()) {

@@ -47,8 +47,8 @@ void PrintFigures(const FreshnessConfig& config, const FreshnessResult& result) 
       "%d\n",
       config.sources, config.batches_per_s, config.seconds, config.publishers_nice);
   std::printf(
-      "published %llu batches, %.0f a second%s; applied %llu, lost %llu, gaps %llu; %llu of %llu "
-      "queries beside hit\n",
+      "published %llu batches, %.0f per second%s; applied %llu, lost %llu, gaps %llu; %llu of %llu "
+      "queries during the load hit\n",
       static_cast<unsigned long long>(result.published), result.rate,
       config.burst > 1 ? " in the burst" : "", static_cast<unsigned long long>(result.applied),
       static_cast<unsigned long long>(result.published - result.applied),

@@ -24,11 +24,12 @@ void Print(const ServicePhase& phase) {
   std::printf("          p50 %.0f  p99 %.0f  p99.9 %.0f  max %.0f us\n", phase.p50 * 1e6,
               phase.p99 * 1e6, phase.p999 * 1e6, phase.max * 1e6);
   std::printf(
-      "          mean %.0f us; the call alone %.0f us (%.0f %%), the lookup in it %.0f us\n",
+      "          means: latency %.0f us; call in the router %.0f us (%.0f %%); lookup %.0f us\n",
       phase.latency_mean * 1e6, phase.route_mean * 1e6, 100 * phase.route_mean / phase.latency_mean,
       phase.lookup_mean * 1e6);
-  std::printf("          %.0f block ops/s published, %.3f of the batches applied meanwhile\n",
-              phase.block_ops_per_s, phase.applied_batches_per_published);
+  std::printf(
+      "          %.0f block ops/s published; share of their batches applied meanwhile: %.3f\n",
+      phase.block_ops_per_s, phase.applied_batches_per_published);
   std::printf("          router: %.2f processors, %.0f MiB\n", phase.router_cores,
               phase.router_mib);
 }
@@ -66,11 +67,13 @@ int RunServiceBenchCommand(const ServiceBenchOptions& options) {
   config.observers = static_cast<int>(options.observers);
   const auto result = RunServiceBench(config);
   if (!result.ok()) return Fail(result.status());
-  std::printf("# %d workers, %.0f block ops/s; %.0f POST /v1/route a second of %d blocks by %s\n",
-              config.events.workers, config.events.block_ops_per_s, config.rate,
-              config.events.blocks_per_prompt, config.by_tokens ? "tokens" : "hashes");
-  std::printf("# open loop, %d connections, %.0f s a phase; %llu residencies\n", config.connections,
-              config.seconds, static_cast<unsigned long long>(result->residencies));
+  std::printf(
+      "# %d workers, %.0f block ops/s; %.0f POST /v1/route per second, each with %d blocks by %s\n",
+      config.events.workers, config.events.block_ops_per_s, config.rate,
+      config.events.blocks_per_prompt, config.by_tokens ? "tokens" : "hashes");
+  std::printf("# open loop, %d connections, %.0f s per phase; %llu residencies\n",
+              config.connections, config.seconds,
+              static_cast<unsigned long long>(result->residencies));
   json phases = json::array();
   json targets = json::array();
   bool all_answered = true;

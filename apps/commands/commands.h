@@ -38,7 +38,7 @@ int RunRouter(const RouterCommandOptions& options);
 struct TailOptions {
   std::vector<std::string> endpoints = {"tcp://127.0.0.1:5557"};
   std::string topic;
-  int64_t count = 0;  // stop after so many batches; 0: no limit
+  int64_t count = 0;  // stop after this number of batches; 0: no limit
   bool json = false;
   // See TailFilter.
   std::string model;
@@ -62,7 +62,8 @@ int RunReplay(const ReplayOptions& options);
 
 struct ConformanceOptions {
   std::string kind;
-  bool compatible = true;  // offload: the engine's rules; false: our own where they differ
+  // Offload class. true: the engine's rules. false: our own rules where the engine has a defect.
+  bool compatible = true;
   std::vector<std::string> paths;
   // Router class; see RouterConformanceOptions.
   std::string policy = "exact";
@@ -80,7 +81,7 @@ struct CopyBenchOptions {
   bool list = false;  // print the backends and exit
   int64_t mib = 512;  // payload of each copy
   int64_t spread = 1;
-  int64_t threads = 0;  // 0: half of the processors, from 1 to 4
+  int64_t threads = 0;  // 0: half of the processors, at least 1 and at most 4
   int64_t cycles = 7;
   std::string device = "auto";  // cuda, host; auto: cuda if a GPU exists
   bool quick = false;           // cuda: only some fragment sizes

@@ -27,7 +27,7 @@ Status RunKind(const ConformanceOptions& options, ConformanceReport& report) {
 }
 
 void PrintTable(const std::vector<ConformanceReport::PolicyFigures>& policies) {
-  std::printf("| policy | probes | exact | over-promised tokens a probe | under-promised |\n");
+  std::printf("| policy | probes | exact | over-promised tokens per probe | under-promised |\n");
   std::printf("|---|--:|--:|--:|--:|\n");
   for (const auto& figures : policies) {
     std::printf("| %s | %llu | %.2f %% | %.2f | %.2f |\n", figures.policy.c_str(),

@@ -28,7 +28,8 @@ Status CheckOptions(const DemoOptions& options) {
   }
   if (options.requests < 1) return {StatusCode::kInvalidArgument, "--requests: must be above 0"};
   if (options.dialects == "all" && options.requests < options.engines) {
-    return {StatusCode::kInvalidArgument, "--requests: fewer than the engines of --dialect all"};
+    return {StatusCode::kInvalidArgument,
+            "--requests: must be at least the number of engines of --dialect all"};
   }
   if (options.speed < 0) return {StatusCode::kInvalidArgument, "--speed: must be above 0"};
   if (!options.serve.empty()) {
@@ -81,7 +82,7 @@ int RunDemo(const DemoOptions& given) {
     runs.push_back(std::move(run).value());
   }
   PrintDemoReport(options, runs);
-  // If no answer of a dialect was compared, the dialect is not shown to be exact.
+  // A dialect without a compared answer does not count as exact.
   const bool exact = std::ranges::all_of(ResultsByDialect(runs), [](const EngineResult& dialect) {
     return dialect.audit.compared > 0 && dialect.audit.equal == dialect.audit.compared;
   });

@@ -107,7 +107,8 @@ SimHooks PublishingHooks(Publisher& publisher, PeerWriter* writer) {
     EventBatch batch;
     batch.ts = WallClockSeconds();
     batch.events = std::move(events);
-    // Not ok: the batch could not be encoded. Events of our own pool can always be encoded.
+    // Publishing fails only if the batch cannot be encoded. Events of our own pool can always be
+    // encoded.
     if (const auto seq = PublishBatch(publisher, writer, std::move(batch)); !seq.ok()) {
       std::fprintf(stderr, "kvcast: %s\n", seq.status().ToString().c_str());
     }
@@ -117,7 +118,8 @@ SimHooks PublishingHooks(Publisher& publisher, PeerWriter* writer) {
   hooks.first_token = [](int64_t) {};
   hooks.finished = [](int64_t) {};
   hooks.refused = [](int64_t number) {
-    std::fprintf(stderr, "kvcast: request %lld can never fit the pool, refused\n",
+    std::fprintf(stderr,
+                 "kvcast: request %lld is refused: it needs more blocks than the pool has\n",
                  static_cast<long long>(number));
   };
   return hooks;
@@ -272,7 +274,7 @@ int RunEngine(const EngineOptions& given) {
   config.dialect = dialect->dialect;
   const auto writer = MakePeerWriter(*dialect, (*cache)->config());
   if (writer) {
-    // Heartbeats and snapshots are batches of the engine format.
+    // Heartbeats and snapshots exist only in the engine format.
     config.heartbeat_ms = 0;
     config.extension = false;
   }

@@ -13,28 +13,29 @@ namespace {
 using Command = std::function<int()>;
 
 void AddCacheFlags(CLI::App& app, CacheOptions& options) {
-  app.add_option("--model", options.model, "hybrid, full, full-swa, gemma3 or gpt-oss")
+  app.add_option("--model", options.model, "model: hybrid, full, full-swa, gemma3 or gpt-oss")
       ->capture_default_str();
   app.add_option("--engine-rules", options.rules,
                  "release of vLLM whose cache rules and event layout the engines follow: v0.21, "
                  "2026-05, 2026-08, v0.32 or v0.33")
       ->capture_default_str();
   app.add_option("--draft-tokens", options.draft_tokens,
-                 "draft tokens of an EAGLE head, verified in each decoding step")
+                 "draft tokens of an EAGLE head that the engine verifies in each decoding step")
       ->check(CLI::Range(int64_t{0}, int64_t{64}))
       ->capture_default_str();
-  app.add_option("--blocks", options.blocks, "blocks in each engine's pool (default: the model's)")
+  app.add_option("--blocks", options.blocks,
+                 "blocks in each engine's pool (default: depends on --model)")
       ->check(CLI::Range(int64_t{2}, int64_t{1} << 24));
   app.add_option(
          "--retention", options.retention,
          "window blocks to keep: dense, or the interval in tokens (0: replay boundaries only)")
       ->capture_default_str();
   app.add_option("--hash-algo", options.hash_algorithm,
-                 "sha256, sha256_cbor, xxhash or xxhash_cbor")
+                 "hash algorithm: sha256, sha256_cbor, xxhash or xxhash_cbor")
       ->capture_default_str();
   app.add_option("--hash-seed", options.hash_seed,
                  "seed text of NONE_HASH (default: vllm-none-hash)");
-  app.add_option("--hash-form", options.hash_form, "hashes in events: int64 or bytes")
+  app.add_option("--hash-form", options.hash_form, "form of the hashes in events: int64 or bytes")
       ->capture_default_str();
   app.add_flag("--announce-once", options.announce_once,
                "announce a hash with its first copy and remove it with its last copy");
@@ -52,9 +53,9 @@ void AddCacheFlags(CLI::App& app, CacheOptions& options) {
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 24));
   app.add_option(
          "--offload", options.offload,
-         "with --cpu-blocks: a mirror of the pool that stores blocks when they are computed "
-         "(eager) or before they are evicted (lazy), or vLLM's offloading connector, which "
-         "stores the computed chunks of prompts (connector)")
+         "with --cpu-blocks: eager: a mirror of the pool stores blocks when they are computed; "
+         "lazy: the mirror stores blocks before they are evicted; connector: vLLM's offloading "
+         "connector stores the computed chunks of prompts")
       ->check(CLI::IsMember({"eager", "lazy", "connector"}))
       ->capture_default_str();
   app.add_option("--blocks-per-chunk", options.blocks_per_chunk,
@@ -67,54 +68,60 @@ void AddCacheFlags(CLI::App& app, CacheOptions& options) {
       ->check(CLI::IsMember({"host", "cuda"}))
       ->capture_default_str();
   app.add_option("--load-rate", options.load_rate,
-                 "simulated speed of loads from host memory, tokens per second (default: measured "
-                 "copies of blocks as large as the model's)")
+                 "simulated speed of loads from host memory, tokens per second (default: measured, "
+                 "with copies of blocks of the model's size)")
       ->check(CLI::Range(1.0, 1e12));
 }
 
 void AddEngine(CLI::App& app, EngineOptions& options, Command& command) {
-  CLI::App* sub =
-      app.add_subcommand("engine", "one simulated engine: replays a trace, publishes events");
+  CLI::App* sub = app.add_subcommand(
+      "engine", "run one simulated engine that replays a trace and publishes events");
   AddCacheFlags(*sub, options.cache);
-  sub->add_option("--name", options.name, "name on the control line")->capture_default_str();
+  sub->add_option("--name", options.name, "name of the engine on the control connection")
+      ->capture_default_str();
   sub->add_option("--endpoint", options.endpoint, "PUB endpoint; port 0 takes a free port")
       ->capture_default_str();
   sub->add_option("--replay-endpoint", options.replay_endpoint, "ROUTER endpoint; empty: no replay")
       ->capture_default_str();
-  sub->add_option("--topic", options.topic, "topic frame");
-  sub->add_option("--rank", options.rank, "data-parallel rank; added to the ports")
+  sub->add_option("--topic", options.topic, "topic of the messages");
+  sub->add_option("--rank", options.rank,
+                  "data-parallel rank; the ports of the endpoints increase by this number")
       ->check(CLI::Range(int64_t{0}, int64_t{1023}))
       ->capture_default_str();
   sub->add_option("--dialect", options.dialect,
-                  "map, positional, sglang, vllm-1..12, sglang-1..5, kvcast-1, trtllm or mooncake "
-                  "(default: the layout of --engine-rules)");
+                  "event dialect: map, positional, sglang, vllm-1..12, sglang-1..5, kvcast-1, "
+                  "trtllm or mooncake (default: the layout of --engine-rules)");
   sub->add_option("--trace", options.trace,
                   "Mooncake trace, plain, .gz or .zst (default: bundled)");
   sub->add_option("--requests", options.requests,
                   "stop after this number of requests (default: all of the trace)");
-  sub->add_option("--speed", options.speed, "trace seconds per second")->capture_default_str();
+  sub->add_option("--speed", options.speed, "seconds of the trace per second of real time")
+      ->capture_default_str();
   sub->add_option("--control", options.control,
-                  "take requests from a demo at this endpoint instead");
-  sub->add_flag("--json", options.json, "print totals as one JSON object");
+                  "take requests from the demo at this endpoint, not from a trace");
+  sub->add_flag("--json", options.json, "print the totals as one JSON object");
   sub->callback([&] { command = [&] { return RunEngine(options); }; });
 }
 
 void AddDemo(CLI::App& app, DemoOptions& options, Command& command) {
   CLI::App* sub =
-      app.add_subcommand("demo", "engines, a router and a real trace, over real sockets");
+      app.add_subcommand("demo", "run engines and a router over real sockets, with a real trace");
   AddCacheFlags(*sub, options.cache);
-  sub->add_option("--engines", options.engines, "engine processes")->capture_default_str();
-  sub->add_option("--requests", options.requests, "requests of the trace")->capture_default_str();
-  sub->add_option("--speed", options.speed, "trace seconds per second (default: a run takes 12 s)");
+  sub->add_option("--engines", options.engines, "number of engine processes")
+      ->capture_default_str();
+  sub->add_option("--requests", options.requests, "number of requests from the trace")
+      ->capture_default_str();
+  sub->add_option("--speed", options.speed,
+                  "seconds of the trace per second of real time (default: a run takes 12 s)");
   sub->add_option("--trace", options.trace,
                   "Mooncake trace, plain, .gz or .zst (default: bundled)");
   sub->add_option("--dialect", options.dialects,
-                  "event dialects, comma-separated: the engines take them in turn; all: an engine "
-                  "for each dialect that can represent the model's events (default: the layout "
-                  "of --engine-rules)");
+                  "event dialects, comma-separated; the engines use them in order, and the list "
+                  "repeats if there are more engines; all: one engine for each dialect that can "
+                  "represent the model's events (default: the layout of --engine-rules)");
   sub->add_option(
       "--serve", options.serve,
-      "ADDR:PORT: route with a router service that serves its dashboard there, until Ctrl-C");
+      "ADDR:PORT: run the router service and its dashboard at this address until Ctrl-C");
   sub->add_flag("--json", options.json, "print one JSON object as the last line of stdout");
   sub->callback([&] { command = [&] { return RunDemo(options); }; });
 }
@@ -123,27 +130,30 @@ void AddRouter(CLI::App& app, RouterCommandOptions& options, Command& command) {
   CLI::App* sub = app.add_subcommand("router", "follow engines and answer queries over HTTP");
   sub->add_option("--http", options.http,
                   "ADDR:PORT to listen on; port 0 takes a free port (default: 127.0.0.1:8080)");
-  sub->add_option("--tls-cert", options.tls_cert,
-                  "PEM file with the certificate and its chain: HTTPS instead of HTTP");
+  sub->add_option(
+      "--tls-cert", options.tls_cert,
+      "PEM file with the certificate and its chain; the router then serves HTTPS and not HTTP");
   sub->add_option("--tls-key", options.tls_key, "PEM file with the key of --tls-cert");
   sub->add_option("--config", options.config, "JSON file with sources, weights and addresses");
   sub->add_option(
       "--source", options.sources,
-      "NAME=ENDPOINT[,REPLAY_ENDPOINT][,MEMBER=VALUE...]; may be repeated. Members are "
-      "those of the sources in the configuration file, among them model, groups "
-      "(KIND:BLOCK_SIZE[:WINDOW], joined by +), sparse_alignment, reports_hits, format, bind "
-      "(bind=true: the engine connects its publisher, as vLLM does for tcp://127.0.0.1:PORT)");
-  sub->add_option(
-      "--relay", options.relay,
-      "PUB endpoint: publish all events again, by topic kv.MODEL.WORKER.RANK.TIER.GROUP");
-  sub->add_flag("--relay-redact", options.relay_redact, "the relay leaves out token ids");
+      "NAME=ENDPOINT[,REPLAY_ENDPOINT][,MEMBER=VALUE...]; may be repeated. A source has the same "
+      "members as in the configuration file, for example model, groups (KIND:BLOCK_SIZE[:WINDOW], "
+      "joined by +), sparse_alignment, reports_hits, format, bind (bind=true: the engine connects "
+      "its publisher, as vLLM does for tcp://127.0.0.1:PORT)");
+  sub->add_option("--relay", options.relay,
+                  "PUB endpoint at which the router publishes all events again, with the topic "
+                  "kv.MODEL.WORKER.RANK.TIER.GROUP");
+  sub->add_flag("--relay-redact", options.relay_redact,
+                "the relay leaves out token ids and extra keys");
   sub->add_flag(
       "--allow-remote", options.allow_remote,
       "--http, --relay and bound sources may listen beyond loopback; there is no authentication");
   sub->add_option("--hash-algo", options.hash_algorithm,
-                  "the engines' hash algorithm (default: detected; verified if given)");
-  sub->add_option("--hash-seed", options.hash_seed,
-                  "the engines' NONE_HASH seed text (default: detected; verified if given)");
+                  "hash algorithm of the engines; the router verifies it (default: detected)");
+  sub->add_option(
+      "--hash-seed", options.hash_seed,
+      "seed text of the engines' NONE_HASH; the router verifies it (default: detected)");
   sub->add_option("--candidate-seed", options.candidate_seeds,
                   "seed text to try, in addition to vllm-none-hash, 0 and 42; may be repeated");
   sub->add_option("--candidate-none-hash", options.candidate_none_hashes,
@@ -157,14 +167,15 @@ void AddTail(CLI::App& app, TailOptions& options, Command& command) {
   sub->add_option("--topic", options.topic, "topic prefix (default: all topics)");
   sub->add_option("--count", options.count,
                   "stop after this number of batches (default: no limit)");
-  sub->add_flag("--json", options.json, "one JSON object per batch");
-  sub->add_option("--model", options.model, "only events of this model (on a router's relay)");
-  sub->add_option("--worker", options.worker, "only events of this worker (on a router's relay)");
+  sub->add_flag("--json", options.json, "print one JSON object per batch");
+  sub->add_option("--model", options.model, "only events of this model (needs a router's relay)");
+  sub->add_option("--worker", options.worker,
+                  "only events of this worker (needs a router's relay)");
   sub->add_option("--rank", options.rank, "only events of this data-parallel rank");
   sub->add_option("--tier", options.tier, "only events of this tier: GPU, CPU or STORAGE")
       ->check(CLI::IsMember({"GPU", "CPU", "STORAGE"}, CLI::ignore_case));
   sub->add_option("--group", options.group, "only events of this KV-cache group");
-  sub->add_flag("--stats", options.stats, "print counts by topic once a second instead of events");
+  sub->add_flag("--stats", options.stats, "print counts by topic once per second, not events");
   sub->add_option("--record", options.record,
                   "write the matching events to this file, for kvcast replay");
   sub->add_flag("--redact", options.redact,
@@ -180,45 +191,55 @@ void AddReplay(CLI::App& app, ReplayOptions& options, Command& command) {
   sub->add_option("--speed", options.speed, "recorded seconds per second; 0: as fast as possible")
       ->check(CLI::Range(0.0, 1e9))
       ->capture_default_str();
-  sub->add_option("--delay", options.delay, "seconds to wait for subscribers")
+  sub->add_option("--delay", options.delay,
+                  "seconds to wait for subscribers before the first batch")
       ->check(CLI::Range(0.0, 3600.0))
       ->capture_default_str();
   sub->callback([&] { command = [&] { return RunReplay(options); }; });
 }
 
 void AddConformance(CLI::App& app, ConformanceOptions& options, Command& command) {
-  CLI::App* sub = app.add_subcommand("conformance", "compare recorded data with our own code");
-  sub->add_option("class", options.kind, "wire, frames, hash, engine, router or offload")
+  CLI::App* sub = app.add_subcommand("conformance", "compare recorded engine data with this code");
+  sub->add_option("class", options.kind,
+                  "class of recorded data: wire, frames, hash, engine, router or offload")
       ->required()
       ->check(CLI::IsMember({"wire", "frames", "hash", "engine", "router", "offload"}));
-  sub->add_option("path", options.paths, "files or folders")->required();
+  sub->add_option("path", options.paths, "files or folders with recorded data")->required();
   sub->add_option("--policy", options.policy,
-                  "router: exact, full-only, any-group, group-blind, min-of-maxima or all")
+                  "router: rule of the index: exact, full-only, any-group, group-blind, "
+                  "min-of-maxima or all")
       ->capture_default_str();
-  sub->add_option("--feed", options.feed, "router: recorded, decoded, wire or interleaved")
+  sub->add_option("--feed", options.feed,
+                  "router: input of the index: recorded, decoded or wire events, or interleaved "
+                  "steps of all files")
       ->capture_default_str();
-  sub->add_option("--seed", options.seed, "router: order of the interleaved feed")
+  sub->add_option("--seed", options.seed,
+                  "router: seed of the random order for --feed interleaved, and of the random "
+                  "steps for --joins")
       ->capture_default_str();
   sub->add_option(
          "--told", options.told,
          "router: the properties of the engine that are configured in the service: all, or "
-         "nothing but the endpoint; with nothing, only wrong exact answers fail the run")
+         "nothing (only the endpoint); with nothing, the run fails only if an exact answer is "
+         "wrong")
       ->check(CLI::IsMember({"all", "nothing"}))
       ->capture_default_str();
-  sub->add_option("--scheme", options.scheme,
-                  "router: whether the engine's hash scheme can be found: found or unknown")
+  sub->add_option(
+         "--scheme", options.scheme,
+         "router: found: the engine's hash seed is one of the candidates; unknown: it is not")
       ->check(CLI::IsMember({"found", "unknown"}))
       ->capture_default_str();
   sub->add_option(
          "--joins", options.joins,
-         "router: join late, at this number of random steps of each file, without and with a "
-         "snapshot; only wrong exact answers fail the run, and after a snapshot also answers "
-         "that differ under a proven scheme")
+         "router: join late, at this number of random steps of each file, each time without a "
+         "snapshot and with one; the run fails if an exact answer is wrong, or if an answer after "
+         "a snapshot differs under a proven scheme")
       ->capture_default_str();
-  sub->add_flag("--table", options.table, "router: all policies as a Markdown table");
-  sub->add_flag("--compatible,!--no-compatible", options.compatible,
-                "offload: use the engine's rules, or our own where they are better (default: "
-                "--compatible)");
+  sub->add_flag("--table", options.table, "router: print a Markdown table of all policies");
+  sub->add_flag(
+      "--compatible,!--no-compatible", options.compatible,
+      "offload: use the engine's rules; with --no-compatible, use our own rules where the "
+      "engine has a defect (default: --compatible)");
   sub->add_flag("--json", options.json, "print one JSON object as the last line of stdout");
   sub->callback([&] { command = [&] { return RunConformance(options); }; });
 }
@@ -226,7 +247,8 @@ void AddConformance(CLI::App& app, ConformanceOptions& options, Command& command
 void AddFreshnessBench(CLI::App& bench, FreshnessBenchOptions& options, Command& command) {
   CLI::App* sub = bench.add_subcommand(
       "freshness", "time from publish() until a query sees the block, over TCP");
-  sub->add_option("--sources", options.sources, "publishers, in one separate process")
+  sub->add_option("--sources", options.sources,
+                  "number of publishers; they run in one separate process")
       ->check(CLI::Range(int64_t{1}, int64_t{256}))
       ->capture_default_str();
   sub->add_option("--rate", options.rate, "batches per second of each publisher")
@@ -235,8 +257,9 @@ void AddFreshnessBench(CLI::App& bench, FreshnessBenchOptions& options, Command&
   sub->add_option("--seconds", options.seconds, "seconds to measure")
       ->check(CLI::Range(int64_t{1}, int64_t{3600}))
       ->capture_default_str();
-  sub->add_option("--burst", options.burst,
-                  "factor of the rate for one second in the middle; 1: none")
+  sub->add_option(
+         "--burst", options.burst,
+         "factor by which the rate increases for one second in the middle of the run; 1: no burst")
       ->check(CLI::Range(int64_t{1}, int64_t{1000}))
       ->capture_default_str();
   sub->add_option("--publishers-nice", options.publishers_nice,
@@ -248,7 +271,8 @@ void AddFreshnessBench(CLI::App& bench, FreshnessBenchOptions& options, Command&
 }
 
 void AddServiceBench(CLI::App& bench, ServiceBenchOptions& options, Command& command) {
-  CLI::App* sub = bench.add_subcommand("service", "routing decisions over HTTP, beside events");
+  CLI::App* sub =
+      bench.add_subcommand("service", "routing decisions over HTTP while events arrive");
   const auto number = [sub](const char* flag, int64_t& value, const char* help, int64_t most) {
     sub->add_option(flag, value, help)->check(CLI::Range(int64_t{1}, most))->capture_default_str();
   };
@@ -256,14 +280,16 @@ void AddServiceBench(CLI::App& bench, ServiceBenchOptions& options, Command& com
          1'000'000);
   number("--block-ops", options.block_ops, "stores and removes per second, over all workers",
          10'000'000);
-  number("--workers", options.workers, "workers that publish, in one separate process", 256);
+  number("--workers", options.workers,
+         "number of workers that publish; they run in one separate process", 256);
   number("--blocks", options.blocks, "blocks of a prompt, 16 tokens each", 100'000);
-  number("--connections", options.connections, "connections that are kept alive", 10'000);
+  number("--connections", options.connections, "number of connections that are kept alive", 10'000);
   number("--seconds", options.seconds, "seconds of each phase", 3600);
   sub->add_flag("--tokens", options.tokens, "query by token ids instead of block hashes");
   sub->add_option(
          "--observers", options.observers,
-         "run a second phase with this number of clients of each kind that never read replies")
+         "run a second phase with clients that never read: this number for each of dump, events, "
+         "state and relay")
       ->check(CLI::Range(int64_t{0}, int64_t{1000}))
       ->capture_default_str();
   sub->add_flag("--json", options.json, "print one JSON object as the last line of stdout");
@@ -271,7 +297,8 @@ void AddServiceBench(CLI::App& bench, ServiceBenchOptions& options, Command& com
 }
 
 void AddCopyBench(CLI::App& bench, CopyBenchOptions& copy, Command& command) {
-  CLI::App* sub = bench.add_subcommand("copy", "block copies against the speed of the memory");
+  CLI::App* sub =
+      bench.add_subcommand("copy", "speed of block copies, compared with the speed of the memory");
   sub->add_flag("--list", copy.list, "list the copy backends that can run here, and exit");
   sub->add_option("--mib", copy.mib, "payload of every measured copy, in MiB")
       ->check(CLI::Range(int64_t{2}, int64_t{1} << 16))
@@ -279,16 +306,17 @@ void AddCopyBench(CLI::App& bench, CopyBenchOptions& copy, Command& command) {
   sub->add_option("--spread", copy.spread, "the pools' size as a multiple of the payload")
       ->check(CLI::Range(int64_t{1}, int64_t{64}))
       ->capture_default_str();
-  sub->add_option("--threads", copy.threads, "copying threads (default: half of the processors)")
+  sub->add_option("--threads", copy.threads,
+                  "copying threads (default: half of the processors, at most 4)")
       ->check(CLI::Range(int64_t{0}, int64_t{256}));
   sub->add_option("--device", copy.device, "auto, cuda or host; auto: cuda if there is a GPU")
       ->check(CLI::IsMember({"auto", "cuda", "host"}))
       ->capture_default_str();
   sub->add_flag("--quick", copy.quick, "cuda: only the main fragment sizes");
   sub->add_flag("--questions", copy.questions,
-                "cuda: measure the cost of all kinds of copies on this machine instead");
+                "cuda: measure the cost of all kinds of copies on this machine, not the ratios");
   sub->add_option("--svg", copy.svg, "cuda: write a chart of the ratios to this SVG file");
-  sub->add_option("--cycles", copy.cycles, "copies of each kind")
+  sub->add_option("--cycles", copy.cycles, "number of measured copies of each kind")
       ->check(CLI::Range(int64_t{1}, int64_t{1000}))
       ->capture_default_str();
   sub->add_flag("--json", copy.json, "print one JSON object as the last line of stdout");
@@ -301,7 +329,7 @@ void AddSim(CLI::App& app, SimOptions& options, Command& command) {
       "simulate publishers, a faulty network and an index, and check the stream's guarantees");
   sub->add_option("--seeds", options.seeds, "A..B: one run for each number from A to B")
       ->capture_default_str();
-  sub->add_option("--threads", options.threads, "runs at a time")
+  sub->add_option("--threads", options.threads, "runs at the same time")
       ->check(CLI::Range(int64_t{1}, int64_t{256}))
       ->capture_default_str();
   sub->add_option("--max-failed", options.max_failed, "stop after this number of failed runs")

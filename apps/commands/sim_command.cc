@@ -18,7 +18,7 @@ struct Range {
   uint64_t last = 0;
 };
 
-// Accepts "A..B", both included, or one number.
+// Accepts one number, or "A..B". A and B are included.
 std::optional<Range> ParseRange(std::string_view text) {
   const size_t dots = text.find("..");
   const std::string_view first = text.substr(0, dots);
@@ -39,7 +39,7 @@ void PrintFailure(uint64_t seed, const sim::Record& record) {
     std::printf("  %s: %s\n", violation.guarantee.c_str(), violation.what.c_str());
   }
   const sim::Plan least = sim::Shrink(sim::DrawPlan(seed));
-  std::printf("the fewest faults that still fail:\n");
+  std::printf("the smallest set of faults that still fails:\n");
   for (const sim::Fault& fault : least.faults) std::printf("  %s\n", sim::ToString(fault).c_str());
   for (const sim::Violation& violation : sim::RunPlan(least).violations) {
     std::printf("  -> %s: %s\n", violation.guarantee.c_str(), violation.what.c_str());
@@ -50,7 +50,7 @@ void PrintFailure(uint64_t seed, const sim::Record& record) {
 
 int RunSim(const SimOptions& options) {
   const std::optional<Range> range = ParseRange(options.seeds);
-  if (!range) return Fail("--seeds: expected A..B, not " + options.seeds, 2);
+  if (!range) return Fail("--seeds: expected A..B, got " + options.seeds, 2);
   const auto begin = std::chrono::steady_clock::now();
   const sim::SeedsResult result =
       sim::RunSeeds(range->first, range->last, static_cast<int>(options.threads),

@@ -1,4 +1,5 @@
-// `kvcast tail`: follows event streams and prints one line (or one JSON object) per batch.
+// `kvcast tail`: follows event streams. Prints one header line per batch and one line per event, or
+// one JSON object per batch.
 // SPDX-License-Identifier: Apache-2.0
 #include <unistd.h>
 
@@ -78,7 +79,7 @@ class Tail {
     return Status();
   }
   std::string Prefix() const { return options_.topic.empty() ? filter_.Prefix() : options_.topic; }
-  // Returns whether the message counts.
+  // Returns whether the message counts for --count.
   Result<bool> Take(Message& message);
   // Repaints the statistics once a second, and at the end.
   void Repaint(bool last);
@@ -115,7 +116,8 @@ Result<bool> Tail::Take(Message& message) {
   return true;
 }
 
-// Records the received payload. With a filter or redaction, records the encoded rest of the batch.
+// Records the received payload. With a filter or with redaction, encodes the remaining batch and
+// records this payload.
 Status Tail::Record(Message& message, const EventBatch& batch) {
   if (!writer_) return Status();
   if (options_.redact || !filter_.empty()) {

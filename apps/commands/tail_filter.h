@@ -22,9 +22,10 @@ struct TailFilter {
   std::optional<int64_t> group;
 
   bool empty() const { return model.empty() && worker.empty() && !rank && tier.empty() && !group; }
-  // Returns a topic prefix that lets all possible matches through.
+  // Returns a topic prefix. A subscription to it receives all messages that can match.
   std::string Prefix() const;
-  // Removes the events that do not match. False: no event is left. A clear matches every group.
+  // Removes the events that do not match. A clear matches every group. False: the batch does not
+  // match, or no event is left. Without a filter, a batch without events is kept.
   bool Keep(std::string_view topic, EventBatch& batch) const;
 };
 

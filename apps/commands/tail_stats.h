@@ -15,9 +15,9 @@ namespace kvcast::tools {
 class TailStats {
  public:
   void Note(std::string_view topic, uint64_t seq, const EventBatch& batch, size_t payload_bytes);
-  // Returns a table for people. `seconds` since the last table, for the rates.
+  // Returns a text table. The rates are per second; `seconds` is the time since the last table.
   std::string Table(double seconds);
-  // Returns one JSON object: {"topics": {topic: {...}}, "batches": n, ...}.
+  // Returns one JSON object: {"topics": {topic: {...}}, "batches": n}.
   std::string Json() const;
 
  private:
@@ -32,7 +32,7 @@ class TailStats {
     uint64_t next_seq = 0;
     uint64_t shown_batches = 0;  // at the last table
   };
-  static constexpr size_t kTopicsMax = 1000;  // later ones are counted as "(others)"
+  static constexpr size_t kTopicsMax = 1000;  // further topics are counted as "(others)"
 
   std::map<std::string, Row, std::less<>> rows_;
 };

@@ -15,7 +15,7 @@ namespace kvcast::tools {
 struct ConformanceReport {
   uint64_t files = 0;
   uint64_t compared = 0;                       // checks made
-  uint64_t equal = 0;                          // checks with the recorded result
+  uint64_t equal = 0;                          // checks whose result equals the recorded one
   uint64_t unsupported = 0;                    // records that could not be checked
   std::vector<std::string> first_differences;  // at most one line per file
   // Router class: the difference between a policy's answers and the engine's own, over all files.
@@ -34,13 +34,13 @@ struct ConformanceReport {
     std::map<std::string, uint64_t> not_exact;  // by reason
     // Answers that were not exact, although the scheme was proven for the prompt's kinds of key.
     uint64_t proven_not_exact = 0;
-    // Answers that were not equal, under the same condition, of a router that joined by a snapshot.
+    // Answers that were not equal after a join by a snapshot, although the scheme was proven.
     uint64_t joined_not_equal = 0;
-    // Answers after the first hits of each file: all, equal ones and exact ones.
+    // Answers after the first kSettledHits hits of each file: all, the equal ones, the exact ones.
     uint64_t settled = 0;
     uint64_t settled_equal = 0;
     uint64_t settled_exact = 0;
-    // True: only exact_wrong decides whether the run fails.
+    // True: the run fails only if exact_wrong or joined_not_equal is above 0.
     bool only_exact_counts = false;
   };
   std::optional<ExactFigures> exactness;
@@ -56,40 +56,44 @@ struct ConformanceReport {
   }
 };
 
-// Each function takes files or folders (searched for the files of its class). Not ok: a path does
-// not exist, cannot be read, or is not of this class; the message names it.
+// Each function takes files and folders. It searches a folder for the files of its class. Not ok: a
+// path does not exist, cannot be read, or is not of this class. The message names the path.
 Status RunWireConformance(const std::vector<std::string>& paths, ConformanceReport& report);
 Status RunFramesConformance(const std::vector<std::string>& paths, ConformanceReport& report);
 Status RunHashConformance(const std::vector<std::string>& paths, ConformanceReport& report);
 Status RunEngineConformance(const std::vector<std::string>& paths, ConformanceReport& report);
-// Folders are searched recursively, except for `known-defects`. `compatible` true: by the rules of
-// the engine. False: by our own rules, which differ where the engine has a defect.
+// Searches folders recursively, except for folders named `known-defects`. If `compatible` is true,
+// our code follows the rules of the engine. If it is false, our code follows our own rules, which
+// differ where the engine has a defect.
 Status RunOffloadConformance(const std::vector<std::string>& paths, ConformanceReport& report,
                              bool compatible = true);
 
 struct RouterConformanceOptions {
-  // exact, full-only, any-group, group-blind, min-of-maxima or all. The checks of only one policy
-  // are counted: with all, those of exact.
+  // exact, full-only, any-group, group-blind, min-of-maxima or all. The report counts the checks of
+  // one policy only. With all, this is the policy exact.
   std::string policy = "exact";
-  // The source of the events for the policies other than exact:
-  //   recorded     the recorded payload through the decoder, if a step has one; else the events
-  //                unchanged
-  //   decoded      the events unchanged
-  //   wire         all steps through the decoder; our encoder encodes the steps without a payload
-  //   interleaved  exact policy only: every file twice, all as workers of one index, their steps in
-  //                random order; every probe is matched against all workers
-  // The exact policy uses the service's own source and query, and therefore the decoder.
+  // The events of a step:
+  //   recorded     The decoder decodes the recorded payload.
+  //                A step without a payload has the recorded events.
+  //   decoded      The step has the recorded events.
+  //   wire         The decoder decodes the payload.
+  //                For a step without a payload, our encoder first encodes the events.
+  //   interleaved  Only for the policy exact. Each file becomes two workers. One index has the
+  //                workers of all files. The steps of the workers run in random order.
+  //                Every probe is matched against all workers.
+  // With the first three feeds, the policy exact ignores the feed. It uses the service's own source
+  // and query, and therefore the decoder.
   std::string feed = "recorded";
   uint64_t seed = 1;  // for feed interleaved, and for joins
-  // The properties of the engine that are configured in the service: all, or only the endpoint.
-  // With all, every answer must be equal; with nothing, no exact answer may be wrong.
+  // The properties of the engine that are configured in the service: all, or nothing (only the
+  // endpoint). With all, every answer must be equal. With nothing, no exact answer may be wrong.
   std::string told = "all";
   // found: the engine's seed is among the candidates. unknown: the seed is not among them, so no
   // hash can be verified or computed.
   std::string scheme = "found";
-  // If not 0, the router joins late, at so many random steps of each file, and once more at each of
-  // them by a snapshot. No exact answer may be wrong. After a join by snapshot, every answer must
-  // be equal if the scheme is proven.
+  // If not 0, the router joins late, at this number of random steps of each file. At each of these
+  // steps there are two runs: a join without a snapshot, and a join by a snapshot. No exact answer
+  // may be wrong. After a join by a snapshot, every answer must be equal if the scheme is proven.
   uint64_t joins = 0;
 };
 Status RunRouterConformance(const std::vector<std::string>& paths,

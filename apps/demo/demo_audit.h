@@ -2,8 +2,9 @@
 //
 // An engine reports each admission with its own hit length and the number of batches that it had
 // published before the lookup. The audit keeps one index per engine, and applies exactly that many
-// of the batches that the router service decoded. It matches the same prompt, by the names that a
-// query of the service uses. Lag has no influence on the comparison: every difference is an error.
+// of the batches that the router service decoded. The audit then matches the same prompt with this
+// index, by the names that a query of the service uses. Lag has no influence on the comparison:
+// every difference is an error.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -47,7 +48,7 @@ class ExactnessAudit {
 
   void OnBatch(size_t worker, uint64_t seq, std::shared_ptr<const EventBatch> batch);
   void OnAdmission(size_t worker, AuditedAdmission admission);
-  // Admissions that wait for batches.
+  // Returns the number of admissions that wait for batches.
   int64_t pending() const;
   AuditTotals totals() const;
   AuditTotals totals(size_t worker) const;
@@ -55,10 +56,10 @@ class ExactnessAudit {
  private:
   struct Worker {
     PrefixIndex index;
-    bool in_order = true;                                   // each batch came once, by number
+    bool in_order = true;                                   // each batch came once, in order
     uint64_t applied = 0;                                   // batches in the index
     std::deque<std::shared_ptr<const EventBatch>> batches;  // the first has the number `applied`
-    std::deque<AuditedAdmission> admissions;  // ordered: the published counts never fall
+    std::deque<AuditedAdmission> admissions;  // in the order of their published counts
     AuditTotals totals;
   };
   void Advance(Worker& worker) KV_REQUIRES(mutex_);

@@ -15,10 +15,10 @@ struct DemoOptions {
   int64_t requests = 1000;
   double speed = 0;   // trace seconds per second; 0: a run takes about 12 s
   std::string trace;  // empty: the bundled slice
-  // Comma-separated; the engines take them in turn; empty: the default of the release.
+  // Comma-separated list. The engines take the dialects in turn. Empty: the default of the release.
   std::string dialects;
-  // ADDR:PORT of a router service that routes the requests and serves its dashboard until it is
-  // interrupted. Empty: none.
+  // ADDR:PORT where the router service of the run listens. It serves its dashboard until the demo
+  // is interrupted. Empty: no dashboard.
   std::string serve;
   bool json = false;
 };

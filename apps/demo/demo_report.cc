@@ -81,7 +81,7 @@ void PrintExactness(FILE* out, const RunResult& run) {
       Print(run.live.equal), Print(run.live.compared), Print(run.live.over_tokens),
       Print(run.live.under_tokens));
   std::fprintf(out,
-               "answers    of the service, exact when given, no batch since = hit when admitted: "
+               "answers    exact answer = hit when admitted, if no batch came between them: "
                "%lld of %lld\n",
                Print(run.answers.equal), Print(run.answers.compared));
   std::fprintf(out, "stream     %llu batches, %.1f MB, %llu lost\n",

@@ -8,8 +8,8 @@
 
 namespace kvcast::tools {
 
-// Returns the totals of the engines by dialect over all runs. The entries are named by dialect and
-// have the order of the engines.
+// Returns the totals of the engines by dialect over all runs. An entry has the name of its dialect.
+// The entries are in the order in which the dialects first occur among the engines.
 std::vector<EngineResult> ResultsByDialect(const std::vector<RunResult>& runs);
 
 // REQUIRES: runs.front() is the kvcast run. Prints the tables to stdout. With options.json, prints

@@ -52,7 +52,7 @@ std::vector<std::string> EngineArguments(const DemoOptions& options, double spee
   if (cache.blocks > 0) {
     arguments.insert(arguments.end(), {"--blocks", std::to_string(cache.blocks)});
   }
-  // Do not give the router this seed: the hashes of such an engine cannot be computed.
+  // The router does not know this seed, so it cannot compute the hashes of such an engine.
   const std::string seed = dialect.of_engine() ? cache.hash_seed : "of another engine";
   if (!seed.empty()) arguments.insert(arguments.end(), {"--hash-seed", seed});
   if (cache.cpu_blocks > 0) {
@@ -253,7 +253,7 @@ Status RoutedRun::StartService(const std::vector<PeerDialect>& dialects) {
   return {};
 }
 
-// Until the service is synced with every engine.
+// Waits until the service is synced with every engine.
 Status RoutedRun::AwaitFollowed() {
   const double deadline = now() + kFollowSeconds;
   while (true) {
@@ -275,7 +275,7 @@ Status RoutedRun::ServeUntilStopped() {
 
 void RoutedRun::Tell(router::Feedback feedback, int64_t number) {
   feedback.request_id = RequestId(number);
-  // The booking may have expired.
+  // An error is ignored: the booking may have expired.
   (void)service_->TakeFeedback(feedback);
 }
 
@@ -358,8 +358,9 @@ void RoutedRun::OnFirstAdmission(size_t engine, const json& report) {
   result_.live.equal += error == 0 ? 1 : 0;
   result_.live.over_tokens += std::max<int64_t>(error, 0);
   result_.live.under_tokens += std::max<int64_t>(-error, 0);
-  // A request that waited while the engine evicted blocks does not refute the answer. The service
-  // would doubt the engine's state and replace it by a snapshot, and the audit counts batches.
+  // If the engine published batches between the answer and the admission, a difference does not
+  // refute the answer. With such feedback, the service would doubt the engine's state and replace
+  // it by a snapshot. The audit needs every batch, and a snapshot has none.
   if (routed.next_seq != published) return;
   Tell({.event = router::Feedback::Event::kAdmitted, .reused_tokens = hit, .next_seq = published},
        number);

@@ -24,7 +24,7 @@ Result<router::LoadRateConfig> LoadRatesOf(const CacheOptions& options) {
   return rates;
 }
 
-// Batches and events that the worker's decoder could not read.
+// Returns the number of batches and events that the worker's decoder could not read.
 uint64_t UnreadEvents(const router::SourceCounters& counters) {
   uint64_t unread = counters.undecodable_batches + counters.decode.rejected_total();
   if (counters.mooncake) unread += counters.mooncake->opaque + counters.mooncake->others;
@@ -46,7 +46,8 @@ Result<router::RouterOptions> MakeServiceOptions(const DemoOptions& options,
   }
   const auto rates = LoadRatesOf(options.cache);
   if (!rates.ok()) return rates.status();
-  // The engines run the trace faster than it was recorded.
+  // The engines run the trace `speed` times faster than it was recorded, so the lifetime of a
+  // speculative prefix shrinks by the same factor.
   int64_t& expected_ms = service.routing.speculative.lifetime_ms;
   expected_ms = std::max<int64_t>(std::llround(static_cast<double>(expected_ms) / speed), 1);
   for (size_t i = 0; i < engines.size(); ++i) {

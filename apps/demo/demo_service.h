@@ -13,9 +13,9 @@
 
 namespace kvcast::tools {
 
-// Options of a service that follows the engines; engines[i] speaks dialects[i % size]. `cache`: of
-// MakeCacheConfig(options.cache). `speed`: seconds of the trace a second. Not ok: options.serve is
-// no address, or the model is unknown.
+// Returns the options of a service that follows the engines. engines[i] speaks
+// dialects[i % dialects.size()]. `cache` is the result of MakeCacheConfig(options.cache). `speed`
+// is in trace seconds per second. Not ok: options.serve is not an address, or the model is unknown.
 Result<router::RouterOptions> MakeServiceOptions(const DemoOptions& options,
                                                  const CacheConfig& cache,
                                                  const std::vector<EngineEndpoints>& engines,

@@ -25,10 +25,10 @@ struct PromptNames {
 // Thread-compatible.
 class PromptNamer {
  public:
-  // `cache`: of MakeCacheConfig(options). Not ok: the error names the flag.
+  // `cache` is the result of MakeCacheConfig(options). Not ok: the error names the flag.
   static Result<PromptNamer> Create(const CacheOptions& options, const CacheConfig& cache);
 
-  // Content keys, and the engines' hash chain if `with_chain`.
+  // Returns the content keys, and with `with_chain` also the engines' hash chain.
   PromptNames Of(std::span<const TokenId> tokens, bool with_chain);
 
  private:

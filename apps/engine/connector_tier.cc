@@ -147,15 +147,14 @@ Result<std::unique_ptr<ConnectorTier>> ConnectorTier::Create(
   offload.layout.retention_interval = gpu.retention_interval;
   offload.memory.capacity_bytes = config.cpu_blocks * block_bytes;
   offload.memory.chunk_bytes.assign(gpu.groups.size(), config.blocks_per_chunk * block_bytes);
-  // Any chunk is a whole number of pages, and one slot.
+  // With this page size, each chunk is a whole number of pages and occupies exactly one slot.
   offload.memory.page_bytes = sizeof(uint64_t);
   offload.hash_form = config.hash_form;
   auto scheduler = OffloadScheduler::Create(offload);
   if (!scheduler.ok()) return scheduler.status();
   const OffloadManager& manager = (*scheduler)->manager();
   if (manager.num_slots() == 0) {
-    return Status(StatusCode::kInvalidArgument,
-                  "cpu_blocks: must hold a chunk of blocks_per_chunk");
+    return Status(StatusCode::kInvalidArgument, "cpu_blocks: must be at least blocks_per_chunk");
   }
   const int64_t host_blocks = CeilDiv(manager.num_slots() * manager.slot_bytes(), block_bytes);
   auto copies =

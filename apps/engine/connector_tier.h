@@ -1,5 +1,6 @@
-// ConnectorTier: the scheduler of a HostTier that holds chunks under keys (OffloadScheduler), like
-// vLLM's offloading connector. No load is late, because the engine chooses when a load ends.
+// ConnectorTier: one of the two schedulers of a HostTier. It holds chunks under keys
+// (OffloadScheduler), like vLLM's offloading connector. No load is late, because the engine chooses
+// when a load ends.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -50,7 +51,7 @@ class ConnectorTier {
  private:
   struct Known {
     OffloadRequestId id;
-    bool starts = true;          // the next step sends the scheduler the whole table
+    bool starts = true;          // the next step sends the whole block table to the scheduler
     std::vector<size_t> blocks;  // by group: number of leading blocks that the scheduler knows
     std::optional<OffloadJobId> load;  // the load in progress
   };

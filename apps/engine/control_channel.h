@@ -21,7 +21,7 @@ struct ControlMessage {
   std::string body;    // may be empty
 };
 
-// Token ids as a message body: 8 bytes little-endian each.
+// Token ids as a message body. Each id has 8 bytes, little-endian.
 std::string PackTokens(std::span<const TokenId> tokens);
 std::optional<std::vector<TokenId>> UnpackTokens(std::string_view body);
 

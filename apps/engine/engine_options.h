@@ -24,7 +24,7 @@ struct CacheOptions {
   double prefill_rate = 30000;    // tokens per second
   int64_t cpu_blocks = 0;         // blocks of host memory behind each pool; 0: none
   std::string offload = "eager";  // eager, lazy, connector
-  int64_t blocks_per_chunk = 1;   // kConnector only
+  int64_t blocks_per_chunk = 1;   // only for the connector
   std::string device = "host";    // where the bytes of the pools are: host, cuda
   double load_rate = 0;           // tokens per second from host memory; 0: measured
 };
@@ -40,7 +40,7 @@ struct EngineOptions {
   std::string trace;     // empty: the bundled slice
   int64_t requests = 0;  // 0: all requests of the trace
   double speed = 1;      // trace seconds per second
-  std::string control;   // endpoint that sends requests, instead of a trace; empty: none
+  std::string control;   // endpoint that sends the requests, in place of a trace; empty: none
   bool json = false;
 };
 

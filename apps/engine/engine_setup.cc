@@ -182,7 +182,7 @@ Result<std::vector<PeerDialect>> DialectsOf(const CacheOptions& options,
     if (!told.ok()) return BadFlag("--dialect: " + told.message());
     chosen.push_back(*dialect);
   }
-  if (chosen.empty()) return BadFlag("--dialect: none given");
+  if (chosen.empty()) return BadFlag("--dialect: the list is empty");
   return chosen;
 }
 

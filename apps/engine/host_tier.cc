@@ -10,7 +10,7 @@
 namespace kvcast::tools {
 namespace {
 
-// The content of the group's block that ends the prefix with this digest.
+// Returns the word of a block of `group`. `digest` is the hash of the prefix that the block ends.
 uint64_t WordOf(const Digest& digest, GroupIdx group) {
   return (digest.low64() ^ (group.value + 1)) * 0x9E3779B97F4A7C15u;
 }
@@ -44,7 +44,7 @@ HostTier::~HostTier() = default;
 Result<std::unique_ptr<HostTier>> HostTier::Make(const HostTierConfig& config, CacheManager& cache,
                                                  const TierCopies::MakeMemory& make_memory) {
   if (config.block_bytes == 0 || config.block_bytes % sizeof(uint64_t) != 0) {
-    return Status(StatusCode::kInvalidArgument, "block_bytes: must be whole words of 8 bytes");
+    return Status(StatusCode::kInvalidArgument, "block_bytes: must be a positive multiple of 8");
   }
   if (config.kind == OffloadKind::kConnector) {
     auto tier = ConnectorTier::Create(config, cache, make_memory);

@@ -30,30 +30,30 @@ class MirrorTier;
 
 class HostTier {
  public:
-  // The GPU pool is ordinary memory too, and copies go through `backend`. `cache` must outlive the
+  // Both pools are ordinary memory, and `backend` copies between them. `cache` must outlive the
   // tier. Every error names the wrong field.
   static Result<std::unique_ptr<HostTier>> Create(const HostTierConfig& config, CacheManager& cache,
                                                   std::unique_ptr<CopyBackend> backend);
-  // The GPU pool is memory of the GPU.
+  // The GPU pool is memory of `device`.
   static Result<std::unique_ptr<HostTier>> Create(const HostTierConfig& config, CacheManager& cache,
                                                   const CudaDevice& device);
   ~HostTier();
 
-  // Call after the model computed tokens [begin, end) of a request: the completed blocks get their
-  // bytes.
+  // Writes the bytes of the blocks that tokens [begin, end) complete. Must be called after the
+  // model has computed these tokens.
   void Compute(const CacheRequest& request, int64_t begin, int64_t end);
-  // Reads the request's whole blocks among its first `tokens` tokens, in all groups, and counts
-  // those with wrong bytes.
+  // Checks the bytes of the whole blocks among the first `tokens` tokens of the request, in all
+  // groups. Counts the checked blocks and the wrong blocks.
   void Check(const CacheRequest& request, int64_t tokens);
   int64_t checked_blocks() const { return checked_blocks_; }
   int64_t wrong_blocks() const { return wrong_blocks_; }
   int64_t stored_blocks() const { return copies_.stored_blocks(); }
   int64_t loaded_blocks() const { return copies_.loaded_blocks(); }
 
-  // Returns how many tokens after the `local_tokens` on the GPU can be loaded. They may reach the
-  // end of the request; its last token is then computed again. nullopt: not known yet; call again
-  // in the next step. The request must exist until the BuildStep after Finish. `now_ms` may be of
-  // any clock that does not go back.
+  // Returns how many tokens after the `local_tokens` on the GPU can be loaded. These tokens may
+  // reach the end of the request; the engine then computes the last token again. nullopt: not known
+  // yet; call again in the next step. The request must exist until the BuildStep after Finish.
+  // `now_ms` is the time of any clock that does not go back.
   std::optional<int64_t> Match(const CacheRequest& request, int64_t local_tokens, int64_t now_ms);
   // Call after the request's blocks are allocated. The load of its external tokens starts with the
   // next BuildStep. Not ok: `external_tokens` is not the result of the last Match in this step;
@@ -65,7 +65,7 @@ class HostTier {
   void Finish(const CacheRequest& request, int64_t computed_tokens);
 
   // Ends the scheduling of a step: waits for the copies that must not run during the step, and
-  // starts its loads. The bytes of a load arrive immediately or at any later time.
+  // starts the loads of the step. The bytes of a load arrive immediately or at any later time.
   void BuildStep(std::span<const TierRequest> scheduled);
   // Call after the step has been computed.
   void EndStep();
@@ -79,7 +79,8 @@ class HostTier {
   // Events since the last call, in order of occurrence.
   std::vector<Event> TakeEvents();
 
-  // For tests: blocks of host memory that copies and matches hold (connector: slots).
+  // For tests: returns the number of host-memory blocks (connector: slots) that copies and matches
+  // hold.
   int64_t held_blocks() const;
   // Not ok: a bug in kvcast; the message names the two sides that differ.
   Status CheckInvariants() const;

@@ -16,16 +16,16 @@ namespace kvcast::tools {
 // The scheduler of the copies.
 enum class OffloadKind : uint8_t {
   kMirrorEager,  // SimpleOffload: stores the blocks that running requests have computed
-  kMirrorLazy,   // SimpleOffload: stores the free blocks that the GPU takes next
+  kMirrorLazy,   // SimpleOffload: stores the free blocks that the GPU's pool allocates next
   kConnector,    // OffloadScheduler: stores the chunks of prompts that a step completes
 };
 // "eager", "lazy", "connector".
 std::optional<OffloadKind> ParseOffloadKind(std::string_view name);
-// The rule by which the scheduler chooses loads, for a router's index.
+// Returns the rule by which the scheduler looks for loads. A router's index needs this rule.
 OffloadRule OffloadRuleOf(OffloadKind kind);
 
 struct HostTierConfig {
-  int64_t cpu_blocks = 0;  // capacity; includes a mirror's null block
+  int64_t cpu_blocks = 0;  // capacity in blocks; includes the null block of a mirror
   OffloadKind kind = OffloadKind::kMirrorEager;
   int64_t blocks_per_chunk = 1;  // kConnector only
   size_t block_bytes = 256;      // size of a simulated block on both sides; a multiple of 8 bytes

@@ -15,8 +15,9 @@ namespace kvcast::tools {
 // about 50 ms. Not ok: no memory.
 Result<double> MeasureLoadBandwidth(size_t block_bytes);
 
-// The bytes that a load of one token copies: the bytes that all groups except window groups hold of
-// it. The share of a window group ends with its window. Not ok: there is no such model.
+// Returns the bytes that a load of one token copies: the token's bytes in all groups except window
+// groups. A load copies only one window of a window group, so these bytes do not count per token.
+// Not ok: the model is unknown.
 Result<double> LoadedBytesPerToken(const std::string& model);
 
 // Sets load_rate to the measured rate, if the options have host memory and no rate.

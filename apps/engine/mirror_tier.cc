@@ -75,7 +75,8 @@ Result<std::unique_ptr<MirrorTier>> MirrorTier::Create(const HostTierConfig& con
   offload_config.events.hash_form = config.hash_form;
   auto offload = SimpleOffload::Create(offload_config, cache.gpu_blocks());
   if (!offload.ok()) return offload.status();
-  // One group represents all groups: their blocks have one size, and ids of one pool.
+  // One group represents all groups: their blocks have the same size, and their ids belong to one
+  // pool.
   auto copies = TierCopies::Create(
       {.memory = {config.block_bytes, cache.config().num_blocks, config.cpu_blocks},
        .slot_bytes = config.block_bytes},

@@ -1,4 +1,4 @@
-// MirrorTier: the scheduler of a HostTier that mirrors the GPU's pool (SimpleOffload).
+// MirrorTier: one of the two schedulers of a HostTier. It mirrors the GPU's pool (SimpleOffload).
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -18,7 +18,7 @@ using router::EventFormat;
 constexpr std::pair<std::string_view, EventFormat> kPeers[] = {
     {"trtllm", EventFormat::kTrtllm}, {"mooncake", EventFormat::kMooncake}};
 
-// By group_idx. Full attention counts as the longest window.
+// Returns the windows by group_idx. Full attention counts as the longest window.
 std::vector<int64_t> WindowsOf(const std::vector<GroupSpec>& groups, int64_t max_model_len) {
   std::vector<int64_t> windows;
   for (const GroupSpec& group : groups) {
@@ -88,7 +88,7 @@ std::vector<PeerDialect> AllPeerDialects() {
 }
 
 Status CanTell(const PeerDialect& dialect, const CacheConfig& cache, bool host_memory) {
-  constexpr const char* kNoLookahead = "has no lookahead_token_ids, which --draft-tokens need";
+  constexpr const char* kNoLookahead = "has no lookahead_token_ids, which --draft-tokens needs";
   const auto refused = [&](const std::string& why) {
     return Status(StatusCode::kInvalidArgument, "'" + std::string(dialect.name()) + "' " + why);
   };

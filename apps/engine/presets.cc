@@ -53,7 +53,7 @@ Result<ModelPreset> FindModelPreset(std::string_view name) {
     names += (names.empty() ? "" : ", ") + std::string(preset.name);
   }
   return Status(StatusCode::kInvalidArgument,
-                "unknown model '" + std::string(name) + "'; there are: " + names);
+                "unknown model '" + std::string(name) + "'; expected one of: " + names);
 }
 
 }  // namespace kvcast::tools

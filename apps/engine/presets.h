@@ -18,7 +18,7 @@ struct ModelPreset {
   std::string_view what;
   std::vector<GroupSpec> groups;
   int64_t default_blocks;  // blocks in one engine's pool, with the null block
-  // Size of a KV block of any group, as in a model of this kind with 2 bytes per value.
+  // Size in bytes of a block of any group, for a model of this kind with 2 bytes per value.
   size_t block_bytes;
 };
 

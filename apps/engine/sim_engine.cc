@@ -19,7 +19,7 @@ struct SimEngine::Running {
   int64_t scheduled = 0;        // tokens of the current step, with drafts
   bool drafts = false;          // the last step sampled a token, so the next one verifies drafts
   int64_t to_check = 0;         // reused tokens whose bytes are checked after the step
-  int64_t load_end = 0;         // last token of the load in progress
+  int64_t load_end = 0;         // end of the tokens of the load in progress
   double loaded_at_s = 0;       // model time
   int64_t had = 0;              // tokens whose KV the request had at its preemption
   int64_t reported_loaded = 0;  // counted in the totals
@@ -67,7 +67,8 @@ double SimEngine::Step() {
   if (!preempted_in_step_) ScheduleWaiting(budget);
   ScheduleCopies();
   PublishPending();
-  // A model would copy here. Blocks of one request that share bytes need no copy.
+  // A real engine runs the copies here. The simulation needs no copy, because a block gets its
+  // bytes when it is complete.
   cache_->ReleaseCopies(cache_->TakeCopies());
   const bool computes = budget < config_.max_batched_tokens;
   const bool copies = tier_ != nullptr && tier_->has_pending_work();
@@ -219,7 +220,7 @@ SimEngine::Admitted SimEngine::Admit(Running& entry, int64_t& budget) {
   entry.scheduled = tokens;
   entry.to_check = reused;
   budget -= tokens;
-  // AfterAlloc never refuses all matched tokens.
+  // AfterAlloc does not fail, because `loadable` is the result of Match in this step.
   if (tier_ != nullptr) KV_CHECK(tier_->AfterAlloc(request, loadable).ok());
   // A request that loads all of its tokens must compute the last one again.
   const int64_t reusable = std::min(reused + loadable, length - 1);
@@ -275,7 +276,8 @@ double SimEngine::StepSeconds() const {
          static_cast<double>(decoded) * config_.decode_token_s;
 }
 
-// Number of accepted drafts of the step. Deterministic for a request and a position.
+// Returns the number of accepted drafts of the step. It depends only on the request and the
+// position.
 int64_t SimEngine::AcceptedDrafts(const Running& entry) const {
   constexpr int64_t kSteps = 1000;
   const int64_t drafts = entry.scheduled - entry.missing();
@@ -319,8 +321,8 @@ void SimEngine::FinishStep() {
       tier_->Compute(entry->request, entry->computed,
                      std::min(known, entry->computed + entry->scheduled));
     }
-    // After all requests have computed: one request may reuse blocks that another one computes in
-    // the same step.
+    // The check comes after all requests have computed, because a request may reuse blocks that
+    // another request computes in the same step.
     for (const RunningPtr& entry : running_) {
       tier_->Check(entry->request, std::exchange(entry->to_check, 0));
     }

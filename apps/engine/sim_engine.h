@@ -1,10 +1,10 @@
 // SimEngine: a scheduler over a real CacheManager. A clock replaces the model.
 //
-// Every step schedules like vLLM: running requests first (decode or the next chunk of a prefill),
-// then waiting ones; a running request that gets no block preempts the last one. Chunks end where
-// PrefillSplit puts the ends. Drafts are verified: some are rejected, and their tokens are computed
-// again. Blocks, hits and events are real. Only the model's time and the accepted drafts are
-// simulated.
+// A step schedules like vLLM. It takes the running requests first (each decodes, or computes the
+// next chunk of its prefill), then the waiting requests. If a running request gets no block, the
+// engine preempts the last running request. PrefillSplit decides where chunks end. Drafts are
+// verified: some are rejected, and their tokens are computed again. Blocks, hits and events are
+// real. Only the model's time and the accepted drafts are simulated.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -26,7 +26,7 @@ struct SimEngineConfig {
   int64_t max_batched_tokens = 8192;  // tokens scheduled in one step
   int64_t max_running = 256;          // requests running or loading at a time
   int64_t draft_tokens = 0;           // verified in each decoding step of a request
-  double draft_acceptance = 0.7;      // probability for a draft whose predecessors were accepted
+  double draft_acceptance = 0.7;  // probability that a draft is accepted after the drafts before it
   // Duration of one model step: base + prefill tokens / rate + decoded tokens * cost.
   double step_base_s = 0.008;
   double prefill_tokens_per_s = 30000;
@@ -48,7 +48,7 @@ struct Admission {
   int64_t prompt_tokens = 0;
   int64_t sampled_tokens = 0;  // > 0: the request was preempted before
   bool first = true;           // false: the request returns after a preemption or a failed load
-  Seq published;               // batches published before the lookup; they include all its events
+  Seq published;               // batches before the lookup; they contain all earlier events
 };
 
 struct SimTotals {
@@ -57,11 +57,11 @@ struct SimTotals {
   int64_t refused = 0;  // requests that can never fit
   int64_t preempted = 0;
   int64_t prompt_tokens = 0;     // of first admissions
-  int64_t reused_tokens = 0;     // of them, reused on the GPU
-  int64_t loaded_tokens = 0;     // of them, loaded from host memory without an error
-  int64_t failed_loads = 0;      // requests whose load failed and that compute those tokens
-  int64_t recomputed_again = 0;  // tokens that a request had before its preemption
-  int64_t computed_tokens = 0;   // by all steps, with rejected drafts
+  int64_t reused_tokens = 0;     // prompt tokens that were reused on the GPU
+  int64_t loaded_tokens = 0;     // prompt tokens that were loaded from host memory without an error
+  int64_t failed_loads = 0;      // after a failed load, the request computes the tokens
+  int64_t recomputed_again = 0;  // tokens that were computed again after a preemption
+  int64_t computed_tokens = 0;   // by all steps, including rejected drafts
   int64_t drafted = 0;           // draft tokens that were verified
   int64_t drafts_accepted = 0;
   int64_t steps = 0;
@@ -78,20 +78,21 @@ struct SimHooks {
 
 class SimEngine {
  public:
-  // `tier`: nullptr: no host tier; otherwise a tier of `cache`.
+  // `tier` is a tier of `cache`. nullptr: no host tier.
   SimEngine(const SimEngineConfig& config, std::unique_ptr<CacheManager> cache, int64_t vocabulary,
             SimHooks hooks, std::unique_ptr<HostTier> tier = nullptr);
   ~SimEngine();
 
   void Add(SimRequest request);
-  // No request is waiting, loading or running, and no copy is in progress.
+  // True: no request is waiting, loading or running, and no copy is in progress.
   bool idle() const;
-  // One scheduling pass and one model step. Returns the seconds that the step takes; 0 if nothing
-  // could be scheduled.
+  // Runs one scheduling pass and one model step. Returns the seconds that the step takes; 0 if
+  // nothing could be scheduled.
   double Step();
   // Publishes the pending events and drops all cached blocks. False: requests are running.
   bool ResetPrefixCache();
-  // Publishes the events that the last step left, for an idle engine. Step publishes them too.
+  // Publishes the events that the last step left. Only an idle engine needs this call, because the
+  // next Step publishes them too.
   void PublishPending();
 
   const SimTotals& totals() const { return totals_; }

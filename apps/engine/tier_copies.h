@@ -20,7 +20,7 @@ struct TierCopiesConfig {
   // memory.host_blocks must be large enough for all slots.
   TierMemoryConfig memory;
   size_t slot_bytes = 0;  // size of a host-memory slot
-  // Number of groups in a job. All groups share the blocks of one pool of pages.
+  // Number of groups in a job. All groups share the blocks of one pool.
   size_t groups = 1;
   uint32_t blocks_per_chunk = 1;
 };
@@ -36,8 +36,8 @@ class TierCopies {
   // Returns how many GPU blocks of the list do not hold their word.
   int64_t CountWrong(std::span<const BlockId> blocks, std::span<const uint64_t> words);
 
-  // Starts a job. The job copies after the earlier fills. First the destination is overwritten with
-  // other bytes, so that a job that copies nothing is detected.
+  // Starts a job. The job copies after the earlier fills. Submit first overwrites the destination
+  // with other bytes, so that CountWrong detects a job that copies nothing.
   void Submit(TransferJob job);
   // Waits for a job. Must be called once for each job. False: the job failed.
   bool Finish(TransferJobId job);

@@ -23,11 +23,12 @@ struct TierMemory {
   size_t host_bytes = 0;
   std::unique_ptr<CopyBackend> backend;
 
-  // Block i of the list gets word i, or must hold it. Fills are executed in order, and before the
-  // event of computed().
+  // `fill` writes word i to block i of the list. `count_wrong` returns the number of blocks that do
+  // not hold their word. Fills run in the order of the calls, and before the event that a later
+  // computed() returns.
   std::function<void(std::span<const BlockId>, std::span<const uint64_t>)> fill;
   std::function<int64_t(std::span<const BlockId>, std::span<const uint64_t>)> count_wrong;
-  // The value for TransferJob::after.
+  // Returns the value for TransferJob::after.
   std::function<void*()> computed;
 
   std::shared_ptr<void> owner;  // owns the pools

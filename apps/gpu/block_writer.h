@@ -13,9 +13,9 @@
 
 namespace kvcast::cuda {
 
-// Uses one stream of its own, which stands for the model's computation. Block b is `block_bytes`
-// bytes, a multiple of 8, at base + b * block_bytes. A block that holds the word w contains the
-// value w + at in the 8 bytes at each offset `at`.
+// A BlockWriter has its own stream, in place of the model's stream. Block b has `block_bytes` bytes
+// (a multiple of 8) at base + b * block_bytes. A block that holds the word w contains the value w +
+// at in the 8 bytes at each offset `at`.
 class BlockWriter {
  public:
   // `base` is memory of the GPU and must outlive the writer.
@@ -23,13 +23,13 @@ class BlockWriter {
                                                      size_t block_bytes);
   ~BlockWriter();
 
-  // Block i of the list gets word i. Returns before the write has happened. The blocks must be
-  // different.
+  // Writes word i to block i of the list. Fill returns before the write has ended. The blocks must
+  // be different.
   Status Fill(std::span<const BlockId> blocks, std::span<const uint64_t> words);
   // Returns how many blocks do not hold their word after all fills so far.
   Result<int64_t> CountWrong(std::span<const BlockId> blocks, std::span<const uint64_t> words);
-  // Returns an event after all fills so far, for CopyBackend::Submit. The event is recorded again
-  // after 256 further calls. nullptr: the driver refused.
+  // Returns an event that follows all fills so far, for CopyBackend::Submit. After 256 further
+  // calls the same event is recorded again. nullptr: the driver refused.
   void* Event();
 
  private:

@@ -17,8 +17,8 @@ class DriverMemory {
   // Allocates with the driver's virtual memory management, on the NUMA node next to the GPU.
   // Addresses are reserved, and memory is created and mapped, in separate steps.
   static Result<DriverMemory> Map(const CudaDevice& device, size_t bytes);
-  // Both are not ok with kFailedPrecondition, "not offered here", or with the driver's error.
-  // Nothing is then allocated.
+  // Errors of both: kFailedPrecondition, "not offered here"; or the driver's error. On error
+  // nothing is allocated.
 
   ~DriverMemory();
   DriverMemory(DriverMemory&& other) noexcept

@@ -17,8 +17,8 @@ struct ToolKernels {
   // Copy kernels of other projects, with the arguments of kWarpKernel (copy_kernels.h):
   CUfunction block_per_fragment = nullptr;  // one thread block per fragment, 16 bytes per thread
   CUfunction warp_per_fragment = nullptr;   // one warp per fragment, 8 bytes per thread
-  // (float* c, const float* a, const float* b, uint32_t n): c = a * b. The matrices are n x n, n a
-  // multiple of 32. Launch (n / 32) squared thread blocks of 256 threads.
+  // (float* c, const float* a, const float* b, uint32_t n): c = a * b. The matrices are n x n. n
+  // must be a multiple of 32. Launch (n / 32) squared thread blocks of 256 threads.
   CUfunction gemm = nullptr;
   // (uint64_t* memory, uint64_t words): reads and writes all words.
   CUfunction touch = nullptr;
@@ -34,7 +34,7 @@ struct ToolKernels {
   static Result<ToolKernels> Load(const CudaDevice& device);
 };
 
-// Adds a kernel launch to `stream`. The arguments are values of the kernel's parameter types.
+// Adds a kernel launch to `stream`. Each argument must have the type of the kernel's parameter.
 template <typename... Arguments>
 Status LaunchTool(const CudaDevice& device, CUfunction kernel, unsigned blocks, unsigned threads,
                   CUstream stream, Arguments... arguments) {

@@ -3,7 +3,8 @@
 // File: "kvcast-capture-1\n", then one record per message, numbers little-endian:
 //   [f64 seconds since the epoch][u32 topic bytes][u64 sequence number][u32 payload bytes]
 //   [topic][payload]
-// A file that ends inside a record was cut off during writing; the records before it are valid.
+// A file that ends inside a record was cut off during writing. The records before the incomplete
+// record are valid.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -24,7 +25,7 @@ struct CapturedMessage {
   std::string payload;
 };
 
-// The writer and the reader must each be used by one thread.
+// Thread-compatible: one thread at a time may use a writer or a reader.
 class CaptureWriter {
  public:
   static Result<CaptureWriter> Create(const std::string& path);

@@ -11,15 +11,16 @@
 
 namespace kvcast::tools {
 
-// The file's decompressed content. Errors name the path: not found, unreadable, damaged, or larger
-// than `max_bytes` once decompressed.
+// Returns the file's decompressed content. Errors name the path. Causes: the file is not found, is
+// unreadable, is damaged, or is larger than `max_bytes` after decompression.
 Result<std::string> ReadFile(const std::string& path, size_t max_bytes = size_t{2} << 30);
 
 // Lines of `text` without their line ends; a last empty line is left out. Views into `text`.
 std::vector<std::string_view> SplitLines(std::string_view text);
 
-// Path of a file that ships with kvcast ("traces/..."): looked up in $KVCAST_DATA_DIR, then beside
-// the installed program (../share/kvcast), then in the source tree this program was built from.
+// Returns the path of a file that ships with kvcast ("traces/..."). Searches in this order:
+// $KVCAST_DATA_DIR, ../share/kvcast beside the installed program, and the source tree from which
+// this program was built.
 Result<std::string> FindDataFile(const std::string& name);
 
 }  // namespace kvcast::tools

@@ -1,5 +1,6 @@
-// A child process that is a copy of this process, with a pipe in each direction. For benchmarks
-// whose parts must not share a heap or the scheduler's share of one process.
+// A child process that is a copy of this process, with a pipe in each direction. Benchmarks use it
+// if two parts must not share a heap, and must not share the CPU time that the system gives one
+// process.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -26,7 +27,7 @@ class PipeEnd {
   PipeEnd& operator=(const PipeEnd&) = delete;
   ~PipeEnd();
 
-  // False: the other end is closed, or (Read) nothing arrived within kPipePatienceMs.
+  // False: the other end is closed, or nothing arrived within `timeout_ms` (Read).
   bool Write(const void* data, size_t bytes) const;
   bool Read(void* data, size_t bytes, int timeout_ms) const;
   template <typename T>
@@ -48,8 +49,8 @@ class PipeEnd {
 
 class ForkedProcess {
  public:
-  // The result of `run` is the child's exit code. Call while this process has one thread. The child
-  // is killed when this process or this object ends.
+  // The result of `run` is the child's exit code. This process must have only one thread when Start
+  // is called. The child is killed when this process or this object ends.
   static Result<std::unique_ptr<ForkedProcess>> Start(
       const std::function<int(const PipeEnd& in, const PipeEnd& out)>& run);
   ~ForkedProcess();

@@ -27,7 +27,7 @@ std::string PowerName(double power) {
   return text;
 }
 
-// An axis from power of 10 to power of 10 around the values.
+// A logarithmic axis. It begins and ends at the powers of 10 that enclose the values.
 struct Axis {
   double first = 0;
   double last = 1;

@@ -19,8 +19,8 @@ struct ChartPanel {
   std::vector<Curve> curves;
 };
 
-// Returns an SVG document with the panels side by side. Each panel has axes of its own, with ticks
-// at powers of 10. Names must not contain SVG markup characters.
+// Returns an SVG document with the panels side by side. Each panel has its own axes, with ticks at
+// powers of 10. Titles and names are escaped.
 std::string LineChartSvg(const std::vector<ChartPanel>& panels);
 
 }  // namespace kvcast::bench

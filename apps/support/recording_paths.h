@@ -11,9 +11,10 @@
 
 namespace kvcast::tools {
 
-// Returns the recordings among `paths`. A file is returned without a check. A folder is walked
-// recursively; the files that `is_recording` accepts are returned, ordered by name. kNotFound: a
-// path that does not exist, or a folder that cannot be read or contains no `kind` ("wire file").
+// Returns the paths of recordings. The path of a file is returned without a check. A folder is
+// searched recursively, and replaced by the files that `is_recording` accepts, ordered by name.
+// kNotFound: a path does not exist, or a folder cannot be read or contains no recording. `kind`
+// ("wire file") names the recordings in the message.
 Result<std::vector<std::string>> RecordingPaths(const std::vector<std::string>& paths,
                                                 bool (*is_recording)(const std::string& path),
                                                 std::string_view kind);
@@ -25,7 +26,7 @@ Result<std::vector<std::string>> ExpandFolders(
     const std::function<Status(const std::string& folder, std::vector<std::string>& files)>&
         add_folder);
 
-// True: the name ends with `extension`, plain or compressed (".gz").
+// True: the name ends with `extension`, or with `extension` and ".gz".
 bool HasExtension(std::string_view path, std::string_view extension);
 
 // The first line of a plain or gzip file, without its line end; empty if the file cannot be read.

@@ -22,8 +22,8 @@ class Samples {
     values_.insert(values_.end(), others.values_.begin(), others.values_.end());
   }
   size_t size() const { return values_.size(); }
-  // Returns the smallest sample that is not below at least q of all samples (nearest rank); 0 <= q
-  // <= 1. 0 if there are no samples. O(samples).
+  // Returns the smallest sample s for which at least the share q of all samples is <= s (nearest
+  // rank). 0 <= q <= 1. Returns 0 if there are no samples. O(samples).
   double Quantile(double q) const;
   double median() const { return Quantile(0.5); }
   double sum() const;

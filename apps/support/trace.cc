@@ -12,7 +12,7 @@ namespace {
 
 using nlohmann::json;
 
-// Bound for one request; the longest recorded one has 124,847.
+// The most tokens of one request. The longest recorded request has 124,847.
 constexpr int64_t kMaxTokens = int64_t{1} << 24;
 
 // SplitMix64's output function: neighbouring inputs give unrelated outputs.
@@ -49,7 +49,7 @@ std::string ParseRow(std::string_view line, TraceRequest& request) {
            std::to_string(blocks);
   }
   for (const json& id : *ids) {
-    if (!id.is_number_integer()) return "hash_ids holds something that is not an integer";
+    if (!id.is_number_integer()) return "hash_ids holds an entry that is not an integer";
     request.block_ids.push_back(id.get<int64_t>());
   }
   request.arrival_s = static_cast<double>(*timestamp) / 1000.0;
@@ -58,8 +58,8 @@ std::string ParseRow(std::string_view line, TraceRequest& request) {
   return {};
 }
 
-// Recorded arrival times have a resolution of about 3 s; the requests of one time step are spread
-// up to the next step.
+// Recorded arrival times have a resolution of about 3 s. This function spreads the requests of one
+// time step evenly up to the next step.
 void SpreadSteps(std::vector<TraceRequest>& requests) {
   for (size_t begin = 0; begin < requests.size();) {
     size_t end = begin;

@@ -17,7 +17,8 @@ namespace kvcast::router {
 // Immutable once readers see it.
 class AmbiguousNames {
  public:
-  // With so many entries, all hashes of the source stay unnamed, and none of its answers is exact.
+  // From this number of entries on, all hashes of the source stay unnamed, and none of its answers
+  // is exact.
   static constexpr size_t kMax = 1024;
 
   void AddHash(uint64_t hash) {

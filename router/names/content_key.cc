@@ -158,11 +158,12 @@ void ContentKeys::ExtendByPortably(ContentKey prefix, std::span<const TokenId> t
 #ifdef KVCAST_AVX2
 namespace {
 
-// Tokens of so many bits can be summed in 64-bit lanes: 16 products of 28 and 32 bits.
+// Tokens of this many bits can be summed in 64-bit lanes: the sum of 16 products of 28 and 32 bits
+// fits a lane.
 constexpr int kLaneTokenBits = 28;
 
-// Computes the sum of a cell's tokens times their powers, less than 2^65. False: a token does not
-// fit.
+// Computes the sum of the cell's tokens, each times its power. The sum is less than 2^65. False: a
+// token does not fit the lanes.
 __attribute__((target("avx2"), always_inline)) inline bool SumCell(
     const TokenId* tokens, const ContentKeys::LanePowers& powers, Wide& sum) {
   const auto* const vectors = reinterpret_cast<const __m256i*>(tokens);
@@ -188,9 +189,9 @@ __attribute__((target("avx2"), always_inline)) inline bool SumCell(
   return _mm256_testz_si256(bits, _mm256_set1_epi64x(-(int64_t{1} << kLaneTokenBits))) != 0;
 }
 
-// Writes the keys of `prefix` plus 1, 2, ... whole cells to `ends`: at most `cells` keys, and none
-// from the first cell on that does not fit the lanes. Returns the number of keys. The product
-// leaves room for a sum less than 2^65, because one of its factors is below p.
+// Writes to `ends` the keys of `prefix` followed by 1, 2, ... whole cells. Stops after `cells`
+// keys, or before the first cell that does not fit the lanes. Returns the number of keys. The
+// product leaves room for a sum less than 2^65, because one of its factors is below p.
 __attribute__((target("avx2"))) size_t ExtendCells(const TokenId* tokens, size_t cells,
                                                    const ContentKeys::LanePowers& powers,
                                                    uint64_t prefix, uint64_t* ends) {
@@ -225,7 +226,7 @@ void ContentKeys::ExtendBy(ContentKey prefix, std::span<const TokenId> tokens, s
     std::array<ContentKey, kBuffered> ends;
     const TokenId* at = tokens.data();
     size_t key = 0;
-    size_t into = 0;  // cells done of the current step
+    size_t into = 0;  // finished cells of the current step
     const size_t per_key = step / kCell;
     for (size_t left = keys.size() * per_key; left > 0;) {
       ContentKey* const out = per_key == 1 ? keys.data() + keys.size() - left : ends.data();

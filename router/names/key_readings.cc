@@ -139,7 +139,7 @@ bool AreTexts(const BlockStored& event, const ExtraKeys& keys, bool first_of_pro
          std::all_of(keys.begin(), keys.end(), IsText);
 }
 
-// The LoRA name is a key of every unit, the salt a key of the prompt's first unit. The units of
+// The LoRA name is a key of every unit. The salt is a key of the prompt's first unit. The units of
 // items and embeddings are unknown.
 KeyReadings OfManyUnits(const BlockStored& event, size_t index, const SentKeys& sent) {
   const bool at_root = index == 0 && !event.parent_block_hash;
@@ -192,8 +192,8 @@ std::optional<KeyReading> ReadSpanKeys(const BlockStored& event, ExtraKeyScheme 
   KeyReading reading{AdapterKeys(event), AdapterKeys(event), {}};
   for (size_t i = 0; i < event.block_hashes.size(); ++i) {
     const std::optional<SentKeys> sent = KeysOf(event, i);
-    // A salt is a key of the prompt's first block. If there is a salt, that block is the first that
-    // is announced.
+    // Only the first block of a prompt has the salt as a key. If the store announces that block, it
+    // announces it first.
     const bool may_be_first = i == 0 && !event.parent_block_hash;
     if (!sent || !AreTexts(event, sent->keys, may_be_first)) return std::nullopt;
     if (i == 0) reading.first = sent->keys;

@@ -27,17 +27,17 @@ class KindProofs {
   // Tests every kind with its next store.
   void RestartTurns();
 
-  // A block of these kinds fits, in this form, with so many tokens of lookahead. True: this
+  // A block of these kinds fits, in this form, with `lookahead` tokens of lookahead. True: this
   // contradicts a proof of the other form.
   bool Fit(KeyKindSet kinds, ExtraKeyScheme form, int64_t lookahead);
-  // A block of these kinds fits no form, and there was nothing left to try. True: this contradicts
-  // a proof.
+  // A block of these kinds fits no form, although all possibilities were tried. True: this
+  // contradicts a proof.
   bool Refute(KeyKindSet kinds);
   // A block of these kinds fits no form, but this proves nothing, or the block could not be tested.
   void NoteOpen(KeyKindSet kinds, std::string_view reason);
   // The proof of these kinds is not valid any more.
   void Withdraw(KeyKindSet kinds, std::string_view reason);
-  // The scheme is another one: drops all proofs and turns.
+  // The scheme has changed: drops all proofs and turns.
   void Reset();
 
   bool IsAnyProven(KeyKindSet kinds) const { return Unproven(kinds) != kinds; }

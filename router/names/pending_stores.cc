@@ -35,7 +35,7 @@ std::vector<BlockStored> PendingStores::Take(uint64_t parent) {
   }
   size_ -= stores.size();
   by_parent_.erase(it);
-  // order_ keeps the entry of a store that has left until the entry is the oldest. This limits the
+  // order_ keeps the entry of a taken store until the entry is the oldest. DropGone limits the
   // number of such entries.
   if (order_.size() > 2 * (size_ + 64)) DropGone();
   return stores;

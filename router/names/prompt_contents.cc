@@ -6,8 +6,8 @@
 namespace kvcast {
 namespace {
 
-// Returns the items before the first item that no prompt can have. Sets `end` to the position from
-// which content cannot be named.
+// Returns the items before the first item that is empty, overlaps another item or is out of order.
+// Sets `end` to the position from which content cannot be named.
 std::span<const MultimodalItem> OrderedItems(const HashInputs& inputs, int64_t& end) {
   const std::span<const MultimodalItem> items = inputs.mm_items;
   int64_t free_from = 0;

@@ -25,8 +25,8 @@ using router::VerifiedDigests;
 
 namespace {
 
-// The first store that fits no scheme may itself be wrong. After the second one the scheme is given
-// up.
+// The first store that fits no scheme may itself be wrong. After the second such store, the
+// detector gives up the scheme.
 constexpr uint64_t kRefutationsToGiveUp = 2;
 
 // The tests of the stores at the root, or of the stores behind the root.
@@ -34,7 +34,7 @@ struct Position {
   uint64_t until_sample = 0;  // stores
   // Tests in a row without a fit.
   uint64_t misses = 0;
-  uint64_t refutations = 0;  // misses with nothing left to try
+  uint64_t refutations = 0;  // misses although all possibilities were tried
 
   bool TakeSample(uint64_t period) {
     const bool due = until_sample == 0;
@@ -237,7 +237,7 @@ SchemeDetector::Impl::Outcome SchemeDetector::Impl::TestSpan(const BlockProbe& p
   return outcome;
 }
 
-// Blocks that were not announced may have keys that were not sent. A miss is therefore no
+// Blocks that were not announced may have keys that were not sent. A miss is therefore not a
 // contradiction.
 SchemeDetector::Impl::Outcome SchemeDetector::Impl::OnSpanMiss(const BlockStored& event,
                                                                KeyKindSet kinds) {
@@ -366,8 +366,8 @@ void SchemeDetector::Impl::GiveUp() {
                                   "; no known scheme fits the stores" + before);
 }
 
-// Verifies the next blocks of the store, so that the store behind it finds its parent, and that the
-// kinds of key that are due are proven.
+// Verifies the next blocks of the store. The store behind it then finds its parent, and the kinds
+// of key that are due are proven.
 SchemeDetector::Impl::Outcome SchemeDetector::Impl::Follow(const BlockProbe& probe, Digest digest,
                                                            KeyKindSet due) {
   const BlockStored& event = probe.event;
@@ -391,7 +391,7 @@ SchemeDetector::Impl::Outcome SchemeDetector::Impl::Follow(const BlockProbe& pro
     if (!IsKnown()) break;
     const KeyKindSet keyed = kinds & router::KeyedKinds();
     if (!router::IsReadable(event, i, units, search_.lora_paths())) {
-      NoteOpen(event, keyed, "the keys of a block do not say those of its hash units");
+      NoteOpen(event, keyed, "the keys of a block do not determine the keys of its hash units");
       break;
     }
     outcome = OnKeysMiss(block, keyed.any() ? keyed : kinds);

@@ -12,7 +12,8 @@ namespace {
 using internal::FillRetentionMask;
 using internal::RetentionRule;
 
-// Maximum number of boundaries; they are tried in pairs. A longer span stays unplaced.
+// Maximum number of boundaries, because boundaries are tried in pairs. The hashes of a span with
+// more boundaries stay unplaced.
 constexpr int64_t kMaxBoundaries = 90;
 
 // The choices of blocks that the rule allows, and the blocks that all choices have in common.
@@ -21,9 +22,9 @@ class Choices {
   Choices(int64_t blocks, const std::vector<int64_t>& placed)
       : blocks_(blocks), placed_(placed), choice_(placed.size()) {}
 
-  // The engine kept the blocks of the span in `mask` (all if nullptr) from some block on: the
-  // blocks that left the window before they were cached are a prefix. The k hashes are therefore
-  // the last k blocks of the mask.
+  // Considers the choice that follows from one mask. The engine caches the blocks of the span that
+  // are set in `mask` (nullptr: all), except the first blocks that left the window before they were
+  // cached. The k hashes are therefore the last k blocks of the mask.
   void Consider(const Bitmap* mask) {
     size_t left = choice_.size();
     for (int64_t block = blocks_ - 1; block >= 0 && left > 0; --block) {
@@ -54,9 +55,9 @@ class Choices {
   bool any_ = false;
 };
 
-// Returns the multiples of the alignment whose tail may lie in the span, and one whose tail does
-// not. They stand for the prompt's end, and for a boundary that the prompt shares with others. The
-// event contains neither. Empty: there are too many.
+// Returns the multiples of the alignment whose tail may lie in the span, and one more multiple
+// whose tail lies outside. Each of them may be the prompt's end, or a boundary that the prompt
+// shares with other prompts. The event contains neither. Empty: there are too many multiples.
 std::vector<int64_t> PossibleBoundaries(const RetentionRule& rule, int64_t first_block,
                                         int64_t blocks) {
   const int64_t size = rule.spec.block_size;

@@ -18,14 +18,16 @@ inline constexpr int64_t kNoBlock = -1;
 // order of position. blocks_of[i] is the block of hash i, counted from the span's start, or
 // kNoBlock.
 
-// Places the hashes between two placed hashes (or the ends of the span) if there are as many hashes
-// as blocks in between. False: the placed hashes contradict each other; nothing changed.
+// Places the hashes between two placed hashes (or the ends of the span) if the number of these
+// hashes equals the number of blocks in between. False: the placed hashes contradict each other;
+// nothing changed.
 bool PlaceByCounting(int64_t blocks, std::vector<int64_t>& blocks_of);
 
-// Considers every choice of blocks that the engine's caching rule allows, that has as many blocks
-// as there are hashes, and that agrees with the placed hashes. Places a hash if all these choices
-// put it into the same block. Does nothing for kinds without such a rule. `first_block`: the span's
-// first block in the prompt. False: no choice agrees, so the rule is not the engine's rule.
+// Considers every choice of blocks that meets three conditions: the engine's caching rule allows
+// the choice, it has one block per hash, and it agrees with the placed hashes. Places a hash if all
+// these choices put the hash into the same block. Does nothing for kinds without such a rule.
+// `first_block`: the span's first block in the prompt. False: no choice agrees, so the rule is not
+// the engine's rule.
 bool PlaceByRule(const SparseRule& rule, const GroupSpec& spec, int64_t first_block, int64_t blocks,
                  std::vector<int64_t>& blocks_of);
 

@@ -105,7 +105,8 @@ BlockContent ReadBlockContent(const BlockStored& event, size_t index, bool first
   const int64_t end = event.block_size + LookaheadOf(event);
   for (const ItemStart& item : content.items) content.hidden |= item.position >= end;
   // If output tokens completed a block after several items, the engine hashed only the last item.
-  // Such a block looks like a block that was complete on arrival, unless the last item continues.
+  // Such a block looks like a block that was complete on arrival, unless the last item continues in
+  // the next block.
   if (items > 1 && OffsetOf(*last_item) >= 0) {
     content.hidden |= !GoesOn(event, index, *last_item);
   }
@@ -204,7 +205,7 @@ void StoreReader::ReadBlocks(const BlockStored& event, const SpanStart& start,
       return position < positions.count() ? positions.At(position)
                                           : positions.Behind(hash, position - (block + 1) * size);
     };
-    // `state` already has the tokens that the block before covers.
+    // `state` already contains the tokens that the hash of the block before covers.
     const TokenRange range = {.begin = first ? 0 : lookahead, .end = size + lookahead};
     const auto extended = ExtendByBlock(state, range, own.items, token_at);
     if (!extended) {
@@ -221,7 +222,7 @@ bool StoreReader::Place(const BlockStored& event, const SpanStart& start, const 
                         const SparseRule* rule, const GroupSpec* spec, StoreContent& content) {
   const auto blocks = std::ssize(hash_of_);
   block_of_.assign(event.block_hashes.size(), kNoBlock);
-  // Without extra keys, the content of every block of the span is known, also of blocks without a
+  // Without extra keys, the content of every block of the span is known, including blocks without a
   // hash.
   if (!event.extra_keys) {
     ReadBlocks(event, start, hash_of_, content);

@@ -33,18 +33,19 @@ struct BlockContent {
 };
 
 // Reads the extra keys of block `index` of the event. The order in vLLM: LoRA name; (identifier,
-// offset from the block's start) of each item that touches the block or the tokens behind it that
-// its hash covers; salt (only in the first block of the prompt); digest of embeddings.
+// offset from the block's start) of each item; salt (only in the first block of the prompt); digest
+// of embeddings. An item is listed if it touches the block, or the tokens behind the block that its
+// hash covers.
 BlockContent ReadBlockContent(const BlockStored& event, size_t index, bool first_block);
 
-// Number of tokens behind a block that the store's hashes cover. SGLang's pairs of tokens cover
-// one.
+// Number of tokens behind a block that the store's hashes cover. SGLang's pairs of tokens cover one
+// token.
 int64_t LookaheadOf(const BlockStored& event);
 
 // True if the tokens, hashes and block size of a store fit together.
 bool HasUsableTokens(const BlockStored& event);
 
-// The begin of a store's token span.
+// The start of a store's token span.
 struct SpanStart {
   bool at_root = false;
   ContentKey parent = kUnnamed;  // content of the block before the span; kUnnamed: unknown
@@ -67,9 +68,9 @@ class StoreReader {
  public:
   explicit StoreReader(const ContentKeys& keys) : keys_(keys) {}
 
-  // `known(i)`: returns the content that the source gave hash i before. Called if the store itself
-  // does not determine the content or the block. `rule`, with the group's spec: see SparseRule;
-  // nullptr: unknown.
+  // `known(i)`: returns the content that earlier stores of the source gave to hash i. The reader
+  // calls it if the store itself does not determine the content or the block. `rule`, with the
+  // group's spec: see SparseRule; nullptr: unknown.
   using Known = std::function<ContentKey(size_t)>;
   void Read(const BlockStored& event, const SpanStart& start, const Known& known,
             const SparseRule* rule, const GroupSpec* spec, StoreContent& content);
@@ -82,8 +83,8 @@ class StoreReader {
     int64_t begin;
     int64_t end;
   };
-  // Returns the content behind the tokens of the range and the items among them. nullopt: the items
-  // are out of order.
+  // Returns the content of `state` followed by the tokens of the range and the items among them.
+  // nullopt: the items are out of order.
   template <typename TokenAt>
   std::optional<ContentKey> ExtendByBlock(ContentKey state, TokenRange range,
                                           std::span<const ItemStart> items, TokenAt&& token_at);

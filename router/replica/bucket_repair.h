@@ -1,5 +1,5 @@
-// Bucket repair: computes the changes that make a worker's blocks, in some buckets of its digests,
-// equal to the blocks of its publisher.
+// Bucket repair: computes the events that make the blocks of one worker equal to the blocks of its
+// publisher. The repair is limited to some buckets of the digests.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

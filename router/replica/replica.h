@@ -25,18 +25,18 @@ class Replica {
  public:
   static constexpr size_t kRemembered = 64;  // batches
 
-  // `index` must outlive it.
+  // `index` must outlive the replica.
   Replica(WorkerId worker, PrefixIndex& index) : worker_(worker), index_(index) {}
 
-  // The result of PrefixIndex::Apply, without its digests: the replica keeps them.
+  // Returns the result of PrefixIndex::Apply, without the digests. The replica keeps the digests.
   ApplyResult Apply(uint64_t seq, const EventBatch& batch);
   // Notes a batch without applicable content.
   void Skip(uint64_t seq) { Remember(seq + 1); }
   // Forgets the worker's blocks, and with `restart` its groups.
   void Reset(bool restart);
 
-  // True if a group holds more blocks on the GPU than the engine has: removes were missed.
-  // gpu_blocks = 0: unknown, never true.
+  // True if a group holds more blocks on the GPU than the engine has. The index then missed
+  // removes. gpu_blocks = 0: unknown, never true.
   bool Exceeds(int64_t gpu_blocks) const;
 
   // Returns kUnknown in three cases: the state of the status is not remembered; the status has no
@@ -52,8 +52,10 @@ class Replica {
   void BeginRepair(uint64_t buckets);
   // False: the part is invalid.
   bool AddToSnapshot(std::span<const uint8_t> payload);
-  // Makes the collected blocks the worker's state if they are the blocks that the status declares.
-  // For a repair, the other buckets of the worker must be as declared too. False: nothing changed.
+  // Replaces the worker's state by the collected blocks, if the status declares exactly these
+  // blocks. For a repair, the other buckets of the worker must be as declared too. False: nothing
+  // changed, with one exception: if the index did not apply all events of a repair, the repaired
+  // buckets have changed.
   // Exception: if the index did not take over the declared blocks of a repair, the repaired buckets
   // have changed.
   bool CommitSnapshot(const residency::PublisherStatus& status);

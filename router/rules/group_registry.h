@@ -24,18 +24,17 @@ class GroupRegistry {
   // The decision about an event.
   enum class Verdict : uint8_t {
     kIndex,
-    kIndexAssumed,  // indexed; no kind given and none known, so full attention is assumed
+    kIndexAssumed,  // indexed as full attention, because no kind is given or known
     kUnknownKind,   // not indexed: there is no reuse rule for the group's kind
     kBad,           // not indexed: out of range, or contradicts the known facts of the group
   };
-  // Decides about a store. If no groups are registered, also learns from it. Only GPU stores are
-  // learned from: other tiers announce chunks and placeholders, whose block size is not that of the
-  // group.
+  // Decides about a store. If no groups are registered, also learns from a GPU store. Other tiers
+  // announce chunks and placeholders, and their block size is not the block size of the group.
   Verdict Store(const BlockStored& event, Tier tier);
   Verdict Remove(const BlockRemoved& event) const;
 
-  // Sets the hash unit to `unit`. False, and nothing changed: another unit is registered, `unit` is
-  // out of range, or it does not divide a known block size.
+  // Sets the hash unit to `unit`. Returns false and changes nothing in three cases: another unit is
+  // registered, `unit` is out of range, or it does not divide a known block size.
   bool LearnUnit(int64_t unit);
 
   // An absent group_idx means group 0. REQUIRES: the event's verdict was kIndex or kIndexAssumed.
@@ -52,16 +51,16 @@ class GroupRegistry {
     if (group >= groups_.size() || groups_[group].source == Source::kUnseen) return std::nullopt;
     return groups_[group].spec;
   }
-  // True if no block of a known group can be cached under two hashes. A Mamba state, or a block of
-  // several hash units, can.
+  // True if no block of a known group can be cached under two hashes. Only a Mamba state, or a
+  // block of several hash units, can have two hashes.
   bool one_hash_per_block() const;
   bool has_full_kind() const;
   // True if hits are assumed to end inside Mamba blocks although no store has shown it.
   bool assumes_partial_hits() const;
   // True in two cases. First: a Mamba group, or a group of full attention beside it, may have
-  // larger blocks than its stores so far, because ends inside blocks are stored too. Second: a
-  // Mamba group may have hits inside the blocks of other groups, as with decode context
-  // parallelism.
+  // larger blocks than its stores so far, because the end of a prompt inside a block is stored as a
+  // smaller block. Second: a Mamba group may have hits inside the blocks of other groups, as with
+  // decode context parallelism.
   bool assumes_block_sizes() const;
   // Least common multiple of the block sizes: the alignment of hits that end where blocks end.
   int64_t block_alignment() const;

@@ -11,10 +11,11 @@
 
 namespace kvcast::router {
 
-// Returns the position in `groups` of the limiting group: without it, and without the groups of
-// equal spec, the others could serve the longest prefix. Of equal results the first is returned.
-// nullopt: no group alone limits the hit. `reuse` must be the result of ReusablePrefix with the
-// same arguments.
+// Returns the position in `groups` of the limiting group. The function leaves out one group after
+// the other, each together with the groups of equal spec. Without the limiting group, the other
+// groups could serve the longest prefix. If several groups give the same length, the function
+// returns the first of them. nullopt: no group alone limits the hit. `reuse` must be the result of
+// ReusablePrefix with the same arguments.
 std::optional<size_t> LimitingGroup(std::span<const GroupResidency> groups, const Reuse& reuse,
                                     int64_t unit, int64_t alignment, int64_t max_tokens,
                                     int64_t eagle_limit);

@@ -123,7 +123,7 @@ OffloadReuse MatchPlan::WithOffload(std::span<const GroupResidency> held,
                                     .rules = worker_->rules});
 }
 
-// Sets the hit kind, and for a partial hit or a miss the limiting group.
+// Sets the hit kind. For a partial hit or a miss, also sets the limiting group.
 void MatchPlan::Judge(const Reuse& reuse, WorkerMatch& match) const {
   const int64_t max_tokens = shape_.units * shape_.unit;
   const int64_t most = max_tokens / worker_->alignment * worker_->alignment;
@@ -154,7 +154,7 @@ int64_t MatchPlan::Promise(const Reuse& reuse) const {
   return reuse.tokens;
 }
 
-// A hit that the engine computes again completely is no hit.
+// A hit that the engine computes again completely does not count.
 void MatchPlan::Replay(WorkerMatch& match) const {
   if (match.gpu_tokens <= worker_->replay_tokens) match.gpu_tokens = 0;
   match.replay_tokens = std::min(match.gpu_tokens, worker_->replay_tokens);

@@ -18,7 +18,7 @@ namespace kvcast::router {
 struct QueryShape {
   int64_t unit = 0;           // tokens per block hash
   int64_t units = 0;          // leading hashes that can serve a hit: within prompt tokens - 1
-  int64_t prompt_units = 0;   // leading hashes of the prompt: one more if it ends with a unit
+  int64_t prompt_units = 0;   // all hashes of the prompt: units + 1 if the prompt ends with a unit
   int64_t prompt_tokens = 0;  // at least 1
   MatchPolicy policy = MatchPolicy::kExact;
 };
@@ -64,7 +64,7 @@ class MatchPlan {
   std::vector<int> part_of_group_;     // index into parts_ by group_idx; -1: takes no part
   std::vector<GroupResidency> parts_;  // the groups that take part
   bool full_kinds_only_ = true;
-  // Blocks on lower tiers, by part: on the CPU, and on the CPU or a storage. Empty: none.
+  // Blocks on lower tiers, by part: those on the CPU, and those on any lower tier. Empty: none.
   std::vector<GroupResidency> on_cpu_;
   std::vector<GroupResidency> on_any_lower_;
 };

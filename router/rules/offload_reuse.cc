@@ -16,14 +16,15 @@ Result<OffloadLayout> LayoutOf(std::span<const GroupResidency> groups, const Off
   config.rules = query.rules;
   for (const GroupResidency& group : groups) {
     // Events do not contain the mode. Only a mode that keeps states for other requests announces
-    // any. If blocks are larger than a unit, it keeps states at the ends of steps.
+    // states. If blocks are larger than a unit, that mode keeps the states at the ends of steps.
     config.groups.emplace_back(group.spec).mamba_mode = MambaMode::kAlign;
   }
   return OffloadLayout::Derive(config);
 }
 
-// True if the announced block may belong to a longer end inside the same block: such an end
-// announces each of its units, except for states.
+// True if the announced beginning of a block may be part of a longer beginning of the same block. A
+// longer beginning announces each of its units, so the unit after `boundary` is announced too.
+// Groups of states are left out, because a state does not announce each unit.
 bool MayBeOfALongerEnd(const OffloadLayout& layout, std::span<const GroupResidency> groups,
                        int64_t boundary) {
   return std::any_of(layout.groups.begin(), layout.groups.end(), [&](const OffloadGroup& group) {
@@ -33,8 +34,8 @@ bool MayBeOfALongerEnd(const OffloadLayout& layout, std::span<const GroupResiden
   });
 }
 
-// True if the gain may become 0: a gain below a group's chunk is lost if the lookup visits that
-// group again, and the lookup visits the group again while a copy is in progress.
+// True if the gain may become 0. While a copy is in progress, the lookup visits a group again. It
+// then loses a gain that is less than one chunk of this group.
 bool MayBeNothing(const OffloadLayout& layout, int64_t gain) {
   return gain > 0 &&
          std::any_of(layout.groups.begin(), layout.groups.end(),

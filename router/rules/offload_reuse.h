@@ -1,5 +1,5 @@
-// Computes how blocks on lower tiers extend a hit. These lookups come after the engine's own lookup
-// and start behind the local hit.
+// Computes how blocks on lower tiers extend a hit. The lookup in the lower tiers comes after the
+// engine's own lookup and starts behind the local hit.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -33,17 +33,17 @@ struct OffloadReuse {
 // Returns the prefix that the worker can serve after it has loaded the blocks that `groups` hold on
 // lower tiers: at least local_tokens, at most prompt_tokens - 1. Behind the local hit only
 // offloaded chunks count. Blocks that are only on the GPU do not count. The chunks that each kind
-// needs (b: the end of the prefix):
+// needs (b: the end of the prefix; "not compatible": `compatible` is false):
 //   full, MLA, sink  every chunk from the local hit to b
-//   window W         of the last ceil(W / chunk) chunks before b, those behind the local hit; not
-//                    compatible: the chunks that hold the last W - 1 tokens; from v0.32 on, the
+//   window W         the last ceil(W / chunk) chunks before b, if they lie behind the local hit;
+//                    not compatible: the chunks that hold the last W - 1 tokens; from v0.32 on, the
 //                    number of chunks that LoadWindowChunks returns
 //   chunked local C  like a window of C tokens; not compatible: from floor(b / C) * C on
 //   Mamba            the chunk that ends at b; not compatible: only such b are possible
-//   EAGLE            one chunk more, which is given up; from v0.32 on, a full kind looks behind b
-//                    for it
-// A prefix may end inside a chunk, and the whole chunk must then be present. Almost all of a prompt
-// can therefore be served. A gain below one chunk of the queried group counts as no gain. If Mamba
+//   EAGLE            one more chunk, which is given up; from v0.32 on, a full kind has this
+//                    chunk behind b
+// A prefix may end inside a chunk if the whole chunk is present. Almost the whole prompt can
+// therefore be served. A gain below one chunk of the queried group counts as no gain. If Mamba
 // groups have blocks larger than a unit and OffloadLayout::supports_partial_tail is true, the
 // prefix may also end inside a block. All groups must then hold the beginning of that block
 // (partial_ends).

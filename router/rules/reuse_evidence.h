@@ -1,14 +1,14 @@
 // ReuseEvidence: collects from a stream how its engine reuses blocks.
 //
 // An engine that drops a block for a draft head computes the last block of every hit again, and
-// stores it a second time. An engine that ignores short hits does so with all their blocks. A
-// request stores at most one child of a block. If a block has more children than it has had copies,
-// then one child belongs to a request that did not store the block: that request hit the prefix up
-// to the block. If no block that begins like this child was held before, the engine dropped no
-// block, and no group that is not announced yet limited the hit.
+// stores it a second time. An engine that ignores short hits computes all blocks of such a hit
+// again, and stores them a second time. A request stores at most one child of a block. If a block
+// has more children than it has had copies, then one child belongs to a request that did not store
+// the block. That request hit the prefix up to the block. If no earlier block begins like this
+// child, the engine dropped no block, and no unannounced group limited the hit.
 //
-// That an engine drops a block cannot be shown: two requests that compute the same prompt at the
-// same time look the same.
+// The stream cannot show that an engine drops a block, because two requests that compute the same
+// prompt at the same time look the same.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -29,7 +29,7 @@ namespace kvcast::router {
 class ReuseEvidence {
  public:
   // Maximum numbers of remembered blocks with more than one copy, and of remembered units. Above
-  // them nothing more can be shown.
+  // these numbers nothing more can be shown.
   static constexpr size_t kMaxCopied = 4096;
   static constexpr size_t kMaxUnits = 1 << 18;
   // Maximum numbers of remembered parents, of remembered children per parent, and of blocks that
@@ -40,7 +40,7 @@ class ReuseEvidence {
 
   // True if stores are still looked at.
   bool open() const { return !closed_; }
-  // Stops: nothing more can be shown, or there is nothing more to show.
+  // Stops the collection, because nothing more can be shown, or because everything was shown.
   void Close() {
     closed_ = true;
     children_.reset();
@@ -111,8 +111,9 @@ class ReuseEvidence {
   }
 
   // Notes the tokens of one unit (the least length at which a hit may end) of a block that the
-  // group stored. True: no earlier batch had these tokens, nor did the group in this batch. A
-  // request's blocks come group by group.
+  // group stored. True: the tokens are new, because no earlier batch had them, and the group did
+  // not store them earlier in this batch. Another group may have stored them in this batch: the
+  // blocks of a request come group by group.
   bool NoteUnit(uint64_t unit, uint8_t group) {
     if (closed_) return false;
     const bool first_of_group = batch_units_.insert(Of(unit, group)).second;
@@ -138,7 +139,7 @@ class ReuseEvidence {
     unit_length_ = tokens;
   }
 
-  // Notes that a hit ended after so many tokens. `least`: no hit is shorter.
+  // Notes a hit of `end` tokens. `least`: the shortest possible hit.
   void NoteHit(uint32_t end, uint32_t least) {
     shortest_ = shortest_ == 0 ? end : std::min(shortest_, end);
     least_ = least;
@@ -146,7 +147,7 @@ class ReuseEvidence {
   }
   // The shortest hit that was shown; 0: none.
   uint32_t shortest_hit() const { return shortest_; }
-  // True if a hit that ends after so many tokens would show something new. 0: the end is unknown.
+  // True if a hit of `end` tokens would show something new. 0: the end is unknown.
   bool MayShow(uint32_t end) const { return shortest_ == 0 || (end > 0 && end < shortest_); }
 
  private:

@@ -13,7 +13,7 @@
 
 namespace kvcast::router {
 
-// Holds references only: the objects must outlive it.
+// Holds references only: the referenced objects must outlive the probe.
 struct ReuseProbe {
   // The groups that take part, with their blocks of the prefix.
   std::span<const GroupResidency> held;
@@ -24,21 +24,21 @@ struct ReuseProbe {
   int64_t tokens = 0;            // L of ReuseCause, a multiple of the unit
   int64_t alignment = 0;         // A of ReuseCause
   int64_t group_alignment = 0;   // G of ReuseCause
-  int64_t replay_tokens = 0;     // hits of at most so many tokens count as none
+  int64_t replay_tokens = 0;     // a hit of at most this length does not count
   bool content_unknown = false;  // the worker holds blocks that may belong to the prefix
 };
 
 struct ProbeFinding {
   bool lost = false;
   std::optional<ReuseCause> cause;  // nullopt: no cause explains it
-  std::optional<size_t> part;       // position of the group in `held`; nullopt: no single one
+  std::optional<size_t> part;       // position of the group in `held`; nullopt: no single group
 };
 
 // REQUIRES: `held` is not empty and meets the requirements of ReusablePrefix.
 ProbeFinding Explain(const ReuseProbe& probe);
 
-// Returns, by group, the blocks that serve a boundary on the grid of `alignment` within `tokens`.
-// Each group must serve this boundary alone. A bitmap has one bit per block.
+// Returns one bitmap per group, with one bit per block. A block is set if it serves a boundary on
+// the grid of `alignment` within `tokens`. Only boundaries that each group can serve alone count.
 std::vector<Bitmap> UsableBlocks(std::span<const GroupResidency> groups, int64_t unit,
                                  int64_t alignment, int64_t tokens);
 

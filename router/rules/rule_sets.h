@@ -21,8 +21,9 @@ class RuleSets {
 
   // Returns the shared object that is equal to `rules`, and counts the caller as a user of it.
   const WorkerRules* Use(const WorkerRules& rules);
-  // The caller no longer uses the object, and readers can no longer find it there. The last user's
-  // call retires it (I11). nullptr: no-op.
+  // Ends the caller's use of the object. Before the call, the caller must remove the object from
+  // all places where readers find it. The call of the last user retires the object (I11). nullptr:
+  // no-op.
   void Leave(const WorkerRules* rules);
 
  private:

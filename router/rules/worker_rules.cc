@@ -30,26 +30,29 @@ uint32_t UntoldOf(const WorkerRules& rules, const WorkerConfig& config,
   if (!reuse_shown) untold |= Bit(Untold::kGroups);
   const bool drop_known = config.eagle.has_value() || rules.lookahead > 0 || reuse_shown;
   if (!drop_known) untold |= Bit(Untold::kEagle);
-  // The group whose windows are computed again announces no blocks.
+  // A window group that the engine computes again after a hit announces no blocks, so the stream
+  // does not show it.
   if (!config.replay_tokens) untold |= Bit(Untold::kReplay);
   return untold;
 }
 
-// Unknown properties that change how many tokens the engine loads after the GPU hit.
+// Returns the unknown properties that can change the number of tokens that the engine loads behind
+// the GPU hit.
 uint32_t UntoldOfLoads(const WorkerRules& rules, const WorkerConfig& config, bool release_known) {
   uint32_t untold = rules.untold;
   if (!config.offload_rule) untold |= Bit(Untold::kOffloadRule);
   if (rules.replay_tokens > 0) untold |= Bit(Untold::kLoadEnd);
-  // The release matters for a draft head, which looks one chunk further, and for vLLM's connector,
-  // which counts the chunks of a window by release.
+  // The release matters in two cases. First: from v0.32 on, the lookup for a draft head goes one
+  // chunk further. Second: releases of vLLM's connector count the chunks of a window in different
+  // ways.
   const bool depends =
       std::any_of(rules.groups.begin(), rules.groups.end(), [&rules](const GroupSpec& group) {
         const bool windows = rules.offload_rule == OffloadRule::kConnector;
         return TakesPart(group) && (group.eagle || (windows && IsWindowKind(group.kind)));
       });
   if (depends && !release_known) untold |= Bit(Untold::kRelease);
-  // A lookup of Mamba states drops no block on the GPU, but a chunk in host memory. Reuse on the
-  // GPU therefore does not show whether a chunk is dropped.
+  // For a draft head, the lookup of Mamba states drops a chunk in host memory, but no block on the
+  // GPU. Reuse on the GPU therefore does not show whether a chunk is dropped.
   const bool drops_states =
       rules.offload_rule != OffloadRule::kMirroredPool &&
       std::any_of(rules.groups.begin(), rules.groups.end(), [](const GroupSpec& group) {
@@ -57,8 +60,8 @@ uint32_t UntoldOfLoads(const WorkerRules& rules, const WorkerConfig& config, boo
       });
   const bool drop_told = !config.groups.empty() || config.eagle || rules.lookahead > 0;
   if (drops_states && !drop_told) untold |= Bit(Untold::kEagle);
-  // Before v0.32, vLLM's connector gives up a chunk of full attention a second time if a copy in
-  // progress made it look again.
+  // For a draft head, vLLM's connector gives up one chunk of full attention. Before v0.32, it gives
+  // up a second chunk if a copy in progress makes the lookup start again.
   const bool looks_again = rules.offload_rule == OffloadRule::kConnector &&
                            rules.rules < EngineRules::kV032 && rules.groups.size() > 1;
   const bool full_drops =

@@ -23,9 +23,9 @@ struct alignas(64) WorkerRules {
   bool operator==(const WorkerRules&) const = default;
 
   uint32_t untold = 0;  // Untold bits
-  // True if the reusable prefix, and that of each group, is the run of leading blocks that all
-  // groups hold, in steps of `alignment`. This needs one block per hash, groups of one full kind,
-  // and no draft head.
+  // True if the reusable prefix is the run of leading blocks that all groups hold, rounded down to
+  // `alignment`. The prefix of each group is then the same run. The conditions: one block per hash,
+  // groups of one full kind, no draft head, and no replay.
   bool leading_run = false;
   // True if a worker without any block of the prompt always matches 0 tokens. False only with a
   // chunked-local-attention group.
@@ -36,7 +36,7 @@ struct alignas(64) WorkerRules {
   int64_t alignment = 0;          // of hits
   std::vector<GroupSpec> groups;  // by group_idx
   // Most queries read only the members above. They lie in one cache line.
-  int64_t blocks_per_chunk = 1;  // offloaded as one
+  int64_t blocks_per_chunk = 1;  // blocks that are offloaded together
   int64_t block_alignment = 0;   // of hits that end with blocks
   int64_t replay_tokens = 0;     // tokens of a hit that are computed again
   int64_t lookahead = 0;

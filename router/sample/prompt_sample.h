@@ -7,11 +7,12 @@
 // prompt.
 //
 // Memory: one unit takes 9 to 10 bytes: its key, one bit for each group, one byte of the filter,
-// and spare capacity. The sample takes 1 / kShare of the index memory for the worker's blocks. That
-// is 4 %: one unit for 24 blocks that four workers hold (10 bytes each), or for 7 blocks that no
-// other worker holds (34 bytes each, `kvcast bench memory`). The sample of a worker with few blocks
-// may take kMinBytes. At most one fifth of the limit counts for the growing prompt: a prompt of
-// kMaxUnits takes 80 KB in addition, and is removed when another prompt grows.
+// and spare capacity. The sample takes 1 / kShare of the index memory for the worker's blocks,
+// which is 4 %. If four workers hold each block, a block takes 10 bytes, and there is one unit for
+// 24 blocks. If no other worker holds the blocks, a block takes 34 bytes, and there is one unit for
+// 7 blocks (`kvcast bench memory`). The sample of a worker with few blocks may take kMinBytes. At
+// most one fifth of the limit counts for the growing prompt: a prompt of kMaxUnits takes 80 KB in
+// addition, and is removed when another prompt grows.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -64,7 +65,7 @@ class PromptSample {
     stored_ += store.event.block_hashes.size();
     wait_ -= static_cast<int64_t>(store.event.block_hashes.size());
   }
-  // Must be called if the GPU's cache is empty, or belongs to another engine.
+  // Must be called when the GPU's cache was cleared, or when the engine was replaced.
   void Clear() { *this = PromptSample(); }
 
   // The prompts. The prompt that grew last is at the end.
@@ -89,11 +90,12 @@ class PromptSample {
     return (filter_[bit / 64] >> bit % 64 & 1) != 0;
   }
   void Follow(const Store& store, const ContentKeys& keys);
-  // The relation of a path to the sampled prompts.
+  // The relation of a path to the sampled prompts. A path leaves a prompt at the first unit where
+  // their keys differ.
   struct Going {
     std::optional<size_t> along;   // the prompt that contains the path, or that the path continues
-    std::optional<size_t> leaves;  // the prompt that the path leaves last
-    size_t shared = 0;             // number of first units that the path shares with `leaves`
+    std::optional<size_t> leaves;  // a prompt that the path leaves, with the most shared units
+    size_t shared = 0;             // number of leading units that the path shares with `leaves`
   };
   void NotePath(const Store& store, const StorePath& path, size_t before, const ContentKeys& keys);
   Going NoteShared(const Store& store, const StorePath& path, size_t before);

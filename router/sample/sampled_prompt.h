@@ -19,7 +19,7 @@ class SampledPrompt {
   // The common part of a path and a prompt.
   struct Agreement {
     size_t units = 0;      // units of the path, up to the last prefix that both know
-    bool differs = false;  // after it, the path and the prompt differ
+    bool differs = false;  // after `units`, path and prompt differ
   };
 
   size_t units() const { return keys_.size(); }
@@ -37,8 +37,8 @@ class SampledPrompt {
   // Returns a copy of the first `units` units, for a prompt that diverges there.
   SampledPrompt Branch(size_t units) const;
 
-  // Records that the group stored a block that ends with the unit. True: the group had stored one
-  // before.
+  // Records that the group stored a block that ends with the unit. True: the group had already
+  // stored such a block.
   bool NoteStored(size_t unit, uint8_t group);
   bool WasStored(size_t unit, size_t group) const {
     return group < groups_ && unit < keys_.size() &&
@@ -58,7 +58,8 @@ class SampledPrompt {
     return lately;
   }
 
-  // Records that blocks were stored after the end of the prompt, and that they are not known.
+  // Records that the worker stored blocks after the end of the prompt. The prompt does not have
+  // these blocks.
   void Cut() { cut_ = true; }
   bool cut() const { return cut_; }
 

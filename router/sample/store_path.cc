@@ -35,8 +35,8 @@ struct Reader {
       const auto of_block = std::span(path.keys).subspan(i * stride, stride);
       if (readable && stride > 1) {
         keys.ExtendBy(before, Tokens().subspan(i * block, block), unit, of_block);
-        // If the block contains images, its name is another one, and the keys of its inner prefixes
-        // are not known.
+        // If the block contains images, its name is not the key of its tokens. The keys of its
+        // inner prefixes are then not known.
         if (of_block.back() != name) std::ranges::fill(of_block, kUnnamed);
         before = name;
       }

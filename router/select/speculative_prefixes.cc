@@ -13,13 +13,13 @@
 namespace kvcast {
 namespace {
 
-using HashSet = std::unordered_map<BlockHash, int64_t, router::SeededHash>;  // to expiry
+using HashSet = std::unordered_map<BlockHash, int64_t, router::SeededHash>;  // to expires_ms
 
 }  // namespace
 
 struct SpeculativePrefixes::Impl {
-  // One routed hash, in order of time. If the same hash is routed again, this record is stale: its
-  // expiry differs from that of the current entry.
+  // One routed hash. If the same hash is routed again, the older record is stale: its expiry
+  // differs from the expiry of the current entry.
   struct Record {
     WorkerId worker;
     BlockHash hash;
@@ -43,7 +43,8 @@ struct SpeculativePrefixes::Impl {
   }
 
   SpeculativeConfig config;
-  // The records bound the number of entries: each entry has one record.
+  // The records are in order of time. They bound the number of entries, because each entry has a
+  // record.
   std::deque<Record> records;
   std::unordered_map<WorkerId, HashSet> expected;
 };
@@ -59,7 +60,7 @@ void SpeculativePrefixes::Routed(WorkerId worker, std::span<const BlockHash> cha
   impl_->Expire(now_ms);
   const SpeculativeConfig& config = impl_->config;
   if (config.lifetime_ms <= 0) return;
-  // Of a chain that is longer than the bound, the tail is kept, because the deepest hash determines
+  // If the chain is longer than the bound, its tail is kept, because the deepest hash determines
   // the others.
   chain = chain.last(std::min(chain.size(), config.entries_max));
   const int64_t expires_ms = now_ms + config.lifetime_ms;

@@ -22,10 +22,10 @@ namespace {
 
 // Period of the samples of the observations and of the diagnosis.
 constexpr int64_t kSamplePeriodUs = 1000000;
-// The index gives memory back after so many samples.
+// PrefixIndex::Reclaim is called once per this number of samples.
 constexpr int kReclaimSamples = 10;
 
-// The request_router calls the function under its lock, so the generator needs no lock of its own.
+// RequestRouter calls the function under its own lock, so the generator needs no lock.
 std::function<double()> SystemRandom() {
   return [engine = std::mt19937_64(std::random_device()())]() mutable {
     return std::uniform_real_distribution<double>(0, 1)(engine);
@@ -78,7 +78,7 @@ class RouterService::Impl {
   Status Follow(const RouterOptions& options);
   Status Serve(const RouterOptions& options);
   void SampleEachSecond();
-  // Waits. True: Stop was called before this time.
+  // Waits until this time, or until Stop is called. True: Stop was called.
   bool StopsBefore(int64_t steady_us);
 
   ServiceCore core_;
@@ -122,7 +122,7 @@ Status RouterService::Impl::Follow(const RouterOptions& options) {
   core_.fleet = std::move(fleet).value();
   for (const WorkerRegistration& source : options.sources) {
     if (Status status = core_.fleet->Add(source); !status.ok()) {
-      // At the start, a name that is taken twice is a usage error.
+      // At the start, a name that two sources have is a usage error.
       const bool taken = status.code() == StatusCode::kFailedPrecondition;
       return taken ? Status(StatusCode::kInvalidArgument, status.message()) : status;
     }

@@ -1,7 +1,8 @@
 // RouterService: follows publishers, keeps the prefix index and answers over HTTP. The routes are
 // those of own_api.h and indexer_api.h; GET /openapi.json describes them. Errors are {"error":
-// text}: 400 for a bad request, 404 for an unknown path, worker, model or request, 405, 409 for a
-// name that is taken, 413 for a body over the limit, 503 while there is no worker or no room.
+// text}: 400 for a bad request, 404 for an unknown path, worker, model or request, 405 for a wrong
+// method, 409 for a name that is taken or for pushed events of a polled worker, 413 for a body over
+// the limit, 503 while no worker is registered, memory is short or another dump runs.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -26,7 +27,7 @@ struct RouterOptions {
   SubscriberConfig subscriber;
   RoutingConfig routing;
   RelayConfig relay;
-  // Called with each batch of each worker after it was applied; see FleetObserver. Empty: none.
+  // Called for each applied batch of each worker; see FleetObserver. Empty: no function is called.
   std::function<void(const FleetWorker&, const AppliedBatch&)> on_applied;
   // Allows listeners beyond loopback. Any client that can reach them can read prompts and register
   // workers: there is no authentication, and no encryption unless HTTP has a certificate.
@@ -50,9 +51,9 @@ struct WorkerReport {
 // Owns the threads of the subscriber, of the HTTP server and of its handlers.
 class RouterService {
  public:
-  // Not ok: a source cannot be followed (the message names it), two sources have one name, or an
-  // address (also that of a bound source) cannot be bound, or is not loopback without allow_remote.
-  // The service then has no threads.
+  // Not ok in four cases: a source cannot be followed (the message names it); two sources have the
+  // same name; an address cannot be bound; an address to listen on (also that of a bound source) is
+  // not loopback and allow_remote is false. No threads run after an error.
   static Result<std::unique_ptr<RouterService>> Start(const RouterOptions& options);
   ~RouterService();
 

@@ -1,6 +1,6 @@
 // KV_CHECK: checks an invariant of our own code, in every build. KV_DCHECK: for costly checks, in
-// debug builds only. Neither may check input from outside: bad input gets a Status or a counted
-// reject.
+// debug builds only. Neither macro may check input from outside: bad input gets a Status or a
+// counted reject.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

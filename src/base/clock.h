@@ -8,7 +8,7 @@
 
 namespace kvcast {
 
-// Steady: never set back. Its zero has no meaning.
+// Time of the steady clock, which is never set back. Its zero has no meaning.
 inline int64_t SteadyNs() {
   const auto now = std::chrono::steady_clock::now().time_since_epoch();
   return std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
@@ -16,7 +16,7 @@ inline int64_t SteadyNs() {
 inline int64_t SteadyUs() { return SteadyNs() / 1000; }
 inline int64_t SteadyMs() { return SteadyNs() / 1000000; }
 
-// Seconds since 1970. May be set back.
+// Seconds since 1970. The clock may be set back.
 inline double WallSeconds() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }

@@ -8,7 +8,7 @@
 namespace kvcast {
 
 EpochDomain::Pin::Pin(const EpochDomain& domain) {
-  // A thread tries the slot that it used last first.
+  // A thread first tries the slot that it used last.
   static thread_local size_t preferred =
       std::hash<std::thread::id>()(std::this_thread::get_id()) % kSlots;
   for (size_t tries = 1;; ++tries) {
@@ -38,9 +38,9 @@ uint64_t EpochDomain::Oldest() {
   uint64_t oldest = epoch_.fetch_add(1, std::memory_order_acq_rel) + 1;
   for (Slot& slot : slots_) {
     // This must be a read-modify-write, not a plain load. All operations on the slot are then in
-    // one order. If this operation comes after the reader's exchange, it sees the reader's epoch.
-    // If the reader's exchange comes second, it acquires from this operation, and the reader sees
-    // all unlinks that were made before.
+    // one order. If this operation is the later one, it sees the reader's epoch. If the reader's
+    // exchange is the later one, it acquires from this operation, and the reader sees all unlinks
+    // that were made before this operation.
     const uint64_t epoch = slot.epoch.fetch_add(0, std::memory_order_acq_rel);
     if (epoch != kIdle) oldest = std::min(oldest, epoch);
   }

@@ -35,7 +35,8 @@ class EpochDomain {
   EpochDomain(const EpochDomain&) = delete;
   EpochDomain& operator=(const EpochDomain&) = delete;
 
-  // Frees an object. Called with the two values that were given to Retire.
+  // The type of a function that frees an object. Its arguments are the two values that the caller
+  // gave to Retire.
   using Free = void (*)(void* context, uintptr_t object);
   // REQUIRES: the object is unlinked. Only one thread at a time may call Retire or Collect. `free`
   // must not call Retire.

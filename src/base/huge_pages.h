@@ -1,5 +1,5 @@
-// HugePageAllocator: for tables with millions of entries that are read at random. In such tables
-// the page table walk is most of the cost of a cache miss.
+// HugePageAllocator: the allocator of tables with millions of entries that are read at random. In
+// such tables the page table walk is most of the cost of a cache miss.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -13,7 +13,7 @@ namespace kvcast {
 inline constexpr size_t kHugePageBytes = size_t{2} << 20;
 
 // Asks the kernel to back the memory with huge pages. Must be called before the memory is first
-// touched. If huge pages are switched off or none is free, the pages are small ones.
+// touched. If huge pages are switched off, or no huge page is free, the pages are small.
 void WishForHugePages(void* memory, size_t bytes);
 
 template <typename T>

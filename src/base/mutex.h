@@ -1,6 +1,6 @@
 // Mutex: std::mutex with thread-safety annotations that clang checks (-Wthread-safety). CondVar:
-// the condition variable for it. std::condition_variable_any has a lock of its own, and a woken
-// thread would wait for that lock too.
+// the condition variable of a Mutex. It is not a std::condition_variable_any, because that class
+// has a lock of its own, and a woken thread would wait for that lock too.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -54,7 +54,7 @@ class CondVar {
     signal_.wait(lock);
     lock.release();
   }
-  // `steady_us`: a time of SteadyUs. False: this time was reached.
+  // `steady_us`: a time on the clock of SteadyUs. False: this time was reached.
   bool WaitUntil(Mutex& mutex, int64_t steady_us) KV_REQUIRES(mutex) {
     const std::chrono::steady_clock::time_point time{std::chrono::microseconds(steady_us)};
     std::unique_lock<std::mutex> lock(mutex.mutex_, std::adopt_lock);

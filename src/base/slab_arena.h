@@ -1,8 +1,8 @@
 // SlabArena: memory for millions of objects that are read at random.
 //
 // Objects of one size share slabs of 2 MiB. If there are many objects of a size, the arena asks for
-// huge pages for their slabs, because the page table walk is most of the cost of a cache miss in
-// such memory. An empty slab goes back to the system.
+// huge pages for their slabs. In such memory, the page table walk is most of the cost of a cache
+// miss. An empty slab goes back to the system.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -28,7 +28,7 @@ class SlabArena {
   void Free(void* object);
 
   size_t slabs() const { return slabs_; }
-  // Of the objects.
+  // Bytes of the allocated objects, after rounding.
   size_t bytes() const { return bytes_; }
 
  private:

@@ -22,7 +22,7 @@ class KV_CAPABILITY("mutex") WaiterCountingMutex {
   void unlock() KV_RELEASE() { mutex_.unlock(); }
   // Thread-safe. The result may be outdated when the call returns.
   bool awaited() const { return waiting_.load(std::memory_order_relaxed) > 0; }
-  // Times that it was locked. Thread-safe.
+  // The number of times that the mutex was locked. Thread-safe.
   uint64_t taken() const { return taken_.load(std::memory_order_relaxed); }
 
  private:

@@ -13,8 +13,8 @@ namespace kvcast {
 template <typename T>
 class WeakSingleton {
  public:
-  // Returns the shared object if there is one and `is_usable(object)` is true; otherwise creates a
-  // new one by `create()`.
+  // Returns the shared object if it exists and `is_usable(object)` is true. Otherwise returns a new
+  // object, which `create()` makes.
   template <typename Create, typename IsUsable>
   std::shared_ptr<T> Get(const Create& create, const IsUsable& is_usable) {
     MutexLock lock(mutex_);

@@ -10,9 +10,9 @@ Status Annotate(std::span<const GroupSpec> groups, BlockStored& event) {
   event.kv_cache_spec_sliding_window.reset();
   if (!event.group_idx) return {};
   if (*event.group_idx < 0 || *event.group_idx >= static_cast<int64_t>(groups.size())) {
-    return {StatusCode::kInvalidArgument, "a stored event has group_idx " +
-                                              std::to_string(*event.group_idx) + " of " +
-                                              std::to_string(groups.size()) + " groups"};
+    return {StatusCode::kInvalidArgument,
+            "a stored event has group_idx " + std::to_string(*event.group_idx) +
+                ", but there are " + std::to_string(groups.size()) + " groups"};
   }
   const GroupSpec& spec = groups[static_cast<size_t>(*event.group_idx)];
   event.kv_cache_spec_kind = SpecKindName(spec.kind);

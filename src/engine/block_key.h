@@ -1,4 +1,5 @@
-// BlockKey: the key of a cached block: the hash of the prefix that the block ends, and the group.
+// BlockKey: the key of a cached block. It is the hash of the prefix that ends with the block, and
+// the group.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

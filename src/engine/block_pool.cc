@@ -9,7 +9,7 @@
 namespace kvcast::engine {
 namespace {
 
-// Number of blocks between a prefetch and the use of the memory.
+// A block is prefetched this number of blocks before its memory is used.
 constexpr int64_t kPrefetchDistance = 8;
 
 }  // namespace
@@ -208,7 +208,8 @@ Status BlockPool::CheckInvariants() const {
     const bool in_queue = free_.Contains(BlockId(i));
     queued += in_queue ? 1 : 0;
     if (in_queue != (refs_[i] == 0)) {
-      return broken("block " + std::to_string(i) + ": queued and referenced disagree");
+      return broken("block " + std::to_string(i) +
+                    ": the free queue and the reference count disagree");
     }
   }
   if (queued != num_free() || static_cast<int64_t>(FreeList().size()) != queued) {

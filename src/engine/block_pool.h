@@ -1,8 +1,8 @@
 // BlockPool: the physical blocks of one memory tier, shared by all KV-cache groups.
 //
-// A block is free or referenced. A free block may still be cached; it then stays reusable until it
-// is taken for new content. Block 0 is the null block: it is never allocated and never cached, and
-// Touch and Free ignore it. Thread-compatible: one owner thread.
+// A block is free or referenced. A free block may still be cached. Such a block stays reusable
+// until Allocate takes it for new content. Block 0 is the null block: it is never allocated and
+// never cached, and Touch and Free ignore it. Thread-compatible: one owner thread.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -46,7 +46,7 @@ struct FullBlocks {
   const Bitmap* keep = nullptr;  // bit i: cache block begin + i; nullptr: cache all blocks
 };
 
-// A block in which, or with which, a prefix of `prefix_tokens` tokens ends.
+// A block, and a prefix of `prefix_tokens` tokens that ends inside the block or at its end.
 struct PartialBlock {
   const CacheRequest& request;
   GroupIdx group;
@@ -83,12 +83,14 @@ class BlockPool {
   void Touch(std::span<const BlockId> blocks);
   // Drops one reference of each block. Blocks without references go to the queue, in the given
   // order: blocks that are not cached to its head, cached blocks to its tail. Without
-  // reuse_uncached_first all of them go to the tail. With `take_next` all of them go to the head.
+  // reuse_uncached_first, all these blocks go to the tail. With `take_next`, all these blocks go to
+  // the head.
   void Free(std::span<const BlockId> blocks, bool take_next = false);
 
   // Caches the full blocks of the table that are not null and are kept. One BlockStored covers all
-  // of them and is sent even if no block was cached. EventOptions::exact_spans and announce_once
-  // change this. If a block already has a partial key, that key is removed first.
+  // these blocks, and is sent even if no block was cached. EventOptions::exact_spans and
+  // announce_once change this rule. If a block already has a partial key, that key is removed
+  // first.
   void CacheFullBlocks(const FullBlocks& blocks);
   // Caches a block under the hash of a prefix that ends inside it. nullopt: the block is null, or
   // no partial key can name the prefix.
@@ -120,8 +122,8 @@ class BlockPool {
 
  private:
   void RemoveKeys(BlockId block);
-  // Announces the blocks whose digests and first tokens are in the scratch arrays. vLLM's event
-  // covers the tokens [begin, end) of the request.
+  // Announces the blocks whose digests and first tokens are in the scratch arrays. Without
+  // exact_spans, the event covers the tokens [begin, end) of the request, as vLLM's event does.
   void Announce(const CacheRequest& request, GroupIdx group, int64_t block_size, int64_t begin,
                 int64_t end);
   void AnnounceRun(const CacheRequest& request, GroupIdx group, int64_t block_size, size_t first,

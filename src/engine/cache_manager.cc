@@ -34,7 +34,8 @@ engine::PoolOptions PoolOptionsOf(const CacheConfig& config, const EventOptions&
   return options;
 }
 
-// True if no count is negative and there is work. From v0.31 on, a call may only adopt a hit.
+// True if no count is negative and there is work. From v0.31 on, a call that adopts a hit needs no
+// other work.
 bool AreTokensValid(const AllocateArgs& args, EngineRules rules) {
   const int64_t tokens[] = {args.computed_tokens,  args.new_tokens,      args.lookahead_tokens,
                             args.in_flight_tokens, args.external_tokens, args.encoder_tokens};
@@ -67,8 +68,8 @@ bool AreArgsValid(const AllocateArgs& args, bool first, const CacheConfig& confi
   return (at_start || args.hit->tokens == 0) && IsHitValid(*args.hit, config);
 }
 
-// A group outside prefix caching has no blocks of a hit, so the replayed tokens must compute them
-// again.
+// A group outside prefix caching has no blocks of a hit, so the engine must compute these blocks
+// again from the replayed tokens.
 Status CheckReplay(const CacheConfig& config) {
   for (size_t i = 0; i < config.groups.size(); ++i) {
     const GroupSpec& group = config.groups[i];
@@ -76,7 +77,7 @@ Status CheckReplay(const CacheConfig& config) {
     const std::string name = "groups[" + std::to_string(i) + "].prefix_cacheable";
     if (IsWindowKind(group.kind) && config.replay_tokens >= group.sliding_window) continue;
     return {StatusCode::kInvalidArgument,
-            name + " must be true but for windows that replay_tokens covers"};
+            name + " must be true, except for windows of at most replay_tokens tokens"};
   }
   return {};
 }
@@ -113,7 +114,8 @@ class CacheManager::Impl {
     return demand;
   }
 
-  // The admission gate: tests the room for the known tokens of the request, at its peak.
+  // The admission gate: tests if the pool has room for all known tokens of the request, at the peak
+  // of its demand.
   bool WholeSequenceFits(RequestSlot slot, const CacheRequest& request, const AllocateArgs& args,
                          SlotDemand demand) const {
     demand.tokens = std::min(static_cast<int64_t>(request.tokens.size()), config.max_model_len);
@@ -134,7 +136,8 @@ class CacheManager::Impl {
     if (args.full_sequence_must_fit && !WholeSequenceFits(slot, request, args, demand)) {
       return false;
     }
-    // Also done if the step does not fit: no step reads these blocks again.
+    // The skipped blocks are released even if the step does not fit, because no step reads them
+    // again.
     managers.RemoveSkipped(slot, demand.total_computed - args.in_flight_tokens,
                            request.prompt_tokens);
     return StepFits(slot, args, demand);

@@ -1,9 +1,9 @@
 // CachedBlockMap: maps keys to cached blocks and blocks to keys.
 //
 // Several blocks may hold one key: two requests that computed the same content keep both blocks.
-// One block may hold several keys: one of the full block and those of partial ends inside it. The
-// data of a block's first key is one cache line, found by the block's id. Steady insert and erase
-// traffic allocates nothing.
+// One block may hold several keys: the key of the full block, and the keys of partial ends inside
+// the block. The entry of a block's first key is one cache line, and the block's id is its index.
+// Steady insert and erase traffic allocates nothing.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -59,12 +59,12 @@ class CachedBlockMap {
 
  private:
   static constexpr uint32_t kNone = KeyTable::kNone;
-  // Entry numbers. Without this bit: the first key of the block with that id. With this bit: an
-  // index into more_.
+  // An entry number without this bit is a block id, and means the first key of that block. An entry
+  // number with this bit is an index into more_.
   static constexpr uint32_t kMore = uint32_t{1} << 31;
 
   // One (key, block) pair. The entries of one key form a list in order of insertion. The entries of
-  // one block do too.
+  // one block form another such list.
   struct alignas(64) Entry {
     BlockKey key;  // an empty digest: the entry is not in use
     BlockId block;

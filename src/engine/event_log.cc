@@ -18,7 +18,8 @@ void FillExtraKeys(const StoredSpan& span, const ChainForm& form,
   }
 }
 
-// The value of an optional. An existing value is reused for its capacity.
+// The value of an optional, which is created if it does not exist. An existing value is kept, so
+// that its capacity is reused.
 template <typename T>
 T& Engaged(std::optional<T>& value) {
   return value ? *value : value.emplace();

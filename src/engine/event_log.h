@@ -1,8 +1,8 @@
 // EventLog: the events of one block pool that are not announced yet, in order of occurrence.
 //
-// Removals are stored as digests until they are read: an engine evicts thousands of blocks per
-// step, and a separate Event for each would cost more than the cache does. Steady traffic allocates
-// nothing per block.
+// Removals are stored as digests until they are read, because an engine evicts thousands of blocks
+// per step. A separate Event for each of them would cost more time than the cache itself. Steady
+// traffic allocates nothing per block.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -41,7 +41,7 @@ class EventLog {
   size_t size() const { return num_events_; }
 
   void AddStored(const StoredSpan& span, std::optional<int64_t> token_offset = std::nullopt);
-  // AddStored in two steps: Describe makes the event of a span, and AddStored adds it later.
+  // The same in two steps: Describe makes the event of a span, and AddStored adds the event later.
   void Describe(const StoredSpan& span, std::optional<int64_t> token_offset,
                 BlockStored& event) const;
   void AddStored(const BlockStored& event);
@@ -50,8 +50,8 @@ class EventLog {
 
   // Calls `visit` with every BlockStored&, BlockRemoved& and AllBlocksCleared& in order, and
   // empties the log. A BlockRemoved has one or more hashes; each hash is an event of its own. The
-  // event object is reused for the next event: `visit` must copy the parts that it keeps. It must
-  // not change any field except spec kind and window, which the pool does not know.
+  // event object is reused for the next event, so `visit` must copy the parts that it keeps.
+  // `visit` must not change any field except spec kind and window, which the pool does not know.
   template <typename Visit>
   void Drain(const Visit& visit);
 
@@ -108,7 +108,7 @@ void EventLog::Drain(const Visit& visit) {
   Clear();
 }
 
-// Appends the event that Drain visits as single events.
+// Appends an event that Drain visits to `events`. A BlockRemoved becomes one event per hash.
 template <typename EventType>
 void AppendEvents(const EventType& visited, std::vector<Event>& events) {
   events.emplace_back(visited);

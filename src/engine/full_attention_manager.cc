@@ -17,7 +17,7 @@ void FullAttentionManager::CacheBlocks(RequestSlot slot, const CacheRequest& req
   SingleTypeManager::CacheBlocks(slot, request, tokens);
   const int64_t unit = pool().hash_unit();
   if (block_size() == unit || context().rules < EngineRules::kMain2026August) return;
-  // Only the last hash boundary of the prompt is worth an entry inside a block.
+  // Only the last hash boundary of the prompt gets an entry inside a block.
   const bool newer = context().rules >= EngineRules::kV032;
   // A repeated request can hit all tokens except its last one.
   const int64_t limit = request.prompt_tokens - (newer && !spec().eagle ? 1 : 0);

@@ -8,7 +8,8 @@ namespace kvcast::engine {
 
 class FullAttentionManager : public SingleTypeManager {
  public:
-  // For sink layers, takes the sink blocks from the pool here and holds them permanently.
+  // For sink layers, the constructor takes the sink blocks from the pool. The manager never frees
+  // them.
   explicit FullAttentionManager(const GroupContext& context);
 
   void CacheBlocks(RequestSlot slot, const CacheRequest& request, int64_t tokens) override;

@@ -9,9 +9,9 @@
 namespace kvcast::engine {
 namespace {
 
-// Number of blocks that a backward search probes before it applies the rule.
+// Number of blocks that a backward search probes before it applies the rule of the kind.
 constexpr int64_t kSearchStride = 32;
-// Number of blocks between a prefetch and the read of the memory.
+// A block is prefetched this number of blocks before its memory is read.
 constexpr int64_t kPrefetchDistance = 8;
 
 }  // namespace
@@ -105,8 +105,9 @@ int64_t GroupLookup::HighestHit(int64_t max_units) const {
 int64_t GroupLookup::SearchBackward(int64_t max_units) {
   const int64_t units_per_block = spec_.block_size / unit_;
   int64_t hit = 0;
-  // Blocks that were not probed count as absent. This cannot hide a boundary above a boundary that
-  // was found: a higher boundary needs only blocks further right.
+  // Blocks that were not probed count as absent. They cannot hide a boundary that is higher than a
+  // found boundary: the higher boundary needs no block before the blocks of the found one, and all
+  // later blocks were probed.
   for (int64_t end = max_units; end > 0 && hit == 0;) {
     const int64_t begin = std::max<int64_t>(0, end - kSearchStride * units_per_block);
     for (int64_t at = end; at > begin; --at) {
@@ -159,8 +160,9 @@ void GroupLookup::FillTables(int64_t hit_tokens, std::vector<std::vector<BlockId
       table[static_cast<size_t>(j)] = block_ids_[i][static_cast<size_t>(j)];
     }
     if (hit_tokens % block_size == 0) continue;
-    // The tail is the block that is resident as a whole. Otherwise it is the block of the partial
-    // entry that reaches furthest, because a full-attention block serves every boundary inside it.
+    // If the whole block is resident, it is the tail. Otherwise the tail is the block of a partial
+    // entry that ends at or after the hit, because a full-attention block serves every boundary
+    // before the end of its entry.
     if (IsFullKind(spec_.kind) && residency_.blocks.Test(whole)) {
       table.back() = block_ids_[i][static_cast<size_t>(whole)];
       continue;

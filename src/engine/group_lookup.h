@@ -1,7 +1,7 @@
-// GroupLookup: the cache-hit lookup for the groups of one spec, by probes of the pool.
+// GroupLookup: the cache-hit lookup for the groups of one spec. It probes the pool.
 //
-// A block counts if all of the groups have it. The lookup probes no more blocks than the rule of
-// the kind can need, and each block at most once per request. The found blocks become a residency
+// A block counts if all these groups have it. The lookup probes no more blocks than the rule of the
+// kind can need, and each block at most once per request. The found blocks become a residency
 // bitmap, and the rules of reuse.h decide.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -22,13 +22,14 @@ class GroupLookup {
   // `alignment`: grid of hit lengths in tokens. The pool must outlive the lookup.
   GroupLookup(const internal::SpecGroup& group, const BlockPool& pool, int64_t alignment);
 
-  // Starts with another request. The first `tokens_before` tokens are already present. `chain` is
-  // the part of the request's chain after them, and all lengths count from there. The span is
-  // borrowed until the next Begin.
+  // Starts the lookup of another request. The first `tokens_before` tokens are already present.
+  // `chain` is the part of the request's chain after these tokens, and all lengths count from their
+  // end. The span is borrowed until the next Begin.
   void Begin(std::span<const Digest> chain, int64_t tokens_before = 0);
 
   // The longest prefix of at most max_tokens that the groups can serve. With `drop_eagle`, the
-  // prefix leaves out the drop unit after it, and that unit is computed again.
+  // groups must also hold the drop unit after the prefix. This unit is not part of the prefix, and
+  // the engine computes it again.
   int64_t LongestHit(int64_t max_tokens, bool drop_eagle);
 
   // Fills the block tables of a hit that LongestHit found, or of a shorter usable hit.

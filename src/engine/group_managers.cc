@@ -21,7 +21,8 @@ std::unique_ptr<SingleTypeManager> MakeManager(const GroupContext& context) {
   if (!IsCacheableKind(kind)) {
     return std::make_unique<CrossAttentionManager>(context);
   }
-  // Sliding windows and chunks are full attention that skips tokens.
+  // Sliding windows and chunks need only the base class, which releases the blocks of skipped
+  // tokens.
   return std::make_unique<SingleTypeManager>(context);
 }
 

@@ -1,8 +1,8 @@
-// GroupManagers: the managers of all groups of a pool, which act together.
+// GroupManagers: the managers of all groups of one pool.
 //
 // This class decides the order in which the groups act, which determines block ids and the order of
-// events. It also decides up to which token each group may be cached. The manager of a group does
-// all other work for it.
+// events. It also decides the last token up to which each group may be cached. The manager of a
+// group does all other work of the group.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -23,12 +23,11 @@ class GroupManagers {
   // sinks.
   GroupManagers(const CacheConfig& config, BlockPool& pool);
 
-  // The number of free blocks that all groups together will take. `hit` is nullptr if there is
-  // none.
+  // The number of free blocks that all groups together will take. `hit` nullptr: no hit.
   int64_t BlocksToAllocate(RequestSlot slot, const PrefixHit* hit, const SlotDemand& demand) const;
   // First allocation of a request: the cache hits of all groups, then blocks for external tokens.
   void AddComputed(RequestSlot slot, const PrefixHit* hit, const SlotDemand& demand);
-  // Appends the blocks taken by each group to `added`, which has one element per group.
+  // Appends the blocks that each group takes to `added`, which has one element per group.
   void AllocateNew(RequestSlot slot, const SlotDemand& demand,
                    std::vector<std::vector<BlockId>>& added);
   void CacheBlocks(RequestSlot slot, const CacheRequest& request, int64_t computed_tokens);

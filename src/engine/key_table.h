@@ -1,8 +1,9 @@
 // KeyTable: an open-addressing table from hashed keys to entries that the caller stores.
 //
 // A slot has 8 bytes: 32 bits of the key's hash and the entry's number. A probe reads one cache
-// line of the table and, on a match, the entry. Linear probing at a load of at most one half. Erase
-// shifts the following slots back, so deleted slots do not accumulate.
+// line of the table and, if the hash bits match, the entry. The table uses linear probing, and at
+// most half of its slots are in use. Erase shifts the following slots back, so deleted slots do not
+// accumulate.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -20,7 +21,7 @@ class KeyTable {
  public:
   static constexpr uint32_t kNone = UINT32_MAX;
 
-  // Has room for `expected` keys, and grows when it has more.
+  // The table has room for `expected` keys, and grows if more keys are inserted.
   explicit KeyTable(size_t expected) { Resize(expected); }
 
   size_t size() const { return size_; }
@@ -28,8 +29,8 @@ class KeyTable {
   // Prefetches the memory that a Find of this hash will read.
   void Prefetch(uint64_t hash) const { __builtin_prefetch(&slots_[TagOf(hash) & mask_], 1); }
 
-  // The entry number of a key, for reading and writing; nullptr if there is none. `is_same(entry)`
-  // returns whether an entry has the key.
+  // The entry number of a key, for reading and writing. nullptr: the key is not in the table.
+  // `is_same(entry)` returns whether an entry has the key.
   template <typename IsSame>
   uint32_t* Find(uint64_t hash, const IsSame& is_same) {
     return const_cast<uint32_t*>(std::as_const(*this).Find(hash, is_same));
@@ -50,7 +51,7 @@ class KeyTable {
     ++size_;
   }
 
-  // REQUIRES: `found` is a result of Find, and nothing was inserted or erased since.
+  // REQUIRES: `found` is a result of Find, and no key was inserted or erased after that Find.
   void Erase(uint32_t* found) {
     auto hole = static_cast<size_t>(reinterpret_cast<Slot*>(found) - slots_.data());
     for (size_t at = (hole + 1) & mask_; slots_[at].entry != kNone; at = (at + 1) & mask_) {

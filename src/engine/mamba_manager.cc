@@ -23,7 +23,8 @@ SlotDemand MambaManager::WithSpeculativeBlocks(SlotDemand demand) const {
 }
 
 int64_t MambaManager::RequiredBlocks(const SlotDemand& demand) const {
-  // Draft models have no recurrent layers, and their tokens would break the alignment.
+  // The draft tokens do not count: draft models have no recurrent layers, and draft tokens would
+  // break the alignment.
   return CeilDiv(demand.main_tokens, block_size()) + spec().speculative_blocks;
 }
 
@@ -76,8 +77,8 @@ void MambaManager::AllocateNew(RequestSlot slot, const SlotDemand& demand,
   state(slot).allocated = true;
 }
 
-// A chunk may keep one more state if it ends at least two columns after the column of its first
-// state.
+// A column is an index into the block table. The chunk starts from the state in one column and ends
+// in a later column. It may keep one more state if these columns are at least two apart.
 std::optional<MambaManager::Checkpoint> MambaManager::CheckpointOf(RequestSlot slot,
                                                                    const SlotDemand& demand) const {
   if (spec().prefill_checkpoint_blocks == 0 || spec().prefill_checkpoint_alignment == 0) {
@@ -143,8 +144,9 @@ void MambaManager::CopySharedTail(RequestBlocks& request, bool running, BlockId 
     RedirectSharedTail(request, tail, copy);
     return;
   }
-  // The table of a running request only grows, so the request keeps its block, and the cache entry
-  // moves to the copy. One reference to each of the two blocks is kept until the copy has run.
+  // The table of a running request only grows. The request therefore keeps its block, and the cache
+  // entry moves to the copy. One reference to each of the two blocks is kept until the copy has
+  // run.
   KV_CHECK(request.table[static_cast<size_t>(tail.index)] == tail.block);
   pool().MoveKeys(tail.block, copy);
   pool().Touch({&tail.block, 1});
@@ -212,7 +214,7 @@ void MambaManager::CachePartialTail(RequestSlot slot, const CacheRequest& reques
   if (!key) return;
   cached_this_step_.push_back(*key);
   if (!inside) return;
-  // The next step overwrites this state, so its cache entry must move to a copy before.
+  // The next step overwrites this state, so the cache entry must move to a copy before that step.
   held.shared_tail = SharedTail{index, block};
   held.num_cached = index;
 }

@@ -1,8 +1,8 @@
 // Mamba and other recurrent layers: a block holds one state, not the keys and values of tokens.
 //
 // The modes none and all behave like attention with one state per block. The mode align keeps
-// states only where a step ends: the running state moves from block to block, and the positions
-// between are null.
+// states only where a step ends: the running state moves from block to block, and all other
+// positions are null blocks.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -26,7 +26,8 @@ class MambaManager final : public SingleTypeManager {
   void BeginStep() override { cached_this_step_.clear(); }
 
  private:
-  // A state inside a chunk that is kept, in the column before the column of the chunk's end.
+  // A state inside a chunk that the cache keeps. Its column in the block table is the column before
+  // the last column of the chunk.
   struct Checkpoint {
     int64_t column;
     int64_t tokens;
@@ -56,7 +57,8 @@ class MambaManager final : public SingleTypeManager {
   void CopySharedTail(RequestBlocks& request, bool running, BlockId copy);
 
   std::vector<RunningState> states_;  // by slot
-  // Keys whose states exist only after this step has run. No request of this step can use them.
+  // Keys whose states exist only after this step has run. No request of this step can use these
+  // states.
   std::vector<BlockKey> cached_this_step_;
 };
 

@@ -110,8 +110,8 @@ int64_t PrefillSplit::ChunkTokens(const CacheRequest& request, int64_t computed,
                         .prefill_end = std::max(request.prompt_tokens, length - 1)};
   int64_t chunk = tokens;
   if (splits_ && computed < prefill.prefill_end) chunk = ClippedEnd(prefill) - computed;
-  // A drafter with several modules reads the prompt after the chunk. Either all tokens that it
-  // reads must be known, or the prefill must end with the chunk.
+  // A drafter with several modules reads the prompt after the chunk. Either all tokens that the
+  // drafter reads must be known, or the prefill must end with the chunk.
   const int64_t left = length - computed - chunk;
   if (left > 0 && left < drafted_ahead_) chunk -= drafted_ahead_ - left;
   return std::max<int64_t>(chunk, 0);

@@ -32,8 +32,9 @@ void PrefixLookup::Begin(std::span<const Digest> chain, int64_t tokens_before) {
   for (GroupLookup& lookup : lookups_) lookup.Begin(chain, tokens_before);
 }
 
-// With lookahead, the end of a prompt has no hashes. vLLM v0.33 still searches there: its window
-// lookup reads past the end of the list of hashes, and a chunk that begins there needs no block.
+// With lookahead, the last tokens of a prompt have no hash, so the search ends at the last hash.
+// vLLM v0.33 searches further. Its window lookup reads past the end of the list of hashes. Its
+// chunked lookup accepts a chunk that begins there, because such a chunk needs no block.
 int64_t PrefixLookup::HashedTokens(std::span<const Digest> chain, int64_t max_tokens) const {
   return std::min(max_tokens, std::ssize(chain) * hash_unit_);
 }

@@ -17,12 +17,12 @@ class PrefixLookup {
  public:
   // The pool must outlive the lookup. REQUIRES: a validated config.
   PrefixLookup(const CacheConfig& config, const BlockPool& pool);
-  // Uses `alignment` as the grid of hit lengths, in tokens. REQUIRES: it is a multiple of every
-  // block size, or the config's grid.
+  // Uses `alignment` as the grid of hit lengths, in tokens. REQUIRES: `alignment` is a multiple of
+  // every block size, or the config's grid.
   PrefixLookup(const CacheConfig& config, const BlockPool& pool, int64_t alignment);
 
   // The hit of at most max_tokens after the first `tokens_before` tokens, which are already
-  // present. `chain` begins after them, and the length of the hit counts from there.
+  // present. `chain` begins after these tokens, and the length of the hit counts from their end.
   PrefixHit Find(std::span<const Digest> chain, int64_t max_tokens, int64_t tokens_before = 0);
 
   // For each group, the longest prefix that the groups of its spec could serve; 0 for a group that

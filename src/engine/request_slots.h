@@ -20,8 +20,8 @@ class RequestSlots {
   ~RequestSlots();
 
   std::optional<RequestSlot> Find(const std::string& request_id) const;
-  // The slot of a request. A request without a slot gets a released slot, or a new one if there is
-  // none.
+  // The slot of a request. A request without a slot gets a released slot. If no released slot is
+  // left, it gets a new slot.
   RequestSlot Acquire(const std::string& request_id);
   // REQUIRES: the request has a slot.
   void Release(const std::string& request_id);

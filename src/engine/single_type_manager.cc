@@ -65,7 +65,7 @@ void SingleTypeManager::AddHit(RequestSlot slot, std::span<const BlockId> hits,
   request.table.insert(request.table.end(), used.begin(), used.end());
   request.num_cached = static_cast<int64_t>(request.table.size());
   if (EndsInsideBlock(used, demand)) {
-    // This request fills its own copy of the block, and the copy is cached again as a full block.
+    // The request fills its own copy of the block. The copy is cached as a full block later.
     const int64_t index = demand.local_computed / block_size();
     request.shared_tail = SharedTail{index, used.back()};
     request.num_cached = index;
@@ -106,7 +106,8 @@ void SingleTypeManager::RedirectSharedTail(RequestBlocks& blocks, const SharedTa
                                            BlockId copy) {
   KV_CHECK(blocks.table[static_cast<size_t>(tail.index)] == tail.block);
   blocks.table[static_cast<size_t>(tail.index)] = copy;
-  // Until the copy has run, the source keeps the reference of the hit, and the copy has one more.
+  // Until the copy has run, the source keeps the reference of the hit, and the target has a second
+  // reference.
   pool().Touch({&copy, 1});
   QueueCopy({tail.block, copy});
 }
@@ -121,15 +122,14 @@ void SingleTypeManager::TakeBlocksToZero(std::vector<BlockId>& blocks) {
   to_zero_.clear();
 }
 
-// The prefix lengths up to which a request with the same prompt, or with the same beginning, will
-// hit.
+// The prefix lengths at which a later request can hit: a request with the same prompt, or with the
+// same first part.
 void SingleTypeManager::FillBoundaries(const CacheRequest& request) {
   boundaries_.clear();
   const int64_t grid = context_.alignment;
   const auto floor = [grid](int64_t tokens) { return tokens / grid * grid; };
   if (context_.rules >= EngineRules::kV032 && context_.drops) {
-    // Because a group drops a block for its draft head, such a request gives up one unit of the
-    // grid.
+    // A group drops a block for its draft head, so the later request gives up one unit of the grid.
     boundaries_ = {std::max<int64_t>(floor(request.prompt_tokens - 1) - grid, 0),
                    std::max<int64_t>(floor(request.prompt_tokens) - grid, 0)};
     if (boundaries_[0] == boundaries_[1]) boundaries_.pop_back();

@@ -1,8 +1,8 @@
 // SingleTypeManager: the block tables of one KV-cache group.
 //
-// This class hides everything that depends on the kind of a group's cache: the number of blocks
-// that a step needs, the blocks that attention will never read again, and the blocks that are worth
-// caching. The base class is full attention without its partial entries. Other kinds override the
+// This class hides the parts that depend on the kind of a group's cache: the number of blocks that
+// a step needs, the blocks that attention will never read again, and the blocks that the cache
+// keeps. The base class is full attention without its partial entries. Other kinds override the
 // parts that differ.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -19,31 +19,31 @@
 
 namespace kvcast::engine {
 
-// The facts that a manager has about its group. The pool must outlive the manager.
+// The facts about a group that its manager needs. The pool must outlive the manager.
 struct GroupContext {
   GroupSpec spec;
   GroupIdx group;
   int64_t alignment = 0;      // scheduler_block_size
   int64_t hit_alignment = 0;  // grid of hits
-  bool drops = false;         // some group of the cache drops a block for its draft head
+  bool drops = false;         // a group of the cache drops a block for its draft head
   int64_t lookahead = 0;      // tokens after a block that its hash covers
   std::optional<int64_t> retention_interval;
   EngineRules rules = EngineRules::kMain2026August;
   std::optional<int64_t> max_admission_blocks;
-  // CacheBlocks is given fewer tokens than were computed. A state that is kept inside a block is
-  // then the state of a longer prefix than those tokens.
+  // True: CacheBlocks gets fewer tokens than the engine has computed. A state that is kept inside a
+  // block then belongs to a longer prefix than these tokens.
   bool caching_lags = false;
   bool caches_junctions = false;  // CacheConfig::mamba_shared_prefix_checkpoint
   bool zero_new_blocks = false;
   BlockPool* pool = nullptr;
 };
 
-// The tokens for which a step wants slots. All numbers are prefix lengths.
+// The tokens for which a step needs slots. All numbers are prefix lengths.
 struct SlotDemand {
   int64_t tokens = 0;          // includes drafts
   int64_t main_tokens = 0;     // without drafts
-  int64_t local_computed = 0;  // computed here, this step's cache hit included
-  int64_t total_computed = 0;  // local_computed and the tokens loaded from outside
+  int64_t local_computed = 0;  // computed here, with the cache hit of this step
+  int64_t total_computed = 0;  // local_computed, and the tokens loaded from another tier
   int64_t encoder_tokens = 0;  // for cross attention
   int64_t prefill_tokens = 0;  // where the prompt, or the recomputed part, ends
   bool apply_admission_cap = false;
@@ -64,8 +64,8 @@ class SingleTypeManager {
   // First allocation of a request. Its table becomes the cache hit, and the blocks of the hit gain
   // a reference.
   virtual void AddHit(RequestSlot slot, std::span<const BlockId> hits, const SlotDemand& demand);
-  // Takes blocks for tokens that were loaded from outside. Every group must have added its hit
-  // before.
+  // Takes blocks for tokens that are loaded from another tier. REQUIRES: AddHit was called for
+  // every group.
   virtual void AllocateExternal(RequestSlot slot, const SlotDemand& demand);
   // Extends the table. Appends the taken blocks to `added`.
   virtual void AllocateNew(RequestSlot slot, const SlotDemand& demand, std::vector<BlockId>& added);
@@ -89,7 +89,7 @@ class SingleTypeManager {
   void TakeBlocksToZero(std::vector<BlockId>& blocks);
 
  protected:
-  // A block of which the beginning is shared. It must be copied before it is written.
+  // A block whose first part is shared. The block must be copied before the engine writes to it.
   struct SharedTail {
     int64_t index;
     BlockId block;
@@ -112,8 +112,8 @@ class SingleTypeManager {
   bool EndsInsideBlock(std::span<const BlockId> hits, const SlotDemand& demand) const;
   // Takes blocks until the table has `count` blocks.
   void GrowTable(RequestBlocks& blocks, int64_t count, std::vector<BlockId>* added);
-  // Replaces the blocks [first, last) by null blocks, from the last one down to the first null
-  // block.
+  // Replaces the blocks [first, last) by null blocks. Starts with the last block, and stops at a
+  // null block.
   void ReleaseRange(RequestBlocks& blocks, int64_t first, int64_t last);
   // Puts `copy` in the place of a shared tail, and queues the copy.
   void RedirectSharedTail(RequestBlocks& blocks, const SharedTail& tail, BlockId copy);

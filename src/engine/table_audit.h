@@ -11,7 +11,7 @@
 
 namespace kvcast::engine {
 
-// Checks that every block in tables has at least one reference per table that contains it.
+// Checks that every block has at least one reference per table that contains the block.
 Status AuditTables(const BlockPool& pool, const GroupManagers& managers, const RequestSlots& slots);
 
 // Every digest that is cached for a group, with the number of blocks that hold it.

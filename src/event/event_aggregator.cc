@@ -51,7 +51,8 @@ void EventAggregator::Clear() {
 Status EventAggregator::IncrementWorkers(int64_t count) {
   if (count <= 0 || count > INT64_MAX - num_workers_) {
     return {StatusCode::kInvalidArgument,
-            "count of workers to add is out of range: " + std::to_string(count)};
+            "workers to add must be positive, and the total at most 2^63 - 1; workers to add: " +
+                std::to_string(count)};
   }
   num_workers_ += count;
   return {};

@@ -10,8 +10,8 @@
 namespace kvcast {
 namespace {
 
-// Folds values into one 64-bit state. The order of the values matters. A value with a length adds
-// the length too, so that no two sequences of fields give the same input.
+// Folds values into one 64-bit state. The order of the values matters. A value of variable length
+// also adds its length, so that no two sequences of fields give the same input.
 class Fold {
  public:
   explicit Fold(uint64_t kind) : state_(kind * kOdd) {}
@@ -19,7 +19,7 @@ class Fold {
   uint64_t state() const { return state_; }
 
   void Add(uint64_t value) {
-    // The product of 64 x 64 bits has 128 bits and both halves are used: one multiplication mixes
+    // The product of 64 x 64 bits has 128 bits. Both halves are used, so one multiplication mixes
     // all bits.
     const auto product = static_cast<Wide>(state_ ^ kOdd) * (value ^ kOther);
     state_ = static_cast<uint64_t>(product) ^ static_cast<uint64_t>(product >> 64) ^
@@ -95,8 +95,8 @@ size_t HashOf(Kind kind, const Fields&... fields) {
 
 }  // namespace
 
-// The structured bindings name every field. If an event gets a new field, this does not compile
-// until the hash covers the field.
+// The structured bindings name every field. If an event gets a new field, this code does not
+// compile until the hash covers the field.
 size_t EventHash::operator()(const BlockStored& event) const noexcept {
   const auto& [hashes, parent, tokens, per_position, block_size, lora_id, medium, lora_name,
                extra_keys, group, kind, window, locality, ownership, session, salt, metadata,

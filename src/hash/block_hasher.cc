@@ -27,7 +27,7 @@ struct BlockHasher::Impl {
   // Scratch memory for the current block.
   ByteBuffer preimage;
   BlockKeys keys;
-  // For blocks that have no keys except those of the adapter `shared_name`.
+  // For blocks that have only the keys of the adapter `shared_name`, or no keys.
   BlockTemplate shared;
   std::string shared_name;
   std::string shared_path;
@@ -54,8 +54,8 @@ struct BlockHasher::Impl {
 
 namespace {
 
-// Reserves room for `count` digests in total and grows by doubling: a chain that grows by one unit
-// per call must not be copied in each call.
+// Reserves room for `count` digests in total. The capacity at least doubles, so that a chain that
+// grows by one unit per call is not copied in each call.
 void ReserveChain(std::vector<Digest>& chain, size_t count) {
   if (count > chain.capacity()) chain.reserve(std::max(count, 2 * chain.capacity()));
 }
@@ -147,8 +147,8 @@ void BlockHasher::ExtendChain(std::span<const TokenId> tokens, int64_t unit,
       impl_->WritePreimage(&parent, block,
                            {keys.keys, keys.object_tags, {form.extra_keys, behind}});
     }
-    // Aligned so that the digest lies within one cache line: the next block's preimage waits for
-    // it.
+    // The alignment keeps the digest within one cache line, because the preimage of the next block
+    // waits for the digest.
     alignas(32) const Digest digest = impl_->DigestPreimage();
     chain.push_back(digest);
   }

@@ -17,8 +17,8 @@ constexpr size_t kHeadMax = 64;
 // The longest tail that is copied without a call.
 constexpr size_t kShortTail = 8;
 
-// Copies all 32 bytes because the compiler knows that number. The bytes after the digest are
-// overwritten later.
+// Always copies 32 bytes, because a copy of a constant size needs no call. The bytes after the
+// digest are overwritten later.
 uint8_t* PutDigest(uint8_t* at, const Digest& digest) {
   std::memcpy(at, digest.data.data(), digest.data.size());
   return at + digest.size;

@@ -1,8 +1,9 @@
-// BlockTemplate: writes preimages of blocks that have the same extra keys, as all blocks of a plain
-// or LoRA prompt have. The keys are serialised once. A block then costs its parent, its tokens and
-// the tokens of its lookahead.
+// BlockTemplate: writes preimages of blocks that have the same extra keys, for example all blocks
+// of a plain prompt or of a LoRA prompt. The keys are serialised once. For each block, only its
+// parent, its tokens and its lookahead tokens are serialised.
 //
-// The bytes equal those of WriteBlockPreimage, which is the definition. This class is the hot path.
+// The bytes are equal to the bytes of WriteBlockPreimage, which defines them. This class is faster,
+// and most blocks use it.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -22,13 +23,13 @@ class BlockTemplate {
   // Sets the extra keys of the next blocks, in the form of the chain. May allocate.
   void SetKeys(const ExtraKeys& keys, const ChainForm& form);
 
-  // Whether blocks with this number of tokens can be written. False if a pickle would be split into
-  // several frames. Also false for 0 tokens, because the pickle then numbers its objects
+  // True if blocks with this number of tokens can be written. False if the pickle of a block would
+  // have several frames. Also false for 0 tokens, because the pickle then numbers its objects
   // differently.
   bool Fits(size_t tokens) const;
 
-  // Writes the preimage of a block over `out`. REQUIRES: Fits(tokens.size()); `lookahead` has as
-  // many tokens as the form has.
+  // Writes the preimage of a block over `out`. REQUIRES: Fits(tokens.size()); `lookahead` has
+  // form.lookahead tokens, with the form of SetKeys.
   std::span<const uint8_t> Write(const Digest& parent, std::span<const TokenId> tokens,
                                  std::span<const TokenId> lookahead, ByteBuffer& out) const;
 

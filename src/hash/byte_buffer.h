@@ -30,7 +30,7 @@ class ByteBuffer {
   }
 
   // The position of the next byte, with memory for at least `count` bytes. SetEnd makes written
-  // bytes part of the buffer. Valid until the next Room.
+  // bytes part of the buffer. The pointer is valid until the next Room or Put.
   uint8_t* Room(size_t count) {
     if (storage_.size() - size_ < count) storage_.resize(std::max(size_ + count, 2 * size_));
     return storage_.data() + size_;

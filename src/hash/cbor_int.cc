@@ -9,15 +9,16 @@ namespace {
 constexpr uint64_t kNarrowMax = 0xffffffff;
 constexpr uint8_t kEightBytes = 27;
 
-// Indexed by the width of the argument: inside the initial byte, or 1, 2 or 4 bytes after it. The
-// initial byte stands above the argument. The shift moves both to the top of 64 bits.
+// The three tables are indexed by the width of the argument. Width 0: the argument is part of the
+// initial byte. Widths 1 to 3: the argument has 1, 2 or 4 bytes after the initial byte. kInitial
+// has the initial byte above the bits of the argument. kShift moves both to the top of 64 bits.
 constexpr uint64_t kInitial[] = {0, 24 << 8, 25 << 16, 26ULL << 32};
 constexpr uint8_t kShift[] = {56, 48, 40, 24};
 constexpr uint8_t kHeadSize[] = {1, 2, 3, 5};
 
 inline uint8_t* PutNarrow(uint8_t* at, CborMajor major, uint32_t argument) {
-  // Chosen without a branch: token ids mix the widths, and a mispredicted branch costs more than
-  // the rest of the function.
+  // The width is chosen without a branch: token ids have mixed widths, and a mispredicted branch
+  // costs more than the rest of the function.
   const unsigned width = (argument > 23) + (argument > 0xff) + (argument > 0xffff);
   const uint64_t head = (kInitial[width] + argument) << kShift[width];
   StoreBig<uint64_t>(at, head | static_cast<uint64_t>(major) << 56);

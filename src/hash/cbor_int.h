@@ -1,5 +1,5 @@
-// Heads of CBOR items (major type and argument in the fewest bytes), and integers, which are heads
-// without content.
+// Heads of CBOR items: major type and argument in the fewest bytes. An integer is a head without
+// content.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

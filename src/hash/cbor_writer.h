@@ -1,5 +1,6 @@
-// CborWriter: canonical CBOR (RFC 7049 section 3.9) as the Python package cbor2 writes it, for the
-// types of a block-hash preimage. Every head and every float has its shortest form.
+// CborWriter: writes canonical CBOR (RFC 7049 section 3.9) for the types of a block-hash preimage.
+// The bytes are equal to those of the Python package cbor2. Every head and every float has its
+// shortest form.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -23,7 +24,8 @@ class CborWriter {
   void WriteInt(int64_t value);
   void WriteUnsigned(uint64_t value);
   void WriteFloat(double value);
-  // CBOR has no references and ignores the tag; both writers must serve the same callers.
+  // CBOR has no references, so the tag is ignored. The parameter exists because PickleWriter has
+  // it, and both writers have the same callers.
   void WriteText(std::string_view utf8, uint32_t object_tag = 0);
   void WriteBytes(std::span<const uint8_t> bytes);
   void WriteInts(std::span<const TokenId> values);

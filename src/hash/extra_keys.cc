@@ -10,7 +10,7 @@ namespace kvcast {
 namespace internal {
 namespace {
 
-// These sums saturate, so that no wrong offset or length causes undefined behaviour.
+// These sums saturate, so that a wrong offset or length does not cause undefined behaviour.
 int64_t End(const MultimodalItem& item) {
   int64_t end;
   if (!__builtin_add_overflow(item.offset, item.length, &end)) return end;
@@ -72,7 +72,7 @@ void AppendMultimodal(const std::vector<MultimodalItem>& items, const HashedRang
     if (item_end > end) break;
   }
   // With a lookahead, the loop also passes items that end after the block. Such an item belongs to
-  // the next block too.
+  // the next block too, so the cursor moves back to it.
   while (range.lookahead > 0 && cursor > first && End(items[cursor - 1]) > range.end) --cursor;
 }
 

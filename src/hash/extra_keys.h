@@ -36,9 +36,9 @@ inline bool HasSharedKeysOnly(const HashInputs& inputs) {
 bool MayHaveOwnKeys(const HashInputs& inputs, const HashedRange& range, size_t cursor);
 
 // Replaces the content of `block` by the keys of the range. `cursor` is the index of the first
-// multimodal item to examine. The call moves it past the items that end inside the block, so that a
-// walk over adjacent blocks from cursor 0 visits each item only at the blocks that it overlaps.
-// False: the digest of the range's embeddings is not known; it is then missing in `block`.
+// multimodal item to examine. The call moves the cursor past the items that end inside the block. A
+// walk over adjacent blocks from cursor 0 then visits each item only at the blocks that the item
+// overlaps. False: the digest of the range's embeddings is not known, and is missing in `block`.
 bool CollectBlockKeys(const HashInputs& inputs, const HashedRange& range, ExtraKeyScheme scheme,
                       size_t& cursor, BlockKeys& block);
 

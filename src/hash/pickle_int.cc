@@ -29,8 +29,8 @@ uint8_t* PutLong(uint8_t* at, int64_t value) {
 inline uint8_t* PutInt(uint8_t* at, int64_t value) {
   const uint64_t bits = static_cast<uint64_t>(value);
   if (bits <= 0x7fffffff) {
-    // Chosen without a branch: token ids mix the widths, and a mispredicted branch costs more than
-    // the rest of the function.
+    // The width is chosen without a branch: token ids have mixed widths, and a mispredicted branch
+    // costs more than the rest of the function.
     const unsigned width = (bits > 0xff) + (bits > 0xffff);
     StoreLittle<uint64_t>(at, bits << 8 | kOpcode[width]);
     return at + kPickleSize[width];

@@ -1,9 +1,9 @@
-// PickleWriter: pickle protocol 5, byte for byte as CPython's C pickler writes it, for the types of
-// a block-hash preimage.
+// PickleWriter: writes pickle protocol 5 for the types of a block-hash preimage. The bytes are
+// equal to those of CPython's C pickler.
 //
 // Two features make the bytes more than a plain encoding:
 // - frames: opcodes are grouped in frames. A frame closes at the first object boundary past 64 KiB.
-//   A string of 64 KiB or more stands outside the frames. A frame under 4 bytes loses its header;
+//   A string of 64 KiB or more is outside the frames. A frame of less than 4 bytes has no header;
 // - memo: strings, bytes and non-empty tuples are numbered when they are completed. A second
 //   occurrence of the same object is written as a reference to that number. The bytes of two
 //   strings do not show whether they are one object, so callers state it with a tag.
@@ -39,8 +39,8 @@ class PickleWriter {
   void WriteText(std::string_view utf8, uint32_t object_tag = 0);
   // Equal byte strings of at most one byte are always the same object.
   void WriteBytes(std::span<const uint8_t> bytes);
-  // Writes a tuple of integers. The same bytes as BeginTuple, WriteInt for each value, EndTuple,
-  // but faster.
+  // Writes a tuple of integers. The bytes are equal to those of BeginTuple, WriteInt for each
+  // value, and EndTuple. This function is faster.
   void WriteInts(std::span<const TokenId> values);
 
   // Writes a tuple of `size` items. Call BeginTuple, write the items, call EndTuple with the same

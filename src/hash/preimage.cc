@@ -7,8 +7,8 @@
 namespace kvcast::internal {
 namespace {
 
-// The texts "lora", "mm", "cache_salt", "prompt_embeds" are constants of the engine's code. Each is
-// the same object in all its occurrences.
+// The texts "lora", "mm", "cache_salt", "prompt_embeds" are constants of the engine's code. All
+// occurrences of such a text are the same object.
 constexpr uint32_t kConstantTag = UINT32_MAX;
 
 template <typename Writer>
@@ -44,7 +44,8 @@ void WriteKey(Writer& writer, const ExtraKey& key, uint32_t object_tag) {
   std::visit(KeyVisitor<Writer>{writer, object_tag}, key.value);
 }
 
-// The tag belongs to the key, which follows the name of its source.
+// A tagged key is a list: the constant name of the source, then the key itself. `object_tag`
+// belongs to the key.
 template <typename Writer>
 void WriteTaggedKey(Writer& writer, const ExtraKey& key, uint32_t object_tag) {
   const auto* list = std::get_if<ExtraKeyList>(&key.value);

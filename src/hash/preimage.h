@@ -26,7 +26,7 @@ struct BlockExtra {
 // Offsets in a preimage.
 struct PreimageParts {
   size_t tokens_end = 0;
-  // The tokens after the block. Both are the end of the keys if there are no such tokens.
+  // The range of the lookahead tokens. Without lookahead, both offsets are the end of the keys.
   size_t lookahead_begin = 0;
   size_t lookahead_end = 0;
 };

@@ -1,4 +1,4 @@
-// SeededHash: a hash-table hash of block hashes with a secret seed.
+// SeededHash: hashes block hashes for hash tables, with a secret seed.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -1,5 +1,5 @@
-// SHA-256 by OpenSSL. The algorithm is fetched once and the context is reused, because these two
-// implicit steps of the one-shot call cost more than the digest of a block.
+// SHA-256 by OpenSSL. The algorithm is fetched once, and the context is reused. OpenSSL's one-shot
+// call would do both steps for each block, and they cost more than the digest of a block.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -1,4 +1,5 @@
-// Unaligned stores in a given byte order. Both hash serialisations define the order of their bytes.
+// Unaligned stores in a given byte order. Both serialisations of block hashes define their byte
+// order.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -1,4 +1,4 @@
-// ConnectionPhase: what the server does for a connection, and which phase may follow another.
+// ConnectionPhase: the activity of the server for a connection, and the order of the phases.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

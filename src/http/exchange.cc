@@ -17,8 +17,8 @@ namespace kvcast {
 namespace {
 
 constexpr int64_t kLingerMs = 1000;
-// A request that holds fewer bytes is not refused because of max_held_bytes, so that health checks
-// are answered.
+// The bound max_held_bytes does not apply to a request that holds fewer bytes, so that health
+// checks are answered.
 constexpr size_t kSmallBytes = 4 << 10;
 constexpr char kContinue[] = "HTTP/1.1 100 Continue\r\n\r\n";
 
@@ -124,7 +124,7 @@ void HttpServer::Impl::CountHeld(Connection& connection) {
   using State = RequestReader::State;
   const size_t now = connection.in.size() + connection.reader.held_bytes() + connection.out.size();
   const State state = connection.reader.state();
-  // While a reply is sent, the received bytes of the next request wait.
+  // While a reply is sent, the received bytes belong to the next request, which is not refused yet.
   const bool unfinished = connection.phase == Phase::kReceiving && now > kSmallBytes &&
                           (state == State::kHead || state == State::kBody);
   unfinished_.erase({connection.held, ~connection.id});
@@ -153,13 +153,13 @@ bool HttpServer::Impl::FindRoom(const Shared& connection) {
 std::optional<HttpReply> HttpServer::Impl::Refusal(const HttpRequest& request) const {
   const std::string_view host = request.Header("host");
   if (local_only_ && !host.empty() && !IsLoopbackHost(host)) {
-    return HttpError(403, "host: this service answers on loopback names only");
+    return HttpError(403, "host: this service answers only requests to a loopback name");
   }
   const std::string_view origin = request.Header("origin");
   if (origin.empty() || request.method == "GET" || request.method == "HEAD") return std::nullopt;
   const size_t scheme = origin.find("://");
   if (scheme != std::string_view::npos && origin.substr(scheme + 3) == host) return std::nullopt;
-  return HttpError(403, "origin: requests of other sites' pages are not answered");
+  return HttpError(403, "origin: requests from pages of other sites are refused");
 }
 
 const HttpRoute* HttpServer::Impl::FindRoute(const HttpRequest& request) const {
@@ -180,7 +180,7 @@ HttpReply HttpServer::Impl::NoRoute(const HttpRequest& request) const {
   for (const HttpRoute& route : path->second) {
     allowed += (allowed.empty() ? "" : ", ") + std::string(MethodName(route.method));
   }
-  HttpReply refusal = HttpError(405, "method not allowed, but: " + allowed);
+  HttpReply refusal = HttpError(405, "method not allowed; allowed methods: " + allowed);
   refusal.headers.emplace_back("Allow", allowed);
   return refusal;
 }
@@ -260,8 +260,8 @@ void HttpServer::Impl::Answer(const Shared& connection, const HttpReply& reply, 
   Send(connection, Phase::kReplying);
 }
 
-// A write is in progress only in kContinuing and kReplying. Neither may follow one of them, so that
-// writes do not overlap.
+// A write is in progress only in the phases kContinuing and kReplying. Neither phase may follow
+// kContinuing or kReplying, so writes do not overlap.
 void HttpServer::Impl::Send(const Shared& connection, Phase phase) {
   Enter(*connection, phase);
   CountHeld(*connection);
@@ -297,8 +297,8 @@ void HttpServer::Impl::OnSent(const Shared& connection) {
   return connection->in.size() > 0 ? Advance(connection) : Read(connection);
 }
 
-// If the server closed the connection while received bytes are unread, TCP would reset the
-// connection, and the client could lose the answer.
+// The server reads until the client ends. If it closed the connection while received bytes are
+// unread, TCP would reset the connection, and the client could lose the answer.
 void HttpServer::Impl::Linger(const Shared& connection) {
   Enter(*connection, Phase::kLingering);
   connection->in = {};

@@ -53,7 +53,7 @@ HttpServer::Impl::Connection::Connection(uint64_t number, HttpStream::Socket soc
 
 Status HttpServer::Impl::Start(std::vector<HttpRoute> routes) {
   if (options_.threads < 1 || options_.port < 0 || options_.port > 65535) {
-    return Invalid("port or threads out of range");
+    return Invalid("port must be 0 to 65535, and threads at least 1");
   }
   if (Status status = LoadCertificate(); !status.ok()) return status;
   if (Status status = Listen(); !status.ok()) return status;
@@ -70,7 +70,7 @@ Status HttpServer::Impl::Start(std::vector<HttpRoute> routes) {
 Status HttpServer::Impl::LoadCertificate() {
   const std::string& certificate = options_.tls_certificate;
   const std::string& key = options_.tls_key;
-  if (certificate.empty() != key.empty()) return Invalid("TLS takes a certificate and a key");
+  if (certificate.empty() != key.empty()) return Invalid("TLS needs a certificate and a key");
   if (certificate.empty()) return Status();
   using Context = asio::ssl::context;
   tls_.emplace(Context::tls_server);
@@ -216,7 +216,8 @@ void HttpServer::Impl::Stop() {
     asio::post(io_, [this] { Drain(); });
     loop_.join();
   }
-  // The pools end after the loop. The loop drops the replies that the pools still finish.
+  // The pools end after the loop. Replies that the pools finish after the end of the loop are not
+  // sent.
   for (auto* pool : {&query_pool_, &observer_pool_, &health_pool_}) {
     if (*pool) (*pool)->join();
   }

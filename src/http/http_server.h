@@ -23,7 +23,7 @@ struct HttpReply {
   int status = 200;
   std::string body;
   std::string content_type = "application/json";
-  // in addition to the headers of every reply
+  // Headers in addition to those that every reply has.
   std::vector<std::pair<std::string, std::string>> headers;
   // Not empty: returns the pieces that follow `body`. The server calls it when the previous piece
   // has been sent. An empty piece ends the reply.
@@ -36,7 +36,7 @@ HttpReply HttpError(int status, const std::string& text);
 struct HttpRequest {
   std::string method;                          // as sent: "GET", "POST", ...
   std::string path;                            // decoded, without the query
-  std::map<std::string, std::string> query;    // decoded; the last value of equal names
+  std::map<std::string, std::string> query;    // decoded; for equal names the last value
   std::map<std::string, std::string> headers;  // names in lower case
   std::string body;
   bool keep_alive = true;
@@ -48,8 +48,8 @@ struct HttpRequest {
 
 struct HttpRoute {
   enum class Method : uint8_t { kGet, kPost, kDelete };
-  // The threads of a route. Routes of kObserver (state, metrics, dumps) share one thread, and use
-  // no thread of queries. Routes of kHealth share one thread that no other route uses.
+  // The threads of a route. Routes of kObserver (state, metrics, dumps) share one thread that no
+  // query uses. Routes of kHealth share one thread that no other route uses.
   enum class Lane : uint8_t { kQuery, kObserver, kHealth };
   static constexpr size_t kSmallBody = 64 << 10;
   Method method = Method::kGet;
@@ -74,11 +74,12 @@ struct HttpOptions {
   std::string tls_key;
   HttpLimits limits;
   int threads = 4;  // number of threads for handlers of lane kQuery
-  // Maximum number of connections, at most the number of files that the process may open. Beyond
-  // it, the connection that has been quiet the longest is closed. Only a counter records that.
+  // Maximum number of connections, at most the number of files that the process may open. If the
+  // maximum is reached, the server closes the connection that has been quiet for the longest time.
+  // Only HttpCounters::evicted records the closing.
   size_t max_connections = 16384;
-  // Maximum number of bytes of all held requests and replies. If it is exceeded, the largest
-  // unfinished request gets 503; if there is none, the latest request gets 503.
+  // Maximum number of bytes of all held requests and replies. If the maximum is exceeded, the
+  // largest unfinished request gets 503. If no request is unfinished, the latest request gets 503.
   size_t max_held_bytes = 256u << 20;
   int64_t request_timeout_ms = 10000;  // from a request's first byte to its last; then 408
   int64_t write_timeout_ms = 10000;    // maximum time without progress
@@ -107,8 +108,8 @@ class HttpServer {
 
   int port() const;
   HttpCounters counters() const;
-  // Accepts no new connections, and answers the requests that have begun. May be called twice, by
-  // one thread at a time.
+  // Accepts no new connections, and answers the requests that have begun. May be called more than
+  // once, but only by one thread at a time.
   void Stop();
 
  private:

@@ -31,7 +31,7 @@ class HttpStream {
     if (context != nullptr) tls_ = std::make_unique<Tls>(socket_, *context);
   }
 
-  // Without TLS, it calls the handler at once.
+  // Without TLS, the function calls the handler at once.
   template <typename Handler>  // (Error)
   void AsyncHandshake(Handler handler) {
     if (!tls_) return handler(Error());
@@ -59,7 +59,7 @@ class HttpStream {
                        });
   }
 
-  // Only one write may be in progress. It may send fewer bytes.
+  // Only one write may be in progress. The write may send only the first part of `bytes`.
   template <typename Handler>  // (Error, size_t)
   void AsyncWrite(std::string_view bytes, Handler handler) {
     const boost::asio::const_buffer buffer(bytes.data(), bytes.size());

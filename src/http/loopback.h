@@ -9,9 +9,9 @@ namespace kvcast {
 bool IsLoopbackAddress(std::string_view address);
 // For a ZeroMQ endpoint. True: if a socket binds it, only this machine can connect.
 bool IsLoopbackEndpoint(std::string_view endpoint);
-// True for "localhost:80", "127.0.0.1" or "[::1]:80": Host headers that only pages of this machine
-// cause. If the name of a foreign page resolves to this machine ("DNS rebinding"), the header
-// contains that name.
+// True for "localhost:80", "127.0.0.1" or "[::1]:80": a browser sends such a Host header only for a
+// page of this machine. If the name of a foreign page resolves to this machine ("DNS rebinding"),
+// the header contains the foreign name.
 bool IsLoopbackHost(std::string_view host);
 
 }  // namespace kvcast

@@ -15,7 +15,7 @@ namespace kvcast {
 
 // Reads the requests of one connection, one after the other. A body must have a Content-Length or
 // be chunked. Input that two parsers could read as different requests is refused, even if Beast
-// accepts it. The time is linear in the number of bytes. Thread-compatible.
+// accepts the input. The time is linear in the number of bytes. Thread-compatible.
 class RequestReader {
  public:
   // Returns the maximum body size, in bytes, of this request. The reader calls it once per request,
@@ -39,7 +39,7 @@ class RequestReader {
   // once per request.
   bool TakeAwaitsContinue() { return std::exchange(awaits_continue_, false); }
   const HttpReply& error() const { return error_; }
-  // Returns the request. The next request may be read after that. REQUIRES: kComplete.
+  // Returns the request. After this call, the next request may be read. REQUIRES: kComplete.
   HttpRequest Take();
   // Frees all held bytes. The caller must close the connection.
   void Drop();

@@ -24,8 +24,8 @@ OffloadKeyBytes ToBytes(const OffloadKey& key) {
 Result<OffloadKey> ParseOffloadKey(std::span<const uint8_t> bytes) {
   OffloadKey key;
   if (bytes.size() <= kGroupBytes || bytes.size() > key.digest.data.size() + kGroupBytes) {
-    return Status(StatusCode::kMalformed,
-                  "an offload key of " + std::to_string(bytes.size()) + " bytes");
+    return Status(StatusCode::kMalformed, "an offload key has " + std::to_string(bytes.size()) +
+                                              " bytes, expected 5 to 36");
   }
   const auto hash = bytes.first(bytes.size() - kGroupBytes);
   std::copy(hash.begin(), hash.end(), key.digest.data.begin());

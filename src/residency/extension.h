@@ -1,9 +1,10 @@
-// KVX1: the extension of the replay protocol: its requests, and the status at the end of answers.
+// KVX1, the extension of the replay protocol: its requests, and the status at the end of its
+// answers.
 //
-// A request has 16 bytes and takes the place of the start number: "KVX1", a verb, a 24-bit count
-// and a 64-bit argument, big-endian. A server without the extension reads it as a number after all
-// batches, and answers with END alone. The END of an answer carries a status as its payload. A
-// client that did not request the status never gets it. The byte format is in schemas/README.md.
+// A request has 16 bytes: "KVX1", a verb, a 24-bit count and a 64-bit argument, big-endian. It is
+// sent in the place of the start number. A server without the extension reads it as a number after
+// all batches, and answers with END alone. The END of an answer to a KVX1 request carries a status
+// as its payload. Other clients never get a status. The byte format is in schemas/README.md.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -38,17 +39,18 @@ struct ExtensionRequest {
 using ExtensionRequestFrame = std::array<uint8_t, 16>;
 
 ExtensionRequestFrame EncodeRequest(const ExtensionRequest& request);
-// nullopt: this is no extension request, or the verb is unknown.
+// nullopt: the frame is not a KVX1 request, or its verb is unknown.
 std::optional<ExtensionRequest> ParseRequest(std::span<const uint8_t> frame);
-// The 8 bytes "snapshot". The answer is stores with the resume number, then a plain END.
+// True for the 8 bytes "snapshot". The answer is a snapshot whose batches have the resume number,
+// then an END without a status.
 bool IsLegacySnapshotRequest(std::span<const uint8_t> frame);
 
-// The mask of a SNAPSHOT covers whole groups of four buckets.
+// The argument of a SNAPSHOT request has one bit for every four buckets.
 uint64_t ArgumentOf(const BucketMask& buckets);
 BucketMask BucketsOf(uint64_t argument);
 
 std::vector<uint8_t> EncodeStatus(const PublisherStatus& status);
-// Not ok: the payload is no status, is cut short, has extra bytes, or has values out of range.
+// Not ok: the payload is not a status, is cut short, has extra bytes, or has values out of range.
 Result<PublisherStatus> ParseStatus(std::span<const uint8_t> payload);
 
 }  // namespace kvcast::residency

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kvcast/residency/residency_digest.h"
 
-// Inlined: for the 8 bytes of nearly all hashes, the call would cost more than the work.
+// The hash function is inlined. Nearly all hashes have 8 bytes, and for 8 bytes a call would cost
+// more than the work.
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 

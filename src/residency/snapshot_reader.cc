@@ -18,7 +18,7 @@ Status SnapshotReader::Read(std::span<const uint8_t> payload, EventBatch& batch)
     const auto* stored = std::get_if<BlockStored>(&event);
     const int64_t group = stored ? stored->group_idx.value_or(0) : -1;
     if (group < 0 || group > kMaxGroup) {
-      return {StatusCode::kMalformed, "snapshot: an event is no store of a group"};
+      return {StatusCode::kMalformed, "snapshot: an event is not a store of a group in 0..63"};
     }
     copies_ += stored->block_hashes.size();
     if (copies_ > limits_.max_copies) return {StatusCode::kLimit, "snapshot: too many blocks"};
@@ -37,7 +37,7 @@ void SnapshotReader::Restart() {
 
 Status SnapshotReader::Finish(const ResidencyTotals& declared) const {
   if (digest_.Totals() == declared) return Status();
-  return {StatusCode::kMalformed, "snapshot: not what the publisher declares"};
+  return {StatusCode::kMalformed, "snapshot: the digests differ from the digests of the status"};
 }
 
 }  // namespace kvcast::residency

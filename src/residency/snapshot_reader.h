@@ -26,11 +26,11 @@ class SnapshotReader {
 
   // Starts again with an empty snapshot.
   void Restart();
-  // Decodes the next part into `batch`. Not ok: the part is no batch of stores, an event of it
-  // cannot be decoded, or a limit is exceeded.
+  // Decodes the next part into `batch`. Not ok: the part is not a batch of stores, one of its
+  // events cannot be decoded, or a limit is exceeded.
   Status Read(std::span<const uint8_t> payload, EventBatch& batch);
-  // `declared`: the publisher's totals. Not ok: they differ from the parts that were read. The
-  // caller must not leave out the totals of places that it does not hold.
+  // `declared`: the publisher's totals of all places, including places that the caller does not
+  // hold. Not ok: they differ from the parts that were read.
   Status Finish(const ResidencyTotals& declared) const;
 
   // The digest of the parts that were read.

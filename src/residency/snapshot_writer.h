@@ -2,9 +2,9 @@
 //
 // The format is run-length coded. A chain of blocks with the same place, size and number of copies
 // is one store, which is sent once per copy. If the place holds a parent, the parent comes before
-// its children. The stores carry no tokens. If buckets are left out, parents are left out too: a
-// store then names blocks with the same place, size and number of copies, which need not be a
-// chain.
+// its children. The stores carry no tokens. If buckets are left out, parents are left out too. A
+// store then names blocks with the same place, size and number of copies, and these blocks need not
+// be a chain.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -22,7 +22,7 @@ namespace kvcast::residency {
 using BucketMask = std::bitset<kDigestBuckets>;
 using Payload = std::shared_ptr<const std::vector<uint8_t>>;
 
-// Number of hashes in one batch, copies included. A snapshot of any size is sent in small frames.
+// Maximum number of hashes in one batch, copies included. The frames of any snapshot stay small.
 inline constexpr size_t kSnapshotBatchHashes = 4096;
 
 struct SnapshotOptions {
@@ -32,7 +32,8 @@ struct SnapshotOptions {
   double ts = 0;
 };
 
-// One payload per batch. Cost: O(blocks held), even if most buckets are left out.
+// Returns one payload per batch. Cost: one pass over the blocks held, even if most buckets are left
+// out, and a sort of the blocks that are written.
 std::vector<Payload> WriteSnapshot(const Mirror& mirror, const SnapshotOptions& options);
 
 }  // namespace kvcast::residency

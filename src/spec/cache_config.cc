@@ -17,7 +17,7 @@ using internal::FirstError;
 using internal::Invalid;
 using internal::kMaxTokens;
 
-// Limits the memory of a pool, which needs about 100 bytes per block.
+// This limit bounds the memory of a pool, which needs about 100 bytes per block.
 constexpr int64_t kMaxBlocks = int64_t{1} << 26;
 
 Status CheckKindFields(const GroupSpec& group, const std::string& name) {
@@ -93,7 +93,8 @@ int64_t LeastCommonMultiple(const std::vector<GroupSpec>& groups) {
   return lcm;
 }
 
-// Over the groups that take part in prefix caching; over all groups if none does.
+// The divisor of the block sizes of the groups that take part in prefix caching. If no group takes
+// part: of all groups.
 int64_t GreatestCommonDivisor(const std::vector<GroupSpec>& groups) {
   const bool any = std::any_of(groups.begin(), groups.end(), TakesPart);
   int64_t gcd = 0;
@@ -111,14 +112,14 @@ bool HasUnalignedMamba(const std::vector<GroupSpec>& groups) {
 
 Status FillGranularity(CacheConfig& config) {
   const int64_t lcm = LeastCommonMultiple(config.groups);
-  if (lcm == 0) return Invalid("groups: the block sizes have no common multiple below 2^31");
+  if (lcm == 0) return Invalid("groups: the block sizes have no common multiple up to 2^31");
   if (config.scheduler_block_size == 0) config.scheduler_block_size = lcm;
   if (config.hash_block_size == 0) {
     const bool coarse = !config.enable_caching || HasUnalignedMamba(config.groups);
     config.hash_block_size = coarse ? lcm : GreatestCommonDivisor(config.groups);
   }
   return CheckMultiple("scheduler_block_size", config.scheduler_block_size,
-                       "the groups' least common block size", lcm);
+                       "the least common multiple of the block sizes", lcm);
 }
 
 Status CheckGranularity(const CacheConfig& config) {

@@ -1,10 +1,11 @@
 // The prefix length on which all groups of a cache agree, computed as vLLM's hybrid coordinator
 // does.
 //
-// Each spec group in turn accepts the candidate length or shortens it, until a round leaves it
-// unchanged. For groups whose rules depend only on the boundary, the result is the highest boundary
-// that is usable in all of them. If a rule depends on the limit of the search (EAGLE, hits inside
-// blocks), the order of the searches matters. This is vLLM's order.
+// In each round, one spec group after the other accepts the candidate length or shortens it. The
+// search ends when a round does not change the candidate. For groups whose rules depend only on the
+// boundary, the result is the highest boundary that is usable in all groups. If a rule depends on
+// the limit of the search (EAGLE, hits inside blocks), the order of the searches matters. The order
+// here is vLLM's order.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -16,8 +17,9 @@
 
 namespace kvcast::internal {
 
-// Returns the longest hit of one group within max_tokens. With `drop_eagle`, the hit leaves out the
-// drop unit after it, and that unit is computed again.
+// Returns the longest hit of one group within max_tokens. With `drop_eagle`, the group must also
+// hold the drop unit after the hit. This unit is not part of the hit, and the engine computes it
+// again.
 using GroupSearch = std::function<int64_t(size_t group, int64_t max_tokens, bool drop_eagle)>;
 
 struct FixedPoint {
@@ -30,8 +32,8 @@ struct FixedPoint {
 FixedPoint FindFixedPoint(std::span<const SpecGroup> groups, int64_t alignment, int64_t max_tokens,
                           int64_t eagle_limit, const GroupSearch& search);
 
-// The number of tokens that such a search examines for a candidate of `tokens`: the candidate and
-// the drop unit after it. Mamba states are never dropped.
+// The number of tokens that a search with drop_eagle examines for a candidate of `tokens` tokens:
+// the candidate and the drop unit after it, at most `eagle_limit`. Mamba groups drop no unit.
 inline int64_t DropLimit(const GroupSpec& spec, int64_t alignment, int64_t tokens,
                          int64_t eagle_limit) {
   if (spec.kind == SpecKind::kMamba) return tokens;

@@ -73,8 +73,8 @@ Status ConvertToFullAttention(SizedLayers& layers) {
   return Invalid("without hybrid manager the layers cannot all become full attention");
 }
 
-// All full-attention layers that have a window must have the same one, because attention is
-// computed with it. The same holds for chunks.
+// All full-attention layers that have a window must have the same window, because attention is
+// computed with this window. The same holds for chunks.
 Status CheckRemembered(const SizedLayers& layers) {
   std::set<int64_t> windows;
   std::set<int64_t> chunks;

@@ -46,7 +46,7 @@ Result<int64_t> BlocksOnWorkers(const KvCacheGroups& groups, const PoolMemory& m
     if (worker.available_bytes < *block) {
       return Status(StatusCode::kExhausted,
                     "available_bytes: " + std::to_string(worker.available_bytes) +
-                        " bytes hold no block, which takes " + std::to_string(*block));
+                        " bytes cannot hold a block; a block takes " + std::to_string(*block));
     }
     blocks = std::min(blocks, worker.available_bytes / *block);
   }
@@ -58,7 +58,7 @@ int64_t BlocksAtStartUp(CacheConfig config, int64_t max_model_len) {
   return ReservedBlocks(config) + MaxCopyBlocks(config) + MaxBlocksPerRequest(config);
 }
 
-// Number of tokens of the longest sequence that the pool can hold; 0: not even one token fits.
+// Number of tokens of the longest sequence that the pool can hold. 0: one token does not fit.
 int64_t LongestThatFits(const CacheConfig& config) {
   int64_t fits = 0;
   int64_t too_long = config.max_model_len + 1;
@@ -72,11 +72,11 @@ int64_t LongestThatFits(const CacheConfig& config) {
 Status CheckRoom(const CacheConfig& config) {
   const int64_t needed = BlocksAtStartUp(config, config.max_model_len);
   if (needed <= config.num_blocks) return {};
-  return {StatusCode::kExhausted, "max_model_len " + std::to_string(config.max_model_len) +
-                                      " needs " + std::to_string(needed) +
-                                      " blocks, the pool has " + std::to_string(config.num_blocks) +
-                                      ": the longest that fits is " +
-                                      std::to_string(LongestThatFits(config))};
+  return {StatusCode::kExhausted,
+          "max_model_len " + std::to_string(config.max_model_len) + " needs " +
+              std::to_string(needed) + " blocks, but the pool has " +
+              std::to_string(config.num_blocks) + "; the longest max_model_len that fits is " +
+              std::to_string(LongestThatFits(config))};
 }
 
 }  // namespace
@@ -97,7 +97,7 @@ Result<CacheConfig> SizeCache(const KvCacheGroups& groups, const PoolMemory& mem
   if (memory.auto_fit_max_model_len) {
     const int64_t longest = LongestThatFits(*valid);
     if (longest == 0) {
-      return Status(StatusCode::kExhausted, "max_model_len: not one token fits a pool of " +
+      return Status(StatusCode::kExhausted, "max_model_len: one token does not fit in a pool of " +
                                                 std::to_string(valid->num_blocks) + " blocks");
     }
     valid->max_model_len = longest;

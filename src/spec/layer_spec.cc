@@ -128,7 +128,7 @@ Result<SizedLayers> SizeLayers(const std::vector<LayerSpec>& layers) {
     auto one = Resize(layer);
     if (!one.ok()) return one.status();
     if (!names.insert(layer.name).second) {
-      return Invalid("layer " + layer.name + ": name is there twice");
+      return Invalid("layer " + layer.name + ": name is used twice");
     }
     sized.push_back(*std::move(one));
   }

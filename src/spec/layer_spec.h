@@ -1,4 +1,5 @@
-// Layers during the forming of groups: the conditions under which two layers share a group.
+// The layers of a model while groups are formed, and the conditions under which layers share a
+// group.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -43,7 +44,9 @@ bool AllKeepTheSame(const SizedLayers& layers);
 // size, one family of kinds, and one window, chunk size and number of speculative blocks.
 bool IsUniformType(const SizedLayers& layers);
 
-// Makes one group of these layers, in this order. The spec of the first layer is the group's spec.
+// Makes one group of these layers, in this order. The group has the spec of the first layer, with
+// three changes: `eagle` is set if any layer has it, extra_retained_tokens is the maximum, and full
+// kinds have no window and no chunk.
 KvCacheGroup GroupOf(const std::vector<const SizedLayer*>& layers);
 KvCacheGroup GroupOf(const SizedLayers& layers);
 

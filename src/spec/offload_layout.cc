@@ -13,7 +13,7 @@ Status Invalid(size_t group, const std::string& what) {
   return {StatusCode::kInvalidArgument, "groups[" + std::to_string(group) + "]: " + what};
 }
 
-// Number of tokens before the end of a prefix that a load needs of a group; 0: all tokens.
+// The number of tokens before the end of a prefix that a load needs from a group. 0: all tokens.
 int64_t WindowTokens(const GroupSpec& spec, const OffloadLayoutConfig& config) {
   if (IsWindowKind(spec.kind)) {
     if (!config.compatible) return spec.sliding_window + spec.extra_retained_tokens;
@@ -53,7 +53,7 @@ Status CheckConfig(const OffloadLayoutConfig& config) {
     any = true;
     if (Status status = CheckGroup(i, config.groups[i], config); !status.ok()) return status;
   }
-  if (!any) return {StatusCode::kInvalidArgument, "groups: none takes part in prefix caching"};
+  if (!any) return {StatusCode::kInvalidArgument, "groups: no group takes part in prefix caching"};
   return Status();
 }
 
@@ -73,7 +73,7 @@ OffloadGroup InChunks(size_t index, const OffloadLayoutConfig& config) {
   return group;
 }
 
-// Hits end where a chunk of full attention ends, if all these chunks have one size.
+// Hits end where a chunk of full attention ends, if all chunks of full attention have one size.
 void SetAlignment(std::vector<OffloadGroup>& groups) {
   int64_t full_chunk = 0;
   for (const OffloadGroup& group : groups) {
@@ -83,8 +83,8 @@ void SetAlignment(std::vector<OffloadGroup>& groups) {
   }
   for (OffloadGroup& group : groups) {
     if (!group.window_chunks || full_chunk <= group.tokens_per_chunk) continue;
-    // Compared as a fraction, without rounding. A window that is slightly shorter than the full
-    // chunk has no benefit.
+    // If the chunks of the window are not shorter than the full chunk, a load may need every chunk.
+    // The comparison is in tokens, without rounding.
     if (*group.window_chunks * group.tokens_per_chunk >= full_chunk) continue;
     group.alignment_chunks = full_chunk / group.tokens_per_chunk;
   }
@@ -109,7 +109,8 @@ Status CheckRetention(const OffloadLayout& layout) {
   }
   for (const OffloadGroup& group : layout.groups) {
     if (!group.window_chunks || interval % group.tokens_per_chunk == 0) continue;
-    return Invalid(group.index.value, "retention_interval must be a multiple of its chunks");
+    return Invalid(group.index.value,
+                   "retention_interval must be a multiple of the group's tokens per chunk");
   }
   return Status();
 }

@@ -60,7 +60,7 @@ class Lookup {
 };
 
 int64_t Lookup::MaxTokens() const {
-  // The last token is computed, and a window must be valid there.
+  // The engine computes the last token, and a window must be complete before this token.
   int64_t tokens = question_.num_tokens - (layout_.has_windows() ? 1 : 0);
   if (layout_.mamba_align_tokens) {
     tokens = tokens / *layout_.mamba_align_tokens * *layout_.mamba_align_tokens;
@@ -112,7 +112,7 @@ void Lookup::VisitAsVllm(size_t group, bool pops) {
   max_tokens_ = std::min(max_tokens_, chunk * (first + *count - (pop ? 1 : 0)));
 }
 
-// Returns kHit if all chunks are present. The chunks are asked from the last to the first. If a
+// Returns kHit if all chunks are present. The chunks are queried from the last to the first. If a
 // chunk is missing, `missing` is its index.
 LookupResult Lookup::Need(size_t group, const ChunkRange& chunks, int64_t& missing) {
   bool waits = false;
@@ -129,9 +129,9 @@ LookupResult Lookup::Need(size_t group, const ChunkRange& chunks, int64_t& missi
 }
 
 // Finds the longest prefix that needs no missing chunk. The set of needed chunks changes only at
-// some places. Between two such places a longer prefix needs no more chunks than a shorter one. The
-// next candidate is therefore the prefix that ends where the missing chunk begins, or where a chunk
-// of chunked attention begins.
+// some prefix lengths. Between two such lengths, a longer prefix needs no more chunks than a
+// shorter prefix. The next candidate is therefore the prefix that ends where the missing chunk
+// begins, or where a chunk of chunked attention begins.
 void Lookup::VisitWindow(size_t group, bool pops) {
   const OffloadGroup& rules = layout_.groups[group];
   const int64_t chunk = rules.tokens_per_chunk;
@@ -160,7 +160,7 @@ bool Lookup::Visit(size_t group) {
   const int64_t chunk = rules.tokens_per_chunk;
   const int64_t local = question_.local_tokens;
   const bool by_load = rules.window_chunks && !layout_.compatible;
-  // With by_load, the chunks that a load needs may end before the prefix does.
+  // With by_load, the chunks that a load needs may end before the end of the prefix.
   if (!by_load) max_tokens_ = std::min(max_tokens_, NumChunks(group) * chunk);
   if (max_tokens_ - local < chunk) return false;
   const bool pops = rules.eagle && !popped_[group];
@@ -216,7 +216,7 @@ std::optional<int64_t> Lookup::CompleteTokens() {
   return gain_;
 }
 
-// Whether every group has the chunk between `end` and a boundary in the next block. `waits` is set
+// True if every group has the chunk between `end` and a boundary in the next block. `waits` is set
 // if the chunk is present, or will be present, but cannot be loaded yet.
 bool Lookup::HasBridge(int64_t end, bool& waits) const {
   const int64_t chunk = end / layout_.groups[0].tokens_per_chunk;
@@ -230,11 +230,11 @@ bool Lookup::HasBridge(int64_t end, bool& waits) const {
   return true;
 }
 
-// The last boundary that is worth a question to the manager.
+// The last boundary that can be a hit. Later boundaries are not queried.
 int64_t Lookup::LastBoundary(int64_t end, int64_t margin) const {
   const int64_t block = layout_.groups[0].tokens_per_block;
-  // A tail carries the state that the draft head reads. It may therefore lie in the block of the
-  // chunk that was given up for the draft head.
+  // A tail contains the state that the draft head reads. The tail may therefore lie in the block of
+  // the chunk that was given up for the draft head.
   int64_t last = std::min(question_.prompt_tokens - 1, end + (margin > 0 ? 2 : 1) * block - 1);
   last = std::min(last, question_.num_hashes * layout_.tokens_per_hash - margin);
   if (question_.max_load_tokens) {

@@ -23,8 +23,8 @@ void FillStoreMask(const OffloadLayout& layout, size_t group, int64_t begin, int
     return;
   }
   if (!rules.window_chunks || !layout.store_alignment) return;
-  // The retention rule applies to chunks and loads as it applies to blocks and hits. The window is
-  // set so that a load needs window_chunks chunks.
+  // The retention rule of blocks and hits is applied to chunks and loads. The window is set so that
+  // a load needs window_chunks chunks.
   GroupSpec spec = rules.spec;
   spec.block_size = rules.tokens_per_chunk;
   spec.sliding_window = *rules.window_chunks * rules.tokens_per_chunk + 1;

@@ -1,5 +1,5 @@
-// Windowed MLA with several page sizes (DeepSeek-V4): layers of all page sizes form a tuple. A
-// block holds the pages of several tuples, one after the other.
+// Groups for windowed MLA with several page sizes (DeepSeek-V4). A tuple is one layer of each page
+// size. A block holds the pages of several tuples, one after the other.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <map>
@@ -46,13 +46,14 @@ std::vector<Bundle> WindowBundles(const SizedLayers& layers) {
 Result<Bundle> UniformBundle(SizedLayers layers, const std::string& what) {
   if (layers.empty()) return Invalid("windowed MLA layers need " + what);
   if (!IsUniformType(layers)) {
-    return Invalid("layer " + layers[0].layer.name + ": block_size must be that of all " + what);
+    return Invalid("layer " + layers[0].layer.name + ": block_size must be equal in all " + what);
   }
   return Bundle{std::move(layers)};
 }
 
-// Number of tuples per group, from the number of the MLA bundle upwards: the number with the least
-// padding, and the largest of equal ones.
+// The number of tuples per group: at least `least`, the number of the MLA bundle. Of these numbers,
+// the function takes the number with the least padding. If several numbers have the least padding,
+// it takes the largest of them.
 int64_t TuplesPerGroup(int64_t least, const std::vector<Bundle>& bundles) {
   std::vector<int64_t> counts = {least};
   for (const Bundle& bundle : bundles) counts.push_back(bundle.tuples());
@@ -69,7 +70,7 @@ int64_t TuplesPerGroup(int64_t least, const std::vector<Bundle>& bundles) {
   return best;
 }
 
-// Pads each page to the next page size of the MLA layers, because both use the same bytes.
+// Pads each page to the next page size of the MLA layers, because both pages use the same bytes.
 Status PadPages(Bundle& bundle, const std::set<int64_t>& sizes) {
   for (SizedLayer& layer : bundle.layers) {
     const auto size = sizes.lower_bound(layer.page_bytes);
@@ -102,7 +103,7 @@ Status SplitBundle(const Bundle& bundle, int64_t tuples_per_group,
   for (const auto& layers : by_size) {
     if (layers.size() == tuples) continue;
     return Invalid("layer " + layers[0]->layer.name + ": the windowed MLA layers of one group " +
-                   "need as many layers of each page size");
+                   "need the same number of layers of each page size");
   }
   const auto count = static_cast<size_t>(CeilDiv(static_cast<int64_t>(tuples), tuples_per_group));
   for (size_t first = 0; first < count; ++first) {

@@ -1,5 +1,5 @@
-// Layers of several kinds: one page size for all of them, then groups with about the same number of
-// layers.
+// Groups for layers of several kinds: all layers get one page size, and then form groups with about
+// the same number of layers.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <numeric>
@@ -27,9 +27,10 @@ Result<SizedLayer> WithPage(const SizedLayer& from, int64_t page) {
     layer.padded_page_bytes = page;
     return Resize(std::move(layer));
   }
-  return Invalid("layer " + layer.name + ": its page of " + std::to_string(from.page_bytes) +
-                 " bytes cannot be brought to the largest page, " + std::to_string(page) +
-                 " bytes: it does not divide it, and indexes_by_block_stride is not set");
+  return Invalid(
+      "layer " + layer.name + ": its page of " + std::to_string(from.page_bytes) +
+      " bytes cannot be brought to the size of the largest page, " + std::to_string(page) +
+      " bytes: it is not a divisor of that size, and indexes_by_block_stride is not set");
 }
 
 Result<SizedLayers> UnifyPages(const SizedLayers& layers) {
@@ -48,8 +49,8 @@ Result<SizedLayers> UnifyPages(const SizedLayers& layers) {
   return unified;
 }
 
-// MLA together with plain windows whose pages cannot be unified. The windows then keep all blocks,
-// and the layers form one group if all blocks have one size.
+// For MLA layers beside layers with plain windows, if the pages cannot get one size. The windows
+// then keep all blocks, and the layers form one group if all blocks have one size.
 std::optional<KvCacheGroup> PromoteWindows(SizedLayers layers) {
   bool mla = false;
   for (SizedLayer& sized : layers) {
@@ -68,7 +69,7 @@ std::optional<KvCacheGroup> PromoteWindows(SizedLayers layers) {
 
 using Bucket = std::vector<const SizedLayer*>;
 
-// In order of first appearance, which becomes the order of the groups.
+// The buckets are in order of first appearance, which becomes the order of the groups.
 std::vector<Bucket> BucketBySpec(const SizedLayers& layers) {
   std::vector<Bucket> buckets;
   for (const SizedLayer& layer : layers) {
@@ -96,8 +97,8 @@ size_t GroupSize(const std::vector<Bucket>& buckets) {
   return 2 * largest < 3 * smallest ? largest : smallest;
 }
 
-// Takes every n-th layer, because neighbouring layers are on the same pipeline stage. Each stage
-// then has its share of each group.
+// Each group takes every n-th layer, because neighbouring layers are on the same pipeline stage.
+// Each stage then has a share of each group.
 void SplitBucket(const Bucket& bucket, size_t group_size, std::vector<KvCacheGroup>& groups) {
   const size_t count = (bucket.size() + group_size - 1) / group_size;
   for (size_t first = 0; first < count; ++first) {
@@ -107,7 +108,7 @@ void SplitBucket(const Bucket& bucket, size_t group_size, std::vector<KvCacheGro
   }
 }
 
-// The largest divisor of n that is at most `limit`; 0 if there is none.
+// The largest divisor of n that is at most `limit`. 0: no such divisor exists.
 int64_t LargestDivisor(int64_t n, int64_t limit) {
   int64_t largest = 0;
   for (int64_t i = 1; i * i <= n; ++i) {
@@ -118,8 +119,8 @@ int64_t LargestDivisor(int64_t n, int64_t limit) {
   return largest;
 }
 
-// The block size must divide the block sizes of all groups, and that number of states must fit in
-// the groups' page.
+// The block size of the hidden states must divide the block sizes of all groups, and the states of
+// one block must fit in the groups' page.
 Result<KvCacheGroup> HiddenStateGroup(const SizedLayer& hidden, int64_t divisor, int64_t page) {
   LayerSpec layer = hidden.layer;
   layer.padded_page_bytes = 0;

@@ -8,8 +8,8 @@
 namespace kvcast::internal {
 namespace {
 
-// The blocks that a hit at a boundary needs: `blocks` blocks, of which the last ends `shift` blocks
-// after the boundary.
+// The blocks that a hit at a boundary needs: `blocks` consecutive blocks. The last block ends
+// `shift` blocks after the boundary.
 struct Tail {
   int64_t blocks;
   int64_t shift;

@@ -1,4 +1,4 @@
-// RetentionMask: selects the full blocks of a sparse group that are worth caching.
+// FillRetentionMask: selects the full blocks of a sparse group that the cache keeps.
 //
 // A sliding-window or Mamba hit needs only the blocks next to the boundary where it ends. Dense
 // retention keeps these blocks for every boundary that a lookup can return. Retention r > 0 keeps
@@ -23,8 +23,8 @@ struct RetentionRule {
   std::optional<int64_t> interval;
 };
 
-// The number of blocks that a hit at a boundary needs of this group: the state of a Mamba group, or
-// the blocks of a window. With EAGLE, one block of them lies after the boundary.
+// The number of blocks that a hit at a boundary needs from this group: the state of a Mamba group,
+// or the blocks of a window. With EAGLE, one of these blocks lies after the boundary.
 int64_t TailBlocks(const GroupSpec& spec);
 
 // Bit i of `mask` is set if block begin + i is kept. `boundaries` are prefix lengths in tokens.

@@ -12,7 +12,7 @@ namespace {
 
 using internal::SpecGroup;
 
-// Keeps the bits that are set in both. Bits after the end of either bitmap read as 0.
+// Keeps the bits that are set in both bitmaps. Bits after the end of either bitmap read as 0.
 void Intersect(Bitmap& bitmap, const Bitmap& other) {
   const auto words = bitmap.words();
   const auto others = other.words();

@@ -61,8 +61,8 @@ Bitmap EndsOfResidentBlocks(const Bitmap& blocks, int64_t limit) {
   return ends;
 }
 
-// The result is in units. All boundaries are usable up to the last one that the leading blocks, and
-// a partial entry after them, cover. With EAGLE the last drop unit is subtracted.
+// The result is in units. All boundaries are usable up to the last boundary that the leading blocks
+// and a partial entry after them cover. With EAGLE the last drop unit is subtracted.
 Bitmap FullBoundaries(const GroupResidency& residency, int64_t unit, int64_t max_units,
                       int64_t alignment) {
   const int64_t units_per_block = residency.spec.block_size / unit;
@@ -83,9 +83,9 @@ Bitmap FullBoundaries(const GroupResidency& residency, int64_t unit, int64_t max
   return usable;
 }
 
-// EAGLE on a grid of `step` > 1 blocks, near the start of the prompt. If a run touches block 0, the
-// lookup rounds it down to the grid before it gives the last block up, and rounds down again
-// afterwards.
+// EAGLE on a grid of `step` > 1 blocks, near the start of the prompt. If a run of resident blocks
+// starts at block 0, the lookup rounds the run down to the grid, gives up the last block, and
+// rounds down again.
 void DropStepNearStart(Bitmap& usable, const Bitmap& blocks, int64_t need, int64_t step,
                        int64_t limit) {
   const int64_t run = LeadingOnes(blocks, limit);
@@ -168,7 +168,7 @@ Bitmap MambaBoundaries(const GroupResidency& residency, int64_t unit, int64_t ma
   return usable;
 }
 
-// Clears the bits after the last boundary, which the word-wise rules may have set.
+// Clears the bits after the last boundary. The rules that work on whole words may have set them.
 Bitmap Trimmed(Bitmap bitmap) {
   const int64_t tail = bitmap.size() % kWordBits;
   if (tail != 0) bitmap.words().back() &= (uint64_t{1} << tail) - 1;

@@ -16,7 +16,7 @@ struct SpecGroup {
 };
 
 // The groups that take part in prefix caching, collected by spec, in the order of their first
-// member. Full attention comes first, because its scan from the left gives the others a tight
+// member. Full attention comes first, because its scan from the left gives the other groups a tight
 // bound.
 std::vector<SpecGroup> GroupBySpec(std::span<const GroupSpec* const> specs);
 

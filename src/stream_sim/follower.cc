@@ -36,15 +36,17 @@ void Follower::BeginRepair(uint64_t buckets) {
 bool Follower::AddToSnapshot(std::span<const uint8_t> payload) {
   const HoldingsSum before = SumOf(index_.Digests(worker_));
   const bool added = replica_.AddToSnapshot(payload);
-  if (SumOf(index_.Digests(worker_)) != before) Fail("Atomic", "a part of a snapshot is seen");
+  if (SumOf(index_.Digests(worker_)) != before)
+    Fail("Atomic", "the state changed before the snapshot was complete");
   return added;
 }
 
 DigestVerdict Follower::Compare(const PublisherStatus& status) {
   const DigestVerdict verdict = replica_.Compare(status);
-  if (verdict == DigestVerdict::kUnknown) ++record_.reached["audits that could not compare"];
+  if (verdict == DigestVerdict::kUnknown)
+    ++record_.reached["audits that could not compare digests"];
   if (verdict == DigestVerdict::kDiffers && !was_damaged_) {
-    Fail("Honest", "digests differ, but nothing was damaged");
+    Fail("Honest", "the digests differ, but no entry was damaged");
   }
   return verdict;
 }
@@ -65,24 +67,25 @@ BatchResult Follower::Apply(Seq seq, std::span<const uint8_t> payload) {
   const uint64_t unknown = index_.counters(worker_).unknown_removes;
   replica_.Apply(seq.value, batch_);
   if (index_.counters(worker_).unknown_removes == unknown) return BatchResult::kApplied;
-  ++record_.reached["removes of what is not held"];
+  ++record_.reached["batches that remove blocks that are not held"];
   return BatchResult::kImpossible;
 }
 
 void Follower::CheckOrder(double ts, uint64_t seq) {
   const Origin origin = OriginOf(ts);
   if (origin.publisher != static_cast<int>(worker_.value)) {
-    return Fail("Isolated", "another one's batch");
+    return Fail("Isolated", "a batch of another publisher is applied");
   }
   if (!publisher_.published(origin.life).Has(seq, ts)) {
-    Fail("Ordered", "a batch under another number than " + std::to_string(seq));
+    Fail("Ordered", "the publisher did not publish this batch under number " + std::to_string(seq));
   }
   if (life_ && *life_ != origin.life) {
-    Fail("Fenced",
-         "life " + std::to_string(origin.life) + " on top of life " + std::to_string(*life_));
+    Fail("Fenced", "a batch of life " + std::to_string(origin.life) +
+                       " is applied to the state of life " + std::to_string(*life_));
   }
   if (life_ && next_ != seq) {
-    Fail("Ordered", "batch " + std::to_string(seq) + " behind " + std::to_string(next_));
+    Fail("Ordered",
+         "batch " + std::to_string(seq) + " is applied instead of batch " + std::to_string(next_));
   }
   life_ = origin.life;
   next_ = seq + 1;
@@ -90,7 +93,8 @@ void Follower::CheckOrder(double ts, uint64_t seq) {
 
 void Follower::Reset(ResetReason reason) {
   replica_.Reset(reason == ResetReason::kRestart);
-  if (!index_.Digests(worker_).empty()) Fail("Fenced", "something is left after a reset");
+  if (!index_.Digests(worker_).empty())
+    Fail("Fenced", "the index has entries of the source after a reset");
   life_.reset();
   next_ = 0;
   damaged_ = false;
@@ -103,14 +107,16 @@ bool Follower::CommitSnapshot(const PublisherStatus& status) {
     return false;
   }
   const int life = static_cast<int>(status.epoch.low);
-  if (repairs_ && life_ != life) Fail("Fenced", "a repair from another life");
-  if (repairs_ && next_ != status.next_seq) Fail("Ordered", "a repair of another moment");
+  if (repairs_ && life_ != life) Fail("Fenced", "a repair has the state of another life");
+  if (repairs_ && next_ != status.next_seq)
+    Fail("Ordered", "a repair has another sequence number than the state");
   life_ = life;
   next_ = status.next_seq;
-  // After a snapshot or a repair, the state must be the state that the publisher's batches up to
-  // its sequence number define.
+  // After a snapshot or a repair, the state must equal the oracle's state at the sequence number of
+  // the status.
   if (SumOf(index_.Digests(worker_)) != publisher_.oracle(life).sum(next_)) {
-    Fail("Honest", repairs_ ? "a repair that does not repair" : "a snapshot of something else");
+    Fail("Honest", repairs_ ? "the state after a repair differs from the oracle"
+                            : "the state after a snapshot differs from the oracle");
   }
   if (damaged_) {
     ++record_
@@ -120,12 +126,12 @@ bool Follower::CommitSnapshot(const PublisherStatus& status) {
   return true;
 }
 
-// The oracle must give the same buckets. The oracle can answer only while it is at the sequence
-// number of the status.
+// The oracle must find the same buckets. It can find them only while it is at the sequence number
+// of the status.
 uint64_t Follower::DifferingBuckets(const PublisherStatus& status) {
   const uint64_t differing = replica_.DifferingBuckets(status);
   if (next_ != status.next_seq || life_ != static_cast<int>(status.epoch.low)) {
-    Fail("Ordered", "compared with the buckets of another moment");
+    Fail("Ordered", "the compared status has another life or sequence number than the state");
   }
   const Oracle& oracle = publisher_.oracle(static_cast<int>(status.epoch.low));
   if (oracle.next_seq() != status.next_seq) return differing;
@@ -141,7 +147,8 @@ uint64_t Follower::DifferingBuckets(const PublisherStatus& status) {
         if (it != rest.end()) rest.erase(it);
       });
   for (const auto& [key, copies] : rest) expect(std::get<2>(key));
-  if (differing != residency::ArgumentOf(expected)) Fail("Honest", "other buckets differ");
+  if (differing != residency::ArgumentOf(expected))
+    Fail("Honest", "DifferingBuckets differs from the oracle");
   ++record_.reached["buckets compared"];
   return differing;
 }
@@ -163,19 +170,22 @@ void Follower::Check(int64_t now_ms) {
     const HoldingsSum claimed = life_ ? publisher_.oracle(*life_).sum(std::min(
                                             status.next_seq, publisher_.oracle(*life_).next_seq()))
                                       : HoldingsSum{};
-    if (life_ && next_ != status.next_seq) Fail("Honest", "synced at a number never applied");
-    if (!life_ && status.next_seq != 0) Fail("Honest", "synced without a state");
+    if (life_ && next_ != status.next_seq)
+      Fail("Honest", "synced at a sequence number that was not applied");
+    if (!life_ && status.next_seq != 0)
+      Fail("Honest", "synced, but no batch was applied since the last reset");
     if (visible_ != claimed) {
-      Fail("Honest", "synced at " + std::to_string(status.next_seq) + ", but holds something else");
+      Fail("Honest", "synced at " + std::to_string(status.next_seq) +
+                         ", but the state differs from the oracle");
     }
   }
   if ((status.state == SourceState::kSynced) !=
       (status.weight == 1 && status.reason == SourceReason::kNone)) {
-    Fail("Honest", "a state that is not sure has full weight and no reason");
+    Fail("Honest", "the weight or the reason does not fit the state");
   }
   const stream::HoldBack& held = source_->hold_back();
   if (held.batches() > limits_.hold_back_batches || held.bytes() > limits_.hold_back_bytes) {
-    Fail("Bounded", "hold-back");
+    Fail("Bounded", "more batches or bytes are held back than the limits allow");
   }
   if (held.batches() == limits_.hold_back_batches) ++record_.reached["hold-back full"];
   if (now_ms - window_ms_ >= 1000) {
@@ -183,17 +193,19 @@ void Follower::Check(int64_t now_ms) {
     window_requests_ = status.replays;
     window_replayed_ = status.replayed;
   }
-  // If a server returns few batches per request, the next request follows immediately.
+  // A server may return few batches per request. Each returned batch therefore allows one more
+  // request.
   const uint64_t brought = status.replayed - window_replayed_;
   if (status.replays - window_requests_ > kMaxRequestsPerSecond + brought) {
-    Fail("Bounded", "requests");
+    Fail("Bounded", "more requests in one second than allowed");
   }
 }
 
 void Follower::CheckTaken(int64_t now_ms, uint64_t seq) {
   const SourceStatus status = source_->status(now_ms);
   if (status.next_seq + status.lag <= seq) {
-    Fail("Prompt", "batch " + std::to_string(seq) + " was received and is not known");
+    Fail("Prompt", "batch " + std::to_string(seq) +
+                       " was received, but is neither applied nor known to be missing");
   }
 }
 
@@ -203,8 +215,9 @@ void Follower::CheckDetected(int64_t now_ms, int life, uint64_t next_seq) {
   const bool later = life_ && (*life_ > life || (*life_ == life && status.next_seq >= next_seq));
   if (later || (!life_ && next_seq == 0)) return;
   Fail("Detecting", "synced at " + std::to_string(status.next_seq) + " of life " +
-                        std::to_string(life_.value_or(-1)) + ", but " + std::to_string(next_seq) +
-                        " of life " + std::to_string(life) + " was long published");
+                        std::to_string(life_.value_or(-1)) + ", but the publisher reached " +
+                        std::to_string(next_seq) + " of life " + std::to_string(life) +
+                        " long before");
 }
 
 void Follower::CheckSilence(int64_t now_ms) {
@@ -230,11 +243,12 @@ void Follower::CheckContent(int64_t now_ms, bool always) {
         const auto it = holdings.find({static_cast<int>(tier), group, hash.integer()});
         const uint32_t real = it == holdings.end() ? 0 : it->second;
         if (state == SourceState::kSynced ? copies != real : copies > real) {
-          Fail("Honest", "an entry has " + std::to_string(copies) + " copies instead of " +
+          Fail("Honest", "a block has " + std::to_string(copies) + " copies instead of " +
                              std::to_string(real));
         }
       });
-  if (state == SourceState::kSynced && held != holdings.size()) Fail("Honest", "entries missing");
+  if (state == SourceState::kSynced && held != holdings.size())
+    Fail("Honest", "the index lacks entries of the oracle");
   ++record_.reached["contents compared"];
 }
 
@@ -243,17 +257,18 @@ void Follower::CheckConverged(int64_t now_ms) {
   if (!can_replay_) {
     if (silent_since_connect_ && status.state == SourceState::kSuspect &&
         status.reason == SourceReason::kReconnected) {
-      ++record_.reached["silent since the connection came back"];
+      ++record_.reached["publishers that were silent since the reconnect"];
     } else if (status.state != SourceState::kSynced && status.state != SourceState::kCleared) {
-      Fail("Converging", "without replay, still " + std::string(SourceStateName(status.state)));
+      Fail("Converging", "a follower without replay is still in state " +
+                             std::string(SourceStateName(status.state)));
     }
   } else if (status.state != SourceState::kSynced) {
-    Fail("Converging", "still " + std::string(SourceStateName(status.state)) + " (" +
+    Fail("Converging", "still in state " + std::string(SourceStateName(status.state)) + " (" +
                            std::string(SourceReasonName(status.reason)) + ")");
   } else if (status.next_seq != publisher_.visible_end() ||
              (life_ && *life_ != publisher_.life())) {
-    Fail("Converging", "at " + std::to_string(status.next_seq) + " of " +
-                           std::to_string(publisher_.visible_end()));
+    Fail("Converging", "at sequence number " + std::to_string(status.next_seq) +
+                           ", the publisher is at " + std::to_string(publisher_.visible_end()));
   }
   if (damaged_) {
     Fail("Detecting",

@@ -28,10 +28,11 @@ class Follower final : public ReplicaSink {
 
   // Must be called after every call into the source.
   void Check(int64_t now_ms);
-  // Checks a guarantee that holds if there was no fault for `kDetectionMs`: if the source is
-  // synced, it is at least at `next_seq` of `life`.
+  // Must be called after a time without faults (kDetectionMs in world.cc). A synced source must
+  // have reached `next_seq` of `life`, or a later life.
   void CheckDetected(int64_t now_ms, int life, uint64_t next_seq);
-  // NoteHeard: the source gets a message of the publisher, or a connection to it.
+  // NoteHeard: the source gets a message from the publisher, or a connection to the publisher.
+  // NoteConnected: the source gets a connection. NoteLive: the source gets a live message.
   void NoteHeard(int64_t now_ms) { heard_ms_ = now_ms; }
   void NoteConnected() { silent_since_connect_ = true; }
   void NoteLive() { silent_since_connect_ = false; }
@@ -45,12 +46,12 @@ class Follower final : public ReplicaSink {
   // comparison, only every eighth call compares, unless `always`.
   void CheckContent(int64_t now_ms, bool always = false);
   // Checks the source after a long time without faults: its state must equal the state of the
-  // publisher. There are two exceptions without replay. Lost batches stay lost, and a loss at the
-  // end of the stream is never detected. If the publisher was silent since the connection was
-  // re-established, the state of the publisher is not known.
+  // publisher. Without replay, two other results are allowed. Lost batches stay lost, and a loss at
+  // the end of the stream is never detected. If the publisher was silent since the last reconnect,
+  // the state stays suspect.
   void CheckConverged(int64_t now_ms);
 
-  // Changes held entries without the knowledge of the source.
+  // Changes entries of the index. The source does not know of the change.
   void Damage(Random& random, int64_t entries);
   bool can_replay() const { return can_replay_; }
   void CountReached(int64_t now_ms) const;
@@ -85,11 +86,11 @@ class Follower final : public ReplicaSink {
   bool silent_since_connect_ = true;
   bool repairs_ = false;  // the hidden state is a repair, not a snapshot
   bool damaged_ = false;
-  // At any time: recorded digests may contain the damage after it was repaired.
+  // The state was damaged at some time. Recorded digests may contain the damage after its repair.
   bool was_damaged_ = false;
   HoldingsSum visible_;   // the sum at the last check
   HoldingsSum compared_;  // the sum at the last comparison of the content
-  int unchanged_ = 0;     // calls of CheckContent since then
+  int unchanged_ = 0;     // calls of CheckContent since then that did not compare
   SourceState last_state_ = SourceState::kConnecting;
   int64_t window_ms_ = 0;  // start of the second in which requests are counted
   uint64_t window_requests_ = 0;

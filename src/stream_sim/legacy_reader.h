@@ -1,5 +1,5 @@
-// LegacyReader: a reader of another vendor that sends the legacy `snapshot` request. It gets the
-// state of one moment, or no state.
+// LegacyReader: a reader of another vendor that sends the legacy `snapshot` request. The answer
+// must be the state at one sequence number, or be empty.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -66,7 +66,7 @@ void Link::Work() {
   ScheduleTimer();
 }
 
-// The pump has handled all messages that it received before.
+// Must be called when the pump has handled all messages that it has received.
 void Link::CheckPump() {
   follower_.Check(follower_ms());
   if (given_) follower_.CheckTaken(follower_ms(), *given_);
@@ -80,11 +80,11 @@ void Link::CheckNothingIsLeft() {
   if (connection_.watched && live_.announces()) return Wake();
   if (comes_back) return;
   if (connection_.watched && live_.has_unannounced()) {
-    record_.Fail("Prompt", "live messages are left");
+    record_.Fail("Prompt", "live messages stay unread, and no turn of the pump is due");
   }
   const bool unread = !request_.replies.empty() || request_.reply_cut;
   if (request_.open && unread && !pump_.renewal_scheduled()) {
-    record_.Fail("Prompt", "replies are left");
+    record_.Fail("Prompt", "replies stay unread, and no turn of the pump is due");
   }
 }
 
@@ -118,7 +118,7 @@ void Link::RestartSilently(int64_t amount) {
   reader_.Reset();
   for (int64_t i = 0; i < amount; ++i) PublishStep();
   publisher_up_ms_ = agenda_.now_ms() + random_.Between(1, 100);
-  ++record_.reached["restarts that were not seen at once"];
+  ++record_.reached["silent restarts"];
   if (connection_.bound && connection_.established) {
     // The new life connects while the connection of the old life still seems to be open.
     agenda_.At(publisher_up_ms_, [this, connection = connection_.number] {
@@ -173,7 +173,7 @@ void Link::ApplyToPublisher(const Fault& fault) {
     oversize_.emplace(publisher_.life(), publisher_.PublishBatch());
   } else {
     for (int64_t i = 0; i < fault.amount; ++i) publisher_.Burn();
-    record_.reached["burnt numbers"] += static_cast<uint64_t>(fault.amount);
+    record_.reached["sequence numbers of refused batches"] += static_cast<uint64_t>(fault.amount);
     if (publisher_.extended() && !publisher_.tells_state()) {
       ++record_.reached["publishers that lost their own state"];
     }

@@ -1,11 +1,11 @@
 // Link: the network between one publisher and its follower. It behaves like ZeroMQ over TCP, and
 // worse during faults.
 //
-// The live connection delivers in order. It ends when the publisher ends, when a fault cuts it, or
-// after three seconds of silence. Messages in flight are then lost. The socket reconnects by
-// itself, and the new connection uses the same queue. A request goes to the publisher that runs
-// when the request arrives. After the request is closed, its replies are dropped. SourcePump, the
-// loop of the subscriber, reads from the link.
+// The live connection delivers messages in order. It ends when the publisher ends, when a fault
+// cuts it, or after three seconds of silence. Messages in flight are then lost. The socket
+// reconnects by itself, and the new connection uses the same queue. A request goes to the publisher
+// that runs when the request arrives. After the request is closed, its replies are dropped.
+// SourcePump, the loop of the subscriber, reads from the link.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -117,7 +117,8 @@ class Link final : private stream::SourceTransport, private stream::ReplyChannel
   void Establish(uint64_t connection);
   void VisitByStranger(uint64_t connection);
   void Break();
-  // No message passes for `duration_ms`: a connection that is silent for too long ends.
+  // No message passes for `duration_ms`. If this time is longer than the heartbeat timeout, the
+  // connection ends.
   void BreakIfSilentFor(int64_t duration_ms);
   void SendUnsent();
   void SendLive(const RingEntry& entry);

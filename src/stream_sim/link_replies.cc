@@ -11,7 +11,8 @@ namespace kvcast::sim {
 void Link::OpenRequest(Frame start) {
   const auto asked = residency::ParseRequest(start);
   const bool small = asked && asked->verb == residency::Verb::kStatus && asked->argument == 0;
-  if (!small && !pump_.has_turn()) record_.Fail("Bounded", "a replay out of turn");
+  if (!small && !pump_.has_turn())
+    record_.Fail("Bounded", "a replay or snapshot is requested without a turn");
   ++request_.number;
   request_.open = true;
   request_.asks_snapshot = asked && asked->verb == residency::Verb::kSnapshot;
@@ -50,8 +51,8 @@ void Link::WakeServer(int64_t in_ms) {
   agenda_.At(due, [this] { Serve(); });
 }
 
-// Replies that were read or dropped have refunded their charges, so a paused client may have
-// credit.
+// A reply that was read or dropped has refunded its charge, so a paused client may have credit
+// again.
 void Link::WakeServerForCredit() {
   if (publisher_.has_credit()) WakeServer(0);
 }
@@ -88,7 +89,7 @@ bool Link::Send(const std::string& client, uint64_t seq, Payload payload,
 // True: the connection stays open after this reply.
 bool Link::SurvivesReply(uint64_t seq) {
   const bool oversize = !request_.asks_snapshot && oversize_.contains({publisher_.life(), seq});
-  if (oversize) ++record_.reached["replies of a batch that no connection survives"];
+  if (oversize) ++record_.reached["oversized replies that ended their connection"];
   return !oversize && !Strikes(FaultKind::kBreakReplies);
 }
 
@@ -118,7 +119,7 @@ void Link::SendReply(const ReplyMessage& reply) {
   agenda_.At(arrival, arrive);
 }
 
-// Replies that were sent before still arrive; later replies do not.
+// Replies that were sent earlier still arrive. Later replies do not arrive.
 void Link::BreakReplies() {
   const int64_t arrival = std::max(Passable(agenda_.now_ms() + Latency()), request_.last_reply_ms);
   agenda_.At(arrival, [this, request = request_.number] {

@@ -1,9 +1,9 @@
 // LiveQueue: the events and messages that a simulated live socket has received, and that its reader
 // has not read yet.
 //
-// The network thread and the reader run at the same time, so an arrival may become visible during
-// any call, in the order of arrival. Like a ZeroMQ descriptor, the queue announces an arrival once,
-// and the next call clears the announcement.
+// Arrivals become visible in their order. An arrival may become visible during any call, because
+// the network thread and the reader run at the same time. Like a ZeroMQ descriptor, the queue
+// announces an arrival once, and the next call clears the announcement.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -35,7 +35,7 @@ class LiveQueue {
 
   // True: an arrival is not visible yet, or was announced since the latest call.
   bool announces() const { return !hidden_.empty() || events_.announced || messages_.announced; }
-  // True: an item is unread that no announcement covers.
+  // True: a visible item is unread, and no announcement is pending for it.
   bool has_unannounced() const { return events_.lies_unread() || messages_.lies_unread(); }
 
  private:

@@ -19,8 +19,8 @@ class Published {
   enum class Kind : uint8_t { kBatch, kHeartbeat, kRefused };
 
   // Records the use of the next sequence number. The events of a refused batch are in no published
-  // batch, but the engine holds their blocks. The time stamp is that of `batch`; a heartbeat
-  // continues the last time stamp.
+  // batch, but the engine holds their blocks. The number gets the time stamp of `batch`. Exception:
+  // the time stamp of a heartbeat is the last time stamp plus the time since then.
   void Number(Kind kind, const EventBatch& batch, int64_t now_ms) {
     if (kind == Kind::kHeartbeat && last_ts_) {
       stamps_.push_back({kind, *last_ts_ + static_cast<double>(now_ms - last_ts_ms_) * 1e-3});

@@ -13,8 +13,8 @@ namespace {
 
 constexpr uint64_t kLives = 1000;
 constexpr uint64_t kStamps = 1000000;
-// Seconds between two stamps. Longer than any silence over which a heartbeat continues a time
-// stamp.
+// Seconds between two stamps. A heartbeat adds the time since the last stamp. A run takes less time
+// than kStampS, so a heartbeat stays below the next stamp.
 constexpr uint64_t kStampS = 10000;
 constexpr std::array kDialects = {Dialect::kVllm8,  Dialect::kVllm9,  Dialect::kVllm10,
                                   Dialect::kVllm11, Dialect::kVllm12, Dialect::kKvcast1};
@@ -48,7 +48,7 @@ SimPublisher::SimPublisher(uint64_t seed, int number, const Agenda& agenda,
 }
 
 void SimPublisher::Restart(bool large_ring, bool same_kind) {
-  // Models rolling upgrades: most lives support KVX1 if and only if the life before did.
+  // Models rolling upgrades: most lives support KVX1 if and only if the previous life did.
   const bool keep = same_kind || (!lives_.empty() && random_.Percent(85));
   if (!keep) extended_ = random_.Percent(60);
   lives_.emplace_back();
@@ -135,14 +135,16 @@ void SimPublisher::Burn() {
   if (!known && random_.Percent(50)) {
     NumberPending();
     Number(Published::Kind::kRefused, batch);
-    if (core_->PublishPayload({}).ok()) record_.Fail("Ordered", "an empty payload is published");
+    if (core_->PublishPayload({}).ok())
+      record_.Fail("Ordered", "PublishPayload accepted an empty payload");
     return CheckNumbers();
   }
   batch.ts = NextStamp();
   lives_.back().NoteTime(batch.ts, agenda_.now_ms());
   Number(Published::Kind::kRefused, WithPending(batch));
   batch.events.push_back(Unencodable(known));
-  if (core_->Publish(std::move(batch)).ok()) record_.Fail("Ordered", "a bad batch is published");
+  if (core_->Publish(std::move(batch)).ok())
+    record_.Fail("Ordered", "Publish accepted a batch that cannot be encoded");
   CheckNumbers();
 }
 
@@ -167,7 +169,8 @@ uint64_t SimPublisher::Publish(EventBatch batch) {
   const uint64_t number = next_seq();
   Number(Published::Kind::kBatch, WithPending(batch));
   const Result<Seq> seq = core_->Publish(std::move(batch));
-  if (!seq.ok() || seq->value != number) record_.Fail("Ordered", "a batch has another number");
+  if (!seq.ok() || seq->value != number)
+    record_.Fail("Ordered", "Publish failed, or returned another sequence number");
   CheckNumbers();
   return number;
 }
@@ -180,13 +183,14 @@ void SimPublisher::PublishBytes(EventBatch batch) {
   std::vector<uint8_t> payload;
   KV_CHECK(EncodeBatch(batch, config_.dialect, payload).ok());
   const Result<Seq> seq = core_->PublishPayload(payload);
-  if (!seq.ok() || seq->value != number) record_.Fail("Ordered", "a payload has another number");
+  if (!seq.ok() || seq->value != number)
+    record_.Fail("Ordered", "PublishPayload failed, or returned another sequence number");
   CheckNumbers();
 }
 
 void SimPublisher::Flush() {
   NumberPending();
-  if (!core_->Flush().ok()) record_.Fail("Ordered", "pending events are refused");
+  if (!core_->Flush().ok()) record_.Fail("Ordered", "Flush refused the pending events");
   CheckNumbers();
 }
 
@@ -219,7 +223,7 @@ void SimPublisher::CheckHeartbeat() {
   const bool is_due = config_.heartbeat_ms > 0 && lives_.back().has_time() &&
                       agenda_.now_ms() - *quiet_since_ms_ >= config_.heartbeat_ms;
   if (sent != is_due) {
-    record_.Fail("Prompt", sent ? "a heartbeat before its time" : "a heartbeat is missing");
+    record_.Fail("Prompt", sent ? "a heartbeat was sent too early" : "a heartbeat is missing");
   }
   if (!sent) return;
   Number(Published::Kind::kHeartbeat, {});
@@ -229,7 +233,7 @@ void SimPublisher::CheckHeartbeat() {
 void SimPublisher::CheckNumbers() {
   const uint64_t spent = core_->ring().next_seq();
   if (spent == next_seq()) return;
-  record_.Fail("Ordered", std::to_string(spent) + " numbers are spent instead of " +
+  record_.Fail("Ordered", std::to_string(spent) + " sequence numbers are used instead of " +
                               std::to_string(next_seq()));
 }
 
@@ -247,7 +251,7 @@ std::vector<RingEntry> SimPublisher::TakeUnsent() {
   return entries;
 }
 
-// The publisher may skip only refused batches and batches that left the ring before.
+// The publisher may skip only refused batches, and batches that have left the ring.
 void SimPublisher::CheckSkipped(uint64_t begin, uint64_t end, const char* where) {
   for (uint64_t seq = begin; seq < end; ++seq) {
     if (lives_.back().IsRefused(seq) || seq < core_->ring().first_held()) continue;
@@ -269,7 +273,7 @@ bool SimPublisher::Send(const std::string& client, uint64_t seq, Payload payload
   if (const auto replay = replays_.find(client); replay != replays_.end()) {
     auto& [next, end] = replay->second;
     const bool ends = seq == stream::kEndSeq;
-    CheckSkipped(next, ends ? end : seq, "left out of an answer");
+    CheckSkipped(next, ends ? end : seq, "missing from an answer");
     next = seq + 1;
     if (ends) replays_.erase(replay);
   }

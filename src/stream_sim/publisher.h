@@ -28,7 +28,7 @@ using stream::Frame;
 using stream::Payload;
 using stream::RingEntry;
 
-// The publisher and the life that made a batch. They are a part of the batch's time stamp.
+// The publisher and the life that made a batch. The time stamp of the batch contains both numbers.
 struct Origin {
   int publisher = 0;
   int life = 0;
@@ -64,7 +64,7 @@ class SimPublisher final : private stream::ReplyChannel {
   bool has_credit() const { return *credit_; }
 
   // Starts a new life. `large_ring`: its ring holds all batches. `same_kind`: it supports KVX1 if
-  // and only if the life before did.
+  // and only if the previous life did.
   void Restart(bool large_ring = false, bool same_kind = false);
 
   bool extended() const { return extended_; }
@@ -130,7 +130,7 @@ class SimPublisher final : private stream::ReplyChannel {
   std::map<std::string, Replay> replays_;  // by client
   std::optional<int64_t> quiet_since_ms_;  // time of the first tick since the latest number
   std::unique_ptr<Engine> engine_;
-  // The replies in flight share it.
+  // True: a paused client has credit again. The replies in flight share this flag and set it.
   std::shared_ptr<bool> credit_;
   std::unique_ptr<stream::PublisherCore> core_;
   std::unique_ptr<stream::ReplayScheduler> scheduler_;

@@ -14,7 +14,7 @@ struct SeedsResult {
   uint64_t seeds = 0;  // number of seeds that were run
   uint64_t failed = 0;
   std::optional<uint64_t> first_failed;  // the lowest failed seed
-  Record total;                          // its violations are those of first_failed
+  Record total;                          // with the violations of first_failed only
 };
 
 // Runs the seeds `first` to `last` on `threads` threads. Ends early after `max_failed` failures.

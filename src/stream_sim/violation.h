@@ -10,7 +10,7 @@
 namespace kvcast::sim {
 
 struct Violation {
-  // Ordered, Honest, Detecting, Converging, Isolated, Fenced, Bounded or Prompt.
+  // Atomic, Ordered, Honest, Detecting, Converging, Isolated, Fenced, Bounded or Prompt.
   std::string guarantee;
   std::string what;
 };

@@ -13,14 +13,15 @@
 namespace kvcast::sim {
 namespace {
 
-// The phases of a run: first the faults end, then the traffic ends. Then the legacy publishers
-// whose lost batches cannot be recovered restart. At the end all followers must have converged.
+// The phases of a run: first the faults end, then the traffic ends. Then each publisher without
+// snapshots restarts if its follower has lost batches. At the end all followers must have
+// converged.
 constexpr int64_t kFaultsEndMs = 20000;
 constexpr int64_t kTrafficEndMs = 24000;
 constexpr int64_t kRestartMs = 50000;
 constexpr int64_t kEndMs = 80000;
-// Sources in quarantine get more time. Each quarantine takes twice as long as the one before, and
-// several may have started if clocks jumped.
+// Sources in quarantine get more time. Each quarantine takes twice as long as the previous one.
+// Several quarantines may have started if clocks jumped.
 constexpr int64_t kQuarantinesEndMs = kEndMs + 2 * stream::Quarantine::kMaxMs;
 // After this time without faults, no source may be synced with an outdated state.
 constexpr int64_t kDetectionMs = 12000;
@@ -55,10 +56,10 @@ class World {
     int64_t end_ms = kEndMs;
     for (;;) {
       while (record_.violations.empty() && agenda_.RunNext(end_ms)) {
-        if (++events > kMaxEvents) record_.Fail("Bounded", "endless");
+        if (++events > kMaxEvents) record_.Fail("Bounded", "the run does not end");
       }
       if (!record_.violations.empty() || !AnyQuarantined() || end_ms >= kQuarantinesEndMs) break;
-      if (end_ms == kEndMs) ++record_.reached["quarantines past the end"];
+      if (end_ms == kEndMs) ++record_.reached["runs that a quarantine makes longer"];
       end_ms += kTickMs;
     }
     record_.events += events;
@@ -134,7 +135,8 @@ class World {
     const int64_t now = agenda_.now_ms();
     for (Station& station : links_) {
       Link& link = *station.link;
-      // Idle links are checked too: the batches of other publishers must not have changed them.
+      // Idle links are checked too: the batches of other publishers must not have changed their
+      // state.
       link.follower().Check(link.follower_ms());
       link.follower().CheckContent(link.follower_ms());
       station.heads.push_back({now, link.publisher().life(), link.publisher().visible_end()});
@@ -157,11 +159,11 @@ class World {
       const bool quarantined = state == SourceState::kQuarantined;
       // The quarantine ends after the state was correct for some time.
       if (quarantined && has_snapshots) continue;
-      // If a publisher without snapshots lost batches, they stay lost.
+      // If a publisher has no snapshots, lost batches stay lost.
       if (has_snapshots || !(quarantined || state == SourceState::kCleared)) {
         link.follower().CheckConverged(link.follower_ms());
       }
-      ++record_.reached["lost for good, restarted"];
+      ++record_.reached["restarts after batches were lost for good"];
       link.Restart(1, /*large_ring=*/true);
     }
   }

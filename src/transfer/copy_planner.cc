@@ -110,7 +110,7 @@ void CopyPlanner::WriteMove(const BlockMove& move) {
   }
 }
 
-// The range begins and ends inside rows of the part.
+// The range may begin and end inside a row of the part.
 void CopyPlanner::WritePart(const BlockPart& part, const BlockMove& move, size_t offset,
                             size_t bytes, std::byte* host) {
   std::byte* const block = part.base + move.block.value * part.block_stride;

@@ -1,7 +1,6 @@
 // CopyPlanner: turns moves of blocks into few, large copies, one batch at a time.
 //
-// A plan of a whole job would be larger than the CPU caches, and it would be late: copying starts
-// when the first batch is ready.
+// A plan of a whole job would be larger than the CPU caches, and it would delay the first copy.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

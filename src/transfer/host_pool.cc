@@ -96,7 +96,7 @@ Result<HostPool> HostPool::Create(const HostPoolConfig& config) {
   const size_t mapped = (config.bytes + page - 1) / page * page;
   int flags = MAP_PRIVATE | MAP_ANONYMOUS;
   if (config.pages == HostPages::kHuge) flags |= MAP_HUGETLB;
-  // One page more than needed, so that the pool can begin at an address that such a page requires.
+  // The mapping has one extra page, so that the pool can begin at a multiple of the page size.
   void* const mapping = mmap(nullptr, mapped + page, PROT_READ | PROT_WRITE, flags, -1, 0);
   if (mapping == MAP_FAILED) return Exhausted("mmap of the host pool", errno);
   std::byte* const memory = Trim(static_cast<std::byte*>(mapping), mapped + page, page);

@@ -21,7 +21,8 @@ Status InvalidMove(const BlockMove& move, const char* problem) {
 const char* ProblemOf(const BlockMove& move, const GroupLayout& layout, size_t block_bytes,
                       const HostLayout& host) {
   if (move.block.value >= static_cast<uint64_t>(layout.num_blocks)) return "is not in the pool";
-  if (move.offset > block_bytes || move.bytes > block_bytes - move.offset) return "has fewer bytes";
+  if (move.offset > block_bytes || move.bytes > block_bytes - move.offset)
+    return "is shorter than the move";
   if (move.host_offset > host.bytes || move.bytes > host.bytes - move.host_offset) {
     return "its slot is not in host memory";
   }
@@ -58,7 +59,8 @@ void MoveSorter::Sort(std::span<BlockMove> moves) {
   } else {
     uint64_t used_bits = 0;
     for (const Key& key : keys_) used_bits |= key.source;
-    // Sources are multiples of some power of 2. Digits that are 0 in all sources need no pass.
+    // Sources are multiples of some power of 2. The low bits that are 0 in all sources need no
+    // pass.
     const int last = std::bit_width(used_bits);
     for (int bit = std::countr_zero(used_bits); bit < last; bit += kDigitBits) {
       std::array<uint32_t, (1 << kDigitBits) + 1> ends{};

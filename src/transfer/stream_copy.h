@@ -8,12 +8,12 @@
 namespace kvcast::transfer {
 
 // Copies with non-temporal stores. The old bytes of the destination are not read first, and neither
-// side evicts other data from the caches. It pays off from kStreamCopyFrom bytes on; below that it
-// is memcpy. The stores have no order before StreamFence: call StreamFence before you signal that
-// the copy is done.
+// side evicts other data from the caches. Below kStreamCopyFrom bytes this does not pay off, and
+// the function uses memcpy. The stores have no order before StreamFence: call StreamFence before
+// you signal that the copy is done.
 //
-// next_src: where the next copy will read. Its beginning is prefetched while this copy runs.
-// nullptr: not known.
+// next_src: the source of the next copy. Its beginning is prefetched while this copy runs. nullptr:
+// not known.
 using StreamCopyFunction = void (*)(void* dst, const void* src, size_t bytes, const void* next_src);
 inline constexpr size_t kStreamCopyFrom = 2048;
 
@@ -23,7 +23,8 @@ struct StreamCopyVariant {
 };
 // The widest variant that this CPU supports.
 StreamCopyVariant WidestStreamCopy();
-// All variants that this CPU supports, the widest first. Returns how many there are.
+// Fills `variants` with all variants that this CPU supports, the widest first. Returns their
+// number.
 size_t StreamCopyVariants(StreamCopyVariant (&variants)[4]);
 
 void StreamFence();

@@ -1,7 +1,7 @@
 // TransferLanes: starts the copies of jobs and detects their ends. It has two queues: loads and
 // stores.
 //
-// One thread drives it.
+// Thread-compatible.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -16,14 +16,15 @@
 
 namespace kvcast::transfer {
 
-// A job and its progress. After its end it is reused for the memory of its lists.
+// A job and its progress. After the end of the job, the object is reused, so that its lists keep
+// their memory.
 struct JobState {
   struct Group {
     GroupIdx group;
     uint32_t first_block = 0;
-    size_t blocks_end = 0;  // ends in blocks, slots and moves below
-    size_t slots_end = 0;
-    size_t moves_end = 0;
+    size_t blocks_end = 0;  // end of the group in `blocks` below
+    size_t slots_end = 0;   // in `slots`
+    size_t moves_end = 0;   // in `moves`
   };
 
   TransferJobId id;

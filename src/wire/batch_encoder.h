@@ -17,18 +17,19 @@ namespace kvcast::wire {
 
 class BatchEncoder {
  public:
-  // Appends to `out`, which must outlive the encoder. `events`: how many events will be added.
+  // Appends to `out`, which must outlive the encoder. `events`: the number of events that the
+  // caller will add.
   BatchEncoder(Dialect dialect, double ts, size_t events, std::vector<uint8_t>& out);
 
-  // If a decoder would refuse an event, that event and all later ones are not written.
+  // If a decoder would refuse an event, that event and all later events are not written.
   void Add(const BlockStored& event);
   void Add(const BlockRemoved& event);
   void Add(const AllBlocksCleared& event);
-  // Adds one event for each hash of `events`, as block pools remove blocks.
+  // Adds one event for each hash of `events`, because block pools send one event per removed block.
   void AddEachHash(const BlockRemoved& events);
 
-  // Ends the batch. REQUIRES: as many events were added as the constructor announced. Not ok: an
-  // event could not be written, and the message names it; `out` is then as it was before.
+  // Ends the batch. REQUIRES: the number of added events is the constructor's `events`. Error: an
+  // event could not be written; the message names the event, and `out` then has its old content.
   Status Finish(std::optional<int64_t> data_parallel_rank);
 
  private:

@@ -48,8 +48,8 @@ class BatchDecoder {
   EventBatch& batch_;
   DecodeCounts counts_;
   size_t decoded_ = 0;  // number of events at the front of batch_ that belong to this batch
-  // The bytes of the last event if that event is a remove of one hash. hash_at is the offset of the
-  // hash's lead byte.
+  // The bytes of the last event, if that event is a remove of one hash. hash_at is the offset of
+  // the lead byte of the hash.
   struct {
     std::span<const uint8_t> bytes;
     size_t hash_at = 0;
@@ -68,7 +68,7 @@ Status BatchDecoder::Run() {
   if (!head.is_container()) return NotABatch("neither array nor map");
   Status status = head.kind == Kind::kArray ? ReadArray(head.number) : ReadMap(head.number);
   if (!status.ok()) return status;
-  if (!in_.at_end()) return Malformed("bytes left over behind the batch");
+  if (!in_.at_end()) return Malformed("unread bytes after the batch");
   batch_.events.resize(decoded_);
   return {};
 }
@@ -101,10 +101,10 @@ Status BatchDecoder::ReadMap(uint64_t pairs) {
 
 Status BatchDecoder::ReadPair(std::string_view key) {
   const auto again = [](bool& seen) { return std::exchange(seen, true); };
-  if (key == "ts") return again(ts_seen_) ? NotABatch("ts twice") : ReadTimestamp();
-  if (key == "events") return again(events_seen_) ? NotABatch("events twice") : ReadEvents();
+  if (key == "ts") return again(ts_seen_) ? NotABatch("ts occurs twice") : ReadTimestamp();
+  if (key == "events") return again(events_seen_) ? NotABatch("events occurs twice") : ReadEvents();
   if (key == "data_parallel_rank" || key == "attn_dp_rank") {
-    return again(rank_seen_) ? NotABatch("rank twice") : ReadRank();
+    return again(rank_seen_) ? NotABatch("the rank occurs twice") : ReadRank();
   }
   return SkipUnknown();
 }
@@ -123,7 +123,7 @@ Status BatchDecoder::ReadRank() {
   if (value.kind == Kind::kNil) return {};
   if (!value.is_integer()) return NotABatch("data_parallel_rank is not an integer");
   if (value.kind == Kind::kUnsigned && value.number > INT64_MAX) {
-    return NotABatch("data_parallel_rank out of range");
+    return NotABatch("data_parallel_rank is above 2^63 - 1");
   }
   batch_.data_parallel_rank = static_cast<int64_t>(value.number);
   return {};
@@ -136,7 +136,7 @@ Status BatchDecoder::SkipUnknown() {
     case Reader::SkipResult::kOk:
       return {};
     case Reader::SkipResult::kTooDeep:
-      return {StatusCode::kLimit, "unknown field of the batch is nested too deep"};
+      return {StatusCode::kLimit, "an unknown field of the batch is nested too deep"};
     case Reader::SkipResult::kMalformed:
       break;
   }
@@ -159,7 +159,7 @@ Status BatchDecoder::ReadEvents() {
   return {};
 }
 
-// Fast path: most removes differ from the remove before only in the hash.
+// Fast path: most removes differ from the previous remove only in the hash.
 bool BatchDecoder::ReadLikeLastRemove() {
   if (last_remove_.bytes.empty() || limits_.max_hashes == 0 || budget_.hashes == 0) return false;
   uint64_t hash = 0;
@@ -180,7 +180,8 @@ void BatchDecoder::NoteRemove(const Reader& start, const uint8_t* single_hash,
   last_remove_.unknown_fields = unknown_fields;
 }
 
-// Whether the event after the decoded events was merged into the last decoded event.
+// Merges the event after the decoded events into the last decoded event, if possible. False: not
+// possible.
 bool BatchDecoder::MergeRemove() {
   auto* removed = std::get_if<BlockRemoved>(&batch_.events[decoded_]);
   auto* before = decoded_ == 0 ? nullptr : std::get_if<BlockRemoved>(&batch_.events[decoded_ - 1]);
@@ -194,8 +195,8 @@ bool BatchDecoder::MergeRemove() {
   return true;
 }
 
-// Whether the next value is a map with a 16-bit header although a shorter one would do. REQUIRES:
-// there is a next value.
+// True if the next value is a map with a 16-bit header although a shorter header is sufficient.
+// REQUIRES: a next value exists.
 bool HasWideHeader(const Reader& reader) {
   constexpr uint8_t kMap16 = 0xde;
   const uint8_t* const head = reader.position();
@@ -219,7 +220,8 @@ Status BatchDecoder::ReadEvent() {
     NoteRemove(start, single_hash, counts_.unknown_fields - unknown_fields);
     return {};
   }
-  if (budget_.exceeded) return {StatusCode::kLimit, "a limit of the whole batch was passed"};
+  if (budget_.exceeded)
+    return {StatusCode::kLimit, "a limit on the sums over the batch was exceeded"};
   ++counts_.rejected[static_cast<size_t>(*reject)];
   in_ = start;
   return in_.Skip() ? Status() : CutShort();

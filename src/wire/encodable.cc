@@ -84,7 +84,8 @@ const char* ProblemOf(const BlockStored& event) {
   if (event.kv_cache_spec_sliding_window.value_or(0) < 0) return "negative sliding window";
   if (event.token_offset.value_or(0) < 0) return "negative token_offset";
   if (!HashesFit(event.block_hashes)) return "block_hashes too long";
-  if (event.parent_block_hash && !HashFits(*event.parent_block_hash)) return "parent too long";
+  if (event.parent_block_hash && !HashFits(*event.parent_block_hash))
+    return "parent_block_hash too long";
   if (!TokensFit(event)) return "token_ids do not fill their positions";
   if (!LookaheadFits(event)) return "lookahead tokens do not fill their blocks";
   if (!ExtraKeysFit(event)) return "extra_keys too long, too deep or not UTF-8";

@@ -77,8 +77,9 @@ bool ReadField(FieldReader& in, Field field, AllBlocksCleared& event) {
 constexpr std::string_view kComponentTypesKey = "component_types";
 constexpr std::string_view kComponentIdKey = "component_id";
 
-// Index of the field with this key; named.size() if there is none. The search starts at `expected`,
-// the index that follows from the producers' order, and wraps around.
+// Index of the field with this key; named.size() if no field has it. The search starts at
+// `expected` and wraps around. `expected` is the index if the producer writes the fields in the
+// usual order.
 size_t FindField(std::span<const Field> named, size_t expected, std::string_view key) {
   for (size_t i = expected; i < named.size(); ++i) {
     if (FieldKey(named[i]) == key) return i;
@@ -89,7 +90,7 @@ size_t FindField(std::span<const Field> named, size_t expected, std::string_view
   return named.size();
 }
 
-// An event that sent no lookahead must not keep the reused lookahead of an earlier event.
+// An event without lookahead must not keep the lookahead of an earlier event that used this object.
 void DropUnsent(FieldSet seen, BlockStored& event) {
   if (!seen.Contains(Field::kLookaheadTokenIds)) event.lookahead.reset();
 }
@@ -133,7 +134,8 @@ bool ReadPairs(FieldReader& in, const EventFields& known, uint64_t pairs, EventT
 }
 
 // Elements 7 and 8 of a BlockStored array. vLLM puts the LoRA name and the extra keys there. SGLang
-// puts a metadata map and a list of component names there. Only the types differ.
+// puts a metadata map and a list of component names there. Only the types of the values distinguish
+// the two.
 bool ReadContestedElement(FieldReader& in, Field field, BlockStored& event) {
   Kind kind;
   if (!in.PeekKind(kind)) return false;
@@ -176,8 +178,9 @@ bool ReadElements(FieldReader& in, const EventFields& known, uint64_t elements, 
   return seen.ContainsAll(known.required) || in.Fail(Reject::kMissingField);
 }
 
-// Empties an event but keeps the memory of its long lists. The required fields are always read, so
-// an engaged token_ids is always overwritten. An engaged lookahead may stay: see DropUnsent.
+// Empties an event but keeps the memory of its long lists. token_ids and lookahead may stay
+// engaged: token_ids is a required field, so the decoder always overwrites it, and DropUnsent
+// resets the lookahead.
 void Clear(BlockStored& event) {
   std::vector<BlockHash> hashes;
   std::vector<TokenId> tokens;
@@ -225,7 +228,7 @@ bool ReadEvent(FieldReader& in, EventKind kind, const Value& head, Event& event)
 }
 
 std::optional<EventKind> KindOfTag(const Value& tag) {
-  // One peer sends the index of the event class instead of its name.
+  // One producer sends the index of the event class instead of its name.
   if (tag.kind == Kind::kUnsigned && tag.number < std::size(kEventTags)) {
     return static_cast<EventKind>(tag.number);
   }

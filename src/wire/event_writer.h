@@ -9,7 +9,7 @@
 namespace kvcast::wire {
 
 void WriteHash(Writer& out, const BlockHash& hash);
-// Whether the field would be written as nil. REQUIRES: the event has the field.
+// True if the field would be written as nil. REQUIRES: the event has the field.
 bool IsNil(const BlockStored& event, Field field);
 bool IsNil(const BlockRemoved& event, Field field);
 bool IsNil(const AllBlocksCleared& event, Field field);

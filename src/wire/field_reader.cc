@@ -16,8 +16,9 @@ std::span<const uint8_t> ContentOf(const Value& value) {
 
 }  // namespace
 
-// A declared count alone justifies only a small reservation. Beyond that, the reservation is
-// limited by the bytes that remain in the input, and the vector grows as values arrive.
+// Reserves memory for `count` values, but not more than kTrustedBytes and the number of remaining
+// bytes together, because the input may declare any count. The vector grows further as values
+// arrive.
 template <typename T>
 void FieldReader::ReserveWithin(std::vector<T>& values, size_t count) const {
   constexpr size_t kTrustedBytes = 32 * 1024;
@@ -211,7 +212,7 @@ bool FieldReader::Tokens(BlockStored& event) {
   return true;
 }
 
-// Reads one inner list. The first inner list sets the width of all.
+// Reads one inner list. The first inner list sets the width of all inner lists.
 bool FieldReader::LookaheadList(LookaheadTokens& lookahead) {
   Value head;
   if (!Any(head)) return false;

@@ -43,7 +43,8 @@ class FieldReader {
         budget_(budget),
         depth_max_(DepthMax(limits)) {}
 
-  // The deepest nesting of containers that is read, independent of the limits: reading recurses.
+  // The deepest nesting of containers that is read: max_depth, but at most 64, because reading
+  // recurses.
   static uint32_t DepthMax(const WireLimits& limits) { return std::min(limits.max_depth, 64u); }
 
   Reject reason() const { return reason_; }
@@ -58,11 +59,11 @@ class FieldReader {
     return false;
   }
 
-  // Reads the next value; of a container only the head.
+  // Reads the next value. For a container, reads only the head.
   bool Any(Value& value) { return in_.Next(value) || Fail(Reject::kBadValue); }
   // Returns the kind of the next value without consuming the value. All integers are kUnsigned.
   bool PeekKind(Kind& kind) { return in_.PeekKind(kind) || Fail(Reject::kBadValue); }
-  // Whether the next value is an array that starts with text.
+  // True if the next value is an array that starts with text.
   bool AtTextArray() const;
   // Skips one value.
   bool Skip() { return in_.Skip() || Fail(Reject::kBadValue); }
@@ -71,7 +72,7 @@ class FieldReader {
   // Skips the names of a block's components, or nil.
   bool SkipComponents();
 
-  // nil clears the target.
+  // Each function reads one field. A nil clears an optional target.
   bool Hash(std::optional<BlockHash>& hash);
   bool Hashes(std::vector<BlockHash>& hashes);
   // Sets token_ids and tokens_per_position.

@@ -1,5 +1,5 @@
-// The fields of events on the wire: their names, and the fields and their order for each generation
-// of each producer. The encoder and the decoder share this table.
+// The fields of events on the wire: the names of the fields, and the fields and their order in each
+// generation of each producer. The encoder and the decoder share this table.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -92,9 +92,9 @@ const EventFields& FieldsOf(EventKind kind);
 struct EventLayout {
   std::span<const Field> fields;
   size_t always = 0;
-  // If true, map heads have a 16-bit count even for few pairs. vLLM's encoder picks the form of a
-  // head by the number of pairs that the event's class can have, tag included: up to 15 pairs it
-  // uses the shortest form, with 16 pairs this form.
+  // True: map heads have a 16-bit count even for few pairs. vLLM's encoder chooses the form of a
+  // head by the number of pairs that the event's class can have, tag included. For up to 15 pairs
+  // it uses the shortest form, and for 16 pairs this form.
   bool wide_head = false;
 };
 

@@ -10,7 +10,7 @@ namespace kvcast::wire {
 namespace {
 
 // The form of a value by its lead byte, 0xc0 ... 0xdf. A number, length or count of `width` bytes
-// follows the lead byte. `fixed` is the content length of forms that have none of these.
+// follows the lead byte. If `width` is 0, `fixed` is the number or the content length.
 struct Lead {
   enum Form : uint8_t { kNever, kPlain, kSigned, kFloat32, kSized, kCounted };
   Form form;
@@ -54,13 +54,13 @@ constexpr std::array<Lead, 32> kLeads = {{
     {Lead::kCounted, Kind::kMap, 4},          // df
 }};
 
-// Token ids mix the integer forms at random. A branch by form would be mispredicted half of the
-// time. Without a branch, each value waits for the length of the value before. The reader therefore
-// works in windows. First it computes for all bytes of a window, in one pass, the length of the
-// value that would start at each byte. Then it hops from value to value.
+// The integer forms of token ids vary at random. A branch on the form would be mispredicted half of
+// the time. Without a branch, the read of each value waits for the length of the previous value.
+// The reader therefore works in windows. First it computes, in one pass over the bytes of a window,
+// the length of the value that would start at each byte. Then it hops from value to value.
 constexpr size_t kWindow = 64;
 
-// Returns 0 if no unsigned integer of up to 32 bits can start with this byte.
+// 0: no unsigned integer of up to 32 bits starts with this byte.
 inline uint8_t SmallIntegerLength(uint8_t lead) {
   return static_cast<uint8_t>((lead < 0x80) + 2 * (lead == 0xcc) + 3 * (lead == 0xcd) +
                               5 * (lead == 0xce));
@@ -74,21 +74,21 @@ void MeasureSmallIntegers(const uint8_t* bytes, std::array<uint8_t, kWindow>& le
   }
 }
 
-// Each hop waits for the length of its value. With the combined length of two neighbours the walk
-// waits half as often. With a larger window the end of the window stops the walk less often.
+// Each hop waits for the length of its value. With the combined length of two neighbours, the walk
+// halves the number of waits. A larger window interrupts the walk less often.
 constexpr size_t kSkipWindow = 512;
 constexpr size_t kLongestSmallInteger = 5;
 
 // For each byte: the length of the small integer that starts there, and the length of that integer
-// together with the next one. 0 if there is no such integer.
+// together with the next integer. 0: no such integer starts there.
 struct PairLengths {
   std::array<uint8_t, kSkipWindow + kWindow> one;
   std::array<uint8_t, kSkipWindow + kWindow> two;
 };
 
 // Fills `two` for the first `window` bytes, and `one` for at least kLongestSmallInteger bytes more.
-// Works in place and without branches, as MeasureSmallIntegers. REQUIRES: window + kWindow readable
-// bytes.
+// Like MeasureSmallIntegers, works in place and without branches. REQUIRES: window + kWindow
+// readable bytes.
 void MeasurePairs(const uint8_t* bytes, size_t window, PairLengths& lengths) {
   constexpr size_t kStep = 16;
   const size_t padded = (window + kStep - 1) / kStep * kStep;
@@ -278,8 +278,8 @@ bool Reader::NextLike(std::span<const uint8_t> model, size_t number_at, uint64_t
 bool Reader::Skip() {
   Value value;
   for (uint64_t pending = 1; pending > 0; --pending) {
-    // Each pending value takes at least one byte. Without this check, a small input with huge
-    // counts would be walked to its end before it is refused.
+    // Each pending value takes at least one byte. Without this check, the reader would walk an
+    // input with huge counts to its end before it refuses the input.
     if (pending > remaining() || !Next(value)) return false;
     pending += value.children();
   }

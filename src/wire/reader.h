@@ -1,7 +1,7 @@
 // Reader: a bounded cursor over MessagePack bytes.
 //
-// The reader never reads past its end and never allocates. It accepts a count or a length only if
-// enough bytes remain for it.
+// The reader never reads past the end of its bytes and never allocates. It accepts a count or a
+// length only if enough bytes remain.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -62,9 +62,9 @@ class Reader {
   size_t remaining() const { return static_cast<size_t>(end_ - next_); }
   bool at_end() const { return next_ == end_; }
 
-  // Reads one value. Text, bytes and extensions are consumed with their content, containers only
-  // with their head. False (the position is then undefined): the value is cut short, it declares
-  // more than the remaining bytes can hold, or its lead byte is 0xc1, which MessagePack never uses.
+  // Reads one value. Consumes text, bytes and extensions with their content, but only the head of a
+  // container. False (the position is then undefined): the value is cut short, it declares more
+  // than the remaining bytes can hold, or its lead byte is 0xc1, which MessagePack never uses.
   bool Next(Value& value) {
     if (at_end()) return false;
     const uint8_t lead = *next_++;
@@ -81,7 +81,7 @@ class Reader {
   // The start of the next value.
   const uint8_t* position() const { return next_; }
 
-  // Whether the next value has the 9-byte form of 64-bit hashes.
+  // True if the next value has the 9-byte form of 64-bit hashes.
   bool AtUint64() const { return remaining() >= 9 && *next_ == 0xcf; }
   // Reads one value if it has the 9-byte form. False: it has another form, and nothing is consumed.
   bool NextUint64(uint64_t& number) {
@@ -92,14 +92,16 @@ class Reader {
   }
 
   // Reads up to `count` unsigned integers of at most 32 bits. Stops before the first value of
-  // another form, and near the end of the input. Returns how many values it wrote to `out`.
+  // another form, and near the end of the input. Returns the number of values that it wrote to
+  // `out`.
   size_t NextSmallIntegers(size_t count, int64_t* out);
 
-  // Skips the values that NextSmallIntegers would read. Returns how many.
+  // Skips the values that NextSmallIntegers would read. Returns the number of skipped values.
   size_t SkipSmallIntegers(size_t count);
 
-  // Skips bytes that equal `model` except for the number in the 9-byte form whose lead byte is at
-  // `number_at`; returns that number in `number`. False: the bytes differ, and nothing is consumed.
+  // Skips bytes that are equal to `model`, except for one number in the 9-byte form. The lead byte
+  // of this number is at `number_at`. Writes the number to `number`. False: the bytes differ, and
+  // nothing is consumed.
   bool NextLike(std::span<const uint8_t> model, size_t number_at, uint64_t& number);
 
   // Skips one value with all its content, at any depth. False: as Next.

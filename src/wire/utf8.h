@@ -1,4 +1,4 @@
-// UTF-8 validity, as MessagePack requires it of text.
+// The check of UTF-8. MessagePack requires valid UTF-8 in text.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

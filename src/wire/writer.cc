@@ -48,8 +48,9 @@ void Writer::Float(double value) {
   used_ += PutNumber<8>(Room(kMaxScalar), 0xcb, std::bit_cast<uint64_t>(value));
 }
 
-// As PutSigned, with a fast path for most token ids: integers of 9 to 32 bits, which take 2 or 4
-// bytes after their lead byte. The width cannot be predicted, so there is no branch on it.
+// The same as PutSigned, with a fast path for most token ids: integers of 9 to 32 bits, which take
+// 2 or 4 bytes after their lead byte. The width cannot be predicted, so the code has no branch on
+// the width.
 [[gnu::always_inline]] inline size_t Writer::PutTokenLike(uint8_t* at, int64_t value) {
   constexpr uint64_t kFirst = uint64_t{1} << 8;
   const auto bits = static_cast<uint64_t>(value);

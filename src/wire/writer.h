@@ -1,7 +1,8 @@
-// Writer: appends MessagePack values in the forms that the engines' encoder (msgspec) uses: the
-// shortest form of integers and lengths, and always 64-bit floats.
+// Writer: appends MessagePack values in the forms that the engines' encoder (msgspec) uses.
+// Integers and lengths have their shortest form. Floats always have 64 bits.
 //
-// msgpack-cxx packs whole floats as integers; no engine does that.
+// The library msgpack-cxx is not used, because it packs whole floats as integers. No engine does
+// that.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -41,7 +42,7 @@ class Writer {
   void Binary(std::span<const uint8_t> bytes);
   void ArrayHead(size_t count);
   void MapHead(size_t pairs);
-  // Writes a 16-bit head even if a shorter head would do. REQUIRES: pairs < 2^16.
+  // Writes a 16-bit head even if a shorter head is sufficient. REQUIRES: pairs < 2^16.
   void WideMapHead(size_t pairs);
   // Writes the bytes unchanged.
   void Raw(std::span<const uint8_t> bytes) {
@@ -51,8 +52,8 @@ class Writer {
   }
 
  private:
-  // The size of the longest head or number. Each Put may overwrite all of it; it returns the number
-  // of bytes that it wrote.
+  // The size of the longest head or number. Each Put function may overwrite this number of bytes.
+  // It returns the number of bytes that belong to the value.
   static constexpr size_t kMaxScalar = 9;
   struct LengthForm;
 
@@ -78,8 +79,8 @@ class Writer {
   size_t used_;
 };
 
-// Form of an integer by its number of significant bits. The form has a lead byte, which is the
-// value itself up to 7 bits, and `bytes` more bytes. A table avoids a branch, because the size of a
+// The form of an integer by its number of significant bits: a lead byte and `bytes` more bytes. For
+// up to 7 bits, the lead byte is the value itself. A table avoids a branch, because the size of a
 // token id cannot be predicted.
 struct IntegerForm {
   uint8_t lead;

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Bounds on the size of the libraries' files, functions and classes.
+"""Checks the bounds on the size of the libraries' files, functions and classes.
 
 usage: bounds.py SOURCE_DIR
 Prints the largest files, functions and classes, and all that exceed their bound.
@@ -14,7 +14,7 @@ import sys
 
 TREES = ("include", "src", "router", "cuda")
 MAX_FILE_LINES = 500
-# From the line of the name to the closing brace. The lambdas of a function are part of it.
+# From the line of the name to the closing brace. Lambdas count as part of their function.
 MAX_FUNCTION_LINES = 50
 # Data members without static constants. The members of a nested class count for that class alone.
 MAX_CLASS_MEMBERS = 25
@@ -22,7 +22,7 @@ MAX_CLASS_MEMBERS = 25
 MAX_AGGREGATE_MEMBERS = 30
 SHOWN = 5
 SKIPPED = 77
-# The annotations of src/base/mutex.h. ctags takes them for the names of members and functions.
+# The annotations of src/base/mutex.h. ctags would read them as names of members and functions.
 ANNOTATIONS = ("KV_GUARDED_BY(x)=", "KV_REQUIRES(...)=", "KV_ACQUIRE(...)=", "KV_RELEASE(...)=", "KV_CAPABILITY(x)=",
                "KV_SCOPED_CAPABILITY=")
 

@@ -48,7 +48,7 @@ TEST(EpochTest, WaitsForTheReadersOfThatTimeOnly) {
   EXPECT_EQ(freed, 1);
   RetireNew(domain, freed);
   domain.Collect();
-  EXPECT_EQ(freed, 1) << "the late reader came before this one was unlinked";
+  EXPECT_EQ(freed, 1) << "the late reader was there before this object was retired";
 }
 
 TEST(EpochTest, RetireCollectsByItself) {
@@ -67,8 +67,8 @@ TEST(EpochTest, TheRestGoesWithTheDomain) {
   EXPECT_EQ(freed, 1);
 }
 
-// A sanitizer detects a read of a freed number. Without a sanitizer the test detects a changed
-// number.
+// A sanitizer detects a read of a freed object. Without a sanitizer, the test detects that the
+// writer has changed the value before it freed the object.
 TEST(EpochTest, ReadersBesideAWriterSeeOnlyLiveObjects) {
   constexpr uint64_t kAlive = 0x600DF00D;
   EpochDomain domain;

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""The folders of the source tree: no cycle of includes between them, and a bound on their size.
+"""Checks the folders of the source tree: they must not include each other in a cycle, and their size is bounded.
 
 usage: folders.py SOURCE_DIR
 Prints the largest folder, and each problem.
@@ -23,7 +23,7 @@ def sources(root):
 
 
 def arrows(root, files):
-    """Returns the includes between folders: folder -> folder -> [file -> file]."""
+    """Returns the includes between folders: graph[from folder][to folder] = ["file -> file", ...]."""
     known = set(files)
     graph = collections.defaultdict(lambda: collections.defaultdict(list))
     for name in files:

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Mistakes that the types must refuse. Each snippet must not compile, and its corrected form must.
+"""Mistakes that the types must refuse. No mistake may compile, and each corrected form must compile.
 
 usage: must_not_compile.py COMPILER SOURCE_DIR
 SPDX-License-Identifier: Apache-2.0
@@ -11,37 +11,37 @@ IDS = '#include "kvcast/core/ids.h"\n'
 STATUS = '#include "kvcast/core/status.h"\n'
 MUTEX = '#include "src/base/mutex.h"\n'
 CASES = [  # (name, includes, mistake, corrected form)
-    ("a number is not an id", IDS, "kvcast::BlockId block = 3;", "kvcast::BlockId block(3);"),
-    ("an id is not a number", IDS, "kvcast::BlockId block(3); unsigned number = block;",
+    ("a number as an id", IDS, "kvcast::BlockId block = 3;", "kvcast::BlockId block(3);"),
+    ("an id as a number", IDS, "kvcast::BlockId block(3); unsigned number = block;",
      "kvcast::BlockId block(3); unsigned number = block.value;"),
-    ("a slot is not a block", IDS, "kvcast::SlotId slot(3); kvcast::BlockId block = slot;",
+    ("a slot as a block", IDS, "kvcast::SlotId slot(3); kvcast::BlockId block = slot;",
      "kvcast::SlotId slot(3); kvcast::BlockId block(slot.value);"),
-    ("a slot is not a block, not even explicitly", IDS, "kvcast::SlotId slot(3); kvcast::BlockId block(slot);",
+    ("a slot as a block, by an explicit conversion", IDS, "kvcast::SlotId slot(3); kvcast::BlockId block(slot);",
      "kvcast::SlotId slot(3); kvcast::BlockId block(slot.value);"),
-    ("a group and a worker are not compared", IDS,
+    ("a comparison of a group and a worker", IDS,
      "bool same = kvcast::GroupIdx(1) == kvcast::WorkerId(1);",
      "bool same = kvcast::WorkerId(1) == kvcast::WorkerId(1);"),
-    ("ids are not added", IDS, "auto next = kvcast::Seq(1) + kvcast::Seq(1);",
+    ("an addition of ids", IDS, "auto next = kvcast::Seq(1) + kvcast::Seq(1);",
      "auto next = kvcast::Seq(kvcast::Seq(1).value + 1);"),
-    ("a function of a worker takes no group", IDS,
+    ("a group as the argument of a function of a worker", IDS,
      "void Remove(kvcast::WorkerId worker); void Run() { Remove(kvcast::GroupIdx(1)); }",
      "void Remove(kvcast::WorkerId worker); void Run() { Remove(kvcast::WorkerId(1)); }"),
-    ("a failed call is not ignored", STATUS,
+    ("an ignored Status", STATUS,
      "kvcast::Status Try(); void Run() { Try(); }", "kvcast::Status Try(); bool Run() { return Try().ok(); }"),
-    ("a failed result is not ignored", STATUS,
+    ("an ignored Result", STATUS,
      "kvcast::Result<int> Try(); void Run() { Try(); }",
      "kvcast::Result<int> Try(); bool Run() { return Try().ok(); }"),
-    ("a lock is not copied", MUTEX,
+    ("a copy of a lock", MUTEX,
      "kvcast::Mutex mutex; void Run() { kvcast::MutexLock a(mutex); kvcast::MutexLock b(a); }",
      "kvcast::Mutex mutex; void Run() { kvcast::MutexLock a(mutex); }"),
 ]
-# The compiler must be clang: g++ does not check the annotations.
+# Only for clang: g++ does not check the annotations.
 CLANG_CASES = [
-    ("a guarded member is not read without its lock", MUTEX,
+    ("a read of a guarded member without its lock", MUTEX,
      "struct Box { kvcast::Mutex mutex; int in KV_GUARDED_BY(mutex) = 0; int Get() { return in; } };",
      "struct Box { kvcast::Mutex mutex; int in KV_GUARDED_BY(mutex) = 0;"
      " int Get() { kvcast::MutexLock lock(mutex); return in; } };"),
-    ("a wait holds the lock", MUTEX,
+    ("a wait without the lock", MUTEX,
      "kvcast::Mutex mutex; kvcast::CondVar wake; void Run() { wake.Wait(mutex); }",
      "kvcast::Mutex mutex; kvcast::CondVar wake;"
      " void Run() { kvcast::MutexLock lock(mutex); wake.Wait(mutex); }"),
@@ -62,7 +62,7 @@ def main():
     problems = 0
     for name, includes, mistake, corrected in cases:
         if compiles(compiler, root, includes + mistake)[0]:
-            print(f"{name}: it compiles")
+            print(f"{name}: the mistake compiles")
             problems += 1
         ok, errors = compiles(compiler, root, includes + corrected)
         if not ok:

@@ -1,4 +1,4 @@
-// The slab arena gives disjoint, aligned objects, reuses them, and frees empty slabs.
+// The slab arena returns disjoint, aligned objects, reuses freed objects, and frees empty slabs.
 // SPDX-License-Identifier: Apache-2.0
 #include "src/base/slab_arena.h"
 

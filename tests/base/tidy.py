@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Checks the mechanical house rules over every source file of the tree.
+"""Checks rules of style that a program can check, in every source file of the tree.
 
 usage: tidy.py SOURCE_DIR
 SPDX-License-Identifier: Apache-2.0
@@ -16,31 +16,31 @@ PRODUCT = ("include/", "src/", "router/", "cuda/")
 MAX_LINES = 800
 MAX_COLUMNS = 100
 MAX_FUNCTION_LINES = 70
-# Six classes belong to the product and the tools. The others are the interfaces between a source or a publisher and
-# its environment: a source's sink, its network and its transport, and the channel of a publisher's replies. Tests
-# and the simulation implement these.
+# Six classes belong to the product and the tools. The other four are the interfaces of a source and of a publisher:
+# the sink, the network and the transport of a source, and the channel for a publisher's replies. Tests and the
+# simulation implement these four.
 MAX_ABSTRACT_CLASSES = 10
 
 BANNED = [  # (where, pattern, why)
     (LIBRARIES, r"\b(printf|fprintf|puts|std::cout|std::cerr)\b", "a library never prints"),
     (LIBRARIES, r"\bsleep_for\b|\busleep\(|\bnanosleep\(", "a library never sleeps"),
-    (LIBRARIES, r"\brand\(\)", "randomness is injected"),
+    (LIBRARIES, r"\brand\(\)", "the caller passes the source of randomness"),
     (("include/",), r"#include <(absl|zmq|msgpack|nlohmann|httplib|openssl|xxhash|prometheus|cuda)",
-     "public headers include the standard library only"),
-    (PRODUCT, r"\b(steady|system|high_resolution)_clock\b", "clocks are read in src/base/clock.h alone"),
+     "public headers include only the standard library"),
+    (PRODUCT, r"\b(steady|system|high_resolution)_clock\b", "only src/base/clock.h may read a clock"),
     (PRODUCT, r"\bstd::(mutex|shared_mutex|condition_variable|lock_guard|unique_lock|scoped_lock)\b",
-     "locks are those of src/base/mutex.h: clang checks their annotations"),
-    (("include/", "src/", "router/"), r"\b(TODO|FIXME|XXX)\b", "finish it, or say it in the documentation"),
+     "use the locks of src/base/mutex.h: clang checks their annotations"),
+    (("include/", "src/", "router/"), r"\b(TODO|FIXME|XXX)\b", "finish it, or document the limit"),
 ]
 ALLOWED = {("src/base/check.cc", "a library never prints"),
-           ("src/base/clock.h", "clocks are read in src/base/clock.h alone"),
-           ("src/base/mutex.h", "clocks are read in src/base/clock.h alone"),  # in the wait for a time
-           ("src/base/mutex.h", "locks are those of src/base/mutex.h: clang checks their annotations"),
-           ("src/base/waiter_counting_mutex.h", "locks are those of src/base/mutex.h: clang checks their annotations")}
+           ("src/base/clock.h", "only src/base/clock.h may read a clock"),
+           ("src/base/mutex.h", "only src/base/clock.h may read a clock"),  # for the wait until a time
+           ("src/base/mutex.h", "use the locks of src/base/mutex.h: clang checks their annotations"),
+           ("src/base/waiter_counting_mutex.h", "use the locks of src/base/mutex.h: clang checks their annotations")}
 
 
 def functions(lines):
-    """Returns (first line, length) of each brace-to-brace block that starts in column 0."""
+    """Yields (first line, number of lines) of each function whose definition starts in column 0."""
     start = None
     for number, line in enumerate(lines, 1):
         if start is None and re.match(r"^[A-Za-z].*\{$", line) and not re.match(r"^(namespace|class|struct|enum|union|extern)\b", line):
@@ -55,7 +55,7 @@ def check(root, path, problems):
     text = path.read_text(encoding="utf-8")
     lines = text.splitlines()
     if "SPDX-License-Identifier: Apache-2.0" not in text:
-        problems.append(f"{name}: no SPDX licence line")
+        problems.append(f"{name}: the SPDX licence line is missing")
     if len(lines) > MAX_LINES:
         problems.append(f"{name}: {len(lines)} lines, more than {MAX_LINES}")
     for number, line in enumerate(lines, 1):

@@ -1,4 +1,4 @@
-// The watched mutex reports whether another thread waits for it.
+// WaiterCountingMutex reports whether a thread waits for the mutex.
 // SPDX-License-Identifier: Apache-2.0
 #include "src/base/waiter_counting_mutex.h"
 

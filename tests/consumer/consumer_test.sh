@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# `cmake --install` gives a package that find_package(kvcast) finds, and that builds and runs the examples.
+# `cmake --install` installs a package. find_package(kvcast) finds it, and the examples build and run with it.
 # usage: consumer_test.sh BUILD_DIR SOURCE_DIR COMPILER FLAGS
 # SPDX-License-Identifier: Apache-2.0
 set -euo pipefail

@@ -36,7 +36,7 @@ void Computation::ReadState(const RequestWork& work, size_t group) {
   Wrong(work, group, work.computed - 1, findings_.before_use);
 }
 
-// Writes the state of every block that the step completes or ends in. The null block gets none.
+// Writes the state of every block that the step completes or ends in. The null block gets no state.
 void Computation::WriteStates(const RequestWork& work, size_t group) {
   const int64_t size = groups_[group].block_size;
   for (int64_t begin = work.computed / size * size; begin < work.end; begin += size) {

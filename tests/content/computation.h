@@ -11,8 +11,8 @@
 
 namespace kvcast::content {
 
-// The work of one request in a step. It computes the tokens [computed, end), and these see all
-// tokens before them.
+// The work of one request in a step. The step computes the tokens [computed, end). Each of these
+// tokens sees all tokens before it.
 struct RequestWork {
   std::string who;  // for messages
   int64_t computed = 0;

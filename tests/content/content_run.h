@@ -32,7 +32,7 @@ class ContentRun {
   const RunCounts& counts() const { return counts_; }
 
  private:
-  static constexpr int64_t kBudget = 48;  // tokens a step
+  static constexpr int64_t kBudget = 48;  // tokens per step
 
   void Step(bool add);
   void AddRequest();

@@ -58,7 +58,7 @@ void ContentRun::KeepBlocks(Request& request, OffloadJobId job) {
 }
 
 void ContentRun::Arrive(Request& request, const Arrival& arrival) {
-  if (request.state != Request::State::kLoading) return;  // ended earlier, no blocks were kept
+  if (request.state != Request::State::kLoading) return;  // ended, and its blocks were not kept
   const bool success = arrival.kind == Arrival::Kind::kLoaded;
   if (success && !request.ended) {
     counts_.loaded_tokens += request.load_end - request.computed;
@@ -173,8 +173,9 @@ std::string ContentRun::TextOf(const Request& request) const {
 void ContentRun::CheckDrained() {
   std::string never_end;
   for (const auto& request : requests_) never_end += TextOf(*request);
-  EXPECT_TRUE(requests_.empty()) << "never end, after " << counts_.steps << " steps:" << never_end;
-  EXPECT_TRUE(kept_.empty()) << "blocks of a late load are kept for ever";
+  EXPECT_TRUE(requests_.empty()) << "after " << counts_.steps
+                                 << " steps, these requests have not ended:" << never_end;
+  EXPECT_TRUE(kept_.empty()) << "blocks of a late load are never freed";
   EXPECT_TRUE(tier_->idle()) << "a job, a fence or a reference was left";
   EXPECT_EQ(cache_->usage().free_blocks, cache_->usage().total_blocks) << "a pin was left";
   EXPECT_TRUE(tier_->CheckInvariants().ok()) << tier_->CheckInvariants().ToString();
@@ -185,7 +186,7 @@ void ContentRun::Run() {
   while (counts_.operations() < config_.operations && !::testing::Test::HasFailure()) Step(true);
   for (int i = 0; i < 2000 && !requests_.empty(); ++i) {
     Step(false);
-    if (config_.threads) tier_->copies().EndAll();  // no step would wait for a load
+    if (config_.threads) tier_->copies().EndAll();  // because no step waits for a load
   }
   for (int i = 0; i < 3; ++i) {  // the steps hand out, submit and end the last stores
     Step(false);

@@ -25,7 +25,7 @@ class Content : public ::testing::TestWithParam<RunConfig> {};
 INSTANTIATE_TEST_SUITE_P(Mixes, Content, ::testing::ValuesIn(Mixes()),
                          [](const auto& test) { return test.param.name; });
 
-TEST_P(Content, OfEveryBlockIsWhatItsKeySays) {
+TEST_P(Content, OfEveryBlockBelongsToItsKey) {
   RunCounts sum;
   int64_t left = OperationsOfAMix();
   for (uint64_t seed = 1; left > 0 && !HasFailure(); ++seed) {
@@ -49,8 +49,8 @@ TEST_P(Content, OfEveryBlockIsWhatItsKeySays) {
   EXPECT_GT(sum.failed_stores, 0) << sum.Text();
 }
 
-// If a load sends no result in time, the engine computes its tokens. The late load has no other
-// cost.
+// If a load has no result in time, the engine computes the tokens of the load. The late load has no
+// other cost.
 TEST(LateLoads, AreComputedInsteadAndKeepTheirBlocks) {
   for (const char* mix :
        {"FullConnector", "ThreeSizesConnector", "FullSimpleEager", "FullWindowSimpleLazy"}) {
@@ -68,9 +68,9 @@ TEST(LateLoads, AreComputedInsteadAndKeepTheirBlocks) {
   }
 }
 
-// Chunks have 48, 24 and 12 tokens. A hit may end inside a chunk of a window. A load then reads one
-// chunk more than at the end of the chunk.
-TEST(Promises, WhereChunkSizesMeetNoPromiseIsBroken) {
+// Chunks have 48, 24 and 12 tokens. A hit may end inside a chunk of a window. A load that ends
+// there reads one chunk more than a load that ends with the chunk.
+TEST(Promises, NoPromiseIsBrokenWithSeveralChunkSizes) {
   for (uint64_t seed = 1; seed <= 24 && !HasFailure(); ++seed) {
     RunConfig config = Mix("ThreeSizesConnectorChunksOf3");
     config.host_blocks /= 3;

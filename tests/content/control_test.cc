@@ -28,18 +28,18 @@ Findings FindingsOf(const std::string& mix, Fault fault) {
   return sum;
 }
 
-TEST(ContentControl, NothingIsFoundWhereNothingIsMissing) {
+TEST(ContentControl, NothingIsFoundIfNoRuleIsOmitted) {
   for (const char* mix : {"FullWindowConnector", "FullWindowSimpleEager", "FullWindowSimpleLazy"}) {
     EXPECT_EQ(FindingsOf(mix, Fault::kNone).sum(), 0) << mix;
   }
 }
 
-TEST(ContentControl, StoresThatAreNotFlushedReadWhatCameAfter) {
+TEST(ContentControl, StoresThatAreNotFlushedReadLaterBytes) {
   EXPECT_GT(FindingsOf("FullWindowConnector", Fault::kNoFlush).in_host, 0);
   EXPECT_GT(FindingsOf("ThreeSizesConnectorChunksOf3", Fault::kNoFlush).in_host, 0);
 }
 
-TEST(ContentControl, StoresWithoutPinsReadWhatCameAfter) {
+TEST(ContentControl, StoresWithoutPinsReadLaterBytes) {
   EXPECT_GT(FindingsOf("FullWindowSimpleEager", Fault::kNoPin).in_host, 0);
   EXPECT_GT(FindingsOf("FullWindowSimpleLazy", Fault::kNoPin).in_host, 0);
 }
@@ -59,7 +59,8 @@ TEST(ContentControl, CopiesThatDoNotWaitForTheComputationReadAndWriteTooEarly) {
 
 TEST(ContentControl, StoresBeforeTheStepThatComputesTheirBlocksStoreSomethingElse) {
   EXPECT_GT(FindingsOf("FullConnector", Fault::kStoreTooEarly).in_host, 0);
-  // Only blocks that one request computes and another request of the same step reuses are affected.
+  // The fault affects only blocks that one request computes and another request of the same step
+  // reuses.
   EXPECT_GT(FindingsOf("FullSimpleEager", Fault::kStoreTooEarly).in_host, 0);
 }
 

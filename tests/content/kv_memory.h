@@ -18,8 +18,8 @@
 
 namespace kvcast::content {
 
-// `prefix` names the tokens up to and including the token of this KV, or up to the position of the
-// state.
+// `prefix` is the code of the tokens up to and including the token of this cell. For a state,
+// `prefix` is the code of the tokens up to the position of the state.
 uint64_t CellCode(size_t group, uint64_t prefix, int64_t cell_of_state);
 void WriteCell(std::span<std::byte> cell, uint64_t code);
 bool CellHolds(std::span<const std::byte> cell, uint64_t code);

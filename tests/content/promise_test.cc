@@ -61,7 +61,7 @@ class RouterPromise : public ::testing::TestWithParam<RunConfig> {};
 INSTANTIATE_TEST_SUITE_P(Mixes, RouterPromise, ::testing::ValuesIn(Mixes()),
                          [](const auto& test) { return test.param.name; });
 
-TEST_P(RouterPromise, IsWhatTheEngineLoads) {
+TEST_P(RouterPromise, EqualsTheLoadOfTheEngine) {
   Promises sum;
   for (uint64_t seed = 1; seed <= 3; ++seed) {
     RunConfig config = GetParam();

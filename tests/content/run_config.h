@@ -54,7 +54,7 @@ struct RunConfig {
   // up, and some loads are stuck for longer. 0: no limit and no stuck loads.
   int64_t late_load_ms = 100;
   Fault fault = Fault::kNone;
-  // Receives all events, those of the GPU first, before each call of on_lookup.
+  // Receives all events before each call of on_lookup. The events of the GPU come first.
   std::function<void(std::vector<Event>)> on_events;
   std::function<void(const FreeLookup&)> on_lookup;
   uint64_t seed = 1;
@@ -64,14 +64,14 @@ struct RunConfig {
 // Counts of the work done. A run ends when operations() reaches RunConfig::operations.
 struct RunCounts {
   int64_t requests = 0;
-  int64_t decodes = 0;  // of one request in one step
+  int64_t decodes = 0;  // one per request and step
   int64_t prefills = 0;
   int64_t loads = 0;  // ended jobs
   int64_t stores = 0;
   int64_t failed_loads = 0;  // part of `loads`
   int64_t failed_stores = 0;
   int64_t late_loads = 0;     // requests that were notified of a late load
-  int64_t refused_loads = 0;  // loads of less than the match that the tier could not provide
+  int64_t refused_loads = 0;  // loads that the tier refused; shorter than the match
   int64_t flushes = 0;        // jobs that a step waited for
   int64_t preemptions = 0;
   int64_t aborts = 0;
@@ -142,8 +142,8 @@ inline std::string RunCounts::Text() const {
 struct Findings {
   int64_t before_use = 0;  // read by a step's attention
   int64_t after_use = 0;   // read or written by the step, and changed before the step ended
-  int64_t in_host = 0;     // loadable
-  std::string first;       // where and when
+  int64_t in_host = 0;     // in a loadable chunk
+  std::string first;       // place and time of the first finding
 
   int64_t sum() const { return before_use + after_use + in_host; }
 };

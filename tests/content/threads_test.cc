@@ -9,7 +9,7 @@
 namespace kvcast::content {
 namespace {
 
-TEST(ContentThreads, EveryBlockHoldsWhatItShould) {
+TEST(ContentThreads, EveryBlockHoldsTheRightBytes) {
   RunCounts sum;
   for (RunConfig config : Mixes()) {
     SCOPED_TRACE(config.name);

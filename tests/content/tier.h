@@ -44,7 +44,7 @@ struct Scheduled {
 struct Arrival {
   enum class Kind : uint8_t {
     kLoaded,
-    kFailed,    // no request owns the blocks
+    kFailed,    // the copy has failed, and the engine may free the blocks
     kGivenUp,   // the copy still runs, and the tier pins its destination
     kLate,      // the copy still runs, and the engine must keep the blocks
     kReleased,  // the copy has ended, and the engine may free the blocks

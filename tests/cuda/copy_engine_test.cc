@@ -158,8 +158,8 @@ TEST(CopyEngineRegistrations, CopiesAreCutWhereRegistrationsEnd) {
   const CopyEngine engine(fake.device, fake.host.get());
   CopyDescriptors descriptors;
   CopyEngineCounts counts;
-  // One run lies over three registrations. One row of the other copies crosses a border of
-  // registrations, the other rows do not.
+  // `run` lies in three registrations. One row of `crossing` crosses the border of two
+  // registrations. No row of `inside` crosses a border.
   const CopyOp run{fake.gpu->base(), fake.host->base() + kPage, 9 * kPage, 0, 0, 1};
   const CopyOp crossing{
       fake.gpu->base() + 20 * kPage, fake.host->base() + 15 * kPage + 3000, 512, 1024, 512, 4};

@@ -18,7 +18,8 @@ constexpr size_t kPool = 1 << 20;
 constexpr size_t kBlock = 4096;
 constexpr size_t kCopies = 20;
 
-// Copies blocks of one side, from `first` on, to every third block of the other side.
+// Copies between kCopies adjacent GPU blocks and every third host block. Both begin at block
+// `first`.
 std::vector<CopyOp> Copies(const FakeGpu& fake, CopyDirection direction, size_t first) {
   std::vector<CopyOp> ops;
   for (size_t i = 0; i < kCopies; ++i) {
@@ -95,7 +96,7 @@ TEST_P(CopyGraphTest, ErrorsOfABoundNodeAndOfALaunchAreSaid) {
   EXPECT_EQ(fake.driver.live_graphs, 0);
 }
 
-TEST_P(CopyGraphTest, ADriverWithoutASingleOneOfTheFunctionsDoesNotOfferThem) {
+TEST_P(CopyGraphTest, ADriverThatLacksOneFunctionDoesNotOfferGraphs) {
   for (const char* const call :
        {"cuGraphCreate", "cuGraphDestroy", "cuGraphAddMemcpyNode", "cuGraphInstantiateWithFlags",
         "cuGraphExecMemcpyNodeSetParams", "cuGraphExecDestroy", "cuGraphLaunch"}) {

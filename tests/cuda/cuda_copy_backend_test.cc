@@ -118,7 +118,7 @@ TEST_P(CudaCopyPathTest, EveryByteIsWhereItBelongsAndNoOtherIsTouched) {
       const auto direction = batch % 2 == 0 ? kLoad : kStore;
       const auto ops = RandomOps(world, direction, random, batch * 15, batch * 15 + 15);
       for (CopyOp op : ops) {
-        // The same position in the test's copies of both memories.
+        // Returns the same position in the test's copy of the GPU memory or of the host memory.
         const auto place = [&](const std::byte* p) {
           return world.fake.host->Contains(p) ? &host[static_cast<size_t>(p - world.host(0))]
                                               : &gpu[static_cast<size_t>(p - world.gpu(0))];
@@ -461,7 +461,7 @@ TEST(CudaCopyBackend, NothingOfItIsLeft) {
 
 TEST(CudaCopyBackend, CostsAreMeasuredAtTheStart) {
   FakeDriver driver;
-  driver.costs.row = 1e-3;  // too slow for any choice
+  driver.costs.row = 1e-3;  // so slow that it is never chosen
   const CudaDevice device = driver.Open();
   const auto host = PinnedPool::Create(device, {.bytes = kPoolBytes, .threads = 1}).value();
   const auto gpu = CudaMemory::Create(device, kPoolBytes).value();
@@ -473,7 +473,7 @@ TEST(CudaCopyBackend, CostsAreMeasuredAtTheStart) {
   EXPECT_TRUE(stats.loads.costs.measured && stats.stores.costs.measured);
   EXPECT_EQ(stats.loads.calibration_error, "");
   EXPECT_NEAR(stats.loads.costs.link_rate / driver.costs.link, 1, 0.05);
-  EXPECT_EQ(stats.loads.costs.kernel_blocks, 6);  // 6 x 12 GB/s: the least that fill the link
+  EXPECT_EQ(stats.loads.costs.kernel_blocks, 6);  // 6 x 12 GB/s fill the link
 }
 
 TEST(CudaCopyBackend, WithoutCostsItWorksByARuleOfThumbAndSaysWhy) {
@@ -507,7 +507,7 @@ TEST(CudaCopyBackend, BadConfigurationsAreNamed) {
             "staging_bytes: must be 0 or at least 512 KiB");
 }
 
-// With the transfer engine in front: blocks of two groups are stored and loaded again.
+// A transfer engine uses the backend: blocks of two groups are stored and loaded again.
 TEST(CudaCopyBackend, CarriesTheTransferEnginesJobs) {
   constexpr int64_t kBlocks = 40;
   FakeGpu fake(2 << 20, 2 << 20);

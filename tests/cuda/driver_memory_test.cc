@@ -67,7 +67,7 @@ TEST(DriverMemory, NothingIsKeptOfWhatFails) {
   }
 }
 
-TEST(DriverMemory, ADriverWithoutASingleOneOfTheFunctionsDoesNotOfferIt) {
+TEST(DriverMemory, ADriverThatLacksOneFunctionDoesNotOfferIt) {
   for (const char* const call :
        {"cuMemFreeHost", "cuMemGetAllocationGranularity", "cuMemAddressReserve", "cuMemAddressFree",
         "cuMemCreate", "cuMemRelease", "cuMemMap", "cuMemUnmap", "cuMemSetAccess"}) {

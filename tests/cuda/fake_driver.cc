@@ -118,7 +118,8 @@ void FillMemory(DriverApi& api) {
   };
   api.MemHostRegister = [](void* address, size_t bytes, unsigned flags) -> CUresult {
     ENTER("cuMemHostRegister");
-    if ((flags & CU_MEMHOSTREGISTER_DEVICEMAP) == 0) FakeDriver::Get().Fault("not mapped");
+    if ((flags & CU_MEMHOSTREGISTER_DEVICEMAP) == 0)
+      FakeDriver::Get().Fault("registered without DEVICEMAP");
     return FakeDriver::Get().Register(address, bytes);
   };
   api.MemHostUnregister = [](void* address) -> CUresult {
@@ -137,7 +138,8 @@ void FillMemory(DriverApi& api) {
 void FillStreams(DriverApi& api) {
   api.StreamCreateWithPriority = [](CUstream* stream, unsigned flags, int) -> CUresult {
     ENTER("cuStreamCreateWithPriority");
-    if (flags != CU_STREAM_NON_BLOCKING) FakeDriver::Get().Fault("waits for the default stream");
+    if (flags != CU_STREAM_NON_BLOCKING)
+      FakeDriver::Get().Fault("a stream waits for the default stream");
     *stream = FakeDriver::Get().NewStream();
     return CUDA_SUCCESS;
   };
@@ -418,7 +420,7 @@ std::byte* FakeDriver::KernelMemory(uintptr_t address, size_t bytes) {
       return reinterpret_cast<std::byte*>(address);
     }
   }
-  Fault("a kernel touches memory that it cannot");
+  Fault("a kernel accesses memory that it may not access");
   broken = CUDA_ERROR_ILLEGAL_ADDRESS;
   return nullptr;
 }
@@ -492,7 +494,7 @@ bool FakeDriver::Reach(Event& event, uint64_t generation) {
 }
 
 CUresult FakeDriver::SynchronizeEvent(Event& event) {
-  if (!Reach(event, event.recorded)) Fault("nobody will ever reach this event");
+  if (!Reach(event, event.recorded)) Fault("no work can reach this event");
   cpu_time = std::max(cpu_time, event.time);
   return broken;
 }
@@ -502,7 +504,7 @@ CUresult FakeDriver::Synchronize(Stream& stream) {
     if (Step(stream)) continue;
     const Item& front = stream.items.front();
     if (!Reach(*front.wait_for, front.generation)) {
-      Fault("a stream waits for ever");
+      Fault("a stream waits for an event that no work can reach");
       return CUDA_ERROR_UNKNOWN;
     }
   }
@@ -686,7 +688,7 @@ void FakeDriver::RunPieces(const Launch& launch, const uint64_t* src, const uint
   for (uint32_t i = 0; i < launch.count; ++i) {
     if (launch.kernel == kRingKernel &&
         ((src[i] | dst[i] | bytes[i]) % 16 != 0 || bytes[i] > launch.stage_bytes)) {
-      Fault("a bulk copy that is not aligned, or too large");
+      Fault("a bulk copy is not aligned, or too large");
       return;
     }
     const std::byte* const from = KernelMemory(src[i], bytes[i]);

@@ -1,9 +1,9 @@
 // FakeDriver: a CUDA driver without a GPU, behind the same table of functions.
 //
-// A stream runs its work only when a caller waits for it, as late as a GPU may: it reads sources,
-// tables and descriptors only then. GPU memory is plain memory. Kernels see registered memory at
-// other addresses than the CPU does. If a real driver would refuse a call, the fake refuses it. If
-// a real driver would accept a call that a GPU cannot execute, the fake records a fault.
+// A stream runs its work as late as a GPU may: when a caller waits for it. Only then the stream
+// reads sources, tables and descriptors. GPU memory is plain memory. Kernels see registered memory
+// at other addresses than the CPU does. The fake refuses each call that a real driver would refuse.
+// If a real driver would accept a call that a GPU cannot execute, the fake records a fault.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -34,8 +34,8 @@ struct FakeOptions {
 // Units: seconds, and bytes per second.
 struct FakeCosts {
   double call = 2e-6;
-  double copy = 0.5e-6;  // of a descriptor, on the CPU
-  double row = 0.1e-6;   // of a descriptor with rows, on the copy engine
+  double copy = 0.5e-6;  // per descriptor, on the CPU
+  double row = 0.1e-6;   // per descriptor with rows, on the copy engine
   double link = 50e9;
   double launch = 5e-6;
   double piece = 0.01e-6;
@@ -65,7 +65,7 @@ class FakeDriver {
   const DriverApi& api() const { return api_; }
   CudaDevice Open();
 
-  // The `nth` next call of the function returns `result` and has no effect.
+  // The function's `nth` call, counted from now, returns `result` and has no effect.
   void FailCall(const std::string& function, CUresult result, int nth = 1) {
     failures[function] = {result, nth};
   }
@@ -107,7 +107,7 @@ class FakeDriver {
   std::map<uintptr_t, std::vector<std::byte>> host_memory;    // of cuMemHostAlloc
   std::map<uintptr_t, std::vector<std::byte>> reservations;   // address ranges
   std::map<CUmemGenericAllocationHandle, size_t> host_pages;  // of cuMemCreate
-  std::map<uintptr_t, size_t> mappings;                       // of host_pages to these addresses
+  std::map<uintptr_t, size_t> mappings;                       // addresses of mapped host_pages
 
   static constexpr size_t kHostPage = size_t{2} << 20;
   static constexpr uintptr_t kAlias = uintptr_t{1} << 50;
@@ -166,8 +166,8 @@ class FakeDriver {
                  const uint32_t* bytes);
   CUresult Synchronize(Stream& stream);
   CUresult SynchronizeEvent(Event& event);
-  // True if a copy engine may access the memory. KernelMemory: nullptr if a kernel may not access
-  // it.
+  // IsCopyable is true if a copy engine may access the memory. KernelMemory returns nullptr if a
+  // kernel may not access the memory.
   bool IsCopyable(uintptr_t address, size_t bytes) const;
   std::byte* KernelMemory(uintptr_t address, size_t bytes);
   void Fault(const std::string& what);
@@ -175,7 +175,7 @@ class FakeDriver {
   const FakeOptions options;
   double cpu_time = 0;
   std::set<Stream*> streams;
-  std::set<Event*> events;     // a GPU that broke down does not give these back
+  std::set<Event*> events;     // after a breakdown, events stay here
   std::recursive_mutex calls;  // calls from any thread run one at a time
 
  private:

@@ -90,7 +90,7 @@ void FillHostMemory(DriverApi& api) {
   api.MemHostAlloc = [](void** address, size_t bytes, unsigned flags) -> CUresult {
     ENTER("cuMemHostAlloc");
     FakeDriver& driver = FakeDriver::Get();
-    if ((flags & CU_MEMHOSTALLOC_DEVICEMAP) == 0) driver.Fault("not mapped");
+    if ((flags & CU_MEMHOSTALLOC_DEVICEMAP) == 0) driver.Fault("allocated without DEVICEMAP");
     std::vector<std::byte> memory(bytes);
     *address = memory.data();
     const CUresult result = driver.Register(*address, bytes);

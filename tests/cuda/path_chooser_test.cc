@@ -77,7 +77,7 @@ TEST(PathChooser, SmallFragmentsGoByTheKernel) {
 }
 
 TEST(PathChooser, TheKernelMustWinByItsMargin) {
-  // At 20 KiB a descriptor costs 0.55 us, the kernel's link 0.455 us.
+  // At 20 KiB a descriptor takes 0.55 us, and the transfer by a kernel takes 0.455 us.
   const CopyShape shape = Runs(512, 20 * kKibibyte);
   EXPECT_EQ(ChoiceOf(Costs(), shape, {.kernel_margin = 0}), kKernel);
   EXPECT_EQ(ChoiceOf(Costs(), shape, {.kernel_margin = 0.3}), kEngine);
@@ -152,7 +152,7 @@ TEST(PathChooser, SizesAreChosenForApart) {
   EXPECT_EQ(classes[0].bytes[static_cast<size_t>(kKernel)], 512 * 4 * kKibibyte);
   EXPECT_EQ(classes[0].copies[static_cast<size_t>(kEngine)], 0u);
   EXPECT_EQ(classes[1].choice, kEngine);
-  // The expected costs behind the choice: 9 us and 512 descriptors.
+  // The expected time of the copy engine is 9 us and the time of 512 descriptors.
   EXPECT_NEAR(classes[0].expected[static_cast<size_t>(kEngine)], 290.6e-6, 1e-9);
   EXPECT_NEAR(classes[0].expected[static_cast<size_t>(kKernel)], 54.6e-6, 1e-7);
 }

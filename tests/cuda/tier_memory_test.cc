@@ -84,8 +84,8 @@ TEST(CudaTierMemory, BlocksComeBackAsTheyWereComputed) {
   for (uint32_t i = 1; i < kBlocks; ++i) slots.push_back(SlotId(kBlocks - i));
   const auto blocks = AllBlocks();
   const TransferGroup group{GroupIdx(0), 0, blocks, slots};
-  // The fake computes as late as possible: only the wait of the store runs the computation before
-  // the store.
+  // The fake driver computes as late as possible. The computation runs before the store only
+  // because the store waits for it.
   driver.runs_by_itself = false;
   memory->fill(blocks, Words(5));
   engine->Submit({TransferJobId(1), CopyDirection::kStore, {&group, 1}, memory->computed()});

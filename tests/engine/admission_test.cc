@@ -23,9 +23,9 @@ bool Admit(TestEngine& engine, CacheRequest& request, int64_t new_tokens) {
                          {.new_tokens = new_tokens, .hit = &hit, .full_sequence_must_fit = true});
 }
 
-// Full + SWA, block size 16, window 64, 128 tokens in flight, model length 1024, 78 blocks. A
-// prompt of 512 tokens that must fit is admitted: it needs 32 blocks of full attention and at most
-// 13 of the window, 45 of 77.
+// Full + SWA, block size 16, window 64, 128 tokens in flight, model length 1024, 78 blocks. The
+// test asks for the whole prompt. A prompt of 512 tokens is admitted: it needs 32 blocks of full
+// attention and at most 13 blocks of the window, so 45 of 77 blocks.
 TEST(Admission, CountsAWindowAtItsPeakNotItsLength) {
   TestEngine engine(FullAndWindow(78));
   CacheRequest request = Request("0", Tokens(512));
@@ -44,7 +44,7 @@ TEST(Admission, RefusesAPromptThatCannotFit) {
   EXPECT_EQ(engine.free_blocks(), 4);
   const PrefixHit none = engine.Lookup(request);
   EXPECT_TRUE(engine.Allocate(request, {.new_tokens = 16, .hit = &none}))
-      << "one step of it would fit";
+      << "one step of the prompt would fit";
 }
 
 TEST(Admission, CanEverFitAsksAboutAnEmptyPool) {
@@ -74,7 +74,7 @@ TEST(Admission, CanEverFitCountsTheEncodersTokens) {
   EXPECT_TRUE(engine.cache().CanEverFit(32, 48));
   EXPECT_FALSE(engine.cache().CanEverFit(32, 49));
   EXPECT_FALSE(engine.cache().CanEverFit(32, std::numeric_limits<int64_t>::max()));
-  EXPECT_TRUE(engine.cache().CanEverFit(-1, -1)) << "nothing always fits";
+  EXPECT_TRUE(engine.cache().CanEverFit(-1, -1)) << "a request without tokens always fits";
 }
 
 TEST(Admission, KeepsTheWatermarkFreeWhenAsked) {

@@ -36,8 +36,8 @@ TEST(BlockPool, CachesOnlyTheBlocksGivenAndAddsLaterOnes) {
   EXPECT_TRUE(pool.CheckInvariants().ok());
 }
 
-// Group 0 caches 2 blocks and group 1 caches 3 blocks of one request. h2 is a miss in [0], a hit in
-// [1] and a miss in [0,1].
+// Group 0 caches 2 blocks and group 1 caches 3 blocks of one request. h2 is a miss in group 0, a
+// hit in group 1, and a miss in both groups together.
 TEST(BlockPool, LooksUpEachGroupOnItsOwn) {
   BlockPool pool(Pool(10, 4));
   const CacheRequest request = HashedRequest(12, 4);
@@ -128,13 +128,13 @@ TEST(BlockPool, CachedBlocksCanBeFreedToBeTakenNext) {
   EXPECT_EQ(ToIds(pool.FreeList()), (Ids{3, 4, 5, 1, 2}));
 }
 
-TEST(BlockPool, ForgettingAllLeavesBlocksInUseAllocatedAndSaysSo) {
+TEST(BlockPool, ForgetAllLeavesBlocksInUseAllocatedAndMakesAnEvent) {
   BlockPool pool(Pool(4, 4));
   const CacheRequest request = HashedRequest(4, 4);
   const auto table = Allocated(pool, 2);
   pool.CacheAs({request.chain[0], kGroup0}, table[0], 4);
   EXPECT_EQ(pool.FindCached(request.chain[0], kGroup0), table[0]);
-  EXPECT_TRUE(TakeEvents(pool).empty()) << "the caller tells of it";
+  EXPECT_TRUE(TakeEvents(pool).empty()) << "CacheAs makes no event";
   pool.ForgetAll();
   EXPECT_EQ(pool.FindCached(request.chain[0], kGroup0), std::nullopt);
   EXPECT_EQ(pool.num_free(), 1);

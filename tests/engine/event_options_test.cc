@@ -52,7 +52,7 @@ TEST(AnnounceOnce, AHashIsStoredWithItsFirstCopyAndRemovedWithItsLast) {
   EXPECT_EQ(Kinds(TakeEvents(pool)), "R");
 }
 
-TEST(AnnounceOnce, OfASpanOnlyTheNewHashesAreNamed) {
+TEST(AnnounceOnce, OnlyTheNewHashesOfASpanAreNamed) {
   BlockPool pool(With({.announce_once = true}));
   const CacheRequest request = HashedRequest(12, 4);
   const auto first = Allocated(pool, 1);
@@ -73,7 +73,7 @@ TEST(AnnounceOnce, AHitIsNotReportedAgain) {
   EXPECT_TRUE(TakeEvents(pool).empty());
 }
 
-// Blocks have 4 tokens. Of four blocks the pool keeps the first, then the last.
+// Blocks have 4 tokens. Of six blocks, the pool keeps the blocks 0, 2, 3 and 5.
 TEST(ExactSpans, EachRunOfNeighboursIsAnEventWithItsOwnParentTokensAndOffset) {
   BlockPool pool(With({.exact_spans = true}));
   const CacheRequest request = HashedRequest(24, 4);
@@ -100,7 +100,7 @@ TEST(ExactSpans, EachRunOfNeighboursIsAnEventWithItsOwnParentTokensAndOffset) {
   expect(2, 5, 6);
 }
 
-TEST(ExactSpans, NothingKeptIsNothingSaid) {
+TEST(ExactSpans, ASpanWithoutKeptBlocksHasNoEvent) {
   BlockPool pool(With({.exact_spans = true}));
   const CacheRequest request = HashedRequest(8, 4);
   const auto table = Allocated(pool, 2);
@@ -109,7 +109,7 @@ TEST(ExactSpans, NothingKeptIsNothingSaid) {
   EXPECT_TRUE(TakeEvents(pool).empty());
 }
 
-TEST(ExactSpans, AReportNamesOnlyWhatTheGroupHolds) {
+TEST(ExactSpans, AReportNamesOnlyBlocksThatTheGroupHolds) {
   BlockPool pool(With({.exact_spans = true}));
   const CacheRequest request = HashedRequest(12, 4);
   const auto held = Allocated(pool, 1);
@@ -120,7 +120,7 @@ TEST(ExactSpans, AReportNamesOnlyWhatTheGroupHolds) {
   EXPECT_EQ(std::get<BlockStored>(events[0]).token_offset, 8);
 }
 
-TEST(NamedTier, AClearSaysWhichTierItWas) {
+TEST(NamedTier, AClearNamesItsTier) {
   PoolOptions options = With({.name_cleared_tier = true});
   options.medium = kMediumCpu;
   BlockPool pool(options);
@@ -174,7 +174,7 @@ TEST(TakePayload, IsByteEqualToTheEncodedEvents) {
     EXPECT_EQ(*count, batch.events.size());
     EXPECT_EQ(payload, expected) << DialectName(dialect);
     EXPECT_EQ(*encoded.cache().TakePayload(2.5, 1, dialect, payload), 0u);
-    EXPECT_EQ(payload, expected) << "nothing pending, nothing appended";
+    EXPECT_EQ(payload, expected) << "no event is pending, so nothing is appended";
   }
 }
 

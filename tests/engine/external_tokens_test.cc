@@ -43,8 +43,8 @@ void LoadBehindHits(std::vector<GroupSpec> groups) {
   }
 }
 
-// Local hits in each of 2 or 3 groups plus external blocks, also after free and reallocation: all
-// block ids are unique, and every block is referenced.
+// Each of 2 or 3 groups has a local hit and external blocks. All block ids are unique, and every
+// block is referenced, also after free and reallocation.
 TEST(ExternalTokens, AreAllocatedAfterEveryGroupHoldsItsHit) {
   LoadBehindHits({Full(), Window(512)});
   LoadBehindHits({Full(), Window(512), Window(1024)});

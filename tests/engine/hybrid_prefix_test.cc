@@ -5,8 +5,8 @@
 namespace kvcast::engine {
 namespace {
 
-// Full + SWA + SWA (window 32), 21 blocks, 55 tokens, of which 48 are shared. The blocks are [1-4],
-// [5-8], [9-12].
+// Full + SWA + SWA (window 32), 21 blocks, prompts of 55 tokens that share the first 48 tokens. The
+// blocks are [1-4], [5-8], [9-12].
 class FullAndTwoWindows : public ::testing::Test {
  protected:
   FullAndTwoWindows() : engine_(Config({Full(), Window(32), Window(32)}, 21)) {

@@ -91,7 +91,7 @@ TEST(LayersToEvents, DecodeContextParallelCountsTheTokensOfAllRanks) {
 }
 
 // An attention block has 32 tokens over both ranks, and a Mamba group keeps a state every 16
-// tokens. Hits end at either.
+// tokens. Hits may end at every multiple of 16 tokens.
 TEST(LayersToEvents, DecodeContextParallelLetsHitsEndInsideABlockBesideMamba) {
   LayerSpec mamba = Layer(1, Mamba(MambaMode::kAlign));
   mamba.state_bytes = 100;

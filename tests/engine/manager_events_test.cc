@@ -115,7 +115,7 @@ TEST(ManagerEvents, AGroupThatTheCacheDoesNotHaveIsNamedAndLeftUnannotated) {
     const Status status = Annotate(groups, event);
     EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
     EXPECT_EQ(status.message(),
-              "a stored event has group_idx " + std::to_string(group) + " of 1 groups");
+              "a stored event has group_idx " + std::to_string(group) + ", but there are 1 groups");
     EXPECT_EQ(event.kv_cache_spec_kind, std::nullopt);
     EXPECT_EQ(event.kv_cache_spec_sliding_window, std::nullopt);
   }

@@ -43,7 +43,7 @@ CacheConfig AnyConfig(Random& random) {
   return config;
 }
 
-// The cached blocks as a consumer sees them that counts stores and removes.
+// The cached blocks in the view of a consumer that counts stores and removes.
 class EventCounter {
  public:
   void Apply(const std::vector<Event>& events) {
@@ -51,7 +51,7 @@ class EventCounter {
       if (const auto* stored = std::get_if<BlockStored>(&event)) ApplyStored(*stored);
       if (const auto* removed = std::get_if<BlockRemoved>(&event)) {
         auto& copies = copies_[{*removed->group_idx, removed->block_hashes.at(0).integer()}];
-        EXPECT_GT(copies, 0) << "a hash is removed that is not there";
+        EXPECT_GT(copies, 0) << "a remove names a hash that is not stored";
         --copies;
       }
       if (std::holds_alternative<AllBlocksCleared>(event)) copies_.clear();

@@ -1,6 +1,6 @@
 // A cache manager made of plain lists, for comparison with CacheManager after each call.
 //
-// One class serves all kinds: every rule is an `if` over the kind at its place.
+// One class serves all kinds. Each rule is an `if` statement that tests the kind.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -49,7 +49,7 @@ class Cache {
   struct Held {
     Blocks table;
     int64_t num_cached = 0;
-    // The block at this index is shared up to its middle. It must be copied before it is written.
+    // The first part of the block at this index is shared. It must be copied before it is written.
     std::optional<int64_t> shared_tail;
     // Used in Mamba align mode.
     bool started = false;

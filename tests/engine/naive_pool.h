@@ -1,9 +1,9 @@
 // A block pool made of plain lists: it follows every rule in the most obvious way, for comparison
 // with BlockPool.
 //
-// It is written from the rules, not from src/engine, and shares no code with it. A number names a
-// prefix; the number is found by the prefix's tokens, not by its hash. Digests are made only for
-// the events.
+// It is written from the rules, not from src/engine, and shares no code with it. The pool names a
+// prefix by a number. It finds the number by the tokens of the prefix, not by a hash. Digests are
+// made only for the events.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

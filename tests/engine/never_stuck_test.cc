@@ -183,7 +183,7 @@ TEST(NeverStuck, ARequestOfMaxModelLenFinishesInTheSmallestPoolThatSizingAccepts
 }
 
 // CanEverFit and sizing count the same blocks.
-TEST(NeverStuck, WhatSizingAcceptsIsWhatCanEverFit) {
+TEST(NeverStuck, SizingAndCanEverFitAgree) {
   for (uint64_t seed = 1; seed <= 300; ++seed) {
     Random random(seed);
     const auto config = SmallestCache(RandomLayers(random), RandomLimits(random));

@@ -18,7 +18,7 @@ T OnlyEvent(BlockPool& pool) {
   const std::vector<Event> events = TakeEvents(pool);
   EXPECT_EQ(events.size(), 1u);
   if (events.size() != 1 || !std::holds_alternative<T>(events[0])) {
-    ADD_FAILURE() << "not the one event of this type";
+    ADD_FAILURE() << "expected exactly one event, of this type";
     return {};
   }
   return std::get<T>(events[0]);
@@ -72,7 +72,7 @@ TEST(PoolEvents, SkippedBlocksAreInTheTokensButNotInTheHashes) {
   EXPECT_EQ(stored.extra_keys->size(), 1u);
 }
 
-TEST(PoolEvents, StoredIsSentEvenIfNoBlockWas) {
+TEST(PoolEvents, StoredIsSentEvenIfNoBlockWasCached) {
   BlockPool pool(Pool(10, 4));
   const CacheRequest request = HashedRequest(8, 4);
   const std::vector<BlockId> table(2, kNullBlock);
@@ -197,7 +197,7 @@ TEST(PoolEvents, AReportAnnouncesLeadingBlocksAgainAndChangesNothing) {
   EXPECT_TRUE(TakeEvents(pool).empty());
 }
 
-TEST(PoolEvents, ResetSendsAllBlocksClearedLastAndARefusedOneNothing) {
+TEST(PoolEvents, ResetSendsAllBlocksClearedLastAndARefusedResetSendsNothing) {
   BlockPool pool(Pool(5, 4));
   const CacheRequest request = HashedRequest(4, 4);
   const auto table = Allocated(pool, 1);

@@ -182,7 +182,7 @@ class RandomRun {
     const auto index = Pick(0, kTokens / kBlockSize - 1);
     const auto group = static_cast<uint32_t>(Pick(0, 1));
     const int64_t units = (index + 1) * kBlockSize / kUnit;
-    // A block is never cached again if it already covers as many units.
+    // A block that already covers this number of units is never cached again.
     if (naive_.has_keys(*block) && naive_.primary_units(*block) >= units) return;
     std::vector<BlockId> table(static_cast<size_t>(index) + 1, BlockId(*block));
     pool_.CacheFullBlocks({request_, GroupIdx(group), kBlockSize, table, index, index + 1});

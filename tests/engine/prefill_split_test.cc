@@ -78,7 +78,7 @@ TEST(PrefillSplit, LookaheadMovesTheStopsDown) {
   EXPECT_EQ(Ends(config, 243, 300), (Ends_{192, 240, 243}));
 }
 
-TEST(PrefillSplit, StopsWhereThePromptPartsFromAShared) {
+TEST(PrefillSplit, StopsAtTheEndOfASharedPrefix) {
   CacheConfig config = MambaConfig(16);
   EXPECT_EQ(Ends(config, 450, 500, 150), (Ends_{128, 448, 450}));
   config.groups[0].eagle = true;
@@ -98,7 +98,7 @@ TEST(PrefillSplit, AChunkThatReachesNoStateIsPutOff) {
   EXPECT_EQ(split.ChunkTokens(request, 0, 80), 64);
 }
 
-// A chunk with a checkpoint inside needs no stop for it.
+// A chunk that keeps a checkpoint inside needs no stop for this checkpoint.
 TEST(PrefillSplit, ACheckpointInsideTheLastChunkNeedsNoStop) {
   CacheConfig config = MambaConfig(16);
   config.groups[1].prefill_checkpoint_blocks = 1;
@@ -115,9 +115,9 @@ TEST(PrefillSplit, DecodesAreNotSplit) {
   EXPECT_EQ(split.ChunkTokens(request, 0, 100), 64);
 }
 
-// A drafter of three modules reads the three tokens after a chunk. These tokens belong to the
-// prompt, or the prompt has ended.
-TEST(PrefillSplit, LeavesADrafterOfSeveralModulesWhatItReads) {
+// A drafter of three modules reads the three tokens after a chunk. The prompt must contain these
+// tokens, or the chunk must end the prompt.
+TEST(PrefillSplit, LeavesTheTokensThatADrafterOfSeveralModulesReads) {
   CacheConfig config = Config({Full(16)}, 100);
   config.mtp_lookahead_tokens = 3;
   EXPECT_EQ(Ends(config, 102, 100), (Ends_{99, 102}));

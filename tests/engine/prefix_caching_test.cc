@@ -29,7 +29,8 @@ TEST(PrefixCaching, SecondRequestReusesFullBlocksAndFreedOnesComeBackInOrder) {
   EXPECT_EQ(ToIds(hit.blocks), (IdLists{{1, 2, 3}}));
   EXPECT_EQ(engine.Start(req1), (IdLists{{5}}));
   EXPECT_EQ(engine.free_blocks(), 5);
-  EXPECT_EQ(engine.cache().CommonPrefixBlocks(req1, kGroup0), 3) << "two requests refer to each";
+  EXPECT_EQ(engine.cache().CommonPrefixBlocks(req1, kGroup0), 3)
+      << "two requests refer to each block";
   engine.Free(req0);
   engine.Free(req1);
 
@@ -152,7 +153,7 @@ TEST(PrefixCaching, FreeHitsCountAsDemandAndARefusalTouchesNothing) {
   EXPECT_EQ(engine.free_blocks(), 5);
   EXPECT_TRUE(engine.Table(req3, 0).empty());
   engine.Free(req0);
-  EXPECT_EQ(engine.free_blocks(), 8) << "nobody else refers to the first three hits";
+  EXPECT_EQ(engine.free_blocks(), 8) << "no other request refers to the first three hits";
   EXPECT_FALSE(engine.Allocate(req3, {.new_tokens = 48, .hit = &hit}));
   engine.Free(req2);
   EXPECT_TRUE(engine.Allocate(req3, {.new_tokens = 48, .hit = &hit}));
@@ -251,8 +252,8 @@ TEST(PrefixCaching, LookaheadGetsSlotsButDraftsAreNotCached) {
   EXPECT_EQ(CachedPositions(engine.cache(), request, kGroup0), (Ids{0}));
 }
 
-// The common prefix is the leading blocks with as many references as there are requests. It exists
-// only for full attention.
+// The common prefix: the leading blocks that have one reference per request. Only full attention
+// has a common prefix.
 TEST(PrefixCaching, CommonPrefixIsWhatAllRunningRequestsShare) {
   TestEngine engine(Config({Full(), Window(32)}, 40));
   CacheRequest req0 = Shared("0", 7, 1000);

@@ -28,7 +28,7 @@ TEST(Release033, ABlockWithLookaheadIsCachedOneTokenLater) {
   engine.Start(request);
   std::vector<BlockStored> stores = StoresOf(engine);
   ASSERT_EQ(stores.size(), 1u);
-  EXPECT_EQ(stores[0].block_hashes.size(), 1u) << "nothing stands behind the second block yet";
+  EXPECT_EQ(stores[0].block_hashes.size(), 1u) << "no token follows the second block yet";
   EXPECT_EQ(stores[0].lookahead, (LookaheadTokens{1, {16}}));
   ASSERT_TRUE(engine.Decode(request, 7777));
   stores = StoresOf(engine);
@@ -99,7 +99,8 @@ TEST(Release033, BoundedReplayAdoptsAHitAndComputesItsEndAgain) {
   EXPECT_EQ(hit.tokens, 96);
   EXPECT_EQ(hit.replay_tokens, 32);
   EXPECT_EQ(hit.computed_tokens(), 64);
-  ASSERT_TRUE(engine.Allocate(second, {.hit = &hit})) << "a hit may be adopted alone";
+  ASSERT_TRUE(engine.Allocate(second, {.hit = &hit}))
+      << "a request may adopt a hit without new tokens";
   Ids held = engine.Table(first, 0);
   held.pop_back();  // the block of the last token
   EXPECT_EQ(engine.Table(second, 0), held);
@@ -109,7 +110,7 @@ TEST(Release033, BoundedReplayAdoptsAHitAndComputesItsEndAgain) {
   EXPECT_NE(window[4], 0u);
 }
 
-TEST(Release033, AHitThatWouldBeComputedAgainAsAWholeIsNone) {
+TEST(Release033, AHitThatWouldBeComputedAgainCompletelyDoesNotCount) {
   CacheConfig config = Of033({Full(), Replayed(32)});
   config.replay_tokens = 32;
   TestEngine engine(config);
@@ -139,7 +140,8 @@ TEST(Release033, ACircularBufferIsOneBlockForLife) {
   EXPECT_EQ(engine.free_blocks(), free + 9 + 1);
 }
 
-// If a prompt chunk passes a whole column, it keeps the state of its last hash unit in that column.
+// A column is an index into the block table. If the last chunk of a prompt passes a whole column,
+// the chunk keeps the state of its last hash unit in that column.
 TEST(Release033, APrefillCheckpointNeedsNoStepOfItsOwn) {
   GroupSpec mamba = Mamba(MambaMode::kAlign, 64);
   mamba.prefill_checkpoint_blocks = 1;
@@ -160,8 +162,8 @@ TEST(Release033, APrefillCheckpointNeedsNoStepOfItsOwn) {
   EXPECT_EQ(engine.Lookup(again).tokens, 208);
 }
 
-// If a prompt ends with a hash unit, a request can hit all tokens except the last. The last whole
-// unit therefore needs no entry of its own.
+// A request can hit all tokens of a prompt except the last token. If a prompt ends with a hash
+// unit, v0.33 therefore caches no entry for this unit.
 TEST(Release033, ThePartialTailEndsBeforeTheLastToken) {
   for (const EngineRules rules : {EngineRules::kMain2026August, EngineRules::kV033}) {
     CacheConfig config = Of033({Full(64), Mamba(MambaMode::kAlign, 64)});

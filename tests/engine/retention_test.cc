@@ -45,7 +45,7 @@ TEST(Retention, MambaKeepsTheStatesAtSegmentEndsAndBoundaries) {
   EXPECT_EQ(Kept(MambaRule(0), 16, {255}), (Ids{14}));
   EXPECT_EQ(Kept(MambaRule(0), 16, {255, 96}), (Ids{5, 14}));
   EXPECT_EQ(Kept(MambaRule(64), 16, {255, 96}), (Ids{3, 5, 7, 11, 14, 15}));
-  EXPECT_EQ(Kept(MambaRule(0), 16, {255, 100}), (Ids{5, 14})) << "100 lies on the step of 96";
+  EXPECT_EQ(Kept(MambaRule(0), 16, {255, 100}), (Ids{5, 14})) << "100 is rounded down to 96";
 }
 
 // SWA mask, window 48, boundary 96, retention 0: {3,4,5,12,13,14}.

@@ -1,5 +1,5 @@
-// A lookup of one window or chunk group finds the longest usable hit. Blocks have 2 tokens, window
-// and chunk 4. T: cached.
+// A lookup of one window or chunk group finds the longest usable hit. Blocks have 2 tokens. Window
+// and chunk have 4 tokens. T: the block is cached. F: the block is not cached.
 // SPDX-License-Identifier: Apache-2.0
 #include "src/engine/group_lookup.h"
 #include "tests/support/engine_testing.h"
@@ -51,8 +51,8 @@ TEST(WindowLookup, NeedsTwoCachedBlocksInARowOrTheStart) {
   EXPECT_EQ(WindowHit("TTTF"), 3);
 }
 
-// SWA: T,T,F,T,F,F,T,T,F,T,T,T gives 12 blocks, the first 10 null. T,T,F,T,F,F,T,T,F,F,F and the
-// same + T give 8 and 8.
+// SWA: T,T,F,T,F,F,T,T,F,T,T,T gives 12 blocks, the first 10 null. T,T,F,T,F,F,T,T,F,F,F gives 8
+// blocks, with or without one more T.
 TEST(WindowLookup, TakesTheLastRunThatIsLongEnough) {
   const Hit hit = LookUp(Window(4, 2), "TTFTFFTTFTTT");
   EXPECT_EQ(hit.blocks, 12);

@@ -55,8 +55,8 @@ TEST(EventAggregator, OneWorkerHasEverythingInCommon) {
   EXPECT_EQ(aggregator.Common(), (Events{Stored(1), AllBlocksCleared(), Removed(1)}));
 }
 
-// A known weakness: the aggregator compares only counts. It therefore drops an event of one shard,
-// and also a repeated event.
+// A known weakness: Common compares only counts. It therefore leaves out an event that one worker
+// lacks, and also an event that one worker repeats.
 TEST(EventAggregator, UncommonShowsWhatCommonLeavesOut) {
   EventAggregator aggregator = Aggregator(2);
   aggregator.Add(Events{Stored(1), Stored(2), Stored(3)});
@@ -109,7 +109,7 @@ TEST(EventAggregator, CountsOfWorkersThatAreNotPositiveAreRefused) {
   EXPECT_EQ(aggregator.num_workers(), 3);
 }
 
-TEST(EventAggregator, AnotherOneIsMergedByAddingAllOfIt) {
+TEST(EventAggregator, AddOfAllMergesAnotherAggregator) {
   EventAggregator first = Aggregator(2);
   first.Add(Events{Stored(1), Stored(2)});
   EventAggregator second = Aggregator(2);
@@ -130,7 +130,8 @@ TEST(EventAggregator, SurvivesBeingMoved) {
   for (uint64_t i = 0; i < 100; ++i) EXPECT_EQ(common[i], Stored(i));
 }
 
-// Compares random batches of few distinct events with a list that is searched from the front.
+// Compares the aggregator with a list that is searched from the front. The batches are random, and
+// have few distinct events.
 TEST(EventAggregator, CountsLikeAListThatIsSearched) {
   for (uint64_t seed = 1; seed <= 50; ++seed) {
     std::mt19937_64 random(seed);

@@ -1,4 +1,4 @@
-// Two events are equal if every field is equal; their hash follows equality.
+// Two events are equal if all fields are equal. Equal events have equal hashes.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -50,7 +50,8 @@ BlockRemoved FullRemoved() {
 template <typename T>
 using Changes = std::vector<std::function<void(T&)>>;
 
-// Changes each field to another value, and to absent.
+// Each function changes one field to another value, or removes the value. The first function
+// changes nothing.
 const Changes<BlockStored>& StoredChanges() {
   using S = BlockStored;
   static const auto& changes = *new Changes<S>{
@@ -120,7 +121,7 @@ const Changes<BlockRemoved>& RemovedChanges() {
   return changes;
 }
 
-// Returns events of which no two are equal.
+// Returns events that all differ from each other.
 std::vector<Event> DistinctEvents() {
   std::vector<Event> events = {AllBlocksCleared(), AllBlocksCleared{"GPU"}, AllBlocksCleared{"CPU"},
                                BlockStored(), BlockRemoved()};
@@ -198,7 +199,7 @@ TEST(EventIdentity, TheTwoZerosAreOneNumber) {
   EXPECT_EQ(EventHash()(events[0]), EventHash()(events[1]));
 }
 
-TEST(EventIdentity, ANaNMakesAnEventThatEqualsNone) {
+TEST(EventIdentity, AnEventWithANaNEqualsNoEvent) {
   const auto events = EventsOfKeys({{std::numeric_limits<double>::quiet_NaN()}});
   EXPECT_FALSE(events[0] == Event(events[0]));
 }
@@ -251,7 +252,7 @@ TEST(EventIdentity, ConsecutiveHashesSpreadOverAllBits) {
     high.insert(hash >> 48);
   }
   EXPECT_EQ(hashes.size(), kEvents);
-  // A random function into as many values reaches 1 - 1/e = 63.2 % of the values.
+  // A random function from kEvents inputs to kEvents values reaches 1 - 1/e = 63.2 % of the values.
   EXPECT_NEAR(static_cast<double>(low.size()) / kEvents, 0.632, 0.02);
   EXPECT_NEAR(static_cast<double>(high.size()) / kEvents, 0.632, 0.02);
 }

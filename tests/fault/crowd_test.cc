@@ -90,8 +90,8 @@ TEST_F(CrowdTest, FourAtOnceAndAllInTurn) {
   EXPECT_GE(waits, kSources - kAtOnce);
 }
 
-// A source whose request is not answered gives its turn up. A source that waits for a turn is not
-// counted as unanswered.
+// A source gives up its turn if its request is not answered. The time in the queue for a turn does
+// not count towards the timeout.
 TEST_F(CrowdTest, SilentPublishersHoldTheirPlacesForABoundedTime) {
   SubscriberConfig config;
   config.replay_timeout_ms = 50;
@@ -132,7 +132,7 @@ TEST_F(CrowdTest, SourcesThatAreRemovedLeave) {
   }));
 }
 
-TEST(MaxReplays, MustLeaveAPlace) {
+TEST(MaxReplays, ZeroIsAnError) {
   SubscriberConfig config;
   config.max_replays = 0;
   EXPECT_EQ(Subscriber::Create(config).status().code(), StatusCode::kInvalidArgument);

@@ -35,7 +35,7 @@ PublisherConfig Config() {
   return config;
 }
 
-TEST(Descriptors, APublisherWithoutThemIsAnError) {
+TEST(Descriptors, APublisherWithoutDescriptorsIsAnError) {
   int created = 0;
   int refused = 0;
   for (int more = 0; more < 64; ++more) {
@@ -49,7 +49,7 @@ TEST(Descriptors, APublisherWithoutThemIsAnError) {
   EXPECT_GT(created, 10);
 }
 
-TEST(Descriptors, ASubscriberWithoutThemFollowsWhenThereAreSome) {
+TEST(Descriptors, ASubscriberFollowsWhenDescriptorsAreFreeAgain) {
   auto publisher = Publisher::Create(Config()).value();
   ASSERT_TRUE(publisher->Publish(EventBatch()).ok());
   int followed = 0;

@@ -1,5 +1,5 @@
 // Frames that are too long to be received: row M7 of tests/RELIABILITY.md. libzmq ends the
-// connection that delivers such a frame, and does not make another connection.
+// connection that delivers such a frame, and does not reconnect.
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/fault/fault_test.h"
 
@@ -16,7 +16,7 @@ SubscriberConfig LimitedConfig() {
   return config;
 }
 
-TEST_F(FaultTest, LiveTrafficIsThereAgainAfterAnOversizedFrame) {
+TEST_F(FaultTest, LiveTrafficContinuesAfterAnOversizedFrame) {
   LossyPublisher publisher;
   Follow(publisher.source(), LimitedConfig());
   for (int i = 0; i < 10; ++i) publisher.Send();
@@ -49,8 +49,9 @@ TEST_F(FaultTest, AFrameAtTheLimitPasses) {
   EXPECT_EQ(subscriber_->status(kWorker).replay_timeouts, 0u);
 }
 
-// The batch is too long for the replay, too. The loss is reported, and the batches after it arrive.
-TEST_F(FaultTest, ABatchAboveTheLimitIsLostAndSaidToBe) {
+// The batch is too long for a reply of a replay too. The loss is reported, and the batches after it
+// arrive.
+TEST_F(FaultTest, ABatchAboveTheLimitIsReportedAsLost) {
   const auto publisher = MakePublisher(TestPublisherConfig());
   Follow({kWorker, publisher->endpoint(), publisher->replay_endpoint(), ""}, LimitedConfig());
   PublishUpTo(*publisher, 1);
@@ -59,7 +60,7 @@ TEST_F(FaultTest, ABatchAboveTheLimitIsLostAndSaidToBe) {
   const Stopwatch since;
   ASSERT_TRUE(Reaches(SourceState::kCleared));
   EXPECT_EQ(subscriber_->status(kWorker).reason, SourceReason::kLostBatches);
-  Figure("M7", "a batch above the limit known to be lost", since.seconds() * 1e3, 2000, "ms");
+  Figure("M7", "loss of a batch above the limit reported", since.seconds() * 1e3, 2000, "ms");
   PublishUpTo(*publisher, 20);
   ASSERT_TRUE(Reaches(SourceState::kCleared, 20));
   auto want = Batches(0, 1);

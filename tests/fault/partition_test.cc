@@ -1,4 +1,5 @@
-// Networks that stall, cut, lose and delay: rows F2, F6, F8, F10 and F14 of tests/RELIABILITY.md.
+// Networks that stall, end connections, lose messages and delay messages: rows F2, F6, F8, F10 and
+// F14 of tests/RELIABILITY.md.
 // SPDX-License-Identifier: Apache-2.0
 #include <atomic>
 #include <thread>
@@ -30,37 +31,39 @@ class PartitionTest : public FaultTest {
   std::unique_ptr<Network> network_;
 };
 
-TEST_F(PartitionTest, BothWaysStandStillAndGoOn) {
+TEST_F(PartitionTest, BothDirectionsStallAndContinue) {
   Start();
   network_->Stall(true);
   const Stopwatch since_stall;
   PublishUpTo(*publisher_, 500);
   ASSERT_TRUE(
       Eventually([&] { return subscriber_->status(kWorker).state != SourceState::kSynced; }));
-  Figure("F8", "silence of both ways found", since_stall.seconds(), 3, "s");
+  Figure("F8", "stall of both directions found", since_stall.seconds(), 3, "s");
   network_->Stall(false);
   const Stopwatch since;
   PublishUpTo(*publisher_, 510);
   ExpectAllIn(510);
-  Figure("F8", "healed", since.seconds(), 2, "s");
+  Figure("F8", "synced after the stall of both directions", since.seconds(), 2, "s");
 }
 
-TEST_F(PartitionTest, OneWayStandsStillAndGoesOn) {
+TEST_F(PartitionTest, OneDirectionStallsAndContinues) {
   Start();
   network_->live.StallFromTarget(true);
   PublishUpTo(*publisher_, 500);
   const Stopwatch since_stall;
   // The replay path shows the lost tail.
   ASSERT_TRUE(Eventually([&] { return subscriber_->status(kWorker).next_seq == 500; }));
-  Figure("F8", "tail got by replay, live way silent", since_stall.seconds(), 3, "s");
+  Figure("F8", "tail received by replay while the live stream stalls", since_stall.seconds(), 3,
+         "s");
   network_->live.StallFromTarget(false);
   const Stopwatch since;
   PublishUpTo(*publisher_, 510);
   ExpectAllIn(510);
-  Figure("F8", "healed, one way", since.seconds(), 2, "s");
+  Figure("F8", "synced after the stall of one direction", since.seconds(), 2, "s");
 }
 
-// A pause like a stopped process: first a short one, then one longer than the heartbeat timeout.
+// A pause, as if the process were stopped. The first pause is short, the second pause is longer
+// than stale_ms.
 TEST_F(PartitionTest, APauseForgetsNothing) {
   Start();
   for (const int pause_ms : {100, 4000}) {
@@ -71,7 +74,8 @@ TEST_F(PartitionTest, APauseForgetsNothing) {
     const uint64_t end = publisher_->next_seq().value + 10;
     PublishUpTo(*publisher_, end);
     ExpectAllIn(end);
-    Figure("F6", "after a pause of " + std::to_string(pause_ms) + " ms", since.seconds(), 2, "s");
+    Figure("F6", "synced after a pause of " + std::to_string(pause_ms) + " ms", since.seconds(), 2,
+           "s");
   }
 }
 
@@ -85,7 +89,7 @@ TEST_F(PartitionTest, CutConnectionsComeBack) {
     network_->live.Refuse(false);
     const Stopwatch since;
     ExpectAllIn(end);
-    Figure("F8", "cut and connected again", since.seconds(), 2, "s");
+    Figure("F8", "synced after a cut connection", since.seconds(), 2, "s");
   }
 }
 
@@ -139,12 +143,13 @@ TEST_F(FaultTest, ALongReplayToASlowReaderLosesNothing) {
   const SourceStatus status = (*subscriber)->status(kWorker);
   EXPECT_EQ(status.lost, 0u);
   EXPECT_LE(status.replays, 3u);
-  Figure("F2", "lost of a 10,000 x 16 kB replay", static_cast<double>(status.lost), 0, "batches");
-  Figure("F2", "requests", static_cast<double>(status.replays), 3, "");
-  Figure("F2", "it took", since.seconds(), 10, "s");
+  Figure("F2", "batches lost in a replay of 10,000 x 16 KiB", static_cast<double>(status.lost), 0,
+         "batches");
+  Figure("F2", "replay requests", static_cast<double>(status.replays), 3, "");
+  Figure("F2", "duration of the replay", since.seconds(), 10, "s");
 }
 
-// The clock is used for waiting only.
+// The subscriber uses the clock only to wait.
 TEST_F(FaultTest, AClockThatJumpsChangesNothing) {
   auto offset_ms = std::make_shared<std::atomic<int64_t>>(0);
   SubscriberConfig config;

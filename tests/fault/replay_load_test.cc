@@ -14,7 +14,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr size_t kGreedy = 63;  // one more client asks for little
+constexpr size_t kGreedy = 63;  // one more client requests few batches
 constexpr uint64_t kHeld = 2000;
 constexpr size_t kBatchBytes = 4 << 10;
 constexpr double kRate = 1 << 20;  // bytes per second and client
@@ -50,8 +50,8 @@ class Client {
   uint64_t bytes_ = 0;
 };
 
-// The clients stand for other machines. If the machine has at least two cores, the clients have one
-// core for themselves.
+// The clients stand for clients on other machines. If the machine has at least two cores, one core
+// is reserved for the clients.
 class OwnCore {
  public:
   OwnCore() {

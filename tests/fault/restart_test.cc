@@ -9,15 +9,15 @@ constexpr uint64_t kBefore = 100;
 
 struct Restart {
   const char* name;
-  // Published by the new publisher before it is found.
+  // Number of batches of the new publisher before the subscriber finds it.
   uint64_t batches;
   bool with_replay;
 };
 
 class RestartTest : public FaultTest, public ::testing::WithParamInterface<Restart> {};
 
-// At any number of the new publisher, the old state must be dropped before the first batch of the
-// new publisher is applied.
+// The new publisher may be at any sequence number. The old state must be dropped before the first
+// batch of the new publisher is applied.
 TEST_P(RestartTest, TheOldLifeIsForgottenBeforeTheNewOneIsHeard) {
   const Restart& restart = GetParam();
   auto first = MakePublisher(TestPublisherConfig());

@@ -15,8 +15,8 @@ using std::chrono::milliseconds;
 constexpr size_t kFollowers = 16;
 constexpr int kBatches = 3000;
 constexpr size_t kBatchBytes = 16 << 10;
-// On both sides. The stalled follower soon misses more batches than both queues and the connection
-// hold.
+// High-water mark on both sides, in batches. The stalled follower soon misses more batches than
+// both queues and the connection can hold.
 constexpr int kQueue = 100;
 constexpr int kStep = kQueue / 2;
 constexpr WorkerId kWorker{0};
@@ -74,15 +74,17 @@ class StallTest : public ::testing::Test {
     }
   }
 
-  // Publishes in steps that every queue can hold. Each step waits until all followers but the first
-  // have the step before. Returns the batches per second, 0 if a follower never gets a step.
+  // Publishes in steps that every queue can hold. After each step, the function waits until all
+  // followers except the first have received the step. Returns the batches per second. 0: a
+  // follower did not receive a step.
   double PublishAll() {
     const Stopwatch since;
     for (int published = 0; published < kBatches; published += kStep) {
       const uint64_t end = publisher_->next_seq().value + kStep;
       PublishUpTo(*publisher_, end, /*epoch=*/0, kBatchBytes);
       for (size_t i = 1; i < kFollowers; ++i) {
-        EXPECT_TRUE(Eventually([&] { return followers_[i]->next() >= end; })) << "held up, " << i;
+        EXPECT_TRUE(Eventually([&] { return followers_[i]->next() >= end; }))
+            << "blocked follower: " << i;
         if (HasFailure()) return 0;
       }
     }
@@ -102,11 +104,11 @@ TEST_F(StallTest, TheOthersGoOnAndTheStalledOneCatchesUp) {
   const double during = PublishAll();
   const uint64_t end = publisher_->next_seq().value;
   EXPECT_LT(stalled.next(), end - kBatches / 2);
-  // Not by replay alone.
+  // The live stream must continue too: live_only_ has no replay.
   EXPECT_TRUE(Eventually([&] {
     PublishUpTo(*publisher_, publisher_->next_seq().value + 1);
     return live_only_->next() > end;
-  })) << "nothing is sent";
+  })) << "the live stream has stopped";
   stalled.Stall(false);
   const Stopwatch since_wake;
   EXPECT_TRUE(Eventually([&] { return stalled.SyncedAt(end); }));
@@ -116,13 +118,14 @@ TEST_F(StallTest, TheOthersGoOnAndTheStalledOneCatchesUp) {
     EXPECT_EQ(follower->out_of_order(), 0u);
     EXPECT_EQ(follower->resets(), 0u);
   }
-  EXPECT_GT(publisher_->counters().replay_batches, 1000u) << "hardly anything was dropped for it";
-  Figure("L5", "batches/s of the slowest other, before", before, 1000, "/s");
-  Figure("L5", "ratio of it during the stall", during / before, 0.95, "");
-  Figure("L5", "stalled one synced after it wakes", caught_up, 2, "s");
+  EXPECT_GT(publisher_->counters().replay_batches, 1000u)
+      << "too few live batches were dropped for the stalled follower";
+  Figure("L5", "rate of the slowest other follower before the stall, batches", before, 1000, "/s");
+  Figure("L5", "this rate during the stall, relative", during / before, 0.95, "");
+  Figure("L5", "time until the stalled follower is synced", caught_up, 2, "s");
 }
 
-// The state of libzmq if a follower stalls: a receive queue that is full.
+// The state of libzmq if a follower stalls: the receive queue is full.
 class FullQueue : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -135,8 +138,8 @@ class FullQueue : public ::testing::Test {
     std::this_thread::sleep_for(milliseconds(1000));  // until the queue is full
   }
   bool connected() { return ReceiveMonitorEvent(monitor_).has_value(); }
-  // A queue is full at less than its high-water mark, because libzmq grants room in steps of half
-  // the mark.
+  // A queue can be full below its high-water mark, because libzmq grants room in steps of half the
+  // mark.
   int Read(int most) {
     int received = 0;
     while (received < most && live_.Receive(message_) == RecvResult::kMessage) ++received;
@@ -172,7 +175,7 @@ TEST_F(FullQueue, StaysFullAndItsConnectionLives) {
   EXPECT_GE(Read(kQueue), kQueue / 2);
   std::this_thread::sleep_for(milliseconds(300));
   EXPECT_GT(Read(10 * kQueue), 0);
-  EXPECT_FALSE(connected()) << "it was replaced";
+  EXPECT_FALSE(connected()) << "the connection was replaced";
 }
 
 }  // namespace

@@ -80,7 +80,7 @@ void TcpProxy::Close(const Connection& connection) {
   close(connection.target);
 }
 
-// Waits for a socket that can be used.
+// Waits until a socket can be read or written, or until a flag has changed.
 int TcpProxy::Poll() const {
   std::vector<pollfd> items = {{listener_, POLLIN, 0}, {waker_, POLLIN, 0}};
   int timeout_ms = -1;
@@ -99,7 +99,8 @@ int TcpProxy::Poll() const {
     items.push_back({each.client, events(each.to_target, to, each.from_target, from), 0});
     items.push_back({each.target, events(each.from_target, from, each.to_target, to), 0});
   }
-  // poll always reports a closed peer, even if no event is requested. Such items are removed.
+  // poll always reports a closed peer, even if no event is requested. So items without requested
+  // events are removed.
   std::erase_if(items, [](const pollfd& item) { return item.events == 0; });
   return poll(items.data(), items.size(), timeout_ms);
 }

@@ -1,4 +1,4 @@
-// TcpProxy: a network between two peers on this machine. The test decides when it fails.
+// TcpProxy: a network between two peers on this machine. The test decides when the network fails.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

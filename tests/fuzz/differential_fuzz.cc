@@ -1,5 +1,6 @@
-// Fuzz target: kvcast's decoder and a second decoder over msgpack-cxx agree on valid MessagePack,
-// on valid batches, on the rejected events, and on every value of the other events.
+// Fuzz target: kvcast's decoder and a second decoder over msgpack-cxx agree. They agree whether the
+// input is valid MessagePack and a valid batch, how many events are rejected, and on every value of
+// the other events.
 // SPDX-License-Identifier: Apache-2.0
 #include <cstddef>
 #include <cstdint>
@@ -25,7 +26,8 @@ void CheckAgainstOracle(std::span<const uint8_t> input, const msgpack::object& o
   DecodeCounts counts;
   const Status status = DecodeBatch(input, limits, batch, counts);
   const std::optional<oracle::Batch> expected = oracle::DecodeBatch(object, limits);
-  // Only kvcast's decoder limits sums over the batch. Small inputs cannot reach the other limits.
+  // Only kvcast's decoder has limits on sums over the batch. Small inputs cannot reach the other
+  // limits of the batch.
   if (expected && !status.ok() && status.code() == StatusCode::kLimit) return;
   KV_CHECK(status.ok() == expected.has_value());
   if (!expected) return;

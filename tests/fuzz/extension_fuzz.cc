@@ -1,5 +1,5 @@
-// Fuzz target. If a KVX1 message can be parsed, encoding it gives the same bytes, and it names each
-// place (tier and group) once. Frames of any shape cause no crash.
+// Fuzz target. If a KVX1 message can be parsed, encoding it gives the same bytes, and the message
+// names each place (tier and group) at most once. Frames of any number and length cause no crash.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <array>

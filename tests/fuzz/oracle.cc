@@ -16,7 +16,7 @@ using Object = msgpack::object;
 std::string TextOf(const Object& o) { return {o.via.str.ptr, o.via.str.size}; }
 std::string BytesOf(const Object& o) { return {o.via.bin.ptr, o.via.bin.size}; }
 
-// Decodes code points, and refuses text that re-encoding would write differently.
+// Decodes code points. Refuses text whose code points have another encoding in UTF-8.
 bool ValidUtf8(const std::string& text) {
   for (size_t i = 0; i < text.size();) {
     const auto lead = static_cast<unsigned char>(text[i]);
@@ -265,8 +265,8 @@ int MapFields(const Object& o, const WireLimits& limits, Fields& fields) {
   return kind;
 }
 
-// Returns the name of element `index` of a stored array. Where two producers disagree, the type of
-// the value decides.
+// Returns the name of element `index` of a BlockStored array. If two producers have different
+// fields at this index, the type of the value decides.
 std::string StoredName(uint32_t index, const Object& value, const Fields& fields) {
   static const char* const names[] = {
       "",          "block_hashes",       "parent_block_hash",

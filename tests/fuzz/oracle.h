@@ -1,4 +1,4 @@
-// A second decoder of event batches, written over msgpack-cxx's object model from the rules in
+// A second decoder of event batches. It reads msgpack-cxx's object model by the rules in
 // schemas/README.md. It is slow and simple, and shares no code with the library's decoder.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -38,8 +38,8 @@ struct Batch {
   std::vector<Event> events;
   uint64_t rejected = 0;
 };
-// nullopt: not a batch, or the input exceeds a limit of the batch envelope. Does not check sums
-// over the batch.
+// nullopt: `object` is not a batch, or it exceeds a limit of the batch envelope. Does not check the
+// limits on sums over the batch.
 std::optional<Batch> DecodeBatch(const msgpack::object& object, const WireLimits& limits);
 
 // Reads the whole input as one MessagePack value; nullopt: the input is not exactly one value.

@@ -1,4 +1,4 @@
-// The canonical CBOR bytes equal those of cbor2.dumps(..., canonical=True).
+// The canonical CBOR bytes are equal to those of cbor2.dumps(..., canonical=True).
 // SPDX-License-Identifier: Apache-2.0
 #include <limits>
 

@@ -1,5 +1,5 @@
-// A chain covers the whole units of a prompt and grows with it; the fast path for shared keys gives
-// the digests of the definition.
+// A chain covers the whole units of a prompt and grows with the prompt. The fast path for shared
+// keys gives the digests of the definition.
 // SPDX-License-Identifier: Apache-2.0
 #include "src/hash/extra_keys.h"
 #include "tests/hash/hash_testing.h"
@@ -121,7 +121,8 @@ TEST(Chain, TokenBehindABlockIsPartOfItsHashAlone) {
   EXPECT_NE(chain(7)[1], chain(8)[1]);
 }
 
-// With digests instead of rows, the chain is the same as far as digests are given.
+// With embedding digests instead of rows, the chain has the same digests, and ends where the given
+// digests end.
 TEST(Chain, EmbeddingDigestsStandForTheRows) {
   const std::vector<TokenId> tokens(67, 0);
   HashInputs rows;

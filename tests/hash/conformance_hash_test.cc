@@ -90,8 +90,8 @@ TEST_F(ConformanceHash, ReportsEachKindOfDifference) {
   ExpectDifference({.more = R"(,"none_hash_preimage_hex":"00")"}, "NONE_HASH preimage");
 }
 
-// The form of the record decides: a record of 16 tokens has a block of 15 tokens and one token
-// after it.
+// The run uses the hash form that the record states. With one lookahead token, a prompt of 16
+// tokens has no block hash.
 TEST_F(ConformanceHash, ReadsTheFormOfTheHashes) {
   ExpectDifference({.more = R"(,"hash_lookahead_tokens":1)"},
                    "block_hashes: 0 entries, recorded 1");

@@ -32,7 +32,8 @@ TEST(EventHash, BytesFormIsTheWholeDigest) {
   }
 }
 
-// Hash unit 2, block of 6: coarse[0] = fine[2]. The tail of 10 tokens = fine[4].
+// The hash unit has 2 tokens, and a block has 6 tokens. The hash of block 0 is fine[2]. The hash of
+// the first 10 tokens is fine[4].
 TEST(EventHash, FineHashesOfSizeTwoToTargetSix) {
   BlockHasher hasher = MakeHasher(HashAlgorithm::kSha256);
   const std::vector<Digest> fine = Chain(hasher, TokenRange(0, 18), 2);

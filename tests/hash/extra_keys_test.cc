@@ -29,8 +29,8 @@ HashInputs Images(std::vector<MultimodalItem> items) {
   return inputs;
 }
 
-// Items at 0(+5), 10(+5): [0,5) gives (h1,0), next 1; [3,8) gives (h1,-3), next 1; [6,10) gives
-// nil, next 1; [0,15) gives (h1,0),(h2,10), next 2.
+// Item h1 covers the positions [0, 5), item h2 the positions [10, 15). The last argument of
+// KeysFrom is the expected cursor.
 TEST(ExtraKeys, ItemsAt0Plus5And10Plus5) {
   const HashInputs inputs = Images({{"h1", 0, 5}, {"h2", 10, 5}});
   EXPECT_EQ(KeysFrom(inputs, 0, 5, 0, 1), (ExtraKeys{ExtraKey::Item("h1", 0)}));
@@ -40,7 +40,7 @@ TEST(ExtraKeys, ItemsAt0Plus5And10Plus5) {
             (ExtraKeys{ExtraKey::Item("h1", 0), ExtraKey::Item("h2", 10)}));
 }
 
-// Salt and image, [0,5): ((h1,0),"salt"). The salt is a key only if the block starts at 0.
+// The keys of [0, 5) are (h1, 0) and "salt". The salt is a key only if the block starts at 0.
 TEST(ExtraKeys, SaltAndImage) {
   HashInputs inputs = Images({{"h1", 0, 5}});
   inputs.cache_salt = "salt";
@@ -55,7 +55,6 @@ TEST(ExtraKeys, SaltOnlyWhenTheBlockStartsAt0) {
   EXPECT_EQ(ExtraKeysFor(inputs, 16, 32), ExtraKeys{});
 }
 
-// LoRA: ("name",).
 TEST(ExtraKeys, LoraNameInEveryBlock) {
   HashInputs inputs;
   inputs.lora_name = "name";

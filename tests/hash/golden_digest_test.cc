@@ -1,5 +1,5 @@
-// The hasher gives the digests that were published for the engine's seed texts: tokens 0..15, then
-// 16..31.
+// The hasher gives the digests that were published for the engine's seed texts. Block 0 has the
+// tokens 0..15, and block 1 has the tokens 16..31.
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/hash/hash_testing.h"
 

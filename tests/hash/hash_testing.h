@@ -1,4 +1,4 @@
-// Helpers of the hash tests.
+// Shared functions of the hash tests.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -41,7 +41,7 @@ inline BlockHasher MakeHasher(HashAlgorithm algorithm, std::string_view seed = k
   return std::move(hasher).value();
 }
 
-// A hasher whose NONE_HASH is `size` bytes of 0x01, for preimages that tests spell out.
+// A hasher whose NONE_HASH is `size` bytes of 0x01, for tests that contain whole preimages.
 inline BlockHasher MakeHasherOfOnes(HashAlgorithm algorithm, size_t size) {
   const std::vector<uint8_t> none_hash(size, 1);
   Result<BlockHasher> hasher = BlockHasher::FromNoneHash(algorithm, none_hash);

@@ -1,4 +1,4 @@
-// The pickle protocol 5 bytes equal those of CPython's pickle.dumps for the same objects.
+// The pickle protocol 5 bytes are equal to those of CPython's pickle.dumps for the same objects.
 // SPDX-License-Identifier: Apache-2.0
 #include "src/hash/pickle_writer.h"
 #include "tests/hash/hash_testing.h"

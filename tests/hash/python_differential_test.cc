@@ -1,6 +1,6 @@
-// Random blocks hash as with Python's pickle, hashlib, cbor2 and xxhash.
+// Random blocks have the hashes that Python's pickle, hashlib, cbor2 and xxhash compute.
 //
-// KVCAST_PYTHON names the interpreter (default /usr/bin/python3), KVCAST_TEST_SEED the seed.
+// KVCAST_PYTHON names the interpreter (default /usr/bin/python3). KVCAST_TEST_SEED gives the seed.
 // SPDX-License-Identifier: Apache-2.0
 #include <unistd.h>
 
@@ -67,7 +67,7 @@ class Generator {
   }
   double Float() {
     const double value = static_cast<double>(Int()) / static_cast<double>(uint64_t{1} << Below(40));
-    // The C encoder of cbor2 5.4 lacks the half-precision form of this binade.
+    // The C encoder of cbor2 5.4 does not use the half-precision form for values in this range.
     const bool missed = std::fabs(value) >= 32768 && std::fabs(value) < 65536;
     return missed ? 0 : value;
   }
@@ -152,7 +152,7 @@ struct Reference {
   std::string pickle, pickle_sha256, pickle_xxh3, cbor, cbor_sha256, cbor_xxh3;
 };
 
-// Shows the first difference of two preimages. A whole preimage may have megabytes.
+// Shows the first difference of two preimages. A whole preimage may have several megabytes.
 std::string FirstDifference(const std::string& ours, const std::string& reference) {
   const auto [a, b] = std::mismatch(ours.begin(), ours.end(), reference.begin(), reference.end());
   const auto at = static_cast<size_t>(a - ours.begin());

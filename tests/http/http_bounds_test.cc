@@ -1,5 +1,5 @@
-// For one client, the server uses time that is linear in the received bytes, and bounded memory. A
-// client never blocks the thread of the health checks.
+// The time that the server spends on a client is linear in the received bytes, and its memory is
+// bounded. A client never blocks the thread of the health checks.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 #include <httplib.h>
@@ -51,7 +51,7 @@ int64_t ThreadNs() {
 
 constexpr size_t kSocketRead = 64 << 10;  // maximum bytes of one read
 
-// CPU time of the fastest of several runs. The bytes arrive in pieces of `together` bytes.
+// The CPU time of the fastest of five runs. The bytes arrive in pieces of `together` bytes.
 int64_t ReadNs(const std::string& text, size_t together = kSocketRead) {
   int64_t least = std::numeric_limits<int64_t>::max();
   for (int run = 0; run < 5; ++run) {
@@ -224,8 +224,8 @@ TEST_F(HttpBoundsTest, ObserversHoldUpNoQuery) {
   release = true;
 }
 
-// Uploads that lack one byte hold memory until they time out. The server answers later requests. If
-// the bound is exceeded, it closes the largest upload.
+// Uploads that lack one byte hold memory until they time out. The server still answers later
+// requests. If the bound is exceeded, the server closes the largest upload.
 TEST_F(HttpBoundsTest, UploadsThatDoNotEndAreNotInTheWayOfOthers) {
   constexpr size_t kBytes = 200000;
   constexpr uint64_t kUploads = 17;

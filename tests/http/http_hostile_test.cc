@@ -1,5 +1,6 @@
-// Requests that two readers could parse differently. Each is refused, or is parsed as RFC 9112
-// requires. The bytes after such a request are parsed as a request only if they are one.
+// Requests that two readers could parse differently. Each such request is refused, or is parsed as
+// RFC 9112 requires. After a refused request the server parses no bytes. After a parsed request it
+// finds the next request.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -106,7 +107,7 @@ TEST_F(HttpHostileTest, HeadsHaveOneForm) {
     ExpectRefused(kPost + kHost + line + "\r\n\r\n", 400);
   }
   ExpectRefused(kPost + " Content-Length: 4\r\n" + kHost + "\r\n", 400);
-  // A folded line counts as one line, as RFC 9112 5.2 allows.
+  // A folded line counts as one line. RFC 9112 5.2 allows this.
   ExpectRead(kPost + kHost + "Content-Length:\r\n 4\r\n\r\nabcd", "abcd");
   ExpectRead(kPost + kHost + "Transfer-Encoding:\r\n\tchunked\r\n\r\n4\r\nabcd\r\n0\r\n\r\n",
              "abcd");

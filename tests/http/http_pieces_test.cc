@@ -36,7 +36,7 @@ struct HttpPiecesTest : ::testing::Test {
                    [](const HttpRequest&) { return HttpReply{.body = "hi"}; }, Lane::kObserver}})
                  .value();
   }
-  // "0;1;2;"; throws instead of piece `broken`.
+  // The pieces are "0;", "1;", "2;". Throws instead of piece number `broken`.
   HttpReply Count(int pieces, int broken = -1) {
     auto next = std::make_shared<int>(0);
     return {.body = "from: ", .content_type = "text/plain", .next_piece = [=] {
@@ -101,8 +101,8 @@ TEST_F(HttpPiecesTest, AReplyThatCannotBeEndedHasNoEnd) {
 }
 
 // A client that does not read gets a bounded number of pieces: the pieces in the kernel's buffers,
-// and the pieces that the server holds. The thread that made them is free, and other clients are
-// answered.
+// and the pieces that the server holds. The thread that made the pieces is free, and other clients
+// are answered.
 TEST_F(HttpPiecesTest, AClientThatDoesNotReadHoldsNobodyUp) {
   Start();
   RawHttp stalled(server->port());
@@ -126,7 +126,7 @@ TEST_F(HttpPiecesTest, AClientThatDoesNotReadIsGivenUp) {
   EXPECT_EQ(server->counters().held_bytes, 0u);
 }
 
-// A client that reads slowly keeps its reply no longer than pieces_timeout_ms.
+// If a client reads slowly, the server ends the reply after pieces_timeout_ms.
 TEST_F(HttpPiecesTest, AReplyHasItsTime) {
   HttpOptions options = PatientOptions();
   options.pieces_timeout_ms = 50;

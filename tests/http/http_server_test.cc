@@ -1,4 +1,5 @@
-// The HTTP server: one address is served once, bodies are bounded, errors are one JSON object.
+// The HTTP server: only one server can use an address, bodies are bounded, and each error is one
+// JSON object.
 // SPDX-License-Identifier: Apache-2.0
 #include "src/http/http_server.h"
 
@@ -199,7 +200,8 @@ TEST(HttpServer, PipelinedRequestsAreAnsweredInOrder) {
   EXPECT_EQ(got, wanted + "h");
 }
 
-// The second request waits in memory and the third in the socket when the first is answered.
+// When the first request is answered, the second request waits in memory, and the third request
+// waits in the socket.
 TEST(HttpServer, ARequestThatComesWhileAnotherWaitsIsAnsweredInItsTurn) {
   std::atomic<int> sent = 0;
   std::atomic<int> handled = 0;
@@ -306,7 +308,7 @@ TEST(HttpServer, TheConnectionThatIsQuietLongestMakesRoom) {
   const auto server = StartEcho(options);
   std::vector<RawHttp> clients;
   for (int i = 0; i < 4; ++i) clients.emplace_back(server->port());
-  // The oldest connection is the one with the latest message.
+  // The oldest connection sends the latest message.
   clients[0].Send("GET /hello HTTP/1.1\r\nHost: localhost\r\n\r\n");
   EXPECT_TRUE(clients[0].ReadUpTo("hi").ends_with("hi"));
   RawHttp fifth(server->port());

@@ -43,7 +43,8 @@ class RawHttp {
     return true;
   }
   void EndSending() { shutdown(fd_, SHUT_WR); }
-  // Returns all bytes until the server closes the connection; "timeout" if it does not.
+  // Returns all bytes until the server closes the connection. Returns "timeout" if the server does
+  // not close it.
   std::string ReadToEnd() {
     char buffer[4096];
     while (true) {
@@ -53,7 +54,8 @@ class RawHttp {
       text_.append(buffer, static_cast<size_t>(got));
     }
   }
-  // Returns the bytes up to and including `end`. Returns fewer bytes if the connection ends before.
+  // Returns the bytes up to and including `end`. Returns fewer bytes if the connection ends before
+  // `end` arrives.
   std::string ReadUpTo(std::string_view end) {
     char byte = 0;
     while (!text_.ends_with(end) && recv(fd_, &byte, 1, 0) == 1) text_ += byte;

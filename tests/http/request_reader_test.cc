@@ -1,5 +1,5 @@
-// The request reader: complete requests from pieces of any size, bounds, and no request that two
-// readers could parse differently.
+// The request reader makes complete requests from pieces of any size, keeps its bounds, and refuses
+// requests that two readers could parse differently.
 // SPDX-License-Identifier: Apache-2.0
 #include "src/http/request_reader.h"
 

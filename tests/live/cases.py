@@ -1,4 +1,4 @@
-"""The runs of the live suite. docs/engines.md names them.
+"""The cases of the live suite. docs/engines.md names them.
 SPDX-License-Identifier: Apache-2.0
 """
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ import environment
 
 FAMILIES = ("llama", "gemma3", "gemma2", "gpt_oss", "cohere2", "mistral", "llama4", "lfm2",
             "qwen3_next")
-# Hits end inside blocks: of 128 tokens, and of 544.
+# Models whose hits end inside blocks. qwen3_next has blocks of 544 tokens.
 _INSIDE = {"qwen3_next": ("--unit", "32")}
 
 
@@ -16,7 +16,7 @@ class Case:
     name: str
     arguments: tuple[str, ...]
     short: bool = False  # part of `scripts/test`
-    fails: bool = False  # a fault is planted, and the run must say so
+    fails: bool = False  # a fault is planted, and the run must find a difference
     releases: tuple[str, ...] | None = None  # None: all
 
     def runs_on(self, version: str) -> bool:
@@ -43,11 +43,11 @@ def _keys() -> list[Case]:
 
 
 def _drafts() -> list[Case]:
-    """On 0.32 the last block is dropped; on 0.33 hashes look ahead, unless a connector is there."""
+    """vLLM 0.32 drops the last block. vLLM 0.33 hashes with lookahead, unless it has a connector."""
     return [
         _case("eagle", "llama", "--eagle", requests=300, flight=200),
         _case("eagle-gemma3", "gemma3", "--eagle", requests=300, flight=200),
-        # Without a registered property, no answer may claim to be exact.
+        # The property `eagle` is not registered. No wrong answer may be marked as exact.
         _case("eagle-untold", "llama", "--eagle", "--tell", "nothing", "--judge", "exact"),
     ]
 

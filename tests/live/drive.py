@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""A real vLLM on the CPU beside `kvcast router`: the router is asked what the engine will reuse, and
-the engine says what it did reuse.
+"""Runs a real vLLM on the CPU beside `kvcast router`. Compares the number of tokens that the router
+predicts with the number of tokens that the engine reuses.
 
-The last line is one JSON object. Exit: 0, no answer differed; 1, some did; 2, the run failed; 77,
-there is no environment to run in (`scripts/test --live` makes one).
+The last line is one JSON object. Exit code: 0, no answer differs; 1, an answer differs; 2, the run
+failed; 77, the environment is missing (`scripts/test --live` makes it).
 SPDX-License-Identifier: Apache-2.0
 """
 import argparse
@@ -28,10 +28,11 @@ def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--model", choices=models.NAMES, default="llama")
     parser.add_argument("--vllm", default=environment.compiled_version(),
-                        help="release (default: %(default)s, the compiled one; others are overlays)")
-    parser.add_argument("--requests", type=int, default=300, help="one at a time, asked before")
+                        help="release (default: %(default)s, the compiled release; other releases are overlays)")
+    parser.add_argument("--requests", type=int, default=300,
+                        help="requests one at a time; the router is asked before each request")
     parser.add_argument("--flight", type=int, default=0,
-                        help="so many more with eight in flight, asked inside the engine's lookup")
+                        help="further requests, eight in flight; the router is asked inside the engine's lookup")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--salts", action="store_true", help="three of four requests have a cache_salt")
     parser.add_argument("--lora", action="store_true", help="two of three requests use an adapter")
@@ -39,39 +40,43 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--reports", action="store_true",
                         help="half of the requests have kv_cache_report_mode full")
     parser.add_argument("--reset-every", type=int, default=0, help="requests between resets")
-    parser.add_argument("--late", type=int, default=0, help="the router joins after so many requests")
-    parser.add_argument("--router-restart", type=int, default=0, help="after so many requests")
+    parser.add_argument("--late", type=int, default=0, help="the router joins after this number of requests")
+    parser.add_argument("--router-restart", type=int, default=0,
+                        help="the router is restarted after this number of requests")
     parser.add_argument("--engine-restart", type=int, default=0,
-                        help="the engine's process is killed after so many requests")
-    parser.add_argument("--ranks", type=int, default=1, help="data-parallel ranks, a process each")
+                        help="the engine's process is killed and started again after this number of requests")
+    parser.add_argument("--ranks", type=int, default=1, help="data-parallel ranks; each rank is a process")
     parser.add_argument("--hash", choices=HASHES, help="prefix_caching_hash_algo")
     parser.add_argument("--hash-seed", help="PYTHONHASHSEED of the engine (default: unset)")
-    parser.add_argument("--whole-digests", action="store_true", help="events carry 16 or 32 bytes a hash")
-    parser.add_argument("--retention", default="default", help="none, or tokens")
-    parser.add_argument("--host-mib", type=int, default=0, help="of the offloading connector")
+    parser.add_argument("--whole-digests", action="store_true", help="events carry whole hashes of 16 or 32 bytes")
+    parser.add_argument("--retention", default="default",
+                        help="prefix_cache_retention_interval: none, or a number of tokens")
+    parser.add_argument("--host-mib", type=int, default=0,
+                        help="host memory of the offloading connector, in MiB; 0: no connector")
     parser.add_argument("--tell", choices=("nothing", "needed", "all"), default="needed",
-                        help="what the router is told: needed is what no event says")
+                        help="members of the source that are set; needed: those that the events do not show in time")
     parser.add_argument("--tell-more", type=json.loads, default={}, metavar="JSON",
-                        help="members of the source besides")
+                        help="further members of the source")
     parser.add_argument("--judge", choices=("all", "exact"), default="all",
-                        help="which answers must not differ: all, or those that say exact")
+                        help="answers that must not differ: all, or only the exact answers")
     parser.add_argument("--fault", choices=("window", "drop"),
-                        help="half of the windows told; the first store from a root is not published")
+                        help="window: each window is registered with half of its size; drop: the first store from a "
+                             "root is not published")
     parser.add_argument("--connect", action="store_true",
-                        help="the engine connects its publisher to tcp://127.0.0.1:PORT, the router binds")
-    parser.add_argument("--blocks", type=int, default=300, help="of the engine's pool")
+                        help="the engine connects its publisher to tcp://127.0.0.1:PORT, and the router binds")
+    parser.add_argument("--blocks", type=int, default=300, help="blocks of the engine's pool")
     parser.add_argument("--unit", type=int,
-                        help="prefix_match_unit: with qwen3_next 32 gives hits inside blocks of 544")
-    parser.add_argument("--record", metavar="FILE", help="the run as a scenario of kvcast conformance")
+                        help="prefix_match_unit; with qwen3_next, 32 gives hits inside the blocks of 544 tokens")
+    parser.add_argument("--record", metavar="FILE", help="write the run as a scenario of kvcast conformance")
     parser.add_argument("--kvcast", default=os.path.join(HERE, "../../build/release/bin/kvcast"))
-    parser.add_argument("--differences", type=int, default=10, help="so many are printed in full")
+    parser.add_argument("--differences", type=int, default=10, help="number of differences that are printed in full")
     return parser
 
 
 def enter_environment(options: argparse.Namespace) -> None:
-    """Goes on in the Python that has vLLM, with the variables that must be set before it starts."""
+    """Starts this program again, in the Python that has vLLM, with the environment variables that vLLM needs."""
     if not os.access(options.kvcast, os.X_OK):
-        environment.skip(f"there is no program {options.kvcast} (scripts/build release kvcast)")
+        environment.skip(f"the program {options.kvcast} does not exist (scripts/build release kvcast builds it)")
     if MARK in os.environ:
         return
     if why := environment.missing(options.vllm):
@@ -111,14 +116,14 @@ def main() -> int:
     import vllm
 
     if vllm.__version__ != options.vllm:
-        environment.skip(f"vLLM {vllm.__version__} is there, not {options.vllm}")
+        environment.skip(f"vLLM {vllm.__version__} is installed, not {options.vllm}")
     import runs
 
     told = {name: value for name, value in vars(options).items()
             if value != parser().get_default(name) and name not in ("kvcast", "differences")}
     try:
         with tempfile.TemporaryDirectory(prefix="kvcast-live-") as folder:
-            # The path of an adapter is hashed: relative, it is the same in each run.
+            # vLLM hashes the path of an adapter. A relative path is the same in each run.
             os.chdir(folder)
             described = engine_options(options, ".")
             remote = options.ranks > 1 or options.engine_restart > 0
@@ -134,7 +139,7 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    # What vLLM leaves behind must not decide how the process ends.
+    # os._exit: threads and exit handlers of vLLM must not change the exit code.
     code = main()
     sys.stdout.flush()
     os._exit(code)

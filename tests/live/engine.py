@@ -1,4 +1,4 @@
-"""vLLM in this process: a tiny model, a real scheduler, a real publisher.
+"""vLLM in this process, with a tiny model, the real scheduler and the real publisher.
 SPDX-License-Identifier: Apache-2.0
 """
 import contextlib
@@ -7,7 +7,8 @@ import socket
 import time
 from dataclasses import dataclass
 
-# Before vLLM is imported. The engine core in this process: what it has published can be counted.
+# These variables must be set before vLLM is imported. The engine core runs in this process, so that this
+# program can count the published batches.
 ENVIRONMENT = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
@@ -21,28 +22,28 @@ ENVIRONMENT = {
     "TORCHDYNAMO_DISABLE": "1",
 }
 
-BLOCK = 32  # the CPU's attention takes multiples of 32
+BLOCK = 32  # attention on the CPU needs a multiple of 32
 IN_FLIGHT = 8
 
 
 @dataclass(frozen=True)
 class EngineOptions:
     model: str  # a folder
-    draft: str | None = None  # of EAGLE, a folder
+    draft: str | None = None  # EAGLE draft model, a folder
     adapters: tuple[tuple[str, str], ...] = ()  # name and folder
     blocks: int = 300
     longest: int = 1500
     unit: int | None = None  # tokens between the ends of hits, below the block size
-    connects: bool = False  # the publisher connects to a port, as users write it
+    connects: bool = False  # the publisher connects to a port of the router
     hash_algorithm: str | None = None
-    retention: int | str = "default"  # "none": keep all
-    host_bytes: int = 0  # of the offloading connector
-    rank: int = 0  # of data parallel ranks
-    ports: tuple[int, int] | None = None  # of rank 0; the publisher adds the rank
+    retention: int | str = "default"  # tokens; "none": keep all blocks
+    host_bytes: int = 0  # host memory of the offloading connector; 0: no connector
+    rank: int = 0  # data-parallel rank
+    ports: tuple[int, int] | None = None  # ports of rank 0; the publisher adds the rank
 
 
 def free_ports(count: int) -> list[int]:
-    """Different ones that were free a moment ago."""
+    """Returns different ports that were free a moment ago."""
     with contextlib.ExitStack() as held:
         sockets = [held.enter_context(socket.socket()) for _ in range(count)]
         for probe in sockets:
@@ -51,8 +52,9 @@ def free_ports(count: int) -> list[int]:
 
 
 def _publish_as(rank: int) -> None:
-    """Data-parallel engine cores of a dense model are engines of their own; their rank is in what
-    they publish, and in the ports. vLLM starts them under its server alone."""
+    """Makes the publisher of this process publish as the data-parallel rank `rank`. The data-parallel
+    engine cores of a dense model are separate engines. The rank is in their batches and is added to
+    their ports. vLLM itself starts such engine cores only under its server."""
     from vllm.distributed.kv_events import EventPublisherFactory
 
     create = EventPublisherFactory.create
@@ -78,8 +80,8 @@ class Engine:
         self._publisher = self.scheduler.kv_event_publisher
         self.endpoint, self.replay_endpoint = self._bound()
         self.published = 0
-        self.on_batch = []  # called with each batch, in order, before it is sent
-        self.on_lookup = None  # called with a request and the lookup itself
+        self.on_batch = []  # functions that are called with each batch, in order, before it is sent
+        self.on_lookup = None  # called with a request and a function that makes the lookup
         self._batches_and_lookups()
         self._number = 0
 
@@ -124,13 +126,13 @@ class Engine:
         return arguments
 
     def _bound(self) -> tuple[str, str]:
-        """Where a router of this machine connects, or where it listens."""
+        """Returns the endpoints (events, replay) for the source of a router on this machine."""
         import zmq
 
         rank = self.options.rank
         if self.options.ports is not None:
             return tuple(f"tcp://127.0.0.1:{port + rank}" for port in self.options.ports)
-        # What the system chose for the wildcards.
+        # The system has chosen the ports for the wildcards.
         replay = self._publisher._replay.getsockopt_string(zmq.LAST_ENDPOINT)
         if self.options.connects:
             return self._endpoint, replay
@@ -154,7 +156,7 @@ class Engine:
         self.manager.get_computed_blocks = watched
 
     def pending(self) -> list:
-        """Events of the pool that no batch has taken yet."""
+        """Returns the events of the pool that are in no batch yet."""
         return self.manager.block_pool.kv_event_queue
 
     def publish_pending(self) -> None:
@@ -164,7 +166,7 @@ class Engine:
             self._publisher.publish(KVEventBatch(ts=time.time(), events=events))
 
     def add(self, request) -> str:
-        """The request's name; it is looked up in one of the next steps."""
+        """Returns the name of the request. The engine looks the request up in one of the next steps."""
         from vllm import SamplingParams
 
         self._number += 1
@@ -180,21 +182,21 @@ class Engine:
         return name
 
     def step(self) -> list[tuple[str, int, list[int]]]:
-        """Name, tokens reused by the engine's own word and output of each request that has ended."""
+        """Returns (name, num_cached_tokens, output tokens) of each request that has ended."""
         return [(output.request_id, output.num_cached_tokens, list(output.outputs[0].token_ids))
                 for output in self._llm.llm_engine.step() if output.finished]
 
     def run(self, request) -> tuple[int, list[int]]:
-        """One request alone, to its end."""
+        """Runs one request alone, to its end. Returns (num_cached_tokens, output tokens)."""
         self.add(request)
         ended = []
-        # Data-parallel ranks agree here on whether any has something left.
+        # In this call, data-parallel ranks agree whether a rank still has a request.
         while self._llm.llm_engine.has_unfinished_requests():
             ended += self.step()
         return ended[0][1:]
 
     def drain(self) -> None:
-        """Steps without a request in them."""
+        """Runs the remaining steps, which have no request."""
         while self._llm.llm_engine.has_unfinished_requests():
             self.step()
 
@@ -202,7 +204,7 @@ class Engine:
         return self._llm.reset_prefix_cache()
 
     def dropping_groups(self) -> set[int]:
-        """Groups that give up their last block for a draft head."""
+        """Returns the groups that drop their last block for a draft head."""
         coordinator = self.manager.coordinator
         if hasattr(coordinator, "drop_eagle_group_ids"):
             return coordinator.drop_eagle_group_ids
@@ -231,12 +233,12 @@ class Engine:
             not vllm.__version__.startswith("0.32") else "v0.32"
 
     def properties(self, amount: str) -> dict:
-        """What an operator tells a router of this engine, as members of a source: `nothing`; what
-        is `needed`, because no stream says it or says it late; `all`."""
+        """Returns the members of a source that an operator would set for this engine. `amount`:
+        nothing; needed (the members that the events do not show, or show late); all."""
         groups = self.groups()
         told = {}
         if amount == "needed" and self.manager.coordinator.enable_partial_hash_hits:
-            # A store inside a block looks like one of a smaller block until a whole one is stored.
+            # Until a whole block is stored, a store inside a block looks like a store of a smaller block.
             told = {"groups": groups} | self._units()
         elif amount == "needed":
             told["eagle"] = any(group.get("eagle") for group in groups)

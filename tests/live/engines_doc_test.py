@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""docs/engines.md names cases, scenarios, layouts and tests that exist, and every live case.
+"""All cases, scenarios, layouts and tests that docs/engines.md names exist. The page names every live case.
 
 usage: engines_doc_test.py SOURCE_DIR
 SPDX-License-Identifier: Apache-2.0
@@ -17,7 +17,7 @@ COLUMNS = ["engine", "version", "feature", "live", "recorded", "test"]
 
 
 def recorded() -> set[str] | None:
-    """Numbers of scenarios and names of layouts; None: the recordings are not there."""
+    """Returns the numbers of scenarios and the names of layouts. None: the recordings are missing."""
     names = set()
     for variable in ("KVCAST_CONFORMANCE", "KVCAST_CONFORMANCE_033"):
         folder = os.environ.get(variable)
@@ -46,25 +46,25 @@ def problems(root: pathlib.Path) -> list[str]:
     found, shown = [], set()
     for row in rows((root / "docs/engines.md").read_text(encoding="utf-8")):
         if len(row) != len(COLUMNS) or not all(row):
-            found.append(f"{row}: {len(COLUMNS)} cells, none of them empty")
+            found.append(f"{row}: expected {len(COLUMNS)} cells that are not empty")
             continue
         where = " ".join(row[:3])
         for name in named(row[3]):
             shown.add(name)
             if name not in cases:
-                found.append(f"{where}: there is no live case {name}")
+                found.append(f"{where}: the live case {name} does not exist")
                 continue
             for version in named(row[1]):
                 if version not in environment.versions() or not cases[name].runs_on(version):
                     found.append(f"{where}: {name} does not run on {version}")
         for name in named(row[4]):
             if not re.fullmatch(r"\d\d|(vllm|sglang)-\d+", name) or (known and name not in known):
-                found.append(f"{where}: nothing recorded is called {name}")
-        found += [f"{where}: there is no tests/{name}" for name in named(row[5])
+                found.append(f"{where}: the recording {name} does not exist")
+        found += [f"{where}: tests/{name} does not exist" for name in named(row[5])
                   if not (root / "tests" / name).is_file()]
     for case in CASES:
         if not case.short and not case.fails and case.name not in shown:
-            found.append(f"the live case {case.name} has no row")
+            found.append(f"no row names the live case {case.name}")
     return found
 
 

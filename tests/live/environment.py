@@ -1,7 +1,8 @@
-"""Where vLLM lies: outside the source tree, made by setup.sh.
+"""The folder of vLLM. It is outside the source tree, and setup.sh makes it.
 
-The folder is $KVCAST_LIVE, or kvcast/live under $XDG_CACHE_HOME or ~/.cache. In it: `venv`, which
-has the compiled release that lock.txt pins, and `vllm-VERSION`, the Python of another release.
+The folder is $KVCAST_LIVE, or kvcast/live under $XDG_CACHE_HOME or ~/.cache. It contains `venv` and
+`vllm-VERSION`. `venv` has the compiled release that lock.txt pins. `vllm-VERSION` has the Python files
+of another release.
 SPDX-License-Identifier: Apache-2.0
 """
 import os
@@ -11,7 +12,7 @@ import sys
 HERE = os.path.dirname(os.path.abspath(__file__))
 SKIPPED = 77
 
-# The newest release that is checked. A newer one: write its number here.
+# The newest release that is checked. To check a newer release, write its number here.
 NEWEST = "0.33.0"
 
 
@@ -44,16 +45,16 @@ def overlay(version: str) -> str | None:
 
 
 def missing(version: str) -> str | None:
-    """What is not there; None: nothing."""
+    """Returns a text about the missing part of the environment. None: no part is missing."""
     for part in (venv(), overlay(version)):
-        # setup.sh writes it last.
+        # setup.sh writes this file last.
         if part is not None and not os.path.exists(os.path.join(part, "kvcast-live-ready")):
-            return f"there is no environment {part} (scripts/test --live makes it)"
+            return f"the environment {part} does not exist (scripts/test --live makes it)"
     return None
 
 
 def choose(version: str, paths: list[str]) -> None:
-    """For the Python that is started next."""
+    """Sets the environment variables for the Python that is started next."""
     if overlay(version):
         os.environ["VLLM_TARGET_DEVICE"] = "cpu"
         paths = [overlay(version), *paths]

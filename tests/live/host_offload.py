@@ -1,7 +1,8 @@
-"""Host memory behind the KV cache where there is no accelerator, as vLLM's `spec_module_path` names it.
+"""Host memory for the KV cache on a machine without an accelerator. `spec_module_path` of vLLM names this
+module.
 
-vLLM's own offloading manager, scheduler and events; its worker copies with an accelerator alone, so
-this one copies between tensors of the CPU, at once.
+Offloading manager, scheduler and events are vLLM's own. vLLM's worker needs an accelerator. The worker
+of this module copies between tensors on the CPU, within the call.
 SPDX-License-Identifier: Apache-2.0
 """
 import torch
@@ -10,7 +11,7 @@ from vllm.v1.kv_offload.cpu.spec import CPUOffloadingSpec
 
 
 class HostWorker(OffloadingWorker):
-    """One host block for each GPU block: blocks_per_chunk is 1."""
+    """Has one host block for each GPU block, because blocks_per_chunk is 1."""
 
     def __init__(self, kv_caches, chunks: int):
         self._gpu = [cache.tensor.view(torch.int8).view((-1, cache.page_size_bytes))
@@ -50,7 +51,7 @@ class HostWorker(OffloadingWorker):
         return finished
 
     def wait(self, job_ids: set[int]) -> None:
-        """A copy has ended when it was submitted."""
+        """Does nothing: a copy has ended when its submit call returns."""
 
 
 class HostOffloadingSpec(CPUOffloadingSpec):

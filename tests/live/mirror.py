@@ -1,18 +1,19 @@
-"""What the published events say is held, beside what the engine's pool holds: why a prediction differs.
+"""Compares the blocks that the published events announce with the blocks of the engine's pool. The
+comparison explains why a prediction differs.
 SPDX-License-Identifier: Apache-2.0
 """
 import collections
 
 
 def external(name: bytes):
-    """A hash as events carry it."""
+    """Returns a hash in the form of the events."""
     from vllm.v1.core.kv_cache_utils import maybe_convert_block_hash
 
     return maybe_convert_block_hash(name)
 
 
 def held_by_pool(manager) -> collections.Counter:
-    """Number of blocks by group and hash."""
+    """Returns the number of blocks in the pool by (group, hash)."""
     from vllm.v1.core.kv_cache_utils import get_block_hash, get_group_id
 
     held = collections.Counter()
@@ -23,7 +24,7 @@ def held_by_pool(manager) -> collections.Counter:
 
 
 class Mirror:
-    """Stores minus removes of all batches, of the GPU."""
+    """Counts the stores minus the removes of all batches, for the GPU."""
 
     def __init__(self):
         self.held = collections.Counter()
@@ -41,19 +42,19 @@ class Mirror:
                     self.held[event.group_idx or 0, name] += sign
 
     def explain(self, manager, request, pending: list) -> str:
-        """Of a lookup whose prediction differed."""
+        """Returns the reason why the prediction of a lookup differed."""
         if pending:
             kinds = collections.Counter(type(event).__name__ for event in pending)
-            return "lag: not published yet: " + ", ".join(f"{n} {k}" for k, n in kinds.items())
+            return "lag: events that are not published yet: " + ", ".join(f"{n} {k}" for k, n in kinds.items())
         pool = held_by_pool(manager)
         stream = +self.held
         if stream == pool:
-            return "the stream tells all: the router is wrong; held of the prompt, by group: " + \
+            return "the stream equals the pool, so the router is wrong; held blocks of the prompt, by group: " + \
                 self._presence(manager, request, stream)
         only_stream, only_pool = stream - pool, pool - stream
-        return (f"the stream differs from the pool: {sum(only_stream.values())} blocks announced that "
-                f"are not held, {sum(only_pool.values())} held that were not announced; announced of "
-                f"the prompt, by group: {self._presence(manager, request, stream)}; held: "
+        return (f"the stream differs from the pool: {sum(only_stream.values())} announced blocks are not "
+                f"held, {sum(only_pool.values())} held blocks are not announced; announced blocks of "
+                f"the prompt, by group: {self._presence(manager, request, stream)}; held blocks: "
                 f"{self._presence(manager, request, pool)}")
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""Tiny random models, made of nothing but a config.json: no hub, no weights, no tokenizer.
+"""Tiny models with random weights. A model is only a config.json: no hub, no weight files, no tokenizer.
 SPDX-License-Identifier: Apache-2.0
 """
 import json
@@ -104,7 +104,7 @@ NAMES = [name for name in _MODELS if name != "eagle_llama"]
 
 
 def write(name: str, folder: str) -> str:
-    """The folder of the model, made there."""
+    """Writes the model into `folder`. Returns `folder`."""
     os.makedirs(folder, exist_ok=True)
     with open(os.path.join(folder, "config.json"), "w", encoding="utf-8") as file:
         json.dump(_MODELS[name](), file, indent=1)
@@ -113,7 +113,7 @@ def write(name: str, folder: str) -> str:
 
 
 def write_adapter(name: str, folder: str, seed: int, rank: int = 8) -> str:
-    """A LoRA adapter of random weights for the model's query and value projections."""
+    """Writes a LoRA adapter with random weights for the model's query and value projections. Returns `folder`."""
     import torch
     from safetensors.torch import save_file
 

@@ -1,7 +1,8 @@
-"""A live run as a scenario file: `kvcast conformance router FILE` replays it.
+"""Writes a live run as a scenario file. `kvcast conformance router FILE` replays it.
 
-One line for each published batch, with the lookups at that point of the stream as its probes. Of
-the engine's operations those are written that a router's replay reads; the allocator's are not.
+The file has one line per published batch. The probes of a line are the lookups at that point of the
+stream. The file contains only the operations of the engine that the replay of a router reads. It does
+not contain the operations of the allocator.
 SPDX-License-Identifier: Apache-2.0
 """
 import gzip
@@ -15,7 +16,7 @@ _KINDS = {"full_attention": "full", "mla_attention": "full", "sliding_window": "
 
 
 def _plain(value):
-    """As the scenario files write it."""
+    """Returns a value in the form of the scenario files."""
     if isinstance(value, bytes):
         return {"bytes": value.hex()}
     if isinstance(value, (list, tuple)):
@@ -49,7 +50,7 @@ class Recording:
         self._engine = engine
         self._lines = [self._config(name)]
         self._ops = []
-        self._step = None  # of the last batch, not written yet
+        self._step = None  # the step of the last batch; it is not in _lines yet
         self.probes = 0
 
     def _config(self, name: str) -> dict:
@@ -120,8 +121,8 @@ class Recording:
         self._ops = []
 
     def probe(self, tokens: list[int], key, reports: bool, hit: int) -> None:
-        """A lookup at this point of the stream. Before the first batch there is no line to write it
-        to."""
+        """Records a lookup at this point of the stream. A lookup before the first batch is not
+        recorded, because there is no line for it."""
         if self._step is None:
             return
         self.probes += 1
@@ -137,7 +138,8 @@ class Recording:
 
     def close(self) -> None:
         self._close_step()
-        # A replay counts the blocks of all tiers; the pool has those of the GPU.
+        # A replay counts the blocks of all tiers, but the pool has only the blocks of the GPU. With host
+        # memory the counts would differ.
         if not self._engine.options.host_bytes:
             self._lines.append(self._final())
         opened = gzip.open if self._path.endswith(".gz") else open

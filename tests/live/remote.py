@@ -1,6 +1,7 @@
-"""An engine in a process of its own, which can be killed: as `Engine`, over a pipe.
+"""An engine in a separate process, which can be killed. RemoteEngine has functions like `Engine`, over a pipe.
 
-As a program it is that process: one JSON line in, one JSON line out.
+As a program, this file is the engine's process. It reads one JSON line per request, and writes one JSON
+line per answer.
 SPDX-License-Identifier: Apache-2.0
 """
 import dataclasses
@@ -31,7 +32,7 @@ class RemoteEngine:
     def _answer(self) -> dict:
         line = self._process.stdout.readline()
         if not line:
-            raise RuntimeError(f"the engine's process ended with {self._process.wait()}")
+            raise RuntimeError(f"the engine's process ended with exit code {self._process.wait()}")
         return json.loads(line)
 
     def begin(self, request: Request) -> None:
@@ -39,7 +40,7 @@ class RemoteEngine:
         self._process.stdin.flush()
 
     def ended(self) -> tuple[int, list[int]]:
-        """Tokens reused and output of the request that was begun."""
+        """Waits for the end of the request. Returns (num_cached_tokens, output tokens)."""
         answer = self._answer()
         self.published = answer["published"]
         return answer["reused"], answer["output"]
@@ -48,13 +49,13 @@ class RemoteEngine:
         return self.told[amount]
 
     def kill(self) -> None:
-        """As a machine that fails: nothing is shut down."""
+        """Kills the process, like a machine that fails. The engine is not shut down."""
         self._process.kill()
         self._process.wait()
 
 
 def main() -> None:
-    # vLLM prints; the answers have a descriptor of their own.
+    # vLLM prints to stdout. The answers have a separate descriptor.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
 

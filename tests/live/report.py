@@ -9,8 +9,8 @@ _COUNTS = ("asked", "equal", "over", "under", "lag", "hits", "keyed_hits", "over
 
 
 class Report:
-    """`lag` counts differences while the engine held events back that it had not published: the
-    router cannot know of them. They are in none of the other counts."""
+    """Counts the answers of a run. `lag` counts the differences while the engine had events that it had
+    not published: the router cannot know these events. They are not counted as equal, over or under."""
 
     def __init__(self):
         self.sequential = dict.fromkeys(_COUNTS, 0)
@@ -37,7 +37,7 @@ class Report:
         return excess
 
     def failures(self, judge: str, keyed: bool) -> list[str]:
-        """`all`: no answer may differ; `exact`: none that says it is exact."""
+        """Returns the failures. `judge` all: no answer may differ. `judge` exact: no exact answer may differ."""
         failures = list(self.more_failures)
         for name, counts in (("one at a time", self.sequential), ("at the lookup", self.at_lookup)):
             if counts["asked"] == 0:
@@ -46,7 +46,7 @@ class Report:
             if wrong:
                 failures.append(f"{name}: {wrong} of {counts['asked']} answers differ")
             if counts["hits"] == 0 or (keyed and counts["keyed_hits"] == 0):
-                failures.append(f"{name}: nothing was reused, so nothing was shown")
+                failures.append(f"{name}: no token was reused, so the run shows nothing")
         return failures
 
     def result(self) -> dict:

@@ -19,7 +19,7 @@ class RouterError(Exception):
 
 
 def _end_with_parent() -> None:
-    """A run that is killed leaves no router behind."""
+    """Makes the router end when this process ends, so that a killed run leaves no router."""
     pr_set_pdeathsig = 1
     ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGTERM)
 
@@ -37,7 +37,7 @@ class Router:
         self._connection = http.client.HTTPConnection("127.0.0.1", int(port.group(1)), timeout=60)
 
     def _pass_on(self) -> None:
-        """What the router still says; a full pipe would stop it."""
+        """Passes the router's stderr on. A full pipe would stop the router."""
         for line in self._process.stderr:
             sys.stderr.write(line)
 
@@ -51,11 +51,11 @@ class Router:
         return json.loads(text)
 
     def source_members(self) -> set[str]:
-        """What this router can be told of a source."""
+        """Returns the members of a source that this router accepts."""
         return set(self.call("GET", "/openapi.json")["components"]["schemas"]["Source"]["properties"])
 
     def follow(self, source: dict, name: str = NAME, patience_s: float = 60) -> None:
-        """Returns once the stream was joined."""
+        """Adds the source. Returns when the router has joined the stream."""
         self.call("POST", "/v1/sources", {"name": name} | source)
         deadline = time.monotonic() + patience_s
         while (state := self.worker_state(name))["state"] in ("connecting", "bootstrap"):
@@ -68,7 +68,7 @@ class Router:
         return next(worker for worker in workers if worker["name"] == name)
 
     def ask(self, query: dict, published: int, name: str = NAME, patience_s: float = 60) -> dict:
-        """The answer of a router that has applied the first `published` batches."""
+        """Returns the answer after the router has applied exactly the first `published` batches."""
         deadline = time.monotonic() + patience_s
         query = query | {"workers": [name]}
         while True:
@@ -76,7 +76,7 @@ class Router:
             if answer["next_seq"] == published:
                 return answer
             if time.monotonic() > deadline:
-                raise RouterError(f"{published} batches were published, the router is at "
+                raise RouterError(f"{published} batches were published, the router has applied "
                                   f"{answer['next_seq']}: {answer['state']}, {answer['reason']}")
             time.sleep(0.001)
 

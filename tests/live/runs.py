@@ -1,4 +1,4 @@
-"""One run: engine, router and requests; every answer compared.
+"""One run with an engine, a router and requests. Compares every answer.
 SPDX-License-Identifier: Apache-2.0
 """
 import argparse
@@ -68,12 +68,13 @@ class Run:
         state = self.router.worker_state()
         status = self.router.stop()
         if status != 0:
-            raise RuntimeError(f"the router ended with {status}")
+            raise RuntimeError(f"the router ended with exit code {status}")
         return {name: state[name] for name in ("rejected_events", "lost")}
 
 
 class InProcess(Run):
-    """The engine in this process: its lookups can be watched, and its stream compared with its pool."""
+    """A run with the engine in this process. The run can intercept the engine's lookups, and can compare the
+    events with the pool."""
 
     def __init__(self, options: argparse.Namespace, described: EngineOptions):
         super().__init__(options, described)
@@ -89,7 +90,7 @@ class InProcess(Run):
             name = os.path.basename(options.record).split(".jsonl")[0]
             self.recording = Recording(options.record, name, self.engine)
             self.engine.on_batch.append(self.recording.batch)
-        self.resets = []  # seconds until AllBlocksCleared was published
+        self.resets = []  # for each reset, the seconds until AllBlocksCleared was published
         self._reset_at = None
         self.host = {"loads": 0, "promised": 0, "loaded": 0, "differ": 0}
 
@@ -130,7 +131,7 @@ class InProcess(Run):
             engine.stop()
 
     def _reset(self, idle_s: float) -> None:
-        """An idle engine says nothing of it, however long it is idle."""
+        """Resets the cache, and waits. An idle engine must not publish the reset."""
         engine = self.engine
         before = engine.published
         self._reset_at = time.monotonic()
@@ -140,7 +141,7 @@ class InProcess(Run):
             self.recording.op("reset", ok=True)
         time.sleep(idle_s)
         if engine.published != before or self._reset_at is None:
-            raise RuntimeError("an idle engine has published a reset: the documentation is wrong")
+            raise RuntimeError("an idle engine has published a reset; tests/live/README.md says that it does not")
 
     def _one(self, number: int, asked: bool) -> None:
         engine = self.engine
@@ -172,12 +173,12 @@ class InProcess(Run):
         if self.options.host_mib:
             self._note_host(answer, hit, reused)
         elif reused != hit:
-            raise RuntimeError(f"request {number}: the lookup found {hit}, num_cached_tokens {reused}")
+            raise RuntimeError(f"request {number}: the lookup found {hit} tokens, num_cached_tokens is {reused}")
         if asked:
             self.report.note(self.report.sequential, request.key != Key(), answer, hit, bool(pending))
 
     def _note_host(self, answer: dict, hit: int, reused: int) -> None:
-        """The engine's word covers the tokens that the connector loads."""
+        """Counts the loads of a request. num_cached_tokens includes the tokens that the connector loads."""
         promised, loaded = answer["reusable_with_cpu_tokens"] - hit, reused - hit
         self.host["loads"] += loaded > 0
         self.host["promised"] += promised
@@ -211,8 +212,8 @@ class InProcess(Run):
         engine.on_lookup = None
 
     def _at_lookup(self, watched, lookup):
-        """The router is asked when it has all that the engine knows, and then the engine looks. A
-        request that waits or was preempted is looked up again."""
+        """Asks the router when it has applied all events of the engine. After that, the engine makes its
+        lookup. The engine looks up a request again if the request waits or was preempted."""
         engine = self.engine
         engine.publish_pending()
         # vLLM may add a suffix to the name.
@@ -244,7 +245,7 @@ class InProcess(Run):
         if self.options.host_mib:
             result["host"] = self.host
             if self.host["loaded"] == 0:
-                self.report.more_failures.append("host memory: nothing was loaded, so nothing was shown")
+                self.report.more_failures.append("host memory: no token was loaded, so the run shows nothing")
             if self.host["differ"]:
                 self.report.more_failures.append(f"host memory: {self.host['differ']} loads differ")
         if self.recording:
@@ -254,7 +255,7 @@ class InProcess(Run):
 
 
 class Processes(Run):
-    """Engines in processes of their own: data-parallel ranks, or one that is killed."""
+    """A run with engines in separate processes: data-parallel ranks, or an engine that is killed."""
 
     def __init__(self, options: argparse.Namespace, described: EngineOptions):
         super().__init__(options, described)
@@ -288,8 +289,8 @@ class Processes(Run):
                 engine.kill()
 
     def _round(self, number: int) -> None:
-        """A request for each rank. All get what one workload makes, so that a prefix is in the cache
-        of some and not of others."""
+        """Runs one request on each rank. All ranks get requests of one workload, so some ranks have a
+        prefix in their cache and other ranks do not."""
         begun = []
         for name, engine in zip(self.names, self.engines):
             request = self.workload.next()
@@ -302,11 +303,11 @@ class Processes(Run):
             self.workload.note(request, output)
             if self.report.note(self.report.sequential, request.key != Key(), answer, reused) != 0:
                 self.print_difference(f"request {number} of {name}", len(request.tokens), request.key,
-                                      answer, reused, "no explanation: the pool is in another process")
+                                      answer, reused, "no explanation, because the pool is in another process")
 
 
 def _port_ranges(ranks: int) -> tuple[int, int]:
-    """Two first ports, each of a range that was free a moment ago."""
+    """Returns the first ports of two ranges of `ranks` ports. The ranges were free a moment ago."""
     import socket
 
     def is_free(port: int) -> bool:

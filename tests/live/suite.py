@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""The live suite: each case of cases.py beside each release of vLLM. `scripts/test --live` calls it.
+"""The live suite: runs each case of cases.py with each release of vLLM. `scripts/test --live` calls it.
 
-Exit: 0, each case came out as it must; 1, one did not; 77, there is no environment.
+Exit code: 0, each case has its expected result; 1, a case has another result; 77, the environment is missing.
 SPDX-License-Identifier: Apache-2.0
 """
 import argparse
@@ -23,16 +23,16 @@ CASE_LIMIT_S = 1800
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("--short", action="store_true", help="the cases that scripts/test runs")
-    parser.add_argument("--only", default="", metavar="REGEX", help="of names of cases")
+    parser.add_argument("--short", action="store_true", help="run the cases that scripts/test runs")
+    parser.add_argument("--only", default="", metavar="REGEX", help="run only the cases whose names match")
     parser.add_argument("--vllm", action="append", metavar="VERSION",
-                        help="may be repeated (default: " + " and ".join(environment.versions()) + ")")
+                        help="release of vLLM; may be repeated (default: " + " and ".join(environment.versions()) + ")")
     parser.add_argument("--make", action="store_true",
-                        help="the environment, where it is not there: 1.3 GB of downloads")
-    parser.add_argument("--results", metavar="FILE", help="a JSON line for each run, as they come")
-    parser.add_argument("--record", metavar="FOLDER", help="each run as a scenario file in it")
+                        help="make the environment if it is missing: 1.3 GB of downloads")
+    parser.add_argument("--results", metavar="FILE", help="append one JSON line per run to this file")
+    parser.add_argument("--record", metavar="FOLDER", help="write each run as a scenario file into this folder")
     parser.add_argument("--kvcast", default=os.path.join(HERE, "../../build/release/bin/kvcast"))
-    parser.add_argument("--list", action="store_true", help="names and arguments, and no run")
+    parser.add_argument("--list", action="store_true", help="print names and arguments of the cases, and run nothing")
     return parser.parse_args()
 
 
@@ -46,7 +46,7 @@ def chosen(options: argparse.Namespace) -> list:
 def run(version: str, case, options: argparse.Namespace) -> dict:
     command = [sys.executable, os.path.join(HERE, "drive.py"), "--vllm", version,
                "--kvcast", options.kvcast, *case.arguments]
-    # The pool of an engine in a process of its own cannot be written down.
+    # A run cannot record the pool of an engine in another process.
     if options.record and not {"--engine-restart", "--ranks"} & set(case.arguments):
         file = f"live-{version}-{case.name}.jsonl.gz"
         command += ["--record", os.path.join(options.record, file)]
@@ -55,13 +55,13 @@ def run(version: str, case, options: argparse.Namespace) -> dict:
         process = subprocess.run(command, capture_output=True, text=True, timeout=CASE_LIMIT_S)
         status, output, errors = process.returncode, process.stdout, process.stderr
     except subprocess.TimeoutExpired as expired:
-        status, output, errors = 2, "", f"no end after {expired.timeout} s"
+        status, output, errors = 2, "", f"the run did not end within {expired.timeout} s"
     result = {}
     lines = output.splitlines()
     if status in (0, 1) and lines and lines[-1].startswith("{"):
         result = json.loads(lines.pop())
     elif status in (0, 1):
-        status, errors = 2, "there is no result\n" + errors
+        status, errors = 2, "the run printed no result\n" + errors
     return {"case": case.name, "vllm": version, "status": status,
             "right": status == (1 if case.fails else 0), "seconds": round(time.monotonic() - began, 1),
             "result": result, "said": lines, "errors": errors.splitlines()[-30:]}
@@ -83,7 +83,7 @@ def main() -> int:
     options = parse()
     todo = chosen(options)
     if not todo:
-        print("no case has such a name")
+        print("no case matches --only and --vllm")
         return 1
     if options.list:
         for version, case in todo:
@@ -109,7 +109,7 @@ def main() -> int:
         if not outcome["right"]:
             wrong.append(f"{version} {case.name}")
             print("\n".join(outcome["said"] + outcome["errors"] * (outcome["status"] == 2)), flush=True)
-    print(f"{len(todo) - len(wrong)} of {len(todo)} runs came out as they must")
+    print(f"{len(todo) - len(wrong)} of {len(todo)} runs have the expected result")
     return 1 if wrong else 0
 
 

@@ -1,6 +1,6 @@
-"""Requests that share prefixes: conversations that go on, branch, are cut and are asked again.
+"""Requests that share prefixes. A request continues, branches, shortens or repeats an earlier conversation.
 
-Everything follows from the seed and from what the engine generates.
+The seed and the tokens that the engine generates determine all requests.
 SPDX-License-Identifier: Apache-2.0
 """
 import random
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Key:
-    """What a cache entry depends on besides the tokens."""
+    """The inputs of a cache entry besides the tokens."""
     cache_salt: str | None = None
     lora_name: str | None = None
 
@@ -19,7 +19,7 @@ class Request:
     tokens: tuple[int, ...]
     key: Key
     max_tokens: int
-    reports: bool = False  # kv_cache_report_mode "full": the engine announces what it reuses
+    reports: bool = False  # kv_cache_report_mode "full": the engine announces the blocks that it reuses
 
 
 class Workload:
@@ -29,7 +29,7 @@ class Workload:
         self._keys = keys
         self._longest = longest
         self._reports = reports
-        # Systems prompts, one of them shorter than a block.
+        # System prompts. One of them is shorter than a block.
         self._heads = [self._text(length) for length in (20, 96, 150, 320)]
         self._past: list[Request] = []
 
@@ -41,7 +41,7 @@ class Workload:
         chance = pick.random()
         if not self._past or chance < 0.3:
             return pick.choice(self._heads) + self._text(pick.randrange(1, 200)), pick.choice(self._keys)
-        # Late requests are likelier than early ones, which may have been evicted.
+        # Late requests are chosen more often than early requests, because early ones may be evicted.
         past = self._past[-1 - int(len(self._past) * pick.random() ** 2)]
         if chance < 0.65:
             return past.tokens + self._text(pick.randrange(1, 120)), past.key
@@ -61,5 +61,5 @@ class Workload:
         return Request(tokens, key, max_tokens, reports)
 
     def note(self, request: Request, output: list[int]) -> None:
-        """What the request came to is what later ones go on from."""
+        """Adds the tokens of the request and its output to the conversations that later requests continue."""
         self._past.append(Request(request.tokens + tuple(output), request.key, 0))

@@ -1,6 +1,6 @@
-"""Planted bugs: (name, file, text, replacement). Each text occurs exactly once in its file. If the
-simulation cannot detect a bug, the bug has a fifth part: the check that detects it (a test program,
-a fuzz target, or a test of ctest).
+"""Planted bugs: (name, file, text, replacement[, check]). Each text occurs exactly once in its file. If
+the simulation cannot detect a bug, `check` names the check that detects it: a test program, a fuzz
+target, or a test of ctest.
 
 SPDX-License-Identifier: Apache-2.0
 """
@@ -316,8 +316,9 @@ MUTATIONS = [
      '"description": "blocks that left the GPUs, by kind of group",\n              "type": "array"', ROUTER_API),
     ("list a flag by another name", OPTIONS_PAGE, "| `--control` |", "| `--controller` |", OPTIONS),
     ("drop a flag without its row", "apps/commands/main.cc",
-     '  sub->add_flag("--stats", options.stats, "print counts by topic once a second instead of events");\n', "", OPTIONS),
-    ("change the text of a flag", "apps/commands/main.cc", '"name on the control line"', '"name of the engine"', OPTIONS),
+     '  sub->add_flag("--stats", options.stats, "print counts by topic once per second, not events");\n', "", OPTIONS),
+    ("change the text of a flag", "apps/commands/main.cc", '"name of the engine on the control connection"',
+     '"name of the engine"', OPTIONS),
     ("change the default of a flag", "apps/engine/engine_options.h", "double prefill_rate = 30000;",
      "double prefill_rate = 20000;", OPTIONS),
     ("leave a member of a source out of the page", OPTIONS_PAGE, "| `topic` |", "| `subject` |", MEMBERS),
@@ -329,7 +330,8 @@ MUTATIONS = [
     ("describe a source without a member", "schemas/openapi.json", '"poll_ms": {', '"poll": {', MEMBERS),
     ("poll less often than is described", "router/service/api/source_members.cc", "kMaxPollMs = 60'000",
      "kMaxPollMs = 90'000", MEMBERS),
-    ("give a metric no help", "router/service/api/metric_tables.cc", '"Batches received neither live nor by replay."', '""', ROUTER_API),
+    ("give a metric no help", "router/service/api/metric_tables.cc",
+     '"Reconnections to the publisher, since the worker was registered."', '""', ROUTER_API),
     ("read bodies longer than their route takes", READER_OF_REQUESTS,
      "    if (body_bound_) most_ = std::min(most_, body_bound_(request));\n", "", HTTP_TESTS + "HttpBoundsTest.ARoute*"),
     ("take queries of any size", "router/service/route/query.h", "kMaxQueryBytes = 16 << 20", "kMaxQueryBytes = 64 << 20",
@@ -800,7 +802,7 @@ MUTATIONS = [
      "  younger.lower_names |= elder.lower_names;\n", "", NAMING),
     ("a snapshot forgets that nothing is certain", "router/names/ambiguous_names.h",
      "    everything_ = everything_ || other.everything_;\n", "", NAMING),
-    # The loop around a source.
+    # The loop that drives a source.
     ("handle replies before live messages", PUMP,
      "  if (!renewal_scheduled()) DrainLive(now_ms);\n  if (!renewal_scheduled()) DrainReplies(now_ms);\n",
      "  if (!renewal_scheduled()) DrainReplies(now_ms);\n  if (!renewal_scheduled()) DrainLive(now_ms);\n",

@@ -1,5 +1,5 @@
-// AgeModel: the age rules of OffloadUse, and store_threshold from v0.32 on, in lists that the model
-// searches from end to end. Every chunk takes one slot.
+// AgeModel: the age rules of OffloadUse, and the rules of store_threshold from v0.32 on. The model
+// keeps lists and searches them from end to end. Every chunk takes one slot.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

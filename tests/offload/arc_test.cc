@@ -1,5 +1,5 @@
-// ARC moves chunks between T1, T2 and their ghosts and evicts the right chunks. The cases are
-// vLLM's own in its compatible mode, and those where kvcast differs.
+// ARC moves chunks between T1, T2 and their ghosts, and evicts the right chunks. The tests run
+// vLLM's own cases in the compatible mode, and the cases in which kvcast differs.
 // SPDX-License-Identifier: Apache-2.0
 #include <numeric>
 
@@ -131,7 +131,7 @@ TEST(Arc, ALargeEvictionTakesT1DownToItsTargetAndTheRestFromT2) {
   offload.Load({0, 130});
   Numbers wanted = {1, 2, 131};
   for (int64_t key = 0; key < 124; ++key) wanted.push_back(2000 + key);
-  Numbers expected = Range(3, 68);  // |T1| - 64 + 1 of them
+  Numbers expected = Range(3, 68);  // |T1| - 64 + 1 chunks
   const Numbers from_t2 = Range(132, 189);
   expected.insert(expected.end(), {128, 129});
   expected.insert(expected.end(), from_t2.begin(), from_t2.end());
@@ -165,7 +165,7 @@ TEST(Arc, TwoVictimsWithOneCandidateIsNoneAndNothingChanges) {
   offload.Store({1, 2, 3, 4});
   offload.Load({1, 2, 3});
   EXPECT_EQ(offload.Prepare({5, 6}), std::nullopt);
-  // The store itself asks for the only idle chunk. The count of idle chunks suffices, but the scan
+  // The store itself names the only idle chunk. The number of idle chunks suffices, but the scan
   // finds no victim.
   EXPECT_EQ(offload.Prepare({4, 5}), std::nullopt);
   EXPECT_EQ(offload.T1(), (Numbers{1, 2, 3, 4}));

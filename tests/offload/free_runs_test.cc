@@ -42,7 +42,7 @@ TEST(FreeRuns, TheShortestThatIsLongEnoughIsTaken) {
   EXPECT_EQ(Taken(runs, 4), "30+4");
   EXPECT_EQ(Taken(runs, 3), "20+3");
   EXPECT_EQ(Taken(runs, 2), "0+2");
-  EXPECT_EQ(Taken(runs, 9), "2+6") << "all of the longest";
+  EXPECT_EQ(Taken(runs, 9), "2+6") << "the whole longest run";
 }
 
 // Compares with a set of slots.

@@ -1,5 +1,5 @@
-// With the LRU policy the manager answers, announces and evicts as vLLM does in these cases of
-// vLLM's. The mode is compatible, and keys and slots are numbers.
+// With the LRU policy, the manager gives the same answers, events and evictions as vLLM. The cases
+// are vLLM's own. Keys and slots are numbers.
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/offload/offload_testing.h"
 

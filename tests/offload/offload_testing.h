@@ -1,4 +1,4 @@
-// A manager whose keys are numbers, as in the rows of the tests.
+// A manager for tests. Its keys are numbers.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

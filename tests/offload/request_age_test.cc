@@ -1,5 +1,5 @@
 // The age of a chunk follows the requests that used it (OffloadUse), by the rules of v0.32 and
-// v0.33. A chunk is a number n, which ends a prefix of n + 1 blocks of 16 tokens.
+// v0.33. Chunk n ends a prefix of n + 1 blocks of 16 tokens.
 // SPDX-License-Identifier: Apache-2.0
 #include <random>
 
@@ -79,9 +79,9 @@ TEST(RequestAge, ALoadChangesNoRankUntilItsRequestEnds) {
   fleet.Store(2, {10, 11});
   fleet.Finish(2);
   ASSERT_TRUE(fleet.Load(3, {0, 1}));
-  EXPECT_THAT(fleet.offload().Idle(), ElementsAre(11, 10)) << "what is read is not evicted";
+  EXPECT_THAT(fleet.offload().Idle(), ElementsAre(11, 10)) << "a chunk that is read is not evicted";
   fleet.offload().EndLoad({0, 1});
-  EXPECT_THAT(fleet.offload().Idle(), ElementsAre(1, 0, 11, 10)) << "as before";
+  EXPECT_THAT(fleet.offload().Idle(), ElementsAre(1, 0, 11, 10)) << "the load changed no rank";
   fleet.Finish(3);
   EXPECT_THAT(fleet.offload().Idle(), ElementsAre(11, 10, 1, 0));
 }
@@ -161,7 +161,7 @@ TEST(RequestAgeArc, AReusedReadableChunkGoesToT2AtTheEndOfTheRequest) {
   Fleet fleet(V033(4, EvictionPolicyKind::kArc));
   fleet.Store(1, {0, 1});
   fleet.Finish(1);
-  EXPECT_THAT(fleet.offload().T1(), ElementsAre(1, 0)) << "it stored them itself";
+  EXPECT_THAT(fleet.offload().T1(), ElementsAre(1, 0)) << "the request stored the chunks itself";
   ASSERT_TRUE(fleet.Load(2, {0, 1}));
   EXPECT_THAT(fleet.offload().T2(), IsEmpty());
   fleet.offload().EndLoad({0, 1});
@@ -186,10 +186,10 @@ TEST(RequestAgeArc, AGhostMovesTheTargetOnceARequestBeforeTheVictimsAreChosen) {
   EXPECT_EQ(fleet.Store(2, {10})->evicted, (Numbers{1}));
   ASSERT_TRUE(fleet.Load(3, {0, 10}));
   EXPECT_EQ(fleet.offload().Target(), 0);
-  EXPECT_EQ(fleet.Prepare(4, {1}), std::nullopt) << "all are read";
+  EXPECT_EQ(fleet.Prepare(4, {1}), std::nullopt) << "all chunks are being read";
   EXPECT_EQ(fleet.offload().Target(), 1);
   EXPECT_EQ(fleet.Prepare(4, {1}), std::nullopt);
-  EXPECT_EQ(fleet.offload().Target(), 1) << "the same request";
+  EXPECT_EQ(fleet.offload().Target(), 1) << "the ghost counts once per request";
   EXPECT_EQ(fleet.Prepare(5, {1}), std::nullopt);
   EXPECT_EQ(fleet.offload().Target(), 2);
 }
@@ -201,9 +201,9 @@ TEST(RequestAgeArc, FallsBackToT1InTheCompatibleModeToo) {
   fleet.Store(1, {10});  // evicts 5
   ASSERT_TRUE(fleet.Load(2, {10}));
   fleet.Finish(2);
-  ASSERT_THAT(fleet.offload().T2(), ElementsAre(10)) << "and is read";
+  ASSERT_THAT(fleet.offload().T2(), ElementsAre(10)) << "and the chunk is being read";
   for (const uint64_t request : {3, 4}) EXPECT_EQ(fleet.Prepare(request, {0, 5}), std::nullopt);
-  EXPECT_EQ(fleet.offload().Target(), 2) << "more than T1 has";
+  EXPECT_EQ(fleet.offload().Target(), 2) << "the target is above the size of T1";
   EXPECT_EQ(fleet.Prepare(5, {20})->evicted, (Numbers{0}));
 }
 
@@ -248,7 +248,7 @@ TEST(OfferThreshold, AReadableChunkIsAUseWhateverItsCount) {
   fleet.Store(3, {5});
   fleet.Store(4, {5});
   ASSERT_THAT(fleet.offload().Idle(), ElementsAre(0, 5));
-  EXPECT_THAT(fleet.Store(6, {0})->keys, IsEmpty());  // the tracker forgot it, its count is 1
+  EXPECT_THAT(fleet.Store(6, {0})->keys, IsEmpty());  // the tracker dropped 0; its count is 1
   EXPECT_EQ(fleet.manager().TakeStats().stores_skipped, 2) << "the first offers of 0 and 5";
   fleet.Finish(6);
   EXPECT_THAT(fleet.offload().Idle(), ElementsAre(5, 0));

@@ -75,7 +75,7 @@ TEST(Eligible, GroupsOutsidePrefixCachingAreLeftOutAndTheOthersKeepTheirIndex) {
   EXPECT_EQ(layout->groups[1].index, GroupIdx(2));
   EXPECT_EQ(layout->configured_groups, 3);
   EXPECT_EQ(Derived({scratch, FullOf(4)}, {EngineRules::kMain2026August})->groups.size(), 2u);
-  EXPECT_THAT(Derived({scratch}).status().ToString(), HasSubstr("none takes part"));
+  EXPECT_THAT(Derived({scratch}).status().ToString(), HasSubstr("no group takes part"));
 }
 
 TEST(Eligible, AScratchGroupNeedNotFitTheHashUnit) {
@@ -109,7 +109,7 @@ TEST(LoadWindow, AnEndInsideAChunkNeedsOneChunkMore) {
   // Full attention has chunks of 1 block, so it can end at any block. The window's chunks have 8
   // tokens.
   const auto layout = Derived({FullOf(4), WindowOf(8, 8)});
-  EXPECT_EQ(Ask(*layout, {"HHHHH", "HH"}, 21).tokens, 16);  // a chunk end: one is enough
+  EXPECT_EQ(Ask(*layout, {"HHHHH", "HH"}, 21).tokens, 16);  // a chunk end: one chunk is enough
   EXPECT_EQ(Ask(*layout, {"HHHM", "MH"}, 17).tokens, 0);    // 12 needs 7 + 4 tokens: two chunks
   EXPECT_EQ(Ask(*layout, {"HHHM", "HH"}, 17).tokens, 12);
   const auto before = Derived({FullOf(4), WindowOf(8, 8)}, {EngineRules::kMain2026August});
@@ -276,7 +276,7 @@ TEST(MaxLoadTokens, AreAWholeNumberOrAbsent) {
   }
 }
 
-// The chunks that are kept, of `storable`.
+// The chunks that are kept among the first `storable` chunks.
 std::vector<int64_t> Kept(const OffloadLayout& layout, size_t group, int64_t storable,
                           const StoreScope& scope = {.prompt_tokens = 1000}, int64_t begin = 0) {
   std::vector<bool> keep;
@@ -361,10 +361,11 @@ TEST(TailBesideADraftHead, LiesUpToTwoBlocksBehindTheChunks) {
   const auto v033 = EngineRules::kV033;
   EXPECT_EQ(AskForTail(v033, "HH", 'H').tokens, 24);
   EXPECT_EQ(AskForTail(v033, "HH", 'H').tail_boundary, 56);
-  EXPECT_EQ(AskForTail(v033, "HH", 'H', 59).tokens, 0) << "what the head reads has no hash";
+  EXPECT_EQ(AskForTail(v033, "HH", 'H', 59).tokens, 0)
+      << "the tokens that the head reads have no hash";
   EXPECT_EQ(AskForTail(v033, "MH", 'H').tokens, 0);
   EXPECT_EQ(AskForTail(v033, "HM", 'H').tokens, 0);
-  EXPECT_EQ(AskForTail(EngineRules::kV032, "HH", 'H').tokens, 0) << "before there is none";
+  EXPECT_EQ(AskForTail(EngineRules::kV032, "HH", 'H').tokens, 0) << "v0.32 stores no such end";
 }
 
 TEST(TailBesideADraftHead, NeedsTheChunkBetween) {
@@ -372,8 +373,9 @@ TEST(TailBesideADraftHead, NeedsTheChunkBetween) {
   EXPECT_EQ(AskForTail(v033, "HH", 'M').tokens, 0);
   EXPECT_EQ(AskForTail(v033, "HH", 'P').tokens, std::nullopt);
   EXPECT_EQ(AskForTail(v033, "HP", 'H').tokens, std::nullopt);
-  EXPECT_EQ(AskForTail(v033, "HH", 'H', 60, true).tokens, std::nullopt) << "another loads it";
-  EXPECT_EQ(AskForTail(v033, "MM", 'P').tokens, 0) << "no end needs it";
+  EXPECT_EQ(AskForTail(v033, "HH", 'H', 60, true).tokens, std::nullopt)
+      << "another request loads it";
+  EXPECT_EQ(AskForTail(v033, "MM", 'P').tokens, 0) << "no end needs the chunk";
 }
 
 }  // namespace

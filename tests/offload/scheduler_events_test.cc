@@ -23,7 +23,7 @@ TEST(Events, OfBlocksNameHashParentTokensGroupAndKind) {
   TestEngine engine(Config({Full()}));
   TestRequest& request = engine.Add(24);
   engine.Match(request);
-  for (const int64_t tokens : {12, 12}) {  // the second job's events continue the parents
+  for (const int64_t tokens : {12, 12}) {  // the second job continues the first
     engine.Run(request, tokens);
     engine.Complete();
   }
@@ -163,7 +163,7 @@ TEST(Events, OfAChunkThatIsStoredAgainAreWholeButNotInVllm) {
     engine.scheduler().TakeEvents();
     TestRequest& asks = engine.AddCopy(request, false);
     engine.Sample(asks);
-    engine.Match(asks);  // pending: vLLM's scheduler gets no description from it
+    engine.Match(asks);  // pending: vLLM's scheduler describes only hits
     engine.Complete();
     auto events = engine.scheduler().TakeEvents();
     ASSERT_THAT(events, SizeIs(1));
@@ -185,7 +185,7 @@ TEST(Events, OfAResetSayThatThisTierWasClearedAndNothingIsLeftBehind) {
   ASSERT_TRUE(engine.scheduler().Reset().ok());
   const auto events = engine.scheduler().TakeEvents();
   ASSERT_THAT(events, SizeIs(3));
-  EXPECT_EQ(std::get<BlockStored>(events[1]).block_size, 4) << "said before the reset";
+  EXPECT_EQ(std::get<BlockStored>(events[1]).block_size, 4) << "announced before the reset";
   EXPECT_EQ(std::get<AllBlocksCleared>(events[2]).medium, "CPU");
 }
 

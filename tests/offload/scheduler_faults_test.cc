@@ -1,5 +1,5 @@
-// The scheduler avoids known faults of vLLM's connector. Where a fault can be shown, the test runs
-// it in the compatible mode as well, to prove that the test detects it.
+// The scheduler avoids known faults of vLLM's connector. If the compatible mode has the fault, the
+// test also runs in that mode, to prove that the test detects the fault.
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/offload/scheduler_testing.h"
 
@@ -35,7 +35,7 @@ TEST_P(StaleBlocks, AreNotStoredAfterAReset) {
   ASSERT_THAT(plan.stores, SizeIs(1));
   const auto& stored = plan.stores[0].gpu_blocks;
   if (GetParam()) {
-    EXPECT_THAT(stored, Contains(given_up)) << "the engine's fault";
+    EXPECT_THAT(stored, Contains(given_up)) << "vLLM's fault";
   } else {
     EXPECT_THAT(stored, Not(Contains(given_up)));
     EXPECT_EQ(engine.PositionsOf(plan.stores[0], request, 1), (Positions{1, 2, 3}));
@@ -90,7 +90,7 @@ TEST(Faults, APreemptedRequestMayLoadInTheSameStep) {
   ASSERT_TRUE(engine.Load(request, 12).ok());
   const OffloadPlan& plan = engine.Step({request.id});
   EXPECT_THAT(plan.loads, SizeIs(1));
-  EXPECT_THAT(plan.flush, IsEmpty()) << "the load is yet to be submitted";
+  EXPECT_THAT(plan.flush, IsEmpty()) << "the load is not submitted yet";
   EXPECT_THAT(engine.Complete().loaded, ElementsAre(request.id));
 }
 
@@ -140,7 +140,8 @@ TEST(Faults, AChunkWhoseFirstBlocksAreMissingIsNoHit) {
     EXPECT_EQ(engine.PositionsOf(plan.stores[0], request, 1),
               compatible ? (Positions{4, 5}) : Positions());
     engine.Complete();
-    // A request with 12 tokens that continues from 16 needs block 3 too.
+    // The request has 12 tokens on the GPU. A load of the chunk must bring block 3 too, for a
+    // prefix that ends at 16 tokens.
     TestRequest& needs_all = engine.Add(25, 24);
     EXPECT_EQ(engine.Match(needs_all, 12), compatible ? 12 : 0);
   }

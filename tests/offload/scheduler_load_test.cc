@@ -1,5 +1,5 @@
-// The scheduler looks up and loads the right chunks. Blocks have 4 tokens, and chunks have three
-// blocks unless stated.
+// The scheduler looks up and loads the right chunks. Blocks have 4 tokens. Chunks have one block,
+// or the number of blocks that the test passes to Config.
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/offload/scheduler_testing.h"
 

@@ -1,4 +1,5 @@
-// A step stores the right chunks. Blocks have 4 tokens, and chunks have three blocks unless stated.
+// A step stores the right chunks. Blocks have 4 tokens. Chunks have one block, or the number of
+// blocks that the test passes to Config.
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/offload/scheduler_testing.h"
 

@@ -128,7 +128,7 @@ class TestEngine {
     return request;
   }
 
-  // Adds a request like `request`; its last token differs if `differs`.
+  // Adds a request with the tokens of `request`. If `differs`, the last token is another one.
   TestRequest& AddCopy(const TestRequest& request, bool differs = false) {
     TestRequest& copy = Add(0);
     copy.cache.tokens = request.cache.tokens;
@@ -171,7 +171,7 @@ class TestEngine {
     return scheduler_->UpdateAfterAlloc(request.id, external, request.tables);
   }
 
-  // Schedules tokens for the next step. New blocks come from `given` as long as it has any.
+  // Schedules tokens for the next step. New blocks come from `given` until it is empty.
   void Schedule(TestRequest& request, int64_t tokens, Blocks given = {}) {
     Scheduled& entry = step_[request.id.value];
     entry.request = &request;
@@ -258,8 +258,8 @@ class TestEngine {
     return scheduler_->RequestFinished(request.id, request.computed, aborted);
   }
 
-  // By the contract of OffloadJob: maps every block of a group to its place in its slots, as
-  // "slot/place".
+  // Maps every block of a group to its place in its slot, as "slot/place", by the contract of
+  // OffloadJob.
   static std::map<BlockId, std::string> PlacesOf(const OffloadJob& job, size_t group,
                                                  int64_t blocks_per_chunk) {
     size_t block = 0;

@@ -82,7 +82,7 @@ TEST(V033, TheLastChunkOfADraftHeadsGroupIsStoredWhenTheRequestHasFinished) {
     TestEngine engine(config);
     TestRequest& request = engine.Stored(engine.Add(4));
     engine.Decode(request, 4);
-    EXPECT_EQ(engine.scheduler().manager().num_chunks(), 1) << "the newest one is kept back";
+    EXPECT_EQ(engine.scheduler().manager().num_chunks(), 1) << "the newest chunk is kept back";
     engine.Finish(request);
     EXPECT_THAT(engine.Step().stores, SizeIs(rules == EngineRules::kV033 ? 1 : 0));
   }
@@ -150,7 +150,7 @@ TEST(V033, APendingChunkIsDescribedByTheLookup) {
   }
 }
 
-// vLLM looked only at the last block of a chunk.
+// Before v0.32, vLLM looks only at the last block of a chunk.
 TEST(V033, AChunkWithANullBlockIsNotStoredInTheCompatibleModeToo) {
   for (const auto rules : {EngineRules::kMain2026August, EngineRules::kV033}) {
     OffloadSchedulerConfig config = AsVllm(Config({Window(8)}, 3));
@@ -195,7 +195,7 @@ TEST_F(WithinStep, ALoadThatFitsIsMadeBeforeTheStepAndItsEndIsNotReported) {
   EXPECT_THAT(plan.before_step, ElementsAre(plan.loads[0].id));
   std::vector<LateLoad> late;
   engine.scheduler().TakeLateLoads(1'000'000, late);
-  EXPECT_THAT(late, IsEmpty()) << "the engine waits for it anyway";
+  EXPECT_THAT(late, IsEmpty()) << "the step waits for the load";
   EXPECT_THAT(engine.Complete().loaded, IsEmpty());
   EXPECT_THAT(engine.Step().before_step, IsEmpty());
 }
@@ -206,16 +206,17 @@ TEST_F(WithinStep, OneTokenIsLeftToCompute) {
 }
 
 TEST_F(WithinStep, TheBudgetIsThatOfAllLoadsOfAStep) {
-  EXPECT_FALSE(Ask(engine.AddCopy(engine.Stored(engine.Add(13)))).within_step) << "three chunks";
+  EXPECT_FALSE(Ask(engine.AddCopy(engine.Stored(engine.Add(13)))).within_step)
+      << "three chunks exceed the budget";
   TestRequest& first = engine.AddCopy(engine.Stored(engine.Add(5)));
   TestRequest& second = engine.AddCopy(engine.Stored(engine.Add(9)));
   ASSERT_TRUE(Ask(first).within_step);
   ASSERT_TRUE(Ask(second).within_step);
   ASSERT_TRUE(engine.Load(first, 4).ok());
   EXPECT_EQ(Ask(second).tokens, 8);
-  EXPECT_FALSE(Ask(second).within_step) << "one chunk is left, it needs two";
+  EXPECT_FALSE(Ask(second).within_step) << "the budget has one chunk left";
   engine.Step();
-  EXPECT_TRUE(Ask(second).within_step) << "another step, another budget";
+  EXPECT_TRUE(Ask(second).within_step) << "each step has its own budget";
 }
 
 TEST_F(WithinStep, OneThatFailsIsReported) {
@@ -263,7 +264,7 @@ TEST(V033, AStateThatIsHandedOverIsStoredAtOnceFromItsOwnBlock) {
   EXPECT_THAT(plan.stores, SizeIs(2));
   std::vector<BlockId> fenced;
   for (const auto& [block, jobs] : engine.scheduler().FencedBlocks()) fenced.push_back(block);
-  EXPECT_THAT(fenced, ElementsAre(BlockId(99))) << "the table gives it up before the request ends";
+  EXPECT_THAT(fenced, ElementsAre(BlockId(99))) << "the block leaves the table early";
   engine.Complete();
   TestRequest& again = engine.AddCopy(request, true);
   EXPECT_EQ(engine.Match(again), 32);
@@ -275,7 +276,7 @@ TEST(V033, WithoutBeingHandedOverNoStateIsStored) {
   TestRequest& again = engine.AddCopy(request, true);
   EXPECT_EQ(engine.Match(again), 0);
   OffloadSchedulerConfig config = AsVllm(HandedOver());
-  config.states_handed_over = false;  // implied
+  config.states_handed_over = false;  // the compatible mode implies true
   TestEngine as_vllm(config);
   TestRequest& other = as_vllm.Stored(as_vllm.Add(40));
   TestRequest& copy = as_vllm.AddCopy(other, true);
@@ -312,8 +313,9 @@ TEST(V033, StatesThatCannotBeUsedAreNotStored) {
               IsEmpty());
 }
 
-// A prompt of 60 tokens. Another request had its first 33 tokens. It loads 16 of them, is computed
-// up to `computed` tokens, and leaves a copy of its state at 56.
+// The request has a prompt of 60 tokens. Another request stored the first 33 of these tokens. The
+// request loads 16 of them, computes up to `computed` tokens, and leaves a copy of its state at 56
+// tokens.
 struct DraftedTail {
   explicit DraftedTail(int64_t computed, bool loads = true)
       : engine(V033(Config({Eagle(Full(16)), Mamba(16, MambaMode::kAlign)}))) {
@@ -355,8 +357,8 @@ TEST(V033, BesideADraftHeadAnEndInsideABlockIsKeptOneHashUnitFurther) {
   ASSERT_TRUE(run.stored);
   EXPECT_THAT(run.stored->gpu_blocks, ElementsAre(run.request->tables[0][3], BlockId(99)));
   EXPECT_THAT(run.stored->block_indices, ElementsAre(3, 3));
-  EXPECT_EQ(run.Match(60), 56) << "behind the chunk that the draft head gives up";
-  EXPECT_EQ(run.Match(59), 32) << "the hash unit behind it is not there";
+  EXPECT_EQ(run.Match(60), 56) << "after the chunk that the draft head gives up";
+  EXPECT_EQ(run.Match(59), 32) << "the prompt lacks the next hash unit";
   TestRequest& again = run.engine.AddCopy(*run.request);
   EXPECT_EQ(run.engine.Match(again), 56);
   ASSERT_TRUE(run.engine.Load(again, 56).ok());

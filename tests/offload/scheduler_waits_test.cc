@@ -25,7 +25,7 @@ TEST(Waits, ForAStoreThatDoesNotEndTheyEndWithTheDeadline) {
   TestRequest& third = engine.AddCopy(second);
   EXPECT_EQ(engine.Match(third, 0, 1000), std::nullopt);
   EXPECT_EQ(engine.Match(third, 0, 1049), std::nullopt);
-  EXPECT_EQ(engine.Match(third, 0, 1050), 12) << "loads what is there";
+  EXPECT_EQ(engine.Match(third, 0, 1050), 12) << "loads the available chunks";
   EXPECT_EQ(engine.scheduler().TakeStats().expired_waits, 1);
 }
 
@@ -107,7 +107,7 @@ TEST(Failures, OfALoadCostARecomputeAndAreNotTriedAgain) {
   EXPECT_THAT(engine.calls.Take(), ElementsAre("touch 3"));
   engine.Run(request, 13);
   TestRequest& other = engine.AddCopy(stored);
-  EXPECT_EQ(engine.Match(other), 12) << "the chunks are not to blame";
+  EXPECT_EQ(engine.Match(other), 12) << "the chunks are still readable";
   EXPECT_TRUE(engine.scheduler().manager().CheckInvariants().ok());
 }
 
@@ -154,7 +154,7 @@ std::vector<uint64_t> LateAt(TestEngine& engine, int64_t now_ms) {
   return requests;
 }
 
-// 3 chunks of 4096 bytes at 1024 bytes per ms.
+// Each load has 3 chunks of 4096 bytes. The expected rate is 1024 bytes per ms.
 TEST(LateLoads, AreThoseThatTookLongerThanTheirBytesAndAllBeforeThemShould) {
   TestEngine engine(LateAfter(50, 1024));
   TestRequest& stored = engine.Stored(engine.Add(13, 0));
@@ -168,7 +168,7 @@ TEST(LateLoads, AreThoseThatTookLongerThanTheirBytesAndAllBeforeThemShould) {
   engine.Step();
   EXPECT_THAT(LateAt(engine, 1061), IsEmpty());
   EXPECT_THAT(LateAt(engine, 1062), ElementsAre(first.id.value));
-  EXPECT_THAT(LateAt(engine, 1073), IsEmpty()) << "told once, and it waits for the first one's";
+  EXPECT_THAT(LateAt(engine, 1073), IsEmpty()) << "the second load has the time of both";
   EXPECT_THAT(LateAt(engine, 1074), ElementsAre(second.id.value));
   EXPECT_EQ(engine.scheduler().TakeStats().late_loads, 2);
   engine.Complete();
@@ -186,14 +186,14 @@ TEST(LateLoads, AreComputedAtOnceByThoseWhoWaitForThem) {
   EXPECT_EQ(engine.Match(second, 0, 49), std::nullopt);
   EXPECT_THAT(LateAt(engine, 50), ElementsAre(first.id.value));
   EXPECT_EQ(engine.Match(first, 0, 51), 0);
-  EXPECT_EQ(engine.Match(second, 0, 51), 0) << "the next copy would stand behind this one";
+  EXPECT_EQ(engine.Match(second, 0, 51), 0) << "another copy would wait behind the late one";
   engine.Run(first, 13);
   EXPECT_FALSE(engine.Finish(first)) << "its new blocks have no load";
   const OffloadArrivals arrivals = engine.Acknowledge(job);
   EXPECT_THAT(arrivals.released, ElementsAre(job));
   EXPECT_THAT(arrivals.loaded, IsEmpty());
   EXPECT_THAT(arrivals.failed, IsEmpty());
-  EXPECT_EQ(engine.Match(third, 0, 60), 12) << "the chunks are not to blame";
+  EXPECT_EQ(engine.Match(third, 0, 60), 12) << "the chunks are still readable";
   EXPECT_TRUE(engine.scheduler().manager().CheckInvariants().ok());
 }
 

@@ -46,7 +46,7 @@ TEST_P(BothWays, BlocksEvictedInTheMiddleOfARunningRequestAreStoredAgain) {
   tier.Step();
   tier.Step();
   tier.CompleteStores();
-  ASSERT_EQ(tier.HostKeys(), 4) << "all of b's";
+  ASSERT_EQ(tier.HostKeys(), 4) << "all of them are blocks of b";
   tier.Finish(other);
   tier.Finish(running);
   tier.Step();
@@ -66,7 +66,7 @@ TEST_P(BothWays, ALoadBringsTheWholeChunkThatAttentionReads) {
   tier.ForgetGpu();
   tier.Serve(Request("b", Tokens(2 * 16 + 1)));
   CacheRequest again = Request("c", Tokens(7 * 16 + 1));
-  ASSERT_EQ(tier.Start(again), 5 * 16) << "behind two blocks that the GPU has";
+  ASSERT_EQ(tier.Start(again), 5 * 16) << "after two blocks on the GPU";
   // All five blocks of full attention, and blocks 4 to 6 of the chunked group.
   EXPECT_EQ(tier.Step().load.gpu.size(), like_vllm() ? 5u + 1u : 5u + 3u);
   if (!like_vllm()) tier.CompleteLoads();
@@ -113,7 +113,7 @@ TEST(SimpleFailure, OfOneWorkerFailsTheStore) {
   tier.Step();
   const int64_t event = tier.Step().store_event.value();
   EXPECT_TRUE(tier.offload().CompleteStore(event, 1, false).ok());
-  EXPECT_EQ(tier.host_free(), 6) << "the other one still writes there";
+  EXPECT_EQ(tier.host_free(), 6) << "the other worker still writes";
   EXPECT_TRUE(tier.offload().CompleteStore(event, 1, true).ok());
   EXPECT_EQ(tier.HostKeys(), 0);
 }
@@ -230,8 +230,8 @@ TEST(SimpleAlloc, MoreThanWasMatchedIsRefused) {
   EXPECT_EQ(tier.load_status().code(), StatusCode::kFailedPrecondition);
 }
 
-// The pool of an engine that leaves the ids of released blocks in its tables, as vLLM's connector
-// sees them.
+// The pool of an engine that leaves the ids of released blocks in its tables. vLLM's connector sees
+// such tables.
 class StaleTable final : public GpuBlockPool {
  public:
   StaleTable(std::vector<BlockId> table, std::map<BlockId, BlockContent> contents)
@@ -269,7 +269,8 @@ TEST_P(BothWays, ABlockThatHoldsAnotherRequestsContentByNowIsNotStored) {
   EXPECT_EQ(ToIds(step.store.gpu), like_vllm() ? (Ids{1, 2}) : (Ids{2}));
 }
 
-// The queue has two free blocks of each of a, b and c, in this order. The host has room for three.
+// The GPU's queue has two free blocks of each of three requests a, b and c, in this order. Host
+// memory has room for three blocks.
 class LazyQueue : public BothWays {
  protected:
   LazyQueue() : tier_(Config({Full()}, 9), Way(Lazy(4, 2))) {
@@ -305,8 +306,8 @@ TEST_P(LazyQueue, WhatTheGpuTakesNextIsOnTheHostAndStaysThere) {
   EXPECT_EQ(CopyUntilNothingIsLeft(), 2) << "no more than the target";
   CacheRequest next = Request("next", Tokens(32, 5000));
   tier_.Start(next);
-  // vLLM's walk stands at a's blocks, which have moved to the end of the queue. It does not see
-  // that b's blocks are taken.
+  // vLLM's scan stands at a's blocks, which have moved to the end of the queue. The scan does not
+  // see that the GPU takes b's blocks.
   const TokenId taken = like_vllm() ? 1000 : 0;
   ASSERT_EQ(tier_.gpu().GetComputedBlocks(Probe(taken)).tokens, 0);
   EXPECT_EQ(tier_.Hit(Tokens(33, taken)), like_vllm() ? 0 : 32);
@@ -322,8 +323,8 @@ TEST_P(LazyQueue, BlocksThatWereCopiedAreTakenNext) {
   EXPECT_EQ(next == copied, !like_vllm());
 }
 
-// The GPU will take six cached blocks next, and ten blocks are to be kept copied. The host has room
-// for three.
+// The GPU takes six cached blocks next, and the target is ten copied blocks. Host memory has room
+// for three blocks.
 TEST(SimpleLazy, ATierSmallerThanItsTargetKeepsWhatIsTakenFirstAndRests) {
   TestTier tier(Config({Full()}, 7), Lazy(4, 10));
   CacheRequest request = Request("a", Tokens(6 * 16));
@@ -360,7 +361,7 @@ TEST(SimpleLazy, WhatTheGpuTakesNextIsNotEvictedForWhatItTakesAfterwards) {
   }
   EXPECT_EQ(copies, 1);
   tier.ForgetGpu();
-  EXPECT_EQ(tier.Hit(Tokens(17)), 16) << "p";
+  EXPECT_EQ(tier.Hit(Tokens(17)), 16) << "p stays in host memory";
   EXPECT_EQ(tier.Hit(Tokens(17, 3000)), 16);
   EXPECT_EQ(tier.Hit(Tokens(17, 1000)), 0);
 }

@@ -96,7 +96,7 @@ TEST(SimpleEvents, AreAsFullAsThoseOfTheGpu) {
   }
 }
 
-// The blocks of one copy are announced equally, in whatever order the offload found them.
+// The events of one copy do not depend on the order in which the offload found the blocks.
 TEST(SimpleEvents, OfALazyCopyAreThoseOfAnEagerOne) {
   std::vector<Event> of_modes[2];
   for (const StoreMode mode : {StoreMode::kEager, StoreMode::kLazy}) {
@@ -143,8 +143,9 @@ TEST(JoinChains, JoinsWhatFollowsInOneGroupAndNothingElse) {
   const BlockStored second = Piece(2, 1, 2);
   const BlockStored third = Piece(3, 2, 4);
   EXPECT_EQ(Spans(JoinChains({third, second, first})), "[112233]");
-  EXPECT_EQ(Spans(JoinChains({third, first})), "[33][11]") << "a hole";
-  EXPECT_EQ(Spans(JoinChains({second, Piece(4, 1, 2), first})), "[1122][44]") << "a branch";
+  EXPECT_EQ(Spans(JoinChains({third, first})), "[33][11]") << "a block is missing between them";
+  EXPECT_EQ(Spans(JoinChains({second, Piece(4, 1, 2), first})), "[1122][44]")
+      << "two blocks have the same parent";
   BlockStored other_group = second;
   other_group.group_idx = 1;
   EXPECT_EQ(Spans(JoinChains({other_group, first})), "[22][11]");

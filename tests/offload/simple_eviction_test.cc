@@ -68,10 +68,10 @@ TEST(SimpleEviction, WhatIsBeingStoredIsNotEvicted) {
   tier.Start(first);
   tier.Start(second);
   tier.Step();
-  EXPECT_EQ(ToIds(tier.Step().store.cpu), (Ids{1, 2, 3, 4})) << "a's three and b's first";
+  EXPECT_EQ(ToIds(tier.Step().store.cpu), (Ids{1, 2, 3, 4})) << "three blocks of a, one of b";
   EXPECT_EQ(tier.Step().store_event, std::nullopt) << "no room";
   tier.CompleteStores();
-  EXPECT_EQ(tier.Step().store.cpu.size(), 2u) << "b goes on where it stopped";
+  EXPECT_EQ(tier.Step().store.cpu.size(), 2u) << "the stores of b continue";
   EXPECT_EQ(tier.step().content[0].prefix_tokens, 32);
 }
 
@@ -84,7 +84,7 @@ TEST(SimpleEviction, AGpuBlockIsPinnedUntilItsCopyIsDone) {
   tier.Finish(request);
   EXPECT_EQ(tier.gpu_free(), 0);
   CacheRequest next = Request("b", Tokens(16, 1000));
-  EXPECT_EQ(tier.Start(next), -1) << "its block would be overwritten under the copy";
+  EXPECT_EQ(tier.Start(next), -1) << "the copies still read all blocks";
   tier.CompleteStores();
   EXPECT_EQ(tier.gpu_free(), 4);
   EXPECT_EQ(tier.Start(next), 0);
@@ -126,7 +126,7 @@ TEST(SimpleFinish, DuringALoadDefersTheCleanup) {
   tier.Step();
   tier.Finish(again);
   EXPECT_EQ(tier.host_free(), 6);
-  EXPECT_EQ(tier.gpu_free(), 27) << "the load still writes there";
+  EXPECT_EQ(tier.gpu_free(), 27) << "the load still writes to its blocks";
   tier.CompleteLoads();
   EXPECT_EQ(tier.host_free(), 8);
   EXPECT_EQ(tier.gpu_free(), 29);
@@ -152,14 +152,15 @@ TEST(SimpleGiveUp, ALoadKeepsItsBlocksUntilItsCopyEnds) {
     tier.ForgetGpu();
     CacheRequest again = Request("b", Tokens(33));
     ASSERT_EQ(tier.Start(again), 32);
-    EXPECT_EQ(tier.offload().GiveUpLoad("b").code(), StatusCode::kNotFound) << "not handed out";
+    EXPECT_EQ(tier.offload().GiveUpLoad("b").code(), StatusCode::kNotFound)
+        << "BuildStep has not returned it";
     tier.Step();
     EXPECT_EQ(tier.offload().GiveUpLoad("c").code(), StatusCode::kNotFound);
     ASSERT_TRUE(tier.offload().GiveUpLoad("b").ok());
-    EXPECT_EQ(tier.Hit(Tokens(33)), 0) << "nobody else waits for it";
+    EXPECT_EQ(tier.Hit(Tokens(33)), 0) << "no other request waits for the load";
     tier.Preempt(again);
-    EXPECT_EQ(tier.gpu_free(), 27) << "the load still writes there";
-    EXPECT_EQ(tier.host_free(), 6) << "and reads there";
+    EXPECT_EQ(tier.gpu_free(), 27) << "the load still writes to its blocks";
+    EXPECT_EQ(tier.host_free(), 6) << "the load still reads host blocks";
     tier.Serve(Request("c", Tokens(33)));
     EXPECT_EQ(tier.offload().Match(again, 0), 0) << "the request has a load in progress";
     ASSERT_TRUE(tier.offload().CompleteLoad("b", success).ok());
@@ -225,7 +226,7 @@ TEST(SimpleReset, WithALoadUnderWayReturnsFalseUntilItIsDoneAndThenTrue) {
   EXPECT_FALSE(tier.offload().Reset());
   EXPECT_EQ(tier.offload().Inspect().abandoned_loads, std::vector<std::string>{"b"});
   tier.CompleteLoads();
-  EXPECT_EQ(tier.computed(again), 32) << "its bytes came";
+  EXPECT_EQ(tier.computed(again), 32) << "the load arrived";
   EXPECT_TRUE(tier.offload().Reset());
   EXPECT_EQ(tier.host_free(), 8);
 }

@@ -1,6 +1,6 @@
-// Under random traffic with preemptions, aborts, evictions, resets and failures, a request reads
-// only right blocks, every reference is accounted for, and no block is found before its copy is
-// done. KVCAST_SEEDS sets the number of seeds.
+// Random traffic has preemptions, aborts, evictions, resets and failures. A request reads only
+// right blocks, every reference is accounted for, and no block is found before its copy has ended.
+// KVCAST_SEEDS sets the number of seeds.
 // SPDX-License-Identifier: Apache-2.0
 #include <cstdlib>
 #include <list>
@@ -133,7 +133,7 @@ class Traffic {
         }
         const size_t whole = stored->block_hashes.size() * static_cast<size_t>(stored->block_size);
         EXPECT_EQ(stored->token_ids->size(), whole);
-        EXPECT_GT(whole, 0u) << "all requests were seen";
+        EXPECT_GT(whole, 0u) << "the offload saw all requests";
       } else if (const auto* removed = std::get_if<BlockRemoved>(&event)) {
         for (const BlockHash& hash : removed->block_hashes) {
           EXPECT_EQ(known_.erase({*removed->group_idx, hash.integer()}), 1u);
@@ -184,7 +184,7 @@ TEST_P(SimpleRandom, EveryBlockHoldsWhatItShould) {
     traffic.Run(300);
     loaded += traffic.loaded();
   }
-  EXPECT_GT(loaded, 0) << "a test of nothing";
+  EXPECT_GT(loaded, 0) << "no run loaded anything";
 }
 
 }  // namespace

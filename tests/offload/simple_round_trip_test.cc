@@ -54,7 +54,7 @@ TEST(SimpleLazy, RoundTripAfterFillersPushTheBlocksToTheQueueHead) {
   CacheRequest more = Request("more", Tokens(2 * 16, 2000));
   tier.Start(more);
   tier.Step();
-  EXPECT_EQ(tier.Hit(Tokens(2 * 16 + 1)), 32) << "the GPU has lost them";
+  EXPECT_EQ(tier.Hit(Tokens(2 * 16 + 1)), 32) << "the GPU has evicted the blocks";
 }
 
 TEST(SimpleEager, ADuplicateStoreAllocatesNothingWhetherDoneOrInFlight) {
@@ -68,13 +68,13 @@ TEST(SimpleEager, ADuplicateStoreAllocatesNothingWhetherDoneOrInFlight) {
   tier.Start(second);
   tier.Step();
   EXPECT_EQ(tier.Step().store_event, std::nullopt);
-  EXPECT_EQ(tier.host_free(), 6) << "in flight";
+  EXPECT_EQ(tier.host_free(), 6) << "the first store is in flight";
   tier.CompleteStores();
   CacheRequest third = Request("c", Tokens(33));
   tier.Start(third);
   tier.Step();
   EXPECT_EQ(tier.Step().store_event, std::nullopt);
-  EXPECT_EQ(tier.host_free(), 8) << "done";
+  EXPECT_EQ(tier.host_free(), 8) << "the first store has ended";
 }
 
 TEST(SimpleEager, ChunkedPrefillStoresTwoThenTwoNewBlocks) {
@@ -105,7 +105,7 @@ TEST(SimpleEager, BlocksAreStoredUpToTheCommonMultipleOfTheBlockSizes) {
   tier.Start(request);
   tier.Step();
   tier.Step();
-  EXPECT_EQ(tier.step().store.gpu.size(), 3u) << "one of 32, two of 16";
+  EXPECT_EQ(tier.step().store.gpu.size(), 3u) << "one block of 32 tokens, two of 16";
 }
 
 TEST(SimpleEager, NullBlocksAreNeverInPairs) {
@@ -116,7 +116,7 @@ TEST(SimpleEager, NullBlocksAreNeverInPairs) {
   EXPECT_EQ(tier.Start(again), 6 * 16);
   for (const BlockId block : tier.Step().load.cpu) EXPECT_NE(block, engine::kNullBlock);
   for (const BlockId block : tier.step().load.gpu) EXPECT_NE(block, engine::kNullBlock);
-  EXPECT_EQ(tier.step().load.cpu.size(), 6u + 1u) << "of the window only the last block";
+  EXPECT_EQ(tier.step().load.cpu.size(), 6u + 1u) << "the window needs only its last block";
   tier.CompleteLoads();
 }
 
@@ -172,7 +172,7 @@ TEST(SimpleLoad, ARequestThatSkipsThePrefixCacheLoadsNothingAndIsStored) {
   request.skip_prefix_lookup = true;
   EXPECT_EQ(tier.Start(request), 0);
   tier.Step();
-  EXPECT_EQ(tier.Step().store.cpu.size(), 1u) << "two are there";
+  EXPECT_EQ(tier.Step().store.cpu.size(), 1u) << "host memory has the other two";
 }
 
 TEST(SimpleLoad, MambaStatesComeBackWithTheirPrefix) {
@@ -192,7 +192,7 @@ TEST(SimpleLoad, MambaStatesComeBackWithTheirPrefix) {
   CacheRequest again = Request("b", Tokens(3 * 64 + 1));
   EXPECT_GT(tier.Start(again), 0);
   const auto pairs = tier.Step().load;
-  EXPECT_EQ(pairs.cpu.size(), static_cast<size_t>(tier.loading(again) / 64) + 1) << "one state";
+  EXPECT_EQ(pairs.cpu.size(), static_cast<size_t>(tier.loading(again) / 64) + 1) << "and one state";
   tier.CompleteLoads();
 }
 

@@ -1,6 +1,6 @@
-// An engine with a SimpleOffload behind it, and workers whose copies the test follows. The content
-// of a block is the name of the prefix that it ends. A copy reads and writes when it is completed,
-// which is the latest possible time.
+// An engine with a SimpleOffload, and its workers. The test checks the content of every block: the
+// content is the name of the prefix that the block ends. A copy reads and writes when it is
+// completed, which is the latest possible time.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -46,8 +46,8 @@ inline SimpleOffloadConfig LikeVllm(SimpleOffloadConfig config) {
   return config;
 }
 
-// Texts: "+g0[16 tokens at 0]", "-g0" once per hash, "cleared CPU". The first two contain the
-// medium if it is not CPU.
+// Texts: "+g0 2 blocks at 0" for a store, "-g0" for every removal event, "cleared CPU" for a clear.
+// The first two end with the medium if it is not CPU.
 inline std::vector<std::string> Texts(const std::vector<Event>& events) {
   std::vector<std::string> texts;
   for (const Event& event : events) {
@@ -89,8 +89,9 @@ class TestTier {
   int64_t host_free() const { return offload_->usage().free_blocks; }
   int64_t gpu_free() const { return cache_->usage().free_blocks; }
 
-  // Looks the request up on the GPU and on the host and allocates. Loads at most `accept` tokens,
-  // or else allocates all tokens to compute. Returns the tokens to load; -1: no room.
+  // Looks the request up on the GPU and on the host, and allocates its blocks. At most `accept`
+  // tokens are loaded. If no token is loaded, at most `compute` tokens are allocated to compute.
+  // Returns the number of tokens to load; -1: no room.
   int64_t Start(CacheRequest& request, int64_t accept = INT64_MAX, int64_t compute = INT64_MAX) {
     const PrefixHit hit = cache_->GetComputedBlocks(request);
     const int64_t matched = offload_->Match(request, hit.tokens);
@@ -115,7 +116,7 @@ class TestTier {
   }
   const Status& load_status() const { return load_status_; }
 
-  // Allocates tokens beyond the allocated ones; false: no room.
+  // Allocates blocks for `tokens` more tokens. False: no room.
   bool Extend(CacheRequest& request, int64_t tokens) {
     Running& run = Find(request);
     if (!cache_->AllocateSlots(request, {.computed_tokens = run.computed, .new_tokens = tokens})) {
@@ -241,7 +242,7 @@ class TestTier {
     int64_t computed;   // tokens with KV
     int64_t scheduled;  // after this step
     int64_t loading = 0;
-    bool waiting = false;  // loaded, and waits for room for the other tokens
+    bool waiting = false;  // loaded, and needs room for the other tokens
 
     bool computes() const { return loading == 0 && !waiting; }
   };

@@ -105,7 +105,7 @@ TEST(Slots, AnyMixOfSizesFillsTheBudget) {
     StorePlan plan;
     int64_t bytes = 0;
     int64_t chunks = 0;
-    int64_t asked = 0;  // by the chunk that found no room
+    int64_t asked = 0;  // bytes of the chunk that found no room
     for (int64_t number = 0;; ++number) {
       const auto group = static_cast<uint32_t>(pick(0, std::ssize(sizes) - 1));
       const Status stored = offload.manager().PrepareStore(Keys({number}, group), plan);

@@ -53,8 +53,8 @@ TEST(AllocationSizes, CountOnlyWhatWasNotThere) {
   const AllocationSizes sizes = offload.manager().TakeStats().allocation_sizes;
   EXPECT_EQ(sizes.count, 2);
   EXPECT_EQ(sizes.sum, 3);
-  EXPECT_EQ(sizes.counts[0], 1);  // of 1
-  EXPECT_EQ(sizes.counts[1], 1);  // of 2
+  EXPECT_EQ(sizes.counts[0], 1);  // size 1
+  EXPECT_EQ(sizes.counts[1], 1);  // size 2
   EXPECT_EQ(offload.manager().TakeStats().allocation_sizes.count, 0);
 }
 

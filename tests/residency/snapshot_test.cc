@@ -186,7 +186,7 @@ TEST(Snapshot, SomeBucketsAreFewStores) {
       ++stores;
     }
   }
-  EXPECT_EQ(stores, 3u) << "one of blocks with one copy, and two of those with two";
+  EXPECT_EQ(stores, 3u) << "one store for blocks with one copy, two for blocks with two";
   DigestBuckets all = *mirror.digest().Buckets(Tier::kGpu, 0);
   all[0] = {};
   EXPECT_EQ(*reader.digest().Buckets(Tier::kGpu, 0), all);

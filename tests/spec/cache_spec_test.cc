@@ -22,7 +22,7 @@ TEST(SpecKind, NamesAreThoseOfTheEventsAndParseBack) {
   EXPECT_EQ(ParseSpecKind("flash_attention_9"), SpecKind::kUnknown);
 }
 
-TEST(MaxAdmissionBlocks, WindowHoldsItsReachAndWhatIsInFlightAndOneMore) {
+TEST(MaxAdmissionBlocks, WindowHoldsItsReachTheTokensInFlightAndOneMoreBlock) {
   EXPECT_EQ(MaxAdmissionBlocks(Window(1024), 16384, 1024), 129);
   EXPECT_EQ(MaxAdmissionBlocks(Window(1024), 16384, 2048), 193);
   EXPECT_EQ(MaxAdmissionBlocks(Window(64), 1024, 128), 13);
@@ -32,7 +32,7 @@ TEST(MaxAdmissionBlocks, WindowHoldsItsReachAndWhatIsInFlightAndOneMore) {
   EXPECT_EQ(MaxAdmissionBlocks(mtp, 1024, 128), 14);
 }
 
-TEST(MaxAdmissionBlocks, ChunkedHoldsItsChunkAndWhatIsInFlight) {
+TEST(MaxAdmissionBlocks, ChunkedHoldsItsChunkAndTheTokensInFlight) {
   GroupSpec group{.kind = SpecKind::kChunkedLocalAttention, .block_size = 16, .chunk_size = 128};
   EXPECT_EQ(MaxAdmissionBlocks(group, 1024, 64), 12);
   EXPECT_EQ(MaxAdmissionBlocks(group, 100, 64), 7);

@@ -59,7 +59,7 @@ TEST(FixedPoint, FullAttentionAndOneOtherGroupAreAskedOnce) {
   EXPECT_EQ(script.calls(), (std::vector<Call>{{0, 100, false}, {1, 96, false}}));
 }
 
-TEST(FixedPoint, OthersAreAskedUntilARoundChangesNothingFullAttentionOnlyOnce) {
+TEST(FixedPoint, FullAttentionIsAskedOnceAndOthersUntilARoundChangesNothing) {
   Script script({96, 80, 48, 32, 32, 32, 32});
   const auto groups = {OneMember(kFull, 0), OneMember(kWindow, 1), OneMember(kWindow, 2, false, 8)};
   EXPECT_EQ(script.Run(groups, 16, 100).tokens, 32);
@@ -136,7 +136,7 @@ TEST(FixedPoint, IsZeroWithoutGroupsOrTokens) {
   EXPECT_TRUE(script.calls().empty());
 }
 
-TEST(SpecGroups, EqualSpecsAreOneGroupFullAttentionComesFirst) {
+TEST(SpecGroups, EqualSpecsAreOneGroupAndFullAttentionComesFirst) {
   GroupSpec window{.kind = kWindow, .block_size = 16, .sliding_window = 64};
   GroupSpec eagle_window = window;
   eagle_window.eagle = true;

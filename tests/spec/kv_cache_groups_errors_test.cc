@@ -1,4 +1,5 @@
-// A layer set that no pool can serve is refused by name before the start.
+// If no pool can serve a set of layers, the set is refused before the start, and the error names
+// the layer.
 // SPDX-License-Identifier: Apache-2.0
 #include <gmock/gmock.h>
 
@@ -65,7 +66,7 @@ TEST(LayerErrors, EachKindHasItsFields) {
               HasSubstr("layer m: block_size (16) must be a multiple of compress_ratio (3)"));
 }
 
-TEST(LayerErrors, NamesAreThereAndUnique) {
+TEST(LayerErrors, NamesArePresentAndUnique) {
   EXPECT_THAT(ErrorOf({FullLayer("")}), HasSubstr("no name"));
   EXPECT_THAT(ErrorOf({FullLayer("f"), FullLayer("f")}), HasSubstr("layer f: name"));
 }

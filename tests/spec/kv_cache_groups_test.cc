@@ -64,7 +64,7 @@ TEST(KvCacheGroups, FullAttentionThatRemembersAWindowMergesWithPlainFullAttentio
   layers[1].spec.sliding_window = 64;
   const KvCacheGroups groups = GroupsOf(layers);
   EXPECT_THAT(NamesOf(groups), ElementsAre(Names{"f1", "f2"}));
-  EXPECT_EQ(groups.groups[0].spec.sliding_window, 0) << "it has no effect on the cache";
+  EXPECT_EQ(groups.groups[0].spec.sliding_window, 0) << "the window has no effect on the cache";
 }
 
 TEST(KvCacheGroups, ARememberedWindowDoesNotSplitALayersGroup) {
@@ -184,7 +184,8 @@ TEST(KvCacheGroups, AMambaPageIsPaddedEvenIfItDivides) {
   EXPECT_EQ(groups.page_bytes, 544 * 256);
 }
 
-// MLA with plain windows whose pages do not fit: the windows keep all tokens, in one group.
+// The pages of the MLA layer and of the plain window layer do not fit each other. The window layer
+// then keeps all tokens, and both layers are one group.
 TEST(KvCacheGroups, MlaWithPlainWindowsOfOtherPagesFallsBackToOneGroup) {
   std::vector<LayerSpec> layers = {MlaLayer("mla", 16, 576), WindowLayer("s")};
   const KvCacheGroups groups = GroupsOf(layers);
@@ -193,13 +194,14 @@ TEST(KvCacheGroups, MlaWithPlainWindowsOfOtherPagesFallsBackToOneGroup) {
   EXPECT_EQ(groups.block_bytes, 16 * 576 * 2 + 4096);
 }
 
-// Groups have blocks of 544 (full) and 544 (Mamba), hidden states 136.
+// Block sizes: full attention 544, Mamba 544, hidden states 136.
 TEST(KvCacheGroups, HiddenStatesHaveGroupsOfTheirOwnAtADivisorOfTheBlockSizes) {
   LayerSpec hidden = MlaLayer("h", 16, 500);
   hidden.hidden_state = true;
   const KvCacheGroups groups = GroupsOf({hidden, FullLayer("f", 544), MambaLayer("m", 544, 1000)});
   ASSERT_THAT(NamesOf(groups), ElementsAre(Names{"f"}, Names{"m"}, Names{"h"}));
-  EXPECT_EQ(groups.groups[2].spec.block_size, 136) << "139 fit the page, 136 divides 544";
+  EXPECT_EQ(groups.groups[2].spec.block_size, 136)
+      << "139 tokens fit the page, and 136 divides 544";
   EXPECT_EQ(groups.groups[2].spec.kind, SpecKind::kMlaAttention);
   EXPECT_EQ(groups.page_bytes, 544 * 256);
 }
@@ -246,7 +248,7 @@ TEST(KvCacheGroups, DecodeContextParallelMultipliesAttentionButNotMamba) {
   EXPECT_EQ(groups.page_bytes, 4096) << "the page of one rank";
 }
 
-TEST(HybridManager, IsOnUnlessSomethingStandsAgainstIt) {
+TEST(HybridManager, IsOnUnlessThereIsAConflict) {
   const std::vector<LayerSpec> chunked = {FullLayer("f"), ChunkedLayer("c")};
   std::vector<LayerSpec> chunked_eagle = chunked;
   chunked_eagle[0].spec.eagle = true;

@@ -30,16 +30,18 @@ std::vector<LayerSpec> SmallModel() {
   return layers;
 }
 
-// The MLA layers are one group with both page sizes. The windowed layers have twice as many layers
-// per size and are split into two groups.
-TEST(PackedGroups, WindowedLayersAreSplitToTheNumberOfMlaTuples) {
+// A tuple is one layer of each page size. The MLA layers are one group of two tuples: (a1, b1) and
+// (a2, b2). The windowed layers have one page size, so they are four tuples. They form two groups
+// of two tuples each.
+TEST(PackedGroups, WindowedGroupsHaveTheNumberOfTuplesOfTheMlaGroup) {
   const KvCacheGroups groups = GroupsOf(SmallModel());
   EXPECT_THAT(NamesOf(groups),
               ElementsAre(Names{"a1", "b1", "a2", "b2"}, Names{"w1", "w3"}, Names{"w2", "w4"}));
   EXPECT_EQ(groups.groups[0].spec.block_size, 256);
   EXPECT_EQ(groups.groups[1].spec.block_size, 64);
   EXPECT_EQ(groups.page_bytes, 0);
-  EXPECT_EQ(groups.block_bytes, 2 * 65536 + 2 * 2048) << "windowed pages lie on the large ones";
+  EXPECT_EQ(groups.block_bytes, 2 * 65536 + 2 * 2048)
+      << "windowed pages use the bytes of the large MLA pages";
 }
 
 TEST(PackedGroups, SmallPagesArePaddedToTheNextMlaPage) {
@@ -56,16 +58,17 @@ TEST(PackedGroups, SmallPagesArePaddedToTheNextMlaPage) {
   EXPECT_EQ(groups.block_bytes, 2 * 65536 + 2 * 2048);
 }
 
-// 2 MLA tuples and 3 windowed tuples. Groups of 3 pad one MLA tuple, groups of 2 pad one windowed
-// tuple. Of two equal paddings the larger group size is taken.
-TEST(PackedGroups, TheGroupSizeWithTheLeastPaddingIsTakenAndOfEqualsTheLargest) {
+// The model has 2 MLA tuples and 3 windowed tuples. Groups of 2 tuples need one padded windowed
+// tuple. Groups of 3 tuples need one padded MLA tuple. The padding is equal, so the larger group
+// size is chosen.
+TEST(PackedGroups, TheLargestGroupSizeWithTheLeastPaddingIsChosen) {
   std::vector<LayerSpec> layers = SmallModel();
   layers.pop_back();
   EXPECT_THAT(NamesOf(GroupsOf(layers))[1], ElementsAre("w1", "w2", "w3"));
   EXPECT_EQ(GroupsOf(layers).block_bytes, 3 * 65536 + 2 * 2048);
 }
 
-TEST(PackedGroups, WindowsOfEachBlockSizeAndWindowAreApart) {
+TEST(PackedGroups, LayersWithDifferentWindowsAreInDifferentGroups) {
   std::vector<LayerSpec> layers = SmallModel();
   layers.push_back(WindowMlaLayer("x1", 256, 64, 512));
   layers.push_back(WindowMlaLayer("x2", 256, 64, 512));
@@ -90,7 +93,7 @@ std::string PackingErrorOf(const std::vector<LayerSpec>& layers) {
   return groups.status().message();
 }
 
-TEST(PackedGroups, WhatCannotBePackedIsAnError) {
+TEST(PackedGroups, LayersThatCannotBePackedAreAnError) {
   std::vector<LayerSpec> no_mla = {WindowMlaLayer("w1", 128, 64), WindowMlaLayer("w2", 64, 32)};
   EXPECT_THAT(PackingErrorOf(no_mla), HasSubstr("need MLA layers"));
 
@@ -104,13 +107,13 @@ TEST(PackedGroups, WhatCannotBePackedIsAnError) {
 
   layers = SmallModel();
   layers.push_back(MlaLayer("m", 128, 512));
-  EXPECT_THAT(PackingErrorOf(layers), HasSubstr("block_size must be that of all MLA layers"));
+  EXPECT_THAT(PackingErrorOf(layers), HasSubstr("block_size must be equal in all MLA layers"));
 
   layers = SmallModel();
   layers.push_back(FullLayer("f"));
   layers.push_back(MambaLayer("m", 16, 100));
   EXPECT_THAT(PackingErrorOf(layers),
-              HasSubstr("block_size must be that of all layers that are not MLA"));
+              HasSubstr("block_size must be equal in all layers that are not MLA"));
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// Sizing computes the number of blocks of a pool, and start-up accepts only pools that suffice.
+// Sizing computes the number of blocks of a pool, and start-up accepts only pools that are large
+// enough.
 // SPDX-License-Identifier: Apache-2.0
 #include "kvcast/spec/kv_cache_sizing.h"
 
@@ -93,7 +94,8 @@ TEST(SizeCache, TheNullBlockIsReserved) {
   const Status status = ErrorOf(layers, Bytes(32 * kPage), Limits(512, 64));
   EXPECT_EQ(status.code(), StatusCode::kExhausted);
   EXPECT_EQ(status.message(),
-            "max_model_len 512 needs 33 blocks, the pool has 32: the longest that fits is 496");
+            "max_model_len 512 needs 33 blocks, but the pool has 32; the longest max_model_len "
+            "that fits is 496");
 }
 
 // Auto-fit with 64 blocks gives 63*16 tokens.
@@ -102,15 +104,15 @@ TEST(SizeCache, AutoFitTakesTheLongestThatFitsBesideTheNullBlock) {
   memory.auto_fit_max_model_len = true;
   EXPECT_EQ(Sized(FullAndWindow(1, 0), memory, Limits(131072, 64)).max_model_len, 63 * 16);
   EXPECT_EQ(Sized(FullAndWindow(1, 0), memory, Limits(500, 64)).max_model_len, 500)
-      << "never more than the model can do";
+      << "never more than max_model_len of the model";
   memory.workers[0].available_bytes = kPage;
   const Status status = ErrorOf(FullAndWindow(1, 0), memory, Limits(500, 64));
   EXPECT_EQ(status.code(), StatusCode::kExhausted);
-  EXPECT_THAT(status.message(), HasSubstr("not one token fits a pool of 1 blocks"));
+  EXPECT_THAT(status.message(), HasSubstr("one token does not fit in a pool of 1 blocks"));
 }
 
-// Maximum concurrency with 1536 blocks of full attention (length 16384) is 1.5, with 387 blocks of
-// SWA 1024 it is 3, with 3459 blocks of the hybrid it is 3.
+// Maximum concurrency at length 16384: 1.5 for 1536 blocks of full attention, 3 for 387 blocks of
+// SWA with window 1024, and 3 for 3459 blocks of the hybrid model.
 TEST(SizeCache, MaxConcurrencyIsThePoolOverTheBlocksOfARequest) {
   const CacheConfig limits = Limits(16384, 1024);
   const auto window = [](int64_t count) {
@@ -179,13 +181,13 @@ TEST(SizeCache, MemoryThatHoldsNoBlockIsNamed) {
   EXPECT_THAT(ErrorOf(layers, Bytes(0), Limits(16, 16)).message(), HasSubstr("no memory"));
   EXPECT_THAT(ErrorOf(layers, Bytes(-5), Limits(16, 16)).message(), HasSubstr("no memory"));
   EXPECT_THAT(ErrorOf(layers, Bytes(kPage - 1), Limits(16, 16)).message(),
-              HasSubstr("4095 bytes hold no block, which takes 4096"));
+              HasSubstr("4095 bytes cannot hold a block; a block takes 4096"));
   EXPECT_THAT(ErrorOf(layers, {}, Limits(16, 16)).message(), HasSubstr("workers"));
   EXPECT_FALSE(SizeCache({.groups = {{.spec = {}}}}, Bytes(kPage), Limits(16, 16)).ok())
-      << "groups that nobody made";
+      << "groups that MakeKvCacheGroups did not make";
 }
 
-TEST(SizeCache, WhatTheConfigForbidsIsNamed) {
+TEST(SizeCache, ForbiddenConfigurationsAreNamed) {
   EXPECT_THAT(ErrorOf(FullAndWindow(1, 0), Bytes(100 * kPage), Limits(0, 64)).message(),
               HasSubstr("max_model_len"));
   CacheConfig config = Limits(512, 64);
@@ -194,7 +196,8 @@ TEST(SizeCache, WhatTheConfigForbidsIsNamed) {
               HasSubstr("hash_block_size"));
 }
 
-// Groups of 544 (full), 544 (Mamba), hidden states 136: scheduler block size 544, hash unit 136.
+// Block sizes of 544 (full attention), 544 (Mamba) and 136 (hidden states) give scheduler block
+// size 544 and hash unit 136.
 TEST(SizeCache, HashUnitAndGridOfAModelWithHiddenStates) {
   LayerSpec hidden = MlaLayer("h", 16, 500);
   hidden.hidden_state = true;

@@ -78,7 +78,7 @@ TEST(ReusablePrefix, EagleMayLookPastTheLongestHit) {
   EXPECT_EQ(ReusablePrefix(groups, 16, 16, 32, 64).tokens, 32);
 }
 
-TEST(EagleLimit, IsAllThatIsHashedFromV032OnWhereGroupsAreSeveral) {
+TEST(EagleLimit, IsTheHashedLengthFromV032OnIfThereAreSeveralGroups) {
   EXPECT_EQ(EagleLimit(EngineRules::kMain2026August, 2, 63, 64), 63);
   EXPECT_EQ(EagleLimit(EngineRules::kV032, 2, 63, 64), 64);
   EXPECT_EQ(EagleLimit(EngineRules::kV033, 2, 63, 64), 64);
@@ -94,7 +94,7 @@ TEST(ReusablePrefix, IsZeroWithoutGroupsTokensOrBlocks) {
   EXPECT_EQ(ReusablePrefix(groups, 16, 16, 15).tokens, 0);
 }
 
-TEST(ReusablePrefix, EndsInsideABlockWhereAStateDoes) {
+TEST(ReusablePrefix, EndsInsideABlockIfAStateEndsThere) {
   GroupResidency mamba = Group(Mamba(64), "10");
   mamba.partial_ends.Resize(8);
   mamba.partial_ends.Set(5);
@@ -126,8 +126,8 @@ TEST(ReusablePrefix, EagleLeavesTheLastBlockToBeComputedAgain) {
   EXPECT_EQ(ReusablePrefix(groups, 16, 16, 95).tokens, 0);
 }
 
-// Without EAGLE and hits inside blocks, the result is the highest boundary on the grid at which
-// every group holds the blocks that its kind needs. The order of the groups does not matter.
+// Without EAGLE, and without hits inside blocks, the result is the highest boundary on the grid at
+// which every group holds the blocks that its kind needs. The order of the groups does not matter.
 int64_t HighestCommonBoundary(const std::vector<GroupResidency>& groups, int64_t alignment,
                               int64_t max_tokens) {
   for (int64_t end = max_tokens / alignment * alignment; end > 0; end -= alignment) {

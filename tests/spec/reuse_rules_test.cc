@@ -35,8 +35,8 @@ struct Search {
 
 int64_t Floor(int64_t value, int64_t step) { return value / step * step; }
 
-// Searches left to right to the first missing block, then the furthest partial end inside the next
-// block. EAGLE drops one step. Rounds the result down to the grid.
+// Searches left to right to the first missing block, then takes the furthest partial end inside
+// this block. EAGLE drops one step. Rounds the result down to the grid.
 int64_t SearchFull(const Search& s) {
   const int64_t size = s.spec.block_size;
   int64_t hit = 0;
@@ -54,9 +54,8 @@ int64_t SearchFull(const Search& s) {
   return Floor(hit, s.alignment);
 }
 
-// Searches right to left for a long enough run of blocks. The run must start where the hit would
-// lie on the grid. If no run is long enough, the run at the start of the prompt counts with its
-// length.
+// Searches right to left for a long enough run of blocks. The right end of the run must give a hit
+// on the grid. If no run is long enough, the run at the start of the prompt counts with its length.
 int64_t SearchWindow(const Search& s) {
   const int64_t size = s.spec.block_size;
   const int64_t drop = s.spec.eagle ? 1 : 0;
@@ -161,7 +160,7 @@ void CompareOnRandomResidency(SpecKind kind, bool eagle) {
   EXPECT_GT(hits, 500);
 }
 
-TEST(ReuseRules, FullAttentionServesWhatItsLeadingBlocksAndPartialEndCover) {
+TEST(ReuseRules, FullAttentionServesItsLeadingBlocksAndItsPartialEnd) {
   CompareOnRandomResidency(SpecKind::kFullAttention, false);
 }
 
@@ -186,7 +185,7 @@ TEST(ReuseRules, MambaNeedsTheStateAtTheBoundaryAndIgnoresEagle) {
   CompareOnRandomResidency(SpecKind::kMamba, true);
 }
 
-// Checks a boundary alone, by the one-sentence rule of its kind.
+// True if the group can serve the boundary, by the definition of its kind.
 bool UsableByDefinition(const Search& s, int64_t boundary) {
   const int64_t size = s.spec.block_size;
   int64_t first = 0;

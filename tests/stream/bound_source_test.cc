@@ -107,7 +107,8 @@ TEST_F(BoundSource, TwoPublishersAreNeverMixed) {
     if (delivery.starts_with("reset")) {
       epoch = 0;
     } else {
-      EXPECT_TRUE(epoch == 0 || epoch == delivery[0]) << delivery << " of another publisher";
+      EXPECT_TRUE(epoch == 0 || epoch == delivery[0])
+          << delivery << " is a batch of another publisher";
       epoch = delivery[0];
     }
   }
@@ -139,16 +140,16 @@ TEST_F(BoundSource, StrangersChangeNothing) {
   EXPECT_EQ(status().resets, 0u);
 }
 
-TEST_F(BoundSource, WhatCannotBeBoundIsAnError) {
+TEST_F(BoundSource, EndpointThatCannotBeBoundIsAnError) {
   Socket taken = Socket::Create(context, ZMQ_PUB).value();
   ASSERT_TRUE(taken.Bind("tcp://127.0.0.1:0").ok());
   endpoint = taken.last_endpoint();
   EXPECT_EQ(Add("").message(), "cannot bind " + endpoint + ": Address already in use");
   EXPECT_EQ(Add("").code(), StatusCode::kUnavailable);
   for (const auto& [bad, why] :
-       {std::pair("ipc:///tmp/kvcast-bound", "bind is for tcp endpoints"),
-        std::pair("tcp://127.0.0.1:*", "a port is needed"),
-        std::pair("tcp://127.0.0.1:0", "a port is needed"),
+       {std::pair("ipc:///tmp/kvcast-bound", "bind needs a tcp endpoint"),
+        std::pair("tcp://127.0.0.1:*", "bind needs a fixed port"),
+        std::pair("tcp://127.0.0.1:0", "bind needs a fixed port"),
         std::pair("tcp://localhost:5557", "needs an address of this machine, not a name"),
         std::pair("tcp://127.0.0.1:port", "Invalid argument")}) {
     endpoint = bad;

@@ -1,4 +1,5 @@
-// Which endpoint each data-parallel rank uses, and whether the publisher binds or connects it.
+// The endpoint of each data-parallel rank, and whether the publisher binds the endpoint or connects
+// to it.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -33,7 +34,7 @@ TEST(EndpointForRank, PortZeroStaysZeroOnEveryRank) {
   EXPECT_EQ(ForRank("tcp://127.0.0.1:*", 3), "tcp://127.0.0.1:*");
 }
 
-TEST(NodeEndpoint, OnlyTheEndpointThatNamesNothingGetsAHost) {
+TEST(NodeEndpoint, OnlyTheWildcardWithPortZeroGetsAHost) {
   for (const char* endpoint : {"", "tcp://*:5557", "tcp://127.0.0.1:0", "ipc:///run/kv.sock"}) {
     EXPECT_EQ(NodeEndpoint(endpoint, "10.1.2.3").value(), endpoint);
   }
@@ -66,7 +67,7 @@ TEST(EndpointForRank, OtherTransportsHaveNoRanks) {
   EXPECT_EQ(ForRank("ipc:///run/kv.sock", 1), "error invalid_argument");
 }
 
-TEST(EndpointForRank, PortThatIsNoneOrTooLargeIsAnError) {
+TEST(EndpointForRank, InvalidOrTooLargePortIsAnError) {
   EXPECT_EQ(ForRank("tcp://host", 1), "error invalid_argument");
   EXPECT_EQ(ForRank("tcp://host:port", 1), "error invalid_argument");
   EXPECT_EQ(ForRank("tcp://host:-5", 1), "error invalid_argument");

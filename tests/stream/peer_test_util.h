@@ -1,4 +1,4 @@
-// Helpers to send and receive as a bare ZMTP peer.
+// Functions to send and receive as a bare ZMTP peer.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -1,4 +1,5 @@
-// When waiting events are published although no batch follows. The test passes the time.
+// The time at which pending events get a batch of their own. The tests pass the time as an
+// argument.
 // SPDX-License-Identifier: Apache-2.0
 #include "src/stream/publish/pending_events.h"
 
@@ -9,7 +10,7 @@ namespace {
 
 Event Clear(const char* medium) { return AllBlocksCleared{.medium = medium}; }
 
-TEST(PendingEvents, AreDueSoLongAfterTheFirstOfThem) {
+TEST(PendingEvents, AreDueAfterFlushMsFromTheFirstEvent) {
   PendingEvents pending(/*flush_ms=*/50);
   EXPECT_FALSE(pending.Due(1000));
   pending.Add({Clear("a")}, /*ts=*/1, /*now_ms=*/1000);
@@ -22,22 +23,22 @@ TEST(PendingEvents, AreDueSoLongAfterTheFirstOfThem) {
   EXPECT_TRUE(pending.empty());
   EXPECT_FALSE(pending.Due(5000));
   pending.Add({Clear("c")}, 3, /*now_ms=*/5000);
-  EXPECT_FALSE(pending.Due(5049)) << "each waiting begins anew";
+  EXPECT_FALSE(pending.Due(5049)) << "the time starts again with new events";
 }
 
-TEST(PendingEvents, OfNoTimeAreNeverDue) {
+TEST(PendingEvents, WithoutFlushMsAreNeverDue) {
   PendingEvents pending(/*flush_ms=*/0);
   pending.Add({Clear("a")}, 1, 0);
   EXPECT_FALSE(pending.Due(int64_t{1} << 40));
 }
 
-TEST(PendingEvents, NoEventIsNothingPending) {
+TEST(PendingEvents, AddOfNoEventsLeavesThemEmpty) {
   PendingEvents pending(/*flush_ms=*/50);
   pending.Add({}, 1, 0);
   EXPECT_TRUE(pending.empty());
 }
 
-TEST(PendingEvents, ComeBeforeThoseOfTheBatchThatTakesThemAlong) {
+TEST(PendingEvents, ComeBeforeTheEventsOfTheNextBatch) {
   PendingEvents pending(/*flush_ms=*/50);
   pending.Add({Clear("a")}, 1, 0);
   EventBatch batch{.ts = 7, .events = {Clear("b")}, .data_parallel_rank = {}};

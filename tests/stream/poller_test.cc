@@ -39,14 +39,14 @@ class PollerTest : public ::testing::Test {
   const std::unique_ptr<Poller> poller_ = Poller::Create().value();
 };
 
-TEST_F(PollerTest, EverySocketsWordIsKeptAndNoOthers) {
+TEST_F(PollerTest, OnlyTheFlagOfAReadySocketIsSet) {
   Pair talks(context_);
   Pair silent(context_);
   bool talks_ready = false;
   bool silent_ready = false;
   const auto first = poller_->Add(talks.near, &talks_ready).value();
   const auto second = poller_->Add(silent.near, &silent_ready).value();
-  // Both sockets must process the events of their own connection first.
+  // Each socket must first process the events of its own connection.
   for (size_t words = 0; words < 100;) {
     talks.Say(1);
     for (size_t heard = 0; heard == 0; words += heard) {
@@ -80,7 +80,7 @@ TEST_F(PollerTest, DescriptorIsReadyUntilItIsDrained) {
   EXPECT_FALSE(ready);
 }
 
-TEST_F(PollerTest, NothingIsSaidOfWhatIsWatchedNoMore) {
+TEST_F(PollerTest, AnEndedWatchSetsNoFlag) {
   const std::shared_ptr<Waker> waker = Waker::Create().value();
   waker->Wake();
   bool ready = false;
@@ -93,7 +93,7 @@ TEST_F(PollerTest, NothingIsSaidOfWhatIsWatchedNoMore) {
   EXPECT_TRUE(ready);
 }
 
-TEST_F(PollerTest, MoreThanOneWaitNamesAreNamedByTheNext) {
+TEST_F(PollerTest, LaterWaitsReportTheOtherReadyDescriptors) {
   constexpr size_t kMany = 200;
   std::vector<std::shared_ptr<Waker>> wakers;
   std::vector<Poller::Watch> watches;

@@ -14,7 +14,7 @@ void Fill(Quarantine& quarantine, int64_t now_ms) {
   }
 }
 
-TEST(Quarantine, BeginsWithTheThirdStrike) {
+TEST(Quarantine, BeginsWithTheThirdFailure) {
   Quarantine quarantine;
   quarantine.NoteFailure(SourceReason::kContradicted, kStart);
   quarantine.NoteFailure(SourceReason::kContradicted, kStart + 1);
@@ -24,7 +24,7 @@ TEST(Quarantine, BeginsWithTheThirdStrike) {
   EXPECT_EQ(quarantine.why(), SourceReason::kDigest);
 }
 
-TEST(Quarantine, OldStrikesDoNotCount) {
+TEST(Quarantine, OldFailuresDoNotCount) {
   Quarantine quarantine;
   quarantine.NoteFailure(SourceReason::kDigest, kStart);
   quarantine.NoteFailure(SourceReason::kDigest, kStart);
@@ -43,7 +43,7 @@ TEST(Quarantine, EndsWhenNothingWasWrongForAWhile) {
   EXPECT_FALSE(quarantine.active());
 }
 
-TEST(Quarantine, ComesBackWithOneStrikeForTwiceAsLong) {
+TEST(Quarantine, StartsAgainAfterOneFailureForTwiceTheTime) {
   Quarantine quarantine;
   Fill(quarantine, kStart);
   quarantine.NotePass(quarantine.until_ms());
@@ -59,7 +59,7 @@ TEST(Quarantine, ComesBackWithOneStrikeForTwiceAsLong) {
   EXPECT_EQ(quarantine.until_ms(), now_ms + Quarantine::kMaxMs);
 }
 
-TEST(Quarantine, IsForgottenByWhoStaysRight) {
+TEST(Quarantine, IsForgottenAfterALongTimeWithoutFailure) {
   Quarantine quarantine;
   Fill(quarantine, kStart);
   quarantine.NotePass(quarantine.until_ms());

@@ -8,8 +8,8 @@ namespace {
 
 constexpr int64_t kSecond = 1000000;
 
-// Number of items of cost `tokens` that pass from `begin_us` to `end_us`, if each is taken as early
-// as allowed.
+// Number of items of cost `tokens` that pass from `begin_us` to `end_us`, if each item is taken as
+// early as allowed.
 int64_t Passed(TokenBucket& bucket, double tokens, int64_t begin_us, int64_t end_us) {
   int64_t count = 0;
   for (int64_t now = begin_us; now < end_us; now = std::max(now, bucket.ReadyAt(now))) {
@@ -33,7 +33,7 @@ TEST(TokenBucket, FillsInPausesUpToTheBurst) {
   EXPECT_EQ(Passed(bucket, 1, 1000 * kSecond, 1000 * kSecond + 1), 20);
 }
 
-TEST(TokenBucket, WhatIsLargerThanTheBucketPassesAndIsPaidFor) {
+TEST(TokenBucket, AnAmountAboveTheBurstPassesAndIsCharged) {
   TokenBucket bucket(10, 1);
   EXPECT_EQ(bucket.ReadyAt(0), 0);
   bucket.Spend(60);

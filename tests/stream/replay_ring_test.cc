@@ -1,4 +1,5 @@
-// The ring numbers batches, keeps the newest within its bounds, and passes each to the sender once.
+// The ring numbers batches, keeps the newest batches within its bounds, and passes each batch to
+// the sender once.
 // SPDX-License-Identifier: Apache-2.0
 #include "src/stream/publish/replay_ring.h"
 
@@ -110,7 +111,7 @@ std::vector<uint64_t> ReadOn(ReplayRing& ring, size_t limit) {
   return Seqs(entries);
 }
 
-TEST(ReplayRing, ReaderGetsWhatHasLeftTheRing) {
+TEST(ReplayRing, ReaderGetsBatchesThatHaveLeftTheRing) {
   ReplayRing ring(2, 1000);
   ring.KeepForReader();
   for (int i = 0; i < 5; ++i) ring.Append(Of(1));
@@ -121,11 +122,11 @@ TEST(ReplayRing, ReaderGetsWhatHasLeftTheRing) {
   EXPECT_EQ(ReadOn(ring, 10), Numbers{});
 }
 
-TEST(ReplayRing, WhatIsKeptForTheReaderHasABound) {
+TEST(ReplayRing, BatchesKeptForTheReaderAreBounded) {
   ReplayRing ring(1, 10);
   ring.KeepForReader();
   for (int i = 0; i < 5; ++i) ring.Append(Of(4));
-  EXPECT_EQ(ReadOn(ring, 10), (Numbers{3, 4})) << "the first three were too much";
+  EXPECT_EQ(ReadOn(ring, 10), (Numbers{3, 4})) << "the first three batches exceed the byte limit";
 }
 
 EventBatch Events(double ts) {
@@ -141,7 +142,7 @@ std::vector<uint8_t> Encoded(double ts) {
   return payload;
 }
 
-TEST(ReplayRing, EventsAreThereAsBytesWhoeverAsks) {
+TEST(ReplayRing, EventsAreEncodedForEveryCaller) {
   ReplayRing ring(10, 1000, Dialect::kVllm8);
   EXPECT_EQ(ring.Append(Events(0)), 0u);
   EXPECT_EQ(ring.Append(Of(3)), 1u);
@@ -183,12 +184,13 @@ TEST(ReplayRing, ARefusedBatchIsNeitherSentNorReplayed) {
   EXPECT_EQ(Held(ring, 1, /*end=*/3), Numbers{});
   EXPECT_EQ(Held(ring, 0, UINT64_MAX, /*limit=*/2), (Numbers{0, 3}));
   EXPECT_EQ(Taken(ring, 2), (Numbers{0, 3}));
-  EXPECT_EQ(ReadOn(ring, 10), (Numbers{0, 1, 3})) << "the reader gets what is known";
+  EXPECT_EQ(ReadOn(ring, 10), (Numbers{0, 1, 3}))
+      << "the reader gets the batches whose events are known";
   EXPECT_EQ(ring.counters().batches, 4u);
   EXPECT_EQ(ring.counters().bytes, 2 * Encoded(0).size());
 }
 
-TEST(ReplayRing, RefusedBatchesThatLeaveTheRingWereNotToBeSent) {
+TEST(ReplayRing, RefusedBatchesThatLeaveTheRingDoNotCountAsUnsent) {
   ReplayRing ring(2, 1000);
   ring.KeepForReader();
   ring.AppendRefused(Events(0));
@@ -270,7 +272,7 @@ TEST(EncodeQueue, GivesBatchesBackInOrder) {
   EXPECT_EQ(next, 1000);
 }
 
-TEST(EncodeQueue, IsFullByWhatItHolds) {
+TEST(EncodeQueue, IsFullAboveTheItemLimit) {
   EncodeQueue queue;
   EventBatch large;
   large.events.emplace_back(

@@ -1,4 +1,4 @@
-// A published batch is sent soon, also after a silence. A loop without batches does not run.
+// A published batch is sent soon, also after a silence. Without batches the loop sleeps.
 // SPDX-License-Identifier: Apache-2.0
 #include "src/stream/publish/send_loop.h"
 

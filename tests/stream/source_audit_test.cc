@@ -1,4 +1,4 @@
-// Audits: their times, and the quarantine of a source that fails them repeatedly.
+// Audits: the times of audits, and the quarantine of a source that repeatedly fails its audits.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -47,14 +47,14 @@ TEST_F(SourceAudit, TwoMismatchesAreRepaired) {
   EXPECT_EQ(state(), SourceState::kSynced);
 }
 
-TEST_F(SourceAudit, WhoFailsThreeTimesIsQuarantined) {
+TEST_F(SourceAudit, ThreeFailedAuditsStartAQuarantine) {
   FailThreeAudits();
   EXPECT_EQ(state(), SourceState::kQuarantined);
   EXPECT_EQ(reason(), SourceReason::kDigest);
   EXPECT_EQ(source.status(now_ms).weight, 0);
   EXPECT_EQ(source.status(now_ms).quarantines, 1u);
   Live(1);
-  EXPECT_EQ(Log(), Batches(1, 2)) << "is followed on";
+  EXPECT_EQ(Log(), Batches(1, 2)) << "batches are applied in quarantine too";
   source.OnDisconnected();
   EXPECT_EQ(state(), SourceState::kQuarantined);
 }
@@ -64,12 +64,12 @@ TEST_F(SourceAudit, QuarantineEndsWithAnAuditThatFindsNothing) {
   Audit(DigestVerdict::kEqual);
   EXPECT_EQ(state(), SourceState::kQuarantined) << "too early";
   Audit(DigestVerdict::kUnknown);
-  EXPECT_EQ(state(), SourceState::kQuarantined) << "proves nothing";
+  EXPECT_EQ(state(), SourceState::kQuarantined) << "an unknown verdict proves nothing";
   Audit(DigestVerdict::kEqual);
   EXPECT_EQ(state(), SourceState::kSynced);
   EXPECT_EQ(source.status(now_ms).weight, 1);
   FailAudit();
-  EXPECT_EQ(state(), SourceState::kQuarantined) << "was on parole";
+  EXPECT_EQ(state(), SourceState::kQuarantined) << "one failure starts the quarantine again";
 }
 
 TEST_F(SourceAudit, AnotherPublisherIsNotInQuarantine) {
@@ -81,7 +81,7 @@ TEST_F(SourceAudit, AnotherPublisherIsNotInQuarantine) {
   EXPECT_EQ(Log(), Texts{"reset restart"});
 }
 
-TEST_F(SourceAudit, SnapshotsThatAreAlwaysRefusedAreTriedMoreAndMoreRarely) {
+TEST_F(SourceAudit, RefusedSnapshotsAreTriedAtGrowingIntervals) {
   JoinEmpty();
   Live(0);
   commits = false;
@@ -100,14 +100,14 @@ TEST_F(SourceAudit, SnapshotsThatAreAlwaysRefusedAreTriedMoreAndMoreRarely) {
       End(1);
     }
   }
-  // Each round has three tries. The contradiction counted as a failure too.
+  // Each round has three tries. The contradiction counts as a failure too.
   EXPECT_GE(begun_ms[3] - begun_ms[2], RequestPacer::kSnapshotPauseMs);
   EXPECT_LT(begun_ms[3] - begun_ms[2], Quarantine::kMinMs);
   EXPECT_EQ(state(), SourceState::kQuarantined);
   EXPECT_GE(begun_ms[6] - begun_ms[5], Quarantine::kMinMs);
 }
 
-TEST_F(SourceAudit, WhoCannotBeAuditedIsReleasedInTime) {
+TEST_F(SourceAudit, WithoutAuditsAQuarantineEndsInTime) {
   source.OnConnected(now_ms);
   PlainEnd();
   PlainEnd();
@@ -124,7 +124,7 @@ TEST_F(SourceAudit, WhoCannotBeAuditedIsReleasedInTime) {
     source.OnTimer(now_ms);
     if (plain) PlainEnd();
   }
-  EXPECT_EQ(now_ms, until_ms) << "there is a timer for it";
+  EXPECT_EQ(now_ms, until_ms) << "a timer ends the quarantine";
   EXPECT_EQ(state(), SourceState::kCleared);
 }
 
@@ -144,7 +144,7 @@ TEST_F(SourceAudit, AnAuditThatCannotBeMadeIsNotDueAgainAtOnce) {
   EXPECT_LE(requests, 40);
 }
 
-TEST(SourceAuditTimes, ThoseOfManySourcesDoNotFallTogether) {
+TEST(SourceAuditTimes, AuditsOfManySourcesAreSpreadOverTime) {
   std::set<int64_t> intervals;
   for (uint64_t seed = 1; seed <= 50; ++seed) {
     struct Jittered : ExtendedHarness {

@@ -1,4 +1,4 @@
-// Answers whose connection ends before END. It may be impossible to send one of the batches.
+// Answers whose connection ends before END, for example because one of the batches cannot be sent.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 namespace kvcast::stream {
 namespace {
 
-// Waits until the cut request is repeated. Returns the time that this took.
+// Waits until the cut request is repeated. Returns the waiting time in milliseconds.
 int64_t WaitForRequest(SourceHarness& source) {
   const int64_t since = source.now_ms;
   while (!source.TakeRequest()) source.WaitUntilDue();
@@ -59,8 +59,8 @@ TEST(SourceCut, AHoleThatCannotBeSentIsLeftBehind) {
   EXPECT_EQ(source.state(), SourceState::kCleared);
 }
 
-// The batch that cannot be sent is the newest. Nothing else shows that it exists.
-TEST(SourceCut, ATailThatCannotBeSentIsNoSyncedState) {
+// The newest batch cannot be sent. No other message shows that this batch exists.
+TEST(SourceCut, ATailThatCannotBeSentIsNotSynced) {
   SourceHarness source(/*can_replay=*/true);
   source.JoinAndApply(3);
   source.Disconnect();
@@ -87,7 +87,7 @@ TEST(SourceCut, ATailThatCannotBeSentIsNoSyncedState) {
   EXPECT_EQ(source.state(), SourceState::kCleared);
 }
 
-TEST(SourceCut, AFirstBatchThatCannotBeSentIsNoSyncedState) {
+TEST(SourceCut, AFirstBatchThatCannotBeSentIsNotSynced) {
   SourceHarness source(/*can_replay=*/true);
   source.Connect();
   for (int i = 0; i < RequestPacer::kMaxTries; ++i) {

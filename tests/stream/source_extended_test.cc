@@ -15,11 +15,11 @@ namespace {
 
 using SourceExtended = ExtendedHarness;
 
-TEST_F(SourceExtended, AsksFirstWhoIsThere) {
+TEST_F(SourceExtended, TheFirstRequestIsForAStatus) {
   source.OnConnected(now_ms);
   EXPECT_EQ(AskedVerb(), Verb::kStatus);
   PlainEnd();
-  EXPECT_EQ(plain, 0u) << "a legacy publisher: as ever";
+  EXPECT_EQ(plain, 0u) << "a legacy publisher gets a plain replay request";
   EXPECT_FALSE(source.status(now_ms).extended);
 }
 
@@ -27,7 +27,7 @@ TEST_F(SourceExtended, FirstConnectionIsMadeAnewOnceThePublisherIsKnown) {
   source.OnConnected(now_ms);
   Live(5);
   End(6);
-  EXPECT_EQ(renewals, 1) << "its other end could be a publisher before this one";
+  EXPECT_EQ(renewals, 1) << "the peer may be the previous publisher";
   source.OnConnected(now_ms);
   End(6);
   EXPECT_EQ(renewals, 1);
@@ -45,7 +45,7 @@ TEST_F(SourceExtended, HistoryIsAppliedOnceItsEpochIsKnown) {
   EXPECT_EQ(state(), SourceState::kSynced);
 }
 
-TEST_F(SourceExtended, HistoryOfAnotherEpochIsNot) {
+TEST_F(SourceExtended, HistoryOfAnotherEpochIsNotApplied) {
   Join(3);
   for (uint64_t seq = 0; seq < 3; ++seq) Reply(seq, 1);
   End(3, /*epoch=*/2);
@@ -91,8 +91,8 @@ TEST_F(SourceExtended, AnotherEpochIsFenced) {
   EXPECT_EQ(renewals, 1);
 }
 
-// The answer may be of another publisher: only its end identifies the publisher.
-TEST_F(SourceExtended, AnAnswerWithoutItsEndIsNotGoneOnWith) {
+// The answer may come from another publisher. Only the end of the answer identifies the publisher.
+TEST_F(SourceExtended, AnAnswerWithoutItsEndIsNotApplied) {
   JoinEmpty();
   Live(0);
   source.OnContradiction(now_ms);
@@ -116,7 +116,7 @@ TEST_F(SourceExtended, APublisherThatForgotTheExtensionGetsANewConnection) {
   source.OnConnected(now_ms);
   Live(5);
   PlainEnd();
-  EXPECT_EQ(renewals, 1) << "what was heard may be of the one before";
+  EXPECT_EQ(renewals, 1) << "live messages may come from the previous publisher";
   EXPECT_FALSE(source.status(now_ms).extended);
   source.OnConnected(now_ms);
   PlainEnd();
@@ -137,7 +137,7 @@ TEST_F(SourceExtended, UndecodableBatchIsReplacedNotForgotten) {
   EXPECT_EQ(source.status(now_ms).weight, 0.5);
   EXPECT_EQ(AskedVerb(), Verb::kSnapshot);
   Live(2);
-  EXPECT_EQ(Log(), (Texts{"0.0", "0.1", "begin"})) << "the rest waits";
+  EXPECT_EQ(Log(), (Texts{"0.0", "0.1", "begin"})) << "later batches wait";
   Reply(2);
   End(2);
   EXPECT_EQ(Log(), (Texts{"commit", "0.2"}));
@@ -149,7 +149,7 @@ TEST_F(SourceExtended, PartsOfTwoMomentsAreNoSnapshot) {
   Join(10, /*first_held=*/4);
   Reply(10);
   Reply(11);
-  EXPECT_EQ(Log(), (Texts{"begin", "drop", "begin"})) << "asked again";
+  EXPECT_EQ(Log(), (Texts{"begin", "drop", "begin"})) << "the snapshot is requested again";
 }
 
 TEST_F(SourceExtended, SnapshotOfThePastIsRefused) {
@@ -195,7 +195,7 @@ TEST_F(SourceExtended, DigestsThatDifferAreAnAlarm) {
   EXPECT_EQ(AskedVerb(), Verb::kSnapshot);
 }
 
-TEST_F(SourceExtended, DigestOfWhatIsStillOnItsWayIsComparedWhenItHasCome) {
+TEST_F(SourceExtended, DigestIsComparedWhenItsBatchesHaveArrived) {
   JoinEmpty();
   now_ms += Limits().audit_interval_ms;
   source.OnTimer(now_ms);
@@ -207,14 +207,14 @@ TEST_F(SourceExtended, DigestOfWhatIsStillOnItsWayIsComparedWhenItHasCome) {
   EXPECT_EQ(source.status(now_ms).digest_checks, checks + 1);
 }
 
-TEST_F(SourceExtended, TailThatAStatusTellsIsFetched) {
+TEST_F(SourceExtended, ATailThatAStatusShowsIsRequested) {
   JoinEmpty();
   Live(0);
   now_ms += Limits().probe_interval_ms;
   source.OnTimer(now_ms);
   Asked();
   End(3);
-  EXPECT_EQ(state(), SourceState::kSynced) << "may be on its way";
+  EXPECT_EQ(state(), SourceState::kSynced) << "the batches may be on their way";
   now_ms += LookSchedule::kSettleMs;
   source.OnTimer(now_ms);
   EXPECT_EQ(state(), SourceState::kGap);
@@ -266,7 +266,7 @@ TEST_F(SourceExtended, RequestsThatBringNothingAreMadeAtGrowingIntervals) {
 }
 
 // The source never had a state that could be audited, so an audit must not be due.
-TEST_F(SourceExtended, WhoWaitsToAskAgainBeforeTheFirstStateIsNotAuditedAllTheWhile) {
+TEST_F(SourceExtended, ASourceWithoutAStateIsNotAuditedBetweenRequests) {
   Join(10);
   for (uint64_t timeouts = 0; timeouts < RequestPacer::kMaxTries; ++timeouts) {
     EXPECT_EQ(AskedVerb(), Verb::kReplay) << timeouts;
@@ -304,7 +304,7 @@ TEST_F(SourceExtended, AHoleIsGivenUpThoughBatchesComeBetweenTheRequests) {
       for (uint64_t seq = 2; seq < next_seq; ++seq) Reply(seq);
       End(next_seq);
     } else {
-      ASSERT_LT(next_seq, 30u) << "asked " << replays << " times";
+      ASSERT_LT(next_seq, 30u) << "requested " << replays << " times";
       Live(next_seq++);
       now_ms = std::max(now_ms, source.deadline_ms());
       source.OnTimer(now_ms);
@@ -335,10 +335,10 @@ TEST_F(SourceExtended, APublisherWithoutDigestsIsAskedForOneSnapshot) {
       EndWithoutDigests(2);
     }
   }
-  EXPECT_EQ(Log(), Texts{"0.1"}) << "nothing was forgotten again";
+  EXPECT_EQ(Log(), Texts{"0.1"}) << "the state was not reset again";
   EXPECT_EQ(state(), SourceState::kCleared);
   source.OnContradiction(now_ms);
-  EXPECT_EQ(Log(), Texts{"reset doubt"}) << "a snapshot cannot come";
+  EXPECT_EQ(Log(), Texts{"reset doubt"}) << "the publisher gives no snapshots";
 }
 
 // The ring holds a batch that ends each connection, so each answer ends before its status.
@@ -391,7 +391,7 @@ TEST_F(SourceExtended, WithoutDigestsAQuarantineEndsInTime) {
     source.OnTimer(now_ms);
     if (Asked()) EndWithoutDigests(3);
   }
-  EXPECT_EQ(now_ms, until_ms) << "there is a timer for it";
+  EXPECT_EQ(now_ms, until_ms) << "a timer ends the quarantine";
   EXPECT_EQ(state(), SourceState::kCleared);
 }
 
@@ -411,7 +411,7 @@ TEST_F(SourceExtended, TheNextLifeHasSnapshotsAgain) {
   EXPECT_EQ(AskedVerb(), Verb::kSnapshot);
 }
 
-TEST_F(SourceExtended, AuditWhoseAnswerIsCutOffIsPutOff) {
+TEST_F(SourceExtended, AnAuditWithCutAnswersIsPostponed) {
   JoinEmpty();
   Live(0);
   now_ms += Limits().audit_interval_ms;

@@ -135,7 +135,7 @@ TEST(SourceGap, FullHoldBackIsFetchedAgain) {
   EXPECT_EQ(source.state(), SourceState::kSynced);
 }
 
-TEST(SourceGap, WhatIsHeldWithoutProofGivesWayAndCanBeForgotten) {
+TEST(SourceGap, UnprovenBatchesAreReplacedAndDropped) {
   const auto text = [](const std::optional<HoldBack::Held>& held) {
     return held ? std::string(held->payload.begin(), held->payload.end()) : "nothing";
   };

@@ -1,4 +1,4 @@
-// Joining a stream: the source subscribes first, then gets the history by replay. Each batch is
+// Joining a stream: the source first subscribes, and then gets the history by replay. Each batch is
 // applied once and in order.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
@@ -129,7 +129,7 @@ TEST(SourceJoin, ABatchThatShowsThatSomethingIsMissingDegrades) {
   source.Live(3);
   EXPECT_EQ(source.state(), SourceState::kCleared);
   EXPECT_EQ(source.status().reason, SourceReason::kLostBatches);
-  EXPECT_EQ(source.TakeDeliveries(), Batches(0, 4)) << "what it holds is true";
+  EXPECT_EQ(source.TakeDeliveries(), Batches(0, 4)) << "the applied batches stay";
   source.next_result = BatchResult::kComplete;
   source.Live(4);
   EXPECT_EQ(source.state(), SourceState::kSynced);
@@ -177,7 +177,7 @@ TEST(SourceJoin, LongReplayMayOverlapLongAgoLiveBatches) {
   source.End();
   source.TakeRequest();
   source.Live(600);
-  EXPECT_EQ(source.TakeRequest(), 599u) << "what was too old to compare is proved before the next";
+  EXPECT_EQ(source.TakeRequest(), 599u) << "the publisher must be proven before the next batch";
   EXPECT_EQ(source.TakeDeliveries(), Batches(0, 600));
   source.Replay(599, 600);
   EXPECT_EQ(source.TakeDeliveries(), Batches(600, 601));
@@ -185,8 +185,8 @@ TEST(SourceJoin, LongReplayMayOverlapLongAgoLiveBatches) {
   EXPECT_EQ(source.status().resets, 0u);
 }
 
-// A batch that was published while the new subscription was on its way is neither in the first
-// answer nor in the live stream.
+// A batch that is published while the new subscription is on its way may be missing from both the
+// first answer and the live stream.
 TEST(SourceJoin, ASecondLookComesSoonAfterEachConnection) {
   SourceHarness source(/*can_replay=*/true);
   source.JoinAndApply(3);

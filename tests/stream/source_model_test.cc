@@ -1,7 +1,7 @@
 // Random histories of one source against a model of publisher, network and replay server.
 //
-// With losses, delays, restarts and overruns: batches of two epochs are never mixed, no batch is
-// applied twice or out of order, and a source in state kSynced has all batches.
+// The histories have losses, delays, restarts and overruns. Batches of two epochs are never mixed.
+// No batch is applied twice or out of order. A source in state kSynced has all batches.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -183,8 +183,8 @@ class World final : private ReplicaSink, private SourceNetwork {
     live_up_ = ended_ = false;
   }
 
-  // Same rule as SourceLink: messages from before the end of a connection count, messages from
-  // after the end do not.
+  // Same rule as SourceLink: messages that arrived before the end of a connection are delivered.
+  // Later messages are dropped.
   void DeliverEvents() {
     while (!events_.empty()) {
       const bool connected = events_.front();
@@ -283,7 +283,7 @@ TEST(SourceModel, SmallHoldBack) {
   RunWorlds({.drop_live = 30, .restart = 5, .hold_back = 3}, kSeeds, /*must_be_synced=*/true);
 }
 
-TEST(SourceModel, NumbersSpentOnNothing) {
+TEST(SourceModel, NumbersWithoutABatch) {
   RunWorlds({.drop_live = 10, .burn = 5, .restart = 10, .reconnect = 10}, kSeeds,
             /*must_be_synced=*/true);
 }

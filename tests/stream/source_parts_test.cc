@@ -28,7 +28,7 @@ TEST(LiveConnectionPart, IsUnheardOnlyBeforeTheFirstConnection) {
   EXPECT_EQ(connection.state(), LiveState::kUnheard);
   EXPECT_EQ(connection.unheard_at_ms(), kNever);
   EXPECT_FALSE(connection.was_up());
-  EXPECT_FALSE(connection.Establish(200)) << "the first one";
+  EXPECT_FALSE(connection.Establish(200)) << "this is the first connection";
   connection.CheckUnheard(10000, 50);
   EXPECT_EQ(connection.state(), LiveState::kUp);
 }
@@ -49,14 +49,14 @@ TEST(LiveConnectionPart, IsSilentUntilTheNextMessage) {
 TEST(LiveConnectionPart, ALostConnectionIsUpOnlyAfterANewOne) {
   LiveConnection connection;
   connection.Lose();
-  EXPECT_EQ(connection.state(), LiveState::kAwaited) << "none was lost";
+  EXPECT_EQ(connection.state(), LiveState::kAwaited) << "no connection was up before";
   connection.Establish(100);
   connection.Lose();
   EXPECT_EQ(connection.state(), LiveState::kLost);
   connection.NoteMessage(101);
   connection.CheckSilence(1000, 30);
   EXPECT_EQ(connection.state(), LiveState::kLost);
-  EXPECT_TRUE(connection.Establish(102)) << "one was up before";
+  EXPECT_TRUE(connection.Establish(102)) << "a connection was up before";
 }
 
 TEST(StreamPositionPart, ANumberThatWasSeenAndNotAppliedIsAHole) {
@@ -70,14 +70,14 @@ TEST(StreamPositionPart, ANumberThatWasSeenAndNotAppliedIsAHole) {
   EXPECT_EQ(position.live_next(), 4u);
   position.Advance(5);
   EXPECT_FALSE(position.has_hole());
-  EXPECT_EQ(position.seen_next(), 5u) << "applied numbers were seen";
+  EXPECT_EQ(position.seen_next(), 5u) << "applied numbers count as seen";
 }
 
 TEST(StreamPositionPart, AnnouncedNumbersAreMissingWhenTheyAreDue) {
   StreamPosition position;
   position.Advance(5);
   position.Announce(5, 100);
-  EXPECT_EQ(position.announced_due_ms(), kNever) << "all of them were seen";
+  EXPECT_EQ(position.announced_due_ms(), kNever) << "all announced numbers were seen";
   position.Announce(7, 100);
   position.Announce(9, 50);
   EXPECT_EQ(position.announced_due_ms(), 100) << "one announcement at a time";
@@ -113,14 +113,14 @@ TEST(ReplicaStatePart, ContentsFollowTheBatches) {
   EXPECT_EQ(replica.contents(), CopyContents::kEmpty);
   EXPECT_TRUE(replica.NoteApplied());
   EXPECT_EQ(replica.contents(), CopyContents::kWhole);
-  EXPECT_FALSE(replica.NoteApplied()) << "not the first";
+  EXPECT_FALSE(replica.NoteApplied()) << "this is not the first batch";
   replica.NoteMissing();
   EXPECT_EQ(replica.contents(), CopyContents::kPartial);
   EXPECT_TRUE(replica.Forget());
   EXPECT_EQ(replica.contents(), CopyContents::kCleared);
   EXPECT_FALSE(replica.Forget()) << "there was nothing to forget";
   EXPECT_TRUE(replica.NoteApplied());
-  EXPECT_EQ(replica.contents(), CopyContents::kPartial) << "older batches are missing still";
+  EXPECT_EQ(replica.contents(), CopyContents::kPartial) << "older batches are still missing";
   replica.NoteNothingMissing();
   EXPECT_EQ(replica.contents(), CopyContents::kWhole);
   replica.BeginEpoch();
@@ -169,7 +169,7 @@ TEST(PublisherProofPart, APostponedRequirementTakesEffectOnce) {
   EXPECT_FALSE(proof.ApplyAfterRequest());
   proof.RequireAtNextLive();
   proof.Reconnect();
-  EXPECT_FALSE(proof.ApplyAtNextLive()) << "it concerned the connection before";
+  EXPECT_FALSE(proof.ApplyAtNextLive()) << "the requirement was for the previous connection";
   EXPECT_FALSE(proof.missing());
 }
 
@@ -181,7 +181,7 @@ TEST(KnownPublisherPart, AStatusBelowTheAppliedNumbersIsOfAnotherPublisher) {
   EXPECT_FALSE(publisher.Replaces(status, 5));
   EXPECT_TRUE(publisher.Replaces(status, 6));
   publisher.epoch = status.epoch;
-  EXPECT_FALSE(publisher.Replaces(status, 6)) << "the epoch is better evidence";
+  EXPECT_FALSE(publisher.Replaces(status, 6)) << "the epoch decides";
 }
 
 TEST(KnownPublisherPart, ItsEpochMustBeOlderThanTheConnection) {
@@ -200,7 +200,7 @@ TEST(RequestPacerPart, AHoleIsGivenUpAfterThreeTriesAtTheSameNumber) {
   EXPECT_FALSE(pacer.GiveUpHole(5)) << "progress was made";
   EXPECT_FALSE(pacer.GiveUpHole(5));
   EXPECT_TRUE(pacer.GiveUpHole(5));
-  EXPECT_FALSE(pacer.GiveUpHole(5)) << "counted anew";
+  EXPECT_FALSE(pacer.GiveUpHole(5)) << "the count starts again";
 }
 
 TEST(RequestPacerPart, RequestsWithoutProgressPauseTwiceAsLongEachTime) {
@@ -231,7 +231,7 @@ TEST(RequestPacerPart, JitterStaysWithinAQuarter) {
   }
   EXPECT_GE(least, 750);
   EXPECT_LE(most, 1250);
-  EXPECT_LT(least, 780) << "it uses its range";
+  EXPECT_LT(least, 780) << "the jitter uses its whole range";
   EXPECT_GT(most, 1220);
 }
 

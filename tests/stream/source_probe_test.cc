@@ -1,5 +1,5 @@
-// A silent source is probed: the source finds a lost tail and a silent restart without further
-// messages.
+// A source whose publisher is silent sends probes. A probe finds a lost tail and a silent restart
+// without a further live message.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 

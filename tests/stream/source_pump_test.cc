@@ -1,4 +1,5 @@
-// The loop around a source, with a scripted network: the order in which it handles its inputs.
+// The loop around a source, with a scripted network: the order in which the loop handles its
+// inputs.
 // SPDX-License-Identifier: Apache-2.0
 #include "src/stream/follow/source_pump.h"
 

@@ -26,7 +26,7 @@ class SourceRepair : public ExtendedHarness {
     ASSERT_EQ(reason(), SourceReason::kDigest);
     Log();
   }
-  // Then the differing buckets are known.
+  // After FindDamage, the source learns the buckets that differ, and requests them.
   void FindBuckets() {
     FindDamage();
     differing = 6;
@@ -55,7 +55,7 @@ TEST_F(SourceRepair, TheStateIsBroughtToTheMomentOfEachAnswer) {
   FindDamage();
   differing = 1;
   Live(1);
-  EXPECT_EQ(Log(), Texts{}) << "or it would run ahead of the answer";
+  EXPECT_EQ(Log(), Texts{}) << "the batch waits for the answer";
   End(3);
   EXPECT_EQ(Log(), Texts{"0.1"});
   Live(2);
@@ -71,7 +71,7 @@ TEST_F(SourceRepair, TheStateIsBroughtToTheMomentOfEachAnswer) {
   EXPECT_EQ(state(), SourceState::kSynced);
 }
 
-TEST_F(SourceRepair, WhatCannotBeFoundIsReplacedAsAWhole) {
+TEST_F(SourceRepair, ADifferenceInNoBucketReplacesTheWholeState) {
   FindDamage();
   End(1);
   EXPECT_EQ(Log(), (Texts{"compare at 1", "begin"}));
@@ -129,7 +129,7 @@ TEST_F(SourceRepair, PartsOfOtherBatchesThanTheEndAreNoRepair) {
   EXPECT_EQ(Log(), (Texts{"drop", "begin"}));
 }
 
-TEST_F(SourceRepair, WhatLiesBetweenAndNeverComesIsNotWaitedForLong) {
+TEST_F(SourceRepair, AMissingBatchBeforeTheAnswerEndsTheRepair) {
   FindDamage();
   End(3);
   Live(2);  // batch 1 is lost
@@ -139,14 +139,14 @@ TEST_F(SourceRepair, WhatLiesBetweenAndNeverComesIsNotWaitedForLong) {
   EXPECT_EQ(Log(), Texts{"begin"});
 }
 
-TEST_F(SourceRepair, SilenceIsASnapshotToo) {
+TEST_F(SourceRepair, ATimeoutLeadsToASnapshot) {
   FindBuckets();
   now_ms += Limits().replay_timeout_ms;
   source.OnTimer(now_ms);
   EXPECT_EQ(Log(), (Texts{"drop", "begin"}));
 }
 
-TEST_F(SourceRepair, ACutAnswerIsASnapshotToo) {
+TEST_F(SourceRepair, ACutAnswerLeadsToASnapshot) {
   FindBuckets();
   source.OnReplyCut(now_ms);
   now_ms = source.deadline_ms();
@@ -167,13 +167,13 @@ TEST_F(SourceRepair, APublisherThatForgotTheExtensionIsAnotherOne) {
   EXPECT_EQ(Log(), (Texts{"reset restart", "drop"}));
 }
 
-TEST_F(SourceRepair, WhatIsFoundWrongMeanwhileIsReplacedAsAWhole) {
+TEST_F(SourceRepair, AContradictionMeanwhileReplacesTheWholeState) {
   FindBuckets();
   source.OnContradiction(now_ms);
   EXPECT_EQ(Log(), (Texts{"drop", "begin"}));
 }
 
-TEST_F(SourceRepair, ABatchThatCannotBeReadMeanwhileIsReplacedAsAWhole) {
+TEST_F(SourceRepair, AnUndecodableBatchMeanwhileReplacesTheWholeState) {
   FindDamage();
   next_result = BatchResult::kUndecodable;
   End(2);
@@ -181,7 +181,7 @@ TEST_F(SourceRepair, ABatchThatCannotBeReadMeanwhileIsReplacedAsAWhole) {
   EXPECT_EQ(Log(), (Texts{"0.1", "begin"}));
 }
 
-TEST_F(SourceRepair, GoesOnBehindANewConnection) {
+TEST_F(SourceRepair, ContinuesOnANewConnection) {
   FindBuckets();
   source.OnDisconnected();
   source.OnConnected(now_ms);

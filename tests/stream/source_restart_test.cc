@@ -43,7 +43,7 @@ TEST(SourceRestart, LowerSeqTooOldToCompareIsProved) {
   EXPECT_EQ(source.TakeRequest(), end - 1);
   EXPECT_EQ(source.state(), SourceState::kSuspect);
   source.Live(end, /*epoch=*/1);
-  EXPECT_EQ(source.TakeDeliveries(), Texts{}) << "not before that is known";
+  EXPECT_EQ(source.TakeDeliveries(), Texts{}) << "the batch waits until the publisher is known";
   source.Reply(end - 1, /*epoch=*/1);
   EXPECT_EQ(source.TakeDeliveries(), Texts{"reset restart"});
 }
@@ -83,8 +83,8 @@ TEST(SourceRestart, HigherSeqIsFoundByTheOverlap) {
   EXPECT_EQ(source.TakeRequest(), 2u);
   source.Reply(2, /*epoch=*/1);
   EXPECT_EQ(source.TakeDeliveries(), Texts{"reset restart"});
-  EXPECT_FALSE(source.replay_open()) << "the rest of the old replay must not mix in";
-  EXPECT_EQ(source.TakeRenewals(), 1) << "nor the rest of the old live stream";
+  EXPECT_FALSE(source.replay_open()) << "replies of the old publisher must not mix in";
+  EXPECT_EQ(source.TakeRenewals(), 1) << "live messages of the old publisher must not mix in";
   source.Connect();
   EXPECT_EQ(source.TakeRequest(), 0u);
   source.Replay(0, 8, /*epoch=*/1);

@@ -323,8 +323,8 @@ TEST(Subscriber, SinkMayRemoveItsOwnSource) {
   self = subscriber.get();
   ASSERT_TRUE(subscriber->Add(SourceOf(*publisher), sink_of(kWorker)).ok());
   ASSERT_TRUE(Eventually([&] { return batches == 10; }));
-  // When a source that was added later has been served, a call of the removed sink would have
-  // happened too.
+  // The subscriber serves sources in the order of Add. So a further call of the removed sink would
+  // happen before the call for the new source.
   const auto other = MakePublisher(TestPublisherConfig());
   PublishUpTo(*other, 1);
   ASSERT_TRUE(subscriber->Add(SourceOf(*other, WorkerId(1)), sink_of(WorkerId(1))).ok());

@@ -37,7 +37,7 @@ TEST(Simulation, ReachesWhatIsRare) {
   const SeedsResult result = RunSeeds(1, 1000, 2);
   EXPECT_EQ(result.seeds, 1000u);
   EXPECT_EQ(result.failed, 0u);
-  for (const char* name : {"burnt numbers",
+  for (const char* name : {"sequence numbers of refused batches",
                            "publishers that lost their own state",
                            "ring overruns",
                            "hold-back full",
@@ -55,7 +55,7 @@ TEST(Simulation, ReachesWhatIsRare) {
                            "buckets compared",
                            "repair failures",
                            "reply connections broken",
-                           "replies of a batch that no connection survives",
+                           "oversized replies that ended their connection",
                            "requests that waited for their turn",
                            "replies that waited for their rate",
                            "replies that waited for their reader",
@@ -64,11 +64,11 @@ TEST(Simulation, ReachesWhatIsRare) {
                            "strangers at a bound endpoint",
                            "followers without replay",
                            "legacy snapshots",
-                           "legacy snapshots of nothing",
+                           "legacy snapshots without parts",
                            "contradictions",
                            "state: quarantined (contradicted)",
                            "state: quarantined (digest)",
-                           "lost for good, restarted",
+                           "restarts after batches were lost for good",
                            "resets: restart",
                            "resets: lost_batches",
                            "resets: doubt",

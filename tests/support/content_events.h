@@ -1,5 +1,5 @@
-// An index of one worker that tests query by content, and builders of stores with token ids, for
-// tests of learning from tokens.
+// Shared parts of the tests of names: an index of one worker that the tests query by content, and
+// builders of stores with token ids.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

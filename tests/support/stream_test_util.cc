@@ -6,7 +6,7 @@
 namespace kvcast::stream {
 namespace {
 
-// A passing test does not reach it, however busy the machine is.
+// A passing test does not reach this deadline, even on a busy machine.
 constexpr std::chrono::seconds kDeadline(60);
 
 }  // namespace

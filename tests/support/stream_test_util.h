@@ -28,9 +28,9 @@ std::string TestText(uint64_t seq, int epoch = 0);
 // Returns true as soon as `condition` holds, false after a minute.
 bool Eventually(const std::function<bool()>& condition);
 
-// Records the deliveries of a subscriber as texts. "0.5" is batch 5 of publisher epoch 0, as
-// TestPayload names it, with "w<worker> " before it for workers other than 0. Resets are "reset
-// restart" and "reset lost_batches".
+// Records the deliveries of a subscriber as texts. "0.5" is batch 5 of publisher epoch 0;
+// TestPayload contains this name. For a worker other than 0, the text begins with "w<worker> ". A
+// reset is "reset restart" or "reset lost_batches".
 class RecordingSink {
  public:
   // The sink of one worker. The recording must outlive it.

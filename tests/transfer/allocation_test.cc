@@ -26,7 +26,7 @@ TEST(TransferAllocation, NoJobAllocatesOnceAllSizesHaveBeenSeen) {
   std::vector<SlotId> slots;
   for (uint32_t i = 1; i < kBlocks; ++i) {
     blocks.push_back(BlockId(i));
-    slots.push_back(SlotId(kBlocks - 1 - i * 7 % kBlocks));  // out of order: to be sorted
+    slots.push_back(SlotId(kBlocks - 1 - i * 7 % kBlocks));  // not sorted
   }
   std::vector<TransferResult> results;
   uint64_t next = 0;

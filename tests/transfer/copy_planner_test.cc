@@ -113,8 +113,8 @@ TEST_F(CopyPlannerTest, WhatIsOutOfBoundsIsRefusedAndNothingAdded) {
     return status.message();
   };
   EXPECT_EQ(refused({BlockId(64), 0, kBytes, kBytes}), "block 64: is not in the pool");
-  EXPECT_EQ(refused({BlockId(2), 1, kBytes, kBytes}), "block 2: has fewer bytes");
-  EXPECT_EQ(refused({BlockId(2), SIZE_MAX, 2, kBytes}), "block 2: has fewer bytes");
+  EXPECT_EQ(refused({BlockId(2), 1, kBytes, kBytes}), "block 2: is shorter than the move");
+  EXPECT_EQ(refused({BlockId(2), SIZE_MAX, 2, kBytes}), "block 2: is shorter than the move");
   EXPECT_EQ(refused({BlockId(2), 0, kBytes, 63 * kBytes + 1}),
             "block 2: its slot is not in host memory");
   EXPECT_EQ(refused({BlockId(2), 0, kBytes, SIZE_MAX - 1}),

@@ -175,7 +175,7 @@ TEST_F(TransferEngineTest, WhileLoadsWaitStoresGoOneByOne) {
   EXPECT_EQ(running(kStore), 1);
   backend_->Finish(0);
   EXPECT_THAT(Ended(), IsEmpty());
-  EXPECT_EQ(running(kLoad), 2) << "the last one has started";
+  EXPECT_EQ(running(kLoad), 2) << "the last load batch has started";
   EXPECT_EQ(running(kStore), 2);
   engine_->WaitAll();
   EXPECT_THAT(Ended(), UnorderedElementsAre("1", "2"));

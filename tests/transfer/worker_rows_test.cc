@@ -33,7 +33,8 @@ GroupLayout Tensors(std::vector<std::byte>& memory, size_t tensors, int64_t bloc
   return layout;
 }
 
-// Page bytes, blocks per chunk, true if the first chunk is entered inside, direction.
+// Parameters: page bytes; blocks per chunk; true if the job begins with the last block of a chunk;
+// direction.
 class Pages : public ::testing::TestWithParam<std::tuple<size_t, uint32_t, bool, CopyDirection>> {
  protected:
   static constexpr size_t kTensors = 4;

@@ -20,7 +20,8 @@ size_t BytesAllocatedBy(std::span<const uint8_t> payload) {
 
 size_t Allowed(size_t received) { return 2 * received + 64 * 1024; }
 
-// Heads that declare `count` elements, each at a place where a decoder would believe it.
+// Payloads with a head that declares `count` elements. Each head is at a place where a decoder
+// could trust the count.
 std::vector<Payload> Bombs(const std::string& count16, const std::string& count32) {
   const Payload batch = FromHex("93 cb3ff8000000000000");
   const Payload stored = batch + FromHex("91 9c") + Text("BlockStored");

@@ -1,5 +1,5 @@
-// Damaged payloads never crash the decoder, and its counts always add up: every single-byte change
-// of many vectors, and random changes.
+// Damaged payloads never crash the decoder, and its counts always add up. The tests change single
+// bytes in many vectors, and random bytes in all vectors.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -23,7 +23,7 @@ void ExpectHonest(const Payload& payload, EventBatch& batch) {
   ASSERT_TRUE(EncodeBatch(batch, Dialect::kVllm11, again).ok()) << ToHex(payload);
 }
 
-TEST(Damage, EveryValueOfEveryByteOfSmallVectors) {
+TEST(Damage, EveryThirdValueOfEveryByteOfSmallVectors) {
   EventBatch batch;
   size_t used = 0;
   for (Payload payload : GoodPayloads()) {

@@ -1,5 +1,5 @@
-// Decode options only leave out data: the batch equals that of a plain decode with its tokens
-// zeroed and its neighbouring removes merged, for every payload.
+// Decode options only leave out data. For every payload, the batch is equal to the batch of a plain
+// decode whose tokens are set to 0 and whose neighbouring removes are merged.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 

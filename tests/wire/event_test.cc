@@ -1,5 +1,5 @@
-// The values of events: hashes keep their form and their bytes, and salts are found at every
-// position.
+// The values of events: hashes keep their form and their bytes, and a salt is found in the field
+// and in the metadata.
 // SPDX-License-Identifier: Apache-2.0
 #include "kvcast/core/event.h"
 

@@ -1,5 +1,5 @@
-// The encoder writes payloads that were computed by hand from the format, one per event class and
-// hash form.
+// The encoder's output is equal to payloads that were written by hand from the format, one per
+// event class and hash form.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -36,7 +36,7 @@ TEST(GoldenBytes, StoredMap) {
   const Payload golden = Envelope(std::string("91") + kStored, "00");
   EXPECT_EQ(ToHex(Encode(BatchOf(event), Dialect::kVllm10)), ToHex(golden));
   EXPECT_EQ(Decode(golden).batch, BatchOf(event));
-  // The default is vLLM 0.33, with a head of 16 bits.
+  // The default is the layout of vLLM 0.33, whose store heads have a 16-bit count.
   const Payload wide = Envelope("91 de000b" + std::string(kStored).substr(2), "00");
   EXPECT_EQ(ToHex(Encode(BatchOf(event))), ToHex(wide));
   EXPECT_EQ(Decode(wide).batch, BatchOf(event));

@@ -25,7 +25,7 @@ EventBatch Sample() {
   return batch;
 }
 
-// The outer array of an encoded batch as a map: head, ts, events and rank get keys.
+// Makes a map of the outer array of an encoded batch: ts, events and rank get keys.
 Payload WithMapEnvelope(const Payload& payload) {
   const std::span<const uint8_t> all(payload);
   const size_t rank_at = payload.size() - 1;

@@ -1,4 +1,5 @@
-// The decoder accepts input at every limit of WireLimits and refuses input one past it.
+// The decoder accepts input at every limit of WireLimits, and refuses input that is one above the
+// limit.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -26,7 +27,7 @@ BlockStored Tokens(size_t count, uint8_t per_position = 1) {
   return event;
 }
 
-// A good event follows the tested event, to show that the decoder still accepts it.
+// A valid event follows the tested event, to show that the decoder still accepts the valid event.
 Decoded DecodeWithNeighbour(Event event, const WireLimits& limits) {
   EventBatch batch = BatchOf(std::move(event));
   batch.events.emplace_back(AllBlocksCleared());

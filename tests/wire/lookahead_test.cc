@@ -1,4 +1,4 @@
-// `lookahead_token_ids` has one list of tokens per hash, all of one length.
+// `lookahead_token_ids` has one list of tokens per hash. All lists have the same length.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 

@@ -68,9 +68,9 @@ class Unpacker:
 
 
 def json_view(payload):
-    """Raises ValueError if the input is not exactly one MessagePack value, or not expressible in JSON."""
+    """Raises ValueError if the input is not exactly one MessagePack value, or if JSON cannot show the value."""
     unpacker = Unpacker(payload)
     value = unpacker.value()
     if unpacker.at != len(payload):
-        raise NotMessagePack("bytes left over")
+        raise NotMessagePack("unread bytes after the value")
     return value

@@ -83,7 +83,8 @@ TEST(Nesting, EventsOfExtensionsOnlyAreRejectedOneByOne) {
 }
 
 TEST(Nesting, HugeCountsInsideHugeCountsStayLinear) {
-  // Each head declares as many elements as bytes remain. A walk of each would take quadratic time.
+  // Each head declares one element per remaining byte. A decoder that walks all elements of each
+  // head would take quadratic time.
   Payload payload = FromHex("93 cb3ff8000000000000 91");
   for (size_t left = 1000000; left > 5; left -= 5) {
     const auto count = static_cast<uint32_t>(left - 5);

@@ -125,7 +125,8 @@ TEST(ReaderSkip, StopsBehindTheValue) {
   EXPECT_EQ(within.remaining(), 1u);
 }
 
-// Random mixes of all integer forms, some of them not small, at every alignment to the window.
+// The lists have all integer forms in random order, at every alignment to the window. Some lists
+// also have integers that are not small.
 TEST(ReaderSmallIntegers, AgreeWithReadingOneByOne) {
   std::mt19937_64 random(7);
   for (int round = 0; round < 3000; ++round) {

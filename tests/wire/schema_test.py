@@ -44,7 +44,7 @@ def fields_on_the_wire(event, sglang):
         names = {"BlockStored": SGLANG_STORED if sglang else STORED, "BlockRemoved": REMOVED,
                  "AllBlocksCleared": []}[event[0]]
         tag, fields = event[0], dict(zip(names, event[1:]))
-        check(len(event) - 1 <= len(names), f"longer than its layout: {event[0]}")
+        check(len(event) - 1 <= len(names), f"event {event[0]} has more elements than its layout")
     return tag, {name: value for name, value in fields.items() if value is not None}
 
 
@@ -55,13 +55,14 @@ def check_good(record, validator):
         check(False, f"good {name}: the schema refuses it: {error.message[:200]}")
         return
     decoded = record["decoded"]
-    check(view[0] == decoded["ts"], f"good {name}: ts")
-    check((view[2] if len(view) > 2 else None) == decoded["data_parallel_rank"], f"good {name}: rank")
-    check(len(view[1]) == len(decoded["events"]), f"good {name}: number of events")
+    check(view[0] == decoded["ts"], f"good {name}: ts differs from `decoded`")
+    check((view[2] if len(view) > 2 else None) == decoded["data_parallel_rank"],
+          f"good {name}: rank differs from `decoded`")
+    check(len(view[1]) == len(decoded["events"]), f"good {name}: number of events differs from `decoded`")
     for on_wire, event in zip(view[1], decoded["events"]):
         expected = {key: value for key, value in event.items() if key != "type" and value is not None}
         check(fields_on_the_wire(on_wire, name.startswith("sglang")) == (event["type"], expected),
-              f"good {name}: the bytes do not say what `decoded` says")
+              f"good {name}: an event in the bytes differs from `decoded`")
 
 
 def check_judged(kind, record, validator):
@@ -69,10 +70,11 @@ def check_judged(kind, record, validator):
     try:
         valid = validator.is_valid(json_view(bytes.fromhex(record["payload"])))
     except (ValueError, RecursionError) as error:
-        check(verdict == "cannot_tell", f"{kind} {name}: no JSON view ({error}), but {verdict}")
+        check(verdict == "cannot_tell", f"{kind} {name}: no JSON view ({error}), but the vector states {verdict}")
         return
     if verdict != "cannot_tell":
-        check(valid == (verdict == "accepts"), f"{kind} {name}: schema says {valid}, vector {verdict}")
+        check(valid == (verdict == "accepts"),
+              f"{kind} {name}: the schema gives valid = {valid}, but the vector states {verdict}")
 
 
 def check_names(source, schema):
@@ -106,7 +108,8 @@ def main():
     check_names(source, schema)
     text = (vectors / "README.md").read_text(encoding="utf-8")
     for kind, count in counts.items():
-        check(f"| `{kind}.jsonl` | {count} |" in text, f"vectors/README.md does not say {count} {kind}")
+        check(f"| `{kind}.jsonl` | {count} |" in text,
+              f"vectors/README.md does not state {count} lines of {kind}.jsonl")
     print("\n".join(failures))
     print(f"{counts}, {len(failures)} failures")
     return 1 if failures else 0

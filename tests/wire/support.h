@@ -1,4 +1,5 @@
-// Shared parts of the wire tests: hex, the bundled vectors, and short ways to decode.
+// Shared parts of the wire tests: hex, the bundled vectors, and short functions to encode and
+// decode.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -17,10 +18,10 @@ namespace kvcast::wire {
 using Payload = std::vector<uint8_t>;
 using ExtraKeyEntries = std::vector<std::optional<ExtraKeys>>;
 
-// Blanks are ignored.
+// Characters that are not hex digits are ignored.
 Payload FromHex(std::string_view hex);
 std::string ToHex(std::span<const uint8_t> bytes);
-// Concatenates. Tests write MessagePack as bytes and text in turn.
+// Concatenates. Tests build MessagePack from parts of bytes and text.
 Payload operator+(Payload left, std::span<const uint8_t> right);
 Payload Text(std::string_view text);
 

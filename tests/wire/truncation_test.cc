@@ -1,4 +1,4 @@
-// A payload that is cut anywhere gives a Status, never a crash, and costs little memory.
+// A payload that is cut at any place gives a Status and never a crash.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -11,7 +11,7 @@ TEST(Truncation, EveryPointOfEveryVectorIsMalformed) {
   size_t points = 0;
   for (const Payload& payload : GoodPayloads()) {
     for (size_t size = 0; size < payload.size(); ++size) {
-      // A separate allocation of the exact size lets AddressSanitizer detect any read past it.
+      // A separate allocation of the exact size lets AddressSanitizer detect any read past the end.
       const Payload cut(payload.begin(), payload.begin() + static_cast<ptrdiff_t>(size));
       const Decoded decoded = Decode(cut);
       ASSERT_EQ(decoded.status.code(), StatusCode::kMalformed) << ToHex(cut);

@@ -1,5 +1,5 @@
-// The bundled vectors decode as documented: recorded payloads, accepted oddities, and payloads that
-// must be refused with a reason.
+// The bundled vectors decode as documented: recorded payloads, unusual payloads that are accepted,
+// and payloads that must be refused with a reason.
 // SPDX-License-Identifier: Apache-2.0
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

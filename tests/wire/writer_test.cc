@@ -24,7 +24,7 @@ std::string Signed(int64_t value) {
   return Hex([&](Writer& w) { w.Signed(value); });
 }
 
-// Lists of token ids have their own writer.
+// SignedList has its own code for integers.
 TEST(Writer, ListsHaveTheFormsOfTheirValues) {
   std::vector<int64_t> values = {0, -1, -33, INT64_MIN, INT64_MAX};
   for (int bits = 7; bits < 63; ++bits) {

@@ -37,10 +37,11 @@ class BenchArena {
   Status FillSource(CopyDirection direction);
   // Fills the destination of a direction with bytes that do not occur in the source.
   Status PoisonTarget(CopyDirection direction);
-  // Computes the expected destination from the source, the poison and the copies of one row each.
+  // Computes the expected bytes of the destination: the poison, overwritten by the copies.
+  // REQUIRES: each copy has one row.
   void ExpectCopies(CopyDirection direction, const std::vector<CopyOp>& ops);
   // Not ok: the destination differs from the expected bytes, or the source has changed. REQUIRES:
-  // FillSource and ExpectCopies, then PoisonTarget, of the same direction.
+  // FillSource, ExpectCopies and PoisonTarget were called in this order, with this direction.
   Status Verify(CopyDirection direction);
 
   // Executes one plain copy of `bytes` bytes and waits for its end.
@@ -79,10 +80,11 @@ struct BenchWork {
   size_t payload_bytes = 0;
   std::vector<CopyOp> fragments;  // one row each, in the order of the blocks
 };
-// Takes as many blocks as the payload or the shape allows.
+// The work has payload_bytes / (bytes per block) blocks, but at least 1 and at most
+// shape.max_blocks.
 BenchWork MakeBenchWork(const BenchArena& arena, const CopyBenchShape& shape, size_t payload_bytes);
 
-// Copies a work's bytes. Returns when the bytes have arrived.
+// A way to copy the fragments of a BenchWork. `run` returns when the bytes have arrived.
 struct BenchMethod {
   std::string name;
   bool rival = false;
@@ -90,7 +92,8 @@ struct BenchMethod {
   std::function<Status()> run;
   std::function<std::string()> chosen;  // name of the path; may be empty
 };
-// Returns this library's method first, with the path that the library chooses, then the rivals.
+// Returns the methods of this library, then the rivals. The first method uses the path that the
+// library chooses. Each of the next three uses one fixed path.
 Result<std::vector<BenchMethod>> MakeBenchMethods(const std::shared_ptr<BenchArena>& arena);
 
 double Quantile(std::vector<double> values, double q);

@@ -27,7 +27,7 @@ CopyBenchShape Shape(CopyDirection direction, size_t row_bytes) {
   return {.direction = direction, .row_bytes = row_bytes};
 }
 
-// Keeps several batches in flight. All batches copy the same bytes.
+// Keeps kInFlight batches in flight. They copy the fragments of one work again and again.
 class Stress {
  public:
   Stress(CudaCopyBackend* backend, const BenchWork& work) : backend_(backend), work_(&work) {}
@@ -146,7 +146,7 @@ Result<std::unique_ptr<CudaCopyBackend>> Backend(const BenchArena& arena,
   return CudaCopyBackend::Create(arena.device(), config);
 }
 
-// The two halves of the pools, one for each direction.
+// Loads use the first half of the pools, and stores use the second half.
 struct BothWays {
   BenchWork load;
   BenchWork store;

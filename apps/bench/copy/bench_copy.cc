@@ -55,7 +55,7 @@ void StreamPlainly(std::byte* to, const std::byte* from, size_t bytes) {
 #endif
 }
 
-// One pool on each side, and the copy of every block.
+// The copies of one fragment size, from random blocks of one pool to random slots of the other.
 class Cell {
  public:
   static constexpr uint64_t kSeed = 0x5EED;
@@ -109,7 +109,7 @@ class Cell {
     return static_cast<double>(payload_) / Since(start);
   }
 
-  // Splits the memory into as many consecutive parts as there are threads.
+  // Each thread copies one contiguous part of the payload.
   double TimePlainStreaming(int threads) const {
     const size_t piece = payload_ / static_cast<size_t>(threads) / 64 * 64;
     const auto start = Clock::now();

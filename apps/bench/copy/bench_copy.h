@@ -21,18 +21,19 @@ struct CopyBenchConfig {
   std::vector<size_t> fragments = {4096, 8192, 16384, 32768, 65536, 262144, 2097152};
 };
 
-// Rates in bytes per second, medians over the cycles. Ratios are computed within a cycle, to the
-// mean of the ceilings measured just before and just after.
+// Rates are in bytes per second. All figures are medians over the cycles, except the 10th and the
+// 90th percentile. A ratio is a rate of one cycle, divided by the mean of the two ceilings that
+// were measured just before and just after it.
 struct CopyBenchCell {
   size_t fragment_bytes = 0;
-  double ceiling = 0;  // one contiguous streaming copy of the payload with the same threads
-  double ours = 0;     // ratio of the transfer engine, random blocks to random slots
+  double ceiling = 0;  // rate of one contiguous streaming copy with the same number of threads
+  double ours = 0;     // ratio of the transfer engine, from random blocks to random slots
   double plain = 0;    // ratio of memcpy for the same copies
   double ours_p10 = 0;
   double ours_p90 = 0;
   double ours_to_plain = 0;
-  // Ratio to one contiguous copy with streaming stores only. The ceiling also prefetches and is
-  // faster than that copy.
+  // Rate of the transfer engine, divided by the rate of one contiguous copy with streaming stores
+  // only. The ceiling also prefetches and is faster than that copy.
   double ours_to_streaming = 0;
 };
 
@@ -45,7 +46,8 @@ struct PlannerBench {
   size_t copies = 0;
   double seconds_per_copy = 0;
 };
-// Plans loads of 4,096 random blocks with 64 layers at random addresses, none of them adjacent.
+// Plans the loads of 4,096 blocks in random order. Each block has 64 layers. Neighbouring layers
+// are not adjacent on the GPU, so their copies are not merged.
 PlannerBench RunPlannerBench();
 
 // The target ratio of a fragment of this size; 0: no target.

@@ -1,4 +1,5 @@
-// The measured methods: this library, and the published methods of other projects, reimplemented.
+// The measured methods: those of this library, and reimplementations of the published methods of
+// other projects.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cstring>
@@ -13,7 +14,7 @@ namespace {
 
 using Arena = std::shared_ptr<BenchArena>;
 
-// A backend that outlives the engines, which are created for each work.
+// Forwards to a backend that outlives the engine. Each work gets a new engine.
 class Borrowed final : public CopyBackend {
  public:
   explicit Borrowed(CudaCopyBackend& backend) : backend_(backend) {}
@@ -29,7 +30,8 @@ class Borrowed final : public CopyBackend {
   CudaCopyBackend& backend_;
 };
 
-// Measures from the job's submission to the result, including planning.
+// The measured time begins with the submission of the job and ends with its result. It includes the
+// planning.
 class OurMethod {
  public:
   OurMethod(Arena arena, std::unique_ptr<CudaCopyBackend> backend)
@@ -91,7 +93,7 @@ Result<BenchMethod> Ours(const Arena& arena, std::optional<CudaCopyPath> path) {
                      .chosen = [method] { return method->Chosen(); }};
 }
 
-// One call with a descriptor for each fragment, or one call for each fragment.
+// Copies by one call with a descriptor per fragment, or by one call per fragment.
 class EngineRival {
  public:
   EngineRival(Arena arena, const CopyEngineOptions& options, bool merge)
@@ -117,7 +119,7 @@ class EngineRival {
   }
 
  private:
-  // Merges fragments that are adjacent on both sides and in the order of the job.
+  // Merges consecutive fragments of the job that are adjacent on both sides.
   void Merge() {
     merged_.clear();
     for (const CopyOp& op : work_->fragments) {

@@ -89,7 +89,7 @@ class Questions {
                info.name.c_str(), info.driver_version, info.compute_capability,
                info.multiprocessors, info.copy_engines, info.numa_node, info.copy_call.c_str()));
     answer_(
-        Format("1 largest pitch %d, host pointers serve kernels: %d",
+        Format("1 largest pitch %d, kernels can use host pointers: %d",
                device_->Attribute(CU_DEVICE_ATTRIBUTE_MAX_PITCH),
                device_->Attribute(CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM)));
     for (const CopyDirection direction : kDirections) {
@@ -137,7 +137,7 @@ class Questions {
   // Copies with rows: one descriptor per block.
   Status Rows() {
     if (!CopyEngine::HasRows(device_->api(), call())) {
-      answer_("3 no batches of rows");
+      answer_("3 the driver has no batched copies of rows");
       return {};
     }
     for (const CopyDirection direction : kDirections) {
@@ -367,7 +367,8 @@ class Questions {
     return {};
   }
 
-  // A graph whose nodes are bound to other blocks before each launch, compared with one batch.
+  // Compares one batch with a graph. Before each launch, the nodes of the graph are bound to other
+  // blocks.
   Status Graphs() {
     for (const CopyDirection direction : kDirections) {
       for (const size_t bytes : {16, 64}) {

@@ -14,7 +14,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr size_t kKiB = 1024;
 constexpr int kMinCycles = 3;
-// Smaller payloads are dominated by the latency of the first byte and have targets of their own.
+// The latency of the first byte dominates smaller payloads. They have targets of their own.
 constexpr size_t kLargePayload = size_t{128} << 20;
 
 double Since(Clock::time_point start) {
@@ -108,7 +108,7 @@ std::vector<CopyBenchShape> DefaultCopyBenchShapes() {
           64 * kKiB, 128 * kKiB, 256 * kKiB, size_t{1100000}, 2048 * kKiB}) {
       shapes.push_back({.direction = direction, .row_bytes = bytes});
     }
-    // The layers lie apart, as in other engines. MLA's layers have 73,728 bytes per block.
+    // The layers lie apart, as some engines store them. A layer of MLA has 73,728 bytes per block.
     for (const size_t bytes : {4 * kKiB, 16 * kKiB, 32 * kKiB, size_t{73728}}) {
       shapes.push_back({.direction = direction, .row_bytes = bytes, .rows = 64});
     }
@@ -157,7 +157,7 @@ Status RunCudaCopyBench(const CudaDevice& device, const CopyBenchConfig& config,
   size_t largest = 0;
   for (const CopyBenchShape& shape : config.shapes) {
     if (shape.row_bytes == 0 || shape.rows == 0) {
-      return {StatusCode::kInvalidArgument, "shapes: one is empty"};
+      return {StatusCode::kInvalidArgument, "shapes: row_bytes and rows must be positive"};
     }
     largest = std::max(largest, shape.row_bytes * shape.rows);
   }

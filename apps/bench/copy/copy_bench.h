@@ -1,5 +1,5 @@
 // The benchmark of copies between a GPU and host memory. It compares this library with other
-// methods, each as a share of one plain copy of pinned memory in the same run.
+// methods. A result is a share of the speed of one plain copy of pinned memory in the same run.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -26,7 +26,7 @@ struct CopyBenchShape {
   BlockOrder order = BlockOrder::kRandom;
   size_t max_blocks = SIZE_MAX;
 };
-// The shapes of the table of targets, and some more.
+// The shapes that CopyBenchTarget has a target for, and some more.
 std::vector<CopyBenchShape> DefaultCopyBenchShapes();
 
 struct CopyBenchConfig {
@@ -36,7 +36,8 @@ struct CopyBenchConfig {
   std::vector<CopyBenchShape> shapes = DefaultCopyBenchShapes();
 };
 
-// Medians over the cycles. A ratio is relative to the mean of the plain copies before and after it.
+// The median, the 10th and the 90th percentile over the cycles. A ratio is the rate of the method,
+// divided by the mean rate of the plain copies just before and just after it.
 struct CopyBenchMethod {
   std::string name;
   bool rival = false;
@@ -49,7 +50,7 @@ struct CopyBenchCell {
   CopyBenchShape shape;
   size_t payload_bytes = 0;
   double ceiling = 0;  // bytes per second
-  double drift = 0;    // of the ceiling within the cell; above kMaxDrift the cell is void
+  double drift = 0;    // (p90 - p10) / median of the ceilings; above kMaxDrift the cell is void
   int cycles = 0;
   std::vector<CopyBenchMethod> methods;  // our method is first
   double target = 0;                     // 0: none
@@ -66,14 +67,14 @@ inline constexpr double kRivalMargin = 0.02;
 double CopyBenchTarget(const CopyBenchShape& shape, size_t payload_bytes);
 
 // The bytes of every method are checked once per shape, outside of the measured time. The check
-// includes guards around the pools and the source. Not ok: no memory, a driver's error, or wrong
-// bytes; the message names the method.
+// covers the pools, the guards around them, and the source. Not ok: no memory, a driver's error, or
+// wrong bytes; the message names the method.
 Status RunCudaCopyBench(const CudaDevice& device, const CopyBenchConfig& config,
                         const std::function<void(const CopyBenchCell&)>& done);
 
 struct BothWaysResult {
   size_t row_bytes = 0;
-  double ceiling = 0;  // two simultaneous plain copies, bytes per second of both
+  double ceiling = 0;  // rate of two simultaneous plain copies: bytes per second of both together
   double ours = 0;     // ratio of our method
   double batch = 0;    // ratio of one batched call in each direction
 };
@@ -85,14 +86,14 @@ struct SlowdownResult {
   std::string work;     // "gemm" or "small kernels"
   std::string copies;   // path of the copies
   double idle_p50 = 0;  // duration of a kernel alone, in seconds
-  double p50 = 0;       // ratio of the medians, with copies to alone
-  double p99 = 0;       // ratio of the 99th percentiles, with copies to alone
+  double p50 = 0;       // median with copies / median alone
+  double p99 = 0;       // 99th percentile with copies / 99th percentile alone
 };
 Result<std::vector<SlowdownResult>> RunSlowdown(const CudaDevice& device, int launches);
 
-// Measures the open questions of the design on this machine. Each answer is a line that begins with
-// the number of the question. `bytes`: size of each side's buffer; at least 256 MiB give meaningful
-// results.
+// Answers the open questions of the design by measurements on this machine. Each answer is a line
+// that begins with the number of the question. `bytes` is the size of the buffer on each side. The
+// results are meaningful from 256 MiB on.
 Status RunCudaQuestions(const CudaDevice& device, size_t bytes,
                         const std::function<void(std::string)>& answer);
 

@@ -13,14 +13,15 @@ namespace kvcast::cuda {
 
 class CopyGraph {
  public:
-  // Creates one node for each of the copies, each of one row. The nodes do not depend on each
-  // other. Not ok: kFailedPrecondition, "not offered here", if the driver has no graphs; else the
+  // Creates one node per copy. The nodes do not depend on each other. REQUIRES: each copy has one
+  // row. Not ok: kFailedPrecondition, "not offered here", if the driver has no graphs; else the
   // driver's error.
   static Result<CopyGraph> Create(const CudaDevice& device, CopyDirection direction,
                                   std::span<const CopyOp> ops);
 
   // From the next launch on, the nodes execute these copies. Launches in flight do not change.
-  // REQUIRES: as many copies as nodes. Not ok: some nodes may be bound already.
+  // REQUIRES: `ops` has one copy per node. After an error, some nodes may be bound to the new
+  // copies.
   Status Rebind(std::span<const CopyOp> ops);
   Status Launch(CUstream stream) const;
 

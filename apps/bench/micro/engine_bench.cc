@@ -1,9 +1,9 @@
-// Measures allocating, caching and freeing of blocks through CacheManager, with a pool of 1 Mi
-// blocks. Every block is cached, so each allocation evicts a block. Hash chains are computed
-// beforehand.
+// Measures how CacheManager allocates, caches and frees blocks, with a pool of 1 Mi blocks. Every
+// block is cached, so each allocation evicts a block. Hash chains are computed beforehand.
 //
-// Baseline in the same run: only the list and map operations that the same sequence needs: pop the
-// head, erase the old key, insert the new one, append to the tail. Key and value are 8 and 4 bytes.
+// The baseline runs in the same process. It does only the list and map operations that this
+// sequence needs: it pops the head, erases the old key, inserts the new key, and appends to the
+// tail. A key has 8 bytes, and a value has 4 bytes.
 //
 // Counters per benchmark: per_block (time), heap_per_block (allocations).
 // SPDX-License-Identifier: Apache-2.0
@@ -41,7 +41,7 @@ constexpr int64_t kBlocks = 1 << 20;
 constexpr int64_t kBlockSize = 16;
 constexpr int64_t kBlocksOfRequest = 625;
 constexpr int64_t kTokens = kBlocksOfRequest * kBlockSize;
-// Twice as many as fit into the pool, so a prompt has been evicted when it comes again.
+// The pool holds half of the requests, so a prompt has been evicted when it comes again.
 constexpr size_t kRequests = 2 * kBlocks / kBlocksOfRequest;
 
 // Requests with random tokens and random digests as their chain.
@@ -95,7 +95,7 @@ void RunLives(benchmark::State& state, const Life& life) {
   const uint64_t heap_before = heap_allocations;
   for (auto _ : state) life(requests[next++ % kRequests]);
   const auto blocks = static_cast<double>(state.iterations() * kBlocksOfRequest);
-  // The report prints the unit's letter, as in 118n: seconds per block.
+  // The counter is in seconds per block. The report prints 118 ns as 118n.
   state.counters["per_block"] =
       benchmark::Counter(blocks, benchmark::Counter::kIsRate | benchmark::Counter::kInvert);
   state.counters["heap_per_block"] = static_cast<double>(heap_allocations - heap_before) / blocks;
@@ -124,7 +124,8 @@ void BM_EventsAsPayload(benchmark::State& state) {
   });
 }
 
-// Prompts of 625 blocks, all of them cached: the last 1,000 of the pool.
+// Looks up the last 1,000 prompts that were stored. Each has 625 blocks, and the pool holds them
+// all.
 void BM_Lookup(benchmark::State& state) {
   const auto manager = Manager(false);
   std::vector<CacheRequest>& requests = Requests();

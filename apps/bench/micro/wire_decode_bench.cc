@@ -1,5 +1,6 @@
-// Measures decoding of batches as an engine sends them, and msgpack-cxx's unpacking of the same
-// bytes into its object tree (which a decoder would still have to walk). Also measures encoding.
+// Measures three things: DecodeBatch on batches like those of an engine; msgpack-cxx, which unpacks
+// the same bytes into its object tree; and EncodeBatch. A decoder over msgpack-cxx would still have
+// to walk the tree.
 // SPDX-License-Identifier: Apache-2.0
 #include <benchmark/benchmark.h>
 
@@ -32,7 +33,8 @@ BlockStored StoredEvent(int64_t blocks, std::mt19937_64& random) {
   return event;
 }
 
-// One engine step: `stored` requests of `blocks` new blocks each, and as many removed blocks.
+// One engine step. It removes `stored` blocks, and `stored` requests store `blocks` new blocks
+// each.
 EventBatch Step(int64_t stored, int64_t blocks, uint64_t seed) {
   std::mt19937_64 random(seed);
   EventBatch batch;
@@ -104,7 +106,7 @@ void BM_Encode(benchmark::State& state) {
   state.SetBytesProcessed(static_cast<int64_t>(payload.size() * state.iterations()));
 }
 
-// Arguments: stored events, blocks of each, dialect.
+// Arguments: number of stored events, blocks per stored event, dialect.
 void Shapes(benchmark::internal::Benchmark* bench) {
   for (const Dialect dialect : {Dialect::kVllm10, Dialect::kVllm8}) {
     bench->Args({1, 4, static_cast<int64_t>(dialect)});

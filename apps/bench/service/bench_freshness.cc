@@ -81,7 +81,7 @@ class Watcher {
     begin_ = SteadyNow() + kWarmUpSeconds;
     queries_.Enter(FreshnessQueries::Phase::kBusy);
   }
-  // Waits until so many batches have arrived, or no more arrive.
+  // Waits until `batches` batches are applied, or until none has arrived for kPatienceSeconds.
   void WaitFor(uint64_t batches) {
     uint64_t before = applied_;
     double since = SteadyNow();
@@ -173,17 +173,17 @@ Result<FreshnessResult> RunFreshnessBench(const FreshnessConfig& config) {
 
   std::vector<LoadEndpoints> endpoints(static_cast<size_t>(config.sources));
   for (LoadEndpoints& endpoint : endpoints) {
-    if (!in.Get(endpoint, 30'000)) return broken("no publisher came up");
+    if (!in.Get(endpoint, 30'000)) return broken("the publishers did not start");
   }
   Watcher watcher(config);
   if (Status status = watcher.Start(endpoints); !status.ok()) return status;
-  if (!watcher.WaitForConnections()) return broken("not every source could be followed");
+  if (!watcher.WaitForConnections()) return broken("some sources are not synced");
   watcher.MeasureIdle();
   watcher.Measure();
-  if (!out.Put(char{1})) return broken("the publishers are gone");
+  if (!out.Put(char{1})) return broken("the publisher process has ended");
   Published published;
   const int patience_ms = (kWarmUpSeconds + config.seconds + config.burst + 60) * 1000;
-  if (!in.Get(published, patience_ms)) return broken("publishing failed");
+  if (!in.Get(published, patience_ms)) return broken("the publisher process did not finish");
   watcher.WaitFor(published.batches);
   return watcher.Result(published);
 }

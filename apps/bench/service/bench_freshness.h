@@ -10,9 +10,9 @@
 namespace kvcast::tools {
 
 struct FreshnessConfig {
-  int sources = 64;         // publishers, in one separate process, over TCP on loopback
+  int sources = 64;         // publishers in one separate process; they send over TCP on loopback
   int batches_per_s = 256;  // of each source
-  int seconds = 10;         // measured time; one more second runs before
+  int seconds = 10;         // measured time; a warm-up of one second runs before it
   // The nice value of the publisher process. In production the publishers run on other machines;
   // here they may use only the time that the router leaves.
   int publishers_nice = 5;
@@ -41,8 +41,8 @@ struct QueryFigures {
 
 struct FreshnessResult {
   uint64_t published = 0;
-  uint64_t applied = 0;  // the difference to `published` was lost
-  uint64_t gaps = 0;     // gaps of the live stream, closed or not
+  uint64_t applied = 0;  // published - applied batches were lost
+  uint64_t gaps = 0;     // gaps of the live stream, including those that replay closed
   QueryFigures idle;     // before the first batch is published
   QueryFigures busy;
   // From the call of publish() until the index has applied the batch.
@@ -54,7 +54,8 @@ struct FreshnessResult {
   double backlog = 0;
 };
 
-// Forks, so the process must have one thread. Not ok: no sockets, or the other process failed.
+// The function forks, so the process must have one thread. Not ok: no sockets, or the other process
+// failed.
 Result<FreshnessResult> RunFreshnessBench(const FreshnessConfig& config);
 
 }  // namespace kvcast::tools

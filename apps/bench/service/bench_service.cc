@@ -109,19 +109,19 @@ class ServiceBench {
     engines_ = std::move(engines).value();
     std::vector<LoadEndpoints> endpoints(static_cast<size_t>(config_.events.workers));
     for (LoadEndpoints& endpoint : endpoints) {
-      if (!engines_->from().Get(endpoint, kPipePatienceMs)) return Broken("no publisher came up");
+      if (!engines_->from().Get(endpoint, kPipePatienceMs))
+        return Broken("the publishers did not start");
     }
     auto router = ForkedProcess::Start([this, &endpoints](const PipeEnd& in, const PipeEnd& out) {
       return Serve(endpoints, config_.observers > 0, in, out);
     });
     if (!router.ok()) return router.status();
     router_ = std::move(router).value();
-    if (!router_->from().Get(address_, kPipePatienceMs))
-      return Broken("the router did not come up");
+    if (!router_->from().Get(address_, kPipePatienceMs)) return Broken("the router did not start");
     if (Status status = AwaitReady(); !status.ok()) return status;
     LoadCount filled;
     if (!engines_->to().Put('f') || !engines_->from().Get(filled, kPipePatienceMs)) {
-      return Broken("the workers could not be filled");
+      return Broken("the publishers did not fill the workers");
     }
     return AwaitApplied(filled.batches);
   }
@@ -131,7 +131,7 @@ class ServiceBench {
   Status AwaitReady() const {
     const double deadline = SteadyNow() + kPipePatienceMs * 1e-3;
     while (!HttpGet(address_.port, "/readyz").ok()) {
-      if (SteadyNow() > deadline) return Broken("not every source could be followed");
+      if (SteadyNow() > deadline) return Broken("some sources are not synced");
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
     }
     return {};
@@ -146,7 +146,7 @@ class ServiceBench {
         return {};
       std::this_thread::sleep_for(std::chrono::milliseconds(50));
     }
-    return Broken("the workers' blocks did not arrive");
+    return Broken("the router did not apply all batches");
   }
 
   void MakeRequests() {
@@ -174,7 +174,7 @@ class ServiceBench {
     now.routes = MetricSum(*page, "kvcast_decision_duration_seconds_count");
     now.route_seconds = MetricSum(*page, "kvcast_decision_duration_seconds_sum");
     if (!engines_->to().Put('?') || !engines_->from().Get(now.published, kPipePatienceMs)) {
-      return Broken("the publishers are gone");
+      return Broken("the publisher process has ended");
     }
     return now;
   }

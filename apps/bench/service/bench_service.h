@@ -16,10 +16,11 @@ struct ServiceBenchConfig {
   EventLoadConfig events;
   double rate = 2000;      // POST /v1/route per second
   int connections = 64;    // connections that are kept alive
-  bool by_tokens = false;  // true: token ids; false: block hashes
+  bool by_tokens = false;  // true: requests hold token ids; false: block hashes
   double seconds = 10;     // of each phase, after one second that is not counted
-  // Number of clients of each kind that do not read: HTTP clients for /dump, events and state, and
-  // subscribers of the relay. 0: one phase without these clients and without a relay.
+  // Number of observers of each kind. An observer reads nothing. The kinds are HTTP clients of
+  // /dump, of /v1/events and of /v1/state, and subscribers of the relay. 0: the benchmark has one
+  // phase, without observers and without a relay.
   int observers = 0;
 };
 
@@ -41,7 +42,7 @@ struct ServiceResult {
   uint64_t residencies = 0;
 };
 
-// Forks, so the process must have one thread. Not ok: no sockets, or a process failed.
+// The function forks, so the process must have one thread. Not ok: no sockets, or a process failed.
 Result<ServiceResult> RunServiceBench(const ServiceBenchConfig& config);
 
 }  // namespace kvcast::tools

@@ -67,7 +67,7 @@ class Engine {
     return stored;
   }
 
-  // Removes the last `count` blocks of the oldest prompt, as many as the new prompt stores.
+  // Removes the last `count` blocks of the oldest prompt. The same step stores `count` new blocks.
   BlockRemoved Remove(size_t count) const {
     const std::vector<uint64_t>& oldest = prompts_[held_.front()].hashes;
     const auto end = oldest.end() - static_cast<std::ptrdiff_t>(stored_);

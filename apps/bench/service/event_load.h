@@ -1,5 +1,5 @@
-// Engines that store and remove blocks of known prompts at a fixed rate, over TCP. The event load
-// during the measurement of a router.
+// The event load for measurements of a router: engines that store and remove blocks of known
+// prompts at a fixed rate, over TCP.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -22,7 +22,8 @@ struct EventLoadConfig {
   int blocks_per_store = 16;
   int prompts = 128;
   int blocks_per_prompt = 625;
-  // By each worker; the oldest prompt is removed before another one is stored.
+  // Number of prompts that each worker holds. A worker that stores a new prompt removes its oldest
+  // prompt.
   int prompts_held = 64;
 };
 

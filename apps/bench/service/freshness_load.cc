@@ -24,7 +24,7 @@ class Source {
   explicit Source(int number) : number_(number), prompts_(number), tokens_(number) {}
 
   bool full() const { return stored_ - removed_ >= kHeldBlocks; }
-  // Stores so many blocks, and removes as many if the source is full.
+  // Stores `blocks` blocks. A full source also removes `blocks` blocks.
   EventBatch Next(uint64_t blocks) {
     EventBatch batch;
     const bool removes = full();

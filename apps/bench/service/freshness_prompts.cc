@@ -12,7 +12,7 @@ PromptSpan PromptSequence::Next() {
   return span;
 }
 
-// The finalizer of MurmurHash3 over both numbers. All results differ.
+// Applies the finalizer of MurmurHash3 to both numbers. Different blocks have different hashes.
 uint64_t HashOfBlock(int source, uint64_t block) {
   uint64_t hash = static_cast<uint64_t>(source) << 48 | (block + 1);
   hash = (hash ^ hash >> 33) * 0xff51afd7ed558ccd;

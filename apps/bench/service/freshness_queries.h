@@ -23,7 +23,7 @@ inline constexpr uint64_t kQueriedBlocks = 64;
 struct QueryTimes {
   bench::Samples short_prompts;  // of kQueriedBlocks blocks
   bench::Samples any_prompts;    // of 1 to kLongestPromptBlocks
-  uint64_t hits = 0;             // queries that found a held prompt of their source
+  uint64_t hits = 0;             // queries that found the whole prompt
 };
 
 class FreshnessQueries {
@@ -33,7 +33,7 @@ class FreshnessQueries {
   FreshnessQueries(const PrefixIndex& index, int sources);
   ~FreshnessQueries() { Stop(); }
 
-  // Reports that a source stored `blocks` more blocks. Call from one thread.
+  // Reports that a source stored `blocks` more blocks. Only one thread may call this.
   void NoteStored(int source, uint64_t blocks) {
     auto& stored = stored_[static_cast<size_t>(source)];
     stored.store(stored.load(std::memory_order_relaxed) + blocks, std::memory_order_relaxed);
@@ -56,7 +56,7 @@ class FreshnessQueries {
   std::atomic<Phase> phase_ = Phase::kNone;
   std::atomic<bool> stopping_ = false;
 
-  // Only the thread uses it.
+  // Until thread_ has ended, only thread_ uses the members from here on.
   struct Known {
     PromptSequence sequence;
     std::deque<PromptSpan> prompts;

@@ -22,8 +22,8 @@ struct HttpLoadConfig {
 
 struct HttpLoadResult {
   uint64_t offered = 0;          // requests due in the measured time
-  uint64_t answered = 0;         // of them, answered with 200
-  uint64_t failed = 0;           // of them, answered with another status, or a broken connection
+  uint64_t answered = 0;         // offered requests that were answered with 200
+  uint64_t failed = 0;           // requests with another status, or without an answer
   double seconds = 0;            // from the first due request to the last answer
   std::vector<float> latencies;  // in seconds, of the answered requests
 };

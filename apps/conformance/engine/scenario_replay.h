@@ -25,7 +25,7 @@ class ScenarioReplay {
 
   static Result<ScenarioReplay> Create(const ScenarioConfig& config, Check check);
 
-  // False: our run has left the course of the recorded run, and the replay cannot continue.
+  // False: our run differs so much from the recorded run that the replay cannot continue.
   bool RunStep(const ScenarioStep& step);
   void CheckFinal(const ScenarioFinal& recorded);
 

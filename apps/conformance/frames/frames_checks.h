@@ -34,8 +34,8 @@ class FramesTally {
   bool differs_ = false;
 };
 
-// A publisher on free loopback ports whose next batch gets the wanted number. The earlier batches,
-// whose payloads are not recorded, get filler payloads.
+// A publisher on free loopback ports. PublishAs publishes a batch under the wanted sequence number.
+// Before that, it publishes the missing earlier batches with filler payloads.
 class RecordedPublisher {
  public:
   static Result<RecordedPublisher> Start(PublisherConfig config);
@@ -48,12 +48,12 @@ class RecordedPublisher {
   std::unique_ptr<Publisher> publisher_;
 };
 
-// The layout of the replies to a client of this socket type, derived from the frame count of one
-// reply.
+// Returns the layout of the replies to a client of this socket type. The number of frames of one
+// reply decides.
 ReplayLayout LayoutOf(const FrameList& reply, const std::string& socket);
 
 // Checks the endpoint of the rank, and every live message that a subscriber gets from our
-// publisher. Not ok: the machine failed (no sockets), not the comparison.
+// publisher. Not ok: the machine failed (no sockets). A difference is not an error.
 Status CheckLive(const FramesRecording& recording, FramesTally& tally);
 // Checks every reply of our replay server.
 Status CheckReplays(const FramesRecording& recording, FramesTally& tally);

@@ -63,7 +63,8 @@ class LiveRun {
       if (!got || *got >= seq) return frames;
     }
   }
-  // Publishes a message. True: this subscriber does not receive it, but an unfiltered one does.
+  // Publishes a message. True: this subscriber does not receive the message, and a subscriber to
+  // all topics does.
   Result<bool> NothingArrives() {
     Result<ZmtpPeer> other = Subscribe(publisher_.publisher(), "");
     if (!other.ok()) return other.status();

@@ -58,10 +58,11 @@ struct FramesFile {
 // type.
 Result<FramesFile> ParseFramesFile(std::string_view text);
 
-// True: the text may be such a file. For selecting files.
+// True: the text may be a file of class `frames`. Used to select files.
 bool LooksLikeFramesFile(std::string_view text);
 
-// The sequence number in the second-last frame; nullopt: the frame is not a number.
+// Returns the sequence number in the second-last frame. nullopt: there is no such frame, or it is
+// not a number.
 std::optional<uint64_t> SeqOf(const FrameList& frames);
 std::string Hex(std::string_view bytes);
 std::string Hex(const FrameList& frames);

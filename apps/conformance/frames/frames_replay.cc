@@ -90,14 +90,15 @@ Status CheckExchange(const ReplayExchange& exchange, ReplayLayout layout,
   return Status();
 }
 
-// The batches that the recorded publisher held at the end, as far as its messages and replies show
-// them.
+// Returns the batches that the recorded publisher held at the end. Batches that are neither in its
+// messages nor in its replies are missing.
 std::map<uint64_t, std::string> KnownBatches(const FramesRecording& recording) {
   std::map<uint64_t, std::string> batches;
   for (const FrameList& message : recording.messages) {
     const std::optional<uint64_t> seq = SeqOf(message);
     if (!seq) continue;
-    // Removes batches only after a restart.
+    // If the recorded publisher was restarted, its numbers repeat, and this line removes the older
+    // batches.
     batches.erase(batches.lower_bound(*seq), batches.end());
     batches.emplace(*seq, message.back());
   }

@@ -79,8 +79,8 @@ class SourceRun final : private ReplicaSink, private stream::SourceNetwork {
   stream::Source source_;
 };
 
-// Without replay, every message is delivered. A backward step of the number is a restart; a step of
-// more than 1 is a loss.
+// Without replay, every message is delivered. If the sequence number decreases, the publisher was
+// restarted. If the number increases by more than 1, batches are lost.
 void CheckLiveOnly(const FramesRecording& recording, FramesTally& tally) {
   Deliveries expected;
   uint64_t next = 0;
@@ -102,8 +102,8 @@ void CheckLiveOnly(const FramesRecording& recording, FramesTally& tally) {
   tally.CheckEqual(std::to_string(run.status().lost), std::to_string(lost), "lost batches");
 }
 
-// A subscriber joins at message `joined` and gets these replies. It must deliver every batch of the
-// messages and of the replies once and in order, even if they overlap.
+// A subscriber joins at message `joined` and gets the replies of `exchange`. It must deliver every
+// batch of the messages and of the replies once and in order, even if messages and replies overlap.
 void CheckJoin(const FramesRecording& recording, size_t joined, const ReplayExchange& exchange,
                FramesTally& tally) {
   std::map<uint64_t, std::string> batches;

@@ -133,8 +133,8 @@ Status ZmtpPeer::Handshake(const std::string& socket_type) {
 
 Status ZmtpPeer::Subscribe(const std::string& topic) { return Send(Command("SUBSCRIBE", topic)); }
 
-// The server may answer the first ping while it still parses the bytes before it. When the server
-// reads the second ping, it has passed those bytes on.
+// The server may answer the first ping while it still parses the bytes before this ping. When it
+// reads the second ping, it has processed all bytes before the first ping.
 Status ZmtpPeer::Fence() {
   if (Status status = PingPong(); !status.ok()) return status;
   return PingPong();

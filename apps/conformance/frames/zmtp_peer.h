@@ -15,7 +15,7 @@ namespace kvcast::tools {
 
 class ZmtpPeer {
  public:
-  // `endpoint` is a tcp endpoint as bound, on this machine; only its port is used. A read that
+  // `endpoint` is a bound tcp endpoint of this machine. Connect uses only its port. A read that
   // takes longer than `timeout_ms` returns kUnavailable.
   static Result<ZmtpPeer> Connect(const std::string& endpoint, int timeout_ms = 10000);
   ZmtpPeer(ZmtpPeer&& other) noexcept;
@@ -30,8 +30,8 @@ class ZmtpPeer {
   // Sends the greeting and READY of a socket of this type ("SUB", "DEALER", ...).
   Status Handshake(const std::string& socket_type);
   Status Subscribe(const std::string& topic);
-  // Returns when the server's socket has received everything that was sent before. The server's
-  // answer to this call is removed from received().
+  // Returns when the server's socket has received all bytes that were sent before. Removes the
+  // server's answer to this call from received().
   Status Fence();
 
   // REQUIRES for both functions: Handshake.

@@ -75,8 +75,8 @@ std::string Block(size_t index, std::string_view what) {
   return "block " + std::to_string(index) + ": " + std::string(what);
 }
 
-// True: the engine may have drawn NONE_HASH at random. It then cannot be computed and must be taken
-// from the record.
+// True: the engine may have drawn NONE_HASH at random. NONE_HASH then cannot be computed, and is
+// taken from the record.
 bool MayBeDrawn(const HashRecord& record) {
   return !record.seed || record.seed->empty() || *record.seed == "random" ||
          *record.seed == "unset";
@@ -90,7 +90,7 @@ void CheckSeedPreimage(const HashRecord& record, HashAlgorithm algorithm, std::s
   checks.CheckBytes(preimage.view(), *record.none_hash_preimage, "NONE_HASH preimage");
 }
 
-// The random text is unknown, but the digest of its recorded bytes must be NONE_HASH.
+// The random text is unknown, but the digest of the recorded preimage must be NONE_HASH.
 void CheckDrawnPreimage(const HashRecord& record, HashAlgorithm algorithm, FileChecks& checks) {
   if (!record.none_hash_preimage) return;
   const auto bytes = AsBytes(*record.none_hash_preimage);
@@ -99,8 +99,8 @@ void CheckDrawnPreimage(const HashRecord& record, HashAlgorithm algorithm, FileC
   checks.CheckBytes(AsText(digest.bytes()), record.none_hash, "digest of NONE_HASH preimage");
 }
 
-// Returns the hasher of a record. If the record has a seed text, NONE_HASH is computed and
-// compared.
+// Returns the hasher of a record. Computes NONE_HASH from the seed and compares it, unless the
+// engine may have drawn NONE_HASH at random.
 Result<BlockHasher> MakeHasher(const HashRecord& record, HashAlgorithm algorithm,
                                FileChecks& checks) {
   const std::string seed = record.seed.value_or(std::string(kDefaultHashSeed));

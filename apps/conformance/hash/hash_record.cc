@@ -128,7 +128,7 @@ MultimodalItem ReadMultimodalItem(FieldReader& reader, const Json& value) {
   return item;
 }
 
-// Equal identifiers become one object.
+// Items with equal identifiers get the same object tag.
 void TagEqualIdentifiers(std::vector<MultimodalItem>& items) {
   std::map<std::string, uint32_t> tags;
   for (MultimodalItem& item : items) {
@@ -162,7 +162,7 @@ void ReadEmbeddings(FieldReader& reader, const Json& record, HashInputs& inputs)
       embeddings.data += row;
     }
     if (!rows.empty()) embeddings.row_bytes = rows[0].size();
-    if (embeddings.row_bytes == 0) reader.Fail(key, "no rows, or empty ones");
+    if (embeddings.row_bytes == 0) reader.Fail(key, "there are no rows, or the rows are empty");
     inputs.prompt_embeddings = std::move(embeddings);
   }
 }

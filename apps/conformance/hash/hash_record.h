@@ -37,7 +37,7 @@ struct HashRecord {
 // type.
 Result<HashRecord> ParseHashRecord(std::string_view line);
 
-// True: the line may be a record of this class. For selecting files.
+// True: the line may be a record of this class. Used to select files.
 bool LooksLikeHashRecord(std::string_view line);
 
 }  // namespace kvcast::tools

@@ -46,8 +46,8 @@ Status AddFolder(const std::string& folder, std::vector<std::string>& files) {
 
 bool IsConfig(const Json& record) { return record.value("record", "") == "config"; }
 
-// The first record of a file determines its kind. Some replays need the order of the members, which
-// parsing would lose, so they get the line.
+// Some replays need the order of the members of a record. Json::parse loses this order, so these
+// replays get the text of the line.
 template <typename Replay>
 void ReplayLines(Replay& replay, const std::vector<std::string_view>& lines, size_t& line,
                  OffloadChecks& checks) {
@@ -61,6 +61,7 @@ void ReplayLines(Replay& replay, const std::vector<std::string_view>& lines, siz
   }
 }
 
+// The first two records of a file determine its kind.
 void CheckLines(const std::vector<std::string_view>& lines, bool compatible, size_t& line,
                 OffloadChecks& checks) {
   const Json first = Json::parse(lines.at(0));

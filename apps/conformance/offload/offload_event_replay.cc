@@ -177,7 +177,7 @@ class EventReplay {
   const bool array_;
   const EventHashForm form_;
   offload::EventWriter writer_;
-  std::deque<OffloadKey> keys_;  // keys that have no name yet
+  std::deque<OffloadKey> keys_;  // recorded keys of the events that were not replayed yet
   EventBatch batch_;
 };
 

@@ -1,4 +1,5 @@
-// Recorded payloads of the engine's host-memory events. Our event writer writes them again.
+// Compares the recorded payloads of the engine's host-memory events with the payloads of our event
+// writer.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -22,7 +22,7 @@ Json TailName(const OffloadLayout& layout, size_t group, int64_t boundary) {
   return {group, boundary % chunk == 0 ? boundary / chunk - 1 : -boundary};
 }
 
-// The recorded answers of one case. Logs the questions.
+// Answers the questions of one case as recorded. Logs the questions.
 class RecordedAnswers {
  public:
   RecordedAnswers(const OffloadLayout& layout, const Json& record)

@@ -1,4 +1,5 @@
-// Executes recorded lookups of the engine's offloading connector with our rules.
+// Runs the recorded lookups of the engine's offloading connector by our rules, and compares the
+// results.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

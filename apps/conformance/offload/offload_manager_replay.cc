@@ -57,7 +57,7 @@ Json Reversed(Json list) {
   return list;
 }
 
-// The recording contains the number of samples per bucket, and their sum.
+// The recording contains the size of each allocation.
 AllocationSizes ParseSizes(const Json& stats) {
   AllocationSizes sizes;
   if (!stats.contains("cpu_allocation_size")) return sizes;

@@ -1,4 +1,5 @@
-// OffloadManagerReplay: executes recorded calls of the engine's CPU offloading manager with ours.
+// OffloadManagerReplay: makes the recorded calls of the engine's CPU offloading manager to our
+// manager, and compares the results.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -25,8 +26,9 @@ class OffloadManagerReplay {
   std::vector<OffloadKey> Keys(const nlohmann::json& numbers) const;
   nlohmann::json Numbers(const std::vector<OffloadKey>& keys) const;
 
-  // Our manager's answer in the form of the recording; absent if the recording has none.
   void Call(const std::string& name, const nlohmann::json& op);
+  // The next three functions return our manager's answer in the form of the recording. null: our
+  // manager refuses the store.
   nlohmann::json Lookup(const std::vector<OffloadKey>& keys);
   nlohmann::json PrepareStore(const std::vector<OffloadKey>& keys);
   nlohmann::json TakeEvents();

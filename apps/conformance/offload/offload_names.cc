@@ -39,7 +39,7 @@ void OffloadNames::AddHash(const std::string& hex) {
     std::memcpy(digest.data.data() + kDigestBytes - sizeof(number), &number, sizeof(number));
   } else {
     const std::string bytes = HexToBytes(hex);
-    if (bytes.size() != kDigestBytes) throw std::runtime_error("a hash of another size");
+    if (bytes.size() != kDigestBytes) throw std::runtime_error("a hash is not 32 bytes");
     std::memcpy(digest.data.data(), bytes.data(), bytes.size());
   }
   by_bytes_.emplace(Text(digest.bytes()), number);

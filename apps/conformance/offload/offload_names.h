@@ -18,10 +18,10 @@ namespace kvcast::tools {
 // Throws std::runtime_error if `hex` is not a key.
 OffloadKey OffloadKeyOf(const std::string& hex);
 
-// A name that does not exist throws std::out_of_range.
+// The functions throw std::out_of_range for an unknown name.
 class OffloadNames {
  public:
-  // Adds the digest of the next number; a made-up digest if `hex` is empty.
+  // Adds the digest of the next number. If `hex` is empty, the digest is derived from the number.
   void AddHash(const std::string& hex);
   int64_t num_hashes() const { return std::ssize(digests_); }
   const Digest& digest(int64_t number) const { return digests_.at(static_cast<size_t>(number)); }

@@ -1,4 +1,4 @@
-// Recorded results of the small rules of the engine's offloading connector.
+// Compares recorded results of the small rules of the engine's offloading connector with ours.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -1,4 +1,4 @@
-// The state that a recorded step contains: statistics, events and host memory.
+// Checks the state that a recorded step contains: statistics, events and host memory.
 // SPDX-License-Identifier: Apache-2.0
 #include "apps/conformance/offload/offload_run_replay.h"
 #include "kvcast/wire/wire.h"
@@ -27,8 +27,9 @@ std::string HexOf(std::span<const uint8_t> bytes) {
 
 }  // namespace
 
-// The engine takes statistics when outputs arrive: twice in a step, once or never. The engine sends
-// none if all are 0. A gauge has the last sent value; counters are summed.
+// The engine takes its statistics when outputs arrive: never, once or twice in a step. If all
+// statistics are 0, the engine does not send them. A recorded gauge is the last sent value. A
+// recorded counter is the sum.
 void OffloadRunReplay::MergeStats(const OffloadSchedulerStats& taken) {
   const OffloadStats& memory = taken.memory;
   if (memory.usage != 0 || memory.allocation_sizes.count + memory.stores_skipped != 0 ||
@@ -49,7 +50,7 @@ void OffloadRunReplay::MergeStats(const OffloadSchedulerStats& taken) {
 
 void OffloadRunReplay::CheckStep(const Json& step) {
   CheckStats(step.value("stats", Json::object()));
-  // Else the engine did not take its events in this step.
+  // If the step has no cpu_events, the engine did not take its events in this step.
   if (step.contains("cpu_events")) CheckEvents(step);
   const OffloadManager::State state = scheduler_->manager().Inspect();
   checks_.Expect(

@@ -102,7 +102,7 @@ void OffloadRunReplay::Op(const Json& op, const Ordered& ordered) {
     scheduler_->RequestFinished(request.id, op.at("computed"), op.at("status") == "aborted");
     return;
   }
-  // Their effects are recorded as separate operations.
+  // The effects of these operations are recorded as separate operations.
   if (name == "abort" || name == "gpu_reset") return;
   throw std::runtime_error("unknown op " + name);
 }

@@ -1,4 +1,5 @@
-// OffloadRunReplay: executes the recorded steps of an engine with host memory with our scheduler.
+// OffloadRunReplay: runs the recorded steps of an engine with host memory in our scheduler, and
+// compares the results.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -44,7 +45,7 @@ class OffloadRunReplay {
   void MergeStats(const OffloadSchedulerStats& taken);
   void ResetCache(const Json& op);
 
-  // Helpers of Step: parts of the OffloadStep.
+  // The parts of an OffloadStep.
   std::vector<OffloadStep::Scheduled> Scheduled(const Json& op, const Ordered& ordered);
   std::vector<OffloadStep::Tail> Tails(const Ordered& ordered);
 

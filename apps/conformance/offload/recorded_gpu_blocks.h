@@ -31,8 +31,8 @@ class RecordedGpuBlocks final : public GpuBlockPool {
   // Sets the free queue after the cursor. If `cursor` is given, that block is free.
   void SetFreeQueue(std::optional<BlockId> cursor, std::vector<BlockId> blocks);
 
-  // True: the scan asked for a block that the recording does not contain, or unpinned a block too
-  // often.
+  // True: the scheduler asked for a block that the recording does not contain, or unpinned a block
+  // too often.
   bool is_misused() const { return misused_; }
   int64_t pins() const;
 

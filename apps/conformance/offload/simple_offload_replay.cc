@@ -92,7 +92,9 @@ void SimpleOffloadReplay::Run(std::string_view line) {
   CheckEvents(record.value("cpu_pool_events", Json::array()));
   const Status status = offload_->CheckInvariants();
   checks_.Check(status.ok(), status.ToString());
-  checks_.Check(!gpu_->is_misused(), "a GPU block was asked for that the scan does not show");
+  checks_.Check(!gpu_->is_misused(),
+                "our scheduler asks for a GPU block that the recording does not contain, or unpins "
+                "too often");
 }
 
 void SimpleOffloadReplay::Call(const Json& op, const Ordered& ordered) {
@@ -137,7 +139,7 @@ void SimpleOffloadReplay::AddHashes(const Json& op) {
     hash_index_[number] = std::ssize(request.chain);
     request.chain.push_back(DigestOf(number));
   }
-  // Sampled tokens are not recorded. The number of their hashes shows how many there are.
+  // Sampled tokens are not recorded. The number of hashes shows how many tokens were sampled.
   const size_t hashed = request.chain.size() * static_cast<size_t>(config_.cache.hash_block_size);
   request.tokens.resize(std::max(request.tokens.size(), hashed));
 }

@@ -1,5 +1,5 @@
-// SimpleOffloadReplay: executes recorded calls of the engine's simple CPU offload scheduler with
-// ours.
+// SimpleOffloadReplay: makes the recorded calls of the engine's simple CPU offload scheduler to our
+// scheduler, and compares the results.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

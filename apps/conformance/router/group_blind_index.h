@@ -1,6 +1,7 @@
-// GroupBlindIndex: one set of block hashes, without groups, tiers or copies, as several other
-// routers keep it. A remove of a hash by any group removes the block for all groups. It exists to
-// measure its error: the exact index cannot imitate it, because the set has less information.
+// GroupBlindIndex: one set of block hashes, without groups, tiers or copies. Several other routers
+// keep such a set. A remove of a hash by any group removes the block for all groups. This class
+// exists to measure the error of the set. The exact index cannot imitate the set, because the set
+// has less information.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -16,8 +17,8 @@ namespace kvcast::tools {
 
 class GroupBlindIndex : public PolicyIndex {
  public:
-  // Such a router knows one block size: here, the smallest block size of the groups. Without
-  // groups, it uses the hash block size of the query.
+  // Such a router knows one block size. This is the smallest block size of `groups`, or, without
+  // groups, the hash block size of the query.
   explicit GroupBlindIndex(std::span<const GroupSpec> groups);
 
   std::vector<size_t> Apply(const EventBatch& batch) override;

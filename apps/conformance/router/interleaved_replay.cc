@@ -37,7 +37,7 @@ class FleetMember : public PolicyIndex {
  private:
   Fleet& fleet_;
   size_t self_;
-  CrossTalk compared_;  // called once a probe; empty text: no difference
+  CrossTalk compared_;  // called once per probe; empty text: no difference
 };
 
 Promise FleetMember::Match(std::span<const BlockHash> chain, int64_t unit, int64_t prompt_tokens) {

@@ -18,9 +18,9 @@ using FileCheck =
     std::function<void(const Scenario& file, bool equal, const std::string& difference)>;
 
 // Every scenario becomes two workers, so that two workers hold the same hashes in different states.
-// Each probe makes two checks. First, the worker's own answer must equal the recorded one. Second,
-// the answer of every other worker to the same prompt must equal that of an index which holds only
-// that worker. Adds the errors of the own answers to `error`.
+// Each probe makes two checks. First, the answer for the worker of the probe must equal the
+// recorded answer. Second, the answer for every other worker must equal the answer of an index that
+// holds only this other worker. Adds the errors of the first check to `error`.
 Status ReplayInterleaved(std::span<const Scenario> scenarios, uint64_t seed, const FileCheck& check,
                          PromiseError& error);
 

@@ -12,7 +12,7 @@
 
 namespace kvcast::tools {
 
-// Computes the engine's own hashes. Its algorithm and seed are known.
+// Computes the engine's own hashes. The algorithm and the seed come from the recording.
 class KeySource {
  public:
   // Not ok: the configuration is invalid.

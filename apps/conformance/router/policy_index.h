@@ -1,5 +1,5 @@
-// PolicyIndex: the index that answers the probes of a replay. One interface for our index under
-// each of its policies, and for the simpler structures of other routers.
+// PolicyIndex: the index that answers the probes of a replay. Our index under each of its policies
+// implements this interface, and so do the simpler structures of other routers.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -75,7 +75,7 @@ void RouterReplay::RunProbe(int64_t step, const ScenarioProbe& probe) {
   error_.over_tokens += static_cast<uint64_t>(std::max<int64_t>(0, predicted - probe.hit));
   error_.under_tokens += static_cast<uint64_t>(std::max<int64_t>(0, probe.hit - predicted));
   error_.over_probes += predicted > probe.hit;
-  // It is also a difference if the tokens of a probe could not be rebuilt.
+  // A probe also differs if its tokens could not be rebuilt.
   const bool same_prompt = std::ssize(tokens) == probe.prompt.length;
   const bool same_replay = promise.replay_tokens == probe.replay;
   const std::string prompt =
@@ -85,10 +85,10 @@ void RouterReplay::RunProbe(int64_t step, const ScenarioProbe& probe) {
                              HitText(predicted, promise.replay_tokens) + ", recorded " +
                              HitText(probe.hit, probe.replay));
   }
-  // A group that no event has shown yet has no figure.
+  // The index has no tokens for a group that no event has shown yet.
   const bool comparable = promise.per_group.size() == probe.per_group.size();
   check_(!comparable || promise.per_group == probe.per_group,
-         prompt + " tokens: another figure of a single group");
+         prompt + " tokens: the tokens of the single groups differ");
 }
 
 void RouterReplay::CheckFinal(const ScenarioFinal& recorded) {

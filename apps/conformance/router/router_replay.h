@@ -20,7 +20,7 @@ namespace kvcast::tools {
 
 // The engine's configuration as a registration with a router.
 Result<WorkerConfig> RegistrationOf(const ScenarioConfig& config);
-// The same for an engine whose requests are known, because some of them may ask for hit reports.
+// The same, and the registration also states whether the requests ask for hit reports.
 Result<WorkerConfig> RegistrationOf(const Scenario& scenario);
 
 // The difference between the predictions and the engine's own lookups.
@@ -47,8 +47,8 @@ class RouterReplay {
   static Result<RouterReplay> Create(const ScenarioConfig& config,
                                      std::unique_ptr<PolicyIndex> index, Check check);
 
-  // Applies the step's events, then compares its probes: hit, replay, and (with engine hashes) the
-  // tokens that each group could serve alone.
+  // Applies the step's events, then compares its probes: hit, replay, and, if they are recorded,
+  // the tokens that each group could serve alone.
   void RunStep(const ScenarioStep& step);
   // Checks that the index holds exactly the blocks that the engine held at the end.
   void CheckFinal(const ScenarioFinal& recorded);

@@ -34,7 +34,7 @@ std::string InWords(const SchemeVerdict& verdict) {
   return text;
 }
 
-// The kinds of key that a prompt of the stream may have added to an event.
+// True: an event of the stream may have a key of this kind.
 bool MayHave(const RecordedStream& stream, KeyKind kind) {
   const auto has = [kind](const Event& event) {
     const auto* stored = std::get_if<BlockStored>(&event);
@@ -61,8 +61,8 @@ std::string KindInWords(const SchemeVerdict& verdict, KeyKind kind) {
   return text;
 }
 
-// Checks the proofs of the kinds of key. A kind of the stream must be proven in the form of the
-// engine or open; another kind must not be proven.
+// Checks the proofs of the kinds of key. A kind that the stream has must be proven in the form of
+// the engine, or unproven. A kind that the stream does not have must be unproven.
 void CheckKinds(const RecordedStream& stream, const SchemeOutcome& outcome,
                 const SchemeCheck& check) {
   const ChainForm& form = stream.config.chain_form;
@@ -214,7 +214,7 @@ std::string CheckScheme(const RecordedStream& stream, const SchemeDetectorConfig
   lost.config.none_hash = Decoy(0xdc);
   const SchemeOutcome wrong = ReplayScheme(stream, lost.config);
   check(wrong.mismatch_after > 0 && wrong.mismatch_after <= kStoresToReport,
-        "registered with a wrong seed, the right one unknown: " + InWords(wrong.verdict));
+        "registered with a wrong seed, the right seed unknown: " + InWords(wrong.verdict));
   latest = std::max(latest, wrong.mismatch_after);
 
   const SchemeCounters& counts = outcome.counters;

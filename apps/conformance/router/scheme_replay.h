@@ -37,23 +37,24 @@ struct WrongRegistration {
   std::string what;
   SchemeDetectorConfig config;
 };
-// `candidates`, each with one of: a wrong algorithm, a wrong seed, or a wrong hash block size
-// (twice and half the right one).
+// Returns registrations with `candidates` and one wrong property: a wrong algorithm, a wrong seed,
+// or a wrong hash block size (twice or half of the right size).
 std::vector<WrongRegistration> WrongRegistrations(const ScenarioConfig& truth,
                                                   const SchemeDetectorConfig& candidates);
 
-// The candidates are the NONE_HASHes of all streams, and as many that no stream has. Every testable
-// store is tested.
+// The candidates are the NONE_HASHes of all streams, and the same number of NONE_HASHes that no
+// stream has. Every testable store is tested.
 SchemeDetectorConfig SchemeCandidates(const std::vector<RecordedStream>& streams);
 SchemeDetectorConfig Without(SchemeDetectorConfig candidates, const std::string& none_hash);
 
-// A wrong registration must be reported within so many testable stores.
+// A wrong registration must be reported within this number of testable stores.
 inline constexpr uint64_t kStoresToReport = 16;
 
-// Checks a stream. The scheme must be found, and no store may contradict it. Every kind of key must
-// be proven in the form of the engine, and no kind by the stores of another. Without the right
-// seed, the verdict must be token mode. Every wrong registration must be reported in time; the
-// right scheme must be found if it is among the candidates. Returns one line about the stream.
+// Checks a stream. The scheme must be found, and no store may contradict it. A kind of key may be
+// proven only in the form of the engine, and only by stores that have a key of this kind. Without
+// the right seed, the verdict must be token mode. Every wrong registration must be reported in
+// time. The right scheme must then be found if it is among the candidates. Returns one line about
+// the stream.
 using SchemeCheck = std::function<void(bool equal, const std::string& what)>;
 std::string CheckScheme(const RecordedStream& stream, const SchemeDetectorConfig& candidates,
                         const SchemeCheck& check);

@@ -21,7 +21,8 @@ std::string WithoutNumbers(std::string text) {
   return text;
 }
 
-// Digests of whole blocks of embeddings, as a client with the rows sends them.
+// Returns the digests of whole blocks of embeddings. A client that has the rows sends these
+// digests.
 PromptEmbeddingDigests DigestsOf(const PromptEmbeddings& rows, int64_t unit, int64_t lookahead) {
   PromptEmbeddingDigests digests{.unit = unit, .digests = {}};
   HashInputs inputs;
@@ -171,7 +172,7 @@ void ServiceReplay::RunProbe(int64_t step, const ScenarioProbe& probe) {
     }
     query.inputs.prompt_embeddings.reset();
   }
-  // Only a configured path is known to the router.
+  // The router knows the path of an adapter only if it is configured.
   if (options_.told == Told::kNothing) query.inputs.lora_path.clear();
   const router::QueryEngine engine(index_,
                                    [this](WorkerId) { return SourceStatus{.state = state_}; });
@@ -180,8 +181,8 @@ void ServiceReplay::RunProbe(int64_t step, const ScenarioProbe& probe) {
   const router::QueryAnswer& answer = answers->front();
   const WorkerMatch& match = answer.match;
   const int64_t predicted = match.gpu_tokens;
-  // If replay_tokens is not configured, the router does not know which tokens of a hit are computed
-  // again.
+  // If replay_tokens is not configured, the router does not know how many tokens of a hit are
+  // computed again.
   const bool same_replay = options_.told == Told::kNothing || match.replay_tokens == probe.replay;
   const bool equal = predicted == probe.hit && same_replay && length == probe.prompt.length;
   ++figures_.probes;
@@ -191,7 +192,7 @@ void ServiceReplay::RunProbe(int64_t step, const ScenarioProbe& probe) {
   figures_.exact += answer.exact;
   figures_.exact_wrong += answer.exact && !equal;
   const bool proven = IsProvenFor(answer.scheme, probe.prompt.inputs);
-  // Hit reports that a snapshot counts as copies make the match uncertain.
+  // A snapshot counts hit reports as copies. The match is then not certain.
   figures_.proven_not_equal += proven && match.certain && !equal;
   if (!answer.exact) {
     ++figures_.not_exact[WithoutNumbers(answer.reason)];

@@ -29,10 +29,10 @@ enum class Scheme : uint8_t {
 struct ServiceReplayOptions {
   Told told = Told::kAll;
   Scheme scheme = Scheme::kFound;
-  // The batches of so many steps are lost before the router joins. 0: none.
+  // The batches of this number of steps are lost before the router joins. 0: no batch is lost.
   size_t join_at = 0;
-  // True: at the join, the router gets a snapshot of the blocks that the engine holds (hashes
-  // only).
+  // True: at the join, the router gets a snapshot of the blocks that the engine holds. A snapshot
+  // contains only hashes.
   bool snapshot = false;
 };
 
@@ -67,7 +67,7 @@ class ServiceReplay {
   static Result<std::unique_ptr<ServiceReplay>> Create(const Scenario& scenario,
                                                        const ServiceReplayOptions& options,
                                                        Check check);
-  // Not ok: a step cannot be encoded.
+  // Not ok: a step cannot be encoded, or the source refuses a batch or the snapshot.
   Status Run();
 
   const ServiceFigures& figures() const { return figures_; }

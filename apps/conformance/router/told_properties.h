@@ -29,8 +29,8 @@ struct ToldProperties {
   std::map<std::string, std::set<std::string>> lora_paths;
 
   EngineRules release = EngineRules::kMain2026August;
-  // By group_idx, with kind, block size, window and chunk size, and with the flags of groups that
-  // drop a block or are outside prefix caching.
+  // By group_idx. A spec has kind, block size, window and chunk size. Its flags show whether the
+  // group drops a block, and whether it takes part in prefix caching.
   std::vector<GroupSpec> groups;
   int64_t alignment = 0;             // of hits, in tokens
   int64_t scheduler_block_size = 0;  // alignment of cached prefixes, in tokens
@@ -50,7 +50,7 @@ Result<ToldProperties> ToldPropertiesOf(const ScenarioConfig& config);
 // Also includes properties that only the run's requests show: adapters and hit reports.
 Result<ToldProperties> ToldPropertiesOf(const Scenario& scenario);
 
-// The registration of the engine with the index if all properties are configured.
+// Returns the registration of the engine with the index. All properties of `told` are configured.
 WorkerConfig RegistrationOf(const ToldProperties& told, const std::string& name);
 
 }  // namespace kvcast::tools

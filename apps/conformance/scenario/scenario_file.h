@@ -21,9 +21,9 @@ struct Scenario {
 // Errors name the path and the line.
 Result<Scenario> ReadScenario(const std::string& path);
 
-// Returns the scenarios among `paths`. A file is returned unchanged; of a folder, the .jsonl and
-// .jsonl.gz files are returned, ordered by name. Not ok: a folder that cannot be read or has no
-// such file.
+// Returns the paths of scenario files. The path of a file is returned unchanged. A folder is
+// replaced by its .jsonl and .jsonl.gz files, ordered by name. Not ok: a folder cannot be read, or
+// has no such file.
 Result<std::vector<std::string>> ScenarioPaths(const std::vector<std::string>& paths);
 
 }  // namespace kvcast::tools

@@ -14,7 +14,8 @@ namespace kvcast::tools {
 
 class ScenarioPrompts {
  public:
-  // Applies an operation to its requests. Call in the order of the run.
+  // Applies an operation to its requests. The caller must pass the operations in the order of the
+  // run.
   void Follow(const ScenarioOp& op) {
     if (op.kind == OpKind::kAdd) requests_[op.request] = TokensOf(op.prompt);
     if (op.kind != OpKind::kOutput) return;

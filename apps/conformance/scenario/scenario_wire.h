@@ -18,8 +18,8 @@ Dialect DialectOf(const ScenarioConfig& config, const std::vector<Event>& events
 EventBatch BatchOf(const ScenarioConfig& config, const ScenarioStep& step,
                    std::vector<Event> events);
 
-// Returns the step's events after decoding. Decodes the recorded payload; without one, encodes the
-// events first. Not ok: the batch or one of its events was refused.
+// Returns the step's events after decoding. Decodes the recorded payload. If no payload is
+// recorded, encodes the events first. Not ok: the batch or one of its events was refused.
 Result<std::vector<Event>> EventsOverWire(const ScenarioConfig& config, const ScenarioStep& step);
 
 }  // namespace kvcast::tools

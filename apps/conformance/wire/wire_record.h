@@ -26,7 +26,7 @@ struct WireRecord {
 
 // Parses one line. Errors describe the problem.
 Result<WireRecord> ParseWireRecord(std::string_view line);
-// True: the line may be a record of this class. For selecting files.
+// True: the line may be a record of this class. Used to select files.
 bool LooksLikeWireRecord(std::string_view line);
 
 }  // namespace kvcast::tools

@@ -3,9 +3,9 @@
 //
 // Each worker of a tensor-parallel group holds a slice of each block, and each worker reports the
 // same transfer. A block is present only if all workers have their slice. An event is therefore
-// common if it was added as many times as there are workers.
+// common if the number of times that it was added is equal to the number of workers.
 //
-// Known limitation, kept for equal results with vLLM: the aggregator compares counts only.
+// Known limitation, which vLLM has too: the aggregator compares counts only.
 // - If only some workers send an event (caches whose shards are stored under separate keys), the
 //   event never becomes common.
 // - If one worker sends an event twice, the aggregator counts it as an event of another worker.
@@ -51,7 +51,7 @@ class EventAggregator {
   // All result lists are in the order in which the events were first added. Common() returns each
   // event that was added exactly num_workers() times; the result contains it once.
   std::vector<Event> Common() const;
-  // Every event, repeated as many times as it was added.
+  // Every event. An event that was added n times occurs n times.
   std::vector<Event> All() const;
   // The events that Common() omits, with their counts. A count below num_workers() means that some
   // workers did not send the event. A count above it means that some workers sent the event more

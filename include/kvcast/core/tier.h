@@ -1,4 +1,4 @@
-// Tier: the kind of memory that holds a block, as the reuse rules distinguish it.
+// Tier: the kind of memory that holds a block. The reuse rules distinguish these kinds.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -8,8 +8,8 @@
 
 namespace kvcast {
 
-// The tier of an event's medium. "GPU" or an absent medium is kGpu. A name that starts with "cpu"
-// (in any case) is kCpu. All other names are kStorage.
+// The tier of an event's medium. An absent medium and the name "GPU" are kGpu. A name that starts
+// with "CPU" is kCpu. All other names are kStorage. Upper and lower case are equal.
 enum class Tier : uint8_t { kGpu, kCpu, kStorage };
 inline constexpr int kTiers = 3;
 

@@ -1,11 +1,12 @@
 // CudaCopyBackend: a CopyBackend that copies between a GPU and pinned host memory.
 //
 // Each direction has one queue and three copy paths:
-//   copy engine   batched calls to the DMA engines of the GPU. It uses no multiprocessor, but CPU
-//                 time for each fragment.
+//   copy engine   batched calls to the DMA engines of the GPU. This path uses no multiprocessor. It
+//                 costs CPU time for each fragment.
 //   kernel        a few multiprocessors read and write host memory directly. For small fragments.
 //   staged        a DMA engine moves runs of host memory to or from a ring on the GPU, and a kernel
-//                 gathers or scatters there. For fragments that are small on the GPU only.
+//                 gathers or scatters there. For fragments that are small on the GPU and adjacent
+//                 in host memory.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -54,7 +55,7 @@ struct CudaCopyConfig {
   // off.
   size_t staging_bytes = size_t{32} << 20;
   // True: the driver may read the source of a load outside the order of the queue. This applies
-  // only to loads that wait for no event, and only if the measurement showed that it is faster.
+  // only to loads that wait for no event.
   bool unordered_loads = false;
   // True: if all fragments are small, the driver should use copy engines that do not occupy
   // multiprocessors.
@@ -64,14 +65,14 @@ struct CudaCopyConfig {
 // Measured costs of one direction, in seconds and bytes per second.
 struct CudaCopyCosts {
   bool measured = false;
-  double link_rate = 0;        // of one large copy
+  double link_rate = 0;        // rate of one large copy
   double engine_start = 0;     // seconds per call
   double engine_per_copy = 0;  // CPU seconds per descriptor
   // CPU seconds per descriptor with rows. Infinite: the driver has no such descriptors.
   double engine_per_row = 0;
   double kernel_start = 0;  // seconds per launch
   double kernel_per_piece = 0;
-  double kernel_rate = 0;  // with kernel_blocks thread blocks
+  double kernel_rate = 0;  // rate with kernel_blocks thread blocks
   int kernel_blocks = 0;
   // Rate of gather or scatter on the GPU, with kernel_blocks thread blocks.
   double device_rate = 0;
@@ -104,9 +105,9 @@ struct CudaCopyStats {
   std::string poisoned;
 };
 
-// If a part of a batch cannot be started, the whole batch fails, after the queue is empty. If the
-// backend cannot determine that the queue is empty, it is poisoned: all batches in progress fail,
-// and the backend accepts no further batch.
+// If a part of a batch cannot be started, the backend waits until the queue is empty, and the whole
+// batch fails. If the backend cannot determine that the queue is empty, it is poisoned: all batches
+// in progress fail, and the backend accepts no further batch.
 //
 // `after` of Submit is a CUevent or cudaEvent_t of the same GPU. For a store, it must be recorded
 // after the computation that writes its blocks. For a load, it must be recorded after the last
@@ -128,7 +129,7 @@ class CudaCopyBackend final : public CopyBackend {
   CopyState Poll(CopyTicket ticket) override;
   CopyState Wait(CopyTicket ticket) override;
 
-  // The stream (CUstream or cudaStream_t) waits on the GPU for a batch that is in progress. The
+  // Makes a stream (CUstream or cudaStream_t) wait on the GPU for a batch that is in progress. The
   // call does not block the CPU.
   Status HoldBack(void* stream, CopyTicket ticket);
 

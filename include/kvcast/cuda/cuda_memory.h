@@ -1,5 +1,5 @@
-// CudaMemory and PinnedPool: the two kinds of memory of GPU copies, memory of the GPU and pinned
-// host memory.
+// CudaMemory and PinnedPool: the two kinds of memory that GPU copies use. CudaMemory is memory of
+// the GPU, and PinnedPool is pinned host memory.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -16,7 +16,7 @@ namespace kvcast {
 // Move-only.
 class CudaMemory {
  public:
-  // Errors: kInvalidArgument if `bytes` is 0; kExhausted if the GPU has not enough free memory.
+  // Errors: kInvalidArgument if `bytes` is 0; kExhausted if the GPU has too little free memory.
   static Result<CudaMemory> Create(CudaDevice device, size_t bytes);
   ~CudaMemory();
   CudaMemory(CudaMemory&& other) noexcept;
@@ -40,10 +40,10 @@ struct PinnedPoolConfig {
   int threads = 0;  // see HostPoolConfig::threads
   // True: allocate on the NUMA node next to the GPU, if the machine reports it.
   bool near_device = true;
-  // 0: the driver registers the pool in one part. Else it registers parts of this number of bytes,
-  // for kernels that cannot register the whole pool. A copy must not cross the border of two parts;
-  // the value should therefore be a multiple of the slot size. The backends of this library split
-  // copies at these borders.
+  // 0: the driver registers the pool in one part. Otherwise it registers parts of this number of
+  // bytes, for Linux kernels that cannot register the whole pool at once. A driver call cannot copy
+  // across the border of two parts, so the value should be a multiple of the slot size. The
+  // backends of this library split copies at these borders.
   size_t registration_bytes = 0;
 };
 

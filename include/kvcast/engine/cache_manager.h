@@ -3,7 +3,7 @@
 //
 // It is the part of vLLM's KVCacheManager that the scheduler calls. It looks up the cached prefix
 // of a request, allocates slots for the tokens of the next step, frees blocks, and returns the
-// events of these calls. The same calls give the same block ids and the same events.
+// events of these calls. The same calls give the same block ids and the same events as in vLLM.
 // Thread-compatible: one thread owns the manager.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -53,8 +53,8 @@ struct PrefixHit {
   // block. The list of a group that takes no part in prefix caching is empty.
   std::vector<std::vector<BlockId>> blocks;
   // Number of tokens at the end of `tokens` that must be computed again
-  // (CacheConfig::replay_tokens). If it is equal to `tokens`, AllocateSlots treats the result as no
-  // hit.
+  // (CacheConfig::replay_tokens). If replay_tokens is equal to `tokens`, AllocateSlots treats the
+  // result as no hit.
   int64_t replay_tokens = 0;
   // Tokens that count as computed after AllocateSlots adopted the hit.
   int64_t computed_tokens() const { return tokens - replay_tokens; }
@@ -82,9 +82,9 @@ struct AllocateArgs {
   bool delay_caching = false;
 };
 
-// A block copy that the engine must run before the step. It is necessary if a request continues
-// inside a block of which only the first part is cached. Both blocks stay referenced until
-// ReleaseCopies.
+// A block copy that the engine must run before the step. The copy is necessary if a request
+// continues inside a block, and only the first part of the block is cached. Both blocks stay
+// referenced until ReleaseCopies.
 struct BlockCopy {
   BlockId source;
   BlockId target;
@@ -131,7 +131,7 @@ class CacheManager {
   CacheUsage usage() const;
 
   // Starts a scheduling pass. The states that Mamba groups cached in the previous pass become
-  // usable. The engine must call it before the first lookup of every pass.
+  // usable. The engine must call BeginStep before the first lookup of every pass.
   void BeginStep();
 
   // Returns the longest cached prefix of the request's tokens, at most tokens - 1. Extends
@@ -152,8 +152,9 @@ class CacheManager {
   bool AllocateSlots(CacheRequest& request, const AllocateArgs& args,
                      std::vector<std::vector<BlockId>>* new_blocks = nullptr);
 
-  // Caches the blocks of the first `computed_tokens` tokens. AllocateSlots does this itself, except
-  // with delay_caching, or for tokens that are sampled after it (asynchronous scheduling).
+  // Caches the blocks of the first `computed_tokens` tokens. AllocateSlots calls CacheBlocks
+  // itself, with two exceptions: delay_caching, and tokens that are sampled after AllocateSlots
+  // (asynchronous scheduling).
   void CacheBlocks(CacheRequest& request, int64_t computed_tokens);
 
   // Returns the copies that were queued since the last call, in order. The engine must run them
@@ -166,13 +167,13 @@ class CacheManager {
   // Returns the blocks of attention groups that were allocated for new tokens since the last call,
   // group by group. The engine must zero them before the step and before its copies. Targets of
   // copies and blocks of Mamba groups are not in the list. A block id may occur twice. With
-  // CacheConfig::zero_new_blocks the engine must call this, because the list grows until the next
-  // call; without it the list is empty.
+  // CacheConfig::zero_new_blocks the engine must call this function, because the list grows until
+  // the next call. Without zero_new_blocks the list is empty.
   std::vector<BlockId> TakeBlocksToZero();
 
   // True if a request of this length, alone in the pool, can run every step until its end: the pool
-  // has RequiredBlocks. The engine must refuse a request for which this is false; it would wait
-  // without end. `encoder_tokens` counts for cross attention only.
+  // has RequiredBlocks. The engine must refuse a request for which the result is false. Such a
+  // request would wait without end. `encoder_tokens` counts for cross attention only.
   bool CanEverFit(int64_t total_tokens, int64_t encoder_tokens = 0) const;
 
   // Releases the request's blocks, the last block first. The blocks stay cached. Preemption uses
@@ -190,19 +191,20 @@ class CacheManager {
   // Returns the events since the last call, in order of occurrence, with the kind and the window of
   // their group.
   std::vector<Event> TakeEvents();
-  // As TakeEvents, but appends the payload of one batch to `payload`: the bytes that EncodeBatch
-  // writes for TakeEvents(). It creates no object per event, and allocates nothing in steady state.
-  // `ts`: wall-clock time of the batch, seconds since the Unix epoch. Returns the number of events.
-  // With 0 pending events it appends nothing. Error: the names of a request cannot be encoded (the
-  // message states the reason); the events are lost.
+  // Takes the same events as TakeEvents, but appends the payload of one batch to `payload`: the
+  // bytes that EncodeBatch would write for these events. The function creates no object per event,
+  // and allocates nothing in steady state. `ts`: wall-clock time of the batch, seconds since the
+  // Unix epoch. Returns the number of events. With 0 pending events it appends nothing. Error: the
+  // names of a request cannot be encoded. The message then states the reason, and the events are
+  // lost.
   Result<size_t> TakePayload(double ts, std::optional<int64_t> data_parallel_rank, Dialect dialect,
                              std::vector<uint8_t>& payload);
-  // Number of events that wait to be taken. An idle engine has such events after a reset; it must
-  // publish them too.
+  // Number of events that wait to be taken. After a reset, an idle engine has such events too, and
+  // must publish them.
   size_t pending_events() const;
 
-  // The block pool, which an offload tier reads and pins. It is valid as long as the manager
-  // exists.
+  // The block pool, whose blocks an offload tier reads and pins. The reference is valid as long as
+  // the manager exists.
   GpuBlockPool& gpu_blocks();
 
   // The block table of a running request in one group. Empty if the request holds no blocks. The

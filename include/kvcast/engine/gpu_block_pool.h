@@ -39,16 +39,16 @@ class GpuBlockPool {
   // The content of a block. nullopt: the block is not cached.
   virtual std::optional<BlockContent> ContentOf(BlockId block) const = 0;
 
-  // Iterates over the free blocks in the order in which the pool will allocate them. nullopt as
-  // `after` gives the first free block; else the result is the block after `after`. Returns nullopt
-  // at the end. REQUIRES: `after` is free.
+  // Iterates over the free blocks in the order in which the pool will allocate them. If `after` is
+  // nullopt, returns the first free block. Otherwise returns the free block that follows `after`.
+  // Returns nullopt at the end. REQUIRES: `after` is free.
   virtual std::optional<BlockId> NextFree(std::optional<BlockId> after) const = 0;
   virtual bool IsFree(BlockId block) const = 0;
 
-  // A pinned block keeps its content: the pool does not allocate it until it was unpinned as many
-  // times as it was pinned. Unpin may make blocks free, in the order of `blocks`. With `take_next`
-  // false, they become free as if a request had freed them. With `take_next` true, the pool
-  // allocates them before all other free blocks.
+  // A pinned block keeps its content: the pool does not allocate the block until each Pin of it has
+  // been followed by an Unpin. Unpin may make blocks free, in the order of `blocks`. With
+  // `take_next` false, these blocks become free as if a request had freed them. With `take_next`
+  // true, the pool allocates these blocks before all other free blocks.
   virtual void Pin(std::span<const BlockId> blocks) = 0;
   virtual void Unpin(std::span<const BlockId> blocks, bool take_next) = 0;
 };

@@ -2,8 +2,9 @@
 //
 // A recurrent state (Mamba) is kept only at the end of a chunk. If a scheduler ends chunks at
 // arbitrary positions, the cache keeps states that no later prompt can use. vLLM therefore shortens
-// each chunk of a prompt (Scheduler._mamba_block_aligned_split) to:
-// - the grid of blocks
+// each chunk of a prompt (Scheduler._mamba_block_aligned_split), so that the chunk ends at one of
+// these positions:
+// - a multiple of the block size
 // - the last state that a prompt with the same text can hit
 // - the position where the prompt diverges from a prefix that other prompts share
 //

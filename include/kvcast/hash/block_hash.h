@@ -96,8 +96,8 @@ struct MultimodalItem {
   // Identity of the Python object that holds the identifier; below 2^32 - 1. vLLM's pickle schemes
   // write an identifier as a back-reference if an earlier identifier of the same block is the same
   // Python object. They write an equal but distinct object in full. Two equal identifiers with
-  // equal, non-zero tags are the same object. A single character below U+0100 is always the same
-  // object.
+  // equal, non-zero tags are the same object. A text of a single character below U+0100 is always
+  // the same object.
   uint32_t object_tag = 0;
 };
 
@@ -146,7 +146,7 @@ struct HashInputs {
 //   a key. If the inputs do not hold the digest, it is omitted.
 //
 // With lookahead, items and embeddings are those of [begin, end + form.lookahead). Source: vLLM's
-// generate_block_hash_extra_keys, called from the first item on. Events carry the bare form.
+// generate_block_hash_extra_keys with start_mm_idx = 0. Events carry the bare form.
 ExtraKeys ExtraKeysFor(const HashInputs& inputs, int64_t begin, int64_t end,
                        const ChainForm& form = {});
 

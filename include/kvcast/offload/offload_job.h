@@ -14,13 +14,13 @@ namespace kvcast {
 // Number of a job. Loads and stores have one common sequence of numbers, in the order of creation.
 using OffloadJobId = StrongId<struct OffloadJobIdTag, uint64_t>;
 
-// The blocks of one request, grouped by the groups of OffloadScheduler::layout. Group g has the
-// next group_sizes[g] blocks of gpu_blocks. These blocks are in the slots of ceil((skip +
-// group_sizes[g]) / blocks_per_chunk) chunks, with OffloadManager::slots_per_chunk slots each,
-// where
+// The blocks of one request, in the order of the groups of OffloadScheduler::layout. gpu_blocks has
+// group_sizes[0] blocks of group 0, then group_sizes[1] blocks of group 1, and so on. The first
+// block of group g is at position
 //   skip = block_indices[g] % blocks_per_chunk
-// is the position of the first block inside its chunk. The following blocks are adjacent to it,
-// without gaps. Block id 0 stands for a position that is not copied.
+// of its chunk. The other blocks of the group follow it without gaps. The blocks of group g use
+// ceil((skip + group_sizes[g]) / blocks_per_chunk) chunks. Each chunk has
+// OffloadManager::slots_per_chunk slots. Block id 0 stands for a position that is not copied.
 struct OffloadJob {
   OffloadJobId id;
   OffloadRequestId request;

@@ -59,16 +59,16 @@ struct OffloadConfig {
   std::vector<int64_t> chunk_bytes;
   // Slots start and end at multiples of this number of bytes. A power of 2.
   int64_t page_bytes = 4096;
-  // Bytes per slot. 0: the largest slot size with which no chunk wastes a page, that is the
-  // greatest common divisor of the chunk sizes in pages. A larger size, in whole pages, divides
-  // chunks into fewer pieces, and wastes less than one slot per chunk.
+  // Bytes per slot, in whole pages. 0: the greatest common divisor of the chunk sizes in pages.
+  // This is the largest slot size with which every chunk wastes less than one page. With a larger
+  // slot size, chunks have fewer pieces, and every chunk wastes less than one slot.
   int64_t slot_bytes = 0;
   // Additional number of bytes to evict whenever an eviction is necessary. The free slots then form
-  // longer runs, and copies are fewer and larger. This part of the capacity is not used.
+  // longer runs, and copies are fewer and larger. Chunks cannot use this part of the capacity.
   int64_t evict_ahead_bytes = 0;
   EvictionPolicyKind policy = EvictionPolicyKind::kLru;
-  // Minimum number of requests that must look up a chunk before it is stored. From v0.32 on it is
-  // the minimum number of times that a chunk must be offered for storing. Below 2: all chunks are
+  // Minimum number of requests that must look up a chunk before the chunk is stored. From v0.32 on:
+  // minimum number of requests that must offer the chunk for storing. Below 2: all chunks are
   // stored.
   int64_t store_threshold = 0;
   // Maximum number of keys with a count for store_threshold. Beyond it, the key that was counted
@@ -126,22 +126,22 @@ struct AllocationSizes {
 // The request of a store or load. By the rules from v0.32 on, the age of a chunk depends on the
 // requests that used it. The manager records the stores and loads of a request, and applies them
 // when the request finishes: once per chunk, from the end of the prefix to its start. The start of
-// the prefix thereby becomes the most recent chunk.
-// - LRU, v0.33: a stored chunk gets the rank of its request and, within this rank, the position of
-//   its end. All stores of a request have the same rank. The chunk of a longer prefix is evicted
-//   first. FinishRequest gives a new rank to every chunk that the request used. The end of a load
-//   changes no rank.
+// the prefix is then the most recent chunk.
+// - LRU, v0.33: a stored chunk gets the rank of its request. All stores of a request have the same
+//   rank. The chunk with the smallest rank is evicted first. Among equal ranks, the chunk of the
+//   longest prefix is evicted first. FinishRequest gives a new rank to every chunk that the request
+//   used. The end of a load changes no rank.
 // - LRU, v0.32: when the request finishes, its chunks become the most recent chunks. As with older
 //   rules, a chunk also becomes the most recent when its store or load ends.
-// - ARC: readable chunks that the request used and did not store itself move to T2. A chunk that is
-//   stored again after an eviction moves the target, once per request and chunk, before victims are
-//   selected.
+// - ARC: readable chunks that the request used and did not store itself move to T2. If an evicted
+//   chunk is stored again, it moves the target before victims are selected, once per request and
+//   chunk.
 //
 // PrepareStore counts its keys for store_threshold. A chunk that is already readable passes in any
 // case. A key of the call never displaces the count of another key of the same call.
 struct OffloadUse {
   OffloadRequestId request;
-  std::span<const int64_t> ends;  // by key: tokens of the prefix at whose end the chunk ends
+  std::span<const int64_t> ends;  // by key: tokens of the prefix that ends with the chunk
 };
 
 struct OffloadStats {
@@ -165,8 +165,10 @@ struct OffloadStats {
 // Only idle chunks are evicted. The same calls give the same results: no result depends on hash
 // order.
 //
-// Every call costs O(1) per key and slot (O(log n) with LRU from v0.32 on), plus the entries that
-// an eviction skips. Apart from the growth of lists, no call allocates per key.
+// Every call costs O(1) per key and slot, plus the entries that an eviction skips. There are three
+// exceptions: LRU from v0.33 on costs O(log n) per key, a run of free slots costs O(log n), and
+// FinishRequest sorts the keys of the request. Apart from the growth of lists, no call allocates
+// per key.
 //
 // Thread-compatible: one scheduler thread owns the manager.
 class OffloadManager {
@@ -189,13 +191,14 @@ class OffloadManager {
   Status CompleteLoad(std::span<const OffloadKey> keys);
 
   // Before v0.32: the chunks become the most recent chunks, with the first key as the most recent.
-  // The end of a prefix is therefore evicted before its start. Absent keys adjust the target of
-  // ARC, if ARC evicted them too early. From v0.32 on the call has no effect; see OffloadUse.
+  // The end of a prefix is therefore evicted before its start. An absent key that ARC still
+  // remembers as evicted moves the target of ARC. From v0.32 on the call has no effect; see
+  // OffloadUse.
   void Touch(std::span<const OffloadKey> keys);
 
   // Reserves slots for the keys that are absent and have reached store_threshold. It evicts chunks
-  // if necessary, but never a chunk of `keys`. A call without keys to store is ok, with an empty
-  // plan.
+  // if necessary, but never a chunk of `keys`. If there is no key to store, the call succeeds with
+  // an empty plan.
   //
   // On error it reserves nothing and evicts nothing. Errors: kExhausted if the evictable chunks are
   // not sufficient (counts of store_threshold and the ARC target may change); kInvalidArgument if a
@@ -238,11 +241,12 @@ class OffloadManager {
   };
   struct State {
     int64_t slots_used_once = 0;  // slots that were ever used
-    // Free slots among the slots that were ever used, in the order of their next use.
+    // The free slots that were used before, in the order of their next use.
     std::vector<SlotId> free_slots;
     int64_t evictable_slots = 0;  // slots of idle chunks
     int64_t storing_slots = 0;    // slots of storing chunks
-    // LRU: the idle chunks, oldest first, then the other chunks. ARC: T1, then T2, oldest first.
+    // LRU: the idle chunks, oldest first, then the other chunks. ARC: the chunks of T1, then the
+    // chunks of T2, each oldest first.
     std::vector<Chunk> chunks;
     int64_t t1_chunks = 0;  // ARC: number of chunks of T1
     double t1_target = 0;   // ARC: target size of T1, in slots

@@ -51,8 +51,8 @@ struct OffloadSchedulerConfig {
   // - The scheduler also keeps the descriptions for events of pending chunks, not only of readable
   //   chunks.
   // - A finished request of a group with a draft head stores its last chunk.
-  // - With `compatible`, a finished request stores at most up to its last token but one, or its
-  //   prompt.
+  // - With `compatible`, a finished request does not store its last token, unless the token belongs
+  //   to the prompt.
   //
   // Differences from v0.33 on:
   // - A prefix end inside a block is also stored with draft heads, for requests that loaded.
@@ -65,20 +65,20 @@ struct OffloadSchedulerConfig {
   OffloadPolicy policy = OffloadPolicy::kChunkLevel;
   bool prompt_only = true;  // true: sampled tokens are not stored
   int64_t num_workers = 1;  // workers that report each job
-  // False: no other request can use the blocks of a load. A request then gains nothing from waiting
-  // for the load of another request.
+  // False: a request cannot use the blocks that another request loads. A request then gains nothing
+  // from waiting for the load of another request.
   bool gpu_prefix_caching = true;
-  // Maximum time in milliseconds, from its first lookup on, that a request waits for chunks that
-  // are not yet readable, or that another request loads. After this time it loads the available
-  // chunks and computes the rest.
+  // Maximum time in milliseconds that a request waits for chunks that are not yet readable, or that
+  // another request loads. The time starts at the first lookup of the wait. After this time the
+  // request loads the available chunks and computes the rest.
   int64_t max_pending_ms = 100;
-  // A load is late after late_load_ms plus the time that its bytes, and the bytes of the loads
-  // before it, take at load_bytes_per_ms. The time starts at the last MatchedTokens of the request.
-  // See TakeLateLoads.
+  // A load is late after late_load_ms plus its expected copy time. The expected copy time is the
+  // number of bytes of this load and of all loads in flight before it, divided by
+  // load_bytes_per_ms. The time starts at the last MatchedTokens of the request. See TakeLateLoads.
   int64_t late_load_ms = 1000;
   int64_t load_bytes_per_ms = int64_t{1} << 20;  // 1 GB/s, a lower bound of every link
-  // vLLM from v0.33 on: maximum number of bytes of the loads that may run within the step that
-  // admits their requests; see OffloadMatch::within_step.
+  // vLLM from v0.33 on: maximum number of bytes that one step loads before it computes; see
+  // OffloadMatch::within_step. 0: no load runs within the step that admits its request.
   int64_t sync_load_budget_bytes = 0;
   EventHashForm hash_form = EventHashForm::kInt64;
   // True: stored events carry tokens, parent, kind and window. False: they carry only the hash.
@@ -87,10 +87,11 @@ struct OffloadSchedulerConfig {
   // True: behave as vLLM's connector in the cases in which this scheduler differs. Implies
   // memory.compatible and layout.compatible.
   // - A lookup may stay pending without a time limit.
-  // - Blocks that a window gave up are stored if no other request got them in the next step. They
-  //   are stored even if another request owns them by then.
+  // - A block that a window gave up is stored, even if another request owns it. Exception: another
+  //   request gets the block in a step that also schedules the first request, or in the first step
+  //   after the first request has ended.
   // - A finished request stores its last token, which was never computed.
-  // - A chunk of a window is stored without the blocks that it lacks, and still gives a hit.
+  // - A chunk of a window that lacks blocks is stored without them, and still gives a hit.
   // - Blocks that a job does not copy leave no gap. A later state of the job may then be at a
   //   position where no load looks for it.
   // - Events of windows and states carry only the hash, and no event has extra keys.
@@ -108,18 +109,20 @@ struct OffloadRequestOptions {
 
 // Result of MatchedTokens.
 struct OffloadMatch {
-  // Tokens to load after the tokens on the GPU. nullopt: not known yet; the engine must ask again
-  // in the next step.
+  // Number of tokens to load after the tokens on the GPU. nullopt: not known yet; the engine must
+  // ask again in the next step.
   std::optional<int64_t> tokens;
   // The prefix end in tokens, if it is inside a block.
   std::optional<int64_t> tail_boundary;
-  // True: the load fits into sync_load_budget_bytes. The engine may schedule the request in the
-  // same step, and then computes at least one token of it; see OffloadPlan::before_step.
+  // True: the load fits into sync_load_budget_bytes, and the engine may schedule the request in the
+  // same step. The step then computes at least one token of the request; see
+  // OffloadPlan::before_step.
   bool within_step = false;
 };
 
-// A decision of the engine's scheduler. Block ids are by group of the engine, including the groups
-// outside the layout. Id 0 is the null block. All spans are borrowed for the call.
+// A decision of the engine's scheduler. Lists of block ids have one entry per group of the engine,
+// including the groups outside the layout. Id 0 is the null block. All spans are borrowed for the
+// call.
 struct OffloadStep {
   struct Scheduled {
     OffloadRequestId request;
@@ -131,8 +134,8 @@ struct OffloadStep {
     std::span<const std::vector<BlockId>> new_blocks;  // empty: no new blocks in any group
   };
   // A Mamba state at the end of a step, in `block`. If the step ends inside a block, `block` is a
-  // copy, and all Mamba groups must have a Tail. A state at the end of a chunk is stored
-  // separately; such states occur only with states_handed_over.
+  // copy, and all Mamba groups must have a Tail. A state at the end of a chunk has its own store
+  // job; the engine passes such states only with states_handed_over.
   struct Tail {
     OffloadRequestId request;
     GroupIdx group;
@@ -153,8 +156,9 @@ struct OffloadPlan {
   std::vector<OffloadJobId> flush;  // ascending
   std::vector<OffloadJob> loads;
   std::vector<OffloadJob> stores;
-  // The loads that must end before the step computes. OnCompletions then names their request only
-  // if the load failed; in this case the blocks that the step computed for the request are invalid.
+  // The loads that must end before the step computes. OnCompletions names the request of such a
+  // load only if the load failed. The blocks that the step computed for the request are then
+  // invalid.
   std::vector<OffloadJobId> before_step;
 };
 
@@ -168,9 +172,9 @@ struct OffloadCompletion {
 };
 
 // Requests whose loads have ended. For `loaded`, the blocks of the request hold the loaded tokens.
-// For `failed`, the engine must compute from the tokens that were present before the load. A
-// request of a model with window or Mamba groups has null blocks at these positions: it must free
-// its blocks and do a new lookup.
+// For `failed`, the engine must compute all tokens that were not present before the load. A request
+// of a model with window or Mamba groups has null blocks at some of these positions. The engine
+// must free all blocks of such a request and do a new lookup.
 struct OffloadArrivals {
   std::vector<OffloadRequestId> loaded;
   std::vector<OffloadRequestId> failed;
@@ -211,26 +215,29 @@ class OffloadScheduler {
   Status AddRequest(OffloadRequestId id, const CacheRequest& request,
                     const OffloadRequestOptions& options = {});
 
-  // Returns how many tokens can be loaded after the first `local_tokens` tokens. REQUIRES: the
-  // request has no blocks and waits for its admission. `now_ms`: milliseconds of a clock that does
-  // not go back.
+  // Returns the number of tokens that can be loaded after the first `local_tokens` tokens.
+  // REQUIRES: the request has no blocks and waits for its admission. `now_ms`: milliseconds of a
+  // clock that does not go back.
   OffloadMatch MatchedTokens(OffloadRequestId id, int64_t local_tokens, int64_t now_ms);
 
   // The engine has allocated blocks for the tokens on the GPU and for `external_tokens` more
-  // tokens, at most the result of MatchedTokens. `tables` is by group of the engine. The call
-  // creates a load job, which the next BuildStep returns. The engine must keep these blocks until
-  // OnCompletions names the request, even if the request ends earlier.
+  // tokens. `external_tokens` is at most the result of MatchedTokens. `tables` is by group of the
+  // engine. The call creates a load job, which the next BuildStep returns. The engine must keep
+  // these blocks until OnCompletions names the request, even if the request ends earlier.
   //
-  // Errors, without any change: kNotFound for an unknown request; kFailedPrecondition if a chunk is
-  // no longer present, or if the request has a job in progress; kInvalidArgument if the tables are
-  // too short, or if `external_tokens` is above the match, or is below the match and ends at a
-  // position where a window or a state is not available. The engine must then compute the tokens.
-  // In the same step, a call with the complete match never fails.
+  // Errors, without any change:
+  // - kNotFound: the request is unknown.
+  // - kFailedPrecondition: a chunk is not present any more, or the request has a job in progress.
+  // - kInvalidArgument: the tables are too short; `external_tokens` is negative or above the match;
+  //   `external_tokens` is below the match, and a window or a state is not available at its end.
+  // After an error the engine must compute the tokens. In the same step, a call with the complete
+  // match never fails.
   Status UpdateAfterAlloc(OffloadRequestId id, int64_t external_tokens,
                           std::span<const std::vector<BlockId>> tables);
 
-  // Returns the copies of one step. The engine must call it once per step, and also without
-  // scheduled requests while jobs are in progress. The result is valid until the next call.
+  // Returns the copies of one step. The engine must call it once per step. While jobs are in
+  // progress, this includes steps without scheduled requests. The result is valid until the next
+  // call.
   const OffloadPlan& BuildStep(const OffloadStep& step);
 
   // Reports copies. A job ends when all workers have reported it. It fails if one worker fails. The
@@ -238,18 +245,18 @@ class OffloadScheduler {
   // Appends the requests whose loads ended to `arrivals`.
   void OnCompletions(std::span<const OffloadCompletion> completions, OffloadArrivals& arrivals);
 
-  // Appends each load that has become late, once, except loads of ended requests. The engine must
-  // treat such a request as after a failed load: the request gets other blocks and computes the
-  // tokens. The copy may still write to the blocks of the load. The engine must therefore keep
-  // these blocks until OnCompletions returns the job in `released`. Until then, no request waits
-  // for the chunks of the load and no request loads them, because it is faster to compute their
-  // tokens.
+  // Appends each load that has become late. A load is appended only once. Loads of ended requests
+  // and loads within the step are never appended. The engine must treat the request as after a
+  // failed load: the request gets other blocks and computes the tokens. The copy may still write to
+  // the blocks of the load. The engine must therefore keep these blocks until OnCompletions returns
+  // the job in `released`. Until then, no request waits for the chunks of the load and no request
+  // loads them, because it is faster to compute their tokens.
   void TakeLateLoads(int64_t now_ms, std::vector<LateLoad>& late);
 
   // The request has ended or was aborted. The next BuildStep stores its remaining chunks. The
-  // engine may free its blocks immediately, except the blocks of a running load; the result is true
-  // if there is one. `computed_tokens`: leading tokens whose KV exists; the last sampled token is
-  // not one of them.
+  // engine may free its blocks immediately, except the blocks of a running load. Returns true if
+  // the request has a running load. `computed_tokens`: number of leading tokens whose KV exists.
+  // The last sampled token has no KV.
   bool RequestFinished(OffloadRequestId id, int64_t computed_tokens, bool aborted);
 
   // Removes all chunks of host memory. The engine must call it between two steps. Running requests
@@ -257,14 +264,14 @@ class OffloadScheduler {
   // chunk; their loads still arrive. Error: kFailedPrecondition if loads wait for BuildStep.
   Status Reset();
 
-  // Returns the chunks that became readable in host memory, and the chunks that were removed, since
-  // the last call. A chunk is announced when its copy has ended. Its removal is announced before
-  // another chunk uses its slots.
+  // Returns the changes since the last call: the chunks that became readable in host memory, and
+  // the chunks that were removed. A chunk is announced when its copy has ended. Its removal is
+  // announced before another chunk uses its slots.
   std::vector<Event> TakeEvents();
   OffloadSchedulerStats TakeStats();
 
-  // True: jobs are in progress, and the engine must continue to run steps, if necessary without
-  // requests.
+  // True: jobs are in progress. The engine must continue to run steps, even if no request is
+  // scheduled.
   bool has_pending_work() const;
   const OffloadLayout& layout() const;
   const OffloadManager& manager() const;
@@ -281,7 +288,7 @@ class OffloadScheduler {
   std::vector<std::pair<BlockId, std::vector<OffloadJobId>>> FencedBlocks() const;
   std::vector<OffloadJobId> JobsInFlight() const;  // ascending
   int64_t num_requests() const;
-  // The jobs that the next BuildStep flushes in any case, after a Reset.
+  // After a Reset: the jobs that the next BuildStep flushes.
   std::vector<OffloadJobId> PendingFlush() const;
   OffloadJobId next_job() const;
 

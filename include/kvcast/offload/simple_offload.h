@@ -36,8 +36,8 @@ struct SimpleOffloadConfig {
   CacheConfig cache;           // the GPU's config; one group must be full attention
   int64_t num_cpu_blocks = 0;  // including block 0, the null block; see CpuBlocksFor
   StoreMode mode = StoreMode::kEager;
-  // kLazy: number of next free blocks of the GPU that have a copy in host memory. 0:
-  // LazyTargetFree.
+  // kLazy: the number of blocks at the head of the GPU's free queue that the mirror keeps copied in
+  // host memory. 0: the value of LazyTargetFree.
   int64_t lazy_target_free = 0;
   int64_t num_workers = 1;  // workers that copy and report each store
   // Unless `compatible` is set, exact_spans, announce_once and name_cleared_tier are always on.
@@ -47,35 +47,35 @@ struct SimpleOffloadConfig {
   // - Stored blocks have no event. Removals and resets have the medium GPU.
   // - The blocks of a request are read only once. Blocks that were evicted from host memory while
   //   the request ran, and blocks of its last step, are not stored when the request finishes.
-  // - The lazy scan continues after the block where it stopped, although this block may have moved
-  //   to the end of the queue, and earlier blocks may have been evicted from host memory. GPU
-  //   blocks that were copied are allocated last, not next.
+  // - The lazy scan continues after the block where it stopped. This block may have moved to the
+  //   end of the queue, and earlier blocks may have been evicted from host memory. GPU blocks that
+  //   were copied are allocated last, not next.
   // - Equal blocks that are stored at the same time use one host block each.
   // - The blocks of a copy age from first to last, group by group, so that a prefix loses its start
   //   first.
   // - A block is stored under the current content of its GPU block, which may belong to another
   //   request.
-  // - If the engine uses less than the hit, it gets the first blocks of the hit, although a window
-  //   group would need other blocks.
+  // - If the engine uses less than the hit, it gets the first blocks of the hit, even if a window
+  //   group needs other blocks.
   // - Chunks of chunked local attention count from the end of the GPU hit. A load may then lack
   //   blocks that attention reads.
-  // - If a reset must wait (also for matches), cached blocks can still be found, and requests that
-  //   run during a reset are not stored any more.
+  // - A reset must also wait for matches. While it waits, lookups still find cached blocks.
+  //   Requests that run during a reset are not stored any more.
   bool compatible = false;
 };
 
-// The number of host blocks for `capacity_bytes`, including the null block, if `gpu_bytes` bytes
-// hold `gpu_blocks` blocks. A host block has the size of a GPU block. At least 1. REQUIRES: no
+// The number of host blocks for `capacity_bytes`, including the null block. A host block has the
+// size of a GPU block: `gpu_bytes` / `gpu_blocks` bytes. The result is at least 1. REQUIRES: no
 // argument is negative.
 int64_t CpuBlocksFor(int64_t capacity_bytes, int64_t gpu_bytes, int64_t gpu_blocks);
 
-// Twice the number of free GPU blocks that the next step can allocate. By the kinds of the groups,
-// this is 2 for a Mamba group, ceil(W/bs)+1 for a window, and ceil(max_in_flight_tokens/bs) for
-// other kinds. REQUIRES: a validated config.
+// Twice the number of GPU blocks that the next step can allocate. A Mamba group can allocate 2
+// blocks, a window ceil(W/bs)+1 blocks, and every other cached group ceil(max_in_flight_tokens/bs)
+// blocks. REQUIRES: a validated config.
 int64_t LazyTargetFree(const CacheConfig& config);
 
-// A request of a step. The first `confirmed_tokens` tokens are computed and final; outputs that
-// wait to be processed do not count. `request` is borrowed.
+// A request of a step. The first `confirmed_tokens` tokens are computed and final. Output tokens
+// that are not processed yet do not count. `request` is borrowed.
 struct StepRequest {
   const CacheRequest* request = nullptr;
   int64_t confirmed_tokens = 0;
@@ -115,31 +115,33 @@ class SimpleOffload {
                                                        GpuBlockPool& gpu);
   ~SimpleOffload();
 
-  // Returns the number of tokens that can be loaded after the `local_tokens` tokens on the GPU, at
-  // most up to the last token but one. Their host blocks are kept until UpdateAfterAlloc, the next
-  // Match of the request, or its end. 0 if the request skips the prefix lookup. REQUIRES: the
-  // request's chain is complete.
+  // Returns the number of tokens that can be loaded after the `local_tokens` tokens on the GPU. The
+  // last token of the request is never loaded. The host blocks of the match are kept until
+  // UpdateAfterAlloc, the next Match of the request, or its end. Returns 0 if the request skips the
+  // prefix lookup. REQUIRES: the request's chain is complete.
   int64_t Match(const CacheRequest& request, int64_t local_tokens);
 
   // The engine has allocated the GPU blocks of the request, including blocks for `external_tokens`
-  // tokens of the last Match. The next step loads these tokens. Error: kFailedPrecondition if
-  // `external_tokens` is above the match, or is below it and cannot be served. Nothing is loaded
-  // then, and the request must compute the tokens.
+  // tokens of the last Match. The next step loads these tokens. Error: kFailedPrecondition in three
+  // cases: `external_tokens` is above the match; it is below the match and is not a possible hit;
+  // the request already has a load. Nothing is loaded then, and the request must compute the
+  // tokens.
   Status UpdateAfterAlloc(const CacheRequest& request, int64_t external_tokens);
 
   // A request is preempted. The engine must call it before it frees the GPU blocks, and before
   // BuildStep. `computed_tokens`: tokens whose KV exists.
   void Preempt(const CacheRequest& request, int64_t computed_tokens);
 
-  // Ends the scheduling of a step. It selects the blocks to store of the scheduled requests, in
-  // this order, and returns all copies in `step`. Selected GPU blocks are pinned until the copy has
-  // ended.
+  // Ends the scheduling of a step. The call selects blocks of the scheduled requests for storing,
+  // in the order of `scheduled`. It returns all copies in `step`. Selected GPU blocks are pinned
+  // until the copy has ended.
   void BuildStep(std::span<const StepRequest> scheduled, TransferStep& step);
 
   // Reports that `workers` more workers have ended a store. When all workers have ended it, lookups
   // find its blocks. If one worker failed, the host blocks become free. kEager then tries again
-  // when the request ends, kLazy when the GPU block has other content. Errors, without any change:
-  // kNotFound for an event that is not in progress; kInvalidArgument for too many workers.
+  // when the request ends. kLazy tries again when the GPU block has other content. Errors, without
+  // any change: kNotFound for an event that is not in progress; kInvalidArgument for too many
+  // workers.
   Status CompleteStore(int64_t store_event, int64_t workers = 1, bool success = true);
   // Reports that all workers have ended the load of a request. If the load failed, its host blocks
   // are dropped from the cache, and the next Match does not find them; the request must compute the
@@ -163,7 +165,7 @@ class SimpleOffload {
   // blocks are not cached then; a later call returns true.
   bool Reset();
 
-  // True: a step must be built, or reports are expected, even if no request is scheduled.
+  // True: the engine must build a step, or must report copies, even if no request is scheduled.
   bool has_pending_work() const;
 
   // Returns the events since the last call, in order of occurrence. A block is announced when its
@@ -182,16 +184,17 @@ class SimpleOffload {
   struct State {
     std::vector<BlockId> free_blocks;                      // in the order of their next use
     std::vector<std::pair<BlockId, BlockContent>> cached;  // by block
-    // By request, as all lists of requests: the host blocks of its Match, per group.
+    // The host blocks of the last Match, per group. All lists of requests in this struct are sorted
+    // by request id.
     std::vector<std::pair<std::string, std::vector<std::vector<BlockId>>>> matches;
-    // By event: the requests that load in it.
+    // By load event: the requests whose loads belong to it.
     std::vector<std::pair<int64_t, std::vector<std::string>>> loads;
     std::vector<std::string> abandoned_loads;
-    std::vector<int64_t> stores;  // events in progress
-    // The events among `stores` whose blocks will not be cached.
+    std::vector<int64_t> stores;  // store events in progress, without abandoned_stores
+    // Store events in progress whose blocks will not be cached, because of a reset.
     std::vector<int64_t> abandoned_stores;
-    // Requests whose blocks are scanned, or are still stored after the end of the request; with the
-    // position in each group at which the next scan begins.
+    // The requests that are scanned, and ended requests whose stores are in progress. For each
+    // request: by group, the position at which the next scan begins.
     std::vector<std::pair<std::string, std::vector<int64_t>>> requests;
     std::optional<BlockId> lazy_cursor;
   };

@@ -28,7 +28,8 @@ struct PlaceStatus {
 // Status of a publisher. The digests describe the state before batch `next_seq`.
 struct PublisherStatus {
   Epoch epoch;
-  // The oldest sequence number that a replay can return. Equal to next_seq: none.
+  // The oldest sequence number that a replay can return. Equal to next_seq: a replay returns no
+  // batch.
   uint64_t first_held = 0;
   uint64_t next_seq = 0;
   // False: the publisher does not know its own state, and `places` is empty.

@@ -1,10 +1,10 @@
 // ResidencyDigest: digests of the blocks that a worker holds. Two parties with equal digests hold
 // the same blocks.
 //
-// The digest of a place (tier, group) consists of the sum over its block hashes of copies x
-// H128(hash), modulo 2^128, and of the number of copies. It does not depend on the order of
-// changes, one changed copy costs one addition, and digests of parts can be added. Each digest is
-// divided into 256 buckets by hash, to locate a difference. The digest detects faults; it is not
+// The digest of a place (tier, group) has two parts: the number of copies, and the sum of copies x
+// H128(hash) over the block hashes of the place, modulo 2^128. The digest does not depend on the
+// order of changes. A changed copy costs one addition. Digests of parts can be added. Each digest
+// is divided into 256 buckets by hash, to locate a difference. The digest detects faults; it is not
 // collision-resistant against an adversary. schemas/README.md defines H128.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

@@ -22,9 +22,9 @@ enum class LoadReport : uint8_t {
 inline constexpr int kLoadReports = 4;
 std::string_view LoadReportName(LoadReport report);  // "taken", "idle", "small", "implausible"
 
-// The estimate is the median of the last kWindow samples; of two middle samples it is the slower
-// one. Fewer than half of the samples cannot move the median past the other samples. There is an
-// estimate if at least kEnough samples are younger than kLifetimeMs.
+// The estimate is the median of the last kWindow samples. Of two middle samples, the slower one is
+// the median. Fewer than half of the samples cannot move the median past the other samples. There
+// is an estimate if at least kEnough samples are younger than kLifetimeMs.
 //
 // Bytes and seconds are those of vLLM's counters kv_offload_load_bytes and kv_offload_load_time.
 // `now_ms` is the time of a monotonic clock in milliseconds. Thread-compatible.

@@ -16,9 +16,10 @@ namespace kvcast {
 // after the first (i + 1) * unit tokens, and whose hash covers `lookahead` more tokens. A prompt of
 // n tokens has (n - lookahead) / unit such blocks.
 //
-// The list ends early at content that has no key: multimodal items that are not sorted by offset,
-// or the end of inputs.embedding_digests of `unit` in a prompt with embeddings. The function does
-// not read inputs.prompt_embeddings. REQUIRES: unit > 0, 0 <= lookahead <= kMaxLookahead.
+// The list ends early at content that has no key. Such content is a multimodal item that is empty,
+// overlaps another item or is out of order. In a prompt with embeddings, the list ends with the
+// digests for `unit` in inputs.embedding_digests. The function does not read the rows of
+// inputs.prompt_embeddings. REQUIRES: unit > 0, 0 <= lookahead <= kMaxLookahead.
 std::vector<ContentKey> PromptContents(const ContentKeys& keys, std::span<const TokenId> tokens,
                                        int64_t unit, int64_t lookahead, const HashInputs& inputs);
 

@@ -43,8 +43,8 @@ enum class ReuseCause : uint8_t {
   // no prefix on the grid of A. (Or: for most predictions, the reused tokens in the feedback were
   // the prediction rounded down to G.)
   kToldAlignmentWrong,
-  // Another sampled prompt begins with the same tokens under a different salt or adapter, and no
-  // request needed a prefix of this prompt again with its own salt and adapter.
+  // Another sampled prompt begins with the same tokens under a different salt or adapter. No
+  // request needed a prefix of the lost prompt again with the salt and adapter of the lost prompt.
   kKeyDiffers,
 };
 inline constexpr size_t kReuseCauses = 6;
@@ -52,8 +52,9 @@ inline constexpr size_t kReuseCauses = 6;
 // "told_alignment_wrong", "key_differs".
 std::string_view ReuseCauseName(ReuseCause cause);
 
-// Number of tested prompts that a cause needs. A cause is named if more than half of the tested
-// prompts are lost: at least three, which were chosen independently of each other.
+// Minimum number of tested prompts. A cause is named if more than half of the tested prompts are
+// lost, so at least three prompts are lost. The sampled prompts are chosen independently of each
+// other.
 inline constexpr int64_t kMinTestedPrompts = 4;
 
 // The diagnosis of one worker.
@@ -65,8 +66,8 @@ struct ReuseDiagnosis {
     int64_t usable = 0;
   };
   std::vector<GroupUse> groups;
-  // `tested`: sampled prompts of which at least one group still holds a block. `lost`: the lost
-  // ones among them.
+  // `tested`: sampled prompts with a block that at least one group still holds. `lost`: the lost
+  // prompts among the tested prompts.
   int64_t tested = 0;
   int64_t lost = 0;
   std::array<int64_t, kReuseCauses> lost_by_cause{};

@@ -3,24 +3,25 @@
 //
 // If a router hashes a prompt differently from the engine, every lookup misses, and no error shows
 // it. A dense store contains all inputs of its hashes (tokens, extra keys, parent, lookahead
-// tokens). The detector hashes its first block under every known scheme and compares the results. A
-// chance match of 64 bits is practically impossible: one fit determines algorithm, seed and hash
-// unit.
+// tokens). The detector hashes the first block of the store under every known scheme and compares
+// the results. A chance match of 64 bits is practically impossible. One fit therefore determines
+// algorithm, seed and hash unit.
 //
 // A fit proves the scheme only for the kinds of key of the blocks that fit. Releases differ in the
 // form in which the hash covers extra keys (bare, tagged), and a block without keys does not show
 // this form.
 //
 // A store is testable if all of these hold:
-// - It is of the GPU tier.
-// - It starts at the root, or after a block whose full digest is known (bytes on the wire, or a
-//   block that was verified before).
-// - Its extra keys determine the keys of every hash unit.
+// - The store is on the GPU tier.
+// - The store starts at the root, or after a block whose full digest is known. Such a digest comes
+//   as bytes on the wire, or from a block that was verified before.
+// - The extra keys of the store determine the keys of every hash unit.
 //
 // A store may have more tokens than its blocks hold (windows, Mamba states). The detector then
 // hashes the whole span, and treats unannounced blocks as blocks without own extra keys. If the
-// hashes of the store occur in order, the scheme is proven; if they do not, nothing is proven. All
-// other stores are skipped and counted by reason. They are never evidence against a scheme.
+// hashes of the store occur in this order among the computed hashes, the scheme is proven.
+// Otherwise nothing is proven. Stores that are not testable are skipped and counted by reason. They
+// are never evidence against a scheme.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -47,7 +48,7 @@ inline constexpr std::string_view kWellKnownHashSeeds[] = {kDefaultHashSeed, "0"
 // Limits.
 inline constexpr size_t kMaxSchemeSeeds = 64;      // seeds plus raw NONE_HASHes
 inline constexpr int64_t kMaxUnitsPerBlock = 256;  // hash units per tested block
-inline constexpr int64_t kMaxFollowedUnits = 16;   // hashed after the tested block
+inline constexpr int64_t kMaxFollowedUnits = 16;   // units that are hashed after the tested block
 // Hash units of one store that are hashed under one scheme.
 inline constexpr int64_t kMaxTestedUnits = 1024;
 // Hashes of one search over an incomplete span.
@@ -175,8 +176,8 @@ struct SchemeVerdict {
 //   BlockHasher::FromNoneHash(scheme->algorithm, scheme->none_hash)
 //       ->ExtendChain(tokens, scheme->hash_block_size, inputs, chain, form)
 std::optional<ChainForm> ProvenForm(const SchemeVerdict& verdict, const HashInputs& inputs);
-// The kinds of key because of which ProvenForm returns nullopt, with their reasons, in one line.
-// Empty: none.
+// The kinds of key that make ProvenForm return nullopt, each with its reason, in one line. Empty:
+// none.
 std::string WhyUnprovenForm(const SchemeVerdict& verdict, const HashInputs& inputs);
 // Returns the most likely form, without proof. It is the form of the kinds that are proven; else
 // tagged if the stores have lookahead; else bare.
@@ -238,21 +239,22 @@ struct SchemeCounters {
 // Cost in hashes:
 // - 0 for a store that is not tested.
 // - For a store that fits the known scheme: the units of its first block, and at most
-//   kMaxFollowedUnits. It is more, at most kMaxTestedUnits, if a due kind of key first occurs later
-//   in the store, or if the span is incomplete.
+//   kMaxFollowedUnits more. In two cases the limit is kMaxTestedUnits: a kind of key that must be
+//   tested first occurs later in the store, or the span is incomplete.
 // - A block with extra keys costs twice as much until the form of its keys is known, and three
 //   times as much if several multimodal items share the block.
-// - All candidates: 4 algorithms x seeds x the sum over all hash units of the units in a block (31
-//   for 16 tokens), twice as much with extra keys; at most kMaxSpanSearch over an incomplete span.
-//   All candidates are tried only until the first verdict, after a store that does not fit, and, if
-//   no scheme is known, for one in sample_period testable stores.
+// - All candidates: 4 algorithms x seeds x units. `units` is the sum, over all hash units, of the
+//   units in a block: 31 for a block of 16 tokens. Extra keys double the cost. Over an incomplete
+//   span the cost is at most kMaxSpanSearch. All candidates are tried only until the first verdict,
+//   after a store that does not fit, and, if no scheme is known, for one in sample_period testable
+//   stores.
 //
 // Delay of a verdict:
 // - The first testable store at the root shows a wrong registration. If the hashes are bytes and
 //   the algorithm or the unit is wrong, the first testable store at any position shows it. If no
 //   candidate fits and the stores carry no extra keys, the eighth store shows it.
-// - A changed scheme is found within sample_period stores at the root, and after AllBlocksCleared
-//   with the first store.
+// - A changed scheme is found within sample_period stores at the root. After AllBlocksCleared, the
+//   first store at the root shows it.
 class SchemeDetector {
  public:
   // Error: kInvalidArgument for too many seeds, an empty or too long NONE_HASH, or a hash unit or

@@ -18,8 +18,8 @@ struct WorkerLoad {
   int64_t queued_requests = 0;        // as reported by the engine
 };
 
-// Relative cost of a load: the number of tokens that the worker computes in the time in which it
-// loads one token from the tier. nullopt: not known; the selector uses CostWeights::load_token and
+// Relative cost of a load: the number of tokens that the worker can compute while it loads one
+// token from the tier. nullopt: not known; the selector uses CostWeights::load_token and
 // load_storage_token.
 struct LoadCosts {
   std::optional<double> cpu;
@@ -64,8 +64,9 @@ struct Candidate {
 // engines load each hit without a comparison.
 struct CostWeights {
   double recompute_token = 1.0;
-  // Cost of a token that is loaded from host memory, and from storage, if LoadCosts does not
-  // contain it: prefill speed / load speed, both in tokens per second.
+  // Used if LoadCosts has no value: the cost of a token that is loaded from host memory, and of a
+  // token that is loaded from storage. The cost is prefill speed / load speed, both in tokens per
+  // second.
   double load_token = 0.1;
   double load_storage_token = 0.75;
   // Queued prefill work delays the prompt as much as its own tokens do.
@@ -75,7 +76,7 @@ struct CostWeights {
   // Cost in tokens of a queued request that the router did not route.
   double queued_request = 0.0;
   // Bonus per token of a prefix that only some groups hold. The worker must compute such a prefix
-  // again, as any other worker. It then caches the blocks of the missing groups at this boundary
+  // again, like any other worker. It then caches the blocks of the missing groups at this boundary
   // for the next turn, and the fleet does not hold the prefix twice. The value should be below
   // recompute_token: a real hit then always counts more.
   double affinity_token = 0.0;

@@ -86,7 +86,7 @@ struct GroupSpec {
   friend bool operator==(const GroupSpec&, const GroupSpec&) = default;
 };
 
-// Whether the group takes part in prefix caching.
+// True if the group takes part in prefix caching.
 constexpr bool TakesPart(const GroupSpec& group) {
   return group.prefix_cacheable && IsCacheableKind(group.kind);
 }
@@ -179,10 +179,11 @@ bool PartialHitsEnabled(const CacheConfig& config);
 // REQUIRES: a validated config.
 int64_t HitAlignment(const CacheConfig& config);
 
-// The limit, in tokens, up to which a lookup searches for the unit after a hit that a group with a
-// draft head gives up. From v0.32 on, a lookup over several groups searches all `hashed_tokens` of
-// the prompt. All other lookups search up to `max_tokens`, the longest possible hit. `groups`: the
-// number of groups of the cache, including groups that take no part in prefix caching.
+// A group with a draft head must also hold one unit after its hit, and gives this unit up. The
+// result is the limit, in tokens, up to which a lookup searches for this unit. From v0.32 on, a
+// lookup over several groups searches all `hashed_tokens` of the prompt. All other lookups search
+// up to `max_tokens`, the longest possible hit. `groups`: the number of groups of the cache,
+// including groups that take no part in prefix caching.
 constexpr int64_t EagleLimit(EngineRules rules, size_t groups, int64_t max_tokens,
                              int64_t hashed_tokens) {
   if (rules < EngineRules::kV032 || groups < 2 || hashed_tokens < max_tokens) return max_tokens;
@@ -228,8 +229,8 @@ int64_t MaxBlocksPerRequest(const CacheConfig& config);
 int64_t ReservedBlocks(const CacheConfig& config);
 
 // The number of blocks that a request may hold beyond MaxBlocksPerRequest. If prefixes may end
-// inside a block, a request holds a cached block and its copy until the copy has run, in each group
-// that shares such blocks. REQUIRES: a validated config.
+// inside a block, a request holds two blocks until its copy has run: the cached block and the copy.
+// It holds both in each group that shares such blocks. REQUIRES: a validated config.
 int64_t MaxCopyBlocks(const CacheConfig& config);
 
 // The smallest num_blocks with which a request of `total_tokens` tokens can run every step, if it

@@ -12,8 +12,8 @@
 
 namespace kvcast {
 
-// A vector that allocates nothing for up to kFew groups. Most models have so few groups, and one
-// query of the index returns one GroupTokens per worker of a fleet. Thread-compatible.
+// A vector that allocates nothing for up to kFew groups. Most models have at most kFew groups, and
+// one query of the index returns one GroupTokens per worker of a fleet. Thread-compatible.
 class GroupTokens {
  public:
   GroupTokens() = default;

@@ -24,8 +24,8 @@ struct LayerSpec {
   // eagle: the layer belongs to the draft head.
   GroupSpec spec;
 
-  // For attention, a page has num_heads * (block_size / compress_ratio) * state bytes, where a
-  // state has (head_size + head_size_v) * dtype_bytes bytes.
+  // For attention, a page has num_heads * (block_size / compress_ratio) states. A state has
+  // (head_size + head_size_v) * dtype_bytes bytes.
   int64_t num_heads = 1;
   int64_t head_size = 128;
   std::optional<int64_t> head_size_v;  // default: head_size; for MLA kinds 0
@@ -34,7 +34,7 @@ struct LayerSpec {
   // Bytes of one state if the backend uses its own packing. For Mamba: bytes of the whole page;
   // must be positive.
   int64_t state_bytes = 0;
-  // Bytes of a page with padding, if that is more. 0: no padding.
+  // Bytes of a page with padding; not less than the page without padding. 0: no padding.
   int64_t padded_page_bytes = 0;
   // True: the backend can read attention pages that are padded.
   bool indexes_by_block_stride = false;
@@ -97,10 +97,12 @@ struct KvCacheGroups {
 //   2  no layers: no groups
 //   3  all layers have equal specs: one group
 //   4  all layers have equal blocks and different page sizes: one group
-//   5  windowed MLA with several page sizes: the MLA layers, then the windowed layers by (block
-//      size, window), split so that all groups have about as many layers of each page size
-//   6  larger blocks or padding give all pages the same size; layers are collected by spec, and
-//      split into groups of about the same number of layers, every n-th layer to one group
+//   5  windowed MLA with several page sizes: one group of the MLA layers; then the windowed layers
+//      by (block size, window), split so that all groups have about the same number of layers of
+//      each page size; then one group of the other layers
+//   6  all other models: larger blocks or padding give all pages the same size; layers are
+//      collected by spec, and split into groups of about the same number of layers, every n-th
+//      layer to one group
 //
 // Error: kInvalidArgument; the message names the layer and the field.
 Result<KvCacheGroups> MakeKvCacheGroups(const std::vector<LayerSpec>& layers,

@@ -48,9 +48,9 @@ struct OffloadGroup {
   // True for Mamba groups in kAlign mode: the group keeps states at step ends, each in a block of
   // its own.
   bool requires_cow_source = false;
-  // Number of tokens after the end of a prefix that its hash also covers, because a draft head
-  // reads them. It applies to a prefix that ends inside a block: the prefix of n tokens is stored
-  // under the hash of n + tail_margin tokens. 0 unless supports_partial_tail.
+  // Number of tokens after the end of a prefix that the hash of the prefix also covers, because a
+  // draft head reads them. The margin applies to a prefix that ends inside a block: the prefix of n
+  // tokens is stored under the hash of n + tail_margin tokens. 0 unless supports_partial_tail.
   int64_t tail_margin = 0;
   GroupSpec spec;  // as configured
 
@@ -68,16 +68,17 @@ struct OffloadLayoutConfig {
   // Block sizes already count the tokens of all ranks (GroupSpec::block_size). A value above 1 only
   // disables prefixes that end inside a block.
   int64_t decode_context_parallel = 1;
-  // True: the lookup gives the results of vLLM's connector, including its known differences:
-  // - A window needs window_chunks chunks at every prefix end. This is one chunk too few if the
+  // True: the lookup gives the results of vLLM's connector. They differ from the results with false
+  // in these known points:
+  // - A window needs window_chunks chunks at every prefix end. This number is one too small if the
   //   prefix ends inside a chunk of the window group and the groups have several chunk sizes; the
-  //   hit may then not be loadable. It is one chunk too many if a window is one token longer than
-  //   whole chunks.
+  //   hit may then not be loadable. The number is one too large if a window is one token longer
+  //   than whole chunks.
   // - If a prefix end inside a block is pending in one group, the lookup waits, although a group
   //   that is queried later lacks this end.
   // - Rules before v0.32: a group of a full kind with a draft head is not queried for the chunk
-  //   after the prefix, but still gives up one chunk. It gives up a second chunk if pending chunks
-  //   restart the lookup.
+  //   after the prefix, but still gives up one chunk. The group gives up a second chunk if pending
+  //   chunks restart the lookup.
   //
   // False: a prefix needs exactly the chunks that its load reads. The lookup waits only for blocks
   // that every group has or will have.
@@ -148,12 +149,12 @@ using ChunkAnswer = std::function<LookupResult(int64_t chunk)>;
 // known yet. kRetry does not end the scan. The lower tier therefore learns all chunks in one
 // lookup.
 std::optional<int64_t> ScanPrefix(int64_t chunks, const ChunkAnswer& answer);
-// The end of the last run of `required` present chunks. If there is no such run: the length of the
-// run at the start of the range; the caller has the chunks before the range. nullopt: a chunk that
-// the scan queried is pending, or not known yet.
+// The end of the last run of `required` present chunks. If no such run exists: the length of the
+// run of present chunks at the start of the range, because the caller has the chunks before the
+// range. nullopt: a chunk that the scan queried is pending, or not known yet.
 std::optional<int64_t> ScanWindow(int64_t chunks, int64_t required, const ChunkAnswer& answer);
 
-// As ScanWindow, by the rules from v0.32 on. A run that ends with the last chunk needs
+// The same as ScanWindow, by the rules from v0.32 on: a run that ends with the last chunk needs
 // `required_at_end` chunks. A pending chunk gives nullopt only if it is in the run that was found;
 // kRetry always gives nullopt.
 std::optional<int64_t> ScanLoadWindow(int64_t chunks, int64_t required, int64_t required_at_end,
@@ -189,9 +190,9 @@ struct OffloadAnswer {
   std::optional<int64_t> tail_boundary;
 };
 
-// Returns the longest prefix that all groups can load together. If all groups are of full kinds, it
-// may be the whole request; the engine then computes the last token again. REQUIRES: counts >= 0,
-// local_tokens <= num_tokens.
+// Returns the longest prefix that all groups can load together. If all groups are of full kinds,
+// the prefix may be the whole request; the engine then computes the last token again. REQUIRES:
+// counts >= 0, local_tokens <= num_tokens.
 OffloadAnswer LookupOffloaded(const OffloadLayout& layout, const OffloadQuestion& question,
                               const OffloadAnswers& answers);
 
@@ -215,8 +216,9 @@ struct StoreScope {
 // before these boundaries:
 // - without retention_interval: every multiple of store_alignment. Also `storable`, unless the
 //   group has a draft head.
-// - with retention_interval: every multiple of it, the last multiple of store_alignment in the
-//   prompt without its last token, and the last multiple of store_alignment in the shared prefix.
+// - with retention_interval: every multiple of retention_interval; the last multiple of
+//   store_alignment in the prompt without its last token; the last multiple of store_alignment in
+//   the shared prefix.
 void FillStoreMask(const OffloadLayout& layout, size_t group, int64_t begin, int64_t storable,
                    const StoreScope& scope, std::vector<bool>& keep);
 

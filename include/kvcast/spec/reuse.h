@@ -2,10 +2,10 @@
 // together.
 //
 // For one prompt, one worker and one group, the residency is a bitmap over the block positions of
-// the group. A rule per kind converts this bitmap into a bitmap of usable boundaries; a boundary is
-// a prefix length. The reusable prefix is the highest boundary that is usable in every group. The
-// engine's block pool and the router's index use the same functions. All functions are pure and
-// thread-safe.
+// the group. Each kind of group has a rule that converts this bitmap into a bitmap of usable
+// boundaries. A boundary is a prefix length. The reusable prefix is the highest boundary that is
+// usable in every group. The engine's block pool and the router's index use the same functions. All
+// functions are pure and thread-safe.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -90,10 +90,10 @@ struct Reuse {
 
 // Returns the highest boundary <= max_tokens that is a multiple of `alignment` and usable in all
 // groups. The result is equal to the result of an engine's own lookup:
-// - Groups with equal specs count as one group: a block is resident if all of them hold it.
-// - Some rules depend on the limit of the lookup (EAGLE, hits inside blocks). For these, the groups
-//   are queried in vLLM's order, full attention first. Each group is limited by the result of the
-//   groups before it.
+// - Groups with equal specs count as one group: a block is resident if all of these groups hold it.
+// - Some rules depend on the limit of the lookup (EAGLE, hits inside blocks). For these rules, the
+//   groups are searched in vLLM's order, full attention first. The result of the earlier groups
+//   limits the search of each group.
 //
 // An engine calls its lookup with max_tokens = prompt tokens - 1, because the last token is always
 // computed. `eagle_limit`: see EagleLimit; a value below max_tokens counts as max_tokens. REQUIRES:

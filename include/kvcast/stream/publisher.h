@@ -58,15 +58,15 @@ struct PublisherConfig {
   // If no batch follows Add within this time, the events of Add are published in a batch of their
   // own. 0: they wait for the next batch.
   int64_t flush_ms = 50;
-  // Limits per second of one replay connection: its requests, and the bytes of its replies. The
-  // burst limits are the requests of four seconds and the bytes of one second. Beyond a limit,
-  // replies are delayed. 0: no limit.
+  // Limits of one replay connection: requests per second, and bytes of replies per second. After a
+  // pause, a burst may use the requests of four seconds and the bytes of one second. Beyond a
+  // limit, replies are delayed. 0: no limit.
   double replay_requests_per_s = 64;
   double replay_bytes_per_s = 256 << 20;
   // True: all publishers of this process with this option share one sending thread and one I/O
-  // thread. This costs less if a process has many publishers. A publisher that is destroyed before
-  // the last of them may send its queued batches, and free its ports, only after the destructor has
-  // returned.
+  // thread. This costs less if a process has many publishers. While other such publishers exist,
+  // the queued batches of a destroyed publisher may be sent after its destructor has returned. Its
+  // ports may also become free later.
   bool shares_threads = false;
   // Address of this node, for endpoints without an address; see NodeEndpoint.
   std::string host_ip;
@@ -76,16 +76,18 @@ struct PublisherConfig {
 };
 
 // Returns the endpoint of one data-parallel rank. For tcp, the rank is added to the port (port 0
-// stays 0). For inproc, "_dp<rank>" is appended. With rank 0 the endpoint does not change, nor does
-// an empty endpoint. Error: kInvalidArgument for any other endpoint with rank > 0.
+// stays 0). For inproc, "_dp<rank>" is appended. The endpoint does not change if the rank is 0 or
+// the endpoint is empty. Errors: kInvalidArgument for a negative rank; with rank > 0 also for other
+// transports, for a tcp endpoint without a valid port, and for a port plus rank above 65535.
 Result<std::string> EndpointForRank(std::string_view endpoint, int64_t rank);
-// Replaces `tcp://*:0`, which has neither address nor port for a subscriber on another node, with
-// `tcp://HOST:0`. HOST is `host_ip`; if it is empty, the address of the default route; if there is
-// none, loopback. Other endpoints do not change. Error: kInvalidArgument if `host_ip` is a
-// wildcard. Source: vLLM from v0.31 on.
+// Replaces `tcp://*:0` with `tcp://HOST:0`, so that subscribers on other nodes get an address. HOST
+// is `host_ip`. If `host_ip` is empty, HOST is the address of the default route. Without a default
+// route, HOST is 127.0.0.1. Other endpoints do not change. Error: kInvalidArgument if `host_ip` is
+// a wildcard. Source: vLLM from v0.31 on.
 Result<std::string> NodeEndpoint(std::string_view endpoint, std::string_view host_ip = {});
-// True if a PUB socket binds the endpoint: wildcard ("*", "::" or 0.0.0.0), ipc, inproc, port 0, or
-// numeric loopback (127.x). False if it connects. The replay ROUTER always binds.
+// True: a PUB socket binds the endpoint. False: it connects to the endpoint. These endpoints are
+// bound: wildcard ("*", "::" or 0.0.0.0), ipc, inproc, port 0, and numeric loopback (127.x). The
+// replay ROUTER always binds.
 bool BindsEndpoint(std::string_view endpoint);
 
 struct PublisherCounters {
@@ -118,12 +120,13 @@ class Publisher {
 
   // Assigns the next sequence number to the batch and queues it. It is sent within one millisecond
   // if a core is free for the sending thread. The call never blocks on a socket or a subscriber. It
-  // encodes only if 256 batches are queued. A batch without a rank gets the rank of the publisher.
+  // encodes only if the queue is full: 256 batches, or more than 2^20 events, hashes and tokens. A
+  // batch without a rank gets the rank of the publisher.
   //
-  // Error: the batch cannot be encoded. Its sequence number is used, and is a gap that replay
-  // cannot fill: every subscriber detects the loss. A KVX1 snapshot still contains the content of
-  // the batch, unless its hashes, tiers or kinds cannot be encoded; in this case the publisher has
-  // no digests from then on.
+  // Error: the batch cannot be encoded. Its sequence number is used. The number is a gap that
+  // replay cannot fill, so every subscriber detects the loss. A KVX1 snapshot still contains the
+  // content of the batch. Exception: the hashes, tiers or kinds of the batch cannot be encoded. The
+  // publisher then has no digests from this batch on.
   Result<Seq> Publish(EventBatch batch);
   // Queues events for the next batch, before the batch's own events. If no batch follows (for
   // example when an idle engine resets its cache), the events are published in a batch of their own
@@ -133,8 +136,8 @@ class Publisher {
   // Publishes the events of Add that are still queued. Afterwards all events of Add are in batches
   // below next_seq(). Errors: as for Publish.
   Status Flush();
-  // Publishes the bytes unchanged, after the events that Add has queued. Error: `payload` is empty
-  // (in a replay, an empty payload means its end); the sequence number is used.
+  // Publishes the bytes unchanged, after the events that Add has queued. Error: `payload` is empty.
+  // Its sequence number is used. In a replay, an empty payload is the end marker.
   Result<Seq> PublishPayload(std::span<const uint8_t> payload);
 
   // The sequence number of the next batch. It is also the number of published batches, including

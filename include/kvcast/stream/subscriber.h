@@ -2,8 +2,8 @@
 // reports the gaps that it could not fill.
 //
 // An epoch is one run of a publisher; its batches are numbered from 0. For each source, the sink
-// gets each batch of an epoch at most once, in the order of sequence numbers. After any other
-// change the sink gets a reset.
+// gets each batch of an epoch at most once, in the order of sequence numbers. Every other change of
+// the state is a reset, or a snapshot if the sink takes snapshots.
 //
 // Threads: one thread owns all sockets and calls the sinks. The methods of Subscriber are
 // thread-safe.
@@ -67,7 +67,7 @@ enum class SourceReason : uint8_t {
   kJoining,
   kUnheard,  // no live connection for kUnheardMs
   kGap,      // a sequence number was skipped
-  // The live connection was re-established: the publisher may be another one.
+  // The live connection was re-established. A new publisher may have replaced the old one.
   kReconnected,
   // A batch arrived that may belong to another epoch.
   kUnproven,
@@ -118,7 +118,7 @@ struct SourceStatus {
   uint64_t duplicates = 0;
   uint64_t reconnects = 0;
   uint64_t resets = 0;
-  // Sequence numbers that never arrived, without those before the source was joined.
+  // Sequence numbers that never arrived. Numbers from before the source was joined do not count.
   uint64_t lost = 0;
   // Messages with a wrong frame count or sequence frame, and invalid status messages.
   uint64_t bad_messages = 0;
@@ -128,7 +128,7 @@ struct SourceStatus {
   uint64_t repairs = 0;
   uint64_t repair_failures = 0;
   uint64_t digest_checks = 0;
-  // Each mismatch shows a bug: the sequence numbers should have shown its cause.
+  // Each mismatch shows a bug, because sequence numbers already show all lost batches.
   uint64_t digest_mismatches = 0;
   uint64_t quarantines = 0;
 };
@@ -146,7 +146,7 @@ struct SubscriberConfig {
   // Milliseconds without a frame of the reply after which the replay is requested again.
   int64_t replay_timeout_ms = 2000;
   // A source that is silent for this time gets a replay request for its last batch. The reply shows
-  // lost batches at the end, and a restart without a message. 0: never.
+  // a loss of the latest batches, and a restart after which no message arrived. 0: never.
   int64_t probe_interval_ms = 2000;
   // Silence in milliseconds after which a source is kStale.
   int64_t stale_ms = 3000;

@@ -85,9 +85,10 @@ struct TransferStats {
   Lane stores;
 };
 
-// Jobs of one direction start in the order of submission; several may be in progress. The caller
-// must keep jobs apart that access the same memory. Source and destination of a store, and the
-// destination of a load, belong to the job until Poll returns its result.
+// Jobs of one direction start in the order of submission; several may be in progress. Two jobs in
+// progress must not access the same memory, unless both only read it. The source and the
+// destination of a store, and the destination of a load, belong to the job until Poll returns its
+// result.
 //
 // Thread-safe. Allocates nothing in steady state.
 class TransferEngine {

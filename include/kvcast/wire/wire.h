@@ -1,8 +1,8 @@
 // Wire codec: converts MessagePack batches of all known producer generations to and from the
 // structs of event.h.
 //
-// Decoding follows schemas/README.md. The decoder detects the dialect per event (map or array, and
-// the number of elements). It skips unknown map keys and trailing array elements. An event that
+// Decoding follows schemas/README.md. The decoder detects the dialect of each event: map or array,
+// and the number of elements. It skips unknown map keys and trailing array elements. An event that
 // cannot be decoded is counted by reason and skipped; the other events of the batch are decoded.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -33,7 +33,8 @@ struct WireLimits {
   uint32_t max_extra_keys = 1u << 18;
   uint32_t max_depth = 8;            // nesting depth; the batch has depth 1; at most 64
   uint32_t max_string_bytes = 1024;  // tags, media, names, extra keys
-  // Limits on the sums over a batch. They bound the memory of wire values that have one byte each.
+  // Limits on the sums over a batch. A wire value may have only one byte, and needs more memory
+  // after decoding. These limits bound that memory.
   uint64_t max_batch_hashes = 1u << 20;
   uint64_t max_batch_tokens = 8u << 20;
   uint64_t max_batch_extra_keys = 1u << 21;
@@ -60,8 +61,8 @@ struct DecodeCounts {
   std::array<uint64_t, kRejectReasons> rejected{};
   uint64_t unknown_fields = 0;  // skipped map keys and array elements
   // BlockStored maps of fewer than 16 pairs with a 16-bit header. vLLM sends all stores in this
-  // form from 0.33 on, and none before (msgspec selects the header by the number of declared
-  // fields).
+  // form from 0.33 on, and no store in older releases. (msgspec selects the header by the number of
+  // declared fields.)
   uint64_t wide_stores = 0;
   // Unknown fields that name the held components of a block (full, swa, mamba). SGLang's hybrid
   // models send them with an option. The decoded event then does not contain all information that

@@ -61,8 +61,8 @@ std::string Quoted(const std::string& text) {
   return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-// Writes the document piece by piece, as the HTTP server asks for it. The index is locked only
-// while entries are copied, so a client that reads slowly does not block the writer.
+// Writes the document piece by piece, each time the HTTP server asks for the next piece. The index
+// is locked only while entries are copied, so a slow client does not block the index's writer.
 class IndexDump {
  public:
   IndexDump(ServiceCore& core, const HttpRequest& request, size_t entries_max)
@@ -113,8 +113,8 @@ class IndexDump {
     first_event_ = true;
   }
 
-  // Reads the next entries of the worker. A small worker is read in one slice. A large worker is
-  // divided into slices of equal ranges of the hash.
+  // Reads the next slice of the worker's entries. A small worker has one slice. The entries of a
+  // large worker are distributed over the slices by a seeded hash of the block hash.
   void ReadSlice() {
     const auto& worker = scopes_[scope_][worker_];
     if (slice_ == 0) {

@@ -1,14 +1,14 @@
-// GET /dump of the Mooncake indexer API: the content of the index, as the events that would build
-// it.
+// GET /dump of the Mooncake indexer API: the content of the index, as events that build the same
+// index.
 //
 //   {"<model>:<routing group>": {"block_size": n, "events": [
 //     {"worker_id", "dp_rank", "medium", "group_idx", "event": {"event_id", "dp_rank",
 //      "data": {"stored": {"parent_hash": null, "blocks": [{"block_hash"}, ...]}}}}, ...]}, ...}
 //
-// A block hash identifies its whole prefix, so the index keeps no parents and no tokens, and a dump
-// has none. A byte hash is a string of hex digits. A block with several copies has "copies". Each
-// worker is read at a different time, a large worker in slices. A batch that is applied during the
-// dump may or may not be part of it.
+// A block hash identifies its whole prefix, so the index keeps no parents and no tokens. The events
+// of a dump contain neither. A byte hash is a string of hex digits. A block with several copies has
+// "copies". Each worker is read at a different time, and a large worker is read in slices. A batch
+// that is applied during the dump may or may not be part of the dump.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -20,7 +20,7 @@
 
 namespace kvcast::router {
 
-// The most entries that a dump holds in memory, at 48 bytes each.
+// A dump holds at most about this number of entries in memory, at 48 bytes per entry.
 inline constexpr size_t kDumpEntriesMax = 1 << 20;
 
 // Only one dump runs at a time; the reply is 503 while another dump runs. `core` must outlive the
@@ -32,7 +32,7 @@ HttpReply DumpIndex(ServiceCore& core, const HttpRequest& request,
 const std::string& InstanceOf(const WorkerRegistration& source);
 nlohmann::json InstanceJson(const WorkerRegistration& source);
 int64_t BlockSizeOf(const ServiceCore& core, const FleetWorker& worker);
-// True unless ?model_name= or ?routing_group= names another one.
+// False: the request has a ?model_name= or ?routing_group= that is not the source's.
 bool IsWanted(const HttpRequest& request, const WorkerRegistration& source);
 
 }  // namespace kvcast::router

@@ -31,12 +31,12 @@ Status ReadInstance(const Json& json, Selection& selection) {
     return Status();
   }
   if (!json.is_string() || json.get_ref<const std::string&>().empty()) {
-    return BadField("instance_id: must be a string or an integer");
+    return BadField("instance_id: must be a non-empty string or a non-negative integer");
   }
   return ReadText(json, "instance_id", selection.instance);
 }
 
-// Sets `taken` to false if the member is no member of a selection.
+// Sets `taken` to false if `name` is not a member of a selection.
 Status ReadSelection(const std::string& name, const Json& value, Selection& selection,
                      bool& taken) {
   taken = true;

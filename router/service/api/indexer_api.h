@@ -10,10 +10,11 @@
 //   GET  /dump           [?model_name=] [?routing_group=]; see index_dump.h
 //   GET  /health
 //
-// All counts are tokens. "gpu" is the reusable prefix. The other indexers cannot compute it for a
-// hybrid model. "cpu" and "disk" count the tokens after it. Each instance also has "detail": the
-// answer of POST /v1/query for each rank. "frequencies" is always empty. tenant_id is another name
-// for routing_group.
+// All counts are tokens. "gpu" is the reusable prefix, which the other indexers cannot compute for
+// a hybrid model. "cpu" is the prefix after loads from the CPU tier. "disk" is the prefix after
+// loads from the CPU and storage tiers. Each instance also has "detail": the answer of POST
+// /v1/query for each rank. "frequencies" is always empty. tenant_id is another name for
+// routing_group.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -39,19 +39,20 @@ void AddGauge(MetricFamily& family, Labels labels, const std::optional<double>& 
 
 void AddLoadRateFamilies(const std::vector<WorkerMetrics>& workers,
                          std::vector<MetricFamily>& families) {
-  MetricFamily rates{"kvcast_load_rate_bytes_per_second",
-                     "Bytes per second of loads from the tier; source: configured or measured.",
-                     MetricType::Gauge,
-                     {}};
-  MetricFamily costs{
-      "kvcast_load_token_cost",
-      "Tokens that the worker can compute in the time of loading one token from the tier.",
+  MetricFamily rates{
+      "kvcast_load_rate_bytes_per_second",
+      "Bytes per second of loads from the tier, configured or measured (label source).",
       MetricType::Gauge,
       {}};
-  MetricFamily reports{"kvcast_load_reports_total",
-                       "Reports of loads from the tier, by result.",
-                       MetricType::Counter,
-                       {}};
+  MetricFamily costs{"kvcast_load_token_cost",
+                     "Tokens that the worker can compute while it loads one token from the tier.",
+                     MetricType::Gauge,
+                     {}};
+  MetricFamily reports{
+      "kvcast_load_reports_total",
+      "Reported measurements of loads from the tier, by result, since the worker was registered.",
+      MetricType::Counter,
+      {}};
   ForEachTier(workers, [&](const TierLoadRate& tier, const Labels& labels) {
     const auto with = [&labels](const char* name, std::string value) {
       Labels more = labels;

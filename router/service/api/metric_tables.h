@@ -1,4 +1,4 @@
-// The metrics that are one number, of a worker or of the service as a whole: name, help and value.
+// The metrics that are one number per worker or one number per service: name, help and value.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -27,13 +27,13 @@ struct ServiceMetric {
 
 std::span<const ServiceMetric> ServiceMetricTable();
 
-// The worker's stream, from the connection to the next sequence number.
+// Metrics of the worker's stream.
 std::span<const WorkerMetric> StreamMetricTable();
-// The decoded events, the detection of the hash scheme, and the index.
+// Metrics of the decoded events, of the detection of the hash scheme, and of the index.
 std::span<const WorkerMetric> EventMetricTable();
-// The names of blocks.
+// Metrics of the names of blocks.
 std::span<const WorkerMetric> NamingMetricTable();
-// The requests that the router sent to the worker.
+// Metrics of the requests that the router sent to the worker.
 std::span<const WorkerMetric> LoadMetricTable();
 
 }  // namespace kvcast::router

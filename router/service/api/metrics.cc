@@ -36,7 +36,8 @@ ClientMetric Sample(MetricType type, Labels labels, uint64_t value) {
 
 MetricFamily HitFamily(const RoutingCounters& routing) {
   MetricFamily family{"kvcast_route_hits_total",
-                      "Routed requests, by the hit of the chosen worker: full, partial or miss.",
+                      "Routed requests, by the hit of the chosen worker (full, partial or miss), "
+                      "since the router started.",
                       MetricType::Counter,
                       {}};
   for (const HitKind hit : {HitKind::kFull, HitKind::kPartial, HitKind::kMiss}) {
@@ -105,10 +106,11 @@ MetricFamily FamilyOf(const WorkerMetric& entry, const std::vector<WorkerMetrics
 }
 
 MetricFamily StateFamily(const std::vector<WorkerMetrics>& workers) {
-  MetricFamily family{"kvcast_source_state",
-                      "1 for the current state of the worker's event stream, 0 for all others.",
-                      MetricType::Gauge,
-                      {}};
+  MetricFamily family{
+      "kvcast_source_state",
+      "1 for the current state of the worker's event stream, 0 for all other states.",
+      MetricType::Gauge,
+      {}};
   constexpr std::array kStates = {SourceState::kConnecting, SourceState::kBootstrap,
                                   SourceState::kSynced,     SourceState::kGap,
                                   SourceState::kSuspect,    SourceState::kCleared,
@@ -123,10 +125,11 @@ MetricFamily StateFamily(const std::vector<WorkerMetrics>& workers) {
 }
 
 MetricFamily SchemeStateFamily(const std::vector<WorkerMetrics>& workers) {
-  MetricFamily family{"kvcast_source_scheme_state",
-                      "1 for the current state of the hash-scheme detection, 0 for all others.",
-                      MetricType::Gauge,
-                      {}};
+  MetricFamily family{
+      "kvcast_source_scheme_state",
+      "1 for the current state of the hash-scheme detection, 0 for all other states.",
+      MetricType::Gauge,
+      {}};
   for (const WorkerMetrics& worker : workers) {
     for (size_t i = 0; i < kSchemeStates; ++i) {
       const auto state = static_cast<SchemeState>(i);
@@ -141,7 +144,7 @@ MetricFamily SchemeStateFamily(const std::vector<WorkerMetrics>& workers) {
 MetricFamily SchemeInfoFamily(const std::vector<WorkerMetrics>& workers) {
   MetricFamily family{
       "kvcast_source_scheme_info",
-      "The hash scheme of the worker's store events, in the labels; the value is 1.",
+      "Always 1; the labels give the detected hash scheme of the worker's store events.",
       MetricType::Gauge,
       {}};
   for (const WorkerMetrics& worker : workers) {
@@ -158,7 +161,8 @@ MetricFamily SchemeInfoFamily(const std::vector<WorkerMetrics>& workers) {
 
 MetricFamily SchemeSkipFamily(const std::vector<WorkerMetrics>& workers) {
   MetricFamily family{"kvcast_source_scheme_skipped_stores_total",
-                      "Store events whose hashes cannot be recomputed, by reason.",
+                      "Store events whose block hashes the hash-scheme detector cannot recompute, "
+                      "by reason, since the worker was registered.",
                       MetricType::Counter,
                       {}};
   for (const WorkerMetrics& worker : workers) {
@@ -174,7 +178,8 @@ MetricFamily SchemeSkipFamily(const std::vector<WorkerMetrics>& workers) {
 
 MetricFamily UnnamedFamily(const std::vector<WorkerMetrics>& workers) {
   MetricFamily family{"kvcast_unnamed_stored_blocks_total",
-                      "Stored blocks whose content was unknown at the store event, by reason.",
+                      "Stored blocks whose content was unknown at the store event, by reason, "
+                      "since the worker was registered.",
                       MetricType::Counter,
                       {}};
   for (const WorkerMetrics& worker : workers) {
@@ -189,10 +194,11 @@ MetricFamily UnnamedFamily(const std::vector<WorkerMetrics>& workers) {
 }
 
 MetricFamily RejectFamily(const std::vector<WorkerMetrics>& workers) {
-  MetricFamily family{"kvcast_wire_rejected_events_total",
-                      "Events that could not be decoded, by reason.",
-                      MetricType::Counter,
-                      {}};
+  MetricFamily family{
+      "kvcast_wire_rejected_events_total",
+      "Events that could not be decoded, by reason, since the worker was registered.",
+      MetricType::Counter,
+      {}};
   for (const WorkerMetrics& worker : workers) {
     for (size_t i = 0; i < kRejectReasons; ++i) {
       const std::string_view reason = RejectName(static_cast<Reject>(i));
@@ -206,11 +212,11 @@ MetricFamily RejectFamily(const std::vector<WorkerMetrics>& workers) {
 
 // Counts the events of a format that the index cannot use.
 MetricFamily LeftOutFamily(const std::vector<WorkerMetrics>& workers) {
-  MetricFamily family{
-      "kvcast_format_left_out_total",
-      "Events, blocks or objects of an event format that were not indexed, by reason.",
-      MetricType::Counter,
-      {}};
+  MetricFamily family{"kvcast_format_left_out_total",
+                      "Events (for trtllm's reasons partial_block and no_room: blocks) that were "
+                      "not indexed, by format and reason, since the worker was registered.",
+                      MetricType::Counter,
+                      {}};
   const auto add = [&family](const WorkerMetrics& worker, const char* format, const char* reason,
                              uint64_t count) {
     Labels labels = {{"worker", worker.name}, {"format", format}, {"reason", reason}};
@@ -245,15 +251,16 @@ std::string RenderMetrics(const ServiceMetrics& metrics) {
   }
   families.push_back(HitFamily(metrics.routing));
   if (metrics.latency != nullptr) {
-    families.push_back(LatencyFamily("kvcast_query_duration_seconds",
-                                     "Seconds to answer a query, without the HTTP time.",
-                                     *metrics.latency));
+    families.push_back(
+        LatencyFamily("kvcast_query_duration_seconds",
+                      "Seconds per query (without the time for HTTP), since the router started.",
+                      *metrics.latency));
   }
   if (metrics.decision_latency != nullptr) {
-    families.push_back(
-        LatencyFamily("kvcast_decision_duration_seconds",
-                      "Seconds to choose a worker, with the query time and without the HTTP time.",
-                      *metrics.decision_latency));
+    families.push_back(LatencyFamily("kvcast_decision_duration_seconds",
+                                     "Seconds per routing decision (with its query, without the "
+                                     "time for HTTP), since the router started.",
+                                     *metrics.decision_latency));
   }
   for (const auto& table :
        {StreamMetricTable(), EventMetricTable(), NamingMetricTable(), LoadMetricTable()}) {
@@ -261,14 +268,16 @@ std::string RenderMetrics(const ServiceMetrics& metrics) {
   }
   using InTier = const GroupTally::InTier&;
   families.push_back(BlockFamily(
-      "kvcast_blocks", "Block copies held: announced and not removed.", MetricType::Gauge,
-      [](InTier t) { return static_cast<uint64_t>(t.held); }, metrics.workers));
+      "kvcast_blocks", "Current number of block copies announced and not removed.",
+      MetricType::Gauge, [](InTier t) { return static_cast<uint64_t>(t.held); }, metrics.workers));
   families.push_back(BlockFamily(
-      "kvcast_blocks_stored_total", "Block copies announced.", MetricType::Counter,
-      [](InTier t) { return t.stored; }, metrics.workers));
+      "kvcast_blocks_stored_total",
+      "Block copies that the worker announced as stored, since the worker was registered.",
+      MetricType::Counter, [](InTier t) { return t.stored; }, metrics.workers));
   families.push_back(BlockFamily(
-      "kvcast_blocks_removed_total", "Block copies announced as removed.", MetricType::Counter,
-      [](InTier t) { return t.removed; }, metrics.workers));
+      "kvcast_blocks_removed_total",
+      "Block copies that the worker announced as removed, since the worker was registered.",
+      MetricType::Counter, [](InTier t) { return t.removed; }, metrics.workers));
   families.push_back(AgeFamily(metrics.workers));
   families.push_back(StateFamily(metrics.workers));
   families.push_back(RejectFamily(metrics.workers));

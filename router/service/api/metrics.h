@@ -20,7 +20,7 @@
 
 namespace kvcast::router {
 
-// All counters of one worker, read at one time.
+// The values of one worker on the metrics page.
 struct WorkerMetrics {
   std::string name;
   SourceState state = SourceState::kConnecting;
@@ -45,13 +45,14 @@ struct ServiceMetrics {
   HttpCounters http;
   RelayCounters relay;
   RoutingCounters routing;
-  const LatencyHistogram* latency = nullptr;  // durations of queries; nullptr: left out
+  const LatencyHistogram* latency = nullptr;  // durations of queries; nullptr: not shown
   const LatencyHistogram* decision_latency = nullptr;
   std::vector<WorkerMetrics> workers;
 };
 
-// Names start with kvcast_, and counters end in _total. Labels: worker; state; reason; tier, group
-// and kind for blocks. An info metric has the hash scheme of a worker as its labels.
+// Names start with kvcast_, and names of counters end in _total. Metrics of a worker have the label
+// worker. Metrics of blocks also have tier, group and kind. An info metric always has the value 1,
+// and its labels are the information.
 std::string RenderMetrics(const ServiceMetrics& metrics);
 
 }  // namespace kvcast::router

@@ -1,15 +1,19 @@
 // The service's own API.
 //
-//   POST   /v1/query     reusable tokens per worker; see query.h
-//   POST   /v1/route     the worker that should take the prompt, and why; see request_router.h
-//   POST   /v1/feedback  reports on routed requests and queues; see request_router.h
+//   POST   /v1/query       reusable tokens per worker; see query.h
+//   POST   /v1/route       the worker that should take the prompt, and why; see request_router.h
+//   POST   /v1/feedback    reports on routed requests and queues; see request_router.h
 //   POST   /v1/load_rates  how fast a worker loads from its lower tiers; see load_rates.h
-//   GET    /v1/sources   the followed sources; POST adds one (source_json.h), DELETE ?name= removes
-//   GET    /v1/state     workers, their streams, groups and load, and counters of queries
+//   GET    /v1/sources     the followed sources
+//   POST   /v1/sources     adds a source; see source_json.h
+//   DELETE /v1/sources     ?name= removes a source
+//   GET    /v1/state       workers, their streams, groups and load, and counters of queries
 //   GET    /v1/events, /v1/decisions, /v1/history   recent history; see observations.h
-//   GET    /healthz      200 while the process serves
-//   GET    /readyz       200 if every source is synced or reports itself degraded, else 503
-//   GET    /metrics      Prometheus text
+//   POST   /v1/events      ?worker= takes events that an engine pushes; see event_feeds.h
+//   GET    /healthz        200 while the process serves
+//   GET    /readyz         503 while a source is connecting or in bootstrap, or the service stops;
+//                          else 200. The body lists degraded sources.
+//   GET    /metrics        Prometheus text
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

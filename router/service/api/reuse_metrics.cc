@@ -41,10 +41,11 @@ MetricFamily BlockFamily(const char* name, const char* help,
 }
 
 MetricFamily TestedFamily(Workers workers) {
-  MetricFamily family{"kvcast_reuse_tested_prompts",
-                      "Sampled prompts with at least one block that the worker holds.",
-                      MetricType::Gauge,
-                      {}};
+  MetricFamily family{
+      "kvcast_reuse_tested_prompts",
+      "Current number of sampled prompts with at least one block that the worker holds.",
+      MetricType::Gauge,
+      {}};
   for (const WorkerMetrics& worker : workers) {
     family.metric.push_back(
         Gauge({{"worker", worker.name}}, static_cast<double>(worker.diagnosis.tested)));
@@ -53,10 +54,11 @@ MetricFamily TestedFamily(Workers workers) {
 }
 
 MetricFamily LostFamily(Workers workers) {
-  MetricFamily family{"kvcast_reuse_lost_prompts",
-                      "Tested prompts without a token that the worker can reuse, by cause.",
-                      MetricType::Gauge,
-                      {}};
+  MetricFamily family{
+      "kvcast_reuse_lost_prompts",
+      "Current number of tested prompts without a token that the worker can reuse, by cause.",
+      MetricType::Gauge,
+      {}};
   for (const WorkerMetrics& worker : workers) {
     for (size_t i = 0; i < kReuseCauses; ++i) {
       Labels labels = {{"worker", worker.name},
@@ -71,7 +73,7 @@ MetricFamily LostFamily(Workers workers) {
 MetricFamily CauseFamily(Workers workers) {
   MetricFamily family{
       "kvcast_reuse_cause_info",
-      "Always 1. The labels give the cause of missing reuse and the limiting group.",
+      "Always 1; the labels give the cause of missing reuse and the limiting group.",
       MetricType::Gauge,
       {}};
   for (const WorkerMetrics& worker : workers) {
@@ -102,25 +104,29 @@ MetricFamily TotalFamily(const char* name, const char* help, uint64_t ReuseTotal
 }  // namespace
 
 void AddReuseFamilies(Workers workers, std::vector<MetricFamily>& families) {
-  families.push_back(BlockFamily("kvcast_reuse_sampled_blocks",
-                                 "GPU blocks of the sampled prompts that the worker holds.",
-                                 &ReuseDiagnosis::GroupUse::held, workers));
-  families.push_back(
-      BlockFamily("kvcast_reuse_usable_blocks",
-                  "GPU blocks of the sampled prompts that belong to a prefix usable in all groups.",
-                  &ReuseDiagnosis::GroupUse::usable, workers));
+  families.push_back(BlockFamily(
+      "kvcast_reuse_sampled_blocks",
+      "Current number of blocks of the sampled prompts that the worker holds on the GPU.",
+      &ReuseDiagnosis::GroupUse::held, workers));
+  families.push_back(BlockFamily("kvcast_reuse_usable_blocks",
+                                 "Current number of GPU blocks of the sampled prompts that belong "
+                                 "to a prefix usable in all groups.",
+                                 &ReuseDiagnosis::GroupUse::usable, workers));
   families.push_back(TestedFamily(workers));
   families.push_back(LostFamily(workers));
   families.push_back(CauseFamily(workers));
-  families.push_back(TotalFamily(
-      "kvcast_worker_compared_requests_total",
-      "Requests whose reuse was reported by feedback, by kind of the limiting group and by cause.",
-      &ReuseTotals::requests, workers));
+  families.push_back(
+      TotalFamily("kvcast_worker_compared_requests_total",
+                  "Requests whose reused tokens were reported by feedback, by kind of the limiting "
+                  "group and by cause, since the worker was registered.",
+                  &ReuseTotals::requests, workers));
   families.push_back(TotalFamily("kvcast_worker_predicted_tokens_total",
-                                 "Predicted reused tokens of the requests with feedback.",
+                                 "Tokens that were predicted to be reused, summed over the "
+                                 "requests with feedback, since the worker was registered.",
                                  &ReuseTotals::predicted_tokens, workers));
   families.push_back(TotalFamily("kvcast_worker_reused_tokens_total",
-                                 "Reused tokens of the requests with feedback.",
+                                 "Tokens that were reused, summed over the requests with feedback, "
+                                 "since the worker was registered.",
                                  &ReuseTotals::reused_tokens, workers));
 }
 

@@ -21,7 +21,7 @@ std::vector<std::string> Split(const std::string& text, char separator) {
   return parts;
 }
 
-// If the text is not a number, the function returns the text, and the reader refuses it by name.
+// A text that is not a number stays a text. The member's reader then refuses this text.
 Json NumberOf(const std::string& text) {
   int64_t number = 0;
   const char* const end = text.data() + text.size();

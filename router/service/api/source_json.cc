@@ -102,7 +102,7 @@ Result<WorkerRegistration> SourceFromJson(const Json& object) {
   if (source.endpoint.empty()) return BadField("endpoint: required");
   const auto& rule = source.worker.sparse_rule;
   if (rule && rule->alignment == 0)
-    return BadField("sparse_alignment: required by the sparse rule");
+    return BadField("sparse_alignment: required with sparse_retention or sparse_rules");
   if (Status status = CheckFormat(source); !status.ok()) return status;
   return source;
 }

@@ -1,7 +1,7 @@
 // Sources as an operator writes them: an object of the configuration file or of POST /v1/sources,
-// or one flag on the command line (source_flag.h). All three have the members of source_members.h;
-// docs/options.md describes them. A member that is absent leaves its field of WorkerRegistration as
-// it is.
+// or one flag on the command line (source_flag.h). All three forms have the members of
+// source_members.h, and docs/options.md describes the members. If a member is absent, its field of
+// WorkerRegistration keeps the default.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -38,7 +38,7 @@ Status ReadAlgorithm(const Json& json, N name, S source) {
 Status ReadHex(const Json& json, N name, std::vector<uint8_t>& out) {
   const auto bytes =
       json.is_string() ? BytesFromHex(json.get_ref<const std::string&>()) : std::nullopt;
-  if (!bytes) return BadField(name + ": not hex digits");
+  if (!bytes) return BadField(name + ": must be the hex digits of 1 to 256 bytes");
   out = *bytes;
   return Status();
 }
@@ -105,7 +105,8 @@ Status ReadSparseRetention(const Json& json, N name, S source) {
 
 Status ReadWindowSizes(const Json& json, N name, S source) {
   if (!json.is_array() || std::ssize(json) > kMaxGroups) {
-    return BadField(name + ": must be an array of at most " + std::to_string(kMaxGroups));
+    return BadField(name + ": must be an array of at most " + std::to_string(kMaxGroups) +
+                    " elements");
   }
   for (const Json& item : json) {
     int64_t& window = source.trtllm.window_sizes.emplace_back();
@@ -215,7 +216,8 @@ Status ReadGroup(const Json& json, N at, GroupSpec& group) {
 
 Status ReadGroups(const Json& json, N name, S source) {
   if (!json.is_array() || std::ssize(json) > kMaxGroups) {
-    return BadField(name + ": must be an array of at most " + std::to_string(kMaxGroups));
+    return BadField(name + ": must be an array of at most " + std::to_string(kMaxGroups) +
+                    " elements");
   }
   for (const Json& item : json) {
     const std::string at = name + "[" + std::to_string(source.worker.groups.size()) + "]";

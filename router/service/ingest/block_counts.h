@@ -22,16 +22,17 @@ struct GroupTally {
   std::array<InTier, kTiers> tiers{};
 };
 
-// The counts of one worker. Thread-compatible. They cover only the announced blocks: blocks stored
-// before the router joined are missing. They are for display; only the index decides which blocks
-// can be reused.
+// The counts of one worker. Thread-compatible. The counts cover the blocks that events announced or
+// that a snapshot contained. Blocks that were stored before the router joined are missing. The
+// index decides which blocks can be reused. These counts do not.
 class BlockCounts {
  public:
   // `left_out`: positions of events that were not applied, ascending.
   void Apply(const EventBatch& batch, std::span<const size_t> left_out);
   // Adds the copies of one block that a snapshot contains.
   void Hold(Tier tier, uint8_t group, uint32_t copies);
-  // Takes the held blocks from `other`, and keeps the totals of stored and removed blocks.
+  // Takes the held blocks from `other`. Totals of removed blocks stay. Totals of stored blocks rise
+  // to those of `other` where these are higher.
   void Replace(const BlockCounts& other);
   // Sets the held blocks to 0, because they may be gone.
   void Clear();

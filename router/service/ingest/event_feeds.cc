@@ -159,7 +159,7 @@ class EventFeeds::Poller {
   const int64_t poll_ms_;
   const FeedConfig& config_;
   const std::shared_ptr<stream::Waker> stop_;
-  std::string_view method_ = "POST";  // only the thread uses it
+  std::string_view method_ = "POST";  // only thread_ uses it
   Mutex mutex_;
   std::vector<std::shared_ptr<Worker>> workers_ KV_GUARDED_BY(mutex_);
   std::thread thread_;
@@ -230,7 +230,7 @@ Status EventFeeds::Push(WorkerId id, std::string_view body) {
     return {StatusCode::kFailedPrecondition, "the worker's endpoint is not \"push\""};
   }
   if (worker->Take(body)) return Status();
-  return {StatusCode::kMalformed, "not a list of events; the worker's blocks were dropped"};
+  return {StatusCode::kMalformed, "body: not a list of events; the worker's blocks were dropped"};
 }
 
 void EventFeeds::Contradict(WorkerId id) {

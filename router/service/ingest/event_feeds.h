@@ -1,12 +1,12 @@
-// EventFeeds: sources whose events arrive over HTTP, either polled from the engine or pushed to the
-// router.
+// EventFeeds: sources whose events arrive over HTTP. The router polls the events from the engine,
+// or the engine pushes the events to the router.
 //
-// A poll removes the events from the engine, so a URL has one poller, and its answers go to all
-// workers of that URL (attention-DP ranks). If another client polls the same URL, this poller loses
-// events; the numbers of the events show the gap.
+// A poll removes the events from the engine, so each URL has only one poller. The poller gives each
+// answer to all workers of the URL (attention-DP ranks). If another client polls the same URL, the
+// poller loses events. The numbers of the events then show a gap.
 //
-// Threads: one for each URL. All calls are thread-safe. For each worker, the sink is called by one
-// thread at a time.
+// Threads: one per URL. All calls are thread-safe. For each worker, one thread at a time calls the
+// sink.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -39,7 +39,7 @@ struct FeedSink {
 
 struct FeedConfig {
   int64_t timeout_ms = 10000;       // of one poll; TensorRT-LLM waits up to 2 s for an event
-  int64_t stale_ms = 3000;          // polls must fail for this time until the state is stale
+  int64_t stale_ms = 3000;          // if polls fail for this time, the state is stale
   int64_t retry_ms = 500;           // pause after a failed poll
   std::function<int64_t()> now_ms;  // monotonic clock
 };

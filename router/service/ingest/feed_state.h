@@ -1,5 +1,6 @@
 // FeedState: the state of a source whose events arrive over HTTP. The events carry the engine's own
-// numbers, so the next event shows that an event was lost. A lost event cannot be requested again.
+// numbers, so the number of the next event shows whether events were lost. A lost event cannot be
+// requested again.
 // Thread-compatible. Times are arguments; the class reads no clock.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -20,8 +21,8 @@ struct FeedCounters {
 
 class FeedState {
  public:
-  // `polled` false: the events are pushed, so silence shows nothing. `stale_ms`: polls must fail
-  // for this time until the state is stale.
+  // `polled` false: the engine pushes the events, so silence is not a fault. `stale_ms`: if polls
+  // fail for this time, the state is stale.
   FeedState(bool polled, int64_t stale_ms, int64_t now_ms)
       : polled_(polled), stale_ms_(stale_ms), began_ms_(now_ms) {}
 
@@ -29,7 +30,8 @@ class FeedState {
   void OnEmpty(int64_t now_ms) { OnHeard(now_ms); }
   // Call after events were applied. The state is complete if and only if the result is kComplete.
   void OnApplied(BatchResult result, int64_t now_ms);
-  // Call if there was no connection or a refusal. The engine has then handed out no events.
+  // Call if a poll got no connection, or got a status other than 200. The engine has then handed
+  // out no events.
   void OnFailure(int64_t now_ms);
   // Call if the engine may have handed out events that did not arrive. The next event shows the
   // gap.
@@ -52,7 +54,7 @@ class FeedState {
   bool heard_ = false;
   bool whole_ = false;                         // no event is missing
   bool cut_ = false;                           // an answer was lost since the last event
-  SourceReason why_ = SourceReason::kJoining;  // why whole_ is false
+  SourceReason why_ = SourceReason::kJoining;  // the reason if whole_ is false
   std::optional<int64_t> failing_since_ms_;
   int64_t unsure_since_ms_ = 0;
   SourceStatus status_;

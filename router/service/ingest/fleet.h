@@ -26,19 +26,20 @@ struct FleetWorker {
   std::shared_ptr<LoadRates> load_rates;  // kept when the engine restarts
 };
 
-// The workers at one time, in order of registration. A query keeps its list to its end. A worker
-// that was removed in the meantime answers like a worker that holds no blocks.
+// The workers at one time, in order of registration. A query uses the same list until it ends. A
+// worker that is removed during the query answers like a worker that holds no blocks.
 struct FleetList {
   std::vector<std::shared_ptr<const FleetWorker>> workers;
-  // The sources of one model and routing group. Empty: any.
+  // The sources of one model and routing group. An empty argument selects all.
   SourceList Sources(std::string_view model, std::string_view routing_group) const;
   // nullptr: no worker has this name.
   std::shared_ptr<const FleetWorker> Find(std::string_view name) const;
 };
 using FleetView = std::shared_ptr<const FleetList>;
 
-// The functions are called on the subscriber's thread or on the thread of a feed, except
-// on_removed. For each worker, one call runs at a time.
+// on_removed is called on the thread that calls Remove. The other functions are called on the
+// subscriber's thread, on a poller's thread, or on the thread that calls Push. For each worker, one
+// of these calls runs at a time.
 struct FleetObserver {
   std::function<void(const FleetWorker&, Seq, std::span<const uint8_t> payload)> on_payload;
   std::function<void(const FleetWorker&, const AppliedBatch&)> on_applied;
@@ -55,7 +56,8 @@ class Fleet {
   ~Fleet();
 
   // Adds all ranks of the source, or none. kFailedPrecondition: a worker has this name already.
-  // Other errors are those of the source. The message names the worker.
+  // Other errors are those of WorkerIngest::Create, Subscriber::Add and EventFeeds::Add. The
+  // message names the worker.
   Status Add(const WorkerRegistration& config);
   // Starts to poll the added sources. Before this call, their events stay in the engines.
   void BeginPolls() { feeds_->Begin(); }
@@ -96,7 +98,8 @@ class Fleet {
   FleetView view_ KV_GUARDED_BY(view_mutex_) = std::make_shared<const FleetList>();
   std::unordered_map<WorkerId, std::shared_ptr<const FleetWorker>> by_id_
       KV_GUARDED_BY(view_mutex_);
-  std::unique_ptr<Subscriber> subscriber_;  // last: the threads of both use the other members
+  // The last members, because their threads use the other members.
+  std::unique_ptr<Subscriber> subscriber_;
   std::unique_ptr<EventFeeds> feeds_;
 };
 

@@ -9,8 +9,7 @@
 
 namespace kvcast::router {
 
-// The properties, besides the hash block size, that two workers must share so that one hash chain
-// serves both.
+// Two workers with equal hash schemes and equal hash block sizes can share one hash chain.
 struct HashScheme {
   HashAlgorithm algorithm = HashAlgorithm::kSha256;
   std::vector<uint8_t> none_hash;

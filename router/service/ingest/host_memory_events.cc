@@ -20,7 +20,7 @@ bool HasKeys(const BlockStored& stored) {
 
 }  // namespace
 
-// The clear event of SGLang names no tier. It empties the host memory of SGLang (HiCache) too.
+// SGLang's clear event names no tier, and SGLang's host memory (HiCache) is cleared with the GPU.
 void HostMemoryEvents::ClearHostMemoryToo(EventBatch& batch) {
   constexpr std::string_view kHostMedium = "CPU_PINNED";
   bool cleared = false;
@@ -41,9 +41,9 @@ void HostMemoryEvents::ClearHostMemoryToo(EventBatch& batch) {
   batch.events = std::move(events);
 }
 
-// The content that vLLM's connector sends for host memory does not contain salts and images. With
-// it, the index would name the blocks as if they had none. If no block has any, the content is
-// correct.
+// vLLM's connector sends the content of blocks in host memory without salts and images. From this
+// content the index would name a block as if the block had no salt and no image. Before the first
+// store with extra keys, the content is correct and is kept.
 void HostMemoryEvents::LeaveContentOfConnector(EventBatch& batch) {
   if (!may_be_connector_) return;
   for (Event& event : batch.events) {

@@ -301,7 +301,7 @@ FetchResult FetchExchange::Receive() {
     }
   }
   if (state == HttpAnswerReader::State::kBad) {
-    return Failed(FetchOutcome::kCut, "not an HTTP answer, too long, or cut short");
+    return Failed(FetchOutcome::kCut, "the answer is not HTTP, is too long, or is incomplete");
   }
   return {FetchOutcome::kAnswered, reader.status(), reader.TakeBody(), ""};
 }

@@ -21,8 +21,8 @@ struct HttpUrl {
 // has another form, for example https.
 Result<HttpUrl> ParseHttpUrl(std::string_view text);
 
-// Reads an answer as its bytes arrive. The body ends after Content-Length bytes, with the last
-// chunk, or with the connection. Thread-compatible.
+// Reads an answer while its bytes arrive. The body ends after Content-Length bytes, after the last
+// chunk, or when the connection ends. Thread-compatible.
 class HttpAnswerReader {
  public:
   explicit HttpAnswerReader(size_t body_max) : body_max_(body_max) {}
@@ -52,7 +52,7 @@ class HttpAnswerReader {
 
 enum class FetchOutcome : uint8_t {
   kAnswered,
-  kUnreached,  // no request was sent: there is no connection
+  kUnreached,  // there was no connection, so no request was sent
   kCut,        // the request may have been handled, but no complete answer arrived
   kStopped,
 };

@@ -47,7 +47,8 @@ Status ReadLoad(const Json& json, const std::string& at, LoadMeasurement& load) 
 
 Status ReadLoads(const Json& json, std::vector<LoadMeasurement>& loads) {
   if (!json.is_array() || json.empty() || json.size() > kMaxLoadsAReport) {
-    return BadField("loads: must be an array of 1 to " + std::to_string(kMaxLoadsAReport));
+    return BadField("loads: must be an array of 1 to " + std::to_string(kMaxLoadsAReport) +
+                    " elements");
   }
   for (const Json& item : json) {
     const std::string at = "loads[" + std::to_string(loads.size()) + "]";

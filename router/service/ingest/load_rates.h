@@ -1,4 +1,5 @@
-// LoadRates: the cost of one worker's loads from lower tiers, from configured and reported rates.
+// LoadRates: computes the cost of one worker's loads from lower tiers. The inputs are configured
+// and reported rates.
 //
 //   POST /v1/load_rates
 //   {"worker": name, "loads": [{"tier": "CPU" or "STORAGE", and either
@@ -7,8 +8,8 @@
 //
 // Rates are in bytes per second, because connectors and links are measured in this unit, and
 // because the rate of a tier does not change with the model. kv_bytes_per_token converts bytes to
-// tokens. Counters that are sums over tensor-parallel ranks, for bytes and seconds alike, give the
-// rate of one rank; kv_bytes_per_token must then be the value of one rank, too.
+// tokens. If an engine sums both bytes and seconds over its tensor-parallel ranks, the result is
+// the rate of one rank. kv_bytes_per_token must then be the value of one rank too.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -44,7 +45,7 @@ struct LoadMeasurement {
   Tier tier = Tier::kCpu;
   double bytes = 0;
   double seconds = 0;
-  bool totals = false;
+  bool totals = false;  // the counts are sums since the engine started
 };
 
 struct LoadRateReport {

@@ -197,7 +197,8 @@ class MooncakeEvents::Impl {
 
 Result<EventBatch> MooncakeEvents::Impl::Decode(std::span<const uint8_t> payload) {
   const Status malformed(StatusCode::kMalformed, "not a batch of Mooncake events");
-  if (payload.size() > config_.bytes_max) return Status(StatusCode::kLimit, "batch: too long");
+  if (payload.size() > config_.bytes_max)
+    return Status(StatusCode::kLimit, "batch: longer than bytes_max");
   Reader whole(payload);
   if (Reader check = whole; !check.Skip() || !check.at_end()) return malformed;
   Value head;
@@ -282,7 +283,7 @@ bool MooncakeEvents::Impl::Stored(Fields& fields, int64_t group, std::vector<Eve
   return true;
 }
 
-// Removes the old content, because the object has a new one.
+// Removes the object's old blocks, because the object has new content.
 void MooncakeEvents::Impl::Forget(Object& object, int64_t group, std::vector<Event>& out) {
   constexpr std::array kMedia = {kMediumGpu, kMediumCpu, kMediumStorage};
   for (size_t tier = 0; tier < object.in_tier.size(); ++tier) {

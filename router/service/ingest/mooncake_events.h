@@ -2,10 +2,10 @@
 //
 // [timestamp_ms, [{"event_type": "stored", "seq_hashes": [...], ...}, ...], rank]
 //
-// The events come from an object store, not from an engine. No block is on the GPU; a repeated
-// store means only that the object exists; "cleared" empties every tier. The blocks are named by
-// their tokens, with repeats_are_refreshes. An object without block hashes cannot be distinguished
-// from other objects and is left out.
+// The events come from an object store, not from an engine. No block is on the GPU. A repeated
+// store means only that the object exists, so the source has WorkerConfig::repeats_are_refreshes.
+// "cleared" empties every tier. The blocks are named by their tokens. An object without block
+// hashes cannot be distinguished from other objects and is left out.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -23,21 +23,21 @@ namespace kvcast::router {
 struct MooncakeConfig {
   std::string tenant_id = "default";  // events of other tenants are left out
   std::string backend_id;  // events of other backends are left out; empty: all are accepted
-  // Bounds of one batch. A batch beyond them is an error.
-  size_t bytes_max = size_t{64} << 20;
+  size_t bytes_max = size_t{64} << 20;  // a longer batch is an error
+  // Bounds of one event. An event beyond them is a bad event.
   size_t hashes_max = size_t{1} << 16;
   size_t tokens_max = size_t{1} << 20;
-  // The most objects that the decoder remembers, to decode a remove that names only the object.
-  // Beyond it, a store is left out.
+  // Maximum number of objects that the decoder remembers. The decoder needs the hashes of an object
+  // for a remove that names only the object. A store of one more object is left out.
   size_t objects_max = size_t{1} << 20;
 };
 
 struct MooncakeCounters {
   uint64_t events = 0;         // decoded events
-  uint64_t bad_events = 0;     // events with a wrong format, or whose group is not a number
+  uint64_t bad_events = 0;     // events with a wrong format or an invalid group
   uint64_t unknown_types = 0;  // events of an unknown type; left out
   uint64_t others = 0;         // events of other tenants and backends; left out
-  uint64_t opaque = 0;         // events of an unknown object without hashes; left out
+  uint64_t opaque = 0;         // events without hashes or without a tier; left out
   uint64_t refused = 0;        // stores refused because of objects_max
 };
 
@@ -49,7 +49,7 @@ class MooncakeEvents {
   MooncakeEvents(MooncakeEvents&&) noexcept;
   MooncakeEvents& operator=(MooncakeEvents&&) noexcept;
 
-  // Not ok: the payload is not a batch, or is beyond the bounds. The decoder's state is then
+  // Not ok: the payload is not a batch, or is longer than bytes_max. The decoder's state is then
   // unchanged, but removes may have been lost. A bad event becomes a clear of all tiers, because it
   // may have been a remove.
   Result<EventBatch> Decode(std::span<const uint8_t> payload);

@@ -47,7 +47,7 @@ void PutHashes(Writer& out, const std::vector<BlockHash>& hashes) {
   for (const BlockHash& hash : hashes) PutHash(out, hash);
 }
 
-// Writes the members of one event. Their number is not known in advance.
+// Collects the members of one event, because the head of a map contains their number.
 class EventMap {
  public:
   EventMap(uint64_t id, int64_t ts_ms, const MooncakeWriterConfig& config, const char* type)

@@ -24,9 +24,9 @@ class MooncakeWriter {
  public:
   explicit MooncakeWriter(MooncakeWriterConfig config) : config_(std::move(config)) {}
 
-  // Appends the payload of `batch`. A clear empties all tiers at the reader, whichever medium it
-  // names. Not ok: the format cannot represent the batch (extra keys that are not a salt, a store
-  // without hashes, a token offset inside a block). Nothing is then appended.
+  // Appends the payload of `batch`. The reader clears all tiers after a clear, even if the clear
+  // names a medium. Not ok: the format cannot represent the batch (extra keys, a LoRA id, token
+  // pairs, a store without hashes, a token offset inside a block). Nothing is then appended.
   Status Write(const EventBatch& batch, std::vector<uint8_t>& out);
 
  private:

@@ -10,17 +10,20 @@
 
 namespace kvcast::router {
 
-// Draws two conclusions. First, the moving share of the predicted tokens that the engine did not
-// reuse: single answers are often wrong because events have not arrived yet, but a worker whose
-// answers stay wrong holds fewer blocks than its events announced. Second, differences that repeat
-// with the same number of tokens: the engine reuses blocks by another rule than the answers assume,
-// so no answer may be exact. Thread-compatible.
+// Draws two conclusions. Thread-compatible.
+//
+// The first conclusion uses the moving share of predicted tokens that the engine did not reuse. A
+// single answer is often wrong, because events have not arrived yet. If answers stay wrong, the
+// worker holds fewer blocks than its events announced.
+//
+// The second conclusion uses differences that repeat with the same number of tokens. The engine
+// then reuses blocks by another rule than the answers assume, so no answer may be exact.
 class ReuseFeedback {
  public:
   static constexpr int kMinAnswers = 32;  // fewer answers allow no conclusion
   static constexpr double kMaxShare = 0.1;
 
-  // True: the predictions are refuted. The counts then start again.
+  // True: the predictions are refuted. The counts then start again from 0.
   bool Note(int64_t promised_tokens, int64_t cached_tokens) {
     constexpr double kKeep = 1 - 1.0 / kMinAnswers;
     promised_ = promised_ * kKeep + static_cast<double>(std::max<int64_t>(promised_tokens, 0));
@@ -32,9 +35,9 @@ class ReuseFeedback {
     return true;
   }
   static constexpr size_t kCompared = 10;  // number of last answers that are compared
-  // Number of equal differences among them that contradicts the answers.
+  // This number of equal differences among the last kCompared answers is a contradiction.
   static constexpr size_t kEqual = 3;
-  // Number of answers without a difference that ends the contradiction.
+  // This number of consecutive answers without a difference ends the contradiction.
   static constexpr int kAgreeing = 100;
 
   // Call for an answer that was exact, or would have been exact without the contradiction.
@@ -53,7 +56,8 @@ class ReuseFeedback {
   // The repeated difference; nullopt: none.
   std::optional<int64_t> contradiction() const { return contradiction_; }
 
-  // Share of the last answers' predicted tokens that were not reused; 0 if nothing was predicted.
+  // The share of predicted tokens in the last answers that were not reused. 0: nothing was
+  // predicted.
   double missing_share() const { return promised_ > 0 ? missing_ / promised_ : 0; }
 
  private:

@@ -122,7 +122,7 @@ class TrtllmEvents::Impl {
   using HeldBlocks = std::unordered_map<BlockHash, std::string, SeededHash>;  // hash to medium
 
   void Take(const Json& event);
-  // False: the data is not of the format.
+  // False: the data does not have the format.
   bool TakeData(const Json& data, size_t group);
   bool Stored(const Json& data, size_t group);
   bool Removed(const Json& data, size_t group);
@@ -289,7 +289,8 @@ Result<TrtllmEvents> TrtllmEvents::Create(const TrtllmConfig& config) {
   std::vector<int64_t> sizes = config.window_sizes;
   std::sort(sizes.begin(), sizes.end());
   if (sizes.empty() || std::ssize(sizes) > kMaxGroups) {
-    return Status(StatusCode::kInvalidArgument, "window_sizes: none, or too many");
+    return Status(StatusCode::kInvalidArgument,
+                  "window_sizes: must have 1 to " + std::to_string(kMaxGroups) + " sizes");
   }
   if (sizes.front() < 1 || sizes.back() > kMaxWindow) {
     return Status(StatusCode::kInvalidArgument, "window_sizes: out of range");
@@ -327,7 +328,7 @@ void TrtllmEvents::Forget() { impl_->Forget(); }
 Result<EventBatch> TrtllmEvents::Decode(std::string_view json) {
   if (json.size() > impl_->json_bytes_max()) {
     impl_->Forget();
-    return Status(StatusCode::kLimit, "json: too long");
+    return Status(StatusCode::kLimit, "json: longer than json_bytes_max");
   }
   const auto shallow = [](int depth, Json::parse_event_t, Json&) { return depth <= kMaxNesting; };
   const Json parsed = Json::parse(json.begin(), json.end(), shallow, /*allow_exceptions=*/false);

@@ -3,9 +3,9 @@
 // {"event_id": 7, "window_size": 4096, "attention_dp_rank": 0, "data": {"type": "stored", ...}}
 //
 // Each window size is a group. The hashes cannot be recomputed, so the blocks are named by their
-// tokens. The JSON does not carry everything that separates prefixes, LoRA adapters and salts for
-// example; the router cannot distinguish such prefixes. Event ids count from 0 after each start of
-// the engine, separately for each attention-DP rank.
+// tokens. The JSON lacks some inputs that separate prefixes, for example LoRA adapters and salts.
+// The router cannot distinguish prefixes that differ only in these inputs. Event ids count from 0
+// after each start of the engine, separately for each attention-DP rank.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -44,8 +44,8 @@ struct TrtllmCounters {
   // Blocks shorter than tokens_per_block; left out, with the blocks after them.
   uint64_t partial_blocks = 0;
   uint64_t refused_hashes = 0;  // hashes refused because of hashes_max
-  uint64_t gaps = 0;            // upward jumps of event_id: events were lost
-  uint64_t restarts = 0;        // backward jumps of event_id: the engine restarted
+  uint64_t gaps = 0;            // gaps in the event ids: events were lost
+  uint64_t restarts = 0;        // event ids not above the last id: the engine restarted
 };
 
 // Decodes the events of one rank, in order. Thread-compatible.
@@ -58,18 +58,19 @@ class TrtllmEvents {
   TrtllmEvents(TrtllmEvents&&) noexcept;
   TrtllmEvents& operator=(TrtllmEvents&&) noexcept;
 
-  // Decodes one event, or an array of events. Not ok: the text is not JSON, or too long. A remove
-  // may have been part of it, so all held blocks are dropped, as by Forget. A stored block counts
-  // as one copy, even if the engine stores it again. The decoder keeps the tier of each block,
-  // because removes do not name it. After a gap, a bad event or a restart, all held blocks are
-  // removed, because a remove may have been lost or unreadable.
+  // Decodes one event, or an array of events. Not ok: the text is not JSON, or is too long. The
+  // text may have contained a remove, so the decoder drops all held blocks, as Forget does. A
+  // stored block counts as one copy, even if the engine stores it again. The decoder keeps the tier
+  // of each block, because removes do not name the tier. After a gap, a bad event or a restart, the
+  // batch removes all held blocks, because a remove may have been lost or unreadable.
   Result<EventBatch> Decode(std::string_view json);
 
-  // True: the engine may hold blocks whose events were not decoded, because the first event had an
-  // id other than 0, or because events were lost or bad since then. False again after a restart of
-  // the engine.
+  // True: the engine may hold blocks whose events were not decoded. Two causes are possible: the
+  // event with id 0 was not decoded, or later events were lost or bad. The value becomes false
+  // after a restart of the engine.
   bool lacks_events() const;
-  // Call if the reader of the events has dropped its blocks: they count as lost.
+  // Call if the reader of the events has dropped its blocks. The decoder then drops its blocks too,
+  // and lacks_events() is true.
   void Forget();
   // The groups of `config`, by group_idx.
   static std::vector<GroupSpec> Groups(const TrtllmConfig& config);

@@ -108,7 +108,7 @@ void TrtllmWriter::Add(const BlockStored& event) {
   const auto group = static_cast<size_t>(event.group_idx.value_or(0));
   const Tier tier = TierOf(event.medium);
   std::optional<BlockHash> parent = event.parent_block_hash;
-  bool open = false;  // an event is open to which consecutive blocks are added
+  bool open = false;  // a "stored" event is open, and the next new block joins it
   for (size_t i = 0; i < event.block_hashes.size(); ++i) {
     const BlockHash& hash = event.block_hashes[i];
     Places& places = blocks_[group][hash];

@@ -1,5 +1,5 @@
 // Writes batches of this library as TensorRT-LLM's KV-cache events: a peer of TrtllmEvents for the
-// demo and for tests. Compact JSON with the members of TensorRT-LLM's serializer.
+// demo and for tests. The JSON is compact and has the members of TensorRT-LLM's serializer.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -50,7 +50,7 @@ class TrtllmWriter {
   void Add(const BlockRemoved& event);
   void Add(const AllBlocksCleared& event);
   void Remove(size_t group, const BlockHash& hash, Tier tier);
-  // Writes the start of an event up to its data, and its end.
+  // Begin writes an event up to the type of its data. End writes the rest after the data.
   void Begin(size_t group, const char* type);
   void End();
   void WriteUpdate(size_t group, const BlockHash& hash, bool to_gpu);

@@ -54,10 +54,11 @@ Result<HashScheme> AssumedScheme(const WorkerRegistration& source) {
 std::string_view RuleDoubtOf(const WorkerRegistration& source) {
   if (source.format != EventFormat::kTrtllm) return {};
   if (source.trtllm.window_sizes.size() > 1) {
-    return "rule: how TensorRT-LLM joins the hits of several windows is not known";
+    return "rule: it is not known how TensorRT-LLM joins the hits of several windows";
   }
   if (source.trtllm.partial_reuse) {
-    return "rule: the engine may reuse a part of a block: tell partial_reuse if it does not";
+    return "rule: the engine may reuse a part of a block; set partial_reuse to false if it does "
+           "not";
   }
   return {};
 }
@@ -198,8 +199,8 @@ bool WorkerIngest::DecodeTrtllm(std::span<const uint8_t> payload, DecodeCounts& 
   return true;
 }
 
-// Drops the events of other ranks. False: the batch has events but names no rank, so it may belong
-// to this rank.
+// Drops the events of a batch that does not name this rank. False: the batch has events but names
+// no rank, so the events may belong to this rank.
 bool WorkerIngest::LeaveOtherRanks() {
   if (!config_.rank || batch_.data_parallel_rank == config_.rank) return true;
   const bool untagged = !batch_.data_parallel_rank && !batch_.events.empty();

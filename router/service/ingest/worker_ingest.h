@@ -46,7 +46,7 @@ struct WorkerRegistration {
   std::string endpoint;
   std::string replay_endpoint;  // endpoint of the ROUTER socket; empty: gaps cannot be filled
   std::string topic;            // subscription prefix; empty: all
-  bool bind = false;            // the PUB socket connects; see SourceConfig
+  bool bind = false;            // the publisher connects; see SourceConfig
   // Number of the engine's GPU blocks that can hold prefixes. For vLLM: num_gpu_blocks - 1, because
   // vLLM never uses block 0. If a group has more copies, removes were missed (checked only with a
   // replay endpoint). If this number of blocks is known, no block is missing. 0: unknown.
@@ -62,9 +62,9 @@ struct WorkerRegistration {
   std::vector<std::vector<uint8_t>> candidate_none_hashes;
   // The model that the worker serves, and the names of the worker; for selection and display.
   std::string model;
-  std::string instance;  // empty: the name
+  std::string instance;  // empty: worker.name is used
   bool instance_is_number = false;
-  int64_t block_size = 0;  // as the field's API registers it; only displayed
+  int64_t block_size = 0;  // as POST /register gives it; only displayed
   std::string routing_group = "default";
   int64_t data_parallel_rank = 0;
   // Number of ranks, from data_parallel_rank on. Each rank is a worker of its own; see ExpandRanks.
@@ -77,7 +77,7 @@ struct WorkerRegistration {
   // Format kTrtllm. With rank_by_tag, its rank is data_parallel_rank.
   TrtllmConfig trtllm;
   int64_t poll_ms = 50;  // milliseconds between two polls
-  // Path of each LoRA adapter, by name. vLLM hashes the path since 0.31, but sends it in no event.
+  // Path of each LoRA adapter, by name. From 0.31 on vLLM hashes the path, but no event has it.
   std::map<std::string, std::string> lora_paths;
   LoadRateConfig load_rates;
 };
@@ -95,7 +95,7 @@ struct SourceCounters {
   std::optional<TrtllmCounters> trtllm;
 };
 
-// An applied batch, on the subscriber's thread. It is borrowed for the call.
+// An applied batch. Its references are valid only while the observer is called.
 struct AppliedBatch {
   Seq seq;
   const EventBatch& batch;
@@ -124,7 +124,8 @@ class WorkerIngest {
     observer_ = std::move(observer);
   }
 
-  // Called on the subscriber's thread; see ReplicaSink.
+  // These functions are called by one thread at a time: the subscriber's thread, or a thread of the
+  // source's feed. See ReplicaSink.
   BatchResult OnBatch(std::span<const uint8_t> payload, Seq seq = Seq());
   void OnReset(ResetReason reason);
   void BeginSnapshot() { replica_.BeginSnapshot(); }
@@ -140,7 +141,7 @@ class WorkerIngest {
   }
 
   // The functions below are thread-safe.
-  // Takes the predicted tokens of a request, and the number of them that the engine reused. True:
+  // Takes the predicted tokens of a request, and the tokens that the engine reused. True:
   // this report and the reports before it refute the state of the source. `comparable`: only
   // reuse_contradiction() can make the answer inexact, and no batch was applied between the answer
   // and the engine's lookup.
@@ -208,7 +209,7 @@ class WorkerIngest {
   Replica replica_;
   std::function<void(const AppliedBatch&)> observer_;
   FoundNamesQueue found_names_;
-  // Used on the subscriber's thread.
+  // Used only by the thread that applies batches.
   EventBatch batch_;
   // A batch or a snapshot of the engine's current epoch was applied.
   bool began_ = false;

@@ -17,16 +17,18 @@ namespace kvcast::router {
 using Json = nlohmann::json;
 
 inline constexpr size_t kMaxTextBytes = 1024;    // names, salts, endpoints
-inline constexpr size_t kMaxHexHashBytes = 256;  // bytes of a hash; its hex text has twice as many
+inline constexpr size_t kMaxHexHashBytes = 256;  // bytes of a hash; 2 hex digits per byte
 
-// Not ok: the body is not JSON, is not an object, or is nested deeper than `max_depth`.
+// Not ok: the body is not JSON, or is not an object. Values nested deeper than `max_depth` are left
+// out of the result.
 Result<Json> ParseObject(std::string_view body, int max_depth);
 
 Status BadField(std::string text);  // kInvalidArgument
 
 // Accepts signed and unsigned JSON integers that fit into 64 signed bits.
 std::optional<int64_t> Int64Of(const Json& json);
-// These functions are not ok if the type or the range is wrong. `out` then keeps its old value.
+// Each Read function returns not ok if the type or the range of the value is wrong. `out` then
+// keeps its old value.
 Status ReadText(const Json& json, const std::string& member, std::string& out);
 Status ReadTexts(const Json& json, const std::string& member, std::vector<std::string>& out);
 Status ReadBool(const Json& json, const std::string& member, bool& out);

@@ -60,7 +60,8 @@ void JsonWriter::Value(double number) {
   const char* const end = std::to_chars(digits, digits + sizeof(digits), number).ptr;
   std::string_view text(digits, static_cast<size_t>(end - digits));
   Raw(text);
-  // A reader that distinguishes integers from other numbers must see one type for every value.
+  // A client may distinguish integers from floating-point numbers. Every value of a double must
+  // have the same type for this client.
   if (text.find_first_of(".e") == std::string_view::npos) text_ += ".0";
 }
 

@@ -1,5 +1,5 @@
-// JsonWriter: writes JSON in call order, without a document in memory. For replies that are sent
-// thousands of times a second.
+// JsonWriter: writes JSON in call order, without a document in memory. It is for replies that are
+// sent thousands of times per second.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -21,7 +21,7 @@ class JsonWriter {
   void EndObject() { Close('}'); }
   void BeginArray() { Open('['); }
   void EndArray() { Close(']'); }
-  void Key(std::string_view name);  // member name; must need no escape
+  void Key(std::string_view name);  // `name` must not need escapes
 
   void Value(std::string_view text);  // bytes that are not UTF-8 are replaced
   void Value(const char* text) { Value(std::string_view(text)); }
@@ -75,7 +75,7 @@ class JsonWriter {
   void Integer(uint64_t number);
 
   std::string text_;
-  bool first_ = true;  // no element of the open object or array yet
+  bool first_ = true;  // the next value or key needs no comma
 };
 
 }  // namespace kvcast::router

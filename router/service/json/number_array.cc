@@ -10,8 +10,8 @@
 namespace kvcast::router {
 namespace {
 
-// Reads the text from the left. It does not validate the text that it skips; the JSON parser does
-// that. The text before the array is kept unchanged, so that the parser finds an error in it.
+// Reads the text from the left. Scanner does not validate the text that it skips. CutArray keeps
+// the skipped text unchanged, and the JSON parser finds the errors in it later.
 class Scanner {
  public:
   explicit Scanner(std::string_view text) : at_(text.data()), end_(at_ + text.size()) {}

@@ -20,14 +20,14 @@ struct NumberArray {
   // The array is longer than `most`. Then no other member is set.
   bool too_long = false;
   // The body with an empty array in place of the numbers. `rest` is valid JSON if and only if the
-  // body is.
+  // body is valid JSON.
   std::string rest;
 };
 
-// Takes the array out of a body that is a JSON object with exactly one of `members`, whose value is
-// a non-empty array of plain integers from 0 to UINT64_MAX. The function parses the body only as
-// far as needed. nullopt: the body has another form or is broken; the caller must parse the whole
-// body.
+// Takes the array of numbers out of the body. The body must be a JSON object with exactly one of
+// `members`. The value of this member must be a non-empty array of plain integers from 0 to
+// UINT64_MAX. The function parses the body only as far as needed. nullopt: the body has another
+// form or is broken; the caller must parse the whole body.
 std::optional<NumberArray> TakeNumberArray(std::string_view body,
                                            std::span<const std::string_view> members, size_t most);
 

@@ -180,8 +180,8 @@ void Relay::Impl::Send(const Posted& posted) {
   ++(whole ? batches_ : dropped_);
 }
 
-// ZeroMQ frees the messages of a disconnected subscriber only in the next call on the socket. This
-// call does nothing else.
+// ZeroMQ frees the messages of a disconnected subscriber only in the next call on the socket.
+// Reading this option has no other effect.
 void Relay::Impl::FreeUnsent() { (void)socket_.get(zmq::sockopt::events); }
 
 // Returns false if the payload does not fit into unsent_bytes_max.

@@ -1,9 +1,9 @@
 // Relay: publishes the batches of all workers again, at one address and by topic; see
 // relay_topic.h. Message: [topic][the worker's sequence number, 8 bytes big-endian][payload].
 //
-// A batch becomes one message for each tier and group that it has events of; all its messages have
-// its sequence number. The payload is a batch of those events in the dialect kvcast-1. The relay
-// has no replay: a subscriber that needs every batch must follow the worker itself.
+// The relay splits a batch by the tier and group of its events. Each part becomes one message with
+// the batch's sequence number. The payload is a batch of these events in the dialect kvcast-1. The
+// relay has no replay. A subscriber that needs every batch must follow the worker itself.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -21,13 +21,15 @@ namespace kvcast::router {
 struct RelayConfig {
   std::string endpoint;  // to bind; empty: no relay
   bool redact = false;   // see Redact
-  // The most batches in the queue of the relay's thread. If the queue is full, the oldest batch is
+  // Maximum sizes of the queue of the relay's thread. If the queue is full, the oldest batch is
   // dropped, and subscribers see a gap.
   size_t queue_batches_max = 8192;
   size_t queue_bytes_max = 64u << 20;
-  int send_hwm = 10000;  // most queued messages of one subscriber; later ones are dropped for it
-  // The most bytes of messages that at least one subscriber has not been sent. Beyond it, messages
-  // are dropped for all subscribers.
+  // Maximum number of queued messages per subscriber. Further messages to this subscriber are
+  // dropped.
+  int send_hwm = 10000;
+  // Maximum bytes of messages that still wait to be sent to at least one subscriber. Messages
+  // beyond this limit are dropped for all subscribers.
   size_t unsent_bytes_max = 256u << 20;
   // A subscriber that takes no byte for this time is disconnected, and its queue is freed.
   int stall_timeout_ms = 10000;
@@ -36,7 +38,7 @@ struct RelayConfig {
 struct RelayCounters {
   uint64_t batches = 0;   // batches relayed
   uint64_t messages = 0;  // messages sent
-  // Batches that left the queue unsent, or of which at least one message was not sent.
+  // Batches that a full queue dropped, and batches with a message that was not sent.
   uint64_t dropped = 0;
   uint64_t unsent_bytes = 0;  // current number
 };
@@ -44,7 +46,8 @@ struct RelayCounters {
 // Removes token ids and extra keys (LoRA names, salts, multimodal hashes) from all stores.
 void Redact(EventBatch& batch);
 
-// A thread of its own decodes and sends. Post is thread-safe and does not wait for subscribers.
+// The relay's own thread decodes and sends the batches. Post is thread-safe and does not wait for
+// subscribers.
 class Relay {
  public:
   static Result<std::unique_ptr<Relay>> Create(const RelayConfig& config);
@@ -52,7 +55,7 @@ class Relay {
 
   void Post(const std::string& model, const std::string& worker, int64_t rank, Seq seq,
             std::span<const uint8_t> payload);
-  const std::string& endpoint() const;  // as bound, with the real port
+  const std::string& endpoint() const;  // with the port that was bound
   RelayCounters counters() const;
 
  private:

@@ -1,7 +1,7 @@
-// Topics of the relay: kv.<model>.<worker>.<rank>.<tier>.<group>. A subscriber's prefix selects
-// from the left. Dots, percent signs and blanks in names are written as %2E, %25 and %20, an empty
-// name as "-". The group is "-" for events without a group, and for clears, which apply to all
-// groups.
+// Topics of the relay: kv.<model>.<worker>.<rank>.<tier>.<group>. A subscriber selects topics by a
+// prefix. Dots, percent signs, blanks and control characters in names are written as %XX, for
+// example %2E for a dot. An empty name is written as "-", and the name "-" as "%2D". The group is
+// "-" for events without a group, and for clears, which apply to all groups.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -24,7 +24,7 @@ struct RelayTopic {
 
 std::string TopicName(std::string_view name);  // the escaped form
 std::string FormatTopic(const RelayTopic& topic);
-// nullopt: the topic of another kind of publisher.
+// nullopt: the text is not a topic of a relay.
 std::optional<RelayTopic> ParseTopic(std::string_view text);
 
 }  // namespace kvcast::router

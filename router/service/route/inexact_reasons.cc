@@ -16,25 +16,25 @@ std::string WhyUntold(Untold property) {
     case Untold::kChunkSize:
       return "the chunk size of a group is not known: set chunk_size";
     case Untold::kGroups:
-      return "no reuse seen yet that shows that all groups were announced: set groups";
+      return "no reuse has shown yet that all groups were announced: set groups";
     case Untold::kEagle:
       return "not known whether the engine drops a block for a draft head: set eagle";
     case Untold::kReplay:
       return "not known whether the engine ignores such short hits: set replay_tokens";
     case Untold::kBlockSize:
-      return "not known whether a group has larger blocks than it stored, or a Mamba group hits "
-             "inside those of others: set groups and alignment";
+      return "not known whether a group has larger blocks than its stores, or whether a Mamba "
+             "group has hits inside blocks of other groups: set groups and alignment";
     case Untold::kAlignment:
       return "not known whether hits end inside Mamba blocks: set alignment, or release";
     case Untold::kOffloadRule:
-      return "not known how the engine looks up blocks after those on the GPU: set offload_rule";
+      return "not known how the engine looks up blocks on lower tiers: set offload_rule";
     case Untold::kLoadEnd:
-      return "not known where a load ends: bounded replay, an end inside a block, or a draft head "
-             "of vLLM before v0.32";
+      return "not known where a load ends: the cause is bounded replay, an end inside a block, "
+             "or a draft head of vLLM before v0.32";
     case Untold::kRelease:
       break;
   }
-  return "not known how far a lookup that drops a block looks: set release";
+  return "not known how far the engine looks when a lookup drops a block: set release";
 }
 
 }  // namespace
@@ -78,7 +78,7 @@ std::string WhyContradicted(int64_t difference, int64_t block) {
   } else if (difference < 0) {
     text += ", as if a group announces nothing: set groups, or replay_tokens";
   } else {
-    text += ", as if another release looks further: set release";
+    text += ", as if the engine has a release that looks further: set release";
   }
   return text;
 }

@@ -1,5 +1,5 @@
-// The reasons that answers give for not being exact. A reason names the member of the source that
-// settles it, if there is one. An empty reason: the property is proven.
+// The reasons why answers are not exact. A reason names the member of the source that settles it,
+// if such a member exists. An empty reason: the property is proven.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -14,11 +14,11 @@
 namespace kvcast::router {
 
 inline constexpr char kOtherHashes[] =
-    "blocks of this LoRA name have hashes that its path does not give";
+    "blocks of this LoRA name have other hashes than its path gives";
 
 // Why the match is not proven. `by_chain`: the index was also queried by the engine's hash chain.
 std::string WhyNoProof(const QueryAnswer& answer, bool by_chain, const IndexCounters& counters);
-// Why the prefix with loads is not proven, although the match is.
+// Why the prefix with loads is not proven, although the match is proven.
 std::string WhyNoProofOfLoads(const QueryAnswer& answer, bool by_chain);
 // Why the engine's own chain is not proven.
 std::string WhyNoScheme(const SchemeVerdict& verdict, const HashInputs& inputs);

@@ -48,7 +48,7 @@ std::string HashText(const BlockHash& hash) {
 // Index of the first of `size` entries that the reader has not seen.
 uint64_t PositionOf(uint64_t since, uint64_t seen, uint64_t size) {
   const uint64_t first = seen - size;
-  // A larger number than ever given comes from an earlier process: return everything.
+  // A number that this process has not reached comes from an earlier process: return all entries.
   return since > seen ? 0 : std::max(first, since) - first;
 }
 

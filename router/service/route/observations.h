@@ -30,14 +30,14 @@ class Observations {
   static constexpr size_t kDecisionsMax = 64;
   static constexpr size_t kSamplesMax = 600;
 
-  // Consecutive events of one kind, tier and group become one entry.
+  // Consecutive events of one batch with the same type, tier and group become one entry.
   void Note(const FleetWorker& worker, const AppliedBatch& applied);
   void Note(const RouteDecision& decision, double now);
-  // Records the current figures of the fleet. Called once a second.
+  // Records the current figures of the fleet. Called once per second.
   void Sample(const ServiceCore& core);
 
-  // GET /v1/events: {"events": [...], "next": n}. Query parameters: worker, type, tier, group;
-  // limit; since: only entries from that "next" on.
+  // GET /v1/events: {"events": [...], "next": n}. Query parameters: worker, type, tier, group,
+  // limit, since. If `since` is the "next" of an earlier reply, only later entries are returned.
   HttpReply Events(const HttpRequest& request, const FleetList& fleet) const;
   // GET /v1/decisions?since=: {"decisions": [...], "next": n}
   HttpReply Decisions(const HttpRequest& request) const;

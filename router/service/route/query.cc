@@ -32,7 +32,8 @@ Status ReadRouteMember(const std::string& name, const Json& value, Query& query)
 
 Status ReadItems(const Json& json, const std::string& name, Query& query) {
   if (!json.is_array() || json.size() > kMaxQueryItems) {
-    return BadField(name + ": must be an array of at most " + std::to_string(kMaxQueryItems));
+    return BadField(name + ": must be an array of at most " + std::to_string(kMaxQueryItems) +
+                    " elements");
   }
   for (const Json& value : json) {
     const std::string at = At(name, query.inputs.mm_items.size());
@@ -51,7 +52,8 @@ Status ReadItems(const Json& json, const std::string& name, Query& query) {
 
 Status ReadDigests(const Json& json, const std::string& name, Query& query) {
   if (!json.is_array() || json.size() > kMaxQueryDigestSizes) {
-    return BadField(name + ": must be an array of at most " + std::to_string(kMaxQueryDigestSizes));
+    return BadField(name + ": must be an array of at most " + std::to_string(kMaxQueryDigestSizes) +
+                    " elements");
   }
   for (const Json& value : json) {
     const std::string at = At(name, query.inputs.embedding_digests.size());
@@ -105,13 +107,13 @@ Status CheckCombination(const Json& body) {
   for (const char* name :
        {"lora_name", "lora_path", "cache_salt", "mm_items", "prompt_embeds_digests"}) {
     if (by_tokens || !body.contains(name)) continue;
-    return BadField(std::string(name) + " is part of the hashes already");
+    return BadField(std::string(name) + ": not allowed with hashes, because the hashes contain it");
   }
   return Status();
 }
 
-// Does not check the range of the token ids. If one is out of range, the caller parses the whole
-// body.
+// False: a token id is above INT64_MAX. The caller then parses the whole body, and the parser
+// reports the token.
 bool FillPrompt(const NumberArray& array, bool by_tokens, Query& query) {
   query.by_tokens = by_tokens;
   if (!by_tokens) {
@@ -129,7 +131,7 @@ bool FillPrompt(const NumberArray& array, bool by_tokens, Query& query) {
 }
 
 Status TooLong(std::string_view member, size_t most) {
-  return BadField(std::string(member) + ": more than " + std::to_string(most));
+  return BadField(std::string(member) + ": more than " + std::to_string(most) + " elements");
 }
 
 Status TakeTokensOrHashes(std::string_view body, const PromptMembers& members, Prompt& prompt) {

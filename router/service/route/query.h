@@ -4,22 +4,22 @@
 //   tokens   array of token ids, the whole prompt
 //   hashes   array of block hashes: integers, or strings of hex digits for byte hashes
 // and optionally
-//   lora_name, lora_path, cache_salt strings; only with tokens, as are mm_items and
-//                                    prompt_embeds_digests
+//   lora_name, lora_path, cache_salt strings; only with tokens
 //   mm_items                         array of {identifier, offset, length}, ordered by offset:
-//                                    multimodal items of the prompt
+//                                    multimodal items of the prompt; only with tokens
 //   prompt_embeds_digests            array of {block_size, digests}: SHA-256 of the embeddings of
-//                                    each whole block, as strings of hex digits
-//   hash_block_size, prompt_tokens   integers; only with hashes. Defaults: each worker's own hash
-//                                    block size, and a prompt that continues after the last hash
+//                                    each whole block, as strings of hex digits; only with tokens
+//   hash_block_size                  integer; only with hashes. Default: each worker's own size
+//   prompt_tokens                    integer; only with hashes. Default: the prompt continues after
+//                                    the last hash
 //   workers                          array of names; absent: all
 //   model, routing_group             of the workers; absent: any
 // and in /v1/route
-//   request_id     names the request in /v1/feedback; absent: the service makes one up
+//   request_id     names the request in /v1/feedback; absent: the service chooses an id
 //   temperature    see request_router.h; absent: the service's temperature
 //   book           false: the request adds no load and no expected blocks. Default: true
-// A request with an unknown member is refused: with a misspelt cache_salt, a query would match
-// another tenant's blocks.
+// A request with an unknown member is refused. Otherwise a query with a misspelt cache_salt would
+// match another tenant's blocks.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -63,7 +63,8 @@ struct Query {
 inline constexpr size_t kMaxQueryBytes = 16 << 20;
 inline constexpr size_t kMaxQueryTokens = 1 << 21;
 inline constexpr size_t kMaxQueryHashes = 1 << 17;
-// Of a body without its prompt, for which a JSON document is made: 4,096 items named by SHA-256.
+// Of a body without its prompt. This part becomes a JSON document. The limit has room for 4,096
+// items with SHA-256 identifiers.
 inline constexpr size_t kMaxQueryRestBytes = 512 << 10;
 inline constexpr size_t kMaxQueryTextBytes = 1024;  // names and salts
 inline constexpr size_t kMaxQueryItems = 4096;      // multimodal items
@@ -78,8 +79,9 @@ Result<Query> ParseQuery(std::string_view body, QueryForm form = QueryForm::kQue
 Status ReadQueryTokens(const nlohmann::json& tokens, const std::string& member, Query& query);
 Status ReadQueryHashes(const nlohmann::json& hashes, const std::string& member, Query& query);
 
-// Reads a prompt of plain integers out of the body; a JSON parser reads the rest (number_array.h).
-// If the prompt is not taken, the caller must parse the whole body.
+// TakePrompt reads the array of the prompt out of the body without a JSON document
+// (number_array.h). A JSON parser then reads the rest. If the prompt is not taken, the caller must
+// parse the whole body.
 struct PromptMembers {
   std::string_view tokens;  // empty: this query form has no such member
   std::string_view hashes;
@@ -116,19 +118,19 @@ struct QueryAnswer {
   std::optional<double> event_age_seconds;
   SchemeVerdict scheme;
   NamedBy named_by = NamedBy::kContent;
-  // Proven to equal the engine's own lookup at next_seq or later: the stream is synced, the match
-  // is certain, and no unknown property of the worker could change the result.
+  // True: match.gpu_tokens provably equals the engine's own lookup at next_seq or later. The stream
+  // is synced, the match is certain, and no unknown property of the worker could change the result.
   bool exact = false;
-  std::string reason;  // why not exact
-  // The same for match.with_cpu_tokens, apart from copies in progress: the tokens that the engine
-  // serves after it has waited for the copies.
+  std::string reason;  // the reason if `exact` is false
+  // True: match.with_cpu_tokens is proven in the same way. While copies are in progress,
+  // the proof is about the tokens that the engine serves after it has waited for the copies.
   bool exact_with_cpu = false;
-  std::string reason_with_cpu;  // why not exact_with_cpu, although exact; else empty
-  // True: the answer would be exact, but engines' reports contradict earlier exact answers.
+  std::string reason_with_cpu;  // the reason if only `exact` is true; else empty
+  // True: the answer would be exact, but reports of the engine contradict earlier exact answers.
   bool reuse_contradicts = false;
   // The chain by which the index was queried; nullptr: the index could not be queried.
   SharedChain chain;
-  LoadCosts load_costs;  // only in a route
+  LoadCosts load_costs;  // set only for POST /v1/route
 };
 
 // {"workers": [{"name", "model", "reusable_tokens", "reusable_with_cpu_tokens",

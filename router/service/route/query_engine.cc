@@ -11,8 +11,8 @@
 namespace kvcast::router {
 namespace {
 
-// The most tokens that one query hashes for all engines' schemes: about 20 ms of SHA-256. The first
-// chain is always computed.
+// Maximum number of tokens that one query hashes, over all hash schemes: about 20 ms of SHA-256.
+// The first chain is always computed.
 constexpr size_t kMaxHashedTokens = size_t{1} << 21;
 
 // True: the hashes of the source do not fit its tokens. A LoRA adapter whose path changed gives the
@@ -29,8 +29,8 @@ bool IsContradicted(const WorkerIngest& source, const SchemeVerdict& verdict) {
   return false;
 }
 
-// The form of extra keys that the stores have proven for any kind of key. An engine uses one form
-// for all kinds.
+// The form of extra keys that the stores have proven for at least one kind of key. An engine uses
+// one form for all kinds.
 std::optional<ExtraKeyScheme> KeyFormOf(const SchemeVerdict& verdict) {
   for (const KeyKindState& kind : verdict.kinds) {
     if (kind.proof == KeyProof::kTagged) return ExtraKeyScheme::kTagged;

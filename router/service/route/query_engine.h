@@ -60,12 +60,13 @@ class QueryEngine {
     Cohort cohort;
     NamedBy named_by = NamedBy::kContent;
     std::string reason;
-    // A hit proves that the engine uses this chain, because no other scheme gives the same hashes.
+    // True: a hit proves that the engine uses this chain, because no other scheme gives the same
+    // hashes.
     // Without a hit, the answer is proven if the worker holds no block of the prompt under the
     // adapter's name.
     bool proven_by_hit = false;
-    // The index may learn the content keys of the blocks that the chain finds, because the engine
-    // uses this chain and the content keys describe everything that the hashes cover.
+    // True: the index may learn the content keys of the blocks that the chain finds, because the
+    // engine uses this chain and the content keys describe everything that the hashes cover.
     bool names_blocks = false;
   };
   // The block names of one query's prompt. Each chain is computed once.
@@ -87,7 +88,7 @@ class QueryEngine {
                                                    const SourceList& sources);
   // The current state of the source, without the match.
   QueryAnswer Describe(const WorkerIngest& source, const Query& query) const;
-  // Tokens of the prompt that the worker may hold, under any path of the adapter.
+  // True: the worker may hold tokens of the prompt, under any path of the adapter.
   struct ContentHits {
     bool gpu = true;
     bool with_cpu = true;

@@ -41,8 +41,8 @@ std::string Rounded(double value) {
   return text;
 }
 
-// Appends the hashes of `chain` after position `held`, at most `most` of them, evenly spaced,
-// always with the last one.
+// Returns at most `most` + 1 hashes of `chain` from position `held` on. They are evenly spaced,
+// except that the last hash of `chain` is always among them.
 std::vector<BlockHash> Sample(std::span<const BlockHash> chain, int64_t held, int64_t most) {
   std::vector<BlockHash> sample;
   const int64_t length = std::ssize(chain);

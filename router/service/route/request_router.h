@@ -5,10 +5,10 @@
 // the sum, and docs/options.md has the weights. If the load rates of a worker are known
 // (load_rates.h), they replace the weights load_token and load_storage_token.
 //
-// The request_router chooses the worker with the lowest cost. With a temperature T > 0, it draws
-// each worker with a probability proportional to exp(-(cost - least) / (T * prompt tokens)). A
-// connecting worker is chosen only if there is no other. The tokens that a worker holds count by
-// the weight of its source's state (kvcast/stream/subscriber.h).
+// RequestRouter chooses the worker with the lowest cost. With a temperature T > 0, it draws each
+// worker with a probability proportional to exp(-(cost - lowest cost) / (T * prompt tokens)). A
+// connecting worker is chosen only if all workers are connecting. The tokens that a worker holds
+// are multiplied by the weight of its source's state (kvcast/stream/subscriber.h).
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -31,11 +31,11 @@
 
 namespace kvcast::router {
 
-// The rule by which a worker is chosen. The last two are baselines: tests and `kvcast demo` compare
-// the first one with them.
+// The rule by which a worker is chosen. kFullOnly and kRoundRobin are baselines. Tests and `kvcast
+// demo` compare kExact with them.
 enum class RoutingPolicy : uint8_t {
-  kExact,       // least cost; predicts what the engine's own lookup returns
-  kFullOnly,    // least cost; predicts by MatchPolicy::kFullOnly
+  kExact,       // lowest cost; predicts the result of the engine's own lookup
+  kFullOnly,    // lowest cost; predicts by MatchPolicy::kFullOnly
   kRoundRobin,  // one worker after the other
 };
 
@@ -45,11 +45,11 @@ struct RoutingConfig {
   double expected_token = 0.5;
   double temperature = 0;
   SpeculativeConfig speculative;
-  // Maximum of remembered hashes of one request, evenly spaced. The limit keeps a burst of long
-  // prompts from evicting all others.
+  // Maximum number of expected hashes per request, evenly spaced. Without this limit, a burst
+  // of long prompts would evict the expected hashes of all other requests.
   int64_t speculative_hashes_max = 64;
-  // A booking expires after this time if no feedback ends it. If there are too many bookings, the
-  // oldest are dropped.
+  // A booking expires after this time if no feedback ends it. If the number of bookings exceeds
+  // bookings_max, the oldest bookings expire.
   int64_t booking_lifetime_ms = 60000;
   size_t bookings_max = 65536;
 };
@@ -82,7 +82,8 @@ struct RoutingCounters {
   uint64_t speculative_hashes = 0;  // current number
   // Decisions for a worker that was expected to hold more blocks than the index showed.
   uint64_t speculative_choices = 0;
-  // Requests with an admission reported by feedback: predicted tokens compared with reused tokens.
+  // Requests with feedback about their admission. Their predicted tokens are compared with the
+  // reused tokens.
   uint64_t compared = 0;
   uint64_t equal = 0;
   uint64_t predicted_tokens = 0;

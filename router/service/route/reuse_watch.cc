@@ -28,7 +28,7 @@ std::string CauseText(const ReuseDiagnosis& diagnosis, const std::vector<GroupSp
       return group + " removes its blocks while other groups keep theirs";
     case ReuseCause::kAlignmentTooCoarse:
       return "hits end at multiples of " + alignment +
-             " tokens, and the prefixes end before one that can be served; " + group +
+             " tokens, and the shared prefixes end before a multiple that can be served; " + group +
              " has the largest blocks";
     case ReuseCause::kToldAlignmentWrong:
       return "the alignment was registered as " + alignment +
@@ -51,8 +51,8 @@ std::string ExplainDiagnosis(const ReuseDiagnosis& diagnosis,
                              const std::vector<GroupSpec>& groups) {
   if (diagnosis.cause) return CauseText(diagnosis, groups);
   if (!diagnosis.enough_data()) {
-    return "only " + std::to_string(diagnosis.tested) + " prompts were tested, of at least " +
-           std::to_string(kMinTestedPrompts);
+    return "only " + std::to_string(diagnosis.tested) + " prompts were tested, and at least " +
+           std::to_string(kMinTestedPrompts) + " are needed";
   }
   return diagnosis.lost * 2 <= diagnosis.tested ? "the prompts' prefixes can be reused"
                                                 : "no known cause explains the missing reuse";
@@ -73,14 +73,14 @@ void ReuseWatch::Refresh(const PrefixIndex& index, const FleetList& fleet,
     {
       const MutexLock lock(mutex_);
       const auto it = watched_.find(worker.id);
-      // The worker may have left or restarted since the lock was released.
+      // The worker may have been removed or restarted since the lock was released.
       if (it != watched_.end() && it->second.resets == resets) it->second.found = std::move(found);
     }
     if (steady_ms() >= end) return;
   }
 }
 
-// Drops workers that have left. Feedback may create an entry for a worker after its removal.
+// Drops removed workers. Feedback may create an entry for a worker after its removal.
 void ReuseWatch::Prune(const FleetList& fleet) {
   const MutexLock lock(mutex_);
   if (watched_.size() <= fleet.workers.size()) return;

@@ -41,8 +41,8 @@ class ReuseWatch {
   static constexpr size_t kAnswers = 32;  // answers with a prediction > 0 that the diagnosis uses
   static constexpr int64_t kRoundMs = 20;
 
-  // Diagnoses the workers in turn for kRoundMs, and at least one worker. Only one thread may call
-  // Refresh at a time.
+  // Diagnoses workers one after the other until kRoundMs have passed, but at least one worker. The
+  // next call continues with the next worker. Only one thread may call Refresh at a time.
   void Refresh(const PrefixIndex& index, const FleetList& fleet,
                const std::function<int64_t()>& steady_ms);
   // Records the predicted and the reused tokens of a request that the worker served. `kind` is the

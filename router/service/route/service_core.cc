@@ -79,7 +79,7 @@ Result<bool> ServiceCore::Take(const Feedback& feedback) {
   bool first = true;
   std::optional<int64_t> limiting_group;
   if (told.event == Feedback::Event::kAdmitted) {
-    // By request id: the request_router knows the worker and the prediction.
+    // RequestRouter knows the worker and the prediction of the request id.
     const auto booked = request_router->Admit(told.request_id, told.reused_tokens);
     if (!booked.ok()) return booked.status();
     told.worker = booked->worker;
@@ -105,7 +105,7 @@ Result<bool> ServiceCore::Take(const Feedback& feedback) {
     reuse.Note(worker->id, kind,
                {.promised_tokens = told.promised_tokens, .reused_tokens = told.reused_tokens});
   }
-  // A prediction by another rule than the engine's refutes nothing.
+  // If the prediction follows another rule than the engine's, a difference refutes nothing.
   if (request_router->policy() == RoutingPolicy::kFullOnly) return false;
   const bool refuted =
       worker->source->NoteReuse(told.promised_tokens, told.reused_tokens, told.comparable);

@@ -20,8 +20,8 @@
 
 namespace kvcast::router {
 
-// The order of the members is the order of their use: the fleet's thread feeds the request_router
-// and the index.
+// The fleet's threads use `index`, `observations`, `reuse`, `request_router` and `relay`, so
+// `fleet` is declared after these members.
 struct ServiceCore {
   PrefixIndex index;
   Observations observations;
@@ -43,8 +43,8 @@ struct ServiceCore {
   // Matches the query against the workers of its model and routing group. kNotFound: no worker has
   // that model. Counts the query and measures its duration.
   Result<std::vector<QueryAnswer>> Ask(const Query& query, const FleetView& view);
-  // Chooses a worker. Errors in addition to those of Ask. kInvalidArgument: the workers serve
-  // several models and the query names none. kUnavailable: there is no worker.
+  // Chooses a worker. Errors in addition to those of Ask: kInvalidArgument if the workers serve
+  // several models and the query names no model, and kUnavailable if no worker is registered.
   Result<RouteDecision> Route(const Query& query);
   // Returns how many loads of the report became samples. kNotFound: the worker is unknown.
   Result<size_t> Take(const LoadRateReport& report);
@@ -56,7 +56,7 @@ struct ServiceCore {
 // True: the service may follow this source only with RouterOptions::allow_remote.
 bool ListensBeyondLoopback(const WorkerRegistration& source);
 
-// A reply with status 400, 404, 409 or 503 and the message of `status`.
+// A reply with HTTP status 400, 404, 409, 500 or 503 and the message of `status`.
 HttpReply ErrorReply(const Status& status);
 inline HttpReply JsonReply(std::string body, int status = 200) {
   return {.status = status, .body = std::move(body)};

@@ -16,7 +16,7 @@ class AllocatedBlocks {
   // Number of the step that is being scheduled.
   uint64_t step() const { return step_; }
 
-  // The block was allocated for the current step. The null block is ignored.
+  // Records that the block was allocated for the current step. The null block is ignored.
   void Note(BlockId block) {
     if (block.value == 0) return;
     in_step_.insert(block);

@@ -33,7 +33,8 @@ ChunkRecord ChunkDescriber::Record(const RequestState& state, int64_t begin, int
 ChunkRecord ChunkDescriber::Chunk(const RequestState& state, size_t group, int64_t chunk) const {
   const OffloadGroup& rules = layout_.groups[group];
   const int64_t begin = chunk * rules.tokens_per_chunk;
-  // Of the states at the ends of steps, only the last state is certain to exist.
+  // A chunk of states may lack all states except the state at its end, so only that state is
+  // announced.
   return Record(state, begin, begin + rules.tokens_per_chunk, rules.tokens_per_block,
                 rules.requires_cow_source);
 }

@@ -13,13 +13,14 @@ class ChunkDescriber {
   ChunkDescriber(const OffloadLayout& layout, bool enabled, bool plain)
       : layout_(layout), enabled_(enabled), plain_(plain) {}
 
-  // Whether the events of this group's chunks carry more than the hash.
+  // True if the events of this group's chunks carry more than the hash.
   bool Describes(size_t group) const {
     return enabled_ && !(plain_ && layout_.groups[group].window_chunks);
   }
   // REQUIRES: the request's chain and tokens reach the end of the chunk.
   ChunkRecord Chunk(const RequestState& state, size_t group, int64_t chunk) const;
-  // Describes the part of a block up to `boundary` tokens, in hash units.
+  // Describes the first part of a block. The part ends at `boundary` tokens, and is divided into
+  // hash units.
   ChunkRecord Tail(const RequestState& state, size_t group, int64_t boundary) const;
 
  private:

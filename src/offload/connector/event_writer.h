@@ -29,7 +29,7 @@ struct ChunkRecord {
 
 enum class OffloadEventForm : uint8_t {
   kByGroup,  // one stored event per key, one removal per group, with group_idx
-  k2026May,  // before: one event per call, raw hashes, no group, no description
+  k2026May,  // older form: one event per call, raw hashes, no group, no description
 };
 
 // The tier whose events are written. A residency of a key is its pair (medium, ownership).
@@ -55,17 +55,18 @@ class EventWriter {
   void Describe(const OffloadKey& key, ChunkRecord record) {
     records_.insert_or_assign(key, std::move(record));
   }
-  // Call this if the key was not stored. Does nothing if another tier holds the key.
+  // Drops the description of a key whose store failed. Does nothing if another tier holds the key.
   void Forget(const OffloadKey& key) {
     if (!residencies_.contains(key)) records_.erase(key);
   }
   void Clear();
-  // Call this after the events of a batch were written. Drops the descriptions that no tier needs.
+  // Drops the descriptions that no tier needs. The caller must call it after the events of each
+  // batch.
   void EndBatch();
 
   // Appends the events. A key without a description is announced by its hash alone, with block size
-  // 0. `tier`: events of another tier; unless keep_until_last is set, they do not change the
-  // descriptions.
+  // 0. `tier`: the tier of the event. Unless keep_until_last is set, events of another medium than
+  // `medium` do not change the descriptions.
   void Translate(const OffloadEvent& event, std::vector<Event>& out) {
     Translate(event, {.medium = medium_}, out);
   }
@@ -86,10 +87,10 @@ class EventWriter {
   const OffloadEventForm form_;
   const bool keep_until_last_;
   absl::flat_hash_map<OffloadKey, ChunkRecord> records_;
-  // The rest is used only with keep_until_last.
+  // The following members are used only with keep_until_last.
   using Residency = std::pair<std::string, std::optional<std::string>>;
   absl::flat_hash_map<OffloadKey, std::vector<Residency>> residencies_;
-  std::vector<OffloadKey> removed_;  // in this batch, by their last tier
+  std::vector<OffloadKey> removed_;  // keys that their last tier removed in this batch
 };
 
 }  // namespace kvcast::offload

@@ -11,7 +11,7 @@
 
 namespace kvcast::offload {
 
-// A late load is one that its request does not wait for.
+// The request of a late load does not wait for the load.
 class LoadingKeys {
  public:
   using Keys = std::span<const OffloadKey>;
@@ -19,7 +19,7 @@ class LoadingKeys {
   void Add(Keys keys) {
     for (const OffloadKey& key : keys) ++in_time_[key];
   }
-  // Keys that were not added stay absent from the loads in time.
+  // Makes the keys late, including keys that were not added.
   void BecomeLate(Keys keys) {
     for (const OffloadKey& key : keys) {
       CountDown(in_time_, key);
@@ -34,10 +34,10 @@ class LoadingKeys {
     late_.clear();
   }
 
-  // Whether a load that is not late has the key.
+  // True if a load that is not late has the key.
   bool IsInTime(const OffloadKey& key) const { return in_time_.contains(key); }
   bool HasInTime() const { return !in_time_.empty(); }
-  // Whether a late load has the key.
+  // True if a late load has the key.
   bool IsLate(const OffloadKey& key) const { return late_.contains(key); }
 
  private:

@@ -28,7 +28,7 @@ Status CheckConfig(const OffloadSchedulerConfig& config) {
     return {StatusCode::kInvalidArgument, "sync_load_budget_bytes must not be negative"};
   }
   if (config.memory.chunk_bytes.size() != config.layout.groups.size()) {
-    return {StatusCode::kInvalidArgument, "memory.chunk_bytes must have one entry a group"};
+    return {StatusCode::kInvalidArgument, "memory.chunk_bytes must have one entry per group"};
   }
   return Status();
 }
@@ -88,7 +88,7 @@ Status OffloadScheduler::AddRequest(OffloadRequestId id, const CacheRequest& req
   state->options = options;
   state->groups.resize(impl_->layout.groups.size());
   if (!impl_->requests.try_emplace(id, std::move(state)).second) {
-    return {StatusCode::kInvalidArgument, "request " + std::to_string(id.value) + " exists"};
+    return {StatusCode::kInvalidArgument, "request id " + std::to_string(id.value) + " is in use"};
   }
   return Status();
 }
@@ -106,7 +106,7 @@ Status OffloadScheduler::UpdateAfterAlloc(OffloadRequestId id, int64_t external_
   if (external_tokens == 0) return Status();
   Impl::Request* request = impl_->Find(id);
   if (request == nullptr || request->finished) {
-    return {StatusCode::kNotFound, "no request " + std::to_string(id.value)};
+    return {StatusCode::kNotFound, "no running request has id " + std::to_string(id.value)};
   }
   return impl_->Load(*request, external_tokens, tables);
 }

@@ -33,8 +33,8 @@ struct RequestState {
   int64_t asked_ms = 0;            // time of the last match
   bool within_step = false;        // the last match is loaded within the step
   std::vector<OffloadJobId> jobs;  // one load, or any number of stores
-  bool loaded = false;             // a load was started at some time
-  bool load_failed = false;        // no further lookups
+  bool loaded = false;             // at least one load was started
+  bool load_failed = false;        // a load failed or was late; no further lookups
   bool finished = false;
   bool closed = false;       // finished, and no further stores follow
   int64_t final_tokens = 0;  // number of tokens when the request finished
@@ -48,13 +48,13 @@ struct RequestState {
     const int64_t hashes = layout.groups[group].hashes_per_chunk;
     return {BlockDigest(request->chain, chunk, hashes), layout.groups[group].index};
   }
-  // The key of the prefix of `tokens` tokens. REQUIRES: the chain reaches that far.
+  // The key of the prefix of `tokens` tokens. REQUIRES: the chain covers the prefix.
   OffloadKey PrefixKey(const OffloadLayout& layout, size_t group, int64_t tokens) const {
     return {BlockDigest(request->chain, tokens / layout.tokens_per_hash - 1, 1),
             layout.groups[group].index};
   }
-  // The key of the blocks that are kept of a prefix that ends at `boundary`, inside a block.
-  // REQUIRES: the chain reaches tail_margin tokens further.
+  // The key of the stored end of a prefix. The prefix ends at `boundary` tokens, inside a block.
+  // REQUIRES: the chain covers tail_margin tokens more than the prefix.
   OffloadKey TailKey(const OffloadLayout& layout, size_t group, int64_t boundary) const {
     return PrefixKey(layout, group, boundary + layout.groups[group].tail_margin);
   }

@@ -85,7 +85,7 @@ void OffloadScheduler::Impl::Complete(OffloadJobId id, Job job, OffloadArrivals&
     EndLoad(id, job, arrivals);
   }
   if (request == nullptr) return;
-  // Another try could fail in the same way.
+  // Another load of this request could fail in the same way.
   request->load_failed |= job.failed && !job.store;
   std::erase(request->jobs, id);
   ForgetIfDone(job.request);

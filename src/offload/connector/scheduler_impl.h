@@ -33,14 +33,14 @@ class OffloadScheduler::Impl {
   class Answers;
   OffloadMatch Match(Request& request, int64_t local_tokens, int64_t now_ms);
   OffloadAnswer Ask(const Request& request, int64_t local_tokens, bool wait);
-  // Only until v0.32; from then on the manager charges requests.
+  // Both calls have an effect only before v0.32. From v0.32 on the manager charges requests.
   void Touch(const Request& request);
   void TouchTail(const Request& request);
   bool is_v032() const { return layout.rules >= EngineRules::kV032; }
   bool states_handed_over() const {
     return config.states_handed_over || (config.compatible && layout.rules >= EngineRules::kV033);
   }
-  // Turns the match into one that is loaded within the step, if the byte budget allows it.
+  // Makes the match a load within the step, if the byte budget allows it.
   void LoadWithinStep(Request& request, int64_t local_tokens, OffloadMatch& match) const;
   int64_t BytesToLoad(int64_t local_tokens, int64_t end) const;
 
@@ -59,17 +59,17 @@ class OffloadScheduler::Impl {
   void Close(Request& request);
 
   // scheduler_store.cc
-  // The parts of a request that are offered to the manager in one call, and its answer.
+  // The parts of a request that are offered to the manager in one call, and the manager's answer.
   struct StoreOffer {
     struct Chunk {
       OffloadKey key;
       size_t group = 0;
       int64_t chunk = 0;
     };
-    std::vector<Chunk> chunks;  // of an offer of whole chunks
+    std::vector<Chunk> chunks;  // only for an offer of whole chunks
     std::vector<OffloadKey> keys;
     std::vector<int64_t> ends;  // by key: tokens of the prefix up to the end of the part
-    std::vector<bool> mask;     // of the group whose chunks are chosen
+    std::vector<bool> mask;     // by chunk of the current group: true if wanted
     StorePlan plan;             // the answer; its keys keep the order of `keys`
   };
   void StoreStates(const OffloadStep& step);
@@ -95,7 +95,7 @@ class OffloadScheduler::Impl {
     bool store = false;
     bool failed = false;
     // For loads. late: the request does not wait for the load. given_up: TakeLateLoads has returned
-    // the load for its request.
+    // the load.
     bool late = false;
     bool given_up = false;
     bool within_step = false;
@@ -104,7 +104,8 @@ class OffloadScheduler::Impl {
     int64_t pending_workers = 0;
     std::vector<OffloadKey> keys;
     std::vector<BlockId> blocks;  // GPU blocks that a store reads
-    // Those of `blocks` whose groups free their blocks while the request runs.
+    // The part of `blocks` that the engine may write while the request runs: blocks of windows,
+    // states, and blocks at a prefix end inside a block.
     std::vector<BlockId> fenced_from_start;
   };
   OffloadJobId AddJob(Request& request, Job job);
@@ -117,7 +118,8 @@ class OffloadScheduler::Impl {
 
   // Passes the manager's events to the writer.
   void TranslateEvents();
-  // For places where the order of translation changes the events.
+  // Called where a later translation would lose the descriptions of keys. vLLM translates events
+  // only when they are taken.
   void TranslateEventsNow() {
     if (!config.compatible) TranslateEvents();
   }

@@ -40,14 +40,15 @@ Status OffloadScheduler::Impl::PlanLoad(Request& request, int64_t tokens,
     const bool ends_inside = request.tail_boundary == tokens;
     if (!config.compatible && group.spec.kind == SpecKind::kMamba && !ends_inside &&
         tokens % group.tokens_per_chunk != 0) {
-      return {StatusCode::kInvalidArgument, "external_tokens end where no state was kept"};
+      return {StatusCode::kInvalidArgument,
+              "external_tokens: no state is stored at this prefix end"};
     }
     for (int64_t i = first; i < end; ++i) job.gpu_blocks.push_back(table[static_cast<size_t>(i)]);
     const int64_t chunks = CeilDiv(tokens, group.tokens_per_chunk);
     for (int64_t chunk = first / layout.blocks_per_chunk; chunk < chunks; ++chunk) {
       const bool tail = ends_inside && chunk + 1 == chunks;
       if (!tail && chunk >= request.NumChunks(group)) {
-        return {StatusCode::kInvalidArgument, "external_tokens are more than were matched"};
+        return {StatusCode::kInvalidArgument, "external_tokens is above the match"};
       }
       load_keys.push_back(tail ? request.TailKey(layout, g, *request.tail_boundary)
                                : request.ChunkKey(layout, g, chunk));

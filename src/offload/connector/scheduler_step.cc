@@ -54,7 +54,7 @@ void OffloadScheduler::Impl::FlushPreempted(const OffloadStep& step) {
   for (const OffloadRequestId id : step.preempted) {
     const Request* request = Find(id);
     if (request == nullptr) continue;
-    // If the request was admitted again in this step, it has a load that is not submitted yet. That
+    // If the request was admitted again in this step, it has a load that is not submitted yet. This
     // load is not flushed.
     for (const OffloadJobId job : request->jobs) {
       if (jobs.at(job).store) flush.insert(job);

@@ -85,7 +85,7 @@ void OffloadScheduler::Impl::AddChunkToJob(const Request& request, size_t group,
   const std::vector<TableEntry>& table = request.groups[group].table;
   const int64_t begin = chunk * layout.blocks_per_chunk;
   const int64_t end = begin + layout.blocks_per_chunk;
-  // Only the state at the end of a chunk is ever loaded.
+  // A load reads only the state at the end of a chunk.
   const bool last_only = !config.compatible && layout.groups[group].requires_cow_source;
   for (int64_t i = begin; i < end; ++i) {
     const bool copied = !last_only || i + 1 == end;
@@ -167,7 +167,7 @@ void OffloadScheduler::Impl::StoreState(Request& request, const OffloadStep::Tai
 }
 
 void OffloadScheduler::Impl::StoreTails(const OffloadStep& step) {
-  std::vector<OffloadStep::Tail> tails;  // of one request
+  std::vector<OffloadStep::Tail> tails;  // the tails of one request
   for (size_t i = 0; i < step.tails.size();) {
     const OffloadRequestId id = step.tails[i].request;
     tails.clear();
@@ -186,8 +186,8 @@ void OffloadScheduler::Impl::StoreTails(const OffloadStep& step) {
   }
 }
 
-// With a draft head, the head's input must be stored too. A request that loaded nothing leaves its
-// end in the GPU cache.
+// A prefix end beside a draft head is stored with the tokens that the head reads. The end of a
+// request that loaded nothing stays in the GPU cache and is not stored.
 bool OffloadScheduler::Impl::IsKept(const Request& request, int64_t boundary,
                                     int64_t computed_tokens) const {
   int64_t margin = 0;
@@ -206,7 +206,7 @@ BlockId OffloadScheduler::Impl::TailSource(const Request& request, size_t group,
   const OffloadGroup& rules = layout.groups[group];
   const std::vector<TableEntry>& table = request.groups[group].table;
   const int64_t index = (tails[0].boundary - 1) / rules.tokens_per_block;
-  // A state in the table will be changed, so it cannot be the source.
+  // The request overwrites the state in its table, so this state cannot be the source.
   if (rules.requires_cow_source || index >= std::ssize(table)) return BlockId(0);
   return table[static_cast<size_t>(index)].block;
 }
@@ -226,7 +226,7 @@ void OffloadScheduler::Impl::StoreTail(Request& request, std::span<const Offload
   std::vector<BlockId> sources;
   for (size_t g = 0; g < layout.groups.size(); ++g) {
     sources.push_back(TailSource(request, g, tails));
-    if (sources.back().value == 0) return;  // every group needs its part
+    if (sources.back().value == 0) return;  // a load needs the part of every group
     offer.keys.push_back(request.TailKey(layout, g, boundary));
     offer.ends.push_back(boundary + layout.groups[g].tail_margin);
   }
@@ -236,7 +236,7 @@ void OffloadScheduler::Impl::StoreTail(Request& request, std::span<const Offload
   if (room && !offer.plan.keys.empty()) MakeTailJob(request, boundary, sources);
 }
 
-// Adds a store of offer.plan. Its blocks must not be written before the store has ended.
+// Adds a store job for offer.plan. The engine must not write its blocks before the store has ended.
 void OffloadScheduler::Impl::AddFencedStore(Request& request, OffloadJob job) {
   job.id = AddJob(request, {.request = request.id,
                             .store = true,

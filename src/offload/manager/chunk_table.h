@@ -1,8 +1,7 @@
 // ChunkTable: the data of every chunk, found by key, and the lists that order the chunks.
 //
-// Chunks have numbers, and numbers are reused. Besides the chunks that are present, the table keeps
-// the chunks that a policy remembers after their eviction.
-// those that a policy remembers after their eviction.
+// Chunks have numbers. The number of an erased chunk is used again. The table holds the chunks that
+// are present, and the chunks that a policy remembers after their eviction.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -111,7 +110,7 @@ class ChunkList {
   // Removes the chunk from its list, if it is in one, and adds it to this list as the newest.
   void MoveToNewest(uint32_t chunk);
   static void Remove(ChunkTable& table, uint32_t chunk);
-  // Empties the list without access to the chunks. For use when the table is cleared.
+  // Empties the list without changes to its chunks. REQUIRES: the caller also clears the table.
   void Clear();
 
   template <typename Visit>

@@ -20,7 +20,7 @@ class EvictionPolicy {
   virtual ~EvictionPolicy() = default;
 
   virtual void OnReserved(uint32_t chunk) = 0;
-  // From this call on the chunk may be evicted, after all other chunks.
+  // From this call on, the chunk may be evicted.
   virtual void OnIdle(uint32_t chunk) = 0;
   virtual void OnLoading(uint32_t chunk) = 0;
   virtual void OnStoreFailed(uint32_t chunk) = 0;
@@ -32,12 +32,13 @@ class EvictionPolicy {
   // An absent chunk of the table will be stored. The policy may remember it.
   virtual void OnStoreMiss(uint32_t chunk) = 0;
 
-  // Appends idle chunks with `slots` slots or more in total, in order of eviction. Chunks with
-  // `mark` are left out. False: there are not enough chunks. Changes nothing. Visits each chunk at
-  // most once.
+  // Appends idle chunks with at least `slots` slots in total, in order of eviction. Chunks with the
+  // mark `mark` are left out. False: there are not enough chunks. Changes nothing. Visits each
+  // chunk at most once.
   virtual bool ChooseVictims(int64_t slots, uint64_t mark,
                              std::vector<uint32_t>& victims) const = 0;
-  // Appends the chunks that left all lists of the policy: victims and others.
+  // Appends the chunks that left all lists of the policy. They may include chunks that are not
+  // victims.
   virtual void OnEvicted(std::span<const uint32_t> victims, std::vector<uint32_t>& forgotten) = 0;
   // Called when the table is being cleared.
   virtual void Clear() = 0;

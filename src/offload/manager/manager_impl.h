@@ -20,8 +20,8 @@ class OffloadManager::Impl {
  public:
   Impl(const OffloadConfig& config, offload::OffloadGeometry geometry);
 
-  // Steps of PrepareStore. Afterwards `chunks` has the chunks to store; those that are absent from
-  // the cache are in the table. Returns the number of slots that they take.
+  // Steps of PrepareStore. ChooseChunks sets `chunks` to the absent chunks to store, and adds their
+  // entries to the table. It returns the number of slots that they need.
   int64_t ChooseChunks(std::span<const OffloadKey> keys, OffloadRequestId request);
   bool Passes(const OffloadKey& key) const;
   bool MakeRoom(int64_t slots, StorePlan& plan);
@@ -32,7 +32,7 @@ class OffloadManager::Impl {
   // From v0.32 on, uses are charged to requests; see OffloadUse.
   bool charges_requests() const { return config.rules >= EngineRules::kV032; }
   void NoteMisses(OffloadRequestId request);
-  // `stored`: those of `keys` that the request stores, in the same order.
+  // `stored`: the part of `keys` that the request stores, in the same order.
   void NoteUses(std::span<const OffloadKey> keys, std::span<const OffloadKey> stored,
                 const OffloadUse& use);
 

@@ -38,9 +38,12 @@ Status CheckCounters(const OffloadManager& manager, const OffloadManager::State&
     if (chunk.readers == 0) idle += std::ssize(chunk.slots);
     if (chunk.readers == ChunkEntry::kStoring) storing += std::ssize(chunk.slots);
   }
-  if (idle != state.evictable_slots) return Bug("evictable_slots is not what idle chunks hold");
-  if (storing != state.storing_slots) return Bug("storing_slots is not what stores hold");
-  if (std::ssize(state.chunks) != manager.num_chunks()) return Bug("num_chunks is wrong");
+  if (idle != state.evictable_slots)
+    return Bug("evictable_slots is not the number of slots of idle chunks");
+  if (storing != state.storing_slots)
+    return Bug("storing_slots is not the number of slots of storing chunks");
+  if (std::ssize(state.chunks) != manager.num_chunks())
+    return Bug("num_chunks is not the number of chunks");
   return Status();
 }
 
@@ -68,11 +71,11 @@ OffloadManager::State OffloadManager::Inspect() const {
 
 Status OffloadManager::CheckInvariants() const {
   const State state = Inspect();
-  if (state.slots_used_once > num_slots()) return Bug("more slots than there are");
+  if (state.slots_used_once > num_slots()) return Bug("slots_used_once is above num_slots");
   if (Status status = CheckSlots(state); !status.ok()) return status;
   if (Status status = CheckCounters(*this, state); !status.ok()) return status;
   const size_t listed = state.chunks.size() + state.ghosts_t1.size() + state.ghosts_t2.size();
-  if (listed != impl_->table.size()) return Bug("the table holds entries that nothing lists");
+  if (listed != impl_->table.size()) return Bug("the table holds entries that are in no list");
   return Status();
 }
 

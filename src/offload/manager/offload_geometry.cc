@@ -23,15 +23,16 @@ Status CheckSizes(const OffloadConfig& config) {
   }
   if (config.page_bytes <= 0 || config.page_bytes > kMaxBytes ||
       !std::has_single_bit(static_cast<uint64_t>(config.page_bytes))) {
-    return Invalid("page_bytes must be a power of 2, 2^60 at most");
+    return Invalid("page_bytes must be a power of 2, at most 2^60");
   }
-  if (config.chunk_bytes.empty()) return Invalid("chunk_bytes must name a group");
+  if (config.chunk_bytes.empty())
+    return Invalid("chunk_bytes must have one entry per group, but is empty");
   for (const int64_t bytes : config.chunk_bytes) {
     if (bytes <= 0 || bytes > kMaxBytes) return Invalid("chunk_bytes must be in 1..2^60");
   }
   if (config.slot_bytes < 0 || config.slot_bytes > kMaxBytes ||
       config.slot_bytes % config.page_bytes != 0) {
-    return Invalid("slot_bytes must be whole pages, 2^60 at most");
+    return Invalid("slot_bytes must be a multiple of page_bytes in 0..2^60");
   }
   return Status();
 }
@@ -58,12 +59,12 @@ Result<OffloadGeometry> OffloadGeometry::Create(const OffloadConfig& config) {
   geometry.slot_bytes = SlotBytes(config);
   geometry.num_slots = config.capacity_bytes / geometry.slot_bytes;
   if (geometry.num_slots >= int64_t{kNoSlot}) {
-    return Invalid("capacity_bytes holds 2^32 slots or more: set a larger slot_bytes");
+    return Invalid("capacity_bytes / slot_bytes must be below 2^32 - 1: set a larger slot_bytes");
   }
   for (const int64_t bytes : config.chunk_bytes) {
     const int64_t slots = CeilDivide(bytes, geometry.slot_bytes);
     if (slots >= int64_t{kNoSlot}) {
-      return Invalid("chunk_bytes is 2^32 slots or more: set a larger slot_bytes");
+      return Invalid("chunk_bytes / slot_bytes must be below 2^32 - 1: set a larger slot_bytes");
     }
     geometry.slots_per_chunk.push_back(static_cast<uint32_t>(slots));
   }

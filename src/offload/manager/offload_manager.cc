@@ -29,7 +29,7 @@ Status CheckConfig(const OffloadConfig& config) {
 
 Status CheckEnds(bool charges, std::span<const OffloadKey> keys, const OffloadUse& use) {
   if (!charges || use.ends.size() == keys.size()) return Status();
-  return {StatusCode::kInvalidArgument, "use.ends must have one entry a key"};
+  return {StatusCode::kInvalidArgument, "use.ends must have one entry per key"};
 }
 
 }  // namespace
@@ -60,7 +60,7 @@ Status OffloadManager::PrepareLoad(std::span<const OffloadKey> keys, std::vector
   for (const OffloadKey& key : keys) {
     const uint32_t chunk = impl_->table.Find(key);
     if (chunk == kNoChunk || impl_->table[chunk].readers < 0) {
-      return {StatusCode::kFailedPrecondition, "a chunk to load is not stored"};
+      return {StatusCode::kFailedPrecondition, "a chunk to load is not in host memory"};
     }
     impl_->chunks.push_back(chunk);
   }
@@ -88,7 +88,7 @@ Status OffloadManager::CompleteLoad(std::span<const OffloadKey> keys) {
     for (const OffloadKey& key : keys.first(ended)) {
       ++impl_->table[impl_->table.Find(key)].readers;
     }
-    return {StatusCode::kFailedPrecondition, "a chunk whose load completed has no reader"};
+    return {StatusCode::kFailedPrecondition, "a chunk of the completed load has no reader"};
   }
   impl_->BecomeIdle();
   return Status();
@@ -110,7 +110,7 @@ Status OffloadManager::PrepareStore(std::span<const OffloadKey> keys, StorePlan&
   for (const OffloadKey& key : keys) {
     if (key.group.value >= impl_->geometry.slots_per_chunk.size()) {
       return {StatusCode::kInvalidArgument,
-              "no group " + std::to_string(key.group.value) + " in chunk_bytes"};
+              "group " + std::to_string(key.group.value) + " has no entry in chunk_bytes"};
     }
   }
   if (Status status = CheckEnds(impl_->charges_requests(), keys, use); !status.ok()) return status;

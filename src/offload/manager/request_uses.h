@@ -1,5 +1,5 @@
-// RequestUses: the chunks that each running request has stored or loaded, until the request is
-// charged for them.
+// RequestUses: the chunks that each running request has stored or loaded. FinishRequest takes the
+// list of its request.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -18,7 +18,7 @@ class RequestUses {
   struct Use {
     OffloadKey key;
     int64_t end = 0;      // tokens
-    bool stored = false;  // by this request
+    bool stored = false;  // this request stored the chunk
   };
 
   // The rank of the chunks that the request stores: one number, assigned at the request's first
@@ -37,13 +37,14 @@ class RequestUses {
       entry.uses[found->second].stored |= use.stored;
     }
   }
-  // True if this is the first time that the request is going to store the absent chunk.
+  // Records that the request is going to store an absent chunk. True: it is the first time for this
+  // chunk.
   bool NoteMiss(OffloadRequestId request, const OffloadKey& key) {
     return Get(request).missed.insert(key).second;
   }
 
-  // Returns the chunks that the request used, the longest prefix first, and by group among equal
-  // lengths. Drops the request.
+  // Returns the chunks that the request used, and drops the request. Chunks of longer prefixes come
+  // first. Chunks of equal prefixes are ordered by group.
   std::vector<Use> Take(OffloadRequestId request);
   void Clear() { requests_.clear(); }
 

@@ -1,5 +1,5 @@
-// ReuseFilter: counts the requests for every key, so that only keys that were requested again are
-// stored. It counts lookups, or the keys that are offered for storing.
+// ReuseFilter: counts the requests for every key, so that only keys with repeated requests are
+// stored. It counts either the lookups of a key, or the offers of a key for storing.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -17,14 +17,14 @@ namespace kvcast::offload {
 
 class ReuseFilter {
  public:
-  // A threshold below 2 passes every key and counts nothing. once_per_request: only the first
-  // lookup of a key by a request counts.
+  // A threshold below 2 passes every key and counts nothing. once_per_request: a request counts at
+  // most once for each key.
   ReuseFilter(int64_t threshold, int64_t max_keys, bool once_per_request);
 
   bool active() const { return threshold_ >= 2; }
   void Count(const OffloadKey& key, OffloadRequestId request);
-  // Counts all keys of an offer. No key of the offer is dropped for another key of it. A key that
-  // finds no place is not counted.
+  // Counts all keys of an offer. To make room, it drops the oldest key that the offer does not
+  // contain. If there is no such key, the new key is not counted.
   void CountOffer(std::span<const OffloadKey> keys, OffloadRequestId request);
   bool Passes(const OffloadKey& key) const;
   void FinishRequest(OffloadRequestId request) { counted_.erase(request); }
@@ -33,7 +33,7 @@ class ReuseFilter {
   std::vector<std::pair<OffloadKey, int64_t>> List() const;
 
  private:
-  static constexpr uint32_t kEnd = 0;  // closes the ring of nodes_
+  static constexpr uint32_t kEnd = 0;  // begin and end of the ring of nodes_
   struct Node {
     OffloadKey key;
     int64_t count = 0;

@@ -18,8 +18,8 @@ inline constexpr uint32_t kNoSlot = UINT32_MAX;
 
 class SlotPool {
  public:
-  // last_first: takes slots that were never used first, then the slots that were given back last,
-  // as vLLM does.
+  // last_first: takes first the slots that were never used. After them it takes the slots that were
+  // given back last, as vLLM does.
   explicit SlotPool(uint32_t num_slots, bool last_first = false)
       : num_slots_(num_slots), last_first_(last_first) {}
 
@@ -29,8 +29,8 @@ class SlotPool {
   // The number of slots that Take can give: slots that were given back, and slots never used.
   int64_t num_available() const { return num_free_ + num_slots() - num_used_once(); }
 
-  // Announces that the next `count` slots to be taken belong together. REQUIRES: 0 <= count <=
-  // num_available(); all slots announced before have been taken.
+  // Announces that the next `count` taken slots belong together. REQUIRES: 0 <= count <=
+  // num_available(); all announced slots of earlier calls have been taken.
   void Announce(int64_t count) {
     KV_CHECK(announced_ == 0 && count <= num_available());
     announced_ = static_cast<uint32_t>(count);
@@ -89,8 +89,8 @@ class SlotPool {
     --announced_;
     return slot;
   }
-  // Joins neighbouring runs before they are added: chunks that are evicted together were mostly
-  // stored together.
+  // Joins neighbouring runs before they are added to free_runs_. This works often, because chunks
+  // that are evicted together were mostly stored together.
   void Give(SlotRun run) {
     if (given_.count > 0 && run.first + run.count == given_.first) {
       given_ = {run.first, run.count + given_.count};
@@ -105,7 +105,7 @@ class SlotPool {
     if (given_.count > 0) free_runs_.Add(given_);
     given_ = {};
   }
-  // The slots that were never used count as the last run.
+  // The slots that were never used count as one run, at the end of the memory.
   void StartRun() {
     KeepGiven();
     const auto unused = static_cast<uint32_t>(num_slots() - num_used_once());
@@ -134,7 +134,7 @@ class SlotPool {
   bool last_first_;
   std::vector<uint32_t> next_;  // by slot: the next slot of its chain
   int64_t num_free_ = 0;
-  uint32_t announced_ = 0;  // slots that are still to be taken
+  uint32_t announced_ = 0;  // announced slots that are not taken yet
   FreeRuns free_runs_;
   SlotRun given_;            // the run given back last, which is not in free_runs_ yet
   SlotRun run_;              // the slots that are being taken

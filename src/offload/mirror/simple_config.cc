@@ -64,7 +64,7 @@ Result<std::unique_ptr<SimpleOffload>> SimpleOffload::Create(const SimpleOffload
   const auto& groups = valid.cache.groups;
   if (std::none_of(groups.begin(), groups.end(),
                    [](const GroupSpec& spec) { return IsFullKind(spec.kind); })) {
-    return Invalid("groups: none is full attention");
+    return Invalid("groups: no group is full attention");
   }
   constexpr int64_t kMostBlocks = std::numeric_limits<uint32_t>::max() / 2;
   if (config.num_cpu_blocks < 1 || config.num_cpu_blocks > kMostBlocks) {

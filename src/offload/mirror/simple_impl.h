@@ -31,7 +31,7 @@ class SimpleOffload::Impl {
   // Removes the load's host blocks from the cache, so that lookups do not find them.
   void ForgetHost(const offload::Load& load);
   void HandOutLoads(TransferStep& step);
-  // Drops the loads and the stores that were not handed out.
+  // Drops the loads and stores that BuildStep has not returned.
   void DropNotHandedOut();
 
   // Stores. StoreRequest starts at the request's cursors, or at the start of the request.
@@ -39,11 +39,12 @@ class SimpleOffload::Impl {
   void CollectGroup(const CacheRequest& request, GroupIdx group, int64_t tokens, bool from_start,
                     int64_t& cursor);
   bool IsMissing(BlockId block, const BlockContent& content);
-  // Holds those host blocks of the request that must stay while the candidates are stored. Of these
-  // blocks and the candidates, the ones that a hit needs first have priority.
+  // Holds the host blocks of the request, so that the stores of the candidates do not evict them.
+  // If there is not enough room for all, the blocks and candidates of shorter prefixes have
+  // priority.
   void ProtectPresent();
-  // Removes candidates from the end until there is room for the rest. The candidates are in order
-  // of their place.
+  // Removes candidates from the end of the list until there is room for the rest. The list is
+  // ordered by the prefix lengths.
   void KeepWhatFits(offload::StoreProgress& progress);
   void ReserveCandidates();
   void StoreFreeBlocks();
@@ -51,19 +52,20 @@ class SimpleOffload::Impl {
   void HandOutStores(TransferStep& step);
   void EndStore(offload::Store& store);
 
-  // Makes an event of blocks [first, first + count) of a request's group. DescribeUnknown uses the
-  // few facts about a block that was cached before its request was seen.
+  // Makes an event of blocks [first, first + count) of a request's group. DescribeUnknown makes an
+  // event from the content of a block alone, because the request of the block was never seen.
   BlockStored Describe(const CacheRequest& request, GroupIdx group, int64_t first, int64_t count);
   BlockStored DescribeUnknown(const BlockContent& content);
   void DescribeCandidates(const CacheRequest& request);
   void DescribeFreeBlocks();
-  // Lazy mode: notes the events of the request's blocks while the request is known.
+  // Lazy mode: keeps the events of the request's blocks, because the request may be gone when the
+  // blocks are stored.
   void DescribeTables(const CacheRequest& request, int64_t confirmed_tokens);
   void DescribeBlock(const CacheRequest& request, GroupIdx group, int64_t index, BlockId block);
   bool announces_stores() const { return !config.compatible && cpu.events().enabled(); }
 
-  // These end copies of either kind, and references to host blocks. Blocks at the end of a prefix
-  // become free first. Release and FreeHost reorder their arguments.
+  // Release ends loads or stores. FreeHost and FreeMatched drop references to host blocks. Blocks
+  // at the end of a prefix become free first. Release and FreeHost reorder their arguments.
   void Release(std::vector<offload::BlockCopyPair>& copies, bool take_gpu_blocks_next = false);
   void FreeHost(std::vector<BlockId>& blocks);
   void FreeMatched(const offload::MatchPin& pin);
@@ -78,9 +80,9 @@ class SimpleOffload::Impl {
   engine::BlockPool cpu;
   engine::PrefixLookup lookup;
 
-  std::map<std::string, offload::MatchPin> pins;  // ordered, because a reset frees them all
+  std::map<std::string, offload::MatchPin> pins;  // ordered: a reset frees them in this order
   absl::flat_hash_map<std::string, offload::Load> loads;
-  std::vector<std::string> new_loads;  // not handed out yet
+  std::vector<std::string> new_loads;  // BuildStep has not returned them yet
   std::map<int64_t, offload::Store> stores;
   offload::Store next_store;
   absl::flat_hash_map<std::string, offload::StoreProgress> progress;
@@ -88,13 +90,14 @@ class SimpleOffload::Impl {
   absl::flat_hash_set<OffloadKey> storing_keys;
   absl::flat_hash_set<BlockId> storing_gpu_blocks;
   std::optional<BlockId> lazy_cursor;
-  // Lazy mode: blocks whose store failed. Another try would fail again in every step, without end.
+  // Lazy mode: blocks whose store failed. Without this list, each step would try the store again
+  // and fail again, without end.
   absl::flat_hash_map<BlockId, BlockContent> failed_stores;
   struct Described {
     BlockContent content;
     BlockStored event;
   };
-  std::vector<Described> described;  // lazy mode, by GPU block: its future stored event
+  std::vector<Described> described;  // lazy mode, by GPU block: the event of its store
   int64_t next_load_event = 0;
   int64_t next_store_event = 0;
   bool preempted = false;

@@ -15,7 +15,7 @@ void SimpleOffload::Impl::FreeHost(std::vector<BlockId>& blocks) {
     const auto end_of = [this](BlockId block) {
       return cpu.cached().HasKeys(block) ? cpu.cached().PrimaryCoveredTokens(block) : 0;
     };
-    // Free the end of a prefix first: a hit needs all groups, and the beginning of a prefix most.
+    // Free the end of a prefix first. Every hit needs the beginning of a prefix in all groups.
     std::stable_sort(blocks.begin(), blocks.end(),
                      [&end_of](BlockId a, BlockId b) { return end_of(a) > end_of(b); });
   }
@@ -111,8 +111,8 @@ void SimpleOffload::Impl::ForgetHost(const Load& load) {
 }
 
 void SimpleOffload::Impl::EndLoad(Load& load, bool success) {
-  // The host memory may be bad. If the blocks stayed in the cache, they would fail every request of
-  // this prefix.
+  // The host memory may be bad. If the blocks stayed in the cache, every load of this prefix would
+  // fail.
   if (!success) ForgetHost(load);
   Release(load.copies);
 }

@@ -36,7 +36,8 @@ Status SimpleOffload::UpdateAfterAlloc(const CacheRequest& request, int64_t exte
   const auto pin = impl_->pins.find(request.id);
   const int64_t matched = pin == impl_->pins.end() ? 0 : pin->second.tokens;
   if (external_tokens < 0 || external_tokens > matched || impl_->loads.contains(request.id)) {
-    return {StatusCode::kFailedPrecondition, request.id + ": these tokens were not matched"};
+    return {StatusCode::kFailedPrecondition,
+            request.id + ": external_tokens is not in 0..match, or the request has a load"};
   }
   const int64_t local = pin->second.local_tokens;
   if (external_tokens == matched || impl_->config.compatible) {
@@ -49,7 +50,8 @@ Status SimpleOffload::UpdateAfterAlloc(const CacheRequest& request, int64_t exte
   if (served) impl_->StartLoad(request, local, external_tokens, less.blocks);
   impl_->DropPin(request.id);
   if (served) return {};
-  return {StatusCode::kFailedPrecondition, request.id + ": a shorter hit is not one"};
+  return {StatusCode::kFailedPrecondition,
+          request.id + ": external_tokens is below the match and is not a possible hit"};
 }
 
 void SimpleOffload::Preempt(const CacheRequest& request, int64_t computed_tokens) {
@@ -82,7 +84,7 @@ Status SimpleOffload::CompleteStore(int64_t store_event, int64_t workers, bool s
   Store& store = found->second;
   if (workers < 1 || workers > store.workers_left) {
     return {StatusCode::kInvalidArgument,
-            "store " + std::to_string(store_event) + " was not started by so many workers"};
+            "store " + std::to_string(store_event) + " waits for fewer workers than are reported"};
   }
   store.workers_left -= workers;
   store.failed = store.failed || !success;
@@ -95,7 +97,7 @@ Status SimpleOffload::CompleteStore(int64_t store_event, int64_t workers, bool s
 Status SimpleOffload::CompleteLoad(const std::string& request_id, bool success) {
   const auto found = impl_->loads.find(request_id);
   if (found == impl_->loads.end() || !found->second.event) {
-    return {StatusCode::kNotFound, request_id + ": loads nothing"};
+    return {StatusCode::kNotFound, request_id + ": no load is in progress"};
   }
   impl_->EndLoad(found->second, success);
   impl_->loads.erase(found);
@@ -105,7 +107,7 @@ Status SimpleOffload::CompleteLoad(const std::string& request_id, bool success) 
 Status SimpleOffload::GiveUpLoad(const std::string& request_id) {
   const auto found = impl_->loads.find(request_id);
   if (found == impl_->loads.end() || !found->second.event) {
-    return {StatusCode::kNotFound, request_id + ": loads nothing"};
+    return {StatusCode::kNotFound, request_id + ": no load is in progress"};
   }
   found->second.given_up = true;
   impl_->ForgetHost(found->second);

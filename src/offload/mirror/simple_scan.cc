@@ -11,7 +11,7 @@ using offload::StoreProgress;
 
 StoreProgress& SimpleOffload::Impl::ProgressOf(const CacheRequest& request) {
   StoreProgress& found = progress[request.id];
-  if (found.finished) found.cursors.clear();  // another request with the same name
+  if (found.finished) found.cursors.clear();  // another request with the same id
   found.cursors.resize(config.cache.groups.size());
   found.finished = false;
   return found;
@@ -134,8 +134,8 @@ void SimpleOffload::Impl::StoreFreeBlocks() {
     }
   }
   if (config.compatible || candidates.empty()) present.clear();
-  // Without this, a tier that is smaller than the target would evict the blocks that it has just
-  // stored.
+  // Without this Touch, a tier that is smaller than the target would evict the blocks that it has
+  // just stored.
   cpu.Touch(present);
   DescribeFreeBlocks();
   ReserveCandidates();

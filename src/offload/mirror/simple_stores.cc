@@ -56,8 +56,8 @@ void SimpleOffload::Impl::EndStore(Store& store) {
     for (const BlockStored& event : store.events) cpu.events().AddStored(event);
   }
   // The blocks that the GPU takes next have been saved, so they keep their place in the queue. At
-  // the end of the queue they would push the following blocks to the front. Those blocks would be
-  // saved in turn, and so on without end.
+  // the end of the queue they would push other blocks to the front. The next step would then save
+  // those blocks and move them to the end, and the saving would never stop.
   const bool saved = cached && config.mode == StoreMode::kLazy && !config.compatible;
   Release(store.copies, saved);
   for (const std::string& id : store.requests) {

@@ -32,15 +32,15 @@ struct BlockCopyPair {
 
 struct Load {
   std::vector<BlockCopyPair> copies;
-  std::optional<int64_t> event;  // set when the load is handed out
+  std::optional<int64_t> event;  // set when BuildStep returns the load
   bool abandoned = false;
   bool given_up = false;
 };
 
 struct Store {
   std::vector<BlockCopyPair> copies;
-  std::vector<BlockStored> events;    // sent when the store is done
-  std::vector<std::string> requests;  // requests that the store serves, unless abandoned
+  std::vector<BlockStored> events;    // sent when the store has ended
+  std::vector<std::string> requests;  // requests that the store serves; empty if abandoned
   int64_t workers_left = 0;
   bool failed = false;
   bool abandoned = false;

@@ -8,9 +8,9 @@
 
 namespace kvcast::offload {
 
-// Returns an event for every run of consecutive blocks of one group, as if the run had been stored
-// in one call. The result is ordered by the position of the last block's event in `events`. Events
-// without tokens stay unchanged.
+// Returns one event for every run of consecutive blocks of one group, as if one call had stored the
+// run. The results are in the order of the last blocks' events in `events`. Events without tokens
+// stay unchanged.
 std::vector<BlockStored> JoinChains(std::vector<BlockStored> events);
 
 }  // namespace kvcast::offload

@@ -1,4 +1,4 @@
-// FairPermits: a limited number of places, given to callers in the order of their requests.
+// FairPermits: gives a limited number of places to callers, in the order of their requests.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

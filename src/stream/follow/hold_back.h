@@ -1,5 +1,5 @@
-// HoldBack: batches that arrived before their turn, by sequence number. Bounded by count and bytes.
-// When it is full, it keeps the batches with the lowest numbers.
+// HoldBack: batches that have arrived but cannot be applied yet, ordered by sequence number. Their
+// count and their bytes are bounded. A full HoldBack keeps the batches with the lowest numbers.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -22,9 +22,10 @@ class HoldBack {
   HoldBack(size_t max_batches, size_t max_bytes)
       : max_batches_(max_batches), max_bytes_(max_bytes) {}
 
-  // Copies the payload. False: the store is full of lower numbers. If the number is held already,
-  // the held batch stays. Exception: a proven batch replaces an unproven one. `unproven`: the batch
-  // belongs to an answer whose end, with the publisher's epoch, has not arrived yet.
+  // Copies the payload. False: the batch does not fit beside the held batches with lower numbers.
+  // If the number is held already, the held batch stays. Exception: a proven batch replaces an
+  // unproven batch. `unproven`: the end of the batch's answer, which contains the publisher's
+  // epoch, has not arrived yet.
   bool Add(const Batch& batch, bool unproven = false);
   // Marks the unproven batches as proven: they belong to the epoch of the other batches.
   void Prove();

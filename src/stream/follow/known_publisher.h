@@ -1,5 +1,5 @@
-// KnownPublisher: the facts that a source knows about its publisher, and whether it is proven that
-// the publisher is still the same one.
+// KnownPublisher: the facts that a source knows about its publisher, and the proof that the
+// publisher is still the same one.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -24,7 +24,7 @@ class PublisherProof {
   void Reconnect() { at_next_live_ = after_request_ = false; }
 
   bool required_at_next_live() const { return at_next_live_; }
-  // True: the requirement was set, and is in force from now on.
+  // True: the requirement was postponed, and holds from this call on.
   bool ApplyAtNextLive() { return Move(at_next_live_); }
   bool ApplyAfterRequest() { return Move(after_request_); }
 
@@ -43,8 +43,8 @@ class PublisherProof {
 struct KnownPublisher {
   bool extended = false;                  // it supports KVX1: it replied with a status
   bool gives_digests = true;              // extended: its latest status of this epoch had digests
-  bool asked = false;                     // on this connection it is known whether it supports KVX1
-  bool replied_batch = false;             // in this epoch: its ring is not empty
+  bool asked = false;                     // on this connection: `extended` is known
+  bool replied_batch = false;             // it replied with a batch in this epoch
   std::optional<residency::Epoch> epoch;  // of the applied batches
   std::optional<residency::Epoch> latest_epoch;      // in the latest status
   std::optional<residency::Epoch> epoch_at_connect;  // latest_epoch at the latest connection
@@ -64,11 +64,11 @@ struct KnownPublisher {
   }
   // If the publisher had this epoch before the live connection was established, and still has it,
   // this publisher is the peer of the live connection. Otherwise the peer may be the previous
-  // publisher, whose last batches may still be on their way.
+  // publisher. Its last batches may still be on their way.
   bool IsPeerOfConnection(const residency::PublisherStatus& status) const {
     return epoch_at_connect == status.epoch;
   }
-  // True: the status shows that the applied batches, all below `next`, are of another publisher.
+  // True: the status shows that the applied batches, all below `next`, come from another publisher.
   bool Replaces(const residency::PublisherStatus& status, uint64_t next) const {
     return epoch ? *epoch != status.epoch : next > 0 && status.next_seq < next;
   }

@@ -29,12 +29,13 @@ class LiveConnection {
   bool up() const { return state_ == State::kUp || state_ == State::kSilent; }
   bool was_up() const { return up() || state_ == State::kLost; }
   int64_t silent_at_ms(int64_t stale_ms) const { return heard_ms_ + stale_ms; }
-  // When the first connection counts as unheard; kNever if it cannot.
+  // The time from which the state is kUnheard. kNever before the first CheckUnheard, and in every
+  // state except kAwaited.
   int64_t unheard_at_ms() const {
     return state_ == State::kAwaited ? unheard_due_ms_.value_or(kNever) : kNever;
   }
 
-  // True: a connection was established before this one.
+  // True: an earlier connection was established.
   bool Establish(int64_t now_ms) {
     const bool again = was_up();
     state_ = State::kUp;
@@ -44,7 +45,7 @@ class LiveConnection {
   void Lose() {
     if (up()) state_ = State::kLost;
   }
-  // A message arrived, on this connection or as a reply.
+  // A live message or a reply arrived.
   void NoteMessage(int64_t now_ms) {
     heard_ms_ = now_ms;
     if (state_ == State::kSilent) state_ = State::kUp;

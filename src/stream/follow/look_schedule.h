@@ -1,5 +1,5 @@
-// LookSchedule: when a source looks at its publisher without another reason: a probe finds batches
-// that did not arrive, an audit compares digests.
+// LookSchedule: the times at which a source sends requests without another reason. A probe finds
+// batches that did not arrive. An audit compares digests.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -13,8 +13,9 @@ namespace kvcast::stream {
 // Thread-compatible. All times are in milliseconds of one monotonic clock.
 class LookSchedule {
  public:
-  // A batch that is published while the subscription is on its way is neither in the first replay
-  // nor in the live stream. A second probe, this many ms after the first, finds it.
+  // A batch that is published while the subscription is on its way may be missing from both the
+  // first replay and the live stream. A second probe, this many ms after the first, finds the
+  // batch.
   static constexpr int64_t kSettleMs = 100;
 
   explicit LookSchedule(int64_t probe_interval_ms) : probe_interval_ms_(probe_interval_ms) {}
@@ -22,7 +23,7 @@ class LookSchedule {
   int64_t probe_due_ms() const { return probe_due_ms_; }
   int64_t audit_due_ms() const { return audit_due_ms_; }
 
-  // The next first probe is followed by a second one.
+  // The next NoteJoined schedules a second probe after kSettleMs.
   void Restart() { second_probe_scheduled_ = false; }
   // The source has joined the stream, or has joined it again.
   void NoteJoined(int64_t now_ms) {

@@ -14,10 +14,10 @@ namespace kvcast::stream {
 class Quarantine {
  public:
   static constexpr int kMaxFailures = 3;
-  // All failures are forgotten this long after the latest one.
+  // If no failure follows for this time, all failures are forgotten.
   static constexpr int64_t kFailureMs = 600000;
-  // Time without a failure that ends the first quarantine. Each further quarantine takes twice as
-  // long, at most kMaxMs.
+  // Time without a failure that ends the first quarantine. Each further quarantine takes twice the
+  // time of the previous one, at most kMaxMs.
   static constexpr int64_t kMinMs = 20000;
   static constexpr int64_t kMaxMs = 600000;
 
@@ -40,7 +40,7 @@ class Quarantine {
     active_ = false;
     changed_ms_ = now_ms;
   }
-  // Forgets all failures: the publisher is another one.
+  // Forgets all failures. Must be called when a new publisher has replaced the previous one.
   void Reset() { *this = Quarantine(); }
 
   bool active() const { return active_; }
@@ -52,7 +52,7 @@ class Quarantine {
  private:
   bool active_ = false;
   int failures_ = 0;
-  int times_ = 0;  // quarantines since the last time without failures
+  int times_ = 0;  // quarantines since all failures were last forgotten
   int64_t changed_ms_ = 0;
   SourceReason why_ = SourceReason::kNone;
 };

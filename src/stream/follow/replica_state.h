@@ -33,12 +33,13 @@ class ReplicaState {
     kPartial,   // batches were applied, and others are missing
     kWhole,     // all batches of the epoch, or a snapshot
   };
-  // No batch is applied until the remedy has succeeded, or the copy was forgotten.
+  // No batch is applied until the remedy has succeeded or the copy was forgotten. Exception: a
+  // repair first applies the batches before the sequence number of its answer.
   enum class Remedy : uint8_t {
     kNone,
-    kReplaceAll,      // by a snapshot
-    kCompareBuckets,  // by the digests of all buckets
-    kReplaceBuckets,  // those that differ
+    kReplaceAll,      // replace the copy by a snapshot
+    kCompareBuckets,  // compare the digests of all buckets
+    kReplaceBuckets,  // replace the buckets that differ
   };
 
   bool joined() const { return contents_ != Contents::kUnjoined; }
@@ -55,7 +56,7 @@ class ReplicaState {
   uint64_t buckets_to_replace() const { return buckets_; }
   // The latest reason to suspect, to replace or to clear the copy.
   SourceReason reason() const { return reason_; }
-  // The status to compare with when the copy is at its sequence number.
+  // The copy is compared with this status when the copy reaches its sequence number.
   const std::optional<residency::PublisherStatus>& pending_audit() const { return audit_; }
 
   void Join() {

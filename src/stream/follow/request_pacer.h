@@ -1,5 +1,5 @@
-// RequestPacer: how often a source asks for the same data before it gives the data up, and how long
-// it pauses between requests.
+// RequestPacer: the number of requests for the same data before a source gives the data up, and the
+// pauses between these requests.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -59,11 +59,12 @@ class RequestPacer {
   int cuts() const { return cuts_; }
   void NoteCut() { ++cuts_; }
   void ForgetCuts() { cuts_ = 0; }
-  // A reply that ended the connection may never be able to arrive, so each cut doubles the pause
-  // before the next request.
+  // A reply may end every connection, for example because its frame is too long. So each cut
+  // doubles the pause before the next request.
   int64_t cut_pause_ms() const { return kMinRetryMs << std::clamp(cuts_ - 1, 0, kMaxDoublings); }
 
-  // Requests without progress of `next` are made at growing intervals. True: counts one request.
+  // While `next` does not change, requests are allowed at growing intervals. True: a request is
+  // allowed, and was counted.
   bool MayAskAgain(uint64_t next, int64_t now_ms) {
     if (std::exchange(asked_from_, next) != next) fruitless_ = 0;
     if (fruitless_ >= kMaxTries && now_ms < retry_due_ms_) return false;
@@ -91,7 +92,7 @@ class RequestPacer {
   int64_t snapshot_due_ms_ = kAtOnce;
   int cuts_ = 0;
   int fruitless_ = 0;        // consecutive requests without progress
-  uint64_t asked_from_ = 0;  // `next` at the latest of them
+  uint64_t asked_from_ = 0;  // `next` at the latest of these requests
   int64_t retry_due_ms_ = kAtOnce;
   uint64_t jitter_;
 };

@@ -60,8 +60,8 @@ void Source::HandleLive(const Batch& batch) {
   if (batch.seq > position_.next() && !position_.has_hole() && replica_.applied()) ++status_.gaps;
   position_.SeeLive(batch.seq);
   if (publisher_.proof.required_at_next_live()) {
-    // Open replies belong to the same epoch as the replies before them, so they are applied first.
-    // A later replay then returns this batch.
+    // All replies to the open request belong to one epoch, so the rest of them is applied first. A
+    // later replay then returns this batch.
     if (request_.open()) return;
     publisher_.proof.ApplyAtNextLive();
     Unprove(SourceReason::kUnproven);
@@ -75,10 +75,10 @@ void Source::HandleLive(const Batch& batch) {
   Settle();
 }
 
-// A connection delivers in order. So a number that is not above the last one was published again:
-// by a new publisher, or because the same batch was sent twice. Sequence 0 with the same bytes may
-// be a restart, because a restarted engine may begin with the same bytes. So sequence 0 is never a
-// duplicate.
+// A connection delivers batches in order. So a number that is not above the last number was
+// published again, by a new publisher, or the same batch was sent twice. Sequence 0 with the same
+// bytes may be a restart, because a restarted engine may begin with the same bytes. So sequence 0
+// is never a duplicate.
 void Source::OnLiveStepBack(const Batch& batch) {
   const FingerprintWindow::Match match = CompareWithKnown(batch);
   if (match == FingerprintWindow::Match::kSame && batch.seq != 0) {
@@ -86,7 +86,7 @@ void Source::OnLiveStepBack(const Batch& batch) {
     return;
   }
   if (match == FingerprintWindow::Match::kUnknown && batch.seq != 0 && can_replay_) {
-    // Undecidable here: the replay will identify the publisher.
+    // The window cannot decide this case. The replay will identify the publisher.
     if (batch.seq >= position_.next()) hold_back_.Add(batch);
     publisher_.proof.RequireAfterRequest();
     return Settle();

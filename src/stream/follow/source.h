@@ -1,19 +1,19 @@
 // Source: the protocol state machine for the stream of one publisher. It decides which batches to
 // apply, when to request a replay or a snapshot, and when to forget the state. It has no sockets
-// and no clock: calls come in, and calls go out.
+// and no clock. Messages and times are arguments. Source calls SourceNetwork and ReplicaSink.
 //
 // Terms:
 //   epoch      The time between one start of the publisher and its end.
 //   hole       A sequence number that was not applied, below a number that was seen.
-//   unproven   The publisher may be another one than before. No batch is applied until a replayed
+//   unproven   A new publisher may have replaced the old one. No batch is applied until a replayed
 //              batch equals an applied batch, or a status contains the same epoch.
 //   replaced   The state may be wrong. No batch is applied until a snapshot was committed or the
-//              state was forgotten.
+//              state was forgotten. Exception: the repair below.
 //   extended   The publisher supports KVX1.
 //
-// The members hold the facts: LiveConnection, KnownPublisher, StreamPosition, ReplicaState and
-// SourceRequest describe the present state, RequestPacer and LookSchedule the times of requests.
-// The functions of Source decide.
+// The members hold the facts. LiveConnection, KnownPublisher, StreamPosition, ReplicaState and
+// SourceRequest describe the present state. RequestPacer and LookSchedule hold the times of
+// requests. The functions of Source decide.
 //
 // A state whose digest differs is repaired in these steps:
 //   1. Live batches are held back, and the digests of all buckets are requested.
@@ -52,7 +52,7 @@ struct SourceLimits {
   int64_t replay_timeout_ms = 2000;
   int64_t probe_interval_ms = 2000;   // 0: never
   int64_t stale_ms = 3000;            // maximum silence
-  int64_t audit_interval_ms = 10000;  // between two digests of a KVX1 publisher; 0: never
+  int64_t audit_interval_ms = 10000;  // between audits of a KVX1 publisher; 0: never
   bool extension = false;             // the sink takes snapshots: ask the publisher for KVX1
   // Differs between sources, and spreads their audits and retries. 0: audits and retries are made
   // exactly when they are due.

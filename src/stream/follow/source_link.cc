@@ -62,8 +62,8 @@ Status SourceLink::CheckLiveEndpoint() const {
   const auto error = [&endpoint](const char* what) {
     return Status(StatusCode::kInvalidArgument, "cannot bind " + endpoint + ": " + what);
   };
-  if (!endpoint.starts_with("tcp://")) return error("bind is for tcp endpoints");
-  if (endpoint.ends_with(":*") || endpoint.ends_with(":0")) return error("a port is needed");
+  if (!endpoint.starts_with("tcp://")) return error("bind needs a tcp endpoint");
+  if (endpoint.ends_with(":*") || endpoint.ends_with(":0")) return error("bind needs a fixed port");
   return Status();
 }
 
@@ -124,8 +124,8 @@ Result<std::array<Poller::Watch, 2>> SourceLink::WatchBoth(const Socket& socket,
   return std::array{std::move(first).value(), std::move(second).value()};
 }
 
-// Messages that the connection still delivers stay queued until it is closed. They must not wake
-// the thread.
+// Messages that still arrive stay in the queue until the socket is closed. They must not wake the
+// thread.
 void SourceLink::EndLive() {
   live_watches_ = {};
   if (config_.bind) sub_.Close();
@@ -145,8 +145,8 @@ std::optional<Frames> SourceLink::Receive(Socket& socket) {
   return message_.frames();
 }
 
-// A socket does not reconnect if a received frame ended its connection. An open request is lost in
-// any case.
+// If the connection ends, the open request is lost, even if the socket reconnects. A socket does
+// not reconnect if a received frame ended its connection.
 bool SourceLink::TakeReplyCut() {
   bool cut = false;
   while (replay_monitor_.is_open() && ReceiveMonitorEvent(replay_monitor_)) cut = true;

@@ -29,7 +29,8 @@ class SourcePump final : private SourceNetwork {
   // Minimum time between two live connections. It bounds the work if received frames end each
   // connection.
   static constexpr int64_t kRenewalPauseMs = 100;
-  // Pause after an attempt to make a live connection for which no socket was left.
+  // Pause after a failed attempt to make a live connection, because no socket was available. For a
+  // bound endpoint the pause is kRenewalPauseMs.
   static constexpr int64_t kRetryMs = 1000;
 
   // All arguments must outlive the pump. The live connection must be open.
@@ -81,10 +82,10 @@ class SourcePump final : private SourceNetwork {
   bool in_turns_ = false;  // has a turn, or waits for a turn
   bool waits_ = false;
 
-  bool peer_ = false;          // bound: a publisher is connected
-  bool disconnected_ = false;  // the live connection has ended
-  bool stranger_ = false;      // bound: the next kDisconnected is of a peer that is no publisher
-  int64_t renew_due_ms_ = kNever;          // when to make the next live connection
+  bool peer_ = false;              // bound: a publisher is connected
+  bool disconnected_ = false;      // the live connection has ended
+  bool stranger_ = false;          // bound: the peer of the next kDisconnected is not a publisher
+  int64_t renew_due_ms_ = kNever;  // when to make the next live connection
   int64_t renewed_ms_ = -kRenewalPauseMs;  // when the latest live connection was made
 
   uint64_t requests_ = 0;  // number of requests so far

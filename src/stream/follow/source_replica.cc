@@ -100,13 +100,13 @@ void Source::GoOnWithRepair() {
   if (request_.kind == Kind::kBuckets) {
     const uint64_t buckets = sink_->DifferingBuckets(status);
     CloseRequest();
-    // If no bucket differs, or every bucket, the whole state is requested.
+    // If no bucket differs or all buckets differ, the whole state is requested.
     const bool some = buckets != 0 && ~buckets != 0;
     replica_.SetRemedy(some ? Remedy::kReplaceBuckets : Remedy::kReplaceAll, buckets);
     return Settle();
   }
   if (!sink_->CommitSnapshot(status)) return FailRepair();
-  request_ = {};  // committed: CloseRequest would drop it
+  request_ = {};  // CloseRequest would also call DropSnapshot
   network_.CloseRequest();
   ++status_.repairs;
   NoteReplaced();
@@ -194,15 +194,15 @@ void Source::BeginEpoch() {
   looks_.Restart();
 }
 
-// Replies showed a new publisher. The messages that the live connection still holds may belong to
-// the previous publisher.
+// Replies showed a new publisher. The messages in the live connection may belong to the previous
+// publisher.
 void Source::BeginEpochAnew() {
   BeginEpoch();
   connection_.Lose();
   network_.RenewLive();
 }
 
-// A live batch showed a new publisher. It is the first batch of that publisher here.
+// A live batch showed a new publisher. The source has received no other batch of this publisher.
 void Source::BeginEpochWith(const Batch& batch) {
   if (publisher_.extended) return BeginEpochAnew();
   BeginEpoch();

@@ -40,7 +40,7 @@ void Source::OnReplyBatch(const Batch& batch) {
   if (request_.kind == Kind::kReplay) return OnReplayBatch(batch);
   if (request_.kind == Kind::kSnapshot || request_.kind == Kind::kRepair)
     return OnSnapshotPart(batch);
-  OnBadMessage();  // a status has no batches
+  OnBadMessage();  // the answer to a status request has no batches
 }
 
 void Source::OnReplayBatch(const Batch& batch) {
@@ -86,10 +86,10 @@ void Source::OnReplyEnd(Frame payload) {
   std::optional<PublisherStatus> status;
   if (ended.extended && !payload.empty()) {
     Result<PublisherStatus> parsed = residency::ParseStatus(payload);
-    if (!parsed.ok()) return OnBadMessage();  // not an answer: the request times out
+    if (!parsed.ok()) return OnBadMessage();  // the request stays open, and times out
     status = std::move(parsed).value();
   }
-  if (status) hold_back_.Prove();  // they have the epoch of the status
+  if (status) hold_back_.Prove();  // the batches of this answer have the epoch of the status
   if (ended.kind == Kind::kSnapshot) return OnSnapshotEnd(status, ended.resume);
   if (request_.repairs()) return OnRepairEnd(status, ended.resume);
   if (ended.kind == Kind::kReplay) pacer_.ForgetCuts();
@@ -117,7 +117,7 @@ void Source::OnStatusEnd(const std::optional<PublisherStatus>& status) {
   if (position_.has_hole() && position_.next() < status->first_held)
     Replace(SourceReason::kLostBatches);
   Settle();
-  // A replay that overlaps the applied batches shows which epoch they belong to.
+  // A replay that overlaps the applied batches shows the epoch of these batches.
   if (!request_.open() && !publisher_.epoch) return OpenRequest(Kind::kReplay);
   if (!request_.open() && !wants_request()) NoteJoined();
   if (replica_.joined()) Audit(*status);
@@ -149,7 +149,8 @@ void Source::OnPlainReplayEnd(const SourceRequest& ended) {
   Settle();
 }
 
-// Handles the fields of any status. False: the status belongs to a new epoch, which was begun here.
+// Handles the fields of any status. False: the status belongs to a new epoch, and this function has
+// begun the new epoch.
 bool Source::TakeStatus(const PublisherStatus& status, bool proven) {
   publisher_.extended = true;
   publisher_.latest_epoch = status.epoch;
@@ -194,7 +195,7 @@ void Source::OnSnapshotEnd(const std::optional<PublisherStatus>& status,
                       status->next_seq >= position_.next();
   if (!status->has_digests) return GiveUpSnapshots();
   if (!usable || !sink_->CommitSnapshot(*status)) return FailSnapshot();
-  request_.kind = Kind::kNone;  // committed: CloseRequest would drop it
+  request_.kind = Kind::kNone;  // CloseRequest would also call DropSnapshot
   network_.CloseRequest();
   ++status_.snapshots;
   if (!publisher_.epoch) applied_payloads_.Clear();

@@ -122,8 +122,8 @@ void Source::OnTimer(int64_t now_ms) {
       OpenRequest(publisher_.extended ? Kind::kStatus : Kind::kReplay);
     }
   }
-  // Silence is checked last: a request that was given up above may have been the only reason for
-  // another state. A silent source must not become synced by that.
+  // Silence is checked last, because a request that is given up above may leave the state kSynced.
+  // If the source is silent, its state must be kStale instead.
   if (hears_silence()) connection_.CheckSilence(now_ms, limits_.stale_ms);
   NoteState();
 }

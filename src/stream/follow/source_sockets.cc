@@ -7,10 +7,10 @@ namespace kvcast::stream {
 namespace {
 
 // TCP keep-alive: times in seconds, and a number of probes. A peer that disappears without closing
-// its connection is found after 3 s. ZeroMQ's heartbeats are not used, for two reasons. They treat
-// a connection as lost if it is not read because its queue is full. And libzmq ends the process if
-// a heartbeat is due on a connection that broke meanwhile, or if the queue is read after another
-// connection has replaced that one (libzmq issue 3937).
+// its connection is found after 3 s. ZeroMQ's heartbeats are not used, for two reasons. First, they
+// treat a connection as lost if its queue is full, so that nothing is read. Second, libzmq ends the
+// process if a heartbeat is due on a broken connection (libzmq issue 3937). It also ends the
+// process if the queue is read after another connection has replaced the broken connection.
 constexpr int kKeepaliveIdle = 1;
 constexpr int kKeepaliveInterval = 1;
 constexpr int kKeepaliveProbes = 2;

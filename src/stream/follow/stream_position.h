@@ -31,7 +31,7 @@ class StreamPosition {
     next_ = next;
     SeeUpTo(next);
   }
-  // On a new connection the numbers above the applied ones may arrive again.
+  // On a new connection, numbers above the applied numbers may arrive again.
   void Reconnect() {
     live_next_ = std::min(live_next_, next_);
     seen_next_ = next_;
@@ -46,7 +46,7 @@ class StreamPosition {
     announced_due_ms_ = due_ms;
   }
   int64_t announced_due_ms() const { return announced_due_ms_; }
-  // True: the announcement was due, and its numbers are seen from now on.
+  // True: the announcement was due, and its numbers count as seen from this call on.
   bool TakeAnnounced(int64_t now_ms) {
     if (now_ms < announced_due_ms_) return false;
     announced_due_ms_ = kNever;

@@ -263,7 +263,7 @@ void Subscriber::Impl::Run() {
   links_.clear();
 }
 
-// False: stop.
+// False: the thread must stop.
 bool Subscriber::Impl::TakeCommands() {
   if (std::exchange(woken_, false)) waker_->Drain();
   MutexLock lock(mutex_);

@@ -37,7 +37,7 @@ Result<std::string> TcpEndpointForRank(std::string_view endpoint, int64_t rank) 
   const std::optional<int64_t> port = ParsePort(endpoint.substr(colon + 1));
   if (!port) return BadEndpoint(endpoint, "no port after the last colon");
   if (*port == 0) return std::string(endpoint);
-  if (rank > kMaxPort - *port) return BadEndpoint(endpoint, "port plus rank passes 65535");
+  if (rank > kMaxPort - *port) return BadEndpoint(endpoint, "port plus rank is above 65535");
   return std::string(endpoint.substr(0, colon + 1)) + std::to_string(*port + rank);
 }
 
@@ -71,7 +71,7 @@ std::string AddressOfDefaultRoute() {
 Result<std::string> NodeEndpoint(std::string_view endpoint, std::string_view host_ip) {
   if (endpoint != "tcp://*:0") return std::string(endpoint);
   if (host_ip == "0.0.0.0" || host_ip == "::" || host_ip == "*") {
-    return BadEndpoint(endpoint, "host_ip names no single address");
+    return BadEndpoint(endpoint, "host_ip is a wildcard, must be one address");
   }
   std::string host(host_ip);
   if (host.empty()) host = AddressOfDefaultRoute();

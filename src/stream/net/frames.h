@@ -21,7 +21,8 @@ using Frames = std::span<const Frame>;
 using SeqFrame = std::array<uint8_t, 8>;
 
 inline constexpr uint64_t kEndSeq = UINT64_MAX;
-// Sequence numbers from here on are not accepted: as signed integers they would be negative.
+// Sequence numbers from kSeqLimit on are not accepted, because they are negative as signed
+// integers.
 inline constexpr uint64_t kSeqLimit = uint64_t{1} << 63;
 
 SeqFrame EncodeSeq(uint64_t seq);
@@ -32,7 +33,7 @@ struct Batch {
   Frame payload;
 };
 
-// nullopt: wrong frame count, wrong length of the sequence frame, or a number past kSeqLimit.
+// nullopt: wrong frame count, wrong length of the sequence frame, or a number from kSeqLimit on.
 std::optional<Batch> ParseLive(Frames frames);
 
 enum class ReplyKind : uint8_t { kMalformed, kBatch, kEnd };
@@ -49,8 +50,7 @@ Reply ParseReply(Frames frames);
 // The last frame of a request, as a ROUTER socket receives it. It is mostly a start number.
 // nullopt: the message is not a request, and gets no answer.
 std::optional<Frame> ParseReplayRequest(Frames frames);
-// The start number. A value of more than 64 bits becomes UINT64_MAX, which is the number of no
-// batch.
+// The start number. A value of more than 64 bits becomes UINT64_MAX. No batch has this number.
 uint64_t ParseStart(Frame start);
 
 }  // namespace kvcast::stream

@@ -31,8 +31,8 @@ class Message {
   zmq_msg_t message_;
 };
 
-// The frames of one message. A valid message has at most kMaxFrames - 1 frames. Of a longer message
-// only kMaxFrames frames are kept, which is enough to detect that it is too long.
+// The frames of one message. A valid message has at most kMaxFrames - 1 frames. If a message is
+// longer, Multipart keeps only kMaxFrames frames. Their count shows that the message is too long.
 class Multipart {
  public:
   static constexpr size_t kMaxFrames = 6;

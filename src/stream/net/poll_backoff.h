@@ -14,7 +14,7 @@ class PollBackoff {
  public:
   static constexpr std::chrono::microseconds kShortest{100};
   static constexpr std::chrono::microseconds kLongest{500};  // maximum time that work waits
-  // time after the last work before a sleep
+  // time without work after which the thread sleeps
   static constexpr std::chrono::milliseconds kAwake{250};
 
   // nullopt: sleep until woken.

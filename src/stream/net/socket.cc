@@ -20,8 +20,8 @@ namespace {
 
 // Below this many bytes a copy is cheaper than the bookkeeping of a shared buffer.
 constexpr size_t kMinSharedBytes = 2048;
-// A followed source has up to six sockets. The limit of file descriptors is reached before this
-// one.
+// A followed source has up to six sockets. The limit of file descriptors is reached before
+// kMaxSockets.
 constexpr int kMaxSockets = 16384;
 
 // libzmq starts its threads with the first socket of a context, and ends the process if these

@@ -24,8 +24,8 @@ class Context {
   // As Create, but the I/O threads run in the background (see batch_scheduling.h). Throws
   // std::system_error if no thread can start.
   static std::shared_ptr<Context> CreateInBackground();
-  // The shared context of this process that is created as by CreateInBackground. It exists as long
-  // as a caller holds it.
+  // A second shared context of this process. Its I/O threads run in the background, as with
+  // CreateInBackground. It exists as long as a caller holds it.
   static std::shared_ptr<Context> SharedInBackground();
   // The shared context of this process. It is needed because inproc endpoints connect only within
   // one context. It exists as long as a caller holds it.
@@ -80,8 +80,8 @@ class Socket {
   RecvResult Receive(Multipart& message);
 
   // Returns a PAIR socket that receives the ZMQ_EVENT_ `events` of this socket. It must be closed
-  // after this socket. Otherwise libzmq's I/O thread would block without end when it sends an event
-  // to the closed monitor, and so would all sockets that this thread serves.
+  // after this socket. Otherwise libzmq's I/O thread blocks forever when it sends an event to the
+  // closed monitor. All sockets that this thread serves then block too.
   Result<Socket> Monitor(int events);
 
  private:

@@ -28,13 +28,15 @@ constexpr int kFlushMs = 1000;
 constexpr int64_t kMaxRequestFrameBytes = 64 << 10;
 
 Status CheckConfig(const PublisherConfig& config) {
-  if (config.endpoint.empty()) return {StatusCode::kInvalidArgument, "no endpoint to publish on"};
-  if (config.ring_batches == 0) return {StatusCode::kInvalidArgument, "ring_batches is 0"};
+  if (config.endpoint.empty()) return {StatusCode::kInvalidArgument, "endpoint is empty"};
+  if (config.ring_batches == 0)
+    return {StatusCode::kInvalidArgument, "ring_batches is 0, must be positive"};
   if (config.heartbeat_ms < 0) return {StatusCode::kInvalidArgument, "heartbeat_ms is negative"};
   if (config.flush_ms < 0) return {StatusCode::kInvalidArgument, "flush_ms is negative"};
   if (config.send_hwm < 0) return {StatusCode::kInvalidArgument, "send_hwm is negative"};
   if (!(config.replay_requests_per_s >= 0 && config.replay_bytes_per_s >= 0)) {
-    return {StatusCode::kInvalidArgument, "a replay rate is negative"};
+    return {StatusCode::kInvalidArgument,
+            "replay_requests_per_s or replay_bytes_per_s is negative or NaN"};
   }
   return Status();
 }
@@ -45,8 +47,8 @@ Epoch RandomEpoch() {
   return {word(), word()};
 }
 
-// With a context of its own, the destructor of the publisher waits for exactly the messages of this
-// publisher, and frees its ports before it returns.
+// If the publisher has a context of its own, its destructor waits only for the messages of this
+// publisher. The ports are free when the destructor returns.
 std::shared_ptr<Context> ContextFor(const std::string& endpoint, const std::string& replay,
                                     bool shares_threads) {
   const bool inproc = endpoint.starts_with("inproc://") || replay.starts_with("inproc://");
@@ -73,9 +75,9 @@ Result<Socket> OpenPub(const PublisherConfig& config, std::shared_ptr<Context> c
   return pub;
 }
 
-// A mandatory ROUTER without a high-water mark never drops replies silently; ReplayCredit bounds
-// their memory. The linger time is 0, because otherwise a client that does not read would delay the
-// destructor.
+// A ROUTER with ZMQ_ROUTER_MANDATORY and without a high-water mark never drops replies silently.
+// ReplayCredit bounds the memory of the replies. The linger time is 0, because otherwise a client
+// that does not read would delay the destructor.
 Result<Socket> OpenRouter(std::shared_ptr<Context> context, const std::string& endpoint) {
   Result<Socket> router = OpenSocket(std::move(context), ZMQ_ROUTER, endpoint, /*send_hwm=*/0,
                                      /*linger_ms=*/0);
@@ -107,7 +109,7 @@ class Publisher::Impl {
   const PublisherConfig config;
   std::string endpoint;
   std::string replay_endpoint;
-  // In one cache line with the first members of `core`.
+  // `loop` and the first members of `core` are in one cache line, because each Publish uses them.
   alignas(64) std::shared_ptr<stream::SendLoop> loop;
   stream::PublisherCore core;
   std::unique_ptr<stream::LiveSender> live;

@@ -80,7 +80,8 @@ Result<Seq> PublisherCore::PublishPayload(std::span<const uint8_t> payload) {
   (void)FlushLocked();  // a refused batch is counted, and its number is a gap
   if (payload.empty()) {
     Refuse(nullptr);
-    return Status(StatusCode::kInvalidArgument, "an empty payload is the end marker of a replay");
+    return Status(StatusCode::kInvalidArgument,
+                  "the payload is empty; an empty payload is the end marker of a replay");
   }
   return Seq(
       ring_.Append(std::make_shared<const std::vector<uint8_t>>(payload.begin(), payload.end())));

@@ -33,8 +33,8 @@ class PublisherCore {
   // Starts to keep the state for KVX1 answers. Must be called before the first batch.
   void KeepState(const Epoch& epoch);
 
-  // As the methods of Publisher. Publish is inline, because code that is not in the cache is its
-  // largest cost.
+  // As the methods of Publisher. Publish is inline, because cache misses of code are the largest
+  // cost of Publish.
   Result<Seq> Publish(EventBatch&& batch) {
     if (has_pending_.load(std::memory_order_acquire)) return PublishPending(std::move(batch));
     return PublishBatch(std::move(batch));
@@ -92,7 +92,8 @@ class PublisherCore {
   Mutex pending_mutex_;
   PendingEvents pending_ KV_GUARDED_BY(pending_mutex_);
 
-  // Used by Tick only: the ring's next sequence number, and the time of the first tick that saw it.
+  // Used by Tick only: the ring's next sequence number, and the time of the first tick that saw
+  // this number.
   uint64_t ticked_seq_ = 0;
   int64_t silent_since_us_;
 };

@@ -1,7 +1,7 @@
 // PublisherState: the data of a publisher for KVX1 answers: its epoch, and the blocks that its
-// engine holds according to its batches, with digests. It reads the publisher's own batches from
-// the ring. The call of the producer does not update it: the thread that asks for the state, or the
-// thread that calls CatchUp, reads the new batches from the ring.
+// engine holds according to its batches, with digests. It reads the publisher's batches from the
+// ring. The producer's calls do not update PublisherState. The thread that calls CatchUp, Status or
+// Snapshot reads the new batches from the ring.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -23,8 +23,8 @@ struct StateSnapshot {
 // Thread-safe. A snapshot blocks the other calls, but never the producer.
 class PublisherState {
  public:
-  // `ring` must outlive the state. The state must be the only caller of ReplayRing::ReadOn, and no
-  // batch was appended to the ring yet.
+  // `ring` must outlive the state. The state must be the only caller of ReplayRing::ReadOn. No
+  // batch may have been appended to the ring before.
   PublisherState(const residency::Epoch& epoch, ReplayRing& ring, Dialect dialect,
                  int64_t data_parallel_rank);
 

@@ -1,7 +1,7 @@
-// ReplayResponder: the replies of a publisher to a request, one by one. It has no sockets and no
-// thread.
+// ReplayResponder: makes the replies of a publisher to a request, one by one. It has no sockets and
+// no thread.
 //
-//   start number      the held batches from it on, END
+//   start number      the held batches from this number on, END
 //   "snapshot"        the state as stores, each reply with the resume number, END
 //   KVX1 REPLAY       the held batches of the range, END with a status
 //   KVX1 SNAPSHOT     the state as stores, END with the status of the same moment

@@ -32,8 +32,8 @@ struct RingEntry {
 };
 
 struct RingCounters {
-  uint64_t batches = 0;  // appended batches, with refused batches; also the next sequence number
-  uint64_t bytes = 0;    // encoded bytes of the batches, without refused batches
+  uint64_t batches = 0;  // appended batches, including refused batches; equal to next_seq()
+  uint64_t bytes = 0;    // encoded bytes of all batches except refused batches
   uint64_t unsent_dropped = 0;
 };
 
@@ -58,8 +58,8 @@ class ReplayRing {
   // unsent.
   bool TakeUnsent(size_t limit, std::vector<RingEntry>& out);
   // From the next batch on, batches that leave the ring before ReadOn has returned them are kept
-  // for ReadOn. They may take as many bytes as the ring, in addition to the ring. If they take
-  // more, all of them are dropped.
+  // for ReadOn. Their bytes have a limit of their own, which equals the byte limit of the ring.
+  // Beyond this limit, all of them are dropped.
   void KeepForReader();
   // Appends to `out` the next batches for the reader, at most `limit`, including refused batches.
   // Numbers whose batch is not known are skipped.
@@ -90,8 +90,8 @@ class ReplayRing {
   void Hold(Held held) KV_REQUIRES(encoding_, mutex_);
   void DropOldest() KV_REQUIRES(encoding_, mutex_);
   void KeepUnread(uint64_t seq, const Payload& payload) KV_REQUIRES(mutex_);
-  // Appends to `out` up to `limit` batches of [start, end). Refused batches are skipped unless
-  // `with_refused`. Returns the number with which the caller must continue.
+  // Appends to `out` up to `limit` batches of [start, end). Refused batches are included only if
+  // `with_refused` is true. Returns the number with which the caller must continue.
   uint64_t CopyFrom(uint64_t start, uint64_t end, size_t limit, bool with_refused,
                     std::vector<RingEntry>& out) const KV_REQUIRES(mutex_);
 

@@ -44,8 +44,8 @@ struct ReplayLimits {
 // Thread-compatible; counters() may be read from any thread.
 class ReplayScheduler {
  public:
-  // Maximum number of clients. For a further client, another one is dropped: a client without
-  // requests if there is one, else the client that was served least recently.
+  // Maximum number of clients. If there are more clients, a client without requests is dropped. If
+  // all clients have requests, the client that was served least recently is dropped.
   static constexpr size_t kMaxClients = 64;
   // Maximum number of waiting requests per client. Further requests are dropped.
   static constexpr size_t kMaxRequestsPerClient = 16;

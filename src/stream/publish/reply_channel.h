@@ -1,5 +1,5 @@
-// ReplyChannel: the output of ReplayScheduler. ReplayServer implements it with a ROUTER socket, the
-// simulation with a simulated network.
+// ReplyChannel: the output of ReplayScheduler. ReplayServer implements it with a ROUTER socket. The
+// simulation implements it with a simulated network.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -15,7 +15,7 @@ class ReplyChannel {
  public:
   virtual ~ReplyChannel() = default;
   // Queues one reply for the client of this identity, without blocking. `seq` is kEndSeq for an
-  // END. `charge` is released when the reply has left the process, on any thread. False: the client
+  // END. `charge` is released on any thread, when the reply has left the process. False: the client
   // is not connected.
   virtual bool Send(const std::string& client, uint64_t seq, Payload payload,
                     std::shared_ptr<void> charge) = 0;

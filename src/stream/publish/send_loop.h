@@ -1,7 +1,7 @@
 // SendLoop: the thread that sends the batches of one or more publishers.
 //
-// It polls the rings of the publishers in turn, and naps between two passes. A wake-up for each
-// batch would cost the engine's thread more than the rest of Publish.
+// It polls the rings of the publishers one after the other, and naps between two passes. A wake-up
+// for each batch would cost the engine's thread more than the rest of Publish.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -45,9 +45,9 @@ class SendLoop {
   void Sleep();
   void Wake();
 
-  // Set before the last pass before the thread sleeps. If this pass does not see a batch, the batch
-  // was appended after the pass had locked the ring. The producer locked the ring after that, so it
-  // sees the flag, and wakes the thread.
+  // The thread sets the flag, makes one more pass over the rings, and then sleeps. If this pass
+  // misses a batch, the producer locked the ring after the pass. The producer then sees the flag in
+  // Notice, and wakes the thread.
   std::atomic<bool> asleep_{false};
 
   Mutex mutex_;

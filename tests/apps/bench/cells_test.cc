@@ -1,5 +1,5 @@
-// The cells of the comparison with other indexes: the scores are those of plain sets, and the
-// batches that empty the workers have the documented order.
+// Tests of the cells that compare our index with other indexes. The scores equal the scores of
+// plain sets. The batches that empty the workers have the documented order.
 // SPDX-License-Identifier: Apache-2.0
 #include "apps/bench/index/cells.h"
 
@@ -48,7 +48,7 @@ void Apply(const CorpusRecord& record, Held& held) {
   }
 }
 
-// Number of leading blocks of the query in the set.
+// Returns the number of leading blocks of the query that are in the set.
 uint64_t ScoreOf(const CorpusRecord& query, const std::set<uint64_t>& held) {
   uint64_t blocks = 0;
   while (blocks < query.blocks.size() && held.contains(query.blocks[blocks].sequence)) ++blocks;

@@ -1,4 +1,4 @@
-// A corpus file reads back as it was written; a damaged file is refused with a reason.
+// The decoder returns the corpus that was encoded. It refuses a damaged file and names the reason.
 // SPDX-License-Identifier: Apache-2.0
 #include "apps/bench/index/corpus.h"
 
@@ -146,7 +146,7 @@ TEST(MakeCorpus, EnginesStoreWhatIsNotThereAndRemoveWhatIs) {
   EXPECT_GT(removed, 100u);
   for (const auto& [worker, blocks] : held) {
     EXPECT_GT(blocks.size(), 40u);
-    EXPECT_LE(blocks.size(), 200u) << "pools are bounded, but for what is in use";
+    EXPECT_LE(blocks.size(), 200u) << "only blocks in use may exceed the bound of a pool";
   }
 }
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Every benchmark of the index runs at small size: exit code 0, one line per figure, and a JSON
-# object at the end with the targets of the lines.
+# Every benchmark of the index runs at small size. It exits with code 0, prints one line per figure, and
+# ends with a JSON object that has the same targets as the lines.
 # usage: smoke_test.sh KVCAST
 set -uo pipefail
 kvcast=$1
@@ -45,7 +45,8 @@ for cell in apply apply2 quarter drain query mixed memory scores; do
 done
 run 0 growth --max 1e5 --base 2e4 --samples 3 --csv "$out/csv" --svg "$out/svg"
 
-# The worst of several runs for each target. Exit code 1: a target is missed. Exit code 2: an error.
+# bench/targets prints the worst of several runs for each target. Exit code 1: a target is missed. Exit
+# code 2: an error.
 "$(dirname "$0")/../../../bench/targets" "$kvcast" --runs 2 --arguments "--rounds 3" hash >"$out/targets"
 if [ $? -gt 1 ] || [ "$(grep -cE ' (ok|MISSED)$' "$out/targets")" -lt 4 ]; then
   echo "FAILED: bench/targets"; cat "$out/targets"; failures=$((failures + 1))

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The command line reports errors as documented: exit code 2 for usage and 1 for failure, with one
-# clear line on stderr each, and leaves no process running.
+# The command line reports errors as documented: exit code 2 for wrong usage, exit code 1 for a failure,
+# and one line on stderr. It leaves no process running.
 # usage: cli_test.sh KVCAST SOURCE_DIR
 set -uo pipefail
 kvcast=$1; source=$2
@@ -47,7 +47,7 @@ expect 2 'relay: tcp://*:0 is not loopback' "$kvcast" router --http 127.0.0.1:0 
 # Copies over CUDA work, or one line gives the reason.
 expect 2 '--cpu-blocks' "$kvcast" engine --device cuda --endpoint tcp://127.0.0.1:0 --replay-endpoint ''
 if ! "$kvcast" bench copy --list | grep -q '^cuda *runs here'; then
-  "$kvcast" bench copy --list | grep -q 'the host backend serves' || fail 'bench copy --list: no reason'
+  "$kvcast" bench copy --list | grep -q 'the host backend is used' || fail 'bench copy --list: no reason'
   expect 1 '--device cuda' "$kvcast" bench copy --device cuda
   expect 1 '--device cuda' "$kvcast" engine --device cuda --cpu-blocks 100 --load-rate 1000 \
     --endpoint tcp://127.0.0.1:0 --replay-endpoint ''
@@ -74,7 +74,8 @@ endpoint=$(sed -n 's/.*events on \(tcp:[^,]*\),.*/\1/p' "$out/first")
 expect 1 "$endpoint" "$kvcast" engine --endpoint "$endpoint" --replay-endpoint '' --requests 1
 kill $first; wait $first 2>/dev/null
 
-# If an engine is killed during a demo: one line names it, exit code 1, no process is left.
+# If an engine is killed during a demo, the demo names the engine in one line, exits with code 1, and
+# leaves no process.
 "$kvcast" demo --requests 300 --speed 20 >"$out/out" 2>"$out/demo" &
 demo=$!
 victim=
@@ -84,8 +85,8 @@ kill -9 "$victim"
 wait $demo; code=$?
 cp "$out/demo" "$out/err"
 [ $code = 1 ] || fail "demo with a killed engine: exit code $code, not 1"
-[ "$(grep -c '^kvcast: ' "$out/demo")" = 1 ] || fail 'demo with a killed engine: not one line'
-grep -q 'engine-1 killed by signal 9' "$out/demo" || fail 'demo with a killed engine: does not name it'
+[ "$(grep -c '^kvcast: ' "$out/demo")" = 1 ] || fail 'demo with a killed engine: does not print exactly one line'
+grep -q 'engine-1 killed by signal 9' "$out/demo" || fail 'demo with a killed engine: does not name the engine'
 [ -z "$(pgrep -P $demo)" ] || fail 'demo with a killed engine: processes left'
 
 # After Ctrl-C all processes end soon.

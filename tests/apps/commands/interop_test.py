@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""A reader without any kvcast code follows a kvcast engine. It uses pyzmq, msgpack and vLLM's three
-frames, and closes gaps over a DEALER socket as vLLM's replay server requires. It skips batches on
-purpose.
+"""A reader without any kvcast code follows a kvcast engine. The reader uses pyzmq, msgpack and vLLM's
+three frames. It skips live batches on purpose, and closes these gaps over a DEALER socket, as vLLM's
+replay server requires.
 usage: interop_test.py KVCAST
 # SPDX-License-Identifier: Apache-2.0
 """
@@ -32,7 +32,7 @@ class Reader:
         self.copies = collections.Counter()  # by (group, hash)
 
     def apply(self, seq, payload):
-        assert seq == self.next, f"batch {seq} where {self.next} was due"
+        assert seq == self.next, f"batch {seq} came, but batch {self.next} was expected"
         self.next += 1
         timestamp, events, rank = msgpack.unpackb(payload)
         assert isinstance(timestamp, float) and rank == 0, (timestamp, rank)
@@ -50,7 +50,7 @@ class Reader:
     def catch_up(self):
         self.replay.send_multipart([b"", self.next.to_bytes(8, "big")])
         while True:
-            assert self.replay.poll(10_000), "the replay stopped without its end"
+            assert self.replay.poll(10_000), "the replay stopped without an end marker"
             frames = self.replay.recv_multipart()
             assert len(frames) == 4 and frames[0] == b"", frames[:3]
             _, topic, seq, payload = frames

@@ -1,9 +1,9 @@
 #!/usr/bin/python3
-"""docs/options.md lists the commands and flags of the program: names, values, defaults and texts.
-The flags in examples of the documentation exist.
+"""docs/options.md lists the commands and flags of the program, with their values, defaults and texts.
+The program has all flags that the examples of the documentation use.
 
 usage: options_test.py KVCAST SOURCE_DIR [--write]
---write: writes the tables of flags in docs/options.md anew, from the program.
+--write: replaces the tables of commands and flags in docs/options.md by those of the program.
 tests/router/service/options_page_test.cc checks the tables of JSON members.
 SPDX-License-Identifier: Apache-2.0
 """
@@ -20,7 +20,7 @@ EXAMPLES = ("README.md", "SECURITY.md", "docs/*.md", "examples/*.md")
 HELP = "`-h`, `--help`"
 INDENT = 30  # the width of the left column of --help
 KINDS = {"TEXT": "text", "INT": "integer", "UINT": "integer, 0 or more", "FLOAT": "number"}
-# As CLI11 2 prints an option: names, type, bounds, default, and conditions.
+# An option as CLI11 2 prints it: names, type, bounds, default, and conditions.
 OPTION = re.compile(r"(?P<names>[^\s{]+)(?:\{\w+\})?"
                     r"(?: (?P<kind>[A-Z]+)(?::(?P<bounds>\{[^}]*\}|[A-Z]+ in \[[^\]]*\]))?(?:=(?P<default>\S+))?"
                     r"(?P<many> \.\.\.)?(?P<required> REQUIRED)?)?"
@@ -118,14 +118,14 @@ def read_page(text):
     for line in text.splitlines():
         if line.startswith("#"):
             heading = line.lstrip("# ")
-            assert heading not in parts, f"the heading {heading} stands twice"
+            assert heading not in parts, f"the heading {heading} occurs twice"
             parts[heading] = []
         parts[heading].append(line)
     return parts
 
 
 def write_page(path, tables):
-    """Replaces the tables of the program. A command without a heading gets one after the command before it."""
+    """Replaces the tables in the page. A new command gets a heading after the heading of the previous command."""
     parts = read_page(path.read_text(encoding="utf-8"))
     before = ""
     for heading, (columns, rows) in tables.items():
@@ -142,12 +142,12 @@ def write_page(path, tables):
 
 
 def differences(heading, columns, rows, shown):
-    """Yields what differs between the rows of the program and the table `shown` of the page."""
+    """Yields the differences between the rows of the program and the table `shown` of the page."""
     if not shown or shown[0] != columns:
         yield f"{heading}: no table with the columns {columns}"
         return
     names = [row[0] for row in shown[2:]]
-    yield from (f"{heading}: {name} stands twice in the page" for name in set(names) if names.count(name) > 1)
+    yield from (f"{heading}: {name} occurs twice in the page" for name in set(names) if names.count(name) > 1)
     page, program = ({row[0]: row for row in table} for table in (shown[2:], rows))
     yield from (f"{heading}: {name} has no row in the page" for name in program if name not in page)
     yield from (f"{heading}: the program has no {name}" for name in page if name not in program)
@@ -157,7 +157,7 @@ def differences(heading, columns, rows, shown):
             continue
         for column, told, true in zip(columns, page[name], program[name]):
             if told != true:
-                yield f"{heading}: {name}: {column}: the page has '{told}', the program '{true}'"
+                yield f"{heading}: {name}: {column}: the page has '{told}', the program has '{true}'"
 
 
 def page_problems(text, tables):
@@ -170,7 +170,7 @@ def page_problems(text, tables):
 
 
 def example_problems(root, tables):
-    """Flags in examples: what follows `kvcast COMMAND` in a code span or a line of code."""
+    """Yields the unknown flags of examples. An example is the text after `kvcast COMMAND` in a code span or line."""
     known = {heading.strip("`"): set(re.findall(r"--[\w-]+", " ".join(row[0] for row in rows)))
              for heading, (_, rows) in tables.items() if heading != COMMANDS}
     for path in sorted(path for pattern in EXAMPLES for path in root.glob(pattern)):

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The router's relay serves its readers: topics, filters of `kvcast tail`, statistics, captures,
-redaction, `kvcast replay`, and a subscriber that never reads.
+"""Tests the router's relay with its readers. The test covers topics, filters of `kvcast tail`, statistics,
+captures, redaction, `kvcast replay`, and a subscriber that never reads.
 usage: relay_test.py KVCAST
 # SPDX-License-Identifier: Apache-2.0
 """
@@ -103,8 +103,8 @@ for batch in seen:
     original = msgpack.unpackb(source.log[batch["seq"]], strict_map_key=False)
     mine = [event for event in original[1]
             if event.get("medium", "GPU") == parts[4] and str(event.get("group_idx", "-")) == parts[5]]
-    check("the sequence number is the worker's", batch["ts"] == original[0], batch["topic"])
-    check("the events are those of the topic", [e["type"] for e in batch["events"]] ==
+    check("a batch has the sequence number of the worker's batch", batch["ts"] == original[0], batch["topic"])
+    check("a batch has exactly the worker's events that belong to the topic", [e["type"] for e in batch["events"]] ==
           [e["type"] for e in mine] and [e.get("block_hashes") for e in batch["events"]] ==
           [e.get("block_hashes") for e in mine], (batch["topic"], batch["events"]))
 
@@ -120,14 +120,14 @@ for flags, test in [
     got = batches("--count", "8", *flags)
     check(f"filter {flags}", got and all(test(b, e) for b in got for e in b["events"]), got[:1])
 direct = batches("--count", "5", "--tier", "CPU", endpoint=engines[0].endpoint)
-check("tier and group filter an engine's own stream too",
+check("--tier also filters an engine's own stream",
       all(e["medium"] == "CPU" for b in direct for e in b["events"]))
 
 # Statistics.
 stats = json.loads(tail("--stats", "--json", "--count", "40").splitlines()[-1])
 check("statistics by topic", stats["batches"] == 40 and
       stats["topics"]["kv.qwen.w1.3.GPU.0"]["stored_blocks"] > 0, stats)
-check("statistics for people", "kv.qwen.w1.3.GPU.0" in tail("--stats", "--count", "20"))
+check("statistics as a text table", "kv.qwen.w1.3.GPU.0" in tail("--stats", "--count", "20"))
 
 with tempfile.TemporaryDirectory() as folder:
     # A replay of a capture publishes the same batches.
@@ -143,28 +143,30 @@ with tempfile.TemporaryDirectory() as folder:
         check("replay ends", replay.wait(timeout=30) == 0)
         return got
 
-    check("a capture published again is what was recorded",
+    check("a replay publishes the recorded batches",
           replayed(path, ["--count", "20"]) == recorded)
     # A redacted file contains none of the secrets and all other fields.
     path = os.path.join(folder, "redacted")
     shown = batches("--count", "20", "--redact", "--record", path)
     with open(path, "rb") as file:
         blob = file.read()
-    check("no token ids, adapters and salts in a redacted capture",
+    check("a redacted capture contains no token ids, adapters and salts",
           b"secret" not in blob and msgpack.packb(4711) * 4 not in blob)
-    check("the control: they are in one that is not",
+    check("control: a capture without redaction contains them",
           b"secret" in open(os.path.join(folder, "capture"), "rb").read() and
           msgpack.packb(4711) * 4 in open(os.path.join(folder, "capture"), "rb").read())
-    check("and none is shown", "token_ids" not in json.dumps(shown) and "secret" not in json.dumps(shown))
-    check("a redacted capture is published", replayed(path, ["--count", "20"]) == shown)
-    # If a capture is truncated, the batches before the cut count.
+    check("the output of tail --redact contains no token ids and no secrets",
+          "token_ids" not in json.dumps(shown) and "secret" not in json.dumps(shown))
+    check("a replay publishes the batches of a redacted capture", replayed(path, ["--count", "20"]) == shown)
+    # A replay of a truncated capture publishes the batches before the cut.
     with open(path, "wb") as file:
         file.write(blob[:-7])
-    check("a capture that was cut off", replayed(path, ["--count", "19"]) == shown[:19])
+    check("a replay of a truncated capture", replayed(path, ["--count", "19"]) == shown[:19])
     with open(path, "wb") as file:
         file.write(b"something else")
     bad = subprocess.run([KVCAST, "replay", path], capture_output=True, text=True, timeout=20)
-    check("no capture: one line", bad.returncode == 1 and bad.stderr.count("\n") == 1, bad.stderr)
+    check("a file that is not a capture: one line on stderr, exit code 1",
+          bad.returncode == 1 and bad.stderr.count("\n") == 1, bad.stderr)
 
 # A subscriber never reads. Ingest and queries continue and do not wait for it.
 stuck = context.socket(zmq.SUB)
@@ -186,7 +188,7 @@ while len(engines[0].log) < target:
 deadline = time.time() + 20
 while state()[0]["next_seq"] < target and time.time() < deadline:
     time.sleep(0.02)
-check("ingest waits for no subscriber", state()[0]["next_seq"] >= target and state()[0]["lost"] == 0)
+check("ingest does not wait for a subscriber", state()[0]["next_seq"] >= target and state()[0]["lost"] == 0)
 stuck.close(0)
 router.send_signal(signal.SIGTERM)
 check("the router ends", router.wait(timeout=20) == 0)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The real program `kvcast router` answers good requests, bad requests and misbehaving clients on
-every route. Every JSON reply is checked against schemas/openapi.json.
+"""Tests the program `kvcast router` on every route, with good requests, bad requests and misbehaving
+clients. The test checks every JSON reply against schemas/openapi.json.
 usage: router_api_test.py KVCAST OPENAPI_JSON
 # SPDX-License-Identifier: Apache-2.0
 """
@@ -55,7 +55,7 @@ def check(what, condition, detail=""):
 
 
 class Engine:
-    """A publisher of batches with a replay socket, which proves that no batch is missing."""
+    """A publisher of batches with a replay socket. The replay proves to the router that no batch is missing."""
 
     def __init__(self):
         context = zmq.Context.instance()
@@ -134,7 +134,7 @@ def until(what, condition, *engines):
         if condition():
             return
         time.sleep(0.01)
-    check(what, False, "never came true")
+    check(what, False, "did not become true within 20 s")
 
 
 one, two = Engine(), Engine()
@@ -144,55 +144,57 @@ one.publish(stored([4], 0, "full_attention", "CPU"))
 two.publish(stored([1], 0, "full_attention"))
 router = Router("--source", f"one={one.endpoint},{one.replay},model=m,reports_hits=false")
 
-# Sources: from flags, over kvcast's API, over other routers' APIs.
+# Sources: from flags, over kvcast's own API, and over the indexer API (router/service/api/indexer_api.h).
 status, reply = router.call("POST", "/v1/sources", {"name": "two", "endpoint": two.endpoint,
                                                     "replay_endpoint": two.replay, "model": "m"})
 check("a source is added", status == 201 and reply["name"] == "two", reply)
 status, reply = router.call("POST", "/v1/sources", {"name": "two", "endpoint": two.endpoint})
-check("a name is taken once", status == 409 and "two" in reply["error"], reply)
+check("a second source with the same name is refused", status == 409 and "two" in reply["error"], reply)
 status, reply = router.call("POST", "/register", {
     "instance_id": 7, "endpoint": one.endpoint, "replay_endpoint": one.replay, "model_name": "f",
     "block_size": 16, "dp_rank": 1})
-check("the field's registration", status == 201, reply)
-check("not ready while a source waits", router.call("GET", "/readyz")[0] in (200, 503))
-until("all synced", lambda: router.call("GET", "/readyz")[0] == 200, one, two)
+check("indexer API: registration", status == 201, reply)
+check("readyz answers while a source waits", router.call("GET", "/readyz")[0] in (200, 503))
+until("all sources are synced", lambda: router.call("GET", "/readyz")[0] == 200, one, two)
 status, reply = router.call("GET", "/v1/sources")
 check("sources are listed", [s["name"] for s in reply["sources"]] == ["one", "two", "default/f/7/1"],
       reply)
 status, reply = router.call("GET", "/workers?model_name=f")
-check("workers of the field's API", len(reply) == 1 and reply[0]["instance_id"] == 7 and
+check("indexer API: workers", len(reply) == 1 and reply[0]["instance_id"] == 7 and
       reply[0]["endpoints"] == {"1": one.endpoint} and reply[0]["status"] == "active", reply)
 
 # Queries.
 hashes = {"hashes": [1, 2, 3, 4], "model": "m"}
 status, reply = router.call("POST", "/v1/query", hashes)
 check("every worker of the model answers", [w["name"] for w in reply["workers"]] == ["one", "two"])
-check("groups count together", [w["reusable_tokens"] for w in reply["workers"]] == [48, 16], reply)
-check("the group in the way", reply["workers"][0]["limiting_group"] == 1, reply)
+check("a prefix counts only if all groups serve it",
+      [w["reusable_tokens"] for w in reply["workers"]] == [48, 16], reply)
+check("the answer names the limiting group", reply["workers"][0]["limiting_group"] == 1, reply)
 status, reply = router.call("POST", "/query_by_hash", {"block_hashes": [1, 2, 3, 4], "model_name": "f"})
-check("the field's scores", reply["scores"] == {"7": {"1": 48}} and
+check("indexer API: scores of a query by hash", reply["scores"] == {"7": {"1": 48}} and
       reply["instances"]["7"]["longest_matched"] == 48, reply)
 status, reply = router.call("POST", "/query", {"token_ids": list(range(64)), "model_name": "f"})
-check("the field's query by tokens", status == 200 and "7" in reply["instances"], reply)
+check("indexer API: query by tokens", status == 200 and "7" in reply["instances"], reply)
 
 # All held blocks, as events.
 status, dump = router.call("GET", "/dump?model_name=m")
 held = sorted((e["worker_id"], e["medium"], e["group_idx"], sorted(
     b["block_hash"] for b in e["event"]["data"]["stored"]["blocks"])) for e in dump["m:default"]["events"])
-check("the field's dump", list(dump) == ["m:default"] and dump["m:default"]["block_size"] == 16 and
+check("indexer API: dump of one model", list(dump) == ["m:default"] and dump["m:default"]["block_size"] == 16 and
       held == [("one", "CPU", 0, [4]), ("one", "GPU", 0, [1, 2, 3, 4]), ("one", "GPU", 1, [2, 3]),
                ("two", "GPU", 0, [1])], dump)
-check("a dump of every model", list(router.call("GET", "/dump")[1]) == ["f:default", "m:default"])
-check("a dump of no model", router.call("GET", "/dump?model_name=none")[1] == {})
+check("a dump of all models", list(router.call("GET", "/dump")[1]) == ["f:default", "m:default"])
+check("a dump of an unknown model is empty", router.call("GET", "/dump?model_name=none")[1] == {})
 
-# A client does not read its dump. A second dump is refused, and no other request waits.
+# A client does not read its dump. The router refuses a second dump. Other requests do not wait.
 crowd = Engine()
 for first in range(0, 240000, 60000):
     crowd.publish(stored(list(range(first, first + 60000)), 0, "full_attention", "CPU", token_ids=[], block_size=0))
 router.call("POST", "/v1/sources", {"name": "crowd", "endpoint": crowd.endpoint, "replay_endpoint": crowd.replay,
                                     "model": "c"})
-until("the crowd is there", lambda: [w["residencies"] for w in router.call("GET", "/v1/state")[1]["workers"]
-                                     if w["name"] == "crowd"] == [240000], one, two, crowd)
+until("the router has all blocks of the source crowd",
+      lambda: [w["residencies"] for w in router.call("GET", "/v1/state")[1]["workers"]
+               if w["name"] == "crowd"] == [240000], one, two, crowd)
 before = router.memory_kb()
 stalled = socket.socket()
 stalled.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -203,25 +205,25 @@ check("a query beside a stalled dump", router.call("POST", "/v1/query", hashes)[
 check("the state beside a stalled dump", router.call("GET", "/v1/state")[0] == 200)
 check("a stalled dump takes little memory", router.memory_kb() - before < LITTLE_KB, router.memory_kb() - before)
 stalled.close()
-until("a client that leaves ends its dump", lambda: router.call("GET", "/dump?model_name=none")[0] == 200)
+until("a dump ends when its client disconnects", lambda: router.call("GET", "/dump?model_name=none")[0] == 200)
 count = sum(len(e["event"]["data"]["stored"]["blocks"])
             for e in router.call("GET", "/dump?model_name=c", validate=False)[1]["c:default"]["events"])
-check("all of a large dump", count == 240000, count)
-check("the crowd leaves", router.call("DELETE", "/v1/sources?name=crowd")[0] == 200)
+check("a large dump contains all blocks", count == 240000, count)
+check("the source crowd is removed", router.call("DELETE", "/v1/sources?name=crowd")[0] == 200)
 
 # Decisions.
 status, decision = router.call("POST", "/v1/route", {**hashes, "request_id": "r1"})
-check("the worker that holds more", decision["worker"] == "one" and decision["request_id"] == "r1" and
+check("the worker that holds more blocks is chosen", decision["worker"] == "one" and decision["request_id"] == "r1" and
       "48 of 65 tokens" in decision["reason"] and len(decision["candidates"]) == 2, decision)
 status, reply = router.call("POST", "/v1/route", {**hashes, "workers": ["two"], "book": False})
-check("of those allowed", reply["worker"] == "two", reply)
+check("only an allowed worker is chosen", reply["worker"] == "two", reply)
 loads = {w["name"]: w["load"] for w in router.call("GET", "/v1/state")[1]["workers"]}
 check("the decision is booked", loads["one"]["active_prefill_tokens"] == 65 - 48, loads)
 for event, code in [({"event": "admitted", "reused_tokens": 48}, 200), ({"event": "first_token"}, 200),
                     ({"event": "finished"}, 200), ({"event": "finished"}, 404)]:
     status, reply = router.call("POST", "/v1/feedback", {**event, "request_id": "r1"})
     check(f"feedback {event}", status == code, reply)
-check("a queue", router.call("POST", "/v1/feedback", {"event": "load", "worker": "one",
+check("feedback with the length of a queue", router.call("POST", "/v1/feedback", {"event": "load", "worker": "one",
                                                       "queued_requests": 3})[0] == 200)
 for _ in range(3):
     status, reply = router.call("POST", "/v1/load_rates", {"worker": "one", "loads": [
@@ -281,19 +283,21 @@ for i in range(1, 4):
     check("an older page is reported", done.returncode == 0 and json.loads(done.stdout)["taken"] == 2,
           done.stdout + done.stderr)
 done = report_page("two", PAGE.format(4, 1), "--engine", "0", "--loads-tier", "STORAGE")
-check("loads may be of storage", done.returncode == 0 and json.loads(done.stdout)["taken"] == 1, done.stdout + done.stderr)
+check("the loads of an engine may be loads from storage",
+      done.returncode == 0 and json.loads(done.stdout)["taken"] == 1, done.stdout + done.stderr)
 done = report_page("nobody", PAGE.format(1, 1))
 check("the reporter names an unknown worker", done.returncode == 1 and "nobody" in done.stderr, done.stderr)
 done = report_page("two", "vllm:num_requests_running 1\n")
-check("a page without loads is an error", done.returncode == 1 and "counts no loads" in done.stderr, done.stderr)
+check("a page without loads is an error", done.returncode == 1 and "no counters of loads" in done.stderr, done.stderr)
 pages.shutdown()
 measured = {w["name"]: {t: r["measured_bytes_per_s"] for t, r in w["load_rates"]["tiers"].items()}
             for w in router.call("GET", "/v1/state")[1]["workers"]}
-check("rates of the pages", measured["two"] == {"CPU": 4e9, "STORAGE": None} and
+check("the state has the rates of the reported pages", measured["two"] == {"CPU": 4e9, "STORAGE": None} and
       measured["default/f/7/1"] == {"CPU": 3e9, "STORAGE": 3e8}, measured)
 state = router.call("GET", "/v1/state")[1]
 rates = state["workers"][0]["load_rates"]["tiers"]
-check("load rates", rates["CPU"]["measured_bytes_per_s"] == 2e9 and rates["CPU"]["cost"] is None and
+check("the state has the rates of /v1/load_rates",
+      rates["CPU"]["measured_bytes_per_s"] == 2e9 and rates["CPU"]["cost"] is None and
       rates["STORAGE"]["reports"]["small"] == 3, rates)
 check("feedback ends the booking", state["routing"]["bookings"] == 0 and
       state["routing"]["equal"] == 1 and state["workers"][0]["load"]["decode_blocks"] == 0, state)
@@ -305,39 +309,40 @@ check("blocks by group and tier",
 status, reply = router.call("GET", "/v1/events?worker=one&tier=CPU")
 check("events by worker and tier", [(e["type"], e["blocks"], e["group"]) for e in reply["events"]] ==
       [("stored", 1, 0)], reply)
-check("nothing is new", router.call("GET", f"/v1/events?since={reply['next']}")[1]["events"] == [])
-check("a bad number", router.call("GET", "/v1/events?since=x")[0] == 400)
+check("no event is newer than the last one", router.call("GET", f"/v1/events?since={reply['next']}")[1]["events"] == [])
+check("events: an invalid number", router.call("GET", "/v1/events?since=x")[0] == 400)
 status, reply = router.call("GET", "/v1/decisions")
 check("the booked decision", [d["request_id"] for d in reply["decisions"]] == ["r1"], reply)
-check("a bad number", router.call("GET", "/v1/decisions?since=x")[0] == 400)
-until("samples tell what is held by tier, group and kind", lambda: any(
+check("decisions: an invalid number", router.call("GET", "/v1/decisions?since=x")[0] == 400)
+until("samples have the held blocks by tier, group and kind", lambda: any(
     "GPU group 0: full_attention" in sample["held"] for sample in router.call("GET", "/v1/history")[1]["samples"]))
-check("a bad number", router.call("GET", "/v1/history?since=-1")[0] == 400)
+check("history: an invalid number", router.call("GET", "/v1/history?since=-1")[0] == 400)
 
 # A source that receives pushed events.
 pushed = {"name": "pushed", "endpoint": "push", "format": "trtllm", "window_sizes": [4096], "tokens_per_block": 4,
           "partial_reuse": False, "model": "p"}
-check("a source to push to", router.call("POST", "/v1/sources", pushed)[0] == 201)
+check("a source that receives pushed events is added", router.call("POST", "/v1/sources", pushed)[0] == 201)
 block = {"block_hash": 9, "tokens": [{"token_id": token, "token_extra_id": 0} for token in range(4)]}
 stored = [{"event_id": 0, "window_size": 4096, "data": {"type": "stored", "parent_hash": None, "blocks": [block]}}]
-check("a push", router.call("POST", "/v1/events?worker=pushed", stored)[0] == 200)
+check("pushed events are accepted", router.call("POST", "/v1/events?worker=pushed", stored)[0] == 200)
 answer = router.call("POST", "/v1/query", {"model": "p", "tokens": list(range(6))})[1]["workers"][0]
-check("what was pushed", (answer["reusable_tokens"], answer["exact"]) == (4, True), answer)
-check("nobody to push to", router.call("POST", "/v1/events?worker=nobody", stored)[0] == 404)
-check("another way", router.call("POST", "/v1/events?worker=one", stored)[0] == 409)
-check("it leaves", router.call("DELETE", "/v1/sources?name=pushed")[0] == 200)
+check("a query finds the pushed block", (answer["reusable_tokens"], answer["exact"]) == (4, True), answer)
+check("events are pushed to an unknown source", router.call("POST", "/v1/events?worker=nobody", stored)[0] == 404)
+check("events are pushed to a source that does not receive pushes",
+      router.call("POST", "/v1/events?worker=one", stored)[0] == 409)
+check("the source that receives pushed events is removed", router.call("DELETE", "/v1/sources?name=pushed")[0] == 200)
 
 # The other routes.
 check("health", router.call("GET", "/healthz")[1]["sources"] == 3)
-check("the field's health", router.call("GET", "/health")[0] == 200)
-check("the document itself", router.call("GET", "/openapi.json")[1]["openapi"].startswith("3."))
+check("indexer API: health", router.call("GET", "/health")[0] == 200)
+check("the router serves the OpenAPI document", router.call("GET", "/openapi.json")[1]["openapi"].startswith("3."))
 page = router.call("GET", "/metrics")[1]
 check("metrics", 'kvcast_blocks{worker="one",tier="CPU",group="0",kind="full_attention"} 1' in page)
 if shutil.which("promtool"):
     lint = subprocess.run(["promtool", "check", "metrics"], input=page, capture_output=True, text=True)
     check("promtool", lint.returncode == 0, lint.stderr)
 
-# The files in examples/ name existing metrics, and their configuration starts a router.
+# The files in examples/monitoring name existing metrics. A router starts with examples/deploy/router.json.
 examples = os.path.join(os.path.dirname(OPENAPI), "..", "examples")
 for name in ("grafana-dashboard.json", "alerts.yml"):
     with open(os.path.join(examples, "monitoring", name), encoding="utf-8") as file:
@@ -391,10 +396,11 @@ for method, target, body, code in [
     check(f"{method} {target} {body}", status == code, reply)
 check("an unknown path", router.call("GET", "/nowhere", validate=False)[0] == 404)
 
-# A worker leaves. From the next answer on its blocks are gone.
+# After a worker is removed, the next answer does not contain the worker.
 check("unregister", router.call("POST", "/unregister", {"instance_id": 7, "model_name": "f"})[1]["removed"] == 1)
 check("a source is removed", router.call("DELETE", "/v1/sources?name=two")[0] == 200)
-check("one is left", [w["name"] for w in router.call("POST", "/v1/query", {"hashes": [1]})[1]["workers"]] == ["one"])
+check("one worker is left",
+      [w["name"] for w in router.call("POST", "/v1/query", {"hashes": [1]})[1]["workers"]] == ["one"])
 
 # Many connections send nothing, and some send a byte from time to time.
 soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -411,9 +417,9 @@ grown = router.memory_kb() - before
 check(f"{count} idle connections take little memory", grown < LITTLE_KB, f"{grown} KiB")
 for client in idle[::100]:
     client.send(b"n")
-check("the service answers beside them", router.call("POST", "/v1/query", {"hashes": [1]})[0] == 200)
+check("the service answers beside idle connections", router.call("POST", "/v1/query", {"hashes": [1]})[0] == 200)
 open_now = int(re.search(r"^kvcast_http_connections (\d+)", router.call("GET", "/metrics")[1], re.M).group(1))
-check("the connections are there", open_now > count * 9 // 10, open_now)
+check("the idle connections are still open", open_now > count * 9 // 10, open_now)
 for client in idle:
     client.close()
 print(f"{count} idle connections: {grown} KiB")
@@ -433,7 +439,7 @@ while piece := slow.recv(65536):
     answer += piece
 check("a request that has begun is answered", answer.startswith(b"HTTP/1.1 200") and
       b'"reusable_tokens"' in answer, answer[:200])
-check("SIGTERM is a good end", router.process.wait(timeout=20) == 0)
+check("after SIGTERM the exit code is 0", router.process.wait(timeout=20) == 0)
 
 # An empty router, and a configuration file.
 with tempfile.TemporaryDirectory() as folder:
@@ -442,23 +448,24 @@ with tempfile.TemporaryDirectory() as folder:
         json.dump({"sources": [{"name": "filed", "endpoint": one.endpoint}],
                    "weights": {"load_token": 0.5}}, file)
     filed = Router("--config", path)
-    check("sources of the file", filed.call("GET", "/v1/sources")[1]["sources"][0]["name"] == "filed")
+    check("the router has the source of the configuration file",
+          filed.call("GET", "/v1/sources")[1]["sources"][0]["name"] == "filed")
     filed.stop()
     with open(path, "w", encoding="utf-8") as file:
         file.write('{"weights": {"load": 1}}')
     bad = subprocess.run([KVCAST, "router", "--config", path], capture_output=True, text=True, timeout=20)
     check("a wrong file is a usage error", bad.returncode == 2 and "weights" in bad.stderr, bad.stderr)
 empty = Router()
-check("no worker to choose", empty.call("POST", "/v1/route", {"tokens": [1]})[0] == 503)
-check("nothing to wait for", empty.call("GET", "/readyz")[0] == 200)
+check("route without a worker", empty.call("POST", "/v1/route", {"tokens": [1]})[0] == 503)
+check("a router without sources is ready", empty.call("GET", "/readyz")[0] == 200)
 empty.call("POST", "/v1/sources", {"name": "x", "endpoint": "tcp://127.0.0.1:1"})
-check("a source that is not there", empty.call("GET", "/readyz")[0] == 503)
+check("a router is not ready while a source does not answer", empty.call("GET", "/readyz")[0] == 503)
 empty.stop()
 
 for path, methods in SPEC["paths"].items():
     for method, described in methods.items():
         for status in described["responses"]:
-            check("every reply of the document was seen", (path, method, int(status)) in covered,
+            check("the test has seen every reply of the document", (path, method, int(status)) in covered,
                   f"{method} {path} {status}")
 print("all API checks passed" if failures == 0 else f"{failures} checks failed")
 sys.exit(failures > 0)

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Runs the ```console blocks of a Markdown file and compares their output. A line of the file that
 begins with "$ " is a command, and the lines after it are its output. "..." in the output matches
-any text. A command that ends with " &" runs until the end. The answer of a service may need some
-time, so the test repeats a command for up to a minute.
-usage: session_test.py KVCAST MARKDOWN...; exit code 77: no curl
+any text. A command that ends with " &" runs until the end of the test. A service may need some time
+until it gives the expected answer, so the test repeats a command for up to a minute.
+usage: session_test.py KVCAST MARKDOWN...; exit code 77: curl is not installed
 # SPDX-License-Identifier: Apache-2.0
 """
 import os
@@ -66,7 +66,7 @@ def session(path, folder):
                 printed = run(command, environment, folder)
             if not matches(wanted, printed):
                 failures += 1
-                print(f"FAILED: {command}\n  wanted: {wanted}\n  printed: {printed}")
+                print(f"FAILED: {command}\n  expected: {wanted}\n  printed: {printed}")
     finally:
         for process in background:
             process.send_signal(signal.SIGINT)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """A publisher sends known batches, and `kvcast tail` prints them. The test covers text and JSON
-lines, the filters, --count, a payload that is not a batch, an event that cannot be decoded, Ctrl-C.
+lines, the filters, --count, a payload that is not a batch, an event that cannot be decoded, and Ctrl-C.
 usage: tail_test.py KVCAST
 # SPDX-License-Identifier: Apache-2.0
 """

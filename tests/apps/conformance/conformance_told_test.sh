@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# `kvcast conformance router --told` over the recorded data with few registered properties: no exact
-# answer is wrong, and some answers are exact.
+# `kvcast conformance router --told` over the recorded data. No exact answer is wrong, and some answers
+# are exact.
 # usage: conformance_told_test.sh KVCAST TOLD SCHEME SET     (SET: recordings.sh)
 set -euo pipefail
 . "$(dirname "$0")/recordings.sh"

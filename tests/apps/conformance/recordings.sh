@@ -1,7 +1,7 @@
-# To be sourced. recordings SET PART: sets the array `folders` to the recorded folders of PART.
-# SET: shipped (the selection of tests/data/recordings), whole or whole_033 (the folders that
-# KVCAST_CONFORMANCE and KVCAST_CONFORMANCE_033 name; if these are not set, the script ends with 77,
-# "skipped").
+# Other scripts source this file. `recordings SET PART` sets the array `folders` to the folders of PART.
+# SET is shipped (the selection in tests/data/recordings), whole (the folder that KVCAST_CONFORMANCE
+# names) or whole_033 (the folder that KVCAST_CONFORMANCE_033 names). If the variable is not set, the
+# script exits with code 77 ("skipped").
 recordings() {
   local root variable
   root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../../data/recordings" && pwd)

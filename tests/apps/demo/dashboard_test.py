@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """The dashboard works in a real browser while `kvcast demo --serve` runs. It loads, updates, filters
-and explains, at desktop and phone size, in light and dark mode, and by keyboard. It logs no error
-to the console and sends no request to another host. The screenshots are for manual inspection.
+events and explains decisions. The test covers desktop and phone size, light and dark mode, and the
+keyboard. The dashboard logs no error to the console and sends no request to another host. The
+screenshots are for manual inspection.
 usage: dashboard_test.py KVCAST SCREENSHOT_FOLDER
 # SPDX-License-Identifier: Apache-2.0
 """
@@ -47,7 +48,7 @@ def until(what, condition, seconds=60):
             return
         time.sleep(0.1)
     # The following checks need this condition, so the test stops here.
-    raise AssertionError(f"{what}: never came true")
+    raise AssertionError(f"{what}: did not become true within {seconds} s")
 
 
 def browser(width, height, dark):
@@ -84,24 +85,25 @@ for line in demo.stderr:
     if found := re.search(r"dashboard on (http://\S+)", line):
         url = found.group(1)
         break
-check("the demo says where its dashboard is", url)
+check("the demo prints the address of its dashboard", url)
 driver = browser(1280, 900, dark=False)
 try:
     driver.get(url + "/")
     until("all workers are synced", lambda: "4 of 4 workers synced" in one(driver, "#status").text)
-    check("the workers by name", [t.split(" ")[0] for t in texts(driver, "#workers tbody td:first-child")] ==
+    check("the table lists the workers by name",
+          [t.split(" ")[0] for t in texts(driver, "#workers tbody td:first-child")] ==
           [f"engine-{i}" for i in range(4)])
     # The page updates without a reload.
     before, batches = refreshed(driver), texts(driver, "#workers tbody td:nth-child(4)")
-    until("the page asks again", lambda: refreshed(driver) >= before + 3)
-    until("what it shows moves", lambda: texts(driver, "#workers tbody td:nth-child(4)") != batches)
-    until("what is held is told by tier and group", lambda: all(
+    until("the page sends requests again", lambda: refreshed(driver) >= before + 3)
+    until("the shown values change", lambda: texts(driver, "#workers tbody td:nth-child(4)") != batches)
+    until("the page shows the held blocks by tier and group", lambda: all(
         f"{tier} group {group}" in (one(driver, "#held").get_attribute("aria-label") or "")
         for tier in ("GPU", "CPU") for group in range(4)))
-    until("what is evicted by kind of group", lambda: "sliding window" in
+    until("the page shows the evicted blocks by kind of group", lambda: "sliding window" in
           (one(driver, "#evicted").get_attribute("aria-label") or ""))
     until("hits are shown", lambda: "miss" in (one(driver, "#hits").get_attribute("aria-label") or ""))
-    # The share of the held blocks that can be reused, and the cause if it is low.
+    # The page shows the share of the held blocks that can be reused, and the cause if the share is low.
     until("the reuse of each worker is diagnosed", lambda: all(
         re.search(r"usable|not enough data", text) for text in texts(driver, "#workers tbody td:nth-child(10)")) and
           any(re.match(r"\d+ % usable$", text) for text in texts(driver, "#workers tbody td:nth-child(10)")))
@@ -116,17 +118,17 @@ try:
         with urllib.request.urlopen(f"{url}/v1/events?limit=100") as reply:
             return {event["worker"] for event in json.load(reply)["events"]}
 
-    until("events of whoever has some", lambda: column(2) and column(2) == unfiltered())
+    until("the page shows the events of all workers that have events", lambda: column(2) and column(2) == unfiltered())
     choose("worker", "engine-2")
-    until("only that worker's events", lambda: column(2) == {"engine-2"})
+    until("the page shows only the events of engine-2", lambda: column(2) == {"engine-2"})
     choose("group", "1")
     choose("type", "stored")
-    until("all filters together", lambda: column(2) == {"engine-2"} and column(5) == {"1"} and
+    until("all filters work together", lambda: column(2) == {"engine-2"} and column(5) == {"1"} and
           column(3) == {"stored"})
     choose("type", "all")
     choose("group", "all")
     choose("worker", "all")
-    until("the filters are off again", lambda: column(2) == unfiltered())
+    until("the page shows all events again", lambda: column(2) == unfiltered())
     # The explanation of one request opens by keyboard.
     until("requests are listed", lambda: len(texts(driver, "#decisions button")) > 3)
     first = one(driver, "#decisions li:first-child button")
@@ -138,11 +140,11 @@ try:
           texts(driver, "#explained h3")[0].startswith(request))
     check("the chosen worker is marked", texts(driver, "#explained tr.chosen td:first-child") == [worker])
     check("every worker is compared", len(texts(driver, "#explained tbody tr")) == 4)
-    check("the reason is said", "tokens reusable" in texts(driver, "#explained p")[0])
+    check("the page shows the reason", "tokens reusable" in texts(driver, "#explained p")[0])
     number = driver.switch_to.active_element.get_attribute("data-number")
     before = refreshed(driver)
-    until("the page goes on", lambda: refreshed(driver) >= before + 3)
-    check("the focus stays where it was while the page updates",
+    until("the page updates again", lambda: refreshed(driver) >= before + 3)
+    check("the focus does not move while the page updates",
           driver.switch_to.active_element.get_attribute("data-number") == number)
     driver.execute_script("scrollTo(0, 0)")
     time.sleep(3)  # so that the charts of the screenshots have data
@@ -178,12 +180,12 @@ try:
         driver.execute_script("document.activeElement.blur(); scrollTo(0, 0);"
                               "document.querySelector('#decisions').scrollTo(0, 0)")
         seen = refreshed(driver)
-        until("drawn again", lambda: refreshed(driver) >= seen + 2)
+        until("the page is drawn again", lambda: refreshed(driver) >= seen + 2)
         overflow = driver.execute_script(
             "return document.documentElement.scrollWidth - document.documentElement.clientWidth")
-        check(f"nothing is wider than the page: {name}", overflow <= 0, overflow)
+        check(f"no element is wider than the page: {name}", overflow <= 0, overflow)
         low = driver.execute_script(contrast)
-        check(f"text can be read: {name}", low == [], low[:5])
+        check(f"the contrast of all texts is high enough: {name}", low == [], low[:5])
         full = driver.execute_script("return document.documentElement.scrollHeight")
         driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {
             "width": width, "height": full, "deviceScaleFactor": 1, "mobile": width < 600})
@@ -198,22 +200,22 @@ try:
     time.sleep(1.5)
     before = refreshed(driver)
     time.sleep(2.5)
-    check("a paused page asks nothing", refreshed(driver) == before)
+    check("a paused page sends no request", refreshed(driver) == before)
     one(driver, "#pause").click()
-    until("and goes on", lambda: refreshed(driver) > before)
+    until("the page updates again after the pause", lambda: refreshed(driver) > before)
     errors = [entry for entry in driver.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")]
-    check("no error in the console", errors == [], errors)
+    check("the console contains no error", errors == [], errors)
     hosts = set()
     for entry in driver.get_log("performance"):
         message = json.loads(entry["message"])["message"]
         if message["method"] == "Network.requestWillBeSent":
             hosts.add(re.sub(r"^(\w+://[^/]+).*", r"\1", message["params"]["request"]["url"]))
     hosts = {host for host in hosts if not host.startswith("data:")}
-    check("nobody else is asked", hosts == {url}, hosts)
+    check("the page sends requests only to its own host", hosts == {url}, hosts)
     # If the service ends, the page shows that.
     demo.send_signal(signal.SIGINT)
     demo.wait(timeout=30)
-    until("the page says that nobody answers", lambda: "does not answer" in one(driver, "#status").text)
+    until("the page shows that the service does not answer", lambda: "does not answer" in one(driver, "#status").text)
 finally:
     driver.quit()
     if demo.poll() is None:

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A fleet of engines with different dialects: the index predicts each engine's own lookup.
+# A fleet of engines with different dialects. The predictions of the index equal each engine's own lookups.
 # usage: demo_all_dialects_test.sh KVCAST MODEL
 set -euo pipefail
 out=$(mktemp -d)
@@ -24,7 +24,7 @@ schemes = report["schemes"]
 assert schemes["engines"] == len(expected) - 2, schemes
 print(report["model"], dialects)
 '
-# Two engines with pools that evict blocks before they are requested again, so removes matter.
+# Two engines with small pools. They evict blocks before the blocks are requested again, so removes matter.
 blocks=8000
 [ "$2" = full ] || blocks=12000
 timeout 600 "$1" demo --model "$2" --requests 300 --speed 60 --engines 2 --blocks "$blocks" --dialect trtllm,mooncake \
@@ -41,4 +41,4 @@ grep -q "two groups of the model have the same" "$out/err"
 ! "$1" demo --model full --dialect trtllm --cpu-blocks 100 2>"$out/err"
 grep -q "one tier of a block" "$out/err"
 ! "$1" demo --model full --dialect all --requests 5 2>"$out/err"
-grep -q "fewer than the engines" "$out/err"
+grep -q "at least the number of engines" "$out/err"

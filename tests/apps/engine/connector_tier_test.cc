@@ -71,7 +71,7 @@ TEST(ConnectorTier, AChunkOfSeveralBlocksNamesThemAll) {
   HostEvents events;
   events.Follow(tiered);
   tiered.Serve(150, 0);
-  ASSERT_EQ(events.stored.size(), 2u) << "of 9 blocks";
+  ASSERT_EQ(events.stored.size(), 2u) << "2 whole chunks of 9 blocks";
   for (const BlockStored& store : events.stored) EXPECT_EQ(store.block_hashes.size(), 4u);
 }
 
@@ -119,7 +119,7 @@ TEST(ConnectorTier, AnEvictedChunkIsAnnouncedBeforeTheOneThatTakesItsPlace) {
   EXPECT_EQ(events.removed[0].medium, "CPU");
   EXPECT_EQ(events.removed[0].group_idx, 0);
   EXPECT_EQ(events.removed[0].block_hashes.size(), 2u);
-  EXPECT_EQ(events.stored.size(), 4u) << "the new ones are not there yet";
+  EXPECT_EQ(events.stored.size(), 4u) << "the new chunks are not announced yet";
   tiered.RunUntilIdle();
   EXPECT_EQ(events.stored.size(), 6u);
 }

@@ -1,5 +1,5 @@
-// Loads from the host memory of the simulated engine bring the computed bytes, and the engine
-// recomputes the tokens of a failed load.
+// Loads from the host memory of the simulated engine return the computed bytes. If a load fails,
+// the engine recomputes its tokens.
 // SPDX-License-Identifier: Apache-2.0
 #include "apps/engine/host_tier.h"
 
@@ -97,7 +97,8 @@ TEST_P(HostTierOf, LoadsBehindWhatTheGpuStillHas) {
     EXPECT_EQ(then.loaded_tokens, 0);
   }
   ASSERT_TRUE(tiered.engine().ResetPrefixCache());
-  // The first request has only the first half of the prompt; the host has its blocks too.
+  // The first request has only the first half of the prompt. Host memory has the blocks of this
+  // half too.
   tiered.Serve(161, 0);
   tiered.Serve(320, 0);
   EXPECT_EQ(tiered.admissions.back().hit_tokens, 160);
@@ -262,8 +263,9 @@ TEST_P(HostTierOf, AFailedLoadIsComputedInstead) {
     EXPECT_EQ(tiered.finished.size(), 8u);
     EXPECT_EQ(tiered.host().wrong_blocks(), 0);
     EXPECT_EQ(tiered.totals().failed_loads, 1);
-    EXPECT_EQ(tiered.totals().loaded_tokens, 0) << "none came";
-    EXPECT_EQ(tiered.totals().recomputed_again, 0) << "they had not been computed here before";
+    EXPECT_EQ(tiered.totals().loaded_tokens, 0) << "the load failed";
+    EXPECT_EQ(tiered.totals().recomputed_again, 0)
+        << "the engine had not computed these tokens for this request before";
     tiered.ExpectAllGivenBack();
     // The request that computed the tokens has stored them again.
     tiered.FillGpu();
@@ -335,8 +337,8 @@ TEST(HostTier, APreemptedRequestLoadsWhatItHadAndIsRight) {
   EXPECT_LE(tiered.totals().recomputed_again, tiered.totals().preempted * 2 * 16);
 }
 
-// The second request stores its hit before the scheduler knows that the first request has computed
-// it.
+// The second request stores the blocks that it hits. At this time the scheduler does not know yet
+// that the first request has computed these blocks.
 TEST(HostTier, WhatIsHitInTheStepThatComputesItIsStoredWhenItIsThere) {
   TierOptions setup;
   setup.gpu_blocks = 101;

@@ -1,4 +1,4 @@
-// The router measures the rate of loads if no rate is configured.
+// ResolveLoadRate measures the rate of loads from host memory if no rate is configured.
 // SPDX-License-Identifier: Apache-2.0
 #include "apps/engine/load_rate.h"
 

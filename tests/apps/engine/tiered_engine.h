@@ -1,4 +1,4 @@
-// A simulated engine with host memory, whose copies fail as a test specifies.
+// A simulated engine with host memory. Its copies fail as the test specifies.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -105,7 +105,8 @@ struct TierOptions {
 inline constexpr WorkerId kWorker(1);
 inline constexpr int64_t kVocabulary = 1000;
 
-// A simulated engine with host memory, and its reports. A router's index applies its events.
+// A simulated engine with host memory, and the reports of the engine. An index applies the engine's
+// events.
 class Tiered {
  public:
   explicit Tiered(TierOptions setup) : kind_(setup.kind) {
@@ -195,8 +196,8 @@ class Tiered {
 
  private:
   void Compare(const Admission& seen) {
-    // A connector finds no tokens for a request whose load failed. The index cannot know about the
-    // failure.
+    // If the load of a request failed, the connector loads no tokens for this request. The index
+    // cannot know about the failure.
     const bool may_have_failed = !seen.first && totals().failed_loads > 0;
     if (kind_ == OffloadKind::kConnector && may_have_failed) return;
     std::vector<TokenId> tokens = prompts_[static_cast<size_t>(seen.number)];

@@ -1,5 +1,5 @@
-// Plain, gzip and zstd files read alike; damage and exceeded size limits give errors that name the
-// file.
+// ReadFile returns the content of plain, gzip and zstd files. The errors for damaged and too large
+// files name the file.
 // SPDX-License-Identifier: Apache-2.0
 #include "apps/support/file.h"
 

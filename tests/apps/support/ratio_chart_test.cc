@@ -1,4 +1,5 @@
-// The ratio chart places ratios on logarithmic axes and clips them to the picture.
+// The ratio chart has a logarithmic axis of fragment sizes and a linear axis of ratios. It clips
+// ratios to the picture.
 // SPDX-License-Identifier: Apache-2.0
 #include "apps/support/ratio_chart.h"
 

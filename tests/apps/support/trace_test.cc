@@ -1,4 +1,5 @@
-// A trace turns shared block ids into shared tokens; a bad file is refused with its line number.
+// Requests of a trace that share block ids share the tokens of these blocks. The error for a bad
+// file names the line.
 // SPDX-License-Identifier: Apache-2.0
 #include "apps/support/trace.h"
 

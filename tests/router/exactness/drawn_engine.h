@@ -14,7 +14,7 @@
 
 namespace kvcast::engine {
 
-// An engine, with properties that a router cannot see in the engine's configuration.
+// A random engine: its cache configuration, and the properties that CacheConfig does not contain.
 struct Drawn {
   CacheConfig cache;
   HashAlgorithm algorithm = HashAlgorithm::kSha256;
@@ -103,7 +103,7 @@ inline Drawn Draw(Random& random) {
   drawn.events.exact_spans = Pick(random, 0, 3) == 0;
   drawn.images = Pick(random, 0, 1) == 0;
   drawn.drafts = Pick(random, 0, 2) == 0 ? Pick(random, 1, 4) : 0;
-  // With Mamba or chunked groups, a router may take an unregistered report for a copy.
+  // With Mamba or chunked groups, a router may count an unregistered hit report as a copy.
   const bool tellable = std::ranges::all_of(config.groups, [](const GroupSpec& group) {
     return IsFullKind(group.kind) || IsWindowKind(group.kind);
   });
@@ -154,8 +154,8 @@ inline router::WorkerRegistration SourceOf(const Drawn& drawn, const CacheConfig
   router::WorkerRegistration source;
   WorkerConfig& worker = source.worker;
   worker.name = "worker";
-  // If a registration states that the engine reports hits, the router assumes it until removes
-  // contradict it. This case is not drawn here.
+  // If a registration states that the engine reports hits, the router assumes such reports until
+  // removes contradict the registration. This case is not drawn here.
   if (change == Change::kHideAll) return source;
   worker.groups = cache.groups;
   worker.alignment = HitAlignment(cache);

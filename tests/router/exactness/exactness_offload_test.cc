@@ -78,8 +78,8 @@ SimpleOffloadConfig MirrorOf(const DrawnHost& host, const Drawn& drawn, const Ca
 
 struct LoadCounts {
   int64_t answers = 0;
-  int64_t loads = 0;  // answers for which the engine would load
-  int64_t held_up = 0;
+  int64_t loads = 0;    // answers for which the engine would load
+  int64_t held_up = 0;  // lookups of the engine that wait for copies forever
   int64_t exact = 0;
   int64_t exact_loads = 0;
   int64_t equal = 0;  // answers equal to the engine's lookup
@@ -167,7 +167,7 @@ TEST(ExactnessOfLoads, NoAnswerIsExactAndWrong) {
     const LoadCounts& of = counts[rule];
     std::cout << kRuleNames[rule] << ": " << of.answers << " answers, " << of.loads << " load, "
               << of.exact << " exact, " << of.exact_loads << " of them load, " << of.equal
-              << " equal; " << of.held_up << " held up\n";
+              << " equal; " << of.held_up << " lookups without an answer\n";
     EXPECT_GT(of.exact_loads, 0) << kRuleNames[rule];
   }
 }

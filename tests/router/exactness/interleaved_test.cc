@@ -67,7 +67,7 @@ TEST(Interleaved, EveryWorkerAnswersAsIfAlone) {
   }
 }
 
-TEST(Interleaved, AWrongAnswerIsCountedByHowFarItIsOff) {
+TEST(Interleaved, AWrongAnswerIsCountedByItsError) {
   const Outcome outcome = Replay({TwoSteps({16, 32})}, 1);
   EXPECT_EQ(outcome.compared, 8);
   EXPECT_EQ(outcome.equal, 4);

@@ -83,7 +83,7 @@ int64_t Predict(const Json& config, const Json& recorded) {
 }
 
 // Full attention has chunks of 4 tokens, a window of 8 has chunks of 8. A prefix of 12 tokens ends
-// inside a chunk of the window. The tokens that the next token sees begin in the chunk before.
+// inside the second chunk of the window. The window of the next token begins in the first chunk.
 int64_t Reusable(EngineRules rules, OffloadRule rule, bool first_window_chunk) {
   std::vector<GroupResidency> groups(2);
   groups[0].spec = {.kind = SpecKind::kFullAttention, .block_size = 4};
@@ -103,7 +103,8 @@ int64_t Reusable(EngineRules rules, OffloadRule rule, bool first_window_chunk) {
 
 TEST(OffloadLookup, FollowsTheReleaseOfTheWorker) {
   const auto august = EngineRules::kMain2026August;
-  EXPECT_EQ(Reusable(august, OffloadRule::kConnector, false), 12) << "it cannot be loaded";
+  EXPECT_EQ(Reusable(august, OffloadRule::kConnector, false), 12)
+      << "counted, although the window cannot be loaded";
   EXPECT_EQ(Reusable(EngineRules::kV033, OffloadRule::kConnector, false), 0);
   EXPECT_EQ(Reusable(august, OffloadRule::kOffloadScheduler, false), 0);
   for (const auto rules : {august, EngineRules::kV033}) {

@@ -52,7 +52,7 @@ TEST_F(Policies, AnswerDifferentlyWhenTheWindowIsGone) {
   EXPECT_EQ(Match(Policy::kMinOfMaxima, 100), 32);
 }
 
-TEST_F(Policies, GroupBlindLosesBlocksThatTheLastRemoveDidNotMean) {
+TEST_F(Policies, GroupBlindLosesBlocksThatAnotherGroupStillHolds) {
   Register({Full(), Window(32)});
   Apply(Batch(Store(Hashes(1, 6), 0), Store(Hashes(1, 6), 1), Remove(Hashes(1, 2), 1)));
   EXPECT_EQ(Match(Policy::kExact, 100), 96);
@@ -73,7 +73,7 @@ TEST_F(Policies, MinOfMaximaPromisesAStateThatLiesDeeper) {
   EXPECT_EQ(Match(Policy::kMinOfMaxima, 100), 48);
 }
 
-TEST_F(Policies, FullOnlyHasNothingToSayOfAModelWithoutFullAttention) {
+TEST_F(Policies, FullOnlyPredictsNothingWithoutFullAttention) {
   Register({Window(32)});
   Apply(Batch(Store(Hashes(1, 6))));
   EXPECT_EQ(Match(Policy::kExact, 100), 96);

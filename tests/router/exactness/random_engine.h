@@ -211,7 +211,7 @@ class RandomEngine {
   }
   // Returns the tokens of a match that this engine loads.
   int64_t Loaded(const PrefixHit& hit, int64_t matched) const {
-    // It is not known how bounded replay continues after a load.
+    // The behaviour of bounded replay after a load is not known.
     if (config().replay_tokens > 0) return 0;
     if (!PartialHitsEnabled(config())) return matched;
     // The engine starts and ends no load inside a block.

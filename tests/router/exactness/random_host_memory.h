@@ -60,7 +60,7 @@ class HostMemory {
   class Connector;
   class Mirror;
   HostMemory();
-  std::unique_ptr<Connector> connector_;  // or mirror_, if any
+  std::unique_ptr<Connector> connector_;  // exactly one of connector_ and mirror_ is set
   std::unique_ptr<Mirror> mirror_;
 };
 

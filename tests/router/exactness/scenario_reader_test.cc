@@ -74,7 +74,7 @@ TEST(ScenarioReader, TheChainsForm) {
   EXPECT_EQ(Parsed(line).chain_form, ChainForm());
 }
 
-TEST(ScenarioReader, WhatWouldChangeHashesAndIsUnknownIsRefused) {
+TEST(ScenarioReader, UnknownFieldsThatChangeHashesAreRefused) {
   Json line = ConfigLine(Json::array({kFull}));
   line["extra_key_scheme"] = "sealed";
   EXPECT_NE(RefusalOf(line).find("extra_key_scheme"), std::string::npos);

@@ -136,7 +136,7 @@ TEST_P(Scenarios, PredictionEqualsTheEnginesOwnLookup) {
 TEST_P(Scenarios, PredictionIsTheSameWithoutRegistration) {
   Recording recording;
   ASSERT_NO_FATAL_FAILURE(Load(GetParam().file, recording));
-  if (!EventsTellTheGroups(recording)) GTEST_SKIP() << "the events do not tell the groups";
+  if (!EventsTellTheGroups(recording)) GTEST_SKIP() << "the events do not describe the groups";
   WorkerConfig registration;
   if (ReportsHits(GetParam().file)) registration.hit_reports = HitReports::kExpected;
   // If the unit is smaller than every block seen so far, only the first partial entry shows the

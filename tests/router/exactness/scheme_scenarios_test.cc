@@ -39,9 +39,10 @@ TEST(RecordedSchemes, AreFoundOutAndWrongRegistrationsReported) {
   }
 }
 
-// Tests stores at the rate of a router. Once a scheme is found, it tests one testable store in 64,
-// and after a clear one store of each place and each kind of key. If a kind has only incomplete
-// spans, it is tried a few more times.
+// The detector tests stores at the rate of a router. After it has found a scheme, it tests one
+// testable store in 64. After a clear, it tests one store at the root, one store behind the root,
+// and one store of each kind of key. If a kind has only incomplete spans, the detector tests a few
+// more of its stores.
 TEST(RecordedSchemes, AreFoundOutBySamplesToo) {
   const std::vector<RecordedStream> streams = ReadAll();
   SchemeDetectorConfig candidates = SchemeCandidates(streams);

@@ -1,4 +1,4 @@
-// Different contents have different keys, whatever code path computes the keys.
+// Different contents have different keys, and all code paths compute the same keys.
 // SPDX-License-Identifier: Apache-2.0
 #include "kvcast/router/content_key.h"
 
@@ -77,7 +77,7 @@ TEST(ContentKeys, AllWaysToComputeAKeyAgree) {
   }
 }
 
-TEST(ContentKeys, APrefixIsAllThatNamesWhatFollows) {
+TEST(ContentKeys, TheKeyOfAPrefixIsSufficientForItsExtensions) {
   const ContentKeys keys(kSecret);
   std::mt19937_64 random(3);
   const std::vector<TokenId> tokens = RandomTokens(random, 1000);
@@ -89,7 +89,7 @@ TEST(ContentKeys, APrefixIsAllThatNamesWhatFollows) {
   }
 }
 
-TEST(ContentKeys, WideTokensAreNoPairsOfNarrowOnes) {
+TEST(ContentKeys, WideTokensDifferFromPairsOfNarrowTokens) {
   const ContentKeys keys(kSecret);
   const ContentKey root = keys.Root({});
   std::set<ContentKey> seen;
@@ -115,7 +115,7 @@ TEST(ContentKeys, WideTokensAreNoPairsOfNarrowOnes) {
   }
 }
 
-TEST(ContentKeys, ScopesItemsAndMarksAreToldApart) {
+TEST(ContentKeys, ScopesItemsAndMarksHaveDifferentKeys) {
   const ContentKeys keys(kSecret);
   std::set<ContentKey> seen;
   for (const char* lora : {"", "a", "b", "ab"}) {
@@ -154,7 +154,8 @@ TEST(ContentKeys, TheSecretDecides) {
   EXPECT_EQ(differences.size(), tokens.size() - 1);
 }
 
-// Makes one change each to many prefixes: a token, its position, the length, salt, LoRA, an item.
+// Makes one change to each of many prefixes. It changes a token, its position, the length, the
+// salt, the LoRA name or an item.
 TEST(ContentKeys, NeighboursNeverShareAKey) {
   const ContentKeys keys(kSecret);
   std::mt19937_64 random(5);

@@ -83,7 +83,7 @@ TEST(ContentNamingContent, SeveralItemsThatEndInABlockAreHidden) {
   EXPECT_EQ(worker.unnamed_for(UnnamedReason::kHiddenContent), 1u);
 }
 
-TEST(ContentNamingContent, SeveralItemsOfWhichTheLastGoesOnAreNot) {
+TEST(ContentNamingContent, SeveralItemsAreNotHiddenIfTheLastItemContinues) {
   ContentWorker worker;
   const ExtraKeys two{ExtraKey::Item("a", 0), ExtraKey::Item("b", 2)};
   worker.Apply(WithExtraKeys(StoreTokens({Hash(1), Hash(2)}, Tokens(1, 8)),
@@ -91,7 +91,7 @@ TEST(ContentNamingContent, SeveralItemsOfWhichTheLastGoesOnAreNot) {
   EXPECT_EQ(worker.Reusable(Tokens(1, 8), WithItems({{"a", 0, 1}, {"b", 2, 4}})), 8);
 }
 
-TEST(ContentNamingContent, WhatOneGroupHidesAnotherMayShow) {
+TEST(ContentNamingContent, AnotherGroupMayNameContentThatOneGroupHides) {
   ContentWorker worker({Full(8), Full(4)});
   const ExtraKeys coarse{ExtraKey::Item("a", 0), ExtraKey::Item("b", 2)};
   worker.Apply(WithExtraKeys(StoreTokens({Hash(2)}, Tokens(1, 8), std::nullopt, 0, 8), {coarse}));
@@ -125,7 +125,7 @@ TEST(ContentNamingContent, EmbeddingsAreNamedByTheirDigests) {
   const std::vector<TokenId> tokens(8, 0);
   EXPECT_EQ(worker.Reusable(tokens, WithDigests({'a', 'b'})), 8);
   EXPECT_EQ(worker.Reusable(tokens, WithDigests({'a', 'c'})), 4);
-  EXPECT_EQ(worker.Reusable(tokens, WithDigests({'a'})), 4) << "the second is not told";
+  EXPECT_EQ(worker.Reusable(tokens, WithDigests({'a'})), 4) << "the second digest is missing";
   EXPECT_EQ(worker.Reusable(tokens), 0);
 }
 
@@ -135,13 +135,13 @@ TEST(PromptContents, IsCutWhereContentCannotBeNamed) {
     return PromptContents(ContentKeys::OfProcess(), tokens, 4, lookahead, inputs).size();
   };
   EXPECT_EQ(names({}), 5u);
-  EXPECT_EQ(names({}, 1), 4u) << "no token follows the fifth";
+  EXPECT_EQ(names({}, 1), 4u) << "no token follows the fifth block";
   EXPECT_EQ(names({}, 4), 4u);
   EXPECT_EQ(names({}, 21), 0u);
   EXPECT_EQ(names(WithItems({{"a", 9, 0}})), 2u) << "an empty item";
   EXPECT_EQ(names(WithItems({{"a", 12, 4}, {"b", 6, 1}})), 1u);
   EXPECT_EQ(names(WithItems({{"a", -1, 4}})), 0u);
-  EXPECT_EQ(names(WithItems({{"a", 18, 40}})), 5u) << "a cut prompt";
+  EXPECT_EQ(names(WithItems({{"a", 18, 40}})), 5u) << "an item that goes beyond the prompt";
   HashInputs embeddings;
   embeddings.prompt_embeddings = PromptEmbeddings{std::string(80, 'x'), 4};
   EXPECT_EQ(names(embeddings), 0u);

@@ -80,8 +80,8 @@ TEST(ContentNamingField, SglangHostTierIsApart) {
   EXPECT_EQ(worker.residencies_by_tier(), (std::array<uint64_t, kTiers>{1, 2, 0}));
 }
 
-// SGLang's newer stores repeat blocks that are held. Older vLLM sends the same bytes for a second
-// copy.
+// SGLang's newer stores repeat blocks that are held. Older releases of vLLM send the same bytes for
+// a second copy.
 TEST(ContentNamingField, ARepeatIsACopyOrARefreshAsRegistered) {
   FieldWorker copies;
   FieldWorker refreshes({}, {.repeats_are_refreshes = true});
@@ -169,7 +169,7 @@ TEST(ContentNamingField, PlaceholdersOfTheCpuAreNamedByTheirHash) {
   // ["BlockStored", [7, 99], nil, [], 0, nil, "CPU"]
   worker.Receive(
       "93 cb3ff8000000000000 91 97 ab426c6f636b53746f726564 920763 c0 90 00 c0 a3435055 c0");
-  EXPECT_EQ(worker.unnamed_for(UnnamedReason::kNoTokens), 1u) << "99";
+  EXPECT_EQ(worker.unnamed_for(UnnamedReason::kNoTokens), 1u) << "block 99";
   EXPECT_EQ(worker.counters().unnamed_gpu, 0u);
   EXPECT_EQ(worker.residencies_by_tier(), (std::array<uint64_t, kTiers>{2, 2, 0}));
 }
@@ -187,7 +187,7 @@ TEST(ContentNamingField, ASparseStoreWithAnOffsetIsNotGuessed) {
       "ac746f6b656e5f6f6666736574 04 c0");
   EXPECT_EQ(worker.unnamed_for(UnnamedReason::kUnknownParent), 1u);
   worker.Apply(StoreTokens({Hash(6), Hash(7)}, Tokens(1, 8)));
-  EXPECT_FALSE(worker.Knows(Hash(8))) << "one of two blocks";
+  EXPECT_FALSE(worker.Knows(Hash(8))) << "the hash may name either of two blocks";
   worker.Apply(StoreTokens({Hash(8)}, Tokens(9, 4), Hash(7)));
   EXPECT_EQ(worker.Reusable(Tokens(1, 12)), 12) << "a dense store has named it";
 }

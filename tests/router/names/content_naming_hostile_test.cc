@@ -1,6 +1,7 @@
-// Naming survives streams that no engine sends: hashes, parents, tokens and sizes at random. It
-// also bounds the time and memory for streams that would exhaust a careless reader. Each cost test
-// takes milliseconds; it would take minutes if one event cost as much as all known blocks.
+// Naming survives streams that no engine sends: hashes, parents, tokens and sizes at random. Time
+// and memory stay bounded for streams that would exhaust a careless reader. Each cost test takes
+// milliseconds. It would take minutes if the cost of one event grew with the number of known
+// blocks.
 // SPDX-License-Identifier: Apache-2.0
 #include <limits>
 #include <map>
@@ -36,8 +37,8 @@ std::optional<ExtraKeys> RandomExtraKeys(Random& random) {
   }
 }
 
-// A store with a block size that the index accepts. If the index refused it, a remove could not
-// find it.
+// A store with a block size that the index accepts. If the index refused the store, a remove could
+// not find its blocks.
 BlockStored RandomStore(Random& random) {
   const uint64_t group = Pick(random, 0, 2);
   const uint64_t largest = group == 0 ? 2 : group == 1 ? 0 : 1;

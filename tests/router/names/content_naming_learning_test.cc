@@ -13,7 +13,7 @@ TEST(ContentNamingLearning, AStoreAtTheRootIsPromisedForItsTokens) {
   EXPECT_EQ(worker.Reusable(Tokens(2, 8)), 0);
 }
 
-TEST(ContentNamingLearning, ABlockIsNamedByWhatItsPromptHas) {
+TEST(ContentNamingLearning, ABlockHasTheNameThatItsPromptGives) {
   ContentWorker worker;
   worker.Apply(StoreTokens({Hash(900), Hash(17)}, Tokens(1, 8)));
   const auto contents = PromptContents(worker.index().keys(), Tokens(1, 8), 4, 0, {});
@@ -61,18 +61,18 @@ TEST(ContentNamingLearning, BlocksBehindAKnownHashNeedNoParent) {
   EXPECT_TRUE(worker.Knows(Hash(3)));
   worker.Apply(StoreTokens({Hash(1)}, Tokens(1, 4), std::nullopt, 1, 4));
   EXPECT_EQ(worker.Reusable(Tokens(1, 12)), 8);
-  EXPECT_EQ(worker.counters().ambiguous, 0u) << "the parent was known from behind";
+  EXPECT_EQ(worker.counters().ambiguous, 0u) << "the child named its parent";
 }
 
 // A store can determine the content of its parent. The parent then names the blocks that wait for
 // it, and later children.
-TEST(ContentNamingLearning, AParentThatIsToldFromBehindNamesItsOtherChildren) {
+TEST(ContentNamingLearning, AParentNamedByAChildNamesItsOtherChildren) {
   ContentWorker worker({Full(8), Full(4)});
   worker.Apply(StoreTokens({Hash(2)}, Tokens(1, 8), std::nullopt, 0, 8));
   worker.Apply(StoreTokens({Hash(9)}, Tokens(90, 4), Hash(1), 1, 4));
   EXPECT_FALSE(worker.Knows(Hash(9)));
   worker.Apply(StoreTokens({Hash(2)}, Tokens(5, 4), Hash(1), 1, 4));
-  EXPECT_TRUE(worker.Knows(Hash(9))) << "it waited for block 1";
+  EXPECT_TRUE(worker.Knows(Hash(9))) << "block 9 waited for block 1";
   worker.Apply(StoreTokens({Hash(8)}, Tokens(80, 4), Hash(1), 1, 4));
   EXPECT_TRUE(worker.Knows(Hash(8)));
 }
@@ -143,7 +143,7 @@ TEST(ContentNamingLearning, HashesOfAllFormsMakeOneChain) {
   }
 }
 
-TEST(ContentNamingLearning, TheZeroParentIsTheRootOnlyWhereTold) {
+TEST(ContentNamingLearning, TheZeroParentIsTheRootOnlyIfRegistered) {
   const BlockStored store = StoreTokens({Hash(1)}, Tokens(1, 4), Hash(0));
   ContentWorker strict;
   strict.Apply(store);
@@ -179,7 +179,7 @@ TEST(ContentNamingLearning, PairsOfSpeculativeEnginesAreALookaheadOfOneToken) {
   EXPECT_EQ(worker.index().ShapeOf(kWorker).lookahead, 1);
   EXPECT_EQ(worker.Reusable({1, 2, 3, 4, 5}, {}, 1), 4);
   EXPECT_EQ(worker.Reusable({1, 2, 3, 4, 9}, {}, 1), 0) << "the last pair differs";
-  EXPECT_EQ(worker.Reusable({1, 2, 3, 4, 5}), 0) << "names without lookahead are others";
+  EXPECT_EQ(worker.Reusable({1, 2, 3, 4, 5}), 0) << "a block with lookahead has another name";
 }
 
 TEST(ContentNamingLearning, PairsGoOnBehindTheirParent) {
@@ -214,7 +214,8 @@ TEST(ContentNamingLearning, TokensBehindABlockArePartOfItsName) {
   EXPECT_EQ(worker.index().ShapeOf(kWorker).lookahead, 2);
   EXPECT_EQ(worker.Reusable(Tokens(1, 14), {}, 2), 12);
   EXPECT_EQ(worker.MatchWhole(Tokens(1, 14), {}, 2).gpu_tokens, 12);
-  EXPECT_EQ(worker.MatchWhole(Tokens(1, 13), {}, 2).gpu_tokens, 8) << "no name without two more";
+  EXPECT_EQ(worker.MatchWhole(Tokens(1, 13), {}, 2).gpu_tokens, 8)
+      << "the last block needs two more tokens";
   std::vector<TokenId> other = Tokens(1, 14);
   other[9] = 70;
   EXPECT_EQ(worker.Reusable(other, {}, 2), 4);

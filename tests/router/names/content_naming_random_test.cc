@@ -1,8 +1,8 @@
-// Queries by content agree with real engines of random configurations under random traffic, with
-// every hash replaced by an opaque random hash. The answer never exceeds the engine's own lookup.
-// It equals the lookup unless the hit needs a block whose content the answer reports as unknown. If
-// an engine has no registered properties, an answer that no unknown property could change equals
-// the engine's lookup.
+// Queries by content agree with the simulated engine, in random configurations and under random
+// traffic. The test replaces every hash by an opaque random hash. The answer never exceeds the
+// engine's own lookup. It equals the lookup unless the hit needs a block whose content the answer
+// reports as unknown. If an engine has no registered properties, an answer that no unknown property
+// could change equals the engine's lookup.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <iostream>
@@ -37,9 +37,10 @@ GroupSpec RandomGroup(Random& random) {
 
 // The options that a run draws from.
 struct Kind {
-  bool knows_rule = false;     // the router knows which blocks the engine caches
-  bool full_at_unit = false;   // some group announces every unit
-  bool windows_alone = false;  // with a full group of any block size, all blocks retained
+  bool knows_rule = false;    // the router knows which blocks the engine caches
+  bool full_at_unit = false;  // some group announces every unit
+  // Only window groups, and one full group of any block size. All blocks are retained.
+  bool windows_alone = false;
   bool images = true;
   bool told = true;  // the router knows the groups
 };
@@ -131,11 +132,11 @@ class Pair {
     if (kind_.told) {
       ASSERT_LE(match.gpu_tokens, hit) << "the index predicts tokens that the engine does not have";
       ASSERT_EQ(match.untold, 0u);
-      ASSERT_EQ(with_hashes.gpu_tokens, hit) << "the hashes find what has no name";
+      ASSERT_EQ(with_hashes.gpu_tokens, hit) << "a query by hashes also finds unnamed blocks";
     }
     if (match.untold == 0 && match.unnamed_gpu == 0 && match.certain) {
       ++settled;
-      ASSERT_EQ(match.gpu_tokens, hit) << "said to be settled";
+      ASSERT_EQ(match.gpu_tokens, hit) << "no unknown property could change this answer";
     }
     if (!kind_.told || match.gpu_tokens == hit) return;
     ++below;
@@ -228,7 +229,7 @@ Totals RunSeeds(uint64_t first, uint64_t count, const Kind& kind) {
   return totals;
 }
 
-TEST(ContentNamingRandom, IsBelowTheEnginesLookupOnlyForAReason) {
+TEST(ContentNamingRandom, IsBelowTheEnginesLookupOnlyBesideUnnamedBlocks) {
   RunSeeds(1, 120, {.knows_rule = true});
 }
 
@@ -236,7 +237,7 @@ TEST(ContentNamingRandom, NeverExceedsTheEnginesLookupWithoutTheSparseRule) {
   RunSeeds(1000, 120, {.knows_rule = false});
 }
 
-// Exception: blocks after a block whose name a clear has removed.
+// Exception: the blocks after a block that lost its name with a clear.
 TEST(ContentNamingRandom, EqualsTheEnginesLookupWhereAGroupAnnouncesEveryUnit) {
   const Totals totals = RunSeeds(2000, 120, {.full_at_unit = true, .images = false});
   EXPECT_LE(1000 * totals.below, totals.hits);
@@ -249,7 +250,7 @@ TEST(ContentNamingRandom, IsSeldomBelowTheEnginesLookupWhereTheSparseRuleIsKnown
   EXPECT_LE(50 * totals.below, totals.hits);
 }
 
-TEST(ContentNamingRandom, WhatIsSettledIsTheEnginesLookupWhateverIsTold) {
+TEST(ContentNamingRandom, SettledAnswersEqualTheEnginesLookupWithoutRegistration) {
   EXPECT_GT(RunSeeds(4000, 200, {.full_at_unit = true, .images = false, .told = false}).settled,
             2000);
 }

@@ -18,7 +18,7 @@ TEST(ContentNamingResidency, EveryCopyTakesARemove) {
   EXPECT_EQ(worker.counters().unknown_removes, 1u);
 }
 
-TEST(ContentNamingResidency, ARefreshIsNoCopy) {
+TEST(ContentNamingResidency, ARefreshIsNotACopy) {
   ContentWorker worker({}, {.repeats_are_refreshes = true});
   worker.Apply(StoreTokens({Hash(1)}, Tokens(1, 4)), StoreTokens({Hash(1)}, Tokens(1, 4)));
   worker.Apply(Remove({Hash(1)}));
@@ -27,7 +27,7 @@ TEST(ContentNamingResidency, ARefreshIsNoCopy) {
 }
 
 // A refreshed block keeps its name in every tier.
-TEST(ContentNamingResidency, ARefreshOnOneTierIsNoneOnAnother) {
+TEST(ContentNamingResidency, ARefreshOnOneTierIsNotARefreshOnAnotherTier) {
   ContentWorker worker({}, {.repeats_are_refreshes = true});
   BlockStored on_host = StoreTokens({Hash(1)}, Tokens(1, 4));
   on_host.medium = "CPU";
@@ -40,7 +40,7 @@ TEST(ContentNamingResidency, ARefreshOnOneTierIsNoneOnAnother) {
 
 // vLLM's report mode "full" stores the hit of a request again, including window blocks that are
 // gone.
-TEST(ContentNamingResidency, AReportOfAHitIsNoCopy) {
+TEST(ContentNamingResidency, AReportOfAHitIsNotACopy) {
   ContentWorker worker({Full(4), Window(5, 4)}, {.hit_reports = HitReports::kExpected});
   const auto hashes = Hashes(1, 3);
   const BlockStored full = StoreTokens(hashes, Tokens(1, 12));
@@ -58,7 +58,7 @@ TEST(ContentNamingResidency, AReportOfAHitIsNoCopy) {
   EXPECT_EQ(worker.counters().unknown_removes, 6u) << "the report is not counted as copies";
 }
 
-TEST(ContentNamingResidency, WhereAReportIsNotExpectedTheAnswerIsNotCertain) {
+TEST(ContentNamingResidency, IfAReportIsNotExpectedTheAnswerIsNotCertain) {
   ContentWorker worker;
   const BlockStored store = StoreTokens(Hashes(1, 3), Tokens(1, 12));
   worker.Apply(store);
@@ -123,7 +123,7 @@ TEST(ContentNamingResidency, TiersAndGroupsAreRemovedApart) {
   EXPECT_EQ(worker.counters().residencies, 1u);
 }
 
-TEST(ContentNamingResidency, AClearEmptiesTheGpuAndKeepsWhatOtherTiersName) {
+TEST(ContentNamingResidency, AClearEmptiesTheGpuAndKeepsTheNamesOfOtherTiers) {
   ContentWorker worker({Full(4)});
   BlockStored offloaded = StoreTokens({Hash(1)}, Tokens(1, 4));
   offloaded.medium = "CPU";
@@ -144,7 +144,7 @@ TEST(ContentNamingResidency, AClearTakesUnnamedBlocksToo) {
   EXPECT_EQ(worker.Reusable(Tokens(1, 8)), 4);
 }
 
-TEST(ContentNamingResidency, AClearThatNamesATierEmptiesThatOne) {
+TEST(ContentNamingResidency, AClearThatNamesATierEmptiesThatTier) {
   ContentWorker worker;
   BlockStored offloaded = StoreTokens({Hash(1)}, Tokens(1, 4));
   offloaded.medium = "CPU";
@@ -157,7 +157,7 @@ TEST(ContentNamingResidency, AClearThatNamesATierEmptiesThatOne) {
   EXPECT_EQ(worker.counters().unknown_removes, 1u);
 }
 
-TEST(ContentNamingResidency, ARestartForgetsWhatHashesName) {
+TEST(ContentNamingResidency, ARestartForgetsTheNamesOfHashes) {
   ContentWorker worker;
   worker.Apply(StoreTokens({Hash(1)}, Tokens(1, 4)), StoreTokens({Hash(9)}, Tokens(80, 4)),
                Remove({Hash(9)}));
@@ -171,7 +171,7 @@ TEST(ContentNamingResidency, ARestartForgetsWhatHashesName) {
   EXPECT_EQ(worker.counters().ambiguous, 0u);
 }
 
-TEST(ContentNamingResidency, ARestartForgetsWhatWasDoubtedAndWhatWaits) {
+TEST(ContentNamingResidency, ARestartForgetsAmbiguousNamesAndWaitingStores) {
   ContentWorker worker;
   worker.Apply(StoreTokens({Hash(1)}, Tokens(1, 4)), StoreTokens({Hash(1)}, Tokens(90, 4)),
                StoreTokens({Hash(5)}, Tokens(5, 4), Hash(4)));
@@ -206,7 +206,7 @@ TEST(ContentNamingSnapshot, BlocksKeepTheNamesThatTheStreamGaveThem) {
   EXPECT_TRUE(worker.index().ShapeOf(kWorker).has_named);
 }
 
-TEST(ContentNamingSnapshot, AnUnnamedBlockStaysSo) {
+TEST(ContentNamingSnapshot, AnUnnamedBlockStaysUnnamed) {
   ContentWorker worker({Full(4)});
   worker.Apply(StoreTokens({Hash(2)}, Tokens(5, 4), Hash(1)));
   worker.index().BeginHidden(kWorker);
@@ -227,7 +227,7 @@ TEST(ContentNamingSnapshot, ItsOwnTokensNameBlocksToo) {
   EXPECT_EQ(worker.Reusable(Tokens(1, 8)), 8);
 }
 
-TEST(ContentNamingSnapshot, AStoreThatWaitsInItWaitsAfterIt) {
+TEST(ContentNamingSnapshot, AStoreThatWaitsInTheSnapshotWaitsAfterIt) {
   ContentWorker worker({Full(4)});
   worker.index().BeginHidden(kWorker);
   worker.ApplyHidden(StoreTokens({Hash(2)}, Tokens(5, 4), Hash(1)));
@@ -236,7 +236,7 @@ TEST(ContentNamingSnapshot, AStoreThatWaitsInItWaitsAfterIt) {
   EXPECT_EQ(worker.Reusable(Tokens(1, 8)), 8);
 }
 
-TEST(ContentNamingSnapshot, WhatWasDoubtedStaysDoubted) {
+TEST(ContentNamingSnapshot, AmbiguousNamesStayAmbiguous) {
   ContentWorker worker({Full(4)});
   worker.Apply(StoreTokens({Hash(1)}, Tokens(1, 4)), StoreTokens({Hash(1)}, Tokens(90, 4)));
   worker.index().BeginHidden(kWorker);
@@ -246,7 +246,7 @@ TEST(ContentNamingSnapshot, WhatWasDoubtedStaysDoubted) {
   EXPECT_TRUE(worker.Match(Tokens(1, 4)).ambiguous);
 }
 
-TEST(ContentNamingSnapshot, WhatItContradictsIsDoubtedAfterIt) {
+TEST(ContentNamingSnapshot, NamesThatTheSnapshotContradictsAreAmbiguous) {
   ContentWorker worker({Full(4)});
   worker.index().BeginHidden(kWorker);
   worker.ApplyHidden(StoreTokens({Hash(1)}, Tokens(1, 4)), StoreTokens({Hash(1)}, Tokens(90, 4)));
@@ -317,11 +317,11 @@ TEST(PendingStores, TokensAreBounded) {
   EXPECT_EQ(parked.size(), 4u);
   EXPECT_TRUE(parked.Take(0).empty());
   parked.Park(9, StoreTokens({Hash(9)}, Tokens(1, 4 * quarter + 1)));
-  EXPECT_EQ(parked.size(), 4u) << "too long to wait";
+  EXPECT_EQ(parked.size(), 4u) << "the store has too many tokens to wait";
   EXPECT_EQ(parked.dropped(), 2u);
 }
 
-TEST(PendingStores, WhatIsTakenLeavesNothingBehind) {
+TEST(PendingStores, TakenStoresLeaveNothingBehind) {
   PendingStores parked;
   const BlockStored store = StoreTokens({Hash(2)}, Tokens(5, 4));
   for (uint64_t i = 0; i < 10 * PendingStores::kMaxStores; ++i) {

@@ -46,7 +46,8 @@ TEST(ContentNamingSparse, OneHashOfFourBlocksIsNotGuessed) {
   worker.Apply(sparse);
   EXPECT_EQ(worker.Reusable(Tokens(1, 16)), 0);
   EXPECT_EQ(worker.unnamed_for(UnnamedReason::kSparse), 1u);
-  EXPECT_EQ(worker.index().Match(Hashes(4, 1), 4, 5).at(0).gpu_tokens, 4) << "its hash finds it";
+  EXPECT_EQ(worker.index().Match(Hashes(4, 1), 4, 5).at(0).gpu_tokens, 4)
+      << "a query by hash finds the block";
 }
 
 // Stores of small blocks wait until a group of larger blocks names the block before them.
@@ -83,7 +84,7 @@ TEST(ContentNamingSparse, TokensOfSkippedBlocksAreNotTheirContent) {
   EXPECT_EQ(worker.Reusable(Tokens(1, 16)), 0);
 }
 
-TEST(PlaceByCounting, FillsWhatHasNoChoice) {
+TEST(PlaceByCounting, PlacesHashesThatFitInOneWayOnly) {
   Blocks blocks = {kNoBlock, 2, kNoBlock, 5};
   EXPECT_TRUE(PlaceByCounting(6, blocks));
   EXPECT_EQ(blocks, (Blocks{kNoBlock, 2, kNoBlock, 5}));
@@ -95,7 +96,7 @@ TEST(PlaceByCounting, FillsWhatHasNoChoice) {
   EXPECT_EQ(blocks, (Blocks{0, 1, 2}));
 }
 
-TEST(PlaceByCounting, RefusesWhatContradictsItself) {
+TEST(PlaceByCounting, RefusesPlacesThatContradictEachOther) {
   for (Blocks blocks : {Blocks{3, 2}, Blocks{kNoBlock, 0}, Blocks{4, kNoBlock}, Blocks{2, 2}}) {
     const Blocks before = blocks;
     EXPECT_FALSE(PlaceByCounting(5, blocks));
@@ -114,7 +115,7 @@ TEST(PlaceByRule, DenseRetentionKeepsTheTailOfEveryAlignedBoundary) {
   EXPECT_EQ(blocks, (Blocks{3, 6, 7}));
 }
 
-TEST(PlaceByRule, EnginesBeforeMay2026LoseOnlyWhatLeftTheWindow) {
+TEST(PlaceByRule, EnginesBeforeMay2026LoseOnlyBlocksThatLeftTheWindow) {
   const SparseRule rule{EngineRules::kV021, 16, std::nullopt};
   Blocks blocks(3, kNoBlock);
   EXPECT_TRUE(PlaceByRule(rule, WindowOf(9), 0, 8, blocks));
@@ -125,7 +126,8 @@ TEST(PlaceByRule, SparseRetentionIsPlacedOnlyWhereOneChoiceIsLeft) {
   const SparseRule rule{EngineRules::kMain2026August, 16, 0};
   Blocks blocks(2, kNoBlock);
   EXPECT_TRUE(PlaceByRule(rule, WindowOf(9), 0, 8, blocks));
-  EXPECT_EQ(blocks, (Blocks{kNoBlock, kNoBlock})) << "before 16 or before 32";
+  EXPECT_EQ(blocks, (Blocks{kNoBlock, kNoBlock}))
+      << "the blocks before token 16, or those before token 32";
   blocks = {kNoBlock, 7};
   EXPECT_TRUE(PlaceByRule(rule, WindowOf(9), 0, 8, blocks));
   EXPECT_EQ(blocks, (Blocks{6, 7}));
@@ -144,14 +146,14 @@ TEST(PlaceByRule, SaysNothingOfKindsWithoutARule) {
   EXPECT_EQ(blocks, (Blocks{kNoBlock}));
 }
 
-// Without extra keys each block of the span shows its content, so the index finds known blocks in
-// it.
+// Returns the event without extra keys. The content of each block of the span is then known, so the
+// index finds known blocks in the span.
 BlockStored Plain(BlockStored event) {
   event.extra_keys.reset();
   return event;
 }
 
-TEST(ContentNamingSparse, ARulePlacesWhatAGroupOfLargerBlocksDoesNotName) {
+TEST(ContentNamingSparse, ARulePlacesBlocksThatAGroupOfLargerBlocksDoesNotName) {
   ContentWorker worker({Full(16), WindowOf(9)},
                        {.sparse_rule = SparseRule{EngineRules::kMain2026August, 16, std::nullopt}});
   worker.Apply(StoreTokens({Hash(4), Hash(8)}, Tokens(1, 32), std::nullopt, 0, 16));

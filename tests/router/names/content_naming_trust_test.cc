@@ -7,7 +7,7 @@
 namespace kvcast::testing {
 namespace {
 
-TEST(ContentNamingTrust, AHashThatComesToNameAnotherContentIsNotPromised) {
+TEST(ContentNamingTrust, AHashThatNamesTwoContentsIsNotPromised) {
   ContentWorker worker;
   worker.Apply(StoreTokens({Hash(1), Hash(2)}, Tokens(1, 8)));
   EXPECT_EQ(worker.Reusable(Tokens(1, 8)), 8);
@@ -19,10 +19,10 @@ TEST(ContentNamingTrust, AHashThatComesToNameAnotherContentIsNotPromised) {
   EXPECT_TRUE(worker.Match(Tokens(90, 4)).ambiguous);
   EXPECT_EQ(worker.counters().ambiguous, 2u) << "both contents";
   EXPECT_EQ(worker.unnamed_for(UnnamedReason::kAmbiguous), 1u);
-  EXPECT_EQ(worker.counters().residencies, 2u) << "its hash still finds it";
+  EXPECT_EQ(worker.counters().residencies, 2u) << "a query by hash still finds the block";
 }
 
-TEST(ContentNamingTrust, ADoubtedHashStaysSo) {
+TEST(ContentNamingTrust, AnAmbiguousHashStaysAmbiguous) {
   ContentWorker worker;
   worker.Apply(StoreTokens({Hash(1)}, Tokens(1, 4)), StoreTokens({Hash(1)}, Tokens(90, 4)));
   worker.Apply(StoreTokens({Hash(1)}, Tokens(1, 4)));
@@ -36,7 +36,7 @@ TEST(ContentNamingTrust, ADoubtedHashStaysSo) {
   EXPECT_EQ(worker.Reusable(Tokens(1, 4)), 0);
 }
 
-TEST(ContentNamingTrust, ADoubtedHashIsFoundByHash) {
+TEST(ContentNamingTrust, AnAmbiguousHashIsFoundByHash) {
   ContentWorker worker({Full(4)});
   worker.Apply(StoreTokens({Hash(1)}, Tokens(1, 4)), StoreTokens({Hash(1)}, Tokens(90, 4)));
   const auto by_hash = worker.index().Match(Hashes(1, 1), 4, 5);
@@ -44,7 +44,7 @@ TEST(ContentNamingTrust, ADoubtedHashIsFoundByHash) {
   EXPECT_FALSE(by_hash.at(0).ambiguous);
 }
 
-TEST(ContentNamingTrust, OneHashTwiceInAStoreIsDoubted) {
+TEST(ContentNamingTrust, AHashThatOccursTwiceInAStoreIsAmbiguous) {
   ContentWorker worker;
   worker.Apply(StoreTokens({Hash(1), Hash(1)}, Tokens(1, 8)));
   EXPECT_EQ(worker.Reusable(Tokens(1, 8)), 0);
@@ -59,9 +59,9 @@ TEST(ContentNamingTrust, AContentOfTwoHashesIsNotPromised) {
   EXPECT_EQ(worker.Reusable(Tokens(1, 8)), 0);
   EXPECT_TRUE(worker.Match(Tokens(1, 8)).ambiguous);
   worker.Apply(StoreTokens({Hash(21), Hash(22)}, Tokens(1, 8)));
-  EXPECT_EQ(worker.Reusable(Tokens(1, 8)), 0) << "a third one";
+  EXPECT_EQ(worker.Reusable(Tokens(1, 8)), 0) << "a third hash";
   worker.Apply(Remove({Hash(11), Hash(21), Hash(22)}));
-  EXPECT_EQ(worker.Reusable(Tokens(1, 8)), 0) << "the worker has said it";
+  EXPECT_EQ(worker.Reusable(Tokens(1, 8)), 0) << "the contradiction stays known";
 }
 
 // The worker holds the two hashes one after the other.
@@ -94,7 +94,7 @@ TEST(ContentNamingTrust, OthersAreNotAffected) {
   EXPECT_FALSE(worker.Match(Tokens(50, 8)).ambiguous);
 }
 
-TEST(ContentNamingTrust, NoWordOfOneWorkerDecidesAboutAnother) {
+TEST(ContentNamingTrust, EventsOfOneWorkerDoNotAffectAnotherWorker) {
   ContentWorker worker;
   PrefixIndex& index = worker.index();
   constexpr WorkerId kOther{8};
@@ -125,7 +125,7 @@ TEST(ContentNamingTrust, AnotherHashForAnotherBlockSizeIsNoContradiction) {
   EXPECT_FALSE(worker.Match(Tokens(1, 8)).ambiguous);
 }
 
-// Beyond the bound the index trusts no name of the worker.
+// Beyond kMax contradictions the index trusts no name of the worker.
 TEST(ContentNamingTrust, TooManyContradictionsEndAllTrust) {
   ContentWorker worker;
   worker.Apply(StoreTokens({Hash(1)}, Tokens(1, 4)));

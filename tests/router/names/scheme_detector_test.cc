@@ -155,7 +155,7 @@ TEST(SchemeRegistration, ReportNamesBothSides) {
             "registered sha256, seed 0, unit 16; the stores have xxhash, seed 42, unit 32");
 }
 
-TEST(SchemeRegistration, OneThatNothingReplacesIsReportedToo) {
+TEST(SchemeRegistration, AWrongRegistrationIsReportedEvenIfNoSchemeFits) {
   SchemeDetectorConfig config = Registered({.seed = "0"});
   SchemeDetector detector = Detector(config);
   detector.Observe(RootStore({.seed = "nobody knows"}, 1));
@@ -165,7 +165,7 @@ TEST(SchemeRegistration, OneThatNothingReplacesIsReportedToo) {
   EXPECT_FALSE(detector.verdict().scheme);
 }
 
-TEST(SchemeRegistration, SaysOnlyWhatItSays) {
+TEST(SchemeRegistration, OnlyRegisteredPropertiesAreCompared) {
   SchemeDetectorConfig config;
   config.hash_block_size = 16;
   SchemeDetector any_hash = Detector(config);
@@ -348,7 +348,7 @@ TEST(SchemeSampling, UnknownSchemeIsTriedInFullOnlyNowAndThen) {
   EXPECT_EQ(detector.counters().hashes, 4 * 31 * detector.counters().tested);
 }
 
-TEST(SchemeChange, SilentOneIsFoundWithinAPeriodAndNamed) {
+TEST(SchemeChange, ASilentChangeIsFoundWithinAPeriodAndNamed) {
   const EngineScheme before{.seed = "0"};
   const EngineScheme after{.seed = "42"};
   SchemeDetector detector = Detector();
@@ -406,7 +406,7 @@ TEST(SchemeChange, AwayFromARegistrationIsAMismatch) {
   ExpectScheme(detector, SchemeState::kMatched, before);
 }
 
-TEST(SchemeChange, OneOddStoreDropsNothingTwoDo) {
+TEST(SchemeChange, OneOddStoreDropsNothingAndTwoDropTheScheme) {
   SchemeDetector detector = Detector();
   detector.Observe(RootStore({}, 1));
   const EngineScheme odd{.seed = "nobody knows"};

@@ -53,7 +53,7 @@ HashInputs Embeddings() {
   return inputs;
 }
 
-// The first four blocks of prompt number `n`. The prompt is longer.
+// The first four blocks of prompt number `n`, which has 80 tokens.
 BlockStored Store(const EngineScheme& engine, int64_t n, const HashInputs& inputs = {}) {
   return DenseStore(engine, SchemeTokens(80, 1000 * n), 0, 4, 16, inputs);
 }
@@ -155,7 +155,7 @@ INSTANTIATE_TEST_SUITE_P(
                        ::testing::Values(ExtraKeyScheme::kBare, ExtraKeyScheme::kTagged),
                        ::testing::Values(0, 1, 3)));
 
-TEST(SchemeKinds, LookaheadThatTheHashesIgnoreIsNoProof) {
+TEST(SchemeKinds, LookaheadThatTheHashesIgnoreIsNotAProof) {
   EngineScheme engine;
   BlockStored store = Store(engine, 1);
   store.lookahead = Store({.chain = {.lookahead = 1}}, 1).lookahead;
@@ -362,7 +362,7 @@ TEST(SchemeKinds, FormsThatDoNotAgreeProveNoPromptWithBoth) {
   EXPECT_EQ(WhyUnprovenForm(detector.verdict(), both), "images keys have another form");
 }
 
-TEST(SchemeKinds, TheLikelyFormIsThatOfTheProofsOrTheRelease) {
+TEST(SchemeKinds, TheLikelyFormFollowsFromTheProofsOrTheLookahead) {
   SchemeDetector detector = KindDetector();
   EXPECT_EQ(LikelyForm(detector.verdict()), ChainForm());
   detector.Observe(Store({.chain = {.lookahead = 1}}, 1));

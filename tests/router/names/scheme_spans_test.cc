@@ -95,7 +95,8 @@ TEST(SchemeSpans, AdapterAndSaltOfTheFirstBlockAreRead) {
   EXPECT_EQ(detector.counters().matched, 2u);
 }
 
-// If the first block is not announced, no event contains its salt: no proof and no contradiction.
+// If the first block is not announced, no event contains its salt. The store is then neither a
+// proof nor a contradiction.
 TEST(SchemeSpans, KeysOfBlocksThatWereNotAnnouncedProveNothing) {
   HashInputs salted;
   salted.cache_salt = "tenant";
@@ -118,7 +119,7 @@ TEST(SchemeSpans, ItemsOfIncompleteSpansAreNotRead) {
 
 // If a stream has only incomplete spans, too many misses revoke the proof, and the next fit
 // restores it.
-TEST(SchemeSpans, MissesTakeTheProofWhereNoCompleteStoreHolds) {
+TEST(SchemeSpans, MissesRevokeTheProofIfNoCompleteStoreFits) {
   SchemeDetector detector = SpanDetector();
   detector.Observe(Span({}, 1, kTail));
   for (uint64_t n = 0; n < kSchemeMissesToGiveUp; ++n) {
@@ -131,7 +132,7 @@ TEST(SchemeSpans, MissesTakeTheProofWhereNoCompleteStoreHolds) {
   EXPECT_EQ(detector.verdict().of(KeyKind::kPlain).proof, KeyProof::kProven);
 }
 
-TEST(SchemeSpans, CompleteStoresLeaveThemUntested) {
+TEST(SchemeSpans, CompleteStoresLeaveIncompleteSpansUntested) {
   SchemeDetector detector = SpanDetector();
   detector.Observe(DenseStore({}, SchemeTokens(64, 1), 0, 4));
   const uint64_t hashes = detector.counters().hashes;

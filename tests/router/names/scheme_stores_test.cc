@@ -28,7 +28,7 @@ SchemeDetector Matched(const EngineScheme& scheme) {
   return detector;
 }
 
-// The change of the detector's counts by one more store: exactly one count grows by 1.
+// The effect of one more store on the detector's counts: exactly one count grows by 1.
 enum class Outcome { kMatched, kMismatched, kInconclusive, kSkipped };
 Outcome OutcomeOf(SchemeDetector& detector, const BlockStored& store) {
   const SchemeCounters before = detector.counters();
@@ -77,7 +77,7 @@ TEST(SchemeStores, BlockSizesOutOfRange) {
   }
 }
 
-TEST(SchemeStores, SpansThatAreNoWholeNumberOfBlocks) {
+TEST(SchemeStores, SpansThatAreNotAWholeNumberOfBlocks) {
   BlockStored store = Foreign();
   store.token_ids->pop_back();
   ExpectSkipped(store, SchemeSkip::kSparse);
@@ -86,7 +86,7 @@ TEST(SchemeStores, SpansThatAreNoWholeNumberOfBlocks) {
   ExpectSkipped(store, SchemeSkip::kSparse);
 }
 
-TEST(SchemeStores, LookaheadThatIsNotOneOfEveryBlock) {
+TEST(SchemeStores, LookaheadThatDoesNotFitTheBlocks) {
   BlockStored store = Foreign();
   store.lookahead = LookaheadTokens{1, {1, 2, 3}};
   ExpectSkipped(store, SchemeSkip::kLookahead);
@@ -102,7 +102,7 @@ TEST(SchemeStores, BehindAnUnknownBlock) {
                 SchemeSkip::kUnknownParent);
 }
 
-TEST(SchemeStores, SpansThatSayTheyAreNotAtTheRootAreNot) {
+TEST(SchemeStores, SpansWithAnOffsetAreNotAtTheRoot) {
   BlockStored store = Foreign();
   store.token_offset = 64;
   ExpectSkipped(store, SchemeSkip::kUnknownParent);
@@ -238,7 +238,7 @@ TEST(SchemeKeys, BlocksOfSeveralItemsProveNothing) {
 }
 
 // Several units per block: texts are assigned to units, but items and embeddings are not.
-TEST(SchemeKeys, AdapterAndSaltAreToldByUnit) {
+TEST(SchemeKeys, AdapterAndSaltAreAssignedToUnits) {
   HashInputs adapter;
   adapter.lora_name = "adapter";
   HashInputs salt;
@@ -262,7 +262,7 @@ TEST(SchemeKeys, TextsThatNoEngineSendsAreNotRead) {
   EXPECT_EQ(OutcomeOf(detector, store), Outcome::kSkipped);
 }
 
-TEST(SchemeKeys, ItemsAreNotToldByUnit) {
+TEST(SchemeKeys, ItemsAreNotAssignedToUnits) {
   HashInputs image;
   image.mm_items = {{"image", 5, 20}};
   HashInputs embeddings;

@@ -35,9 +35,9 @@ inline std::vector<TokenId> SchemeTokens(int64_t count, TokenId first) {
   return tokens;
 }
 
-// Blocks [from, to) of a prompt, announced densely by a group of this block size. The prompt
-// continues after them as far as the lookahead reaches. `arrived`: tokens of the prompt when its
-// request arrived; the other tokens were appended later. 0: all.
+// Blocks [from, to) of a prompt, announced densely by a group with this block size. The prompt must
+// contain the lookahead tokens of the last block. `arrived`: number of tokens when the request
+// arrived; the other tokens were appended later. 0: all tokens.
 inline BlockStored DenseStore(const EngineScheme& scheme, const std::vector<TokenId>& prompt,
                               int64_t from, int64_t to, int64_t block_size = 16,
                               const HashInputs& inputs = {}, size_t arrived = 0) {
@@ -79,7 +79,7 @@ inline BlockStored DenseStore(const EngineScheme& scheme, const std::vector<Toke
   return store;
 }
 
-// The same store, announcing only these blocks of the span, in their order.
+// Returns the store with the hashes of only these blocks of the span, in this order.
 inline BlockStored Announcing(const BlockStored& dense, const std::vector<size_t>& blocks) {
   BlockStored store = dense;
   store.block_hashes.clear();

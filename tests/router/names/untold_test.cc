@@ -1,5 +1,5 @@
-// An answer names the properties of a worker that could change it and that neither events nor
-// registration contain. The stream gives evidence of reuse.
+// An answer names the properties of a worker that could change the answer, if neither the events
+// nor the registration contain them. The stream gives evidence of reuse.
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/support/content_events.h"
 
@@ -27,7 +27,7 @@ BlockStored ThreeBlocks(int64_t group = 0) {
   return StoreTokens(Hashes(1, 3), Tokens(1, 12), std::nullopt, group);
 }
 
-TEST(Untold, NothingIsWhereGroupsAreRegistered) {
+TEST(Untold, NothingIsUntoldIfGroupsAreRegistered) {
   ContentWorker worker({Full(4), Window(5, 4)});
   worker.Apply(ThreeBlocks(), OfKind(ThreeBlocks(1), "sliding_window", 5));
   EXPECT_EQ(worker.Match(Tokens(1, 12)).untold, 0u);
@@ -55,7 +55,7 @@ TEST(Untold, OneStoreWithTheKindTellsIt) {
   EXPECT_FALSE(Lacks(worker.Match(Tokens(1, 12)), Untold::kKinds));
 }
 
-TEST(Untold, NothingCouldServeAPromptOfWhichNothingIsHeld) {
+TEST(Untold, NothingIsUntoldIfNoBlockOfThePromptIsHeld) {
   ContentWorker worker;
   worker.Apply(OfKind(ThreeBlocks(), std::nullopt), OfKind(ThreeBlocks(1), "sliding_window"));
   EXPECT_EQ(worker.Match(Tokens(500, 12)).untold, 0u);
@@ -99,12 +99,12 @@ TEST(Untold, AChunkSizeIsToldByTheRegistrationAlone) {
   EXPECT_EQ(registered.Match(Tokens(1, 20)).untold, 0u);
 }
 
-TEST(Untold, ToldChunksAreServedAsSuch) {
+TEST(Untold, ARegisteredChunkSizeIsUsed) {
   ContentWorker worker({}, {.chunk_size = 8});
   worker.Apply(OfKind(StoreTokens({Hash(3)}, Tokens(9, 4), Hash(2)), "chunked_local_attention"));
   worker.Apply(OfKind(StoreTokens({Hash(1), Hash(2)}, Tokens(1, 8)), "chunked_local_attention"),
                Remove({Hash(1), Hash(2)}));
-  EXPECT_EQ(worker.Reusable(Tokens(1, 12)), 12) << "its chunk begins at 8";
+  EXPECT_EQ(worker.Reusable(Tokens(1, 12)), 12) << "the chunk of the last block begins at token 8";
 }
 
 TEST(Untold, FurtherGroupsCouldOnlyTakeFromAHit) {
@@ -138,7 +138,7 @@ TEST(Untold, AToldDraftHeadDropsABlock) {
   EXPECT_EQ(without.Reusable(Tokens(1, 12)), 12);
 }
 
-TEST(Untold, ReplayIsToldOrShownByAHitThatIsNoLonger) {
+TEST(Untold, ReplayIsToldOrRuledOutByAHitOfAtMostThatLength) {
   const auto match = [](WorkerConfig config, const char* kind, std::vector<GroupSpec> groups = {}) {
     ContentWorker worker(std::move(groups), std::move(config));
     worker.Apply(OfKind(ThreeBlocks(), kind));
@@ -151,7 +151,7 @@ TEST(Untold, ReplayIsToldOrShownByAHitThatIsNoLonger) {
   EXPECT_EQ(match({}, "mla_attention", {Mla()}).untold, 0u);
   ContentWorker worker;
   worker.Apply(OfKind(ThreeBlocks(), "mla_attention"), Remove({Hash(1)}));
-  EXPECT_FALSE(Lacks(worker.Match(Tokens(1, 12)), Untold::kReplay)) << "of no hit";
+  EXPECT_FALSE(Lacks(worker.Match(Tokens(1, 12)), Untold::kReplay)) << "the hit has 0 tokens";
   // The stream shows a hit of 8 tokens, but no hit of 4.
   ContentWorker showing;
   showing.Apply(ThreeBlocks(), StoreTokens({Hash(9)}, Tokens(90, 4), Hash(2)));
@@ -160,7 +160,7 @@ TEST(Untold, ReplayIsToldOrShownByAHitThatIsNoLonger) {
   EXPECT_TRUE(Lacks(showing.Match(Tokens(1, 4)), Untold::kReplay));
 }
 
-TEST(Untold, TheReleaseMattersWhereADropMeetsTheEndOfThePrompt) {
+TEST(Untold, TheReleaseMattersIfABlockIsDroppedAtTheEndOfThePrompt) {
   const std::vector<GroupSpec> groups = {Eagle(Full(4)), Eagle(Window(5, 4))};
   const auto apply = [](ContentWorker& worker) {
     worker.Apply(ThreeBlocks(), OfKind(ThreeBlocks(1), "sliding_window", 5));
@@ -168,7 +168,8 @@ TEST(Untold, TheReleaseMattersWhereADropMeetsTheEndOfThePrompt) {
   ContentWorker worker(groups);
   apply(worker);
   EXPECT_TRUE(Lacks(worker.MatchWhole(Tokens(1, 12)), Untold::kRelease));
-  EXPECT_FALSE(Lacks(worker.Match(Tokens(1, 12)), Untold::kRelease)) << "it ends inside a block";
+  EXPECT_FALSE(Lacks(worker.Match(Tokens(1, 12)), Untold::kRelease))
+      << "the prompt ends inside a block";
   for (const EngineRules rules : {EngineRules::kMain2026August, EngineRules::kV032}) {
     ContentWorker told(groups, {.rules = rules});
     apply(told);
@@ -185,8 +186,8 @@ TEST(Untold, TheReleaseMattersWhereADropMeetsTheEndOfThePrompt) {
   EXPECT_TRUE(Lacks(learned.MatchWhole(Tokens(1, 12)), Untold::kRelease));
 }
 
-// From v0.32 on a lookup goes one unit further. A release that the stream shows counts until the
-// engine restarts; a registered release has priority.
+// From v0.32 on, a lookup goes one unit further. A release that the stream shows counts until the
+// engine restarts. A registered release has priority.
 TEST(Untold, TheReleaseThatAStreamShowsIsUsed) {
   const std::vector<GroupSpec> groups = {Eagle(Full(4)), Eagle(Window(5, 4))};
   const auto apply = [](ContentWorker& worker) {
@@ -211,8 +212,8 @@ TEST(Untold, TheReleaseThatAStreamShowsIsUsed) {
   EXPECT_EQ(older.MatchWhole(Tokens(1, 12)).gpu_tokens, before);
 }
 
-// Before releases with partial hits, hits end with blocks.
-TEST(Untold, HitsInsideMambaBlocksMatterWhereOneEndsThere) {
+// In releases without partial hits, hits end with blocks.
+TEST(Untold, HitsInsideMambaBlocksMatterIfTheHitEndsThere) {
   const auto mamba = [](BlockStored event) {
     event.group_idx = 1;
     return OfKind(std::move(event), "mamba");
@@ -221,10 +222,12 @@ TEST(Untold, HitsInsideMambaBlocksMatterWhereOneEndsThere) {
   worker.Apply(StoreTokens(Hashes(1, 2), Tokens(1, 16), std::nullopt, 0, 8),
                mamba(StoreTokens(Hashes(1, 2), Tokens(1, 16), std::nullopt, 1, 8)));
   EXPECT_EQ(worker.Reusable(Tokens(1, 16)), 16);
-  EXPECT_FALSE(Lacks(worker.Match(Tokens(1, 16)), Untold::kAlignment)) << "it ends with a block";
+  EXPECT_FALSE(Lacks(worker.Match(Tokens(1, 16)), Untold::kAlignment))
+      << "the hit ends with a block";
   // Full attention stores the end of a prompt even if no hit ends there.
   worker.Apply(StoreTokens({Hash(3)}, Tokens(17, 4), Hash(2)));
-  EXPECT_FALSE(Lacks(worker.Match(Tokens(1, 16)), Untold::kAlignment)) << "nor is it said";
+  EXPECT_FALSE(Lacks(worker.Match(Tokens(1, 16)), Untold::kAlignment))
+      << "the store of a prompt's end changes nothing";
 }
 
 // A draft head drops a unit if hits end inside blocks, and otherwise a block.
@@ -237,7 +240,7 @@ TEST(Untold, HitsInsideMambaBlocksMatterBesideADraftHead) {
   EXPECT_TRUE(Lacks(worker.Match(Tokens(1, 16)), Untold::kAlignment));
 }
 
-TEST(Untold, AMambaGroupOfWhichPartsAloneWereSeenMayHaveLargerBlocks) {
+TEST(Untold, AMambaGroupWithOnlySmallStoresMayHaveLargerBlocks) {
   ContentWorker worker;
   worker.Apply(StoreTokens(Hashes(1, 2), Tokens(1, 16), std::nullopt, 0, 8),
                OfKind(StoreTokens({Hash(7)}, Tokens(1, 4), std::nullopt, 1), "mamba"));
@@ -248,7 +251,7 @@ TEST(Untold, AMambaGroupOfWhichPartsAloneWereSeenMayHaveLargerBlocks) {
 
 // Blocks 1 and 2 may be one larger block of full attention. The stream has only stores of the ends
 // of prompts.
-TEST(Untold, FullAttentionOfWhichEndsAloneWereSeenMayHaveLargerBlocks) {
+TEST(Untold, FullAttentionWithOnlyEndsOfPromptsMayHaveLargerBlocks) {
   const auto state = OfKind(StoreTokens({Hash(2)}, Tokens(1, 8), std::nullopt, 1, 8), "mamba");
   ContentWorker worker;
   worker.Apply(StoreTokens({Hash(2)}, Tokens(5, 4), Hash(1)), state);
@@ -334,20 +337,20 @@ BlockStored WithLookahead(BlockStored event, std::vector<TokenId> behind) {
 }
 
 // vLLM's connector describes blocks without the tokens after them.
-TEST(LearnedLookahead, StoresOfLowerTiersWithoutItNameNothing) {
+TEST(LearnedLookahead, StoresOfLowerTiersWithoutLookaheadNameNothing) {
   ContentWorker worker;
   worker.Apply(WithLookahead(StoreTokens({Hash(1)}, Tokens(1, 4)), {5}));
   worker.Apply(OnHost(StoreTokens({Hash(1), Hash(2)}, Tokens(1, 8))));
-  EXPECT_TRUE(worker.Knows(Hash(1))) << "by the GPU's store";
+  EXPECT_TRUE(worker.Knows(Hash(1))) << "the store on the GPU names the block";
   EXPECT_FALSE(worker.Knows(Hash(2)));
   EXPECT_EQ(worker.unnamed_for(UnnamedReason::kHiddenContent), 1u);
   EXPECT_EQ(worker.counters().ambiguous, 0u);
   EXPECT_TRUE(worker.Match(Tokens(1, 8), {}, 1).has_unnamed);
   worker.Apply(OnHost(WithLookahead(StoreTokens({Hash(2)}, Tokens(5, 4), Hash(1)), {-1})));
-  EXPECT_TRUE(worker.Knows(Hash(2))) << "the key form of the GPU";
+  EXPECT_TRUE(worker.Knows(Hash(2))) << "the store has the key form of the GPU";
 }
 
-TEST(LearnedLookahead, StoresOfLowerTiersWithoutItLeaveBlocksOfTheGpuUnnamed) {
+TEST(LearnedLookahead, StoresOfLowerTiersWithoutLookaheadLeaveBlocksOfTheGpuUnnamed) {
   ContentWorker worker({Window(5, 4)}, {.hash_lookahead_tokens = 1});
   worker.Apply(WithLookahead(StoreTokens({Hash(2)}, Tokens(1, 8)), {9}));
   worker.Apply(OnHost(StoreTokens({Hash(1), Hash(2)}, Tokens(1, 8))));
@@ -363,7 +366,7 @@ TEST(LearnedLookahead, StoresOfLowerTiersThatWaitForTheirParentNameNothingEither
   EXPECT_FALSE(worker.Knows(Hash(2)));
 }
 
-TEST(LearnedLookahead, AfterNamesOfALowerTierWithoutItNothingIsCertain) {
+TEST(LearnedLookahead, NamesOfALowerTierWithoutLookaheadMakeAnswersUncertain) {
   const auto first = OnHost(StoreTokens({Hash(1)}, Tokens(1, 4)));
   const auto second = WithLookahead(StoreTokens({Hash(2)}, Tokens(100, 4)), {104});
   ContentWorker worker;
@@ -408,7 +411,8 @@ TEST(ReuseEvidence, AnotherChildOfABlockThatWasNotStoredAgainShowsNoDrop) {
   EXPECT_EQ(worker.Match(Tokens(1, 4)).untold, 0u);
 }
 
-// On the GPU a lookup of states drops nothing for a draft head. In host memory it drops a chunk.
+// For a draft head, a lookup of states drops no block on the GPU, but it drops a chunk in host
+// memory.
 TEST(ReuseEvidence, OfAGroupOfStatesTellsNothingOfLoads) {
   const auto loads_lack_eagle = [](const WorkerConfig& config, const std::string& kind) {
     const auto second = [&kind](BlockStored event) {
@@ -429,7 +433,7 @@ TEST(ReuseEvidence, OfAGroupOfStatesTellsNothingOfLoads) {
   EXPECT_TRUE(loads_lack_eagle({.offload_rule = OffloadRule::kOffloadScheduler}, "mamba"));
   EXPECT_TRUE(loads_lack_eagle({.offload_rule = OffloadRule::kConnector}, "mamba"));
   EXPECT_FALSE(loads_lack_eagle({.offload_rule = OffloadRule::kMirroredPool}, "mamba"))
-      << "the GPU's lookup once more";
+      << "the rule of the GPU's lookup applies";
   EXPECT_FALSE(
       loads_lack_eagle({.offload_rule = OffloadRule::kConnector, .eagle = false}, "mamba"));
   EXPECT_FALSE(loads_lack_eagle({.offload_rule = OffloadRule::kConnector}, "full_attention"));
@@ -457,7 +461,7 @@ TEST(ReuseEvidence, AChildThatWasHeldBeforeShowsNothing) {
   BlockStored parent = Parent();
   parent.group_idx = 1;
   worker.Apply(Parent(), parent, Child(1), Child(2, 1), Child(2));
-  EXPECT_TRUE(ShowsReuse(worker)) << "of one batch: one request in two groups";
+  EXPECT_TRUE(ShowsReuse(worker)) << "in one batch, the stores belong to one request";
   ContentWorker other;
   other.Apply(Parent(), parent, Child(1), Child(2, 1));
   other.Apply(Child(2));
@@ -544,14 +548,15 @@ struct TwoSizes {
   }
 };
 
-TEST(ReuseEvidence, ALargerBlockThatBeginsAsNoneBeforeShowsNoDrop) {
+TEST(ReuseEvidence, ALargerBlockWithANewBeginningShowsNoDrop) {
   TwoSizes sizes;
   sizes.worker.Apply(TwoSizes::Large(33, Tokens(200, 8)));
   EXPECT_TRUE(sizes.Shows());
 }
 
-// If a draft head drops a smaller block, it may have dropped the block that both begin with.
-TEST(ReuseEvidence, ALargerBlockThatBeginsAsAnotherShowsNothing) {
+// Blocks 32 and 33 begin with the same smaller block. An engine with a draft head may have dropped
+// that smaller block.
+TEST(ReuseEvidence, ALargerBlockWithAKnownBeginningShowsNothing) {
   TwoSizes sizes;
   std::vector<TokenId> tokens = Tokens(100, 4);
   for (const TokenId token : Tokens(300, 4)) tokens.push_back(token);
@@ -591,7 +596,7 @@ TEST(ReuseEvidence, ChildrenOfABlockThatIsOlderThanTheSmallestSizeShowNothing) {
 }
 
 // The two blocks after block 2 belong to different groups and to one prompt.
-TEST(ReuseEvidence, ASmallerBlockIsNoSiblingOfALargerOne) {
+TEST(ReuseEvidence, ASmallerBlockIsNotASiblingOfALargerBlock) {
   ContentWorker worker;
   worker.Apply(StoreTokens(Hashes(1, 2), Tokens(1, 8)),
                StoreTokens({Hash(2)}, Tokens(1, 8), std::nullopt, 1, 8));
@@ -603,7 +608,7 @@ TEST(ReuseEvidence, ASmallerBlockIsNoSiblingOfALargerOne) {
 }
 
 // A request stores the end of its prompt inside a block, and later the whole block.
-TEST(ReuseEvidence, APrefixInsideABlockIsNoChild) {
+TEST(ReuseEvidence, APrefixInsideABlockIsNotAChild) {
   WorkerConfig config;
   config.eagle = false;
   ContentWorker worker({}, config);
@@ -671,7 +676,7 @@ TEST(ReuseEvidence, IsKeptThroughLossesAndForgottenWithTheEngine) {
   EXPECT_FALSE(ShowsReuse(worker));
 }
 
-// Each request that stored the block before may store a child of it at this point.
+// Each request that stored the block before the snapshot may still store a child of the block.
 TEST(ReuseEvidence, ChildrenOfBlocksOfASnapshotShowNothing) {
   ContentWorker worker;
   worker.index().BeginHidden(kWorker);

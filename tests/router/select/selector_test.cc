@@ -96,15 +96,15 @@ TEST(Cost, LoadedTokensCostWhatTheirTierSays) {
     double cost;
     const char* why;
   } rows[] = {
-      {{}, 1, 10 + 20 * 0.1 + 40 * 0.75, "nothing is known: the weights"},
+      {{}, 1, 10 + 20 * 0.1 + 40 * 0.75, "no load cost is known: the weights count"},
       {{0.5, std::nullopt}, 1, 10 + 20 * 0.5 + 40 * 0.75, "host memory alone is known"},
       {{std::nullopt, 0.5}, 1, 10 + 20 * 0.1 + 40 * 0.5, "storage alone is known"},
       {{0.2, 0.4}, 1, 10 + 20 * 0.2 + 40 * 0.4, "both are known"},
       {{0.0, 0.0}, 1, 10, "loads that take no time"},
-      {{2.0, 3.0}, 1, 10 + 20 * 2.0 + 40 * 3.0, "slower than to compute"},
+      {{2.0, 3.0}, 1, 10 + 20 * 2.0 + 40 * 3.0, "loads are slower than computing"},
       {{2.0, std::nullopt}, 1, 10 + 60 * 2.0, "storage is behind host memory"},
       {{0.4, 0.2}, 1, 10 + 60 * 0.4, "storage is behind host memory"},
-      {{0.2, 0.4}, 3, 3 * (10 + 20 * 0.2 + 40 * 0.4), "in computed tokens"},
+      {{0.2, 0.4}, 3, 3 * (10 + 20 * 0.2 + 40 * 0.4), "load costs are in computed tokens"},
   };
   Candidate candidate = Holding(1, 30);
   candidate.with_cpu_tokens = 50;

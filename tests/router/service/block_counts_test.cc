@@ -1,4 +1,4 @@
-// The block tally counts the announced blocks of each group in each tier, for display.
+// BlockCounts counts the announced blocks of each group in each tier.
 // SPDX-License-Identifier: Apache-2.0
 #include "router/service/ingest/block_counts.h"
 

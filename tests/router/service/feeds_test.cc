@@ -1,5 +1,5 @@
-// A router polls events over HTTP and accepts pushed events; the client and the state of a polled
-// source work.
+// A router polls events over HTTP and accepts pushed events. The tests also cover the HTTP client
+// and the state of a polled source.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 #include <httplib.h>
@@ -127,7 +127,8 @@ TEST(FeedState, IsWholeOnlyWhenTheEventsSaySo) {
   EXPECT_EQ(feed.status(1).state, SourceState::kConnecting);
   EXPECT_EQ(feed.status(kUnheardMs).reason, SourceReason::kUnheard);
   feed.OnEmpty(20);
-  EXPECT_EQ(feed.status(20).state, SourceState::kCleared) << "somebody took the first events";
+  EXPECT_EQ(feed.status(20).state, SourceState::kCleared)
+      << "another client may have taken the first events";
   EXPECT_EQ(feed.status(20).reason, SourceReason::kJoining);
   feed.OnApplied(BatchResult::kComplete, 30);
   EXPECT_EQ(feed.status(30).state, SourceState::kSynced);
@@ -157,9 +158,10 @@ TEST(FeedState, IsSuspectAfterALostAnswerUntilTheNextEvent) {
   feed.OnCut(10);
   EXPECT_EQ(feed.status(11).state, SourceState::kSuspect);
   feed.OnEmpty(20);
-  EXPECT_EQ(feed.status(21).state, SourceState::kSuspect) << "nothing shows what was lost";
+  EXPECT_EQ(feed.status(21).state, SourceState::kSuspect)
+      << "only the next event shows whether events were lost";
   feed.OnApplied(BatchResult::kComplete, 30);
-  EXPECT_EQ(feed.status(30).state, SourceState::kSynced) << "nothing was";
+  EXPECT_EQ(feed.status(30).state, SourceState::kSynced) << "no event was lost";
 }
 
 // An engine's HTTP server. POST /kv_cache_events takes the events.
@@ -280,7 +282,7 @@ struct FeedServiceTest : ::testing::Test {
         Client().Post("/v1/query", Json{{"tokens", prompt}}.dump(), "application/json");
     return reply && reply->status == 200 ? Json::parse(reply->body).at("workers") : Json();
   }
-  // Returns the answers once `done` holds for the first worker's answer. Fails after a minute.
+  // Returns the answers as soon as `done` holds for them. Fails after a minute.
   Json AskUntil(const std::vector<TokenId>& prompt, const std::function<bool(const Json&)>& done) {
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
     Json workers = Ask(prompt);
@@ -303,8 +305,8 @@ struct FeedServiceTest : ::testing::Test {
 
 const auto kSynced = [](const Json& workers) { return workers.at(0).at("state") == "synced"; };
 
-// In each turn: asks the router, compares with the engine's lookup, runs the prompt, and waits
-// until the router has the events.
+// In each turn, the engine runs a prompt, and `send` gives its events to the router. The router's
+// answer for the next prompt must then equal the engine's lookup.
 void ExpectExact(FeedServiceTest& test, const std::function<void(const std::string&)>& send) {
   PeerEngine engine({PeerFull()}, 64, 3);
   TrtllmWriter writer({.window_sizes = {4096}, .tokens_per_block = kPeerBlock});
@@ -373,7 +375,8 @@ TEST_F(FeedServiceTest, BadPushesAreRefusedAndCounted) {
   EXPECT_EQ(push("?worker=nobody", "[]"), 404);
   EXPECT_EQ(push("?worker=polled", "[]"), 409);
   EXPECT_EQ(push("?worker=engine", "not json"), 400);
-  EXPECT_EQ(push("?worker=engine", R"([{"event_id": 0}])"), 200) << "counted, as on other ways";
+  EXPECT_EQ(push("?worker=engine", R"([{"event_id": 0}])"), 200)
+      << "the list is accepted, and the bad event is counted";
   EXPECT_EQ(Metric(R"(kvcast_wire_undecodable_batches_total{worker="engine"})"), 1);
   EXPECT_EQ(
       Metric(R"(kvcast_format_left_out_total{worker="engine",format="trtllm",reason="bad_event"})"),

@@ -1,5 +1,5 @@
-// Workers join and leave the fleet while it follows the others; nothing of a worker that left
-// remains.
+// Workers join and leave the fleet while it follows other workers. After a worker has left, the
+// index holds none of its blocks.
 // SPDX-License-Identifier: Apache-2.0
 #include "router/service/ingest/fleet.h"
 

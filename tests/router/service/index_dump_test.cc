@@ -124,8 +124,8 @@ TEST_F(IndexDumpTest, WorkersOfOneModelAndGroupAreTogether) {
 
 TEST_F(IndexDumpTest, NoWorkersAreAnEmptyObject) { EXPECT_EQ(Text(), "{}\n"); }
 
-// If a worker holds more than may be in memory, the dump reads it in slices without a gap between
-// them.
+// If a worker holds more entries than entries_max, the dump reads the worker in slices. Each entry
+// is in exactly one slice.
 TEST_F(IndexDumpTest, ALargeWorkerIsReadInSlices) {
   const WorkerId worker = Add("a");
   core.index.Apply(worker, Batch(StoreFull(Hashes(1, 5000), 0), StoreFull(Hashes(1, 5000), 1)));

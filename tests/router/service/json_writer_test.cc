@@ -1,4 +1,4 @@
-// JSON that is written without a document reads back with the same values.
+// A JSON parser reads the values that JsonWriter wrote.
 // SPDX-License-Identifier: Apache-2.0
 #include "router/service/json/json_writer.h"
 

@@ -24,7 +24,7 @@ using kvcast::testing::Full;
 using kvcast::testing::Hashes;
 using kvcast::testing::StoreIn;
 
-// The prompt has 100 tokens. "first" and "second" hold 64 of them in one tier, "cold" holds none.
+// The prompt has 100 tokens. "first" and "second" hold 64 of them in one tier. "cold" holds none.
 // At 1 GB/s the load of a token takes as long as its computation. The configured rate of host
 // memory is ten times that rate.
 struct LoadRatesServiceTest : ::testing::Test {
@@ -120,7 +120,7 @@ TEST_F(LoadRatesServiceTest, AWorkerWithSlowLoadsIsNotChosen) {
     EXPECT_EQ(Of(before, "first").at(member), Of(after, "first").at(member)) << member;
   }
   EXPECT_EQ(Of(after, "first").at("reusable_with_cpu_tokens"), 64);
-  // At half the rate, computing is faster than loading.
+  // At 0.5 GB/s, computing is faster than loading.
   EXPECT_EQ(Route({"first", "cold"}).at("worker"), "first");
   for (int i = 0; i < 3; ++i) Report("first", "CPU", 2);
   EXPECT_EQ(Route({"first", "cold"}).at("worker"), "cold");

@@ -1,4 +1,5 @@
-// The cost of a worker's loads follows its reports, or else the registration of its source.
+// The cost of a worker's loads follows the reported rate. Without enough reports, it follows the
+// configured rate.
 // SPDX-License-Identifier: Apache-2.0
 #include "router/service/ingest/load_rates.h"
 
@@ -42,7 +43,7 @@ TEST(LoadRates, CostIsOfWhatIsMeasuredOrElseConfigured) {
     std::optional<double> cpu_cost, storage_cost;
     const char* why;
   } rows[] = {
-      {{}, kNo, kNo, {}, {}, "nothing is told"},
+      {{}, kNo, kNo, {}, {}, "nothing is configured or reported"},
       {{}, 1e9, 1e9, {}, {}, "rates without the size of a token and the prefill rate"},
       {{.kv_bytes_per_token = kTokenBytes}, 1e9, kNo, {}, {}, "no prefill rate"},
       {{.prefill_tokens_per_s = kPrefill}, 1e9, kNo, {}, {}, "no size of a token"},
@@ -51,7 +52,7 @@ TEST(LoadRates, CostIsOfWhatIsMeasuredOrElseConfigured) {
       {{kTokenBytes, kPrefill, 10'000'000'000}, 5e8, kNo, 2.0, {}, "measured beats configured"},
       {{kTokenBytes, kPrefill}, 5e8, kNo, 2.0, {}, "measured"},
       {{kTokenBytes, kPrefill, 0, 1'000'000'000}, kNo, kNo, {}, 1.0, "storage alone"},
-      {{kTokenBytes, kPrefill, 10'000'000'000, 1'000'000'000}, kNo, kNo, 0.1, 1.1, "both ways"},
+      {{kTokenBytes, kPrefill, 10'000'000'000, 1'000'000'000}, kNo, kNo, 0.1, 1.1, "both set"},
       {{kTokenBytes, kPrefill, 10'000'000'000}, kNo, 5e8, 0.1, 2.1, "storage measured"},
       {{kTokenBytes, kPrefill, 0, 1'000'000'000}, 1e10, 5e8, 0.1, 2.1, "both measured"},
   };
@@ -140,9 +141,9 @@ TEST(LoadRateReports, WhatIsWrongIsNamed) {
     EXPECT_EQ(ParseLoadRateReport(body).status().message(), message) << body;
   }
   const std::pair<std::string, std::string> lists[] = {
-      {"{}", "loads: must be an array of 1 to 64"},
-      {"[]", "loads: must be an array of 1 to 64"},
-      {"[" + many + "]", "loads: must be an array of 1 to 64"},
+      {"{}", "loads: must be an array of 1 to 64 elements"},
+      {"[]", "loads: must be an array of 1 to 64 elements"},
+      {"[" + many + "]", "loads: must be an array of 1 to 64 elements"},
       {"[1]", "loads[0]: must be an object"},
       {"[{}]", "loads[0].tier: required"},
       {R"([{"tier": "CPU", "seconds": 1}])", "loads[0].bytes: required"},

@@ -105,7 +105,8 @@ class MooncakeStore {
     ASSERT_TRUE(batch.ok()) << batch.status().ToString();
     worker_.index().Apply(kWorker, *batch);
   }
-  // Tokens of a prompt that the CPU, and the CPU with the storages, could give back.
+  // Tokens of a prompt that are reusable with loads from the CPU tier, and with loads from the CPU
+  // and storage tiers.
   std::pair<int64_t, int64_t> Reusable(std::vector<TokenId> tokens,
                                        const HashInputs& inputs = {}) const {
     const WorkerMatch match = worker_.Match(std::move(tokens), inputs);
@@ -178,7 +179,7 @@ TEST(MooncakeEvents, ARepeatedStoreIsOneBlock) {
   EXPECT_EQ(store.residencies(), 0u);
 }
 
-// A remove may contain only the object.
+// A remove may name only the object, without hashes.
 TEST(MooncakeEvents, AnObjectIsRememberedForEachTier) {
   MooncakeStore store;
   const auto key = Text("model@tp_rank:0@pcp0@dcp0@pp_rank:0@group:0@0123456789abcdef");
@@ -193,7 +194,7 @@ TEST(MooncakeEvents, AnObjectIsRememberedForEachTier) {
   EXPECT_EQ(store.residencies(), 0u);
   EXPECT_EQ(store.counters().opaque, 0u);
   store.Take({removed("cpu")});
-  EXPECT_EQ(store.counters().opaque, 1u) << "nobody knows it any more";
+  EXPECT_EQ(store.counters().opaque, 1u) << "the object is forgotten";
 }
 
 TEST(MooncakeEvents, AnObjectIsToldOnceUntilItChanges) {
@@ -292,7 +293,7 @@ TEST(MooncakeEvents, ObjectsAreBounded) {
   EXPECT_EQ(store.counters().refused, 1u);
 }
 
-// A source of the service: the tiers in an answer include the blocks of the store.
+// An answer of the service includes the blocks of a Mooncake store.
 TEST(MooncakeEvents, ASourceOfTheServiceIsAskedByTokens) {
   PrefixIndex index;
   router::WorkerRegistration config;

@@ -32,8 +32,8 @@ using kvcast::testing::Registered;
 using kvcast::testing::RootStore;
 using kvcast::testing::Tokens;
 
-// As SGLang sends it: integers of unknown origin, no groups, kinds or extra keys. Pages have 4
-// tokens.
+// A store as SGLang sends it: integer hashes of an unknown scheme, and no groups, kinds or extra
+// keys. Pages have 4 tokens.
 BlockStored SglangStore(std::vector<BlockHash> hashes, std::vector<TokenId> tokens,
                         std::optional<BlockHash> parent = std::nullopt) {
   BlockStored event;
@@ -105,7 +105,7 @@ TEST_F(NamingServiceTest, TheFirstStoreIsServedAndProven) {
   ASSERT_NE(answer.chain, nullptr);
   EXPECT_EQ(answer.chain->size(), 5u);
   Send(OtherPrompts());
-  EXPECT_TRUE(AskTokens(20).exact) << "whatever becomes of the search for a scheme";
+  EXPECT_TRUE(AskTokens(20).exact) << "content needs no hash scheme";
   Send(Batch(SglangRemove({Hash(3)})));
   EXPECT_EQ(Reusable(20), 8);
 }
@@ -117,7 +117,7 @@ TEST_F(NamingServiceTest, GroupsThatAreNotToldAreNoProof) {
   EXPECT_FALSE(AskTokens(20).exact);
   EXPECT_EQ(AskTokens(20).reason,
             "the kinds of the groups are neither sent nor registered: set groups");
-  EXPECT_TRUE(Ask({.tokens = Tokens(500, 20)}).exact) << "nothing of it is held";
+  EXPECT_TRUE(Ask({.tokens = Tokens(500, 20)}).exact) << "the worker holds no block of this prompt";
 }
 
 TEST_F(NamingServiceTest, WhatTheStreamShowsNeedNotBeTold) {
@@ -127,15 +127,15 @@ TEST_F(NamingServiceTest, WhatTheStreamShowsNeedNotBeTold) {
   };
   Send(Batch(store(Hash(1), 1, {}), store(Hash(2), 5, Hash(1))));
   EXPECT_EQ(AskTokens(20).reason,
-            "no reuse seen yet that shows that all groups were announced: set groups");
+            "no reuse has shown yet that all groups were announced: set groups");
   Send(Batch(store(Hash(3), 100, Hash(1))));
   EXPECT_EQ(AskTokens(20).reason, "");
   EXPECT_TRUE(AskTokens(20).exact);
   EXPECT_EQ(Reusable(20), 8);
 }
 
-// A child looks new after a block. But the engine may have stored it before the router joined, and
-// dropped it for a draft head since.
+// A new child of a known block is evidence of reuse (reuse_evidence.h). After a late join it is no
+// evidence: the engine may have stored the child before, and dropped it for a draft head.
 TEST_F(NamingServiceTest, AStreamThatIsJoinedLateShowsNoReuse) {
   const auto store = [](BlockHash hash, TokenId first, std::optional<BlockHash> parent) {
     return kvcast::testing::StoreTokens({hash}, Tokens(first, 4), parent);
@@ -276,10 +276,11 @@ TEST_F(NamingServiceTest, WhatAQueryFindsByHashIsNamed) {
   ASSERT_EQ(index.counters(WorkerId(0)).unnamed_gpu, 6u);
   EXPECT_EQ(Ask({.tokens = Tokens(7'000, 100)}).match.unnamed_units, 0);
   Send(Batch(RootStore(scheme, 51)));
-  EXPECT_EQ(index.counters(WorkerId(0)).unnamed_gpu, 6u) << "that query met none of them";
+  EXPECT_EQ(index.counters(WorkerId(0)).unnamed_gpu, 6u)
+      << "the query reached none of these blocks";
   // The query reaches the first three blocks.
   EXPECT_EQ(AskTokens(49).match.unnamed_units, 3);
-  EXPECT_EQ(index.counters(WorkerId(0)).unnamed_gpu, 6u) << "a query changes nothing itself";
+  EXPECT_EQ(index.counters(WorkerId(0)).unnamed_gpu, 6u) << "a query does not change the index";
   Send(Batch(RootStore(scheme, 52)));
   EXPECT_EQ(index.counters(WorkerId(0)).unnamed_gpu, 0u);
   EXPECT_EQ(index.counters(WorkerId(0)).named_late, 6u);
@@ -322,7 +323,7 @@ TEST_F(NamingServiceTest, NamesOfAnEngineThatBeganAnewAreNotUsed) {
   };
   const EngineScheme before;
   Send(Batch(RootStore(before, 50), store(before)));
-  // The same case: a query takes longer than the restart.
+  // The names stand for a query that began before the restart and ends after it.
   FoundNames names{.hashes = std::make_shared<std::vector<BlockHash>>(store(before).block_hashes),
                    .contents = std::make_shared<std::vector<ContentKey>>(
                        PromptContents(index.keys(), PromptFromOne(64), 16, 0, {})),
@@ -338,7 +339,7 @@ TEST_F(NamingServiceTest, NamesOfAnEngineThatBeganAnewAreNotUsed) {
   names.scheme = sources[0]->scheme();
   sources[0]->OfferNames(names);
   Send(Batch(RootStore(after, 52)));
-  EXPECT_EQ(index.counters(WorkerId(0)).unnamed_gpu, 0u) << "nothing else stood in the way";
+  EXPECT_EQ(index.counters(WorkerId(0)).unnamed_gpu, 0u) << "names of the current scheme are used";
 }
 
 TEST_F(NamingServiceTest, NamesThatDoNotFitAreDroppedAndCounted) {
@@ -395,7 +396,7 @@ TEST_F(NamingServiceTest, AQueryHashesInSoManyWaysAndNoMore) {
       EXPECT_EQ(answer.match.gpu_tokens, 0);
     }
   }
-  EXPECT_EQ(within, 2u) << "of 2^21 tokens";
+  EXPECT_EQ(within, 2u) << "the budget is 2^21 tokens";
 }
 
 TEST_F(NamingServiceTest, AStreamWithoutTokensIsAskedByTheLikelyChain) {

@@ -97,11 +97,11 @@ TEST(HashArray, IsLeftAloneWhereItIsSomethingElse) {
   }
 }
 
-// For any damage to a body: the accepted part equals the parser's result, and the rest is as broken
-// as the whole body was.
+// If a damaged body is accepted, the numbers equal the parser's numbers. The rest is valid JSON if
+// and only if the body is valid JSON.
 TEST(NumberArray, AgreesWithAParserOnDamagedBodies) {
 #ifdef KVCAST_THREAD_SANITIZER
-  GTEST_SKIP() << "no threads";
+  GTEST_SKIP() << "the test has no threads";
 #endif
   const std::string bodies[] = {
       R"({"hashes": [1, 22, 333], "model": "m", "workers": ["a", "b"], "book": false})",

@@ -1,4 +1,4 @@
-// Observations keep the recent past for the dashboard.
+// Observations keep recent events, decisions and samples for the dashboard.
 // SPDX-License-Identifier: Apache-2.0
 #include "router/service/route/observations.h"
 

@@ -51,7 +51,7 @@ std::vector<Row> TableOf(const std::string& heading) {
     if (line.starts_with("|")) table.push_back(CellsOf(line));
   }
   std::vector<Row> rows;
-  for (size_t i = 2; i < table.size(); ++i) {  // behind the head and the line below it
+  for (size_t i = 2; i < table.size(); ++i) {  // after the head and its separator
     EXPECT_EQ(table[i].size(), table[0].size()) << heading << ": " << table[i][0];
     Row row;
     for (size_t column = 0; column < std::min(table[0].size(), table[i].size()); ++column) {
@@ -86,13 +86,13 @@ Cells Without(Cells some, Cells others) {
   return left;
 }
 
-// The names are those of the members, each once.
+// `names` must contain the name of each member exactly once.
 template <typename Member>
 void CompareNames(const std::string& where, const Cells& names, std::span<const Member> members) {
   Cells known;
   for (const Member& member : members) known.push_back(Code(member.name));
   EXPECT_EQ(Without(known, names), Cells()) << where << " lacks these members";
-  EXPECT_EQ(Without(names, known), Cells()) << where << " has these members too many";
+  EXPECT_EQ(Without(names, known), Cells()) << where << " has these extra names";
 }
 
 template <typename Member>
@@ -138,7 +138,7 @@ std::string TypeOf(const Json& schema) {
   return text;
 }
 
-// The first words of the type, which the flag's form needs.
+// The page's type of a member with this shape begins with these words.
 std::string TypeOf(MemberShape shape) {
   const std::map<MemberShape, std::string> types = {{MemberShape::kText, "text"},
                                                     {MemberShape::kInteger, "integer"},
@@ -164,7 +164,7 @@ std::string FlagOf(const SourceMember& member) {
   return Code(name + "=" + values.at(member.shape));
 }
 
-// The names and types of a table, of the code and of a schema are the same.
+// The table, the code and the schema must have the same names and types.
 template <typename Member>
 void CompareTypes(const std::vector<Row>& rows, std::span<const Member> members,
                   const Json& schema) {
@@ -183,14 +183,14 @@ void CompareTypes(const std::vector<Row>& rows, std::span<const Member> members,
   }
 }
 
-// Whether the member accepts the value.
+// True: the member accepts the value.
 bool Takes(const SourceMember& member, const Json& value) {
   WorkerRegistration source;
   return member.read(value, member.name, source).ok();
 }
 
-// The sources in which a default can show: one of each format, with a sparse rule. The first has
-// the format that the code gives it.
+// The sources for which defaults are compared. The first source has the default format, and each
+// format has one more source. All sources have a sparse rule.
 std::vector<WorkerRegistration> SourcesOfAllFormats() {
   std::vector<WorkerRegistration> sources(1);
   for (const auto& [format, name] : kEventFormatNames) sources.emplace_back().format = format;

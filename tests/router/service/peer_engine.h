@@ -1,6 +1,6 @@
-// The engine behind tests of other peers' formats: a cache manager with a pool that evicts, and
-// random prompts that share prefixes. As those peers do, it announces a block once, and a store
-// covers the tokens of the blocks that it names.
+// PeerEngine: an engine for tests of the formats of TensorRT-LLM and Mooncake. It has a cache
+// manager with a pool that evicts, and makes random prompts that share prefixes. Like these peers,
+// it announces a block once, and a store covers only the tokens of the blocks that the store names.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -1,5 +1,5 @@
 // With the formats of TensorRT-LLM and Mooncake, the router's answers equal the engine's own
-// lookup; damaged bytes are refused and counted.
+// lookup. Damaged bytes are refused and counted.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -152,7 +152,8 @@ TEST(PeerFormats, ABlockThatLeavesTheGpuForHostMemoryIsUpdated) {
   Reader reader(TrtllmSource(FullModel()));
   const BlockStored stored = StoreTokens({Hash(1)}, Tokens(1, 4));
   reader.Take(write(Batch(stored)));
-  EXPECT_EQ(write(Batch(InTier(kMediumCpu, stored))), Bytes({'[', ']'})) << "it lies on the GPU";
+  EXPECT_EQ(write(Batch(InTier(kMediumCpu, stored))), Bytes({'[', ']'}))
+      << "the block is also on the GPU";
   const Bytes moved = write(Batch(Remove({Hash(1)})));
   EXPECT_EQ(JsonOf(moved)[0]["data"]["type"], "updated");
   EXPECT_EQ(JsonOf(moved)[0]["data"]["cache_level"]["new_value"], 1);
@@ -196,7 +197,7 @@ TEST(PeerFormats, WhatAFormatCannotTellIsRefused) {
   EXPECT_TRUE(bytes.empty());
 }
 
-// Sends a stream of batches of which some are cut or have bytes replaced.
+// Sends batches. Some batches are cut, or have bytes replaced.
 void ExpectDamageIsCounted(const WorkerRegistration& config, const Write& write, uint32_t seed) {
   PeerEngine engine(FullModel().groups, 64, seed);
   Reader reader(config);
@@ -220,7 +221,7 @@ void ExpectDamageIsCounted(const WorkerRegistration& config, const Write& write,
   EXPECT_GT(counters.decode.decoded, 0u);
   const BatchResult nothing = reader.Take({});
   EXPECT_EQ(nothing, BatchResult::kUndecodable);
-  EXPECT_EQ(reader.counters().residencies, 0u) << "removes may have been in it";
+  EXPECT_EQ(reader.counters().residencies, 0u) << "the batch may have contained removes";
 }
 
 TEST(PeerFormats, DamagedTrtllmIsRefusedAndCounted) {
@@ -260,7 +261,8 @@ TEST(PeerFormats, ABlockOfTwoConnectorsIsThereUntilBothRemovedIt) {
     return stored;
   };
   send(blocks(0), "offload", 0);
-  EXPECT_EQ(reader.WithHostMemory(Tokens(1, 13)), 0) << "the window's blocks are needed too";
+  EXPECT_EQ(reader.WithHostMemory(Tokens(1, 13)), 0)
+      << "a load also needs the blocks of the window group";
   for (const char* owner : {"offload", "lmcache"}) {
     if (owner[0] == 'l') send(blocks(0), owner, 0);
     send(blocks(1), owner, 1);
@@ -293,7 +295,8 @@ struct HiCache {
     ASSERT_TRUE(EncodeBatch(batch, dialect, bytes).ok());
     reader.Take(bytes);
   }
-  // Reusable tokens on the GPU, with host memory, and with storages.
+  // Reusable tokens on the GPU, with loads from host memory, and with loads from host memory and
+  // storage.
   std::vector<int64_t> Answers() const {
     const WorkerMatch match = reader.Match(Tokens(1, 13));
     return {match.gpu_tokens, match.with_cpu_tokens, match.with_storage_tokens};
@@ -313,15 +316,16 @@ TEST(PeerFormats, HiCacheTiersAreToldApart) {
     EXPECT_EQ(engine.Answers(), (Answers{12, 12, 12}));
     engine.Send(InTier("CPU_PINNED", all));
     engine.Send(RemoveFrom("GPU", Hashes(2, 2)));
-    EXPECT_EQ(engine.Answers(), (Answers{4, 12, 12})) << "the GPU gave up what it has written";
+    EXPECT_EQ(engine.Answers(), (Answers{4, 12, 12}))
+        << "host memory holds the blocks that the GPU evicted";
     engine.Send(InTier("EXTERNAL", all));
     engine.Send(RemoveFrom("CPU_PINNED", {Hash(3)}));
     EXPECT_EQ(engine.Answers(), (Answers{4, 8, 12}));
     engine.Send(InTier("CPU_PINNED", StoreTokens({Hash(2)}, Tokens(5, 4), Hash(1))));
     engine.Send(RemoveFrom("CPU_PINNED", {Hash(2)}));
-    EXPECT_EQ(engine.Answers(), (Answers{4, 4, 12})) << "stored twice, and one copy";
+    EXPECT_EQ(engine.Answers(), (Answers{4, 4, 12})) << "a repeated store adds no copy";
     engine.Send(InTier("GPU", StoreTokens(Hashes(2, 2), Tokens(5, 8), Hash(1))));
-    EXPECT_EQ(engine.Answers(), (Answers{12, 12, 12})) << "loaded back";
+    EXPECT_EQ(engine.Answers(), (Answers{12, 12, 12})) << "the blocks are loaded to the GPU";
     EXPECT_EQ(engine.reader.counters().unknown_removes, 0u);
   }
 }

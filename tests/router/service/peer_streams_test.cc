@@ -1,5 +1,5 @@
-// A router follows publishers with other peers' formats over sockets. It counts the events that it
-// leaves out, and relays the others.
+// A router follows publishers with the formats of TensorRT-LLM and Mooncake over sockets. It counts
+// the events that it leaves out, and relays the other events.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 #include <httplib.h>
@@ -235,7 +235,7 @@ TEST_F(PeerStreamsTest, WhatMooncakeLeavesOutIsOnTheMetricsPage) {
   EXPECT_EQ(LeftOut("mooncake", "unknown_type"), 1);
   EXPECT_EQ(LeftOut("mooncake", "bad_event"), 1);
   EXPECT_EQ(LeftOut("mooncake", "no_room"), 0);
-  EXPECT_EQ(LeftOut("trtllm", "bad_event"), -1) << "another format";
+  EXPECT_EQ(LeftOut("trtllm", "bad_event"), -1) << "the source has another format";
 }
 
 TEST_F(PeerStreamsTest, ATrtllmPublisherThatLostEventsLacksBlocks) {
@@ -250,7 +250,7 @@ TEST_F(PeerStreamsTest, ATrtllmPublisherThatLostEventsLacksBlocks) {
   EXPECT_EQ(after["exact"], false);
   EXPECT_EQ(after["reusable_tokens"], 4);
   Publish(TrtllmBytes()(Batch(StoreTokens({Hash(1)}, Tokens(1, 4)))));
-  EXPECT_EQ(AskWhenApplied(Tokens(1, 5))["state"], "synced") << "the engine began anew";
+  EXPECT_EQ(AskWhenApplied(Tokens(1, 5))["state"], "synced") << "the engine restarted";
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// A query reaches workers of any hash scheme: each worker gets a chain in its own scheme.
+// A query reaches workers of any hash scheme. Each worker is matched with a chain of its own
+// scheme.
 // SPDX-License-Identifier: Apache-2.0
 #include "router/service/route/query_engine.h"
 
@@ -275,7 +276,7 @@ TEST_F(QueryEngineTest, EventsAgeByTheWorkersOwnTimeStamp) {
   const QueryEngine engine(index, status, [] { return 107.5; });
   const auto answers = engine.Answer(ByTokens(100), sources).value();
   EXPECT_EQ(answers[0].event_age_seconds, 7.5);
-  EXPECT_EQ(answers[1].event_age_seconds, 0);  // its clock runs ahead of ours
+  EXPECT_EQ(answers[1].event_age_seconds, 0);  // the worker's clock is ahead
   EXPECT_EQ(answers[2].event_age_seconds, std::nullopt);
   EXPECT_EQ(answers[2].match.recompute_tokens, 100);
   const QueryEngine without_clock(index, status);

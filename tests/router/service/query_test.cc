@@ -1,4 +1,4 @@
-// The parser of a query's body accepts valid bodies and gives one clear line for every other body.
+// The parser of a query's body accepts valid bodies. For every other body it gives one clear line.
 // SPDX-License-Identifier: Apache-2.0
 #include "router/service/route/query.h"
 
@@ -121,13 +121,16 @@ INSTANTIATE_TEST_SUITE_P(
         BadBody{R"({"hashes": [""]})", "hashes[0]: neither an integer nor hex digits"},
         BadBody{R"({"hashes": 5})", "hashes: must be an array"},
         BadBody{R"({"hashes": [1], "cache_salt": "x"})",
-                "cache_salt is part of the hashes already"},
-        BadBody{R"({"hashes": [1], "lora_path": "/a"})", "lora_path is part of the hashes already"},
-        BadBody{R"({"hashes": [1], "mm_items": []})", "mm_items is part of the hashes already"},
+                "cache_salt: not allowed with hashes, because the hashes contain it"},
+        BadBody{R"({"hashes": [1], "lora_path": "/a"})",
+                "lora_path: not allowed with hashes, because the hashes contain it"},
+        BadBody{R"({"hashes": [1], "mm_items": []})",
+                "mm_items: not allowed with hashes, because the hashes contain it"},
         BadBody{R"({"hashes": [1], "prompt_embeds_digests": []})",
-                "prompt_embeds_digests is part of the hashes already"},
+                "prompt_embeds_digests: not allowed with hashes, because the hashes contain it"},
         BadBody{R"({"tokens": [1], "lora_path": 7})", "lora_path: must be a string"},
-        BadBody{R"({"tokens": [1], "mm_items": {}})", "mm_items: must be an array of at most 4096"},
+        BadBody{R"({"tokens": [1], "mm_items": {}})",
+                "mm_items: must be an array of at most 4096 elements"},
         BadBody{R"({"tokens": [1], "mm_items": [7]})",
                 "mm_items[0]: must be an object of identifier, offset and length"},
         BadBody{R"({"tokens": [1], "mm_items": [{"identifier": "a", "offset": 0}]})",
@@ -142,7 +145,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadBody{R"({"tokens": [1], "mm_items": [{"identifier": "a", "offset": 0, "length": 0}]})",
                 "mm_items[0].length: must be a positive integer"},
         BadBody{R"({"tokens": [1], "prompt_embeds_digests": 1})",
-                "prompt_embeds_digests: must be an array of at most 16"},
+                "prompt_embeds_digests: must be an array of at most 16 elements"},
         BadBody{
             R"({"tokens": [1], "prompt_embeds_digests": [{"block_size": 16}]})",
             "prompt_embeds_digests[0]: must be an object of block_size and an array of digests"},
@@ -181,10 +184,10 @@ TEST(ParseQuery, PromptsAreBounded) {
     return query.ok() ? "" : query.status().message();
   };
   EXPECT_EQ(of("tokens", "7", kMaxQueryTokens), "");
-  EXPECT_EQ(of("tokens", "7", kMaxQueryTokens + 1), "tokens: more than 2097152");
+  EXPECT_EQ(of("tokens", "7", kMaxQueryTokens + 1), "tokens: more than 2097152 elements");
   for (const std::string hash : {"7", "-7", "\"00ff\""}) {
     EXPECT_EQ(of("hashes", hash, kMaxQueryHashes), "") << hash;
-    EXPECT_EQ(of("hashes", hash, kMaxQueryHashes + 1), "hashes: more than 131072") << hash;
+    EXPECT_EQ(of("hashes", hash, kMaxQueryHashes + 1), "hashes: more than 131072 elements") << hash;
   }
 }
 

@@ -1,5 +1,5 @@
-// Data-parallel ranks are separate workers: on ports offset by their number, or on one socket whose
-// batches name their rank.
+// Each data-parallel rank is a worker. The ranks have ports offset by their number, or share one
+// socket whose batches name the rank.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 #include <httplib.h>
@@ -59,7 +59,7 @@ TEST_F(TaggedSource, TakesItsOwnBatchesAlone) {
   EXPECT_EQ(Send(OfRank(1, Batch(StoreFull(Hashes(1, 2), 0)))), BatchResult::kApplied);
   EXPECT_EQ(Reusable(), 32);
   EXPECT_EQ(Send(OfRank(0, Batch(AllBlocksCleared()))), BatchResult::kApplied);
-  EXPECT_EQ(Reusable(), 32) << "another rank's cache";
+  EXPECT_EQ(Reusable(), 32) << "the clear is for another rank's cache";
   EXPECT_EQ(source->counters().other_rank_batches, 2u);
   EXPECT_EQ(source->State(SourceState::kSynced), SourceState::kSynced);
 }
@@ -98,8 +98,8 @@ struct RanksTest : ::testing::Test {
     return workers;
   }
 
-  // Runs two engines, one per rank, and compares each answer with the lookups of both. `next`
-  // returns how many sequence numbers each rank's stream has used.
+  // Runs two engines, one per rank, and compares each answer with the lookups of both engines.
+  // `next` returns the next sequence number of each rank's stream.
   void ExpectBothExact(const std::function<void(int64_t rank, EventBatch)>& publish,
                        const std::function<std::pair<uint64_t, uint64_t>()>& next) {
     PeerEngine engines[] = {{{PeerFull()}, 64, 1}, {{PeerFull()}, 64, 2}};
@@ -151,7 +151,7 @@ WorkerRegistration OfTwoRanks(const std::string& endpoint, const std::string& re
   return source;
 }
 
-// SGLang's DP attention sends the rank in the same place.
+// SGLang's DP attention sends the rank in the same field of a batch.
 TEST_F(RanksTest, OnOneSocketByTheTagOfTheBatch) {
   for (const Dialect dialect : {kDefaultDialect, Dialect::kSglang3, Dialect::kSglang5}) {
     PublisherConfig config = OnFreePorts();
@@ -211,7 +211,7 @@ TEST_F(RanksTest, OnOneSocketALateReaderIsNotWhole) {
       AskUntil(last, [](const Json& w) { return w.at(1).at("reusable_tokens") == kPeerBlock; });
   EXPECT_NE(workers[1].at("state"), "synced");
   EXPECT_EQ(workers[1].at("exact"), false);
-  EXPECT_EQ(workers[0].at("reusable_tokens"), 0) << "of the other rank";
+  EXPECT_EQ(workers[0].at("reusable_tokens"), 0) << "the other rank holds these blocks";
 }
 
 }  // namespace

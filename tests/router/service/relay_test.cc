@@ -1,5 +1,5 @@
-// The relay publishes batches again, by place and with their numbers. A subscriber that does not
-// read costs bounded memory and delays no other subscriber.
+// The relay publishes batches again, split by tier and group and with their sequence numbers. A
+// subscriber that does not read costs bounded memory and delays no other subscriber.
 // SPDX-License-Identifier: Apache-2.0
 #include "router/service/relay/relay.h"
 
@@ -162,7 +162,7 @@ TEST_F(RelayTest, ASubscriberThatDoesNotReadCostsABoundedAmount) {
   const EventBatch large = Batch(StoreFull(Hashes(uint64_t{1} << 60, 10000), 0));
   uint64_t seq = 0;
   while (relay->counters().dropped == 0) {
-    ASSERT_LT(seq, 20000u) << "the subscriber was given up before the bound was reached";
+    ASSERT_LT(seq, 20000u) << "the subscriber was disconnected before the bound was reached";
     Post(seq++, large);
     ASSERT_LE(relay->counters().unsent_bytes, kBytes);
     while (relay->counters().batches + relay->counters().dropped < seq) std::this_thread::yield();

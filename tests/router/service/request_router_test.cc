@@ -1,5 +1,5 @@
-// The routing request_router chooses the cheapest worker by the table of weights, and books load
-// and expected prefixes.
+// RequestRouter chooses the cheapest worker by the configured weights, and books load and expected
+// prefixes.
 // SPDX-License-Identifier: Apache-2.0
 #include "router/service/route/request_router.h"
 
@@ -94,10 +94,11 @@ TEST_F(RequestRouterTest, SiblingsFollowTheFirstOfTheBurst) {
   const std::vector<QueryAnswer> answers = {Worker(0, 0), Worker(1, 0), Worker(2, 0)};
   EXPECT_EQ(Chosen(Decide(request_router, answers)), "w0");
   const RouteDecision second = Decide(request_router, answers, Prompt(), 10);
-  EXPECT_EQ(Chosen(second), "w0") << "elsewhere the prefix would be computed twice";
+  EXPECT_EQ(Chosen(second), "w0") << "on another worker the prefix would be computed twice";
   const RouteCandidate& first = second.candidates[0];
   EXPECT_EQ(first.speculative_tokens, 62 * 16);
-  // Its own 8 tokens, plus the 1000 that wait, minus half of the 992 that both requests wait for.
+  // 8 tokens of this request, plus 1000 tokens that the worker still computes, minus half of the
+  // 992 tokens that both requests need.
   EXPECT_DOUBLE_EQ(first.cost, 8 + 1000 - 0.5 * 992);
   EXPECT_EQ(request_router.load(WorkerId(0)).active_prefill_tokens, 1008);
   // Another prompt at the same time goes to the other worker.
@@ -116,7 +117,7 @@ TEST_F(RequestRouterTest, WhatIsExpectedEndsWithEventsResetsAndTime) {
   Decide(request_router, answers);
   EXPECT_EQ(expected(1), 992);
   request_router.OnBatch(WorkerId(0), Batch(StoreFull(Hashes(1, 62), 0)));
-  EXPECT_EQ(expected(2), 0) << "from here on the index speaks";
+  EXPECT_EQ(expected(2), 0) << "the index holds these blocks";
   Decide(request_router, answers, Prompt(), 3);
   request_router.OnReset(WorkerId(0));
   EXPECT_EQ(expected(4), 0);
@@ -139,7 +140,7 @@ TEST_F(RequestRouterTest, OnePromptTakesABoundedShareOfWhatIsExpected) {
 TEST_F(RequestRouterTest, BookingsFollowTheFeedback) {
   Decide(request_router, {Worker(0, 160)}, Prompt("r"));
   EXPECT_TRUE(request_router.Admit("r", 100).ok());
-  EXPECT_TRUE(request_router.Admit("r", 100).ok()) << "again, after a retry";
+  EXPECT_TRUE(request_router.Admit("r", 100).ok()) << "a repeated report is accepted";
   EXPECT_TRUE(request_router.Take(Said(Feedback::Event::kFirstToken, "r")).ok());
   EXPECT_EQ(request_router.load(WorkerId(0)).active_prefill_tokens, 0);
   EXPECT_EQ(request_router.load(WorkerId(0)).decode_blocks, 63);
@@ -165,7 +166,8 @@ TEST_F(RequestRouterTest, AnAdmissionSaysWhetherTheAnswerWasExactAndWhen) {
   ASSERT_TRUE(admission.ok());
   EXPECT_TRUE(admission->comparable);
   EXPECT_EQ(admission->next_seq, 7u);
-  EXPECT_FALSE(request_router.Admit("exact", 464)->comparable) << "once";
+  EXPECT_FALSE(request_router.Admit("exact", 464)->comparable)
+      << "only the first admission is comparable";
   QueryAnswer guess = exact;
   guess.exact = false;
   Decide(request_router, {guess}, Prompt("guess"));

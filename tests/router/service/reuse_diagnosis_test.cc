@@ -1,5 +1,5 @@
-// The diagnosis names the cause and the group if an engine reuses nothing. Engines with each of the
-// six causes are followed over the wire.
+// If an engine reuses nothing, the diagnosis names the cause and the group. For each of the six
+// causes, the router follows an engine with this cause.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -146,13 +146,13 @@ void ExpectNamed(const ReuseDiagnosis& found, ReuseCause cause, int64_t group) {
 
 // ---- The six causes.
 
-// The events of the second group do not reach the router, but its registration has the group.
+// The events of the second group do not reach the router, but the group is registered.
 TEST(ReuseDiagnosis, AGroupThatNoStoreNamesWasNeverAnnounced) {
   const CacheConfig config = Config({Full(), Window(32)}, 1000);
   Followed worker(config, Told(config));
   worker.HideGroup(1);
   for (int64_t i = 0; i < kRequests; ++i) worker.Serve(Concat(Shared(96), Own(i, 64)));
-  EXPECT_GT(worker.reused(), 0) << "the engine itself has both";
+  EXPECT_GT(worker.reused(), 0) << "the engine holds the blocks of both groups";
   const ReuseDiagnosis found = worker.Diagnose();
   ExpectNamed(found, kNeverAnnounced, 1);
   EXPECT_GT(found.total().held, 0);
@@ -168,7 +168,7 @@ TEST(ReuseDiagnosis, AStateThatIsKeptBehindTheSharedPrefixWasNeverStored) {
   EXPECT_EQ(worker.reused(), 0);
   const ReuseDiagnosis found = worker.Diagnose();
   ExpectNamed(found, kNeverStored, 1);
-  EXPECT_GT(found.total().usable, 0) << "by a prompt that repeats the whole of another one";
+  EXPECT_GT(found.total().usable, 0) << "a prompt that repeats another whole prompt can use blocks";
 }
 
 TEST(ReuseDiagnosis, AGroupThatLosesItsBlocksFirstIsNamed) {
@@ -258,7 +258,7 @@ TEST(ReuseDiagnosis, ConversationsThatAreReusedNameNone) {
   EXPECT_FALSE(found.cause) << Describe(found);
 }
 
-// Returning tenants hit, each under its own salt.
+// Tenants return with the same salt, so their prompts have hits.
 TEST(ReuseDiagnosis, SaltsThatComeBackNameNone) {
   const CacheConfig config = Config({Full(), Window(32)}, 4000);
   Followed worker(config, Told(config));
@@ -280,7 +280,7 @@ TEST(ReuseDiagnosis, FewRequestsAreNotEnough) {
   const ReuseDiagnosis found = worker.Diagnose();
   EXPECT_FALSE(found.enough_data()) << Describe(found);
   EXPECT_FALSE(found.cause) << Describe(found);
-  EXPECT_GT(found.lost, 0) << "they are lost all the same";
+  EXPECT_GT(found.lost, 0) << "the tested prompts are lost";
 }
 
 TEST(ReuseDiagnosis, AnUnknownWorkerHasNoFindings) {
@@ -300,7 +300,7 @@ TEST(ReuseDiagnosis, LearnedGroupsThatServeNothingLackOneThatIsNotAnnounced) {
   worker.HideGroup(1);
   for (int64_t i = 0; i < kRequests; ++i) worker.Serve(Concat(Shared(96), Own(i, 64)));
   ReuseDiagnosis found = worker.Diagnose();
-  EXPECT_FALSE(found.cause) << "what is announced serves hits";
+  EXPECT_FALSE(found.cause) << "the announced group serves hits";
   router::ApplyAnswers(Answers(96, 0, kMinTestedPrompts - 1), found);
   EXPECT_FALSE(found.cause) << "too few answers";
   router::ApplyAnswers(Answers(96, 0, kMinTestedPrompts), found);

@@ -11,7 +11,7 @@ TEST(ReuseFeedback, PromisesThatStayWrongAreRefuted) {
   ReuseFeedback feedback;
   for (int i = 1; i < ReuseFeedback::kMinAnswers; ++i) EXPECT_FALSE(feedback.Note(1000, 800));
   EXPECT_TRUE(feedback.Note(1000, 800));
-  EXPECT_FALSE(feedback.Note(1000, 800)) << "begins anew";
+  EXPECT_FALSE(feedback.Note(1000, 800)) << "the counts start again from 0";
 }
 
 TEST(ReuseFeedback, OneWrongAnswerAmongManyIsNot) {
@@ -37,7 +37,8 @@ TEST(ReuseFeedback, ThreeEqualDifferencesOfTheLastTenAreAContradiction) {
   ReuseFeedback feedback;
   for (const int64_t difference : {-16, 0, 0, 0, -16, 0, 0, 0, 0, 0, -16}) {
     feedback.Compare(difference);
-    EXPECT_EQ(feedback.contradiction(), std::nullopt) << "the first has left the ten";
+    EXPECT_EQ(feedback.contradiction(), std::nullopt)
+        << "there are never three equal differences among the last ten";
   }
   feedback.Compare(-16);
   EXPECT_EQ(feedback.contradiction(), -16);
@@ -61,7 +62,7 @@ TEST(ReuseFeedback, AHundredThatAgreeEndAContradiction) {
   EXPECT_EQ(feedback.contradiction(), -16);
   feedback.Compare(-32);
   agree(ReuseFeedback::kAgreeing - 1);
-  EXPECT_EQ(feedback.contradiction(), -16) << "in a row";
+  EXPECT_EQ(feedback.contradiction(), -16) << "the answers must agree consecutively";
   agree(1);
   EXPECT_EQ(feedback.contradiction(), std::nullopt);
 }

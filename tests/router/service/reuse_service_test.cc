@@ -1,5 +1,5 @@
-// The service reports why a worker's prefixes are not reused, in /v1/state and in its metrics, with
-// the predicted and observed tokens.
+// The service reports in /v1/state and in its metrics why a worker's prefixes are not reused. It
+// also reports the predicted and observed tokens.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 #include <httplib.h>
@@ -22,8 +22,9 @@ namespace {
 
 using Json = nlohmann::json;
 
-// A Mamba group in mode "align", whose only state lies after the shared prefix of the prompts, or
-// window attention, which is reused.
+// The batches of an engine with full attention and the group `second`. The prompts share a prefix.
+// A Mamba group in mode "align" keeps its only state after the shared prefix, so nothing is reused.
+// With a window group, the prefix is reused.
 std::vector<EventBatch> StoresOf(const GroupSpec& second, int64_t requests) {
   engine::TestEngine engine(engine::Config({engine::Full(), second}, 1000));
   std::vector<EventBatch> batches;
@@ -132,7 +133,7 @@ TEST(ReuseWatch, AnswersCountUntilTheEngineBeginsAnew) {
     watch.Note(kWorker, "mamba", {.promised_tokens = 64, .reused_tokens = 0});
   }
   EXPECT_EQ(DiagnosisName(watch.diagnosis(kWorker)), "not_enough_data")
-      << "nothing is known of the groups";
+      << "nothing is known about the groups";
   const ReuseByKindAndCause totals = watch.totals(kWorker);
   ASSERT_EQ(totals.size(), 1u);
   EXPECT_EQ(totals.begin()->first.first, "mamba");

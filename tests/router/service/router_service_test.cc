@@ -148,7 +148,8 @@ TEST_F(RouterServiceTest, WorkersAreFollowedSideBySide) {
   EXPECT_EQ(one[0].at("name"), "second");
 }
 
-// Three engines hash in three ways. Only one is registered, and its registration is wrong.
+// Four engines hash in four ways. One engine has a registered algorithm, and this algorithm is
+// wrong.
 TEST_F(RouterServiceTest, MixedFleetIsFoundOutAndSaysWhatIsProven) {
   const EngineScheme schemes[] = {
       {.algorithm = HashAlgorithm::kSha256Cbor, .seed = "0", .unit = 8},
@@ -326,13 +327,14 @@ TEST_F(RouterServiceTest, PromptsThatAreTooLongAreBadRequests) {
   };
   constexpr size_t kTokens = (1 << 21) + 1;
   constexpr size_t kHashes = (1 << 17) + 1;
-  EXPECT_EQ(post("/v1/query", "tokens", kTokens), "400tokens: more than 2097152");
+  EXPECT_EQ(post("/v1/query", "tokens", kTokens), "400tokens: more than 2097152 elements");
   EXPECT_EQ(post("/v1/query", "tokens", kTokens - 1), "200");
-  EXPECT_EQ(post("/v1/query", "hashes", kHashes), "400hashes: more than 131072");
+  EXPECT_EQ(post("/v1/query", "hashes", kHashes), "400hashes: more than 131072 elements");
   EXPECT_EQ(post("/v1/query", "hashes", kHashes - 1), "200");
-  EXPECT_EQ(post("/v1/route", "tokens", kTokens), "400tokens: more than 2097152");
-  EXPECT_EQ(post("/query", "token_ids", kTokens), "400token_ids: more than 2097152");
-  EXPECT_EQ(post("/query_by_hash", "block_hashes", kHashes), "400block_hashes: more than 131072");
+  EXPECT_EQ(post("/v1/route", "tokens", kTokens), "400tokens: more than 2097152 elements");
+  EXPECT_EQ(post("/query", "token_ids", kTokens), "400token_ids: more than 2097152 elements");
+  EXPECT_EQ(post("/query_by_hash", "block_hashes", kHashes),
+            "400block_hashes: more than 131072 elements");
 }
 
 TEST_F(RouterServiceTest, ListensBeyondLoopbackOnlyWhenTold) {

@@ -1,4 +1,4 @@
-// Operators write sources with one set of members in files, requests and flags.
+// A source has the same members in files, in requests and in flags.
 // SPDX-License-Identifier: Apache-2.0
 #include "router/service/api/source_json.h"
 
@@ -157,7 +157,8 @@ TEST(SourceJson, WhatIsWrongIsNamed) {
       {R"({"name": "w", "endpoint": "e", "blocksize": 16})", "unknown member: blocksize"},
       {R"({"name": "w", "endpoint": "e", "format": "sglang"})",
        "format: must be one of \"engine\", \"mooncake\", \"trtllm\""},
-      {R"({"name": "w", "endpoint": "e", "format": "trtllm"})", "window_sizes: none, or too many"},
+      {R"({"name": "w", "endpoint": "e", "format": "trtllm"})",
+       "window_sizes: must have 1 to 64 sizes"},
       {R"({"name": "w", "endpoint": "e", "format": "trtllm", "window_sizes": [8]})",
        "tokens_per_block: out of range"},
       {R"({"name": "w", "endpoint": "e", "window_sizes": [8]})",
@@ -172,8 +173,10 @@ TEST(SourceJson, WhatIsWrongIsNamed) {
        "ranks_on: must be \"ports\" or \"tag\""},
       {R"({"name": "w", "endpoint": "e", "hash_algorithm": "md5"})",
        "hash_algorithm: unknown algorithm 'md5'"},
-      {R"({"name": "w", "endpoint": "e", "none_hash": "abc"})", "none_hash: not hex digits"},
-      {R"({"name": "w", "endpoint": "e", "groups": {}})", "groups: must be an array of at most 64"},
+      {R"({"name": "w", "endpoint": "e", "none_hash": "abc"})",
+       "none_hash: must be the hex digits of 1 to 256 bytes"},
+      {R"({"name": "w", "endpoint": "e", "groups": {}})",
+       "groups: must be an array of at most 64 elements"},
       {R"({"name": "w", "endpoint": "e", "groups": [{"kind": "full_attention"}]})",
        "groups[0]: must be an object with kind and block_size"},
       {R"({"name": "w", "endpoint": "e", "groups": [{"kind": "dense", "block_size": 16}]})",
@@ -185,7 +188,7 @@ TEST(SourceJson, WhatIsWrongIsNamed) {
       {R"({"name": "w", "endpoint": "e", "data_parallel_rank": -1})",
        "data_parallel_rank: must be a non-negative integer"},
       {R"({"name": "w", "endpoint": "e", "sparse_retention": 4})",
-       "sparse_alignment: required by the sparse rule"},
+       "sparse_alignment: required with sparse_retention or sparse_rules"},
       {R"({"name": "w", "endpoint": "e", "release": "0.33"})",
        "release: must be one of \"v0.21\", \"2026-05\", \"2026-08\", \"v0.32\", \"v0.33\""},
       {R"({"name": "w", "endpoint": "e", "eagle": 1})", "eagle: must be true or false"},

@@ -1,4 +1,5 @@
-// Some facts remove the exactness of a source, and other facts prove it again.
+// Some events and reports make the answers of a source inexact. Other events and reports make the
+// answers exact again.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -116,8 +117,8 @@ TEST_F(SourceProofTest, AContradictionSaysWhatItLooksLike) {
   Send(Batch(StoreTokens(Hashes(1, 2), Tokens(1, 8))));
   Compare(8, 11, 3);
   EXPECT_EQ(Ask(9).reason,
-            "feedback: requests reuse 3 tokens more than predicted, as if another release looks "
-            "further: set release");
+            "feedback: requests reuse 3 tokens more than predicted, as if the engine has a release "
+            "that looks further: set release");
   Compare(8, 1, 3);
   EXPECT_EQ(Ask(9).reason,
             "feedback: requests reuse 7 tokens fewer than predicted, as if a group announces "

@@ -97,7 +97,7 @@ TEST(TrtllmEvents, ATierChangeMovesTheBlock) {
   };
   worker.Take(EventOf(1, moved(0, 1)));
   EXPECT_EQ(worker.Reusable(Tokens(1, 4)), 0);
-  EXPECT_EQ(worker.residencies(), 1u) << "host";
+  EXPECT_EQ(worker.residencies(), 1u) << "the block is in host memory";
   worker.Take(EventOf(2, moved(1, 0)));
   EXPECT_EQ(worker.Reusable(Tokens(1, 4)), 4);
   worker.Take(EventOf(3, RemovedOf({1})));
@@ -136,7 +136,7 @@ TEST(TrtllmEvents, ALostEventTakesEverythingBack) {
   worker.Take(EventOf(2, StoredOf(1, {BlockOf(2, Tokens(5, 4))})));
   EXPECT_EQ(worker.counters().gaps, 1u);
   EXPECT_EQ(worker.Reusable(Tokens(1, 8)), 0);
-  EXPECT_EQ(worker.residencies(), 1u) << "what came after the gap";
+  EXPECT_EQ(worker.residencies(), 1u) << "only the block after the gap";
 }
 
 TEST(TrtllmEvents, ABadEventMayHaveBeenARemove) {

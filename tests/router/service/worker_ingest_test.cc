@@ -1,5 +1,5 @@
-// A source reports itself as degraded after an event that it could not decode, and no answer counts
-// blocks that the engine may have removed.
+// After an event that could not be decoded, a source is degraded. No answer counts blocks that the
+// engine may have removed.
 // SPDX-License-Identifier: Apache-2.0
 #include "router/service/ingest/worker_ingest.h"
 
@@ -44,7 +44,8 @@ struct SourceTest : ::testing::Test {
   std::unique_ptr<WorkerIngest> source;
 };
 
-// [0.0, [["Event", ...]], nil], written by hand: none of our encoders writes this msgpack.
+// [0.0, [["Event", ...]], nil], written by hand, because no encoder of this project writes this
+// form.
 std::vector<uint8_t> BatchOfOneArray(const std::string& tag, uint8_t argument) {
   std::vector<uint8_t> payload = {0x93, 0xcb, 0, 0, 0, 0, 0, 0, 0, 0, 0x91, 0x92};
   payload.push_back(static_cast<uint8_t>(0xa0 + tag.size()));
@@ -61,8 +62,8 @@ TEST_F(SourceTest, AppliesWhatItDecodes) {
   EXPECT_EQ(source->State(SourceState::kGap), SourceState::kGap);
 }
 
-// vLLM writes its stores in this form from 0.33 on. From that release a draft's drop looks one unit
-// further.
+// From 0.33 on vLLM writes its stores in this form. From 0.33 on a lookup that drops a block for a
+// draft head also looks one unit further.
 TEST_F(SourceTest, AWideHeaderOfAStoreShowsTheRelease) {
   GroupSpec group = Full();
   group.eagle = true;

@@ -28,7 +28,7 @@ fn nanoseconds(time: Duration) -> f64 {
     time.as_nanos() as f64
 }
 
-/// The nearest rank, as apps/support/samples.h computes it.
+/// Returns the quantile by nearest rank, as apps/support/samples.h computes it.
 fn quantile(sorted: &[f64], q: f64) -> f64 {
     let rank = (q * sorted.len() as f64).ceil().max(1.0) as usize;
     sorted
@@ -48,7 +48,7 @@ fn check_held(held: usize, expected: usize) -> Result<(), String> {
     if held == expected {
         return Ok(());
     }
-    Err(format!("the index holds {held} blocks, not {expected}"))
+    Err(format!("the index holds {held} blocks, expected {expected}"))
 }
 
 impl Cells<'_> {
@@ -86,7 +86,7 @@ impl Cells<'_> {
         (0..count).map(of_thread).collect()
     }
 
-    /// The last of the rounds.
+    /// Runs all rounds and returns the times of the last one.
     fn last_round<P: Peer>(
         &self,
         threads: impl Fn() -> Vec<Phases>,

@@ -136,7 +136,7 @@ impl Corpus {
         self.events().map(|record| record.blocks.len()).sum()
     }
 
-    /// The blocks that each worker holds at the end, by worker; the block stored last is first.
+    /// The blocks that each worker holds at the end, by worker. The most recently stored block is first.
     pub fn held(&self) -> Vec<Vec<u64>> {
         let mut stored_at = vec![HashMap::new(); self.workers as usize];
         let mut now = 0u64;
@@ -163,8 +163,8 @@ impl Corpus {
     }
 }
 
-/// Batches of 32 removes that empty all workers, which take turns. The batches end as soon as they
-/// remove `target` blocks.
+/// Returns batches that remove 32 blocks each. The workers take turns. The list ends as soon as its
+/// batches remove `target` blocks.
 pub fn emptying(held: &[Vec<u64>], target: usize) -> Vec<Removal> {
     let mut removals = Vec::new();
     let mut removed = 0;

@@ -17,13 +17,13 @@ use tokio::sync::oneshot;
 
 /// The events of one thread, in phases. The end of each phase is timed.
 pub type Phases = Vec<Vec<RouterEvent>>;
-/// Asks an index for a prompt.
+/// Queries an index for a prompt.
 pub type Ask<'a> = &'a dyn Fn(&mut Vec<LocalBlockHash>) -> OverlapScores;
 
 pub type Beside<'a> = &'a dyn Fn(Ask);
 
 pub struct Timed {
-    /// The time from the start until the phase is done on all threads, by phase. The last one also
+    /// By phase: the time from the start until the phase is done on all threads. The last time also
     /// includes `beside`.
     pub ends: Vec<Duration>,
     /// The number of (worker, block) pairs that the index holds afterwards.
@@ -33,7 +33,7 @@ pub struct Timed {
 pub trait Peer: Sized {
     const THREADS: bool;
 
-    /// An empty index for `feed`, `settle`, `held` and `ask`.
+    /// Creates an empty index for `feed`, `settle`, `held` and `ask`.
     fn new() -> Self;
     fn feed(&mut self, event: RouterEvent);
     /// Waits until all events are applied.
@@ -42,7 +42,7 @@ pub trait Peer: Sized {
     /// The index may take the content of `prompt`.
     fn ask(&self, prompt: &mut Vec<LocalBlockHash>) -> OverlapScores;
 
-    /// Applies the events of each thread to a new index. They are there before the start. Calls
+    /// Applies the events of each thread to a new index. All events exist before the start. Calls
     /// `beside` at the start, on the caller's thread.
     fn timed(threads: Vec<Phases>, beside: Option<Beside>) -> Timed;
 }
@@ -111,7 +111,7 @@ struct Lane {
 }
 
 impl Lane {
-    /// The loop starts at the barrier.
+    /// Creates the thread. Its loop starts when all threads have reached the barrier.
     fn start(
         index: &Arc<ConcurrentRadixTreeCompressed>,
         channel: (flume::Sender<WorkerTask>, flume::Receiver<WorkerTask>),
@@ -150,7 +150,7 @@ impl Lane {
 }
 
 /// The time at which the loop reaches a task. The thread of the loop reads the clock, because a
-/// thread that waits for it may wake up late.
+/// thread that waits for the loop may wake up late.
 struct Mark {
     reached: Arc<Stamp>,
     _reply: oneshot::Receiver<()>,
