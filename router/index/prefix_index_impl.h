@@ -64,7 +64,7 @@ struct WorkerState {
   uint32_t number = 0;  // unique among all states, past ones included
   // Counters and stores for the naming of blocks by content.
   std::array<uint64_t, kTiers> unnamed{};  // entries, by tier
-  uint64_t named_blocks = 0;               // stored so far
+  bool has_names = false;                  // a block was named since the last ForgetNames
   IdleNames idle;
   router::PendingStores parked;
   AmbiguousNames ambiguous;

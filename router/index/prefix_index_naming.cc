@@ -15,6 +15,7 @@ void PrefixIndex::Impl::Learn(WorkerState& worker, const BlockHash& hash,
                               const router::BlockName& name, bool follows,
                               ResidencyMap::Cursor& cursor) {
   if (!worker.ambiguous.empty() && worker.ambiguous.HasHash(FingerprintOf(hash))) return;
+  worker.has_names = worker.has_names || name.named();
   ResidencyMap::Cursor found;
   const auto held = map_.NameOf(hash, worker.places.all(), found);
   if (!held) {
@@ -40,7 +41,6 @@ bool PrefixIndex::Impl::NameBlock(WorkerState& worker, const BlockHash& hash, Co
   const uint64_t named_before = worker.counters.named_late;
   Learn(worker, hash, {content, static_cast<uint32_t>(spec->block_size)}, false, cursor);
   if (worker.counters.named_late == named_before) return false;
-  ++worker.named_blocks;
   NameParked(worker, hash, content);
   return true;
 }
@@ -103,6 +103,7 @@ void PrefixIndex::Impl::Contradict(WorkerState& worker, const BlockHash& hash, C
 ContentKey PrefixIndex::Impl::KnownContent(WorkerState& worker, const BlockHash& hash) {
   ResidencyMap::Cursor cursor;
   for (WorkerState* of = &worker; of != nullptr; of = of->elder) {
+    if (!of->has_names) continue;
     if (const auto name = map_.NameOf(hash, of->places.all(), cursor)) {
       if (name->named()) return name->content();
       if (of->elder == nullptr) return kUnnamed;
@@ -369,7 +370,7 @@ bool PrefixIndex::Impl::Hold(WorkerState& worker, CurrentStore& store, const Blo
   }
   const bool named = chosen.name.named();
   if (named) {
-    ++worker.named_blocks;
+    worker.has_names = true;
   } else {
     ++worker.counters.unnamed_blocks[static_cast<size_t>(chosen.reason)];
   }

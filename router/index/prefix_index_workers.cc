@@ -57,7 +57,7 @@ void PrefixIndex::Impl::Commit(WorkerState& worker) {
   view.rules.store(rules, std::memory_order_release);                           // I2, I10
   view.certain.store(worker.hit_reports.certain(), std::memory_order_release);  // I2
   view.ambiguous.store(ambiguous, std::memory_order_release);                   // I2, I10
-  view.has_named.store(worker.named_blocks > 0, std::memory_order_release);     // I2
+  view.has_named.store(worker.has_names, std::memory_order_release);     // I2
   // I2
   view.unnamed.store(
       2 * worker.unnamed[static_cast<size_t>(Tier::kGpu)] + uint64_t{worker.total_unnamed() > 0},
@@ -177,7 +177,7 @@ void PrefixIndex::Impl::SwapHidden(WorkerId id) {
   younger.counters = elder.counters;
   younger.idle = std::move(elder.idle);
   younger.parked.TakeAll(elder.parked);
-  younger.named_blocks += elder.named_blocks;
+  younger.has_names |= elder.has_names;
   younger.lower_names |= elder.lower_names;
   younger.shown = elder.shown;
   if (younger.has_gpu_copies) younger.hit_reports.NoteForeignCopies();
@@ -277,7 +277,7 @@ void PrefixIndex::Impl::ForgetNames(WorkerState& worker) {
   worker.ambiguous = {};
   worker.ambiguous_changed = true;
   worker.rule_refuted = false;
-  worker.named_blocks = 0;
+  worker.has_names = false;
   worker.lower_names = false;
   worker.shown = {};
   worker.evidence = {};
