@@ -91,6 +91,15 @@ def check_names(source, schema):
         check(in_schema - {"type"} == in_text, f"{kind}: schema and text differ in {(in_schema - {'type'}) ^ in_text}")
 
 
+def check_limits(source, schema):
+    """The schema has the limits of WireLimits."""
+    header = (source / "include/kvcast/wire/wire.h").read_text(encoding="utf-8")
+    limits = {name: int(value) for name, value in re.findall(r"uint32_t (max_\w+) = (\d+);", header)}
+    for name, of in (("max_events", "events"), ("max_hashes", "hashes")):
+        most = schema["$defs"][of]["maxItems"]
+        check(most == limits[name], f"{name}: {limits[name]} in wire.h, {most} in the schema")
+
+
 def main():
     source = pathlib.Path(sys.argv[1])
     vectors = source / "schemas" / "vectors"
@@ -106,6 +115,7 @@ def main():
             check_judged(kind, record, validator)
             counts[kind] = counts.get(kind, 0) + 1
     check_names(source, schema)
+    check_limits(source, schema)
     text = (vectors / "README.md").read_text(encoding="utf-8")
     for kind, count in counts.items():
         check(f"| `{kind}.jsonl` | {count} |" in text,
