@@ -25,7 +25,7 @@ BANNED = [  # (where, pattern, why)
     (LIBRARIES, r"\b(printf|fprintf|puts|std::cout|std::cerr)\b", "a library never prints"),
     (LIBRARIES, r"\bsleep_for\b|\busleep\(|\bnanosleep\(", "a library never sleeps"),
     (LIBRARIES, r"\brand\(\)", "the caller passes the source of randomness"),
-    (("include/",), r"#include <(absl|zmq|msgpack|nlohmann|httplib|openssl|xxhash|prometheus|cuda)",
+    (("include/",), r"#include <(absl|boost|zmq|msgpack|nlohmann|simdjson|httplib|openssl|xxhash|prometheus|cuda)",
      "public headers include only the standard library"),
     (PRODUCT, r"\b(steady|system|high_resolution)_clock\b", "only src/base/clock.h may read a clock"),
     (PRODUCT, r"\bstd::(mutex|shared_mutex|condition_variable|lock_guard|unique_lock|scoped_lock)\b",
@@ -39,11 +39,14 @@ ALLOWED = {("src/base/check.cc", "a library never prints"),
            ("src/base/waiter_counting_mutex.h", "use the locks of src/base/mutex.h: clang checks their annotations")}
 
 
+NO_FUNCTION = r"^(namespace|class|struct|enum|union|extern)\b|.*= \{$"  # the last one: a table of values
+
+
 def functions(lines):
     """Yields (first line, number of lines) of each function whose definition starts in column 0."""
     start = None
     for number, line in enumerate(lines, 1):
-        if start is None and re.match(r"^[A-Za-z].*\{$", line) and not re.match(r"^(namespace|class|struct|enum|union|extern)\b", line):
+        if start is None and re.match(r"^[A-Za-z].*\{$", line) and not re.match(NO_FUNCTION, line):
             start = number
         elif start is not None and line.startswith("}"):
             yield start, number - start + 1

@@ -8,6 +8,7 @@
 #include "router/service/api/source_json.h"
 #include "router/service/api/state_json.h"
 #include "router/service/json/json_fields.h"
+#include "router/service/route/packed_query.h"
 #include "router/service/route/query.h"
 
 namespace kvcast::router {
@@ -17,8 +18,14 @@ constexpr int kSourceDepth = 5;
 constexpr size_t kMaxSourceBytes = 1 << 20;
 constexpr size_t kMaxEventBytes = 16 << 20;
 
+Result<Query> QueryOf(const HttpRequest& request, QueryForm form) {
+  const bool packed = IsPackedType(request.Header("content-type"));
+  return ParseQuery(request.body, form,
+                    packed ? QueryEncoding::kMessagePack : QueryEncoding::kJson);
+}
+
 HttpReply AnswerQuery(ServiceCore& core, const HttpRequest& request) {
-  const Result<Query> query = ParseQuery(request.body);
+  const Result<Query> query = QueryOf(request, QueryForm::kQuery);
   if (!query.ok()) {
     ++core.refused;
     return ErrorReply(query.status());
@@ -28,7 +35,7 @@ HttpReply AnswerQuery(ServiceCore& core, const HttpRequest& request) {
 }
 
 HttpReply AnswerRoute(ServiceCore& core, const HttpRequest& request) {
-  const Result<Query> query = ParseQuery(request.body, QueryForm::kRoute);
+  const Result<Query> query = QueryOf(request, QueryForm::kRoute);
   if (!query.ok()) {
     ++core.refused;
     return ErrorReply(query.status());

@@ -28,6 +28,13 @@ Result<Json> ParseObject(std::string_view body, int max_depth) {
   return json;
 }
 
+Result<Json> ParsePackedObject(std::string_view body) {
+  Json json = Json::from_msgpack(body, /*strict=*/true, /*allow_exceptions=*/false);
+  if (json.is_discarded()) return BadField("body: not MessagePack");
+  if (!json.is_object()) return BadField("body: must be a map");
+  return json;
+}
+
 std::optional<int64_t> Int64Of(const Json& json) {
   if (json.is_number_unsigned() && json.get<uint64_t>() > static_cast<uint64_t>(INT64_MAX)) {
     return std::nullopt;

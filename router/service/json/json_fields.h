@@ -22,6 +22,9 @@ inline constexpr size_t kMaxHexHashBytes = 256;  // bytes of a hash; 2 hex digit
 // Not ok: the body is not JSON, or is not an object. Values nested deeper than `max_depth` are left
 // out of the result.
 Result<Json> ParseObject(std::string_view body, int max_depth);
+// The same for a map in MessagePack. REQUIRES: the body's depth is bounded, because nlohmann-json
+// reads nested values recursively.
+Result<Json> ParsePackedObject(std::string_view body);
 
 Status BadField(std::string text);  // kInvalidArgument
 

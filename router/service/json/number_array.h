@@ -1,5 +1,5 @@
-// Reads the long array of a query without a JSON document. A prompt is an array of thousands of
-// integers; the rest of the query has only a few members.
+// Reads the long array of a query with simdjson, without a JSON document. A prompt is an array of
+// thousands of integers; the rest of the query has only a few members.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -26,7 +26,7 @@ struct NumberArray {
 
 // Takes the array of numbers out of the body. The body must be a JSON object with exactly one of
 // `members`. The value of this member must be a non-empty array of plain integers from 0 to
-// UINT64_MAX. The function parses the body only as far as needed. nullopt: the body has another
+// UINT64_MAX. nullopt: the body has another
 // form or is broken; the caller must parse the whole body.
 std::optional<NumberArray> TakeNumberArray(std::string_view body,
                                            std::span<const std::string_view> members, size_t most);

@@ -10,6 +10,7 @@
 #include "router/service/json/json_fields.h"
 #include "router/service/json/json_writer.h"
 #include "router/service/json/number_array.h"
+#include "router/service/route/packed_query.h"
 
 namespace kvcast::router {
 namespace {
@@ -230,22 +231,29 @@ Status ReadQueryHashes(const Json& hashes, const std::string& member, Query& que
   return Status();
 }
 
+Status CheckRestBytes(size_t bytes) {
+  if (bytes <= kMaxQueryRestBytes) return Status();
+  return BadField("body: longer than " + std::to_string(kMaxQueryRestBytes) +
+                  " bytes besides the prompt");
+}
+
 Result<Prompt> TakePrompt(std::string_view body, const PromptMembers& members) {
   Prompt prompt;
   if (Status status = TakeTokensOrHashes(body, members, prompt); !status.ok()) return status;
   if (!prompt.taken()) prompt.query = {};
-  if ((prompt.taken() ? prompt.rest.size() : body.size()) > kMaxQueryRestBytes) {
-    return BadField("body: longer than " + std::to_string(kMaxQueryRestBytes) +
-                    " bytes besides the prompt");
-  }
+  Status status = CheckRestBytes(prompt.taken() ? prompt.rest.size() : body.size());
+  if (!status.ok()) return status;
   return prompt;
 }
 
-Result<Query> ParseQuery(std::string_view body, QueryForm form) {
-  Result<Prompt> taken = TakePrompt(body, {"tokens", "hashes"});
+Result<Query> ParseQuery(std::string_view body, QueryForm form, QueryEncoding encoding) {
+  const bool packed = encoding == QueryEncoding::kMessagePack;
+  Result<Prompt> taken =
+      packed ? TakePackedPrompt(body, kQueryDepth) : TakePrompt(body, {"tokens", "hashes"});
   if (!taken.ok()) return taken.status();
   Prompt prompt = std::move(taken).value();
-  const Result<Json> json = ParseObject(prompt.taken() ? prompt.rest : body, kQueryDepth);
+  const Result<Json> json = packed ? ParsePackedObject(prompt.rest)
+                                   : ParseObject(prompt.taken() ? prompt.rest : body, kQueryDepth);
   if (!json.ok()) return json.status();
   if (Status status = CheckCombination(*json); !status.ok()) return status;
   Query query = std::move(prompt.query);

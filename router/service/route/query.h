@@ -1,4 +1,5 @@
-// The JSON of POST /v1/query and /v1/route: the request, and the answer per worker.
+// The JSON of POST /v1/query and /v1/route: the request, and the answer per worker. A request may
+// also be MessagePack (packed_query.h).
 //
 // Request: an object with exactly one of
 //   tokens   array of token ids, the whole prompt
@@ -73,8 +74,12 @@ inline constexpr double kMaxTemperature = 100;
 
 enum class QueryForm : uint8_t { kQuery, kRoute };
 
+// The encoding of a request's body. MessagePack: a map with the members of the JSON object.
+enum class QueryEncoding : uint8_t { kJson, kMessagePack };
+
 // Not ok: one line that names the wrong member.
-Result<Query> ParseQuery(std::string_view body, QueryForm form = QueryForm::kQuery);
+Result<Query> ParseQuery(std::string_view body, QueryForm form = QueryForm::kQuery,
+                         QueryEncoding encoding = QueryEncoding::kJson);
 // The two forms of a prompt, for the parsers of other query formats.
 Status ReadQueryTokens(const nlohmann::json& tokens, const std::string& member, Query& query);
 Status ReadQueryHashes(const nlohmann::json& hashes, const std::string& member, Query& query);
@@ -91,6 +96,8 @@ struct Prompt {
   std::string rest;  // the body with an empty array in place of the prompt
   bool taken() const { return !rest.empty(); }
 };
+// Not ok: the body has too many bytes besides its prompt.
+Status CheckRestBytes(size_t bytes);
 Result<Prompt> TakePrompt(std::string_view body, const PromptMembers& members);
 
 std::string_view HitName(HitKind hit);  // "full", "partial", "miss"

@@ -83,10 +83,10 @@ class QueryEngine::PromptNames {
   const SharedChain& Names(int64_t unit, int64_t lookahead) {
     SharedChain& names = names_[{unit, lookahead}];
     if (!names) {
+      const std::vector<ContentKey>& contents = *Contents(unit, lookahead);
       std::vector<BlockHash> made;
-      for (const ContentKey content : *Contents(unit, lookahead)) {
-        made.push_back(BlockHash::FromUnsigned(content));
-      }
+      made.reserve(contents.size());
+      for (const ContentKey content : contents) made.push_back(BlockHash::FromUnsigned(content));
       names = std::make_shared<const std::vector<BlockHash>>(std::move(made));
     }
     return names;

@@ -70,7 +70,7 @@ TEST(NumberArray, IsLeftAloneWhereItIsSomethingElse) {
 
 TEST(NumberArray, EndsWhereItIsTooLong) {
   EXPECT_FALSE(TakeNumberArray(R"({"hashes": [1, 2]})", kMembers, 2)->too_long);
-  EXPECT_TRUE(TakeNumberArray(R"({"hashes": [1, 2, 3)", kMembers, 2)->too_long);
+  EXPECT_TRUE(TakeNumberArray(R"({"hashes": [1, 2, 3]})", kMembers, 2)->too_long);
 }
 
 TEST(HashArray, HoldsIntegersOfEitherSignAndHexDigits) {
@@ -86,12 +86,14 @@ TEST(HashArray, HoldsIntegersOfEitherSignAndHexDigits) {
   EXPECT_FALSE(array->too_long);
   EXPECT_EQ(array->rest, R"({"x": 1, "hashes": []})");
   EXPECT_TRUE(TakeHashArray(R"({"hashes": ["00", "01"]})", "hashes", 1)->too_long);
+  EXPECT_EQ(TakeHashArray(R"({"hashes": ["\u0030\u0030"]})", "hashes", 1)->hashes,
+            TakeHashArray(R"({"hashes": ["00"]})", "hashes", 1)->hashes);
 }
 
 TEST(HashArray, IsLeftAloneWhereItIsSomethingElse) {
   for (const char* element :
        {"", "0.5", "\"abc\"", "\"\"", "\"0x12\"", "-", "- 1", "-0", "-9223372036854775809", "\"00",
-        "\"\\u0030\\u0030\"", "true", "[1]", "--1", "-01"}) {
+        "true", "[1]", "--1", "-01"}) {
     const std::string body = std::string("{\"hashes\": [") + element + "]}";
     EXPECT_FALSE(TakeHashArray(body, "hashes", 9)) << body;
   }

@@ -129,6 +129,14 @@ TEST_F(RouterServiceTest, PublishedBlocksAreReusableByTokensAndByHashes) {
   for (const BlockHash& hash : chain) hashes.push_back(hash.integer());
   EXPECT_EQ(Ask({{"hashes", hashes}})[0].at("reusable_tokens"), 48);
   EXPECT_EQ(Ask({{"tokens", Prompt(100)}, {"cache_salt", "x"}})[0].at("reusable_tokens"), 0);
+  const auto packed = Json::to_msgpack({{"tokens", Prompt(100)}});
+  const std::string body(packed.begin(), packed.end());
+  const auto queried = Client().Post("/v1/query", body, "application/msgpack");
+  ASSERT_TRUE(queried && queried->status == 200);
+  EXPECT_EQ(Json::parse(queried->body)["workers"][0].at("reusable_tokens"), 48);
+  const auto routed = Client().Post("/v1/route", body, "application/msgpack");
+  ASSERT_TRUE(routed && routed->status == 200) << routed->body;
+  EXPECT_EQ(Client().Post("/v1/query", body, "application/json")->status, 400);
 }
 
 TEST_F(RouterServiceTest, WorkersAreFollowedSideBySide) {
