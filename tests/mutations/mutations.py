@@ -169,7 +169,8 @@ MUTATIONS = [
   status.next_seq = next_;
   return status;"""),
     ("say that the ring holds everything", "src/stream/publish/publisher_state.cc",
-     "  status.first_held = std::min(ring_.first_held(), next_);\n", ""),
+     "  status.first_held = std::min(ring_.first_held(), next_);\n", "",
+     "stream_unit_test --gtest_filter=PublisherState*"),
     ("take every batch for the remembered one", "src/stream/follow/fingerprint.cc",
      "  return entry.hash == Hash(batch.payload) ? Match::kSame : Match::kOther;",
      "  return Match::kSame;"),
@@ -287,7 +288,7 @@ MUTATIONS = [
      "    if (asleep_.load(std::memory_order_relaxed)) Wake();\n", "", "stream_publisher_test"),
     ("fall asleep without another look", "src/stream/publish/send_loop.cc",
      "  if (!asleep_.exchange(true, std::memory_order_relaxed)) return;\n",
-     "  std::this_thread::sleep_for(std::chrono::milliseconds(5));\n  asleep_ = true;\n", "stream_publisher_test"),
+     "  std::this_thread::sleep_for(std::chrono::milliseconds(100));\n  asleep_ = true;\n", "stream_publisher_test"),
     ("never sleep", "src/stream/net/poll_backoff.h",
      "    if (awake_ >= kAwake) return std::nullopt;\n", "", "stream_publisher_test"),
     ("forget what is unsent at the end", "src/stream/publish/publisher.cc",
@@ -300,7 +301,8 @@ MUTATIONS = [
      "stream_unit_test"),
     ("show a reader only what is encoded", "src/stream/publish/replay_ring.cc",
      "std::vector<RingEntry>& out) {\n  EncodeWaiting();\n  MutexLock lock(mutex_);\n  CopyFrom(start,",
-     "std::vector<RingEntry>& out) {\n  MutexLock lock(mutex_);\n  CopyFrom(start,"),
+     "std::vector<RingEntry>& out) {\n  MutexLock lock(mutex_);\n  CopyFrom(start,",
+     "stream_unit_test --gtest_filter=ReplayRing*"),
     ("drop what does not fit the queue", "src/stream/publish/encode_queue.h",
      "size_ == kMaxBatches || items_ > kMaxItems; }", "items_ > kMaxItems; }", "stream_unit_test"),
     ("give each publisher threads of its own", "src/stream/publish/publisher.cc",
@@ -644,7 +646,8 @@ MUTATIONS = [
      "wire_test --gtest_filter=RoundTrip.*"),
     ("take a short report for a copy", "router/index/hit_report.cc",
      "  HitReport report{.events = run.stores()};\n",
-     "  if (run.span() <= replay_tokens) return {};\n  HitReport report{.events = run.stores()};\n", EXACTNESS_FAR),
+     "  if (run.span() <= replay_tokens) return {};\n  HitReport report{.events = run.stores()};\n",
+     "router_index_test --gtest_filter=HitReport*"),
     ("bind every address of the node", "src/stream/net/endpoint.cc",
      "  if (endpoint != \"tcp://*:0\") return std::string(endpoint);\n", "  return std::string(endpoint);\n",
      "stream_unit_test --gtest_filter=NodeEndpoint*"),
@@ -710,7 +713,7 @@ MUTATIONS = [
   Settle();
 """,
      """    hold_back_.Add(batch);
-    if (!request_.open()) tries_ = 0;
+    if (!request_.open()) pacer_.ForgetHole();
   }
   Settle();
 """),

@@ -204,6 +204,16 @@ TEST(PublisherLive, DestructionSendsWhatIsQueued) {
   EXPECT_EQ(received, kBatches);
 }
 
+TEST(PublisherLive, DestructionSendsABatchThatWasJustPublished) {
+  for (int i = 0; i < 20; ++i) {
+    auto publisher = MakePublisher(TestPublisherConfig());
+    ZmtpPeer peer = Subscribe(*publisher, "");
+    PublishUpTo(*publisher, 1);
+    publisher.reset();
+    ASSERT_EQ(Receive(peer).size(), 3u);
+  }
+}
+
 TEST(PublisherLive, DestructionSendsWhatIsQueuedThroughSharedThreads) {
   constexpr uint64_t kBatches = 3000;
   PublisherConfig config = TestPublisherConfig();

@@ -110,6 +110,19 @@ TEST(HitReport, OneBlockAgainIsTakenForAReport) {
   EXPECT_TRUE(Certain(worker)) << "as could be";
 }
 
+// An engine that computes the last 64 tokens of a hit again reports a hit of at most 64 tokens, and
+// then computes and stores all of it. The index leaves the report out.
+TEST(HitReport, OneThatIsNotLongerThanTheReplayedTokensIsLeftOut) {
+  WorkerConfig config = Reporting({Full()});
+  config.replay_tokens = 64;
+  OneWorker worker(config);
+  const auto chain = Hashes(1, 4);
+  worker.Apply(Batch(Root(chain), Root(chain)));
+  EXPECT_EQ(worker.counters().reannounced_blocks, 4u);
+  worker.Apply(Batch(Remove(chain)));
+  EXPECT_EQ(worker.counters().residencies, 0u);
+}
+
 TEST(HitReport, NeedsAStoreOfEveryGroup) {
   OneWorker worker(Reporting({Full(), Window(32)}));
   const auto chain = Hashes(1, 6);
