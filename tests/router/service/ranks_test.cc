@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "apps/conformance/frames/zmtp_peer.h"
 #include "kvcast/stream/publisher.h"
 #include "router/service/router_service.h"
 #include "tests/router/service/peer_engine.h"
@@ -198,18 +199,23 @@ TEST_F(RanksTest, OnOneSocketALateReaderIsNotWhole) {
   PublisherConfig config = OnFreePorts();
   config.ring_batches = 2;
   const auto publisher = Publisher::Create(config).value();
+  // The service must connect after the publisher has sent all batches. Another subscriber shows it.
+  auto reader = tools::ZmtpPeer::Connect(publisher->endpoint());
+  ASSERT_TRUE(reader.ok() && reader->Handshake("SUB").ok());
+  ASSERT_TRUE(reader->Subscribe("").ok() && reader->Fence().ok());
   for (int i = 0; i < 20; ++i) {
     BlockStored stored = StoreFull(Hashes(100 + i, 1), 0, kPeerBlock);
     stored.token_ids = std::vector<TokenId>(kPeerBlock, i);
     ASSERT_TRUE(publisher->Publish(OfRank(i % 2, Batch(stored))).ok());
   }
+  for (int i = 0; i < 20; ++i) ASSERT_TRUE(reader->ReceiveMessage().ok());
   WorkerRegistration source = OfTwoRanks(publisher->endpoint(), publisher->replay_endpoint());
   source.rank_by_tag = true;
   Start(source);
   const std::vector<TokenId> last(kPeerBlock + 1, 19);
   const Json workers =
       AskUntil(last, [](const Json& w) { return w.at(1).at("reusable_tokens") == kPeerBlock; });
-  EXPECT_NE(workers[1].at("state"), "synced");
+  EXPECT_NE(workers[1].at("state"), "synced") << workers.dump();
   EXPECT_EQ(workers[1].at("exact"), false);
   EXPECT_EQ(workers[0].at("reusable_tokens"), 0) << "the other rank holds these blocks";
 }
