@@ -57,7 +57,7 @@ void PrefixIndex::Impl::Commit(WorkerState& worker) {
   view.rules.store(rules, std::memory_order_release);                           // I2, I10
   view.certain.store(worker.hit_reports.certain(), std::memory_order_release);  // I2
   view.ambiguous.store(ambiguous, std::memory_order_release);                   // I2, I10
-  view.has_named.store(worker.has_names, std::memory_order_release);     // I2
+  view.has_named.store(worker.has_names, std::memory_order_release);            // I2
   // I2
   view.unnamed.store(
       2 * worker.unnamed[static_cast<size_t>(Tier::kGpu)] + uint64_t{worker.total_unnamed() > 0},

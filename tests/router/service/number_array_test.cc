@@ -91,9 +91,8 @@ TEST(HashArray, HoldsIntegersOfEitherSignAndHexDigits) {
 }
 
 TEST(HashArray, IsLeftAloneWhereItIsSomethingElse) {
-  for (const char* element :
-       {"", "0.5", "\"abc\"", "\"\"", "\"0x12\"", "-", "- 1", "-0", "-9223372036854775809", "\"00",
-        "true", "[1]", "--1", "-01"}) {
+  for (const char* element : {"", "0.5", "\"abc\"", "\"\"", "\"0x12\"", "-", "- 1", "-0",
+                              "-9223372036854775809", "\"00", "true", "[1]", "--1", "-01"}) {
     const std::string body = std::string("{\"hashes\": [") + element + "]}";
     EXPECT_FALSE(TakeHashArray(body, "hashes", 9)) << body;
   }
