@@ -18,6 +18,14 @@ int HexDigit(char c) {
 
 Status BadField(std::string text) { return Status(StatusCode::kInvalidArgument, std::move(text)); }
 
+Status TooLong(std::string_view member, size_t most) {
+  return BadField(std::string(member) + ": more than " + std::to_string(most) + " elements");
+}
+
+std::string ElementName(std::string_view member, size_t index) {
+  return std::string(member) + "[" + std::to_string(index) + "]";
+}
+
 Result<Json> ParseObject(std::string_view body, int max_depth) {
   const Json::parser_callback_t shallow = [max_depth](int depth, Json::parse_event_t, Json&) {
     return depth <= max_depth;

@@ -27,6 +27,10 @@ Result<Json> ParseObject(std::string_view body, int max_depth);
 Result<Json> ParsePackedObject(std::string_view body);
 
 Status BadField(std::string text);  // kInvalidArgument
+// kInvalidArgument: the array has more than `most` elements.
+Status TooLong(std::string_view member, size_t most);
+// "member[index]", for error texts.
+std::string ElementName(std::string_view member, size_t index);
 
 // Accepts signed and unsigned JSON integers that fit into 64 signed bits.
 std::optional<int64_t> Int64Of(const Json& json);

@@ -26,8 +26,8 @@ struct NumberArray {
 
 // Takes the array of numbers out of the body. The body must be a JSON object with exactly one of
 // `members`. The value of this member must be a non-empty array of plain integers from 0 to
-// UINT64_MAX. nullopt: the body has another
-// form or is broken; the caller must parse the whole body.
+// UINT64_MAX. nullopt: the body has another form or is broken; the caller must parse the whole
+// body.
 std::optional<NumberArray> TakeNumberArray(std::string_view body,
                                            std::span<const std::string_view> members, size_t most);
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <optional>
 #include <string>
 
 #include "router/service/json/json_fields.h"
@@ -17,17 +18,11 @@ using wire::Value;
 
 constexpr char kEmptyArray = '\x90';
 
-std::string At(std::string_view member, size_t index) {
-  return std::string(member) + "[" + std::to_string(index) + "]";
-}
-
 Status Broken() { return BadField("body: not MessagePack"); }
 
 Status ReadTokens(Reader& in, uint64_t count, Query& query) {
   if (count == 0) return BadField("tokens: must be a non-empty array");
-  if (count > kMaxQueryTokens) {
-    return BadField("tokens: more than " + std::to_string(kMaxQueryTokens) + " elements");
-  }
+  if (count > kMaxQueryTokens) return TooLong("tokens", kMaxQueryTokens);
   query.tokens.resize(count);
   for (size_t i = 0; i < count; ++i) {
     i += in.NextSmallIntegers(count - i, query.tokens.data() + i);
@@ -35,7 +30,7 @@ Status ReadTokens(Reader& in, uint64_t count, Query& query) {
     Value value;
     if (!in.Next(value)) return Broken();
     if (value.kind != Kind::kUnsigned || value.number > uint64_t{INT64_MAX}) {
-      return BadField(At("tokens", i) + ": not a token id");
+      return BadField(ElementName("tokens", i) + ": not a token id");
     }
     query.tokens[i] = static_cast<TokenId>(value.number);
   }
@@ -61,16 +56,15 @@ std::optional<BlockHash> HashOf(const Value& value) {
 }
 
 Status ReadHashes(Reader& in, uint64_t count, Query& query) {
-  if (count > kMaxQueryHashes) {
-    return BadField("hashes: more than " + std::to_string(kMaxQueryHashes) + " elements");
-  }
+  if (count > kMaxQueryHashes) return TooLong("hashes", kMaxQueryHashes);
   query.by_tokens = false;
   query.hashes.reserve(count);
   for (size_t i = 0; i < count; ++i) {
     Value value;
     if (!in.Next(value)) return Broken();
     const std::optional<BlockHash> hash = HashOf(value);
-    if (!hash) return BadField(At("hashes", i) + ": neither an integer, nor bytes, nor hex digits");
+    if (!hash)
+      return BadField(ElementName("hashes", i) + ": neither an integer, nor bytes, nor hex digits");
     query.hashes.push_back(*hash);
   }
   return Status();

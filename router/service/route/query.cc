@@ -18,10 +18,6 @@ namespace {
 // The deepest valid query: the object, its arrays, their elements, and the members of an element.
 constexpr int kQueryDepth = 4;
 
-std::string At(const std::string& member, size_t index) {
-  return member + "[" + std::to_string(index) + "]";
-}
-
 Status ReadRouteMember(const std::string& name, const Json& value, Query& query) {
   if (name == "request_id") return ReadText(value, name, query.request_id);
   if (name == "book") return ReadBool(value, name, query.book);
@@ -37,7 +33,7 @@ Status ReadItems(const Json& json, const std::string& name, Query& query) {
                     " elements");
   }
   for (const Json& value : json) {
-    const std::string at = At(name, query.inputs.mm_items.size());
+    const std::string at = ElementName(name, query.inputs.mm_items.size());
     MultimodalItem& item = query.inputs.mm_items.emplace_back();
     if (!value.is_object() || value.size() != 3 || !value.contains("identifier") ||
         !value.contains("offset") || !value.contains("length")) {
@@ -57,7 +53,7 @@ Status ReadDigests(const Json& json, const std::string& name, Query& query) {
                     " elements");
   }
   for (const Json& value : json) {
-    const std::string at = At(name, query.inputs.embedding_digests.size());
+    const std::string at = ElementName(name, query.inputs.embedding_digests.size());
     PromptEmbeddingDigests& of_size = query.inputs.embedding_digests.emplace_back();
     if (!value.is_object() || value.size() != 2 || !value.contains("block_size") ||
         !value.contains("digests") || !value["digests"].is_array()) {
@@ -70,7 +66,7 @@ Status ReadDigests(const Json& json, const std::string& name, Query& query) {
           digest.is_string() ? BytesFromHex(digest.get_ref<const std::string&>()) : std::nullopt;
       auto& read = of_size.digests.emplace_back();
       if (!bytes || bytes->size() != read.size()) {
-        return BadField(At(at + ".digests", of_size.digests.size() - 1) +
+        return BadField(ElementName(at + ".digests", of_size.digests.size() - 1) +
                         ": not the hex digits of " + std::to_string(read.size()) + " bytes");
       }
       std::copy(bytes->begin(), bytes->end(), read.begin());
@@ -129,10 +125,6 @@ bool FillPrompt(const NumberArray& array, bool by_tokens, Query& query) {
   query.tokens.assign(array.numbers.begin(), array.numbers.end());
   query.prompt_tokens = std::ssize(query.tokens);
   return true;
-}
-
-Status TooLong(std::string_view member, size_t most) {
-  return BadField(std::string(member) + ": more than " + std::to_string(most) + " elements");
 }
 
 Status TakeTokensOrHashes(std::string_view body, const PromptMembers& members, Prompt& prompt) {
@@ -209,7 +201,8 @@ Status ReadQueryTokens(const Json& tokens, const std::string& member, Query& que
   query.tokens.reserve(tokens.size());
   for (const Json& token : tokens) {
     const std::optional<int64_t> id = Int64Of(token);
-    if (!id || *id < 0) return BadField(At(member, query.tokens.size()) + ": not a token id");
+    if (!id || *id < 0)
+      return BadField(ElementName(member, query.tokens.size()) + ": not a token id");
     query.tokens.push_back(*id);
   }
   query.prompt_tokens = std::ssize(query.tokens);
@@ -224,7 +217,8 @@ Status ReadQueryHashes(const Json& hashes, const std::string& member, Query& que
   for (const Json& json : hashes) {
     const std::optional<BlockHash> hash = HashOf(json);
     if (!hash) {
-      return BadField(At(member, query.hashes.size()) + ": neither an integer nor hex digits");
+      return BadField(ElementName(member, query.hashes.size()) +
+                      ": neither an integer nor hex digits");
     }
     query.hashes.push_back(*hash);
   }
