@@ -454,6 +454,8 @@ MUTATIONS = [
      "IsPackedType(request.Header(\"content-type\"))", "IsPackedType(\"\")", "router_service_test"),
     ("forget that a store named blocks", "router/index/prefix_index_naming.cc",
      "    worker.has_names = true;\n", "", NAMING),
+    ("keep no names of an earlier generation", "router/index/prefix_index_workers.cc",
+     "  younger.has_names |= elder.has_names;\n", "", NAMING),
     ("take groups for one class", "router/index/holding_classes.h",
      " && node.kind == kind &&\n", " && (node.kind == kind || true) &&\n",
      "router_index_test --gtest_filter=HoldingClasses*:*Model*"),

@@ -206,6 +206,15 @@ TEST(ContentNamingSnapshot, BlocksKeepTheNamesThatTheStreamGaveThem) {
   EXPECT_TRUE(worker.index().ShapeOf(kWorker).has_named);
 }
 
+TEST(ContentNamingSnapshot, NamesOfRemovedBlocksOutliveIt) {
+  ContentWorker worker({Full(4)});
+  worker.Apply(StoreTokens({Hash(1)}, Tokens(1, 4)), Remove({Hash(1)}));
+  worker.index().BeginHidden(kWorker);
+  worker.index().SwapHidden(kWorker);  // the publisher holds no block
+  worker.Apply(StoreFull({Hash(1)}, 0, 4));
+  EXPECT_EQ(worker.Reusable(Tokens(1, 4)), 4);
+}
+
 TEST(ContentNamingSnapshot, AnUnnamedBlockStaysUnnamed) {
   ContentWorker worker({Full(4)});
   worker.Apply(StoreTokens({Hash(2)}, Tokens(5, 4), Hash(1)));
