@@ -9,13 +9,13 @@
 #include <deque>
 #include <functional>
 #include <mutex>
-#include <nlohmann/json.hpp>
 #include <random>
 #include <thread>
 
 #include "router/service/ingest/event_feeds.h"
 #include "router/service/ingest/http_fetch.h"
 #include "router/service/ingest/trtllm_writer.h"
+#include "router/service/json/json_fields.h"
 #include "router/service/router_service.h"
 #include "src/stream/net/waker.h"
 #include "tests/router/service/peer_engine.h"
@@ -23,7 +23,6 @@
 namespace kvcast::router {
 namespace {
 
-using Json = nlohmann::json;
 using testing::kPeerBlock;
 using testing::PeerEngine;
 using testing::PeerFull;

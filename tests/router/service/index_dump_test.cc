@@ -5,16 +5,15 @@
 #include <gtest/gtest.h>
 
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <string>
 
+#include "router/service/json/json_fields.h"
 #include "tests/support/index_events.h"
 
 namespace kvcast::router {
 namespace {
 
-using Json = nlohmann::json;
 using kvcast::testing::Batch;
 using kvcast::testing::Hashes;
 using kvcast::testing::Remove;

@@ -5,12 +5,11 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <nlohmann/json.hpp>
+
+#include "router/service/json/json_fields.h"
 
 namespace kvcast::router {
 namespace {
-
-using Json = nlohmann::json;
 
 TEST(JsonWriter, WritesNestedValuesInOrder) {
   JsonWriter json;

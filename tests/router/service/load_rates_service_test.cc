@@ -6,19 +6,18 @@
 
 #include <array>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <thread>
 #include <utility>
 
 #include "kvcast/stream/publisher.h"
+#include "router/service/json/json_fields.h"
 #include "router/service/router_service.h"
 #include "tests/support/index_events.h"
 
 namespace kvcast::router {
 namespace {
 
-using Json = nlohmann::json;
 using kvcast::testing::Batch;
 using kvcast::testing::Full;
 using kvcast::testing::Hashes;

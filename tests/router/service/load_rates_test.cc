@@ -5,18 +5,16 @@
 
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 
 #include "router/service/api/source_flag.h"
 #include "router/service/api/source_json.h"
+#include "router/service/json/json_fields.h"
 #include "router/service/route/request_router.h"
 
 namespace kvcast::router {
 namespace {
-
-using Json = nlohmann::json;
 
 // A token has 100 kB, and the worker computes 10,000 tokens per second. At 1 GB/s a load takes as
 // long as the computation.

@@ -7,12 +7,12 @@
 #include <chrono>
 #include <functional>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "kvcast/stream/publisher.h"
+#include "router/service/json/json_fields.h"
 #include "router/service/route/query_engine.h"
 #include "router/service/router_service.h"
 #include "tests/router/names/scheme_streams.h"
@@ -21,7 +21,6 @@
 namespace kvcast::router {
 namespace {
 
-using Json = nlohmann::json;
 using kvcast::testing::Batch;
 using kvcast::testing::DenseStore;
 using kvcast::testing::EngineScheme;

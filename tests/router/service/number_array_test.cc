@@ -6,16 +6,14 @@
 #include <gtest/gtest.h>
 
 #include <array>
-#include <nlohmann/json.hpp>
 #include <random>
 #include <string>
 
+#include "router/service/json/json_fields.h"
 #include "src/base/sanitizers.h"
 
 namespace kvcast::router {
 namespace {
-
-using Json = nlohmann::json;
 
 constexpr std::array<std::string_view, 2> kMembers = {"tokens", "hashes"};
 

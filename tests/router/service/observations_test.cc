@@ -5,14 +5,13 @@
 #include <gtest/gtest.h>
 
 #include <memory>
-#include <nlohmann/json.hpp>
 
+#include "router/service/json/json_fields.h"
 #include "tests/support/index_events.h"
 
 namespace kvcast::router {
 namespace {
 
-using Json = nlohmann::json;
 using testing::Batch;
 using testing::Hashes;
 using testing::Remove;

@@ -4,15 +4,14 @@
 
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
 #include <random>
 #include <string>
 #include <vector>
 
+#include "router/service/json/json_fields.h"
+
 namespace kvcast::router {
 namespace {
-
-using Json = nlohmann::json;
 
 std::string Packed(const Json& json) {
   const std::vector<uint8_t> bytes = Json::to_msgpack(json);

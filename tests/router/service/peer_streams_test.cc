@@ -6,7 +6,6 @@
 
 #include <chrono>
 #include <functional>
-#include <nlohmann/json.hpp>
 #include <thread>
 #include <zmq.hpp>
 
@@ -14,6 +13,7 @@
 #include "kvcast/stream/publisher.h"
 #include "router/service/ingest/mooncake_writer.h"
 #include "router/service/ingest/trtllm_writer.h"
+#include "router/service/json/json_fields.h"
 #include "router/service/router_service.h"
 #include "tests/router/service/peer_engine.h"
 #include "tests/support/content_events.h"
@@ -21,7 +21,6 @@
 namespace kvcast::router {
 namespace {
 
-using Json = nlohmann::json;
 using testing::Batch;
 using testing::Hash;
 using testing::kPeerBlock;

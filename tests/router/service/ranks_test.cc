@@ -6,11 +6,11 @@
 
 #include <chrono>
 #include <functional>
-#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "apps/conformance/frames/zmtp_peer.h"
 #include "kvcast/stream/publisher.h"
+#include "router/service/json/json_fields.h"
 #include "router/service/router_service.h"
 #include "tests/router/service/peer_engine.h"
 #include "tests/support/index_events.h"
@@ -18,7 +18,6 @@
 namespace kvcast::router {
 namespace {
 
-using Json = nlohmann::json;
 using testing::Batch;
 using testing::Full;
 using testing::Hashes;

@@ -7,20 +7,18 @@
 #include <chrono>
 #include <functional>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "kvcast/stream/publisher.h"
+#include "router/service/json/json_fields.h"
 #include "router/service/route/reuse_watch.h"
 #include "router/service/router_service.h"
 #include "tests/support/engine_testing.h"
 
 namespace kvcast::router {
 namespace {
-
-using Json = nlohmann::json;
 
 // The batches of an engine with full attention and the group `second`. The prompts share a prefix.
 // A Mamba group in mode "align" keeps its only state after the shared prefix, so nothing is reused.

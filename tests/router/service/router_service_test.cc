@@ -14,7 +14,6 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <nlohmann/json.hpp>
 #include <numeric>
 #include <set>
 #include <string>
@@ -25,6 +24,7 @@
 #include "router/service/api/indexer_api.h"
 #include "router/service/api/own_api.h"
 #include "router/service/api/static_files.h"
+#include "router/service/json/json_fields.h"
 #include "tests/http/patient_options.h"
 #include "tests/router/names/scheme_streams.h"
 #include "tests/support/index_events.h"
@@ -33,7 +33,6 @@
 namespace kvcast::router {
 namespace {
 
-using Json = nlohmann::json;
 using kvcast::testing::Batch;
 using kvcast::testing::DenseStore;
 using kvcast::testing::EngineScheme;

@@ -5,16 +5,14 @@
 #include <gtest/gtest.h>
 
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <string>
 
 #include "router/service/api/source_flag.h"
 #include "router/service/config_json.h"
+#include "router/service/json/json_fields.h"
 
 namespace kvcast::router {
 namespace {
-
-using Json = nlohmann::json;
 
 constexpr char kAll[] = R"({
   "name": "w", "endpoint": "tcp://h:1", "replay_endpoint": "tcp://h:2", "topic": "kv", "bind": true,
