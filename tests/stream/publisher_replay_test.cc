@@ -2,6 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include <optional>
+#include <thread>
+
 #include "src/stream/publish/replay_server.h"
 #include "tests/stream/peer_test_util.h"
 #include "tests/support/stream_test_util.h"
@@ -203,6 +206,22 @@ TEST(PublisherReplay, BatchesAreThereBeforeTheyAreSentLive) {
     PublishUpTo(*publisher, end);
     Request(peer, end - 1);
     ExpectReplay(peer, end - 1, end);
+  }
+}
+
+// The client closes its connection with unread replies, so that the kernel resets the connection.
+// The delays cover the time from the start of the destructor until the socket is closed.
+TEST(PublisherReplay, ConnectionThatBreaksDuringDestructionDoesNotEndTheProcess) {
+  for (int round = 0; round < 200; ++round) {
+    auto publisher = MakePublisher(ReplayConfig());
+    PublishUpTo(*publisher, 4, 0, 4 << 20);
+    std::optional<ZmtpPeer> peer = Connect(*publisher);
+    Request(*peer, 0);
+    ASSERT_TRUE(peer->ReceiveAtLeast(1).ok());
+    std::thread destruction([&publisher] { publisher.reset(); });
+    std::this_thread::sleep_for(std::chrono::microseconds(round * 10));
+    peer.reset();
+    destruction.join();
   }
 }
 

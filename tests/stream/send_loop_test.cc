@@ -112,13 +112,21 @@ TEST(SendLoop, MissesNothingWhileItFallsAsleep) {
   Outlet outlet("outlet", context);
   loop.Add(outlet.sender());
   size_t sent = 0;
-  // The loop stays awake for longer than kAwake, because naps take longer than planned.
-  for (auto silence = PollBackoff::kAwake - milliseconds(10);
-       silence < PollBackoff::kAwake + milliseconds(200); silence += milliseconds(15)) {
-    std::this_thread::sleep_for(silence);
+  const auto send = [&] {
     outlet.Publish(loop);
     ++sent;
-    ASSERT_TRUE(Eventually([&] { return outlet.Received() == sent; })) << silence.count();
+    ASSERT_TRUE(Eventually([&] { return outlet.Received() == sent; })) << sent;
+  };
+  // The loop stays awake for longer than kAwake, because naps take longer than planned. The test
+  // measures this time, and publishes shortly before it ends.
+  for (auto before = milliseconds(0); before < milliseconds(100); before += milliseconds(10)) {
+    send();
+    const auto start = std::chrono::steady_clock::now();
+    ASSERT_TRUE(Eventually([&] { return loop.asleep(); }));
+    const auto awake = std::chrono::steady_clock::now() - start;
+    send();
+    std::this_thread::sleep_for(awake - before);
+    send();
   }
   loop.Remove(outlet.sender());
 }

@@ -23,6 +23,7 @@ namespace kvcast::router {
 namespace {
 
 constexpr int64_t kFreeingPeriodUs = 100000;
+constexpr int kLingerMs = 50;  // linger time of the PUB socket
 
 struct Posted {
   std::string model;
@@ -106,7 +107,9 @@ class Relay::Impl {
 Status Relay::Impl::Start() {
   try {
     socket_ = zmq::socket_t(context_, zmq::socket_type::pub);
-    socket_.set(zmq::sockopt::linger, 0);
+    // Not 0: libzmq 4.3.4 aborts the process if a connection breaks while a message is half sent
+    // and the socket is closing without a linger time (libzmq issue 3442).
+    socket_.set(zmq::sockopt::linger, kLingerMs);
     socket_.set(zmq::sockopt::sndhwm, config_.send_hwm);
     socket_.set(zmq::sockopt::tcp_maxrt, config_.stall_timeout_ms);
     socket_.bind(config_.endpoint);

@@ -23,6 +23,7 @@ using stream::Socket;
 // Linger time of the PUB socket in milliseconds: the longest time that the destructor waits until
 // the subscribers have received the sent messages.
 constexpr int kFlushMs = 1000;
+constexpr int kReplayLingerMs = 50;  // linger time of the ROUTER socket
 // A replay request has a few bytes. If a client sends a larger frame than this, its connection is
 // closed.
 constexpr int64_t kMaxRequestFrameBytes = 64 << 10;
@@ -76,11 +77,12 @@ Result<Socket> OpenPub(const PublisherConfig& config, std::shared_ptr<Context> c
 }
 
 // A ROUTER with ZMQ_ROUTER_MANDATORY and without a high-water mark never drops replies silently.
-// ReplayCredit bounds the memory of the replies. The linger time is 0, because otherwise a client
-// that does not read would delay the destructor.
+// ReplayCredit bounds the memory of the replies. A client that does not read delays the destructor
+// by the linger time. It must not be 0: libzmq 4.3.4 aborts the process if a connection breaks
+// while a reply is half sent and the socket is closing without a linger time (libzmq issue 3442).
 Result<Socket> OpenRouter(std::shared_ptr<Context> context, const std::string& endpoint) {
-  Result<Socket> router = OpenSocket(std::move(context), ZMQ_ROUTER, endpoint, /*send_hwm=*/0,
-                                     /*linger_ms=*/0);
+  Result<Socket> router =
+      OpenSocket(std::move(context), ZMQ_ROUTER, endpoint, /*send_hwm=*/0, kReplayLingerMs);
   if (!router.ok()) return router;
   router->SetOption(ZMQ_ROUTER_MANDATORY, 1);
   router->SetOption(ZMQ_MAXMSGSIZE, kMaxRequestFrameBytes);

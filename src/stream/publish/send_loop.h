@@ -35,6 +35,8 @@ class SendLoop {
   void Notice() {
     if (asleep_.load(std::memory_order_relaxed)) Wake();
   }
+  // True: the loop sleeps, or makes its last pass before it sleeps.
+  bool asleep() const { return asleep_.load(std::memory_order_relaxed); }
 
  private:
   void Run();
