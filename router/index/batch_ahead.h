@@ -1,5 +1,5 @@
-// BatchAhead: prefetches the table lines of a batch's hashes before they are used, and before that
-// the memory that leads to those lines.
+// BatchAhead: prefetches the table lines of a batch's hashes before the batch uses them. Before
+// that, it prefetches the memory that leads to these lines.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -28,7 +28,7 @@ class HashesOfBatch {
     }
     return &hashes_[at_++];
   }
-  // True if the last hash is the hash of a removed block.
+  // True if the last returned hash is the hash of a removed block.
   bool is_removed() const { return is_removed_; }
 
  private:
@@ -51,7 +51,7 @@ class HashesOfBatch {
   bool is_removed_ = false;
 };
 
-// The map, the events and the idle names must outlive it.
+// The map, the events and the idle names must outlive the object.
 class BatchAhead {
  public:
   // The table that keeps the names of removed blocks.
@@ -64,15 +64,15 @@ class BatchAhead {
     for (int i = 0; i < 3; ++i) Advance();
   }
 
-  // Call it once for each hash, in order.
+  // Must be called once for each hash, in order.
   void Step() {
     if (++steps_ % kGroup == 0) Advance();
   }
 
  private:
   // Hashes that are prefetched together, so that their walks of the page table overlap. Each hash
-  // takes two lines. With more than about 20 prefetches in flight, processors drop some without a
-  // sign.
+  // takes two lines. With more than about 20 prefetches in flight, processors silently drop some
+  // prefetches.
   static constexpr size_t kGroup = 8;
 
   void Advance() {

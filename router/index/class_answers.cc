@@ -63,8 +63,8 @@ WorkerMatch ClassAnswers::Answer() const {
   return leading && LeadingRun(match) ? match : Plan().Evaluate();
 }
 
-// The result of MatchPlan for workers with WorkerRules::leading_run. False: a lower tier holds a
-// block.
+// Computes the result of MatchPlan for workers with WorkerRules::leading_run. False: a lower tier
+// holds a block, and `match` is not set.
 bool ClassAnswers::LeadingRun(WorkerMatch& match) const {
   const WorkerRules& rules = held_.rules();
   int64_t run = held_.parts() < rules.groups.size() ? 0 : shape_.units;
@@ -96,7 +96,7 @@ uint32_t ClassAnswers::Unknown(const WorkerMatch& match) const {
   if (held_.parts() == 0 && rules.nothing_without_blocks) return 0;
   const auto drop = [&untold](Untold property) { untold &= ~static_cast<uint32_t>(property); };
   // These properties can only shorten a hit. The exception is a prompt that ends with a unit: an
-  // engine that drops a block then looks at that unit too.
+  // engine that drops a block also looks up that unit.
   if (match.gpu_tokens == 0) {
     drop(Untold::kReplay);
     if (shape_.prompt_units == shape_.units) {
@@ -111,8 +111,8 @@ uint32_t ClassAnswers::Unknown(const WorkerMatch& match) const {
     drop(Untold::kWindow);
     drop(Untold::kChunkSize);
   }
-  // A hit that ends where blocks end is the same with either alignment, unless a part of it was
-  // dropped.
+  // If a hit ends at block ends and the lookup drops no block, the hit is equal with both
+  // alignments.
   const bool drops = std::any_of(rules.groups.begin(), rules.groups.end(),
                                  [](const GroupSpec& group) { return group.eagle; });
   const int64_t aligned = rules.block_alignment;
@@ -124,12 +124,12 @@ uint32_t ClassAnswers::Unknown(const WorkerMatch& match) const {
   return untold;
 }
 
-// Like Unknown, for the prefix that is served after loads. `match`: its untold is set. REQUIRES: a
-// property other than the offload rule is unknown.
+// Like Unknown, for the prefix that is served after loads. REQUIRES: match.untold is set. A
+// property other than the offload rule must be unknown.
 uint32_t ClassAnswers::UnknownOfLoads(const WorkerMatch& match) const {
   const WorkerRules& rules = held_.rules();
   if (!rules.nothing_without_blocks) return rules.untold_with_cpu;
-  // If no lower tier holds a block of the prompt, no rule loads any.
+  // If the workers hold no block of the prompt on the CPU tier, no rule loads a block.
   for (size_t i = 0; i < held_.parts(); ++i) {
     if (held_.part(i).tier == Tier::kCpu) return rules.untold_with_cpu;
   }

@@ -17,13 +17,14 @@ namespace kvcast::router {
 // Keeps its memory from query to query. Thread-compatible.
 class ClassAnswers {
  public:
-  // The blocks of all classes are known. Borrows the arguments until the next Begin.
+  // REQUIRES: the reading of the query is complete. `classes` and `contents` must be valid until
+  // the next Begin.
   void Begin(const HoldingClasses& classes, const QueryShape& shape,
              std::span<const ContentKey> contents);
 
-  // The answer for the workers of the class, without WorkerMatch::worker. Its unnamed_gpu is 1 for
-  // any number of blocks. Valid until the next call. nullptr: the hash block size of the workers is
-  // not that of the query.
+  // The answer for the workers of the class, without WorkerMatch::worker. WorkerMatch::unnamed_gpu
+  // is 1 for any number of blocks above 0. Valid until the next call. nullptr: the hash block size
+  // of the workers differs from the hash block size of the query.
   const WorkerMatch* Of(ClassId id) {
     if (id >= answer_of_.size() || answer_of_[id] == 0) Compute(id);
     return answer_of_[id] == kOtherUnit ? nullptr : &answers_[answer_of_[id] - 1];

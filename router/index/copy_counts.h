@@ -1,4 +1,4 @@
-// CopyCounts: the copies of blocks beyond the first. They are rare and therefore are not kept in
+// CopyCounts: the copies of blocks beyond the first copy. They are rare, so they are not kept in
 // the runs.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -15,7 +15,7 @@
 
 namespace kvcast::router {
 
-// Writer. The caller keeps the first copy of each block.
+// For the writer only. The caller keeps the first copy of each block.
 template <typename Key>
 class CopyCounts {
  public:
@@ -25,7 +25,7 @@ class CopyCounts {
     if (of_place_.size() <= place) of_place_.resize(place + size_t{1});
     uint32_t& extra = extra_[{place, key}];
     if (extra == 0) ++of_place_[place];
-    // The limit leaves room for the first copy, so that the count of all copies fits 32 bits.
+    // The limit leaves room for the first copy, so the count of all copies fits into 32 bits.
     extra += std::min(copies, ~uint32_t{0} - 1 - extra);
   }
   // Removes one copy. False: the place had no copy beyond the first.

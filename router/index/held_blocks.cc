@@ -72,8 +72,8 @@ size_t HeldBlocks::PartOf(uint16_t kind) {
   return part;
 }
 
-// If blocks of one position and size lie in two stretches, the worker holds two hashes of that
-// content.
+// If blocks of one position and size are in two stretches, the worker holds two hashes of that
+// content. Drops these positions.
 void HeldBlocks::DropSecondHashes(const HoldingClasses& classes) {
   std::vector<uint32_t> steps;
   for (const HoldingClasses::Node& node : path_) {

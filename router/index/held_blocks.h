@@ -13,7 +13,7 @@
 
 namespace kvcast::router {
 
-// Keeps its memory. Thread-compatible.
+// Keeps its memory from query to query. Thread-compatible.
 class HeldBlocks {
  public:
   // The blocks in one group and tier. Bit i: the block that ends with unit i of the prompt is held.
@@ -23,8 +23,8 @@ class HeldBlocks {
     std::span<const uint64_t> positions;
   };
 
-  // Reads the blocks of the class. `contents`: of the prompt's units; empty: all blocks were found
-  // by hash.
+  // Reads the blocks of the class. `contents`: the content keys of the prompt's units. Empty: the
+  // query found all blocks by hash.
   void Read(const HoldingClasses& classes, ClassId id, size_t units,
             std::span<const ContentKey> contents);
 
@@ -35,10 +35,10 @@ class HeldBlocks {
     return {static_cast<uint8_t>(kinds_[i] >> 8), static_cast<Tier>(kinds_[i] & 0xFF),
             std::span(words_).subspan(i * width_, width_)};
   }
-  // True: the worker sent contradicting names for a block of the prompt, which was left out.
+  // True: the worker sent contradicting names for a block of the prompt. The block is left out.
   bool ambiguous() const { return ambiguous_; }
-  // The number of units up to the last block that was found by hash, although contents were given.
-  // 0: no such block.
+  // If contents were given: the number of units up to the last block that the query found by hash.
+  // 0: the query found no block by hash, or no contents were given.
   int64_t unnamed_units() const { return unnamed_units_; }
 
  private:

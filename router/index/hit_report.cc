@@ -10,8 +10,8 @@
 namespace kvcast::router {
 namespace {
 
-// Returns the tokens of a GPU store that starts at the root and names every block of its span; 0:
-// the store is not of that form.
+// Returns the number of tokens of a GPU store that starts at the root and names every block of its
+// span. 0: the store does not have this form.
 int64_t RootSpan(const BlockStored& event) {
   if (event.parent_block_hash || !event.token_ids || event.block_hashes.empty()) return 0;
   if (event.tokens_per_position == 0 || TierOf(event.medium) != Tier::kGpu) return 0;
@@ -31,7 +31,7 @@ PlaceId PlaceOf(std::span<const PlaceId> places, size_t group) {
   return group < places.size() ? places[group] : kNoPlace;
 }
 
-// The leading stores that start at the root and have one span, each of another group.
+// The leading stores that start at the root and have equal spans. Each store is of another group.
 class RootRun {
  public:
   RootRun(std::span<const Event> events, const std::vector<GroupSpec>& specs)
@@ -43,7 +43,7 @@ class RootRun {
     }
   }
 
-  // True if it has a store of every group that takes part in lookups.
+  // True if the run has a store of every group that takes part in lookups.
   bool Complete(const std::vector<GroupSpec>& specs) const {
     for (size_t i = 0; i < specs.size(); ++i) {
       if (TakesPart(specs[i]) && store_of_group_[i] == nullptr) return false;
@@ -90,8 +90,8 @@ bool HoldsLastBlock(const BlockStored& stored, std::span<const PlaceId> places,
          map.Holds(stored.block_hashes.back(), PlaceOf(places, group));
 }
 
-// True if the run repeats blocks that a group of full attention, or any group if there is none of
-// full attention, holds already.
+// True if a group already holds the last block of its store in the run. If the worker has groups of
+// full attention, only these groups count.
 bool RepeatsHeldBlocks(const RootRun& run, const std::vector<GroupSpec>& specs,
                        std::span<const PlaceId> places, const GroupRegistry& registry,
                        const ResidencyMap& map) {
@@ -110,8 +110,8 @@ HitReport ReadHitReport(std::span<const Event> events, std::span<const PlaceId> 
   const auto* first = events.empty() ? nullptr : std::get_if<BlockStored>(&events[0]);
   if (first == nullptr || registry.alignment() == 0) return {};
   const std::vector<GroupSpec> specs = registry.Specs();
-  // Stores with a token offset leave out the blocks before a window, and look like the stores of a
-  // request.
+  // Stores with a token offset leave out the blocks before a window. They have the same form as the
+  // stores of a request.
   if (first->token_offset && (RootSpan(*first) == 0 || specs.size() > 1)) {
     if (!HoldsLastBlock(*first, places, map)) return {};
     return {.reading = HitReportReading::kUnclear, .events = 1};
@@ -135,11 +135,11 @@ HitReport ReadHitReport(std::span<const Event> events, std::span<const PlaceId> 
     return ReusablePrefix(groups, registry.unit(), registry.alignment(), max_tokens).tokens;
   };
   const bool shorter = servable(run.span() - 1) > 0;
-  // The report does not contain the block behind the hit that EAGLE looks at.
+  // The report does not contain the block after the hit. A lookup for EAGLE needs that block.
   for (GroupResidency& group : groups) group.spec.eagle = false;
   if (servable(run.span()) != run.span()) return {};
-  // The engine reports a hit that is not longer than the replayed tokens, and then computes all of
-  // it.
+  // If a hit is not longer than replay_tokens, the engine reports the hit, but computes all its
+  // tokens.
   const bool counts = shorter && run.span() > replay_tokens;
   report.reading = counts ? HitReportReading::kYes : HitReportReading::kMaybe;
   return report;

@@ -1,17 +1,18 @@
 // Hit reports: stores that repeat the blocks of a prefix cache hit. They add no residency.
 //
-// With vLLM's `kv_cache_report_mode` "full", an engine answers a prefix cache hit with one store
-// per group, from the start of the prompt to the hit, including window blocks that it does not hold
-// any more. The engine allocated no block. If the index counted these stores as copies, it would
-// keep blocks that the engine has evicted. On the wire a report looks like a store of second
-// copies. The difference: an engine that could have hit a prefix does not compute it again. A store
-// from the root, in every group together, of a prefix that could be served from the present blocks
-// is therefore a report. This rule is wrong for a request that must not read the prefix cache, and
-// for a request that was loaded or computed beside an equal request.
+// With vLLM's `kv_cache_report_mode` "full", an engine sends one store per group for each prefix
+// cache hit. The store covers the prompt from its start to the end of the hit, including window
+// blocks that the engine has evicted. The engine allocated no block. If the index counted these
+// stores as copies, it would keep blocks that the engine has evicted. The event of a report is
+// equal to the event of a store of second copies. But an engine that can hit a prefix does not
+// compute the prefix again. The index therefore reads stores as a report if every group stores the
+// same prefix from the root, and the present blocks can serve this prefix. This rule is wrong for a
+// request that must not read the prefix cache, and for a request that was loaded or computed at the
+// same time as an equal request.
 //
-// Only the reports of a worker that is registered to send them are left out. If the registration of
-// a worker does not state whether it sends reports, they are counted. The worker's answers are then
-// not certain while a report could change them.
+// The index leaves out reports only if the worker is registered to send them. If the registration
+// does not state whether the worker sends reports, the index counts the stores as copies. The
+// worker's answers are then not certain while a report could change them.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -29,8 +30,9 @@ namespace kvcast::router {
 
 enum class HitReportReading : uint8_t {
   kNo,
-  // May also be a request whose prompt ends with the span: the engine computes its last token
-  // again, and no shorter prefix could be served.
+  // A report, or a request whose prompt ends with the span. This request has no hit: a hit must
+  // leave the last token, and no shorter prefix can be served. Or: the span has at most
+  // replay_tokens tokens, so it is no hit.
   kMaybe,
   kUnclear,  // a report or a copy; undecidable
   kYes,
@@ -50,8 +52,8 @@ class HitReportState {
   // True if a store may be a report.
   bool looks() const { return reports_ != HitReports::kNever; }
 
-  // True if the report must be left out of the index. A kMaybe report is left out if the engine is
-  // known to send reports.
+  // True if the index must not apply the report. The index leaves out a kMaybe report only if the
+  // engine is known to send reports.
   bool Skips(const HitReport& report) {
     if (report.reading == HitReportReading::kNo || contradicted_) return false;
     if (report.reading == HitReportReading::kUnclear) {
@@ -67,7 +69,7 @@ class HitReportState {
   }
   // For workers whose registration does not state whether they send reports: notes a block of a
   // store that is a copy or a report. `block`: a well-mixed value of a hash and a group. `held`:
-  // its group held it before.
+  // the group held the block before the store.
   void NoteDoubtful(uint64_t block, bool held) {
     if (reports_ != HitReports::kUnknown) return;
     if (doubtful_.size() == kMaxDoubtful) seen_ = true;
@@ -76,8 +78,8 @@ class HitReportState {
     if (!held) in_doubt_.insert(block);
   }
   bool has_doubtful() const { return !doubtful_.empty(); }
-  // A copy of the block was removed. `last`: it was the last counted copy, so the block had no copy
-  // more than counted. Otherwise the engine may hold none.
+  // Must be called when a remove names the block. `last`: the index counts no further copy, so the
+  // count is certain again. Otherwise, the index still counts a copy, and the engine may hold none.
   void NoteRemoved(uint64_t block, bool last) {
     if (!doubtful_.contains(block)) return;
     if (last) {
@@ -87,20 +89,22 @@ class HitReportState {
       in_doubt_.insert(block);
     }
   }
-  // If the readings are right, every removed block is known, except blocks of kMaybe reports. If
-  // there are more unknown removes than such blocks, the stores that were left out were copies.
-  // They are counted from then on.
+  // Must be called when a remove names a block that the index does not hold. If all stores that
+  // were left out were reports, only blocks of kMaybe reports can have such removes. If there are
+  // more such removes than blocks of kMaybe reports, the stores were copies. From then on, the
+  // index applies all stores.
   void NoteUnknownRemove() {
     if (reports_ == HitReports::kUnknown || (!seen_ && doubtful_blocks_ == 0)) return;
     if (doubtful_blocks_ == 0) contradicted_ = true;
     if (doubtful_blocks_ > 0) --doubtful_blocks_;
   }
-  // The worker's blocks came from a snapshot, and its publisher counts reports as copies.
+  // Must be called when the worker's blocks come from a snapshot whose publisher counts reports as
+  // copies.
   void NoteForeignCopies() { contradicted_ |= reports_ == HitReports::kExpected; }
-  // The cache is empty.
+  // Must be called when the GPU cache is empty.
   void Clear() { *this = HitReportState(reports_); }
   // True if the counted copies are the copies that exist. If an engine is known to send reports,
-  // this is assumed until its removes contradict it.
+  // this is assumed until `contradicted_` is set.
   bool certain() const {
     if (reports_ == HitReports::kUnknown) return !seen_ && in_doubt_.empty();
     return !contradicted_;
@@ -117,10 +121,10 @@ class HitReportState {
   absl::flat_hash_set<uint64_t> in_doubt_;  // subset of doubtful_: the engine may hold no copy
 };
 
-// Decides if the leading events are a hit report. `places`: the worker's GPU places by group;
+// Decides whether the leading events are a hit report. `places`: the worker's GPU places by group;
 // kNoPlace or beyond the end: the worker holds no block there. `replay_tokens`: a prefix of at most
-// so many tokens is no hit (WorkerConfig::replay_tokens). If the first events do not have the form
-// of a report, the cost is one probe of the map.
+// this number of tokens is no hit (WorkerConfig::replay_tokens). If no group holds the last block
+// of its store, the cost is at most one probe of the map per group.
 HitReport ReadHitReport(std::span<const Event> events, std::span<const PlaceId> places,
                         const GroupRegistry& registry, const ResidencyMap& map,
                         int64_t replay_tokens = 0);

@@ -10,10 +10,10 @@
 
 namespace kvcast::router {
 
-// A set has a header of 8 bytes and 20 bytes per holder: behind the header (`this + 1`) lie
-// `capacity` words of published bits (8 bytes each), `capacity` words of next bits (8 bytes each)
-// and `capacity` places (4 bytes each). The next bits are the state after the current batch.
-// Publish copies them to the published bits.
+// A set takes 8 bytes for the header and 20 bytes per holder. Three arrays of `capacity` elements
+// follow the header (from `this + 1` on): words of published bits (8 bytes each), words of next
+// bits (8 bytes each), and places (4 bytes each). The next bits are the state after the current
+// batch. Publish copies them to the published bits.
 //
 // Threads: the writer makes, changes and frees a set (with SlabArena::Free). Readers may call size,
 // place and bits at the same time. A holder keeps its position as long as the set exists (I7).
@@ -37,7 +37,7 @@ class HolderSet {
   void Append(PlaceId place, uint64_t bits, uint64_t next);
   // Returns the position of the place; size() if the set does not have it.
   uint32_t Find(PlaceId place) const;
-  // Returns the keys that any holder has, published or next.
+  // Returns the bits that are set in the published bits or in the next bits of any holder.
   uint64_t Union() const;
   // True if the holder has no published bits and no next bits.
   bool Empty(uint32_t i) const { return nexts()[i] == 0 && bits(i) == 0; }

@@ -2,10 +2,10 @@
 // rules and hold the same blocks of the prompt, in the same groups and tiers. Their answers are
 // equal, so a query computes one answer per class.
 //
-// The walk over a prompt visits stretches: blocks that lie side by side, with the places that hold
+// The walk over a prompt visits stretches: neighbouring blocks of a run, with the places that hold
 // them. The classes are the nodes of trees. A root stands for workers that hold no block so far. A
 // child adds the blocks of one group and tier in one stretch. Two classes can have the same blocks,
-// if places of two workers have another order in a stretch.
+// because the places of two workers can have different orders in a stretch.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -51,16 +51,16 @@ class HoldingClasses {
 
   void Clear();
 
-  // Begins a walk over the prompt. The classes stay.
+  // Begins a walk over the prompt. Keeps the classes.
   void BeginWalk() { reached_ = 0; }
   // Returns the class of the workers with this root that hold no block.
   ClassId ClassOf(const Root& root);
   // Begins the next stretch.
   void Begin(const Stretch& stretch);
-  // True: in a walk, two stretches that were found by content may have a position in common.
+  // True: two stretches that one walk found by content may have a position in common.
   bool overlaps() const { return overlaps_; }
-  // Returns the class of a worker that was of class `from`, and also holds the blocks `bits` of the
-  // current stretch.
+  // Returns the class of the workers of class `from` that also hold the blocks `bits` of the
+  // current stretch in the group and tier `kind`.
   ClassId With(ClassId from, uint16_t kind, uint64_t bits) {
     const ClassId child = nodes_[from].last_child;
     if (child != kNoClass && Is(nodes_[child], from, kind, bits)) return child;
@@ -77,8 +77,8 @@ class HoldingClasses {
            node.number + 1 == stretches_.size();
   }
   ClassId Find(ClassId from, uint16_t kind, uint64_t bits);
-  // Returns the node for which `is` is true; kNoClass: none. Then `entry` is the free entry where
-  // the search ended.
+  // Returns the node for which `is` is true. kNoClass: no such node; `entry` is then the free entry
+  // where the search ended.
   template <typename Predicate>
   ClassId Search(size_t hash, Predicate&& is, size_t& entry) const;
   ClassId Add(const Node& node, size_t entry);

@@ -9,15 +9,15 @@
 namespace kvcast::router {
 namespace {
 
-// Maximum fill of a shard, in thousandths of its entries. Above it, too many lookups visit a second
-// bucket.
+// Maximum fill of a shard, in thousandths of its entries. Above this fill, too many lookups visit a
+// second bucket.
 constexpr uint64_t kMost = 720;
-// A shard of less fill than kTrimmed, and without growth since the last Trim, is trimmed to at most
-// kAfterTrim.
+// Trim makes a shard smaller if its fill is at most kTrimmed and it did not grow since the last
+// Trim. The fill is then at most kAfterTrim.
 constexpr uint64_t kTrimmed = 640;
 constexpr uint64_t kAfterTrim = 715;
-// A shard grows to at least 3 / 2 of its size, so that an entry is put three times at most on
-// average while a table grows.
+// A shard grows to at least 3 / 2 of its size. While a table grows, each entry is therefore written
+// at most three times on average.
 constexpr uint32_t GrownSize(size_t size_number) { return kShardSizes[size_number] / 2 * 3; }
 
 // The number of the smallest size of at least `buckets` buckets.
@@ -79,8 +79,8 @@ void LocatorTable::AddToFilter(Shard shard, uint64_t fingerprint) const {
              std::memory_order_release);
 }
 
-// Called for an erased entry. The filter bit stays if entries with the same bit may lie in another
-// bucket.
+// Must be called after an entry was erased. Removes the filter bit of its fingerprint. The bit
+// stays if another entry may need the bit.
 void LocatorTable::TakeFromFilter(Shard shard, uint64_t fingerprint) const {
   const uint64_t home = HomeOf(fingerprint, shard.size());
   const Bucket& bucket = shard.at(home);
@@ -97,7 +97,7 @@ void LocatorTable::TakeFromFilter(Shard shard, uint64_t fingerprint) const {
 }
 
 // I5: sets the filter bit and the counters before the entry. A reader that sees the entry therefore
-// also sees the way to it.
+// also sees its filter bit and its counters.
 void LocatorTable::Put(Shard shard, uint64_t entry) const {
   const uint64_t fingerprint = entry >> kLocatorBits;
   if (has_filter_) AddToFilter(shard, fingerprint);
@@ -154,8 +154,8 @@ void LocatorTable::Insert(uint64_t hash, Locator locator, Room room) {
   ++size_;
 }
 
-// Returns the place of the entry. With `unpass`, the counters of the buckets before it are
-// decremented.
+// Returns the address of the entry. With `unpass`, decrements the counters of the buckets that the
+// entry passed.
 std::atomic<uint64_t>& LocatorTable::EntryOf(uint64_t hash, uint64_t entry, bool unpass) {
   const Shard shard = ShardOf(hash);
   const uint64_t fingerprint = FingerprintOf(hash);
@@ -172,8 +172,9 @@ std::atomic<uint64_t>& LocatorTable::EntryOf(uint64_t hash, uint64_t entry, bool
 
 void LocatorTable::Erase(uint64_t hash, Locator locator) {
   const uint64_t entry = FingerprintOf(hash) << kLocatorBits | locator;
-  // I5: the counters are decremented before the entry is cleared. In between, readers cannot find
-  // the entry; no place holds its slot (I4).
+  // I5: decrements the counters before it clears the entry. In between, readers may miss the entry.
+  // This is correct: either no place holds the slot of the entry (I4), or the versions of its
+  // holders are odd (I1).
   EntryOf(hash, entry, true).store(0, std::memory_order_release);
   const size_t number = NumberOf(hash);
   --entries_[number];
@@ -198,7 +199,7 @@ bool LocatorTable::Trim(size_t number) {
 void LocatorTable::Replace(uint64_t hash, Locator locator, Locator by) {
   KV_CHECK(by != 0 && by >> kLocatorBits == 0);
   const uint64_t high = FingerprintOf(hash) << kLocatorBits;
-  // I5: one store moves the entry to the new locator.
+  // I5: one store replaces the locator of the entry.
   EntryOf(hash, high | locator, false).store(high | by, std::memory_order_release);
 }
 

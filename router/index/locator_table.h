@@ -2,19 +2,21 @@
 //
 // The table uses open addressing over buckets of one cache line. A bucket has seven entries, each a
 // fingerprint of 28 bits and a locator of 36 bits, and 16 counters of 4 bits, one per class of
-// fingerprints. A counter has the number of entries of its class that passed the bucket because it
-// was full. An entry whose home bucket is full goes to a near bucket that its fingerprint selects,
-// and from there to the following buckets.
+// fingerprints. A counter has the number of entries of its class that passed the bucket, because
+// the bucket was full. If the home bucket of an entry is full, the entry goes to a near bucket that
+// its fingerprint selects. If the near bucket is full too, the entry goes to the next following
+// bucket with a free entry.
 //
 // Readers take no lock. An entry never moves within its bucket array, and a lookup ends at a bucket
 // whose counter of the fingerprint's class is 0. A reader therefore finds every entry that is in
-// the table during the whole lookup (I5). The table is cut into shards, which
-// grow by a half. Trim makes a shard that has grown enough as small as its entries allow. The
-// caller must check that the key at a locator is the key that it looks for.
+// the table during the whole lookup (I5). The table is divided into shards. A full shard grows by
+// at least a half. Trim makes a shard smaller if the shard has much room and did not grow since the
+// last Trim. Different keys can have equal fingerprints, so the caller must compare the key at a
+// locator.
 //
 // A table may have a filter: one word per bucket, with one bit for each 64th of the fingerprints
-// that have the bucket as their home. The filter is an eighth as large as the buckets, and excludes
-// 9 of 10 hashes that are not in the table.
+// that have the bucket as their home. The filter takes an eighth of the memory of the buckets, and
+// excludes 9 of 10 hashes that are not in the table.
 //
 // Numbers such as I5 in comments are the invariants of README.md in this folder.
 // SPDX-License-Identifier: Apache-2.0
@@ -58,8 +60,8 @@ class LocatorTable {
   // entry.
   using Room = std::atomic<uint64_t>*;
   // Returns the first locator of an entry with this hash for which `is_key(locator)` is true; 0:
-  // none. All 64 bits of `hash` must be well mixed. `room`, for the writer only: is set to the room
-  // for an Insert of this hash if Find returns 0.
+  // none. All 64 bits of `hash` must be well mixed. `room`, for the writer only: if Find returns 0,
+  // Find sets `*room` to the room for an Insert of this hash.
   template <typename IsKey>
   Locator Find(uint64_t hash, IsKey&& is_key, Room* room = nullptr) const;
   // False: no entry has this hash. REQUIRES: the table has a filter.
@@ -111,8 +113,8 @@ class LocatorTable {
       // I2, I5
       return (passed.load(std::memory_order_acquire) >> ClassShift(fingerprint) & kMostPassed) != 0;
     }
-    // Writer. A counter that has reached its maximum stays there. Searches of that class then visit
-    // one more bucket than necessary.
+    // Writer. A counter that has reached its maximum stays at the maximum. Searches of that class
+    // may then visit one more bucket than necessary.
     void Pass(uint64_t fingerprint) { CountPassing(fingerprint, 1); }
     void Unpass(uint64_t fingerprint) { CountPassing(fingerprint, ~uint64_t{0}); }
 
@@ -130,8 +132,9 @@ class LocatorTable {
     }
   };
   // A shard in one word, which readers load with one load. The low 56 bits are the address of the
-  // list of pieces, the highest byte is the number of the size. All data that lead to a bucket,
-  // except the list of pieces, therefore stay in the L1 cache (4 KiB).
+  // list of pieces. The highest byte is the index of the size in kShardSizes. The words of all
+  // shards take 4 KiB and stay in the L1 cache. A lookup then loads the list of pieces and the
+  // bucket.
   class Shard {
    public:
     explicit Shard(uint64_t word) : word_(word) {}
@@ -170,8 +173,8 @@ class LocatorTable {
   static uint64_t FilterBitOf(uint64_t fingerprint, uint64_t size) {
     return uint64_t{1} << ((fingerprint * size >> (kFingerprintBits - 6)) & 63);
   }
-  // The buckets of a shard in the order in which a fingerprint looks for room: its home, then a
-  // near bucket, mostly on the same page, then the buckets behind the near bucket.
+  // The buckets of a shard in the order in which Put tries them for a fingerprint: the home bucket;
+  // then a near bucket, mostly on the same page; then the buckets behind the near bucket.
   class Path {
    public:
     Path(uint64_t fingerprint, uint32_t size)
@@ -182,7 +185,7 @@ class LocatorTable {
 
     uint64_t bucket() const { return bucket_; }
     bool at_home() const { return steps_ == 0; }
-    // False: all buckets were visited. No bucket comes twice.
+    // False: all buckets were visited. The path visits no bucket twice.
     bool Advance() {
       if (steps_++ == 0) {
         const uint64_t near = bucket_ ^ ((fingerprint_ & ((1u << kNearBits) - 1)) | 1);
@@ -231,8 +234,8 @@ class LocatorTable {
 
 #ifdef KVCAST_SSE2
 inline LocatorTable::Fingerprints LocatorTable::Bucket::fingerprints() const {
-  // Loads of 16 bytes read two entries each. Each entry is still read in one piece, because x86
-  // does not tear aligned words within a vector. Find loads a matching entry again with acquire
+  // Loads of 16 bytes read two entries each. The load of each entry is still atomic, because x86
+  // does not split aligned words within a vector. Find loads a matching entry again with acquire
   // (I5).
   const auto* const vectors = reinterpret_cast<const __m128i*>(this);
   const auto high_halves = [&](int i) {

@@ -6,7 +6,7 @@
 
 namespace kvcast::router {
 
-// Kept from query to query, so that a query allocates memory only for its answer.
+// Keeps its memory from query to query. A query therefore allocates memory only for its answer.
 struct MatchQuery::Scratch {
   std::vector<Asked> asked;
   // By slot: the class of a queried worker. kNoClass: the worker is not queried, or is settled.
@@ -29,8 +29,8 @@ inline ClassId MatchQuery::ClassOf(const Asked& asked) const {
 
 namespace {
 
-// Showing a batch or moving a run takes well under a microsecond. If a version stays odd for
-// longer, the writer was interrupted.
+// Returns the version. If it is odd, waits a short time for an even version. A version is odd for
+// well under a microsecond, unless the writer is interrupted.
 uint64_t EvenVersion(const WorkerView& view) {
   constexpr int kTries = 100;
   // I1
@@ -85,8 +85,8 @@ void MatchQuery::AskAll(std::span<const WorkerView* const> workers) {
 }
 
 bool MatchQuery::BeginReading() {
-  // True if no queried worker can use a block behind the first gap: all of them need the leading
-  // run of blocks, with one block per chunk.
+  // True if no queried worker can use a block behind the first gap. This is so if every worker
+  // needs the leading run of blocks, with one block per chunk.
   bool until_gap = shape_.policy == MatchPolicy::kExact;
   HoldingClasses::Root last;
   ClassId empty = kNoClass;
@@ -96,8 +96,8 @@ bool MatchQuery::BeginReading() {
     if (i + kAhead < all.size()) __builtin_prefetch(all[i + kAhead].view);
     Asked& asked = all[i];
     if (asked.settled != kNoClass) continue;
-    // I1: the acquire load of the version comes before all loads of the worker's data. I2: those
-    // are acquire loads, so they come before the second load of the version in EndReading.
+    // I1: the acquire load of the version comes before all loads of the worker's data. I2: these
+    // loads are acquire loads, so they come before the second load of the version in EndReading.
     const WorkerView& view = *asked.view;
     asked.version = EvenVersion(view);
     asked.unnamed = view.unnamed.load(std::memory_order_acquire);
@@ -120,7 +120,7 @@ bool MatchQuery::BeginReading() {
 bool MatchQuery::Read() {
   const bool until_gap = BeginReading();
   if (!contents_.empty()) {
-    // Without a chain no other block fills a gap.
+    // Without a hash chain, the query finds no blocks by hash that could fill a gap.
     map_.WalkContents(
         contents_, shape_.unit, !has_chain() && until_gap, [&](const ResidencyMap::Piece& piece) {
           Collect(*piece.holders, 0, {piece.position, piece.length, piece.step, false});
@@ -130,8 +130,8 @@ bool MatchQuery::Read() {
   return EndReading();
 }
 
-// If contents are given too, blocks that are found by hash may fill the gaps between blocks that
-// are found by content.
+// If contents are given too, the walk by hash reads only unnamed blocks. These may fill the gaps
+// between the blocks that were found by content.
 void MatchQuery::ReadHashes(bool until_gap) {
   const bool unnamed_only = !contents_.empty();
   const auto collect = [&](const HolderSet& holders, uint32_t offset, size_t position,

@@ -16,8 +16,8 @@
 
 namespace kvcast::router {
 
-// The data of a registered worker that queries read. Freed when no reader is pinned that may have
-// found it (I11). Numbers such as I1 are the invariants of README.md in this folder.
+// The data of a registered worker that queries read. A view is freed after all readers that may
+// have found it have left (I11). Numbers such as I1 are the invariants of README.md in this folder.
 struct alignas(64) WorkerView {
   WorkerView(WorkerId worker, WorkerSlot number) : id(worker), slot(number) {}
 
@@ -26,10 +26,11 @@ struct alignas(64) WorkerView {
   // I1: odd while a batch of the worker is being shown, while a run with named blocks of the worker
   // is moved, and after the worker was removed. Each batch and each move adds 2.
   std::atomic<uint64_t> version{0};
-  // The members below change only while the version is odd (I1, I2). I10: the two pointers.
+  // The members below change only while the version is odd (I1, I2). I10 applies to the two
+  // pointers.
   std::atomic<const WorkerRules*> rules{nullptr};
   std::atomic<bool> certain{true};
-  // Twice the number of GPU blocks without a name; plus 1 if there are such blocks on any tier.
+  // Twice the number of GPU blocks without a name; plus 1 if any tier has a block without a name.
   std::atomic<uint64_t> unnamed{0};
   std::atomic<bool> has_named{false};
   std::atomic<const AmbiguousNames*> ambiguous{nullptr};  // nullptr: none
@@ -51,10 +52,10 @@ class MatchQuery {
 
   // Adds a worker to the query. Does nothing if it was added before.
   void Ask(const WorkerView& worker);
-  // Adds these workers, which must differ. REQUIRES: no worker was added before.
+  // Adds these workers. REQUIRES: the workers differ, and no worker was added before.
   void AskAll(std::span<const WorkerView* const> workers);
-  // Reads the blocks of the workers that are not settled. A worker is settled if no batch of it was
-  // shown during the reading, and no named block of it was moved. True: all workers are settled.
+  // Reads the blocks of the workers that are not settled. A worker is settled if its version was
+  // even and did not change during a reading. True: all workers are settled.
   bool Read();
 
   // The methods below need a Read that returned true.

@@ -1,10 +1,11 @@
 // PlaceTable: numbers for the places that hold blocks. A place is one (worker, tier, group).
 //
-// A worker loses all blocks of a tier, or all its blocks, in one step: its places are closed.
-// Readers ignore a closed place. A sweep later removes the blocks of closed places from the runs.
+// To remove all blocks of a tier, or all blocks of a worker, in one step, the writer closes the
+// places. Readers ignore a closed place. A sweep later removes the blocks of closed places from the
+// runs.
 //
-// The table also has the version of each worker, so that a writer that moves blocks can make the
-// versions of the workers that hold them odd. Numbers such as I1 in comments are the invariants of
+// The table also has the address of each worker's version. A writer that moves blocks uses it to
+// make the versions of their holders odd. Numbers such as I1 in comments are the invariants of
 // README.md in this folder.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -21,7 +22,7 @@
 
 namespace kvcast::router {
 
-// Dense number of a registered worker. It is reused after the worker was removed.
+// Dense number of a registered worker or a hidden generation. It is reused after the removal.
 using WorkerSlot = uint32_t;
 using PlaceId = uint32_t;
 inline constexpr PlaceId kNoPlace = ~uint32_t{0};
@@ -41,8 +42,8 @@ class PlaceTable {
   PlaceTable(const PlaceTable&) = delete;
   PlaceTable& operator=(const PlaceTable&) = delete;
 
-  // The places, as words that SlotOf and KindOf read. A view has the number of every place in a
-  // holder set whose size was loaded before.
+  // The places, as words that SlotOf and KindOf read. An object has every place of a holder set
+  // whose size was loaded before the object was made.
   class Words {
    public:
     uint64_t At(PlaceId id) const { return words_[id].load(std::memory_order_acquire); }  // I8
@@ -58,7 +59,7 @@ class PlaceTable {
   // group << 8 | tier. REQUIRES: the place is open.
   static uint16_t KindOf(uint64_t word) { return static_cast<uint16_t>(word); }
 
-  // Returns the place of this number; nullopt: it is closed.
+  // Returns the place of this number; nullopt: the place is closed.
   std::optional<Place> Read(PlaceId id) const {
     const uint64_t word = words().At(id);
     if (word == kClosed) return std::nullopt;
@@ -68,26 +69,26 @@ class PlaceTable {
   }
 
   PlaceId Open(const Place& place);
-  // The blocks of a closed place belong to no worker.
+  // Closes the place. The blocks of a closed place belong to no worker.
   void Close(PlaceId id);
 
   // Sets the version of the worker in this slot (I1). nullptr: the slot has no worker. The version
   // must exist until it is replaced.
   void SetVersion(WorkerSlot slot, std::atomic<uint64_t>* version);
-  // Call BeginMove for each place that holds blocks that are moved, before the first change that
-  // readers can see, and EndMove after the last change. BeginMove makes the version of the place's
-  // worker odd, unless it is odd. EndMove makes these versions even. REQUIRES: the place is open,
-  // and its worker has a version.
+  // A writer that moves blocks must call BeginMove for each place that holds them, before the first
+  // change that readers can see. It must call EndMove after the last change. BeginMove makes the
+  // version of the place's worker odd, unless it is odd already. EndMove makes these versions even.
+  // REQUIRES: the place is open, and its worker has a version.
   void BeginMove(PlaceId id);
   void EndMove();
 
-  // BeginSweep selects all places that are closed now. EndSweep states that no run has bits of the
-  // selected places, so that Open may use their numbers again.
+  // BeginSweep selects all closed places. False: there are none. EndSweep must be called when no
+  // run has bits of the selected places. Open may then use their numbers again.
   bool sweeping() const { return !swept_.empty(); }
   bool BeginSweep();
   void EndSweep();
   bool any_closed() const { return !closed_.empty() || !swept_.empty(); }
-  size_t size() const { return used_; }  // numbers given out, closed places included
+  size_t size() const { return used_; }  // place numbers so far, free and closed ones included
 
  private:
   using Word = std::atomic<uint64_t>;  // slot << 16 | group << 8 | tier; I8

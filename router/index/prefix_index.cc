@@ -17,7 +17,7 @@ using router::WorkerView;
 
 namespace {
 
-// Readings that a query tries without the mutex. After so many conflicts with batches and moves it
+// Number of readings without the mutex. If batches or moves disturb all these readings, the query
 // takes the mutex.
 constexpr int kReadings = 4;
 
@@ -87,7 +87,7 @@ PromptShape PrefixIndex::Impl::ShapeOf(WorkerId id) const {
   const WorkerRules& rules = *view->rules.load(std::memory_order_acquire);  // I10
   return {.unit = rules.unit,
           .lookahead = rules.lookahead,
-          // Each value is current by itself. No version is checked.
+          // The values may belong to different batches, because no version is checked.
           .has_unnamed = view->unnamed.load(std::memory_order_acquire) % 2 != 0,
           .has_named = view->has_named.load(std::memory_order_acquire),
           .has_chunks = rules.has_chunks};
@@ -113,7 +113,7 @@ auto PrefixIndex::Impl::Query(const PromptBlocks& prompt, const QueryShape& shap
     AskAll(*roster, ids, query);
     while (reading++ < kReadings) {
       if (query.Read()) return answer(query);
-      // A worker was added or removed (I10).
+      // A worker was added, removed or replaced (I10).
       if (roster_.load(std::memory_order_acquire) != roster) break;
     }
   }

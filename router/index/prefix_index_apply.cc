@@ -17,10 +17,10 @@ using router::WorkerState;
 
 namespace {
 
-// Runs that a batch sweeps for blocks of closed places, in addition to one run for each of its
-// hashes.
+// Number of runs that a batch sweeps for blocks of closed places, in addition to one run for each
+// hash of the batch.
 constexpr size_t kSweepRuns = 16;
-// Runs that Reclaim sweeps before it releases the mutex.
+// Number of runs that Reclaim sweeps before it releases the mutex.
 constexpr size_t kReclaimRuns = 256;
 // Maximum number of times that Reclaim yields to waiting batches before it continues.
 constexpr int kReclaimPatience = 1000;
@@ -54,7 +54,8 @@ std::vector<size_t> PrefixIndex::Impl::ApplyTo(WorkerState& worker, const EventB
   Removals removals;
   for (size_t i = 0; i < batch.events.size(); ++i) {
     const Event& event = batch.events[i];
-    // Not std::visit, because the thread-safety analysis does not see a held lock inside a lambda.
+    // Not std::visit, because the thread-safety analysis does not support a held lock inside a
+    // lambda.
     if (const auto* removed = std::get_if<BlockRemoved>(&event)) {
       ApplyEvent(worker, *removed, ahead, removals);
     } else if (const auto* stored = std::get_if<BlockStored>(&event)) {
@@ -66,6 +67,7 @@ std::vector<size_t> PrefixIndex::Impl::ApplyTo(WorkerState& worker, const EventB
       }
       ApplyEvent(worker, *stored, ahead);
     } else {
+      removals = {};  // the clear closes the place that `removals` names
       ApplyEvent(worker, std::get<AllBlocksCleared>(event));
     }
   }

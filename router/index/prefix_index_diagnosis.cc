@@ -1,4 +1,4 @@
-// The part of PrefixIndex::Impl that says why a worker's prefixes are not reused.
+// The part of PrefixIndex::Impl that finds why a worker's prefixes are not reused.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <array>
@@ -19,11 +19,12 @@ constexpr size_t kTestedUnits = 1 << 16;
 // A prompt to be tested.
 struct TestedPrompt {
   SampledPrompt sampled;
-  // Asked for under another salt or adapter, never again under its own.
+  // Another sampled prompt begins with the same tokens under another salt or adapter. No request
+  // needed this prompt again.
   bool key_differs = false;
 };
 
-// Starts that other sampled prompts have under another scope.
+// Returns the names of the token starts that occur under several scopes among the prompts.
 absl::flat_hash_set<ContentKey> UnderSeveralScopes(std::span<const SampledPrompt> prompts) {
   std::map<ContentKey, ContentKey> scope_of;
   absl::flat_hash_set<ContentKey> several;
@@ -60,8 +61,8 @@ struct PromptHolding {
   bool content_unknown = false;
 };
 
-// The blocks of the groups before they removed blocks of the prompt: what a group stored and does
-// not hold, it removed.
+// Returns the blocks of the prompt that the groups held before they removed blocks. A group removed
+// each block that it stored and does not hold.
 std::vector<GroupResidency> WithRemoved(const PromptHolding& holding, const SampledPrompt& prompt,
                                         int64_t unit) {
   std::vector<GroupResidency> groups = holding.parts;
@@ -85,7 +86,7 @@ int64_t TokensOf(const SampledPrompt& prompt, int64_t unit) {
   return static_cast<int64_t>(prompt.units()) * unit;
 }
 
-// Blocks on several sampled prompts are counted once.
+// Counts the held and the usable blocks. A block that is in several sampled prompts counts once.
 struct BlockCount {
   using Blocks = absl::flat_hash_set<std::pair<ContentKey, size_t>>;
   Blocks held;
@@ -228,7 +229,7 @@ ReuseDiagnosis PrefixIndex::Impl::Diagnose(WorkerId id) const {
           const EpochDomain::Pin pin(epochs_);
           return router::HoldingOf(worker, sampled, unit, map_, places_);
         });
-    // Prompts that all groups have lost are not in the cache any more.
+    // A prompt without a held block is not in the cache.
     if (!holding || !router::HoldsAny(holding->parts)) continue;
     count.Add(*holding, sampled, unit, diagnosis);
     if (sampled.cut() && sampled.asked_for() == 0) continue;

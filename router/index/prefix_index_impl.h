@@ -41,7 +41,7 @@ namespace kvcast::router {
 
 using Verdict = GroupRegistry::Verdict;
 
-// A worker, or a hidden generation of a worker, as writers see it.
+// The data that writers have of a worker, or of a hidden generation of a worker.
 struct WorkerState {
   WorkerState(WorkerId worker, WorkerSlot slot, const WorkerConfig& with)
       : id(worker),
@@ -55,13 +55,13 @@ struct WorkerState {
   std::unique_ptr<WorkerView> view;
   WorkerConfig config;
   GroupRegistry registry;
-  uint64_t catalogue_changes = 0;  // registry.changes() of the view's rules
+  uint64_t catalogue_changes = 0;  // registry.changes() when view->rules was made
   IndexCounters counters;
   std::array<uint64_t, kTiers> residencies{};
   router::HitReportState hit_reports;
   std::optional<ResidencyDigest> digest;
   OwnPlaces places;
-  uint32_t number = 0;  // unique among all states, past ones included
+  uint32_t number = 0;  // unique among all current and past states
   // Counters and stores for the naming of blocks by content.
   std::array<uint64_t, kTiers> unnamed{};  // entries, by tier
   bool has_names = false;                  // a block was named since the last ForgetNames
@@ -85,21 +85,21 @@ struct WorkerState {
   uint64_t total_unnamed() const {
     return std::accumulate(unnamed.begin(), unnamed.end(), uint64_t{0});
   }
-  // True if stores can still show how the engine reuses blocks. Registered groups are complete and
-  // fully described, so there is nothing to learn.
+  // True if stores can still show how the engine reuses blocks. Registered groups are complete, so
+  // the index learns nothing about them.
   bool learns_reuse() const { return config.groups.empty() && evidence.open(); }
-  // True if it is known which block, or that no block, is dropped for a draft head. If a hash
-  // covers tokens behind its block, no block needs to be dropped.
+  // True if it is known whether the engine drops a block for a draft head. If hashes cover
+  // lookahead tokens, the engine drops no block.
   bool drop_is_known() const {
     return config.eagle.has_value() || shown.lookahead > 0 || shown.shortest_hit > 0;
   }
-  // Tokens behind a block that the hash of the block covers.
+  // Number of tokens behind a block that the hash of the block covers.
   int64_t lookahead() const {
     const WorkerRules::Shown& of = elder == nullptr ? shown : elder->shown;
     return std::max(config.hash_lookahead_tokens, of.lookahead);
   }
-  // True if the tokens of a store show which content its hashes name. Offloading connectors send
-  // stores without the lookahead tokens.
+  // False: the tokens of the store do not determine the content of its hashes, because their
+  // lookahead differs from lookahead(). Offloading connectors send stores without lookahead tokens.
   bool NamesByTokens(const BlockStored& event) const {
     if (TierOf(event.medium) == Tier::kGpu) return true;
     return !event.token_ids || event.token_ids->empty() ||
@@ -123,8 +123,8 @@ struct Removals {
   PlaceId place = router::kNoPlace;
 };
 
-// The registered workers, as readers see them. Immutable (I10): a change of the workers makes a new
-// roster.
+// The registered workers, as readers see them. Immutable (I10): each change of the workers makes a
+// new roster.
 struct Roster {
   using ById = std::vector<std::pair<WorkerId, const WorkerView*>>;
 
@@ -165,8 +165,8 @@ struct Roster {
 
 namespace kvcast {
 // Threads: writers hold `mutex_`; readers take no lock. A reader finds the workers in the roster
-// and their blocks in the map. The worker's version shows whether a batch was shown, or a named
-// block of the worker was moved, during the reading. If so, the reader reads that worker again.
+// and their blocks in the map. If the worker's version changes during a reading, a batch was shown
+// or a run with named blocks of the worker was moved. The reader then reads that worker again.
 class PrefixIndex::Impl {
  public:
   explicit Impl(const ContentKeys& keys) : keys_(keys), reader_(keys) {}
@@ -208,8 +208,8 @@ class PrefixIndex::Impl {
   }
 
  private:
-  // Ends a change of the worker: shows it to queries. A query sees the whole change or nothing of
-  // it (I1).
+  // Ends a change of the worker, and shows the change to queries. A query sees the whole change or
+  // no part of it (I1).
   void Commit(router::WorkerState& worker) KV_REQUIRES(mutex_);
   router::WorkerSlot TakeSlot() KV_REQUIRES(mutex_);
   router::WorkerState& Enter(WorkerId id, const WorkerConfig& config,
@@ -225,13 +225,13 @@ class PrefixIndex::Impl {
   router::PlaceId OpenPlace(router::WorkerState& worker, Tier tier, uint8_t group)
       KV_REQUIRES(mutex_);
   void ForgetNames(router::WorkerState& worker) KV_REQUIRES(mutex_);
-  // Returns the content that the source gave the hash before; kUnnamed: none.
+  // Returns the content that the worker gave the hash before; kUnnamed: none.
   ContentKey KnownContent(router::WorkerState& worker, const BlockHash& hash) KV_REQUIRES(mutex_);
   router::SpanStart StartOf(router::WorkerState& worker, const BlockStored& event,
                             router::ResidencyMap::Cursor& cursor) KV_REQUIRES(mutex_);
   void ReadContent(router::WorkerState& worker, const BlockStored& event, Tier tier, uint8_t group,
                    const router::SpanStart& start) KV_REQUIRES(mutex_);
-  // The store that is applied. content_ has the content of its blocks.
+  // The current store. content_ has the content of its blocks.
   struct CurrentStore {
     const BlockStored& event;
     Tier tier;
@@ -252,40 +252,42 @@ class PrefixIndex::Impl {
     router::BlockName name;
     UnnamedReason reason;
   };
-  // Takes the name of an ambiguous hash away, and gives an unnamed block the name that the source
-  // gave the hash before.
+  // If the hash is ambiguous, removes the name. If the block is unnamed, gives it the name that the
+  // worker gave the hash before.
   void ChooseName(router::WorkerState& worker, const CurrentStore& store, const BlockHash& hash,
                   ChosenName& chosen) KV_REQUIRES(mutex_);
-  // The map refused to add a block, because the worker holds the hash under another name, or
-  // another hash of the content. Changes the names so that the map can add the block under
-  // `chosen`.
+  // Must be called after the map has refused to add a block, because the worker holds the hash
+  // under another name, or another hash of the content. Changes the names. The map can then add the
+  // block under `chosen`.
   void Reconcile(router::WorkerState& worker, const BlockHash& hash, router::Addition refusal,
                  ChosenName& chosen) KV_REQUIRES(mutex_);
   void SampleStore(router::WorkerState& worker, const CurrentStore& store) KV_REQUIRES(mutex_);
-  // Parks the store if its names wait for the name of its parent. Names the parent, if the store
-  // shows its content, and the parked stores that follow the parent or a block of the store.
+  // Parks the store if its blocks cannot be named before its parent. Names the parent if the store
+  // shows the content of the parent. Then names the blocks of the parked stores that follow the
+  // parent or a block of the store.
   void PassNames(router::WorkerState& worker, const BlockStored& event,
                  const router::SpanStart& start) KV_REQUIRES(mutex_);
   void NoteLookahead(router::WorkerState& worker, const BlockStored& event) KV_REQUIRES(mutex_);
-  // True if the worker holds the hash in any place, or removed it a short time ago.
+  // True if the worker holds the hash in any place, or if `idle` still has its name.
   bool IsKnown(router::WorkerState& worker, const BlockHash& hash) KV_REQUIRES(mutex_);
-  // True if hits may end inside a block, or at the ends of blocks of other groups, after a block
-  // was dropped for a draft head.
+  // True if the engine may drop a block for a draft head, and blocks may have several hashes. A hit
+  // may then end inside a block.
   bool HitsEndInside(const router::WorkerState& worker) const KV_REQUIRES(mutex_);
-  // Notes which blocks of the batch are new to the worker. Call it before the batch is applied.
+  // Notes which blocks of the batch are new to the worker. Must be called before the batch is
+  // applied.
   void NoteNews(router::WorkerState& worker, const EventBatch& batch) KV_REQUIRES(mutex_);
   bool WasHeldAllAlong(router::WorkerState& worker, const std::optional<BlockHash>& hash,
                        uint8_t group) KV_REQUIRES(mutex_);
-  // Notes the reuse that an applied store shows. `added`: its group did not hold the first block
-  // before.
+  // Notes the reuse that an applied store shows. `added`: the group did not hold the first block of
+  // the store before.
   void NoteReuse(router::WorkerState& worker, const BlockStored& event, uint8_t group,
                  const router::SpanStart& start, bool added) KV_REQUIRES(mutex_);
   // For workers whose hits may end inside blocks: notes the tokens of all units of the store. True:
-  // the tokens of the first unit are new.
+  // the tokens of the first unit are new, and so was the parent when it was stored.
   bool NoteUnits(router::WorkerState& worker, const BlockStored& event, uint8_t group)
       KV_REQUIRES(mutex_);
-  // Moves all copies of the worker from one name to another. False: the worker holds another hash
-  // of the new content, and the copies are unnamed now.
+  // Moves all copies of the block that the worker holds from one name to another. False: the worker
+  // holds another hash of the new content, so the copies are unnamed.
   bool Rename(router::WorkerState& worker, const BlockHash& hash, const router::BlockName& from,
               const router::BlockName& to, bool follows, router::ResidencyMap::Cursor& cursor)
       KV_REQUIRES(mutex_);
@@ -294,22 +296,22 @@ class PrefixIndex::Impl {
     router::ResidencyMap::Cursor cursor;
     Rename(worker, hash, from, {}, false, cursor);
   }
-  // Like NameBlocks, for one block. True: it was named.
+  // Like NameBlocks, for one block. True: the block got a name.
   bool NameBlock(router::WorkerState& worker, const BlockHash& hash, ContentKey content)
       KV_REQUIRES(mutex_);
-  // Takes the name of a block from the store of another block.
+  // Gives a block the name that NameBlocks, or the store of another block, states.
   void Learn(router::WorkerState& worker, const BlockHash& hash, const router::BlockName& name,
              bool follows, router::ResidencyMap::Cursor& cursor) KV_REQUIRES(mutex_);
   void NameParked(router::WorkerState& worker, const BlockHash& parent, ContentKey content)
       KV_REQUIRES(mutex_);
   void Contradict(router::WorkerState& worker, const BlockHash& hash, ContentKey before,
                   ContentKey now) KV_REQUIRES(mutex_);
-  // Marks the content as ambiguous: the worker's statements about it contradict each other.
+  // Marks the content as ambiguous, because the names from the worker contradict each other.
   void Doubt(router::WorkerState& worker, ContentKey content) KV_REQUIRES(mutex_);
-  // Measures the memory that residencies take.
+  // Sets bytes_a_residency_.
   void WeighResidencies() KV_REQUIRES(mutex_);
-  // Returns the number of leading events that only repeat residency that the index has. They must
-  // be left out.
+  // Returns the number of leading events that only repeat blocks that the index has. The caller
+  // must not apply these events.
   size_t SkipHitReport(router::WorkerState& worker, std::span<const Event> events)
       KV_REQUIRES(mutex_);
   void ApplyEvent(router::WorkerState& worker, const BlockStored& event, router::BatchAhead& ahead)
@@ -317,7 +319,7 @@ class PrefixIndex::Impl {
   void ApplyEvent(router::WorkerState& worker, const BlockRemoved& event, router::BatchAhead& ahead,
                   router::Removals& removals) KV_REQUIRES(mutex_);
   void ApplyEvent(router::WorkerState& worker, const AllBlocksCleared& event) KV_REQUIRES(mutex_);
-  // Asks `query` for the workers `ids`; if there are none, for all workers.
+  // Adds the workers `ids` to `query`. If `ids` is empty, adds all workers.
   static void AskAll(const router::Roster& roster, std::span<const WorkerId> ids,
                      router::MatchQuery& query);
 
@@ -345,7 +347,7 @@ class PrefixIndex::Impl {
   router::RuleSets rule_sets_ KV_GUARDED_BY(mutex_){epochs_};
   std::vector<router::PlaceId> closing_ KV_GUARDED_BY(mutex_);  // closed by the current change
   uint32_t states_ KV_GUARDED_BY(mutex_) = 0;                   // states made so far
-  // Of all workers: the bytes of the index for a block in a group and tier of a worker.
+  // Bytes of the index per (worker, tier, group, hash) entry, on average over all workers.
   double bytes_a_residency_ KV_GUARDED_BY(mutex_) = 0;
   size_t weigh_in_ KV_GUARDED_BY(mutex_) = 0;  // batches until the next measurement
   std::atomic<const router::Roster*> roster_{new router::Roster};  // I10

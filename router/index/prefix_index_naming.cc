@@ -90,7 +90,7 @@ void PrefixIndex::Impl::NameParked(WorkerState& worker, const BlockHash& parent,
   }
 }
 
-// The worker gave the hash two contents.
+// Makes the hash and both its contents ambiguous, because the worker gave the hash two contents.
 void PrefixIndex::Impl::Contradict(WorkerState& worker, const BlockHash& hash, ContentKey before,
                                    ContentKey now) {
   Doubt(worker, before);
@@ -114,7 +114,8 @@ ContentKey PrefixIndex::Impl::KnownContent(WorkerState& worker, const BlockHash&
   return kUnnamed;
 }
 
-// Puts the cursor on the block before the span, if that block is held.
+// Returns the start of the store's span. Puts the cursor on the block before the span, if that
+// block is held.
 router::SpanStart PrefixIndex::Impl::StartOf(WorkerState& worker, const BlockStored& event,
                                              ResidencyMap::Cursor& cursor) {
   const auto& parent = event.parent_block_hash;
@@ -162,7 +163,7 @@ bool PrefixIndex::Impl::Rename(WorkerState& worker, const BlockHash& hash,
   }
   cursor.ForgetPlace();
   const ResidencyMap::Cursor start = cursor;
-  // The result for the first copy applies to all copies.
+  // The result of Add for the first place applies to all places.
   bool taken_name = true;
   for (const Copies& copies : taken) {
     cursor = start;
@@ -236,7 +237,8 @@ bool PrefixIndex::Impl::NoteUnits(WorkerState& worker, const BlockStored& event,
   const auto unit = static_cast<size_t>(worker.registry.unit());
   const std::span<const TokenId> tokens = *event.token_ids;
   bool first_is_new = false;
-  // Equal tokens of two prompts, or beside other multimodal items, count as one unit.
+  // Units with equal tokens count as one unit, even in different prompts or beside different
+  // multimodal items.
   for (size_t at = 0; at + unit <= tokens.size(); at += unit) {
     const ContentKey content = keys_.Extend(keys_.Root({}), tokens.subspan(at, unit));
     const bool is_new = worker.evidence.NoteUnit(fingerprint_(content), group);
@@ -246,12 +248,12 @@ bool PrefixIndex::Impl::NoteUnits(WorkerState& worker, const BlockStored& event,
     const uint64_t block = FingerprintOf(hash);
     if (news_.contains(block)) worker.evidence.NoteNewBlock(block);
   }
-  // A child of a block that was not new may have been stored before units were noted.
+  // If the parent was not new, its child may have been stored before the index noted units.
   return first_is_new && event.parent_block_hash &&
          worker.evidence.WasNew(FingerprintOf(*event.parent_block_hash));
 }
 
-// True if the group holds the block, and is known not to have removed it before.
+// True if the group holds the block, and it is known that the group did not remove it before.
 bool PrefixIndex::Impl::WasHeldAllAlong(WorkerState& worker, const std::optional<BlockHash>& hash,
                                         uint8_t group) {
   if (!hash || !map_.Holds(*hash, worker.places.At(Tier::kGpu, group))) return false;
@@ -277,7 +279,7 @@ void PrefixIndex::Impl::NoteReuse(WorkerState& worker, const BlockStored& event,
       content_.dense &&
       (IsFullKind(spec->kind) || (IsWindowKind(spec->kind) && !worker.registry.has_full_kind()));
   if (!whole || !worker.evidence.open()) return;
-  // A request may store a prefix that ends inside a block, and the whole block later.
+  // A request may store a prefix that ends inside a block, and store the whole block later.
   if (!inside && event.block_size != spec->block_size) return;
   const bool placed = start.at_root || start.end > 0;
   for (size_t i = 0; i < event.block_hashes.size() && worker.evidence.open(); ++i) {

@@ -114,7 +114,7 @@ WorkerState& PrefixIndex::Impl::Enter(WorkerId id, const WorkerConfig& config,
   return worker;
 }
 
-// REQUIRES: the roster has no view of it.
+// Removes the worker of this slot. REQUIRES: the roster does not have its view.
 void PrefixIndex::Impl::Leave(WorkerSlot slot) {
   WorkerState& worker = *slots_[slot];
   for (int tier = 0; tier < kTiers; ++tier) ClearTier(worker, static_cast<Tier>(tier));
@@ -141,7 +141,7 @@ void PrefixIndex::Impl::BeginHidden(WorkerId id) {
   if (it == slot_of_.end()) return;
   ForgetHidden(id);
   const WorkerState& worker = *slots_[it->second];
-  // Enter may move the list of slots, but not the workers.
+  // Enter may reallocate slots_. The WorkerState objects keep their addresses.
   WorkerState& hidden = Enter(id, worker.config, worker.registry);
   hidden.elder = slots_[it->second].get();
   hidden.rule_refuted = worker.rule_refuted;
@@ -185,7 +185,7 @@ void PrefixIndex::Impl::SwapHidden(WorkerId id) {
   younger.announced |= elder.announced;
   younger.evidence = std::move(elder.evidence);
   younger.evidence.ForgetBlocks();
-  // It is unknown how often the blocks of the hidden generation were stored.
+  // The number of stores of each block of the hidden generation is unknown.
   if (younger.residencies[static_cast<size_t>(Tier::kGpu)] > 0) younger.evidence.Close();
   younger.catalogue_changes = ~uint64_t{0};
   younger.ambiguous.AddAll(elder.ambiguous);
@@ -242,7 +242,8 @@ Status PrefixIndex::Impl::LearnUnit(WorkerId id, int64_t unit) {
     Commit(worker);
     return Status();
   }
-  return Status(StatusCode::kFailedPrecondition, "hash_block_size: against what is known");
+  return Status(StatusCode::kFailedPrecondition,
+                "hash_block_size: contradicts the registration or a block size");
 }
 
 void PrefixIndex::Impl::LearnRules(WorkerId id, EngineRules rules) {

@@ -1,5 +1,5 @@
-// RemovalCursors: the cursors of removals, one for each place. Engines report each removed block in
-// an event of its own, and the blocks of a prompt lie next to each other in the runs.
+// RemovalCursors: the cursors of removals for up to four places. Engines report each removed block
+// in an event of its own, and the blocks of a prompt lie next to each other in the runs.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -11,7 +11,7 @@
 
 namespace kvcast::router {
 
-// Valid as long as the map is changed only by removals.
+// Valid as long as only removals change the map.
 class RemovalCursors {
  public:
   ResidencyMap::Cursor& At(PlaceId place) {

@@ -14,9 +14,10 @@
 
 namespace kvcast::router {
 
-// Hashes come from the network. The secret `seed` prevents that a sender chooses hashes that
-// collide. It does not change the map's answers. Two hashes are equal if their form and all their
-// bits are equal.
+// Hashes come from the network. Because `seed` is secret, a sender cannot choose hashes that
+// collide. The seed does not change the map's answers. Two hashes are equal if their form and all
+// their bits are equal.
+//
 // Threads: one writer (I0 of README.md). WalkHashes and WalkContents may be called by any thread
 // that holds a Pin of `epochs`, while the writer works.
 class ResidencyMap {
@@ -29,7 +30,7 @@ class ResidencyMap {
     // Form of the last block. The block that follows it may have another form.
     BlockHash::Form last = BlockHash::Form::kUnsigned;
 
-    // Keeps the position, so that the next call may use another place.
+    // Keeps the position. The next call may use another place.
     void ForgetPlace() {
       unsigned_int.next_bits = negative_int.next_bits = byte_string.next_bits = nullptr;
     }
@@ -99,7 +100,8 @@ class ResidencyMap {
       return store.NameOf(key, own, at);
     });
   }
-  // Puts the cursor on the block, so that the next added block lies behind it.
+  // Puts the cursor on the block. If the next call of Add continues the block, Add tries the slot
+  // behind it.
   void Seek(const BlockHash& hash, ContentKey content, Cursor& cursor) {
     cursor.last = hash.form();
     Dispatch(hash, cursor, [content](const auto& store, const auto& key, auto& at) {
@@ -175,15 +177,15 @@ class ResidencyMap {
     }
   }
 
-  // As above, for a chain of integers without sign.
+  // As above, for a chain of unsigned integers.
   template <typename Visitor>
   void WalkHashes(std::span<const uint64_t> chain, bool until_gap, bool unnamed_only,
                   Visitor&& visit) const {
     unsigned_ints_.WalkHashes(chain, 0, until_gap, unnamed_only, visit);
   }
 
-  // A piece of a prompt that lies in one run. Bit i of a holder belongs to the block that ends with
-  // unit position + i * step of the prompt.
+  // A piece of a prompt whose blocks are in one run. Bit i of a holder belongs to the block that
+  // ends with unit position + i * step of the prompt.
   struct Piece {
     const HolderSet* holders;
     size_t position;
@@ -196,7 +198,7 @@ class ResidencyMap {
   template <typename Visitor>
   void WalkContents(std::span<const ContentKey> contents, int64_t unit, bool until_gap,
                     Visitor&& visit) const {
-    // One chain may have hashes of several forms, but most chains do not.
+    // If all named blocks have unsigned hashes, the walk skips the other two stores.
     if (!negative_ints_.any_named() && !byte_strings_.any_named()) {
       return WalkStores(contents, unit, until_gap, visit, unsigned_ints_);
     }
@@ -242,7 +244,8 @@ class ResidencyMap {
     __builtin_prefetch(run.holders);
     const auto step = static_cast<uint32_t>(run.stride / unit);
     const size_t most = std::min<size_t>(run.slots, (contents.size() - position - 1) / step + 1);
-    // If a prompt has the content of a slot, it has the contents of all slots before it.
+    // If a prompt has the content of a slot, the prompt also has the contents of all slots before
+    // that slot.
     const auto has = [&](size_t slot) {
       return run.contents[slot] == contents[position + slot * step];
     };

@@ -24,20 +24,20 @@ RunPool<Key>::~RunPool() {
   Directory* const directory = directory_.load(std::memory_order_relaxed);
   for (uint32_t number = 1; number < runs_; ++number) {
     Run<Key>& run = At(number);
-    // Free has retired the memory of the other runs.
+    // Free has retired the memory of runs that are not live.
     if (run.live.load(std::memory_order_relaxed) == 0) continue;
     FreeKeys(&arena_, reinterpret_cast<uintptr_t>(run.keys.load(std::memory_order_relaxed)));
     ContentKey* const contents = run.contents.load(std::memory_order_relaxed);
     if (contents != nullptr) arena_.Free(contents);
     arena_.Free(run.holders.load(std::memory_order_relaxed));
   }
-  // The retired objects use only their own memory and free_.
+  // Collect frees the retired objects. Their free functions use only their own memory and free_.
   epochs_.Collect();
   for (size_t i = 0; i < segments_; ++i) arena_.Free(directory[i].load(std::memory_order_relaxed));
   delete[] directory;
 }
 
-// Byte strings may own memory, so their array needs a destructor.
+// Byte strings may own memory, so an array of them needs destructors.
 template <typename Key>
 Key* RunPool<Key>::NewKeys(uint32_t capacity) {
   if constexpr (std::is_trivial_v<Key>) {

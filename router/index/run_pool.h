@@ -20,21 +20,21 @@ namespace kvcast::router {
 inline constexpr uint32_t kRunKeys = 64;
 inline constexpr uint32_t kLeastRunKeys = 8;  // least capacity of a run
 
-// 56 bytes. Readers load `live` first. If a reader sees a live bit, then it also sees the key of
-// that slot and of all slots below it (I3).
+// A run takes 56 bytes. Readers load `live` first. If a reader sees a live bit, it also sees the
+// keys of that slot and of all slots below (I3).
 template <typename Key>
 struct Run {
   std::atomic<uint64_t> live{0};               // I3, I4
   std::atomic<Key*> keys{nullptr};             // I3
   std::atomic<ContentKey*> contents{nullptr};  // I3; nullptr: the run's blocks are unnamed
   std::atomic<HolderSet*> holders{nullptr};    // I7
-  std::atomic<uint32_t> next{0};               // I6; hint: number of the run begun behind this run
-  std::atomic<uint32_t> stride{0};             // I3; tokens of each block; 0: unnamed
-  uint8_t used = 0;                            // writer; slots in use
-  uint8_t capacity = 0;                        // writer; slots in the arrays
-  bool has_twins = false;  // writer; RunStore::twin_slots_ has an entry of the run
-  uint32_t owner = 0;      // writer; Holding::source that began the run
-  uint32_t end = 0;        // writer; BlockName::end of the first slot
+  std::atomic<uint32_t> next{0};    // I6; hint: number of the run that continues this run
+  std::atomic<uint32_t> stride{0};  // I3; tokens of each block; 0: unnamed
+  uint8_t used = 0;                 // writer; slots in use
+  uint8_t capacity = 0;             // writer; slots in the arrays
+  bool has_twins = false;           // writer; RunStore::twin_slots_ has an entry of the run
+  uint32_t owner = 0;               // writer; Holding::source that began the run
+  uint32_t end = 0;                 // writer; BlockName::end of the first slot
 };
 
 // Threads: At may be called by any thread that holds a Pin of `epochs`, while the writer works. All
@@ -55,16 +55,16 @@ class RunPool {
   // Greater than the number of every run. 0 is no run.
   uint32_t end() const { return runs_; }
 
-  // Returns the capacity of a run with this number of keys.
+  // Returns the capacity of a new run for this number of keys, at most kRunKeys.
   static uint32_t RoomFor(size_t keys);
-  // Returns the number of a new run, without slots and holders, with room for `keys` keys.
+  // Makes a run without slots and holders, with room for `keys` keys. Returns its number.
   uint32_t New(size_t keys, uint32_t stride);
-  // Returns the number of a new run that has these slots of another run, side by side, with their
-  // holders. REQUIRES: all changes are published.
+  // Makes a run with copies of these slots of run `number`, in the same order and without gaps, and
+  // with their holders. Returns its number. REQUIRES: all changes are published.
   uint32_t CopyOf(uint32_t number, uint64_t slots);
   // Moves the slots of the run to arrays with room for `keys` keys.
   void Grow(Run<Key>& run, size_t keys);
-  // `holders` has all holders of the old set.
+  // REQUIRES: `holders` has all holders of the old set that are not empty.
   void ReplaceHolders(Run<Key>& run, HolderSet* holders);
   // Frees the run and its number. REQUIRES: no table entry has the number.
   void Free(uint32_t number);
@@ -87,11 +87,11 @@ class RunPool {
   std::atomic<Directory*> directory_{nullptr};  // I6
   size_t segments_ = 0;
   size_t directory_size_ = 0;
-  uint32_t runs_ = 1;  // numbers given out; 0 is no run
+  uint32_t runs_ = 1;  // the next new number; 0 is no run
   std::vector<uint32_t> free_;
 };
 
-// Collects the bits of `word` at the positions that are set in `mask`, side by side.
+// Moves the bits of `word` at the positions that are set in `mask` to the low bits of the result.
 uint64_t PackBits(uint64_t word, uint64_t mask);
 
 extern template class RunPool<uint64_t>;

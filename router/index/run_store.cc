@@ -9,10 +9,11 @@
 namespace kvcast::router {
 namespace {
 
-// A gap of so many slots that no place holds cuts a run of named blocks in two.
+// A run of named blocks is cut at each gap of at least this number of slots that no place holds.
 constexpr uint32_t kCutGap = kLeastRunKeys;
 
-// Cuts `live` into stretches between gaps of kCutGap. Calls `visit(mask of a stretch)` for each.
+// Cuts `live` into stretches at gaps of at least kCutGap slots. Calls `visit(mask)` for each
+// stretch.
 template <typename Visit>
 void ForEachStretch(uint64_t live, Visit&& visit) {
   while (live != 0) {
@@ -54,8 +55,8 @@ BlockName RunStore<Key>::NameAt(const Run& run, uint32_t offset) {
           run.end == 0 ? 0 : run.end + offset * stride};
 }
 
-// Returns the slot behind the cursor if it is unused, or if it belonged to this block before.
-// REQUIRES: the stride of the run is the stride of the name.
+// Returns the slot behind the cursor if the slot is unused, or if it is dead and belongs to this
+// block. Run 0: there is no such slot. REQUIRES: the stride of the run is the stride of the name.
 template <typename Key>
 typename RunStore<Key>::Spot RunStore<Key>::SpotBehind(const Block& block, const Cursor& cursor) {
   if (cursor.offset + 1 >= kRunKeys) return {};
@@ -149,7 +150,8 @@ bool RunStore<Key>::OwnsRival(const Block& block) const {
   }) != 0;
 }
 
-// Makes a holder set with room for one more holder.
+// Gives the run a new holder set, with the holders that are not empty, and with room for one more
+// holder.
 template <typename Key>
 HolderSet& RunStore<Key>::GrowHolders(uint32_t number) {
   Run& run = At(number);
@@ -180,7 +182,7 @@ uint32_t RunStore<Key>::HolderOf(uint32_t number, PlaceId place) {
   return set->size() - 1;
 }
 
-// Puts the cursor on a key of another run, and notes the place for Publish.
+// Puts the cursor on a slot of another run, and notes the holder for Publish.
 template <typename Key>
 void RunStore<Key>::Enter(Spot spot, PlaceId place, Cursor& cursor) {
   const uint32_t holder = HolderOf(spot.run, place);
@@ -190,7 +192,8 @@ void RunStore<Key>::Enter(Spot spot, PlaceId place, Cursor& cursor) {
   dirty_.push_back({spot.run, holder});
 }
 
-// True if the source holds another hash of this content in the slot behind the cursor.
+// True if the slot behind the cursor has another hash of this content, and the source holds this
+// slot.
 template <typename Key>
 bool RunStore<Key>::HoldsNextOtherwise(const Block& block, const Cursor& cursor) const {
   const Spot next = {cursor.run, cursor.offset + 1};
@@ -202,7 +205,7 @@ bool RunStore<Key>::HoldsNextOtherwise(const Block& block, const Cursor& cursor)
          IsHeldByAny(next, block.holding.own);
 }
 
-// Sets same_hash_ to the slots of the hash with other names.
+// Finds the slot of the block. Sets same_hash_ to the slots of the hash with other names.
 template <typename Key>
 typename RunStore<Key>::Known RunStore<Key>::FindKnown(const Block& block) {
   Known known;
@@ -357,14 +360,14 @@ void RunStore<Key>::KillMany(uint32_t number, uint64_t dead) {
   }
 }
 
-// Frees memory that a run does not need any more.
+// Frees the run if it is empty. Moves its blocks to smaller runs if most of its slots are dead.
 template <typename Key>
 void RunStore<Key>::Settle(uint32_t number) {
   const Run& run = At(number);
   const int living = std::popcount(run.live.load(std::memory_order_relaxed));
   if (living > 0 && (run.capacity <= kLeastRunKeys || living * 4 > run.capacity)) return;
   // The sweep may have passed the number of the new run already. The blocks of closed places must
-  // therefore be dropped before the move.
+  // therefore be removed before the move.
   DropClosed(number);
   const uint64_t live = run.live.load(std::memory_order_relaxed);
   if (run.stride.load(std::memory_order_relaxed) == 0) {
@@ -403,8 +406,8 @@ bool RunStore<Key>::MoveNamed(uint32_t number, uint64_t live) {
   return true;
 }
 
-// Copies these slots into a new run, and lets the table of hashes find them there. The caller must
-// insert the head of the new run and free the old run. Returns the number of the new run.
+// Copies these slots to a new run, and replaces their entries in the table of hashes. The caller
+// must insert the head of a named run and free the old run. Returns the number of the new run.
 template <typename Key>
 uint32_t RunStore<Key>::CopySlots(uint32_t number, uint64_t slots) {
   const uint32_t by = pool_.CopyOf(number, slots);
@@ -464,7 +467,7 @@ bool RunStore<Key>::Holds(const Key& key, PlaceId place) const {
   return FindHeld(key, place).run != 0;
 }
 
-// Removes the blocks of closed places from this run. True: there were any.
+// Removes the blocks of closed places from this run. True: the run had such blocks.
 template <typename Key>
 bool RunStore<Key>::DropClosed(uint32_t number) {
   const Run& run = At(number);

@@ -2,13 +2,14 @@
 // each block. Blocks are stored in runs.
 //
 // The blocks of a prompt are stored, queried and removed next to each other. Blocks that were
-// stored one after the other therefore lie side by side, up to 64 in a run. A run has one bitmap
-// for each place that holds any of its blocks.
+// stored one after the other are therefore in neighbouring slots, up to 64 in a run. A run has one
+// bitmap for each place that holds any of its blocks.
 //
-// A slot of a run is a pair of a block hash and a content key. Sources that give a hash the same
-// content share one slot. A source that gives the hash another content has a slot of its own, so
-// one source cannot change the blocks of another source. Hashes with unknown content lie in runs of
-// their own. In such a run, a neighbouring slot is only the first place to look at.
+// A slot of a run is a pair of a block hash and a content key. A source is a worker, or a hidden
+// generation of a worker. Sources that give a hash the same content share one slot. A source that
+// gives the hash another content has a slot of its own, so one source cannot change the blocks of
+// another source. Hashes with unknown content are in separate runs. In these runs, the next slot is
+// only a hint for the position of the next block.
 //
 // A run of named blocks is a piece of one content chain: the block at offset i + 1 ends `stride`
 // tokens behind the block at offset i. A prompt that contains a later block of the run therefore
@@ -50,7 +51,7 @@ namespace kvcast::router {
 
 enum class Removal : uint8_t { kNotHeld, kCopiesLeft, kLastCopy };
 
-// The name that a block hash stands for. Two words, so that it is passed in registers.
+// The name that a block hash stands for. Two words, so that compilers pass it in registers.
 class BlockName {
  public:
   constexpr BlockName() = default;
@@ -83,7 +84,7 @@ using SourcePlaces = std::span<const PlaceId>;
 struct Holding {
   SourcePlaces own;
   PlaceId place = kNoPlace;
-  uint32_t source = 0;  // unique among all sources, past ones included
+  uint32_t source = 0;  // unique among all current and past sources
   uint32_t copies = 1;
   bool repeats_count = true;  // count a copy that is added to a held block
 };
@@ -110,8 +111,8 @@ class RunStore {
   using Run = router::Run<Key>;
 
  public:
-  // The last position of a writer. The next key is looked for beside it. A cursor stays valid for
-  // the calls that pass it on, if only removals happen between those calls.
+  // The last position of a writer. The next call looks for its key beside this position. A cursor
+  // stays valid while only removals, and calls with this cursor, change the store.
   struct Cursor {
     uint32_t run = 0;  // 0: no position
     uint32_t offset = 0;
@@ -135,8 +136,8 @@ class RunStore {
   // continues the content of the block at the cursor.
   Addition Add(const Key& key, BlockName name, const Holding& holding, size_t more, bool follows,
                Cursor& cursor);
-  // Sets `*name`, if given, to the name of the hash. Leaves it unchanged if the place did not hold
-  // the hash.
+  // Sets `*name`, if given, to the name of the hash. Leaves `*name` unchanged if the place did not
+  // hold the hash.
   Removal Remove(const Key& key, PlaceId place, Cursor& cursor, BlockName* name = nullptr);
   // Removes all copies that the place holds. Returns their number.
   uint32_t TakeCopies(const Key& key, PlaceId place);
@@ -146,8 +147,8 @@ class RunStore {
   // Returns the name under which one of the places `own` holds the key, and puts the cursor on it.
   // nullopt: none of them holds the key.
   std::optional<BlockName> NameOf(const Key& key, SourcePlaces own, Cursor& cursor) const;
-  // Puts the cursor on the slot of this key and content if any place holds it. Else the cursor has
-  // no position.
+  // Puts the cursor on the slot of this key and content if any place holds it. Otherwise, the
+  // cursor has no position.
   void Seek(const Key& key, ContentKey content, Cursor& cursor) const;
   bool Holds(const Key& key, PlaceId place) const;
   void PrefetchPath(const Key& key) const { table_.PrefetchPath(hash_(key)); }
@@ -170,17 +171,17 @@ class RunStore {
   template <typename Visit>
   void ForEach(Visit&& visit) const;
 
-  // Readers. Calls `visit(holders, offset, position, length)` for every stretch of `chain` whose
-  // keys lie side by side, from position `begin` on. Bit offset + i of a holder belongs to
-  // chain[position + i]. A key without a slot is skipped. With `until_gap` it ends the walk. If the
-  // writer gives a hash its first second slot during the walk, the walk visits the chain twice.
-  // `unnamed_only`: visits only blocks whose content is unknown. Hash: BlockHash, or uint64_t for
-  // the hashes of this form.
+  // Readers. Calls `visit(holders, offset, position, length)` for every stretch of `chain`, from
+  // position `begin` on, whose keys are in neighbouring slots. Bit offset + i of a holder belongs
+  // to chain[position + i]. The walk skips a key without a slot. With `until_gap`, the walk ends
+  // there. If no hash had two slots before the walk, and a hash gets a second slot during the walk,
+  // the walk visits the chain twice. `unnamed_only`: visits only blocks whose content is unknown.
+  // Hash: BlockHash, or uint64_t for the hashes of this form.
   template <typename Hash, typename Visit>
   void WalkHashes(std::span<const Hash> chain, size_t begin, bool until_gap, bool unnamed_only,
                   Visit&& visit) const;
   // Readers. Calls `visit(RunView)` for every run that begins with this content. A prompt with this
-  // content may differ from the run behind it.
+  // content may differ from the later blocks of the run.
   struct RunView {
     const ContentKey* contents;
     uint32_t slots;   // slots up to the last live one
@@ -236,7 +237,7 @@ class RunStore {
             static_cast<uint32_t>(locator & (kRunKeys - 1))};
   }
   Run& At(uint32_t run) const { return pool_.At(run); }
-  // True if the key lies at this slot now. I3: `live` is loaded before the array.
+  // True if this slot has the key and is live. I3: `live` is loaded before the array.
   bool IsAt(const Run& run, uint32_t offset, const Key& key) const {
     return (run.live.load(std::memory_order_acquire) >> offset & 1) != 0 &&
            run.keys.load(std::memory_order_acquire)[offset] == key;
@@ -285,9 +286,9 @@ class RunStore {
   }
   static bool HoldsAny(const Run& run, SourcePlaces own);
   // True if a run of the source begins with this content under another hash, and the source holds
-  // any block of that run. A source has at most one such run per content. The number of runs that a
-  // walk meets for one content is therefore at most the number of sources. Runs that another source
-  // began do not count, even if this source holds blocks there.
+  // any block of that run. A source has at most one such run per content. A walk therefore meets at
+  // most one run per source for one content. Runs that another source began do not count, even if
+  // this source holds blocks there.
   bool OwnsRival(const Block& block) const;
   bool HoldsNextOtherwise(const Block& block, const Cursor& cursor) const;
   Known FindKnown(const Block& block);
@@ -315,8 +316,8 @@ class RunStore {
   LocatorTable table_;  // every live slot, by its hash
   LocatorTable heads_;  // every run of named blocks, by its first content
   RunPool<Key> pool_;
-  // I9. The low kTwinBits: number of slots that share their hash with another slot, minus one for
-  // each such hash. The bits above: how often that number was raised, modulo 2^24.
+  // I9. The low kTwinBits: the number of slots beyond the first slot of their hash. The higher
+  // bits: the number of increments of the low bits, modulo 2^24.
   std::atomic<uint64_t> twins_{0};
   // Writer. Slots that share their hash with another slot, or did so before, by run.
   absl::flat_hash_map<uint32_t, uint64_t> twin_slots_;
@@ -376,7 +377,7 @@ struct RunStore<Key>::HashWalk {
   const bool until_gap;
   const bool unnamed_only;
   Visit& visit;
-  Spot near{};  // expected slot of the next key: the slot behind the last match
+  Spot near{};  // expected slot of the next key: the slot after the last match
 
   decltype(auto) KeyAt(size_t position) const { return KeyForm<Key>::Of(chain[position]); }
   bool IsWanted(Spot spot) const {
@@ -386,7 +387,8 @@ struct RunStore<Key>::HashWalk {
     return near.run != 0 && store.IsAt(store.At(near.run), near.offset, key) && IsWanted(near);
   }
 
-  // Visits the slots from `spot` on that hold the chain from `position` on. Returns their number.
+  // Visits the slots from `spot` on whose keys are equal to the chain from `position` on. Returns
+  // the number of these slots.
   size_t VisitFrom(Spot spot, size_t position) {
     const Run& run = store.At(spot.run);
     const uint64_t live = run.live.load(std::memory_order_acquire) >> spot.offset;   // I3
@@ -397,8 +399,8 @@ struct RunStore<Key>::HashWalk {
     if (next != 0) __builtin_prefetch(&store.At(next));
     const size_t most =
         std::min<size_t>(chain.size() - position, static_cast<size_t>(std::countr_one(live)));
-    // The first slot is visited even if the writer has cleared its live bit since the lookup: its
-    // holder bits are right (I4).
+    // Visits the first slot even if the writer has cleared its live bit since the lookup. The
+    // published bits of the slot are correct (I4).
     size_t length = 1;
     while (length < most && keys[length] == KeyAt(position + length)) ++length;
     if (next != 0) {
@@ -480,7 +482,7 @@ void RunStore<Key>::WalkHashes(std::span<const Hash> chain, size_t begin, bool u
   const uint64_t twins = twins_.load(std::memory_order_acquire);  // I9
   if (!HasTwins(twins)) {
     walk.VisitSingles(begin);
-    // I9: a slot that was found may have a twin that was not found.
+    // I9: the walk may have missed a second slot of a hash.
     if (twins_.load(std::memory_order_acquire) == twins) return;
   }
   walk.VisitTwins(begin);

@@ -1,7 +1,7 @@
 // ShardSize: the possible sizes of a shard of the locator table, and the pieces of a shard.
 //
-// Pieces of all shards have one size, so that the freed pieces of one shard serve the next. Only a
-// shard that is smaller than a piece has a smaller piece.
+// Pieces of all shards have one size, so any shard can use the freed pieces of another shard. Only
+// a shard that is smaller than a piece has a smaller piece.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -17,8 +17,8 @@ inline constexpr uint32_t kPieceBits = 7;
 inline constexpr uint32_t kPieceBuckets = 1u << kPieceBits;
 inline constexpr uint32_t kMaxShardBuckets = 1u << 28;
 
-// Sizes in buckets. Size 0 means that there is no shard. Above kPieceBuckets, each size is about an
-// eighth larger than the size before.
+// Sizes in buckets. Size 0 means that there is no shard. From about 8 pieces on, each size is about
+// an eighth larger than the size before.
 constexpr std::array<uint32_t, 150> MakeShardSizes() {
   std::array<uint32_t, 150> sizes{};
   uint32_t size = 1;

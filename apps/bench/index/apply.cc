@@ -20,15 +20,16 @@ constexpr double kApplyTarget = 0.6;
 constexpr uint64_t kTurnsOfSlice = 16;
 
 constexpr char kApplyMethod[] =
-    "The workers have full caches. In each turn, one worker stores the blocks of a prompt and\n"
-    "evicts the blocks of its oldest prompt, in steps of 8,192 tokens, from the end of the\n"
-    "prompt. The ratio divides the time of PrefixIndex::Apply by the time of the same inserts\n"
-    "and erases in absl::flat_hash_map<uint64,uint64>, which has one entry per (worker, tier,\n"
-    "group, block). Both sides alternate in slices of 16 turns. Each batch is made right\n"
-    "before its call, as by a decoder, and this time is not measured. Figures are medians of\n"
-    "the slices. each: one event per removed block, as in vLLM. merged: one event per step.\n"
-    "to_prefetched: the hash map prefetches its cache lines. to_masks: a map of blocks with\n"
-    "one bit per worker.";
+    "The workers have full caches. In each turn, one worker stores the blocks of a prompt, in\n"
+    "steps of 8,192 tokens. In each step, the worker evicts as many blocks of its oldest\n"
+    "prompt, from the end of the prompt. The ratio divides the time of PrefixIndex::Apply by\n"
+    "the time of a hash map for the same inserts and erases. The map is an\n"
+    "absl::flat_hash_map<uint64,uint64> with one entry per (worker, tier, group, block). Both\n"
+    "sides alternate in slices of 16 turns. Each batch is made right before its call, as by a\n"
+    "decoder, and this time is not measured. Figures are medians of the slices. each: one\n"
+    "remove event per block, as in vLLM. merged: one remove event per step and group.\n"
+    "to_prefetched: the ratio to a hash map that prefetches its cache lines. to_masks: the\n"
+    "ratio to a hash map with one entry per block and group, which has one bit per worker.";
 
 // The times of one slice, in nanoseconds per block operation.
 struct Slice {

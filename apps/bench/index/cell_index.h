@@ -1,5 +1,5 @@
-// CellIndex: the index of `kvcast bench cells`, as a router calls it. The query of the cells is
-// here alone.
+// CellIndex: the index of `kvcast bench cells`, with the calls of a router. No other file contains
+// the query that the cells measure.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -19,7 +19,7 @@ namespace kvcast::bench {
 
 class CellIndex {
  public:
-  // An empty index with the workers of the corpus.
+  // Returns an empty index with the workers of the corpus.
   static Result<std::unique_ptr<CellIndex>> Make(const Corpus& corpus);
 
   void Apply(const WorkerBatch& batch) { index_.Apply(batch.worker, batch.batch); }
@@ -29,7 +29,7 @@ class CellIndex {
   // Number of (worker, block) pairs that the index holds.
   uint64_t residencies() const;
 
-  // The call of a router that needs the scores of a prompt only. Any thread may call it.
+  // The query of a router that needs only the scores of a prompt. Any thread may call it.
   using Answer = std::vector<WorkerScore>;
   Answer Ask(std::span<const uint64_t> chain) const {
     return index_.Scores({.unit = block_tokens_,

@@ -23,8 +23,8 @@ using Figures = Result<std::vector<CellFigure>>;
 using Work = std::function<void()>;
 
 // Runs all works at the same time, each on its own thread. Returns the nanoseconds from the first
-// start until the last end. The threads read the clock themselves, because a thread that waits for
-// them may wake up late.
+// start until the last end. Each thread reads the clock itself, because the calling thread may wake
+// up late.
 double TimeTogether(const std::vector<Work>& works) {
   std::latch ready(std::ssize(works));
   std::vector<Clock::time_point> starts(works.size());
@@ -58,7 +58,8 @@ class CellRun {
     for (const std::vector<uint64_t>& blocks : held_) pairs_ += blocks.size();
   }
 
-  // The whole event stream. The workers are split over the threads by their number.
+  // Applies the whole event stream. Thread i applies the events of the workers whose number modulo
+  // `threads` is i.
   Figures Apply(const std::string& name, size_t threads) const {
     double per_block = 0;
     for (int64_t round = 0; round < config_.rounds; ++round) {
@@ -80,7 +81,7 @@ class CellRun {
     return Figures({{name, per_block, "ns"}});
   }
 
-  // Removes a share of all blocks from the index that holds the whole corpus.
+  // Fills an index with the whole corpus, then removes a share of all blocks.
   Figures Empty(const std::string& name, double share) const {
     const auto target = static_cast<uint64_t>(share * static_cast<double>(pairs_));
     double per_block = 0;
@@ -172,8 +173,8 @@ class CellRun {
     return BatchesOf(corpus_.records, corpus_.block_tokens);
   }
 
-  // Replays the events up to each point, on another thread. Then calls `on_query` for the queries
-  // since the previous point, while no event is applied.
+  // Replays the corpus in steps that end at the points. In each step, another thread first applies
+  // the events of the step. Then this thread calls `on_query` for each query of the step.
   Status AtPoints(
       const std::function<void(const CellIndex&, const CorpusRecord&)>& on_query) const {
     auto index = CellIndex::Make(corpus_);

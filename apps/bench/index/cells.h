@@ -1,5 +1,5 @@
-// The cells of the comparison with another prefix index: what bench/peers measures on both sides.
-// bench/peers/README.md defines the cells.
+// The cells of the comparison with another prefix index. A cell is one measurement that bench/peers
+// runs on both indexes. bench/peers/README.md defines the cells.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -19,7 +19,7 @@ inline constexpr std::array<const char*, 8> kCellNames = {"apply", "apply2", "qu
                                                           "query", "mixed",  "memory",  "scores"};
 
 struct CellConfig {
-  int64_t rounds = 3;   // of the cells that apply events or remove blocks; the last one counts
+  int64_t rounds = 3;   // of apply, apply2, quarter, drain and mixed; the last round counts
   int64_t points = 40;  // points of the replay at which queries run
 };
 
@@ -29,8 +29,8 @@ struct CellFigure {
   std::string unit;
 };
 
-// Measures one of kCellNames. Errors: kInvalidArgument if there is no such cell; kInternal if the
-// index does not hold the expected number of blocks afterwards.
+// Measures the cell, which is one of kCellNames. Errors: kInvalidArgument if no cell has this name;
+// kInternal if the index does not hold the expected number of blocks afterwards.
 Result<std::vector<CellFigure>> MeasureCell(const Corpus& corpus, std::string_view cell,
                                             const CellConfig& config);
 

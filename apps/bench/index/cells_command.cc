@@ -12,14 +12,15 @@ namespace {
 
 constexpr char kCellsMethod[] =
     "One cell of the comparison with another prefix index, on a corpus; see\n"
-    "bench/peers/README.md. apply, apply2: nanoseconds per stored or removed block, with all\n"
-    "events on one thread or on two. quarter, drain: nanoseconds per removed block, for the\n"
-    "first quarter of the held blocks or for all of them. query: microseconds, while no event\n"
-    "is applied. mixed: block operations per second, with one thread for the events and one\n"
-    "for the queries. memory: bytes per held pair (worker, block), the larger of the figures\n"
-    "of the allocator and of the kernel. scores: a checksum of all scores.";
+    "bench/peers/README.md. apply, apply2: nanoseconds per stored or removed block; one thread\n"
+    "(apply) or two threads (apply2) apply all events. quarter, drain: nanoseconds per removed\n"
+    "block; quarter removes a quarter of the held blocks, drain removes all. query:\n"
+    "microseconds of a query, while no event is applied. mixed: block operations per second;\n"
+    "one thread applies the events, and one thread sends the queries. memory: bytes per held\n"
+    "pair (worker, block), the larger of two figures: bytes of the allocator, and resident\n"
+    "bytes. scores: a checksum of all scores.";
 
-// The last bytes of the file, which LoadCorpus has checked.
+// Returns the content hash at the end of the file. LoadCorpus has already checked the hash.
 std::string HashOfFile(const std::string& path) {
   std::vector<uint8_t> hash(32);
   std::ifstream file(path, std::ios::binary);

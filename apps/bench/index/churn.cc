@@ -16,7 +16,7 @@ uint64_t Unsigned(int64_t value) { return static_cast<uint64_t>(value); }
 
 constexpr uint64_t kVocabulary = 151'936;
 
-// The token of a block. A block hash always has the same content.
+// Returns one token of a block. The token depends only on the block hash and the position.
 TokenId TokenOf(uint64_t hash, int64_t position) {
   const uint64_t mixed = Mix64(hash + Unsigned(position));
   return static_cast<TokenId>(mixed % kVocabulary);
@@ -29,7 +29,7 @@ Churn::Churn(const ChurnConfig& config)
       holders_(Unsigned(config.holders)),
       workers_(Unsigned(config.workers)),
       blocks_(Unsigned(config.blocks)) {
-  // If live_ is a multiple of `grain`, a worker that stores a chain also holds the chain to evict.
+  // live_ is a multiple of `grain`. The worker that stores a chain then holds the chain to evict.
   const uint64_t grain = workers_ / std::gcd(workers_, holders_);
   const uint64_t wanted = Unsigned(config.residencies) / (blocks_ * holders_);
   live_ = std::max<uint64_t>(wanted / grain, 1) * grain;
@@ -48,7 +48,7 @@ Churn::Turn Churn::At(uint64_t turn) const {
 
 Churn::Range Churn::FullyHeld(uint64_t turn, uint64_t margin) const {
   const uint64_t round = turn / holders_;
-  // The first rank of holders evicts first; the last rank stores last.
+  // The holders with rank 0 evict a chain first. The holders with the last rank store it last.
   const uint64_t first = round + (holders_ - 1) * lag_ - live_ + margin;
   return {std::min(first, round - 1), round - 1};
 }

@@ -1,6 +1,8 @@
-// Churn: a fleet of workers with full caches. In every turn, one worker stores the blocks of a new
-// prompt. It evicts the blocks of its oldest prompt with the same rank of holders. Everything is a
-// function of the turn's number.
+// Churn: a fleet of workers with full caches. The holders of a prompt have ranks from 0 on. In
+// every turn, one worker stores the blocks of a new prompt. It also evicts the oldest prompt that
+// it holds with the same rank. The content of a turn is a function of the turn's number.
+//
+// A chain is the sequence of block hashes of one prompt.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -25,9 +27,9 @@ inline uint64_t Mix64(uint64_t x) {
 }
 
 struct ChurnConfig {
-  int64_t residencies = 10'000'000;  // (worker, block) pairs once all caches are full; about
+  int64_t residencies = 10'000'000;  // approximate number of (worker, block) pairs in full caches
   int64_t workers = 64;
-  int64_t groups = 1;    // number of groups; each holds every block
+  int64_t groups = 1;    // number of groups; every group holds every block
   int64_t holders = 1;   // workers that hold a block; at most `workers`
   int64_t blocks = 625;  // blocks of a prompt
 };
@@ -41,20 +43,20 @@ class Churn {
     uint64_t stored;                  // number of the chain
     std::optional<uint64_t> removed;  // number of the chain; nullopt while the caches fill
   };
-  // The holders of a chain store it one after another, with turns of other chains between.
+  // The holders of a chain store it one after another. Turns of other chains lie between.
   Turn At(uint64_t turn) const;
-  // Before this turn, all caches are full.
+  // The first turn that begins with full caches.
   uint64_t steady_turn() const { return holders_ * (live_ + (holders_ - 1) * lag_); }
-  // (worker, block) pairs from that turn on.
+  // Number of (worker, block) pairs from the steady turn on.
   uint64_t residencies() const { return live_ * holders_ * blocks_; }
-  // The chains [first, last] that all their holders hold before `turn`, and still hold `margin`
-  // chains later. `turn` must be at least the steady turn.
+  // Chains from `first` to `last`. All holders of these chains hold them before `turn`, and still
+  // hold them `margin` chains later. `turn` must be at least the steady turn.
   struct Range {
     uint64_t first;
     uint64_t last;
   };
   Range FullyHeld(uint64_t turn, uint64_t margin) const;
-  // Number of chains that the workers of one rank of holders hold together.
+  // Number of chains that all workers together hold with one rank.
   uint64_t live() const { return live_; }
   // The worker that holds the chain with this rank; rank < holders.
   WorkerId WorkerOf(uint64_t chain, uint64_t rank) const {
@@ -71,8 +73,8 @@ class Churn {
   const uint64_t holders_;
   const uint64_t workers_;
   const uint64_t blocks_;
-  uint64_t live_;  // chains that each rank of holders has
-  uint64_t lag_;   // number of chains by which a rank of holders is behind the rank before
+  uint64_t live_;  // number of chains that are held with each rank
+  uint64_t lag_;   // number of chains by which a rank is behind the previous rank
 };
 
 // The form in which an engine announces evicted blocks.
@@ -89,17 +91,17 @@ struct ResidencyOp {
   bool erase;
 };
 
-// Makes the batches of a turn as an engine would send them: steps of 8,192 tokens. Each step evicts
-// as many blocks as it stores, the tail of the oldest prompt first. The objects are reused for
-// every turn.
+// Makes the batches of a turn as an engine would send them, with one batch per step of 8,192
+// tokens. Each step evicts as many blocks as it stores, the tail of the oldest prompt first. All
+// turns use the same objects.
 class TurnBatches {
  public:
   TurnBatches(const Churn& churn, Removes removes);
 
-  // Returns the batches of the turn, in order. They are valid until the next call. All token ids
-  // are the same in every turn.
+  // Returns the batches of the turn, in order. They are valid until the next call. The token ids of
+  // a block depend only on its hash.
   std::vector<EventBatch>& Make(const Churn::Turn& turn);
-  // Appends the same operations in the same order.
+  // Appends the block operations of the turn's batches, in the order of the batches.
   void AppendOps(const Churn::Turn& turn, std::vector<ResidencyOp>& ops) const;
   // Number of block operations of a turn.
   int64_t ops(const Churn::Turn& turn) const;

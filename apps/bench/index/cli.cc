@@ -20,7 +20,7 @@ void AddNumber(CLI::App& sub, const std::string& flag, int64_t& value, int64_t l
   sub.add_option(flag, value, text)->check(CLI::Range(low, high))->capture_default_str();
 }
 
-// Accepts a real number too, for example 1e7.
+// The flag also accepts a real number, for example 1e7.
 void AddCount(CLI::App& sub, const std::string& flag, int64_t& value, const std::string& text) {
   sub.add_option_function<double>(
          flag, [&value](double number) { value = std::llround(number); }, text)

@@ -13,7 +13,7 @@ struct FleetOptions {
   int64_t residencies = 10'000'000;
   int64_t workers = 64;
   int64_t groups = 1;
-  int64_t holders = 0;  // holders of a block; 0: the benchmark's own cases
+  int64_t holders = 0;  // workers that hold a block; 0: the benchmark's own cases
   int64_t blocks = 625;
   bool json = false;
 };
@@ -55,7 +55,7 @@ int RunWireBench(const WireBenchOptions& options);
 
 struct PublishBenchOptions {
   int64_t rate = 1000;  // batches per second
-  int64_t blocks = 8;   // blocks that a batch stores; it removes as many
+  int64_t blocks = 8;   // blocks that a batch stores, and blocks that it removes
   int64_t seconds = 5;  // seconds of each case
   bool json = false;
 };

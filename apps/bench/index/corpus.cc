@@ -75,7 +75,7 @@ class CorpusReader {
     return {};
   }
 
-  // nullptr: no error. Otherwise the error.
+  // Returns the error; nullptr: no error.
   const char* ReadRecord() {
     if (end_ - at_ < kRecordBytes) return "truncated";
     const uint8_t* const head = &bytes_[at_];

@@ -1,5 +1,5 @@
-// Corpus: queries and events of a fleet, as a file that is an input for any index. bench/CORPUS.md
-// describes the format.
+// Corpus: the queries and events of a fleet, in a file format that any index can use as input.
+// bench/CORPUS.md describes the format.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -19,7 +19,7 @@ inline constexpr uint64_t kCorpusWindow = 1'000'000'000;
 
 struct CorpusBlock {
   uint64_t local = 0;  // XXH3-64 with seed 1337 of the token ids as 32-bit little-endian
-  // Identifies the block and all blocks before it; an engine would announce it.
+  // Identifies the block and all blocks before it. An engine would announce this hash.
   uint64_t sequence = 0;
 
   friend bool operator==(const CorpusBlock&, const CorpusBlock&) = default;
@@ -31,8 +31,9 @@ struct CorpusRecord {
   uint64_t due = 0;  // place in the window, from 0 to kCorpusWindow
   uint32_t worker = 0;
   CorpusOp op = CorpusOp::kQuery;
-  uint64_t parent = 0;  // stores: sequence hash of the block before the first; 0: root
-  // Queries: the prompt. Stores: consecutive blocks. Removes: in the order of eviction.
+  uint64_t parent = 0;  // stores: sequence hash of the block before the first block; 0: root
+  // Queries: the blocks of the prompt. Stores: consecutive blocks. Removes: the evicted blocks, in
+  // the order of eviction.
   std::vector<CorpusBlock> blocks;
 
   friend bool operator==(const CorpusRecord&, const CorpusRecord&) = default;
@@ -49,7 +50,8 @@ struct Corpus {
 
 // Returns the file's bytes. The last 32 bytes are the SHA-256 of the bytes before.
 std::vector<uint8_t> EncodeCorpus(const Corpus& corpus);
-// Not ok: the message describes the error and gives the record and the byte.
+// Not ok: the message describes the error. For an error in a record, the message gives the number
+// of the record and the byte.
 Result<Corpus> DecodeCorpus(std::span<const uint8_t> bytes);
 // The content hash at the end of an encoded corpus, as hex digits.
 std::string CorpusHash(std::span<const uint8_t> encoded);

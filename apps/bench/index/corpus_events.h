@@ -1,5 +1,5 @@
-// The records of a corpus as the event batches that the engines would publish. The sequence hashes
-// of the corpus are the engines' block hashes.
+// Converts the records of a corpus to the event batches that engines would publish. The sequence
+// hashes of the corpus are the engines' block hashes.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -20,9 +20,9 @@ struct WorkerBatch {
   EventBatch batch;
 };
 
-// The batch of a record that stores or removes.
+// Returns the batch of a store record or a remove record.
 EventBatch BatchOf(const CorpusRecord& record, int64_t block_tokens);
-// The batches of the records, without the queries.
+// Returns the batches of the store and remove records. Queries are left out.
 std::vector<WorkerBatch> BatchesOf(std::span<const CorpusRecord> records, int64_t block_tokens);
 // Replaces `chain` by the hash chain of the record's blocks.
 template <typename Hash>  // BlockHash, or uint64_t
@@ -32,11 +32,11 @@ void MakeChain(const CorpusRecord& record, std::vector<Hash>& chain) {
   for (const CorpusBlock& block : record.blocks) chain.emplace_back(block.sequence);
 }
 
-// The blocks that each worker holds after the last record, by worker. The block that the worker
-// stored last is first, so a block comes after all blocks that follow it.
+// Returns the blocks that each worker holds after the last record, by worker. The block that the
+// worker stored last comes first, so the last block of a prompt comes before its first block.
 std::vector<std::vector<uint64_t>> HeldBlocks(const Corpus& corpus);
-// Batches of 32 removes that empty all workers. The workers take turns, and each removes its blocks
-// in the order of `held`. `blocks`: the batches end as soon as they remove this number of blocks.
+// Returns batches that remove at least `blocks` blocks, or all blocks of `held` if there are fewer.
+// A batch removes up to 32 blocks of one worker, in the order of `held`. The workers take turns.
 std::vector<WorkerBatch> EmptyingBatches(const std::vector<std::vector<uint64_t>>& held,
                                          uint64_t blocks);
 // Number of blocks that the batches store and remove.

@@ -45,7 +45,8 @@ struct Request {
   std::vector<CorpusBlock> chain;  // prompt, then output
 };
 
-// All tokens of a block of the trace have the block's id, so the hashes inside one block repeat.
+// All tokens of a trace block are the id of the block. The corpus blocks inside one trace block
+// therefore have equal local hashes.
 Request MakeRequest(const tools::TraceRequest& from, uint64_t id_offset, uint64_t number,
                     int64_t block_tokens) {
   Request request{.arrival_s = from.arrival_s, .output_tokens = from.output_length, .chain = {}};
@@ -94,7 +95,7 @@ class Engine {
     Kind kind;
     size_t block;  // kOutput
 
-    // Reversed: a priority queue puts the earliest step on top.
+    // The order is reversed, because a priority queue has the largest element on top.
     bool operator<(const Step& other) const {
       return std::tie(time, order) > std::tie(other.time, other.order);
     }
@@ -139,8 +140,8 @@ class Engine {
     steps_.push({finished, count_++, step.request, Step::kFinish, 0});
   }
 
-  // The request uses its blocks from `first` on. New blocks are stored, with one event for each
-  // run.
+  // The request begins to use its blocks from `first` on. The engine stores the new blocks, with
+  // one record for each run of new blocks.
   void Take(double time, std::span<const CorpusBlock> chain, size_t first) {
     std::vector<CorpusBlock> evicted;
     std::vector<std::pair<size_t, size_t>> runs;  // begin, end

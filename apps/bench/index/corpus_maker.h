@@ -18,12 +18,12 @@ struct CorpusConfig {
   uint64_t seed = 42;            // determines the worker of each request
 };
 
-// Each request goes to a random worker and queries it. The engine stores the new prompt blocks when
-// they are computed, and the output blocks when they are full. When a request ends, the engine puts
-// the blocks that no other request uses into an LRU list, and evicts the last block of the request
-// first. The engine keeps one copy of each block: it announces a store when the block enters the
-// pool, and a remove when the block is evicted. The times of each worker are scaled to the window.
-// The result is deterministic.
+// Each request goes to a random worker and begins with a query. The engine stores the new prompt
+// blocks when they are computed, and the output blocks when they are full. When a request ends, the
+// engine puts the blocks that no other request uses into an LRU list. It evicts the last block of a
+// request first. The engine keeps one copy of each block. It announces a store when the block
+// enters the pool, and a remove when it evicts the block. The times of each worker are scaled to
+// the window. The result is deterministic.
 Corpus MakeCorpus(const std::vector<tools::TraceRequest>& trace, const CorpusConfig& config);
 
 }  // namespace kvcast::bench

@@ -45,15 +45,15 @@ double FillIndex(const Churn& churn, PrefixIndex& index) {
 
 Status CheckFleet(const Churn& churn, const PrefixIndex& index) {
   const auto wrong = [](const std::string& what) {
-    return Status(StatusCode::kInternal, "the index did not do what is measured: " + what);
+    return Status(StatusCode::kInternal, "the index did not apply all events: " + what);
   };
   uint64_t residencies = 0;
   for (int64_t worker = 0; worker < churn.config().workers; ++worker) {
     const IndexCounters counters = index.counters(WorkerId(static_cast<uint32_t>(worker)));
     residencies += counters.residencies;
-    if (counters.unknown_removes > 0) return wrong("removes of what was not held");
+    if (counters.unknown_removes > 0) return wrong("removes of blocks that are not held");
     if (counters.bad_events > 0 || counters.unknown_kinds > 0) return wrong("refused events");
-    if (counters.reannounced_blocks > 0) return wrong("events left out");
+    if (counters.reannounced_blocks > 0) return wrong("stores that were not applied");
   }
   const uint64_t expected = churn.residencies() * static_cast<uint64_t>(churn.config().groups);
   if (residencies == expected) return {};

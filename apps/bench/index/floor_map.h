@@ -1,5 +1,6 @@
-// FloorMap: the baseline, a plain hash map of 64-bit keys and values with the same operations. It
-// has no groups, copies or tiers, and cannot answer which workers hold a prompt's blocks.
+// FloorMap: the baseline, a plain hash map of 64-bit keys and values. The map gets the same
+// operations as the index. It counts no copies, and cannot find the workers that hold the blocks of
+// a prompt.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -15,7 +16,7 @@ namespace kvcast::bench {
 // One entry per residency.
 class FloorMap {
  public:
-  // The key and the kind of an operation.
+  // The key of an operation, and its kind: erase or insert.
   struct Op {
     uint64_t key;
     bool erase;
@@ -32,7 +33,7 @@ class FloorMap {
   void Apply(std::span<const Op> ops) {
     for (const Op& op : ops) Do(op);
   }
-  // The same, with a prefetch of each operation's table line.
+  // Like Apply, but prefetches the table line of the operation that comes 8 operations later.
   void ApplyPrefetched(std::span<const Op> ops) {
     constexpr size_t kAhead = 8;
     for (size_t i = 0; i < ops.size(); ++i) {
@@ -40,7 +41,7 @@ class FloorMap {
       Do(ops[i]);
     }
   }
-  // Returns how many of the keys exist; with a prefetch of each key's table line.
+  // Returns the number of keys that exist. Prefetches the table line of each key.
   size_t CountPrefetched(std::span<const uint64_t> keys) const {
     constexpr size_t kAhead = 8;
     for (size_t i = 0; i < keys.size() && i < kAhead; ++i) map_.prefetch(keys[i]);
@@ -66,7 +67,8 @@ class FloorMap {
   absl::flat_hash_map<uint64_t, uint64_t> map_;
 };
 
-// One entry per block. The value has one bit for each of up to 64 workers.
+// One entry per block and group. The value has one bit per worker. Workers whose numbers are equal
+// modulo 64 share a bit.
 class MaskFloorMap {
  public:
   struct Op {

@@ -25,12 +25,14 @@ constexpr double kFlatTarget = 1.5;
 constexpr int64_t kRiseFrom = 1'000'000;
 
 constexpr char kGrowthMethod[] =
-    "One size changes at a time. The number of index entries goes from 10^5 to --max. At\n"
-    "--base entries, the number of workers, of blocks per prompt and of groups changes. Three\n"
-    "things are measured at each size, as medians: Apply and the hash map of \"bench apply\"\n"
-    "(merged removes); a query of a whole prompt over all workers and the same number of\n"
-    "prefetched probes, per block; the resident bytes of the index per entry. rise: the\n"
-    "growth from 10^6 entries to --max, as a multiple of the growth of the hash map.";
+    "One size changes at a time. The number of held (worker, block) pairs goes from 10^5 to\n"
+    "--max. With --base pairs, the number of workers, of blocks per prompt, or of groups\n"
+    "changes. apply: the median time of Apply (merged removes), and of the hash map of\n"
+    "\"bench apply\", per block operation. lookup: the median time of a query of a whole prompt\n"
+    "over all workers, and of the same number of prefetched probes, per block. memory: the\n"
+    "resident bytes of the index per pair. apply_rise, lookup_rise: the growth from 10^6 pairs\n"
+    "to --max, divided by the growth of the hash map. memory_rise: the growth of the bytes per\n"
+    "pair.";
 
 struct Point {
   double x = 0;

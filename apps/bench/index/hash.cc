@@ -30,11 +30,11 @@ constexpr TokenId kVocabulary = 151'936;
 constexpr char kHashMethod[] =
     "Computes the chain of block hashes of a prompt from its token ids, in blocks of 16\n"
     "tokens. XXH3: the time. SHA-256: the ratio to the time of OpenSSL's EVP digests of the\n"
-    "same preimages (algorithm fetched once, one context). The preimages are serialised\n"
-    "before the measurement, and both sides alternate. Figures are medians of all runs, and\n"
-    "p99. next_turn: the conversation grows by 512 tokens, and BlockHasher::ExtendChain\n"
-    "continues the known chain; the figure is the share of the time for the whole chain.\n"
-    "content_keys: the keys by which queries look up blocks.";
+    "same preimages. These digests use one context, and fetch the algorithm once. The\n"
+    "preimages are serialised before the measurement, and both sides alternate. Figures are\n"
+    "the median and the p99 of all runs. next_turn: the conversation grows by 512 tokens, and\n"
+    "BlockHasher::ExtendChain continues the known chain. The figure is the share of the time\n"
+    "of the whole chain. content_keys: the keys by which queries look up blocks.";
 
 std::vector<TokenId> Prompt(int64_t tokens) {
   std::mt19937_64 random(20260817);
@@ -110,7 +110,7 @@ void Print(Report& report, const std::string& name, const Times& times) {
   report.Figure(name + ".next_turn", times.next_turn.median() / times.chain.median(), "of whole");
 }
 
-// Measures content keys, with the vector code of this machine and with portable code.
+// Measures content keys with the fastest code of this machine, and with portable code.
 void RunContentKeys(std::span<const TokenId> tokens, const HashBenchOptions& options,
                     Report& report) {
   constexpr double kVectorTarget = 4;  // microseconds for 10,000 tokens

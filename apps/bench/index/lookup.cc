@@ -20,17 +20,19 @@ namespace {
 constexpr double kP50Target = 0.3;
 constexpr double kP99Target = 0.6;
 constexpr double kBusyToIdleTarget = 2;
-// Queries and probes alternate in runs of this length, as long as a scheduler's time slice.
+// Number of consecutive queries, and of consecutive probes. One such series takes about as long as
+// a scheduler's time slice.
 constexpr int64_t kRun = 32;
 
 constexpr char kLookupMethod[] =
-    "Compares PrefixIndex::Match of a prompt over all workers with the same number of\n"
-    "prefetched probes of an absl::flat_hash_map<uint64,uint64> that has one entry per\n"
-    "(worker, tier, group, block). Both run in one process, alternate, and are timed\n"
-    "separately. The prompts are drawn from all held prompts. Their hashes are made before\n"
-    "the measurement. busy: another thread applies events all the time (see \"bench apply\").\n"
-    "full, half, miss: the part of the prompt that is held. mixed: a part of random length.\n"
-    "Every answer is checked: its length, and the number of workers that hold the part.";
+    "Compares PrefixIndex::Match with a plain hash map. A query matches a prompt over all\n"
+    "workers. The map is an absl::flat_hash_map<uint64,uint64> with one entry per (worker,\n"
+    "tier, group, block). It gets one prefetched probe per block of the prompt. Both run in one\n"
+    "process, alternate, and are timed separately. The prompts are drawn from all held prompts.\n"
+    "Their hashes are made before the measurement. busy: another thread applies events during\n"
+    "the queries (see \"bench apply\"). full, half, miss: the part of the prompt that is held.\n"
+    "mixed: a part of random length. Each answer is checked: its length, and the number of\n"
+    "workers that hold the part. An answer about an evicted prompt is not checked.";
 
 enum class Depth : uint8_t { kFull, kHalf, kMiss, kMixed };
 constexpr Depth kDepths[] = {Depth::kFull, Depth::kHalf, Depth::kMixed, Depth::kMiss};
@@ -55,7 +57,7 @@ struct Timings {
   int64_t wrong = 0;
 };
 
-// The index, and a map with an entry for each residency of the same fleet.
+// An index, and a map with one entry for each residency of the same fleet.
 class LookupCase {
  public:
   explicit LookupCase(const ChurnConfig& config)
@@ -98,14 +100,14 @@ class LookupCase {
     if (depth == Depth::kHalf) return blocks_ / 2;
     return depth == Depth::kMixed ? random_() % (blocks_ + 1) : blocks_;
   }
-  // Returns a random chain that stays held during the query, and a depth.
+  // Returns a random chain that is held for `margin` more chains, and the number of blocks to use.
   std::pair<uint64_t, size_t> Draw(Depth depth, uint64_t turn, uint64_t margin) {
     const Churn::Range held = churn_.FullyHeld(turn, margin);
     return {held.first + random_() % (held.last - held.first + 1), DrawHeld(depth)};
   }
 
   void Query(Depth depth, Timings& timings) {
-    // While a query waits, the writer changes less than this part of the held chains.
+    // Assumption: during one query, the writer replaces fewer chains than this number.
     const uint64_t margin = churn_.live() / 4;
     const auto [prompt, held] = Draw(depth, writer_.turn(), margin);
     for (size_t i = 0; i < blocks_; ++i) {
@@ -115,7 +117,7 @@ class LookupCase {
     const auto start = Clock::now();
     const std::vector<WorkerMatch> matches = index_.Match(chain_, kBlockTokens, tokens);
     timings.query.Add(NanosecondsSince(start));
-    // The chain was evicted, because this thread waited too long. Any answer may be right.
+    // This thread waited too long, and the writer evicted the chain. The answer cannot be checked.
     if (churn_.FullyHeld(writer_.turn(), 1).first > prompt) return;
     if (!Right(matches, static_cast<int64_t>(held) * kBlockTokens)) ++timings.wrong;
   }
@@ -129,7 +131,7 @@ class LookupCase {
     return tokens == 0 || holders == churn_.config().holders;
   }
 
-  // The map keeps its initial content, so the probes look for the initial chains.
+  // The writer does not change the map, so the probes use the chains of the first fill.
   void Probe(Depth depth, Timings& timings) {
     const auto [prompt, held] = Draw(depth, churn_.steady_turn(), 0);
     const uint64_t rank = random_() % static_cast<uint64_t>(churn_.config().holders);

@@ -19,20 +19,22 @@ constexpr double kOneHolderTarget = 24;
 constexpr double kFourHoldersTarget = 10;
 
 constexpr char kMemoryMethod[] =
-    "Bytes per pair (worker, block) that the index holds. All groups that hold the block\n"
-    "count as one. The bytes come from the allocator (mallinfo2) and from the kernel\n"
-    "(resident pages, after malloc_trim). The bytes of an index with registered workers and\n"
-    "no blocks are subtracted. The target applies to the larger of the two. steady: after a\n"
-    "fifth of the blocks was replaced. worst_size: the largest of 20 sizes while the caches\n"
-    "fill, from half of the entries to all. left_after: the share of the bytes that remains\n"
-    "after the caches of half of the workers, or of all workers, were cleared.";
+    "Bytes per held pair (worker, block). A pair counts once, also if several groups hold the\n"
+    "block. The bytes come from the allocator (mallinfo2) and from the kernel (resident pages,\n"
+    "after malloc_trim). The bytes of an index with registered workers and no blocks are\n"
+    "subtracted. The target applies to the larger of the two figures. steady: after about a\n"
+    "fifth of the blocks was replaced. worst_size: the largest figure of about 20 sizes while\n"
+    "the caches fill, from half of the pairs to all pairs. left_after: the share of the bytes\n"
+    "that remains after the caches of half of the workers, or of all workers, were cleared.\n"
+    "_resident, _trimmed: the share of the resident pages, before and after malloc_trim.";
 
 class MemoryCase {
  public:
   explicit MemoryCase(const ChurnConfig& config) : churn_(config) {}
 
   Status Run(Report& report, const std::string& name, double target) {
-    // Large batches would distort the result of a small fleet, so they exist at both measurements.
+    // The batches use memory that would distort the result of a small fleet. They therefore exist
+    // before the first measurement.
     TurnBatches batches(churn_, Removes::kMerged);
     if (Status status = AddFleet(churn_.config(), index_); !status.ok()) return status;
     before_ = ReadProcessMemory(true);

@@ -12,8 +12,8 @@
 
 namespace kvcast::bench {
 
-// Returns the fleet with the configured number of holders, or without one, a fleet with each number
-// of `holders`. A number above the number of workers is reduced to it.
+// Returns one fleet with the configured number of holders. If no number is configured, returns one
+// fleet for each number in `holders`. The number of holders is at most the number of workers.
 inline std::vector<ChurnConfig> FleetCases(const FleetOptions& options,
                                            std::initializer_list<int64_t> holders) {
   std::vector<ChurnConfig> cases;

@@ -30,11 +30,12 @@ constexpr int kWarmUpSeconds = 1;
 
 constexpr char kPublishMethod[] =
     "The time of Publisher::Publish on the engine's thread, on a fixed schedule. A batch\n"
-    "removes as many blocks as it stores, contains token ids, and is made before the\n"
-    "measurement. TCP, replay and the extension are on. nobody: no subscriber. follower: a\n"
-    "subscriber in another process receives each batch. stalled: the subscriber receives no\n"
-    "batch. encode: EncodeBatch of a copy right after the call; in a publisher, another\n"
-    "thread does this work.";
+    "contains token ids. After the first 4,096 blocks, a batch removes as many blocks as it\n"
+    "stores. Each batch is made before its call, and this time is not measured. The publisher\n"
+    "uses TCP, replay and the extension. nobody: no subscriber. follower: a subscriber in\n"
+    "another process receives each batch. stalled: the subscriber's sink blocks at the first\n"
+    "batch. encode: the time of EncodeBatch for a copy, right after the call. In a publisher,\n"
+    "another thread encodes.";
 
 enum class Audience { kNobody, kFollower, kStalled };
 
@@ -48,7 +49,7 @@ struct Endpoints {
   std::array<char, 128> replay{};
 };
 
-// The subscriber process. On request, it reports the number of received batches.
+// Runs the subscriber process. On request, it reports the number of batches that its sink received.
 int Follow(const PipeEnd& in, const PipeEnd& out, bool stalled) {
   Endpoints endpoints;
   if (!in.Get(endpoints, 60'000)) return 1;

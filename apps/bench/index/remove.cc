@@ -21,19 +21,20 @@ namespace {
 constexpr double kRemoveP99Target = 1.1;
 
 constexpr char kRemoveMethod[] =
-    "A worker with --victim blocks is removed from a fleet (RemoveWorker, then Reclaim until\n"
-    "nothing is left). Every --every-us microseconds, another thread queries a prompt that this\n"
-    "worker and others hold. Each thread has a core. A round lasts from the call until the blocks\n"
-    "of the worker are freed, and at least --seconds. It alternates with a round without a\n"
-    "removal, and with a round in which a thread spins for the time of the removal (the effect of\n"
-    "any busy thread on queries). The time of a query starts when it is due, so waiting counts.\n"
-    "p99 covers the queries of all rounds. wrong: queries that started after the call returned\n"
-    "and name the worker, and queries that miss another worker.";
+    "A worker with --victim blocks is removed from a fleet: RemoveWorker, then Reclaim until no\n"
+    "work is left. Every --every-us microseconds, another thread sends a query for a prompt that\n"
+    "this worker and other workers hold. Each thread has its own core. A round lasts from the\n"
+    "call until the blocks of the worker are freed, and at least --seconds. It alternates with a\n"
+    "round without a removal, and with a round in which a thread spins for the time of the\n"
+    "removal. The spinning thread shows the effect of any busy thread on queries. The time of a\n"
+    "query starts when the query is due, so it includes waiting. p99 covers the queries of all\n"
+    "rounds. wrong: answers that name the removed worker although the query started after the\n"
+    "call returned, and answers that miss another holder.";
 
 constexpr WorkerId kVictim{1'000'000};
 
-// Keeps the calling thread on the first or last core that the process may use, so that two threads
-// do not share a core. Does nothing if there is only one core.
+// Binds the calling thread to the first or the last core that the process may use. The two threads
+// of a round then share a core only if the process has one core.
 void KeepToCore(bool first) {
   static const cpu_set_t allowed = [] {
     cpu_set_t cores;
@@ -66,8 +67,8 @@ class RemoveCase {
     return CheckFleet(churn_, index_);
   }
 
-  // The victim stores prompts that the fleet holds as well, and as many prompts that only the
-  // victim holds.
+  // Adds the victim. The fleet also holds every second prompt of the victim. Only the victim holds
+  // the prompts between them.
   Status AddVictim() {
     if (Status status = index_.AddWorker(kVictim, FleetWorker(churn_.config().groups));
         !status.ok()) {
@@ -130,10 +131,10 @@ class RemoveCase {
     std::vector<BlockHash> chain(blocks);
     const int64_t tokens = churn_.config().blocks * kBlockTokens;
     for (auto due = Clock::now(); !ending; due += every) {
-      // Even chains are also held by the victim.
+      // An even argument of SharedChain selects a chain that the victim also holds.
       const uint64_t prompt = SharedChain(random_() % victim_chains_ / 2 * 2);
       for (size_t i = 0; i < blocks; ++i) chain[i] = BlockHash(churn_.HashOf(prompt, i));
-      // Spin: waking up takes longer than a query.
+      // The thread spins, because a thread takes longer to wake up than a query takes.
       while (Clock::now() < due) {
       }
       const bool removed = removed_;

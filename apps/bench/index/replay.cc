@@ -23,16 +23,16 @@ namespace kvcast::bench {
 namespace {
 
 constexpr char kReplayMethod[] =
-    "Issues the queries and the events of a trace (a simple engine for each worker; see\n"
-    "bench/CORPUS.md) as an open loop: each item is due at its time, even if earlier items\n"
-    "are not done, and a late item is issued immediately. One event thread applies all events\n"
-    "of a worker, and one query thread answers all its queries. The time ends with the last\n"
-    "item, so it includes a backlog. overload: all items are due within 1 ms. keep_up: half\n"
-    "of the rate that overload reached. offered and achieved: block operations (blocks of\n"
-    "prompts, stores and removes), divided by the time of the window and by the total time.\n"
-    "kept_up: all items are done within 1.1 windows. service: the time of the call. from_due:\n"
-    "the time from the due time. visible: from the due time of an event until the index\n"
-    "contains the event.";
+    "Issues the queries and the events of a trace as an open loop. A simple engine per worker\n"
+    "makes the events (see bench/CORPUS.md). Each item is due at its time, even if earlier\n"
+    "items are not done. A late item is issued immediately. One event thread applies all events\n"
+    "of a worker. One query thread answers all queries of a worker. The total time ends with\n"
+    "the last item, so it includes a backlog. overload: all items are due within 1 ms. keep_up:\n"
+    "the rate is --rate, or half of the rate that overload reached. offered: block operations\n"
+    "(blocks of prompts, stores and removes) per time of the window. achieved: block operations\n"
+    "per total time. kept_up: 1 if all items are done within 1.1 windows. service: the time of\n"
+    "the call. from_due: the time from the due time until the call returns. visible: the time\n"
+    "from the due time of an event until the index contains the event.";
 
 // The records of one thread, ordered by due time.
 struct Lane {
@@ -140,7 +140,7 @@ class Replay {
     for (const Lane::Item& item : lane.items) {
       const auto due = start + std::chrono::nanoseconds(
                                    static_cast<int64_t>(static_cast<double>(item.due) * scale));
-      // Sleep only for long waits and spin for the rest, because threads wake up late.
+      // The thread sleeps only during long waits, and then spins, because threads wake up late.
       constexpr std::chrono::microseconds kAwake(100);
       if (due - Clock::now() > 2 * kAwake) std::this_thread::sleep_until(due - kAwake);
       while (Clock::now() < due) {

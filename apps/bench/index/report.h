@@ -1,5 +1,6 @@
-// Report: the output of every benchmark. One line per figure (name, value, unit, target, ok or
-// MISSED). With --json, one object as the last line of stdout.
+// Report: the output of every benchmark. Each figure has one line: name, value and unit. A figure
+// with a target also has the target, and "ok" or "MISSED". With --json, the last line of stdout is
+// one JSON object.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -13,7 +14,7 @@ enum class Bound : uint8_t { kAtMost, kAtLeast };
 
 class Report {
  public:
-  // Prints `method` as comment lines first: what the benchmark measures and the baseline.
+  // Prints `method` as comment lines. `method` describes the measurement and the baseline.
   Report(std::string name, std::string method, bool json);
 
   // Prints a line that is not a figure, with "# " before it.
@@ -22,8 +23,7 @@ class Report {
   void Figure(const std::string& name, double value, const std::string& unit);
   void Target(const std::string& name, double value, const std::string& unit, double target,
               Bound bound = Bound::kAtMost);
-  // Prints the JSON object if --json was given. Returns exit code 0: a missed target is reported,
-  // not a failure.
+  // Prints the JSON object if --json was given. Returns exit code 0, also if a target was missed.
   int Finish();
 
  private:

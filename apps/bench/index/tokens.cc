@@ -21,17 +21,17 @@ namespace kvcast::bench {
 namespace {
 
 constexpr char kTokensMethod[] =
-    "A corpus (see bench/CORPUS.md) whose blocks have tokens, which are drawn from the local\n"
-    "hashes of the corpus. index: the time of Apply in nanoseconds per stored or removed\n"
-    "block, and the memory at the end in bytes per pair (worker, block), once with tokens in\n"
-    "the store events and once without. The memory is the larger of the figures of the\n"
-    "allocator and of the kernel. Then the engines hash by xxhash, by sha256, or by three\n"
-    "schemes in turn. The time runs from the tokens of a query's prompt to the answer for all\n"
-    "workers. content: content keys, and Match by content. hash: the chain of each scheme,\n"
-    "and Match by hash. Both alternate, and every answer is compared.";
+    "The blocks of a corpus (see bench/CORPUS.md) get tokens that are derived from their local\n"
+    "hashes. index: the time of Apply in nanoseconds per stored or removed block, and the\n"
+    "memory at the end in bytes per pair (worker, block). named: the store events have tokens.\n"
+    "unnamed: they have none. The memory is the larger of two figures: bytes of the allocator,\n"
+    "and resident bytes. In the other cases, the engines hash by xxhash, by sha256, or by three\n"
+    "schemes in turn. The time runs from the tokens of a prompt to the answer for all workers.\n"
+    "content: the content keys, and Match by content. hash: the hash chain of each scheme, and\n"
+    "Match by hash. content and hash alternate, and all answers are compared.";
 
 constexpr TokenId kVocabulary = 151'936;
-constexpr size_t kChunk = 256;  // number of records that are built before they are timed
+constexpr size_t kChunk = 256;  // number of batches that are made before Apply is timed
 constexpr int64_t kRun = 16;    // number of consecutive queries by one method
 
 void AppendTokens(uint64_t local, uint32_t count, std::vector<TokenId>& tokens) {
@@ -52,7 +52,7 @@ std::vector<TokenId> TokensOf(const CorpusRecord& record, uint32_t block_tokens)
   return tokens;
 }
 
-// Computes the block hashes of engines with one scheme.
+// Computes the block hashes of the engines that use one hash scheme.
 class EngineHashes {
  public:
   static Result<EngineHashes> Of(HashAlgorithm algorithm) {
@@ -61,7 +61,7 @@ class EngineHashes {
     return EngineHashes(std::move(hasher).value());
   }
 
-  // The hash of a block that was stored before.
+  // Returns the hash of a block that was added before.
   BlockHash Of(uint64_t sequence) const { return EventHash(digests_.at(sequence)); }
   // Adds the hashes of a store's blocks. `tokens`: all tokens of the store.
   void Add(const CorpusRecord& record, std::span<const TokenId> tokens, uint32_t block_tokens,
@@ -123,8 +123,8 @@ Event RemoveOf(std::vector<BlockHash> hashes) {
   return BlockRemoved{.block_hashes = std::move(hashes), .medium = kMediumGpu, .group_idx = 0};
 }
 
-// Measures Apply and the memory with the corpus's events. The sequence hashes serve as engine
-// hashes.
+// Measures Apply and the memory with the events of the corpus. The sequence hashes serve as engine
+// hashes. `names`: the store events have tokens.
 Status RunIndex(const Corpus& corpus, bool names, Report& report) {
   PrefixIndex index;
   if (Status status = AddWorkers(corpus, index); !status.ok()) return status;
@@ -292,7 +292,7 @@ class TokensCase {
     Keep(all, hash_answers_);
   }
 
-  // Appends the tokens of each worker, ordered by worker number.
+  // Appends the GPU tokens of each worker, ordered by worker number; -1: not in the answer.
   void Keep(const std::vector<WorkerMatch>& answer, std::vector<int64_t>& answers) const {
     const size_t begin = answers.size();
     answers.resize(begin + corpus_.workers, -1);

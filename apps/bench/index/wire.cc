@@ -20,18 +20,18 @@ namespace {
 
 constexpr double kWireTarget = 5;
 constexpr uint64_t kTurnsOfSlice = 16;
-// An index by engine hashes reads no tokens.
+// The decoder reads token ids, and merges adjacent removes.
 constexpr DecodeOptions kNeeded{.merge_removes = true};
 
 constexpr char kWireMethod[] =
     "The time from the bytes of a batch to the index: DecodeBatch and PrefixIndex::Apply. The\n"
-    "other side unpacks the same bytes into objects with msgpack-cxx, walks over the objects,\n"
-    "and makes the same inserts and erases in absl::flat_hash_map<uint64,uint64>. Both run in\n"
-    "one thread and alternate in slices of 16 turns of the workload of \"bench apply\" (one\n"
-    "event per removed block, blocks of 16 tokens, token ids below 151,936). Each payload is\n"
-    "encoded right before it is read, as from a socket, and this time is not measured. The\n"
-    "ratio is the median over the slices: the time of the other side, divided by the time of\n"
-    "kvcast.";
+    "baseline unpacks the same bytes into objects with msgpack-cxx, walks over the objects, and\n"
+    "makes the same inserts and erases in absl::flat_hash_map<uint64,uint64>. Both sides run in\n"
+    "one thread and alternate in slices of 16 turns of the workload of \"bench apply\". A\n"
+    "batch has one event per removed block, blocks of 16 tokens, and token ids below 151,936.\n"
+    "Each payload is encoded right before it is read, as from a socket, and this time is not\n"
+    "measured. The ratio is the time of the baseline divided by the time of kvcast, as the\n"
+    "median of the slices.";
 
 // The times of one slice, in nanoseconds per block operation.
 struct Slice {
@@ -41,10 +41,10 @@ struct Slice {
   double map = 0;
 };
 
-// The baseline's use of a batch: it finds the tag and the hashes of each event.
+// The baseline's reader of a batch. It finds the tag and the hashes of each event.
 class ObjectWalk {
  public:
-  // Extracts the operations of the batch. False: the batch has an unexpected form.
+  // Replaces `ops` by the operations of the batch. False: the batch has an unexpected form.
   bool Read(const msgpack::object& batch, uint32_t worker, std::vector<FloorMap::Op>& ops) {
     ops.clear();
     if (batch.type != msgpack::type::ARRAY || batch.via.array.size < 2) return false;

@@ -1,4 +1,4 @@
-// Writer: a thread that keeps applying events to an index whose caches are full.
+// Writer: a thread that applies events to an index with full caches, until it is stopped.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -13,14 +13,14 @@ namespace kvcast::bench {
 
 class Writer {
  public:
-  // Borrows both.
+  // `churn` and `index` must outlive the writer.
   Writer(const Churn& churn, PrefixIndex& index);
   ~Writer();
   Writer(const Writer&) = delete;
   Writer& operator=(const Writer&) = delete;
 
-  // Continues with the turns: as fast as possible (rate 0), or at so many block operations per
-  // second.
+  // Starts the thread, which continues with the next turn. `rate`: block operations per second; 0:
+  // as fast as possible.
   void Start(double rate);
   // Stops after the current turn. Returns the average rate since Start, in block operations per
   // second.
@@ -35,7 +35,7 @@ class Writer {
   PrefixIndex& index_;
   std::atomic<uint64_t> turn_;
   std::atomic<bool> stopping_ = false;
-  double reached_ = 0;  // only the thread uses it, until the thread has ended
+  double reached_ = 0;  // for the thread; other threads may read it after the thread ended
   std::thread thread_;
 };
 

@@ -2,13 +2,13 @@
 // prefix of a prompt that each worker can reuse.
 //
 // A block has two names: the block hash in the events, and its content key (content_key.h). The
-// content key is computed from the tokens of a store and from the name of the previous block.
-// Events find a block by its hash.
+// index computes the content key from the tokens of a store and from the content key of the
+// previous block. An event names a block by its hash.
 //
 // A query by content passes the content keys of its prompt, and does not depend on the hash scheme
 // of an engine. A query by hash passes the hash chain of the engine. If the content of a block is
 // not known (no tokens, unknown parent, or positions that the event does not determine), only a
-// query by hash finds it.
+// query by hash finds the block.
 //
 // The events of one worker never affect the answer for another worker.
 // SPDX-License-Identifier: Apache-2.0
@@ -46,12 +46,12 @@ inline constexpr int64_t kMaxBlocksPerChunk = 1 << 12;
 inline constexpr int64_t kMaxWindow = int64_t{1} << 40;  // tokens, for windows and chunks
 
 // How the index reads a store that repeats a stored prefix. With `kv_cache_report_mode` "full",
-// vLLM reports a hit as a store of the whole prefix, including window blocks that it has already
-// evicted. On the wire such a report looks like a store of second copies.
+// vLLM reports a hit as a store of the whole prefix, including window blocks that vLLM has already
+// evicted. The event of a report is equal to the event of a store of second copies.
 enum class HitReports : uint8_t {
-  // Stores are copies. If a store could have been a report, the worker's answers are not certain.
+  // The index counts the store as copies. The worker's answers are then not certain.
   kUnknown,
-  // Such a store is a report, and the index does not apply it.
+  // The store is a report. The index does not apply the store.
   kExpected,
   // Stores are copies.
   kNever,
@@ -59,20 +59,23 @@ enum class HitReports : uint8_t {
 
 // How an engine looks up blocks on lower tiers, after its own hit on the GPU.
 enum class OffloadRule : uint8_t {
-  // vLLM's offloading connector. The lookup works in chunks, and every group needs its chunks on
-  // the lower tier: full attention all of them, a window the last ones, Mamba the last one.
+  // vLLM's offloading connector. The lookup works in chunks. Every group needs its chunks on the
+  // lower tier: a full-attention group needs all chunks, a window group the last chunks, and a
+  // Mamba group the last chunk.
   kConnector,
-  // OffloadScheduler, unless it is compatible. A window needs only the chunks that a load reads.
+  // OffloadScheduler with OffloadLayoutConfig::compatible = false. A window needs only the chunks
+  // that a load reads.
   kOffloadScheduler,
   // A host pool with the same groups and blocks as the GPU (vLLM's simple KV offload;
-  // SimpleOffload). The engine's own lookup runs a second time over the blocks of the tier, from
-  // the end of the GPU hit on.
+  // SimpleOffload). From the end of the GPU hit on, the engine runs its own lookup over the blocks
+  // of the lower tier.
   kMirroredPool,
 };
 
-// The rule that decides which blocks of a window group the engine caches. With this rule, the index
-// can often prove the positions of a sparse store's hashes. Without it, the index places only the
-// hashes that other events name.
+// The rule that decides which blocks of a window group the engine caches. A sparse store has fewer
+// hashes than its tokens hold. With this rule, the index can often prove the positions of these
+// hashes. Without this rule, the index finds the position of a hash only if another event names the
+// hash.
 struct SparseRule {
   EngineRules rules = EngineRules::kMain2026August;
   int64_t alignment = 0;                      // scheduler_block_size, tokens; > 0
@@ -83,11 +86,12 @@ struct SparseRule {
 enum class UnnamedReason : uint8_t {
   // Only stores without tokens, or with tokens that do not fit their hashes, name the block.
   kNoTokens,
-  // The store of the block follows a block whose content is not known.
+  // The store continues a block whose content is not known.
   kUnknownParent,
   // The store names fewer hashes than its tokens hold, and the position of the block is not known.
   kSparse,
-  // The block has extra keys that a content key cannot represent, such as a LoRA id without name.
+  // The block has extra keys that a content key cannot represent, such as a LoRA id without a name.
+  // Or: a store on a lower tier has other lookahead tokens than the GPU stores of the worker.
   kHiddenContent,
   // The worker gave two contents to one hash, or two hashes to one content.
   kAmbiguous,
@@ -104,16 +108,17 @@ struct WorkerConfig {
   std::vector<GroupSpec> groups;
   // Tokens per block hash. 0: the greatest common divisor of the known block sizes.
   int64_t hash_block_size = 0;
-  // Hit lengths are multiples of it, in tokens: the engine's scheduler_block_size, or its
-  // hash_block_size if partial hits are on. 0: vLLM's rule over the known groups. This is the least
-  // common multiple of the block sizes; or the hash unit, if a Mamba group has larger blocks and
-  // all other groups with larger blocks are full or Mamba.
+  // Hit lengths are multiples of this number of tokens: the engine's scheduler_block_size, or its
+  // hash_block_size if partial hits are on. 0: the index applies vLLM's rule to the known groups.
+  // The rule gives the least common multiple of the block sizes. Exception: if a Mamba group has
+  // blocks larger than the hash unit, and all groups with larger blocks are full-attention or Mamba
+  // groups, the rule gives the hash unit.
   int64_t alignment = 0;
-  // Number of blocks of a group that the offloading connector moves as one chunk. The hash of its
-  // last block names a chunk on a lower tier.
+  // Number of blocks of a group that the offloading connector moves as one chunk. On a lower tier,
+  // the hash of the last block of a chunk names the chunk.
   int64_t blocks_per_chunk = 1;
-  // nullopt: not known; the index uses kConnector. If it is set, blocks_per_chunk counts as known
-  // too.
+  // nullopt: not known; the index uses kConnector. If offload_rule has a value, the index treats
+  // blocks_per_chunk as known too.
   std::optional<OffloadRule> offload_rule;
   HitReports hit_reports = HitReports::kUnknown;
   // Properties of learned groups that no event carries. eagle: the groups drop a block for a draft
@@ -121,15 +126,15 @@ struct WorkerConfig {
   // attention, in tokens. nullopt and 0: not known.
   std::optional<bool> eagle;
   int64_t chunk_size = 0;
-  // The caching rules of the engine's release. nullopt: the index uses the rules with the shortest
-  // reusable prefixes.
+  // The caching rules of the engine's release. nullopt: the index uses the rules of LearnRules.
+  // Without these, it uses the rules that give the shortest reusable prefixes.
   std::optional<EngineRules> rules;
-  // Number of tokens after a block that its hash also covers. If it is more than 0, no group drops
-  // a block for its draft head, and the chain of a query ends at the last block that has this
-  // number of tokens after it.
+  // Number of tokens after a block that its hash also covers. If this number is more than 0, no
+  // group drops a block for its draft head. The chain of a query then ends at the last block with
+  // this number of tokens after it.
   int64_t hash_lookahead_tokens = 0;
   // vLLM's bounded replay of sliding windows. The engine computes the last replay_tokens tokens of
-  // a hit again, and a hit of at most replay_tokens tokens counts as no hit. 0: off. nullopt: not
+  // a hit again. A hit of at most replay_tokens tokens counts as no hit. 0: off. nullopt: not
   // known; the index assumes off.
   std::optional<int64_t> replay_tokens;
   std::optional<SparseRule> sparse_rule;  // nullopt: not known
@@ -144,15 +149,16 @@ struct WorkerConfig {
 };
 
 // The rule that computes gpu_tokens. All values except kExact reproduce rules of other routers, for
-// comparison. For these, only WorkerMatch::gpu_tokens has a meaning.
+// comparison. With these values, only WorkerMatch::gpu_tokens has a meaning.
 enum class MatchPolicy : uint8_t {
   // The reuse rule over all groups.
   kExact,
   // The leading run of whole blocks that all groups of full kinds hold. 0 without such groups.
   kFullOnly,
-  // The leading run of hash units that are in a block of any group.
+  // The leading run of hash units, each of which is in a held block of at least one group.
   kAnyGroup,
-  // The shortest of the groups' own longest prefixes, each by the rule of its kind.
+  // Each group has a longest prefix by the rule of its kind. The result is the shortest of these
+  // prefixes.
   kMinOfMaxima,
 };
 
@@ -168,12 +174,12 @@ struct IndexCounters {
   uint64_t unknown_kinds = 0;
   // Stores without a kind; the index treats them as full_attention.
   uint64_t assumed_kinds = 0;
-  // Hashes of stores that only repeat a prefix that was already present, as vLLM's report mode
-  // "full" sends them (not applied).
+  // Hashes of stores that the index did not apply, because they only repeat a prefix that the index
+  // has. vLLM sends such stores in report mode "full".
   uint64_t reannounced_blocks = 0;
   uint64_t residencies = 0;  // current number of (tier, group, hash) entries
-  // Current number of these entries on the GPU, each of which fills one block of the engine. 0 if a
-  // block can have several hashes.
+  // Current number of these entries on the GPU, if each entry fills one block of the engine. 0 if a
+  // block of the engine can have several hashes.
   uint64_t whole_gpu_blocks = 0;
   // Stored blocks whose content stayed unknown, by reason.
   std::array<uint64_t, kUnnamedReasons> unnamed_blocks{};
@@ -181,22 +187,24 @@ struct IndexCounters {
   uint64_t unnamed = 0;
   uint64_t unnamed_gpu = 0;  // of these entries, those on the GPU
   uint64_t named_late = 0;   // blocks whose content became known after their store
-  // Hashes and contents for which the worker sent two contradicting names.
+  // Contradictions in the names from the worker. A hash with two contents counts 2. A content with
+  // two hashes counts 1.
   uint64_t ambiguous = 0;
   // Stores whose tokens, hashes or sizes do not fit together.
   uint64_t bad_stores = 0;
-  // Sparse rules that a store contradicted; the index stops using such a rule.
+  // Number of sparse rules that a store contradicted. The index does not use a contradicted rule.
   uint64_t rules_refuted = 0;
-  // Stores that waited for the previous block, and were dropped because of the limit.
+  // Stores that waited for the name of the previous block, and that the index dropped because of
+  // its limit.
   uint64_t dropped_stores = 0;
-  // Names of evicted blocks that were dropped because of the limit.
+  // Names of evicted blocks that the index dropped because of its limit.
   uint64_t forgotten_names = 0;
 };
 
 // The effect of one batch on a worker.
 struct ApplyResult {
-  // Positions in the batch of the events that were left out, because they only repeat blocks that
-  // the index has (IndexCounters::reannounced_blocks).
+  // Positions in the batch of the events that the index did not apply, because they only repeat
+  // blocks that the index has (IndexCounters::reannounced_blocks).
   std::vector<size_t> left_out;
   uint64_t unknown_removes = 0;  // removes of this batch whose hash the worker does not hold
   IndexCounters counters;        // of the worker, after the batch
@@ -209,40 +217,41 @@ enum class HitKind : uint8_t { kMiss, kPartial, kFull };
 // The answer for one worker. All lengths are in tokens.
 struct WorkerMatch {
   WorkerId worker;
-  // The reusable prefix: the result of the engine's own lookup.
+  // The reusable prefix on the GPU: the result of the engine's own lookup.
   int64_t gpu_tokens = 0;
-  // The prefix that the worker serves after loads from the CPU tier, and after loads from the CPU
-  // and storage tiers, by the worker's OffloadRule. gpu_tokens <= with_cpu_tokens <=
-  // with_storage_tokens. The index does not know chunks whose transfer is in progress or was
-  // refused.
+  // with_cpu_tokens: the prefix that the worker serves after loads from the CPU tier.
+  // with_storage_tokens: the prefix after loads from the CPU and storage tiers. Both lengths follow
+  // the worker's OffloadRule. gpu_tokens <= with_cpu_tokens <= with_storage_tokens. Events do not
+  // show chunks whose transfer is in progress or was refused.
   int64_t with_cpu_tokens = 0;
   int64_t with_storage_tokens = 0;
   // By group_idx: the prefix that the group and the groups of equal spec could serve on the GPU
   // without the other groups. 0 for a group that takes no part in prefix caching.
   GroupTokens per_group_tokens;
-  // Derived from gpu_tokens: kFull if no prompt of this length could have a longer hit; kMiss if
-  // gpu_tokens is 0.
+  // Derived from gpu_tokens. kMiss: gpu_tokens is 0. kFull: no prompt of this length could have a
+  // longer hit. kPartial: all other cases.
   HitKind hit = HitKind::kMiss;
-  // Set only if `hit` is not kFull: the group_idx without which the other groups could serve the
-  // longest prefix. nullopt: no group could serve more, or no single group limits the hit.
+  // The group_idx of the limiting group: without this group, the other groups could serve the
+  // longest prefix. Set only if `hit` is not kFull. nullopt: no single group limits the hit.
   std::optional<int64_t> limiting_group;
   int64_t replay_tokens = 0;  // tokens of gpu_tokens that are computed again
   // Tokens of the prompt that are not in gpu_tokens, or are computed again.
   int64_t recompute_tokens = 0;
   // False: since its cache was last empty, the worker stored again a prefix that it could have hit.
-  // Such a store may be a report or a copy. With HitReports::kUnknown, the index counts it as a
-  // copy; if it was a report, the answer is too long. With kExpected, the index does not apply it
-  // (IndexCounters::reannounced_blocks), and answers stay certain until removes contradict this
-  // reading. With kNever, answers are always certain.
+  // The store is a report or a copy. With HitReports::kUnknown, the index counts the store as
+  // copies. If the store was a report, the answer is too long. With kExpected, the index does not
+  // apply the store (IndexCounters::reannounced_blocks). Answers then stay certain until removes
+  // contradict this reading, a store is neither clearly a report nor clearly a copy, or a snapshot
+  // contains copies. With kNever, answers are always certain.
   bool certain = true;
   // Queries by content only. True: the worker sent contradicting names for a block of the prompt.
   // The answer does not include this block.
   bool ambiguous = false;
-  // Number of GPU blocks of the worker whose content is not known. A query by content finds them
-  // only if it also passes the worker's hash chain.
+  // Number of GPU blocks of the worker whose content is not known. A query by content finds these
+  // blocks only if the query also passes the worker's hash chain.
   uint64_t unnamed_gpu = 0;
-  // Queries by content with a hash chain only: the number of hashes of the prompt up to the last
-  // block of the worker that only its hash found. 0: no such block.
+  // Only for queries with content keys and a hash chain: the number of hashes of the prompt up to
+  // the last block that the query found by hash. 0: the query found no block by hash.
   int64_t unnamed_units = 0;
   // True: the worker holds blocks, on any tier, whose content is not known.
   bool has_unnamed = false;
@@ -274,20 +283,21 @@ enum class Untold : uint32_t {
   kGroups = 8,
   // The groups may drop a block for a draft head.
   kEagle = 16,
-  // Windows beside MLA groups may be computed again.
+  // The engine may compute windows beside MLA groups again.
   kReplay = 32,
-  // The range of a lookup that drops a block.
+  // The engine release. Releases differ in the lookup that drops a block, and in the number of
+  // chunks that a window loads.
   kRelease = 64,
   // Hits may end inside the blocks of Mamba groups.
   kAlignment = 128,
-  // The block size of a Mamba group: only small stores of it were seen.
+  // The block size of a Mamba group, or of a full-attention group beside a Mamba group. The stores
+  // so far may be smaller than a block.
   kBlockSize = 256,
-  // The lookup rule for blocks on lower tiers. kOffloadRule and kLoadEnd occur only in
-  // untold_with_cpu.
+  // The rule of lookups on lower tiers. kOffloadRule and kLoadEnd occur only in untold_with_cpu.
   kOffloadRule = 512,
-  // The end of a load. It is unknown beside windows that are computed again after the load, inside
-  // a block of which a longer beginning is announced too, and if vLLM's rule depends on copies in
-  // progress.
+  // The end of a load is unknown in three cases. First: the engine computes windows again after the
+  // load. Second: the load ends inside a block of which a longer beginning is announced too. Third:
+  // vLLM's rule depends on copies in progress.
   kLoadEnd = 1024,
 };
 inline constexpr int kUntoldProperties = 11;
@@ -302,30 +312,30 @@ struct PromptShape {
   bool has_unnamed = false;
   // The worker has sent the content of at least one block.
   bool has_named = false;
-  // A group of chunked local attention: the worker may have hits without blocks.
+  // The worker has a group of chunked local attention, so it may have hits without blocks.
   bool has_chunks = false;
 };
 
-// A prompt in a query. All spans are borrowed for the call.
+// A prompt in a query. The spans must be valid during the call.
 struct PromptBlocks {
   int64_t unit = 0;           // tokens per key and per hash
   int64_t prompt_tokens = 0;  // at least 1
-  // Number of tokens after a prefix that its name also covers. A prompt of t tokens has (t -
-  // lookahead) / unit names.
+  // Number of tokens after a prefix that the key or hash of the prefix also covers. A prompt of t
+  // tokens has (t - lookahead) / unit keys or hashes.
   int64_t lookahead = 0;
   // contents[i] names the first (i + 1) * unit tokens. Empty: a query by hash only.
   std::span<const ContentKey> contents;
-  // The hash chain of the engine. Together with `contents`, it finds blocks whose content is not
-  // known.
+  // The hash chain of the engine. If `contents` is not empty, the chain finds only blocks whose
+  // content is not known.
   std::span<const BlockHash> hashes;
-  // Instead of `hashes`, if all hashes of the chain are integers without sign: 8 bytes per block
-  // instead of 40. Ignored if `hashes` is not empty.
+  // The hash chain, if all its hashes are unsigned integers. It takes 8 bytes per block, and
+  // `hashes` takes 40. Ignored if `hashes` is not empty.
   std::span<const uint64_t> integer_hashes;
 };
 
 // Thread-safe. Batches of one worker must be applied by one thread at a time, because their order
-// matters. Changes exclude each other. Match and ShapeOf take no lock. Exception: after 4 attempts
-// that met a change in progress, a query takes the writer's lock.
+// matters. Each change takes the writers' lock. ShapeOf takes no lock. Match and Scores take the
+// lock only after 4 readings during which a queried worker changed.
 class PrefixIndex {
  public:
   // `keys`: the instance that makes the content keys of the queries. It must outlive the index.
@@ -346,8 +356,8 @@ class PrefixIndex {
   void RemoveWorker(WorkerId worker);
   // Removes all blocks of the worker. Its registration, learned groups and counters stay.
   void ClearWorker(WorkerId worker);
-  // As ClearWorker, and also removes the learned groups: the engine restarted, possibly with
-  // another model.
+  // As ClearWorker, and also removes the learned groups, names and rules. For an engine that
+  // restarted, possibly with another model.
   void RestartWorker(WorkerId worker);
 
   // A hidden generation of a worker is a second set of blocks that no query sees. BeginHidden
@@ -359,9 +369,9 @@ class PrefixIndex {
   void ApplyHidden(WorkerId worker, const EventBatch& batch);
   void SwapHidden(WorkerId worker);
   void DropHidden(WorkerId worker);
-  // Frees the memory of blocks that were cleared, removed, replaced or dropped. It makes one pass
-  // over the index, and lets batches run between steps. Batches make tables larger, and only this
-  // call makes them smaller. Returns false if the next call would free nothing.
+  // Frees the memory of blocks that were cleared, removed, replaced or dropped. The call makes one
+  // pass over the index. It releases the writers' lock between steps. Batches make tables larger.
+  // Only this call makes tables smaller. Returns false if the next call would free nothing.
   bool Reclaim();
 
   // Digests of the blocks that the worker, or its hidden generation, holds. Empty if
@@ -374,31 +384,32 @@ class PrefixIndex {
                         const std::function<void(Tier, uint8_t group, const BlockHash&,
                                                  uint32_t copies)>& visit) const;
 
-  // Sets the worker's hash unit to the value that was found in its stores (see scheme_detector.h).
-  // It is valid until the learned groups are removed. Errors: kNotFound if the worker is not
-  // registered; kFailedPrecondition if another unit is registered, or if the unit does not divide a
-  // known block size.
+  // Sets the worker's hash unit to the value that the scheme detector found in its stores (see
+  // scheme_detector.h). The unit is valid until the learned groups are removed. Errors: kNotFound
+  // if the worker is not registered; kFailedPrecondition if another unit is registered, or if the
+  // unit is out of range or does not divide a known block size.
   Status LearnHashBlockSize(WorkerId worker, int64_t unit);
-  // Declares that the worker may hold blocks that were stored before the batches that will be
-  // applied, because its stream was joined late. Until a clear of the GPU cache, the index does not
-  // conclude that a block is new. No-op if the worker is not registered. ClearWorker implies this
-  // call.
+  // Declares that the worker may hold blocks whose stores are in no batch, because the subscriber
+  // joined the stream late. Until a clear of the GPU cache, the index does not conclude that a
+  // block is new. No-op if the worker is not registered. ClearWorker implies this call.
   void NoteMissedBlocks(WorkerId worker);
-  // Sets the release rules that the stream has shown, until the worker restarts. Registered rules
-  // have priority. No-op if the worker is not registered.
+  // Sets the release rules that the stream has shown. They are valid until RestartWorker.
+  // Registered rules have priority. No-op if the worker is not registered.
   void LearnRules(WorkerId worker, EngineRules rules);
 
   // Applies one decoded batch. Events of a worker that is not registered are dropped. A query sees
-  // either the whole batch or no part of it. The index counts copies: n stores of a (tier, group,
-  // hash) need n removes. AllBlocksCleared empties one tier: the tier that it names, else the GPU.
+  // either the whole batch or no part of it. Without WorkerConfig::repeats_are_refreshes, the index
+  // counts copies: n stores of a (tier, group, hash) need n removes. AllBlocksCleared empties one
+  // tier: the tier that it names, else the GPU.
   //
-  // Takes the writers' lock once. The result has all that a caller may need to know of the batch.
+  // Takes the writers' lock once.
   ApplyResult Apply(WorkerId worker, const EventBatch& batch);
 
   // Gives content keys to blocks of the worker whose content is not known: hashes[i] is the hash of
-  // the prefix that contents[i] names. Blocks with a known content do not change; if its key
-  // differs, the block becomes ambiguous. Batches and other calls can run in between. Returns the
-  // number of blocks that got a name. REQUIRES: hashes and contents have equal sizes.
+  // the prefix that contents[i] names. If the known content of a block has another key, the block
+  // becomes ambiguous. Ignores hashes that the worker does not hold. The call takes the writers'
+  // lock several times, so batches can run in between. Returns the number of blocks that got a
+  // name. REQUIRES: hashes and contents have equal sizes.
   size_t NameBlocks(WorkerId worker, std::span<const BlockHash> hashes,
                     std::span<const ContentKey> contents);
 
@@ -412,13 +423,13 @@ class PrefixIndex {
                                  int64_t prompt_tokens, std::span<const WorkerId> workers = {},
                                  MatchPolicy policy = MatchPolicy::kExact) const;
 
-  // As above, by content, by hash, or both. Keys and hashes beyond the possible number for
-  // prompt_tokens are ignored.
+  // As above, by content, by hash, or both. Ignores keys and hashes beyond the number that
+  // prompt_tokens allows.
   std::vector<WorkerMatch> Match(const PromptBlocks& prompt, std::span<const WorkerId> workers = {},
                                  MatchPolicy policy = MatchPolicy::kExact) const;
   // As Match, for callers that need only the lengths. Workers that can reuse no token are not in
-  // the result. Computes a result per set of workers with equal blocks and rules, so its cost for
-  // such a worker is a few nanoseconds.
+  // the result. Computes one result for each set of workers with equal blocks and rules. Each
+  // further worker of a set costs a few nanoseconds.
   std::vector<WorkerScore> Scores(const PromptBlocks& prompt,
                                   std::span<const WorkerId> workers = {}) const;
   const ContentKeys& keys() const;
@@ -431,7 +442,7 @@ class PrefixIndex {
   // The content key of a block that the worker holds. kUnnamed: not known.
   ContentKey ContentOf(WorkerId worker, const BlockHash& hash) const;
 
-  // The properties of a worker for a query. Takes no lock, as Match.
+  // The properties of a worker for a query. Takes no lock.
   PromptShape ShapeOf(WorkerId worker) const;
 
   // The known properties of the worker's groups, by group_idx. kUnknown for a group without a known
@@ -440,8 +451,7 @@ class PrefixIndex {
   // Tokens per hash of the worker's chain. 0: not known yet, or the worker is not registered.
   int64_t hash_block_size(WorkerId worker) const;
   IndexCounters counters(WorkerId worker) const;
-  // Times that a call took the writers' lock, so far. Match and ShapeOf take it only where a query
-  // has read a worker four times while batches of it were shown.
+  // Number of times that a call took the writers' lock.
   uint64_t writer_locks() const;
 
  private:

@@ -40,7 +40,7 @@ class BucketRepairTest : public ::testing::Test {
     EXPECT_TRUE(index.AddWorker(kWorker, worker).ok());
   }
 
-  // Applies a batch to the publisher and to the worker.
+  // Applies a batch to the publisher's mirror and to the replica.
   void Apply(const EventBatch& batch) {
     mirror.Apply(batch);
     replica.Apply(seq++, batch);
@@ -50,7 +50,7 @@ class BucketRepairTest : public ::testing::Test {
       Apply(Batch(StoreFull(Hashes(static_cast<uint64_t>(first), 100), first / 100 % 3)));
     }
   }
-  // Applies a batch only to the worker.
+  // Applies a batch only to the index, which then differs from the publisher's mirror.
   void Damage(const EventBatch& batch) { index.Apply(kWorker, batch); }
 
   PublisherStatus Status() const {
@@ -134,10 +134,10 @@ TEST_F(BucketRepairTest, WhatIsRightInADifferingBucketIsNotTouched) {
 TEST_F(BucketRepairTest, CopiesAreBroughtToTheRightNumber) {
   Apply(Batch(StoreFull(Hashes(1, 3), 0)));
   Apply(Batch(StoreFull(Hashes(1, 2), 0)));
-  Apply(Batch(StoreFull(Hashes(1, 1), 0)));  // 3, 2, 1 copies
+  Apply(Batch(StoreFull(Hashes(1, 1), 0)));  // copies of hashes 1, 2, 3: 3, 2, 1
   const Content before = Held();
   Damage(Batch(Remove(Hashes(1, 1), 0), Remove(Hashes(1, 2), 0), StoreFull(Hashes(3, 1), 0),
-               StoreFull(Hashes(3, 1), 0)));  // 1, 1, 3
+               StoreFull(Hashes(3, 1), 0)));  // copies: 1, 1, 3
   ASSERT_TRUE(Repair());
   EXPECT_EQ(Held(), before);
 }
@@ -201,11 +201,12 @@ TEST_F(BucketRepairTest, WhatTheIndexWouldNotTakeIsFound) {
   worker.groups = {testing::Full()};
   index.RemoveWorker(kWorker);
   ASSERT_TRUE(index.AddWorker(kWorker, worker).ok());
-  Apply(Batch(StoreFull(Hashes(1, 4), 0), StoreFull(Hashes(5, 4), 1)));  // unknown group here
+  Apply(Batch(StoreFull(Hashes(1, 4), 0), StoreFull(Hashes(5, 4), 1)));  // no group 1 here
   EXPECT_FALSE(Repair());
 }
 
-// The publisher counts stores as copies that a worker with HitReports::kExpected leaves out.
+// The publisher counts hit reports as copies. An index with HitReports::kExpected leaves hit
+// reports out.
 TEST_F(BucketRepairTest, WhatTheIndexLeavesOutIsNoMismatch) {
   WorkerConfig worker;
   worker.digests = true;

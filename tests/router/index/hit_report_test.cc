@@ -1,5 +1,5 @@
-// A store that only reports a hit adds no copy; the answer states that the worker sends such
-// stores.
+// A store that only reports a hit adds no copy. If a store may be a report or a copy, the answer is
+// not certain.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -8,14 +8,14 @@
 namespace kvcast::testing {
 namespace {
 
-// A store from the root that names every block of its span.
+// Returns a store from the root. It names every block of its token span.
 BlockStored Root(std::vector<BlockHash> hashes, int64_t group = 0) {
   BlockStored event = Store(std::move(hashes), group);
   event.token_ids.emplace(event.block_hashes.size() * 16, 1);
   return event;
 }
 
-// A worker that reports hits by its registration.
+// Returns the configuration of a worker that is registered as a sender of hit reports.
 WorkerConfig Reporting(std::vector<GroupSpec> groups) {
   WorkerConfig config = Registered(std::move(groups));
   config.hit_reports = HitReports::kExpected;
@@ -41,7 +41,7 @@ TEST(HitReport, IsNoSecondCopy) {
   EXPECT_EQ(worker.counters().residencies, 0u);
 }
 
-// Two requests may load the same prompt from another tier and store it one after the other.
+// Two requests may load the same prompt from another tier. Each request then stores the prompt.
 TEST(HitReport, FromAWorkerThatIsNotKnownToReportCountsAsACopy) {
   OneWorker worker(Registered({Full()}));
   const auto chain = Hashes(1, 4);
@@ -69,7 +69,7 @@ TEST(HitReport, DoesNotBringBackWindowBlocksThatAreGone) {
 TEST(HitReport, APrefixComputedAgainIsACopy) {
   OneWorker worker(Reporting({Full(), Window(32)}));
   const auto chain = Hashes(1, 6);
-  // All full-attention blocks are present, but the window is not, so the request hits no tokens.
+  // The worker holds all full-attention blocks, but no window block, so the request hits no tokens.
   worker.Apply(Batch(Root(chain, 0), Root(chain, 1), Remove(chain, 1)));
   worker.Apply(Batch(Root(chain, 0), Root(chain, 1)));
   EXPECT_TRUE(Certain(worker));
@@ -96,8 +96,8 @@ TEST(HitReport, AStoreThatReachesBeyondWhatIsThereIsNew) {
   EXPECT_EQ(worker.counters().stored_blocks, 7u);
 }
 
-// A prompt of one block computes its last token again, and therefore stores the block again. The
-// index takes this store for a report.
+// The engine always computes the last token of a prompt. It therefore stores a prompt of one block
+// again. The index reads this store as a report.
 TEST(HitReport, OneBlockAgainIsTakenForAReport) {
   OneWorker worker(Reporting({Full()}));
   worker.Apply(Batch(Root(Hashes(1, 1)), Root(Hashes(1, 1))));
@@ -105,13 +105,13 @@ TEST(HitReport, OneBlockAgainIsTakenForAReport) {
   EXPECT_EQ(worker.counters().stored_blocks, 1u);
   worker.Apply(Batch(Root(Hashes(10, 3)), Root(Hashes(10, 3)), Root(Hashes(10, 1))));
   EXPECT_EQ(worker.counters().reannounced_blocks, 5u);
-  // The store was in fact a copy.
+  // The second store of block 1 was in fact a copy, so the engine removes two copies.
   worker.Apply(Batch(Remove(Hashes(1, 1)), Remove(Hashes(1, 1))));
-  EXPECT_TRUE(Certain(worker)) << "as could be";
+  EXPECT_TRUE(Certain(worker)) << "the store may have been a copy";
 }
 
-// An engine that computes the last 64 tokens of a hit again reports a hit of at most 64 tokens, and
-// then computes and stores all of it. The index leaves the report out.
+// The engine computes the last 64 tokens of a hit again. It reports a hit of at most 64 tokens, and
+// then computes and stores all blocks of this hit. The index leaves the report out.
 TEST(HitReport, OneThatIsNotLongerThanTheReplayedTokensIsLeftOut) {
   WorkerConfig config = Reporting({Full()});
   config.replay_tokens = 64;
@@ -148,7 +148,8 @@ TEST(HitReport, StartsAtTheRootOnTheGpu) {
   EXPECT_EQ(worker.counters().stored_blocks, 24u);
 }
 
-// A remove of a block that is not held shows that the stores left out were copies.
+// The index left stores out as reports. A remove of a block that is not held shows that these
+// stores were copies.
 TEST(HitReport, IsContradictedByARemoveTooMany) {
   OneWorker worker(Reporting({Full()}));
   const auto chain = Hashes(1, 4);
@@ -164,7 +165,8 @@ TEST(HitReport, ADoubtfulOneMayHaveBeenACopy) {
   const auto chain = Hashes(1, 4);
   worker.Apply(Batch(Root(chain), Root(chain), Root(Hashes(1, 1))));
   worker.Apply(Batch(Remove(chain), Remove(Hashes(1, 1))));
-  // The interpretation as reports remains: of the two stores, only the doubtful store was a copy.
+  // The store of one block was a copy, and this explains the second remove. The index therefore
+  // still reads repeated stores as reports.
   worker.Apply(Batch(Root(chain), Root(chain)));
   EXPECT_EQ(worker.counters().reannounced_blocks, 9u);
 }

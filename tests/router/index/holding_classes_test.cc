@@ -1,4 +1,5 @@
-// Sorts workers into classes by the blocks that they hold, and reads the blocks of a class.
+// HoldingClasses sorts workers into classes by the blocks that they hold. HeldBlocks reads the
+// blocks of a class.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -87,7 +88,7 @@ TEST_F(HoldingClassesTest, TwoHashesOfOneContentAreAmbiguous) {
   EXPECT_FALSE(held.ambiguous());
 }
 
-// A block that was found by hash stays, although its position has an ambiguous content.
+// A block that was found by hash stays, also if the content at its position is ambiguous.
 TEST_F(HoldingClassesTest, AmbiguousContentsDropBlocksThatWereFoundByContent) {
   const std::vector<ContentKey> contents = {ContentKey{11}, ContentKey{12}, ContentKey{13}};
   AmbiguousNames names;
@@ -103,7 +104,8 @@ TEST_F(HoldingClassesTest, AmbiguousContentsDropBlocksThatWereFoundByContent) {
   EXPECT_EQ(held.unnamed_units(), 2);
 }
 
-// Against a map from holdings to class. The number of classes makes the table grow.
+// Two workers have one class exactly if they hold the same blocks. The number of classes makes the
+// table grow.
 TEST_F(HoldingClassesTest, ManyClassesStayApart) {
   std::mt19937_64 random(6);
   std::set<std::pair<std::vector<size_t>, ClassId>> seen;

@@ -1,5 +1,5 @@
-// Our index avoids faults that routers in the field have had or have by design: in each test an
-// index with the fault gives the wrong answer, and ours gives the right answer on the same events.
+// The index avoids known faults of other routers. In each test, a naive index with the fault gives
+// a wrong answer. PrefixIndex gives the right answer for the same events.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -15,18 +15,19 @@
 namespace kvcast::testing {
 namespace {
 
-// An index with one fault: it differs in the stores and removes that it accepts and in its keys.
+// A naive index with the chosen faults. A fault changes the events that the index accepts, the keys
+// of its entries, or its removes.
 class Mistaken {
  public:
   struct Mistake {
     bool drops_other_groups = false;  // accepts only full-attention kinds
-    bool group_zero_only = false;     // takes group 0 for the full-attention group
+    bool group_zero_only = false;     // accepts only group 0
     bool ignores_group = false;       // one entry per hash, for all groups
     bool ignores_worker = false;      // a remove applies to all workers
     bool ignores_tier = false;        // a remove applies to all tiers
-    bool ignores_copies = false;      // a set without counts
-    bool prefix_only = false;         // keeps [0, k) of a chain: a remove takes all later blocks
-    bool whole_span = false;          // a store holds the blocks of its token span from the start
+    bool ignores_copies = false;      // does not count the copies of a block
+    bool prefix_only = false;         // a remove also removes all blocks that were stored later
+    bool whole_span = false;          // places the blocks of a store at the start of its token span
     int64_t block_size = 0;           // drops stores of another block size; 0: accepts all
   };
   explicit Mistaken(const Mistake& mistake) : mistake_(mistake) {}
@@ -38,7 +39,7 @@ class Mistaken {
     }
   }
 
-  // Returns the run of held blocks from the start, in tokens.
+  // Returns the length of the held run from the start of the chain, in tokens.
   int64_t Match(const std::vector<BlockHash>& chain, int64_t tokens, int64_t group = 0,
                 int worker = 0, int64_t block_size = 16) const {
     int64_t run = 0;
@@ -77,7 +78,7 @@ class Mistaken {
       int& copies = held_[key];
       copies = mistake_.ignores_copies ? 1 : copies + 1;
       chain_.push_back(key);
-      // Read from the head, the hash stands for the block that begins the span.
+      // The fault: hash i of the store stands for block i of the span.
       if (mistake_.whole_span) block_of_[key] = static_cast<int64_t>(i);
     }
   }
@@ -110,7 +111,7 @@ class Mistaken {
   std::set<int64_t> full_groups_;
 };
 
-// Feeds both indexes.
+// Applies each batch to both indexes.
 struct Both {
   Both(const Mistaken::Mistake& mistake, const WorkerConfig& config)
       : naive(mistake), ours(config) {}
@@ -122,8 +123,8 @@ struct Both {
   OneWorker ours;
 };
 
-// llm-d-router #2362: a store of a window group names fewer blocks than its tokens span. Positions
-// that are guessed from the front of the list put the blocks at the wrong place.
+// llm-d-router #2362: a store of a window group names fewer blocks than its tokens span. A router
+// that counts positions from the start of the span places the blocks wrongly.
 TEST(KnownFaults, SparseStoreIsNotReadFromTheFront) {
   Both both({.whole_span = true}, Registered({Full(), Window(32)}));
   const auto chain = Hashes(1, 6);
@@ -135,8 +136,8 @@ TEST(KnownFaults, SparseStoreIsNotReadFromTheFront) {
   EXPECT_EQ(both.ours.Match(chain, 100), 96);     // a window at 96 tokens
 }
 
-// A workaround for the same fault skips such stores. It then also skips the removes that show that
-// the window is gone.
+// A workaround for the same fault skips the stores of window groups. It also skips the removes of
+// window groups, which show that the window is gone.
 TEST(KnownFaults, AWindowThatIsGoneIsNotPromised) {
   Both both({.drops_other_groups = true}, Registered({Full(), Window(32)}));
   const auto chain = Hashes(1, 6);
@@ -145,8 +146,8 @@ TEST(KnownFaults, AWindowThatIsGoneIsNotPromised) {
   EXPECT_EQ(both.ours.Match(chain, 100), 0);
 }
 
-// AMD Infera #98: hashes do not contain the group, so a remove of the Mamba group's state took the
-// attention block of the same hash.
+// AMD Infera #98: the keys of the router do not contain the group. A remove in the Mamba group also
+// removes the attention block of the same hash.
 TEST(KnownFaults, ARemoveStaysInItsGroup) {
   Both both({.ignores_group = true, .ignores_copies = true}, Registered({Full(), Mamba(16)}));
   const auto chain = Hashes(1, 6);
@@ -155,7 +156,7 @@ TEST(KnownFaults, ARemoveStaysInItsGroup) {
   EXPECT_EQ(both.ours.Match(chain, 100), 96);
 }
 
-// AIBrix #2723: a block that one worker removed was gone for all workers.
+// AIBrix #2723: a remove by one worker removes the block of all workers.
 TEST(KnownFaults, ARemoveStaysWithItsWorker) {
   Mistaken naive({.ignores_worker = true, .ignores_copies = true});
   PrefixIndex ours;
@@ -174,8 +175,8 @@ TEST(KnownFaults, ARemoveStaysWithItsWorker) {
   EXPECT_EQ(matches[1].gpu_tokens, 96);
 }
 
-// AIBrix, in the same code: a remove on the CPU took the block on the GPU. Here the removed blocks
-// were stored before the router joined.
+// AIBrix, in the same code: a remove from the CPU tier also removes the block on the GPU. In this
+// test, the engine stored the CPU blocks before the router joined.
 TEST(KnownFaults, ARemoveStaysOnItsTier) {
   Both both({.ignores_tier = true, .ignores_copies = true}, Registered({Full()}));
   const auto chain = Hashes(1, 6);
@@ -184,10 +185,10 @@ TEST(KnownFaults, ARemoveStaysOnItsTier) {
   EXPECT_EQ(both.ours.Match(chain, 100), 96);
 }
 
-// The remaining faults are those of NVIDIA Dynamo's router on hybrid models.
+// The tests below show the faults of NVIDIA Dynamo's router with hybrid models.
 
-// A window slides on. The faulty index predicts the full prefix, but only a deeper boundary is
-// usable.
+// The engine evicts blocks of a window group. The naive index predicts the full prefix, but only a
+// shorter prefix is usable.
 TEST(KnownFaults, EvictionOfWindowBlocksIsSeen) {
   Both both({.drops_other_groups = true}, Registered({Full(), Window(48)}));
   const auto chain = Hashes(1, 8);
@@ -222,7 +223,8 @@ TEST(KnownFaults, GroupZeroNeedNotBeFullAttention) {
   EXPECT_EQ(both.ours.Match(chain, 200), 48);
 }
 
-// The head of a window is evicted first. An index of prefixes cannot represent that.
+// The engine evicts the head of a window group first. An index that keeps only prefixes cannot
+// represent this state.
 TEST(KnownFaults, TheHeadMayGoBeforeTheTail) {
   Both both({.prefix_only = true}, Registered({Window(32)}));
   const auto chain = Hashes(1, 8);
@@ -231,7 +233,7 @@ TEST(KnownFaults, TheHeadMayGoBeforeTheTail) {
   EXPECT_EQ(both.ours.Match(chain, 200), 128);
 }
 
-// Offloaded window blocks do not become full-attention blocks in the other tier.
+// Offloaded window blocks do not become full-attention blocks in the lower tier.
 TEST(KnownFaults, OffloadedBlocksKeepTheirGroup) {
   Both both({.ignores_group = true, .ignores_tier = true}, Registered({Full(), Window(32)}));
   const auto chain = Hashes(1, 8);
@@ -253,7 +255,7 @@ TEST(KnownFaults, GroupsMayHaveDifferentBlockSizes) {
   EXPECT_EQ(both.ours.Match(chain, 200, 8), 64);
 }
 
-// The tokens of a window store span all computed tokens. Many such stores name no block at all.
+// The token span of a window store covers all computed tokens. Many window stores name no block.
 TEST(KnownFaults, StoresOfWindowsAreAlignedToTheirEnd) {
   Both both({.whole_span = true}, Registered({}));
   const auto chain = Hashes(1, 8);
@@ -281,7 +283,7 @@ TEST(KnownFaults, AClearEmptiesAllGroupsOfTheGpu) {
   const auto chain = Hashes(1, 8);
   BlockStored window = StoreIn("CPU", chain);
   window.group_idx = 1;
-  // The naive index has no rule for an event without a group.
+  // The naive index ignores the clear, because a clear has no group.
   both.Apply(
       Batch(Store(chain, 0), Store(chain, 1), StoreIn("CPU", chain), window, AllBlocksCleared{}));
   EXPECT_EQ(both.naive.Match(chain, 200), 128);
@@ -290,7 +292,7 @@ TEST(KnownFaults, AClearEmptiesAllGroupsOfTheGpu) {
   EXPECT_EQ(match.with_cpu_tokens, 128);
 }
 
-// A decision on the overlap (here where to prefill) is wrong if the overlap is wrong.
+// A wrong overlap leads to a wrong decision. Here, the decision selects the worker for the prefill.
 TEST(KnownFaults, ADecisionOnTheOverlapFollowsTheWorkerThatCanServe) {
   Mistaken naive({.drops_other_groups = true});
   PrefixIndex ours;

@@ -1,5 +1,5 @@
-// LocatorTable agrees with a multimap, with colliding hashes: same shard, same bucket, same
-// fingerprint.
+// LocatorTable agrees with a multimap. The hashes collide: they have the same shard, the same
+// bucket or the same fingerprint.
 // SPDX-License-Identifier: Apache-2.0
 #include "router/index/locator_table.h"
 
@@ -15,7 +15,7 @@ namespace kvcast::router {
 namespace {
 
 struct LocatorTableTest : ::testing::Test {
-  // The comparison that the owner of a key would make. In this test the locators are the keys.
+  // In these tests, the locator of a key is the key itself.
   Locator Find(uint64_t hash, Locator key) const {
     return table.Find(hash, [key](Locator locator) { return locator == key; });
   }
@@ -46,11 +46,11 @@ TEST_F(LocatorTableTest, TellsKeysOfEqualHashApart) {
   EXPECT_EQ(table.size(), 50u);
 }
 
-// A lookup visits all runs with the same first content. An entry that is visited twice would look
-// like two runs.
+// A lookup by content visits all runs with the same first content. If it visited an entry twice,
+// one run would look like two runs.
 TEST_F(LocatorTableTest, VisitsEachEntryOnce) {
   std::mt19937_64 random(5);
-  constexpr size_t kEqual = 40;  // more than a bucket and its neighbours hold
+  constexpr size_t kEqual = 40;  // more than five buckets hold
   for (int i = 0; i < 100; ++i) {
     const uint64_t hash = random();
     for (Locator key = 1; key <= kEqual; ++key) table.Insert(hash, key);
@@ -93,7 +93,8 @@ TEST_F(LocatorTableTest, GivesMemoryBackWhenItEmpties) {
   EXPECT_LT(arena.slabs(), full / 2);
 }
 
-// A table that has grown is trimmed to the fill that a growth by an eighth would give.
+// Growth by a half leaves free room. Trim reduces the room to the amount that growth by an eighth
+// would leave.
 TEST_F(LocatorTableTest, TrimTakesTheRoomThatGrowthLeft) {
   std::mt19937_64 random(5);
   constexpr size_t kHashes = 2'000'000;
@@ -109,7 +110,7 @@ TEST_F(LocatorTableTest, TrimTakesTheRoomThatGrowthLeft) {
 TEST_F(LocatorTableTest, FindsWhatItsDefinitionFinds) {
   std::mt19937_64 random(4);
   std::multimap<uint64_t, Locator> held;
-  // There are few shards and few homes in each, and fingerprints are often equal.
+  // The hashes have few shards and few home buckets, and their fingerprints are often equal.
   const auto hash_of = [&random] {
     return random() % 4 << 60 | random() % 64 << 48 | random() % 3 << 26;
   };
@@ -146,8 +147,8 @@ TEST_F(LocatorTableTest, FindsWhatItsDefinitionFinds) {
   }
 }
 
-// The filter never rejects a present hash, also during growth, shrinking and with full buckets. It
-// rejects most absent hashes.
+// The filter never rejects a hash of the table, also after growth, after shrinking, or with full
+// buckets. It rejects most other hashes.
 TEST_F(LocatorTableTest, TheFilterKnowsAllThatIsThere) {
   LocatorTable filtered(arena, epochs, LocatorTable::Filter::kKept);
   EXPECT_FALSE(filtered.MayHave(7));
@@ -165,7 +166,7 @@ TEST_F(LocatorTableTest, TheFilterKnowsAllThatIsThere) {
     for (const auto& [hash, locator] : held) ASSERT_TRUE(filtered.MayHave(hash));
   };
   for (int round = 0; round < 6; ++round) {
-    // Groups of 20 hashes share a home that has room for seven.
+    // In every 40th iteration, 20 hashes share a home bucket, which has room for seven.
     for (int i = 0; i < 2000; ++i) {
       const uint64_t home = random();
       for (uint64_t beside = 0; beside < (i % 40 == 0 ? 20 : 1); ++beside) {
@@ -193,7 +194,7 @@ TEST_F(LocatorTableTest, TheFilterKnowsAllThatIsThere) {
   }
   passed = 0;
   for (int i = 0; i < kAsked; ++i) passed += filtered.MayHave(random());
-  // A bit may remain set after a bucket was full.
+  // A filter bit may stay set if the bucket was full before.
   EXPECT_LT(passed, kAsked / 100);
 }
 

@@ -1,5 +1,5 @@
-// An answer contains, besides the reusable prefix: full, partial or miss, the limiting group, and
-// the tokens that loads from lower tiers would add.
+// An answer contains the reusable prefix, the kind of hit (full, partial or miss), the limiting
+// group, and the prefixes that are usable after loads from lower tiers.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -56,9 +56,9 @@ TEST(Answer, NoGroupIsInTheWayOfBlocksThatNobodyHas) {
   EXPECT_EQ(Ask(worker, 100).limiting_group, std::nullopt);
 }
 
-// Full attention reaches 48, states end at 16 and 64, window blocks end at 16, 48 and 80. Each
-// group alone reaches further than all groups together, and the group that reaches least is not the
-// limiting group.
+// Full attention reaches 48 tokens. Mamba states end at 16 and 64 tokens. Window blocks end at 16,
+// 48 and 80 tokens. Each group alone reaches further than all groups together. The group that
+// reaches least is not the limiting group.
 TEST(Answer, TheGroupInTheWayMayReachFurthestAlone) {
   OneWorker worker(Registered({Full(), Mamba(16), Window(16)}));
   worker.Apply(Batch(Store(Hashes(1, 3), 0), Store(Hashes(1, 1), 1), Store(Hashes(4, 1), 1),
@@ -97,7 +97,8 @@ TEST(Answer, WindowsNeedTheirLastBlocksOnly) {
   EXPECT_EQ(Ask(worker, 100).with_cpu_tokens, 0);
 }
 
-// The connector looks up ceil(W / block) blocks. The engine's own lookup needs one block less.
+// The connector looks up ceil(W / block) blocks. The engine's own lookup needs ceil((W - 1) /
+// block) blocks, which is one block less here.
 TEST(Answer, AWindowOfOneTokenMoreNeedsABlockMore) {
   OneWorker worker(Registered({Full(), Window(33)}));
   BlockStored window = StoreIn("CPU", Hashes(5, 2));
@@ -109,7 +110,7 @@ TEST(Answer, AWindowOfOneTokenMoreNeedsABlockMore) {
   EXPECT_EQ(Ask(worker, 100).with_cpu_tokens, 96);
 }
 
-// OffloadScheduler looks up the blocks that a load reads.
+// OffloadScheduler looks up only the blocks that a load reads.
 TEST(Answer, TheRuleOfAWindowIsThatOfTheWorkersScheduler) {
   WorkerConfig config = Registered({Full(), Window(33)});
   config.offload_rule = OffloadRule::kOffloadScheduler;
@@ -139,8 +140,8 @@ TEST(Answer, LoadsMayServeAllButTheLastToken) {
   EXPECT_EQ(Ask(worker, 64).with_cpu_tokens, 63);
 }
 
-// The lookup in a pool that mirrors the GPU pool uses the GPU's own rule. It treats the rest of the
-// prompt as a prompt of its own.
+// A pool that mirrors the GPU pool has the lookup rule of the GPU. The lookup begins at the end of
+// the GPU hit and needs no block before this position.
 class MirroredPool : public ::testing::Test {
  protected:
   static WorkerConfig Config(std::vector<GroupSpec> groups) {
@@ -178,7 +179,7 @@ TEST_F(MirroredPool, ChunksCountFromTheStartOfThePrompt) {
   worker.Apply(Batch(Store(Hashes(1, 2), 0), Store(Hashes(1, 2), 1), StoreIn("CPU", Hashes(3, 4)),
                      InGroup(StoreIn("CPU", Hashes(6, 1)), 1)));
   EXPECT_EQ(Ask(worker, 100).gpu_tokens, 32);
-  EXPECT_EQ(Ask(worker, 100).with_cpu_tokens, 64) << "block 5 is missing in the chunk behind it";
+  EXPECT_EQ(Ask(worker, 100).with_cpu_tokens, 64) << "the chunk after 64 tokens has no block 5";
   worker.Apply(Batch(InGroup(StoreIn("CPU", Hashes(5, 1)), 1)));
   EXPECT_EQ(Ask(worker, 100).with_cpu_tokens, 96);
 }
@@ -191,7 +192,7 @@ TEST_F(MirroredPool, TheLastTokenIsComputedAndWholeBlocksAreLoaded) {
 }
 
 TEST_F(MirroredPool, AHitInsideABlockIsNotContinued) {
-  // Mamba states of 64 tokens; hits may end at every hash unit of 16.
+  // Mamba states have blocks of 64 tokens. Hits may end at every hash unit of 16 tokens.
   WorkerConfig config = Config({Full(), Mamba(64)});
   config.hash_block_size = 16;
   config.alignment = 16;

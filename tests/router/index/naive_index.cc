@@ -16,7 +16,7 @@ void NaiveWorker::Clear(int tier) {
   std::erase_if(copies, [tier](const auto& entry) { return std::get<0>(entry.first) == tier; });
 }
 
-// A whole block counts only if it ends inside the tokens that a lookup may use.
+// True if the group holds the whole block, and the block ends within the first `max_tokens` tokens.
 bool NaiveWorker::HoldsBlock(int64_t group, const std::vector<uint64_t>& chain, int64_t block,
                              int64_t max_tokens) const {
   const int64_t size = groups[static_cast<size_t>(group)].block_size;
@@ -26,7 +26,8 @@ bool NaiveWorker::HoldsBlock(int64_t group, const std::vector<uint64_t>& chain, 
   return Holds(group, chain[static_cast<size_t>(last_hash)]);
 }
 
-// True if a partial entry ends in the boundary's block, at the boundary or after it.
+// True if the group holds a partial entry of the boundary's block that ends at or after the
+// boundary.
 bool NaiveWorker::PartialCovers(int64_t group, const std::vector<uint64_t>& chain, int64_t boundary,
                                 int64_t max_tokens) const {
   const int64_t size = groups[static_cast<size_t>(group)].block_size;
@@ -78,7 +79,7 @@ int64_t NaiveWorker::Match(const std::vector<uint64_t>& chain, int64_t tokens) c
   return best;
 }
 
-// True if the entry of the group that ends at `end` tokens is on one of the tiers.
+// True if a tier from 1 to `last_tier` holds the group's entry that ends at `end` tokens.
 bool NaiveWorker::OnLowerTier(int64_t group, const std::vector<uint64_t>& chain, int64_t end,
                               int last_tier) const {
   if (end / unit > std::ssize(chain)) return false;
@@ -88,7 +89,8 @@ bool NaiveWorker::OnLowerTier(int64_t group, const std::vector<uint64_t>& chain,
   return false;
 }
 
-// True if every block of the group that `end` tokens need is local or on a lower tier.
+// True if a prefix of `end` tokens is usable in the group. Each block that the prefix needs must
+// lie in the first `local` tokens, or be on a lower tier.
 bool NaiveWorker::Loadable(int64_t group, const std::vector<uint64_t>& chain, int64_t end,
                            int64_t local, int last_tier) const {
   const GroupSpec& spec = groups[static_cast<size_t>(group)];
@@ -115,8 +117,6 @@ bool NaiveWorker::EndsInsideBlocks() const {
   return states;
 }
 
-// Returns the longest end, up to one block after `end`, that each group has; `end` if there is
-// none. Beyond the next whole block, each group without states must have that block.
 int64_t NaiveWorker::WithTail(const std::vector<uint64_t>& chain, int64_t tokens, int64_t end,
                               int last_tier) const {
   if (!EndsInsideBlocks()) return end;
@@ -137,8 +137,8 @@ int64_t NaiveWorker::WithTail(const std::vector<uint64_t>& chain, int64_t tokens
   return end;
 }
 
-int64_t NaiveWorker::Reach(const std::vector<uint64_t>& chain, int64_t tokens, int64_t local,
-                           int last_tier) const {
+int64_t NaiveWorker::WithLoads(const std::vector<uint64_t>& chain, int64_t tokens, int64_t local,
+                               int last_tier) const {
   const bool full_only = std::all_of(groups.begin(), groups.end(), [](const GroupSpec& spec) {
     return spec.kind == SpecKind::kFullAttention;
   });
@@ -147,9 +147,9 @@ int64_t NaiveWorker::Reach(const std::vector<uint64_t>& chain, int64_t tokens, i
     for (int64_t group = 0; group < std::ssize(groups); ++group) {
       all = all && Loadable(group, chain, end, local, last_tier);
     }
-    if (all) return WithTail(chain, tokens, std::min(end, tokens - 1), last_tier);
+    if (all) return std::min(end, tokens - 1);
   }
-  return WithTail(chain, tokens, local, last_tier);
+  return local;
 }
 
 }  // namespace kvcast::testing

@@ -1,5 +1,6 @@
-// NaiveIndex: the definition of the index as code, for comparison. It keeps copies in a std::map
-// and tries every boundary of every group in turn. It shares no code with the library.
+// NaiveWorker: the definition of the index as code, for one worker. Tests compare the index with
+// it. It keeps copies in a std::map, and tries every boundary for every group. Of the library, it
+// uses only kvcast/spec/cache_spec.h.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -24,13 +25,19 @@ struct NaiveWorker {
   void Clear(int tier);
   bool Holds(int64_t group, uint64_t hash) const { return copies.count({0, group, hash}) > 0; }
 
-  // Reusable tokens of a prompt of `tokens` tokens.
+  // Returns the number of reusable tokens of a prompt with `tokens` tokens.
   int64_t Match(const std::vector<uint64_t>& chain, int64_t tokens) const;
-  // The longest prefix, in tokens, that could be served with blocks of the tiers 1 to `last_tier`
-  // in addition to the first `local` tokens; `local` if none is longer. A gain of less than a block
-  // counts. If states are kept inside blocks, the prefix may end there.
-  int64_t Reach(const std::vector<uint64_t>& chain, int64_t tokens, int64_t local,
-                int last_tier) const;
+  // Returns the longest prefix, in tokens, that the worker could serve after loads of whole blocks
+  // from the tiers 1 to `last_tier`. The first `local` tokens need no load. `local`: no longer
+  // prefix is possible. A gain of less than a block counts.
+  int64_t WithLoads(const std::vector<uint64_t>& chain, int64_t tokens, int64_t local,
+                    int last_tier) const;
+  // Returns the longest prefix at which each group has an entry on a lower tier; `end` if there is
+  // none. Only if the groups keep Mamba states inside blocks is a prefix possible that is longer
+  // than `end`. It is longer by less than one block. If the prefix contains the next whole block
+  // after `end`, each group without states must also have this block.
+  int64_t WithTail(const std::vector<uint64_t>& chain, int64_t tokens, int64_t end,
+                   int last_tier) const;
 
  private:
   bool Usable(int64_t group, const std::vector<uint64_t>& chain, int64_t boundary,
@@ -42,8 +49,6 @@ struct NaiveWorker {
   bool OnLowerTier(int64_t group, const std::vector<uint64_t>& chain, int64_t end,
                    int last_tier) const;
   bool EndsInsideBlocks() const;
-  int64_t WithTail(const std::vector<uint64_t>& chain, int64_t tokens, int64_t end,
-                   int last_tier) const;
   bool PartialCovers(int64_t group, const std::vector<uint64_t>& chain, int64_t boundary,
                      int64_t max_tokens) const;
 };

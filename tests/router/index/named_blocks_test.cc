@@ -1,5 +1,6 @@
-// Blocks that are named by content agree with the definition: the blocks of each place, and their
-// contents. Honest sources share hashes or have their own schemes. A hostile source invents names.
+// ResidencyMap with blocks that are named by content agrees with its definition: the blocks of each
+// place, and their contents. Honest sources share a hash scheme or have their own scheme. A hostile
+// source invents names.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -25,7 +26,7 @@ constexpr int64_t kUnit = 16;
 
 using Seen = std::set<std::pair<PlaceId, size_t>>;  // place, position in the prompt
 
-// A tree of prompts: node 0 is the empty prefix, every other node adds a block to its parent.
+// A tree of prompts. Node 0 is the empty prefix. Every other node adds a block to its parent.
 struct Prompts {
   explicit Prompts(size_t nodes, std::mt19937_64& random) {
     for (size_t i = 1; i < nodes; ++i) {
@@ -52,7 +53,7 @@ struct Source {
   uint64_t scheme = 0;
   uint32_t number = 0;
   std::vector<PlaceId> places;
-  // The held blocks by place. A held hash has a name.
+  // By place: the held hashes and their copies. Each held hash has an entry in `content`.
   std::map<PlaceId, std::map<uint64_t, uint32_t>> held;
   std::map<uint64_t, ContentKey> content;
 
@@ -163,7 +164,7 @@ class NamedBlocksTest : public ::testing::Test {
     return seen;
   }
 
-  // The blocks before the first position that no place holds.
+  // Returns the blocks before the first position that no place holds.
   static Seen BeforeTheGap(const Seen& seen, size_t positions) {
     std::vector<bool> held(positions);
     for (const auto& [place, position] : seen) held[position] = true;
@@ -266,11 +267,11 @@ TEST_F(NamedBlocksTest, FindsWhatItsDefinitionHolds) {
     CompareWalks(sources, prompts.PathTo(1 + pick(kNodes - 1)), step);
     if (HasFatalFailure()) return;
   }
-  EXPECT_GT(refused, 100u) << "the hostile source should have met its own contradictions";
+  EXPECT_GT(refused, 100u) << "the hostile source must contradict its own names";
 }
 
-// A source that follows another source's run meets in that run a hash that it has given another
-// name, even if the run has moved in the meantime.
+// A source stores blocks along the run of another source. The run contains a hash to which the
+// first source gave another name. The map refuses the second name, even after a move of the run.
 TEST_F(NamedBlocksTest, ASecondNameIsRefusedInARunThatHasMoved) {
   Source honest = NewSource(1);
   Source other = NewSource(1);
@@ -299,8 +300,8 @@ TEST_F(NamedBlocksTest, ASecondNameIsRefusedInARunThatHasMoved) {
             Addition::kOtherName);
 }
 
-// The second hash of a source for a content must not enter the run where other sources look up that
-// content.
+// A source gives many hashes the same first content. The map accepts only one of these hashes.
+// Otherwise each hash would add a run to the lookups of this content.
 TEST_F(NamedBlocksTest, ASourceHasOneRunForEachBeginning) {
   Source hostile = NewSource(1);
   size_t taken = 0;

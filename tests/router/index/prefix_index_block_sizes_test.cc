@@ -1,5 +1,5 @@
-// Groups of different block sizes share one chain at the hash unit; partial entries end inside a
-// block.
+// Groups of different block sizes share one hash chain with one hash per hash unit. Partial entries
+// end inside a block.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// Readers run concurrently with writers: a query sees all of a batch or none of it.
+// Readers run concurrently with writers. A query sees the whole batch or no part of the batch.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -58,8 +58,8 @@ TEST(PrefixIndexConcurrency, ABatchIsSeenWholeOrNotAtAll) {
   EXPECT_EQ(index.counters(WorkerId(0)).residencies, 0u);
 }
 
-// One worker holds the first blocks of a run all the time. Another worker stores and removes all
-// its blocks, so the run is moved repeatedly.
+// One worker always holds the first blocks of a run. Another worker repeatedly stores and removes
+// all blocks of the run. The run therefore moves repeatedly.
 TEST(PrefixIndexConcurrency, AMoveOfARunChangesNoAnswer) {
   PrefixIndex index;
   const auto chain = Hashes(1, 64);

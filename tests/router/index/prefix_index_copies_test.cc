@@ -1,5 +1,5 @@
-// The index counts copies: an engine keeps several physical blocks under one hash and removes them
-// one by one.
+// The index counts copies. An engine may hold several physical blocks with one hash, and removes
+// these blocks one by one.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
-// The index learns groups from stores if none are registered, and counts stores that contradict
-// them.
+// If no groups are registered, the index learns the groups from stores. It counts stores that
+// contradict the learned groups.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
-// The index keeps groups apart: a prefix is reusable only if every group of the worker can serve
-// it.
+// The index keeps groups apart. A prefix is reusable only if every group of the worker can serve
+// the prefix.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -21,7 +21,8 @@ TEST(PrefixIndexGroups, EveryGroupMustServeThePrefix) {
 }
 
 TEST(PrefixIndexGroups, TheLowestOfTheGroupsOwnHitsIsNotTheAnswer) {
-  // The window group holds the ends of 32 and 128 tokens. Full attention reaches 96 tokens.
+  // The window group holds the blocks that end at 32 and 128 tokens. Full attention reaches 96
+  // tokens.
   OneWorker worker(Registered({Full(), Window(17)}));
   const auto chain = Hashes(1, 8);
   worker.Apply(Batch(Store(Hashes(1, 6), 0), Store({chain[1], chain[7]}, 1)));
@@ -99,7 +100,7 @@ TEST(PrefixIndexGroups, WorkerWithoutCacheableGroupsPromisesNothing) {
 }
 
 TEST(PrefixIndexGroups, SparseStoresKeepTheirPlaces) {
-  // A window group announces two of eight blocks, with the tokens of all eight.
+  // A window group announces two of eight blocks, with the tokens of all eight blocks.
   OneWorker worker(Registered({Full(), Window(32)}));
   const auto chain = Hashes(1, 8);
   BlockStored sparse = Store({chain[4], chain[5]}, 1);

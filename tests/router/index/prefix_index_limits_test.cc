@@ -1,4 +1,5 @@
-// The index never predicts more than the prompt minus one token. Degenerate queries get zero.
+// The index never predicts more than the prompt minus one token. An invalid prompt gets 0 tokens.
+// An invalid unit gets an empty answer.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
-// The index keeps tiers apart: a block that leaves one tier stays in the others, and only GPU
-// blocks make a GPU prefix.
+// The index keeps tiers apart. A block that leaves one tier stays in the other tiers. Only GPU
+// blocks count for the GPU prefix.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -35,6 +35,15 @@ TEST(PrefixIndexTiers, ClearEmptiesTheGpuAlone) {
   EXPECT_EQ(worker.Match(chain, 40), 0);
   EXPECT_EQ(worker.counters().residencies, 4u);
   EXPECT_EQ(worker.counters().clears, 1u);
+}
+
+TEST(PrefixIndexTiers, RemoveBehindAClearOfItsBatchIsUnknown) {
+  OneWorker worker(Registered({Full()}));
+  const auto chain = Hashes(1, 3);
+  worker.Apply(Batch(Store(chain)));
+  worker.Apply(Batch(Remove(Hashes(1, 1)), AllBlocksCleared{}, Remove(Hashes(2, 1))));
+  EXPECT_EQ(worker.counters().residencies, 0u);
+  EXPECT_EQ(worker.counters().unknown_removes, 1u);
 }
 
 TEST(PrefixIndexTiers, PlaceholderStoresOfConnectorsTeachNothing) {

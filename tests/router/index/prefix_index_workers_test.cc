@@ -1,5 +1,5 @@
-// Workers come and go: the blocks of one worker never appear in another worker's answer, and a
-// removed worker leaves no blocks.
+// The blocks of one worker never appear in the answer of another worker. A removed worker leaves no
+// blocks.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -46,7 +46,7 @@ TEST_F(TwoWorkers, RemovedWorkerIsForgottenExactly) {
   index.RemoveWorker(kA);
   EXPECT_EQ(Tokens(kA), -1);
   EXPECT_EQ(Tokens(kB), 64);
-  // Inside the index a new worker may take the place of the old worker.
+  // A new worker may get the slot of the removed worker.
   ASSERT_TRUE(index.AddWorker(WorkerId(9), Registered({Full()})).ok());
   EXPECT_EQ(Tokens(WorkerId(9)), 0);
   EXPECT_EQ(index.counters(WorkerId(9)).residencies, 0u);
@@ -100,7 +100,7 @@ TEST(PrefixIndexWorkers, RestartForgetsLearnedGroupsAndKeepsRegisteredOnes) {
   EXPECT_TRUE(index.Groups(kA).empty());
   EXPECT_EQ(index.hash_block_size(kA), 0);
   EXPECT_EQ(index.Groups(kB).size(), 2u);
-  // The engine restarted with another model that has one group.
+  // The engine of kA restarted with another model, which has one group.
   index.Apply(kA, Batch(StoreFull(Hashes(1, 2), 0)));
   const WorkerId only[] = {kA};
   EXPECT_EQ(index.Match(Hashes(1, 2), 16, 40, only)[0].gpu_tokens, 32);

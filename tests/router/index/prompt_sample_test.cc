@@ -1,5 +1,5 @@
-// A worker's sample notes the blocks of chosen prompts, chooses prompts, drops prompts, and keeps
-// its bounds.
+// The sample of a worker chooses prompts, notes their stored blocks, drops prompts, and keeps its
+// bounds.
 // SPDX-License-Identifier: Apache-2.0
 #include "router/sample/prompt_sample.h"
 
@@ -20,7 +20,7 @@ namespace {
 
 constexpr int64_t kUnit = 16;
 
-// A prompt whose blocks are named by its number: its first `shared` units are those of prompt 0.
+// Returns the content key of one unit of a prompt. The first `shared` units have prompt 0's keys.
 ContentKey KeyOf(uint64_t prompt, uint64_t unit, uint64_t shared = 0) {
   return (unit < shared ? 1 : prompt + 1) << 32 | (unit + 1);
 }
@@ -29,12 +29,12 @@ class PromptSampleTest : public ::testing::Test {
  protected:
   struct Prompt {
     uint64_t number;
-    uint64_t shared = 0;  // the first `shared` units are those of prompt 0
+    uint64_t shared = 0;  // the first `shared` units are the units of prompt 0
   };
   // Bytes of the index per block, if four workers hold each block.
   static constexpr uint64_t kIndexBytesABlock = 10;
 
-  // A batch of one store: units [first, first + count) of a prompt, in blocks of one unit.
+  // Notes a batch with one store of units [first, first + count) of a prompt. A block has one unit.
   void Store(Prompt prompt, size_t first, size_t count, uint8_t group = 0) {
     sample_.BeginBatch();
     StoreInBatch(prompt, first, count, group);
@@ -64,7 +64,7 @@ class PromptSampleTest : public ::testing::Test {
                       keys_);
   }
   static uint32_t EndOf(size_t units) { return static_cast<uint32_t>(units * kUnit); }
-  // Stores into the full cache of a worker. The cache has `pool` blocks.
+  // Like Store, for a cache of `pool` blocks. A full cache evicts as many blocks as it stores.
   void StoreInPool(uint64_t pool, Prompt prompt, size_t first, size_t count) {
     if (held_ + count > pool) held_ = pool - count;
     Store(prompt, first, count);
@@ -106,7 +106,8 @@ TEST_F(PromptSampleTest, FollowsAPromptOverItsStores) {
   EXPECT_FALSE(prompt.cut());
 }
 
-// The parent is not held when the store arrives, so its position is unknown.
+// The worker does not hold the parent when the store arrives, so the position of the parent is
+// unknown.
 TEST_F(PromptSampleTest, FindsAParentWithoutItsPosition) {
   Store({1}, 0, 4);
   BlockStored event = {.block_size = kUnit};
@@ -167,7 +168,7 @@ TEST_F(PromptSampleTest, ABranchIsAPromptOfItsOwn) {
   EXPECT_EQ(sample_.prompts()[0].units(), 100u);
 }
 
-// Blocks that one prompt stored after the branch do not belong to the other prompt.
+// The blocks of one prompt after the branch do not belong to the other prompt.
 TEST_F(PromptSampleTest, ABranchHasNothingFromBehindIt) {
   Store({0}, 0, 100);
   Store({7, 70}, 70, 5, 1);
@@ -187,7 +188,7 @@ TEST_F(PromptSampleTest, AStoreIsNotedOnAllPromptsThatShareIt) {
   }
 }
 
-// ---- Stores whose blocks are not units.
+// ---- Stores whose blocks have several units.
 
 class StoresWithTokens : public PromptSampleTest {
  protected:
@@ -258,8 +259,8 @@ TEST_F(PromptSampleTest, OneOfABatchIsChosen) {
   EXPECT_NE(Find({1}, 3), nullptr);
 }
 
-// The cache is full of long prompts, which are stored in steps of 512 units. Evicted blocks need
-// not be noted.
+// The cache is full of long prompts, which the engine stores in steps of 512 units. The sample
+// needs no removes of evicted blocks.
 TEST_F(PromptSampleTest, ThereAreAlwaysEnoughLongPrompts) {
   for (uint64_t prompt = 0; prompt < 5 * kPool / kLong; ++prompt) {
     for (size_t first = 0; first < kLong; first += 512) {
@@ -270,7 +271,7 @@ TEST_F(PromptSampleTest, ThereAreAlwaysEnoughLongPrompts) {
   }
 }
 
-// The same with an index. Its worker evicts the oldest prompts.
+// The same test with an index. The worker evicts the oldest prompts.
 TEST(PromptSampleOfAnIndex, AFullCacheOfLongPromptsIsDiagnosed) {
   constexpr uint64_t kPrompts = kPool / kLong;
   const auto hashes = [](uint64_t prompt, size_t first, size_t count) {
@@ -303,7 +304,7 @@ TEST(PromptSampleOfAnIndex, AFullCacheOfLongPromptsIsDiagnosed) {
   }
 }
 
-// Prompts that were sampled when the cache held other prompts do not describe the cache.
+// A prompt that left the cache does not describe the cache. The sample must drop this prompt soon.
 TEST_F(PromptSampleTest, TheSampleTurnsOverAsTheCacheDoes) {
   const uint64_t prompts = kPool / kLong;
   for (uint64_t round = 0; round < 6; ++round) {
@@ -318,8 +319,8 @@ TEST_F(PromptSampleTest, TheSampleTurnsOverAsTheCacheDoes) {
   }
 }
 
-// A prompt that needs more memory than the other prompts leave is followed to its end, and the
-// other prompts stay.
+// One prompt needs more memory than the other prompts leave free. The sample follows this prompt to
+// its end, and keeps the other prompts.
 TEST_F(PromptSampleTest, OneLongPromptDrivesNoOthersOut) {
   for (uint64_t prompt = 0; prompt < 5; ++prompt) StoreInPool(kPool, {prompt}, 0, 300);
   for (size_t unit = 0; unit < 8000; unit += 500) StoreInPool(kPool, {5}, unit, 500);
@@ -327,8 +328,8 @@ TEST_F(PromptSampleTest, OneLongPromptDrivesNoOthersOut) {
   EXPECT_EQ(Whole(300), 5u);
 }
 
-// If there is room for few prompts, short prompts stay in the sample, but no longer than in the
-// cache.
+// If the sample has room for few prompts, a short prompt stays as long as in the cache. It leaves
+// the sample after it left the cache.
 TEST_F(PromptSampleTest, AShortPromptStaysAsLongAsInTheCache) {
   constexpr uint64_t kSmallPool = 20'000;
   StoreInPool(kSmallPool, {0}, 0, 100);
@@ -343,7 +344,7 @@ TEST_F(PromptSampleTest, AShortPromptStaysAsLongAsInTheCache) {
   EXPECT_EQ(Find({0}, 100), nullptr);
 }
 
-// Once the cache is full, only a share of the prompts is followed. This bounds the time.
+// If the cache is full, the sample follows only a share of the prompts. This bounds the time.
 TEST_F(PromptSampleTest, MostStoresArePassedOver) {
   uint64_t chosen = 0;
   for (uint64_t prompt = 0; prompt < 40 * kPool / kLong; ++prompt) {
@@ -359,8 +360,8 @@ TEST_F(PromptSampleTest, ShortPromptsAreBoundedInNumber) {
   EXPECT_EQ(sample_.prompts().size(), PromptSample::kMaxPrompts);
 }
 
-// Half of the requests store only the blocks after a shared prefix. No request stores the prefix
-// again.
+// Half of the requests store only the blocks after a shared prefix. No request stores the shared
+// prefix again.
 TEST_F(PromptSampleTest, ASharedPrefixIsNotLost) {
   Store({0}, 0, 50);
   for (uint64_t prompt = 1; prompt < 20'000; ++prompt) {
@@ -400,7 +401,7 @@ TEST_F(PromptSampleTest, SmallCachesPayAFixedMinimum) {
   }
 }
 
-// Ten bytes: the key, and the bits of the groups.
+// A unit takes ten bytes: its key, and the bits of the groups.
 TEST_F(PromptSampleTest, AUnitTakesTenBytes) {
   for (uint64_t prompt = 0; prompt < 3 * kPool / kLong; ++prompt) {
     StoreInPool(kPool, {prompt}, 0, kLong);

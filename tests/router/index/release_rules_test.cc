@@ -1,5 +1,5 @@
-// Answers depend on the release and on registered properties: how far groups with a draft head
-// look, groups outside prefix caching, and hits of which a part is computed again.
+// Answers depend on the engine's release and on registered properties. The properties are: groups
+// with a draft head, groups outside prefix caching, and hit tokens that the engine computes again.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -29,7 +29,7 @@ WorkerMatch Ask(const OneWorker& worker, int64_t tokens, int64_t unit = 16) {
   return matches.empty() ? WorkerMatch() : matches[0];
 }
 
-// A prompt of `blocks` whole blocks, all cached.
+// Returns the hit of a prompt of `blocks` whole blocks. All blocks are cached.
 int64_t HitOfWholePrompt(const WorkerConfig& config, int64_t blocks = 4) {
   OneWorker worker(config);
   EventBatch batch;
@@ -77,7 +77,7 @@ TEST(ReleaseRules, WithLookaheadNoGroupDrops) {
   OneWorker worker(config);
   worker.Apply(Batch(Store(Hashes(1, 3), 0), Store(Hashes(1, 3), 1)));
   EXPECT_EQ(worker.Match(Hashes(1, 3), 64), 48);
-  // A block at the end of the prompt has no hash.
+  // The last block of the prompt has no hash, because the lookahead token is missing.
   EXPECT_EQ(worker.Match(Hashes(1, 2), 48), 32);
 }
 

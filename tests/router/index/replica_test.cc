@@ -1,5 +1,5 @@
-// A replica works over real sockets: late joiners get a snapshot, and digests find faults in the
-// index, which are repaired.
+// A replica works over real sockets. A late joiner gets a snapshot or a replay. Digests find faults
+// in the index, and a repair corrects the faults.
 // SPDX-License-Identifier: Apache-2.0
 #include "router/replica/replica.h"
 
@@ -26,7 +26,7 @@ using testing::StoreFull;
 
 using Held = std::map<std::pair<int, uint64_t>, uint32_t>;  // (group, hash) -> copies
 
-// The subscriber's thread puts everything into the index.
+// Forwards the calls of the subscriber's thread to the replica.
 class IndexSink final : public ReplicaSink {
  public:
   explicit IndexSink(Replica& replica) : replica_(replica) {}
@@ -88,7 +88,7 @@ class ReplicaTest : public ::testing::Test {
                           std::make_shared<IndexSink>(replica))
                     .ok());
   }
-  // True if the index holds everything that was published, and no other block.
+  // Waits until the index holds exactly the published blocks. False: the time ran out.
   bool Synced() const {
     return Eventually([this] {
       const SourceStatus status = subscriber->status(kWorker);
@@ -117,8 +117,8 @@ TEST_F(ReplicaTest, LateJoinerOfALongStreamGetsASnapshot) {
   StartPublisher(/*ring_batches=*/4);
   for (uint64_t i = 0; i < 200; ++i) Store(i % 50, static_cast<int64_t>(i % 3));
   for (uint64_t i = 0; i < 20; ++i) RemoveOne(i, static_cast<int64_t>(i % 3));
-  // The counters encode every batch. Afterwards the ring has the last four batches only, so the
-  // follower cannot receive the others live.
+  // The call of counters() encodes every batch. The ring then has only the last four batches, so
+  // the follower cannot receive the earlier batches live.
   ASSERT_EQ(publisher->counters().batches, 220u);
   Follow();
   EXPECT_TRUE(Synced());
@@ -139,8 +139,8 @@ TEST_F(ReplicaTest, LateJoinerOfAShortStreamGetsAReplay) {
   EXPECT_EQ(status().digest_mismatches, 0u);
 }
 
-// Replay cannot fill the gap. The publisher knows the content of the refused batch, so a snapshot
-// contains it.
+// Replay cannot fill the gap. The publisher's record of held blocks includes the refused batch, so
+// a snapshot includes it too.
 TEST_F(ReplicaTest, WhatARefusedBatchSaidComesByASnapshot) {
   StartPublisher(/*ring_batches=*/1000);
   for (uint64_t i = 0; i < 100; ++i) Store(i, 0);
@@ -156,8 +156,8 @@ TEST_F(ReplicaTest, WhatARefusedBatchSaidComesByASnapshot) {
   EXPECT_EQ(status().resets, 0u);
 }
 
-// If even the tier of a block cannot be encoded, the publisher has lost its own state too. It
-// announces that, and the follower forgets its blocks.
+// If the publisher cannot encode the tier of a block, its own record of held blocks is lost. The
+// publisher announces this loss, and the follower clears the worker.
 TEST_F(ReplicaTest, WhatCannotBeKnownIsCleared) {
   StartPublisher(/*ring_batches=*/1000);
   for (uint64_t i = 0; i < 100; ++i) Store(i, 0);
@@ -189,8 +189,8 @@ TEST_F(ReplicaTest, AContradictedStateIsReplaced) {
   Follow();
   ASSERT_TRUE(Synced());
   subscriber->Contradict(kWorker);
-  // A snapshot replaces the state. If all batches arrived live before the subscriber asked for the
-  // epoch, the state is reset and built from the start.
+  // A snapshot replaces the state. Exception: all batches arrived live before the subscriber
+  // requested the epoch. The subscriber then resets the state and builds it from the first batch.
   EXPECT_TRUE(Eventually([this] { return status().snapshots + status().resets >= 1; }));
   EXPECT_TRUE(Synced());
 }

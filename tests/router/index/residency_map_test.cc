@@ -29,7 +29,7 @@ std::string Name(const BlockHash& hash) {
   return {hash.bytes().begin(), hash.bytes().end()};
 }
 
-// Hashes of one chain in the given form.
+// Returns the hashes of one chain in the given form.
 std::vector<BlockHash> ChainOf(BlockHash::Form form, uint64_t chain, size_t length) {
   std::vector<BlockHash> hashes;
   for (size_t i = 0; i < length; ++i) {
@@ -123,7 +123,7 @@ struct ResidencyMapTest : ::testing::Test {
         });
     return seen;
   }
-  // The walk that the writer's own map predicts.
+  // Returns the blocks that a walk must find according to `held`.
   Seen Expected(std::span<const BlockHash> chain) const {
     Seen seen;
     for (PlaceId place = 0; place < places.size(); ++place) {
@@ -169,8 +169,9 @@ TEST_F(ResidencyMapTest, EqualNumbersOfOtherFormsAreOtherHashes) {
   EXPECT_FALSE(map.Holds(negative, place));
 }
 
-// A place is closed and its number gets a new owner. The entries of the closed place must not
-// appear under the new owner, wherever the sweep stood when a run with some of them was rewritten.
+// A place is closed, and a new owner gets the number of the place. The entries of the closed place
+// must not appear under the new owner. This must hold even if a run with these entries moves to a
+// run number that the sweep has passed.
 TEST_F(ResidencyMapTest, ARunThatMovesBehindTheSweepTakesNothingClosedAlong) {
   const PlaceId stays = Open();
   const PlaceId leaves = Open();
@@ -180,18 +181,18 @@ TEST_F(ResidencyMapTest, ARunThatMovesBehindTheSweepTakesNothingClosedAlong) {
   Add(stays, late);
   Add(leaves, std::span(late).first(4));
   Commit();
-  Remove(stays, early);  // frees the number of a run below that of `late`
+  Remove(stays, early);  // frees a run number below the run number of `late`
   Commit();
   epochs.Collect();
   Close(leaves);
   Commit();
-  Sweep(1);  // passes that number
+  Sweep(1);  // passes the freed run number
   ASSERT_TRUE(places.sweeping());
   Remove(stays, std::span(late).subspan(8));
   Commit();
   while (places.sweeping()) Sweep(1);
   const PlaceId next = Open();
-  ASSERT_EQ(next, leaves) << "the number should be in use again";
+  ASSERT_EQ(next, leaves) << "the new place must get the number of the closed place";
   EXPECT_EQ(Contents(), held);
   EXPECT_FALSE(map.Holds(late[0], next));
 }
@@ -231,7 +232,7 @@ TEST_P(ResidencyMapModelTest, HoldsWhatItsDefinitionHolds) {
     for (size_t op = pick(4); op > 0; --op) {
       const auto& chain = chains[pick(kChains)];
       const size_t begin = pick(chain.size());
-      // Half of the operations may be large, the others are small.
+      // Half of the operations have up to 100 blocks, and half have up to 10 blocks.
       const size_t length = std::min(chain.size() - begin, 1 + pick(pick(2) == 0 ? 100 : 10));
       const auto part = std::span(chain).subspan(begin, length);
       const PlaceId place = open[pick(kPlaces)];
@@ -244,7 +245,7 @@ TEST_P(ResidencyMapModelTest, HoldsWhatItsDefinitionHolds) {
         Remove(place, backwards);
       }
     }
-    if (pick(6) == 0) {  // removes most of a chain, so its runs are rewritten
+    if (pick(6) == 0) {  // removes most of a chain; the map rewrites the runs
       const auto& chain = chains[pick(kChains)];
       for (const PlaceId place : open) {
         for (size_t i = 0; i < chain.size(); ++i) {
@@ -261,7 +262,7 @@ TEST_P(ResidencyMapModelTest, HoldsWhatItsDefinitionHolds) {
       largest = std::max(largest, place);
     }
     Commit();
-    epochs.Collect();  // makes numbers of runs reusable immediately
+    epochs.Collect();  // makes freed run numbers reusable immediately
     Sweep(pick(6));
     ASSERT_EQ(Walked(watched), Expected(watched)) << "step " << step;
     if (step % 10 == 0) {

@@ -1,4 +1,4 @@
-// Scores has the lengths of Match when the blocks of a prompt are found in several ways.
+// Scores returns the lengths of Match, also if the index finds blocks of a prompt in several ways.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -9,8 +9,8 @@
 namespace kvcast::testing {
 namespace {
 
-// Blocks 0 to 3 and block 5 are found by content. Block 4 has no known content, so only its hash
-// finds it, after all blocks that content finds.
+// The index finds blocks 0 to 3 and block 5 by content. The content of block 4 is not known. The
+// index finds block 4 by hash, after all blocks that it finds by content.
 TEST(Scores, ABlockThatItsHashFindsFillsAGap) {
   PrefixIndex index;
   ASSERT_TRUE(index.AddWorker(kWorker, Registered({Full(4)}, 4)).ok());
@@ -28,8 +28,8 @@ TEST(Scores, ABlockThatItsHashFindsFillsAGap) {
   ExpectScoresOf(index, prompt, matches);
 }
 
-// The worker holds blocks 0 and 1 in slots without content, and 2 and 3 in the slots of another
-// worker's run. Blocks 4 and 5 lie in a third stretch.
+// The worker holds blocks 0 and 1 in slots without content. It holds blocks 2 and 3 in the slots of
+// another worker's run. Blocks 4 and 5 are a third stretch.
 TEST(Scores, SlotsOfTwoRunsAreOnePrefix) {
   PrefixIndex index;
   const WorkerId other(kWorker.value + 1);

@@ -1,5 +1,5 @@
-// Each shard size is about an eighth larger than the one before. Larger sizes are multiples of the
-// piece size.
+// Shard sizes increase. From eight pieces on, each size is about an eighth larger than the previous
+// size. Sizes above one piece are multiples of the piece size.
 // SPDX-License-Identifier: Apache-2.0
 #include "router/index/shard_size.h"
 
@@ -22,7 +22,8 @@ TEST(ShardSizeTest, EachSizeIsAboutAnEighthLargerAndAMultipleOfThePieceSize) {
       EXPECT_GE(larger * 100ull, size * 106ull) << size;
     }
   }
-  // The largest size must hold 2^36 keys. Locators cannot distinguish more keys.
+  // All shards of the largest size together must hold 2^36 keys. Locators cannot distinguish more
+  // keys.
   EXPECT_GE(kShardSizes[last], kMaxShardBuckets / 9 * 8);
   EXPECT_EQ(PiecesOf(0), 0u);
   EXPECT_EQ(PiecesOf(1), 1u);

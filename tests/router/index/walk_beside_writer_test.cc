@@ -1,5 +1,5 @@
-// Walks of readers during which the writer changes the map. Each test makes the change at a chosen
-// step of the walk.
+// The writer changes the map during the walk of a reader. Each test chooses the moment of the
+// change.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -48,7 +48,7 @@ class WalkBesideWriterTest : public ::testing::Test {
                                     1, follows, cursor);
     ASSERT_EQ(added, Addition::kFirst);
   }
-  // Adds the blocks [first, last] as a chain that begins with block 1.
+  // Adds the blocks [first, last] of the chain that begins with block 1.
   void AddChain(const Source& source, PlaceId place, size_t first, size_t last) {
     ResidencyMap::Cursor cursor;
     for (size_t block = first; block <= last; ++block) {
@@ -67,7 +67,8 @@ class WalkBesideWriterTest : public ::testing::Test {
     epochs_.Collect();
   }
 
-  // Places that hold hash 2 of the chain, according to a walk. `step` is called at each visit.
+  // Walks over the chain, and returns the places that hold its second hash. Calls `step` at each
+  // visit.
   std::set<PlaceId> HoldersOfTheSecond(std::span<const BlockHash> chain,
                                        const std::function<void(size_t position)>& step) const {
     std::set<PlaceId> found;
@@ -119,13 +120,13 @@ TEST_F(WalkBesideWriterTest, AMoveChangesTheVersionsOfTheHolders) {
       met += has && piece.holders->place(i) == stays.places[0];
     }
   });
-  ASSERT_EQ(met, 2) << "the block should have moved during the walk";
+  ASSERT_EQ(met, 2) << "the block must move during the walk";
   EXPECT_EQ(versions_[0], 2u) << "two places hold the block, but it moved once";
-  EXPECT_EQ(versions_[1], 0u) << "holds none of the moved blocks";
+  EXPECT_EQ(versions_[1], 0u) << "this source holds no moved block";
 }
 
-// Two sources hold hash 2 with different contents. The second source stores the hash during the
-// walk, in the slot behind hash 1, where the walk looks first.
+// Two sources hold hash 2 with different contents. The second source stores hash 2 during the walk,
+// in the slot after hash 1. The walk reads this slot first.
 class TwinBesideWalkTest : public WalkBesideWriterTest {
  protected:
   TwinBesideWalkTest() {
@@ -168,8 +169,8 @@ TEST_F(TwinBesideWalkTest, TheFirstSlotIsFoundAlthoughTheSecondIsGone) {
   EXPECT_TRUE(found.contains(early_.places[0]));
 }
 
-// Reads while the second slot of a hash is inserted. An insertion that grows the hash table frees
-// retired objects, and the function that frees such an object does the reading.
+// The test reads while the writer inserts the second slot of a hash. An insertion that grows the
+// hash table frees retired objects. The test retires an object whose free function does the read.
 TEST_F(WalkBesideWriterTest, ASlotThatIsInsertedHidesNoOtherSlot) {
   const Source early = NewSource();
   const Source late = NewSource();
