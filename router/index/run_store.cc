@@ -12,8 +12,7 @@ namespace {
 // A run of named blocks is cut at each gap of at least this number of slots that no place holds.
 constexpr uint32_t kCutGap = kLeastRunKeys;
 
-// Cuts `live` into stretches at gaps of at least kCutGap slots. Calls `visit(mask)` for each
-// stretch.
+// Cuts `live` at gaps of at least kCutGap slots. Calls `visit(mask)` for each stretch.
 template <typename Visit>
 void ForEachStretch(uint64_t live, Visit&& visit) {
   while (live != 0) {
@@ -150,8 +149,7 @@ bool RunStore<Key>::OwnsRival(const Block& block) const {
   }) != 0;
 }
 
-// Gives the run a new holder set, with the holders that are not empty, and with room for one more
-// holder.
+// Gives the run a new holder set with the holders that are not empty, and room for one more.
 template <typename Key>
 HolderSet& RunStore<Key>::GrowHolders(uint32_t number) {
   Run& run = At(number);
@@ -192,8 +190,7 @@ void RunStore<Key>::Enter(Spot spot, PlaceId place, Cursor& cursor) {
   dirty_.push_back({spot.run, holder});
 }
 
-// True if the slot behind the cursor has another hash of this content, and the source holds this
-// slot.
+// True if the source holds the slot behind the cursor, and it has another hash of this content.
 template <typename Key>
 bool RunStore<Key>::HoldsNextOtherwise(const Block& block, const Cursor& cursor) const {
   const Spot next = {cursor.run, cursor.offset + 1};

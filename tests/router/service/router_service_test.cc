@@ -90,7 +90,7 @@ struct RouterServiceTest : ::testing::Test {
   }
   // Polls until `done` holds for the answer. Fails after ten seconds.
   Json AskUntil(const Json& body, const std::function<bool(const Json&)>& done) const {
-    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
     Json workers = Ask(body);
     while (!done(workers) && std::chrono::steady_clock::now() < deadline) {
       std::this_thread::yield();
