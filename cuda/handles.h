@@ -39,7 +39,9 @@ using Stream = Unique<CUstream, &DriverApi::StreamDestroy>;
 using Event = Unique<CUevent, &DriverApi::EventDestroy>;
 using Module = Unique<CUmodule, &DriverApi::ModuleUnload>;
 
-// Copies ignore priorities. Kernels of this stream yield to kernels of all other streams.
+// Creates a stream with the lowest priority, which is also CUDA's default priority. Waiting kernels
+// of streams with a higher priority run before the kernels of this stream. Copies ignore
+// priorities.
 Result<Stream> MakeStream(const CudaDevice& device);
 // Creates an event that marks a place in a stream. Recording an event with times costs more.
 enum class EventTimes { kOff, kOn };

@@ -15,7 +15,7 @@ namespace kvcast::cuda {
 // The loaded copy kernels.
 struct CopyKernels {
   Module module;
-  CUfunction ring = nullptr;  // nullptr: this GPU cannot run it
+  CUfunction ring = nullptr;  // nullptr: this GPU cannot run this kernel
   CUfunction warps = nullptr;
 
   static Result<CopyKernels> Load(const CudaDevice& device);
@@ -44,8 +44,8 @@ class KernelCopier {
   Status Enqueue(const Pieces& aligned, const Pieces& odd, int blocks, CUstream stream,
                  KernelCounts& counts);
 
-  // The position after the tables of all launches so far. Call Release with it when these launches
-  // have ended.
+  // The position after the tables of all launches so far. Call Release with this position when
+  // these launches have ended.
   uint64_t position() const { return tables_.position(); }
   void Release(uint64_t position) { tables_.Release(position); }
 

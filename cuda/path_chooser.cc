@@ -10,7 +10,8 @@
 namespace kvcast::cuda {
 namespace {
 
-// The last choice stays until another path costs less than this fraction of it.
+// The previous choice stays until the cost of another path is below this fraction of the previous
+// choice's cost.
 constexpr double kClearlyBetter = 0.9;
 constexpr size_t kEngineFromBytes = size_t{32} << 10;
 constexpr size_t kKernelFromRows = 32;
@@ -51,8 +52,8 @@ double KernelSeconds(const CudaCopyCosts& costs, const CopyShape& shape) {
          std::max(d(pieces) * costs.kernel_per_piece, d(shape.bytes) / costs.kernel_rate);
 }
 
-// The two halves overlap in all grains except one. The kernel on the GPU also has the costs of
-// small pieces.
+// The copy over the link and the kernel overlap in all grains except one. The time of the kernel
+// includes the cost of each piece.
 double StagedSeconds(const CudaCopyCosts& costs, const CopyShape& shape) {
   const size_t pieces = std::max(shape.rows, shape.bytes / kMaxPieceBytes);
   const double link =

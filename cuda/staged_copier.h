@@ -36,8 +36,8 @@ bool IsOneHostRun(CopyDirection direction, const CopyOp& op);
 // Uses two streams: the lane's stream for the copy engine, and its own stream for the kernel.
 //   load:  lane: copy into a grain of the ring | own: scatter it
 //   store: own: gather into a grain            | lane: copy out of it
-// A grain is filled again when the second half of its copy is done. The GPU waits for this, not the
-// CPU.
+// A grain is filled again when its previous bytes have left the grain. The GPU waits for this, not
+// the CPU.
 class StagedCopier {
  public:
   static constexpr size_t kGrains = 8;

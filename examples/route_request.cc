@@ -4,7 +4,7 @@
 //   route_request ENDPOINT REPLAY_ENDPOINT [BATCHES]
 //
 // engine_publish and engine_offload print their endpoints. The router queries its index after
-// BATCHES batches (default: 1).
+// BATCHES batches (default: 1), or after 10 seconds.
 // SPDX-License-Identifier: Apache-2.0
 #include <atomic>
 #include <chrono>

@@ -38,7 +38,8 @@ json JsonOf(const QueryFigures& figures) {
           {"any_s", JsonOf(figures.any_prompts)}};
 }
 
-// The ratio of a query's duration with load to that without load; 0 if no query was measured.
+// The ratio of a query's duration with load to its duration without load; 0 if no query was
+// measured without load.
 double Ratio(double busy, double idle) { return idle > 0 ? busy / idle : 0; }
 
 void PrintFigures(const FreshnessConfig& config, const FreshnessResult& result) {

@@ -1,5 +1,7 @@
 // The subcommands of `kvcast`: their options, filled by the command line, and their entry points.
-// Each entry point returns the process's exit code: 0 success, 1 failure, 2 usage.
+// Each entry point returns the process's exit code: 0 success, 1 failure, 2 usage. After a stop
+// signal, engine, demo, tail and replay return 128 + the signal. The router and a demo with `serve`
+// return 0.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -26,10 +28,12 @@ struct RouterCommandOptions {
   std::vector<std::string> sources;  // see source_json.h
   std::string relay;                 // PUB endpoint; empty: from the configuration, or no relay
   bool relay_redact = false;
-  bool allow_remote = false;  // true if set here or in the configuration
-  // Registered for every source, and verified. Empty: detected.
+  bool allow_remote = false;  // the configuration may set this too
+  // Registered for every source that does not set the property itself, and verified. Empty:
+  // detected.
   std::string hash_algorithm;
   std::string hash_seed;
+  // Added to the candidates of every source.
   std::vector<std::string> candidate_seeds;
   std::vector<std::string> candidate_none_hashes;  // hex digits
 };
@@ -48,7 +52,7 @@ struct TailOptions {
   std::optional<int64_t> group;
   bool stats = false;
   std::string record;   // file; empty: none
-  bool redact = false;  // remove token ids and extra keys from output and recording
+  bool redact = false;  // remove the content of prompts (router::Redact) from output and recording
 };
 int RunTail(const TailOptions& options);
 
@@ -85,7 +89,7 @@ struct CopyBenchOptions {
   int64_t cycles = 7;
   std::string device = "auto";  // cuda, host; auto: cuda if a GPU exists
   bool quick = false;           // cuda: only some fragment sizes
-  bool questions = false;       // cuda: measure the machine's copy costs instead
+  bool questions = false;       // cuda: measure the machine's copy costs, not the ratios
   std::string svg;              // cuda: file for a chart of the ratios; empty: none
   bool json = false;
 };

@@ -81,7 +81,7 @@ class Pacer {
     next_step_ += seconds > 0 ? seconds : kIdleWaitSeconds;
   }
 
-  // Real seconds until the next step is due.
+  // Real seconds until the next step is due, at most kIdleWaitSeconds.
   double wait_seconds() const {
     if (engine_.idle()) return kIdleWaitSeconds;
     return std::clamp(clock_.RealSeconds(next_step_ - clock_.now()), 0.0, kIdleWaitSeconds);

@@ -112,7 +112,8 @@ void AddDemo(CLI::App& app, DemoOptions& options, Command& command) {
   sub->add_option("--requests", options.requests, "number of requests from the trace")
       ->capture_default_str();
   sub->add_option("--speed", options.speed,
-                  "seconds of the trace per second of real time (default: a run takes 12 s)");
+                  "seconds of the trace per second of real time (default: a run takes 12 s; with "
+                  "--serve, 120 s)");
   sub->add_option("--trace", options.trace,
                   "Mooncake trace, plain, .gz or .zst (default: bundled)");
   sub->add_option("--dialect", options.dialects,
@@ -144,8 +145,10 @@ void AddRouter(CLI::App& app, RouterCommandOptions& options, Command& command) {
   sub->add_option("--relay", options.relay,
                   "PUB endpoint at which the router publishes all events again, with the topic "
                   "kv.MODEL.WORKER.RANK.TIER.GROUP");
-  sub->add_flag("--relay-redact", options.relay_redact,
-                "the relay leaves out token ids and extra keys");
+  sub->add_flag(
+      "--relay-redact", options.relay_redact,
+      "the relay leaves out token ids, LoRA names, salts, extra keys, metadata and session "
+      "ids");
   sub->add_flag(
       "--allow-remote", options.allow_remote,
       "--http, --relay and bound sources may listen beyond loopback; there is no authentication");
@@ -179,7 +182,7 @@ void AddTail(CLI::App& app, TailOptions& options, Command& command) {
   sub->add_option("--record", options.record,
                   "write the matching events to this file, for kvcast replay");
   sub->add_flag("--redact", options.redact,
-                "leave out token ids, LoRA names, salts and extra keys");
+                "leave out token ids, LoRA names, salts, extra keys, metadata and session ids");
   sub->callback([&] { command = [&] { return RunTail(options); }; });
 }
 
@@ -232,8 +235,8 @@ void AddConformance(CLI::App& app, ConformanceOptions& options, Command& command
   sub->add_option(
          "--joins", options.joins,
          "router: join late, at this number of random steps of each file, each time without a "
-         "snapshot and with one; the run fails if an exact answer is wrong, or if an answer after "
-         "a snapshot differs under a proven scheme")
+         "snapshot and with one; the run fails if an exact answer is wrong, or, with --told "
+         "all, if an answer after a snapshot differs under a proven scheme")
       ->capture_default_str();
   sub->add_flag("--table", options.table, "router: print a Markdown table of all policies");
   sub->add_flag(

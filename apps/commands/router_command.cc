@@ -25,7 +25,8 @@ constexpr size_t kMaxConfigBytes = 16 << 20;
 
 Status BadFlag(const std::string& text) { return {StatusCode::kInvalidArgument, text}; }
 
-// A hashing flag applies to every source that does not set the same property.
+// The flags of the hash algorithm and the seed apply to every source that does not set the same
+// property. The candidates are added to every source.
 Status FillIn(const RouterCommandOptions& options, WorkerRegistration& source) {
   const auto algorithm = ParseHashAlgorithm(options.hash_algorithm);
   if (!algorithm && !options.hash_algorithm.empty()) {

@@ -1,6 +1,6 @@
 // `kvcast sim` as a separate program.
 //
-// usage: kvcast_sim_main SEEDS [THREADS]
+// usage: kvcast_sim_main [SEEDS [THREADS]]
 // SPDX-License-Identifier: Apache-2.0
 #include <string>
 

@@ -1,5 +1,5 @@
 // `kvcast tail`: follows event streams. Prints one header line per batch and one line per event, or
-// one JSON object per batch.
+// one JSON object per batch, or once per second the counts by topic.
 // SPDX-License-Identifier: Apache-2.0
 #include <unistd.h>
 
@@ -23,7 +23,7 @@ namespace {
 
 using Message = CapturedMessage;
 
-// False: not a live message of three frames.
+// False: there is no message, or it is not a live message of three frames.
 bool ReceiveMessage(zmq::socket_t& socket, Message& message) {
   std::vector<std::string> frames;
   bool more = true;
@@ -138,7 +138,7 @@ void Tail::Repaint(bool last) {
   if (options_.json) {
     std::printf("%s\n", stats_.Json().c_str());
   } else {
-    // A terminal shows only the last table; a file gets all tables.
+    // A terminal shows only the newest table; a file gets all tables.
     if (isatty(STDOUT_FILENO) != 0) std::printf("\x1b[H\x1b[2J");
     std::printf("%s", stats_.Table(since.count()).c_str());
   }

@@ -15,7 +15,7 @@ namespace kvcast::tools {
 class TailStats {
  public:
   void Note(std::string_view topic, uint64_t seq, const EventBatch& batch, size_t payload_bytes);
-  // Returns a text table. The rates are per second; `seconds` is the time since the last table.
+  // Returns a text table. The rates are per second; `seconds` is the time since the previous table.
   std::string Table(double seconds);
   // Returns one JSON object: {"topics": {topic: {...}}, "batches": n}.
   std::string Json() const;
@@ -27,10 +27,11 @@ class TailStats {
     uint64_t removed_blocks = 0;
     uint64_t clears = 0;
     uint64_t bytes = 0;
-    // Jumps of the sequence numbers; only meaningful if one source sends the topic.
+    // Jumps of the sequence numbers; only meaningful if one source sends the topic. Always 0 for
+    // topics of a relay.
     uint64_t gaps = 0;
     uint64_t next_seq = 0;
-    uint64_t shown_batches = 0;  // at the last table
+    uint64_t shown_batches = 0;  // at the previous table
   };
   static constexpr size_t kTopicsMax = 1000;  // further topics are counted as "(others)"
 

@@ -35,6 +35,7 @@ struct ConformanceReport {
     // Answers that were not exact, although the scheme was proven for the prompt's kinds of key.
     uint64_t proven_not_exact = 0;
     // Answers that were not equal after a join by a snapshot, although the scheme was proven.
+    // Counted only if all properties of the engine are configured.
     uint64_t joined_not_equal = 0;
     // Answers after the first kSettledHits hits of each file: all, the equal ones, the exact ones.
     uint64_t settled = 0;
@@ -93,7 +94,8 @@ struct RouterConformanceOptions {
   std::string scheme = "found";
   // If not 0, the router joins late, at this number of random steps of each file. At each of these
   // steps there are two runs: a join without a snapshot, and a join by a snapshot. No exact answer
-  // may be wrong. After a join by a snapshot, every answer must be equal if the scheme is proven.
+  // may be wrong. After a join by a snapshot, every answer must be equal if the scheme is proven
+  // and all properties are configured.
   uint64_t joins = 0;
 };
 Status RunRouterConformance(const std::vector<std::string>& paths,

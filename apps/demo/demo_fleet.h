@@ -25,7 +25,8 @@ class ChildProcess {
   ChildProcess& operator=(const ChildProcess&) = delete;
 
   pid_t pid() const { return pid_; }
-  // True if the process has ended. `how` then describes the end ("exit code 1", "signal 9").
+  // True if the process has ended. Then `how` describes the end ("ended with exit code 1",
+  // "killed by signal 9"). `how` may be nullptr.
   bool HasExited(std::string* how);
   void Signal(int signal);
 

@@ -32,8 +32,9 @@ struct EngineResult {
   int64_t recomputed_after_preemption = 0;
 };
 
-// Compares the prediction of the routing decision with the engine's hit at admission. Only the
-// delay of events causes a difference.
+// Compares the prediction of the routing decision with the engine's hit at admission. With the
+// policy kExact, only the delay of events causes a difference. The policy kFullOnly also predicts
+// prefixes that the engine cannot serve.
 struct LiveError {
   int64_t compared = 0;
   int64_t equal = 0;
@@ -72,9 +73,10 @@ struct RunResult {
   int64_t recomputed_tokens() const { return prompt_tokens - reused_tokens - loaded_tokens; }
 };
 
-// Starts the engines and the service, routes the whole trace by arrival time, waits for the last
-// answer and stops the engines. Not ok: an engine died, the run was interrupted, no engine sent a
-// message for too long, or batches of an engine were missing.
+// Starts the engines and the service, routes the whole trace by arrival time, waits until all
+// requests are done, and stops the engines. With options.serve, the run ends only with an error or
+// a stop signal. Not ok: an engine died, the run was interrupted, no engine sent a message for too
+// long, or batches of an engine were missing.
 Result<RunResult> RunRouted(const DemoOptions& options, const std::vector<TraceRequest>& trace,
                             RoutingPolicy policy, double speed);
 

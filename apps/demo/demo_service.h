@@ -13,7 +13,7 @@
 
 namespace kvcast::tools {
 
-// Returns the options of a service that follows the engines. engines[i] speaks
+// Returns the options of a service that follows the engines. engines[i] uses
 // dialects[i % dialects.size()]. `cache` is the result of MakeCacheConfig(options.cache). `speed`
 // is in trace seconds per second. Not ok: options.serve is not an address, or the model is unknown.
 Result<router::RouterOptions> MakeServiceOptions(const DemoOptions& options,
@@ -22,7 +22,7 @@ Result<router::RouterOptions> MakeServiceOptions(const DemoOptions& options,
                                                  const std::vector<PeerDialect>& dialects,
                                                  double speed);
 
-// Not ok: the service does not know the worker's state, or it could not read an event; the message
+// Not ok: the worker's stream is not synced, or the service could not read an event. The message
 // names the worker.
 Status CheckFollowed(const router::WorkerReport& worker);
 

@@ -18,7 +18,7 @@ namespace kvcast::tools {
 struct ControlMessage {
   std::string peer;    // name of the engine; set in messages that the server receives
   std::string header;  // JSON text
-  std::string body;    // may be empty
+  std::string body;    // empty in messages that the server receives
 };
 
 // Token ids as a message body. Each id has 8 bytes, little-endian.
@@ -35,7 +35,7 @@ class ControlServer {
   // Waits up to timeout_ms for one message. nullopt: no message arrived, or a signal interrupted
   // the wait.
   std::optional<ControlMessage> Receive(int64_t timeout_ms);
-  // Not ok: the peer has disconnected.
+  // Not ok: the peer is not connected.
   Status Send(const std::string& peer, const std::string& header, const std::string& body = {});
 
  private:

@@ -18,7 +18,7 @@
 
 namespace kvcast::tools {
 
-// Each error names the flag.
+// Each error names the flag, or the field of CacheConfig that the flag sets.
 Result<CacheConfig> MakeCacheConfig(const CacheOptions& options);
 Result<BlockHasher> MakeHasher(const std::string& algorithm, const std::string& seed);
 Result<EventHashForm> MakeHashForm(const CacheOptions& options);

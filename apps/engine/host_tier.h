@@ -1,7 +1,7 @@
 // HostTier: the host memory behind a simulated engine.
 //
 // An offload scheduler chooses the copies, and the tier executes them. The bytes of a block
-// identify the prefix that it ends, so that Check finds a block with wrong bytes.
+// identify the prefix that ends with the block. Check can therefore find a block with wrong bytes.
 //
 // Order of the calls for a request: Match, allocation on the GPU, AfterAlloc, BuildStep in every
 // step, Finish.
@@ -31,7 +31,7 @@ class MirrorTier;
 class HostTier {
  public:
   // Both pools are ordinary memory, and `backend` copies between them. `cache` must outlive the
-  // tier. Every error names the wrong field.
+  // tier. An error about `config` names the field.
   static Result<std::unique_ptr<HostTier>> Create(const HostTierConfig& config, CacheManager& cache,
                                                   std::unique_ptr<CopyBackend> backend);
   // The GPU pool is memory of `device`.
@@ -82,7 +82,7 @@ class HostTier {
   // For tests: returns the number of host-memory blocks (connector: slots) that copies and matches
   // hold.
   int64_t held_blocks() const;
-  // Not ok: a bug in kvcast; the message names the two sides that differ.
+  // Not ok: a bug in kvcast; the message names the contradiction.
   Status CheckInvariants() const;
 
  private:

@@ -15,14 +15,14 @@ struct SimEngine::Running {
   CacheRequest request;
   int64_t number = 0;
   int64_t output_tokens = 1;
-  int64_t computed = 0;         // tokens whose KV exists
-  int64_t scheduled = 0;        // tokens of the current step, with drafts
-  bool drafts = false;          // the last step sampled a token, so the next one verifies drafts
-  int64_t to_check = 0;         // reused tokens whose bytes are checked after the step
-  int64_t load_end = 0;         // end of the tokens of the load in progress
-  double loaded_at_s = 0;       // model time
-  int64_t had = 0;              // tokens whose KV the request had at its preemption
-  int64_t reported_loaded = 0;  // counted in the totals
+  int64_t computed = 0;    // tokens whose KV exists
+  int64_t scheduled = 0;   // tokens of the current step, with drafts
+  bool drafts = false;     // the previous step sampled a token, so the next step verifies drafts
+  int64_t to_check = 0;    // reused tokens whose bytes are checked after the step
+  int64_t load_end = 0;    // end of the tokens of the load in progress
+  double loaded_at_s = 0;  // model time
+  int64_t had = 0;         // tokens whose KV the request had at its preemption
+  int64_t reported_loaded = 0;  // loaded tokens that the totals count
   bool came_before = false;
 
   int64_t sampled() const {
@@ -204,9 +204,9 @@ SimEngine::Admitted SimEngine::Admit(Running& entry, int64_t& budget) {
   const auto length = static_cast<int64_t>(request.tokens.size());
   const int64_t tokens =
       loadable > 0 ? 0 : split_.ChunkTokens(request, reused, std::min(length - reused, budget));
-  // The rest of the budget reaches no position at which a state could be kept.
+  // The remaining budget reaches no position at which the engine can keep a Mamba state.
   if (loadable == 0 && tokens == 0) return Admitted::kNot;
-  // Tokens that are computed again already have their slots from the hit.
+  // The tokens of the hit that are computed again already have slots.
   const int64_t held = reused > 0 ? hit.tokens : 0;
   const int64_t new_tokens = loadable > 0 ? 0 : std::max<int64_t>(0, reused + tokens - held);
   const AllocateArgs args{.new_tokens = new_tokens,
@@ -304,7 +304,7 @@ bool SimEngine::Sample(Running& entry) {
   entry.computed = static_cast<int64_t>(entry.request.tokens.size()) - 1;
   entry.drafts = config_.draft_tokens > 0;
   if (tier_ != nullptr) tier_->Compute(entry.request, known, entry.computed);
-  // With drafts, vLLM caches the newly verified tokens when the step ends.
+  // With drafts, vLLM from v0.33 on caches the newly verified tokens when the step ends.
   if (entry.drafts && cache_->config().rules >= EngineRules::kV033) {
     cache_->CacheBlocks(entry.request, entry.computed);
   }

@@ -48,7 +48,7 @@ struct Admission {
   int64_t prompt_tokens = 0;
   int64_t sampled_tokens = 0;  // > 0: the request was preempted before
   bool first = true;           // false: the request returns after a preemption or a failed load
-  Seq published;               // batches before the lookup; they contain all earlier events
+  Seq published;  // number of batches before the lookup; they contain all earlier events
 };
 
 struct SimTotals {
@@ -86,13 +86,14 @@ class SimEngine {
   void Add(SimRequest request);
   // True: no request is waiting, loading or running, and no copy is in progress.
   bool idle() const;
-  // Runs one scheduling pass and one model step. Returns the seconds that the step takes; 0 if
-  // nothing could be scheduled.
+  // Runs one scheduling pass and one model step. Returns the seconds that the step takes; 0 if no
+  // request was scheduled and no copy is in progress.
   double Step();
-  // Publishes the pending events and drops all cached blocks. False: requests are running.
+  // Drops all cached blocks. Publishes the pending events. False: no block was dropped, because
+  // blocks are in use.
   bool ResetPrefixCache();
-  // Publishes the events that the last step left. Only an idle engine needs this call, because the
-  // next Step publishes them too.
+  // Publishes the events of the previous step. Only an idle engine needs this call, because the
+  // next Step publishes these events too.
   void PublishPending();
 
   const SimTotals& totals() const { return totals_; }

@@ -28,8 +28,8 @@ class BlockWriter {
   Status Fill(std::span<const BlockId> blocks, std::span<const uint64_t> words);
   // Returns how many blocks do not hold their word after all fills so far.
   Result<int64_t> CountWrong(std::span<const BlockId> blocks, std::span<const uint64_t> words);
-  // Returns an event that follows all fills so far, for CopyBackend::Submit. After 256 further
-  // calls the same event is recorded again. nullptr: the driver refused.
+  // Returns an event that follows all fills so far, for CopyBackend::Submit. The 256th call after
+  // this call records the same event again. nullptr: a driver call failed.
   void* Event();
 
  private:

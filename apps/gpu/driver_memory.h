@@ -14,8 +14,8 @@ class DriverMemory {
  public:
   // Allocates with cuMemHostAlloc.
   static Result<DriverMemory> Allocate(const CudaDevice& device, size_t bytes);
-  // Allocates with the driver's virtual memory management, on the NUMA node next to the GPU.
-  // Addresses are reserved, and memory is created and mapped, in separate steps.
+  // Allocates with the driver's virtual memory management, on the NUMA node next to the GPU (node 0
+  // if this node is not known).
   static Result<DriverMemory> Map(const CudaDevice& device, size_t bytes);
   // Errors of both: kFailedPrecondition, "not offered here"; or the driver's error. On error
   // nothing is allocated.

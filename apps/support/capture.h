@@ -19,7 +19,7 @@
 namespace kvcast::tools {
 
 struct CapturedMessage {
-  double time = 0;  // when it was received
+  double time = 0;  // of reception, in seconds since the epoch
   std::string topic;
   uint64_t seq = 0;
   std::string payload;

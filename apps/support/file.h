@@ -19,8 +19,8 @@ Result<std::string> ReadFile(const std::string& path, size_t max_bytes = size_t{
 std::vector<std::string_view> SplitLines(std::string_view text);
 
 // Returns the path of a file that ships with kvcast ("traces/..."). Searches in this order:
-// $KVCAST_DATA_DIR, ../share/kvcast beside the installed program, and the source tree from which
-// this program was built.
+// $KVCAST_DATA_DIR, ../share/kvcast relative to the program's folder, and the folder `examples` of
+// the source tree from which the program was built.
 Result<std::string> FindDataFile(const std::string& name);
 
 }  // namespace kvcast::tools

@@ -57,7 +57,7 @@ class ForkedProcess {
 
   const PipeEnd& to() const { return *to_; }
   const PipeEnd& from() const { return *from_; }
-  // The CPU time of the child so far; 0 if the child has exited.
+  // The CPU time of the child so far, in seconds; 0 if /proc does not contain the child.
   double CpuSeconds() const;
   double ResidentMiB() const;
 

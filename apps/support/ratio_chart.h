@@ -16,7 +16,6 @@ struct RatioLine {
   std::vector<std::pair<size_t, double>> points;  // fragment size in bytes, ratio; ordered by size
 };
 
-// One panel of a chart.
 struct RatioPanel {
   std::string title;
   std::vector<RatioLine> lines;

@@ -11,10 +11,10 @@
 
 namespace kvcast::tools {
 
-// Returns the paths of recordings. The path of a file is returned without a check. A folder is
-// searched recursively, and replaced by the files that `is_recording` accepts, ordered by name.
-// kNotFound: a path does not exist, or a folder cannot be read or contains no recording. `kind`
-// ("wire file") names the recordings in the message.
+// Returns the paths of recordings. The path of an existing file is returned even if `is_recording`
+// does not accept it. A folder is searched recursively, and replaced by the files that
+// `is_recording` accepts, ordered by name. kNotFound: a path does not exist, or a folder cannot be
+// read or contains no recording. `kind` ("wire file") names the recordings in the message.
 Result<std::vector<std::string>> RecordingPaths(const std::vector<std::string>& paths,
                                                 bool (*is_recording)(const std::string& path),
                                                 std::string_view kind);

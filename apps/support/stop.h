@@ -4,7 +4,8 @@
 
 namespace kvcast::tools {
 
-// Installs handlers for SIGINT and SIGTERM. A second signal ends the process immediately.
+// Installs handlers for SIGINT and SIGTERM, and ignores SIGPIPE. A second signal ends the process
+// immediately.
 void InstallStopSignals();
 // The signal that requested the stop, or 0.
 int StopSignal();

@@ -26,8 +26,9 @@ struct TraceRequest {
   std::vector<int64_t> block_ids;  // ceil(input_length / 512)
 };
 
-// Reads up to `limit` requests (0: all), in arrival order. If several arrivals were recorded at one
-// time, they are spread evenly up to the next recorded time. Errors name the file and the line.
+// Reads the first `limit` requests of the file (0: all), and orders them by arrival. If several
+// arrivals were recorded at one time, they are spread evenly up to the next recorded time. Errors
+// name the file and the line.
 Result<std::vector<TraceRequest>> LoadTrace(const std::string& path, int64_t limit);
 
 // The prompt of a request: input_length token ids below `vocabulary`.

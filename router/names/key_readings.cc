@@ -31,7 +31,8 @@ std::optional<SentKeys> KeysOf(const BlockStored& event, size_t index) {
   return SentKeys{{}, false};
 }
 
-// The adapter's name is the first key, and the event also has it as its LoRA name.
+// True if key `index` is the adapter's name: it is the first key, and it equals the event's LoRA
+// name.
 bool IsAdapter(const BlockStored& event, const ExtraKeys& keys, size_t index) {
   const auto* text = std::get_if<std::string>(&keys[index].value);
   return index == 0 && text != nullptr && event.lora_name && *text == *event.lora_name;
@@ -83,7 +84,8 @@ std::optional<ExtraKeys> InForm(const BlockStored& event, const ExtraKeys& keys,
   return tagged;
 }
 
-// Items of one block that share their identifier object get the same tag.
+// Returns tags as if items with equal identifiers had one identifier object. Empty: all identifiers
+// differ.
 std::vector<uint32_t> TagsOfEqualItems(const ExtraKeys& keys) {
   std::vector<uint32_t> tags(keys.size(), 0);
   bool shared = false;

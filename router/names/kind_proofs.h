@@ -20,11 +20,11 @@ class KindProofs {
 
   explicit KindProofs(uint64_t period) : period_(period) {}
 
-  // Returns the kinds of a testable store that must be tested in this store. Kinds with keys are
-  // tested in turn. A kind without proof is tested each time, until too many tests in a row gave no
-  // proof.
+  // Returns the kinds of a testable store that must be tested in this store. Of the stores of a
+  // kind with keys, one in `period` is tested. A kind without proof is tested each time, until
+  // kSchemeMissesToGiveUp tests in a row gave no proof.
   KeyKindSet TakeTurns(KeyKindSet present);
-  // Tests every kind with its next store.
+  // The next store of each kind with keys must be tested.
   void RestartTurns();
 
   // A block of these kinds fits, in this form, with `lookahead` tokens of lookahead. True: this

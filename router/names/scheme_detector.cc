@@ -366,8 +366,8 @@ void SchemeDetector::Impl::GiveUp() {
                                   "; no known scheme fits the stores" + before);
 }
 
-// Verifies the next blocks of the store. The store behind it then finds its parent, and the kinds
-// of key that are due are proven.
+// Verifies the next blocks of the store. A store that follows these blocks then finds its parent.
+// Also proves the kinds of key that are due.
 SchemeDetector::Impl::Outcome SchemeDetector::Impl::Follow(const BlockProbe& probe, Digest digest,
                                                            KeyKindSet due) {
   const BlockStored& event = probe.event;

@@ -12,8 +12,8 @@ namespace {
 using internal::FillRetentionMask;
 using internal::RetentionRule;
 
-// Maximum number of boundaries, because boundaries are tried in pairs. The hashes of a span with
-// more boundaries stay unplaced.
+// Maximum number of boundaries near the span, because boundaries are tried in pairs. The hashes of
+// a span with more boundaries stay unplaced.
 constexpr int64_t kMaxBoundaries = 90;
 
 // The choices of blocks that the rule allows, and the blocks that all choices have in common.
@@ -55,9 +55,10 @@ class Choices {
   bool any_ = false;
 };
 
-// Returns the multiples of the alignment whose tail may lie in the span, and one more multiple
-// whose tail lies outside. Each of them may be the prompt's end, or a boundary that the prompt
-// shares with other prompts. The event contains neither. Empty: there are too many multiples.
+// Returns the multiples of the alignment whose tail (the blocks that a hit at the boundary needs)
+// may lie in the span. Adds one multiple whose tail lies outside the span. Each of them may be the
+// prompt's end, or a boundary that the prompt shares with other prompts. The event contains
+// neither. Empty: there are too many multiples.
 std::vector<int64_t> PossibleBoundaries(const RetentionRule& rule, int64_t first_block,
                                         int64_t blocks) {
   const int64_t size = rule.spec.block_size;

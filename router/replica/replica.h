@@ -48,7 +48,7 @@ class Replica {
   uint64_t DifferingBuckets(const residency::PublisherStatus& status) const;
 
   void BeginSnapshot();
-  // Like BeginSnapshot, for these buckets only. The rest of the state stays.
+  // Like BeginSnapshot, for the buckets of this mask only. The other buckets do not change.
   void BeginRepair(uint64_t buckets);
   // False: the part is invalid.
   bool AddToSnapshot(std::span<const uint8_t> payload);
@@ -56,8 +56,6 @@ class Replica {
   // blocks. For a repair, the other buckets of the worker must be as declared too. False: nothing
   // changed, with one exception: if the index did not apply all events of a repair, the repaired
   // buckets have changed.
-  // Exception: if the index did not take over the declared blocks of a repair, the repaired buckets
-  // have changed.
   bool CommitSnapshot(const residency::PublisherStatus& status);
   void DropSnapshot();
 
@@ -81,7 +79,7 @@ class Replica {
   uint64_t last_ = 0;                               // next_seq of the newest remembered state
   std::array<Remembered, kRemembered> remembered_;  // at next_seq % kRemembered
   residency::SnapshotReader reader_;
-  std::unique_ptr<BucketRepair> repair_;  // nullptr: a whole snapshot is being built
+  std::unique_ptr<BucketRepair> repair_;  // nullptr: no repair is in progress
   EventBatch part_;
 };
 

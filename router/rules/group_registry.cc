@@ -139,7 +139,7 @@ bool GroupRegistry::LearnKind(Group& group, const BlockStored& event) {
 bool GroupRegistry::LearnSizes(Group& group, const BlockStored& event) {
   if (!SizeFits(group, event.block_size)) return false;
   group.spec.block_size = std::max(group.spec.block_size, event.block_size);
-  // A block that the end of the prompt cuts is stored alone.
+  // The partial block at the end of a prompt has a store of its own.
   group.size_shown = group.size_shown || event.block_hashes.size() > 1;
   const std::optional<int64_t>& window = event.kv_cache_spec_sliding_window;
   if (!IsWindowKind(group.spec.kind) || !window) return true;

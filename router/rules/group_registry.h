@@ -70,7 +70,8 @@ class GroupRegistry {
   int64_t alignment() const { return alignment_; }
   // The alignment that applies if none is registered.
   int64_t rule_alignment() const { return AlignmentByRule(); }
-  // Increases with every change of the three values above.
+  // Increases whenever a result of a const function above changes. May also increase without a
+  // change.
   uint64_t changes() const { return changes_; }
 
  private:
@@ -79,7 +80,7 @@ class GroupRegistry {
     // Before the first store: kind kUnknown, block size 0.
     GroupSpec spec{.kind = SpecKind::kUnknown, .block_size = 0};
     Source source = Source::kUnseen;
-    bool size_shown = false;  // a store has shown blocks of spec.block_size or more
+    bool size_shown = false;  // registered, or a store with several blocks has shown a block size
 
     bool known() const { return source != Source::kUnseen && TakesPart(spec); }
   };

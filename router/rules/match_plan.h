@@ -30,8 +30,8 @@ class MatchPlan {
   MatchPlan(const WorkerRules& worker, const QueryShape& shape);
 
   // The worker holds in `group`, on `tier`, the hashes of the chain whose bits are set. The
-  // position alone decides if a hash is the end of a block or a partial entry. Both may therefore
-  // share one index. REQUIRES: no bit at or above shape.prompt_units.
+  // position alone decides if a hash is the end of a block or a partial entry, so one index may
+  // contain both. REQUIRES: no bit at or above shape.prompt_units.
   void Mark(uint8_t group, Tier tier, std::span<const uint64_t> positions);
 
   // The caller must set WorkerMatch::worker, certain and untold. In untold_with_cpu this method
@@ -59,7 +59,7 @@ class MatchPlan {
 
   QueryShape shape_;
   const WorkerRules* worker_;
-  // Leading hashes that a lookup may see: at least those that can serve a hit.
+  // Number of leading hashes that a lookup may read; at least shape_.units. See EagleLimit.
   int64_t eagle_units_;
   std::vector<int> part_of_group_;     // index into parts_ by group_idx; -1: takes no part
   std::vector<GroupResidency> parts_;  // the groups that take part

@@ -16,7 +16,7 @@ struct OffloadQuery {
   int64_t units = 0;             // hashes of the chain, at most prompt_tokens / unit
   int64_t prompt_tokens = 0;     // > 0
   int64_t local_tokens = 0;      // the hit on the GPU
-  int64_t blocks_per_chunk = 1;  // offloaded as one chunk; at least its last block is announced
+  int64_t blocks_per_chunk = 1;  // at least the last block of each offloaded chunk is announced
   bool full_kinds_only = false;  // the model has only groups of full kinds
   bool compatible = true;        // see OffloadLayoutConfig
   EngineRules rules = EngineRules::kMain2026August;  // see OffloadLayoutConfig
@@ -24,9 +24,9 @@ struct OffloadQuery {
 
 struct OffloadReuse {
   int64_t tokens = 0;
-  // False in two cases. First: the prefix ends inside a block, and the announced block there may be
-  // part of a longer end. Second: the gain is less than a chunk of some group, and copies in
-  // progress would make it 0.
+  // False in two cases. First: the prefix ends inside a block, and the announced beginning of that
+  // block may be part of a longer beginning. Second: the gain is less than a chunk of some group,
+  // and copies in progress would make the gain 0.
   bool certain = true;
 };
 
@@ -39,7 +39,7 @@ struct OffloadReuse {
 //                    not compatible: the chunks that hold the last W - 1 tokens; from v0.32 on, the
 //                    number of chunks that LoadWindowChunks returns
 //   chunked local C  like a window of C tokens; not compatible: from floor(b / C) * C on
-//   Mamba            the chunk that ends at b; not compatible: only such b are possible
+//   Mamba            the chunk that ends at b; not compatible: b must be the end of a Mamba chunk
 //   EAGLE            one more chunk, which is given up; from v0.32 on, a full kind has this
 //                    chunk behind b
 // A prefix may end inside a chunk if the whole chunk is present. Almost the whole prompt can

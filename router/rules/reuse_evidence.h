@@ -33,7 +33,7 @@ class ReuseEvidence {
   static constexpr size_t kMaxCopied = 4096;
   static constexpr size_t kMaxUnits = 1 << 18;
   // Maximum numbers of remembered parents, of remembered children per parent, and of blocks that
-  // are looked at. The tables take 36 KiB, allocated with the first block.
+  // are looked at. The tables take 36 KiB. Each table is allocated at its first use.
   static constexpr size_t kParents = 1024;
   static constexpr size_t kChildren = 3;
   static constexpr uint32_t kBlocks = uint32_t{1} << 16;
@@ -58,12 +58,12 @@ class ReuseEvidence {
     uint64_t block = 0;
     // Tokens of the prefix that the parent ends; 0: unknown.
     uint32_t parent_end = 0;
-    bool starts = false;   // it is the first block of its store
-    bool is_new = false;   // no block that begins like it was held behind the parent
+    bool starts = false;   // the child is the first block of its store
+    bool is_new = false;   // the worker held no block behind the parent that begins like the child
     bool no_drop = false;  // the engine is known to drop no block
   };
-  // Notes that a group stored a block behind another one. True: this shows a hit that ended with
-  // the parent. REQUIRES: open().
+  // Notes that a group stored a child behind its parent block. True: this shows a hit that ended
+  // with the parent. REQUIRES: open().
   bool NoteChild(const Child& child) {
     if (++blocks_ == kBlocks) Close();
     if (closed_ || (child.starts && !child.is_new && !child.no_drop)) return false;
@@ -102,7 +102,8 @@ class ReuseEvidence {
   // True if the group is known not to have removed the block. Even a block that a request continues
   // may have been removed before, because engines forget blocks whose load failed.
   bool WasKept(uint64_t block, uint8_t group) const { return RemovedAt(Of(block, group)) == 0; }
-  // Forgets the blocks: the groups lost all of them. Keeps the facts about the engine.
+  // Must be called when the groups have lost all blocks. Forgets the blocks and the units, and
+  // opens the collection again. Keeps the shortest hit.
   void ForgetBlocks() {
     const uint32_t shortest = shortest_;
     const uint32_t least = least_;

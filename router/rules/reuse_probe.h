@@ -21,15 +21,16 @@ struct ReuseProbe {
   std::span<const GroupResidency> held_or_removed;
   std::vector<bool> announced;  // by group of `held`
   int64_t unit = 0;
-  int64_t tokens = 0;            // L of ReuseCause, a multiple of the unit
-  int64_t alignment = 0;         // A of ReuseCause
-  int64_t group_alignment = 0;   // G of ReuseCause
-  int64_t replay_tokens = 0;     // a hit of at most this length does not count
-  bool content_unknown = false;  // the worker holds blocks that may belong to the prefix
+  int64_t tokens = 0;           // L of ReuseCause, a multiple of the unit
+  int64_t alignment = 0;        // A of ReuseCause
+  int64_t group_alignment = 0;  // G of ReuseCause
+  int64_t replay_tokens = 0;    // a hit of at most this length does not count
+  // The worker holds blocks whose content is not known. They may belong to the prefix.
+  bool content_unknown = false;
 };
 
 struct ProbeFinding {
-  bool lost = false;
+  bool lost = false;                // the held blocks serve no part of the prefix
   std::optional<ReuseCause> cause;  // nullopt: no cause explains it
   std::optional<size_t> part;       // position of the group in `held`; nullopt: no single group
 };
@@ -37,8 +38,9 @@ struct ProbeFinding {
 // REQUIRES: `held` is not empty and meets the requirements of ReusablePrefix.
 ProbeFinding Explain(const ReuseProbe& probe);
 
-// Returns one bitmap per group, with one bit per block. A block is set if it serves a boundary on
-// the grid of `alignment` within `tokens`. Only boundaries that each group can serve alone count.
+// Returns one bitmap per group, with one bit per block. The bit is set if the block serves a
+// boundary on the grid of `alignment` within `tokens`. Only boundaries that every group can serve
+// count.
 std::vector<Bitmap> UsableBlocks(std::span<const GroupResidency> groups, int64_t unit,
                                  int64_t alignment, int64_t tokens);
 

@@ -13,9 +13,9 @@
 namespace kvcast::router {
 
 struct alignas(64) WorkerRules {
-  // Properties other than groups that the stream has shown.
+  // The properties that the stream has shown. The groups are not part of them.
   struct Shown {
-    int64_t lookahead = 0;     // tokens behind a block that its hash covers
+    int64_t lookahead = 0;     // number of tokens after a block that the hash of the block covers
     int64_t shortest_hit = 0;  // see ReuseEvidence; 0: none
     std::optional<EngineRules> rules;
   };

@@ -1,18 +1,19 @@
 // PromptSample: some of the prompts that a worker stores, as paths of content keys.
 //
 // A prompt is chosen at its first block, or at the unit where it diverges from another sampled
-// prompt. It is followed to its end. With n sampled prompts, a new prompt is chosen each time the
-// worker has stored 1/n of the number of blocks that it holds. So the sample is replaced in the
-// same time as the cache. The prompt that has not grown for the longest time is removed for a new
-// prompt.
+// prompt. The prompt is followed to its end. With n sampled prompts, a new prompt is chosen each
+// time the worker has stored 1/n of the number of blocks that it holds. So the sample is replaced
+// in the same time as the cache. The prompt that has not grown for the longest time is removed for
+// a new prompt. A prompt that another request used since the previous check stays. See also
+// kEnoughPrompts.
 //
 // Memory: one unit takes 9 to 10 bytes: its key, one bit for each group, one byte of the filter,
-// and spare capacity. The sample takes 1 / kShare of the index memory for the worker's blocks,
-// which is 4 %. If four workers hold each block, a block takes 10 bytes, and there is one unit for
-// 24 blocks. If no other worker holds the blocks, a block takes 34 bytes, and there is one unit for
-// 7 blocks (`kvcast bench memory`). The sample of a worker with few blocks may take kMinBytes. At
-// most one fifth of the limit counts for the growing prompt: a prompt of kMaxUnits takes 80 KB in
-// addition, and is removed when another prompt grows.
+// and spare capacity. The sample takes at most 1 / kShare of the index memory for the worker's
+// blocks, which is 4 %. If four workers hold each block, a block takes 10 bytes, and there is one
+// unit for 24 blocks. If no other worker holds the blocks, a block takes 34 bytes, and there is one
+// unit for 7 blocks (`kvcast bench memory`). The sample of a worker with few blocks may take
+// kMinBytes. At most one fifth of the limit counts for the growing prompt: a prompt of kMaxUnits
+// takes 80 KB in addition, and is removed when another prompt grows.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -35,9 +36,10 @@ namespace kvcast::router {
 class PromptSample {
  public:
   static constexpr size_t kMaxPrompts = 64;
-  // With this number of prompts, the sample is replaced once in the time in which the cache is
-  // replaced. With fewer prompts, it is replaced more slowly. If memory allows fewer prompts, the
-  // longest prompt is removed, so that short prompts stay.
+  // One more than the number of prompts that the diagnosis needs. With fewer prompts, a new prompt
+  // is chosen as if there were this number of prompts. If memory allows fewer prompts than this,
+  // the longest prompt is removed, so that short prompts stay. Exception: a prompt that grew before
+  // the oldest block of the cache was stored is removed first.
   static constexpr size_t kEnoughPrompts = static_cast<size_t>(kMinTestedPrompts) + 1;
   static constexpr size_t kMinBytes = size_t{20} << 10;
   static constexpr uint64_t kShare = 25;

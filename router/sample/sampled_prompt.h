@@ -32,7 +32,8 @@ class SampledPrompt {
   // Compares with a path that begins after the first `before` units. REQUIRES: before <= units().
   Agreement Compare(size_t before, std::span<const ContentKey> path) const;
   // Adds the units of `path` that the prompt does not have, and the keys of units whose key is not
-  // known. True: at least one was added. REQUIRES: `path` does not differ from the prompt.
+  // known. True: at least one unit or key was added. REQUIRES: before <= units(), and `path` does
+  // not differ from the prompt.
   bool Extend(size_t before, std::span<const ContentKey> path);
   // Returns a copy of the first `units` units, for a prompt that diverges there.
   SampledPrompt Branch(size_t units) const;
@@ -51,7 +52,7 @@ class SampledPrompt {
     asked_for_lately_ = true;
   }
   size_t asked_for() const { return asked_for_; }  // 0: no other request used the prompt
-  // True: another request used the prompt since the last call.
+  // True: another request used the prompt since the previous call.
   bool TakeAskedForLately() {
     const bool lately = asked_for_lately_;
     asked_for_lately_ = false;

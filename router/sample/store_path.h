@@ -18,7 +18,7 @@ ContentScope ScopeOf(const BlockStored& event);
 
 struct StorePath {
   // For each unit of the span: the key of the prefix that ends there; kUnnamed: not known. Empty:
-  // the store does not show where its blocks are.
+  // the positions of the blocks, or the name of the first block, are not known.
   std::vector<ContentKey> keys;
   // The units of the span at which a stored block ends.
   std::vector<uint32_t> ends;

@@ -51,8 +51,8 @@ Status CheckAddresses(const RouterOptions& options) {
   return Status();
 }
 
-// The relay forwards the batches of an engine as received. Batches of other formats, and of
-// endpoints that several ranks share, are encoded again after decoding.
+// True: the relay gets the payloads as received. Payloads of other formats, and of endpoints that
+// several ranks share, are decoded, and the relay gets the batches encoded again.
 bool IsRelayedAsItIs(const WorkerRegistration& source) {
   return source.format == EventFormat::kEngine && !source.rank_by_tag;
 }
@@ -133,7 +133,7 @@ Status RouterService::Impl::Follow(const RouterOptions& options) {
 
 Status RouterService::Impl::Serve(const RouterOptions& options) {
   std::vector<HttpRoute> routes = OwnRoutes(core_, [this] {
-    // nullptr: a request arrived before Start stored the server.
+    // nullptr: a request arrived before Serve stored the server.
     const HttpServer* const server = serving_;
     return server == nullptr ? HttpCounters() : server->counters();
   });

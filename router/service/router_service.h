@@ -1,8 +1,9 @@
 // RouterService: follows publishers, keeps the prefix index and answers over HTTP. The routes are
 // those of own_api.h and indexer_api.h; GET /openapi.json describes them. Errors are {"error":
-// text}: 400 for a bad request, 404 for an unknown path, worker, model or request, 405 for a wrong
-// method, 409 for a name that is taken or for pushed events of a polled worker, 413 for a body over
-// the limit, 503 while no worker is registered, memory is short or another dump runs.
+// text}. 400: a bad request. 403: a host or an origin that is not allowed. 404: an unknown path,
+// worker, model or request. 405: a wrong method. 408: a request that is not complete in time. 409:
+// a name that is taken, or events pushed to a worker whose endpoint is not "push". 413: a body over
+// the limit. 503: no worker is registered, memory is short, or another dump runs.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -51,9 +52,10 @@ struct WorkerReport {
 // Owns the threads of the subscriber, of the HTTP server and of its handlers.
 class RouterService {
  public:
-  // Not ok in four cases: a source cannot be followed (the message names it); two sources have the
-  // same name; an address cannot be bound; an address to listen on (also that of a bound source) is
-  // not loopback and allow_remote is false. No threads run after an error.
+  // Not ok in five cases: a source cannot be followed (the message names it); two sources have the
+  // same name; an address cannot be bound; options.http is invalid, or its certificate and key
+  // cannot be used; an address to listen on (also that of a bound source) is not loopback and
+  // allow_remote is false. No threads run after an error.
   static Result<std::unique_ptr<RouterService>> Start(const RouterOptions& options);
   ~RouterService();
 
@@ -64,7 +66,9 @@ class RouterService {
   Status TakeFeedback(const Feedback& feedback);
   // The workers in order of registration. Thread-safe.
   std::vector<WorkerReport> workers() const;
-  // Completes the requests in progress, then ends all threads. May be called twice.
+  // Completes the requests in progress, then ends all threads except the relay's thread, which the
+  // destructor ends. May be called twice. Route, TakeFeedback and workers must not be called after
+  // Stop.
   void Stop();
 
  private:

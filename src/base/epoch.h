@@ -1,8 +1,8 @@
 // EpochDomain: readers take no lock, and memory is freed when no reader can see it.
 //
 // A reader pins the domain while it follows pointers. A writer unlinks an object, so that no later
-// reader finds it, and then retires the object. The object is freed when every reader that was
-// pinned at that time has left.
+// reader finds it, and then retires the object. When every reader that was pinned at that time has
+// left, a later Retire or Collect frees the object.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

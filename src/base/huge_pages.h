@@ -1,5 +1,5 @@
-// HugePageAllocator: the allocator of tables with millions of entries that are read at random. In
-// such tables the page table walk is most of the cost of a cache miss.
+// HugePageAllocator: the allocator of tables with millions of entries that are read at random. With
+// small pages, the page table walk is most of the cost of a cache miss in such tables.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -40,7 +40,7 @@ struct HugePageAllocator {
   friend bool operator==(const HugePageAllocator&, const HugePageAllocator&) { return true; }
 
  private:
-  // For smaller sizes, up to half of a huge page could be wasted.
+  // A smaller array could waste most of a huge page.
   static bool IsLarge(size_t n) { return n > kHugePageBytes / sizeof(T); }
 };
 

@@ -52,7 +52,7 @@ struct SlabArena::Slab {
   size_t mapped_bytes;
   uint32_t room;     // capacity, in objects
   uint32_t used;     // objects in use
-  uint32_t touched;  // objects that were used at least once; the others have no link yet
+  uint32_t touched;  // objects that were used at least once; only these may be in `free`
   void* free;        // list of free touched objects, linked by their first word
   Slab* previous;
   Slab* next;

@@ -1,8 +1,9 @@
 // SlabArena: memory for millions of objects that are read at random.
 //
-// Objects of one size share slabs of 2 MiB. If there are many objects of a size, the arena asks for
-// huge pages for their slabs. In such memory, the page table walk is most of the cost of a cache
-// miss. An empty slab goes back to the system.
+// Objects of one size share slabs of 2 MiB. An object of more than 896 KiB has a slab of its own.
+// If the objects of a size need several slabs, the arena requests huge pages for them. With small
+// pages, the page table walk is most of the cost of a cache miss. The arena keeps one empty slab,
+// and returns further empty slabs to the system.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -21,9 +22,10 @@ class SlabArena {
   SlabArena(const SlabArena&) = delete;
   SlabArena& operator=(const SlabArena&) = delete;
 
-  // Sizes up to 256 bytes are rounded up to multiples of 16, larger sizes to a quarter of a power
-  // of two. The memory is aligned to 64 bytes if `bytes` is a multiple of 64, otherwise to 16
-  // bytes. The memory is not zeroed. Throws std::bad_alloc.
+  // Sizes up to 256 bytes are rounded up to multiples of 16. Larger sizes up to 896 KiB are rounded
+  // up to a multiple of a quarter of the power of two below them. The memory is aligned to 64 bytes
+  // if `bytes` is a multiple of 64, otherwise to 16 bytes. The memory is not zeroed. Throws
+  // std::bad_alloc.
   void* Allocate(size_t bytes);
   void Free(void* object);
 

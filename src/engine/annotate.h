@@ -10,9 +10,9 @@
 
 namespace kvcast::engine {
 
-// Fills in spec kind and window of the event's group. An event without a group index stays
-// unchanged. If no group has the event's index, the event stays unchanged, and the error names the
-// index.
+// Sets the spec kind and the window of the event's group. If the group has no window, the event has
+// none. If the event has no group index, the call removes both fields. If no group has the event's
+// index, the call removes both fields, and the error names the index.
 Status Annotate(std::span<const GroupSpec> groups, BlockStored& event);
 
 }  // namespace kvcast::engine

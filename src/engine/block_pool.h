@@ -89,14 +89,15 @@ class BlockPool {
 
   // Caches the full blocks of the table that are not null and are kept. One BlockStored covers all
   // these blocks, and is sent even if no block was cached. EventOptions::exact_spans and
-  // announce_once change this rule. If a block already has a partial key, that key is removed
-  // first.
+  // announce_once change this rule. If a block already has keys of prefixes that end inside it,
+  // these keys are removed first.
   void CacheFullBlocks(const FullBlocks& blocks);
-  // Caches a block under the hash of a prefix that ends inside it. nullopt: the block is null, or
-  // no partial key can name the prefix.
+  // Caches a block under the hash of a prefix that ends inside the block or at its end. If the
+  // first key of the block names a shorter prefix, all keys of the block are removed first.
+  // nullopt: the block is null, or the prefix has no hash.
   std::optional<BlockKey> CachePartialBlock(const PartialBlock& partial);
   // Announces the leading blocks of a hit again and changes nothing else. Null positions are
-  // announced too, as vLLM does, except with exact_spans.
+  // announced too, as vLLM does, except with exact_spans. Announces nothing with announce_once.
   void ReportBlocks(const CacheRequest& request, GroupIdx group, int64_t block_size,
                     std::span<const BlockId> hit);
   // Caches a block whose content came from another tier, without an event. REQUIRES: the block is

@@ -34,7 +34,7 @@ engine::PoolOptions PoolOptionsOf(const CacheConfig& config, const EventOptions&
   return options;
 }
 
-// True if no count is negative and there is work. From v0.31 on, a call that adopts a hit needs no
+// True if no count is negative and there is work. From kV032 on, a call that adopts a hit needs no
 // other work.
 bool AreTokensValid(const AllocateArgs& args, EngineRules rules) {
   const int64_t tokens[] = {args.computed_tokens,  args.new_tokens,      args.lookahead_tokens,
@@ -276,7 +276,7 @@ std::vector<BlockId> CacheManager::TakeBlocksToZero() {
 }
 
 bool CacheManager::CanEverFit(int64_t total_tokens, int64_t encoder_tokens) const {
-  // No config allows more than this.
+  // Bounds the count, so that the arithmetic of RequiredBlocks cannot overflow.
   if (encoder_tokens > std::numeric_limits<int32_t>::max()) return false;
   return RequiredBlocks(impl_->config, std::max<int64_t>(total_tokens, 0),
                         std::max<int64_t>(encoder_tokens, 0)) <= impl_->config.num_blocks;

@@ -28,7 +28,7 @@ class FreeBlockQueue {
   // REQUIRES: Contains(id).
   void Remove(BlockId id);
   // Append adds blocks at the tail; Prepend adds all of them before the head. Their order is kept.
-  // REQUIRES: no block is contained.
+  // REQUIRES: the queue contains none of these blocks.
   void Append(std::span<const BlockId> ids);
   void Prepend(std::span<const BlockId> ids);
 

@@ -1,4 +1,5 @@
-// Full attention, MLA and sink: the request holds every block until it ends.
+// Full attention, MLA and sink: the request holds every block until it ends. Exception: R-SWA (see
+// GroupSpec::reference_window).
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -55,7 +55,8 @@ class KeyTable {
   void Erase(uint32_t* found) {
     auto hole = static_cast<size_t>(reinterpret_cast<Slot*>(found) - slots_.data());
     for (size_t at = (hole + 1) & mask_; slots_[at].entry != kNone; at = (at + 1) & mask_) {
-      // A slot may move back to the hole only if the hole is not before the slot's home.
+      // An entry may move back to the hole only if the hole is not before the entry's first slot,
+      // which its hash selects.
       const size_t distance = (at - (slots_[at].tag & mask_)) & mask_;
       if (distance < ((at - hole) & mask_)) continue;
       slots_[hole] = slots_[at];

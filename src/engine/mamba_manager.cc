@@ -78,7 +78,7 @@ void MambaManager::AllocateNew(RequestSlot slot, const SlotDemand& demand,
 }
 
 // A column is an index into the block table. The chunk starts from the state in one column and ends
-// in a later column. It may keep one more state if these columns are at least two apart.
+// in a later column. The chunk may keep one more state if these columns are at least two apart.
 std::optional<MambaManager::Checkpoint> MambaManager::CheckpointOf(RequestSlot slot,
                                                                    const SlotDemand& demand) const {
   if (spec().prefill_checkpoint_blocks == 0 || spec().prefill_checkpoint_alignment == 0) {

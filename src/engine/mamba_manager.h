@@ -33,9 +33,10 @@ class MambaManager final : public SingleTypeManager {
     int64_t tokens;
   };
   struct RunningState {
-    std::optional<Checkpoint> checkpoint;     // of the current chunk
-    bool allocated = false;                   // AllocateNew has run for this request
-    std::optional<int64_t> last_state_block;  // column with the state of the step before last
+    std::optional<Checkpoint> checkpoint;  // of the current chunk
+    bool allocated = false;                // AllocateNew has run for this request
+    // The column that held the newest state before the table grew for the latest step.
+    std::optional<int64_t> last_state_block;
   };
 
   bool aligned() const { return spec().mamba_mode == MambaMode::kAlign; }

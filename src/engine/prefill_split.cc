@@ -53,8 +53,8 @@ int64_t PrefillSplit::CheckpointBefore(int64_t tokens, int64_t unit) const {
   return std::max<int64_t>(0, tokens - std::max<int64_t>(1, lookahead_)) / unit * unit;
 }
 
-// True if the last chunk keeps the prompt's checkpoint in a block of its own. The prefill then
-// needs no stop at the checkpoint.
+// True if the chunk is the final chunk of the prefill and keeps the prompt's checkpoint in a block
+// of its own. The prefill then needs no stop at the checkpoint.
 bool PrefillSplit::KeepsCheckpoint(const Prefill& prefill) const {
   const auto& [prompt, tokens, junction, start, end, prefill_end] = prefill;
   if (checkpoint_alignment_ == 0 || end < prefill_end) return false;

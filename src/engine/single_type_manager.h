@@ -2,8 +2,8 @@
 //
 // This class hides the parts that depend on the kind of a group's cache: the number of blocks that
 // a step needs, the blocks that attention will never read again, and the blocks that the cache
-// keeps. The base class is full attention without its partial entries. Other kinds override the
-// parts that differ.
+// keeps. The base class implements sliding windows and chunks. The managers of other kinds override
+// the parts that differ.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -61,8 +61,8 @@ class SingleTypeManager {
   // of the pool means that the request cannot run in this step.
   virtual int64_t BlocksToAllocate(RequestSlot slot, std::span<const BlockId> hits,
                                    const SlotDemand& demand) const;
-  // First allocation of a request. Its table becomes the cache hit, and the blocks of the hit gain
-  // a reference.
+  // First allocation of a request. Its table becomes the cache hit. The blocks of the hit that
+  // attention still reads gain a reference. The other positions of the hit become null blocks.
   virtual void AddHit(RequestSlot slot, std::span<const BlockId> hits, const SlotDemand& demand);
   // Takes blocks for tokens that are loaded from another tier. REQUIRES: AddHit was called for
   // every group.
@@ -82,10 +82,11 @@ class SingleTypeManager {
   const GroupSpec& spec() const { return context_.spec; }
   GroupIdx group() const { return context_.group; }
 
-  // The copies that cache hits caused since the last call. The manager holds a reference to both
-  // blocks of each copy until they are freed in the pool.
+  // Appends the copies that were queued since the previous call. Both blocks of each copy have a
+  // reference for the copy. The caller must free these references in the pool after the copy.
   void TakeCopies(std::vector<BlockCopy>& copies);
-  // The blocks that were taken for new tokens since the last call, if blocks must be zeroed.
+  // Appends the blocks that were taken since the previous call, if blocks must be zeroed. Targets
+  // of copies are not among them.
   void TakeBlocksToZero(std::vector<BlockId>& blocks);
 
  protected:
@@ -97,7 +98,7 @@ class SingleTypeManager {
   struct RequestBlocks {
     std::vector<BlockId> table;
     int64_t num_cached = 0;  // leading blocks that were cached, or skipped permanently
-    bool running = false;    // slots were allocated
+    bool running = false;    // AddHit was called
     std::optional<SharedTail> shared_tail;
   };
 

@@ -131,7 +131,7 @@ void BlockHasher::ExtendChain(std::span<const TokenId> tokens, int64_t unit,
   impl_->SetSharedKeys(inputs, form);
   const bool shared_fits = impl_->shared.Fits(step);
   const bool shared_only = internal::HasSharedKeysOnly(inputs);
-  // A continued chain starts at the last multimodal item, as in the engine.
+  // If the chain is continued, the search starts at the last multimodal item, as in the engine.
   size_t cursor = chain.empty() || inputs.mm_items.empty() ? 0 : inputs.mm_items.size() - 1;
   for (size_t i = chain.size(); i < units; ++i) {
     const auto begin = static_cast<int64_t>(i * step);

@@ -1,6 +1,6 @@
 // CborWriter: writes canonical CBOR (RFC 7049 section 3.9) for the types of a block-hash preimage.
-// The bytes are equal to those of the Python package cbor2. Every head and every float has its
-// shortest form.
+// The bytes are equal to those of the Python package cbor2 with canonical=True. Every head and
+// every float has its shortest form.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

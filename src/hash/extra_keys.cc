@@ -10,7 +10,7 @@ namespace kvcast {
 namespace internal {
 namespace {
 
-// These sums saturate, so that a wrong offset or length does not cause undefined behaviour.
+// The results saturate, so that a wrong offset or length does not cause undefined behaviour.
 int64_t End(const MultimodalItem& item) {
   int64_t end;
   if (!__builtin_add_overflow(item.offset, item.length, &end)) return end;

@@ -2,11 +2,14 @@
 // equal to those of CPython's C pickler.
 //
 // Two features make the bytes more than a plain encoding:
-// - frames: opcodes are grouped in frames. A frame closes at the first object boundary past 64 KiB.
-//   A string of 64 KiB or more is outside the frames. A frame of less than 4 bytes has no header;
+// - frames: opcodes are grouped in frames. A frame closes at the first object boundary at or
+//   after 64 KiB. A string of 64 KiB or more is outside the frames. A frame of less than 4 bytes
+//   has no header;
 // - memo: strings, bytes and non-empty tuples are numbered when they are completed. A second
 //   occurrence of the same object is written as a reference to that number. The bytes of two
 //   strings do not show whether they are one object, so callers state it with a tag.
+//
+// The memory of all texts and byte strings must stay valid until Finish.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -8,7 +8,7 @@
 namespace kvcast::internal {
 namespace {
 
-// Never freed, so that hashers on any thread may share it.
+// Never freed. Hashers on all threads share it.
 const EVP_MD* Algorithm() {
   static const EVP_MD* const algorithm = EVP_MD_fetch(nullptr, "SHA256", nullptr);
   return algorithm;

@@ -10,9 +10,9 @@ enum class ConnectionPhase : uint8_t {
   kHandshake,   // without TLS, it ends at once
   kIdle,        // no byte of the next request has arrived
   kReceiving,   // the request is not complete
-  kContinuing,  // "100 Continue" is sent; the body follows
+  kContinuing,  // "100 Continue" is being sent; the body follows
   kHandling,    // a pool thread makes the reply or its next piece
-  kReplying,    // a reply or a piece of it is sent
+  kReplying,    // a reply or a piece of a reply is being sent
   kLingering,   // the last reply was sent; received bytes are discarded
   kClosed,
 };

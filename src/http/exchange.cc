@@ -17,8 +17,8 @@ namespace kvcast {
 namespace {
 
 constexpr int64_t kLingerMs = 1000;
-// The bound max_held_bytes does not apply to a request that holds fewer bytes, so that health
-// checks are answered.
+// The bound max_held_bytes does not apply to a request that holds at most this number of bytes, so
+// that health checks are answered.
 constexpr size_t kSmallBytes = 4 << 10;
 constexpr char kContinue[] = "HTTP/1.1 100 Continue\r\n\r\n";
 
@@ -124,7 +124,8 @@ void HttpServer::Impl::CountHeld(Connection& connection) {
   using State = RequestReader::State;
   const size_t now = connection.in.size() + connection.reader.held_bytes() + connection.out.size();
   const State state = connection.reader.state();
-  // While a reply is sent, the received bytes belong to the next request, which is not refused yet.
+  // While a reply is being sent, the received bytes belong to the next request. The server does not
+  // refuse that request yet.
   const bool unfinished = connection.phase == Phase::kReceiving && now > kSmallBytes &&
                           (state == State::kHead || state == State::kBody);
   unfinished_.erase({connection.held, ~connection.id});
@@ -297,8 +298,9 @@ void HttpServer::Impl::OnSent(const Shared& connection) {
   return connection->in.size() > 0 ? Advance(connection) : Read(connection);
 }
 
-// The server reads until the client ends. If it closed the connection while received bytes are
-// unread, TCP would reset the connection, and the client could lose the answer.
+// The server reads until the client ends, for at most kLingerMs. If the server closed the
+// connection while received bytes are unread, TCP would reset the connection, and the client could
+// lose the answer.
 void HttpServer::Impl::Linger(const Shared& connection) {
   Enter(*connection, Phase::kLingering);
   connection->in = {};

@@ -24,6 +24,7 @@ constexpr int kBacklog = 4096;
 constexpr size_t kReservedFiles = 256;
 
 // The number of files that this process may open, minus a reserve for the sockets of other parts.
+// If the number is small, the reserve is half of it.
 size_t OpenFilesForConnections() {
   rlimit limit = {};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return kReservedFiles;

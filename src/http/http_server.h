@@ -57,7 +57,7 @@ struct HttpRoute {
   // Runs on a pool thread. Several calls may run at the same time.
   std::function<HttpReply(const HttpRequest& request)> handler;
   Lane lane = Lane::kQuery;
-  size_t max_body_bytes = kSmallBody;  // a longer body gets 413 before it is read
+  size_t max_body_bytes = kSmallBody;  // a longer body gets 413
 };
 
 struct HttpLimits {
@@ -74,15 +74,17 @@ struct HttpOptions {
   std::string tls_key;
   HttpLimits limits;
   int threads = 4;  // number of threads for handlers of lane kQuery
-  // Maximum number of connections, at most the number of files that the process may open. If the
-  // maximum is reached, the server closes the connection that has been quiet for the longest time.
-  // Only HttpCounters::evicted records the closing.
+  // Maximum number of connections. The server lowers it to the number of files that the process may
+  // open, minus a reserve. A connection is quiet while no handler runs for it. If the maximum is
+  // reached, the server closes the connection that has been quiet for the longest time. If no
+  // connection is quiet, the server closes the new connection. Only HttpCounters::evicted records
+  // the closing.
   size_t max_connections = 16384;
   // Maximum number of bytes of all held requests and replies. If the maximum is exceeded, the
   // largest unfinished request gets 503. If no request is unfinished, the latest request gets 503.
   size_t max_held_bytes = 256u << 20;
-  int64_t request_timeout_ms = 10000;  // from a request's first byte to its last; then 408
-  int64_t write_timeout_ms = 10000;    // maximum time without progress
+  int64_t request_timeout_ms = 10000;  // for the TLS handshake, and to receive a request; then 408
+  int64_t write_timeout_ms = 10000;    // maximum time without progress while a reply is sent
   int64_t pieces_timeout_ms = 60000;   // maximum time of a reply in pieces, to its last byte
   int64_t idle_timeout_ms = 60000;     // maximum time between requests
   int64_t drain_timeout_ms = 5000;     // time that Stop gives to requests that have begun

@@ -21,8 +21,8 @@ class HttpStream {
   using Socket = boost::asio::ip::tcp::socket;
   using Scratch = std::array<char, 64 << 10>;
 
-  // All connections share `scratch`, so that an idle connection holds no memory for received bytes.
-  // `context` nullptr: no TLS.
+  // `context` nullptr: no TLS. All connections share `scratch`, so that an idle connection without
+  // TLS holds no memory for received bytes.
   HttpStream(Socket socket, boost::asio::ssl::context* context, Scratch& scratch)
       : socket_(std::move(socket)), scratch_(scratch) {
     Error ignored;

@@ -7,7 +7,8 @@
 namespace kvcast {
 
 bool IsLoopbackAddress(std::string_view address);
-// For a ZeroMQ endpoint. True: if a socket binds it, only this machine can connect.
+// For a ZeroMQ endpoint. True: only this machine can connect to a socket that is bound to the
+// endpoint.
 bool IsLoopbackEndpoint(std::string_view endpoint);
 // True for "localhost:80", "127.0.0.1" or "[::1]:80": a browser sends such a Host header only for a
 // page of this machine. If the name of a foreign page resolves to this machine ("DNS rebinding"),

@@ -65,7 +65,7 @@ class HttpServer::Impl {
     bool closing = false;                 // no request follows after the current reply
     bool ended = false;                   // the client sends no more bytes
     const HttpRoute* route = nullptr;     // of the latest complete head; nullptr: none
-    std::shared_ptr<Pieces> pieces;       // nullptr: `out` is the whole reply
+    std::shared_ptr<Pieces> pieces;       // nullptr: no piece of the reply follows `out`
     int64_t pieces_until_ms = 0;          // 0: no reply in pieces
     std::list<uint64_t>::iterator quiet;  // position in Impl::quiet_ if IsQuiet(phase)
   };

@@ -50,7 +50,8 @@ uint64_t ArgumentOf(const BucketMask& buckets);
 BucketMask BucketsOf(uint64_t argument);
 
 std::vector<uint8_t> EncodeStatus(const PublisherStatus& status);
-// Not ok: the payload is not a status, is cut short, has extra bytes, or has values out of range.
+// Not ok: the payload is not a status, is cut short, has extra bytes, or has values that are out of
+// range or contradict each other.
 Result<PublisherStatus> ParseStatus(std::span<const uint8_t> payload);
 
 }  // namespace kvcast::residency

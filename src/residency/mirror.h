@@ -43,14 +43,15 @@ class Mirror {
   uint64_t unknown_removes() const { return unknown_removes_; }
 
   // Calls `visit(shape)` for each place (tier and group) that holds blocks. `shape` is a store
-  // event without blocks. It has the medium, group and kind of the latest store event of that
-  // place.
+  // event without blocks. It has the medium, group, block size, kind and window of the latest store
+  // event of that place.
   void ForEachPlace(const std::function<void(const BlockStored& shape)>& visit) const;
-  // Visits all blocks that the place of `shape` holds, in no particular order.
+  // Visits all blocks that the place of `shape` holds, in no particular order. REQUIRES: the group
+  // of `shape` is in 0..kMaxGroup.
   void ForEachBlock(const BlockStored& shape,
                     const std::function<void(const BlockHash&, const MirrorEntry&)>& visit) const;
   // nullptr: the place does not hold the block. The pointer is valid until the next change of the
-  // mirror.
+  // mirror. REQUIRES: the group of `shape` is in 0..kMaxGroup.
   const MirrorEntry* Find(const BlockStored& shape, const BlockHash& hash) const;
 
  private:

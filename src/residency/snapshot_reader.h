@@ -19,7 +19,7 @@ struct SnapshotLimits {
   WireLimits wire;
 };
 
-// Thread-compatible. After a call that is not ok, the snapshot is unusable.
+// Thread-compatible. After a call that is not ok, the reader is unusable until Restart.
 class SnapshotReader {
  public:
   explicit SnapshotReader(const SnapshotLimits& limits = {}) : limits_(limits) {}

@@ -17,7 +17,7 @@ using internal::FirstError;
 using internal::Invalid;
 using internal::kMaxTokens;
 
-// This limit bounds the memory of a pool, which needs about 100 bytes per block.
+// This limit bounds the memory of a pool. A pool needs about 100 bytes per block.
 constexpr int64_t kMaxBlocks = int64_t{1} << 26;
 
 Status CheckKindFields(const GroupSpec& group, const std::string& name) {
@@ -52,8 +52,8 @@ Status CheckGroup(const GroupSpec& group, size_t index) {
   return common.ok() ? CheckKindFields(group, name) : common;
 }
 
-// The ranks share the tokens of full attention. A Mamba state is the same on all ranks. The other
-// kinds cannot be split.
+// The tokens of full attention are divided among the ranks. A Mamba state is the same on all ranks.
+// All other kinds cannot be split.
 Status CheckContextParallel(const GroupSpec& group, size_t index, int64_t ranks) {
   if (ranks == 1 || group.kind == SpecKind::kMamba) return {};
   const std::string name = "groups[" + std::to_string(index) + "].";
@@ -93,8 +93,8 @@ int64_t LeastCommonMultiple(const std::vector<GroupSpec>& groups) {
   return lcm;
 }
 
-// The divisor of the block sizes of the groups that take part in prefix caching. If no group takes
-// part: of all groups.
+// The greatest common divisor of the block sizes of the groups that take part in prefix caching. If
+// no group takes part, all groups count.
 int64_t GreatestCommonDivisor(const std::vector<GroupSpec>& groups) {
   const bool any = std::any_of(groups.begin(), groups.end(), TakesPart);
   int64_t gcd = 0;

@@ -11,7 +11,7 @@
 
 namespace kvcast::internal {
 
-// Block sizes, windows and lengths stay below this bound, so that their products fit in 64 bits.
+// The maximum of block sizes, windows and lengths. The product of two such numbers fits in 64 bits.
 inline constexpr int64_t kMaxTokens = int64_t{1} << 31;
 
 inline Status Invalid(std::string message) {

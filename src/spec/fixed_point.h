@@ -2,7 +2,8 @@
 // does.
 //
 // In each round, one spec group after the other accepts the candidate length or shortens it. The
-// search ends when a round does not change the candidate. For groups whose rules depend only on the
+// search ends when a round does not change the candidate. One round is enough for a single spec
+// group, and for full attention with one more spec group. For groups whose rules depend only on the
 // boundary, the result is the highest boundary that is usable in all groups. If a rule depends on
 // the limit of the search (EAGLE, hits inside blocks), the order of the searches matters. The order
 // here is vLLM's order.
@@ -27,8 +28,8 @@ struct FixedPoint {
   int64_t longest = 0;  // the longest hit that any single search returned
 };
 
-// A search with drop_eagle may look up to `eagle_limit` (see EagleLimit), which is at least
-// max_tokens.
+// A search with drop_eagle may examine up to `eagle_limit` tokens (see EagleLimit). A value below
+// max_tokens counts as max_tokens.
 FixedPoint FindFixedPoint(std::span<const SpecGroup> groups, int64_t alignment, int64_t max_tokens,
                           int64_t eagle_limit, const GroupSearch& search);
 

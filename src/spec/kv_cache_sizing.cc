@@ -58,7 +58,8 @@ int64_t BlocksAtStartUp(CacheConfig config, int64_t max_model_len) {
   return ReservedBlocks(config) + MaxCopyBlocks(config) + MaxBlocksPerRequest(config);
 }
 
-// Number of tokens of the longest sequence that the pool can hold. 0: one token does not fit.
+// Number of tokens of the longest sequence that the pool can hold, at most max_model_len. 0: one
+// token does not fit.
 int64_t LongestThatFits(const CacheConfig& config) {
   int64_t fits = 0;
   int64_t too_long = config.max_model_len + 1;

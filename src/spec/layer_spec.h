@@ -41,12 +41,14 @@ bool KeepTheSame(const SizedLayer& a, const SizedLayer& b);
 bool AllKeepTheSame(const SizedLayers& layers);
 
 // True if one block table fits all layers; their pages may differ. The layers then have one block
-// size, one family of kinds, and one window, chunk size and number of speculative blocks.
+// size, one reference window and one family of kinds. Outside the family of full kinds, they also
+// have one window, chunk size, Mamba mode and number of speculative blocks. REQUIRES: at least one
+// layer.
 bool IsUniformType(const SizedLayers& layers);
 
-// Makes one group of these layers, in this order. The group has the spec of the first layer, with
-// three changes: `eagle` is set if any layer has it, extra_retained_tokens is the maximum, and full
-// kinds have no window and no chunk.
+// Makes one group of these layers, in this order. REQUIRES: at least one layer. The group has the
+// spec of the first layer, with three changes: `eagle` is set if any layer has it,
+// extra_retained_tokens is the maximum, and full kinds have no window and no chunk.
 KvCacheGroup GroupOf(const std::vector<const SizedLayer*>& layers);
 KvCacheGroup GroupOf(const SizedLayers& layers);
 

@@ -27,7 +27,7 @@ class Lookup {
   int64_t NumChunks(size_t group) const {
     return question_.num_hashes / layout_.groups[group].hashes_per_chunk;
   }
-  // The number of tokens that complete chunks provide; nullopt: pending.
+  // The number of tokens that complete chunks provide. nullopt: the answer is pending.
   std::optional<int64_t> CompleteTokens();
   // One round over the groups. False: nothing can be loaded.
   bool RunPass(Pass pass);
@@ -131,7 +131,8 @@ LookupResult Lookup::Need(size_t group, const ChunkRange& chunks, int64_t& missi
 // Finds the longest prefix that needs no missing chunk. The set of needed chunks changes only at
 // some prefix lengths. Between two such lengths, a longer prefix needs no more chunks than a
 // shorter prefix. The next candidate is therefore the prefix that ends where the missing chunk
-// begins, or where a chunk of chunked attention begins.
+// begins, or where a chunk of chunked attention begins. With `pops`, a prefix also needs the chunk
+// after its end, and the candidate ends one chunk before the missing chunk.
 void Lookup::VisitWindow(size_t group, bool pops) {
   const OffloadGroup& rules = layout_.groups[group];
   const int64_t chunk = rules.tokens_per_chunk;
@@ -142,7 +143,7 @@ void Lookup::VisitWindow(size_t group, bool pops) {
   while (end > question_.local_tokens) {
     ChunkRange needed = NeededChunks(rules, end);
     needed.begin = std::max(needed.begin, first);
-    if (pops) ++needed.end;  // this chunk is given up later
+    if (pops) ++needed.end;  // for the draft head; not part of the prefix
     int64_t missing = 0;
     const LookupResult result = Need(group, needed, missing);
     if (result == LookupResult::kPending) deferred_ = true;
@@ -216,8 +217,9 @@ std::optional<int64_t> Lookup::CompleteTokens() {
   return gain_;
 }
 
-// True if every group has the chunk between `end` and a boundary in the next block. `waits` is set
-// if the chunk is present, or will be present, but cannot be loaded yet.
+// True if every group has the chunk between `end` and a boundary in the next block. Mamba groups in
+// kAlign mode are not queried. `waits` is set if the chunk is present, or will be present, but
+// cannot be loaded yet.
 bool Lookup::HasBridge(int64_t end, bool& waits) const {
   const int64_t chunk = end / layout_.groups[0].tokens_per_chunk;
   for (size_t group = 0; group < layout_.groups.size(); ++group) {
@@ -244,7 +246,7 @@ int64_t Lookup::LastBoundary(int64_t end, int64_t margin) const {
   return last;
 }
 
-// Handles a prompt that ends inside a block: finds the longest boundary that every group has.
+// Handles a prompt that ends inside a block: finds the highest boundary that every group has.
 OffloadAnswer Lookup::WithTail(int64_t complete) {
   const int64_t unit = layout_.tokens_per_hash;
   const int64_t block = layout_.groups[0].tokens_per_block;

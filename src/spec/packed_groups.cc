@@ -11,7 +11,8 @@
 namespace kvcast::internal {
 namespace {
 
-// The layers of one block table. The first bundle holds the MLA layers.
+// Layers that can share a block table: the MLA layers, the windowed layers with one block size and
+// one window, or the layers that are not MLA.
 struct Bundle {
   SizedLayers layers;
 
@@ -51,9 +52,9 @@ Result<Bundle> UniformBundle(SizedLayers layers, const std::string& what) {
   return Bundle{std::move(layers)};
 }
 
-// The number of tuples per group: at least `least`, the number of the MLA bundle. Of these numbers,
-// the function takes the number with the least padding. If several numbers have the least padding,
-// it takes the largest of them.
+// The number of tuples per group. It is at least `least`, the number of tuples of the MLA bundle,
+// and at most the number of tuples of the largest bundle. In this range, the function takes the
+// number with the least padding, and the largest of several such numbers.
 int64_t TuplesPerGroup(int64_t least, const std::vector<Bundle>& bundles) {
   std::vector<int64_t> counts = {least};
   for (const Bundle& bundle : bundles) counts.push_back(bundle.tuples());

@@ -49,8 +49,9 @@ Result<SizedLayers> UnifyPages(const SizedLayers& layers) {
   return unified;
 }
 
-// For MLA layers beside layers with plain windows, if the pages cannot get one size. The windows
-// then keep all blocks, and the layers form one group if all blocks have one size.
+// Used if the pages cannot get one size. If the layers are MLA layers and layers with plain
+// windows, the windows keep all blocks. The layers then form one group, if their blocks have one
+// size. nullopt: the layers cannot form this group.
 std::optional<KvCacheGroup> PromoteWindows(SizedLayers layers) {
   bool mla = false;
   for (SizedLayer& sized : layers) {
@@ -85,8 +86,9 @@ std::vector<Bucket> BucketBySpec(const SizedLayers& layers) {
   return buckets;
 }
 
-// The group size is the size of the smallest bucket, so that every group is full. Exception: a
-// little padding of that bucket is better than a second, almost empty group of every other bucket.
+// The group size is the size of the smallest bucket. Exception: if the largest bucket is less than
+// 1.5 times as large, the group size is the size of the largest bucket. The padding of the smallest
+// bucket then costs less than a second, almost empty group of a larger bucket.
 size_t GroupSize(const std::vector<Bucket>& buckets) {
   size_t smallest = buckets[0].size();
   size_t largest = 0;
@@ -159,7 +161,7 @@ Result<std::vector<KvCacheGroup>> PageUniformGroups(const SizedLayers& layers) {
   for (const SizedLayer& layer : layers) {
     (layer.layer.hidden_state ? hidden : kept).push_back(layer);
   }
-  // A model with only hidden states has one page: the page of these states.
+  // If a model has only hidden states, they form groups as other layers do.
   if (kept.empty()) std::swap(hidden, kept);
   const auto unified = UnifyPages(kept);
   if (!unified.ok()) {

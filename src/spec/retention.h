@@ -2,8 +2,8 @@
 //
 // A sliding-window or Mamba hit needs only the blocks next to the boundary where it ends. Dense
 // retention keeps these blocks for every boundary that a lookup can return. Retention r > 0 keeps
-// them for every r-th token and for the given boundaries. Retention r = 0 keeps them only for the
-// given boundaries.
+// them for every boundary at a multiple of r tokens and for the given boundaries. Retention r = 0
+// keeps them only for the given boundaries.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -16,11 +16,12 @@
 
 namespace kvcast::internal {
 
-// The token lengths are those of the config; `alignment` is scheduler_block_size.
+// All lengths are in tokens. In the cache, `alignment` is scheduler_block_size. In offload rules, a
+// block is a chunk, and `alignment` is OffloadLayout::store_alignment.
 struct RetentionRule {
   GroupSpec spec;
   int64_t alignment = 0;
-  std::optional<int64_t> interval;
+  std::optional<int64_t> interval;  // nullopt: dense retention
 };
 
 // The number of blocks that a hit at a boundary needs from this group: the state of a Mamba group,

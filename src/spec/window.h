@@ -13,8 +13,9 @@
 
 namespace kvcast::internal {
 
-// The number of blocks before a boundary at a block's end that hold the tokens that the next token
-// reads. 0 for a window of one token, because the next token then reads only itself.
+// A boundary lies at the end of a block. The function returns the number of blocks before the
+// boundary that hold tokens which the next token reads. 0 for a window of one token, because the
+// next token then reads only itself.
 inline int64_t WindowBlocks(const GroupSpec& spec) {
   return CeilDiv(spec.sliding_window - 1, spec.block_size);
 }

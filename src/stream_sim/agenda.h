@@ -17,7 +17,8 @@ class Agenda {
     events_.push_back({ms < now_ms_ ? now_ms_ : ms, order_++, std::move(what)});
     std::push_heap(events_.begin(), events_.end(), Later);
   }
-  // Runs the next event if it is due before `end_ms`.
+  // Runs the next event if it is due before `end_ms`. False: no event is due before `end_ms`; the
+  // clock is then at `end_ms` or later.
   bool RunNext(int64_t end_ms);
 
  private:

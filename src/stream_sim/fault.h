@@ -17,19 +17,20 @@ enum class FaultKind : uint8_t {
   kTruncateLive,  // the batch is cut and cannot be decoded
   kDropReplies,
   kScrambleReplies,  // reordered and duplicated
-  // Faults with a duration. `amount`: milliseconds.
+  // Faults with a duration. `amount`: maximum delay in milliseconds.
   kDelayLive,
   kSlowReplies,
+  // Faults with a duration. Most of them have no amount.
   kPausePublisher,  // the process is stopped, but does not end
   kPauseFollower,
   kPartition,     // no message arrives, and neither end is notified
-  kCutReplies,    // a legacy server drops replies after the first `amount` of an answer
+  kCutReplies,    // a legacy server drops most replies after the first `amount` of an answer
   kBreakReplies,  // the connection of the replies ends; `amount`: percentage of replies
   // Faults without a duration.
   kDisconnect,
-  kRestart,        // `amount` batches are published before a client can connect
+  kRestart,        // the engine makes `amount` steps before a client can connect
   kSilentRestart,  // a restart; the old connection seems to stay open for `amount` * 20 ms
-  kBurst,          // `amount` batches
+  kBurst,          // the engine makes `amount` steps at once
   kBurn,           // `amount` steps are refused: their sequence numbers are used
   kClear,          // the engine resets its prefix cache
   kClockJump,      // the follower's clock jumps by `amount` ms
@@ -51,7 +52,7 @@ struct Fault {
 
 std::string ToString(const Fault& fault);
 
-// Ordered by time. The last fault ends before `end_ms`.
+// Ordered by time. For every fault, at_ms + duration_ms is below `end_ms`.
 std::vector<Fault> DrawFaults(uint64_t seed, int publishers, int64_t end_ms);
 
 }  // namespace kvcast::sim

@@ -51,7 +51,7 @@ class Follower final : public ReplicaSink {
   // the state stays suspect.
   void CheckConverged(int64_t now_ms);
 
-  // Changes entries of the index. The source does not know of the change.
+  // Changes entries of the index. The source gets no message about the change.
   void Damage(Random& random, int64_t entries);
   bool can_replay() const { return can_replay_; }
   void CountReached(int64_t now_ms) const;
@@ -84,7 +84,7 @@ class Follower final : public ReplicaSink {
   uint64_t next_ = 0;  // next sequence number of the life
   int64_t heard_ms_ = 0;
   bool silent_since_connect_ = true;
-  bool repairs_ = false;  // the hidden state is a repair, not a snapshot
+  bool repairs_ = false;  // true after BeginRepair, false after BeginSnapshot
   bool damaged_ = false;
   // The state was damaged at some time. Recorded digests may contain the damage after its repair.
   bool was_damaged_ = false;

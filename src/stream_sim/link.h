@@ -54,7 +54,8 @@ class Link final : private stream::SourceTransport, private stream::ReplyChannel
   void PublishStep();
   void TickPublisher();
   void Apply(const Fault& fault);
-  // Starts a new life of the publisher. It publishes `batches` batches before clients can connect.
+  // Starts a new life of the publisher. The first `batches` steps of its engine are made before
+  // clients can connect.
   void Restart(int64_t batches, bool large_ring = false);
   bool publisher_paused() const { return faults_.Lasts(FaultKind::kPausePublisher); }
   // The end of the last fault. Since then, no fault was active.

@@ -31,7 +31,7 @@ class Published {
     if (kind != Kind::kRefused) visible_end_ = next_seq();
     numbered_ms_ = now_ms;
   }
-  // The publisher got this time stamp. Heartbeats continue it.
+  // The publisher got this time stamp. Later heartbeats continue from this time.
   void NoteTime(double ts, int64_t now_ms) {
     last_ts_ = ts;
     last_ts_ms_ = now_ms;

@@ -20,8 +20,8 @@ constexpr std::array kDialects = {Dialect::kVllm8,  Dialect::kVllm9,  Dialect::k
                                   Dialect::kVllm11, Dialect::kVllm12, Dialect::kKvcast1};
 constexpr const char* kNotUtf8 = "\xff";
 
-// An event without blocks that cannot be encoded. `known`: the fields that the publisher's state
-// needs can be encoded.
+// Returns an event that cannot be encoded. The event has no blocks. `known`: the fields that the
+// publisher's state needs can be encoded.
 Event Unencodable(bool known) {
   BlockStored event;
   event.token_ids.emplace();

@@ -8,8 +8,9 @@
 
 namespace kvcast::sim {
 
-// Drops halves, quarters and single faults as long as the run still fails; at most `max_runs` runs.
-// REQUIRES: the plan fails.
+// Removes groups of faults, first halves, then quarters and so on, down to single faults. Removed
+// faults stay removed if the run still fails without them. Makes at most `max_runs` runs. REQUIRES:
+// the plan fails.
 Plan Shrink(const Plan& plan, int max_runs = 300);
 
 // As Shrink, but `fails` decides whether a plan fails.

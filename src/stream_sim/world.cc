@@ -26,8 +26,8 @@ constexpr int64_t kQuarantinesEndMs = kEndMs + 2 * stream::Quarantine::kMaxMs;
 // After this time without faults, no source may be synced with an outdated state.
 constexpr int64_t kDetectionMs = 12000;
 constexpr int64_t kTickMs = 1000;
-// The longest pause between two ticks of a publisher. At least one tick falls into each second, so
-// that the heartbeat of the publisher arrives before a world ends.
+// The longest pause between two ticks of a publisher. Each second has at least one tick, but none
+// in its last kQuietMs. The heartbeats therefore arrive before the run ends.
 constexpr int64_t kMaxLookMs = 300;
 constexpr int64_t kQuietMs = 100;
 constexpr uint64_t kMaxEvents = 400000;
@@ -135,8 +135,8 @@ class World {
     const int64_t now = agenda_.now_ms();
     for (Station& station : links_) {
       Link& link = *station.link;
-      // Idle links are checked too: the batches of other publishers must not have changed their
-      // state.
+      // Idle links are checked too: the batches of one publisher must not change the state of
+      // another link.
       link.follower().Check(link.follower_ms());
       link.follower().CheckContent(link.follower_ms());
       station.heads.push_back({now, link.publisher().life(), link.publisher().visible_end()});

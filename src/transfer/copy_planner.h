@@ -89,7 +89,7 @@ class CopyPlanner {
  public:
   explicit CopyPlanner(const BatchLimits& limits) : limits_(limits) {}
 
-  // REQUIRES: `moves` are prepared, and the planning of the last group is finished. `layout` and
+  // REQUIRES: `moves` are prepared, and the planning of the previous group has ended. `layout` and
   // `moves` must outlive the planning. If `region_bytes` is not 0, no copy crosses a multiple of
   // it, counted from `host`. No move may cross such a multiple either.
   void Start(CopyDirection direction, const GroupLayout& layout, std::byte* host,

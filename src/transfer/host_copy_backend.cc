@@ -31,7 +31,7 @@ struct Batch {
   bool done() const { return pieces_done == piece_ends.size(); }
 };
 
-// Cuts ops that are larger than a piece, and gathers small ops into pieces.
+// Cuts ops that are larger than two pieces, and gathers small ops into pieces.
 void Cut(std::span<const CopyOp> ops, Batch& batch) {
   size_t piece_bytes = 0;
   const auto add = [&](const CopyOp& op) {
@@ -200,7 +200,7 @@ class HostCopyBackend final : public CopyBackend {
   bool stopping_ KV_GUARDED_BY(mutex_) = false;
   uint64_t next_ticket_ KV_GUARDED_BY(mutex_) = 0;
   std::array<Lane, 2> lanes_ KV_GUARDED_BY(mutex_);  // by direction: loads, then stores
-  Lane unused_ KV_GUARDED_BY(mutex_);                // kept for the memory of their lists
+  Lane unused_ KV_GUARDED_BY(mutex_);                // ended batches, kept for their memory
 
   std::vector<std::thread> threads_;  // last, because the threads use all members above
 };

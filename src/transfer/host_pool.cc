@@ -29,8 +29,8 @@ Status Exhausted(const std::string& what, int error) {
   return {StatusCode::kExhausted, what + ": " + std::strerror(error)};
 }
 
-// Unmaps the part before the first multiple of `page`, and the rest of one page at the end, so that
-// `page` bytes are unmapped in total.
+// Unmaps the bytes before the first multiple of `page`, and bytes at the end of the mapping. In
+// total, `page` bytes are unmapped. Returns the first multiple of `page`.
 std::byte* Trim(std::byte* mapping, size_t bytes, size_t page) {
   const auto address = reinterpret_cast<uintptr_t>(mapping);
   const size_t head = (page - address % page) % page;

@@ -51,7 +51,8 @@ Status MoveSorter::Prepare(CopyDirection direction, const GroupLayout& layout,
   return {};
 }
 
-// A radix sort of the sources, from the lowest digit up: a job may have a hundred thousand moves.
+// Sorts many moves with a radix sort of their sources, from the lowest digit up, because a job may
+// have a hundred thousand moves.
 void MoveSorter::Sort(std::span<BlockMove> moves) {
   if (keys_.size() < kRadixFrom) {
     std::sort(keys_.begin(), keys_.end(),

@@ -82,7 +82,8 @@ class TransferLanes {
   Status CheckDestinations(const JobState& job);
   void StartPlanner(Lane& lane, const JobState& job);
   bool Reap(Lane& lane);
-  // Starts a batch if fewer than `most` batches run. False: there was nothing to do.
+  // If fewer than `most` batches run, prepares the first job with work if needed, and starts its
+  // next batch. False: `most` batches run, or no job has work.
   bool Start(Lane& lane, int most);
   void StartBatch(Lane& lane, JobState& job);
   void End(Lane& lane, std::vector<std::unique_ptr<JobState>>& ended);

@@ -75,7 +75,7 @@ class Reader {
   }
 
   // Returns the kind of the next value without consuming the value. All integers are kUnsigned.
-  // False: as Next.
+  // False: no bytes remain, or the lead byte is 0xc1.
   bool PeekKind(Kind& kind) const;
 
   // The start of the next value.
@@ -96,7 +96,8 @@ class Reader {
   // `out`.
   size_t NextSmallIntegers(size_t count, int64_t* out);
 
-  // Skips the values that NextSmallIntegers would read. Returns the number of skipped values.
+  // As NextSmallIntegers, but skips the values. It stops earlier before the end of the input.
+  // Returns the number of skipped values.
   size_t SkipSmallIntegers(size_t count);
 
   // Skips bytes that are equal to `model`, except for one number in the 9-byte form. The lead byte

@@ -150,8 +150,8 @@ int64_t ContentRun::TokensOfStep(const Request& request) const {
   return (request.computed < last ? last : end) - request.computed;
 }
 
-// Collects two sets of blocks: those that the table gained since the last report to the tier, and
-// those that it gained since the last poisoning.
+// Collects two sets of blocks: the blocks that the table gained since the previous report to the
+// tier, and the blocks that the table gained since the previous poisoning.
 void ContentRun::NoteBlocks(Request& request) {
   request.new_blocks.assign(config_.groups.size(), {});
   for (uint32_t g = 0; g < config_.groups.size(); ++g) {

@@ -1,8 +1,8 @@
 // ContentRun: an engine with a real CacheManager and a tier behind it. It serves random requests
 // and checks bytes wherever they are used.
 //
-// The engine may schedule a step while the previous step still runs. Copies end in any order and at
-// any time, or fail. A block is filled with garbage before a request gets it.
+// The engine may schedule a step while earlier steps still run. Copies end in any order and at any
+// time, or fail. A newly allocated block is filled with garbage before a load or a step writes it.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -46,7 +46,7 @@ void ContentRun::LetTimePass() {
     tier_->copies().Progress();
     if (Chance(0.5)) stream_.RunOne();
   }
-  // At most two steps are in flight.
+  // Several steps may be in flight. This call ends all of them.
   if (Chance(0.3)) stream_.RunAll();
 }
 
@@ -67,8 +67,9 @@ void ContentRun::Arrive(Request& request, const Arrival& arrival) {
     request.state = Request::State::kLoaded;
     return;
   }
-  // Blocks from before the load are still valid and may be used. A window, however, has no blocks
-  // for the tokens that it would have skipped after the load.
+  // After a failed load, the blocks of the GPU hit are still valid, and the request may continue
+  // with them. A model with a window must not continue: the table has no blocks for the tokens that
+  // the window would skip after the load.
   const bool failed = arrival.kind == Arrival::Kind::kFailed;
   request.load_failed |= !success;
   if (!request.ended && failed && request.computed > 0 && all_full_ && Chance(0.5)) {

@@ -49,8 +49,8 @@ TEST_P(Content, OfEveryBlockBelongsToItsKey) {
   EXPECT_GT(sum.failed_stores, 0) << sum.Text();
 }
 
-// If a load has no result in time, the engine computes the tokens of the load. The late load has no
-// other cost.
+// If a load has no result in time, the engine computes the tokens of the load. The late load
+// corrupts no bytes.
 TEST(LateLoads, AreComputedInsteadAndKeepTheirBlocks) {
   for (const char* mix :
        {"FullConnector", "ThreeSizesConnector", "FullSimpleEager", "FullWindowSimpleLazy"}) {

@@ -18,7 +18,8 @@ namespace kvcast::content {
 
 class Copies {
  public:
-  // `groups`: groups of the transfer engine. All arguments must outlive this object.
+  // `groups`: groups of the transfer engine. `config`, `stream` and the memory of `groups` and
+  // `host` must outlive this object.
   Copies(const RunConfig& config, std::vector<TransferGroupConfig> groups, HostLayout host,
          GpuStream& stream);
 
@@ -44,7 +45,8 @@ class Copies {
   std::mt19937_64 random_;
   testing::DeferredBackend* backend_ = nullptr;  // nullptr with threads
   std::unique_ptr<TransferEngine> engine_;
-  std::map<CopyTicket, int64_t> stuck_;  // stuck loads: value of progress_ at their end
+  // By load: the last value of progress_ at which the load is stuck. 0: the load is never stuck.
+  std::map<CopyTicket, int64_t> stuck_;
   int64_t progress_ = 0;
   std::vector<CopyOp> late_;  // of batches that were reported early
 };

@@ -1,8 +1,8 @@
 // KvMemory: a GPU pool of real bytes that all groups share, and the expected content of its blocks.
 //
 // A block of attention has one cell per token. A block of Mamba has four cells of one state. A code
-// determines the words of a cell, and the code depends on group and prefix. Cells with different
-// meanings therefore hold different bytes.
+// determines the words of a cell. The code depends on the group, on the prefix and, for a state, on
+// the number of the cell. Cells with different meanings therefore hold different bytes.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

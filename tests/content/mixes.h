@@ -24,7 +24,7 @@ inline GroupSpec Mamba(MambaMode mode) {
   return {.kind = SpecKind::kMamba, .block_size = 4, .mamba_mode = mode};
 }
 
-// Groups, cell bytes, and a pool that is too small for the load.
+// Groups, cell bytes, and a pool that is too small for the requests of a run.
 inline std::vector<RunConfig> Models() {
   return {
       {.name = "Full",
@@ -73,7 +73,7 @@ inline std::vector<RunConfig> Mixes() {
     add("Connector", TierKind::kConnector, 1);
     if (model.name == "FullChunked") add("ConnectorChunksOf2", TierKind::kConnector, 2);
     add("ConnectorChunksOf3", TierKind::kConnector, 3);
-    if (!IsFullKind(model.groups[0].kind)) continue;  // a mirror needs such a group
+    if (!IsFullKind(model.groups[0].kind)) continue;  // a mirror needs full attention
     add("SimpleEager", TierKind::kSimpleEager, 1);
     add("SimpleLazy", TierKind::kSimpleLazy, 1);
   }

@@ -1,5 +1,5 @@
-// The router's prediction of loads equals the engine's load at every lookup. The router knows only
-// the events of both pools.
+// The router's prediction of loads equals the engine's load at every lookup that no running copy
+// affects. The router knows only the events of both pools.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 

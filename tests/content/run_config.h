@@ -54,7 +54,8 @@ struct RunConfig {
   // up, and some loads are stuck for longer. 0: no limit and no stuck loads.
   int64_t late_load_ms = 100;
   Fault fault = Fault::kNone;
-  // Receives all events before each call of on_lookup. The events of the GPU come first.
+  // Receives all new events before each call of on_lookup and at the end of each step. The events
+  // of the GPU come first.
   std::function<void(std::vector<Event>)> on_events;
   std::function<void(const FreeLookup&)> on_lookup;
   uint64_t seed = 1;
@@ -71,7 +72,7 @@ struct RunCounts {
   int64_t failed_loads = 0;  // part of `loads`
   int64_t failed_stores = 0;
   int64_t late_loads = 0;     // requests that were notified of a late load
-  int64_t refused_loads = 0;  // loads that the tier refused; shorter than the match
+  int64_t refused_loads = 0;  // loads that the tier refused
   int64_t flushes = 0;        // jobs that a step waited for
   int64_t preemptions = 0;
   int64_t aborts = 0;
@@ -138,7 +139,7 @@ inline std::string RunCounts::Text() const {
   return text;
 }
 
-// Blocks with wrong bytes.
+// Numbers of wrong tokens and states on the GPU, and of wrong blocks in host memory.
 struct Findings {
   int64_t before_use = 0;  // read by a step's attention
   int64_t after_use = 0;   // read or written by the step, and changed before the step ended

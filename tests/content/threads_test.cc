@@ -1,5 +1,5 @@
-// The offload path is free of data races with real threads: those of the TransferEngine and of the
-// host backend. A thread sanitizer detects races that the order of calls allows.
+// With the real threads of the TransferEngine and of the host backend, every block holds the right
+// bytes. ThreadSanitizer also detects data races in the offload path.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 

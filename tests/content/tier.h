@@ -68,7 +68,7 @@ class Tier {
   virtual ~Tier() = default;
 
   virtual void Add(const Request& request) = 0;
-  // nullopt: not known yet; ask again in a later step.
+  // nullopt: not known yet. The caller must call again in a later step.
   virtual std::optional<int64_t> Match(const Request& request, int64_t local_tokens,
                                        int64_t now_ms) = 0;
   // False: the tier loads nothing.

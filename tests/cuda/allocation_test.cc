@@ -55,8 +55,8 @@ struct Case {
 };
 class CudaAllocationTest : public ::testing::TestWithParam<Case> {};
 
-// The blocks have several sizes, with odd blocks and with rows, so that every part of the backend
-// fills its scratch memory.
+// The copies have several sizes and numbers of rows. One size is not a multiple of 16. Every part
+// of the backend therefore fills its scratch memory.
 std::vector<CopyOp> Ops(CopyDirection direction, std::byte* gpu, std::byte* host) {
   const bool load = direction == CopyDirection::kLoad;
   std::vector<CopyOp> ops;

@@ -461,7 +461,7 @@ TEST(CudaCopyBackend, NothingOfItIsLeft) {
 
 TEST(CudaCopyBackend, CostsAreMeasuredAtTheStart) {
   FakeDriver driver;
-  driver.costs.row = 1e-3;  // so slow that it is never chosen
+  driver.costs.row = 1e-3;  // so slow that rows as one descriptor are never chosen
   const CudaDevice device = driver.Open();
   const auto host = PinnedPool::Create(device, {.bytes = kPoolBytes, .threads = 1}).value();
   const auto gpu = CudaMemory::Create(device, kPoolBytes).value();
@@ -516,7 +516,7 @@ TEST(CudaCopyBackend, CarriesTheTransferEnginesJobs) {
   auto backend = CudaCopyBackend::Create(fake.device, config);
   ASSERT_TRUE(backend.ok());
   TransferConfig transfer;
-  // The layers lie at a constant distance. Blocks in one piece follow them.
+  // Group 0 has four layers at a constant distance. Group 1 follows: each block is one piece.
   transfer.groups.push_back({{{{fake.gpu->base(), 4096, 4096, 4096 * kBlocks, 4}}, kBlocks}, 1});
   transfer.groups.push_back(
       {{{{fake.gpu->base() + 16384 * kBlocks, 16384, 16384, 0, 1}}, kBlocks}, 1});

@@ -1,9 +1,10 @@
 // FakeDriver: a CUDA driver without a GPU, behind the same table of functions.
 //
-// A stream runs its work as late as a GPU may: when a caller waits for it. Only then the stream
-// reads sources, tables and descriptors. GPU memory is plain memory. Kernels see registered memory
-// at other addresses than the CPU does. The fake refuses each call that a real driver would refuse.
-// If a real driver would accept a call that a GPU cannot execute, the fake records a fault.
+// A stream runs its work as late as a GPU may: when a caller waits for the work or queries an
+// event. Only then the stream reads sources, tables and descriptors. GPU memory is plain memory.
+// Kernels see registered memory at other addresses than the CPU does. The fake refuses each call
+// that a real driver would refuse. If a real driver would accept a call that a GPU cannot execute,
+// the fake records a fault.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -35,7 +36,7 @@ struct FakeOptions {
 struct FakeCosts {
   double call = 2e-6;
   double copy = 0.5e-6;  // per descriptor, on the CPU
-  double row = 0.1e-6;   // per descriptor with rows, on the copy engine
+  double row = 0.1e-6;   // per row of a descriptor with rows, on the copy engine
   double link = 50e9;
   double launch = 5e-6;
   double piece = 0.01e-6;
@@ -86,7 +87,7 @@ class FakeDriver {
 
   std::map<std::string, std::pair<CUresult, int>> failures;
   CUresult broken = CUDA_SUCCESS;
-  // False: EventQuery only queries, and no work runs by itself.
+  // True: EventQuery runs all work first. False: EventQuery runs no work.
   bool runs_by_itself = true;
   // True: batched copies of runs succeed, but copy no bytes.
   bool loses_batches = false;
@@ -119,7 +120,7 @@ class FakeDriver {
     uint64_t reached = 0;
     double time = 0;
     bool timing = false;
-    Stream* stream = nullptr;  // of the last record
+    Stream* stream = nullptr;  // of the latest record
   };
   struct Item {
     std::function<void()> run;

@@ -10,7 +10,7 @@ namespace kvcast::cuda::testing {
 
 inline const CUcontext kContext = reinterpret_cast<CUcontext>(uintptr_t{0xC0});
 
-// These functions are used only by measurements.
+// Fill in driver functions that only measurements use.
 void FillHostMemory(DriverApi& api);
 void FillMappings(DriverApi& api);
 void FillGraphs(DriverApi& api);

@@ -134,7 +134,7 @@ TEST(PathChooser, AChoiceStaysUntilAnotherIsClearlyBetter) {
   PathChooser chooser({.has_staging = false, .kernel_margin = 0}, Costs());
   // 16 KiB and 31 KiB belong to one class.
   EXPECT_EQ(chooser.Choose(Runs(512, 16 * kKibibyte)), kKernel);
-  EXPECT_EQ(chooser.Choose(Runs(512, 26 * kKibibyte)), kKernel);  // the engine is 5 % cheaper
+  EXPECT_EQ(chooser.Choose(Runs(512, 26 * kKibibyte)), kKernel);  // the engine is 6.5 % cheaper
   EXPECT_EQ(chooser.Choose(Runs(16, 31 * kKibibyte)), kKernel);
   PathChooser other({.has_staging = false, .kernel_margin = 0}, Costs());
   EXPECT_EQ(other.Choose(Runs(512, 26 * kKibibyte)), kEngine);

@@ -24,7 +24,7 @@ bool Admit(TestEngine& engine, CacheRequest& request, int64_t new_tokens) {
 }
 
 // Full + SWA, block size 16, window 64, 128 tokens in flight, model length 1024, 78 blocks. The
-// test asks for the whole prompt. A prompt of 512 tokens is admitted: it needs 32 blocks of full
+// whole prompt must fit. A prompt of 512 tokens is admitted: it needs 32 blocks of full
 // attention and at most 13 blocks of the window, so 45 of 77 blocks.
 TEST(Admission, CountsAWindowAtItsPeakNotItsLength) {
   TestEngine engine(FullAndWindow(78));
@@ -55,8 +55,8 @@ TEST(Admission, CanEverFitAsksAboutAnEmptyPool) {
   EXPECT_FALSE(engine.cache().CanEverFit(513));
 }
 
-// A Mamba state moves to a new block before the block of the last step is released. A request thus
-// needs two blocks, although admission looks at the first step and asks for one.
+// A Mamba state moves to a new block before the block of the previous step is released. A request
+// therefore needs two blocks, although admission counts only one block for the first step.
 TEST(Admission, CanEverFitCountsTheStateThatIsLeftBehind) {
   TestEngine two(Config({Mamba(MambaMode::kAlign)}, 3));
   EXPECT_TRUE(two.cache().CanEverFit(100));
@@ -116,8 +116,8 @@ struct OneManager {
   std::unique_ptr<SingleTypeManager> manager;
 };
 
-// SWA with cap 4, block size 2, and 4, 8, 12, 16 tokens. Without the cap flag the predicted demand
-// equals the allocation at every step.
+// SWA with cap 4, block size 2, and 4, 8, 12, 16 tokens. Without apply_admission_cap, the predicted
+// demand equals the allocation at every step.
 TEST(Admission, PredictsWhatTheAllocatorTakes) {
   OneManager window(Window(4, 2), 4);
   for (const int64_t tokens : {4, 8, 12, 16}) {

@@ -1,4 +1,5 @@
-// AllocateSlots refuses contradictory arguments and then changes nothing.
+// AllocateSlots refuses contradictory arguments and then changes nothing. Tokens beyond the model
+// length get no slots.
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/support/engine_testing.h"
 

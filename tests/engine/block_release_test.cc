@@ -110,8 +110,8 @@ TEST(BlockRelease, WaitsForTokensInFlight) {
   EXPECT_EQ(LeadingNulls(engine.cache().BlockTable(request, GroupIdx(0))), 5u);
 }
 
-// A freed SWA request has cached blocks and scratch blocks. The pool takes every scratch block
-// before every cached block, and the cached blocks still hit.
+// A freed SWA request has cached blocks and blocks without a key (scratch blocks). The pool takes
+// every scratch block before every cached block, and the cached blocks still hit.
 TEST(BlockRelease, CachedBlocksOfAWindowAreTakenAfterScratchOnes) {
   CacheConfig config = Config({Window(16)}, 20);
   config.retention_interval = 64;

@@ -1,5 +1,5 @@
-// Events beyond vLLM's: a hash is announced once, a span covers exactly the blocks that it names,
-// and tiers have names.
+// Event options that vLLM lacks: a hash is announced once, a span covers exactly the blocks that it
+// names, and a clear names its tier. TakePayload returns the encoded events.
 // SPDX-License-Identifier: Apache-2.0
 #include "kvcast/wire/wire.h"
 #include "src/engine/block_pool.h"

@@ -26,8 +26,8 @@ TEST_F(FullAndTwoWindows, WindowsServeTheirLastBlocksAlone) {
   EXPECT_EQ(engine_.Start(second_), (IdLists{{13}, {14}, {15}}));
 }
 
-// From v0.32 on: if a prompt ends with a block, the lookup may use this last block as proof that
-// the block before it need not be dropped.
+// A prompt ends at a block boundary, and its last block is cached. From v0.32 on, the lookup drops
+// this last block, which is no part of the hit. Earlier rules drop the block before it.
 TEST(EagleGroups, LookAtTheLastBlockOfAPromptFromV032On) {
   for (const auto& [rules, hit] :
        {std::pair{EngineRules::kMain2026August, 32}, std::pair{EngineRules::kV032, 48}}) {
@@ -165,8 +165,8 @@ TEST(EaglePrefix, AWindowOfOneTokenNeedsOnlyTheBlockItGivesUp) {
 }
 
 // Full with block size 32, SWA with block size 16 and window 32, 160 tokens, 112 allocated: blocks
-// [1..4], [5..11]. A lookup of 113 tokens hits 96 tokens, 3 and 6 blocks. After the eviction of h6
-// and h5 in the SWA group it hits 64.
+// [1..4], [5..11]. A lookup of 113 tokens hits 96 tokens, 3 and 6 blocks. After the eviction of h5
+// and h4 in the SWA group it hits 64.
 TEST(MixedBlockSizes, HitsLieOnTheCommonMultiple) {
   TestEngine engine(Config({Full(32), Window(32, 16)}, 40));
   CacheRequest first = Request("0", Tokens(160));

@@ -96,7 +96,7 @@ TEST(LayersToEvents, DecodeContextParallelLetsHitsEndInsideABlockBesideMamba) {
   LayerSpec mamba = Layer(1, Mamba(MambaMode::kAlign));
   mamba.state_bytes = 100;
   CacheConfig config = ConfigOf({Layer(0, Full()), mamba}, {.decode_context_parallel = 2});
-  config.rules = EngineRules::kMain2026August;  // keeps the end of a prompt in place
+  config.rules = EngineRules::kMain2026August;  // the last hash boundary is the end of the prompt
   TestEngine engine(config);
   CacheRequest request = Request("0", Tokens(48));
   engine.Start(request);

@@ -136,7 +136,7 @@ TEST(LookupAgreement, FixedPointOverGroupsEqualsReusablePrefixOnRandomPools) {
   for (uint64_t seed = 1; seed <= 4000; ++seed) {
     Random random(seed);
     const auto config = ValidateCacheConfig(RandomConfig(random));
-    if (!config.ok()) continue;  // e.g. one group whose hash unit is not its block size
+    if (!config.ok()) continue;
     const CacheRequest request = RequestWithChain(Pick(random, 4, 80), config->hash_block_size);
     PoolOptions options;
     options.num_blocks = config->num_blocks;

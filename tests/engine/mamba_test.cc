@@ -80,7 +80,7 @@ TEST(MambaAlign, SpeculativeBlocksMoveForwardWithTheState) {
 }
 
 // Full + Mamba align, prompt of 48 tokens. A request that differs in its last token hits 0 tokens
-// and gets boundary 32. Its scheduler ends the first chunk there (the chunk is clipped to 32).
+// and gets boundary 32. The scheduler ends the first chunk of this request at 32 tokens.
 TEST(MambaAlign, ASharedPrefixWithoutAStateIsABoundaryToStopAt) {
   CacheConfig config = FullAndMamba(MambaMode::kAlign, 16, 50);
   config.retention_interval = 0;
@@ -143,7 +143,7 @@ TEST(MambaAlign, ALoadedStateAndTheStepsOwnAreTwoBlocks) {
   }
 }
 
-// Blocks have 64 tokens, hashes 16.
+// A block has 64 tokens, and a hash covers 16 tokens.
 class PartialTail : public ::testing::Test {
  protected:
   static CacheConfig Blocks64Hashes16() {

@@ -8,8 +8,8 @@ namespace {
 
 std::vector<Event> Taken(TestEngine& engine) { return engine.cache().TakeEvents(); }
 
-// k+1 blocks in the pool, k blocks cached (k = 2, 3, 10): the last event has k hashes, 16 k tokens,
-// kind full_attention and no parent. A second call returns no events.
+// k+1 blocks in the pool, k blocks cached (k = 2, 3, 10): the only event has k hashes, 16 k tokens,
+// kind full_attention and no parent. A second TakeEvents returns no events.
 TEST(ManagerEvents, OneStoredEventForAllBlocksOfAStep) {
   for (const int64_t k : {2, 3, 10}) {
     TestEngine engine(Config({Full()}, k + 1));
@@ -49,8 +49,8 @@ TEST(ManagerEvents, TakingBlocksAgainRemovesEachBeforeTheyAreStored) {
   }
 }
 
-// Groups full / SWA (window 8) / Mamba have the kinds full_attention, sliding_window, mamba and the
-// windows nil, 8, nil.
+// Groups full / SWA (window 8) / Mamba / chunked have the kinds full_attention, sliding_window,
+// mamba, chunked_local_attention and the windows nil, 8, nil, nil.
 TEST(ManagerEvents, CarryKindAndWindowOfTheirGroup) {
   TestEngine engine(Config({Full(), Window(8), Mamba(MambaMode::kAlign), Chunked(32)}, 50));
   CacheRequest request = Request("0", Tokens(16));
@@ -102,7 +102,7 @@ TEST(ManagerEvents, ALaterStepNamesTheBlockBeforeItAsParent) {
   EXPECT_EQ(second.token_ids, Tokens(32, 32));
 }
 
-// group_idx 1 with 1 group: the event stays without annotation, and the warning names the index.
+// group_idx 1 or -1 with 1 group: the event gets no annotation, and the error names the index.
 TEST(ManagerEvents, AGroupThatTheCacheDoesNotHaveIsNamedAndLeftUnannotated) {
   const std::vector<GroupSpec> groups = {Window(8)};
   BlockStored event;
@@ -146,7 +146,8 @@ TEST(ManagerEvents, ARequestInReportModeAnnouncesItsHitAgain) {
   EXPECT_TRUE(Taken(engine).empty());
 }
 
-// Blocks have 64 tokens, hashes 16. A hit of 16 tokens has no whole block, so there is no event.
+// A block has 64 tokens, and a hash covers 16 tokens. A hit of 16 tokens has no whole block, so
+// there is no event.
 TEST(ManagerEvents, AReportOfAHitInsideTheFirstBlockSaysNothing) {
   CacheConfig config = Config({Full(64), Mamba(MambaMode::kAlign, 64)}, 40);
   config.hash_block_size = 16;

@@ -136,7 +136,7 @@ void ModelRun::CompareAnswers(CacheRequest& request) {
 }
 
 void ModelRun::RunCopies() {
-  // The queued copies run before the next call.
+  // The copies of the previous RunCopies have run. Their blocks are released.
   cache_->ReleaseCopies(copies_);
   naive_->ReleaseCopies(expected_copies_);
   copies_ = cache_->TakeCopies();

@@ -42,10 +42,10 @@ class ModelRun {
 
   // Makes one random call.
   void Call();
-  // Compares events, free counts, block tables and from time to time all cached keys. Checks the
-  // manager's invariants.
+  // Compares events, free counts and block tables. From time to time, also compares the blocks to
+  // zero and all cached keys. Checks the manager's invariants.
   void Compare();
-  // Frees all requests. Afterwards no block may be in use.
+  // Frees all requests. Afterwards no block except the sink blocks may be in use.
   void End();
 
  private:

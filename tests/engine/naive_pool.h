@@ -1,9 +1,9 @@
 // A block pool made of plain lists: it follows every rule in the most obvious way, for comparison
 // with BlockPool.
 //
-// It is written from the rules, not from src/engine, and shares no code with it. The pool names a
-// prefix by a number. It finds the number by the tokens of the prefix, not by a hash. Digests are
-// made only for the events.
+// It is written from the rules, not from src/engine, and shares no code with src/engine. The pool
+// names a prefix by a number. It finds the number by the tokens of the prefix, not by a hash.
+// Digests are made only for the events and for the comparison of the cached keys.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -39,8 +39,8 @@ class PrefixNames {
  public:
   PrefixNames(BlockHasher hasher, int64_t unit) : hasher_(std::move(hasher)), unit_(unit) {}
 
-  // Numbers of all prefixes of complete units of a request. Takes its extra keys per position into
-  // account.
+  // Numbers of all prefixes of complete units of a request. Prefixes with different extra keys have
+  // different numbers.
   const std::vector<Prefix>& ChainOf(const CacheRequest& request);
   const Digest& digest(Prefix prefix) const { return digests_[static_cast<size_t>(prefix)]; }
   int64_t unit() const { return unit_; }
@@ -81,8 +81,8 @@ class Pool {
   // Caches the blocks [begin, end) of a table for which `keep` is true.
   void CacheFull(const CacheRequest& request, size_t group, const Blocks& table, int64_t begin,
                  int64_t end, const std::vector<bool>& keep);
-  // Caches the block under the prefix of `tokens` tokens, which ends inside the block. False:
-  // already cached.
+  // Caches the block under the prefix of `tokens` tokens, which ends inside the block. False: the
+  // block is the null block.
   bool CachePartial(const CacheRequest& request, size_t group, Block block, int64_t tokens);
   // Announces the leading whole blocks of a hit.
   void Report(const CacheRequest& request, size_t group, const Blocks& hit);

@@ -6,15 +6,15 @@
 
 namespace kvcast::naive {
 
-// True if block `index` of a sparse group is worth caching. `boundaries`: in tokens.
+// True if the group caches block `index`. `boundaries`: in tokens.
 bool Cache::Keeps(size_t group, int64_t index, const std::vector<int64_t>& boundaries) const {
   const GroupSpec& spec = config_.groups[group];
   const bool mamba = spec.kind == SpecKind::kMamba;
   const bool dense = !config_.retention_interval.has_value();
   if ((!mamba && !IsWindow(spec)) || (mamba && dense)) return true;
   if (config_.rules == EngineRules::kV021) return true;
-  // A hit at a boundary reads `need` blocks before the boundary. With EAGLE one of them lies after
-  // the boundary.
+  // A hit at a boundary reads `need` blocks that end at the boundary. With EAGLE, these blocks end
+  // one block after the boundary.
   const int64_t shift = !mamba && spec.eagle ? 1 : 0;
   const int64_t need = mamba ? 1 : CeilOf(spec.sliding_window - 1, spec.block_size) + shift;
   const int64_t every = (dense ? grid_.step : *config_.retention_interval) / spec.block_size;

@@ -12,7 +12,7 @@ BlockHash Hash(const CacheRequest& request, size_t index) {
   return ToEventHash(request.chain[index], EventHashForm::kInt64);
 }
 
-// Returns the only event since the last call as a T.
+// Returns the only event since the previous TakeEvents as a T.
 template <typename T>
 T OnlyEvent(BlockPool& pool) {
   const std::vector<Event> events = TakeEvents(pool);

@@ -1,5 +1,5 @@
-// The cache follows the changes of vLLM v0.29 to v0.33, one case per change; the recorded runs
-// cover the rest.
+// The cache follows the changes of vLLM v0.29 to v0.33, one case per change. The recorded runs
+// cover more cases.
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/support/engine_testing.h"
 

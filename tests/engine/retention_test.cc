@@ -1,4 +1,4 @@
-// Retention keeps the right blocks of sparse groups.
+// Retention keeps the right blocks of window and Mamba groups, and all blocks of other groups.
 // SPDX-License-Identifier: Apache-2.0
 #include "src/spec/retention.h"
 
@@ -16,8 +16,8 @@ Ids AllOf(uint32_t count) {
   return ids;
 }
 
-// Returns the kept blocks of [0, blocks). The test asks for the mask in two parts, as chunks of a
-// prompt do.
+// Returns the kept blocks of [0, blocks). The function fills the mask in two parts, as for two
+// chunks of a prompt.
 Ids Kept(const RetentionRule& rule, int64_t blocks, std::vector<int64_t> boundaries) {
   Ids kept;
   for (const auto& [begin, end] :

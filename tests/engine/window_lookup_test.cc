@@ -1,5 +1,6 @@
-// A lookup of one window or chunk group finds the longest usable hit. Blocks have 2 tokens. Window
-// and chunk have 4 tokens. T: the block is cached. F: the block is not cached.
+// A lookup of one window, chunked or Mamba group finds the longest usable hit. Blocks have 2
+// tokens. Window and chunk have 4 tokens unless a test names another size. T: the block is cached.
+// F: the block is not cached.
 // SPDX-License-Identifier: Apache-2.0
 #include "src/engine/group_lookup.h"
 #include "tests/support/engine_testing.h"
@@ -96,8 +97,8 @@ TEST(ChunkedLookup, CountsChunksFromTheStartOfThePrompt) {
   EXPECT_EQ(LookUp(Chunked(8, 2), "TT", 0, 1).table, (Ids{1, 2}));
 }
 
-// Chunked, tail 1: 8 arbitrary blocks + T give 9, + F gives 8, and + (T,T), (T,F), (F,T), (F,F)
-// give 10.
+// Chunked: with tail 1, 8 arbitrary blocks + T give 9, and + F gives 8. With tail 0 or 1, 8
+// arbitrary blocks + (T,T), (T,F), (F,T), (F,F) give 10.
 TEST(ChunkedLookup, BlocksBeforeTheChunkCountAsPresent) {
   EXPECT_EQ(ChunkedHit("TFFTFTFFT", 1), 9);
   EXPECT_EQ(ChunkedHit("TFFTFTFFF", 1), 8);

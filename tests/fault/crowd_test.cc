@@ -1,4 +1,5 @@
-// Many sources that all request a replay at the same time, and a server that answers slowly.
+// 64 sources need a replay at the same time, and the server answers slowly. At most four requests
+// are open, and every source gets its turn.
 // SPDX-License-Identifier: Apache-2.0
 #include <deque>
 #include <set>

@@ -120,8 +120,8 @@ std::vector<Word> Words(uint64_t life, uint64_t end) {
   return words;
 }
 
-// The relay encodes the batches again. In another dialect the relayed bytes therefore differ from
-// the replayed bytes.
+// The relay encodes the batches in the dialect kvcast-1. If the worker uses another dialect, the
+// relayed bytes differ from the replayed bytes.
 class RelayRestart : public ::testing::TestWithParam<Dialect> {
  protected:
   PublisherConfig config() const {

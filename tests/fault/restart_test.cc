@@ -33,7 +33,7 @@ TEST_P(RestartTest, TheOldLifeIsForgottenBeforeTheNewOneIsHeard) {
   network.SwitchTo(*second);
   first.reset();
   const Stopwatch since;
-  // Without replay, the first message shows a silent restart.
+  // Without replay, the subscriber detects the restart only at a message of the new publisher.
   ASSERT_TRUE(Eventually([&] {
     if (!restart.with_replay) PublishUpTo(*second, second->next_seq().value + 1, 1);
     return subscriber_->status(kWorker).resets > 0;

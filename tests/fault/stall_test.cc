@@ -21,7 +21,8 @@ constexpr int kQueue = 100;
 constexpr int kStep = kQueue / 2;
 constexpr WorkerId kWorker{0};
 
-// Counts the batches that arrive in order. Blocks its thread while it is stalled.
+// Counts the batches that arrive out of order, and the resets. Blocks its subscriber's thread while
+// the follower is stalled.
 class Follower {
  public:
   explicit Follower(const Publisher& publisher, bool replay = true) {
@@ -145,7 +146,7 @@ class FullQueue : public ::testing::Test {
     while (received < most && live_.Receive(message_) == RecvResult::kMessage) ++received;
     return received;
   }
-  // Publishes until the publisher has received the subscription.
+  // Publishes batches until the socket receives a batch.
   void ExpectToReceive() {
     EXPECT_TRUE(Eventually([&] {
       PublishUpTo(*publisher_, publisher_->next_seq().value + 1);

@@ -16,7 +16,7 @@ using Object = msgpack::object;
 std::string TextOf(const Object& o) { return {o.via.str.ptr, o.via.str.size}; }
 std::string BytesOf(const Object& o) { return {o.via.bin.ptr, o.via.bin.size}; }
 
-// Decodes code points. Refuses text whose code points have another encoding in UTF-8.
+// Refuses cut or overlong encodings, surrogates, and code points above U+10FFFF.
 bool ValidUtf8(const std::string& text) {
   for (size_t i = 0; i < text.size();) {
     const auto lead = static_cast<unsigned char>(text[i]);

@@ -1,4 +1,4 @@
-// Hashing a prompt without extra keys allocates no memory per block.
+// Hashing a prompt allocates no memory per block, with or without a LoRA name.
 // SPDX-License-Identifier: Apache-2.0
 #include <cstdlib>
 #include <new>

@@ -75,7 +75,7 @@ TEST(Chain, EqualsTheDefinitionForEveryBlockSizeAndKindOfInput) {
   }
 }
 
-// The hasher must not keep the path of an adapter either.
+// The hasher must not keep the adapter path of the previous prompt.
 TEST(Chain, AnAdapterIsItsNameAndUnderTaggedKeysItsPath) {
   BlockHasher hasher = MakeHasher(HashAlgorithm::kSha256);
   const auto chain = [&hasher](std::string path, ExtraKeyScheme scheme) {

@@ -5,8 +5,9 @@
 namespace kvcast::testing {
 namespace {
 
-// NONE_HASH is F("vllm-none-hash") without a seed and F(text) with a seed. Under xxhash an unset
-// seed is random, so the caller must give the bytes. The test GoldenDigest checks the digests.
+// NONE_HASH is the hash of the serialised seed text. Without a seed, the text is "vllm-none-hash".
+// Under xxhash an unset seed is random, so the caller must give the bytes. The test GoldenDigest
+// checks the digests.
 TEST(NoneHash, DependsOnSeedAndSerialisation) {
   for (const HashAlgorithm algorithm : kAllAlgorithms) {
     EXPECT_NE(MakeHasher(algorithm, "0").none_hash(), MakeHasher(algorithm, "1").none_hash());

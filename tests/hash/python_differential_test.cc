@@ -31,7 +31,7 @@ class Generator {
  public:
   explicit Generator(uint64_t seed) : random_(seed) {}
 
-  // A large block needs several pickle frames, because of its tokens or its text.
+  // Only a large block can need several pickle frames, because of its tokens or its texts.
   RandomBlock Block(bool large) {
     RandomBlock block;
     block.parent.size = Below(2) == 0 ? 32 : 16;
@@ -58,7 +58,8 @@ class Generator {
     const uint64_t magnitude = Below(3) == 0 ? edge : bits;
     return static_cast<int64_t>(Below(4) == 0 ? ~magnitude : magnitude);
   }
-  // Few distinct texts, so that equal texts occur in one block. The lengths lie around every limit.
+  // Few distinct texts, so that equal texts occur in one block. The lengths of long texts lie
+  // around the limits of the length fields.
   std::string Text(bool large) {
     static const char* const kShort[] = {"", "l", "t", "\u00fc", "\u0100", "img-B", "\u79df\u6237"};
     if (Below(3) != 0) return kShort[Below(std::size(kShort))];

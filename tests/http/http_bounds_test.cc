@@ -1,5 +1,5 @@
-// The time that the server spends on a client is linear in the received bytes, and its memory is
-// bounded. A client never blocks the thread of the health checks.
+// The time that the server spends on a client is linear in the received bytes. The bytes that the
+// server holds are bounded. A client never blocks the thread of the health checks.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 #include <httplib.h>
@@ -275,7 +275,7 @@ TEST_F(HttpBoundsTest, ALargeUploadGoesBeforeSmallerOnes) {
   EXPECT_EQ(StatusOf(small), 200);
 }
 
-// No unfinished request can be closed to make room.
+// One request alone exceeds the bound, so the server cannot make room by closing another request.
 TEST_F(HttpBoundsTest, WhatIsTooMuchAloneIsRefused) {
   HttpOptions options = PatientOptions();
   options.max_held_bytes = 50000;

@@ -1,5 +1,5 @@
-// Replies in pieces: each piece is made after the previous one was sent, and no thread waits for a
-// client.
+// Replies in pieces: the handler makes a piece after the server has sent the previous piece. No
+// thread waits for a client.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 #include <httplib.h>

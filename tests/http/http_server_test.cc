@@ -1,5 +1,5 @@
-// The HTTP server: only one server can use an address, bodies are bounded, and each error is one
-// JSON object.
+// The HTTP server: addresses, errors as JSON objects, limits of bodies and connections, the order
+// of replies, timeouts, Stop, and requests from pages of other sites.
 // SPDX-License-Identifier: Apache-2.0
 #include "src/http/http_server.h"
 
@@ -37,7 +37,7 @@ std::unique_ptr<HttpServer> StartEcho(const HttpOptions& options = PatientOption
   return server.ok() ? std::move(server).value() : nullptr;
 }
 
-// A server whose handler of GET /slow waits until it is released.
+// A server whose handler of GET /slow waits until `release` is true.
 struct SlowServer {
   explicit SlowServer(const HttpOptions& options = PatientOptions())
       : server(HttpServer::Start(options, {{HttpRoute::Method::kGet, "/slow",
@@ -283,7 +283,8 @@ TEST(HttpServer, IdleConnectionsAreClosedAfterAReplyToo) {
   EXPECT_EQ(server->counters().timed_out, 0u);
 }
 
-// Slow and idle clients hold no thread. With one thread, the next client is still answered.
+// Clients that have sent half of a request hold no thread. A server with one thread still answers
+// the next client.
 TEST(HttpServer, SlowClientsHoldNobodyUp) {
   HttpOptions options = PatientOptions();
   options.threads = 1;

@@ -102,8 +102,7 @@ TEST_F(HttpTlsTest, AClientWithoutTlsIsNotAnswered) {
   EXPECT_EQ(client.ReadToEnd().find("HTTP/1.1 200"), std::string::npos);
 }
 
-// A client that sends no bytes times out. Bytes that are not a handshake, and handshakes of an old
-// version, end the connection.
+// A client that sends no bytes times out during the handshake.
 TEST_F(HttpTlsTest, AHandshakeThatDoesNotComeEnds) {
   options.request_timeout_ms = 1;
   Start();

@@ -33,7 +33,7 @@ class RawHttp {
   }
   bool connected() const { return connected_; }
 
-  // False: the server closed the connection.
+  // Returns false if the server closed the connection, or took no bytes for 30 seconds.
   bool Send(std::string_view bytes) {
     while (!bytes.empty()) {
       const ssize_t sent = send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
@@ -43,8 +43,8 @@ class RawHttp {
     return true;
   }
   void EndSending() { shutdown(fd_, SHUT_WR); }
-  // Returns all bytes until the server closes the connection. Returns "timeout" if the server does
-  // not close it.
+  // Returns all bytes until the server closes the connection. Returns "timeout" if no byte arrives
+  // for 30 seconds.
   std::string ReadToEnd() {
     char buffer[4096];
     while (true) {
@@ -55,7 +55,7 @@ class RawHttp {
     }
   }
   // Returns the bytes up to and including `end`. Returns fewer bytes if the connection ends before
-  // `end` arrives.
+  // `end` arrives, or if no byte arrives for 30 seconds.
   std::string ReadUpTo(std::string_view end) {
     char byte = 0;
     while (!text_.ends_with(end) && recv(fd_, &byte, 1, 0) == 1) text_ += byte;

@@ -1,5 +1,5 @@
-// The request reader makes complete requests from pieces of any size, keeps its bounds, and refuses
-// requests that two readers could parse differently.
+// The request reader makes complete requests from pieces of any size, enforces its limits, and
+// reports once that a client waits for 100 Continue. RenderReply writes the length of a reply.
 // SPDX-License-Identifier: Apache-2.0
 #include "src/http/request_reader.h"
 

@@ -43,7 +43,8 @@ def _keys() -> list[Case]:
 
 
 def _drafts() -> list[Case]:
-    """vLLM 0.32 drops the last block. vLLM 0.33 hashes with lookahead, unless it has a connector."""
+    """With EAGLE, vLLM 0.32 drops the last block of a hit. vLLM 0.33 hashes with lookahead, unless a
+    connector is configured."""
     return [
         _case("eagle", "llama", "--eagle", requests=300, flight=200),
         _case("eagle-gemma3", "gemma3", "--eagle", requests=300, flight=200),

@@ -2,8 +2,8 @@
 """Runs a real vLLM on the CPU beside `kvcast router`. Compares the number of tokens that the router
 predicts with the number of tokens that the engine reuses.
 
-The last line is one JSON object. Exit code: 0, no answer differs; 1, an answer differs; 2, the run
-failed; 77, the environment is missing (`scripts/test --live` makes it).
+The last line is one JSON object. Exit code: 0, no answer differs; 1, an answer differs, or no token was
+reused; 2, the run failed; 77, the environment is missing (`scripts/test --live` makes it).
 SPDX-License-Identifier: Apache-2.0
 """
 import argparse

@@ -33,13 +33,13 @@ class EngineOptions:
     adapters: tuple[tuple[str, str], ...] = ()  # name and folder
     blocks: int = 300
     longest: int = 1500
-    unit: int | None = None  # tokens between the ends of hits, below the block size
+    unit: int | None = None  # hits end at multiples of this number of tokens; below the block size
     connects: bool = False  # the publisher connects to a port of the router
     hash_algorithm: str | None = None
-    retention: int | str = "default"  # tokens; "none": keep all blocks
+    retention: int | str = "default"  # tokens; "none": keep all blocks; "default": the value of vLLM
     host_bytes: int = 0  # host memory of the offloading connector; 0: no connector
     rank: int = 0  # data-parallel rank
-    ports: tuple[int, int] | None = None  # ports of rank 0; the publisher adds the rank
+    ports: tuple[int, int] | None = None  # (events, replay) of rank 0; the publisher adds the rank
 
 
 def free_ports(count: int) -> list[int]:
@@ -190,13 +190,12 @@ class Engine:
         """Runs one request alone, to its end. Returns (num_cached_tokens, output tokens)."""
         self.add(request)
         ended = []
-        # In this call, data-parallel ranks agree whether a rank still has a request.
         while self._llm.llm_engine.has_unfinished_requests():
             ended += self.step()
         return ended[0][1:]
 
     def drain(self) -> None:
-        """Runs the remaining steps, which have no request."""
+        """Runs steps until the engine has no unfinished request."""
         while self._llm.llm_engine.has_unfinished_requests():
             self.step()
 

@@ -1,5 +1,6 @@
 #!/usr/bin/python3
-"""All cases, scenarios, layouts and tests that docs/engines.md names exist. The page names every live case.
+"""All cases, scenarios, layouts and tests that docs/engines.md names exist. The page names every live case,
+except the cases of the short form and the planted faults.
 
 usage: engines_doc_test.py SOURCE_DIR
 SPDX-License-Identifier: Apache-2.0

@@ -2,7 +2,7 @@
 module.
 
 Offloading manager, scheduler and events are vLLM's own. vLLM's worker needs an accelerator. The worker
-of this module copies between tensors on the CPU, within the call.
+of this module copies between tensors on the CPU, before the submit call returns.
 SPDX-License-Identifier: Apache-2.0
 """
 import torch
@@ -11,7 +11,7 @@ from vllm.v1.kv_offload.cpu.spec import CPUOffloadingSpec
 
 
 class HostWorker(OffloadingWorker):
-    """Has one host block for each GPU block, because blocks_per_chunk is 1."""
+    """A host slot holds one GPU block, because blocks_per_chunk is 1."""
 
     def __init__(self, kv_caches, chunks: int):
         self._gpu = [cache.tensor.view(torch.int8).view((-1, cache.page_size_bytes))

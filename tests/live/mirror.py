@@ -24,7 +24,7 @@ def held_by_pool(manager) -> collections.Counter:
 
 
 class Mirror:
-    """Counts the stores minus the removes of all batches, for the GPU."""
+    """Counts the stores minus the removes of the GPU since the latest AllBlocksCleared, by (group, hash)."""
 
     def __init__(self):
         self.held = collections.Counter()

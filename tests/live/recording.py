@@ -1,8 +1,8 @@
 """Writes a live run as a scenario file. `kvcast conformance router FILE` replays it.
 
-The file has one line per published batch. The probes of a line are the lookups at that point of the
-stream. The file contains only the operations of the engine that the replay of a router reads. It does
-not contain the operations of the allocator.
+The file has one line per published batch. The probes of a line are the lookups between this batch and
+the next batch. The file contains only the operations of the engine that the replay of a router reads. It
+does not contain the operations of the allocator.
 SPDX-License-Identifier: Apache-2.0
 """
 import gzip
@@ -50,7 +50,7 @@ class Recording:
         self._engine = engine
         self._lines = [self._config(name)]
         self._ops = []
-        self._step = None  # the step of the last batch; it is not in _lines yet
+        self._step = None  # the line of the newest batch; not yet in _lines
         self.probes = 0
 
     def _config(self, name: str) -> dict:
@@ -139,7 +139,7 @@ class Recording:
     def close(self) -> None:
         self._close_step()
         # A replay counts the blocks of all tiers, but the pool has only the blocks of the GPU. With host
-        # memory the counts would differ.
+        # memory the counts would differ, so the file has no final record.
         if not self._engine.options.host_bytes:
             self._lines.append(self._final())
         opened = gzip.open if self._path.endswith(".gz") else open

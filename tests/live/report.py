@@ -10,7 +10,7 @@ _COUNTS = ("asked", "equal", "over", "under", "lag", "hits", "keyed_hits", "over
 
 class Report:
     """Counts the answers of a run. `lag` counts the differences while the engine had events that it had
-    not published: the router cannot know these events. They are not counted as equal, over or under."""
+    not published: the router cannot know these events. Such a difference is not counted as over or under."""
 
     def __init__(self):
         self.sequential = dict.fromkeys(_COUNTS, 0)
@@ -37,7 +37,8 @@ class Report:
         return excess
 
     def failures(self, judge: str, keyed: bool) -> list[str]:
-        """Returns the failures. `judge` all: no answer may differ. `judge` exact: no exact answer may differ."""
+        """Returns the failures. `judge` all: no answer may differ. `judge` exact: no exact answer may differ.
+        A run must also reuse tokens; if `keyed`, also tokens with a salt or an adapter."""
         failures = list(self.more_failures)
         for name, counts in (("one at a time", self.sequential), ("at the lookup", self.at_lookup)):
             if counts["asked"] == 0:

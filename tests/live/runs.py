@@ -216,7 +216,7 @@ class InProcess(Run):
         lookup. The engine looks up a request again if the request waits or was preempted."""
         engine = self.engine
         engine.publish_pending()
-        # vLLM may add a suffix to the name.
+        # vLLM may add a suffix to the name of a request.
         key, reports = next(told for name, told in self._keys.items()
                             if watched.request_id == name or watched.request_id.startswith(name + "-"))
         tokens = list(watched.all_token_ids)

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """The live suite: runs each case of cases.py with each release of vLLM. `scripts/test --live` calls it.
 
-Exit code: 0, each case has its expected result; 1, a case has another result; 77, the environment is missing.
+Exit code: 0, each case has its expected result; 1, a case has another result, or no case matches; 77, the
+environment is missing.
 SPDX-License-Identifier: Apache-2.0
 """
 import argparse

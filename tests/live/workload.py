@@ -1,4 +1,5 @@
-"""Requests that share prefixes. A request continues, branches, shortens or repeats an earlier conversation.
+"""Requests that share prefixes. A request starts a conversation after a system prompt, or continues,
+branches, shortens or repeats an earlier conversation. A repeated conversation may have another key.
 
 The seed and the tokens that the engine generates determine all requests.
 SPDX-License-Identifier: Apache-2.0

@@ -1,5 +1,6 @@
 // AgeModel: the age rules of OffloadUse, and the rules of store_threshold from v0.32 on. The model
-// keeps lists and searches them from end to end. Every chunk takes one slot.
+// keeps lists and searches them from end to end. Every chunk takes one slot. A number names a
+// chunk.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -18,6 +19,9 @@ namespace kvcast::offload {
 
 class AgeModel {
  public:
+  // `ranked`: LRU orders chunks by the ranks of requests (v0.33), otherwise by the time of use.
+  // `newest_last`: of the chunks of one call, the first becomes the newest. `once`: a request
+  // counts once per chunk for `threshold`. `tracked`: maximum number of chunks with a count.
   AgeModel(int64_t slots, EvictionPolicyKind policy, bool ranked, bool newest_last,
            int64_t threshold, int64_t tracked, bool once)
       : slots_(slots),
@@ -28,7 +32,8 @@ class AgeModel {
         tracked_(tracked),
         once_(once) {}
 
-  // Returns the stored and the evicted numbers; nullopt: no room. Number n ends at End(n).
+  // Returns the stored and the evicted numbers. Returns nullopt if there is no room. Chunk n ends a
+  // prefix of End(n) tokens.
   std::optional<std::pair<Numbers, Numbers>> Store(uint64_t request, const Numbers& offer) {
     Count(request, offer);
     Numbers wanted;
@@ -144,7 +149,7 @@ class AgeModel {
   struct Chunk {
     int64_t readers = 0;  // -1: the store is in flight
     uint64_t rank = 0;
-    uint64_t newest = 0;  // time of the last change to idle
+    uint64_t newest = 0;  // clock_ at the latest end of a copy, or of a request that used the chunk
   };
   struct Request {
     uint64_t rank = 0;

@@ -59,7 +59,8 @@ TEST(Arc, ATouchedGhostOfT2LowersTheTargetByTheRatioOfTheGhosts) {
   offload.Store({6});  // 4 goes to B1
   offload.Touch({3, 3, 3, 3});
   EXPECT_EQ(offload.Target(), 4.0);  // the capacity limits the target
-  offload.Store({7});                // T1 holds 2, fewer than its target: 2 goes to B2
+  // T1 has two chunks, fewer than its target. Chunk 2 goes from T2 to B2.
+  offload.Store({7});
   EXPECT_EQ(offload.B1(), (Numbers{4, 3}));
   EXPECT_EQ(offload.B2(), (Numbers{2}));
   offload.Touch({2});

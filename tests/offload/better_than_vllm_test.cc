@@ -1,4 +1,5 @@
-// The manager fixes defects of vLLM's manager; its compatible mode keeps them.
+// The manager fixes defects of vLLM's manager. The compatible mode keeps these defects. A reset
+// drops all chunks and keeps the counts of the reuse filter.
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/offload/offload_testing.h"
 

@@ -36,7 +36,8 @@ TEST(OffloadConformance, EveryRecordedStepMovesTheSameBlocks) { ExpectEqual("sch
 
 TEST(OffloadConformance, EveryRecordedEventPayloadIsWrittenByteForByte) { ExpectEqual("events"); }
 
-// The same runs with `compatible`. This shows that the fixes are the only difference.
+// The recordings show defects of the engine. Every test here runs in the compatible mode, which has
+// these defects.
 TEST(OffloadConformance, TheRunsThatShowFaultsOfTheEngineAreFollowedToo) {
   ExpectEqual("scheduler/known-defects");
 }

@@ -1,4 +1,5 @@
-// The slot pool keeps free slots as runs of neighbours.
+// FreeRuns keeps free slots as runs of neighbours and gives out the shortest run that is long
+// enough. SlotPool gives out disjoint chains of slots.
 // SPDX-License-Identifier: Apache-2.0
 #include "src/offload/manager/free_runs.h"
 
@@ -45,7 +46,7 @@ TEST(FreeRuns, TheShortestThatIsLongEnoughIsTaken) {
   EXPECT_EQ(Taken(runs, 9), "2+6") << "the whole longest run";
 }
 
-// Compares with a set of slots.
+// Compares random calls with a set of the slots in use.
 TEST(SlotPool, ChainsAreDisjointAndOfAscendingRuns) {
   std::mt19937_64 random(3);
   const auto pick = [&](int64_t from, int64_t to) {

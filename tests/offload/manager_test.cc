@@ -1,5 +1,5 @@
-// With the LRU policy, the manager gives the same answers, events and evictions as vLLM. The cases
-// are vLLM's own. Keys and slots are numbers.
+// Lookups, stores, loads, events and evictions of the manager. The tests with AsVllm run vLLM's own
+// cases in the compatible mode. Invalid calls change nothing. Keys and slots are numbers.
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/offload/offload_testing.h"
 
@@ -31,7 +31,7 @@ TEST(Manager, ACompletedStoreIsAHitAndAnnounced) {
   EXPECT_EQ(offload.Lookup(3), kMiss);
 }
 
-// One run of calls, row by row.
+// Each test runs the same sequence of calls up to one step and checks this step.
 class OneRun : public ::testing::Test {
  protected:
   OneRun() : offload_(AsVllm(Pages(4))) {

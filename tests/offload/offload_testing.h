@@ -20,7 +20,7 @@ using Numbers = std::vector<int64_t>;
 inline OffloadKey Key(int64_t number, uint32_t group = 0) {
   OffloadKey key;
   key.digest.size = 32;
-  // Spreads the number over the bytes, as a digest would.
+  // The number takes the first 8 bytes, little-endian. The other bytes are 0.
   for (size_t i = 0; i < 8; ++i) {
     key.digest.data[i] = static_cast<uint8_t>(static_cast<uint64_t>(number) >> (8 * i));
   }
@@ -96,7 +96,7 @@ class TestOffload {
   LookupResult Lookup(int64_t number, uint64_t request = 0) {
     return manager_->Lookup(Key(number), OffloadRequestId(request));
   }
-  // nullopt: the store is refused.
+  // Returns nullopt if there is no room.
   std::optional<Stored> Prepare(const Numbers& numbers) {
     const Status status = manager_->PrepareStore(Keys(numbers), plan_);
     if (!status.ok()) {
@@ -123,7 +123,7 @@ class TestOffload {
   void EndLoad(const Numbers& numbers) { EXPECT_TRUE(manager_->CompleteLoad(Keys(numbers)).ok()); }
   void Touch(const Numbers& numbers) { manager_->Touch(Keys(numbers)); }
 
-  // Texts: "+1 2", "-3" and "cleared".
+  // Texts: "+1 2" for a store of chunks 1 and 2, "-3" for a removal, "cleared" for a clear.
   std::vector<std::string> Events() {
     std::vector<std::string> texts;
     for (const OffloadEvent& event : manager_->TakeEvents()) {
@@ -140,7 +140,7 @@ class TestOffload {
     return texts;
   }
 
-  // Keys of T1 and T2, oldest first. With LRU, T1 is all idle chunks.
+  // Keys of T1 and T2, oldest first. Only for ARC.
   Numbers T1() const { return Part(true); }
   Numbers T2() const { return Part(false); }
   Numbers Idle() const {

@@ -132,7 +132,8 @@ TEST(RequestAge, AResetForgetsWhatRequestsUsed) {
   fleet.manager().Reset();
   fleet.Store(2, {0});
   fleet.Store(3, {10});
-  fleet.Finish(1);  // its chunk was dropped; the chunk of request 2 keeps its rank
+  // The reset dropped the chunk of request 1. The chunk of request 2 keeps its rank.
+  fleet.Finish(1);
   EXPECT_THAT(fleet.offload().Idle(), ElementsAre(0, 10));
 }
 

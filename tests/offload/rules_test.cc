@@ -152,8 +152,9 @@ TEST(Lookup, OfAPlainGroupWithOneChunkAndAnEagleGroupWithThreeIsEmptyInVllm) {
   EXPECT_EQ(Tokens(Layout({full, eagle}), 13, answers), 4) << "EAGLE drops the second chunk";
 }
 
-// A chunk that is pending for another group restarts the lookup. The restart must not forget the
-// chunk behind the prefix.
+// EAGLE gives up chunk 2, so the prefix has two chunks. Group 1 ends the prefix there too. If chunk
+// 3 of the EAGLE group is pending, group 1 shortens the prefix, and the lookup starts again. The
+// new pass must still look up chunk 2, which lies behind the shorter prefix.
 TEST(Lookup, OfAnEagleGroupIsNoShorterBecauseAnotherGroupWaits) {
   const GroupSpec eagle{.block_size = 4, .eagle = true};
   const GroupSpec state{.kind = SpecKind::kMamba, .block_size = 4, .mamba_mode = MambaMode::kAll};
@@ -165,8 +166,8 @@ TEST(Lookup, OfAnEagleGroupIsNoShorterBecauseAnotherGroupWaits) {
 
 TEST(Lookup, AShorterEndRepeatsTheScanOfAWindowButNotOfAFullGroup) {
   Answers answers({"HHHHHHHH", "MHHMMMHH", "HHHHMMMM"});
-  // The narrow window shortens the end to 16 tokens. The wide window has no chunks there, and the
-  // end shrinks again.
+  // The narrow window shortens the prefix to 16 tokens. The wide window lacks a chunk before this
+  // end, so the prefix becomes shorter again.
   EXPECT_EQ(Tokens(Layout({{.block_size = 4}, Window(8), Window(4)}), 33, answers), 12);
   EXPECT_EQ(answers.calls[0], 8);
 }

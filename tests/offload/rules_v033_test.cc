@@ -1,5 +1,5 @@
-// The pure rules of lookups and stores follow vLLM's connector from v0.32 on; the earlier releases
-// lack these rules.
+// The rules of lookups and stores, without a scheduler, follow vLLM's connector from v0.32 on.
+// Several tests show that earlier releases lack a rule.
 // SPDX-License-Identifier: Apache-2.0
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -117,8 +117,8 @@ TEST(LoadWindow, AnEndInsideAChunkNeedsOneChunkMore) {
 }
 
 TEST(LoadWindow, AnotherLoadIsWaitedForAtItsWholeWidth) {
-  // 12 tokens end inside the window's chunk 1. The load reads chunk 0 too, but v0.31 did not look
-  // it up.
+  // 12 tokens end inside the window's chunk 1. The load reads chunk 0 too, but releases before
+  // v0.32 do not look it up.
   const auto asks = [](EngineRules rules) {
     const auto layout = Derived({FullOf(4), WindowOf(8, 8)}, {rules});
     OffloadAnswers answers;
@@ -316,7 +316,8 @@ TEST(StoreMask, OfFullAttentionInSeveralChunkSizesKeepsAll) {
 TEST(StoreMask, ByARetentionIntervalKeepsItsMultiplesAndTheBoundaries) {
   const std::vector<GroupSpec> groups = {FullOf(16), WindowOf(8, 4)};
   const auto none = Derived(groups, {.retention_interval = 0});
-  // The prompt without its last token reaches 48 tokens. The shared prefix of 40 tokens reaches 32.
+  // The prompt without its last token has 3 chunks of full attention: 48 tokens. The shared prefix
+  // of 40 tokens has 2: 32 tokens.
   EXPECT_THAT(Kept(*none, 1, 14, {.prompt_tokens = 57}), ElementsAre(10, 11));
   EXPECT_THAT(Kept(*none, 1, 14, {.prompt_tokens = 57, .shared_prefix_boundary = 40}),
               ElementsAre(6, 7, 10, 11));

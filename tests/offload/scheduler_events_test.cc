@@ -148,7 +148,8 @@ TEST(Events, OfARemovalOverTwoGroupsAreTwo) {
   EXPECT_THAT(std::get<BlockRemoved>(events[0]).block_hashes, SizeIs(2));
 }
 
-// A chunk is evicted and stored again between two calls of TakeEvents.
+// Between two calls of TakeEvents, a chunk is evicted and a new store of this chunk begins. In the
+// compatible mode, the removal drops the description of the chunk.
 TEST(Events, OfAChunkThatIsStoredAgainAreWholeButNotInVllm) {
   for (const bool compatible : {false, true}) {
     OffloadSchedulerConfig config = Config({Full()}, 2, 1);

@@ -1,5 +1,5 @@
-// The scheduler avoids known faults of vLLM's connector. If the compatible mode has the fault, the
-// test also runs in that mode, to prove that the test detects the fault.
+// The scheduler avoids known faults of vLLM's connector. If the compatible mode has a fault, at
+// least one test of this fault also runs in that mode, to prove that the test detects the fault.
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/offload/scheduler_testing.h"
 
@@ -42,9 +42,10 @@ TEST_P(StaleBlocks, AreNotStoredAfterAReset) {
   }
 }
 
-// A request ends before its last token is known, so the next step stores its last chunk. In that
-// step the window's block already belongs to another request. The full-attention block is still
-// stored, because the copy ends before the step runs.
+// The step that computes the last token of a request ends before the token is known. So the next
+// step stores the last chunk of the request. In that step both blocks of the chunk already belong
+// to another request. The window's block is not stored. The full-attention block is still stored,
+// because the flush ends the copy before the step runs.
 TEST_P(StaleBlocks, OfARequestThatEndedAreNotStored) {
   OffloadSchedulerConfig config = Config({Full(), Window(8)});
   config.compatible = GetParam();
@@ -94,7 +95,7 @@ TEST(Faults, APreemptedRequestMayLoadInTheSameStep) {
   EXPECT_THAT(engine.Complete().loaded, ElementsAre(request.id));
 }
 
-// The last sampled token has no KV.
+// The token that is sampled last is never computed, so it has no KV.
 TEST(Faults, AChunkThatEndsWithATokenThatWasNotComputedIsNotAnnounced) {
   for (const bool compatible : {true, false}) {
     OffloadSchedulerConfig config = Config({Full()});

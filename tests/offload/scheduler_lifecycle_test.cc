@@ -1,4 +1,5 @@
-// A request ends correctly, and the scheduler releases GPU blocks at the right time.
+// Ends, aborts and preemptions of requests, and resets. GPU blocks are fenced while jobs copy them,
+// and jobs are flushed before another request writes to their blocks.
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/offload/scheduler_testing.h"
 

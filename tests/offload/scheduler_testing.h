@@ -65,7 +65,7 @@ struct TestRequest {
 class CallTexts : public OffloadObserver {
  public:
   std::vector<std::string> Take() { return std::exchange(texts_, {}); }
-  // The keys of the last touch.
+  // The keys of the most recent touch.
   const std::vector<OffloadKey>& touched() const { return touched_; }
 
   void OnLookup(const OffloadKey& /*key*/, LookupResult /*result*/) override { Add("lookup"); }
@@ -113,7 +113,8 @@ class TestEngine {
   OffloadScheduler& scheduler() { return *scheduler_; }
   CallTexts calls;
 
-  // A prompt of `tokens` tokens. All prompts have the first `shared` tokens in common.
+  // Adds a request with a prompt of `tokens` tokens. The first `shared` tokens are 0, 1, 2, ... in
+  // every prompt. No other prompt has the other tokens.
   TestRequest& Add(int64_t tokens, int64_t shared = 0, OffloadRequestOptions options = {}) {
     TestRequest& request = requests_.emplace_back();
     request.id = OffloadRequestId(requests_.size());
@@ -280,7 +281,7 @@ class TestEngine {
     return places;
   }
 
-  // Positions of the blocks of a job's group in the request's table.
+  // Positions of the blocks of a job's group in the request's table. -1: the table lacks the block.
   Positions PositionsOf(const OffloadJob& job, const TestRequest& request, size_t group = 0) const {
     Positions positions;
     size_t first = 0;

@@ -1,4 +1,5 @@
-// The scheduler follows the rules of vLLM's connector from v0.32 on.
+// The scheduler follows the rules of vLLM's connector from v0.32 on. The tests use the rules of
+// v0.33. Several tests show that earlier releases lack a rule.
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/offload/scheduler_testing.h"
 
@@ -121,12 +122,13 @@ TEST(V033, AWindowsChunksFollowTheRetentionInterval) {
   const OffloadPlan& plan = engine.Run(request, 49);
   ASSERT_THAT(plan.stores, SizeIs(1));
   EXPECT_EQ(engine.PositionsOf(plan.stores[0], request, 0), (Positions{0, 1, 2}));
-  // The blocks before 16 (the end of the shared prefix) and before 48 (the end of the prompt).
+  // The blocks before 16 tokens (the shared prefix, rounded down to chunks of 16) and before 48
+  // tokens (the prompt, rounded down).
   EXPECT_EQ(engine.PositionsOf(plan.stores[0], request, 1), (Positions{2, 3, 10, 11}));
 }
 
-// Another request is storing the chunk. A lookup that finds it pending describes it for its stored
-// event.
+// A request is storing a chunk. From v0.32 on, a lookup of another request that finds the chunk
+// pending describes the chunk for its stored event.
 TEST(V033, APendingChunkIsDescribedByTheLookup) {
   for (const auto rules : {EngineRules::kMain2026August, EngineRules::kV033}) {
     OffloadSchedulerConfig config = AsVllm(Config({Full()}, 1, 1));
@@ -158,7 +160,7 @@ TEST(V033, AChunkWithANullBlockIsNotStoredInTheCompatibleModeToo) {
     TestEngine engine(config);
     TestRequest& request = engine.Add(24);
     engine.Match(request, 20);
-    engine.Allocate(request, 20);  // 0 0 0 4 5: blocks 0 to 2 are given up
+    engine.Allocate(request, 20);  // the table is 0 0 0 1 2: the window does not need blocks 0 to 2
     ASSERT_EQ(request.tables[0][2].value, 0u);
     request.tables[0][3] = BlockId(0);
     const OffloadPlan& plan = engine.Run(request, 4);
@@ -314,8 +316,8 @@ TEST(V033, StatesThatCannotBeUsedAreNotStored) {
 }
 
 // The request has a prompt of 60 tokens. Another request stored the first 33 of these tokens. The
-// request loads 16 of them, computes up to `computed` tokens, and leaves a copy of its state at 56
-// tokens.
+// request loads 16 of them (none without `loads`), computes up to `computed` tokens, and leaves a
+// copy of its state at 56 tokens.
 struct DraftedTail {
   explicit DraftedTail(int64_t computed, bool loads = true)
       : engine(V033(Config({Eagle(Full(16)), Mamba(16, MambaMode::kAlign)}))) {

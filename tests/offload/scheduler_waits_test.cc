@@ -1,4 +1,5 @@
-// Every wait has an end, and a failed copy only costs a recompute.
+// Every wait has an end, except in the compatible mode. After a failed or late copy, the tokens are
+// computed.
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/offload/scheduler_testing.h"
 
@@ -21,7 +22,7 @@ TEST(Waits, ForAStoreThatDoesNotEndTheyEndWithTheDeadline) {
   TestRequest& second = engine.AddCopy(first);
   engine.Sample(second, 8);
   engine.Match(second, 12);
-  engine.Run(second, 9);  // its chunks are in flight
+  engine.Run(second, 9);  // the store of its chunks is in flight
   TestRequest& third = engine.AddCopy(second);
   EXPECT_EQ(engine.Match(third, 0, 1000), std::nullopt);
   EXPECT_EQ(engine.Match(third, 0, 1049), std::nullopt);
@@ -215,7 +216,8 @@ TEST(LateLoads, KeepTheirSlots) {
   EXPECT_THAT(engine.Decode(more, 1), SizeIs(1));
 }
 
-// No request waits for the load of an ended request, but other requests may wait for its chunks.
+// TakeLateLoads does not report the late load of an ended request, because this request does not
+// wait. A request that needs the same chunks computes its tokens.
 TEST(LateLoads, OfARequestThatEndedAreNotTold) {
   TestEngine engine(LateAfter(50, 1 << 20));
   TestRequest& stored = engine.Stored(engine.Add(13));

@@ -1,4 +1,5 @@
-// The simple offload fixes defects of vLLM's simple offload; its compatible mode keeps them.
+// The simple offload fixes defects of vLLM's simple offload. The compatible mode keeps these
+// defects.
 // SPDX-License-Identifier: Apache-2.0
 #include <list>
 
@@ -269,8 +270,9 @@ TEST_P(BothWays, ABlockThatHoldsAnotherRequestsContentByNowIsNotStored) {
   EXPECT_EQ(ToIds(step.store.gpu), like_vllm() ? (Ids{1, 2}) : (Ids{2}));
 }
 
-// The GPU's queue has two free blocks of each of three requests a, b and c, in this order. Host
-// memory has room for three blocks.
+// Three requests a, b and c have two blocks each; their first tokens are 0, 1000 and 2000. After
+// they finish, the GPU's queue has their blocks in this order. Host memory has room for three
+// blocks.
 class LazyQueue : public BothWays {
  protected:
   LazyQueue() : tier_(Config({Full()}, 9), Way(Lazy(4, 2))) {

@@ -73,7 +73,7 @@ TEST(SimpleEvents, AreAsFullAsThoseOfTheGpu) {
     tier.Step();
     tier.CompleteStores();
     std::vector<Event> events = tier.offload().TakeEvents();
-    // Group 1: the block at 16 has its own event, or follows the block at 0 in the event.
+    // Group 1: one event has the blocks at 0 and at 16.
     const auto found = std::ranges::find_if(events, [](const Event& event) {
       const auto& stored = std::get<BlockStored>(event);
       return stored.group_idx == 1 && stored.token_ids->back() == 31;

@@ -1,5 +1,5 @@
-// The simple offload stores blocks and loads them back. Blocks have 16 tokens; 5 host blocks are 4
-// usable blocks and the null block.
+// The simple offload stores blocks and loads them back, and checks its configuration. Blocks have
+// 16 tokens. Of 5 host blocks, 4 are usable, because block 0 is the null block.
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/offload/simple_testing.h"
 

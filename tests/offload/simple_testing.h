@@ -161,7 +161,7 @@ class TestTier {
     }
     Check();
   }
-  // Completes all loads; the next step computes the rest of their requests.
+  // Completes all loads. The next step computes the remaining tokens of their requests.
   void CompleteLoads(bool success = true) {
     for (size_t i = 0; i < loads_.gpu.size(); ++i) {
       gpu_[loads_.gpu[i]] = success ? host_[loads_.cpu[i]] : "garbage";
@@ -203,7 +203,7 @@ class TestTier {
     Step();
     CompleteStores();
   }
-  // The GPU evicts all blocks that are not in use.
+  // Resets the prefix cache of the GPU. REQUIRES: no GPU block is in use.
   void ForgetGpu() { EXPECT_TRUE(cache_->ResetPrefixCache()); }
 
   // Returns the tokens that the host could add to the hit on the GPU. Keeps no reference.
@@ -217,7 +217,8 @@ class TestTier {
   int64_t HostKeys() const { return std::ssize(offload_->Inspect().cached); }
   std::vector<std::string> Events() { return Texts(offload_->TakeEvents()); }
 
-  // Checks that every computed block of a running request has the right content.
+  // Checks the invariants of the GPU and of the host, and the content of the computed blocks of
+  // running requests and of the cached host blocks.
   void Check() {
     const Status gpu = cache_->CheckInvariants();
     EXPECT_TRUE(gpu.ok()) << gpu.ToString();
@@ -240,9 +241,9 @@ class TestTier {
   struct Running {
     CacheRequest* request;
     int64_t computed;   // tokens with KV
-    int64_t scheduled;  // after this step
+    int64_t scheduled;  // tokens with KV after this step
     int64_t loading = 0;
-    bool waiting = false;  // loaded, and needs room for the other tokens
+    bool waiting = false;  // the load has ended; the request needs blocks for its remaining tokens
 
     bool computes() const { return loading == 0 && !waiting; }
   };
@@ -271,7 +272,7 @@ class TestTier {
       }
     }
   }
-  // The blocks from `begin` on are new or are being filled.
+  // Marks the content of the blocks from token `begin` on as not computed yet.
   void Forget(const CacheRequest& request, int64_t begin) {
     for (uint32_t i = 0; i < cache_->config().groups.size(); ++i) {
       const auto table = cache_->BlockTable(request, GroupIdx(i));

@@ -1,5 +1,5 @@
-// The manager reports gauges, the histogram of allocation sizes, and the counter of the reuse
-// filter.
+// The manager reports gauges, the histogram of allocation sizes, the counter of the reuse filter,
+// and the number of evictable slots. The reuse filter stores only keys with enough lookups.
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/offload/offload_testing.h"
 

@@ -1,4 +1,5 @@
-// KVX1 requests and statuses have the specified bytes.
+// KVX1 requests have the specified bytes. Parsing an encoded status gives the same status. Wrong
+// bytes are refused.
 // SPDX-License-Identifier: Apache-2.0
 #include "src/residency/extension.h"
 

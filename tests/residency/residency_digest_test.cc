@@ -1,4 +1,5 @@
-// A residency digest does not depend on the order of the blocks. Any difference changes it.
+// A residency digest does not depend on the order of the blocks. The copies, tier, group and hash
+// form of a block change the digest.
 // SPDX-License-Identifier: Apache-2.0
 #include "kvcast/residency/residency_digest.h"
 

@@ -128,7 +128,7 @@ TEST(KvCacheGroups, SixFullAndFiveSwaGiveTwoGroupsOfTheLargerSize) {
   EXPECT_THAT(GroupsOf(FullAndWindow(6, 4)).groups, SizeIs(3)) << "1.5 times is not below";
 }
 
-// gemma-3-1b: every sixth of 26 layers is full attention, the first is not. This gives 7 groups;
+// gemma-3-1b has 26 layers. Layers 5, 11, 17 and 23 are full attention. This gives 7 groups, and
 // group_idx 6 is full attention.
 TEST(KvCacheGroups, GemmaHasSevenGroupsInOrderOfTheFirstLayer) {
   std::vector<LayerSpec> layers;

@@ -69,7 +69,7 @@ TEST(MaxMemoryUsageBytes, IsBlocksTimesPage) {
   EXPECT_FALSE(MaxMemoryUsageBytes(FullLayer("f"), {.max_model_len = -1}).ok());
 }
 
-// cdiv(cdiv(L, dcp), bs) pages on each rank.
+// Each rank needs ceil(ceil(length / ranks) / block_size) blocks.
 TEST(MaxBlocksPerRequest, DecodeContextParallelDividesTheSequence) {
   const KvCacheGroups groups = GroupsOf(FullAndWindow(1, 0), {.decode_context_parallel = 3});
   for (const int64_t length : {1, 16, 48, 49, 1000}) {

@@ -1,4 +1,4 @@
-// Layers of small models for the tests of groups and sizing. With kv_heads 1, head_size 64 and 16
+// Layers of small models for the tests of groups and sizing. With num_heads 1, head_size 64 and 16
 // bits, a page of one token has 256 bytes.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

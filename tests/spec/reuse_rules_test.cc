@@ -1,4 +1,4 @@
-// The rule of each kind agrees with the engine's search, written naively from its description.
+// The reuse rule of each kind agrees with a naive implementation of the engine's search.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// Sources that bind, for publishers that connect to them.
+// A source can bind its endpoint, and publishers connect to this endpoint.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 

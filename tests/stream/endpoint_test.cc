@@ -1,5 +1,5 @@
-// The endpoint of each data-parallel rank, and whether the publisher binds the endpoint or connects
-// to it.
+// The endpoint of each data-parallel rank, the address that replaces a wildcard, and whether the
+// publisher binds an endpoint or connects to it.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 

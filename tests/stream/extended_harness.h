@@ -30,7 +30,7 @@ class ExtendedHarness : public ::testing::Test, private ReplicaSink, private Sou
     limits.jitter_seed = jitter_seed;
     return limits;
   }
-  // The extension request since the last call. nullopt: no request, or a plain request.
+  // The latest extension request since the previous call; nullopt: none.
   std::optional<ExtensionRequest> Asked() { return std::exchange(asked, std::nullopt); }
   std::optional<Verb> AskedVerb() {
     const auto request = Asked();

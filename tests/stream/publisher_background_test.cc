@@ -1,4 +1,5 @@
-// The publisher's own threads do not interrupt the thread that publishes.
+// The publisher's own threads have the policy SCHED_BATCH, so they seldom interrupt the thread that
+// publishes. Publishers can share their threads.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 #include <sched.h>

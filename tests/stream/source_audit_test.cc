@@ -92,7 +92,7 @@ TEST_F(SourceAudit, RefusedSnapshotsAreTriedAtGrowingIntervals) {
       begun_ms.push_back(now_ms);
       End(1);
     }
-    // Other requests: a status reports that there is no new batch.
+    // The answer to a status request reports that there is no new batch.
     now_ms = std::max(now_ms, source.deadline_ms());
     source.OnTimer(now_ms);
     if (asked && asked->verb == Verb::kStatus) {

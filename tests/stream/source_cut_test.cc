@@ -75,7 +75,7 @@ TEST(SourceCut, ATailThatCannotBeSentIsNotSynced) {
   }
   EXPECT_EQ(source.TakeDeliveries(), (Texts{"reset lost_batches"}));
   EXPECT_EQ(source.state(), SourceState::kCleared);
-  // The requests end.
+  // The source sends no further request.
   source.TakeRequest();
   EXPECT_FALSE(source.replay_open());
   source.Live(4);

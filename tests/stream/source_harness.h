@@ -1,4 +1,5 @@
-// A Source that the test drives by hand. The harness records its deliveries and requests as text.
+// A Source that the test drives by hand. The harness records the deliveries of the Source as text,
+// and the start of its latest request.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -16,7 +17,7 @@ class SourceHarness : private ReplicaSink, private SourceNetwork {
   explicit SourceHarness(bool can_replay, SourceLimits limits = {})
       : source_(limits, can_replay, *this, *this) {}
 
-  // Connects, gets the answer that nothing was published yet, and applies 0..end-1 live.
+  // Connects and applies the live batches 0 to end-1. With replay, the first answer has no batch.
   void JoinAndApply(uint64_t end) {
     Connect();
     if (TakeRequest()) End();
@@ -56,12 +57,12 @@ class SourceHarness : private ReplicaSink, private SourceNetwork {
     while (status().replay_timeouts < timeouts) WaitUntilDue();
   }
 
-  // Start of the latest request since the last call; nullopt: no request.
+  // Start of the latest request since the previous call; nullopt: no request.
   std::optional<uint64_t> TakeRequest() { return std::exchange(request_, std::nullopt); }
   std::vector<std::string> TakeDeliveries() { return std::exchange(deliveries_, {}); }
   SourceStatus status() const { return source_.status(now_ms); }
   SourceState state() const { return source_.status(now_ms).state; }
-  // Number of renewals of the live connection since the last call.
+  // Number of renewals of the live connection since the previous call.
   int TakeRenewals() { return std::exchange(renewals_, 0); }
   bool replay_open() const { return open_; }
   int64_t deadline_ms() const { return source_.deadline_ms(); }

@@ -1,7 +1,8 @@
 // Random histories of one source against a model of publisher, network and replay server.
 //
-// The histories have losses, delays, restarts and overruns. Batches of two epochs are never mixed.
-// No batch is applied twice or out of order. A source in state kSynced has all batches.
+// The histories have losses, delays, restarts and overruns. Between two resets, batches of two
+// epochs are never mixed, and no batch is applied twice or out of order. A source in state kSynced
+// has applied all batches from 0 up to its next number.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -230,7 +231,7 @@ class World final : private ReplicaSink, private SourceNetwork {
     return true;
   }
 
-  // One above the last number that a subscriber can see.
+  // One above the highest number that a subscriber can see.
   uint64_t visible_end() const { return ring_.empty() ? 0 : ring_.back() + 1; }
 
   std::mt19937 random_;
@@ -245,7 +246,7 @@ class World final : private ReplicaSink, private SourceNetwork {
   bool live_up_ = false;
   bool ended_ = false;       // the subscriber knows that its connection has ended
   std::deque<Name> live_;    // sent but not received, in order
-  std::deque<bool> events_;  // of the socket monitor: connected or disconnected
+  std::deque<bool> events_;  // of the socket monitor; true: connected, false: disconnected
   std::optional<uint64_t> request_;
   std::deque<Name> replies_;
   uint64_t request_number_ = 0;

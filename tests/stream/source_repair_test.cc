@@ -26,7 +26,7 @@ class SourceRepair : public ExtendedHarness {
     ASSERT_EQ(reason(), SourceReason::kDigest);
     Log();
   }
-  // After FindDamage, the source learns the buckets that differ, and requests them.
+  // Runs FindDamage. Then the source learns the buckets that differ, and requests them.
   void FindBuckets() {
     FindDamage();
     differing = 6;

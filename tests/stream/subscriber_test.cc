@@ -228,7 +228,7 @@ TEST(Subscriber, RestartWithoutNewBatchesIsFoundToo) {
   EXPECT_EQ(sink.deliveries().back(), "reset restart");
 }
 
-// Publishes on two ranks, follows both, and expects the batches of each under its own worker.
+// Publishes on two ranks, follows both, and expects the batches of each rank under its own worker.
 void ExpectRanksApart(PublisherConfig config) {
   const auto rank0 = MakePublisher(config);
   config.data_parallel_rank = 1;

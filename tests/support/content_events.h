@@ -29,7 +29,7 @@ inline std::vector<TokenId> Tokens(TokenId first, int64_t count) {
 
 inline BlockHash Hash(uint64_t value) { return BlockHash::FromUnsigned(value); }
 
-// A store in blocks of 4 tokens: `hashes` of the span `tokens`, after `parent`.
+// A store of blocks with `block_size` tokens: `hashes` for the span `tokens`, after block `parent`.
 inline BlockStored StoreTokens(std::vector<BlockHash> hashes, std::vector<TokenId> tokens,
                                std::optional<BlockHash> parent = std::nullopt, int64_t group = 0,
                                int64_t block_size = 4) {
@@ -39,7 +39,7 @@ inline BlockStored StoreTokens(std::vector<BlockHash> hashes, std::vector<TokenI
   return event;
 }
 
-// As vLLM sends a store: extra keys for each hash.
+// Adds extra keys to a store, one entry for each hash. vLLM sends stores in this form.
 inline BlockStored WithExtraKeys(BlockStored event,
                                  std::vector<std::optional<ExtraKeys>> extra_keys) {
   event.extra_keys = std::move(extra_keys);
@@ -68,13 +68,13 @@ class ContentWorker {
   void ApplyHidden(Events... events) {
     index_.ApplyHidden(kWorker, Batch(std::move(events)...));
   }
-  // Matches a prompt of these tokens and one more token, or `lookahead` more tokens.
+  // Matches a prompt of these tokens and max(1, lookahead) more tokens.
   WorkerMatch Match(std::vector<TokenId> tokens, const HashInputs& inputs = {},
                     int64_t lookahead = 0) const {
     tokens.insert(tokens.end(), static_cast<size_t>(std::max<int64_t>(1, lookahead)), -1);
     return MatchWhole(tokens, inputs, lookahead);
   }
-  // Reusable tokens of that prompt, according to the index.
+  // Reusable GPU tokens of the prompt that Match builds, according to the index.
   int64_t Reusable(std::vector<TokenId> tokens, const HashInputs& inputs = {},
                    int64_t lookahead = 0) const {
     return Match(std::move(tokens), inputs, lookahead).gpu_tokens;
@@ -93,7 +93,7 @@ class ContentWorker {
     ExpectScoresOf(index_, prompt, matches);
     return matches.empty() ? WorkerMatch() : matches[0];
   }
-  // The content of a held block, according to the index.
+  // The content of a held block, according to the index; kUnnamed: not known.
   ContentKey ContentOf(const BlockHash& hash) const { return index_.ContentOf(kWorker, hash); }
   bool Knows(const BlockHash& hash) const { return ContentOf(hash) != kUnnamed; }
 

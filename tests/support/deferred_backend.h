@@ -1,7 +1,8 @@
 // DeferredBackend: a copy backend that the test drives.
 //
-// A batch moves its bytes only when the test ends it, in any order. A source is thus read as late
-// as a device may read it. A batch may also fail and leave garbage in its target.
+// A batch moves its bytes when the test calls Move or Finish, or when the engine waits for the
+// batch. The test may end batches in any order. A source is thus read as late as a device may read
+// it. A batch may also fail and leave garbage in its target.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -20,7 +21,7 @@ class DeferredBackend final : public CopyBackend {
     CopyDirection direction;
     std::vector<CopyOp> ops;
     void* after = nullptr;
-    bool moved = false;  // at least once
+    bool moved = false;  // the bytes were moved at least once
     CopyState state = CopyState::kRunning;
   };
   static constexpr int kGarbage = 0xEE;
@@ -78,7 +79,7 @@ class DeferredBackend final : public CopyBackend {
     }
   }
 
-  std::vector<Batch> batches;  // submitted, end not reported yet
+  std::vector<Batch> batches;  // submitted; Poll or Wait removes an ended batch
   int refuse_next = 0;         // number of submissions to refuse
   // Runs the device up to the event that a batch waits for. Empty: there is no device.
   std::function<void(void* event)> reach;

@@ -78,7 +78,7 @@ inline std::vector<BlockId> ToBlocks(const Ids& ids) {
   return blocks;
 }
 
-// Options of a separate pool, for tests below the manager.
+// Options of a pool, for tests that use no manager.
 inline PoolOptions Pool(int64_t num_blocks, int64_t hash_unit) {
   PoolOptions options;
   options.num_blocks = num_blocks;
@@ -86,7 +86,7 @@ inline PoolOptions Pool(int64_t num_blocks, int64_t hash_unit) {
   return options;
 }
 
-// A request with a made-up hash chain: digest i ends in byte i.
+// A request with an artificial hash chain: the last byte of digest i is i.
 inline CacheRequest HashedRequest(int64_t tokens, int64_t unit) {
   CacheRequest request = Request("hashed", Tokens(tokens));
   for (int64_t i = 0; i < tokens / unit; ++i) {

@@ -1,4 +1,4 @@
-// The fields of a batch that a dialect keeps: the oracle of encode-then-decode.
+// The fields of a batch that a dialect keeps. Encoding and then decoding must give this batch.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

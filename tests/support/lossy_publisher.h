@@ -1,5 +1,5 @@
-// LossyPublisher: a publisher for tests. The test chooses its live messages. Its replay server is
-// the production one.
+// LossyPublisher: a publisher for tests. The test chooses the live messages. The replay server is
+// the production ReplayServer.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -21,7 +21,7 @@ class LossyPublisher {
     ReplayLayout layout = ReplayLayout::kTopicSeqPayload;
     size_t ring_batches = 1000;
     int epoch = 0;
-    bool connects = false;  // the PUB connects to `endpoint`
+    bool connects = false;  // the PUB socket connects to `endpoint`
   };
 
   LossyPublisher() : LossyPublisher(Config()) {}

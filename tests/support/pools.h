@@ -46,7 +46,8 @@ inline GroupLayout BlockMajor(std::vector<std::byte>& memory, int64_t blocks, si
   return {{{.base = memory.data(), .block_stride = block_bytes, .row_bytes = block_bytes}}, blocks};
 }
 
-// All layers of a block lie at a constant distance: row by row over all blocks.
+// A layer-major pool in `memory`: each layer has one row of every block. The rows of a block lie at
+// a constant distance.
 inline GroupLayout LayerMajor(std::vector<std::byte>& memory, int64_t blocks, uint32_t layers,
                               size_t row_bytes) {
   const size_t pitch = static_cast<size_t>(blocks) * row_bytes;

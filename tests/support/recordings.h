@@ -1,5 +1,5 @@
-// The folders of recorded engine data: always the selection of tests/data/recordings, and the whole
-// sets if KVCAST_CONFORMANCE and KVCAST_CONFORMANCE_033 name their folders.
+// The folders of recorded engine data: always the selection of tests/data/recordings. The variables
+// KVCAST_CONFORMANCE and KVCAST_CONFORMANCE_033 may each add the folder of a whole set.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

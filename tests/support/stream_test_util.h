@@ -30,13 +30,13 @@ bool Eventually(const std::function<bool()>& condition);
 
 // Records the deliveries of a subscriber as texts. "0.5" is batch 5 of publisher epoch 0;
 // TestPayload contains this name. For a worker other than 0, the text begins with "w<worker> ". A
-// reset is "reset restart" or "reset lost_batches".
+// reset is "reset " and the name of its reason, for example "reset restart".
 class RecordingSink {
  public:
-  // The sink of one worker. The recording must outlive it.
+  // The sink of one worker. The RecordingSink must outlive the returned sink.
   std::shared_ptr<ReplicaSink> Of(WorkerId worker);
   std::vector<std::string> deliveries() const;
-  // False if fewer deliveries have arrived after a minute.
+  // Waits until `deliveries` deliveries have arrived. Returns false after a minute.
   bool WaitFor(size_t deliveries) const;
 
  private:
@@ -50,7 +50,7 @@ class RecordingSink {
 // Follows a source and records its batches.
 Status AddSource(Subscriber& subscriber, RecordingSink& sink, const SourceConfig& source);
 
-// "0.<begin>" ... "0.<end - 1>".
+// "<epoch>.<begin>" ... "<epoch>.<end - 1>".
 std::vector<std::string> Batches(uint64_t begin, uint64_t end, int epoch = 0);
 
 PublisherConfig TestPublisherConfig();

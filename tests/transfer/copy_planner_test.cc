@@ -137,7 +137,7 @@ TEST_F(CopyPlannerTest, SourcesAreReadInOrder) {
                                            host + kBytes, host + 7 * kBytes, host + 20 * kBytes}));
 }
 
-// Compares with the definition of a layout, byte by byte.
+// Compares the copies of a plan with the definition of a layout, byte by byte.
 class CopyPlannerRandomTest : public ::testing::TestWithParam<int> {
  protected:
   size_t Number(size_t from, size_t to) {

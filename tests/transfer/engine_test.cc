@@ -1,4 +1,4 @@
-// The transfer engine orders jobs and batches; its backend ends a batch when the test asks for it.
+// The transfer engine orders jobs and batches. The test decides when the backend ends a batch.
 // SPDX-License-Identifier: Apache-2.0
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -157,7 +157,6 @@ TEST_F(TransferEngineTest, LoadsOvertakeStores) {
   EXPECT_EQ(backend_->batches[1].direction, kLoad);
   backend_->Finish(1);
   EXPECT_THAT(Ended(), ElementsAre("2"));
-  // If both lanes are free, the load starts first, independent of the order of submission.
   engine_->WaitAll();
   EXPECT_THAT(Ended(), ElementsAre("1"));
 }

@@ -1,5 +1,6 @@
-// A worker copies the right rows with the numbers of vLLM's own cases: 64 GPU blocks, 256 host
-// blocks, four tensors per block, chunks of one or three blocks, three chunks per job.
+// The engine and the host backend copy the right rows. The sizes of Pages are those of vLLM's own
+// tests: 64 GPU blocks, 256 host blocks, four tensors per block, chunks of one or three blocks, and
+// three chunks per job.
 // SPDX-License-Identifier: Apache-2.0
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -61,7 +61,8 @@ TEST(Allocation, DeclaredLengthsWithoutDataCostNothing) {
   }
 }
 
-// The bytes are extensions: well-formed and long enough for the count, but wrong at every place.
+// The bytes after each head are extensions: well-formed and long enough for the count, but wrong at
+// every place.
 TEST(Allocation, DeclaredLengthsWithTheWrongDataCostLittle) {
   for (Payload bomb : Bombs("ffff", "00010000")) {
     bomb.resize(bomb.size() + 300000, 0xd4);

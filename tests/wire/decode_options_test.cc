@@ -193,7 +193,8 @@ TEST(DecodeOptions, LimitsHoldAsBefore) {
   }
 }
 
-// A hash occurs a second time in the event, at a place where it is not a hash.
+// The bytes of a hash occur a second time in the event, in an unknown field. This field may differ
+// too, because it is not part of the decoded event.
 TEST(DecodeOptions, OnlyTheHashMayDifferBetweenMergedRemoves) {
   const auto event = [](uint8_t hash, uint8_t other) {
     return FromHex("84") + Text("type") + Text("BlockRemoved") + Text("unknown") +

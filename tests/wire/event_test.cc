@@ -1,5 +1,5 @@
-// The values of events: hashes keep their form and their bytes, and a salt is found in the field
-// and in the metadata.
+// Hashes keep their form and their bytes, and a salt is found in the field or in the metadata. A
+// failed decode does not change the counts. The reasons of rejects have different names.
 // SPDX-License-Identifier: Apache-2.0
 #include "kvcast/core/event.h"
 

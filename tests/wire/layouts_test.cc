@@ -25,7 +25,7 @@ EventBatch Sample() {
   return batch;
 }
 
-// Makes a map of the outer array of an encoded batch: ts, events and rank get keys.
+// Turns the outer array of an encoded batch into a map: ts, events and rank get keys.
 Payload WithMapEnvelope(const Payload& payload) {
   const std::span<const uint8_t> all(payload);
   const size_t rank_at = payload.size() - 1;

@@ -105,7 +105,8 @@ TEST(WireLimitsTest, ExtraKeysOfAnEvent) {
   WireLimits limits;
   limits.max_extra_keys = 5;
   BlockStored event = FullStored();
-  event.extra_keys = ExtraKeyEntries{ExtraKeys{ExtraKey::Item("x", 1)}, std::nullopt};  // 2 + 1 + 2
+  // 2 entries, 1 key and 2 items of the key.
+  event.extra_keys = ExtraKeyEntries{ExtraKeys{ExtraKey::Item("x", 1)}, std::nullopt};
   ExpectTaken(DecodeWithNeighbour(event, limits));
   event.extra_keys->push_back(std::nullopt);
   ExpectEventRejected(DecodeWithNeighbour(event, limits));

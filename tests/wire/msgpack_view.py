@@ -68,7 +68,11 @@ class Unpacker:
 
 
 def json_view(payload):
-    """Raises ValueError if the input is not exactly one MessagePack value, or if JSON cannot show the value."""
+    """Returns the value of `payload`.
+
+    Raises ValueError if the input is not exactly one MessagePack value, or if JSON cannot show the value.
+    Raises RecursionError if the value is nested too deep.
+    """
     unpacker = Unpacker(payload)
     value = unpacker.value()
     if unpacker.at != len(payload):

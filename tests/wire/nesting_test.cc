@@ -1,5 +1,5 @@
-// The decoder refuses deep and wide input in linear time. A decoder that took quadratic time would
-// need hours for a million elements.
+// The decoder refuses or skips deep and wide input in linear time. A decoder that took quadratic
+// time would need hours for a million elements.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 

@@ -21,8 +21,9 @@ using ExtraKeyEntries = std::vector<std::optional<ExtraKeys>>;
 // Characters that are not hex digits are ignored.
 Payload FromHex(std::string_view hex);
 std::string ToHex(std::span<const uint8_t> bytes);
-// Concatenates. Tests build MessagePack from parts of bytes and text.
+// Appends `right`. Tests build MessagePack from parts of bytes and text.
 Payload operator+(Payload left, std::span<const uint8_t> right);
+// A MessagePack string. REQUIRES: `text` has fewer than 32 bytes.
 Payload Text(std::string_view text);
 
 // Path and lines of schemas/vectors/NAME.

@@ -1,4 +1,4 @@
-// A payload that is cut at any place gives a Status and never a crash.
+// A payload that is cut at any place, or that has a byte too many, gives kMalformed and no crash.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 

@@ -1,4 +1,5 @@
-// The writer picks the shortest form on both sides of every boundary.
+// The writer picks the shortest form of integers, lengths and counts on both sides of every
+// boundary. A float always takes eight bytes.
 // SPDX-License-Identifier: Apache-2.0
 #include "src/wire/writer.h"
 

@@ -32,7 +32,8 @@ class Stress {
  public:
   Stress(CudaCopyBackend* backend, const BenchWork& work) : backend_(backend), work_(&work) {}
 
-  // Submits batches until kInFlight batches are in flight.
+  // Submits batches until kInFlight batches are in flight, then forgets the batches that have
+  // ended. Without a backend, does nothing.
   Status Feed() {
     while (backend_ != nullptr && tickets_.size() < kInFlight) {
       const size_t begin = next_;

@@ -38,7 +38,8 @@ struct CopyBenchCell {
 };
 
 // The bytes of every cell are verified outside of the measured time. `done` is called after each
-// cell. Not ok: no memory, or wrong bytes.
+// cell. REQUIRES: config.fragments is not empty. Not ok: no memory, wrong bytes, or a payload that
+// is smaller than the largest fragment.
 Status RunCopyBench(const CopyBenchConfig& config,
                     const std::function<void(const CopyBenchCell&)>& done);
 

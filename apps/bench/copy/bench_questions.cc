@@ -330,7 +330,7 @@ class Questions {
     return arena_->Synchronize();
   }
 
-  // Loads by one path and stores by another, at the same time.
+  // Loads and stores at the same time, for each pair of paths.
   Status Mixes() {
     constexpr std::array kPaths = {CudaCopyPath::kCopyEngine, CudaCopyPath::kKernel};
     const size_t payload = bytes_ / 4;
@@ -367,8 +367,8 @@ class Questions {
     return {};
   }
 
-  // Compares one batch with a graph. Before each launch, the nodes of the graph are bound to other
-  // blocks.
+  // Compares one batch, a graph, and a graph whose nodes are bound to other blocks before each
+  // launch.
   Status Graphs() {
     for (const CopyDirection direction : kDirections) {
       for (const size_t bytes : {16, 64}) {

@@ -14,7 +14,8 @@ using Clock = std::chrono::steady_clock;
 
 constexpr size_t kKiB = 1024;
 constexpr int kMinCycles = 3;
-// The latency of the first byte dominates smaller payloads. They have targets of their own.
+// The latency of the first byte dominates smaller payloads. Among them, only a payload of one row
+// of 2 MiB has a target.
 constexpr size_t kLargePayload = size_t{128} << 20;
 
 double Since(Clock::time_point start) {

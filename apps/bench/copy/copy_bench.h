@@ -57,13 +57,14 @@ struct CopyBenchCell {
   std::string chosen;                    // the path that our method chose
 
   double ours() const { return methods.front().ratio; }
+  // The rival with the highest ratio; our method if there is no rival.
   const CopyBenchMethod& best_rival() const;
 };
 inline constexpr double kMaxDrift = 0.03;
 // Our method may be slower than the best rival by this share.
 inline constexpr double kRivalMargin = 0.02;
 
-// The target ratio of a shape with a large payload; 0: no target.
+// The target ratio of a shape with this payload; 0: no target.
 double CopyBenchTarget(const CopyBenchShape& shape, size_t payload_bytes);
 
 // The bytes of every method are checked once per shape, outside of the measured time. The check
@@ -84,7 +85,7 @@ Result<std::vector<BothWaysResult>> RunBothWays(const CudaDevice& device, size_t
 // The slowdown of a model's kernels by simultaneous copies.
 struct SlowdownResult {
   std::string work;     // "gemm" or "small kernels"
-  std::string copies;   // path of the copies
+  std::string copies;   // path and fragment size of the copies
   double idle_p50 = 0;  // duration of a kernel alone, in seconds
   double p50 = 0;       // median with copies / median alone
   double p99 = 0;       // 99th percentile with copies / 99th percentile alone

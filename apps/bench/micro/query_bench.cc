@@ -1,5 +1,5 @@
-// The parts of a request of 10,000 tokens: the reading of its body, and the decision over 8 workers
-// that hold the prompt. Neither includes HTTP.
+// Measures two parts of a request of 10,000 tokens: the reading of the request's body, and the
+// decision over 8 workers that hold the prompt. Neither part includes HTTP.
 // SPDX-License-Identifier: Apache-2.0
 #include <benchmark/benchmark.h>
 

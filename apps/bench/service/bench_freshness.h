@@ -17,7 +17,7 @@ struct FreshnessConfig {
   // here they may use only the time that the router leaves.
   int publishers_nice = 5;
   int blocks_per_batch = 8;  // half of them stored (16 tokens each), half of them removed
-  // Factor of the rate during one second in the middle; 1: no burst.
+  // Factor of the rate during one additional second in the middle; 1: no burst.
   int burst = 1;
 };
 
@@ -36,16 +36,17 @@ struct QueryFigures {
   Quantiles short_prompts;  // prompts of 64 blocks
   Quantiles any_prompts;    // prompts of 1 to 14,000 blocks
   uint64_t asked = 0;
-  uint64_t hits = 0;  // queries with a hit; the other prompts were removed or not stored yet
+  // Queries that found the whole prompt. The prompts of the other queries were removed too early.
+  uint64_t hits = 0;
 };
 
 struct FreshnessResult {
   uint64_t published = 0;
   uint64_t applied = 0;  // published - applied batches were lost
   uint64_t gaps = 0;     // gaps of the live stream, including those that replay closed
-  QueryFigures idle;     // before the first batch is published
-  QueryFigures busy;
-  // From the call of publish() until the index has applied the batch.
+  QueryFigures idle;     // after the fill of the sources, before the load
+  QueryFigures busy;     // during the load and its warm-up
+  // From the call of publish() until the index has applied the batch; without the warm-up.
   Quantiles visible;
   Quantiles publish;  // duration of publish()
   // The reached rate, in batches per second of all sources; with a burst, only during the burst.

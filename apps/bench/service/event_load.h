@@ -41,7 +41,8 @@ struct LoadEndpoints {
 
 LoadEndpoints EndpointsOf(const Publisher& publisher);
 
-// The number of batches and blocks that a publisher process has published so far.
+// The batches that a publisher process has published so far, and their block operations: stores and
+// removes of one block.
 struct LoadCount {
   uint64_t block_ops = 0;
   uint64_t batches = 0;

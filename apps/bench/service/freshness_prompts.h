@@ -11,7 +11,8 @@ namespace kvcast::tools {
 
 inline constexpr int64_t kFreshnessBlockSize = 16;
 inline constexpr uint64_t kLongestPromptBlocks = 14'000;
-// Maximum number of blocks that a source holds. Above it, the source removes its oldest blocks.
+// Number of blocks that a full source holds. A full source removes as many of its oldest blocks as
+// it stores.
 inline constexpr uint64_t kHeldBlocks = 16'384;
 
 // The blocks of a source are numbered from 0 in the order in which they are stored.

@@ -22,7 +22,7 @@ inline constexpr uint64_t kQueriedBlocks = 64;
 // In nanoseconds.
 struct QueryTimes {
   bench::Samples short_prompts;  // of kQueriedBlocks blocks
-  bench::Samples any_prompts;    // of 1 to kLongestPromptBlocks
+  bench::Samples any_prompts;    // of 1 to kLongestPromptBlocks blocks
   uint64_t hits = 0;             // queries that found the whole prompt
 };
 

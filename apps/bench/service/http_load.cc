@@ -204,7 +204,7 @@ class HttpLoad {
     result_.latencies.push_back(static_cast<float>(last_answer_ - Due(line.request)));
   }
 
-  // The request on this connection counts as failed, and the connection is not used again.
+  // A request in flight on this connection counts as failed. The connection is not used again.
   void Drop(size_t number) {
     Watch(lines_[number].socket.get(), number, 0, EPOLL_CTL_DEL);
     if (!lines_[number].busy) std::erase(free_, number);

@@ -21,10 +21,12 @@ struct HttpLoadConfig {
 };
 
 struct HttpLoadResult {
-  uint64_t offered = 0;          // requests due in the measured time
-  uint64_t answered = 0;         // offered requests that were answered with 200
-  uint64_t failed = 0;           // requests with another status, or without an answer
-  double seconds = 0;            // from the first due request to the last answer
+  uint64_t offered = 0;   // requests due in the measured time
+  uint64_t answered = 0;  // offered requests that were answered with 200
+  // Offered requests with another status, and requests without an answer, also those of the
+  // warm-up.
+  uint64_t failed = 0;
+  double seconds = 0;  // from the due time of the first offered request to the last answer
   std::vector<float> latencies;  // in seconds, of the answered requests
 };
 
@@ -35,7 +37,7 @@ Result<HttpLoadResult> RunHttpLoad(const HttpLoadConfig& config,
 
 // Returns a complete POST request with a JSON body.
 std::string HttpPost(const std::string& path, const std::string& body);
-// Returns the body of the answer to a GET. Not ok: the status is not 200.
+// Returns the body of the answer to a GET. Not ok: no connection, or the status is not 200.
 Result<std::string> HttpGet(int port, const std::string& path);
 
 }  // namespace kvcast::tools

@@ -62,7 +62,8 @@ class StalledObservers::Impl {
   }
 
  private:
-  // Sends ten requests per second, like a dashboard with a short refresh interval.
+  // Sends ten requests per second on each connection, like a dashboard with a short refresh
+  // interval.
   void Ask(int port) {
     while (!stopping_) {
       for (size_t i = 0; i < clients_.size(); ++i) {

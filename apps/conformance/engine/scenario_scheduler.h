@@ -20,8 +20,9 @@ class ScenarioScheduler {
   ScenarioScheduler(const ScenarioConfig& config, const CacheConfig& cache);
 
   void BeginStep() { budget_ = max_batched_tokens_; }
-  // Returns the number of new tokens of the allocation `op`, and subtracts it from the step's
-  // budget. `waiting`: the request has no blocks yet.
+  // Returns the number of new tokens of the allocation `op`. If the recorded allocation succeeded,
+  // subtracts the scheduled tokens from the step's budget. `waiting`: the request has no blocks
+  // yet.
   int64_t NewTokens(const CacheRequest& request, const ScenarioOp& op, bool waiting);
   void OnOutput(const ScenarioOp& op);
 

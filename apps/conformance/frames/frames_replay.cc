@@ -90,8 +90,8 @@ Status CheckExchange(const ReplayExchange& exchange, ReplayLayout layout,
   return Status();
 }
 
-// Returns the batches that the recorded publisher held at the end. Batches that are neither in its
-// messages nor in its replies are missing.
+// Returns the batches that the recorded publisher published after its last restart. Batches that
+// are neither in its messages nor in its replies are missing.
 std::map<uint64_t, std::string> KnownBatches(const FramesRecording& recording) {
   std::map<uint64_t, std::string> batches;
   for (const FrameList& message : recording.messages) {

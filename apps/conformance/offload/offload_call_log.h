@@ -13,7 +13,7 @@ class OffloadCallLog : public OffloadObserver {
  public:
   explicit OffloadCallLog(const OffloadNames& names) : names_(names) {}
 
-  // Returns the calls since the last Take.
+  // Returns the calls since the previous Take.
   nlohmann::json Take() { return std::exchange(calls_, nlohmann::json::array()); }
 
   void OnLookup(const OffloadKey& key, LookupResult result) override;

@@ -10,8 +10,8 @@
 namespace kvcast::tools {
 
 // `record` has the fields groups, tokens_per_hash, blocks_per_chunk, and optionally
-// speculative_eagle and dcp. Throws nlohmann's exceptions, and std::runtime_error for an unknown
-// value.
+// speculative_eagle, use_eagle and dcp. Throws nlohmann's exceptions, and std::runtime_error for an
+// unknown value.
 OffloadLayoutConfig ParseLayoutConfig(const nlohmann::json& record);
 inline OffloadLayoutConfig AsInVllm(OffloadLayoutConfig config) {
   config.compatible = true;

@@ -1,4 +1,5 @@
-// OffloadNames: the short names in recorded offload runs. Hashes and requests have numbers.
+// OffloadNames: the short names in recorded offload runs. A hash has a number. A request has its
+// recorded name.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -18,7 +19,7 @@ namespace kvcast::tools {
 // Throws std::runtime_error if `hex` is not a key.
 OffloadKey OffloadKeyOf(const std::string& hex);
 
-// The functions throw std::out_of_range for an unknown name.
+// The functions throw std::out_of_range for an unknown number, id or hash.
 class OffloadNames {
  public:
   // Adds the digest of the next number. If `hex` is empty, the digest is derived from the number.

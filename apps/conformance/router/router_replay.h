@@ -36,7 +36,7 @@ struct PromiseError {
 
 class RouterReplay {
  public:
-  // Called with the result of every check. If it failed, `what` describes the difference.
+  // Called with the result of every check. If the check failed, `what` describes the difference.
   using Check = std::function<void(bool equal, const std::string& what)>;
 
   // `registration`: the configured properties of the engine. The hash block size is taken from
@@ -50,7 +50,7 @@ class RouterReplay {
   // Applies the step's events, then compares its probes: hit, replay, and, if they are recorded,
   // the tokens that each group could serve alone.
   void RunStep(const ScenarioStep& step);
-  // Checks that the index holds exactly the blocks that the engine held at the end.
+  // Checks that the index holds as many blocks as the engine held at the end.
   void CheckFinal(const ScenarioFinal& recorded);
 
   IndexCounters counters() const { return index_->counters(); }

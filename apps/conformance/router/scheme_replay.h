@@ -27,7 +27,8 @@ Result<RecordedStream> ReadRecordedStream(const std::string& path);
 struct SchemeOutcome {
   SchemeVerdict verdict;
   SchemeCounters counters;
-  uint64_t mismatch_after = 0;  // testable stores before the verdict kMismatch; 0: never
+  // Number of testable stores up to the verdict kMismatch, with the store that caused it; 0: never.
+  uint64_t mismatch_after = 0;
 };
 // REQUIRES: `config` is valid.
 SchemeOutcome ReplayScheme(const RecordedStream& stream, const SchemeDetectorConfig& config);
@@ -42,9 +43,10 @@ struct WrongRegistration {
 std::vector<WrongRegistration> WrongRegistrations(const ScenarioConfig& truth,
                                                   const SchemeDetectorConfig& candidates);
 
-// The candidates are the NONE_HASHes of all streams, and the same number of NONE_HASHes that no
-// stream has. Every testable store is tested.
+// The candidates are the NONE_HASHes of all streams, the same number of NONE_HASHes that no stream
+// has, and two seeds that no stream has. Every testable store is tested.
 SchemeDetectorConfig SchemeCandidates(const std::vector<RecordedStream>& streams);
+// Returns `candidates` without `none_hash`.
 SchemeDetectorConfig Without(SchemeDetectorConfig candidates, const std::string& none_hash);
 
 // A wrong registration must be reported within this number of testable stores.

@@ -60,7 +60,7 @@ inline constexpr uint64_t kSettledHits = 20;
 
 class ServiceReplay {
  public:
-  // Called with the result of every comparison. If it failed, `what` describes the difference.
+  // Called with the result of every check. If the check failed, `what` describes the difference.
   using Check = std::function<void(bool equal, const std::string& what)>;
 
   // Borrows the scenario.
@@ -92,7 +92,8 @@ class ServiceReplay {
   uint64_t hits_ = 0;
 };
 
-// The configuration of the service: the properties of `told`, or only the endpoint.
+// Returns the configuration of the source in the service. With Told::kNothing, it has only the
+// name, the candidate NONE_HASH, and for a snapshot the replay endpoint.
 router::WorkerRegistration SourceOf(const ToldProperties& told, const ServiceReplayOptions& options,
                                     const std::string& name);
 

@@ -110,7 +110,7 @@ void ParseGroupRules(const Json& groups, ScenarioConfig& config) {
   }
 }
 
-// Fields since v0.33.
+// Fields that older recordings do not have.
 void ParseNewFields(const Json& value, ScenarioConfig& config) {
   config.chain_form = ParseChainForm(value);
   config.cache.chain_form = config.chain_form;

@@ -12,6 +12,7 @@ namespace kvcast::tools {
 // These functions throw nlohmann's exceptions if a field is missing or of the wrong type.
 BlockHash ScenarioHash(const nlohmann::json& value);
 Event ScenarioEvent(const nlohmann::json& value);
+// Throws std::invalid_argument if a pair of digits is not hex.
 std::string HexToBytes(const std::string& hex);
 
 }  // namespace kvcast::tools

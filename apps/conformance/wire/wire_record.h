@@ -20,7 +20,7 @@ struct WireRecord {
   std::vector<uint8_t> payload;
   EventBatch decoded;
   uint64_t ts_bits = 0;         // IEEE bits of decoded.ts
-  bool unknown_fields = false;  // `decoded` has fields that EventBatch does not have
+  bool unknown_fields = false;  // the record has an event or a field that EventBatch cannot hold
   std::string file;  // file with the same payload, relative to the record's folder; may be empty
 };
 

@@ -25,8 +25,8 @@ inline constexpr char kMediumGpu[] = "GPU";
 inline constexpr char kMediumCpu[] = "CPU";
 inline constexpr char kMediumStorage[] = "STORAGE";
 
-// The tokens after each block that the hash of the block also covers (lookahead hashes of vLLM
-// 0.33).
+// Lookahead tokens of a store: for each block, the tokens after the block that the hash of the
+// block also covers (lookahead hashes of vLLM 0.33).
 struct LookaheadTokens {
   // L, the number of lookahead tokens per block hash. 0 if the store names no block; L is then
   // unknown.

@@ -24,9 +24,10 @@ enum class StatusCode : uint8_t {
   kNotFound,
   // The call is valid, but not in the current state.
   kFailedPrecondition,
-  // No free block, or no space in a queue.
+  // No free block, no free memory, or no space in a queue.
   kExhausted,
-  // The socket or the process is gone, or the address is in use.
+  // A resource outside kvcast cannot be used: a socket, an address, a process, a file, a driver or
+  // a GPU.
   kUnavailable,
   // A bug in kvcast.
   kInternal,

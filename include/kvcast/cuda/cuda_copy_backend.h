@@ -46,10 +46,11 @@ struct CudaCopyConfig {
   bool calibrate = true;
   // Penalty on the expected time of the kernel path, as a fraction: the kernel is chosen only if
   // its time * (1 + kernel_margin) is below the time of the copy engine. The reason is that kernels
-  // take multiprocessors from the model. Must not be negative.
+  // take multiprocessors from the model. A third of the penalty applies to the staged path. Must
+  // not be negative.
   double kernel_margin = 0.15;
   // Number of thread blocks of a copy kernel; each occupies one multiprocessor. 0: the smallest
-  // number that saturates the link.
+  // number that saturates the link; without calibration 4.
   int kernel_blocks = 0;
   // Size in bytes of the ring of the staged path on the GPU, per direction. 0: the staged path is
   // off.
@@ -57,8 +58,8 @@ struct CudaCopyConfig {
   // True: the driver may read the source of a load outside the order of the queue. This applies
   // only to loads that wait for no event.
   bool unordered_loads = false;
-  // True: if all fragments are small, the driver should use copy engines that do not occupy
-  // multiprocessors.
+  // True: for copies of at most 128 KiB on average, the backend requests copies that overlap with
+  // kernels (CU_MEMCPY_FLAG_PREFER_OVERLAP_WITH_COMPUTE).
   bool prefer_overlap = false;
 };
 
@@ -68,7 +69,8 @@ struct CudaCopyCosts {
   double link_rate = 0;        // rate of one large copy
   double engine_start = 0;     // seconds per call
   double engine_per_copy = 0;  // CPU seconds per descriptor
-  // CPU seconds per descriptor with rows. Infinite: the driver has no such descriptors.
+  // CPU seconds per row of a descriptor with rows, in addition to engine_per_copy. Infinite: the
+  // driver has no such descriptors.
   double engine_per_row = 0;
   double kernel_start = 0;  // seconds per launch
   double kernel_per_piece = 0;
@@ -97,7 +99,7 @@ struct CudaCopyStats {
     uint64_t driver_calls = 0;  // driver calls that copy or launch
     uint64_t descriptors = 0;   // of the copy engines
     uint64_t pieces = 0;        // of the kernels
-    uint64_t table_waits = 0;   // waits for space in a ring
+    uint64_t table_waits = 0;   // waits for space for a table of pieces
   };
   Lane loads;
   Lane stores;
@@ -113,11 +115,11 @@ struct CudaCopyStats {
 // after the computation that writes its blocks. For a load, it must be recorded after the last
 // computation that reads or clears its blocks, unless this computation is known to have ended.
 //
-// Thread-compatible, as every CopyBackend.
+// Thread-compatible, as every CopyBackend. stats() is thread-safe.
 class CudaCopyBackend final : public CopyBackend {
  public:
-  // Errors: kInvalidArgument (the message names the field of the configuration); kUnavailable with
-  // the error of the driver.
+  // Errors: kInvalidArgument (the message names the field of the configuration); kExhausted if
+  // memory is short; kUnavailable with the error of the driver.
   static Result<std::unique_ptr<CudaCopyBackend>> Create(CudaDevice device,
                                                          const CudaCopyConfig& config);
   // Waits for all copies.

@@ -166,7 +166,8 @@ struct BlockForm {
 // its own hasher, because a hasher owns a digest context and a scratch buffer.
 class BlockHasher {
  public:
-  // Computes NONE_HASH from a seed text: the value of PYTHONHASHSEED, or kDefaultHashSeed.
+  // Computes NONE_HASH from a seed text: the value of PYTHONHASHSEED, or kDefaultHashSeed. Error:
+  // kUnavailable if OpenSSL offers no SHA-256.
   static Result<BlockHasher> FromSeed(HashAlgorithm algorithm, std::string_view seed);
   // Takes NONE_HASH as raw bytes. Engines before 2026-08 use 32 random bytes. Error:
   // kInvalidArgument if `none_hash` does not have 1 to 32 bytes.

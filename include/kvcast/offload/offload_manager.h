@@ -64,7 +64,8 @@ struct OffloadConfig {
   // slot size, chunks have fewer pieces, and every chunk wastes less than one slot.
   int64_t slot_bytes = 0;
   // Additional number of bytes to evict whenever an eviction is necessary. The free slots then form
-  // longer runs, and copies are fewer and larger. Chunks cannot use this part of the capacity.
+  // longer runs, and copies are fewer and larger. This part of the capacity is free until later
+  // stores use it.
   int64_t evict_ahead_bytes = 0;
   EvictionPolicyKind policy = EvictionPolicyKind::kLru;
   // Minimum number of requests that must look up a chunk before the chunk is stored. From v0.32 on:
@@ -102,7 +103,7 @@ struct OffloadEvent {
 // The result of PrepareStore. The caller owns it and may reuse it; its lists then keep their
 // memory.
 struct StorePlan {
-  // The keys to store: the keys of the call without the keys that are already present.
+  // The keys to store: the keys of the call that are absent and have reached store_threshold.
   std::vector<OffloadKey> keys;
   // The slots of keys[0], then the slots of keys[1], and so on; OffloadManager::slots_per_chunk
   // slots each.
@@ -182,8 +183,8 @@ class OffloadManager {
   LookupResult Lookup(const OffloadKey& key, OffloadRequestId request);
 
   // Adds a reader to every chunk, and appends the slots of the chunks in the order of `keys`.
-  // Error: kFailedPrecondition, without any change, if Lookup of one key would not return kHit.
-  // `use`: as in PrepareStore.
+  // Errors, without any change: kFailedPrecondition if Lookup of one key would not return kHit;
+  // kInvalidArgument for a wrong `use`, as in PrepareStore.
   Status PrepareLoad(std::span<const OffloadKey> keys, std::vector<SlotId>& slots,
                      const OffloadUse& use = {});
   // Removes one reader from every chunk. Error: kFailedPrecondition, without any change, if a chunk

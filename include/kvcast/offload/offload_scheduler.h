@@ -148,10 +148,11 @@ struct OffloadStep {
 };
 
 // The work of the workers in one step, in this order:
-//   flush    before the step: submit the stores of the last step, and wait for these jobs
+//   flush    before the step: submit the stores of the previous step, and the jobs of `stores` that
+//            are also in `flush`; then wait for the jobs of `flush`
 //   loads    submit
 //   the step
-//   stores   keep, and submit when the next step begins
+//   stores   keep the other jobs, and submit them when the next step begins
 struct OffloadPlan {
   std::vector<OffloadJobId> flush;  // ascending
   std::vector<OffloadJob> loads;
@@ -215,9 +216,10 @@ class OffloadScheduler {
   Status AddRequest(OffloadRequestId id, const CacheRequest& request,
                     const OffloadRequestOptions& options = {});
 
-  // Returns the number of tokens that can be loaded after the first `local_tokens` tokens.
-  // REQUIRES: the request has no blocks and waits for its admission. `now_ms`: milliseconds of a
-  // clock that does not go back.
+  // Returns the number of tokens that can be loaded after the first `local_tokens` tokens. The
+  // number is 0 if the request skips the prefix lookup, or if a load of the request has failed or
+  // was late. REQUIRES: the request has no blocks and waits for its admission. `now_ms`:
+  // milliseconds of a clock that does not go back.
   OffloadMatch MatchedTokens(OffloadRequestId id, int64_t local_tokens, int64_t now_ms);
 
   // The engine has allocated blocks for the tokens on the GPU and for `external_tokens` more
@@ -242,7 +244,7 @@ class OffloadScheduler {
 
   // Reports copies. A job ends when all workers have reported it. It fails if one worker fails. The
   // chunks of a failed store are dropped; the engine must compute the tokens of a failed load.
-  // Appends the requests whose loads ended to `arrivals`.
+  // Replaces the content of `arrivals` with the requests whose loads ended.
   void OnCompletions(std::span<const OffloadCompletion> completions, OffloadArrivals& arrivals);
 
   // Appends each load that has become late. A load is appended only once. Loads of ended requests

@@ -17,9 +17,9 @@ namespace kvcast {
 // n tokens has (n - lookahead) / unit such blocks.
 //
 // The list ends early at content that has no key. Such content is a multimodal item that is empty,
-// overlaps another item or is out of order. In a prompt with embeddings, the list ends with the
-// digests for `unit` in inputs.embedding_digests. The function does not read the rows of
-// inputs.prompt_embeddings. REQUIRES: unit > 0, 0 <= lookahead <= kMaxLookahead.
+// overlaps another item or is out of order. For a prompt with embeddings, the list has at most as
+// many elements as inputs.embedding_digests has digests for `unit`. The function does not read the
+// rows of inputs.prompt_embeddings. REQUIRES: unit > 0, 0 <= lookahead <= kMaxLookahead.
 std::vector<ContentKey> PromptContents(const ContentKeys& keys, std::span<const TokenId> tokens,
                                        int64_t unit, int64_t lookahead, const HashInputs& inputs);
 

@@ -66,8 +66,9 @@ struct ReuseDiagnosis {
     int64_t usable = 0;
   };
   std::vector<GroupUse> groups;
-  // `tested`: sampled prompts with a block that at least one group still holds. `lost`: the lost
-  // prompts among the tested prompts.
+  // `tested`: sampled prompts with a block that at least one group still holds. A prompt whose
+  // later blocks are not in the sample counts only if a prefix of it was needed again. `lost`: the
+  // lost prompts among the tested prompts.
   int64_t tested = 0;
   int64_t lost = 0;
   std::array<int64_t, kReuseCauses> lost_by_cause{};

@@ -252,7 +252,8 @@ struct SchemeCounters {
 // Delay of a verdict:
 // - The first testable store at the root shows a wrong registration. If the hashes are bytes and
 //   the algorithm or the unit is wrong, the first testable store at any position shows it. If no
-//   candidate fits and the stores carry no extra keys, the eighth store shows it.
+//   candidate fits, the second store shows it. If the events have no field extra_keys, the eighth
+//   store shows it.
 // - A changed scheme is found within sample_period stores at the root. After AllBlocksCleared, the
 //   first store at the root shows it.
 class SchemeDetector {

@@ -128,7 +128,8 @@ struct CacheConfig {
   int64_t max_in_flight_tokens = 8192;
   int64_t max_encoder_tokens = 0;  // per request; cross attention only
   // Tokens per block hash. 0: the greatest common divisor of the block sizes of the groups that
-  // take part in prefix caching.
+  // take part in prefix caching. With enable_caching off, or with a Mamba group that is not in mode
+  // kAlign: the least common multiple of all block sizes.
   int64_t hash_block_size = 0;
   // Alignment of hits and of cached prefixes. 0: the least common multiple of the block sizes.
   int64_t scheduler_block_size = 0;
@@ -166,17 +167,17 @@ struct CacheConfig {
 // together. Error: kInvalidArgument; the message names the field.
 Result<CacheConfig> ValidateCacheConfig(CacheConfig config);
 
-// True if a hit may end inside a block. This requires:
+// True if a hit may end inside a block. This requires caching, several groups, rules from
+// kMain2026August on, and:
 // - a Mamba group that keeps states at aligned step ends, in blocks larger than the hash unit. With
-//   decode context parallel, blocks of one unit are also sufficient if the blocks of attention are
-//   larger.
+//   decode context parallel, blocks of one unit are also sufficient.
 // - every other group can look up at hash units, or has blocks of one unit.
 //
 // REQUIRES: a validated config.
 bool PartialHitsEnabled(const CacheConfig& config);
 
-// The grid of hit lengths, in tokens: the hash unit with partial hits, else scheduler_block_size.
-// REQUIRES: a validated config.
+// The grid of hit lengths, in tokens. One group: its block size. Several groups: the hash unit with
+// partial hits, else scheduler_block_size. REQUIRES: a validated config.
 int64_t HitAlignment(const CacheConfig& config);
 
 // A group with a draft head must also hold one unit after its hit, and gives this unit up. The

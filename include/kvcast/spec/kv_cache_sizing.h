@@ -40,8 +40,8 @@ struct PoolMemory {
 // MaxCopyBlocks nor the blocks of attention sinks. It can therefore wait without end for a request
 // that it accepted.
 //
-// Errors: kInvalidArgument for an invalid value; kExhausted if the memory is too small. The message
-// states the size that would be sufficient.
+// Errors: kInvalidArgument for an invalid value; kExhausted if the memory is too small. If
+// max_model_len is too large, the message states the sufficient number of blocks.
 Result<CacheConfig> SizeCache(const KvCacheGroups& groups, const PoolMemory& memory,
                               CacheConfig config);
 

@@ -52,8 +52,8 @@ struct PublisherConfig {
   std::optional<Epoch> epoch;
   // After this time without a batch, the publisher sends an empty batch (heartbeat). Subscribers
   // can then detect a lost last batch, or a silent publisher. There is no heartbeat before the
-  // first batch. The time stamp of a heartbeat is the time stamp of the last batch plus the time
-  // since then. 0: never.
+  // first batch of Publish or Add. The time stamp of a heartbeat is the time stamp of the latest
+  // such batch plus the time since then. 0: never.
   int64_t heartbeat_ms = 1000;
   // If no batch follows Add within this time, the events of Add are published in a batch of their
   // own. 0: they wait for the next batch.
@@ -108,8 +108,8 @@ struct PublisherCounters {
 };
 
 // The publisher of one data-parallel rank. Publish, PublishPayload, Add and Flush must be called by
-// one thread at a time. All other methods are thread-safe. The destructor sends queued batches for
-// up to one second.
+// one thread at a time. All other methods are thread-safe. The destructor passes all queued batches
+// to ZeroMQ, and waits up to one second until the subscribers have received them.
 class Publisher {
  public:
   // Binds (or connects) the sockets, and starts the sending thread and the replay thread. Errors:

@@ -1,4 +1,4 @@
-// ReplicaSink: the keeper of the state that the batches of one followed source define.
+// ReplicaSink: holds the state that the batches of one followed source define.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -94,8 +94,9 @@ struct SourceStatus {
   SourceState state = SourceState::kConnecting;
   SourceReason reason = SourceReason::kNone;
   // Confidence in answers from this state, in 0..1. 1 for kSynced and kCleared. 0 for kConnecting,
-  // kBootstrap and kQuarantined. In the other states: 0.5, then 0.25 after 5 s, then 0 after 30 s.
-  // Exception: kGap has 1 in its first 250 ms.
+  // kBootstrap and kQuarantined. In the other states, the time since the source was last kSynced or
+  // kCleared decides: 0.5 below 5 s, 0.25 below 30 s, then 0. Exception: kGap has 1 in the first
+  // 250 ms of this time.
   double weight = 0;
   bool bound = false;  // SourceConfig::bind
   // The publisher supports KVX1: epochs, digests, snapshots.

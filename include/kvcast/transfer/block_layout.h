@@ -35,8 +35,8 @@ struct GroupLayout {
 
   size_t block_bytes() const;
 };
-// Error: kInvalidArgument; the message names the field. Causes: no parts, empty rows, or rows or
-// blocks of one part that overlap.
+// Error: kInvalidArgument; the message names the field. Causes: no parts, no blocks, a null base,
+// empty rows, or rows or blocks of one part that overlap.
 Status ValidateLayout(const GroupLayout& layout);
 
 // Host memory, divided into slots of equal size. Slot s starts at base + s * slot_bytes. A chunk

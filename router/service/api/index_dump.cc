@@ -61,8 +61,8 @@ std::string Quoted(const std::string& text) {
   return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-// Writes the document piece by piece, each time the HTTP server asks for the next piece. The index
-// is locked only while entries are copied, so a slow client does not block the index's writer.
+// Writes the document in pieces. The HTTP server calls Next for each piece. The index is locked
+// only while entries are copied, so a slow client does not block the index's writer.
 class IndexDump {
  public:
   IndexDump(ServiceCore& core, const HttpRequest& request, size_t entries_max)

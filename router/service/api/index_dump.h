@@ -32,7 +32,7 @@ HttpReply DumpIndex(ServiceCore& core, const HttpRequest& request,
 const std::string& InstanceOf(const WorkerRegistration& source);
 nlohmann::json InstanceJson(const WorkerRegistration& source);
 int64_t BlockSizeOf(const ServiceCore& core, const FleetWorker& worker);
-// False: the request has a ?model_name= or ?routing_group= that is not the source's.
+// False: ?model_name= or ?routing_group= of the request differs from the value of the source.
 bool IsWanted(const HttpRequest& request, const WorkerRegistration& source);
 
 }  // namespace kvcast::router

@@ -2,7 +2,7 @@
 // written for those indexers can use this service instead.
 //
 //   POST /register       instance_id, endpoint, model_name, block_size, [routing_group, dp_rank,
-//                        replay_endpoint]                                -> 201 {"status": "ok"}
+//                        replay_endpoint]                  -> 201 {"status": "ok", "worker": name}
 //   POST /unregister     instance_id, model_name, [routing_group, dp_rank]
 //   GET  /workers        [?model_name=] [?routing_group=]
 //   POST /query          token_ids, model_name, [routing_group, lora_name, cache_salt]
@@ -12,9 +12,10 @@
 //
 // All counts are tokens. "gpu" is the reusable prefix, which the other indexers cannot compute for
 // a hybrid model. "cpu" is the prefix after loads from the CPU tier. "disk" is the prefix after
-// loads from the CPU and storage tiers. Each instance also has "detail": the answer of POST
-// /v1/query for each rank. "frequencies" is always empty. tenant_id is another name for
-// routing_group.
+// loads from the CPU and storage tiers. In "instances", each of these counts is the maximum over
+// the ranks of the instance. Each instance also has "detail": the answer of POST /v1/query for each
+// rank. "frequencies" is always empty. tenant_id is another name for routing_group. A query may
+// have block_size, which must be a positive integer and has no effect.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

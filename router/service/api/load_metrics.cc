@@ -48,11 +48,11 @@ void AddLoadRateFamilies(const std::vector<WorkerMetrics>& workers,
                      "Tokens that the worker can compute while it loads one token from the tier.",
                      MetricType::Gauge,
                      {}};
-  MetricFamily reports{
-      "kvcast_load_reports_total",
-      "Reported measurements of loads from the tier, by result, since the worker was registered.",
-      MetricType::Counter,
-      {}};
+  MetricFamily reports{"kvcast_load_reports_total",
+                       "Reported measurements of loads from the tier, by how the router judged the "
+                       "report, since the worker was registered.",
+                       MetricType::Counter,
+                       {}};
   ForEachTier(workers, [&](const TierLoadRate& tier, const Labels& labels) {
     const auto with = [&labels](const char* name, std::string value) {
       Labels more = labels;

@@ -95,15 +95,16 @@ constexpr std::array kStreamMetrics = {
                  kCounter, [](W w) { return w.wire.untagged_batches; }},
     WorkerMetric{
         "kvcast_feed_answers_total",
-        "Answered polls and accepted pushes of events over HTTP, since the worker was registered.",
+        "Polls of events over HTTP that were answered with status 200, and pushes of events that "
+        "the router received, since the worker was registered.",
         kCounter, [](W w) { return w.feed.answers; }},
     WorkerMetric{"kvcast_feed_failures_total",
                  "Polls of events over HTTP that got no connection or a status other than 200, "
                  "since the worker was registered.",
                  kCounter, [](W w) { return w.feed.failures; }},
     WorkerMetric{"kvcast_feed_cut_answers_total",
-                 "Polls of events over HTTP whose answer was lost in transit, since the worker was "
-                 "registered.",
+                 "Polls of events over HTTP that got a connection but no complete answer, since "
+                 "the worker was registered.",
                  kCounter, [](W w) { return w.feed.cuts; }},
     WorkerMetric{"kvcast_source_next_sequence",
                  "Sequence number of the next batch that the router will process.", kGauge,
@@ -222,16 +223,17 @@ constexpr std::array kNamingMetrics = {
                  "many waited, since the worker was registered.",
                  kCounter, [](W w) { return w.index.dropped_stores; }},
     WorkerMetric{"kvcast_sparse_rules_refuted_total",
-                 "Times that the router stopped using the sparse rule because a store event "
-                 "contradicted it, since the worker was registered.",
+                 "Times that the router stopped using the configured sparse rule (which blocks of "
+                 "a window group the engine caches) because a store event contradicted it, since "
+                 "the worker was registered.",
                  kCounter, [](W w) { return w.index.rules_refuted; }},
     WorkerMetric{"kvcast_forgotten_names_total",
                  "Evicted blocks whose content the router forgot because of the memory limit, "
                  "since the worker was registered.",
                  kCounter, [](W w) { return w.index.forgotten_names; }},
     WorkerMetric{"kvcast_dropped_names_total",
-                 "Prompts dropped because the queue for block contents that queries found was "
-                 "full, since the worker was registered.",
+                 "Prompts of queries whose block contents the router dropped because the queue "
+                 "for block contents was full, since the worker was registered.",
                  kCounter, [](W w) { return w.wire.dropped_names; }},
     WorkerMetric{"kvcast_source_scheme_contradictions_total",
                  "Store events whose block hash contradicts the proven hash scheme, since the "

@@ -56,7 +56,8 @@ MetricFamily TestedFamily(Workers workers) {
 MetricFamily LostFamily(Workers workers) {
   MetricFamily family{
       "kvcast_reuse_lost_prompts",
-      "Current number of tested prompts without a token that the worker can reuse, by cause.",
+      "Current number of sampled prompts of which the worker holds a block but can reuse no token, "
+      "by cause.",
       MetricType::Gauge,
       {}};
   for (const WorkerMetrics& worker : workers) {
@@ -109,8 +110,8 @@ void AddReuseFamilies(Workers workers, std::vector<MetricFamily>& families) {
       "Current number of blocks of the sampled prompts that the worker holds on the GPU.",
       &ReuseDiagnosis::GroupUse::held, workers));
   families.push_back(BlockFamily("kvcast_reuse_usable_blocks",
-                                 "Current number of GPU blocks of the sampled prompts that belong "
-                                 "to a prefix usable in all groups.",
+                                 "Current number of GPU blocks, counted over the sampled prompts, "
+                                 "that belong to a prefix that all groups can reuse.",
                                  &ReuseDiagnosis::GroupUse::usable, workers));
   families.push_back(TestedFamily(workers));
   families.push_back(LostFamily(workers));

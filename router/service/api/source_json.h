@@ -15,8 +15,8 @@ namespace kvcast::router {
 
 // Not ok: one line that names the wrong member. Unknown members are refused.
 Result<WorkerRegistration> SourceFromJson(const nlohmann::json& object);
-// The JSON that SourceFromJson accepts for this source. Members with their default value are left
-// out.
+// The JSON that SourceFromJson accepts for this source. Most members with their default value are
+// left out.
 nlohmann::json SourceToJson(const WorkerRegistration& source);
 
 }  // namespace kvcast::router

@@ -23,8 +23,8 @@ struct GroupTally {
 };
 
 // The counts of one worker. Thread-compatible. The counts cover the blocks that events announced or
-// that a snapshot contained. Blocks that were stored before the router joined are missing. The
-// index decides which blocks can be reused. These counts do not.
+// that a snapshot contained. Without a snapshot, blocks that were stored before the router joined
+// are missing. The counts do not show which blocks can be reused.
 class BlockCounts {
  public:
   // `left_out`: positions of events that were not applied, ascending.

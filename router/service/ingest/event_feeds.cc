@@ -110,7 +110,7 @@ class EventFeeds::Poller {
     const MutexLock lock(mutex_);
     workers_.push_back(std::move(worker));
   }
-  // True: the worker was the last one of this poller.
+  // True: the poller has no workers left.
   bool Remove(const Worker* worker) {
     const MutexLock lock(mutex_);
     std::erase_if(workers_, [worker](const auto& other) { return other.get() == worker; });

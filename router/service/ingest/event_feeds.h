@@ -5,8 +5,8 @@
 // answer to all workers of the URL (attention-DP ranks). If another client polls the same URL, the
 // poller loses events. The numbers of the events then show a gap.
 //
-// Threads: one per URL. All calls are thread-safe. For each worker, one thread at a time calls the
-// sink.
+// Threads: one polling thread per URL. All calls are thread-safe. For each worker, one thread at a
+// time calls the sink.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -49,7 +49,9 @@ class EventFeeds {
   EventFeeds(FeedConfig config, FeedSink sink);
   ~EventFeeds();  // stops the pollers
 
-  // The endpoint is not polled before Begin. kInvalidArgument: the endpoint is invalid.
+  // The endpoint is not polled before Begin. `poll_ms`: milliseconds between two polls; for several
+  // workers of one URL, the value of the first worker counts. kInvalidArgument: the endpoint is
+  // invalid. Any other error: no file descriptor is available.
   Status Add(WorkerId worker, const std::string& endpoint, int64_t poll_ms);
   // Starts to poll the added endpoints. A worker that is added to a URL later misses the URL's
   // earlier events.

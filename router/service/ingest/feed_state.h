@@ -13,9 +13,9 @@
 namespace kvcast::router {
 
 struct FeedCounters {
-  uint64_t answers = 0;   // answered polls and accepted pushes
+  uint64_t answers = 0;   // polls answered with status 200, and received pushes
   uint64_t failures = 0;  // polls without a connection, or with a status other than 200
-  uint64_t cuts = 0;      // polls whose answer was lost in transit
+  uint64_t cuts = 0;      // polls with a connection, but without a complete answer
   uint64_t undecodable = 0;
 };
 

@@ -164,8 +164,8 @@ Status Fleet::AddRank(const WorkerRegistration& config) {
   auto worker = std::make_shared<FleetWorker>(FleetWorker{
       id, config, std::move(source).value(), std::make_shared<LoadRates>(config.load_rates)});
   if (observer_.on_applied) {
-    // The observer keeps a raw pointer to the worker. The source calls it only while the worker
-    // exists.
+    // The observer keeps a raw pointer to the worker. The source calls the observer only while the
+    // worker exists.
     worker->source->set_observer([this, raw = worker.get()](const AppliedBatch& applied) {
       observer_.on_applied(*raw, applied);
     });

@@ -37,9 +37,9 @@ struct FleetList {
 };
 using FleetView = std::shared_ptr<const FleetList>;
 
-// on_removed is called on the thread that calls Remove. The other functions are called on the
-// subscriber's thread, on a poller's thread, or on the thread that calls Push. For each worker, one
-// of these calls runs at a time.
+// on_removed is called on the thread that calls Remove, or that calls Add if a later rank fails.
+// The other functions are called on the subscriber's thread, on a poller's thread, or on the thread
+// that calls Push or Contradict. For each worker, only one of these other calls runs at a time.
 struct FleetObserver {
   std::function<void(const FleetWorker&, Seq, std::span<const uint8_t> payload)> on_payload;
   std::function<void(const FleetWorker&, const AppliedBatch&)> on_applied;
@@ -98,7 +98,7 @@ class Fleet {
   FleetView view_ KV_GUARDED_BY(view_mutex_) = std::make_shared<const FleetList>();
   std::unordered_map<WorkerId, std::shared_ptr<const FleetWorker>> by_id_
       KV_GUARDED_BY(view_mutex_);
-  // The last members, because their threads use the other members.
+  // These members must be declared last, because their threads use the other members.
   std::unique_ptr<Subscriber> subscriber_;
   std::unique_ptr<EventFeeds> feeds_;
 };

@@ -79,7 +79,7 @@ class LoadRates {
 
   LoadReport Note(const LoadMeasurement& load, int64_t now_ms);
   // A token on storage is first read into host memory and then loaded to the GPU. Its cost is the
-  // sum of both, or only the first part if the rate of host memory is unknown.
+  // sum of both costs, or only the cost of the read if the rate of host memory is unknown.
   LoadCosts costs(int64_t now_ms) const;
   LoadRatesView view(int64_t now_ms) const;
 

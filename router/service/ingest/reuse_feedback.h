@@ -20,8 +20,8 @@ namespace kvcast::router {
 // then reuses blocks by another rule than the answers assume, so no answer may be exact.
 class ReuseFeedback {
  public:
-  static constexpr int kMinAnswers = 32;  // fewer answers allow no conclusion
-  static constexpr double kMaxShare = 0.1;
+  static constexpr int kMinAnswers = 32;    // fewer answers allow no conclusion
+  static constexpr double kMaxShare = 0.1;  // a larger missing share refutes the predictions
 
   // True: the predictions are refuted. The counts then start again from 0.
   bool Note(int64_t promised_tokens, int64_t cached_tokens) {
@@ -34,8 +34,8 @@ class ReuseFeedback {
     answers_ = 0;
     return true;
   }
-  static constexpr size_t kCompared = 10;  // number of last answers that are compared
-  // This number of equal differences among the last kCompared answers is a contradiction.
+  static constexpr size_t kCompared = 10;  // number of latest answers that are compared
+  // This number of equal differences among the latest kCompared answers is a contradiction.
   static constexpr size_t kEqual = 3;
   // This number of consecutive answers without a difference ends the contradiction.
   static constexpr int kAgreeing = 100;
@@ -56,8 +56,8 @@ class ReuseFeedback {
   // The repeated difference; nullopt: none.
   std::optional<int64_t> contradiction() const { return contradiction_; }
 
-  // The share of predicted tokens in the last answers that were not reused. 0: nothing was
-  // predicted.
+  // Missing tokens divided by predicted tokens, both as moving sums over the answers. A missing
+  // token was predicted, but the engine did not reuse it. 0: nothing was predicted.
   double missing_share() const { return promised_ > 0 ? missing_ / promised_ : 0; }
 
  private:

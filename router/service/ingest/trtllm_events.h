@@ -4,8 +4,9 @@
 //
 // Each window size is a group. The hashes cannot be recomputed, so the blocks are named by their
 // tokens. The JSON lacks some inputs that separate prefixes, for example LoRA adapters and salts.
-// The router cannot distinguish prefixes that differ only in these inputs. Event ids count from 0
-// after each start of the engine, separately for each attention-DP rank.
+// The router cannot distinguish prefixes that differ only in these inputs. A block whose JSON has
+// such an input matches no query. Event ids count from 0 after each start of the engine, separately
+// for each attention-DP rank.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -33,15 +34,17 @@ struct TrtllmConfig {
   // Events of other ranks are left out. nullopt: events that name a rank are left out.
   std::optional<int64_t> attention_dp_rank;
   size_t json_bytes_max = size_t{64} << 20;
-  size_t hashes_max = size_t{1} << 22;  // stores beyond this number of hashes are refused
+  // Maximum number of held hashes of all groups together. Stores of further hashes are refused.
+  size_t hashes_max = size_t{1} << 22;
 };
 
 struct TrtllmCounters {
-  uint64_t events = 0;         // decoded events
+  uint64_t events = 0;         // decoded events, including events of unknown types
   uint64_t bad_events = 0;     // events with a wrong format, or of a window that is not registered
   uint64_t unknown_types = 0;  // events of an unknown type; left out
   uint64_t other_ranks = 0;    // events of other ranks; left out
-  // Blocks shorter than tokens_per_block; left out, with the blocks after them.
+  // Blocks whose number of tokens is not tokens_per_block, and the blocks after them in the same
+  // event; left out.
   uint64_t partial_blocks = 0;
   uint64_t refused_hashes = 0;  // hashes refused because of hashes_max
   uint64_t gaps = 0;            // gaps in the event ids: events were lost
@@ -65,9 +68,9 @@ class TrtllmEvents {
   // batch removes all held blocks, because a remove may have been lost or unreadable.
   Result<EventBatch> Decode(std::string_view json);
 
-  // True: the engine may hold blocks whose events were not decoded. Two causes are possible: the
-  // event with id 0 was not decoded, or later events were lost or bad. The value becomes false
-  // after a restart of the engine.
+  // True: the engine may hold blocks whose events were not decoded. Three causes are possible: the
+  // event with id 0 was not decoded, later events were lost or bad, or Forget was called. The value
+  // becomes false with the next event with id 0, which the engine sends after a restart.
   bool lacks_events() const;
   // Call if the reader of the events has dropped its blocks. The decoder then drops its blocks too,
   // and lacks_events() is true.

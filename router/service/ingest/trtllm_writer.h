@@ -31,8 +31,10 @@ class TrtllmWriter {
 
   // Appends a JSON array of the changes of the batch. The first array begins with the engine's
   // "created" events. Not ok: the format cannot represent the batch (a group without a window,
-  // another block size, fewer tokens than blocks, a GPU block without tokens, storage, extra keys,
-  // salts, adapters). Nothing is then appended, and the writer's state is unchanged.
+  // another block size, token pairs, a number of tokens that does not fit the blocks, storage,
+  // extra keys, salts, adapters). A block without tokens is accepted only in host memory, and only
+  // if it is already held. After an error, nothing is appended, and the writer's state is
+  // unchanged.
   Status Write(const EventBatch& batch, std::string& out);
 
   int64_t next_event_id() const { return next_id_; }

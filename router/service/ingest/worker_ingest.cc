@@ -13,8 +13,8 @@
 namespace kvcast::router {
 namespace {
 
-// An event with an unknown tag does not make the state suspect. A known event that could not be
-// decoded does.
+// True if a known event could not be decoded, which makes the state suspect. An event with an
+// unknown tag does not make the state suspect.
 bool LosesTruth(const DecodeCounts& counts) {
   return counts.rejected_total() > counts.rejected[static_cast<size_t>(Reject::kUnknownEvent)];
 }

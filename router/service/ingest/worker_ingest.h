@@ -1,4 +1,5 @@
-// WorkerIngest: one followed worker. It passes the batches from the subscriber to the index.
+// WorkerIngest: one followed worker. It decodes the batches from the subscriber or from a feed, and
+// applies them to the index.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -48,8 +49,9 @@ struct WorkerRegistration {
   std::string topic;            // subscription prefix; empty: all
   bool bind = false;            // the publisher connects; see SourceConfig
   // Number of the engine's GPU blocks that can hold prefixes. For vLLM: num_gpu_blocks - 1, because
-  // vLLM never uses block 0. If a group has more copies, removes were missed (checked only with a
-  // replay endpoint). If this number of blocks is known, no block is missing. 0: unknown.
+  // vLLM never uses block 0. If a group holds more copies on the GPU, removes were missed (checked
+  // only with a replay endpoint). If the index holds this number of GPU blocks, no block is
+  // missing. 0: unknown.
   int64_t gpu_blocks = 0;
   WorkerConfig worker;  // name (unique, not empty), groups, hash unit, alignment
   // The hash scheme of the engine, for queries by tokens. The router verifies the values, and
@@ -85,11 +87,14 @@ struct WorkerRegistration {
 struct SourceCounters {
   DecodeCounts decode;
   uint64_t undecodable_batches = 0;
-  uint64_t restarts = 0;       // restarts of the engine: epochs that ended
-  uint64_t losses = 0;         // resets because lost batches could not be recovered
+  uint64_t restarts = 0;  // restarts of the engine: epochs that ended
+  // Resets because batches were lost or the state was in doubt. Format kTrtllm: also gaps in the
+  // event ids.
+  uint64_t losses = 0;
   uint64_t dropped_names = 0;  // prompts whose names did not fit; see FoundNames
-  // With rank_by_tag: batches of other ranks, and batches with events but without a rank.
+  // With rank_by_tag: batches of other ranks, and empty batches without a rank.
   uint64_t other_rank_batches = 0;
+  // With rank_by_tag: batches with events but without a rank.
   uint64_t untagged_batches = 0;
   std::optional<MooncakeCounters> mooncake;
   std::optional<TrtllmCounters> trtllm;
@@ -106,7 +111,8 @@ struct AppliedBatch {
 // Returns one source for each data-parallel rank from data_parallel_rank on: NAME-dp0, NAME-dp1,
 // ... of one instance. The ports are those of EndpointForRank; with rank_by_tag all ranks have the
 // same port. If the ranks run on several nodes, each node needs a source of its own. A source with
-// one rank is returned unchanged. kInvalidArgument: an endpoint has no port for the rank.
+// one rank is returned unchanged. kInvalidArgument: a rank is too large, or an endpoint
+// cannot have ranks.
 Result<std::vector<WorkerRegistration>> ExpandRanks(const WorkerRegistration& source);
 
 class WorkerIngest {
@@ -124,8 +130,8 @@ class WorkerIngest {
     observer_ = std::move(observer);
   }
 
-  // These functions are called by one thread at a time: the subscriber's thread, or a thread of the
-  // source's feed. See ReplicaSink.
+  // Only one thread at a time calls these functions: the subscriber's thread, or a thread on which
+  // the source's feed calls its sink. See ReplicaSink and event_feeds.h.
   BatchResult OnBatch(std::span<const uint8_t> payload, Seq seq = Seq());
   void OnReset(ResetReason reason);
   void BeginSnapshot() { replica_.BeginSnapshot(); }
@@ -171,7 +177,8 @@ class WorkerIngest {
   // The counters of the index after the last batch, snapshot or reset.
   IndexCounters index_counters() const;
   // The state of the stream. Exception: kSuspect instead of kSynced if a batch or event could not
-  // be decoded, because the index may then hold blocks that the engine does not hold.
+  // be decoded, or if a batch with events did not name its rank. The index may then hold blocks
+  // that the engine does not hold. A snapshot or a restart of the engine ends the exception.
   SourceState State(SourceState stream) const;
 
  private:
@@ -213,7 +220,8 @@ class WorkerIngest {
   EventBatch batch_;
   // A batch or a snapshot of the engine's current epoch was applied.
   bool began_ = false;
-  bool is_wide_ = false;  // the index knows that the engine's stores have lookahead
+  // The form of the stores has shown vLLM 0.33, and the index has learned the rules of 0.33.
+  bool is_wide_ = false;
   HostMemoryEvents host_memory_;
   SchemeDetector detector_;
   std::optional<MooncakeEvents> mooncake_;  // set for kMooncake

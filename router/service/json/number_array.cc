@@ -13,8 +13,8 @@ namespace {
 
 namespace ondemand = simdjson::ondemand;
 
-// Each thread keeps the memory of its last bodies up to this size. A larger body gets memory of its
-// own.
+// Bytes. Each thread keeps one buffer and reuses it for bodies up to this size. A larger body gets
+// memory of its own.
 constexpr size_t kKeptBytes = 256 << 10;
 
 // A JSON body that simdjson reads: the bytes, with the padding that simdjson needs, and the parser.

@@ -17,7 +17,8 @@ namespace kvcast::router {
 struct NumberArray {
   std::string_view member;  // the name from `members` that the body contains
   std::vector<uint64_t> numbers;
-  // The array is longer than `most`. Then no other member is set.
+  // The array has more than `most` elements. `numbers` then has the first `most` elements, and
+  // `rest` is empty.
   bool too_long = false;
   // The body with an empty array in place of the numbers. `rest` is valid JSON if and only if the
   // body is valid JSON.

@@ -43,7 +43,8 @@ struct RelayCounters {
   uint64_t unsent_bytes = 0;  // current number
 };
 
-// Removes token ids and extra keys (LoRA names, salts, multimodal hashes) from all stores.
+// Removes token ids, extra keys (multimodal hashes), LoRA names, salts, metadata and session ids
+// from all stores. Lookahead token ids become 0.
 void Redact(EventBatch& batch);
 
 // The relay's own thread decodes and sends the batches. Post is thread-safe and does not wait for

@@ -29,7 +29,7 @@ class AllocatedBlocks {
 
   bool IsInStep(BlockId block) const { return in_step_.contains(block); }
   const absl::flat_hash_set<BlockId>& in_step() const { return in_step_; }
-  // The last step that gave the block to a request. REQUIRES: Note(block) was called.
+  // The latest step that gave the block to a request. REQUIRES: Note(block) was called.
   uint64_t LastStepOf(BlockId block) const { return last_step_.at(block); }
 
  private:

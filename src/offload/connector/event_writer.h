@@ -41,8 +41,8 @@ struct EventTier {
 
 class EventWriter {
  public:
-  // keep_until_last (v0.32): a description is kept until the last tier has removed the key, and
-  // until EndBatch. Otherwise it is kept until the tier of `medium` has removed the key.
+  // keep_until_last (v0.32): a description is kept until EndBatch after every tier has removed the
+  // key. Otherwise a description is kept until the tier of `medium` has removed the key.
   EventWriter(std::vector<GroupSpec> groups, EventHashForm hash_form, std::string medium,
               OffloadEventForm form = OffloadEventForm::kByGroup, bool keep_until_last = false)
       : groups_(std::move(groups)),
@@ -90,7 +90,7 @@ class EventWriter {
   // The following members are used only with keep_until_last.
   using Residency = std::pair<std::string, std::optional<std::string>>;
   absl::flat_hash_map<OffloadKey, std::vector<Residency>> residencies_;
-  std::vector<OffloadKey> removed_;  // keys that their last tier removed in this batch
+  std::vector<OffloadKey> removed_;  // removed in this batch; no tier held the key then
 };
 
 }  // namespace kvcast::offload

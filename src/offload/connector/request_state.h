@@ -28,16 +28,16 @@ struct RequestState {
   OffloadRequestOptions options;
   std::vector<GroupState> groups;
   int64_t local_tokens = 0;
-  std::optional<int64_t> tail_boundary;  // of the last match
+  std::optional<int64_t> tail_boundary;  // of the latest match
   std::optional<int64_t> pending_since_ms;
-  int64_t asked_ms = 0;            // time of the last match
-  bool within_step = false;        // the last match is loaded within the step
+  int64_t asked_ms = 0;            // time of the latest match
+  bool within_step = false;        // the latest match is loaded within the step
   std::vector<OffloadJobId> jobs;  // one load, or any number of stores
   bool loaded = false;             // at least one load was started
   bool load_failed = false;        // a load failed or was late; no further lookups
   bool finished = false;
   bool closed = false;       // finished, and no further stores follow
-  int64_t final_tokens = 0;  // number of tokens when the request finished
+  int64_t final_tokens = 0;  // leading tokens that may be stored after the request has finished
 
   int64_t num_tokens() const { return std::ssize(request->tokens); }
   int64_t NumChunks(const OffloadGroup& group) const {

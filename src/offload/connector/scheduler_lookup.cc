@@ -5,8 +5,9 @@
 
 namespace kvcast {
 
-// Asks the manager about a request's chunks. If `wait` is false, a chunk that cannot be loaded yet
-// counts as missing, and a chunk that another request loads is loaded once more.
+// Looks up a request's chunks in the manager. If `wait` is false, a chunk that cannot be loaded yet
+// counts as missing, and a chunk that another request loads is loaded once more. The chunk of a
+// late load counts as missing.
 class OffloadScheduler::Impl::Answers {
  public:
   Answers(Impl& scheduler, const Request& request, bool wait)

@@ -29,7 +29,8 @@ bool OffloadScheduler::Impl::IsComplete(const Request& request, size_t group, in
   const OffloadGroup& rules = layout.groups[group];
   const std::vector<TableEntry>& table = request.groups[group].table;
   const int64_t end = (chunk + 1) * layout.blocks_per_chunk;
-  // A chunk of states needs only its last block. A window chunk needs every block.
+  // A chunk of states needs only its last block. Other chunks need every block. Before v0.32, vLLM
+  // checks only the last block of every chunk.
   const bool last_only = (config.compatible && !is_v032()) || rules.requires_cow_source;
   for (int64_t i = last_only ? end - 1 : end - layout.blocks_per_chunk; i < end; ++i) {
     const TableEntry& entry = table[static_cast<size_t>(i)];
@@ -186,8 +187,8 @@ void OffloadScheduler::Impl::StoreTails(const OffloadStep& step) {
   }
 }
 
-// A prefix end beside a draft head is stored with the tokens that the head reads. The end of a
-// request that loaded nothing stays in the GPU cache and is not stored.
+// With a draft head, a prefix end is stored together with the tokens that the head reads. If the
+// request loaded nothing, its prefix end stays in the GPU cache and is not stored.
 bool OffloadScheduler::Impl::IsKept(const Request& request, int64_t boundary,
                                     int64_t computed_tokens) const {
   int64_t margin = 0;
@@ -236,7 +237,8 @@ void OffloadScheduler::Impl::StoreTail(Request& request, std::span<const Offload
   if (room && !offer.plan.keys.empty()) MakeTailJob(request, boundary, sources);
 }
 
-// Adds a store job for offer.plan. The engine must not write its blocks before the store has ended.
+// Adds a store job for offer.plan. The engine must not write the blocks of the job before the store
+// has ended.
 void OffloadScheduler::Impl::AddFencedStore(Request& request, OffloadJob job) {
   job.id = AddJob(request, {.request = request.id,
                             .store = true,

@@ -14,7 +14,8 @@ namespace kvcast::offload {
 
 class ArcPolicy final : public EvictionPolicy {
  public:
-  // fall_back_to_t1: if an eviction would fail otherwise, T1 gives up chunks below its target.
+  // fall_back_to_t1: if T2 has no victim left, chunks of T1 are evicted even if T1 is below its
+  // target.
   ArcPolicy(ChunkTable& table, int64_t capacity_slots, bool fall_back_to_t1);
 
   void OnReserved(uint32_t chunk) override { t1_.MoveToNewest(chunk); }

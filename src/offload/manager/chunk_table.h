@@ -31,7 +31,7 @@ struct ChunkEntry {
   uint32_t prev = kNoChunk;   // next older chunk in `list`
   uint32_t next = kNoChunk;   // next newer chunk
   ChunkList* list = nullptr;  // nullptr: in no list
-  // Number of the last PrepareStore call for this chunk. This call must not evict the chunk.
+  // Number of the latest PrepareStore call for this chunk. This call must not evict the chunk.
   uint64_t mark = 0;
   // For LRU from v0.33 on: the chunk with the smallest rank is evicted first. Among equal ranks,
   // the chunk that ends the longest prefix is evicted first.

@@ -1,5 +1,5 @@
-// RequestUses: the chunks that each running request has stored or loaded. FinishRequest takes the
-// list of its request.
+// RequestUses: the chunks that each running request has stored or loaded, and the present chunks
+// that it has offered for a store. FinishRequest takes the list of its request.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

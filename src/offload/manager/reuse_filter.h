@@ -29,7 +29,7 @@ class ReuseFilter {
   bool Passes(const OffloadKey& key) const;
   void FinishRequest(OffloadRequestId request) { counted_.erase(request); }
 
-  // The keys and their counts, ordered by the last count, the oldest first.
+  // The keys and their counts, ordered by the time of the latest count, the oldest first.
   std::vector<std::pair<OffloadKey, int64_t>> List() const;
 
  private:

@@ -34,17 +34,16 @@ class SimpleOffload::Impl {
   // Drops the loads and stores that BuildStep has not returned.
   void DropNotHandedOut();
 
-  // Stores. StoreRequest starts at the request's cursors, or at the start of the request.
+  // Stores. StoreRequest starts at the request's cursors, or with `from_start` at its first block.
   void StoreRequest(const CacheRequest& request, int64_t confirmed_tokens, bool from_start);
   void CollectGroup(const CacheRequest& request, GroupIdx group, int64_t tokens, bool from_start,
                     int64_t& cursor);
   bool IsMissing(BlockId block, const BlockContent& content);
-  // Holds the host blocks of the request, so that the stores of the candidates do not evict them.
-  // If there is not enough room for all, the blocks and candidates of shorter prefixes have
-  // priority.
+  // Holds the blocks in `present`, so that the stores of the candidates do not evict them. If there
+  // is not enough room for all, the blocks and candidates of shorter prefixes have priority.
   void ProtectPresent();
-  // Removes candidates from the end of the list until there is room for the rest. The list is
-  // ordered by the prefix lengths.
+  // Removes candidates from the end of the list until there is room for the remaining candidates.
+  // The list is ordered by the prefix lengths.
   void KeepWhatFits(offload::StoreProgress& progress);
   void ReserveCandidates();
   void StoreFreeBlocks();
@@ -64,8 +63,9 @@ class SimpleOffload::Impl {
   void DescribeBlock(const CacheRequest& request, GroupIdx group, int64_t index, BlockId block);
   bool announces_stores() const { return !config.compatible && cpu.events().enabled(); }
 
-  // Release ends loads or stores. FreeHost and FreeMatched drop references to host blocks. Blocks
-  // at the end of a prefix become free first. Release and FreeHost reorder their arguments.
+  // Release frees the host blocks of loads or stores, and unpins their GPU blocks. FreeHost and
+  // FreeMatched drop references to host blocks. Unless `compatible` is set, blocks at the end of a
+  // prefix become free first, and Release and FreeHost reorder their arguments.
   void Release(std::vector<offload::BlockCopyPair>& copies, bool take_gpu_blocks_next = false);
   void FreeHost(std::vector<BlockId>& blocks);
   void FreeMatched(const offload::MatchPin& pin);
@@ -104,7 +104,7 @@ class SimpleOffload::Impl {
 
   // Scratch data of the current call; members so that their memory is reused.
   std::vector<offload::StoreCandidate> candidates;
-  std::vector<BlockId> present;  // host blocks of the blocks that were examined
+  std::vector<BlockId> present;  // host blocks that already hold the content of examined blocks
   std::vector<BlockId> host_blocks;
   std::vector<BlockId> gpu_blocks;
 };

@@ -41,10 +41,10 @@ class PublisherProof {
 };
 
 struct KnownPublisher {
-  bool extended = false;                  // it supports KVX1: it replied with a status
-  bool gives_digests = true;              // extended: its latest status of this epoch had digests
-  bool asked = false;                     // on this connection: `extended` is known
-  bool replied_batch = false;             // it replied with a batch in this epoch
+  bool extended = false;                  // supports KVX1: has replied with a status
+  bool gives_digests = true;              // false: the latest status of this epoch had no digests
+  bool asked = false;                     // `extended` is known for this connection
+  bool replied_batch = false;             // has replied with a batch in this epoch
   std::optional<residency::Epoch> epoch;  // of the applied batches
   std::optional<residency::Epoch> latest_epoch;      // in the latest status
   std::optional<residency::Epoch> epoch_at_connect;  // latest_epoch at the latest connection

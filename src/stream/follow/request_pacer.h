@@ -63,7 +63,8 @@ class RequestPacer {
   // doubles the pause before the next request.
   int64_t cut_pause_ms() const { return kMinRetryMs << std::clamp(cuts_ - 1, 0, kMaxDoublings); }
 
-  // While `next` does not change, requests are allowed at growing intervals. True: a request is
+  // While `next` does not change and there is no progress, only the first kMaxTries requests are
+  // allowed without a pause. Later requests are allowed at growing intervals. True: a request is
   // allowed, and was counted.
   bool MayAskAgain(uint64_t next, int64_t now_ms) {
     if (std::exchange(asked_from_, next) != next) fruitless_ = 0;

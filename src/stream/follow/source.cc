@@ -60,8 +60,8 @@ void Source::HandleLive(const Batch& batch) {
   if (batch.seq > position_.next() && !position_.has_hole() && replica_.applied()) ++status_.gaps;
   position_.SeeLive(batch.seq);
   if (publisher_.proof.required_at_next_live()) {
-    // All replies to the open request belong to one epoch, so the rest of them is applied first. A
-    // later replay then returns this batch.
+    // All replies to the open request belong to one epoch, so the remaining replies are applied
+    // first. A later replay returns this live batch again.
     if (request_.open()) return;
     publisher_.proof.ApplyAtNextLive();
     Unprove(SourceReason::kUnproven);
@@ -75,10 +75,10 @@ void Source::HandleLive(const Batch& batch) {
   Settle();
 }
 
-// A connection delivers batches in order. So a number that is not above the last number was
-// published again, by a new publisher, or the same batch was sent twice. Sequence 0 with the same
-// bytes may be a restart, because a restarted engine may begin with the same bytes. So sequence 0
-// is never a duplicate.
+// A connection delivers batches in order. A number that is not above the highest live number has
+// one of two causes: a new publisher uses the number again, or the same batch was sent twice.
+// Sequence 0 with the same bytes may be a restart, because a restarted engine may begin with the
+// same bytes. So sequence 0 never counts as a duplicate.
 void Source::OnLiveStepBack(const Batch& batch) {
   const FingerprintWindow::Match match = CompareWithKnown(batch);
   if (match == FingerprintWindow::Match::kSame && batch.seq != 0) {

@@ -197,7 +197,7 @@ class Source {
   FingerprintWindow applied_payloads_;
   bool applies_held_ = false;  // ApplyHeld is running
   StateWeight weight_;
-  SourceStatus status_;  // counters; status() fills in the rest
+  SourceStatus status_;  // counters and first_seq; status() sets the other fields
 };
 
 }  // namespace kvcast::stream

@@ -19,7 +19,7 @@ struct PumpConfig {
   // The publisher connects to the source. Any number of peers can connect, one after the other or
   // at the same time.
   bool bound = false;
-  // Maximum number of live messages, and of replies, per turn; > 0.
+  // Maximum number of live messages, and of replies, per call of Work; > 0.
   int messages_per_turn = 256;
 };
 
@@ -29,8 +29,8 @@ class SourcePump final : private SourceNetwork {
   // Minimum time between two live connections. It bounds the work if received frames end each
   // connection.
   static constexpr int64_t kRenewalPauseMs = 100;
-  // Pause after a failed attempt to make a live connection, because no socket was available. For a
-  // bound endpoint the pause is kRenewalPauseMs.
+  // Pause after a failed attempt to make a live connection, for example if no socket was available.
+  // For a bound endpoint the pause is kRenewalPauseMs.
   static constexpr int64_t kRetryMs = 1000;
 
   // All arguments must outlive the pump. The live connection must be open.
@@ -40,7 +40,7 @@ class SourcePump final : private SourceNetwork {
   SourcePump(const SourcePump&) = delete;
   SourcePump& operator=(const SourcePump&) = delete;
 
-  // One turn: handles a bounded number of messages and all due timers. Never blocks.
+  // Handles a bounded number of messages and all due timers. Never blocks.
   void Work(int64_t now_ms);
   void Contradict(int64_t now_ms) { source_.OnContradiction(now_ms); }
   // The live connection cannot be used: schedules a new one.
@@ -78,7 +78,7 @@ class SourcePump final : private SourceNetwork {
   SourceTransport& transport_;
   FairPermits& turns_;
   bool muted_ = false;
-  bool more_ = false;      // the last turn ended before the transport was empty
+  bool more_ = false;      // the latest Work ended before the transport was empty
   bool in_turns_ = false;  // has a turn, or waits for a turn
   bool waits_ = false;
 

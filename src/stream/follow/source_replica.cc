@@ -146,15 +146,16 @@ void Source::TrySkippingHole() {
   SkipTo(hold_back_.first_seq().value_or(position_.seen_next()), ResetReason::kLostBatches);
 }
 
-// Continues with the batches that are available. A hole that cannot be filled is skipped.
+// Forgets the state, and continues with the batches that are available. A hole that cannot be
+// filled is skipped.
 void Source::Forget(ResetReason reason) {
-  // Batches of an answer without its end may belong to another epoch.
+  // Batches of an answer whose end has not arrived may belong to another epoch.
   hold_back_.DropUnproven();
   const bool skip = reason == ResetReason::kLostBatches || !connection_.up() || !can_replay_;
   SkipTo(skip ? hold_back_.first_seq().value_or(position_.seen_next()) : position_.next(), reason);
 }
 
-// Gives up the batches before `seq`. REQUIRES: seq >= next.
+// Forgets the state, and gives up the batches before `seq`. REQUIRES: seq >= next.
 void Source::SkipTo(uint64_t seq, ResetReason reason) {
   hold_back_.DropUnproven();
   const uint64_t lost = seq - position_.next();

@@ -13,9 +13,9 @@ struct SourceRequest {
   enum class Kind : uint8_t { kNone, kStatus, kReplay, kSnapshot, kBuckets, kRepair };
 
   Kind kind = Kind::kNone;
-  bool waiting = false;  // it waits for its turn; no request was sent
-  bool extended = false;
-  bool answered = false;           // a batch arrived
+  bool waiting = false;            // the request waits for its turn, and is not sent yet
+  bool extended = false;           // a KVX1 request
+  bool answered = false;           // replays: a batch arrived
   bool cut = false;                // the connection ended: no further replies arrive
   bool wants_overlap = false;      // starts at an applied batch
   bool proven = true;              // its batches belong to the current epoch

@@ -174,9 +174,9 @@ void Source::NoteJoined() {
   looks_.NoteJoined(now_ms_);
 }
 
-// A status request was answered or given up. The next probe and audit are due one interval later,
-// even if there was no state to audit. Otherwise a source that waits for its retry would be probed
-// continuously.
+// A status request was answered, or a request was given up. The next probe and audit are due one
+// interval later, even if there was no state to audit. Otherwise a source that waits for its retry
+// would send probes continuously.
 void Source::NoteLooked() {
   looks_.NoteProbe(now_ms_);
   ScheduleAudit();

@@ -7,10 +7,11 @@ namespace kvcast::stream {
 namespace {
 
 // TCP keep-alive: times in seconds, and a number of probes. A peer that disappears without closing
-// its connection is found after 3 s. ZeroMQ's heartbeats are not used, for two reasons. First, they
-// treat a connection as lost if its queue is full, so that nothing is read. Second, libzmq ends the
-// process if a heartbeat is due on a broken connection (libzmq issue 3937). It also ends the
-// process if the queue is read after another connection has replaced the broken connection.
+// its connection is found after 3 s. ZeroMQ's heartbeats are not used, for two reasons. First, if
+// the queue of a connection is full, libzmq reads nothing from the connection, and the heartbeats
+// treat the connection as lost. Second, libzmq ends the process if a heartbeat is due on a broken
+// connection (libzmq issue 3937). It also ends the process if the queue is read after another
+// connection has replaced the broken connection.
 constexpr int kKeepaliveIdle = 1;
 constexpr int kKeepaliveInterval = 1;
 constexpr int kKeepaliveProbes = 2;

@@ -27,8 +27,8 @@ class SourceTransport {
   // connection may drop and reconnect by itself: kDisconnected and kConnected report that. False:
   // no connection can be made at this time; the old connection is unchanged.
   virtual bool OpenLive() = 0;
-  // The live connection is not used until the next OpenLive. Its new messages do not count as work.
-  // A bound endpoint is released.
+  // The live connection is not used until the next OpenLive. New messages of the connection do not
+  // wake the caller. A bound endpoint is released.
   virtual void EndLive() = 0;
   // The oldest event that was not returned yet. An event is returned here before any message that
   // the network received after it.

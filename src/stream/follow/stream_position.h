@@ -14,7 +14,7 @@ namespace kvcast::stream {
 // Thread-compatible. All times are in milliseconds of one monotonic clock.
 class StreamPosition {
  public:
-  uint64_t next() const { return next_; }            // the first number that was not applied
+  uint64_t next() const { return next_; }            // the next number to apply
   uint64_t live_next() const { return live_next_; }  // one above the highest number seen live
   uint64_t seen_next() const { return seen_next_; }  // one above the highest number seen
   bool has_hole() const { return next_ < seen_next_; }

@@ -47,7 +47,7 @@ struct Reply {
 // marker has the sequence number kEndSeq or an empty payload.
 Reply ParseReply(Frames frames);
 
-// The last frame of a request, as a ROUTER socket receives it. It is mostly a start number.
+// The last frame of a request, as a ROUTER socket receives it. It is usually a start number.
 // nullopt: the message is not a request, and gets no answer.
 std::optional<Frame> ParseReplayRequest(Frames frames);
 // The start number. A value of more than 64 bits becomes UINT64_MAX. No batch has this number.

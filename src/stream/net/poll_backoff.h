@@ -8,13 +8,14 @@
 
 namespace kvcast::stream {
 
-// A producer of work pays nothing for polling, but it pays for a wake-up. Naps grow while no work
-// is found. Then the thread sleeps until it is woken, so a silent process costs nothing either.
+// Polling costs the producer of work nothing, but a wake-up has a cost. While the thread finds no
+// work, its naps grow. After kAwake without work, the thread sleeps until it is woken. An idle
+// process then costs nothing either.
 class PollBackoff {
  public:
   static constexpr std::chrono::microseconds kShortest{100};
-  static constexpr std::chrono::microseconds kLongest{500};  // maximum time that work waits
-  // time without work after which the thread sleeps
+  static constexpr std::chrono::microseconds kLongest{500};  // maximum nap
+  // Total time of naps without work after which the thread sleeps.
   static constexpr std::chrono::milliseconds kAwake{250};
 
   // nullopt: sleep until woken.

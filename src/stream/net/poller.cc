@@ -14,7 +14,7 @@
 namespace kvcast::stream {
 namespace {
 
-// If more descriptors are ready, the next wait returns the others first.
+// If more descriptors are ready, the next epoll_wait returns the remaining descriptors first.
 constexpr size_t kEventsPerWait = 64;
 
 Status Failure(const char* what) {

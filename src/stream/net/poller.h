@@ -50,8 +50,8 @@ class Poller {
   // received all messages.
   Result<Watch> Add(const Socket& socket, bool* ready) const;
 
-  // Waits until at least one descriptor is ready, or for `timeout_ms`. -1: without a time limit. It
-  // does not set any flag to false.
+  // Waits until at least one descriptor is ready, or for `timeout_ms`. -1: without a time limit. A
+  // signal may end the wait early. Wait does not set any flag to false.
   void Wait(int64_t timeout_ms) const;
 
  private:

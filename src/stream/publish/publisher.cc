@@ -78,8 +78,9 @@ Result<Socket> OpenPub(const PublisherConfig& config, std::shared_ptr<Context> c
 
 // A ROUTER with ZMQ_ROUTER_MANDATORY and without a high-water mark never drops replies silently.
 // ReplayCredit bounds the memory of the replies. A client that does not read delays the destructor
-// by the linger time. It must not be 0: libzmq 4.3.4 aborts the process if a connection breaks
-// while a reply is half sent and the socket is closing without a linger time (libzmq issue 3442).
+// by the linger time. The linger time must not be 0: libzmq 4.3.4 aborts the process if a
+// connection breaks while a reply is half sent and the socket is closing without a linger time
+// (libzmq issue 3442).
 Result<Socket> OpenRouter(std::shared_ptr<Context> context, const std::string& endpoint) {
   Result<Socket> router =
       OpenSocket(std::move(context), ZMQ_ROUTER, endpoint, /*send_hwm=*/0, kReplayLingerMs);

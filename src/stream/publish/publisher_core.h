@@ -26,7 +26,7 @@ namespace kvcast::stream {
 // called by one thread at a time, which may be another thread. All other methods are thread-safe.
 class PublisherCore {
  public:
-  // `now_us`: monotonic microseconds. It is called on all threads that call the methods above.
+  // `now_us`: monotonic microseconds. It is called on all threads that call methods of this class.
   // Empty: SteadyUs.
   PublisherCore(const PublisherConfig& config, std::function<int64_t()> now_us);
 
@@ -43,8 +43,8 @@ class PublisherCore {
   Status Flush();
   Result<Seq> PublishPayload(std::span<const uint8_t> payload);
 
-  // Publishes pending events that are due, lets the state catch up, and publishes a heartbeat after
-  // `heartbeat_ms` without a batch. Must be called every kTickMs.
+  // Publishes pending events that are due, calls CatchUp of the state, and publishes a heartbeat
+  // after `heartbeat_ms` without a batch. Must be called every kTickMs.
   void Tick();
   static constexpr int64_t kTickMs = 20;
   bool needs_ticks() const {
@@ -73,8 +73,8 @@ class PublisherCore {
   // The members that each Publish uses lie together, because the caches of the engine's thread are
   // cold.
   const std::function<int64_t()> now_us_;
-  // Written under pending_mutex_. Add sets it before it returns. It is cleared after the pending
-  // events have their sequence number. A Publish that reads false needs no lock.
+  // Written under pending_mutex_. Add sets the flag before Add returns. The flag is cleared after
+  // the pending events have their sequence number. A Publish that reads false needs no lock.
   std::atomic<bool> has_pending_{false};
   // The time stamp of the latest batch minus the clock at that moment, in seconds. NaN before the
   // first batch.

@@ -1,8 +1,8 @@
-// ReplayCredit: counts the replies that one replay client has not read yet, and decides whether the
-// client may be sent more.
+// ReplayCredit: counts the replies that one replay client has not read yet, and decides whether
+// more replies may be sent to the client.
 //
-// The ROUTER socket has no high-water mark, because with one it would drop replies silently. So
-// this class bounds the memory of the replies to a client that does not read.
+// A ROUTER socket with a high-water mark can drop replies silently, so the publisher sets none.
+// Instead, this class bounds the memory of the replies to a client that does not read.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

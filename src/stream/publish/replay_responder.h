@@ -39,8 +39,8 @@ class ReplayResponder {
   // `start`: the last frame of the request.
   Answer Begin(Frame start);
   // Appends the next replies to `out`, at most `limit` > 0. If there are none, only END is left. A
-  // reply counts as sent when it is passed to Sent, in order. Later calls of Read return the other
-  // replies again.
+  // reply counts as sent when it is passed to Sent, in order. Later calls of Read return all
+  // replies again that were not passed to Sent.
   void Read(const Answer& answer, size_t limit, std::vector<RingEntry>& out) const;
   void Sent(Answer& answer, const RingEntry& reply) const;
   // The payload of END; nullptr: no payload.

@@ -3,8 +3,8 @@
 // The ring is bounded by count and by bytes. If a bound is exceeded, the oldest batch is dropped;
 // the newest batch always stays. The ring is also the send queue: one consumer takes the batches
 // that are not sent yet. The ring counts the batches that it dropped before they were sent. A batch
-// that is appended as events is encoded by the first thread that reads the ring, mostly the sending
-// thread. The producer encodes only if the queue of batches that are not encoded is full.
+// that is appended as events is encoded by the first thread that reads the ring, usually the
+// sending thread. The producer encodes only if the queue of batches that are not encoded is full.
 //
 // A sequence number may belong to a refused batch. A refused batch is neither sent nor replayed, so
 // that readers of the stream see a gap that cannot be filled. Only the publisher's own reader
@@ -48,14 +48,16 @@ class ReplayRing {
   uint64_t Append(EventBatch batch);
   uint64_t Append(Payload payload);
   // Uses the next sequence number for a refused batch. `known`: the events of the batch, for
-  // ReadOn; nullopt: they cannot be encoded. REQUIRES: CheckEncodable(*known).ok().
+  // ReadOn; nullopt: they are not known, or cannot be encoded. REQUIRES:
+  // CheckEncodable(*known).ok().
   uint64_t AppendRefused(std::optional<EventBatch> known);
 
   // Appends to `out` the held batches of [start, end), at most `limit`.
   void Read(uint64_t start, uint64_t end, size_t limit, std::vector<RingEntry>& out);
 
-  // Appends to `out` up to `limit` unsent batches, and marks them as sent. False: no batch is
-  // unsent.
+  // Appends to `out` up to `limit` unsent batches, and marks them as sent. True: more
+  // batches may be unsent. `out` may then be unchanged, because refused batches are skipped. False:
+  // no batch is unsent.
   bool TakeUnsent(size_t limit, std::vector<RingEntry>& out);
   // From the next batch on, batches that leave the ring before ReadOn has returned them are kept
   // for ReadOn. Their bytes have a limit of their own, which equals the byte limit of the ring.
@@ -80,8 +82,8 @@ class ReplayRing {
   uint64_t Append(NumberedBatch numbered);
   uint64_t first_seq() const KV_REQUIRES(mutex_) { return end_seq_ - held_.size(); }
   bool over_bounds() const KV_REQUIRES(mutex_);
-  // Encodes the batches that were appended before the call. It takes the lock for one batch at a
-  // time, because a producer may wait for the lock to encode a batch itself.
+  // Encodes the batches that were appended before the call. It locks encoding_ for one batch at a
+  // time, because a producer may wait for this lock to encode a batch itself.
   void EncodeWaiting();
   uint64_t end_seq() const;
   // Encodes the oldest batch that is not encoded. False: there was none.
@@ -105,7 +107,7 @@ class ReplayRing {
 
   mutable Mutex mutex_;
   uint64_t next_seq_ KV_GUARDED_BY(mutex_) = 0;
-  EncodeQueue waiting_ KV_GUARDED_BY(mutex_);    // numbers up to next_seq_
+  EncodeQueue waiting_ KV_GUARDED_BY(mutex_);    // newest number: next_seq_ - 1
   std::deque<Held> held_ KV_GUARDED_BY(mutex_);  // [first_seq, end_seq)
   uint64_t end_seq_ KV_GUARDED_BY(mutex_) = 0;
   uint64_t next_unsent_ KV_GUARDED_BY(mutex_) = 0;

@@ -9,7 +9,7 @@ namespace {
 
 // A longer start frame can only be a number.
 constexpr size_t kMaxStartBytes = 64;
-// Bytes that each reply is charged in addition to its payload.
+// Bytes that each reply takes from the byte rate in addition to its payload.
 constexpr double kReplyBytes = 64;
 
 const Payload& EmptyPayload() {

@@ -98,7 +98,7 @@ class ReplayScheduler {
   ReplyChannel& channel_;
   const std::function<void()> wake_;
   ReplayResponder responder_;
-  Clients clients_;  // the client that was served last is at the back
+  Clients clients_;  // the most recently served client is at the back
   std::vector<RingEntry> slice_;
   ReplayCounters counters_;
 };

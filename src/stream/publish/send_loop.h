@@ -1,7 +1,7 @@
 // SendLoop: the thread that sends the batches of one or more publishers.
 //
 // It polls the rings of the publishers one after the other, and naps between two passes. A wake-up
-// for each batch would cost the engine's thread more than the rest of Publish.
+// for each batch would cost the engine's thread more than all other work of Publish.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

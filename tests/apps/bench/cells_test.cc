@@ -1,5 +1,6 @@
 // Tests of the cells that compare our index with other indexes. The scores equal the scores of
-// plain sets. The batches that empty the workers have the documented order.
+// plain sets. Every cell returns figures. The batches that empty the workers have the documented
+// order.
 // SPDX-License-Identifier: Apache-2.0
 #include "apps/bench/index/cells.h"
 

@@ -1,4 +1,5 @@
-// The workload of the index benchmarks stores and evicts prompts by its definition.
+// The workload of the index benchmarks stores and evicts prompts by its definition. Its operations
+// and its event batches contain the same changes.
 // SPDX-License-Identifier: Apache-2.0
 #include "apps/bench/index/churn.h"
 
@@ -122,10 +123,10 @@ TEST(TurnBatches, AreStepsOfAnEngine) {
   const Churn churn({.residencies = 5000, .workers = 1});
   TurnBatches batches(churn, Removes::kEach);
   const auto& made = batches.Make(churn.At(churn.steady_turn()));
-  ASSERT_EQ(made.size(), 2u);  // 8,192 tokens, and the rest
+  ASSERT_EQ(made.size(), 2u);  // 8,192 tokens, then 1,808 tokens
   ASSERT_EQ(made[0].events.size(), 513u);
   ASSERT_EQ(made[1].events.size(), 114u);
-  // The tail of the evicted prompt goes first.
+  // The last block of the evicted prompt is removed first.
   const auto& removed = std::get<BlockRemoved>(made[0].events[0]);
   EXPECT_EQ(removed.block_hashes[0], BlockHash(churn.HashOf(0, 624)));
   const auto& first = std::get<BlockStored>(made[0].events.back());

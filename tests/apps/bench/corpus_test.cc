@@ -1,4 +1,5 @@
 // The decoder returns the corpus that was encoded. It refuses a damaged file and names the reason.
+// MakeCorpus makes the same valid corpus from the same trace.
 // SPDX-License-Identifier: Apache-2.0
 #include "apps/bench/index/corpus.h"
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Every benchmark of the index runs at small size. It exits with code 0, prints one line per figure, and
-# ends with a JSON object that has the same targets as the lines.
+# The benchmarks run at small size. Each benchmark exits with code 0, prints one line per target, and ends
+# with a JSON object that has the same targets as the lines. The scripts bench/targets and
+# bench/peers/compare run too.
 # usage: smoke_test.sh KVCAST
 set -uo pipefail
 kvcast=$1

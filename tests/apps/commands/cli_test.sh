@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The command line reports errors as documented: exit code 2 for wrong usage, exit code 1 for a failure,
-# and one line on stderr. It leaves no process running.
+# and one line on stderr. `kvcast bench service` answers all requests. A killed or interrupted demo leaves
+# no process.
 # usage: cli_test.sh KVCAST SOURCE_DIR
 set -uo pipefail
 kvcast=$1; source=$2

@@ -145,7 +145,7 @@ with tempfile.TemporaryDirectory() as folder:
 
     check("a replay publishes the recorded batches",
           replayed(path, ["--count", "20"]) == recorded)
-    # A redacted file contains none of the secrets and all other fields.
+    # A redacted file contains no token ids, adapters and salts. A replay of it publishes all other fields.
     path = os.path.join(folder, "redacted")
     shown = batches("--count", "20", "--redact", "--record", path)
     with open(path, "rb") as file:

@@ -327,8 +327,8 @@ stored = [{"event_id": 0, "window_size": 4096, "data": {"type": "stored", "paren
 check("pushed events are accepted", router.call("POST", "/v1/events?worker=pushed", stored)[0] == 200)
 answer = router.call("POST", "/v1/query", {"model": "p", "tokens": list(range(6))})[1]["workers"][0]
 check("a query finds the pushed block", (answer["reusable_tokens"], answer["exact"]) == (4, True), answer)
-check("events are pushed to an unknown source", router.call("POST", "/v1/events?worker=nobody", stored)[0] == 404)
-check("events are pushed to a source that does not receive pushes",
+check("events for an unknown source are refused", router.call("POST", "/v1/events?worker=nobody", stored)[0] == 404)
+check("events for a source that does not receive pushes are refused",
       router.call("POST", "/v1/events?worker=one", stored)[0] == 409)
 check("the source that receives pushed events is removed", router.call("DELETE", "/v1/sources?name=pushed")[0] == 200)
 

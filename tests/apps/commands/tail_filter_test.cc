@@ -1,4 +1,5 @@
-// The tail filter keeps the events that its options select.
+// The tail filter keeps the events that its options select. Its subscription prefix excludes no
+// topic that can match.
 // SPDX-License-Identifier: Apache-2.0
 #include "apps/commands/tail_filter.h"
 

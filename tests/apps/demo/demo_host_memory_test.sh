@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A demo with small GPU pools and with host memory. Every prediction is exact with loads, and every
-# reused block holds the right bytes.
+# A demo has small GPU pools and host memory. Every prediction is exact, loads included, and every
+# checked block holds the right bytes.
 # usage: demo_host_memory_test.sh KVCAST eager|lazy|connector [MODEL BLOCKS [ARGUMENT...]]
 set -euo pipefail
 kvcast=$1; offload=$2; model=${3:-hybrid}; blocks=${4:-12000}

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A short demo of one model is exact and ends with one JSON object.
+# In a short demo of one model, every prediction is exact. The output ends with one JSON object.
 # usage: demo_test.sh KVCAST MODEL [DEMO FLAGS...]
 set -euo pipefail
 out=$(mktemp -d)

@@ -157,7 +157,8 @@ TEST(ConnectorTier, ARequestWaitsForAnothersLoad) {
   EXPECT_EQ(tiered.wrong_predictions, 0);
 }
 
-// After max_pending_ms the request loads the same chunks itself.
+// If the load of the first request takes longer than max_pending_ms, the second request loads the
+// same chunks itself.
 TEST(ConnectorTier, AWaitForALongLoadEnds) {
   TierOptions setup = Connector();
   setup.engine.load_tokens_per_s = 320 / 0.5;

@@ -253,8 +253,8 @@ TEST_P(HostTierOf, AFailedLoadIsComputedInstead) {
     tiered.Serve(320, 0);
     tiered.FillGpu();
     tiered.Serve(320, 0);
-    // The index predicted the load, and the load failed. At the second admission, the index
-    // predicts no load of the unreadable blocks.
+    // The load of the first admission fails. The second admission of the same request loads
+    // nothing.
     ASSERT_EQ(tiered.admissions.size(), 9u);
     EXPECT_EQ(tiered.admissions[7].loaded_tokens, LoadedOf320());
     EXPECT_EQ(tiered.admissions[8].number, tiered.admissions[7].number);
@@ -332,8 +332,8 @@ TEST(HostTier, APreemptedRequestLoadsWhatItHadAndIsRight) {
   EXPECT_GT(loaded_again, 0);
   EXPECT_EQ(tiered.host().wrong_blocks(), 0);
   EXPECT_EQ(tiered.finished.size(), 4u);
-  // Only tokens on their way to the host at the preemption may be computed again: less than a block
-  // per request, plus the remainder of the block size.
+  // At a preemption, host memory may lack the last tokens of the request. The engine computes at
+  // most two blocks of tokens again per preemption.
   EXPECT_LE(tiered.totals().recomputed_again, tiered.totals().preempted * 2 * 16);
 }
 

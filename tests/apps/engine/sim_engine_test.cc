@@ -194,7 +194,7 @@ TEST(EngineRulesOption, NamesRulesHashesAndLayout) {
   EXPECT_EQ(DialectOf(CacheConfig().rules), kDefaultDialect);
   EXPECT_EQ(PublisherConfig().dialect, kDefaultDialect);
 
-  // With a connector, hashes have no lookahead.
+  // With host memory, hashes have no lookahead, and the groups drop a block instead.
   options.cpu_blocks = 100;
   const auto connected = MakeCacheConfig(options);
   ASSERT_TRUE(connected.ok());

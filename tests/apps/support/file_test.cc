@@ -1,5 +1,5 @@
-// ReadFile returns the content of plain, gzip and zstd files. The errors for damaged and too large
-// files name the file.
+// ReadFile returns the content of plain, gzip and zstd files, and refuses damaged and too large
+// files. SplitLines drops line ends.
 // SPDX-License-Identifier: Apache-2.0
 #include "apps/support/file.h"
 

@@ -20,6 +20,7 @@ struct Drawn {
   HashAlgorithm algorithm = HashAlgorithm::kSha256;
   std::string seed;
   EventOptions events;
+  // The constructor of RandomEngine describes the following members.
   bool images = true;
   int64_t reports = 0;
   int64_t drafts = 0;
@@ -50,12 +51,12 @@ inline GroupSpec RandomGroup(Random& random) {
   return group;
 }
 
-// Draws options that releases from v0.31 on may have.
+// Draws options of engines with the rules kV032 or later (kV032 also stands for v0.29 to v0.31).
 inline void DrawNewRules(Random& random, CacheConfig& config) {
   if (Pick(random, 0, 1) == 0) config.chain_form.extra_keys = ExtraKeyScheme::kTagged;
   if (config.rules >= EngineRules::kV033 && Pick(random, 0, 1) == 0) {
     config.chain_form.lookahead = Pick(random, 1, 3);
-    // The hash of a block covers the tokens after it, so the engine drops no block.
+    // The hash of a block covers the tokens after the block, so the engine drops no block.
     for (GroupSpec& group : config.groups) group.eagle = false;
   }
   if (Pick(random, 0, 4) == 0) {
@@ -75,7 +76,7 @@ inline Drawn Draw(Random& random) {
   for (int64_t i = 0; i < count; ++i) {
     GroupSpec group = RandomGroup(random);
     if (one_size && group.kind != SpecKind::kChunkedLocalAttention) group.block_size = kUnit;
-    // In Mamba mode "all" the hash unit of an engine is its block.
+    // In Mamba mode "all" the hash unit is the block size, so all groups need one block size.
     if (one_size && group.kind == SpecKind::kMamba && Pick(random, 0, 1) == 0) {
       group.mamba_mode = MambaMode::kAll;
     }
@@ -129,7 +130,8 @@ enum class Change {
   kCount,
 };
 
-// The router must learn the groups. The registration may contain one property of them.
+// Removes the groups from the registration, so the router must learn them. Some changes keep one
+// property of the groups.
 inline void HideGroups(const CacheConfig& cache, Change change, WorkerConfig& worker) {
   worker.groups.clear();
   worker.alignment = 0;
@@ -211,6 +213,7 @@ inline router::WorkerRegistration SourceOf(const Drawn& drawn, const CacheConfig
   return source;
 }
 
+// vLLM's dialects do not carry the start of a span.
 inline Dialect DialectOf(const Drawn& drawn) {
   if (drawn.events.exact_spans) return Dialect::kKvcast1;
   return drawn.cache.rules >= EngineRules::kV033 ? Dialect::kVllm12 : Dialect::kVllm10;

@@ -28,7 +28,7 @@ class EngineFollower {
   }
   bool registered() const { return !sources_.empty(); }
 
-  // One step of the engine. The source applies its events.
+  // Runs one step of the engine. The source applies the events of the step. REQUIRES: registered().
   void Step() {
     std::vector<uint8_t> payload;
     ASSERT_TRUE(EncodeBatch(engine_.Step(), dialect_, payload).ok());
@@ -39,7 +39,7 @@ class EngineFollower {
     query.tokens = request.tokens;
     query.prompt_tokens = std::ssize(request.tokens);
     query.inputs = request.hash_inputs;
-    query.inputs.lora_path.clear();  // as in the registration
+    query.inputs.lora_path.clear();  // the router takes the path from the registration
     return query;
   }
   router::QueryAnswer Ask(const router::Query& query) const {

@@ -1,5 +1,5 @@
 // No exact answer about loads is wrong: engines of random configurations have host memory behind
-// the GPU, and a source follows them with some properties hidden.
+// the GPU, and a source follows them with some properties hidden or wrong.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -22,13 +22,13 @@ constexpr const char* kRuleNames[kRules] = {"connector", "offload_scheduler", "m
 struct DrawnHost {
   OffloadRule rule = OffloadRule::kConnector;
   int64_t blocks_per_chunk = 1;
-  int64_t chunks = 0;  // capacity in chunks of the largest size
+  int64_t chunks = 0;  // capacity in chunks; in blocks for a mirrored pool
   bool described = true;
   bool prompt_only = false;
   bool request_level = false;
   bool arc = false;
   bool lazy = false;
-  bool told = true;  // the router knows the rule
+  bool told = true;  // the registration contains the rule
 };
 
 DrawnHost DrawHost(Random& random) {
@@ -79,7 +79,7 @@ SimpleOffloadConfig MirrorOf(const DrawnHost& host, const Drawn& drawn, const Ca
 struct LoadCounts {
   int64_t answers = 0;
   int64_t loads = 0;    // answers for which the engine would load
-  int64_t held_up = 0;  // lookups of the engine that wait for copies forever
+  int64_t held_up = 0;  // lookups of the engine that wait for copies without a time limit
   int64_t exact = 0;
   int64_t exact_loads = 0;
   int64_t equal = 0;  // answers equal to the engine's lookup
@@ -138,7 +138,7 @@ std::string DescribeHost(const DrawnHost& host) {
          (host.described ? "" : " undescribed") + (host.lazy ? " lazy" : "");
 }
 
-// KVCAST_EXACTNESS_SEED sets the first seed, KVCAST_EXACTNESS_SEEDS the number of engines.
+// KVCAST_EXACTNESS_SEED sets the first seed, KVCAST_EXACTNESS_SEEDS the number of seeds.
 TEST(ExactnessOfLoads, NoAnswerIsExactAndWrong) {
   const auto first = static_cast<uint64_t>(Setting("KVCAST_EXACTNESS_SEED", 1));
   const auto seeds = static_cast<uint64_t>(Setting("KVCAST_EXACTNESS_SEEDS", 300));

@@ -1,5 +1,5 @@
-// No exact answer is wrong: engines of random configurations run random traffic, and a source
-// follows them with one or several properties hidden or wrong.
+// No exact answer is wrong: engines of random configurations run random traffic. A source follows
+// each engine with all properties, or with one or several properties hidden or wrong.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -56,7 +56,6 @@ TEST(ExactnessRandom, NoAnswerIsExactAndWrong) {
                  std::to_string(static_cast<int>(change)) + ", " + Describe(drawn));
     Counts& of_change = counts[static_cast<size_t>(change)];
     const int64_t before = of_change.answers;
-    // vLLM's events do not contain the start of a span.
     EngineFollower follower(random, drawn, *cache, DialectOf(drawn));
     follower.Register(SourceOf(drawn, *cache, change));
     for (int step = 0; step < kSteps && follower.registered(); ++step) {

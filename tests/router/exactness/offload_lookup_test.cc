@@ -1,6 +1,6 @@
-// The index predicts the tokens of loads that recorded lookups of the engine's own connector found.
-// Only the cases that residency alone decides are compared: no transfer in flight, no hit inside a
-// chunk.
+// ReusableWithOffload predicts the tokens that recorded lookups of the engine's own connector
+// found. Only the cases that residency alone decides are compared: no transfer in flight, no hit
+// inside a chunk, no decode context parallelism, no Mamba mode "none".
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 

@@ -1,4 +1,5 @@
-// The rules of other routers answer right on one kind of model and wrong on a hybrid model.
+// The rules of other routers answer right for a model with full attention alone. They answer wrong
+// for windows, states, block copies and groups of several block sizes.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 

@@ -49,7 +49,7 @@ inline CacheRequest RandomRequest(Random& random, bool images) {
   return request;
 }
 
-// Requests arrive, are computed in steps and end. The engine evicts blocks, and the test resets the
+// Requests arrive, are computed in steps and end. Some steps also evict a block or reset the prefix
 // cache.
 class RandomEngine {
  public:
@@ -110,13 +110,13 @@ class RandomEngine {
     request.prompt_tokens = std::ssize(request.tokens);
     return Named(std::move(request));
   }
-  // Changes only the request's chain.
+  // Returns the tokens of the engine's own hit on the GPU. Changes only the request's chain.
   int64_t Lookup(CacheRequest& request) {
     const PrefixHit hit = engine_.Lookup(request);
     return hit.computed_tokens() > 0 ? hit.tokens : 0;
   }
-  // Returns the prefix that is served after loads, with `local_tokens` from Lookup. nullopt: the
-  // engine waits for copies forever.
+  // Returns the tokens of the prefix that is served after loads, with `local_tokens` from Lookup.
+  // Returns nullopt if the engine waits for copies without a time limit.
   std::optional<int64_t> LookupWithHost(const CacheRequest& request, int64_t local_tokens) {
     const auto tokens = host_->Probe(request, local_tokens);
     if (!tokens) return std::nullopt;
@@ -141,15 +141,16 @@ class RandomEngine {
     int64_t computed = 0;
     int64_t tokens_max = 0;
     int64_t scheduled = 0;
-    bool drafts = false;   // the request has sampled: a step verifies drafts
-    int64_t load_end = 0;  // tokens that the load in flight brings; 0: no load
+    bool drafts = false;   // the next step verifies drafts, because the request has sampled
+    int64_t load_end = 0;  // end of the prefix after the load in flight, in tokens; 0: no load
   };
 
   static CacheRequest Named(CacheRequest request) {
     request.id = "probe";
     return request;
   }
-  // Samples the token of the last step and computes the next step. False: the request has ended.
+  // Samples the token of the previous step and allocates the next step. Returns false if the
+  // request must end: the request has all its tokens, or there are no free blocks.
   bool Continue(Running& run) {
     Sample(run);
     const int64_t total = std::ssize(run.request.tokens);

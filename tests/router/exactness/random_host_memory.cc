@@ -104,7 +104,7 @@ class HostMemory::Connector {
   struct Known {
     OffloadRequestId id;
     bool starts = true;
-    std::vector<size_t> blocks;  // by group: blocks of the table that the scheduler knows
+    std::vector<size_t> blocks;  // by group: table entries that the scheduler has received
   };
 
   std::vector<std::vector<BlockId>> NewBlocks(const CacheRequest& request) {

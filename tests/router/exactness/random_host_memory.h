@@ -37,7 +37,7 @@ class HostMemory {
                                           const SimpleOffloadConfig& config);
   ~HostMemory();
 
-  // The request must live until the Step after its End.
+  // The caller must keep `request` valid until the Step after the End of the request.
   void Add(const CacheRequest& request);
   // Returns the tokens that can be loaded in addition to the GPU's tokens. nullopt: ask again in a
   // later step.
@@ -52,8 +52,8 @@ class HostMemory {
   // Does nothing for vLLM's connector, because it announces no reset.
   void Reset();
   std::vector<Event> TakeEvents();
-  // Returns the answer of Match for a request that has waited for its whole time limit. nullopt:
-  // the request waits forever.
+  // Returns the answer of Match for a request that has waited for its whole time limit. Returns
+  // nullopt if the request waits for copies and has no time limit.
   std::optional<int64_t> Probe(const CacheRequest& request, int64_t local_tokens);
 
  private:

@@ -1,5 +1,6 @@
 // For every probe, the index predicts the tokens that the engine's own lookup would reuse, from the
-// recorded events of the engine alone.
+// recorded events of the engine. The test runs with a registration, and without one if the events
+// describe the groups.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -139,8 +140,8 @@ TEST_P(Scenarios, PredictionIsTheSameWithoutRegistration) {
   if (!EventsTellTheGroups(recording)) GTEST_SKIP() << "the events do not describe the groups";
   WorkerConfig registration;
   if (ReportsHits(GetParam().file)) registration.hit_reports = HitReports::kExpected;
-  // If the unit is smaller than every block seen so far, only the first partial entry shows the
-  // unit.
+  // If the hash unit is smaller than every stored block, only the first store that ends inside a
+  // block shows the unit. So the test registers the unit.
   registration.hash_block_size = recording.config.cache.hash_block_size;
   ExpectExact(GetParam().file, recording, Replay(recording, registration));
 }

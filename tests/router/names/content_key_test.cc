@@ -20,7 +20,8 @@ std::vector<TokenId> RandomTokens(std::mt19937_64& random, size_t count) {
   std::vector<TokenId> tokens(count);
   for (TokenId& token : tokens) {
     token = static_cast<TokenId>(random() % 150000);
-    // Token ids that do not fit the lanes, ids that do not fit 32 bits, and negative ids.
+    // Ids that do not fit the 28 bits of a vector lane, ids that do not fit 32 bits, and negative
+    // ids.
     switch (random() % 64) {
       case 0:
         token = static_cast<TokenId>(random());
@@ -154,8 +155,8 @@ TEST(ContentKeys, TheSecretDecides) {
   EXPECT_EQ(differences.size(), tokens.size() - 1);
 }
 
-// Makes one change to each of many prefixes. It changes a token, its position, the length, the
-// salt, the LoRA name or an item.
+// Compares the key of each of many prefixes with the keys after single changes: of a token, of the
+// order of two tokens, of the length, of the salt, of the LoRA name, and of an item.
 TEST(ContentKeys, NeighboursNeverShareAKey) {
   const ContentKeys keys(kSecret);
   std::mt19937_64 random(5);

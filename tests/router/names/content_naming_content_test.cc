@@ -1,5 +1,5 @@
-// LoRA, salt and multimodal items enter the content key besides tokens. The index does not count
-// blocks whose content the events do not determine.
+// LoRA, salt, multimodal items and embeddings enter the content key besides tokens. The index does
+// not count blocks whose content the events do not determine.
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/support/content_events.h"
 

@@ -38,6 +38,7 @@ class FieldWorker : public ContentWorker {
     ASSERT_EQ(counts.rejected_total(), 0u);
     for (Event& event : batch.events) Apply(std::move(event));
   }
+  // Clears the tiers CPU and STORAGE to count their residencies.
   std::array<uint64_t, kTiers> residencies_by_tier() {
     std::array<uint64_t, kTiers> held{};
     const uint64_t all = counters().residencies;

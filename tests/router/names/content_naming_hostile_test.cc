@@ -119,7 +119,8 @@ TEST(ContentNamingHostile, TokensChangeNothingOfWhatIsHeld) {
   }
 }
 
-// A prompt of one block for each number.
+// The store of a prompt of one block. `number` determines the hash and, with `first_token`, the
+// content.
 BlockStored OwnPrompt(int64_t number, TokenId first_token) {
   return StoreTokens({Hash(static_cast<uint64_t>(number))}, {first_token, number, 0, 0});
 }

@@ -192,7 +192,7 @@ TEST(ContentNamingResidency, EventsOfGroupsOutOfRangeAreCounted) {
   EXPECT_EQ(worker.counters().residencies, 0u);
 }
 
-// A publisher sends blocks again that the router lost, without tokens.
+// A snapshot of the publisher has the held blocks without tokens.
 TEST(ContentNamingSnapshot, BlocksKeepTheNamesThatTheStreamGaveThem) {
   ContentWorker worker({Full(4)});
   worker.Apply(StoreTokens({Hash(1), Hash(2), Hash(3)}, Tokens(1, 12)), Remove({Hash(2)}));

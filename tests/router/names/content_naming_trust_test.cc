@@ -100,7 +100,7 @@ TEST(ContentNamingTrust, EventsOfOneWorkerDoNotAffectAnotherWorker) {
   constexpr WorkerId kOther{8};
   ASSERT_TRUE(index.AddWorker(kOther, Registered({Full(4)}, 4)).ok());
   worker.Apply(StoreTokens({Hash(1), Hash(2)}, Tokens(1, 8)));
-  // This worker sends a wrong content for the hash, and uses another hash for the content.
+  // The worker kOther sends another content for hash 1, and another hash for the content of hash 1.
   index.Apply(kOther, Batch(StoreTokens({Hash(1)}, Tokens(90, 4))));
   index.Apply(kOther, Batch(StoreTokens({Hash(7)}, Tokens(1, 4))));
   index.Apply(kOther, Batch(StoreTokens({Hash(7)}, Tokens(60, 4))));
@@ -125,7 +125,8 @@ TEST(ContentNamingTrust, AnotherHashForAnotherBlockSizeIsNoContradiction) {
   EXPECT_FALSE(worker.Match(Tokens(1, 8)).ambiguous);
 }
 
-// Beyond kMax contradictions the index trusts no name of the worker.
+// Each round adds three ambiguous names: a hash and its two contents. From kMax ambiguous names on,
+// the index trusts no name of the worker.
 TEST(ContentNamingTrust, TooManyContradictionsEndAllTrust) {
   ContentWorker worker;
   worker.Apply(StoreTokens({Hash(1)}, Tokens(1, 4)));

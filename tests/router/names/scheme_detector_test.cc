@@ -204,7 +204,8 @@ TEST(SchemeRegistration, BadConfigurationsAreRefused) {
   EXPECT_FALSE(SchemeDetector::Create(period).ok());
 }
 
-// Byte hashes contain the whole parent, so stores without the root show algorithm and unit.
+// With byte hashes, a store has the whole hash of its parent. So stores behind the root show the
+// algorithm and the unit.
 TEST(SchemeBehindTheRoot, BytesTellAlgorithmAndUnitButNoSeed) {
   const EngineScheme engine{.algorithm = HashAlgorithm::kXxhash, .form = EventHashForm::kBytes};
   const auto prompt = SchemeTokens(64, 1);
@@ -258,7 +259,8 @@ TEST(SchemeBehindTheRoot, UnknownSeedStaysReportedWhateverFollows) {
   }
 }
 
-// Integer hashes contain 8 bytes of the parent, so the detector follows a chain from the root.
+// With integer hashes, a store has only 8 bytes of the hash of its parent. So the detector follows
+// a chain from the root.
 TEST(SchemeBehindTheRoot, IntegersAreFollowedFromVerifiedBlocks) {
   const auto prompt = SchemeTokens(96, 1);
   SchemeDetectorConfig config;

@@ -127,7 +127,6 @@ TEST_P(EveryForm, AFirstStoreWithKeysAtTheRootProvesSchemeAndForm) {
   }
 }
 
-// The proven form gives the chain of the engine.
 TEST_P(EveryForm, ProvenFormGivesTheChainOfTheEngine) {
   const auto tokens = SchemeTokens(80, 7000);
   for (const Kind& keyed : KeyedKinds()) {
@@ -316,7 +315,8 @@ TEST(SchemeKinds, OneStoreInAPeriodOfEachKind) {
   EXPECT_EQ(detector.counters().tested - tested, 4u * (1 + KeyedKinds().size()));
 }
 
-// Stores without keys and stores with keys are sampled separately, whatever the period is.
+// Stores without keys and stores with keys are sampled separately, even if they alternate and the
+// period is 2.
 TEST(SchemeKinds, StoresWithKeysAndPlainStoresAreSampledSeparately) {
   SchemeDetector detector = KindDetector(KindConfig(2));
   for (int64_t n = 0; n < 10; ++n) {

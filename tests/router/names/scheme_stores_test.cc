@@ -1,4 +1,4 @@
-// Some stores can test a scheme. A store that cannot test it never contradicts it.
+// Some stores can test a scheme. A store that cannot test a scheme never contradicts the scheme.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -28,7 +28,7 @@ SchemeDetector Matched(const EngineScheme& scheme) {
   return detector;
 }
 
-// The effect of one more store on the detector's counts: exactly one count grows by 1.
+// The outcome of one more store, read from the counters of the detector.
 enum class Outcome { kMatched, kMismatched, kInconclusive, kSkipped };
 Outcome OutcomeOf(SchemeDetector& detector, const BlockStored& store) {
   const SchemeCounters before = detector.counters();

@@ -1,5 +1,6 @@
 // An answer names the properties of a worker that could change the answer, if neither the events
-// nor the registration contain them. The stream gives evidence of reuse.
+// nor the registration contain them. Stores that prove reuse of a block rule out some of these
+// properties.
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/support/content_events.h"
 
@@ -525,7 +526,7 @@ TEST(ReuseEvidence, OneOfTheGroupsOfEqualBlocksShowsItForAll) {
   EXPECT_TRUE(ShowsReuse(worker));
 }
 
-// Prompts of two groups: group 0 has blocks of 4 tokens, group 1 of 8.
+// A worker with two groups: group 0 has blocks of 4 tokens, group 1 has blocks of 8.
 struct TwoSizes {
   ContentWorker worker;
 

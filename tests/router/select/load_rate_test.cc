@@ -1,4 +1,4 @@
-// The rate of a tier is the median of the last plausible reports.
+// The rate of a tier is the median of the most recent plausible reports.
 // SPDX-License-Identifier: Apache-2.0
 #include "kvcast/router/load_rate.h"
 
@@ -124,7 +124,7 @@ TEST(LoadRate, TotalsThatFellAreThoseOfANewEngine) {
   EXPECT_EQ(rate.NoteTotals(2e9, 1, 1), LoadReport::kTaken);
   EXPECT_EQ(rate.NoteTotals(4e9, 2, 2), LoadReport::kTaken);
   EXPECT_NEAR(*rate.bytes_per_second(2), 2e9, 1);
-  // The seconds decreased too, but more bytes than before were loaded in the meantime.
+  // The seconds fell, so the engine is new. It has already loaded more bytes than the old engine.
   EXPECT_EQ(rate.NoteTotals(5e9, 1, 3), LoadReport::kTaken);
   EXPECT_EQ(rate.NoteTotals(10e9, 2, 4), LoadReport::kTaken);
   EXPECT_NEAR(*rate.bytes_per_second(4), 2e9, 1);  // median of 1, 2, 2, 5 and 5 GB/s
@@ -139,7 +139,8 @@ TEST(LoadRate, AnImplausibleTotalDoesNotSpoilTheNext) {
   EXPECT_NEAR(*rate.bytes_per_second(3), 1e9, 1e3);
 }
 
-// The rate is always the rate of a sample, and fewer than half of the samples cannot move it.
+// The rate is always the rate of a sample. Fewer than half of the samples cannot move the rate out
+// of the range of the other samples.
 TEST(LoadRate, IsBoundedByTheHonestReports) {
   std::mt19937 random(7);
   for (int round = 0; round < 200; ++round) {

@@ -1,5 +1,5 @@
-// The selector sends a prompt to the worker with the least remaining work, and equal inputs give
-// equal choices.
+// SelectWorker chooses the worker with the lowest cost, and equal inputs give equal choices.
+// RoundRobin takes the workers in the order of their ids.
 // SPDX-License-Identifier: Apache-2.0
 #include "kvcast/router/selector.h"
 

@@ -163,7 +163,8 @@ TEST(FeedState, IsSuspectAfterALostAnswerUntilTheNextEvent) {
   EXPECT_EQ(feed.status(30).state, SourceState::kSynced) << "no event was lost";
 }
 
-// An engine's HTTP server. POST /kv_cache_events takes the events.
+// An engine's HTTP server. POST /kv_cache_events returns the queued events and removes them from
+// the queue. With `with_get`, GET does this, and POST gets status 405.
 class EventServer {
  public:
   explicit EventServer(bool with_get = false) {
@@ -292,7 +293,7 @@ struct FeedServiceTest : ::testing::Test {
     EXPECT_TRUE(done(workers)) << workers.dump();
     return workers;
   }
-  // Value of the sample whose line starts with `sample`; -1: no such sample.
+  // Returns the value of `sample` on the metrics page, or -1 if the page lacks the sample.
   double Metric(const std::string& sample) const {
     const std::string page = "\n" + Client().Get("/metrics")->body;
     const size_t at = page.find("\n" + sample + " ");

@@ -1,5 +1,4 @@
-// Workers join and leave the fleet while it follows other workers. After a worker has left, the
-// index holds none of its blocks.
+// Workers join and leave the fleet. After a worker has left, the index holds none of its blocks.
 // SPDX-License-Identifier: Apache-2.0
 #include "router/service/ingest/fleet.h"
 

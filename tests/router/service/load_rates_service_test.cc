@@ -1,5 +1,5 @@
-// Two workers hold a prompt in host memory. After reports of slow loads from one worker, the router
-// chooses the other worker.
+// Two workers hold a prompt in host memory or storage. After reports of slow loads from the first
+// worker, the router chooses the second worker.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 #include <httplib.h>
@@ -119,7 +119,7 @@ TEST_F(LoadRatesServiceTest, AWorkerWithSlowLoadsIsNotChosen) {
     EXPECT_EQ(Of(before, "first").at(member), Of(after, "first").at(member)) << member;
   }
   EXPECT_EQ(Of(after, "first").at("reusable_with_cpu_tokens"), 64);
-  // At 0.5 GB/s, computing is faster than loading.
+  // At 2 GB/s, loading is faster than computing. At 0.5 GB/s, computing is faster than loading.
   EXPECT_EQ(Route({"first", "cold"}).at("worker"), "first");
   for (int i = 0; i < 3; ++i) Report("first", "CPU", 2);
   EXPECT_EQ(Route({"first", "cold"}).at("worker"), "cold");

@@ -1,5 +1,5 @@
-// The cost of a worker's loads follows the reported rate. Without enough reports, it follows the
-// configured rate.
+// The cost of a worker's loads follows the reported rate. Without enough recent reports, the cost
+// follows the configured rate.
 // SPDX-License-Identifier: Apache-2.0
 #include "router/service/ingest/load_rates.h"
 
@@ -208,7 +208,7 @@ TEST(LoadRateConfig, IsPartOfASource) {
   }
 }
 
-// With weight 0.5, half of a source's tokens count. The cost of a token is unchanged.
+// With weight 0.5, half of a source's tokens count. The cost of a loaded token is unchanged.
 TEST(LoadRates, DecisionsSayWhatALoadedTokenCosts) {
   RequestRouter request_router({}, [] { return 0.0; });
   QueryAnswer answer;

@@ -1,5 +1,4 @@
-// The metrics page contains every counter of every worker in a form that Prometheus' own linter
-// accepts.
+// The metrics page contains the counters of a worker, and Prometheus' own linter accepts the page.
 // SPDX-License-Identifier: Apache-2.0
 #include "router/service/api/metrics.h"
 

@@ -1,4 +1,4 @@
-// The index applies Mooncake's event maps.
+// MooncakeEvents decodes Mooncake's event maps, and the index applies the decoded events.
 // SPDX-License-Identifier: Apache-2.0
 #include "router/service/ingest/mooncake_events.h"
 
@@ -140,7 +140,7 @@ TEST(MooncakeEvents, MillisecondsAndRankStayOutOfTheWay) {
   EXPECT_DOUBLE_EQ(batch->ts, 1'790'000'000.25);
 }
 
-// With legacy fields the event contains each value twice.
+// With legacy fields, an event contains some values twice, under two names.
 TEST(MooncakeEvents, LegacyAliasesAddNothing) {
   MooncakeStore store;
   Map event = Stored({1}, {1, 2, 3, 4}, Nil());
@@ -209,7 +209,7 @@ TEST(MooncakeEvents, AnObjectIsToldOnceUntilItChanges) {
   EXPECT_EQ(removed.medium, "CPU");
 }
 
-// As Mooncake's publisher sends it: seq_hashes are empty, content is nil.
+// Mooncake's publisher sends this event: seq_hashes is empty, and token_ids is nil.
 TEST(MooncakeEvents, AnObjectWithoutHashesIsLeftOut) {
   MooncakeStore store;
   Map event = With(Envelope("stored", Text("cpu")), "seq_hashes", Numbers({}));

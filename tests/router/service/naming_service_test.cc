@@ -1,5 +1,5 @@
-// The service answers queries by tokens. It finds blocks by their content, or by the engine's own
-// hashes if content does not decide, and an answer states whether it is proven.
+// The service answers queries by tokens. The service finds blocks by their content, or by the
+// engine's own hashes if content does not decide. Each answer states whether it is proven.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 #include <httplib.h>
@@ -246,7 +246,8 @@ TEST_F(NamingServiceTest, AKnownSchemeIsNotNeededForContent) {
   EXPECT_TRUE(AskTokens(100).exact);
 }
 
-// The store of the first block is lost. Content keys need the root, but hashes do not.
+// The store of the first block has no tokens. Content keys need the tokens from the root on. Hashes
+// do not need them.
 TEST_F(NamingServiceTest, AKnownSchemeFindsBlocksWhoseContentIsNotKnown) {
   Follow(Registered({Full(16)}), kDefaultDialect);
   const EngineScheme scheme;
@@ -455,7 +456,7 @@ HashInputs Adapter(std::string path = "") {
 }
 
 struct LoraTest : NamingServiceTest {
-  // An engine with the first 64 tokens of the prompt in its cache, computed with the adapter.
+  // Follows an engine that holds the first 64 tokens of the prompt, computed with the adapter.
   void Serve(ExtraKeyScheme keys, std::map<std::string, std::string> told) {
     Follow(Registered({Full(16)}), kDefaultDialect, std::move(told));
     engine.chain.extra_keys = keys;

@@ -96,7 +96,7 @@ TEST(HashArray, IsLeftAloneWhereItIsSomethingElse) {
   }
 }
 
-// If a damaged body is accepted, the numbers equal the parser's numbers. The rest is valid JSON if
+// If a damaged body is accepted, the numbers equal the parser's numbers. `rest` is valid JSON if
 // and only if the body is valid JSON.
 TEST(NumberArray, AgreesWithAParserOnDamagedBodies) {
 #ifdef KVCAST_THREAD_SANITIZER

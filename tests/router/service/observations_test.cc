@@ -1,4 +1,4 @@
-// Observations keep recent events, decisions and samples for the dashboard.
+// Observations keep recent events and decisions, and return those that a request selects.
 // SPDX-License-Identifier: Apache-2.0
 #include "router/service/route/observations.h"
 

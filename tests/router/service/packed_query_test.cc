@@ -28,7 +28,7 @@ std::string ErrorOf(const std::string& body) {
 }
 std::string ErrorOf(const Json& json) { return ErrorOf(Packed(json)); }
 
-// Compares all members of two queries.
+// Compares two queries, except lora_path, the lengths of mm_items and the embedding digests.
 void ExpectEqual(const Query& a, const Query& b) {
   EXPECT_EQ(a.by_tokens, b.by_tokens);
   EXPECT_EQ(a.tokens, b.tokens);
@@ -51,7 +51,7 @@ void ExpectEqual(const Query& a, const Query& b) {
 }
 
 TEST(PackedQuery, HasTheMembersOfTheJsonForm) {
-  // Token ids of all lengths of MessagePack. Runs of short ids are read in vectors.
+  // Token ids of all lengths of MessagePack. The reader has a fast path for runs of short ids.
   Json tokens = Json::array();
   for (int64_t i = 0; i < 1000; ++i) tokens.push_back(i * 37 % 150000);
   for (const int64_t id : {int64_t{0}, int64_t{127}, int64_t{128}, int64_t{65536}, INT64_MAX}) {

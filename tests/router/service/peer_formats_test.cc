@@ -1,5 +1,6 @@
 // With the formats of TensorRT-LLM and Mooncake, the router's answers equal the engine's own
-// lookup. Damaged bytes are refused and counted.
+// lookup. Damaged bytes are refused and counted. The tests also cover the tiers of SGLang's
+// HiCache, two connectors of one engine, and components of blocks.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 

@@ -108,7 +108,7 @@ struct RanksTest : ::testing::Test {
     for (int turn = 0; turn < 60; ++turn) {
       const auto prompt = engines[0].NextPrompt();
       for (int64_t rank = 0; rank < 2; ++rank) {
-        if (turn % 3 == rank) continue;  // each has its own cache
+        if (turn % 3 == rank) continue;  // one engine skips the prompt: the caches differ
         EventBatch batch;
         batch.ts = turn;
         batch.events = engines[rank].Run(prompt);
@@ -151,7 +151,7 @@ WorkerRegistration OfTwoRanks(const std::string& endpoint, const std::string& re
   return source;
 }
 
-// SGLang's DP attention sends the rank in the same field of a batch.
+// SGLang's DP attention sends the rank in the same field of a batch as vLLM.
 TEST_F(RanksTest, OnOneSocketByTheTagOfTheBatch) {
   for (const Dialect dialect : {kDefaultDialect, Dialect::kSglang3, Dialect::kSglang5}) {
     PublisherConfig config = OnFreePorts();
@@ -193,12 +193,14 @@ TEST_F(RanksTest, OnPortsOffsetByTheRank) {
       [&] { return std::pair(ranks[0]->next_seq().value, ranks[1]->next_seq().value); });
 }
 
-// The publisher's snapshot covers all ranks, and its parts do not contain the rank.
+// The publisher's snapshot contains the blocks of all ranks, and does not name the rank of a block.
+// Therefore a source of one rank refuses the snapshot.
 TEST_F(RanksTest, OnOneSocketALateReaderIsNotWhole) {
   PublisherConfig config = OnFreePorts();
   config.ring_batches = 2;
   const auto publisher = Publisher::Create(config).value();
-  // The service must connect after the publisher has sent all batches. Another subscriber shows it.
+  // The service must connect after the publisher has sent all batches. `reader` receives them
+  // first.
   auto reader = tools::ZmtpPeer::Connect(publisher->endpoint());
   ASSERT_TRUE(reader.ok() && reader->Handshake("SUB").ok());
   ASSERT_TRUE(reader->Subscribe("").ok() && reader->Fence().ok());

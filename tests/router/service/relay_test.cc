@@ -1,5 +1,5 @@
 // The relay publishes batches again, split by tier and group and with their sequence numbers. A
-// subscriber that does not read costs bounded memory and delays no other subscriber.
+// subscriber that does not read costs bounded memory, and the relay disconnects this subscriber.
 // SPDX-License-Identifier: Apache-2.0
 #include "router/service/relay/relay.h"
 
@@ -147,7 +147,7 @@ TEST_F(RelayTest, AnAddressInUseIsAnError) {
 }
 
 // One subscriber does not read. Its queue is bounded in bytes, and posting continues. After its
-// disconnection all memory is free again, and other subscribers get every batch.
+// disconnection the queue is empty again, and a new subscriber gets batches.
 TEST_F(RelayTest, ASubscriberThatDoesNotReadCostsABoundedAmount) {
 #ifdef KVCAST_THREAD_SANITIZER
   GTEST_SKIP() << "decoding megabytes takes minutes under ThreadSanitizer";

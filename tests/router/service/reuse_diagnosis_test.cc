@@ -68,7 +68,7 @@ class Followed {
     reused_ += hit.tokens;
     return hit.tokens;
   }
-  // Evicts the cached blocks of the request's group from the pool.
+  // Evicts the blocks of `group` that a lookup of the prompt finds.
   void EvictGroup(Tokenized tokens, uint32_t group) {
     CacheRequest request = Request("evicted", std::move(tokens));
     engine_.cache().BeginStep();
@@ -186,7 +186,7 @@ TEST(ReuseDiagnosis, AGroupThatLosesItsBlocksFirstIsNamed) {
   ExpectNamed(found, kEvictedFirst, 1);
 }
 
-// The prompts share 96 tokens, and hits end with blocks of 128.
+// The prompts share 96 tokens, and a hit must end at a multiple of 128 tokens.
 TEST(ReuseDiagnosis, AGridCoarserThanTheSharedPrefixIsNamed) {
   const CacheConfig config = Config({Full(16), Window(128, 128)}, 1000);
   Followed worker(config, Told(config));
@@ -245,7 +245,7 @@ TEST(ReuseDiagnosis, AHealthyHybridNamesNone) {
   }
 }
 
-// The next turn of a conversation continues the last turn.
+// Each turn of a conversation continues the previous turn.
 TEST(ReuseDiagnosis, ConversationsThatAreReusedNameNone) {
   const CacheConfig config = Config({Full(), Window(32)}, 4000);
   Followed worker(config, Told(config));

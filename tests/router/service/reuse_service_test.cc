@@ -56,7 +56,8 @@ struct ReuseServiceTest : ::testing::Test {
     const auto reply = Client().Get("/v1/state");
     return reply ? Json::parse(reply->body).at("workers").at(0).at("reuse") : Json();
   }
-  // The service evaluates reuse about once a second.
+  // Polls until `done` holds, because the service evaluates reuse only about once a second. Fails
+  // after a minute.
   Json ReuseOnce(const std::function<bool(const Json&)>& done) const {
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
     Json reuse = Reuse();
@@ -123,7 +124,7 @@ TEST_F(ReuseServiceTest, AHealthyWorkerHasWhatWasPredictedAndObserved) {
             std::string::npos);
 }
 
-// After an engine restarts, its earlier answers do not count.
+// Reset keeps the totals of a worker, because they are counters. Remove deletes the totals.
 TEST(ReuseWatch, AnswersCountUntilTheEngineBeginsAnew) {
   ReuseWatch watch;
   constexpr WorkerId kWorker{1};

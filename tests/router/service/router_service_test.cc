@@ -88,7 +88,7 @@ struct RouterServiceTest : ::testing::Test {
     if (!reply || reply->status != 200) return nullptr;
     return Json::parse(reply->body).at("workers");
   }
-  // Polls until `done` holds for the answer. Fails after ten seconds.
+  // Polls until `done` holds for the answer. Fails after a minute.
   Json AskUntil(const Json& body, const std::function<bool(const Json&)>& done) const {
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
     Json workers = Ask(body);
@@ -268,7 +268,8 @@ TEST_F(RouterServiceTest, WhatCannotStartSaysWhy) {
   EXPECT_EQ(status.message().substr(0, 8), "engine: ");
 }
 
-// Each route has a bound for its body, and a lane.
+// Only the health routes use the health lane. Only the listed routes accept a body above
+// kSmallBody.
 TEST_F(RouterServiceTest, RoutesHaveLanesAndBounds) {
   ServiceCore core;
   std::vector<HttpRoute> routes = OwnRoutes(core, {});
@@ -302,7 +303,8 @@ TEST_F(RouterServiceTest, IsHealthyWhileLargeQueriesAndDecisionsAreAnswered) {
     return client;
   };
   std::string body = "{\"tokens\":[1";
-  while (body.size() < (16 << 20) - 10) body += ",123456";  // slightly more than the bound
+  // The body stays below the byte limit and has more tokens than allowed.
+  while (body.size() < (16 << 20) - 10) body += ",123456";
   body += "]}";
   std::atomic<int> posting{4};
   std::vector<std::thread> busy;

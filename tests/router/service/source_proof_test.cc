@@ -1,5 +1,5 @@
-// Some events and reports make the answers of a source inexact. Other events and reports make the
-// answers exact again.
+// A batch may prove that the index holds all blocks of an engine. Feedback of an engine may
+// contradict the answers of its source, and these answers are then not exact.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -55,7 +55,7 @@ TEST_F(SourceProofTest, AsManyBlocksAsTheEngineHasProveThatNoneIsMissing) {
   EXPECT_EQ(Send(Batch(StoreTokens({Hash(3)}, Tokens(50, 4)))), BatchResult::kComplete);
 }
 
-// A copy may be the report of a hit instead of a block.
+// A repeated store may report a hit instead of a new block.
 TEST_F(SourceProofTest, CopiesProveNothing) {
   Follow(/*gpu_blocks=*/3);
   const auto store = [] { return StoreTokens(Hashes(1, 2), Tokens(1, 8)); };

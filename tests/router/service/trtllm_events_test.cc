@@ -1,4 +1,4 @@
-// The index applies TensorRT-LLM's JSON events.
+// TrtllmEvents decodes TensorRT-LLM's JSON events, and the index applies the decoded events.
 // SPDX-License-Identifier: Apache-2.0
 #include "router/service/ingest/trtllm_events.h"
 

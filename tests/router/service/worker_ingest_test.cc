@@ -1,5 +1,6 @@
-// After an event that could not be decoded, a source is degraded. No answer counts blocks that the
-// engine may have removed.
+// A damaged batch or event makes a source suspect. An event of an unknown type does not. After a
+// damaged batch, the index forgets all blocks of the worker. A source also learns the hash scheme
+// of the stores.
 // SPDX-License-Identifier: Apache-2.0
 #include "router/service/ingest/worker_ingest.h"
 
@@ -62,8 +63,8 @@ TEST_F(SourceTest, AppliesWhatItDecodes) {
   EXPECT_EQ(source->State(SourceState::kGap), SourceState::kGap);
 }
 
-// From 0.33 on vLLM writes its stores in this form. From 0.33 on a lookup that drops a block for a
-// draft head also looks one unit further.
+// From 0.33 on, vLLM writes the map head of a store with a 16-bit count. From 0.33 on, a lookup
+// that drops a block for a draft head also looks one unit further.
 TEST_F(SourceTest, AWideHeaderOfAStoreShowsTheRelease) {
   GroupSpec group = Full();
   group.eagle = true;
@@ -190,8 +191,8 @@ TEST_F(SourceSchemeTest, RestartWithAnotherUnitIsLearned) {
   EXPECT_EQ(index.hash_block_size(WorkerId(3)), 24);
 }
 
-// An engine restarts with another block size and does not announce it. A sampled store shows the
-// change.
+// An engine restarts with another block size, and the source gets no reset. A sampled store shows
+// the change.
 TEST_F(SourceSchemeTest, SilentChangeOfTheUnitIsLearnedToo) {
   Create(Unregistered());
   Send(Batch(RootStore({.unit = 16}, 1)));

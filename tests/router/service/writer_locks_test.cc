@@ -25,7 +25,8 @@ std::vector<TokenId> Prompt(int64_t tokens) {
   return prompt;
 }
 
-// A source whose batches extend one prompt, with digests and a known number of GPU blocks.
+// A source whose batches extend one prompt. The replay endpoint turns digests on, and the number of
+// GPU blocks is known.
 class WriterLocksTest : public ::testing::Test {
  protected:
   WriterLocksTest() {
