@@ -6,6 +6,7 @@
 
 #include "kvcast/spec/kv_cache_groups.h"
 #include "kvcast/spec/kv_cache_sizing.h"
+#include "src/base/sanitizers.h"
 #include "tests/engine/random_pick.h"
 #include "tests/support/engine_testing.h"
 
@@ -147,7 +148,7 @@ TEST(NeverStuck, ARequestOfMaxModelLenFinishesInTheSmallestPoolThatSizingAccepts
   int reused = 0;
   int inside = 0;
   int split = 0;
-  for (uint64_t seed = 1; seed <= 3000; ++seed) {
+  for (uint64_t seed = 1; seed <= (kSanitized ? 800u : 3000u); ++seed) {
     Random random(seed);
     const auto layers = RandomLayers(random);
     const int64_t ranks = Pick(random, 0, 3) == 0 ? 2 : 1;

@@ -5,6 +5,7 @@
 #include <optional>
 #include <thread>
 
+#include "src/base/sanitizers.h"
 #include "src/stream/publish/replay_server.h"
 #include "tests/stream/peer_test_util.h"
 #include "tests/support/stream_test_util.h"
@@ -212,7 +213,7 @@ TEST(PublisherReplay, BatchesAreThereBeforeTheyAreSentLive) {
 // The client closes its connection with unread replies, so that the kernel resets the connection.
 // The delays cover the time from the start of the destructor until the socket is closed.
 TEST(PublisherReplay, ConnectionThatBreaksDuringDestructionDoesNotEndTheProcess) {
-  for (int round = 0; round < 200; ++round) {
+  for (int round = 0; round < (kSanitized ? 30 : 200); ++round) {
     auto publisher = MakePublisher(ReplayConfig());
     PublishUpTo(*publisher, 4, 0, 4 << 20);
     std::optional<ZmtpPeer> peer = Connect(*publisher);

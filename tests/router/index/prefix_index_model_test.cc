@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "src/base/sanitizers.h"
 #include "tests/router/index/naive_index.h"
 #include "tests/support/index_events.h"
 #include "tests/support/score_check.h"
@@ -19,7 +20,7 @@
 namespace kvcast::testing {
 namespace {
 
-constexpr int64_t kDefaultOperations = 120000;
+constexpr int64_t kDefaultOperations = kSanitized ? 40000 : 120000;
 constexpr int kPrompts = 10;
 constexpr int64_t kPromptTokens = 40 * 16;
 constexpr const char* kMedia[] = {"GPU", "CPU", "STORAGE"};
