@@ -309,6 +309,30 @@ TEST(Subscriber, RemovedSourceIsSilent) {
   EXPECT_EQ(sink.deliveries(), (Texts{"0.0", "0.0", "0.1", "0.2"}));
 }
 
+// If the removal came between the two halves of an addition, the link stayed without an owner.
+TEST(Subscriber, SourceThatIsRemovedWhileItIsAddedIsSilent) {
+  const auto publisher = MakePublisher(TestPublisherConfig());
+  const auto subscriber = MakeSubscriber();
+  RecordingSink removed;
+  for (int round = 0; round < 100; ++round) {
+    std::atomic<bool> added = false;
+    std::thread removing([&] {
+      while (!added) subscriber->Remove(kWorker);
+    });
+    const Status status = AddSource(*subscriber, removed, SourceOf(*publisher));
+    added = true;
+    removing.join();
+    EXPECT_TRUE(status.ok() || status.code() == StatusCode::kFailedPrecondition);
+    subscriber->Remove(kWorker);
+  }
+  // All links have received the batch if a link that was added later has received it.
+  RecordingSink last;
+  ASSERT_TRUE(AddSource(*subscriber, last, SourceOf(*publisher, WorkerId(1))).ok());
+  PublishUpTo(*publisher, 1);
+  ASSERT_TRUE(last.WaitFor(1));
+  EXPECT_TRUE(removed.deliveries().empty());
+}
+
 TEST(Subscriber, SinkMayRemoveItsOwnSource) {
   const auto publisher = MakePublisher(TestPublisherConfig());
   PublishUpTo(*publisher, 100);

@@ -174,8 +174,9 @@ class Subscriber {
 
   // Starts to follow a source, from its first batch if replay can return it. The publisher need not
   // run yet. Errors: kInvalidArgument for an invalid endpoint; kFailedPrecondition if the worker is
-  // followed already; kUnavailable if the endpoint cannot be bound. The subscriber holds `sink` as
-  // long as it follows the source. Several sources may share a sink.
+  // followed already, or if another thread removes it before this call returns; kUnavailable if the
+  // endpoint cannot be bound. The subscriber holds `sink` as long as it follows the source. Several
+  // sources may share a sink.
   Status Add(const SourceConfig& source, std::shared_ptr<ReplicaSink> sink);
   // Stops following a source. After the call returns, its sink is not called for this worker. The
   // call waits for a sink call in progress; the caller must therefore hold no lock that the sink

@@ -181,6 +181,7 @@ class MooncakeEvents::Impl {
   // An object that the events name by a key, and the tiers that hold it.
   struct Object {
     std::vector<BlockHash> hashes;
+    int64_t group = 0;
     std::array<bool, kTiers> in_tier{};
   };
 
@@ -188,7 +189,7 @@ class MooncakeEvents::Impl {
   void TakeBad(std::vector<Event>& out);
   bool Stored(Fields& fields, int64_t group, std::vector<Event>& out);
   void Removed(const Fields& fields, int64_t group, std::vector<Event>& out);
-  void Forget(Object& object, int64_t group, std::vector<Event>& out);
+  static void Forget(Object& object, std::vector<Event>& out);
   void ClearAll(std::vector<Event>& out);
 
   MooncakeConfig config_;
@@ -261,8 +262,9 @@ bool MooncakeEvents::Impl::Stored(Fields& fields, int64_t group, std::vector<Eve
       return false;
     }
     Object& object = objects_[key];
-    if (object.hashes != fields.hashes) Forget(object, group, out);
+    if (object.hashes != fields.hashes || object.group != group) Forget(object, out);
     object.hashes = fields.hashes;
+    object.group = group;
     bool& in_tier = object.in_tier[static_cast<size_t>(TierOf(fields.medium))];
     if (std::exchange(in_tier, true)) return true;
   }
@@ -283,15 +285,15 @@ bool MooncakeEvents::Impl::Stored(Fields& fields, int64_t group, std::vector<Eve
   return true;
 }
 
-// Removes the object's old blocks, because the object has new content.
-void MooncakeEvents::Impl::Forget(Object& object, int64_t group, std::vector<Event>& out) {
+// Removes the object's old blocks, because the object has new content or another group.
+void MooncakeEvents::Impl::Forget(Object& object, std::vector<Event>& out) {
   constexpr std::array kMedia = {kMediumGpu, kMediumCpu, kMediumStorage};
   for (size_t tier = 0; tier < object.in_tier.size(); ++tier) {
     if (!std::exchange(object.in_tier[tier], false)) continue;
     BlockRemoved removed;
     removed.block_hashes = object.hashes;
     removed.medium = kMedia[tier];
-    removed.group_idx = group;
+    removed.group_idx = object.group;
     out.emplace_back(std::move(removed));
   }
 }
@@ -302,10 +304,11 @@ void MooncakeEvents::Impl::Removed(const Fields& fields, int64_t group, std::vec
   removed.medium = fields.medium;
   removed.group_idx = group;
   if (const auto it = objects_.find(std::string(fields.object_key)); it != objects_.end()) {
-    auto& [hashes, in_tier] = it->second;
-    if (removed.block_hashes.empty()) removed.block_hashes = hashes;
-    in_tier[static_cast<size_t>(TierOf(removed.medium))] = false;
-    if (in_tier == std::array<bool, kTiers>{}) objects_.erase(it);
+    Object& object = it->second;
+    if (removed.block_hashes.empty()) removed.block_hashes = object.hashes;
+    removed.group_idx = object.group;
+    object.in_tier[static_cast<size_t>(TierOf(removed.medium))] = false;
+    if (object.in_tier == std::array<bool, kTiers>{}) objects_.erase(it);
   }
   if (removed.block_hashes.empty() || !removed.medium) {
     ++counters.opaque;

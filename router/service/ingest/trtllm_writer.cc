@@ -44,7 +44,8 @@ Status TrtllmWriter::Check(const EventBatch& batch) const {
     if (const auto* stored = std::get_if<BlockStored>(&event)) {
       if (Status status = Check(*stored); !status.ok()) return status;
     } else if (const auto* removed = std::get_if<BlockRemoved>(&event)) {
-      if (removed->group_idx.value_or(0) >= std::ssize(blocks_)) return CannotTell("the group");
+      const int64_t group = removed->group_idx.value_or(0);
+      if (group < 0 || group >= std::ssize(blocks_)) return CannotTell("the group");
     }
   }
   return Status();

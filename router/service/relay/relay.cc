@@ -165,7 +165,10 @@ void Relay::Impl::Run() {
 void Relay::Impl::Send(const Posted& posted) {
   EventBatch batch;
   DecodeCounts counts;
-  if (!DecodeBatch(posted.payload, WireLimits(), batch, counts).ok()) return;
+  if (!DecodeBatch(posted.payload, WireLimits(), batch, counts).ok()) {
+    ++dropped_;
+    return;
+  }
   if (config_.redact) Redact(batch);
   std::map<std::pair<Tier, int64_t>, EventBatch> parts;
   for (Event& event : batch.events) {
@@ -187,10 +190,10 @@ void Relay::Impl::Send(const Posted& posted) {
 // Reading this option has no other effect.
 void Relay::Impl::FreeUnsent() { (void)socket_.get(zmq::sockopt::events); }
 
-// Returns false if the payload does not fit into unsent_bytes_max.
+// Returns false if the part cannot be encoded, or does not fit into unsent_bytes_max.
 bool Relay::Impl::SendPart(const Posted& posted, const RelayTopic& topic, const EventBatch& part) {
   std::vector<uint8_t> payload;
-  if (!EncodeBatch(part, Dialect::kKvcast1, payload).ok()) return true;
+  if (!EncodeBatch(part, Dialect::kKvcast1, payload).ok()) return false;
   if (unsent_bytes_ + payload.size() > config_.unsent_bytes_max) return false;
   const std::string name = FormatTopic(topic);
   const auto seq = SeqBytes(posted.seq);

@@ -122,7 +122,7 @@ void SourcePump::DrainLive(int64_t now_ms) {
     }
     if (renewal_scheduled()) return;
   }
-  more_ = true;
+  more_ = !muted_;
 }
 
 void SourcePump::DrainReplies(int64_t now_ms) {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -157,6 +158,7 @@ class Subscriber::Impl {
 
   mutable Mutex mutex_;
   CondVar removed_;
+  std::set<WorkerId> opening_ KV_GUARDED_BY(mutex_);  // workers that Add has not finished
   std::map<WorkerId, SourceStatus> statuses_
       KV_GUARDED_BY(mutex_);  // sources that are followed or being added
   Links to_add_ KV_GUARDED_BY(mutex_);
@@ -193,17 +195,23 @@ Status Subscriber::Impl::Start() {
 Status Subscriber::Impl::Add(const SourceConfig& source, std::shared_ptr<ReplicaSink> sink) {
   {
     MutexLock lock(mutex_);
-    if (!statuses_.try_emplace(source.worker).second) {
+    if (opening_.contains(source.worker) || !statuses_.try_emplace(source.worker).second) {
       return Status(StatusCode::kFailedPrecondition,
                     "worker " + std::to_string(source.worker.value) + " is followed already");
     }
+    opening_.insert(source.worker);
   }
   Result<std::unique_ptr<SourceLink>> link =
       SourceLink::Open(source, config_, context_, *poller_, std::move(sink), turns_);
   MutexLock lock(mutex_);
+  opening_.erase(source.worker);
   if (!link.ok()) {
     statuses_.erase(source.worker);
     return link.status();
+  }
+  if (!statuses_.contains(source.worker)) {
+    return Status(StatusCode::kFailedPrecondition,
+                  "worker " + std::to_string(source.worker.value) + " was removed meanwhile");
   }
   to_add_.push_back(std::move(link).value());
   waker_->Wake();

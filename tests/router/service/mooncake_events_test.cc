@@ -209,6 +209,21 @@ TEST(MooncakeEvents, AnObjectIsToldOnceUntilItChanges) {
   EXPECT_EQ(removed.medium, "CPU");
 }
 
+TEST(MooncakeEvents, AnObjectLeavesItsGroupWhenItComesToAnother) {
+  MooncakeEvents events{MooncakeConfig()};
+  const auto key = Text("object");
+  const Map first = With(Stored({1}, {1, 2, 3, 4}, Nil()), "object_key", key);
+  ASSERT_EQ(events.Decode(BatchOf({first}))->events.size(), 1u);
+  const auto moved = events.Decode(BatchOf({With(first, "group_id", Text("1"))}));
+  ASSERT_EQ(moved->events.size(), 2u);
+  EXPECT_EQ(std::get<BlockRemoved>(moved->events[0]).group_idx, 0);
+  EXPECT_EQ(std::get<BlockStored>(moved->events[1]).group_idx, 1);
+  // The remove names the object, and another group.
+  const auto removed = events.Decode(BatchOf({With(Removed({}), "object_key", key)}));
+  ASSERT_EQ(removed->events.size(), 1u);
+  EXPECT_EQ(std::get<BlockRemoved>(removed->events[0]).group_idx, 1);
+}
+
 // Mooncake's publisher sends this event: seq_hashes is empty, and token_ids is nil.
 TEST(MooncakeEvents, AnObjectWithoutHashesIsLeftOut) {
   MooncakeStore store;

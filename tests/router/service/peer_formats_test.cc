@@ -177,6 +177,8 @@ TEST(PeerFormats, WhatAFormatCannotTellIsRefused) {
   const EventBatch bad[] = {
       Batch(salted),
       Batch(StoreTokens({Hash(1)}, Tokens(1, 4), std::nullopt, 1)),
+      Batch(Remove(Hashes(1, 1), 1)),
+      Batch(Remove(Hashes(1, 1), -1)),
       Batch(StoreTokens({Hash(1)}, Tokens(1, 8))),
       Batch(StoreTokens({Hash(1)}, Tokens(1, 8), std::nullopt, 0, 8)),
       Batch(InTier(kMediumStorage, StoreTokens({Hash(1)}, Tokens(1, 4)))),

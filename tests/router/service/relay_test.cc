@@ -86,6 +86,7 @@ struct RelayTest : ::testing::Test {
     std::thread posting([this] {
       while (!found) {
         Post(0, Batch(StoreFull(Hashes(1, 1), 63)));
+        ++posted;
         std::this_thread::sleep_for(std::chrono::milliseconds(5));
       }
     });
