@@ -3,50 +3,93 @@
 
 #include <algorithm>
 #include <deque>
-#include <unordered_map>
 #include <utility>
 #include <variant>
 
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/inlined_vector.h"
 #include "kvcast/core/tier.h"
 #include "src/hash/seeded_hash.h"
 
 namespace kvcast {
 namespace {
 
-using HashSet = std::unordered_map<BlockHash, int64_t, router::SeededHash>;  // to expires_ms
+struct Entry {
+  WorkerId worker;
+  int64_t expires_ms;
+};
+using Entries = absl::InlinedVector<Entry, 1>;
+
+Entries::iterator Find(Entries& entries, WorkerId worker) {
+  return std::ranges::find_if(entries,
+                              [worker](const Entry& entry) { return entry.worker == worker; });
+}
 
 }  // namespace
 
+PrefixName PrefixNameOf(const BlockHash& hash) {
+  return hash.is_bytes() ? router::SeededHash{router::ProcessSeed()}(hash) : hash.integer();
+}
+
 struct SpeculativePrefixes::Impl {
-  // One routed hash. If the same hash is routed again, the older record is stale: its expiry
-  // differs from the expiry of the current entry.
+  // One routed prefix. If the prefix is routed to the worker again, the older record is stale: its
+  // expiry differs from the expiry of the entry.
   struct Record {
     WorkerId worker;
-    BlockHash hash;
+    PrefixName prefix;
     int64_t expires_ms;
   };
 
+  void Add(WorkerId worker, PrefixName prefix, int64_t expires_ms) {
+    Entries& entries = expected[prefix];
+    records.push_back({worker, prefix, expires_ms});
+    if (const auto entry = Find(entries, worker); entry != entries.end()) {
+      entry->expires_ms = expires_ms;
+      return;
+    }
+    entries.push_back({worker, expires_ms});
+    ++of_worker[worker];
+  }
+  // Removes the entry of the worker, if there is one and `remove(entry)` is true.
+  template <typename Remove>
+  void RemoveIf(PrefixName prefix, WorkerId worker, Remove remove) {
+    const auto it = expected.find(prefix);
+    if (it == expected.end()) return;
+    const auto entry = Find(it->second, worker);
+    if (entry == it->second.end() || !remove(*entry)) return;
+    it->second.erase(entry);
+    if (it->second.empty()) expected.erase(it);
+    const auto count = of_worker.find(worker);
+    if (--count->second == 0) of_worker.erase(count);
+  }
   // Removes the record. Also removes its entry, unless the entry was confirmed or renewed.
   void DropOldest() {
     const Record& oldest = records.front();
-    if (const auto worker = expected.find(oldest.worker); worker != expected.end()) {
-      const auto entry = worker->second.find(oldest.hash);
-      if (entry != worker->second.end() && entry->second == oldest.expires_ms) {
-        worker->second.erase(entry);
-      }
-      if (worker->second.empty()) expected.erase(worker);
-    }
+    RemoveIf(oldest.prefix, oldest.worker,
+             [&oldest](const Entry& entry) { return entry.expires_ms == oldest.expires_ms; });
     records.pop_front();
   }
   void Expire(int64_t now_ms) {
     while (!records.empty() && records.front().expires_ms <= now_ms) DropOldest();
+  }
+  void Forget(WorkerId worker) {
+    if (of_worker.erase(worker) == 0) return;
+    absl::erase_if(expected, [worker](auto& prefix) {
+      if (const auto entry = Find(prefix.second, worker); entry != prefix.second.end()) {
+        prefix.second.erase(entry);
+      }
+      return prefix.second.empty();
+    });
   }
 
   SpeculativeConfig config;
   // The records are in order of time. They bound the number of entries, because each entry has a
   // record.
   std::deque<Record> records;
-  std::unordered_map<WorkerId, HashSet> expected;
+  // The hash function of the table needs a seed: senders choose the integers.
+  absl::flat_hash_map<PrefixName, Entries, router::SeededHash> expected{
+      0, router::SeededHash{router::ProcessSeed()}};
+  absl::flat_hash_map<WorkerId, size_t> of_worker;  // number of entries; at least 1
 };
 
 SpeculativePrefixes::SpeculativePrefixes(const SpeculativeConfig& config)
@@ -55,55 +98,57 @@ SpeculativePrefixes::SpeculativePrefixes(const SpeculativeConfig& config)
 }
 SpeculativePrefixes::~SpeculativePrefixes() = default;
 
-void SpeculativePrefixes::Routed(WorkerId worker, std::span<const BlockHash> chain,
+void SpeculativePrefixes::Routed(WorkerId worker, std::span<const PrefixName> prefixes,
                                  int64_t now_ms) {
   impl_->Expire(now_ms);
   const SpeculativeConfig& config = impl_->config;
   if (config.lifetime_ms <= 0) return;
-  // If the chain is longer than the bound, its tail is kept, because the deepest hash determines
+  // If the list is longer than the bound, its tail is kept, because the longest prefix determines
   // the others.
-  chain = chain.last(std::min(chain.size(), config.entries_max));
-  const int64_t expires_ms = now_ms + config.lifetime_ms;
-  for (const BlockHash& hash : chain) {
+  prefixes = prefixes.last(std::min(prefixes.size(), config.entries_max));
+  for (const PrefixName prefix : prefixes) {
     if (impl_->records.size() >= config.entries_max) impl_->DropOldest();
-    impl_->expected.try_emplace(worker, 0, router::SeededHash{router::ProcessSeed()})
-        .first->second[hash] = expires_ms;
-    impl_->records.push_back({worker, hash, expires_ms});
+    impl_->Add(worker, prefix, now_ms + config.lifetime_ms);
   }
 }
 
 void SpeculativePrefixes::Confirm(WorkerId worker, const EventBatch& batch) {
   for (const Event& event : batch.events) {
-    const auto it = impl_->expected.find(worker);
-    if (it == impl_->expected.end()) return;
+    if (!impl_->of_worker.contains(worker)) return;
     if (const auto* cleared = std::get_if<AllBlocksCleared>(&event)) {
-      if (TierOf(cleared->medium) != Tier::kGpu) continue;
-      impl_->expected.erase(it);
-      return;
+      if (TierOf(cleared->medium) == Tier::kGpu) impl_->Forget(worker);
+      continue;
     }
     const auto* stored = std::get_if<BlockStored>(&event);
     if (stored == nullptr || TierOf(stored->medium) != Tier::kGpu) continue;
-    for (const BlockHash& hash : stored->block_hashes) it->second.erase(hash);
-    if (it->second.empty()) impl_->expected.erase(it);
+    for (const BlockHash& hash : stored->block_hashes) {
+      impl_->RemoveIf(PrefixNameOf(hash), worker, [](const Entry&) { return true; });
+    }
   }
 }
 
-void SpeculativePrefixes::Forget(WorkerId worker) { impl_->expected.erase(worker); }
+void SpeculativePrefixes::Forget(WorkerId worker) { impl_->Forget(worker); }
 
-int64_t SpeculativePrefixes::Match(WorkerId worker, std::span<const BlockHash> chain, int64_t unit,
-                                   int64_t now_ms) {
+std::vector<SpeculativePrefixes::Expected> SpeculativePrefixes::Match(
+    std::span<const PrefixName> prefixes, int64_t now_ms) {
   impl_->Expire(now_ms);
-  const auto it = impl_->expected.find(worker);
-  if (it == impl_->expected.end()) return 0;
-  for (size_t i = chain.size(); i > 0; --i) {
-    if (it->second.contains(chain[i - 1])) return static_cast<int64_t>(i) * unit;
+  std::vector<Expected> found;
+  const size_t workers = impl_->of_worker.size();
+  for (size_t i = prefixes.size(); i > 0 && found.size() < workers; --i) {
+    const auto it = impl_->expected.find(prefixes[i - 1]);
+    if (it == impl_->expected.end()) continue;
+    for (const Entry& entry : it->second) {
+      const bool longer = std::ranges::any_of(
+          found, [&entry](const Expected& of) { return of.worker == entry.worker; });
+      if (!longer) found.push_back({entry.worker, i});
+    }
   }
-  return 0;
+  return found;
 }
 
 size_t SpeculativePrefixes::entries() const {
   size_t total = 0;
-  for (const auto& [worker, hashes] : impl_->expected) total += hashes.size();
+  for (const auto& [worker, entries] : impl_->of_worker) total += entries;
   return total;
 }
 

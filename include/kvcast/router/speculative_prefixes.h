@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "kvcast/core/block_hash_value.h"
 #include "kvcast/core/event.h"
@@ -19,8 +20,13 @@ namespace kvcast {
 
 struct SpeculativeConfig {
   int64_t lifetime_ms = 2000;  // an entry without a confirming event expires after this time
-  size_t entries_max = 65536;  // hashes of all workers; the oldest entries are dropped first
+  size_t entries_max = 65536;  // prefixes of all workers; the oldest entries are dropped first
 };
+
+// The name of a prefix: its content key (content_key.h), or PrefixNameOf(the engine's hash).
+using PrefixName = uint64_t;
+// The integer, or a seeded 64-bit hash of a byte string.
+PrefixName PrefixNameOf(const BlockHash& hash);
 
 // Thread-compatible. All times are milliseconds of the caller's clock, which must not go back.
 class SpeculativePrefixes {
@@ -28,18 +34,23 @@ class SpeculativePrefixes {
   explicit SpeculativePrefixes(const SpeculativeConfig& config = {});
   ~SpeculativePrefixes();
 
-  // Records that the prompt with this hash chain was routed to `worker`.
-  void Routed(WorkerId worker, std::span<const BlockHash> chain, int64_t now_ms);
+  // Records that a prompt with these prefixes, from the shortest to the longest, was routed to
+  // `worker`.
+  void Routed(WorkerId worker, std::span<const PrefixName> prefixes, int64_t now_ms);
   // Removes the entries that GPU stores of the batch confirm; from then on the exact index contains
-  // these blocks. AllBlocksCleared of the GPU tier removes all entries of the worker.
+  // these blocks. Confirms only entries that are named by hashes. AllBlocksCleared of the GPU tier
+  // removes all entries of the worker.
   void Confirm(WorkerId worker, const EventBatch& batch);
   // Removes all entries of a worker that restarted or left.
   void Forget(WorkerId worker);
 
-  // Returns the number of tokens up to the deepest hash of `chain` that is expected on `worker`. A
-  // hash names its whole prefix; shallower hashes may already be confirmed. `unit`: tokens per
-  // hash.
-  int64_t Match(WorkerId worker, std::span<const BlockHash> chain, int64_t unit, int64_t now_ms);
+  struct Expected {
+    WorkerId worker;
+    size_t prefixes = 0;  // position of the longest expected prefix, plus 1
+  };
+  // Returns the workers on which a prefix of the list is expected, in any order. A name stands for
+  // its whole prefix; shorter prefixes may already be confirmed. Time: one table lookup per prefix.
+  std::vector<Expected> Match(std::span<const PrefixName> prefixes, int64_t now_ms);
 
   size_t entries() const;
 

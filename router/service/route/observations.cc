@@ -141,7 +141,8 @@ void Observations::Note(const FleetWorker& worker, const AppliedBatch& applied) 
 
 void Observations::Note(const RouteDecision& decision, double now) {
   const auto decided = std::make_shared<Decided>(Decided{now, decision});
-  for (RouteCandidate& candidate : decided->decision.candidates) candidate.answer.chain = nullptr;
+  for (RouteCandidate& candidate : decided->decision.candidates)
+    candidate.answer.prefixes = nullptr;
   std::shared_ptr<const Decided> oldest;  // freed after the lock is released
   const MutexLock lock(decisions_.mutex);
   ++decisions_.seen;

@@ -39,6 +39,7 @@
 #include "kvcast/router/prompt_contents.h"
 #include "kvcast/router/scheme_detector.h"
 #include "kvcast/router/selector.h"
+#include "kvcast/router/speculative_prefixes.h"
 #include "kvcast/stream/subscriber.h"
 #include "router/service/json/json_writer.h"
 
@@ -103,6 +104,7 @@ Result<Prompt> TakePrompt(std::string_view body, const PromptMembers& members);
 std::string_view HitName(HitKind hit);  // "full", "partial", "miss"
 
 using SharedChain = std::shared_ptr<const std::vector<BlockHash>>;
+using SharedPrefixes = std::shared_ptr<const std::vector<PrefixName>>;
 
 // The kind of block name that the match used.
 enum class NamedBy : uint8_t {
@@ -135,8 +137,9 @@ struct QueryAnswer {
   std::string reason_with_cpu;  // the reason if only `exact` is true; else empty
   // True: the answer would be exact, but reports of the engine contradict earlier exact answers.
   bool reuse_contradicts = false;
-  // The chain by which the index was queried; nullptr: the index could not be queried.
-  SharedChain chain;
+  // The prompt's prefixes that end with whole blocks, by the names of the match; nullptr: the index
+  // could not be queried.
+  SharedPrefixes prefixes;
   LoadCosts load_costs;  // set only for POST /v1/route
 };
 

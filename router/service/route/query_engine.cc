@@ -59,10 +59,9 @@ class QueryEngine::PromptNames {
  public:
   PromptNames(const ContentKeys& keys, const Query& query) : keys_(keys), query_(query) {}
 
-  using SharedContents = std::shared_ptr<const std::vector<ContentKey>>;
-
-  const SharedContents& Contents(int64_t unit, int64_t lookahead) {
-    SharedContents& contents = contents_[{unit, lookahead}];
+  // The content keys of the prompt's prefixes.
+  const SharedPrefixes& Contents(int64_t unit, int64_t lookahead) {
+    SharedPrefixes& contents = contents_[{unit, lookahead}];
     if (!contents) {
       contents = std::make_shared<const std::vector<ContentKey>>(
           PromptContents(keys_, query_.tokens, unit, lookahead, query_.inputs));
@@ -79,17 +78,11 @@ class QueryEngine::PromptNames {
     it->second = std::make_shared<const std::vector<BlockHash>>(ChainOf(key, unit));
     return it->second;
   }
-  // The prompt's names in the form that speculative prefixes compare.
-  const SharedChain& Names(int64_t unit, int64_t lookahead) {
-    SharedChain& names = names_[{unit, lookahead}];
-    if (!names) {
-      const std::vector<ContentKey>& contents = *Contents(unit, lookahead);
-      std::vector<BlockHash> made;
-      made.reserve(contents.size());
-      for (const ContentKey content : contents) made.push_back(BlockHash::FromUnsigned(content));
-      names = std::make_shared<const std::vector<BlockHash>>(std::move(made));
-    }
-    return names;
+  static SharedPrefixes PrefixesOf(std::span<const BlockHash> hashes) {
+    std::vector<PrefixName> prefixes;
+    prefixes.reserve(hashes.size());
+    for (const BlockHash& hash : hashes) prefixes.push_back(PrefixNameOf(hash));
+    return std::make_shared<const std::vector<PrefixName>>(std::move(prefixes));
   }
 
  private:
@@ -111,9 +104,8 @@ class QueryEngine::PromptNames {
 
   const ContentKeys& keys_;
   const Query& query_;
-  std::map<std::pair<int64_t, int64_t>, SharedContents> contents_;
+  std::map<std::pair<int64_t, int64_t>, SharedPrefixes> contents_;
   std::map<std::pair<ChainKey, int64_t>, SharedChain> chains_;
-  std::map<std::pair<int64_t, int64_t>, SharedChain> names_;
   size_t hashed_tokens_ = 0;
 };
 
@@ -266,7 +258,7 @@ void QueryEngine::OfferNames(WorkerIngest& source, const Cohort& cohort, int64_t
 void QueryEngine::MatchCohort(const Query& query, const Cohort& cohort,
                               std::span<const WorkerId> workers, PromptNames& names,
                               Matches& matches) const {
-  SharedChain chain;
+  SharedPrefixes prefixes;
   bool over_budget = false;
   PromptBlocks prompt{.unit = cohort.unit,
                       .prompt_tokens = query.prompt_tokens,
@@ -275,21 +267,20 @@ void QueryEngine::MatchCohort(const Query& query, const Cohort& cohort,
                       .hashes = query.hashes};
   if (cohort.by_content) {
     prompt.contents = *names.Contents(cohort.unit, cohort.lookahead);
-    chain = names.Names(cohort.unit, cohort.lookahead);
+    prefixes = names.Contents(cohort.unit, cohort.lookahead);
   }
   if (cohort.chain) {
     const SharedChain& hashes = names.Chain(*cohort.chain, cohort.unit);
     over_budget = hashes == nullptr;
     if (hashes) prompt.hashes = *hashes;
-    if (!chain) chain = hashes ? hashes : std::make_shared<const std::vector<BlockHash>>();
   }
-  if (!query.by_tokens) chain = std::make_shared<const std::vector<BlockHash>>(query.hashes);
+  if (!prefixes) prefixes = PromptNames::PrefixesOf(prompt.hashes);
   if (prompt.prompt_tokens == 0) {
     prompt.prompt_tokens = std::ssize(prompt.hashes) * cohort.unit + 1;
   }
   for (WorkerMatch& match : index_.Match(prompt, workers, policy_)) {
     const WorkerId worker = match.worker;
-    matches[worker] = {std::move(match), cohort.unit, chain, over_budget};
+    matches[worker] = {std::move(match), cohort.unit, prefixes, over_budget};
   }
 }
 
@@ -360,7 +351,7 @@ Result<std::vector<QueryAnswer>> QueryEngine::Answer(const Query& query,
     if (matched != nullptr) {
       answer.match = matched->match;
       answer.hash_block_size = matched->unit;
-      answer.chain = matched->chain;
+      answer.prefixes = matched->prefixes;
       if (plan.names_blocks && answer.match.unnamed_units > 0) {
         OfferNames(source, plan.cohort, answer.match.unnamed_units, names);
       }

@@ -46,7 +46,7 @@ class QueryEngine {
     std::string lora_path;
     bool operator<(const ChainKey& other) const;
   };
-  // Workers whose match uses the same hashes.
+  // Workers that are matched by the same names of blocks: content keys, hashes, or both.
   struct Cohort {
     int64_t unit = 0;
     int64_t lookahead = 0;
@@ -60,10 +60,9 @@ class QueryEngine {
     Cohort cohort;
     NamedBy named_by = NamedBy::kContent;
     std::string reason;
-    // True: a hit proves that the engine uses this chain, because no other scheme gives the same
-    // hashes.
-    // Without a hit, the answer is proven if the worker holds no block of the prompt under the
-    // adapter's name.
+    // Only for a prompt of a LoRA adapter. True: a hit proves that the engine uses this chain,
+    // because no other scheme gives the same hashes. Without a hit, the answer is proven if no
+    // block of the worker can belong to this prompt and this adapter name.
     bool proven_by_hit = false;
     // True: the index may learn the content keys of the blocks that the chain finds, because the
     // engine uses this chain and the content keys describe everything that the hashes cover.
@@ -74,12 +73,12 @@ class QueryEngine {
   struct Matched {
     WorkerMatch match;
     int64_t unit = 0;
-    SharedChain chain;         // see QueryAnswer
+    SharedPrefixes prefixes;   // see QueryAnswer
     bool over_budget = false;  // the query computed no chain for this worker
   };
   using Matches = std::unordered_map<WorkerId, Matched>;
 
-  // Passes the names of the blocks that the chain found to the source. The source applies the names
+  // Gives the source the names of the blocks that the chain found. The source applies the names
   // later.
   static void OfferNames(WorkerIngest& source, const Cohort& cohort, int64_t units,
                          PromptNames& names);
@@ -88,10 +87,10 @@ class QueryEngine {
                                                    const SourceList& sources);
   // The current state of the source, without the match.
   QueryAnswer Describe(const WorkerIngest& source, const Query& query) const;
-  // True: the worker may hold tokens of the prompt, under any path of the adapter.
+  // Whether the worker may hold tokens of the prompt, for any path of the LoRA adapter.
   struct ContentHits {
     bool gpu = true;
-    bool with_cpu = true;
+    bool with_cpu = true;  // on the GPU or a lower tier
   };
   ContentHits HitsByContent(const WorkerIngest& source, const Cohort& cohort, const Query& query,
                             PromptNames& names) const;
@@ -102,8 +101,8 @@ class QueryEngine {
                          const Query& query, const HashInputs& inputs, Plan& plan);
   void MatchCohort(const Query& query, const Cohort& cohort, std::span<const WorkerId> workers,
                    PromptNames& names, Matches& matches) const;
-  // The reason why the answer is not exact, if this reason holds for every match. Empty: the match
-  // decides. `matched` is nullptr if the index was not queried.
+  // A reason why the answer is not exact that does not depend on the result of the match. Empty:
+  // there is none. `matched` is nullptr if the index was not queried.
   std::string WhyNoMatch(const WorkerIngest& source, const Query& query, const Plan& plan,
                          const Matched* matched) const;
   // Sets whether the answer is exact, and why not. An answer that already has a reason keeps this

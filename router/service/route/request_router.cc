@@ -41,15 +41,15 @@ std::string Rounded(double value) {
   return text;
 }
 
-// Returns at most `most` + 1 hashes of `chain` from position `held` on. They are evenly spaced,
-// except that the last hash of `chain` is always among them.
-std::vector<BlockHash> Sample(std::span<const BlockHash> chain, int64_t held, int64_t most) {
-  std::vector<BlockHash> sample;
-  const int64_t length = std::ssize(chain);
-  const int64_t stride = std::max<int64_t>(CeilDiv(length - held, std::max<int64_t>(most, 1)), 1);
-  for (int64_t i = held; i < length; ++i) {
-    if ((i + 1) % stride == 0 || i + 1 == length) sample.push_back(chain[static_cast<size_t>(i)]);
+// Returns at most `most` of the prefixes from position `held` on, evenly spaced. The longest prefix
+// is the last one. REQUIRES: `most` is positive.
+std::vector<PrefixName> Sample(std::span<const PrefixName> prefixes, int64_t held, int64_t most) {
+  std::vector<PrefixName> sample;
+  const int64_t stride = std::max<int64_t>(CeilDiv(std::ssize(prefixes) - held, most), 1);
+  for (int64_t i = std::ssize(prefixes) - 1; i >= held; i -= stride) {
+    sample.push_back(prefixes[static_cast<size_t>(i)]);
   }
+  std::ranges::reverse(sample);
   return sample;
 }
 
@@ -163,15 +163,27 @@ Result<Feedback> ParseFeedback(std::string_view body) {
   return feedback;
 }
 
-RouteCandidate RequestRouter::Weigh(const Query& query, QueryAnswer answer, int64_t now_ms) {
+int64_t RequestRouter::ExpectedTokens(const QueryAnswer& answer, std::vector<ExpectedOf>& expected,
+                                      int64_t now_ms) {
+  if (!answer.prefixes) return 0;
+  auto of = std::ranges::find(expected, answer.prefixes, &ExpectedOf::prefixes);
+  if (of == expected.end()) {
+    expected.push_back({answer.prefixes, speculative_.Match(*answer.prefixes, now_ms)});
+    of = expected.end() - 1;
+  }
+  const auto worker =
+      std::ranges::find(of->workers, answer.match.worker, &SpeculativePrefixes::Expected::worker);
+  if (worker == of->workers.end()) return 0;
+  return static_cast<int64_t>(worker->prefixes) * answer.hash_block_size;
+}
+
+RouteCandidate RequestRouter::Weigh(const Query& query, QueryAnswer answer,
+                                    int64_t expected_tokens) {
   RouteCandidate weighed;
   weighed.answer = std::move(answer);
   const QueryAnswer& said = weighed.answer;
   const WorkerId worker = said.match.worker;
-  if (said.chain) {
-    weighed.speculative_tokens = std::min(
-        speculative_.Match(worker, *said.chain, said.hash_block_size, now_ms), query.prompt_tokens);
-  }
+  weighed.speculative_tokens = std::min(expected_tokens, query.prompt_tokens);
   if (const auto load = loads_.find(worker); load != loads_.end()) weighed.load = load->second;
   weighed.token_costs = CostsOfLoads(said.load_costs, config_.weights);
   weighed.cost = Cost(CandidateOf(weighed, said.weight), query.prompt_tokens, config_.weights);
@@ -229,8 +241,11 @@ Result<RouteDecision> RequestRouter::Decide(const Query& asked, std::vector<Quer
   Expire(now_ms);
   RouteDecision decision;
   decision.prompt_tokens = query.prompt_tokens;
+  std::vector<ExpectedOf> expected;
+  decision.candidates.reserve(answers.size());
   for (QueryAnswer& answer : answers) {
-    decision.candidates.push_back(Weigh(query, std::move(answer), now_ms));
+    const int64_t tokens = ExpectedTokens(answer, expected, now_ms);
+    decision.candidates.push_back(Weigh(query, std::move(answer), tokens));
   }
   const bool any = std::any_of(decision.candidates.begin(), decision.candidates.end(),
                                [](const RouteCandidate& candidate) { return candidate.eligible; });
@@ -272,9 +287,9 @@ void RequestRouter::Book(const Query& query, const RouteDecision& decision, int6
   loads_[match.worker].active_prefill_tokens += booking.prefill_tokens;
   order_.emplace_back(decision.request_id, booking.expires_ms);
   bookings_[decision.request_id] = booking;
-  if (chosen.answer.chain && unit > 0) {
-    const auto sample =
-        Sample(*chosen.answer.chain, match.gpu_tokens / unit, config_.speculative_hashes_max);
+  if (chosen.answer.prefixes && unit > 0) {
+    const auto sample = Sample(*chosen.answer.prefixes, match.gpu_tokens / unit,
+                               std::max<int64_t>(config_.speculative_hashes_max, 1));
     speculative_.Routed(match.worker, sample, now_ms);
   }
 }

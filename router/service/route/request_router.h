@@ -160,7 +160,17 @@ class RequestRouter {
     int64_t expires_ms = 0;
   };
 
-  RouteCandidate Weigh(const Query& query, QueryAnswer answer, int64_t now_ms) KV_REQUIRES(mutex_);
+  // The workers on which a prefix of the prompt is expected, for answers with the same prefixes.
+  struct ExpectedOf {
+    SharedPrefixes prefixes;
+    std::vector<SpeculativePrefixes::Expected> workers;
+  };
+  // The tokens of the prompt that are expected on the worker of the answer. `expected` keeps what
+  // was looked up for earlier answers of the decision.
+  int64_t ExpectedTokens(const QueryAnswer& answer, std::vector<ExpectedOf>& expected,
+                         int64_t now_ms) KV_REQUIRES(mutex_);
+  RouteCandidate Weigh(const Query& query, QueryAnswer answer, int64_t expected_tokens)
+      KV_REQUIRES(mutex_);
   size_t Choose(const Query& query, const std::vector<RouteCandidate>& candidates)
       KV_REQUIRES(mutex_);
   size_t NextInTurn(const std::vector<RouteCandidate>& candidates) KV_REQUIRES(mutex_);

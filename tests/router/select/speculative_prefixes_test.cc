@@ -11,44 +11,60 @@ namespace {
 
 constexpr WorkerId kOther{8};
 
+// The names of Hashes(first, count).
+std::vector<PrefixName> Names(uint64_t first, size_t count) {
+  std::vector<PrefixName> names;
+  for (const BlockHash& hash : Hashes(first, count)) names.push_back(PrefixNameOf(hash));
+  return names;
+}
+
+// The number of expected prefixes of Names(first, count) on the worker.
+size_t ExpectedOn(WorkerId worker, SpeculativePrefixes& speculative, uint64_t first, size_t count,
+                  int64_t now_ms) {
+  for (const auto& expected : speculative.Match(Names(first, count), now_ms)) {
+    if (expected.worker == worker) return expected.prefixes;
+  }
+  return 0;
+}
+
 TEST(SpeculativePrefixes, RoutedPromptIsExpectedOnItsWorkerOnly) {
   SpeculativePrefixes speculative;
-  speculative.Routed(kWorker, Hashes(1, 4), 0);
-  EXPECT_EQ(speculative.Match(kWorker, Hashes(1, 4), 16, 10), 64);
-  EXPECT_EQ(speculative.Match(kWorker, Hashes(1, 9), 16, 10), 64);
-  EXPECT_EQ(speculative.Match(kWorker, Hashes(1, 2), 16, 10), 32);
-  EXPECT_EQ(speculative.Match(kWorker, Hashes(50, 4), 16, 10), 0);
-  EXPECT_EQ(speculative.Match(kOther, Hashes(1, 4), 16, 10), 0);
+  speculative.Routed(kWorker, Names(1, 4), 0);
+  EXPECT_EQ(ExpectedOn(kWorker, speculative, 1, 4, 10), 4u);
+  EXPECT_EQ(ExpectedOn(kWorker, speculative, 1, 9, 10), 4u);
+  EXPECT_EQ(ExpectedOn(kWorker, speculative, 1, 2, 10), 2u);
+  EXPECT_EQ(ExpectedOn(kWorker, speculative, 50, 4, 10), 0u);
+  EXPECT_EQ(ExpectedOn(kOther, speculative, 1, 4, 10), 0u);
 }
 
 TEST(SpeculativePrefixes, EntriesExpire) {
   SpeculativePrefixes speculative({.lifetime_ms = 100});
-  speculative.Routed(kWorker, Hashes(1, 4), 1000);
-  EXPECT_EQ(speculative.Match(kWorker, Hashes(1, 4), 16, 1099), 64);
-  EXPECT_EQ(speculative.Match(kWorker, Hashes(1, 4), 16, 1100), 0);
+  speculative.Routed(kWorker, Names(1, 4), 1000);
+  EXPECT_EQ(ExpectedOn(kWorker, speculative, 1, 4, 1099), 4u);
+  EXPECT_EQ(ExpectedOn(kWorker, speculative, 1, 4, 1100), 0u);
   EXPECT_EQ(speculative.entries(), 0u);
 }
 
 TEST(SpeculativePrefixes, RoutingAgainRenewsTheEntry) {
   SpeculativePrefixes speculative({.lifetime_ms = 100});
-  speculative.Routed(kWorker, Hashes(1, 4), 0);
-  speculative.Routed(kWorker, Hashes(1, 2), 50);
-  EXPECT_EQ(speculative.Match(kWorker, Hashes(1, 4), 16, 120), 32);
+  speculative.Routed(kWorker, Names(1, 4), 0);
+  speculative.Routed(kWorker, Names(1, 2), 50);
+  EXPECT_EQ(ExpectedOn(kWorker, speculative, 1, 4, 120), 2u);
 }
 
 TEST(SpeculativePrefixes, ConfirmedHashesLeaveAndTheRestStays) {
   SpeculativePrefixes speculative;
-  speculative.Routed(kWorker, Hashes(1, 4), 0);
+  speculative.Routed(kWorker, Names(1, 4), 0);
   speculative.Confirm(kWorker, Batch(Store(Hashes(1, 3))));
   EXPECT_EQ(speculative.entries(), 1u);
-  EXPECT_EQ(speculative.Match(kWorker, Hashes(1, 4), 16, 10), 64);
+  EXPECT_EQ(ExpectedOn(kWorker, speculative, 1, 4, 10), 4u);
   speculative.Confirm(kWorker, Batch(Store(Hashes(4, 1)), Store(Hashes(1, 4))));
   EXPECT_EQ(speculative.entries(), 0u);
 }
 
 TEST(SpeculativePrefixes, StoresElsewhereConfirmNothing) {
   SpeculativePrefixes speculative;
-  speculative.Routed(kWorker, Hashes(1, 4), 0);
+  speculative.Routed(kWorker, Names(1, 4), 0);
   speculative.Confirm(kWorker, Batch(StoreIn("CPU", Hashes(1, 4))));
   speculative.Confirm(kOther, Batch(Store(Hashes(1, 4)), AllBlocksCleared{}));
   EXPECT_EQ(speculative.entries(), 4u);
@@ -56,35 +72,60 @@ TEST(SpeculativePrefixes, StoresElsewhereConfirmNothing) {
 
 TEST(SpeculativePrefixes, ClearAndForgetEndAllThatWasExpected) {
   SpeculativePrefixes speculative;
-  speculative.Routed(kWorker, Hashes(1, 4), 0);
+  speculative.Routed(kWorker, Names(1, 4), 0);
   speculative.Confirm(kWorker, Batch(AllBlocksCleared{}));
   EXPECT_EQ(speculative.entries(), 0u);
-  speculative.Routed(kWorker, Hashes(1, 4), 0);
+  speculative.Routed(kWorker, Names(1, 4), 0);
   speculative.Forget(kWorker);
-  EXPECT_EQ(speculative.Match(kWorker, Hashes(1, 4), 16, 1), 0);
+  EXPECT_EQ(ExpectedOn(kWorker, speculative, 1, 4, 1), 0u);
 }
 
 TEST(SpeculativePrefixes, TheOldestLeaveWhenTheBoundIsReached) {
   SpeculativePrefixes speculative({.entries_max = 4});
-  speculative.Routed(kWorker, Hashes(1, 3), 0);
-  speculative.Routed(kWorker, Hashes(11, 3), 1);
+  speculative.Routed(kWorker, Names(1, 3), 0);
+  speculative.Routed(kWorker, Names(11, 3), 1);
   EXPECT_EQ(speculative.entries(), 4u);
-  EXPECT_EQ(speculative.Match(kWorker, Hashes(1, 2), 16, 2), 0);
-  EXPECT_EQ(speculative.Match(kWorker, Hashes(1, 3), 16, 2), 48);
-  EXPECT_EQ(speculative.Match(kWorker, Hashes(11, 3), 16, 2), 48);
+  EXPECT_EQ(ExpectedOn(kWorker, speculative, 1, 2, 2), 0u);
+  EXPECT_EQ(ExpectedOn(kWorker, speculative, 1, 3, 2), 3u);
+  EXPECT_EQ(ExpectedOn(kWorker, speculative, 11, 3, 2), 3u);
 }
 
 TEST(SpeculativePrefixes, OfAPromptLongerThanTheBoundTheDeepEndStays) {
   SpeculativePrefixes speculative({.entries_max = 4});
-  speculative.Routed(kWorker, Hashes(1, 10), 0);
+  speculative.Routed(kWorker, Names(1, 10), 0);
   EXPECT_EQ(speculative.entries(), 4u);
-  EXPECT_EQ(speculative.Match(kWorker, Hashes(1, 10), 16, 1), 160);
+  EXPECT_EQ(ExpectedOn(kWorker, speculative, 1, 10, 1), 10u);
+}
+
+TEST(SpeculativePrefixes, OnePrefixMayBeExpectedOnSeveralWorkers) {
+  SpeculativePrefixes speculative({.lifetime_ms = 100});
+  speculative.Routed(kWorker, Names(1, 4), 0);
+  speculative.Routed(kOther, Names(1, 2), 50);
+  EXPECT_EQ(speculative.Match(Names(1, 6), 60).size(), 2u);
+  EXPECT_EQ(ExpectedOn(kWorker, speculative, 1, 6, 60), 4u);
+  EXPECT_EQ(ExpectedOn(kOther, speculative, 1, 6, 60), 2u);
+  EXPECT_EQ(speculative.entries(), 6u);
+  speculative.Confirm(kOther, Batch(Store(Hashes(1, 2))));
+  EXPECT_EQ(ExpectedOn(kOther, speculative, 1, 6, 60), 0u);
+  EXPECT_EQ(ExpectedOn(kWorker, speculative, 1, 6, 60), 4u);
+  speculative.Forget(kWorker);
+  EXPECT_EQ(speculative.entries(), 0u);
+}
+
+TEST(SpeculativePrefixes, ByteStringsHaveNames) {
+  const std::vector<uint8_t> bytes(32, 7);
+  const BlockHash hash = BlockHash::FromBytes(bytes);
+  const PrefixName name = PrefixNameOf(hash);
+  SpeculativePrefixes speculative;
+  speculative.Routed(kWorker, {&name, 1}, 0);
+  speculative.Confirm(kWorker, Batch(Store({hash})));
+  EXPECT_EQ(speculative.entries(), 0u);
 }
 
 TEST(SpeculativePrefixes, NeverEnterTheExactAnswer) {
   OneWorker worker(Registered({Full()}));
   SpeculativePrefixes speculative;
-  speculative.Routed(kWorker, Hashes(1, 4), 0);
+  speculative.Routed(kWorker, Names(1, 4), 0);
   EXPECT_EQ(worker.Match(Hashes(1, 4), 65), 0);
 }
 

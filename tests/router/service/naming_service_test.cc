@@ -101,8 +101,8 @@ TEST_F(NamingServiceTest, TheFirstStoreIsServedAndProven) {
   EXPECT_EQ(answer.hash_block_size, 4);
   EXPECT_EQ(answer.reason, "");
   EXPECT_TRUE(answer.exact);
-  ASSERT_NE(answer.chain, nullptr);
-  EXPECT_EQ(answer.chain->size(), 5u);
+  ASSERT_NE(answer.prefixes, nullptr);
+  EXPECT_EQ(answer.prefixes->size(), 5u);
   Send(OtherPrompts());
   EXPECT_TRUE(AskTokens(20).exact) << "content needs no hash scheme";
   Send(Batch(SglangRemove({Hash(3)})));

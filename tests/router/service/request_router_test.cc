@@ -7,6 +7,7 @@
 
 #include <cmath>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,13 @@ using kvcast::testing::StoreFull;
 
 constexpr int64_t kPrompt = 1000;
 
+// The names of Hashes(first, count).
+SharedPrefixes Prefixes(uint64_t first, size_t count) {
+  std::vector<PrefixName> names(count);
+  std::iota(names.begin(), names.end(), PrefixNameOf(Hashes(first, 1)[0]));
+  return std::make_shared<const std::vector<PrefixName>>(std::move(names));
+}
+
 QueryAnswer Worker(uint32_t id, int64_t reusable, int64_t with_cpu = 0,
                    SourceState state = SourceState::kSynced) {
   QueryAnswer answer;
@@ -32,7 +40,7 @@ QueryAnswer Worker(uint32_t id, int64_t reusable, int64_t with_cpu = 0,
   answer.hash_block_size = 16;
   answer.state = state;
   answer.weight = state == SourceState::kSynced ? 1.0 : 0.5;
-  answer.chain = std::make_shared<const std::vector<BlockHash>>(Hashes(1, 62));
+  answer.prefixes = Prefixes(1, 62);
   return answer;
 }
 
@@ -103,7 +111,7 @@ TEST_F(RequestRouterTest, SiblingsFollowTheFirstOfTheBurst) {
   EXPECT_EQ(request_router.load(WorkerId(0)).active_prefill_tokens, 1008);
   // Another prompt at the same time goes to the other worker.
   QueryAnswer other = Worker(0, 0);
-  other.chain = std::make_shared<const std::vector<BlockHash>>(Hashes(500, 62));
+  other.prefixes = Prefixes(500, 62);
   EXPECT_EQ(Chosen(Decide(request_router, {other, Worker(1, 0)}, Prompt(), 20)), "w1");
 }
 
@@ -128,7 +136,7 @@ TEST_F(RequestRouterTest, WhatIsExpectedEndsWithEventsResetsAndTime) {
 
 TEST_F(RequestRouterTest, OnePromptTakesABoundedShareOfWhatIsExpected) {
   QueryAnswer answer = Worker(0, 0);
-  answer.chain = std::make_shared<const std::vector<BlockHash>>(Hashes(1, 10000));
+  answer.prefixes = Prefixes(1, 10000);
   Query query;
   query.prompt_tokens = 160001;
   Decide(request_router, {answer}, query);
