@@ -16,6 +16,11 @@ void ForEachPosition(const HoldingClasses::Node& node, const HoldingClasses::Str
   }
 }
 
+void SetLeading(uint64_t blocks, uint64_t* words) {
+  for (; blocks >= 64; blocks -= 64) *words++ = ~uint64_t{0};
+  if (blocks > 0) *words |= (uint64_t{1} << blocks) - 1;
+}
+
 }  // namespace
 
 void HeldBlocks::Read(const HoldingClasses& classes, ClassId id, size_t units,
@@ -51,6 +56,7 @@ void HeldBlocks::Read(const HoldingClasses& classes, ClassId id, size_t units,
 void HeldBlocks::Add(const HoldingClasses::Node& node, const HoldingClasses::Stretch& stretch) {
   const size_t part = PartOf(node.kind);
   uint64_t* const words = words_.data() + part * width_;
+  if (stretch.step == 0) return SetLeading(node.bits, words);
   if (stretch.step != 1) {
     return ForEachPosition(node, stretch, [words](size_t position) {
       words[position / 64] |= uint64_t{1} << position % 64;
@@ -78,7 +84,7 @@ void HeldBlocks::DropSecondHashes(const HoldingClasses& classes) {
   std::vector<uint32_t> steps;
   for (const HoldingClasses::Node& node : path_) {
     const HoldingClasses::Stretch& stretch = classes.stretch(node.number);
-    if (!stretch.by_hash) steps.push_back(stretch.step);
+    if (!stretch.by_hash && stretch.step != 0) steps.push_back(stretch.step);
   }
   std::sort(steps.begin(), steps.end());
   steps.erase(std::unique(steps.begin(), steps.end()), steps.end());

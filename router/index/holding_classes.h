@@ -29,7 +29,7 @@ class HoldingClasses {
   struct Stretch {
     size_t position = 0;   // units
     uint32_t length = 0;   // blocks
-    uint32_t step = 1;     // units per block
+    uint32_t step = 1;     // units per block; 0: see BeginLeading
     bool by_hash = false;  // the blocks were found by hash, not by content
   };
   // The properties that decide the answer of a worker in addition to its blocks.
@@ -44,7 +44,7 @@ class HoldingClasses {
   struct Node {
     ClassId parent = kNoClass;  // kNoClass: a root
     uint32_t number = 0;        // of the root, or of the stretch
-    uint64_t bits = 0;          // the blocks that the parent does not have
+    uint64_t bits = 0;          // the blocks that the parent does not have; see BeginLeading
     uint16_t kind = 0;          // group << 8 | tier
     ClassId last_child = kNoClass;
   };
@@ -57,6 +57,9 @@ class HoldingClasses {
   ClassId ClassOf(const Root& root);
   // Begins the next stretch.
   void Begin(const Stretch& stretch);
+  // Begins a stretch for the leading blocks of the prompt: the argument `bits` of With is their
+  // number.
+  void BeginLeading() { stretches_.push_back({.step = 0}); }
   // True: two stretches that one walk found by content may have a position in common.
   bool overlaps() const { return overlaps_; }
   // Returns the class of the workers of class `from` that also hold the blocks `bits` of the

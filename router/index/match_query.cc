@@ -2,6 +2,7 @@
 #include "router/index/match_query.h"
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 namespace kvcast::router {
@@ -12,6 +13,12 @@ struct MatchQuery::Scratch {
   // By slot: the class of a queried worker. kNoClass: the worker is not queried, or is settled.
   // Between queries, all entries are kNoClass.
   std::vector<ClassId> class_of_slot;
+  // By slot, in ReadLeading: the number of leading blocks found so far. kNotRead: the worker is not
+  // queried, or is settled. Between readings, all entries are kNotRead.
+  std::vector<uint32_t> leading_of_slot;
+  size_t leading_reached = 0;     // in ReadLeading: the end of the stretches so far
+  uint32_t leading_pause = 0;     // queries without ReadLeading, because it failed before
+  uint32_t leading_failures = 0;  // since it succeeded
   HoldingClasses classes;
   ClassAnswers answers;
 
@@ -40,6 +47,9 @@ uint64_t EvenVersion(const WorkerView& view) {
   }
   return version;
 }
+
+constexpr uint32_t kNotRead = ~uint32_t{0};
+constexpr uint16_t kGpuOfGroup0 = uint16_t{0} << 8 | uint16_t{static_cast<uint8_t>(Tier::kGpu)};
 
 template <typename T>
 std::span<const T> FirstUnits(std::span<const T> all, const QueryShape& shape) {
@@ -84,10 +94,12 @@ void MatchQuery::AskAll(std::span<const WorkerView* const> workers) {
   for (const WorkerView* worker : workers) scratch_.asked.push_back({.view = worker});
 }
 
-bool MatchQuery::BeginReading() {
-  // True if no queried worker can use a block behind the first gap. This is so if every worker
-  // needs the leading run of blocks, with one block per chunk.
-  bool until_gap = shape_.policy == MatchPolicy::kExact;
+MatchQuery::Shortcuts MatchQuery::BeginReading() {
+  // A worker that needs the leading run of blocks, with one block per chunk, cannot use a block
+  // behind the first gap. If its untold properties may matter, it matters whether it holds any
+  // block, so its leading blocks do not decide.
+  const bool exact = shape_.policy == MatchPolicy::kExact;
+  Shortcuts shortcuts = {.until_gap = exact, .leading = exact && !has_chain()};
   HoldingClasses::Root last;
   ClassId empty = kNoClass;
   constexpr size_t kAhead = 8;
@@ -109,25 +121,86 @@ bool MatchQuery::BeginReading() {
     if (empty == kNoClass || root != last) {
       last = root;
       empty = scratch_.classes.ClassOf(root);
-      until_gap = until_gap && root.rules->leading_run && root.rules->blocks_per_chunk == 1;
+      const WorkerRules& rules = *root.rules;
+      shortcuts.until_gap &= rules.leading_run && rules.blocks_per_chunk == 1;
+      shortcuts.leading &= shortcuts.until_gap && rules.groups.size() == 1 && rules.untold == 0 &&
+                           (detail_ == Detail::kScores ||
+                            (rules.untold_with_cpu & ~uint32_t(Untold::kOffloadRule)) == 0);
     }
     scratch_.At(view.slot) = empty;
   }
   scratch_.classes.BeginWalk();
-  return until_gap;
+  return shortcuts;
 }
 
 bool MatchQuery::Read() {
-  const bool until_gap = BeginReading();
-  if (!contents_.empty()) {
-    // Without a hash chain, the query finds no blocks by hash that could fill a gap.
-    map_.WalkContents(
-        contents_, shape_.unit, !has_chain() && until_gap, [&](const ResidencyMap::Piece& piece) {
-          Collect(*piece.holders, 0, {piece.position, piece.length, piece.step, false});
-        });
+  const Shortcuts shortcuts = BeginReading();
+  // Without a hash chain, the query finds no blocks by hash that could fill a gap.
+  if (!contents_.empty() && !(shortcuts.leading && ReadLeading(shortcuts.until_gap))) {
+    ReadContents(!has_chain() && shortcuts.until_gap);
   }
-  if (has_chain()) ReadHashes(contents_.empty() && until_gap);
+  if (has_chain()) ReadHashes(contents_.empty() && shortcuts.until_gap);
   return EndReading();
+}
+
+void MatchQuery::ReadContents(bool until_gap) {
+  map_.WalkContents(contents_, shape_.unit, until_gap, [&](const ResidencyMap::Piece& piece) {
+    Collect(*piece.holders, 0, {piece.position, piece.length, piece.step, false});
+  });
+}
+
+bool MatchQuery::ReadLeading(bool until_gap) {
+  constexpr uint32_t kMostPause = 64;
+  if (scratch_.leading_pause > 0) {
+    --scratch_.leading_pause;
+    return false;
+  }
+  std::vector<uint32_t>& leading = scratch_.leading_of_slot;
+  leading.resize(std::max(leading.size(), scratch_.class_of_slot.size()), kNotRead);
+  for (const Asked& asked : scratch_.asked) {
+    if (asked.settled == kNoClass) leading[asked.view->slot] = 0;
+  }
+  scratch_.leading_reached = 0;
+  bool decides = true;
+  map_.WalkContents(contents_, shape_.unit, until_gap, [&](const ResidencyMap::Piece& piece) {
+    decides = decides && CollectLeading(piece);
+  });
+  if (decides) scratch_.classes.BeginLeading();
+  for (const Asked& asked : scratch_.asked) {
+    if (asked.settled != kNoClass) continue;
+    const uint32_t blocks = std::exchange(leading[asked.view->slot], kNotRead);
+    ClassId& holding = scratch_.class_of_slot[asked.view->slot];
+    if (decides && blocks > 0) holding = scratch_.classes.With(holding, kGpuOfGroup0, blocks);
+  }
+  scratch_.leading_failures = decides ? 0 : std::min(2 * scratch_.leading_failures + 1, kMostPause);
+  scratch_.leading_pause = scratch_.leading_failures;
+  return decides;
+}
+
+// Without overlaps, no later stretch can fill a gap.
+bool MatchQuery::CollectLeading(const ResidencyMap::Piece& piece) {
+  if (piece.step != 1 || piece.position < scratch_.leading_reached) return false;
+  scratch_.leading_reached = piece.position + piece.length;
+  const HolderSet& holders = *piece.holders;
+  const uint64_t mask = BitRange(0, piece.length);
+  const uint32_t size = holders.size();
+  const PlaceTable::Words places = places_.words();
+  const std::span<uint32_t> leading(scratch_.leading_of_slot);
+  for (uint32_t i = 0; i < size; ++i) {
+    const uint64_t bits = holders.bits(i) & mask;
+    if (bits == 0) continue;
+    const uint64_t place = places.At(holders.place(i));
+    const uint64_t slot = PlaceTable::SlotOf(place);
+    if (slot >= leading.size() || leading[slot] == kNotRead) continue;  // closed, or not queried
+    if (PlaceTable::KindOf(place) != kGpuOfGroup0) {
+      if (detail_ == Detail::kAll) return false;
+      continue;
+    }
+    if (leading[slot] == piece.position) {
+      leading[slot] += static_cast<uint32_t>(std::countr_one(bits));
+    }
+  }
+  return true;
 }
 
 // If contents are given too, the walk by hash reads only unnamed blocks. These may fill the gaps

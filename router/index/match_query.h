@@ -78,9 +78,20 @@ class MatchQuery {
 
   static Scratch& ThreadScratch();
   ClassId ClassOf(const Asked& asked) const;
-  // True: this reading may stop at the first block that no worker holds.
-  bool BeginReading();
+  // What the rules of the workers that are not settled allow a reading to leave out.
+  struct Shortcuts {
+    // The walk may stop at the first block that no worker holds.
+    bool until_gap = false;
+    // Only the number of leading blocks of each worker decides the answer.
+    bool leading = false;
+  };
+  Shortcuts BeginReading();
   bool EndReading();
+  void ReadContents(bool until_gap);
+  // Finds the leading blocks of each worker, and sets its class. False: the classes are unchanged,
+  // because the blocks in two stretches may overlap, or a lower tier holds a block.
+  bool ReadLeading(bool until_gap);
+  bool CollectLeading(const ResidencyMap::Piece& piece);
   bool has_chain() const { return !chain_.empty() || !integers_.empty(); }
   void ReadHashes(bool until_gap);
   void Collect(const HolderSet& holders, uint32_t offset, const HoldingClasses::Stretch& stretch);
