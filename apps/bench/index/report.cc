@@ -8,8 +8,11 @@
 
 namespace kvcast::bench {
 
-Report::Report(std::string name, std::string method, bool json)
-    : name_(std::move(name)), method_(std::move(method)), json_(json) {
+Report::Report(std::string name, std::string method, bool json, ReadShares shares)
+    : name_(std::move(name)),
+      method_(std::move(method)),
+      shares_(shares ? std::move(shares) : [machine = MachineShare()] { return machine.Read(); }),
+      json_(json) {
   std::istringstream lines(method_);
   for (std::string line; std::getline(lines, line);) Note(line);
 }
@@ -22,29 +25,51 @@ void Report::Note(const std::string& text) {
 void Report::Figure(const std::string& name, double value, const std::string& unit) {
   std::printf("%-48s %10.4g %-10s\n", name.c_str(), value, unit.c_str());
   std::fflush(stdout);
-  lines_.push_back({name, value, unit, false, 0, true});
+  lines_.push_back({name, value, unit, false, 0, Bound::kAtMost, true});
 }
 
 void Report::Target(const std::string& name, double value, const std::string& unit, double target,
                     Bound bound) {
   const bool met = bound == Bound::kAtMost ? value <= target : value >= target;
+  const char* const verdict = !judges() ? "not judged" : met ? "ok" : "MISSED";
   std::printf("%-48s %10.4g %-10s %s %-8.4g %s\n", name.c_str(), value, unit.c_str(),
-              bound == Bound::kAtMost ? "<=" : ">=", target, met ? "ok" : "MISSED");
+              bound == Bound::kAtMost ? "<=" : ">=", target, verdict);
   std::fflush(stdout);
-  lines_.push_back({name, value, unit, true, target, met});
+  lines_.push_back({name, value, unit, true, target, bound, met});
+}
+
+bool Report::judges() const {
+  const auto shares = shares_();
+  return !shares || shares->quiet();
 }
 
 int Report::Finish() {
+  const auto shares = shares_();
+  if (shares) {
+    char text[160];
+    std::snprintf(text, sizeof(text),
+                  "other processes used %.1f %% of the CPU, %.1f %% was stolen; targets are judged "
+                  "up to %.0f %%",
+                  100 * shares->others, 100 * shares->stolen, 100 * MachineShare::kMostForeign);
+    Note(text);
+  }
   if (!json_) return 0;
   nlohmann::json targets = nlohmann::json::array();
   nlohmann::json figures = nlohmann::json::array();
   for (const Line& line : lines_) {
     nlohmann::json entry = {{"name", line.name}, {"figure", line.value}, {"unit", line.unit}};
-    if (line.has_target) entry.update({{"target", line.target}, {"met", line.met}});
+    if (line.has_target) {
+      entry.update({{"target", line.target},
+                    {"at_least", line.bound == Bound::kAtLeast},
+                    {"met", line.met}});
+    }
     (line.has_target ? targets : figures).push_back(std::move(entry));
   }
-  const nlohmann::json report = {
+  nlohmann::json report = {
       {"name", name_}, {"method", method_}, {"targets", targets}, {"figures", figures}};
+  if (shares) {
+    report["machine"] = {{"others", shares->others}, {"stolen", shares->stolen}};
+  }
   std::printf("%s\n", report.dump().c_str());
   return 0;
 }

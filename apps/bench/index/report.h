@@ -1,12 +1,17 @@
 // Report: the output of every benchmark. Each figure has one line: name, value and unit. A figure
-// with a target also has the target, and "ok" or "MISSED". With --json, the last line of stdout is
-// one JSON object.
+// with a target also has the target, and "ok" or "MISSED". If other processes or the hypervisor
+// used more of the CPU than MachineShare::kMostForeign, it has "not judged" instead. With --json,
+// the last line of stdout is one JSON object.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <string>
 #include <vector>
+
+#include "apps/bench/index/machine_share.h"
 
 namespace kvcast::bench {
 
@@ -14,8 +19,10 @@ enum class Bound : uint8_t { kAtMost, kAtLeast };
 
 class Report {
  public:
+  using ReadShares = std::function<std::optional<MachineShare::Shares>()>;
   // Prints `method` as comment lines. `method` describes the measurement and the baseline.
-  Report(std::string name, std::string method, bool json);
+  // `shares` returns the shares of the CPU since the start. Empty: those of this machine.
+  Report(std::string name, std::string method, bool json, ReadShares shares = {});
 
   // Prints a line that is not a figure, with "# " before it.
   void Note(const std::string& text);
@@ -23,7 +30,8 @@ class Report {
   void Figure(const std::string& name, double value, const std::string& unit);
   void Target(const std::string& name, double value, const std::string& unit, double target,
               Bound bound = Bound::kAtMost);
-  // Prints the JSON object if --json was given. Returns exit code 0, also if a target was missed.
+  // Prints the shares of the CPU that others used since the report was made, and the JSON object if
+  // --json was given. Returns exit code 0, also if a target was missed.
   int Finish();
 
  private:
@@ -33,11 +41,16 @@ class Report {
     std::string unit;
     bool has_target;
     double target;
+    Bound bound;
     bool met;
   };
 
+  // True: the figures so far may be judged.
+  bool judges() const;
+
   const std::string name_;
   const std::string method_;
+  const ReadShares shares_;
   const bool json_;
   std::vector<Line> lines_;
 };

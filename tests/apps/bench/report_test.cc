@@ -17,9 +17,14 @@ std::vector<std::string> Lines(const std::string& text) {
   return lines;
 }
 
+// The shares of the CPU that others used.
+Report::ReadShares Used(double others, double stolen = 0) {
+  return [others, stolen] { return MachineShare::Shares{.others = others, .stolen = stolen}; };
+}
+
 TEST(Report, ALineForEachFigureAndOneObjectAtTheEnd) {
   ::testing::internal::CaptureStdout();
-  Report report("apply", "first\nsecond", true);
+  Report report("apply", "first\nsecond", true, Used(0.021, 0.01));
   report.Figure("a", 12.5, "ns");
   report.Target("b", 0.5, "ratio", 0.6);
   report.Target("c", 0.7, "ratio", 0.6);
@@ -27,7 +32,7 @@ TEST(Report, ALineForEachFigureAndOneObjectAtTheEnd) {
   report.Target("e", 4.9, "x", 5, Bound::kAtLeast);
   EXPECT_EQ(report.Finish(), 0);
   const std::vector<std::string> lines = Lines(::testing::internal::GetCapturedStdout());
-  ASSERT_EQ(lines.size(), 8u);
+  ASSERT_EQ(lines.size(), 9u);
   EXPECT_EQ(lines[0], "# first");
   EXPECT_EQ(lines[1], "# second");
   EXPECT_TRUE(lines[2].starts_with("a ") && lines[2].find("12.5 ns") != std::string::npos);
@@ -35,22 +40,41 @@ TEST(Report, ALineForEachFigureAndOneObjectAtTheEnd) {
   EXPECT_TRUE(lines[4].ends_with("<= 0.6      MISSED")) << lines[4];
   EXPECT_TRUE(lines[5].ends_with(">= 5        ok")) << lines[5];
   EXPECT_TRUE(lines[6].ends_with(">= 5        MISSED")) << lines[6];
-  const auto json = nlohmann::json::parse(lines[7]);
+  EXPECT_EQ(
+      lines[7],
+      "# other processes used 2.1 % of the CPU, 1.0 % was stolen; targets are judged up to 5 %");
+  const auto json = nlohmann::json::parse(lines[8]);
+  EXPECT_EQ(json["machine"], (nlohmann::json{{"others", 0.021}, {"stolen", 0.01}}));
   EXPECT_EQ(json["name"], "apply");
   ASSERT_EQ(json["targets"].size(), 4u);
-  EXPECT_EQ(
-      json["targets"][1],
-      (nlohmann::json{
-          {"name", "c"}, {"figure", 0.7}, {"unit", "ratio"}, {"target", 0.6}, {"met", false}}));
+  EXPECT_EQ(json["targets"][1], (nlohmann::json{{"name", "c"},
+                                                {"figure", 0.7},
+                                                {"unit", "ratio"},
+                                                {"target", 0.6},
+                                                {"at_least", false},
+                                                {"met", false}}));
   ASSERT_EQ(json["figures"].size(), 1u);
   EXPECT_EQ(json["figures"][0]["figure"], 12.5);
 }
 
 TEST(Report, WithoutJsonThereAreOnlyLines) {
   ::testing::internal::CaptureStdout();
-  Report report("apply", "first", false);
+  Report report("apply", "first", false, [] { return std::nullopt; });
   report.Finish();
   EXPECT_EQ(::testing::internal::GetCapturedStdout(), "# first\n");
+}
+
+TEST(Report, NoTargetIsJudgedOnABusyMachine) {
+  for (const auto& shares : {Used(0.06), Used(0, 0.06), Used(0.03, 0.03)}) {
+    ::testing::internal::CaptureStdout();
+    Report report("apply", "first", false, shares);
+    report.Target("b", 0.5, "ratio", 0.6);
+    report.Target("c", 0.7, "ratio", 0.6);
+    const std::vector<std::string> lines = Lines(::testing::internal::GetCapturedStdout());
+    ASSERT_EQ(lines.size(), 3u);
+    EXPECT_TRUE(lines[1].ends_with("not judged")) << lines[1];
+    EXPECT_TRUE(lines[2].ends_with("not judged")) << lines[2];
+  }
 }
 
 }  // namespace
