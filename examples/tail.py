@@ -29,11 +29,16 @@ def main() -> int:
         if len(frames) != 3:
             continue
         name, seq, payload = frames
-        ts, events, rank = msgpack.unpackb(payload, strict_map_key=False)
+        batch = msgpack.unpackb(payload, strict_map_key=False)
+        ts, events = batch[:2]
+        rank = batch[2] if len(batch) > 2 else None
         print(f"{name.decode()} seq {struct.unpack('>Q', seq)[0]} rank {rank} at {ts:.3f}")
         for event in events:
             kind = event.get("type") if isinstance(event, dict) else event[0]
-            hashes = event.get("block_hashes", []) if isinstance(event, dict) else event[1:2]
+            if isinstance(event, dict):
+                hashes = event.get("block_hashes", [])
+            else:  # an array; an event that clears all blocks has no list
+                hashes = next((field for field in event[1:2] if isinstance(field, list)), [])
             group = event.get("group_idx") if isinstance(event, dict) else None
             print(f"  {kind} group {group} {len(hashes)} hashes")
         sys.stdout.flush()

@@ -2,6 +2,7 @@
 #include "router/names/pending_stores.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace kvcast::router {
 
@@ -42,7 +43,7 @@ std::vector<BlockStored> PendingStores::Take(uint64_t parent) {
 }
 
 void PendingStores::TakeAll(PendingStores& other) {
-  dropped_ += other.dropped_;
+  dropped_ += std::exchange(other.dropped_, 0);
   for (const auto& [number, parent] : other.order_) {
     const auto it = other.by_parent_.find(parent);
     if (it == other.by_parent_.end()) continue;

@@ -184,7 +184,7 @@ TEST_P(CopyPlannerRandomTest, EveryByteArrivesAndNoOtherChanges) {
   if (Number(0, 2) > 0) std::shuffle(ids.begin(), ids.end(), random_);
   if (Number(0, 2) > 0) std::shuffle(spots.begin(), spots.end(), random_);
   std::vector<BlockMove> moves;
-  for (size_t i = 0; i < Number(1, blocks); ++i) {
+  for (size_t i = 0, count = Number(1, blocks); i < count; ++i) {
     const size_t cut = Number(0, 1) * Number(0, block_bytes);
     const size_t place = spots[i] * block_bytes;
     if (cut > 0) moves.push_back({BlockId(ids[i]), 0, cut, place});

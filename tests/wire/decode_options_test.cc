@@ -163,7 +163,7 @@ TEST(DecodeOptions, RandomBatchesInEveryDialect) {
   std::mt19937_64 random(3);
   for (int i = 0; i < 300; ++i) {
     const EventBatch batch = OneStep(random);
-    const auto dialect = static_cast<Dialect>(random() % 17);
+    const auto dialect = static_cast<Dialect>(random() % kDialects);
     Payload payload;
     if (!EncodeBatch(batch, dialect, payload).ok()) continue;
     ExpectAsPlain(payload);

@@ -158,7 +158,8 @@ TEST(RoundTrip, RandomBatchesInEveryDialect) {
 TEST(RoundTrip, AReusedBatchEqualsAFreshOne) {
   EventBatch reused;
   for (uint64_t seed = 0; seed < 2000; ++seed) {
-    const Payload payload = Encode(RandomBatch(seed).Make(), static_cast<Dialect>(seed % 17));
+    const Payload payload =
+        Encode(RandomBatch(seed).Make(), static_cast<Dialect>(seed % kDialects));
     DecodeCounts counts;
     ASSERT_TRUE(DecodeBatch(payload, WireLimits(), reused, counts).ok());
     ASSERT_TRUE(SameBatch(reused, Decode(payload).batch)) << "seed " << seed;

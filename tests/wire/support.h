@@ -40,6 +40,8 @@ struct Decoded {
   uint64_t rejected(Reject reason) const { return counts.rejected[static_cast<size_t>(reason)]; }
 };
 Decoded Decode(std::span<const uint8_t> payload, const WireLimits& limits = WireLimits());
+// Number of dialects.
+inline constexpr uint64_t kDialects = static_cast<uint64_t>(Dialect::kKvcast1) + 1;
 Payload Encode(const EventBatch& batch, Dialect dialect = kDefaultDialect);
 
 // A stored event with every field that vLLM has.
