@@ -13,8 +13,8 @@ struct MatchQuery::Scratch {
   // By slot: the class of a queried worker. kNoClass: the worker is not queried, or is settled.
   // Between queries, all entries are kNoClass.
   std::vector<ClassId> class_of_slot;
-  // By slot, in ReadLeading: the number of leading blocks found so far. kNotRead: the worker is not
-  // queried, or is settled. Between readings, all entries are kNotRead.
+  // By slot, in ReadLeading: the number of leading blocks found so far. kNotLed: the worker is not
+  // queried, or is settled. Between queries, all entries are kNotLed.
   std::vector<uint32_t> leading_of_slot;
   size_t leading_reached = 0;     // in ReadLeading: the end of the stretches so far
   uint32_t leading_pause = 0;     // queries without ReadLeading, because it failed before
@@ -25,12 +25,13 @@ struct MatchQuery::Scratch {
   ClassId& At(WorkerSlot slot) {
     if (slot >= class_of_slot.size()) {
       class_of_slot.resize(std::max<size_t>(slot + size_t{1}, 2 * class_of_slot.size()), kNoClass);
+      leading_of_slot.resize(class_of_slot.size(), kNotLed);
     }
     return class_of_slot[slot];
   }
 };
 
-inline ClassId MatchQuery::ClassOf(const Asked& asked) const {
+inline ClassId MatchQuery::BaseOf(const Asked& asked) const {
   return asked.settled != kNoClass ? asked.settled : scratch_.class_of_slot[asked.view->slot];
 }
 
@@ -48,7 +49,6 @@ uint64_t EvenVersion(const WorkerView& view) {
   return version;
 }
 
-constexpr uint32_t kNotRead = ~uint32_t{0};
 constexpr uint16_t kGpuOfGroup0 = uint16_t{0} << 8 | uint16_t{static_cast<uint8_t>(Tier::kGpu)};
 
 template <typename T>
@@ -78,7 +78,10 @@ MatchQuery::MatchQuery(const ResidencyMap& map, const PlaceTable& places,
 }
 
 MatchQuery::~MatchQuery() {
-  for (const Asked& asked : scratch_.asked) scratch_.At(asked.view->slot) = kNoClass;
+  for (const Asked& asked : scratch_.asked) {
+    scratch_.class_of_slot[asked.view->slot] = kNoClass;
+    scratch_.leading_of_slot[asked.view->slot] = kNotLed;
+  }
   scratch_.asked.clear();
 }
 
@@ -99,7 +102,7 @@ MatchQuery::Shortcuts MatchQuery::BeginReading() {
   // behind the first gap. If its untold properties may matter, it matters whether it holds any
   // block, so its leading blocks do not decide.
   const bool exact = shape_.policy == MatchPolicy::kExact;
-  Shortcuts shortcuts = {.until_gap = exact, .leading = exact && !has_chain()};
+  Shortcuts shortcuts = {.until_gap = exact, .leading = exact && contents_.empty() == has_chain()};
   HoldingClasses::Root last;
   ClassId empty = kNoClass;
   constexpr size_t kAhead = 8;
@@ -128,6 +131,8 @@ MatchQuery::Shortcuts MatchQuery::BeginReading() {
                             (rules.untold_with_cpu & ~uint32_t(Untold::kOffloadRule)) == 0);
     }
     scratch_.At(view.slot) = empty;
+    scratch_.leading_of_slot[view.slot] = 0;
+    asked.leading = kNotLed;
   }
   scratch_.classes.BeginWalk();
   return shortcuts;
@@ -135,18 +140,33 @@ MatchQuery::Shortcuts MatchQuery::BeginReading() {
 
 bool MatchQuery::Read() {
   const Shortcuts shortcuts = BeginReading();
-  // Without a hash chain, the query finds no blocks by hash that could fill a gap.
-  if (!contents_.empty() && !(shortcuts.leading && ReadLeading(shortcuts.until_gap))) {
-    ReadContents(!has_chain() && shortcuts.until_gap);
+  const bool led = shortcuts.leading && ReadLeading(shortcuts.until_gap);
+  if (!led) {
+    Walk(shortcuts.until_gap,
+         [this](const HolderSet& holders, uint32_t offset, const HoldingClasses::Stretch& stretch) {
+           Collect(holders, offset, stretch);
+         });
   }
-  if (has_chain()) ReadHashes(contents_.empty() && shortcuts.until_gap);
-  return EndReading();
+  return EndReading(led);
 }
 
-void MatchQuery::ReadContents(bool until_gap) {
-  map_.WalkContents(contents_, shape_.unit, until_gap, [&](const ResidencyMap::Piece& piece) {
-    Collect(*piece.holders, 0, {piece.position, piece.length, piece.step, false});
-  });
+// If both contents and hashes are given, the walk by hash reads only unnamed blocks. These may fill
+// the gaps between the blocks that were found by content.
+template <typename Visit>
+void MatchQuery::Walk(bool until_gap, Visit&& visit) {
+  const bool both = !contents_.empty() && has_chain();
+  if (!contents_.empty()) {
+    map_.WalkContents(contents_, shape_.unit, until_gap && !both,
+                      [&](const ResidencyMap::Piece& piece) {
+                        visit(*piece.holders, 0, {piece.position, piece.length, piece.step, false});
+                      });
+  }
+  const auto by_hash = [&](const HolderSet& holders, uint32_t offset, size_t position,
+                           uint32_t length) {
+    visit(holders, offset, {position, length, 1, true});
+  };
+  if (!chain_.empty()) map_.WalkHashes(chain_, until_gap && !both, both, by_hash);
+  if (!integers_.empty()) map_.WalkHashes(integers_, until_gap && !both, both, by_hash);
 }
 
 bool MatchQuery::ReadLeading(bool until_gap) {
@@ -155,77 +175,60 @@ bool MatchQuery::ReadLeading(bool until_gap) {
     --scratch_.leading_pause;
     return false;
   }
-  std::vector<uint32_t>& leading = scratch_.leading_of_slot;
-  leading.resize(std::max(leading.size(), scratch_.class_of_slot.size()), kNotRead);
-  for (const Asked& asked : scratch_.asked) {
-    if (asked.settled == kNoClass) leading[asked.view->slot] = 0;
-  }
   scratch_.leading_reached = 0;
   bool decides = true;
-  map_.WalkContents(contents_, shape_.unit, until_gap, [&](const ResidencyMap::Piece& piece) {
-    decides = decides && CollectLeading(piece);
-  });
-  if (decides) scratch_.classes.BeginLeading();
-  for (const Asked& asked : scratch_.asked) {
-    if (asked.settled != kNoClass) continue;
-    const uint32_t blocks = std::exchange(leading[asked.view->slot], kNotRead);
-    ClassId& holding = scratch_.class_of_slot[asked.view->slot];
-    if (decides && blocks > 0) holding = scratch_.classes.With(holding, kGpuOfGroup0, blocks);
-  }
+  Walk(until_gap,
+       [&](const HolderSet& holders, uint32_t offset, const HoldingClasses::Stretch& stretch) {
+         decides = decides && CollectLeading(holders, offset, stretch);
+       });
   scratch_.leading_failures = decides ? 0 : std::min(2 * scratch_.leading_failures + 1, kMostPause);
   scratch_.leading_pause = scratch_.leading_failures;
   return decides;
 }
 
 // Without overlaps, no later stretch can fill a gap.
-bool MatchQuery::CollectLeading(const ResidencyMap::Piece& piece) {
-  if (piece.step != 1 || piece.position < scratch_.leading_reached) return false;
-  scratch_.leading_reached = piece.position + piece.length;
-  const HolderSet& holders = *piece.holders;
-  const uint64_t mask = BitRange(0, piece.length);
+bool MatchQuery::CollectLeading(const HolderSet& holders, uint32_t offset,
+                                const HoldingClasses::Stretch& stretch) {
+  if (stretch.step != 1 || stretch.position < scratch_.leading_reached) return false;
+  scratch_.leading_reached = stretch.position + stretch.length;
+  const uint64_t mask = BitRange(0, stretch.length);
   const uint32_t size = holders.size();
   const PlaceTable::Words places = places_.words();
   const std::span<uint32_t> leading(scratch_.leading_of_slot);
   for (uint32_t i = 0; i < size; ++i) {
-    const uint64_t bits = holders.bits(i) & mask;
+    const uint64_t bits = holders.bits(i) >> offset & mask;
     if (bits == 0) continue;
     const uint64_t place = places.At(holders.place(i));
     const uint64_t slot = PlaceTable::SlotOf(place);
-    if (slot >= leading.size() || leading[slot] == kNotRead) continue;  // closed, or not queried
+    if (slot >= leading.size() || leading[slot] == kNotLed) continue;  // closed, or not queried
     if (PlaceTable::KindOf(place) != kGpuOfGroup0) {
       if (detail_ == Detail::kAll) return false;
       continue;
     }
-    if (leading[slot] == piece.position) {
+    if (leading[slot] == stretch.position) {
       leading[slot] += static_cast<uint32_t>(std::countr_one(bits));
     }
   }
   return true;
 }
 
-// If contents are given too, the walk by hash reads only unnamed blocks. These may fill the gaps
-// between the blocks that were found by content.
-void MatchQuery::ReadHashes(bool until_gap) {
-  const bool unnamed_only = !contents_.empty();
-  const auto collect = [&](const HolderSet& holders, uint32_t offset, size_t position,
-                           uint32_t length) {
-    Collect(holders, offset, {position, length, 1, true});
-  };
-  if (chain_.empty()) return map_.WalkHashes(integers_, until_gap, unnamed_only, collect);
-  map_.WalkHashes(chain_, until_gap, unnamed_only, collect);
-}
-
-bool MatchQuery::EndReading() {
-  const auto is_settled = [](const Asked& asked) {
+bool MatchQuery::EndReading(bool led) {
+  const auto unchanged = [](const Asked& asked) {
     // I1, I2
-    return asked.settled != kNoClass ||
-           (asked.version % 2 == 0 &&
-            asked.view->version.load(std::memory_order_acquire) == asked.version);
+    return asked.version % 2 == 0 &&
+           asked.view->version.load(std::memory_order_acquire) == asked.version;
   };
-  if (std::all_of(scratch_.asked.begin(), scratch_.asked.end(), is_settled)) return true;
+  bool all = true;
   for (Asked& asked : scratch_.asked) {
-    if (asked.settled != kNoClass || !is_settled(asked)) continue;
-    asked.settled = std::exchange(scratch_.At(asked.view->slot), kNoClass);
+    if (asked.settled != kNoClass) continue;
+    if (led) asked.leading = scratch_.leading_of_slot[asked.view->slot];
+    all = all && unchanged(asked);
+  }
+  if (all) return true;
+  for (Asked& asked : scratch_.asked) {
+    if (asked.settled != kNoClass || !unchanged(asked)) continue;
+    asked.settled = std::exchange(scratch_.class_of_slot[asked.view->slot], kNoClass);
+    scratch_.leading_of_slot[asked.view->slot] = kNotLed;
   }
   return false;
 }
@@ -252,7 +255,14 @@ void MatchQuery::Collect(const HolderSet& holders, uint32_t offset,
   }
 }
 
+ClassId MatchQuery::ClassOf(const Asked& asked) const {
+  const ClassId base = BaseOf(asked);
+  if (asked.leading == kNotLed || asked.leading == 0) return base;
+  return scratch_.classes.With(base, kGpuOfGroup0, asked.leading);
+}
+
 std::vector<WorkerMatch> MatchQuery::Answers() const {
+  scratch_.classes.BeginLeading();
   ClassAnswers& of_classes = scratch_.answers;
   of_classes.Begin(scratch_.classes, shape_, contents_);
   std::vector<WorkerMatch> answers;
@@ -267,22 +277,38 @@ std::vector<WorkerMatch> MatchQuery::Answers() const {
   return answers;
 }
 
+const HoldingClasses::Root& MatchQuery::RootOf(ClassId base) const {
+  return scratch_.classes.root(scratch_.classes.node(base).number);
+}
+
+// Computes what ClassAnswers computes for a class with leading blocks.
+WorkerScore MatchQuery::ScoreOf(ClassId base, uint32_t leading) const {
+  const HoldingClasses::Root& root = RootOf(base);
+  const WorkerRules& rules = *root.rules;
+  WorkerScore score;
+  if (rules.unit != shape_.unit) return score;
+  const int64_t tokens = std::min<int64_t>(leading, shape_.units) * rules.unit;
+  score.gpu_tokens = rules.alignment == rules.unit ? tokens : tokens - tokens % rules.alignment;
+  score.exact = root.certain && (has_chain() || !root.has_unnamed_gpu);
+  return score;
+}
+
 std::vector<WorkerScore> MatchQuery::Scores() const {
+  scratch_.classes.BeginLeading();
   ClassAnswers& of_classes = scratch_.answers;
   of_classes.Begin(scratch_.classes, shape_, contents_);
   std::vector<WorkerScore> scores;
   scores.reserve(scratch_.asked.size());
-  const bool finds_unnamed = has_chain();
   WorkerScore score;
   ClassId last = kNoClass;
+  uint32_t last_leading = kNotLed;
   for (const Asked& asked : scratch_.asked) {
-    const ClassId id = ClassOf(asked);
-    if (id != last) {
-      last = id;
-      const WorkerMatch* const match = of_classes.Of(id);
-      score.gpu_tokens = match == nullptr ? 0 : match->gpu_tokens;
-      score.exact = match != nullptr && match->certain && !match->ambiguous && match->untold == 0 &&
-                    (finds_unnamed || match->unnamed_gpu == 0);
+    const ClassId base = BaseOf(asked);
+    if (base != last || asked.leading != last_leading) {
+      last = base;
+      last_leading = asked.leading;
+      const bool led = asked.leading != kNotLed && RootOf(base).ambiguous == nullptr;
+      score = led ? ScoreOf(base, asked.leading) : ScoreOf(of_classes.Of(ClassOf(asked)));
     }
     if (score.gpu_tokens == 0) continue;
     score.worker = asked.view->id;
@@ -291,7 +317,18 @@ std::vector<WorkerScore> MatchQuery::Scores() const {
   return scores;
 }
 
+// `match`: the answer of a class; nullptr: see ClassAnswers::Of.
+WorkerScore MatchQuery::ScoreOf(const WorkerMatch* match) const {
+  WorkerScore score;
+  if (match == nullptr) return score;
+  score.gpu_tokens = match->gpu_tokens;
+  score.exact = match->certain && !match->ambiguous && match->untold == 0 &&
+                (has_chain() || match->unnamed_gpu == 0);
+  return score;
+}
+
 MatchPlan MatchQuery::Plan() const {
+  scratch_.classes.BeginLeading();
   scratch_.answers.Begin(scratch_.classes, shape_, contents_);
   return scratch_.answers.PlanOf(ClassOf(scratch_.asked.front()));
 }

@@ -73,11 +73,22 @@ class MatchQuery {
     uint64_t version = 0;
     uint64_t unnamed = 0;        // WorkerView::unnamed
     ClassId settled = kNoClass;  // the class of a settled worker, if another worker is not settled
+    // The number of leading blocks, which are not in the class. kNotLed: the last reading put the
+    // worker's blocks into the class.
+    uint32_t leading = kNotLed;
   };
+  static constexpr uint32_t kNotLed = ~uint32_t{0};
   struct Scratch;
 
   static Scratch& ThreadScratch();
+  // The class without leading blocks.
+  ClassId BaseOf(const Asked& asked) const;
+  // REQUIRES: HoldingClasses::BeginLeading was called after the last reading.
   ClassId ClassOf(const Asked& asked) const;
+  // REQUIRES: `base` is a root.
+  const HoldingClasses::Root& RootOf(ClassId base) const;
+  WorkerScore ScoreOf(ClassId base, uint32_t leading) const;
+  WorkerScore ScoreOf(const WorkerMatch* match) const;
   // What the rules of the workers that are not settled allow a reading to leave out.
   struct Shortcuts {
     // The walk may stop at the first block that no worker holds.
@@ -86,14 +97,18 @@ class MatchQuery {
     bool leading = false;
   };
   Shortcuts BeginReading();
-  bool EndReading();
-  void ReadContents(bool until_gap);
-  // Finds the leading blocks of each worker, and sets its class. False: the classes are unchanged,
-  // because the blocks in two stretches may overlap, or a lower tier holds a block.
+  // `led`: ReadLeading returned true.
+  bool EndReading(bool led);
+  // Calls `visit(holders, offset, stretch)` for each stretch of the prompt: bit offset + i of a
+  // holder belongs to block i.
+  template <typename Visit>
+  void Walk(bool until_gap, Visit&& visit);
+  // Counts the leading blocks of each worker. False: they do not decide, because two stretches may
+  // overlap, or a lower tier holds a block.
   bool ReadLeading(bool until_gap);
-  bool CollectLeading(const ResidencyMap::Piece& piece);
+  bool CollectLeading(const HolderSet& holders, uint32_t offset,
+                      const HoldingClasses::Stretch& stretch);
   bool has_chain() const { return !chain_.empty() || !integers_.empty(); }
-  void ReadHashes(bool until_gap);
   void Collect(const HolderSet& holders, uint32_t offset, const HoldingClasses::Stretch& stretch);
 
   const ResidencyMap& map_;
