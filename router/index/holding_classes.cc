@@ -2,6 +2,7 @@
 #include "router/index/holding_classes.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
 
 namespace kvcast::router {
@@ -33,6 +34,21 @@ void HoldingClasses::Clear() {
   overlaps_ = false;
 }
 
+void HoldingClasses::ClearWalks() {
+  stretches_.clear();
+  reached_ = 0;
+  overlaps_ = false;
+  size_t roots = 0;
+  for (; roots < nodes_.size() && nodes_[roots].parent == kNoClass; ++roots) {
+    nodes_[roots].last_child = kNoClass;
+  }
+  if (roots == nodes_.size()) return;
+  nodes_.resize(roots);
+  roots_.resize(roots);
+  table_.assign(std::max(kSmallTable, std::bit_ceil(2 * nodes_.size())), kNoClass);
+  Rehash();
+}
+
 void HoldingClasses::Begin(const Stretch& stretch) {
   stretches_.push_back(stretch);
   if (stretch.by_hash) return;
@@ -60,12 +76,18 @@ ClassId HoldingClasses::Add(const Node& node, size_t entry) {
   table_[entry] = id;
   if (2 * nodes_.size() <= table_.size()) return id;
   table_.assign(2 * table_.size(), kNoClass);
-  const auto never = [](const Node&) { return false; };
-  for (ClassId old = 0; old < nodes_.size(); ++old) {
-    Search(HashOf(nodes_[old]), never, entry);
-    table_[entry] = old;
-  }
+  Rehash();
   return id;
+}
+
+// REQUIRES: the table is empty.
+void HoldingClasses::Rehash() {
+  const auto never = [](const Node&) { return false; };
+  size_t entry = 0;
+  for (ClassId id = 0; id < nodes_.size(); ++id) {
+    Search(HashOf(nodes_[id]), never, entry);
+    table_[entry] = id;
+  }
 }
 
 ClassId HoldingClasses::ClassOf(const Root& root) {

@@ -50,6 +50,8 @@ class HoldingClasses {
   };
 
   void Clear();
+  // Like Clear, but keeps the classes that ClassOf returned before the first walk.
+  void ClearWalks();
 
   // Begins a walk over the prompt. Keeps the classes.
   void BeginWalk() { reached_ = 0; }
@@ -86,6 +88,7 @@ class HoldingClasses {
   ClassId Search(size_t hash, Predicate&& is, size_t& entry) const;
   ClassId Add(const Node& node, size_t entry);
   size_t HashOf(const Node& node) const;
+  void Rehash();
 
   std::vector<Root> roots_;
   std::vector<Stretch> stretches_;

@@ -7,14 +7,29 @@
 
 namespace kvcast::router {
 
+// The workers of a roster, as a thread read them last.
+struct MatchQuery::Fleet {
+  static constexpr uint32_t kNotAsked = ~uint32_t{0};
+
+  uint64_t roster = 0;   // number of the roster; 0: nothing was read
+  uint64_t seen = 0;     // `asked` has the effects of all changes with a lower number (I12)
+  bool odd = false;      // a version in `asked` is odd
+  bool settled = false;  // Asked::settled or Asked::leading is set
+  Shortcuts shortcuts;
+  std::vector<Asked> asked;
+  std::vector<uint32_t> asked_of_slot;    // index of `asked`; kNotAsked: none
+  std::vector<ClassId> class_of_slot;     // kNoClass: none
+  std::vector<uint32_t> leading_of_slot;  // 0; kNotLed: no worker
+};
+
 // Keeps its memory from query to query. A query therefore allocates memory only for its answer.
 struct MatchQuery::Scratch {
+  Fleet fleet;  // its classes are in `classes`
   std::vector<Asked> asked;
   // By slot: the class of a queried worker. kNoClass: the worker is not queried, or is settled.
-  // Between queries, all entries are kNoClass.
   std::vector<ClassId> class_of_slot;
   // By slot, in ReadLeading: the number of leading blocks found so far. kNotLed: the worker is not
-  // queried, or is settled. Between queries, all entries are kNotLed.
+  // queried, or is settled.
   std::vector<uint32_t> leading_of_slot;
   size_t leading_reached = 0;     // in ReadLeading: the end of the stretches so far
   uint32_t leading_pause = 0;     // queries without ReadLeading, because it failed before
@@ -33,6 +48,11 @@ struct MatchQuery::Scratch {
 
 inline ClassId MatchQuery::BaseOf(const Asked& asked) const {
   return asked.settled != kNoClass ? asked.settled : scratch_.class_of_slot[asked.view->slot];
+}
+
+inline uint32_t MatchQuery::LeadingOf(const Asked& asked) const {
+  if (asked.settled != kNoClass) return asked.leading;
+  return led_ ? scratch_.leading_of_slot[asked.view->slot] : kNotLed;
 }
 
 namespace {
@@ -73,81 +93,134 @@ MatchQuery::MatchQuery(const ResidencyMap& map, const PlaceTable& places,
                                : std::span<const uint64_t>()),
       shape_(shape),
       detail_(detail),
-      scratch_(ThreadScratch()) {
-  scratch_.classes.Clear();
-}
+      scratch_(ThreadScratch()),
+      asked_(&scratch_.asked) {}
 
-MatchQuery::~MatchQuery() {
-  for (const Asked& asked : scratch_.asked) {
-    scratch_.class_of_slot[asked.view->slot] = kNoClass;
-    scratch_.leading_of_slot[asked.view->slot] = kNotLed;
-  }
-  scratch_.asked.clear();
-}
+MatchQuery::~MatchQuery() { scratch_.asked.clear(); }
 
 void MatchQuery::Ask(const WorkerView& worker) {
   constexpr ClassId kAsked = 0;  // BeginReading sets the class
+  if (asked_->empty()) {
+    scratch_.fleet.roster = 0;
+    scratch_.classes.Clear();
+    std::ranges::fill(scratch_.class_of_slot, kNoClass);
+    std::ranges::fill(scratch_.leading_of_slot, kNotLed);
+  }
   if (std::exchange(scratch_.At(worker.slot), kAsked) == kNoClass) {
-    scratch_.asked.push_back({.view = &worker});
+    asked_->push_back({.view = &worker});
   }
 }
 
-void MatchQuery::AskAll(std::span<const WorkerView* const> workers) {
-  scratch_.asked.reserve(workers.size());
-  for (const WorkerView* worker : workers) scratch_.asked.push_back({.view = worker});
+void MatchQuery::AskAll(std::span<const WorkerView* const> workers, uint64_t roster) {
+  Fleet& fleet = scratch_.fleet;
+  if (std::exchange(fleet.settled, false)) {
+    for (Asked& asked : fleet.asked) asked.settled = kNoClass;
+  }
+  if (!UpdateFleet(roster)) ReadFleet(workers, roster);
+  scratch_.class_of_slot = fleet.class_of_slot;
+  scratch_.leading_of_slot = fleet.leading_of_slot;
+  asked_ = &fleet.asked;
+  of_fleet_ = true;
 }
 
-MatchQuery::Shortcuts MatchQuery::BeginReading() {
+void MatchQuery::Restrict(Shortcuts& shortcuts, const WorkerRules& rules) {
   // A worker that needs the leading run of blocks, with one block per chunk, cannot use a block
   // behind the first gap. If its untold properties may matter, it matters whether it holds any
   // block, so its leading blocks do not decide.
-  const bool exact = shape_.policy == MatchPolicy::kExact;
-  Shortcuts shortcuts = {.until_gap = exact, .leading = exact && contents_.empty() == has_chain()};
-  HoldingClasses::Root last;
-  ClassId empty = kNoClass;
+  constexpr auto kRuleOnly = static_cast<uint32_t>(Untold::kOffloadRule);
+  shortcuts.until_gap &= rules.leading_run && rules.blocks_per_chunk == 1;
+  shortcuts.leading_score &= shortcuts.until_gap && rules.groups.size() == 1 && rules.untold == 0;
+  shortcuts.leading_answer &= shortcuts.leading_score && (rules.untold_with_cpu & ~kRuleOnly) == 0;
+}
+
+inline ClassId MatchQuery::ReadRoot(Asked& asked, Shortcuts& shortcuts) {
+  // I1: the acquire load of the version comes before all loads of the worker's data. I2: these
+  // loads are acquire loads, so they come before the second load of the version in EndReading.
+  const WorkerView& view = *asked.view;
+  asked.version = EvenVersion(view);
+  asked.unnamed = view.unnamed.load(std::memory_order_acquire);
+  const HoldingClasses::Root root = {.rules = view.rules.load(std::memory_order_acquire),
+                                     .ambiguous = view.ambiguous.load(std::memory_order_acquire),
+                                     .certain = view.certain.load(std::memory_order_acquire),
+                                     .has_unnamed = asked.unnamed % 2 != 0,
+                                     .has_unnamed_gpu = asked.unnamed >= 2};
+  Restrict(shortcuts, *root.rules);
+  return scratch_.classes.ClassOf(root);
+}
+
+void MatchQuery::ReadFleet(std::span<const WorkerView* const> workers, uint64_t roster) {
+  Fleet& fleet = scratch_.fleet;
+  scratch_.classes.Clear();
+  fleet.seen = places_.changes().ended();  // I12: before the versions
+  fleet.roster = roster;
+  fleet.odd = false;
+  fleet.shortcuts = {};
+  fleet.asked.clear();
+  std::ranges::fill(fleet.asked_of_slot, Fleet::kNotAsked);
+  std::ranges::fill(fleet.class_of_slot, kNoClass);
+  std::ranges::fill(fleet.leading_of_slot, kNotLed);
   constexpr size_t kAhead = 8;
-  const std::span<Asked> all(scratch_.asked);
-  for (size_t i = 0; i < all.size(); ++i) {
-    if (i + kAhead < all.size()) __builtin_prefetch(all[i + kAhead].view);
-    Asked& asked = all[i];
-    if (asked.settled != kNoClass) continue;
-    // I1: the acquire load of the version comes before all loads of the worker's data. I2: these
-    // loads are acquire loads, so they come before the second load of the version in EndReading.
-    const WorkerView& view = *asked.view;
-    asked.version = EvenVersion(view);
-    asked.unnamed = view.unnamed.load(std::memory_order_acquire);
-    const HoldingClasses::Root root = {.rules = view.rules.load(std::memory_order_acquire),
-                                       .ambiguous = view.ambiguous.load(std::memory_order_acquire),
-                                       .certain = view.certain.load(std::memory_order_acquire),
-                                       .has_unnamed = asked.unnamed % 2 != 0,
-                                       .has_unnamed_gpu = asked.unnamed >= 2};
-    if (empty == kNoClass || root != last) {
-      last = root;
-      empty = scratch_.classes.ClassOf(root);
-      const WorkerRules& rules = *root.rules;
-      shortcuts.until_gap &= rules.leading_run && rules.blocks_per_chunk == 1;
-      shortcuts.leading &= shortcuts.until_gap && rules.groups.size() == 1 && rules.untold == 0 &&
-                           (detail_ == Detail::kScores ||
-                            (rules.untold_with_cpu & ~uint32_t(Untold::kOffloadRule)) == 0);
+  for (size_t i = 0; i < workers.size(); ++i) {
+    if (i + kAhead < workers.size()) __builtin_prefetch(workers[i + kAhead]);
+    Asked& asked = fleet.asked.emplace_back();
+    asked.view = workers[i];
+    const WorkerSlot slot = asked.view->slot;
+    if (slot >= fleet.asked_of_slot.size()) {
+      const size_t size = std::max<size_t>(slot + size_t{1}, 2 * fleet.asked_of_slot.size());
+      fleet.asked_of_slot.resize(size, Fleet::kNotAsked);
+      fleet.class_of_slot.resize(size, kNoClass);
+      fleet.leading_of_slot.resize(size, kNotLed);
     }
-    scratch_.At(view.slot) = empty;
-    scratch_.leading_of_slot[view.slot] = 0;
-    asked.leading = kNotLed;
+    fleet.asked_of_slot[slot] = static_cast<uint32_t>(i);
+    fleet.class_of_slot[slot] = ReadRoot(asked, fleet.shortcuts);
+    fleet.leading_of_slot[slot] = 0;
+    fleet.odd |= asked.version % 2 != 0;
   }
+}
+
+bool MatchQuery::UpdateFleet(uint64_t roster) {
+  Fleet& fleet = scratch_.fleet;
+  if (fleet.roster != roster || fleet.odd) return false;
+  scratch_.classes.ClearWalks();
+  const ChangeLog& changes = places_.changes();
+  const uint64_t ended = changes.ended();  // I12: before the versions
+  bool same = true;
+  const bool all = changes.ForEach(fleet.seen, ended, [&](WorkerSlot slot) {
+    if (slot >= fleet.asked_of_slot.size() || fleet.asked_of_slot[slot] == Fleet::kNotAsked) return;
+    Asked& asked = fleet.asked[fleet.asked_of_slot[slot]];
+    same = same && ReadRoot(asked, fleet.shortcuts) == fleet.class_of_slot[slot];
+    fleet.odd |= asked.version % 2 != 0;
+  });
+  fleet.seen = ended;
+  return same && all;
+}
+
+MatchQuery::Shortcuts MatchQuery::BeginReading() {
   scratch_.classes.BeginWalk();
+  if (of_fleet_) return scratch_.fleet.shortcuts;
+  Shortcuts shortcuts;
+  for (Asked& asked : *asked_) {
+    if (asked.settled != kNoClass) continue;
+    scratch_.At(asked.view->slot) = ReadRoot(asked, shortcuts);
+    scratch_.leading_of_slot[asked.view->slot] = 0;
+  }
   return shortcuts;
 }
 
 bool MatchQuery::Read() {
-  const Shortcuts shortcuts = BeginReading();
-  const bool led = shortcuts.leading && ReadLeading(shortcuts.until_gap);
-  if (!led) {
+  Shortcuts shortcuts = BeginReading();
+  const bool exact = shape_.policy == MatchPolicy::kExact;
+  shortcuts.until_gap &= exact;
+  const bool leads =
+      detail_ == Detail::kScores ? shortcuts.leading_score : shortcuts.leading_answer;
+  led_ = leads && exact && contents_.empty() == has_chain() && ReadLeading(shortcuts.until_gap);
+  if (!led_) {
     Walk(shortcuts.until_gap,
          [this](const HolderSet& holders, uint32_t offset, const HoldingClasses::Stretch& stretch) {
            Collect(holders, offset, stretch);
          });
   }
-  return EndReading(led);
+  return EndReading();
 }
 
 // If both contents and hashes are given, the walk by hash reads only unnamed blocks. These may fill
@@ -212,23 +285,48 @@ bool MatchQuery::CollectLeading(const HolderSet& holders, uint32_t offset,
   return true;
 }
 
-bool MatchQuery::EndReading(bool led) {
-  const auto unchanged = [](const Asked& asked) {
-    // I1, I2
-    return asked.version % 2 == 0 &&
-           asked.view->version.load(std::memory_order_acquire) == asked.version;
+namespace {
+
+// I1, I2
+template <typename Asked>
+bool Unchanged(const Asked& asked) {
+  return asked.version % 2 == 0 &&
+         asked.view->version.load(std::memory_order_acquire) == asked.version;
+}
+
+}  // namespace
+
+// True: the version of a worker changed during the first reading of a fleet, or is odd.
+bool MatchQuery::AnyChanged() const {
+  const Fleet& fleet = scratch_.fleet;
+  const auto changed = [](const Asked& asked) { return !Unchanged(asked); };
+  const ChangeLog& changes = places_.changes();
+  const uint64_t begun = changes.begun();  // I12: after all loads of data
+  bool any = false;
+  const bool all = !fleet.odd && changes.ForEach(fleet.seen, begun, [&](WorkerSlot slot) {
+    if (slot >= fleet.asked_of_slot.size() || fleet.asked_of_slot[slot] == Fleet::kNotAsked) return;
+    any = any || changed(fleet.asked[fleet.asked_of_slot[slot]]);
+  });
+  return all ? any : std::ranges::any_of(fleet.asked, changed);
+}
+
+bool MatchQuery::EndReading() {
+  const auto is_settled = [](const Asked& asked) {
+    return asked.settled != kNoClass || Unchanged(asked);
   };
-  bool all = true;
-  for (Asked& asked : scratch_.asked) {
-    if (asked.settled != kNoClass) continue;
-    if (led) asked.leading = scratch_.leading_of_slot[asked.view->slot];
-    all = all && unchanged(asked);
+  if (std::exchange(of_fleet_, false) ? !AnyChanged() : std::ranges::all_of(*asked_, is_settled)) {
+    return true;
   }
-  if (all) return true;
-  for (Asked& asked : scratch_.asked) {
-    if (asked.settled != kNoClass || !unchanged(asked)) continue;
+  for (Asked& asked : *asked_) {
+    if (asked.settled != kNoClass || !Unchanged(asked)) continue;
+    asked.leading = LeadingOf(asked);
     asked.settled = std::exchange(scratch_.class_of_slot[asked.view->slot], kNoClass);
     scratch_.leading_of_slot[asked.view->slot] = kNotLed;
+  }
+  if (asked_ == &scratch_.fleet.asked) {
+    // The next readings change the properties of the other workers, and their classes.
+    scratch_.fleet.settled = true;
+    scratch_.fleet.roster = 0;
   }
   return false;
 }
@@ -257,8 +355,9 @@ void MatchQuery::Collect(const HolderSet& holders, uint32_t offset,
 
 ClassId MatchQuery::ClassOf(const Asked& asked) const {
   const ClassId base = BaseOf(asked);
-  if (asked.leading == kNotLed || asked.leading == 0) return base;
-  return scratch_.classes.With(base, kGpuOfGroup0, asked.leading);
+  const uint32_t leading = LeadingOf(asked);
+  if (leading == kNotLed || leading == 0) return base;
+  return scratch_.classes.With(base, kGpuOfGroup0, leading);
 }
 
 std::vector<WorkerMatch> MatchQuery::Answers() const {
@@ -266,8 +365,8 @@ std::vector<WorkerMatch> MatchQuery::Answers() const {
   ClassAnswers& of_classes = scratch_.answers;
   of_classes.Begin(scratch_.classes, shape_, contents_);
   std::vector<WorkerMatch> answers;
-  answers.reserve(scratch_.asked.size());
-  for (const Asked& asked : scratch_.asked) {
+  answers.reserve(asked_->size());
+  for (const Asked& asked : *asked_) {
     const WorkerMatch* const match = of_classes.Of(ClassOf(asked));
     if (match == nullptr) continue;
     WorkerMatch& answer = answers.emplace_back(*match);
@@ -298,17 +397,18 @@ std::vector<WorkerScore> MatchQuery::Scores() const {
   ClassAnswers& of_classes = scratch_.answers;
   of_classes.Begin(scratch_.classes, shape_, contents_);
   std::vector<WorkerScore> scores;
-  scores.reserve(scratch_.asked.size());
+  scores.reserve(asked_->size());
   WorkerScore score;
   ClassId last = kNoClass;
   uint32_t last_leading = kNotLed;
-  for (const Asked& asked : scratch_.asked) {
+  for (const Asked& asked : *asked_) {
     const ClassId base = BaseOf(asked);
-    if (base != last || asked.leading != last_leading) {
+    const uint32_t leading = LeadingOf(asked);
+    if (base != last || leading != last_leading) {
       last = base;
-      last_leading = asked.leading;
-      const bool led = asked.leading != kNotLed && RootOf(base).ambiguous == nullptr;
-      score = led ? ScoreOf(base, asked.leading) : ScoreOf(of_classes.Of(ClassOf(asked)));
+      last_leading = leading;
+      const bool led = leading != kNotLed && RootOf(base).ambiguous == nullptr;
+      score = led ? ScoreOf(base, leading) : ScoreOf(of_classes.Of(ClassOf(asked)));
     }
     if (score.gpu_tokens == 0) continue;
     score.worker = asked.view->id;
@@ -330,7 +430,7 @@ WorkerScore MatchQuery::ScoreOf(const WorkerMatch* match) const {
 MatchPlan MatchQuery::Plan() const {
   scratch_.classes.BeginLeading();
   scratch_.answers.Begin(scratch_.classes, shape_, contents_);
-  return scratch_.answers.PlanOf(ClassOf(scratch_.asked.front()));
+  return scratch_.answers.PlanOf(ClassOf(asked_->front()));
 }
 
 }  // namespace kvcast::router

@@ -52,8 +52,9 @@ class MatchQuery {
 
   // Adds a worker to the query. Does nothing if it was added before.
   void Ask(const WorkerView& worker);
-  // Adds these workers. REQUIRES: the workers differ, and no worker was added before.
-  void AskAll(std::span<const WorkerView* const> workers);
+  // Adds all workers of the roster with this number. A thread that asks the same roster again reads
+  // only the workers that have changed since (I12). REQUIRES: no worker was added before.
+  void AskAll(std::span<const WorkerView* const> workers, uint64_t roster);
   // Reads the blocks of the workers that are not settled. A worker is settled if its version was
   // even and did not change during a reading. True: all workers are settled.
   bool Read();
@@ -73,32 +74,44 @@ class MatchQuery {
     uint64_t version = 0;
     uint64_t unnamed = 0;        // WorkerView::unnamed
     ClassId settled = kNoClass;  // the class of a settled worker, if another worker is not settled
-    // The number of leading blocks, which are not in the class. kNotLed: the last reading put the
-    // worker's blocks into the class.
+    // Of a settled worker: the number of leading blocks, which are not in the class. kNotLed: its
+    // blocks are in the class.
     uint32_t leading = kNotLed;
   };
   static constexpr uint32_t kNotLed = ~uint32_t{0};
+  struct Fleet;
   struct Scratch;
 
   static Scratch& ThreadScratch();
   // The class without leading blocks.
   ClassId BaseOf(const Asked& asked) const;
+  // See Asked::leading.
+  uint32_t LeadingOf(const Asked& asked) const;
   // REQUIRES: HoldingClasses::BeginLeading was called after the last reading.
   ClassId ClassOf(const Asked& asked) const;
   // REQUIRES: `base` is a root.
   const HoldingClasses::Root& RootOf(ClassId base) const;
   WorkerScore ScoreOf(ClassId base, uint32_t leading) const;
   WorkerScore ScoreOf(const WorkerMatch* match) const;
-  // What the rules of the workers that are not settled allow a reading to leave out.
+  // What the rules of all workers of a reading allow the reading to leave out.
   struct Shortcuts {
     // The walk may stop at the first block that no worker holds.
-    bool until_gap = false;
-    // Only the number of leading blocks of each worker decides the answer.
-    bool leading = false;
+    bool until_gap = true;
+    // Only the number of leading blocks of each worker decides its score, or its answer.
+    bool leading_score = true;
+    bool leading_answer = true;
   };
+  static void Restrict(Shortcuts& shortcuts, const WorkerRules& rules);
+  // Reads the worker's properties. Returns its class.
+  ClassId ReadRoot(Asked& asked, Shortcuts& shortcuts);
+  // Reads the workers that are not settled.
   Shortcuts BeginReading();
-  // `led`: ReadLeading returned true.
-  bool EndReading(bool led);
+  // True: the thread's fleet has the current properties of all workers of the roster.
+  bool UpdateFleet(uint64_t roster);
+  void ReadFleet(std::span<const WorkerView* const> workers, uint64_t roster);
+  // True: all workers are settled.
+  bool EndReading();
+  bool AnyChanged() const;
   // Calls `visit(holders, offset, stretch)` for each stretch of the prompt: bit offset + i of a
   // holder belongs to block i.
   template <typename Visit>
@@ -120,6 +133,9 @@ class MatchQuery {
   const QueryShape shape_;
   const Detail detail_;
   Scratch& scratch_;
+  std::vector<Asked>* asked_;  // of the scratch, or of its fleet
+  bool of_fleet_ = false;      // asked_ is the fleet's, and this is the first reading
+  bool led_ = false;           // ReadLeading returned true in the last reading
 };
 
 }  // namespace kvcast::router

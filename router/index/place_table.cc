@@ -58,6 +58,7 @@ void PlaceTable::BeginMove(PlaceId id) {
   const uint64_t before = version.load(std::memory_order_relaxed);  // I0
   // A worker may hold the blocks in several places.
   if (before % 2 != 0) return;
+  changes_.Begin(place->slot);
   version.store(before + 1, std::memory_order_release);  // I1
   moving_.push_back(&version);
 }
@@ -67,6 +68,7 @@ void PlaceTable::EndMove() {
     version->store(version->load(std::memory_order_relaxed) + 1, std::memory_order_release);  // I1
   }
   moving_.clear();
+  changes_.End();
 }
 
 bool PlaceTable::BeginSweep() {

@@ -18,12 +18,12 @@
 
 #include "kvcast/core/tier.h"
 #include "kvcast/router/prefix_index.h"
+#include "router/index/change_log.h"
+#include "router/index/worker_slot.h"
 #include "src/base/epoch.h"
 
 namespace kvcast::router {
 
-// Dense number of a registered worker or a hidden generation. It is reused after the removal.
-using WorkerSlot = uint32_t;
 using PlaceId = uint32_t;
 inline constexpr PlaceId kNoPlace = ~uint32_t{0};
 
@@ -68,6 +68,10 @@ class PlaceTable {
                  static_cast<Tier>(kind & 0xFF)};
   }
 
+  // The changes of workers. A writer must log a change before it makes a version odd.
+  ChangeLog& changes() { return changes_; }
+  const ChangeLog& changes() const { return changes_; }
+
   PlaceId Open(const Place& place);
   // Closes the place. The blocks of a closed place belong to no worker.
   void Close(PlaceId id);
@@ -97,6 +101,7 @@ class PlaceTable {
   void Grow();
 
   EpochDomain& epochs_;
+  ChangeLog changes_;
   std::atomic<Word*> places_{nullptr};  // I8
   size_t capacity_ = 0;
   size_t used_ = 0;

@@ -74,7 +74,7 @@ IndexCounters PrefixIndex::Impl::CountersOf(const WorkerState& state) {
 
 void PrefixIndex::Impl::AskAll(const Roster& roster, std::span<const WorkerId> ids,
                                MatchQuery& query) {
-  if (ids.empty()) query.AskAll(roster.by_order);
+  if (ids.empty()) query.AskAll(roster.by_order, roster.number);
   for (const WorkerId id : ids) {
     if (const WorkerView* view = roster.Find(id)) query.Ask(*view);
   }

@@ -128,6 +128,7 @@ struct Removals {
 struct Roster {
   using ById = std::vector<std::pair<WorkerId, const WorkerView*>>;
 
+  uint64_t number = NewNumber();            // unique in the process
   std::vector<const WorkerView*> by_order;  // in order of registration
   ById by_id;                               // sorted
 
@@ -139,9 +140,15 @@ struct Roster {
     return std::lower_bound(by_id.begin(), by_id.end(), id,
                             [](const auto& entry, WorkerId value) { return entry.first < value; });
   }
+  // Not 0.
+  static uint64_t NewNumber() {
+    static std::atomic<uint64_t> last{0};
+    return 1 + last.fetch_add(1, std::memory_order_relaxed);
+  }
   // Returns a copy that has `view` for this worker. nullptr: a copy without the worker.
   std::unique_ptr<Roster> With(WorkerId id, const WorkerView* view) const {
     auto roster = std::make_unique<Roster>(*this);
+    roster->number = NewNumber();
     const auto it = roster->by_id.begin() + (PositionOf(id) - by_id.begin());
     const bool known = it != roster->by_id.end() && it->first == id;
     if (!known && view != nullptr) {

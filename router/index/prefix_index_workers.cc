@@ -50,6 +50,7 @@ void PrefixIndex::Impl::Commit(WorkerState& worker) {
   }
   // Queries wait only from here until the second store of the version. I1: the first store needs no
   // order of its own, because the stores of data are release stores (I2).
+  places_.changes().Begin(view.slot);
   const uint64_t version = view.version.load(std::memory_order_relaxed);        // I0
   view.version.store(version + 1, std::memory_order_release);                   // I1
   for (const PlaceId place : closing_) places_.Close(place);                    // I8
@@ -63,6 +64,7 @@ void PrefixIndex::Impl::Commit(WorkerState& worker) {
       2 * worker.unnamed[static_cast<size_t>(Tier::kGpu)] + uint64_t{worker.total_unnamed() > 0},
       std::memory_order_release);
   view.version.store(version + 2, std::memory_order_release);  // I1
+  places_.changes().End();
   closing_.clear();
   map_.Tidy();
   if (learned) rule_sets_.Leave(known);
@@ -118,10 +120,12 @@ WorkerState& PrefixIndex::Impl::Enter(WorkerId id, const WorkerConfig& config,
 void PrefixIndex::Impl::Leave(WorkerSlot slot) {
   WorkerState& worker = *slots_[slot];
   for (int tier = 0; tier < kTiers; ++tier) ClearTier(worker, static_cast<Tier>(tier));
+  places_.changes().Begin(slot);
   // I1: the version stays odd. A reader that still has this view retries with a new roster.
   worker.view->version.fetch_add(1, std::memory_order_release);
   for (const PlaceId place : closing_) places_.Close(place);
   closing_.clear();
+  places_.changes().End();
   // The worker has no open place, so no move makes the version even.
   places_.SetVersion(slot, nullptr);
   rule_sets_.Leave(worker.view->rules.load(std::memory_order_relaxed));

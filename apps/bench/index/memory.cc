@@ -23,7 +23,8 @@ constexpr char kMemoryMethod[] =
     "block. The bytes come from the allocator (mallinfo2) and from the kernel (resident pages,\n"
     "after malloc_trim). The bytes of an index with registered workers and no blocks are\n"
     "subtracted. The target applies to the larger of the two figures. steady: after about a\n"
-    "fifth of the blocks was replaced. worst_size: the largest figure of about 20 sizes while\n"
+    "fifth of the blocks was replaced, and after Reclaim, which owners call from time to time.\n"
+    "steady_unreclaimed: before Reclaim. worst_size: the largest figure of about 20 sizes while\n"
     "the caches fill, from half of the pairs to all pairs. left_after: the share of the bytes\n"
     "that remains after the caches of half of the workers, or of all workers, were cleared.\n"
     "_resident, _trimmed: the share of the resident pages, before and after malloc_trim.";
@@ -51,11 +52,14 @@ class MemoryCase {
     for (; turn < churned; ++turn) Apply(batches, turn);
     if (Status status = CheckFleet(churn_, index_); !status.ok()) return status;
 
+    const Used unreclaimed = Since(before_, true);
+    Reclaim();
     const Used full = Since(before_, true);
     const auto held = static_cast<double>(churn_.residencies());
     report.Target(name + ".steady", full.larger() / held, "bytes", target);
     report.Figure(name + ".steady_allocator", full.allocated / held, "bytes");
     report.Figure(name + ".steady_resident", full.resident / held, "bytes");
+    report.Figure(name + ".steady_unreclaimed", unreclaimed.larger() / held, "bytes");
     report.Figure(name + ".worst_size", worst, "bytes");
     Clear(0, churn_.config().workers / 2);
     Left(report, name + ".left_after_half", full);
@@ -86,6 +90,9 @@ class MemoryCase {
     for (int64_t worker = first; worker < last; ++worker) {
       index_.ClearWorker(WorkerId(static_cast<uint32_t>(worker)));
     }
+    Reclaim();
+  }
+  void Reclaim() {
     while (index_.Reclaim()) {
     }
   }

@@ -58,6 +58,50 @@ TEST(PrefixIndexConcurrency, ABatchIsSeenWholeOrNotAtAll) {
   EXPECT_EQ(index.counters(WorkerId(0)).residencies, 0u);
 }
 
+// As above, for workers of one full group: the number of leading blocks decides the answer. The
+// blocks lie in three runs.
+TEST(PrefixIndexConcurrency, ABatchOfOneFullGroupIsSeenWholeOrNotAtAll) {
+  constexpr int64_t kBlocks = 150;
+  constexpr uint32_t kIdle = 3;  // workers whose blocks do not change
+  PrefixIndex index;
+  const auto chain = Hashes(1, kBlocks);
+  const auto tokens = Tokens(0, kBlocks * 4);
+  const auto contents = PromptContents(index.keys(), tokens, 4, 0, {});
+  const EventBatch store = Batch(StoreTokens(chain, tokens));
+  const EventBatch remove = Batch(Remove(chain));
+  for (uint32_t w = 0; w < kWriters + kIdle; ++w) {
+    ASSERT_TRUE(index.AddWorker(WorkerId(w), Registered({Full(4)}, 4)).ok());
+    if (w >= kWriters) index.Apply(WorkerId(w), store);
+  }
+  std::atomic<int> writing{kWriters};
+  std::atomic<int> torn{0};
+  const auto ask = [&](const PromptBlocks& prompt) {
+    do {
+      uint32_t idle = 0;
+      for (const WorkerScore& score : index.Scores(prompt)) {
+        torn += score.gpu_tokens != kBlocks * 4;
+        idle += score.worker.value >= kWriters;
+      }
+      torn += idle != kIdle;
+    } while (writing > 0);
+  };
+  std::vector<std::jthread> threads;
+  for (uint32_t w = 0; w < kWriters; ++w) {
+    threads.emplace_back([&, w] {
+      for (int i = 0; i < kRounds; ++i) {
+        index.Apply(WorkerId(w), store);
+        index.Apply(WorkerId(w), remove);
+      }
+      --writing;
+    });
+  }
+  const int64_t prompt = kBlocks * 4 + 1;
+  threads.emplace_back(ask, PromptBlocks{.unit = 4, .prompt_tokens = prompt, .contents = contents});
+  threads.emplace_back(ask, PromptBlocks{.unit = 4, .prompt_tokens = prompt, .hashes = chain});
+  threads.clear();
+  EXPECT_EQ(torn, 0);
+}
+
 // One worker always holds the first blocks of a run. Another worker repeatedly stores and removes
 // all blocks of the run. The run therefore moves repeatedly.
 TEST(PrefixIndexConcurrency, AMoveOfARunChangesNoAnswer) {
