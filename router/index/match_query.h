@@ -93,7 +93,7 @@ class MatchQuery {
   const HoldingClasses::Root& RootOf(ClassId base) const;
   WorkerScore ScoreOf(ClassId base, uint32_t leading) const;
   WorkerScore ScoreOf(const WorkerMatch* match) const;
-  // What the rules of all workers of a reading allow the reading to leave out.
+  // The shortcuts that the rules of all workers of a reading allow.
   struct Shortcuts {
     // The walk may stop at the first block that no worker holds.
     bool until_gap = true;

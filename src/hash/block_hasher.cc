@@ -147,8 +147,8 @@ void BlockHasher::ExtendChain(std::span<const TokenId> tokens, int64_t unit,
       impl_->WritePreimage(&parent, block,
                            {keys.keys, keys.object_tags, {form.extra_keys, behind}});
     }
-    // The alignment keeps the digest within one cache line, because the preimage of the next block
-    // waits for the digest.
+    // The preimage of the next block waits for the bytes of the digest. The alignment keeps them
+    // within one cache line, which is faster to copy.
     alignas(32) const Digest digest = impl_->DigestPreimage();
     chain.push_back(digest);
   }

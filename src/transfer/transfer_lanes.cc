@@ -5,6 +5,7 @@
 #include <climits>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "src/base/clock.h"
 
@@ -186,6 +187,31 @@ Status TransferLanes::Prepare(JobState& job) {
   return {};
 }
 
+namespace {
+
+std::span<const BlockId> BlocksOfEntry(const JobState& job, size_t entry) {
+  const size_t begin = entry == 0 ? 0 : job.groups[entry - 1].blocks_end;
+  return std::span<const BlockId>(job.blocks).subspan(begin, job.groups[entry].blocks_end - begin);
+}
+
+// Returns the blocks of this entry and of all earlier entries of its group. `several` has the
+// memory of the list if there are earlier entries.
+std::span<const BlockId> BlocksOfGroup(const JobState& job, size_t entry,
+                                       std::vector<BlockId>& several) {
+  several.clear();
+  for (size_t i = 0; i < entry; ++i) {
+    if (job.groups[i].group.value != job.groups[entry].group.value) continue;
+    const std::span<const BlockId> earlier = BlocksOfEntry(job, i);
+    several.insert(several.end(), earlier.begin(), earlier.end());
+  }
+  const std::span<const BlockId> own = BlocksOfEntry(job, entry);
+  if (several.empty()) return own;
+  several.insert(several.end(), own.begin(), own.end());
+  return several;
+}
+
+}  // namespace
+
 // The copies of a batch run in any order. The places in a chunk are disjoint, so two copies can
 // write the same bytes only if an id occurs twice.
 Status TransferLanes::CheckDestinations(const JobState& job) {
@@ -197,12 +223,10 @@ Status TransferLanes::CheckDestinations(const JobState& job) {
     const size_t at = repeated_.Find(slots, 0, config_.host.bytes / config_.host.slot_bytes);
     return at == slots.size() ? Status() : twice("slot ", slots[at].value);
   }
-  size_t begin = 0;
-  for (const JobState::Group& group : job.groups) {
-    const auto blocks =
-        std::span<const BlockId>(job.blocks).subspan(begin, group.blocks_end - begin);
-    begin = group.blocks_end;
-    const int64_t num_blocks = config_.groups[group.group.value].layout.num_blocks;
+  std::vector<BlockId> several;
+  for (size_t i = 0; i < job.groups.size(); ++i) {
+    const std::span<const BlockId> blocks = BlocksOfGroup(job, i, several);
+    const int64_t num_blocks = config_.groups[job.groups[i].group.value].layout.num_blocks;
     const size_t at = repeated_.Find(blocks, 1, static_cast<size_t>(num_blocks));
     if (at < blocks.size()) return twice("block ", blocks[at].value);
   }

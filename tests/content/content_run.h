@@ -51,7 +51,8 @@ class ContentRun {
   // See Tier::Match.
   std::optional<int64_t> Lookup(Request& request, const PrefixHit& hit);
   void TakeEvents();
-  // `promised`: `external` is the whole match. The tier must not refuse such a load.
+  // `promised`: `external` is the whole match of the tier, which the test did not shorten. The tier
+  // must not refuse such a load.
   bool StartLoad(Request& request, const PrefixHit& hit, int64_t external, bool promised);
   bool ScheduleTokens(Request& request, const PrefixHit* hit);
   int64_t TokensOfStep(const Request& request) const;
@@ -84,11 +85,11 @@ class ContentRun {
   Computation computation_;
   std::unique_ptr<Tier> tier_;
   PrefixRegistry registry_;
-  int64_t grid_ = 1;      // grid of step ends for aligned states, in tokens
+  int64_t grid_ = 1;      // steps end at multiples of this number of tokens, for Mamba states
   bool all_full_ = true;  // all groups use full attention
   std::deque<std::unique_ptr<Request>> requests_;  // in order of arrival
-  std::map<OffloadJobId, CacheRequest> kept_;      // keep the blocks of late loads allocated
-  std::vector<std::vector<TokenId>> past_;         // prompts with answers that new prompts extend
+  std::map<OffloadJobId, CacheRequest> kept_;  // of loads that were given up; until the copy ends
+  std::vector<std::vector<TokenId>> past_;     // prompts with answers that new prompts extend
   std::vector<Scheduled> scheduled_;
   std::vector<BlockId> to_poison_;
   int64_t budget_ = 0;

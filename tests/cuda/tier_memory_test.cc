@@ -59,7 +59,8 @@ TEST(BlockWriter, ListsStayAsTheyAreUntilTheirKernelHasRun) {
     blocks.push_back(BlockId(i));
     words.push_back(i * 1000);
   }
-  // The lists exceed the room of the writer. No list is read before a caller waits.
+  // Together, the lists exceed the ring of the writer. The fake driver runs a kernel, which reads
+  // its list, only when the writer waits for the stream.
   for (int i = 0; i < 5; ++i) ASSERT_TRUE(writer->Fill(blocks, words).ok());
   std::vector<BlockId> first(blocks.begin(), blocks.begin() + 5000);
   std::vector<uint64_t> other(5000, 1);

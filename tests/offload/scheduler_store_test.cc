@@ -81,7 +81,7 @@ TEST(Stores, WhereThereIsNoRoomTheChunkIsOfferedAgainInTheNextStep) {
   EXPECT_THAT(engine.Run(request, 1).stores, SizeIs(1));
 }
 
-TEST(Stores, OneTokenPromptBlockAndEndOfSequenceFailToBeAllocatedTwice) {
+TEST(Stores, WithoutRoomThePromptsBlockFailsOnceAndAgainAtTheEnd) {
   TestEngine engine(Config({Full()}, 1, 0));
   TestRequest& request = engine.Add(4);
   engine.Match(request);
@@ -137,7 +137,7 @@ TEST(Stores, FullGroupsOfTwoBlockSizesAreStoredWhenEachHasAChunk) {
                                      Pair(48, List{{3}, {2}})));
 }
 
-TEST(Stores, OfASmallWindowOnlyWhatALoadCanReachIsStored) {
+TEST(Stores, OfASmallWindowHaveOnlyBlocksThatALoadCanReach) {
   // Loads end at multiples of 16 tokens. There the window needs two blocks of 4.
   TestEngine engine(Config({Full(16), Window(8)}));
   TestRequest& request = engine.Add(32);
@@ -213,7 +213,7 @@ TEST(Stores, EndWhereMaxOffloadTokensSays) {
   }
 }
 
-TEST(Stores, OfPromptsOnlyLeaveOutWhatWasSampled) {
+TEST(Stores, OfPromptsAloneHaveNoSampledTokens) {
   OffloadSchedulerConfig config = Config({Full()}, 3);
   config.prompt_only = true;
   TestEngine engine(config);

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <thread>
 
@@ -297,13 +298,20 @@ TEST_F(TransferEngineTest, AWrongJobEndsWithItsFaultAndCopiesNothing) {
   const auto slots = Slots({1});
   const TransferGroup group{GroupIdx(1), 0, blocks, slots};
   engine_->Submit({TransferJobId(7), kStore, {&group, 1}, nullptr});
+  const auto first = Blocks({4, 5});
+  const auto second = Blocks({6, 5});
+  const auto two_slots = Slots({5, 6});
+  const std::array<TransferGroup, 2> entries = {TransferGroup{GroupIdx(0), 0, first, two_slots},
+                                                TransferGroup{GroupIdx(0), 0, second, two_slots}};
+  engine_->Submit({TransferJobId(8), kLoad, entries, nullptr});
   EXPECT_THAT(backend_->batches, IsEmpty());
   EXPECT_THAT(
       Ended(),
       ElementsAre("1: block 32: is not in the pool", "2: group 0: the slots do not fit the blocks",
                   "3: group 0: first_block is not in the first chunk",
                   "4: slot 5: is written twice", "5: block 1: its slot is not in host memory",
-                  "6: block 2: is written twice", "7: group 1: does not exist"));
+                  "6: block 2: is written twice", "7: group 1: does not exist",
+                  "8: block 5: is written twice"));
 }
 
 TEST_F(TransferEngineTest, AnEmptyJobEnds) {

@@ -40,8 +40,9 @@ struct GroupLayout {
 Status ValidateLayout(const GroupLayout& layout);
 
 // Host memory, divided into slots of equal size. Slot s starts at base + s * slot_bytes. A chunk
-// occupies `slots_per_chunk` slots, which need not be adjacent. It holds `blocks_per_chunk` blocks,
-// one after the other. The rest of its last slot is unused.
+// has the blocks_per_chunk blocks of its group (see TransferGroupConfig), one after the other. It
+// occupies ceil(blocks_per_chunk * block_bytes / slot_bytes) slots, which need not be adjacent. The
+// rest of its last slot is unused.
 struct HostLayout {
   std::byte* base = nullptr;  // borrowed
   size_t bytes = 0;

@@ -29,7 +29,7 @@ struct TransferGroup {
   GroupIdx group;
   uint32_t first_block = 0;  // < blocks_per_chunk
   std::span<const BlockId> blocks;
-  std::span<const SlotId> slots;  // slots_per_chunk for each chunk
+  std::span<const SlotId> slots;  // all slots of each chunk; see HostLayout
 };
 
 struct TransferJob {
@@ -61,9 +61,9 @@ struct TransferConfig {
   size_t max_batch_bytes = size_t{16} << 20;
   size_t max_batch_ops = 4096;
   int batches_in_flight = 4;  // per direction
-  // Number of store batches in flight while loads wait for their turn. Requests wait for loads, and
-  // not for stores. With 1, stores still make progress, so that a step that must flush them does
-  // not wait for the loads.
+  // Limit of store batches in flight while loads are queued. The limit is low, because requests
+  // wait for loads, not for stores. With 1, stores still make progress, so a step that must flush
+  // stores does not wait for the loads.
   int store_batches_beside_loads = 1;
   // False: the engine has no thread; copies make progress only within Submit, Poll and Wait.
   bool own_thread = true;

@@ -227,10 +227,11 @@ constexpr std::array kNamingMetrics = {
                  "a window group the engine caches) because a store event contradicted it, since "
                  "the worker was registered.",
                  kCounter, [](W w) { return w.index.rules_refuted; }},
-    WorkerMetric{"kvcast_forgotten_names_total",
-                 "Evicted blocks whose content the router forgot because of the memory limit, "
-                 "since the worker was registered.",
-                 kCounter, [](W w) { return w.index.forgotten_names; }},
+    WorkerMetric{
+        "kvcast_forgotten_names_total",
+        "Evicted blocks whose tokens the router can no longer identify, because its table of "
+        "evicted blocks was full, since the worker was registered.",
+        kCounter, [](W w) { return w.index.forgotten_names; }},
     WorkerMetric{"kvcast_dropped_names_total",
                  "Prompts of queries whose block contents the router dropped because the queue "
                  "for block contents was full, since the worker was registered.",

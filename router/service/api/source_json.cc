@@ -118,7 +118,11 @@ Json SourceToJson(const WorkerRegistration& source) {
   PutIf(!source.topic.empty(), object, "topic", source.topic);
   PutIf(source.bind, object, "bind", true);
   PutIf(!source.model.empty(), object, "model", source.model);
-  PutIf(!source.instance.empty(), object, "instance_id", source.instance);
+  if (source.instance_is_number) {
+    object["instance_id"] = std::stoll(source.instance);
+  } else {
+    PutIf(!source.instance.empty(), object, "instance_id", source.instance);
+  }
   PutIf(source.data_parallel_size > 1, object, "data_parallel_size", source.data_parallel_size);
   PutIf(source.rank_by_tag, object, "ranks_on", "tag");
   if (source.format == EventFormat::kTrtllm) PutTrtllm(source, object);

@@ -49,9 +49,9 @@ struct WorkerRegistration {
   std::string topic;            // subscription prefix; empty: all
   bool bind = false;            // the publisher connects; see SourceConfig
   // Number of the engine's GPU blocks that can hold prefixes. For vLLM: num_gpu_blocks - 1, because
-  // vLLM never uses block 0. If a group holds more copies on the GPU, removes were missed (checked
-  // only with a replay endpoint). If the index holds this number of GPU blocks, no block is
-  // missing. 0: unknown.
+  // vLLM never uses block 0. If a group holds more block copies on the GPU than this number, the
+  // index missed removes (checked only with a replay endpoint). If the index holds this number of
+  // GPU blocks, no block is missing. 0: unknown.
   int64_t gpu_blocks = 0;
   WorkerConfig worker;  // name (unique, not empty), groups, hash unit, alignment
   // The hash scheme of the engine, for queries by tokens. The router verifies the values, and
@@ -79,7 +79,8 @@ struct WorkerRegistration {
   // Format kTrtllm. With rank_by_tag, its rank is data_parallel_rank.
   TrtllmConfig trtllm;
   int64_t poll_ms = 50;  // milliseconds between two polls
-  // Path of each LoRA adapter, by name. From 0.31 on vLLM hashes the path, but no event has it.
+  // Path of each LoRA adapter, by name. vLLM 0.31 and later hashes the path, but no event contains
+  // the path.
   std::map<std::string, std::string> lora_paths;
   LoadRateConfig load_rates;
 };
@@ -108,16 +109,16 @@ struct AppliedBatch {
   std::span<const size_t> left_out;
 };
 
-// Returns one source for each data-parallel rank from data_parallel_rank on: NAME-dp0, NAME-dp1,
-// ... of one instance. The ports are those of EndpointForRank; with rank_by_tag all ranks have the
-// same port. If the ranks run on several nodes, each node needs a source of its own. A source with
-// one rank is returned unchanged. kInvalidArgument: a rank is too large, or an endpoint
-// cannot have ranks.
+// Returns one source for each data-parallel rank from data_parallel_rank on. The names are
+// NAME-dp<rank>, and all have one instance. The ports are those of EndpointForRank; with
+// rank_by_tag all ranks have the same port. If the ranks run on several nodes, each node needs a
+// source of its own. A source with one rank is returned unchanged. kInvalidArgument: a rank is too
+// large, or an endpoint cannot have ranks.
 Result<std::vector<WorkerRegistration>> ExpandRanks(const WorkerRegistration& source);
 
 class WorkerIngest {
  public:
-  // Registers the worker with `index`, which must outlive the source.
+  // Registers the worker with `index`, which must outlive this object.
   static Result<std::unique_ptr<WorkerIngest>> Create(WorkerId id, const WorkerRegistration& config,
                                                       PrefixIndex& index);
 
@@ -130,8 +131,8 @@ class WorkerIngest {
     observer_ = std::move(observer);
   }
 
-  // Only one thread at a time calls these functions: the subscriber's thread, or a thread on which
-  // the source's feed calls its sink. See ReplicaSink and event_feeds.h.
+  // Only one thread at a time calls these functions: the subscriber's thread, or the thread on
+  // which EventFeeds calls the FeedSink of this worker. See ReplicaSink and event_feeds.h.
   BatchResult OnBatch(std::span<const uint8_t> payload, Seq seq = Seq());
   void OnReset(ResetReason reason);
   void BeginSnapshot() { replica_.BeginSnapshot(); }
@@ -148,9 +149,9 @@ class WorkerIngest {
 
   // The functions below are thread-safe.
   // Takes the predicted tokens of a request, and the tokens that the engine reused. True:
-  // this report and the reports before it refute the state of the source. `comparable`: only
-  // reuse_contradiction() can make the answer inexact, and no batch was applied between the answer
-  // and the engine's lookup.
+  // this report and the reports before it refute the state of the source. `comparable`: the
+  // prediction was exact, or would be exact without reuse_contradiction(), and no batch was applied
+  // between the prediction and the engine's lookup.
   bool NoteReuse(int64_t promised_tokens, int64_t cached_tokens, bool comparable);
   // See ReuseFeedback::contradiction.
   std::optional<int64_t> reuse_contradiction() const;
@@ -161,8 +162,8 @@ class WorkerIngest {
   HashScheme scheme() const;
   SchemeVerdict verdict() const;
   SchemeCounters scheme_counters() const;
-  // The reason why the engine's own lookup may have another result although its blocks are known.
-  // Empty: there is no such reason.
+  // The reason why the engine's own lookup may differ from the router's answer, although the router
+  // knows all blocks of the engine. Empty: there is no such reason.
   std::string_view rule_doubt() const;
   // Takes names of the worker's blocks that queries have computed. The index gets them with the
   // next batch.
@@ -178,7 +179,8 @@ class WorkerIngest {
   IndexCounters index_counters() const;
   // The state of the stream. Exception: kSuspect instead of kSynced if a batch or event could not
   // be decoded, or if a batch with events did not name its rank. The index may then hold blocks
-  // that the engine does not hold. A snapshot or a restart of the engine ends the exception.
+  // that the engine does not hold. A snapshot or a restart of the engine ends the exception. It
+  // does not apply to EventFormat::kTrtllm.
   SourceState State(SourceState stream) const;
 
  private:
@@ -220,7 +222,7 @@ class WorkerIngest {
   EventBatch batch_;
   // A batch or a snapshot of the engine's current epoch was applied.
   bool began_ = false;
-  // The form of the stores has shown vLLM 0.33, and the index has learned the rules of 0.33.
+  // The fields of the stores show vLLM 0.33 or later, and the index has learned the rules of 0.33.
   bool is_wide_ = false;
   HostMemoryEvents host_memory_;
   SchemeDetector detector_;

@@ -61,7 +61,7 @@ int64_t Reusable(const PrefixIndex& index, WorkerId worker) {
   return 0;
 }
 
-// A thread keeps what it has read of the workers. It must not keep it for another index, nor for
+// A thread keeps the properties of the workers. They must not be used for another index, nor for
 // other workers of the same index.
 TEST(ReadersOfChanges, TwoIndexesAreNotMixedUp) {
   PrefixIndex one;

@@ -115,7 +115,7 @@ TEST(Cost, LoadedTokensCostWhatTheirTierSays) {
   }
 }
 
-TEST(Cost, EachTierCountsBehindTheOneBefore) {
+TEST(Cost, EachTierCountsOnlyTokensBeyondThePreviousTier) {
   const CostWeights weights{.load_token = 0.25, .load_storage_token = 0.5};
   const struct {
     int64_t gpu, cpu, storage, speculative;
@@ -135,7 +135,7 @@ TEST(Cost, EachTierCountsBehindTheOneBefore) {
   }
 }
 
-TEST(Cost, WhatIsLoadedFromStorageIsNotHeldByOneGroup) {
+TEST(Cost, AffinityCountsOnlyTokensBeyondTheLoadedOnes) {
   Candidate candidate = Holding(1, 0);
   candidate.with_storage_tokens = 60;
   candidate.resident_tokens = 80;

@@ -43,7 +43,7 @@ TEST_F(BlockCountsTest, CountsGroupsAndTiersApart) {
   EXPECT_EQ(In(2, Tier::kGpu).held, 3);
 }
 
-TEST_F(BlockCountsTest, AnEventWithoutAGroupIsOfTheFirstAndABadGroupIsNone) {
+TEST_F(BlockCountsTest, NoGroupMeansGroup0AndInvalidGroupsAreNotCounted) {
   Apply(Batch(Store(Hashes(1, 2), std::nullopt), Store(Hashes(1, 2), -1),
               Store(Hashes(1, 2), kMaxGroups), Remove(Hashes(1, 1), kMaxGroups)));
   ASSERT_EQ(tally.groups().size(), 1u);

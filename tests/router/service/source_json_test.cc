@@ -47,6 +47,13 @@ TEST(SourceJson, EveryMemberSurvivesTheRoundTrip) {
   EXPECT_EQ(source->lora_paths.at("sql"), "/adapters/sql");
 }
 
+TEST(SourceJson, AnInstanceThatIsANumberStaysANumber) {
+  const Json json = {{"name", "w"}, {"endpoint", "tcp://h:1"}, {"instance_id", 7}};
+  const auto source = SourceFromJson(json);
+  ASSERT_TRUE(source.ok()) << source.status().ToString();
+  EXPECT_EQ(SourceToJson(*source).at("instance_id"), Json(7));
+}
+
 TEST(SourceJson, AFlagSaysTheSame) {
   const auto flag = SourceFromFlag(
       "w=tcp://h:1,tcp://h:2,topic=kv,bind=true,model=m,instance_id=i,routing_group=blue,"
