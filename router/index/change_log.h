@@ -14,8 +14,8 @@
 
 namespace kvcast::router {
 
-// A change makes the version of one worker odd, and later even or, after a removal, not. Changes
-// have the numbers 0, 1, ...
+// A change makes the version of one worker odd, and then even again. The version of a removed
+// worker stays odd. Changes have the numbers 0, 1, ...
 //
 // Threads: one writer (I0). The const methods may be called by any thread.
 class ChangeLog {
@@ -28,7 +28,7 @@ class ChangeLog {
     slots_[number % kRecent].store(slot, std::memory_order_release);  // I12
     begun_.store(number + 1, std::memory_order_release);              // I12
   }
-  // Must be called when the versions of all changes that began are even again.
+  // Must be called when every change that began is complete.
   void End() { ended_.store(begun_.load(std::memory_order_relaxed), std::memory_order_release); }
 
   // The number of changes that have begun.

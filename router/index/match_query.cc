@@ -259,30 +259,36 @@ bool MatchQuery::ReadLeading(bool until_gap) {
   return decides;
 }
 
+template <typename Visit>
+inline void MatchQuery::VisitHolders(const HolderSet& holders, uint32_t offset, uint32_t length,
+                                     Visit&& visit) const {
+  const uint64_t mask = BitRange(0, length);
+  const uint32_t size = holders.size();
+  const PlaceTable::Words places = places_.words();
+  for (uint32_t i = 0; i < size; ++i) {
+    const uint64_t bits = holders.bits(i) >> offset & mask;
+    if (bits == 0) continue;
+    const uint64_t place = places.At(holders.place(i));
+    visit(place, PlaceTable::SlotOf(place), bits);
+  }
+}
+
 // Without overlaps, no later stretch can fill a gap.
 bool MatchQuery::CollectLeading(const HolderSet& holders, uint32_t offset,
                                 const HoldingClasses::Stretch& stretch) {
   if (stretch.step != 1 || stretch.position < scratch_.leading_reached) return false;
   scratch_.leading_reached = stretch.position + stretch.length;
-  const uint64_t mask = BitRange(0, stretch.length);
-  const uint32_t size = holders.size();
-  const PlaceTable::Words places = places_.words();
+  bool decides = true;
   const std::span<uint32_t> leading(scratch_.leading_of_slot);
-  for (uint32_t i = 0; i < size; ++i) {
-    const uint64_t bits = holders.bits(i) >> offset & mask;
-    if (bits == 0) continue;
-    const uint64_t place = places.At(holders.place(i));
-    const uint64_t slot = PlaceTable::SlotOf(place);
-    if (slot >= leading.size() || leading[slot] == kNotLed) continue;  // closed, or not queried
+  VisitHolders(holders, offset, stretch.length, [&](uint64_t place, uint64_t slot, uint64_t bits) {
+    if (slot >= leading.size() || leading[slot] == kNotLed) return;
     if (PlaceTable::KindOf(place) != kGpuOfGroup0) {
-      if (detail_ == Detail::kAll) return false;
-      continue;
-    }
-    if (leading[slot] == stretch.position) {
+      decides = decides && detail_ == Detail::kScores;
+    } else if (leading[slot] == stretch.position) {
       leading[slot] += static_cast<uint32_t>(std::countr_one(bits));
     }
-  }
-  return true;
+  });
+  return decides;
 }
 
 namespace {
@@ -335,22 +341,13 @@ void MatchQuery::Collect(const HolderSet& holders, uint32_t offset,
                          const HoldingClasses::Stretch& stretch) {
   HoldingClasses& classes = scratch_.classes;
   classes.Begin(stretch);
-  const uint64_t mask = BitRange(0, stretch.length);
-  const uint32_t size = holders.size();
-  const PlaceTable::Words places = places_.words();
   const std::span<ClassId> class_of_slot(scratch_.class_of_slot);
-  for (uint32_t i = 0; i < size; ++i) {
-    const uint64_t bits = holders.bits(i) >> offset & mask;
-    if (bits == 0) continue;
-    const uint64_t place = places.At(holders.place(i));
-    const uint64_t slot = PlaceTable::SlotOf(place);
-    if (slot >= class_of_slot.size()) continue;  // closed, or not queried
-    ClassId& holding = class_of_slot[slot];
-    if (holding == kNoClass) continue;
+  VisitHolders(holders, offset, stretch.length, [&](uint64_t place, uint64_t slot, uint64_t bits) {
+    if (slot >= class_of_slot.size() || class_of_slot[slot] == kNoClass) return;
     const uint16_t kind = PlaceTable::KindOf(place);
-    if (detail_ == Detail::kScores && static_cast<Tier>(kind & 0xFF) != Tier::kGpu) continue;
-    holding = classes.With(holding, kind, bits);
-  }
+    if (detail_ == Detail::kScores && static_cast<Tier>(kind & 0xFF) != Tier::kGpu) return;
+    class_of_slot[slot] = classes.With(class_of_slot[slot], kind, bits);
+  });
 }
 
 ClassId MatchQuery::ClassOf(const Asked& asked) const {

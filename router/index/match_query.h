@@ -121,6 +121,12 @@ class MatchQuery {
   bool ReadLeading(bool until_gap);
   bool CollectLeading(const HolderSet& holders, uint32_t offset,
                       const HoldingClasses::Stretch& stretch);
+  // Calls `visit(place, slot, bits)` for each place that holds some of the `length` blocks from
+  // this offset on. `place`: a word of PlaceTable. The slot of a closed place is above all
+  // slots, and the worker of a slot may not be queried.
+  template <typename Visit>
+  void VisitHolders(const HolderSet& holders, uint32_t offset, uint32_t length,
+                    Visit&& visit) const;
   bool has_chain() const { return !chain_.empty() || !integers_.empty(); }
   void Collect(const HolderSet& holders, uint32_t offset, const HoldingClasses::Stretch& stretch);
 

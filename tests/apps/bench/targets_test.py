@@ -33,8 +33,8 @@ def options(runs):
 class Targets(unittest.TestCase):
     def test_share_of_others(self):
         # 120 ticks were used, 110 of them by this process, of 200 ticks.
-        self.assertAlmostEqual(targets.foreign_share((500, 1000, 100), (620, 1200, 210)), 0.05)
-        self.assertEqual(targets.foreign_share((500, 1000, 100), (600, 1200, 210)), 0)
+        self.assertAlmostEqual(targets.cpu_share.foreign_share((500, 1000, 100), (620, 1200, 210)), 0.05)
+        self.assertEqual(targets.cpu_share.foreign_share((500, 1000, 100), (600, 1200, 210)), 0)
 
     def test_busy_runs_are_repeated(self):
         shares = iter([0.5, 0.01, 0.06, 0.05])

@@ -18,6 +18,21 @@ constexpr int kReaders = 2;
 constexpr int kRounds = 300;
 constexpr int kMoves = 20000;
 
+// Starts kWriters threads. Each thread repeatedly stores and removes the blocks of its worker, and
+// then lowers `writing`.
+void StartWriters(PrefixIndex& index, const EventBatch& store, const EventBatch& remove,
+                  std::atomic<int>& writing, std::vector<std::jthread>& threads) {
+  for (uint32_t w = 0; w < kWriters; ++w) {
+    threads.emplace_back([&, w] {
+      for (int i = 0; i < kRounds; ++i) {
+        index.Apply(WorkerId(w), store);
+        index.Apply(WorkerId(w), remove);
+      }
+      --writing;
+    });
+  }
+}
+
 TEST(PrefixIndexConcurrency, ABatchIsSeenWholeOrNotAtAll) {
   PrefixIndex index;
   const auto chain = Hashes(1, 64);
@@ -31,15 +46,7 @@ TEST(PrefixIndexConcurrency, ABatchIsSeenWholeOrNotAtAll) {
   std::atomic<int> writing{kWriters};
   std::atomic<int> torn{0};
   std::vector<std::jthread> threads;
-  for (uint32_t w = 0; w < kWriters; ++w) {
-    threads.emplace_back([&, w] {
-      for (int i = 0; i < kRounds; ++i) {
-        index.Apply(WorkerId(w), store);
-        index.Apply(WorkerId(w), remove);
-      }
-      --writing;
-    });
-  }
+  StartWriters(index, store, remove, writing, threads);
   for (int r = 0; r < kReaders; ++r) {
     threads.emplace_back([&] {
       do {
@@ -86,15 +93,7 @@ TEST(PrefixIndexConcurrency, ABatchOfOneFullGroupIsSeenWholeOrNotAtAll) {
     } while (writing > 0);
   };
   std::vector<std::jthread> threads;
-  for (uint32_t w = 0; w < kWriters; ++w) {
-    threads.emplace_back([&, w] {
-      for (int i = 0; i < kRounds; ++i) {
-        index.Apply(WorkerId(w), store);
-        index.Apply(WorkerId(w), remove);
-      }
-      --writing;
-    });
-  }
+  StartWriters(index, store, remove, writing, threads);
   const int64_t prompt = kBlocks * 4 + 1;
   threads.emplace_back(ask, PromptBlocks{.unit = 4, .prompt_tokens = prompt, .contents = contents});
   threads.emplace_back(ask, PromptBlocks{.unit = 4, .prompt_tokens = prompt, .hashes = chain});
