@@ -337,7 +337,8 @@ class PrefixIndex::Impl {
   }
 
   const ContentKeys& keys_;
-  const router::SeededHash fingerprint_{router::ProcessSeed() ^ 0x51ED270B7F3C9A55};
+  // The seed comes from the secret of the keys, so that equal keys give equal evidence.
+  const router::SeededHash fingerprint_{keys_.Root({}) ^ 0x51ED270B7F3C9A55};
   mutable WaiterCountingMutex mutex_;
   router::StoreReader reader_ KV_GUARDED_BY(mutex_);
   router::StoreContent content_ KV_GUARDED_BY(mutex_);  // of the current store

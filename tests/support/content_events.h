@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "kvcast/router/content_key.h"
 #include "kvcast/router/prefix_index.h"
 #include "kvcast/router/prompt_contents.h"
 #include "tests/support/index_events.h"
@@ -50,7 +51,8 @@ inline BlockStored WithNoExtraKeys(BlockStored event) {
   return event;
 }
 
-// An index with one worker. The hash unit is 4 tokens.
+// An index with one worker. The hash unit is 4 tokens. The secret of the keys is fixed, because it
+// decides which evidence the small tables of the index lose.
 class ContentWorker {
  public:
   explicit ContentWorker(std::vector<GroupSpec> groups = {}, WorkerConfig config = {}) {
@@ -106,7 +108,8 @@ class ContentWorker {
   }
 
  private:
-  PrefixIndex index_;
+  const ContentKeys keys_{1};
+  PrefixIndex index_{keys_};
 };
 
 inline WorkerConfig TellingHits() { return {.hit_reports = HitReports::kExpected}; }
