@@ -27,8 +27,8 @@ bool SizeKnown(const GroupSpec& spec) {
   return spec.kind != SpecKind::kChunkedLocalAttention || spec.chunk_size > 0;
 }
 
-PlaceId PlaceOf(std::span<const PlaceId> places, size_t group) {
-  return group < places.size() ? places[group] : kNoPlace;
+HolderId HolderIdOf(std::span<const HolderId> holders, size_t group) {
+  return group < holders.size() ? holders[group] : kNoHolderId;
 }
 
 // The leading stores that start at the root and have equal spans. Each store is of another group.
@@ -71,40 +71,40 @@ class RootRun {
   int64_t span_ = 0;
 };
 
-GroupResidency ResidencyOf(const BlockStored& stored, const GroupSpec& spec, PlaceId place,
+GroupResidency ResidencyOf(const BlockStored& stored, const GroupSpec& spec, HolderId holder,
                            const ResidencyMap& map) {
   GroupResidency residency{.spec = spec};
   residency.blocks.Resize(std::ssize(stored.block_hashes));
   for (size_t i = 0; i < stored.block_hashes.size(); ++i) {
-    if (map.Holds(stored.block_hashes[i], place)) residency.blocks.Set(static_cast<int64_t>(i));
+    if (map.Holds(stored.block_hashes[i], holder)) residency.blocks.Set(static_cast<int64_t>(i));
   }
   return residency;
 }
 
 // If a request computed a prefix, its last block is new in every group. If a request hit a prefix,
 // every group of full attention holds its last block.
-bool HoldsLastBlock(const BlockStored& stored, std::span<const PlaceId> places,
+bool HoldsLastBlock(const BlockStored& stored, std::span<const HolderId> holders,
                     const ResidencyMap& map) {
   const uint8_t group = GroupRegistry::GroupOf(stored.group_idx);
   return !stored.block_hashes.empty() &&
-         map.Holds(stored.block_hashes.back(), PlaceOf(places, group));
+         map.Holds(stored.block_hashes.back(), HolderIdOf(holders, group));
 }
 
 // True if a group already holds the last block of its store in the run. If the worker has groups of
 // full attention, only these groups count.
 bool RepeatsHeldBlocks(const RootRun& run, const std::vector<GroupSpec>& specs,
-                       std::span<const PlaceId> places, const GroupRegistry& registry,
+                       std::span<const HolderId> holders, const GroupRegistry& registry,
                        const ResidencyMap& map) {
   for (size_t i = 0; i < specs.size(); ++i) {
     const bool full = IsFullKind(specs[i].kind) || !registry.has_full_kind();
-    if (full && run.store(i) != nullptr && HoldsLastBlock(*run.store(i), places, map)) return true;
+    if (full && run.store(i) != nullptr && HoldsLastBlock(*run.store(i), holders, map)) return true;
   }
   return false;
 }
 
 }  // namespace
 
-HitReport ReadHitReport(std::span<const Event> events, std::span<const PlaceId> places,
+HitReport ReadHitReport(std::span<const Event> events, std::span<const HolderId> holders,
                         const GroupRegistry& registry, const ResidencyMap& map,
                         int64_t replay_tokens) {
   const auto* first = events.empty() ? nullptr : std::get_if<BlockStored>(&events[0]);
@@ -113,12 +113,12 @@ HitReport ReadHitReport(std::span<const Event> events, std::span<const PlaceId> 
   // Stores with a token offset leave out the blocks before a window. They have the same form as the
   // stores of a request.
   if (first->token_offset && (RootSpan(*first) == 0 || specs.size() > 1)) {
-    if (!HoldsLastBlock(*first, places, map)) return {};
+    if (!HoldsLastBlock(*first, holders, map)) return {};
     return {.reading = HitReportReading::kUnclear, .events = 1};
   }
   if (RootSpan(*first) == 0) return {};
   const RootRun run(events, specs);
-  if (!RepeatsHeldBlocks(run, specs, places, registry, map)) return {};
+  if (!RepeatsHeldBlocks(run, specs, holders, registry, map)) return {};
   // For a group of unknown window or chunk size, the prefix that it could serve is unknown.
   const bool known = std::all_of(specs.begin(), specs.end(), SizeKnown);
   if (!known) return {.reading = HitReportReading::kUnclear};
@@ -128,7 +128,7 @@ HitReport ReadHitReport(std::span<const Event> events, std::span<const PlaceId> 
   std::vector<GroupResidency> groups;
   for (size_t i = 0; i < specs.size(); ++i) {
     if (run.store(i) == nullptr) continue;
-    groups.push_back(ResidencyOf(*run.store(i), specs[i], PlaceOf(places, i), map));
+    groups.push_back(ResidencyOf(*run.store(i), specs[i], HolderIdOf(holders, i), map));
     report.blocks += run.store(i)->block_hashes.size();
   }
   const auto servable = [&](int64_t max_tokens) {

@@ -121,11 +121,11 @@ class HitReportState {
   absl::flat_hash_set<uint64_t> in_doubt_;  // subset of doubtful_: the engine may hold no copy
 };
 
-// Decides whether the leading events are a hit report. `places`: the worker's GPU places by group;
-// kNoPlace or beyond the end: the worker holds no block there. `replay_tokens`: a prefix of at most
-// this number of tokens is no hit (WorkerConfig::replay_tokens). If no group holds the last block
-// of its store, the cost is at most one probe of the map per group.
-HitReport ReadHitReport(std::span<const Event> events, std::span<const PlaceId> places,
+// Decides whether the leading events are a hit report. `holders`: the worker's GPU holders by
+// group; kNoHolderId or beyond the end: the worker holds no block there. `replay_tokens`: a prefix
+// of at most this number of tokens is no hit (WorkerConfig::replay_tokens). If no group holds the
+// last block of its store, the cost is at most one probe of the map per group.
+HitReport ReadHitReport(std::span<const Event> events, std::span<const HolderId> holders,
                         const GroupRegistry& registry, const ResidencyMap& map,
                         int64_t replay_tokens = 0);
 

@@ -7,26 +7,26 @@ namespace kvcast::router {
 
 HolderSet* HolderSet::New(SlabArena& arena, uint32_t capacity) {
   void* const memory = arena.Allocate(sizeof(HolderSet) +
-                                      size_t{capacity} * (2 * sizeof(uint64_t) + sizeof(PlaceId)));
+                                      size_t{capacity} * (2 * sizeof(uint64_t) + sizeof(HolderId)));
   auto* const set = new (memory) HolderSet(capacity);
   for (uint32_t i = 0; i < capacity; ++i) new (&set->words()[i]) std::atomic<uint64_t>(0);
   return set;
 }
 
-void HolderSet::Append(PlaceId place, uint64_t bits, uint64_t next) {
+void HolderSet::Append(HolderId id, uint64_t bits, uint64_t next) {
   const uint32_t at = size_.load(std::memory_order_relaxed);
-  places()[at] = place;
+  ids()[at] = id;
   nexts()[at] = next;
-  // I7: size_ shows the holder after its word and place are written.
+  // I7: size_ shows the holder after its word and id are written.
   words()[at].store(bits, std::memory_order_relaxed);
   size_.store(at + 1, std::memory_order_release);
 }
 
-uint32_t HolderSet::Find(PlaceId place) const {
+uint32_t HolderSet::Find(HolderId id) const {
   const uint32_t size = size_.load(std::memory_order_relaxed);
-  const PlaceId* const all = places();
+  const HolderId* const all = ids();
   uint32_t i = 0;
-  while (i < size && all[i] != place) ++i;
+  while (i < size && all[i] != id) ++i;
   return i;
 }
 

@@ -1,29 +1,29 @@
-// HolderSet: the places that hold blocks of a run, with one bitmap per place.
+// HolderSet: the holders of the blocks of a run, with one bitmap per holder.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 
-#include "router/index/place_table.h"
+#include "router/index/holder_table.h"
 #include "src/base/slab_arena.h"
 
 namespace kvcast::router {
 
 // A set takes 8 bytes for the header and 20 bytes per holder. Three arrays of `capacity` elements
 // follow the header (from `this + 1` on): words of published bits (8 bytes each), words of next
-// bits (8 bytes each), and places (4 bytes each). The next bits are the state after the current
+// bits (8 bytes each), and holder ids (4 bytes each). The next bits are the state after the current
 // batch. Publish copies them to the published bits.
 //
 // Threads: the writer makes, changes and frees a set (with SlabArena::Free). Readers may call size,
-// place and bits at the same time. A holder keeps its position as long as the set exists (I7).
+// id and bits at the same time. A holder keeps its position as long as the set exists (I7).
 class HolderSet {
  public:
   static HolderSet* New(SlabArena& arena, uint32_t capacity);
 
   uint32_t size() const { return size_.load(std::memory_order_acquire); }  // I7
   uint32_t capacity() const { return capacity_; }
-  PlaceId place(uint32_t i) const { return places()[i]; }
+  HolderId id(uint32_t i) const { return ids()[i]; }
   // I1, I2
   uint64_t bits(uint32_t i) const { return words()[i].load(std::memory_order_acquire); }
 
@@ -34,9 +34,9 @@ class HolderSet {
   // Shows the next bits to readers. I1, I2.
   void Publish(uint32_t i) { words()[i].store(nexts()[i], std::memory_order_release); }
   // REQUIRES: size() < capacity().
-  void Append(PlaceId place, uint64_t bits, uint64_t next);
-  // Returns the position of the place; size() if the set does not have it.
-  uint32_t Find(PlaceId place) const;
+  void Append(HolderId id, uint64_t bits, uint64_t next);
+  // Returns the position of the holder; size() if the set does not have it.
+  uint32_t Find(HolderId id) const;
   // Returns the bits that are set in the published bits or in the next bits of any holder.
   uint64_t Union() const;
   // True if the holder has no published bits and no next bits.
@@ -52,8 +52,8 @@ class HolderSet {
   }
   uint64_t* nexts() { return reinterpret_cast<uint64_t*>(words() + capacity_); }
   const uint64_t* nexts() const { return reinterpret_cast<const uint64_t*>(words() + capacity_); }
-  PlaceId* places() { return reinterpret_cast<PlaceId*>(nexts() + capacity_); }
-  const PlaceId* places() const { return reinterpret_cast<const PlaceId*>(nexts() + capacity_); }
+  HolderId* ids() { return reinterpret_cast<HolderId*>(nexts() + capacity_); }
+  const HolderId* ids() const { return reinterpret_cast<const HolderId*>(nexts() + capacity_); }
 
   // I7
   std::atomic<uint32_t> size_{0};

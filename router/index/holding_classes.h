@@ -2,10 +2,10 @@
 // rules and hold the same blocks of the prompt, in the same groups and tiers. Their answers are
 // equal, so a query computes one answer per class.
 //
-// The walk over a prompt visits stretches: neighbouring blocks of a run, with the places that hold
-// them. The classes are the nodes of trees. A root stands for workers that hold no block so far. A
-// child adds the blocks of one group and tier in one stretch. Two classes can have the same blocks,
-// because the places of two workers can have different orders in a stretch.
+// The walk over a prompt visits stretches: neighbouring blocks of a run, with their holders. The
+// classes are the nodes of trees. A root stands for workers that hold no block so far. A child adds
+// the blocks of one group and tier in one stretch. Two classes can have the same blocks, because
+// the holders of two workers can have different orders in a stretch.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

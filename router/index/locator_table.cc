@@ -173,7 +173,7 @@ std::atomic<uint64_t>& LocatorTable::EntryOf(uint64_t hash, uint64_t entry, bool
 void LocatorTable::Erase(uint64_t hash, Locator locator) {
   const uint64_t entry = FingerprintOf(hash) << kLocatorBits | locator;
   // I5: decrements the counters before it clears the entry. In between, readers may miss the entry.
-  // This is correct: either no place holds the slot of the entry (I4), or the versions of its
+  // This is correct: either no holder has the slot of the entry (I4), or the versions of its
   // holders are odd (I1).
   EntryOf(hash, entry, true).store(0, std::memory_order_release);
   const size_t number = NumberOf(hash);

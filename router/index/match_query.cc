@@ -83,10 +83,10 @@ MatchQuery::Scratch& MatchQuery::ThreadScratch() {
   return scratch;
 }
 
-MatchQuery::MatchQuery(const ResidencyMap& map, const PlaceTable& places,
+MatchQuery::MatchQuery(const ResidencyMap& map, const HolderTable& holder_table,
                        const PromptBlocks& prompt, const QueryShape& shape, Detail detail)
     : map_(map),
-      places_(places),
+      holder_table_(holder_table),
       contents_(FirstUnits(prompt.contents, shape)),
       chain_(FirstUnits(prompt.hashes, shape)),
       integers_(chain_.empty() ? FirstUnits(prompt.integer_hashes, shape)
@@ -151,7 +151,7 @@ inline ClassId MatchQuery::ReadRoot(Asked& asked, Shortcuts& shortcuts) {
 void MatchQuery::ReadFleet(std::span<const WorkerView* const> workers, uint64_t roster) {
   Fleet& fleet = scratch_.fleet;
   scratch_.classes.Clear();
-  fleet.seen = places_.changes().ended();  // I12: before the versions
+  fleet.seen = holder_table_.changes().ended();  // I12: before the versions
   fleet.roster = roster;
   fleet.odd = false;
   fleet.shortcuts = {};
@@ -182,7 +182,7 @@ bool MatchQuery::UpdateFleet(uint64_t roster) {
   Fleet& fleet = scratch_.fleet;
   if (fleet.roster != roster || fleet.odd) return false;
   scratch_.classes.ClearWalks();
-  const ChangeLog& changes = places_.changes();
+  const ChangeLog& changes = holder_table_.changes();
   const uint64_t ended = changes.ended();  // I12: before the versions
   bool same = true;
   const bool all = changes.ForEach(fleet.seen, ended, [&](WorkerSlot slot) {
@@ -216,8 +216,8 @@ bool MatchQuery::Read() {
   led_ = leads && exact && contents_.empty() == has_chain() && ReadLeading(shortcuts.until_gap);
   if (!led_) {
     Walk(shortcuts.until_gap,
-         [this](const HolderSet& holders, uint32_t offset, const HoldingClasses::Stretch& stretch) {
-           Collect(holders, offset, stretch);
+         [this](const HolderSet& set, uint32_t offset, const HoldingClasses::Stretch& stretch) {
+           Collect(set, offset, stretch);
          });
   }
   return EndReading();
@@ -234,9 +234,9 @@ void MatchQuery::Walk(bool until_gap, Visit&& visit) {
                         visit(*piece.holders, 0, {piece.position, piece.length, piece.step, false});
                       });
   }
-  const auto by_hash = [&](const HolderSet& holders, uint32_t offset, size_t position,
+  const auto by_hash = [&](const HolderSet& set, uint32_t offset, size_t position,
                            uint32_t length) {
-    visit(holders, offset, {position, length, 1, true});
+    visit(set, offset, {position, length, 1, true});
   };
   if (!chain_.empty()) map_.WalkHashes(chain_, until_gap && !both, both, by_hash);
   if (!integers_.empty()) map_.WalkHashes(integers_, until_gap && !both, both, by_hash);
@@ -251,8 +251,8 @@ bool MatchQuery::ReadLeading(bool until_gap) {
   scratch_.leading_reached = 0;
   bool decides = true;
   Walk(until_gap,
-       [&](const HolderSet& holders, uint32_t offset, const HoldingClasses::Stretch& stretch) {
-         decides = decides && CollectLeading(holders, offset, stretch);
+       [&](const HolderSet& set, uint32_t offset, const HoldingClasses::Stretch& stretch) {
+         decides = decides && CollectLeading(set, offset, stretch);
        });
   scratch_.leading_failures = decides ? 0 : std::min(2 * scratch_.leading_failures + 1, kMostPause);
   scratch_.leading_pause = scratch_.leading_failures;
@@ -260,29 +260,29 @@ bool MatchQuery::ReadLeading(bool until_gap) {
 }
 
 template <typename Visit>
-inline void MatchQuery::VisitHolders(const HolderSet& holders, uint32_t offset, uint32_t length,
+inline void MatchQuery::VisitHolders(const HolderSet& set, uint32_t offset, uint32_t length,
                                      Visit&& visit) const {
   const uint64_t mask = BitRange(0, length);
-  const uint32_t size = holders.size();
-  const PlaceTable::Words places = places_.words();
+  const uint32_t size = set.size();
+  const HolderTable::Words words = holder_table_.words();
   for (uint32_t i = 0; i < size; ++i) {
-    const uint64_t bits = holders.bits(i) >> offset & mask;
+    const uint64_t bits = set.bits(i) >> offset & mask;
     if (bits == 0) continue;
-    const uint64_t place = places.At(holders.place(i));
-    visit(place, PlaceTable::SlotOf(place), bits);
+    const uint64_t word = words.At(set.id(i));
+    visit(word, HolderTable::SlotOf(word), bits);
   }
 }
 
 // Without overlaps, no later stretch can fill a gap.
-bool MatchQuery::CollectLeading(const HolderSet& holders, uint32_t offset,
+bool MatchQuery::CollectLeading(const HolderSet& set, uint32_t offset,
                                 const HoldingClasses::Stretch& stretch) {
   if (stretch.step != 1 || stretch.position < scratch_.leading_reached) return false;
   scratch_.leading_reached = stretch.position + stretch.length;
   bool decides = true;
   const std::span<uint32_t> leading(scratch_.leading_of_slot);
-  VisitHolders(holders, offset, stretch.length, [&](uint64_t place, uint64_t slot, uint64_t bits) {
+  VisitHolders(set, offset, stretch.length, [&](uint64_t word, uint64_t slot, uint64_t bits) {
     if (slot >= leading.size() || leading[slot] == kNotLed) return;
-    if (PlaceTable::KindOf(place) != kGpuOfGroup0) {
+    if (HolderTable::KindOf(word) != kGpuOfGroup0) {
       decides = decides && detail_ == Detail::kScores;
     } else if (leading[slot] == stretch.position) {
       leading[slot] += static_cast<uint32_t>(std::countr_one(bits));
@@ -306,7 +306,7 @@ bool Unchanged(const Asked& asked) {
 bool MatchQuery::AnyChanged() const {
   const Fleet& fleet = scratch_.fleet;
   const auto changed = [](const Asked& asked) { return !Unchanged(asked); };
-  const ChangeLog& changes = places_.changes();
+  const ChangeLog& changes = holder_table_.changes();
   const uint64_t begun = changes.begun();  // I12: after all loads of data
   bool any = false;
   const bool all = !fleet.odd && changes.ForEach(fleet.seen, begun, [&](WorkerSlot slot) {
@@ -337,14 +337,14 @@ bool MatchQuery::EndReading() {
   return false;
 }
 
-void MatchQuery::Collect(const HolderSet& holders, uint32_t offset,
+void MatchQuery::Collect(const HolderSet& set, uint32_t offset,
                          const HoldingClasses::Stretch& stretch) {
   HoldingClasses& classes = scratch_.classes;
   classes.Begin(stretch);
   const std::span<ClassId> class_of_slot(scratch_.class_of_slot);
-  VisitHolders(holders, offset, stretch.length, [&](uint64_t place, uint64_t slot, uint64_t bits) {
+  VisitHolders(set, offset, stretch.length, [&](uint64_t word, uint64_t slot, uint64_t bits) {
     if (slot >= class_of_slot.size() || class_of_slot[slot] == kNoClass) return;
-    const uint16_t kind = PlaceTable::KindOf(place);
+    const uint16_t kind = HolderTable::KindOf(word);
     if (detail_ == Detail::kScores && static_cast<Tier>(kind & 0xFF) != Tier::kGpu) return;
     class_of_slot[slot] = classes.With(class_of_slot[slot], kind, bits);
   });

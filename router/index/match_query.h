@@ -46,7 +46,7 @@ class MatchQuery {
     kScores  // for Scores: blocks on the GPU
   };
   // Uses the first shape.prompt_units contents and hashes of the prompt.
-  MatchQuery(const ResidencyMap& map, const PlaceTable& places, const PromptBlocks& prompt,
+  MatchQuery(const ResidencyMap& map, const HolderTable& holder_table, const PromptBlocks& prompt,
              const QueryShape& shape, Detail detail = Detail::kAll);
   ~MatchQuery();
 
@@ -112,26 +112,25 @@ class MatchQuery {
   // True: all workers are settled.
   bool EndReading();
   bool AnyChanged() const;
-  // Calls `visit(holders, offset, stretch)` for each stretch of the prompt: bit offset + i of a
-  // holder belongs to block i.
+  // Calls `visit(set, offset, stretch)` for each stretch of the prompt: bit offset + i of a holder
+  // belongs to block i.
   template <typename Visit>
   void Walk(bool until_gap, Visit&& visit);
   // Counts the leading blocks of each worker. False: they do not decide, because two stretches may
   // overlap, or a lower tier holds a block.
   bool ReadLeading(bool until_gap);
-  bool CollectLeading(const HolderSet& holders, uint32_t offset,
+  bool CollectLeading(const HolderSet& set, uint32_t offset,
                       const HoldingClasses::Stretch& stretch);
-  // Calls `visit(place, slot, bits)` for each place that holds some of the `length` blocks from
-  // this offset on. `place`: a word of PlaceTable. The slot of a closed place is above all
-  // slots, and the worker of a slot may not be queried.
+  // Calls `visit(word, slot, bits)` for each holder that has some of the `length` blocks from this
+  // offset on. `word`: a word of HolderTable. The slot of a closed holder is above all slots, and
+  // the worker of a slot may not be queried.
   template <typename Visit>
-  void VisitHolders(const HolderSet& holders, uint32_t offset, uint32_t length,
-                    Visit&& visit) const;
+  void VisitHolders(const HolderSet& set, uint32_t offset, uint32_t length, Visit&& visit) const;
   bool has_chain() const { return !chain_.empty() || !integers_.empty(); }
-  void Collect(const HolderSet& holders, uint32_t offset, const HoldingClasses::Stretch& stretch);
+  void Collect(const HolderSet& set, uint32_t offset, const HoldingClasses::Stretch& stretch);
 
   const ResidencyMap& map_;
-  const PlaceTable& places_;
+  const HolderTable& holder_table_;
   const std::span<const ContentKey> contents_;  // of the prompt's units; empty: match by hash alone
   // Of the prompt's units. Both are empty: match by content alone.
   const std::span<const BlockHash> chain_;

@@ -6,8 +6,8 @@
 
 namespace kvcast {
 
+using router::HolderId;
 using router::MatchQuery;
-using router::PlaceId;
 using router::QueryShape;
 using router::ResidencyMap;
 using router::Roster;
@@ -53,8 +53,8 @@ void PrefixIndex::Impl::ForEachResidency(
   WaiterCountingLock lock(mutex_);
   const auto it = slot_of_.find(id);
   if (it == slot_of_.end()) return;
-  map_.ForEach([&](PlaceId place, const BlockHash& hash, uint32_t copies) {
-    const std::optional<router::Place> where = places_.Read(place);
+  map_.ForEach([&](HolderId holder, const BlockHash& hash, uint32_t copies) {
+    const std::optional<router::Holder> where = holder_table_.Read(holder);
     if (where && where->slot == it->second) visit(where->tier, where->group, hash, copies);
   });
 }
@@ -98,7 +98,7 @@ ContentKey PrefixIndex::Impl::ContentOf(WorkerId id, const BlockHash& hash) {
   const auto it = slot_of_.find(id);
   if (it == slot_of_.end()) return kUnnamed;
   ResidencyMap::Cursor cursor;
-  const auto name = map_.NameOf(hash, slots_[it->second]->places.all(), cursor);
+  const auto name = map_.NameOf(hash, slots_[it->second]->holders.all(), cursor);
   return name ? name->content() : kUnnamed;
 }
 
@@ -109,7 +109,7 @@ auto PrefixIndex::Impl::Query(const PromptBlocks& prompt, const QueryShape& shap
   const EpochDomain::Pin pin(epochs_);
   for (int reading = 0; reading < kReadings;) {
     const Roster* const roster = roster_.load(std::memory_order_acquire);  // I10
-    MatchQuery query(map_, places_, prompt, shape, detail);
+    MatchQuery query(map_, holder_table_, prompt, shape, detail);
     AskAll(*roster, ids, query);
     while (reading++ < kReadings) {
       if (query.Read()) return answer(query);
@@ -119,7 +119,7 @@ auto PrefixIndex::Impl::Query(const PromptBlocks& prompt, const QueryShape& shap
   }
   // Under the mutex no version is odd.
   WaiterCountingLock lock(mutex_);
-  MatchQuery query(map_, places_, prompt, shape, detail);
+  MatchQuery query(map_, holder_table_, prompt, shape, detail);
   AskAll(*roster_.load(std::memory_order_relaxed), ids, query);  // I0
   KV_CHECK(query.Read());
   return answer(query);

@@ -1,4 +1,4 @@
-// The part of PrefixIndex::Impl that applies events, and that removes blocks of closed places.
+// The part of PrefixIndex::Impl that applies events, and that removes blocks of closed holders.
 // SPDX-License-Identifier: Apache-2.0
 #include <thread>
 #include <utility>
@@ -10,14 +10,14 @@ namespace kvcast {
 
 using router::BatchAhead;
 using router::GroupRegistry;
-using router::PlaceId;
+using router::HolderId;
 using router::Removals;
 using router::ResidencyMap;
 using router::WorkerState;
 
 namespace {
 
-// Number of runs that a batch sweeps for blocks of closed places, in addition to one run for each
+// Number of runs that a batch sweeps for blocks of closed holders, in addition to one run for each
 // hash of the batch.
 constexpr size_t kSweepRuns = 16;
 // Number of runs that Reclaim sweeps before it releases the mutex.
@@ -67,12 +67,12 @@ std::vector<size_t> PrefixIndex::Impl::ApplyTo(WorkerState& worker, const EventB
       }
       ApplyEvent(worker, *stored, ahead);
     } else {
-      removals = {};  // the clear closes the place that `removals` names
+      removals = {};  // the clear closes the holder that `removals` names
       ApplyEvent(worker, std::get<AllBlocksCleared>(event));
     }
   }
   Commit(worker);
-  if (places_.any_closed()) {
+  if (holder_table_.any_closed()) {
     SweepSome(kSweepRuns + worker.counters.stored_blocks + worker.counters.removed_blocks - ops);
   }
   return left_out;
@@ -92,7 +92,7 @@ void PrefixIndex::Impl::WeighResidencies() {
 size_t PrefixIndex::Impl::SkipHitReport(WorkerState& worker, std::span<const Event> events) {
   if (!worker.hit_reports.looks()) return 0;
   const router::HitReport report =
-      router::ReadHitReport(events, worker.places.of(Tier::kGpu), worker.registry, map_,
+      router::ReadHitReport(events, worker.holders.of(Tier::kGpu), worker.registry, map_,
                             worker.config.replay_tokens.value_or(0));
   const bool skips = worker.hit_reports.Skips(report);
   if (report.reading == router::HitReportReading::kMaybe ||
@@ -100,9 +100,9 @@ size_t PrefixIndex::Impl::SkipHitReport(WorkerState& worker, std::span<const Eve
     for (const Event& event : events.first(report.events)) {
       const auto& stored = std::get<BlockStored>(event);
       const uint8_t group = GroupRegistry::GroupOf(stored.group_idx);
-      const PlaceId place = worker.places.At(Tier::kGpu, group);
+      const HolderId holder = worker.holders.At(Tier::kGpu, group);
       for (const BlockHash& hash : stored.block_hashes) {
-        const bool held = place != router::kNoPlace && map_.Holds(hash, place);
+        const bool held = holder != router::kNoHolderId && map_.Holds(hash, holder);
         worker.hit_reports.NoteDoubtful(FingerprintOf(hash, group), held);
       }
     }
@@ -117,7 +117,7 @@ void PrefixIndex::Impl::ApplyEvent(WorkerState& worker, const BlockStored& event
   const Tier tier = TierOf(event.medium);
   if (!worker.Accept(worker.registry.Store(event, tier))) return;
   const uint8_t group = GroupRegistry::GroupOf(event.group_idx);
-  const PlaceId place = OpenPlace(worker, tier, group);
+  const HolderId holder = OpenHolder(worker, tier, group);
   ResidencyMap::Cursor cursor;
   const router::SpanStart start = StartOf(worker, event, cursor);
   ReadContent(worker, event, tier, group, start);
@@ -128,8 +128,8 @@ void PrefixIndex::Impl::ApplyEvent(WorkerState& worker, const BlockStored& event
                         .tier = tier,
                         .group = group,
                         .start = start,
-                        .holding = {.own = worker.places.all(),
-                                    .place = place,
+                        .holding = {.own = worker.holders.all(),
+                                    .holder = holder,
                                     .source = worker.number,
                                     .repeats_count = !worker.config.repeats_are_refreshes},
                         .cursor = cursor};
@@ -186,14 +186,14 @@ void PrefixIndex::Impl::ApplyEvent(WorkerState& worker, const BlockRemoved& even
     removals.last = &event;
     removals.tier = TierOf(event.medium);
     removals.group = GroupRegistry::GroupOf(event.group_idx);
-    removals.place = worker.places.At(removals.tier, removals.group);
+    removals.holder = worker.holders.At(removals.tier, removals.group);
   }
   uint64_t& held = worker.residencies[static_cast<size_t>(removals.tier)];
-  ResidencyMap::Cursor& cursor = removals.cursors.At(removals.place);
+  ResidencyMap::Cursor& cursor = removals.cursors.At(removals.holder);
   for (const BlockHash& hash : event.block_hashes) {
     ahead.Step();
     router::BlockName name;
-    const router::Removal removal = map_.Remove(hash, removals.place, cursor, &name);
+    const router::Removal removal = map_.Remove(hash, removals.holder, cursor, &name);
     if (removals.tier == Tier::kGpu && worker.hit_reports.has_doubtful()) {
       worker.hit_reports.NoteRemoved(FingerprintOf(hash, removals.group),
                                      removal != router::Removal::kCopiesLeft);
@@ -225,23 +225,24 @@ void PrefixIndex::Impl::ApplyEvent(WorkerState& worker, const AllBlocksCleared& 
   ClearTier(worker, TierOf(event.medium));
 }
 
-PlaceId PrefixIndex::Impl::OpenPlace(WorkerState& worker, Tier tier, uint8_t group) {
-  const PlaceId open = worker.places.At(tier, group);
-  if (open != router::kNoPlace) return open;
-  const PlaceId place = places_.Open({.slot = worker.view->slot, .group = group, .tier = tier});
-  worker.places.Add(tier, group, place);
-  return place;
+HolderId PrefixIndex::Impl::OpenHolder(WorkerState& worker, Tier tier, uint8_t group) {
+  const HolderId open = worker.holders.At(tier, group);
+  if (open != router::kNoHolderId) return open;
+  const HolderId holder =
+      holder_table_.Open({.slot = worker.view->slot, .group = group, .tier = tier});
+  worker.holders.Add(tier, group, holder);
+  return holder;
 }
 
 bool PrefixIndex::Impl::SweepSome(size_t runs) {
-  if (!places_.sweeping()) {
-    if (!places_.BeginSweep()) return false;
+  if (!holder_table_.sweeping()) {
+    if (!holder_table_.BeginSweep()) return false;
     map_.BeginSweep();
   }
   if (map_.Sweep(runs)) return true;
   map_.EndSweep();
-  places_.EndSweep();
-  return places_.any_closed();
+  holder_table_.EndSweep();
+  return holder_table_.any_closed();
 }
 
 bool PrefixIndex::Impl::Reclaim() {
@@ -253,7 +254,7 @@ bool PrefixIndex::Impl::Reclaim() {
   for (bool more = true; more;) {
     let_batches_run();
     WaiterCountingLock lock(mutex_);
-    any = any || places_.any_closed();
+    any = any || holder_table_.any_closed();
     more = SweepSome(kReclaimRuns);
     if (!more) epochs_.Collect();
   }

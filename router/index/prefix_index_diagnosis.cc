@@ -178,12 +178,12 @@ ProbeFinding Test(const PromptHolding& holding, const TestedPrompt& tested, int6
 // REQUIRES: the writers' lock is held, and the thread is pinned.
 std::optional<PromptHolding> HoldingOf(const WorkerState& worker, const SampledPrompt& prompt,
                                        int64_t unit, const ResidencyMap& map,
-                                       const PlaceTable& places) {
+                                       const HolderTable& holder_table) {
   const WorkerRules& rules = *worker.view->rules.load(std::memory_order_relaxed);
   if (rules.unit != unit || rules.alignment <= 0) return std::nullopt;
   const auto units = static_cast<int64_t>(prompt.units());
   const int64_t tokens = TokensOf(prompt, unit) + 1 + rules.lookahead;
-  MatchQuery query(map, places,
+  MatchQuery query(map, holder_table,
                    {.unit = unit,
                     .prompt_tokens = tokens,
                     .lookahead = rules.lookahead,
@@ -227,7 +227,7 @@ ReuseDiagnosis PrefixIndex::Impl::Diagnose(WorkerId id) const {
     const auto holding =
         ReadWorker(id, std::optional<router::PromptHolding>(), [&](const WorkerState& worker) {
           const EpochDomain::Pin pin(epochs_);
-          return router::HoldingOf(worker, sampled, unit, map_, places_);
+          return router::HoldingOf(worker, sampled, unit, map_, holder_table_);
         });
     // A prompt without a held block is not in the cache.
     if (!holding || !router::HoldsAny(holding->parts)) continue;

@@ -18,8 +18,8 @@
 #include "kvcast/router/prefix_index.h"
 #include "router/index/batch_ahead.h"
 #include "router/index/hit_report.h"
+#include "router/index/holder_table.h"
 #include "router/index/match_query.h"
-#include "router/index/place_table.h"
 #include "router/index/removal_cursors.h"
 #include "router/index/residency_map.h"
 #include "router/names/ambiguous_names.h"
@@ -60,7 +60,7 @@ struct WorkerState {
   std::array<uint64_t, kTiers> residencies{};
   router::HitReportState hit_reports;
   std::optional<ResidencyDigest> digest;
-  OwnPlaces places;
+  OwnHolders holders;
   uint32_t number = 0;  // unique among all current and past states
   // Counters and stores for the naming of blocks by content.
   std::array<uint64_t, kTiers> unnamed{};  // entries, by tier
@@ -114,13 +114,13 @@ struct WorkerState {
   }
 };
 
-// The removals of a batch since its last event of another kind, and the place of the last removal.
+// The removals of a batch since its last event of another kind, and the holder of the last removal.
 struct Removals {
   RemovalCursors cursors;
   const BlockRemoved* last = nullptr;
   Tier tier = Tier::kGpu;
   uint8_t group = 0;
-  PlaceId place = router::kNoPlace;
+  HolderId holder = router::kNoHolderId;
 };
 
 // The registered workers, as readers see them. Immutable (I10): each change of the workers makes a
@@ -229,7 +229,7 @@ class PrefixIndex::Impl {
       KV_REQUIRES(mutex_);
   void ClearTier(router::WorkerState& worker, Tier tier) KV_REQUIRES(mutex_);
   bool SweepSome(size_t runs) KV_REQUIRES(mutex_);
-  router::PlaceId OpenPlace(router::WorkerState& worker, Tier tier, uint8_t group)
+  router::HolderId OpenHolder(router::WorkerState& worker, Tier tier, uint8_t group)
       KV_REQUIRES(mutex_);
   void ForgetNames(router::WorkerState& worker) KV_REQUIRES(mutex_);
   // Returns the content that the worker gave the hash before; kUnnamed: none.
@@ -244,13 +244,13 @@ class PrefixIndex::Impl {
     Tier tier;
     uint8_t group;
     router::SpanStart start;
-    router::Holding holding;              // the place of its blocks
+    router::Holding holding;              // the holder of its blocks
     router::ResidencyMap::Cursor cursor;  // on its last block so far
   };
-  // Adds the blocks of the store. True: its place did not hold the first block before.
+  // Adds the blocks of the store. True: its holder did not have the first block before.
   bool HoldAll(router::WorkerState& worker, CurrentStore& store, router::BatchAhead& ahead)
       KV_REQUIRES(mutex_);
-  // Adds one block. `more`: number of blocks behind it in the store. True: the place did not hold
+  // Adds one block. `more`: number of blocks behind it in the store. True: the holder did not have
   // the block before.
   bool Hold(router::WorkerState& worker, CurrentStore& store, const BlockHash& hash,
             router::BlockName name, size_t more) KV_REQUIRES(mutex_);
@@ -275,7 +275,7 @@ class PrefixIndex::Impl {
   void PassNames(router::WorkerState& worker, const BlockStored& event,
                  const router::SpanStart& start) KV_REQUIRES(mutex_);
   void NoteLookahead(router::WorkerState& worker, const BlockStored& event) KV_REQUIRES(mutex_);
-  // True if the worker holds the hash in any place, or if `idle` still has its name.
+  // True if any holder of the worker has the hash, or if `idle` still has its name.
   bool IsKnown(router::WorkerState& worker, const BlockHash& hash) KV_REQUIRES(mutex_);
   // True if the engine may drop a block for a draft head, and blocks may have several hashes. A hit
   // may then end inside a block.
@@ -346,15 +346,15 @@ class PrefixIndex::Impl {
   absl::flat_hash_set<uint64_t> news_ KV_GUARDED_BY(mutex_);
   SlabArena arena_;
   mutable EpochDomain epochs_;
-  router::PlaceTable places_{epochs_};
-  router::ResidencyMap map_{router::ProcessSeed(), arena_, epochs_, places_};
+  router::HolderTable holder_table_{epochs_};
+  router::ResidencyMap map_{router::ProcessSeed(), arena_, epochs_, holder_table_};
   std::unordered_map<WorkerId, router::WorkerSlot> slot_of_ KV_GUARDED_BY(mutex_);
   std::vector<std::unique_ptr<router::WorkerState>> slots_ KV_GUARDED_BY(mutex_);
   std::vector<router::WorkerSlot> free_slots_ KV_GUARDED_BY(mutex_);
   std::unordered_map<WorkerId, router::WorkerSlot> hidden_of_ KV_GUARDED_BY(mutex_);
   router::RuleSets rule_sets_ KV_GUARDED_BY(mutex_){epochs_};
-  std::vector<router::PlaceId> closing_ KV_GUARDED_BY(mutex_);  // closed by the current change
-  uint32_t states_ KV_GUARDED_BY(mutex_) = 0;                   // states made so far
+  std::vector<router::HolderId> closing_ KV_GUARDED_BY(mutex_);  // closed by the current change
+  uint32_t states_ KV_GUARDED_BY(mutex_) = 0;                    // states made so far
   // Bytes of the index per (worker, tier, group, hash) entry, on average over all workers.
   double bytes_a_residency_ KV_GUARDED_BY(mutex_) = 0;
   size_t weigh_in_ KV_GUARDED_BY(mutex_) = 0;  // batches until the next measurement

@@ -7,7 +7,7 @@
 
 namespace kvcast {
 
-using router::PlaceId;
+using router::HolderId;
 using router::ResidencyMap;
 using router::WorkerState;
 
@@ -17,7 +17,7 @@ void PrefixIndex::Impl::Learn(WorkerState& worker, const BlockHash& hash,
   if (!worker.ambiguous.empty() && worker.ambiguous.HasHash(FingerprintOf(hash))) return;
   worker.has_names = worker.has_names || name.named();
   ResidencyMap::Cursor found;
-  const auto held = map_.NameOf(hash, worker.places.all(), found);
+  const auto held = map_.NameOf(hash, worker.holders.all(), found);
   if (!held) {
     worker.idle.Put(FingerprintOf(hash), name.content());
   } else if (!held->named()) {
@@ -31,11 +31,11 @@ void PrefixIndex::Impl::Learn(WorkerState& worker, const BlockHash& hash,
 
 bool PrefixIndex::Impl::NameBlock(WorkerState& worker, const BlockHash& hash, ContentKey content) {
   ResidencyMap::Cursor cursor;
-  const auto held = map_.NameOf(hash, worker.places.all(), cursor);
+  const auto held = map_.NameOf(hash, worker.holders.all(), cursor);
   if (!held || content == kUnnamed || held->content() == content) return false;
-  const auto place = std::ranges::find_if(
-      worker.places.all(), [&](PlaceId of) KV_REQUIRES(mutex_) { return map_.Holds(hash, of); });
-  const auto where = places_.Read(*place);
+  const auto holder = std::ranges::find_if(
+      worker.holders.all(), [&](HolderId of) KV_REQUIRES(mutex_) { return map_.Holds(hash, of); });
+  const auto where = holder_table_.Read(*holder);
   const auto spec = where ? worker.registry.SpecOf(where->group) : std::nullopt;
   if (!spec || spec->block_size <= 0) return false;
   const uint64_t named_before = worker.counters.named_late;
@@ -97,14 +97,15 @@ void PrefixIndex::Impl::Contradict(WorkerState& worker, const BlockHash& hash, C
   Doubt(worker, now);
   worker.ambiguous.AddHash(FingerprintOf(hash));
   ResidencyMap::Cursor cursor;
-  if (const auto held = map_.NameOf(hash, worker.places.all(), cursor)) Unname(worker, hash, *held);
+  if (const auto held = map_.NameOf(hash, worker.holders.all(), cursor))
+    Unname(worker, hash, *held);
 }
 
 ContentKey PrefixIndex::Impl::KnownContent(WorkerState& worker, const BlockHash& hash) {
   ResidencyMap::Cursor cursor;
   for (WorkerState* of = &worker; of != nullptr; of = of->elder) {
     if (!of->has_names) continue;
-    if (const auto name = map_.NameOf(hash, of->places.all(), cursor)) {
+    if (const auto name = map_.NameOf(hash, of->holders.all(), cursor)) {
       if (name->named()) return name->content();
       if (of->elder == nullptr) return kUnnamed;
       continue;
@@ -120,7 +121,7 @@ router::SpanStart PrefixIndex::Impl::StartOf(WorkerState& worker, const BlockSto
                                              ResidencyMap::Cursor& cursor) {
   const auto& parent = event.parent_block_hash;
   if (!parent) return {.at_root = event.token_offset.value_or(0) == 0};
-  if (const auto name = map_.NameOf(*parent, worker.places.all(), cursor)) {
+  if (const auto name = map_.NameOf(*parent, worker.holders.all(), cursor)) {
     return {.at_root = false, .parent = name->content(), .end = name->end()};
   }
   const bool zero = worker.config.zero_parent_is_root && *parent == BlockHash::FromUnsigned(0);
@@ -154,22 +155,22 @@ bool PrefixIndex::Impl::Rename(WorkerState& worker, const BlockHash& hash,
                                const router::BlockName& from, const router::BlockName& to,
                                bool follows, ResidencyMap::Cursor& cursor) {
   struct Copies {
-    PlaceId place;
+    HolderId holder;
     uint32_t count;
   };
   std::vector<Copies> taken;
-  for (const PlaceId place : worker.places.all()) {
-    if (const uint32_t copies = map_.TakeCopies(hash, place)) taken.push_back({place, copies});
+  for (const HolderId holder : worker.holders.all()) {
+    if (const uint32_t copies = map_.TakeCopies(hash, holder)) taken.push_back({holder, copies});
   }
-  cursor.ForgetPlace();
+  cursor.ForgetHolder();
   const ResidencyMap::Cursor start = cursor;
-  // The result of Add for the first place applies to all places.
+  // The result of Add for the first holder applies to all holders.
   bool taken_name = true;
   for (const Copies& copies : taken) {
     cursor = start;
-    const auto tier = static_cast<size_t>(places_.Read(copies.place)->tier);
-    const router::Holding holding = {.own = worker.places.all(),
-                                     .place = copies.place,
+    const auto tier = static_cast<size_t>(holder_table_.Read(copies.holder)->tier);
+    const router::Holding holding = {.own = worker.holders.all(),
+                                     .holder = copies.holder,
                                      .source = worker.number,
                                      .copies = copies.count};
     if (taken_name &&
@@ -209,7 +210,7 @@ void PrefixIndex::Impl::NoteLookahead(WorkerState& worker, const BlockStored& ev
 
 bool PrefixIndex::Impl::IsKnown(WorkerState& worker, const BlockHash& hash) {
   ResidencyMap::Cursor cursor;
-  return map_.NameOf(hash, worker.places.all(), cursor).has_value() ||
+  return map_.NameOf(hash, worker.holders.all(), cursor).has_value() ||
          worker.idle.Find(FingerprintOf(hash)) != kUnnamed;
 }
 
@@ -256,7 +257,7 @@ bool PrefixIndex::Impl::NoteUnits(WorkerState& worker, const BlockStored& event,
 // True if the group holds the block, and it is known that the group did not remove it before.
 bool PrefixIndex::Impl::WasHeldAllAlong(WorkerState& worker, const std::optional<BlockHash>& hash,
                                         uint8_t group) {
-  if (!hash || !map_.Holds(*hash, worker.places.At(Tier::kGpu, group))) return false;
+  if (!hash || !map_.Holds(*hash, worker.holders.At(Tier::kGpu, group))) return false;
   const uint64_t block = FingerprintOf(*hash);
   return worker.idle.Find(block) == kUnnamed || worker.evidence.WasKept(block, group);
 }
@@ -341,7 +342,7 @@ void PrefixIndex::Impl::ChooseName(WorkerState& worker, const CurrentStore& stor
 void PrefixIndex::Impl::Reconcile(WorkerState& worker, const BlockHash& hash,
                                   router::Addition refusal, ChosenName& chosen) {
   ResidencyMap::Cursor found;
-  const auto held = map_.NameOf(hash, worker.places.all(), found);
+  const auto held = map_.NameOf(hash, worker.holders.all(), found);
   if (refusal == router::Addition::kOtherHash) {
     Doubt(worker, chosen.name.content());
   } else if (!held->named()) {

@@ -9,7 +9,7 @@ namespace kvcast {
 
 using router::AmbiguousNames;
 using router::GroupRegistry;
-using router::PlaceId;
+using router::HolderId;
 using router::Roster;
 using router::WorkerRules;
 using router::WorkerSlot;
@@ -50,10 +50,10 @@ void PrefixIndex::Impl::Commit(WorkerState& worker) {
   }
   // Queries wait only from here until the second store of the version. I1: the first store needs no
   // order of its own, because the stores of data are release stores (I2).
-  places_.changes().Begin(view.slot);
+  holder_table_.changes().Begin(view.slot);
   const uint64_t version = view.version.load(std::memory_order_relaxed);        // I0
   view.version.store(version + 1, std::memory_order_release);                   // I1
-  for (const PlaceId place : closing_) places_.Close(place);                    // I8
+  for (const HolderId holder : closing_) holder_table_.Close(holder);           // I8
   map_.Publish();                                                               // I2
   view.rules.store(rules, std::memory_order_release);                           // I2, I10
   view.certain.store(worker.hit_reports.certain(), std::memory_order_release);  // I2
@@ -64,7 +64,7 @@ void PrefixIndex::Impl::Commit(WorkerState& worker) {
       2 * worker.unnamed[static_cast<size_t>(Tier::kGpu)] + uint64_t{worker.total_unnamed() > 0},
       std::memory_order_release);
   view.version.store(version + 2, std::memory_order_release);  // I1
-  places_.changes().End();
+  holder_table_.changes().End();
   closing_.clear();
   map_.Tidy();
   if (learned) rule_sets_.Leave(known);
@@ -111,7 +111,7 @@ WorkerState& PrefixIndex::Impl::Enter(WorkerId id, const WorkerConfig& config,
   WorkerState& worker = *slots_[slot];
   worker.registry = std::move(registry);
   worker.number = ++states_;
-  places_.SetVersion(slot, &worker.view->version);
+  holder_table_.SetVersion(slot, &worker.view->version);
   Commit(worker);
   return worker;
 }
@@ -120,14 +120,14 @@ WorkerState& PrefixIndex::Impl::Enter(WorkerId id, const WorkerConfig& config,
 void PrefixIndex::Impl::Leave(WorkerSlot slot) {
   WorkerState& worker = *slots_[slot];
   for (int tier = 0; tier < kTiers; ++tier) ClearTier(worker, static_cast<Tier>(tier));
-  places_.changes().Begin(slot);
+  holder_table_.changes().Begin(slot);
   // I1: the version stays odd. A reader that still has this view retries with a new roster.
   worker.view->version.fetch_add(1, std::memory_order_release);
-  for (const PlaceId place : closing_) places_.Close(place);
+  for (const HolderId holder : closing_) holder_table_.Close(holder);
   closing_.clear();
-  places_.changes().End();
-  // The worker has no open place, so no move makes the version even.
-  places_.SetVersion(slot, nullptr);
+  holder_table_.changes().End();
+  // The worker has no open holder, so no move makes the version even.
+  holder_table_.SetVersion(slot, nullptr);
   rule_sets_.Leave(worker.view->rules.load(std::memory_order_relaxed));
   if (const auto* ambiguous = worker.view->ambiguous.load(std::memory_order_relaxed)) {
     epochs_.Retire(DeleteObject<const AmbiguousNames>, nullptr,
@@ -268,10 +268,10 @@ void PrefixIndex::Impl::ClearTier(WorkerState& worker, Tier tier) {
     worker.sample.Clear();
   }
   if (worker.digest) worker.digest->Clear(tier);
-  for (const PlaceId place : worker.places.of(tier)) {
-    if (place != router::kNoPlace) closing_.push_back(place);
+  for (const HolderId holder : worker.holders.of(tier)) {
+    if (holder != router::kNoHolderId) closing_.push_back(holder);
   }
-  worker.places.Clear(tier);
+  worker.holders.Clear(tier);
   worker.residencies[static_cast<size_t>(tier)] = 0;
   worker.unnamed[static_cast<size_t>(tier)] = 0;
 }

@@ -1,4 +1,4 @@
-// RemovalCursors: the cursors of removals for up to four places. Engines report each removed block
+// RemovalCursors: the cursors of removals for up to four holders. Engines report each removed block
 // in an event of its own, and the blocks of a prompt lie next to each other in the runs.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -6,7 +6,7 @@
 #include <array>
 #include <cstddef>
 
-#include "router/index/place_table.h"
+#include "router/index/holder_table.h"
 #include "router/index/residency_map.h"
 
 namespace kvcast::router {
@@ -14,15 +14,15 @@ namespace kvcast::router {
 // Valid as long as only removals change the map.
 class RemovalCursors {
  public:
-  ResidencyMap::Cursor& At(PlaceId place) {
-    Entry& entry = entries_[place % entries_.size()];
-    if (entry.place != place) entry = {place, {}};
+  ResidencyMap::Cursor& At(HolderId holder) {
+    Entry& entry = entries_[holder % entries_.size()];
+    if (entry.holder != holder) entry = {holder, {}};
     return entry.cursor;
   }
 
  private:
   struct Entry {
-    PlaceId place = kNoPlace;
+    HolderId holder = kNoHolderId;
     ResidencyMap::Cursor cursor;
   };
   std::array<Entry, 4> entries_;

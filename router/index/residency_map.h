@@ -1,5 +1,5 @@
-// ResidencyMap: finds blocks by hash and by content, with the places that hold them and the copy
-// counts. It has one RunStore for each form of hash.
+// ResidencyMap: finds blocks by hash and by content, with their holders and the copy counts. It has
+// one RunStore for each form of hash.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -30,8 +30,8 @@ class ResidencyMap {
     // Form of the last block. The block that follows it may have another form.
     BlockHash::Form last = BlockHash::Form::kUnsigned;
 
-    // Keeps the position. The next call may use another place.
-    void ForgetPlace() {
+    // Keeps the position. The next call may use another holder.
+    void ForgetHolder() {
       unsigned_int.next_bits = negative_int.next_bits = byte_string.next_bits = nullptr;
     }
   };
@@ -69,10 +69,10 @@ class ResidencyMap {
   }
 
  public:
-  ResidencyMap(uint64_t seed, SlabArena& arena, EpochDomain& epochs, PlaceTable& places)
-      : unsigned_ints_(seed, arena, epochs, places),
-        negative_ints_(seed, arena, epochs, places),
-        byte_strings_(seed, arena, epochs, places) {}
+  ResidencyMap(uint64_t seed, SlabArena& arena, EpochDomain& epochs, HolderTable& holder_table)
+      : unsigned_ints_(seed, arena, epochs, holder_table),
+        negative_ints_(seed, arena, epochs, holder_table),
+        byte_strings_(seed, arena, epochs, holder_table) {}
 
   // See RunStore.
   Addition Add(const BlockHash& hash, BlockName name, const Holding& holding, size_t more,
@@ -83,18 +83,19 @@ class ResidencyMap {
       return store.Add(key, name, holding, more, follows, at);
     });
   }
-  Removal Remove(const BlockHash& hash, PlaceId place, Cursor& cursor, BlockName* name = nullptr) {
+  Removal Remove(const BlockHash& hash, HolderId holder, Cursor& cursor,
+                 BlockName* name = nullptr) {
     return Dispatch(hash, cursor, [&](auto& store, const auto& key, auto& at) {
-      return store.Remove(key, place, at, name);
+      return store.Remove(key, holder, at, name);
     });
   }
-  uint32_t TakeCopies(const BlockHash& hash, PlaceId place) {
+  uint32_t TakeCopies(const BlockHash& hash, HolderId holder) {
     Cursor cursor;
     return Dispatch(hash, cursor, [&](auto& store, const auto& key, auto&) {
-      return store.TakeCopies(key, place);
+      return store.TakeCopies(key, holder);
     });
   }
-  std::optional<BlockName> NameOf(const BlockHash& hash, SourcePlaces own, Cursor& cursor) {
+  std::optional<BlockName> NameOf(const BlockHash& hash, SourceHolders own, Cursor& cursor) {
     cursor.last = hash.form();
     return Dispatch(hash, cursor, [&](auto& store, const auto& key, auto& at) {
       return store.NameOf(key, own, at);
@@ -108,8 +109,9 @@ class ResidencyMap {
       store.Seek(key, content, at);
     });
   }
-  bool Holds(const BlockHash& hash, PlaceId place) const {
-    return Visit(hash, [&](const auto& store, const auto& key) { return store.Holds(key, place); });
+  bool Holds(const BlockHash& hash, HolderId holder) const {
+    return Visit(hash,
+                 [&](const auto& store, const auto& key) { return store.Holds(key, holder); });
   }
   // Starts to load the memory that Prefetch reads.
   void PrefetchPath(const BlockHash& hash) const {
@@ -144,15 +146,15 @@ class ResidencyMap {
     return again;
   }
 
-  // Writer. Calls `visit(place, hash, copies)` for every held block, those of closed places
+  // Writer. Calls `visit(holder, hash, copies)` for every held block, those of closed holders
   // included.
   template <typename Visitor>
   void ForEach(Visitor&& visit) const {
-    unsigned_ints_.ForEach([&](PlaceId place, uint64_t key, uint32_t copies) {
-      visit(place, BlockHash::FromUnsigned(key), copies);
+    unsigned_ints_.ForEach([&](HolderId holder, uint64_t key, uint32_t copies) {
+      visit(holder, BlockHash::FromUnsigned(key), copies);
     });
-    negative_ints_.ForEach([&](PlaceId place, uint64_t key, uint32_t copies) {
-      visit(place, BlockHash::FromSigned(static_cast<int64_t>(key)), copies);
+    negative_ints_.ForEach([&](HolderId holder, uint64_t key, uint32_t copies) {
+      visit(holder, BlockHash::FromSigned(static_cast<int64_t>(key)), copies);
     });
     byte_strings_.ForEach(visit);
   }
@@ -164,10 +166,10 @@ class ResidencyMap {
     for (size_t begin = 0; begin < chain.size();) {
       const size_t end = EndOfForm(chain, begin);
       size_t reached = begin;
-      const auto noted = [&](const HolderSet& holders, uint32_t offset, size_t position,
+      const auto noted = [&](const HolderSet& set, uint32_t offset, size_t position,
                              uint32_t length) {
         reached = std::max(reached, position + length);
-        visit(holders, offset, position, length);
+        visit(set, offset, position, length);
       };
       Visit(chain[begin], [&](const auto& store, const auto&) {
         store.WalkHashes(chain.first(end), begin, until_gap, unnamed_only, noted);

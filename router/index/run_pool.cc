@@ -72,8 +72,8 @@ void RunPool<Key>::RetireKeys(Key* keys) {
 }
 
 template <typename Key>
-void RunPool<Key>::RetireHolders(HolderSet* holders) {
-  epochs_.Retire(FreeInArena, &arena_, reinterpret_cast<uintptr_t>(holders));
+void RunPool<Key>::RetireHolders(HolderSet* set) {
+  epochs_.Retire(FreeInArena, &arena_, reinterpret_cast<uintptr_t>(set));
 }
 
 template <typename Key>
@@ -153,16 +153,15 @@ uint32_t RunPool<Key>::CopyOf(uint32_t number, uint64_t slots) {
     if (stride != 0) contents[to.used] = old_contents[offset];
     keys[to.used++] = old_keys[offset];
   }
-  const HolderSet& old_holders = *from.holders.load(std::memory_order_relaxed);
-  HolderSet* const holders =
-      HolderSet::New(arena_, std::max<uint32_t>(1, old_holders.CountHolders()));
-  for (uint32_t i = 0; i < old_holders.size(); ++i) {
-    const uint64_t packed = PackBits(old_holders.next(i), slots);
-    if (packed != 0) holders->Append(old_holders.place(i), packed, packed);
+  const HolderSet& old_set = *from.holders.load(std::memory_order_relaxed);
+  HolderSet* const set = HolderSet::New(arena_, std::max<uint32_t>(1, old_set.CountHolders()));
+  for (uint32_t i = 0; i < old_set.size(); ++i) {
+    const uint64_t packed = PackBits(old_set.next(i), slots);
+    if (packed != 0) set->Append(old_set.id(i), packed, packed);
   }
   arena_.Free(to.holders.load(std::memory_order_relaxed));
   // I7
-  to.holders.store(holders, std::memory_order_release);
+  to.holders.store(set, std::memory_order_release);
   const uint64_t live = from.live.load(std::memory_order_relaxed) & slots;
   to.live.store(PackBits(live, slots), std::memory_order_release);  // I3
   return by;
@@ -186,9 +185,9 @@ void RunPool<Key>::Grow(Run<Key>& run, size_t keys) {
 }
 
 template <typename Key>
-void RunPool<Key>::ReplaceHolders(Run<Key>& run, HolderSet* holders) {
+void RunPool<Key>::ReplaceHolders(Run<Key>& run, HolderSet* set) {
   HolderSet* const old = run.holders.load(std::memory_order_relaxed);
-  run.holders.store(holders, std::memory_order_release);  // I7
+  run.holders.store(set, std::memory_order_release);  // I7
   RetireHolders(old);
 }
 

@@ -64,8 +64,8 @@ class RunPool {
   uint32_t CopyOf(uint32_t number, uint64_t slots);
   // Moves the slots of the run to arrays with room for `keys` keys.
   void Grow(Run<Key>& run, size_t keys);
-  // REQUIRES: `holders` has all holders of the old set that are not empty.
-  void ReplaceHolders(Run<Key>& run, HolderSet* holders);
+  // REQUIRES: `set` has all holders of the old set that are not empty.
+  void ReplaceHolders(Run<Key>& run, HolderSet* set);
   // Frees the run and its number. REQUIRES: no table entry has the number.
   void Free(uint32_t number);
 
@@ -80,7 +80,7 @@ class RunPool {
   static void FreeInArena(void* arena, uintptr_t object);
   void RetireKeys(Key* keys);
   void RetireContents(ContentKey* contents);
-  void RetireHolders(HolderSet* holders);
+  void RetireHolders(HolderSet* set);
 
   SlabArena& arena_;
   EpochDomain& epochs_;

@@ -9,7 +9,7 @@
 namespace kvcast::router {
 namespace {
 
-// A run of named blocks is cut at each gap of at least this number of slots that no place holds.
+// A run of named blocks is cut at each gap of at least this number of slots that no holder has.
 constexpr uint32_t kCutGap = kLeastRunKeys;
 
 // Cuts `live` at gaps of at least kCutGap slots. Calls `visit(mask)` for each stretch.
@@ -78,7 +78,7 @@ typename RunStore<Key>::Spot RunStore<Key>::SpotBehind(const Block& block, const
   return was_there ? Spot{cursor.run, next} : Spot{};
 }
 
-// Returns the first slot of a run that begins with this block, if no place holds that block.
+// Returns the first slot of a run that begins with this block, if no holder has that block.
 template <typename Key>
 typename RunStore<Key>::Spot RunStore<Key>::DeadHead(const Block& block) const {
   return SpotOf(heads_.Find(hash_(block.name.content()), [&](Locator locator) {
@@ -129,11 +129,11 @@ void RunStore<Key>::InsertHead(uint32_t number) {
 }
 
 template <typename Key>
-bool RunStore<Key>::HoldsAny(const Run& run, SourcePlaces own) {
-  const HolderSet& holders = *run.holders.load(std::memory_order_relaxed);
-  return std::any_of(own.begin(), own.end(), [&](PlaceId place) {
-    const uint32_t holder = holders.Find(place);
-    return holder < holders.size() && holders.next(holder) != 0;
+bool RunStore<Key>::HoldsAny(const Run& run, SourceHolders own) {
+  const HolderSet& set = *run.holders.load(std::memory_order_relaxed);
+  return std::any_of(own.begin(), own.end(), [&](HolderId holder) {
+    const uint32_t position = set.Find(holder);
+    return position < set.size() && set.next(position) != 0;
   });
 }
 
@@ -156,38 +156,38 @@ HolderSet& RunStore<Key>::GrowHolders(uint32_t number) {
   HolderSet* const set = run.holders.load(std::memory_order_relaxed);
   const uint32_t holding = set->CountHolders();
   HolderSet* const grown = HolderSet::New(arena_, holding + 1 + holding / 4);
-  std::vector<uint32_t> moved(set->size(), kNoHolder);
+  std::vector<uint32_t> moved(set->size(), kNoPosition);
   for (uint32_t i = 0; i < set->size(); ++i) {
     if (set->Empty(i)) continue;
     moved[i] = grown->size();
-    grown->Append(set->place(i), set->bits(i), set->next(i));
+    grown->Append(set->id(i), set->bits(i), set->next(i));
   }
-  for (Dirty& dirty : dirty_) {
-    if (dirty.run == number && dirty.holder != kNoHolder) dirty.holder = moved[dirty.holder];
+  for (auto& [dirty_run, position] : dirty_) {
+    if (dirty_run == number && position != kNoPosition) position = moved[position];
   }
   pool_.ReplaceHolders(run, grown);
   return *grown;
 }
 
-// Returns the position of the place among the run's holders. Adds the place if it is missing.
+// Returns the position of the holder in the run's set. Adds the holder if it is missing.
 template <typename Key>
-uint32_t RunStore<Key>::HolderOf(uint32_t number, PlaceId place) {
+uint32_t RunStore<Key>::PositionOf(uint32_t number, HolderId holder) {
   HolderSet* set = At(number).holders.load(std::memory_order_relaxed);
-  const uint32_t found = set->Find(place);
+  const uint32_t found = set->Find(holder);
   if (found < set->size()) return found;
   if (set->size() == set->capacity()) set = &GrowHolders(number);
-  set->Append(place, 0, 0);
+  set->Append(holder, 0, 0);
   return set->size() - 1;
 }
 
 // Puts the cursor on a slot of another run, and notes the holder for Publish.
 template <typename Key>
-void RunStore<Key>::Enter(Spot spot, PlaceId place, Cursor& cursor) {
-  const uint32_t holder = HolderOf(spot.run, place);
+void RunStore<Key>::Enter(Spot spot, HolderId holder, Cursor& cursor) {
+  const uint32_t position = PositionOf(spot.run, holder);
   Run& run = At(spot.run);
   cursor = {spot.run, spot.offset, &run,
-            run.holders.load(std::memory_order_relaxed)->next_at(holder)};
-  dirty_.push_back({spot.run, holder});
+            run.holders.load(std::memory_order_relaxed)->next_at(position)};
+  dirty_.push_back({spot.run, position});
 }
 
 // True if the source holds the slot behind the cursor, and it has another hash of this content.
@@ -271,44 +271,44 @@ Addition RunStore<Key>::Add(const Key& key, BlockName name, const Holding& holdi
     if (spot.run == cursor.run && cursor.next_bits != nullptr) {
       cursor.offset = spot.offset;
     } else {
-      Enter(spot, holding.place, cursor);
+      Enter(spot, holding.holder, cursor);
     }
   }
   const uint64_t bit = uint64_t{1} << cursor.offset;
   if ((*cursor.next_bits & bit) == 0) {
     *cursor.next_bits |= bit;
-    if (holding.copies > 1) copies_.Add(key, holding.place, holding.copies - 1);
+    if (holding.copies > 1) copies_.Add(key, holding.holder, holding.copies - 1);
     return Addition::kFirst;
   }
-  if (holding.repeats_count) copies_.Add(key, holding.place, holding.copies);
+  if (holding.repeats_count) copies_.Add(key, holding.holder, holding.copies);
   return Addition::kCopy;
 }
 
 template <typename Key>
-Removal RunStore<Key>::Remove(const Key& key, PlaceId place, Cursor& cursor, BlockName* name) {
+Removal RunStore<Key>::Remove(const Key& key, HolderId holder, Cursor& cursor, BlockName* name) {
   if (!StepTo(key, true, cursor) || (*cursor.next_bits >> cursor.offset & 1) == 0) {
-    const Spot spot = FindHeld(key, place);
+    const Spot spot = FindHeld(key, holder);
     if (spot.run == 0) return Removal::kNotHeld;
     if (spot.run == cursor.run) {
       cursor.offset = spot.offset;
     } else {
-      Enter(spot, place, cursor);
+      Enter(spot, holder, cursor);
       lost_.push_back(spot.run);
     }
   }
   if (name != nullptr) *name = NameAt(*cursor.at, cursor.offset);
-  if (copies_.RemoveOne(key, place)) return Removal::kCopiesLeft;
+  if (copies_.RemoveOne(key, holder)) return Removal::kCopiesLeft;
   *cursor.next_bits &= ~(uint64_t{1} << cursor.offset);
   return Removal::kLastCopy;
 }
 
 template <typename Key>
-uint32_t RunStore<Key>::TakeCopies(const Key& key, PlaceId place) {
-  const Spot spot = FindHeld(key, place);
+uint32_t RunStore<Key>::TakeCopies(const Key& key, HolderId holder) {
+  const Spot spot = FindHeld(key, holder);
   if (spot.run == 0) return 0;
-  const uint32_t copies = 1 + copies_.Take(key, place);
+  const uint32_t copies = 1 + copies_.Take(key, holder);
   Cursor cursor;
-  Enter(spot, place, cursor);
+  Enter(spot, holder, cursor);
   lost_.push_back(spot.run);
   *cursor.next_bits &= ~(uint64_t{1} << cursor.offset);
   return copies;
@@ -317,9 +317,9 @@ uint32_t RunStore<Key>::TakeCopies(const Key& key, PlaceId place) {
 template <typename Key>
 void RunStore<Key>::Publish() {
   for (const Dirty& dirty : dirty_) {
-    if (dirty.holder == kNoHolder) continue;
+    if (dirty.position == kNoPosition) continue;
     // I1: the caller has made the worker's version odd.
-    At(dirty.run).holders.load(std::memory_order_relaxed)->Publish(dirty.holder);
+    At(dirty.run).holders.load(std::memory_order_relaxed)->Publish(dirty.position);
   }
   dirty_.clear();
 }
@@ -363,7 +363,7 @@ void RunStore<Key>::Settle(uint32_t number) {
   const Run& run = At(number);
   const int living = std::popcount(run.live.load(std::memory_order_relaxed));
   if (living > 0 && (run.capacity <= kLeastRunKeys || living * 4 > run.capacity)) return;
-  // The sweep may have passed the number of the new run already. The blocks of closed places must
+  // The sweep may have passed the number of the new run already. The blocks of closed holders must
   // therefore be removed before the move.
   DropClosed(number);
   const uint64_t live = run.live.load(std::memory_order_relaxed);
@@ -393,13 +393,13 @@ bool RunStore<Key>::MoveNamed(uint32_t number, uint64_t live) {
   ForEachStretch(live, [&](uint64_t stretch) { moved[runs++] = CopySlots(number, stretch); });
   // I1: a walk by content may meet both the old run and a new run, or none of them. A walk by hash
   // meets each block once, or twice with the same holders (I5).
-  const HolderSet& holders = *run.holders.load(std::memory_order_relaxed);
-  for (uint32_t i = 0; i < holders.size(); ++i) {
-    if (!holders.Empty(i)) places_.BeginMove(holders.place(i));
+  const HolderSet& set = *run.holders.load(std::memory_order_relaxed);
+  for (uint32_t i = 0; i < set.size(); ++i) {
+    if (!set.Empty(i)) holder_table_.BeginMove(set.id(i));
   }
   for (size_t i = 0; i < runs; ++i) InsertHead(moved[i]);
   EraseHead(number);
-  places_.EndMove();
+  holder_table_.EndMove();
   return true;
 }
 
@@ -442,7 +442,7 @@ void RunStore<Key>::FreeRun(uint32_t number) {
 }
 
 template <typename Key>
-std::optional<BlockName> RunStore<Key>::NameOf(const Key& key, SourcePlaces own,
+std::optional<BlockName> RunStore<Key>::NameOf(const Key& key, SourceHolders own,
                                                Cursor& cursor) const {
   cursor = {};
   const Spot spot = FindWhere(key, [&](Spot found) { return IsHeldByAny(found, own); });
@@ -460,23 +460,23 @@ void RunStore<Key>::Seek(const Key& key, ContentKey content, Cursor& cursor) con
 }
 
 template <typename Key>
-bool RunStore<Key>::Holds(const Key& key, PlaceId place) const {
-  return FindHeld(key, place).run != 0;
+bool RunStore<Key>::Holds(const Key& key, HolderId holder) const {
+  return FindHeld(key, holder).run != 0;
 }
 
-// Removes the blocks of closed places from this run. True: the run had such blocks.
+// Removes the blocks of closed holders from this run. True: the run had such blocks.
 template <typename Key>
 bool RunStore<Key>::DropClosed(uint32_t number) {
   const Run& run = At(number);
-  HolderSet& holders = *run.holders.load(std::memory_order_relaxed);
+  HolderSet& set = *run.holders.load(std::memory_order_relaxed);
   bool dropped = false;
-  for (uint32_t i = 0; i < holders.size(); ++i) {
-    if (holders.Empty(i) || places_.Read(holders.place(i))) continue;
-    *holders.next_at(i) = 0;
-    holders.Publish(i);
+  for (uint32_t i = 0; i < set.size(); ++i) {
+    if (set.Empty(i) || holder_table_.Read(set.id(i))) continue;
+    *set.next_at(i) = 0;
+    set.Publish(i);
     dropped = true;
   }
-  if (dropped) KillMany(number, run.live.load(std::memory_order_relaxed) & ~holders.Union());
+  if (dropped) KillMany(number, run.live.load(std::memory_order_relaxed) & ~set.Union());
   return dropped;
 }
 
@@ -491,7 +491,7 @@ bool RunStore<Key>::Sweep(size_t runs) {
 
 template <typename Key>
 void RunStore<Key>::EndSweep() {
-  copies_.DropClosed(places_);
+  copies_.DropClosed(holder_table_);
 }
 
 template class RunStore<uint64_t>;

@@ -1,9 +1,9 @@
-// RunStore: block hashes of one form, the content that each hash names, and the places that hold
-// each block. Blocks are stored in runs.
+// RunStore: block hashes of one form, the content that each hash names, and the holders of each
+// block. Blocks are stored in runs.
 //
 // The blocks of a prompt are stored, queried and removed next to each other. Blocks that were
 // stored one after the other are therefore in neighbouring slots, up to 64 in a run. A run has one
-// bitmap for each place that holds any of its blocks.
+// bitmap for each holder of any of its blocks.
 //
 // A slot of a run is a pair of a block hash and a content key. A source is a worker, or a hidden
 // generation of a worker. Sources that give a hash the same content share one slot. A source that
@@ -18,10 +18,10 @@
 //
 // Add and Remove prepare a batch in memory that readers do not use: keys without holders, and
 // `next` bits. Publish then shows the batch to readers, one store per changed holder. Tidy frees
-// the slots that no place holds.
+// the slots that no holder has.
 //
-// A slot belongs to one block as long as the run exists. Its bit in `live` is set while a place
-// holds the block. A run that has lost most of its blocks is replaced by smaller runs.
+// A slot belongs to one block as long as the run exists. Its bit in `live` is set while a holder
+// has the block. A run that has lost most of its blocks is replaced by smaller runs.
 //
 // Numbers such as I3 in comments are the invariants of README.md in this folder.
 // SPDX-License-Identifier: Apache-2.0
@@ -41,8 +41,8 @@
 #include "kvcast/router/content_key.h"
 #include "router/index/copy_counts.h"
 #include "router/index/holder_set.h"
+#include "router/index/holder_table.h"
 #include "router/index/locator_table.h"
-#include "router/index/place_table.h"
 #include "router/index/run_pool.h"
 #include "src/base/epoch.h"
 #include "src/hash/seeded_hash.h"
@@ -71,19 +71,19 @@ class BlockName {
 };
 
 enum class Addition : uint8_t {
-  kFirst,      // the place did not hold the block
-  kCopy,       // the place held the block before
+  kFirst,      // the holder did not have the block
+  kCopy,       // the holder had the block before
   kOtherName,  // nothing was added: the source holds the hash under another name
   kOtherHash,  // nothing was added: the source holds another hash of this content
 };
 
-// The open places of one source.
-using SourcePlaces = std::span<const PlaceId>;
+// The open holders of one source.
+using SourceHolders = std::span<const HolderId>;
 
-// The place that a block is added to, and the source of that place.
+// The holder that a block is added to, and the source of that holder.
 struct Holding {
-  SourcePlaces own;
-  PlaceId place = kNoPlace;
+  SourceHolders own;
+  HolderId holder = kNoHolderId;
   uint32_t source = 0;  // unique among all current and past sources
   uint32_t copies = 1;
   bool repeats_count = true;  // count a copy that is added to a held block
@@ -117,13 +117,13 @@ class RunStore {
     uint32_t run = 0;  // 0: no position
     uint32_t offset = 0;
     Run* at = nullptr;              // the run with number `run`
-    uint64_t* next_bits = nullptr;  // next bits of the place, in the run's holder set
+    uint64_t* next_bits = nullptr;  // next bits of the holder, in the run's holder set
   };
 
-  RunStore(uint64_t seed, SlabArena& arena, EpochDomain& epochs, PlaceTable& places)
+  RunStore(uint64_t seed, SlabArena& arena, EpochDomain& epochs, HolderTable& holder_table)
       : hash_{seed},
         arena_(arena),
-        places_(places),
+        holder_table_(holder_table),
         table_(arena, epochs),
         heads_(arena, epochs, LocatorTable::Filter::kKept),
         pool_(arena, epochs),
@@ -136,25 +136,25 @@ class RunStore {
   // continues the content of the block at the cursor.
   Addition Add(const Key& key, BlockName name, const Holding& holding, size_t more, bool follows,
                Cursor& cursor);
-  // Sets `*name`, if given, to the name of the hash. Leaves `*name` unchanged if the place did not
-  // hold the hash.
-  Removal Remove(const Key& key, PlaceId place, Cursor& cursor, BlockName* name = nullptr);
-  // Removes all copies that the place holds. Returns their number.
-  uint32_t TakeCopies(const Key& key, PlaceId place);
+  // Sets `*name`, if given, to the name of the hash. Leaves `*name` unchanged if the holder did not
+  // have the hash.
+  Removal Remove(const Key& key, HolderId holder, Cursor& cursor, BlockName* name = nullptr);
+  // Removes all copies that the holder has. Returns their number.
+  uint32_t TakeCopies(const Key& key, HolderId holder);
   void Publish();
   // REQUIRES: all changes are published.
   void Tidy();
-  // Returns the name under which one of the places `own` holds the key, and puts the cursor on it.
-  // nullopt: none of them holds the key.
-  std::optional<BlockName> NameOf(const Key& key, SourcePlaces own, Cursor& cursor) const;
-  // Puts the cursor on the slot of this key and content if any place holds it. Otherwise, the
-  // cursor has no position.
+  // Returns the name under which one of the holders `own` has the key, and puts the cursor on it.
+  // nullopt: none of them has the key.
+  std::optional<BlockName> NameOf(const Key& key, SourceHolders own, Cursor& cursor) const;
+  // Puts the cursor on the slot of this key and content if any holder has it. Otherwise, the cursor
+  // has no position.
   void Seek(const Key& key, ContentKey content, Cursor& cursor) const;
-  bool Holds(const Key& key, PlaceId place) const;
+  bool Holds(const Key& key, HolderId holder) const;
   void PrefetchPath(const Key& key) const { table_.PrefetchPath(hash_(key)); }
   void Prefetch(const Key& key) const { table_.Prefetch(hash_(key)); }
 
-  // Removes the blocks of closed places from up to `runs` runs. False: all runs were visited since
+  // Removes the blocks of closed holders from up to `runs` runs. False: all runs were visited since
   // BeginSweep. REQUIRES: all changes are published.
   void BeginSweep() { sweep_next_ = 1; }
   bool Sweep(size_t runs);
@@ -166,12 +166,12 @@ class RunStore {
     return heads_.Trim(shard) || again;
   }
 
-  // Writer. Calls `visit(place, key, copies)` for every held block, those of closed places
+  // Writer. Calls `visit(holder, key, copies)` for every held block, those of closed holders
   // included.
   template <typename Visit>
   void ForEach(Visit&& visit) const;
 
-  // Readers. Calls `visit(holders, offset, position, length)` for every stretch of `chain`, from
+  // Readers. Calls `visit(set, offset, position, length)` for every stretch of `chain`, from
   // position `begin` on, whose keys are in neighbouring slots. Bit offset + i of a holder belongs
   // to chain[position + i]. The walk skips a key without a slot. With `until_gap`, the walk ends
   // there. If no hash had two slots before the walk, and a hash gets a second slot during the walk,
@@ -203,7 +203,7 @@ class RunStore {
   uint64_t size() const { return table_.size(); }  // writer; number of live slots
 
  private:
-  static constexpr uint32_t kNoHolder = ~uint32_t{0};
+  static constexpr uint32_t kNoPosition = ~uint32_t{0};
   static constexpr uint32_t kRunBits = 6;
   static constexpr int kTwinBits = 40;  // enough for all slots
   static constexpr uint64_t kAddTwin = (uint64_t{1} << kTwinBits) + 1;
@@ -214,7 +214,7 @@ class RunStore {
   };
   struct Dirty {  // a holder whose next bits are not published
     uint32_t run;
-    uint32_t holder;
+    uint32_t position;
   };
   struct Block {  // the arguments of Add
     const Key& key;
@@ -262,11 +262,11 @@ class RunStore {
         room));
   }
   // Writer.
-  Spot FindHeld(const Key& key, PlaceId place) const {
+  Spot FindHeld(const Key& key, HolderId holder) const {
     return FindWhere(key, [&](Spot spot) {
       const ContentKey* const contents = At(spot.run).contents.load(std::memory_order_relaxed);
       if (contents != nullptr) __builtin_prefetch(contents + spot.offset);
-      return IsHeld(spot, place);
+      return IsHeld(spot, holder);
     });
   }
   static bool HasTwins(uint64_t twins) { return twins << (64 - kTwinBits) != 0; }
@@ -276,15 +276,16 @@ class RunStore {
   }
   void MarkTwin(Spot spot);
   // Writer.
-  bool IsHeld(Spot spot, PlaceId place) const {
-    const HolderSet& holders = *At(spot.run).holders.load(std::memory_order_relaxed);
-    const uint32_t holder = holders.Find(place);
-    return holder < holders.size() && (holders.next(holder) >> spot.offset & 1) != 0;
+  bool IsHeld(Spot spot, HolderId holder) const {
+    const HolderSet& set = *At(spot.run).holders.load(std::memory_order_relaxed);
+    const uint32_t position = set.Find(holder);
+    return position < set.size() && (set.next(position) >> spot.offset & 1) != 0;
   }
-  bool IsHeldByAny(Spot spot, SourcePlaces own) const {
-    return std::any_of(own.begin(), own.end(), [&](PlaceId place) { return IsHeld(spot, place); });
+  bool IsHeldByAny(Spot spot, SourceHolders own) const {
+    return std::any_of(own.begin(), own.end(),
+                       [&](HolderId holder) { return IsHeld(spot, holder); });
   }
-  static bool HoldsAny(const Run& run, SourcePlaces own);
+  static bool HoldsAny(const Run& run, SourceHolders own);
   // True if a run of the source begins with this content under another hash, and the source holds
   // any block of that run. A source has at most one such run per content. A walk therefore meets at
   // most one run per source for one content. Runs that another source began do not count, even if
@@ -300,9 +301,9 @@ class RunStore {
   static BlockName NameAt(const Run& run, uint32_t offset);
   void InsertHead(uint32_t run);
   void EraseHead(uint32_t run);
-  uint32_t HolderOf(uint32_t run, PlaceId place);
+  uint32_t PositionOf(uint32_t run, HolderId holder);
   HolderSet& GrowHolders(uint32_t run);
-  void Enter(Spot spot, PlaceId place, Cursor& cursor);
+  void Enter(Spot spot, HolderId holder, Cursor& cursor);
   void KillMany(uint32_t run, uint64_t dead);
   void Settle(uint32_t run);
   void FreeRun(uint32_t run);
@@ -312,7 +313,7 @@ class RunStore {
 
   SeededHash hash_;
   SlabArena& arena_;
-  PlaceTable& places_;
+  HolderTable& holder_table_;
   LocatorTable table_;  // every live slot, by its hash
   LocatorTable heads_;  // every run of named blocks, by its first content
   RunPool<Key> pool_;
@@ -340,12 +341,12 @@ void RunStore<Key>::ForEach(Visit&& visit) const {
   for (uint32_t number = 1; number < pool_.end(); ++number) {
     const Run& run = At(number);
     if (run.live.load(std::memory_order_relaxed) == 0) continue;
-    const HolderSet& holders = *run.holders.load(std::memory_order_relaxed);
+    const HolderSet& set = *run.holders.load(std::memory_order_relaxed);
     const Key* const keys = run.keys.load(std::memory_order_relaxed);
-    for (uint32_t i = 0; i < holders.size(); ++i) {
-      for (uint64_t bits = holders.bits(i); bits != 0; bits &= bits - 1) {
+    for (uint32_t i = 0; i < set.size(); ++i) {
+      for (uint64_t bits = set.bits(i); bits != 0; bits &= bits - 1) {
         const Key& key = keys[std::countr_zero(bits)];
-        visit(holders.place(i), key, 1 + copies_.Of(key, holders.place(i)));
+        visit(set.id(i), key, 1 + copies_.Of(key, set.id(i)));
       }
     }
   }
@@ -394,8 +395,8 @@ struct RunStore<Key>::HashWalk {
     const uint64_t live = run.live.load(std::memory_order_acquire) >> spot.offset;   // I3
     const Key* const keys = run.keys.load(std::memory_order_acquire) + spot.offset;  // I3
     const uint32_t next = run.next.load(std::memory_order_acquire);                  // I6
-    const HolderSet* const holders = run.holders.load(std::memory_order_acquire);    // I7
-    __builtin_prefetch(holders);
+    const HolderSet* const set = run.holders.load(std::memory_order_acquire);        // I7
+    __builtin_prefetch(set);
     if (next != 0) __builtin_prefetch(&store.At(next));
     const size_t most =
         std::min<size_t>(chain.size() - position, static_cast<size_t>(std::countr_one(live)));
@@ -408,7 +409,7 @@ struct RunStore<Key>::HashWalk {
       __builtin_prefetch(store.At(next).keys.load(std::memory_order_relaxed));
       __builtin_prefetch(store.At(next).holders.load(std::memory_order_relaxed));
     }
-    visit(*holders, spot.offset, position, static_cast<uint32_t>(length));
+    visit(*set, spot.offset, position, static_cast<uint32_t>(length));
     near = {spot.run, static_cast<uint32_t>(spot.offset + length)};
     if (near.offset == kRunKeys) near = {next, 0};
     return length;

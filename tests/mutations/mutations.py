@@ -79,9 +79,9 @@ MUTATIONS = [
 """),
     ("forget the group in a key", EVENTS,
      """  const uint8_t group = GroupRegistry::GroupOf(event.group_idx);
-  const PlaceId place = OpenPlace(""",
+  const HolderId holder = OpenHolder(""",
      """  const uint8_t group = 0;
-  const PlaceId place = OpenPlace("""),
+  const HolderId holder = OpenHolder("""),
     ("miss the fence", COPY,
      """  if (replica_.applied()) {
     ++status_.resets;
@@ -142,7 +142,7 @@ MUTATIONS = [
      "  DropClosed(number);\n", "", "router_index_test"),
     ("remember where a removal was beyond a store", EVENTS,
      "      removals = {};\n", "", "router_index_test"),
-    ("take a removal for one from the place before", EVENTS,
+    ("take a removal for one from the holder before", EVENTS,
      "removals.last->group_idx != event.group_idx ||\n      removals.last->medium != event.medium",
      "removals.last->medium != event.medium", "router_index_test"),
     ("count a full class of passers down", "router/index/locator_table.h",
@@ -154,8 +154,8 @@ MUTATIONS = [
     ("put an entry where there was room before the shard grew", "router/index/locator_table.cc",
      "    room = nullptr;\n", "", "router_index_test"),
     ("remove all copies at once", "router/index/run_store.cc",
-     "  if (copies_.RemoveOne(key, place)) return Removal::kCopiesLeft;\n",
-     "  while (copies_.RemoveOne(key, place)) {\n  }\n"),
+     "  if (copies_.RemoveOne(key, holder)) return Removal::kCopiesLeft;\n",
+     "  while (copies_.RemoveOne(key, holder)) {\n  }\n"),
     ("mix the tiers", "src/event/tier.cc",
      "  return StartsWithIgnoringCase(*medium, kMediumCpu) ? Tier::kCpu : Tier::kStorage;",
      "  return StartsWithIgnoringCase(*medium, kMediumCpu) ? Tier::kGpu : Tier::kStorage;"),
@@ -302,7 +302,7 @@ MUTATIONS = [
      "bool ReplayRing::EncodeOldest() {\n  MutexLock encoding(encoding_);\n", "bool ReplayRing::EncodeOldest() {\n",
      "stream_unit_test"),
     ("log no change of a batch", "router/index/prefix_index_workers.cc",
-     "  places_.changes().Begin(view.slot);\n", "", "router_index_test"),
+     "  holder_table_.changes().Begin(view.slot);\n", "", "router_index_test"),
     ("trust the log after it was overwritten", "router/index/change_log.h",
      "    return begun() - begin < kRecent;\n", "    return true;\n", "router_index_test"),
     ("check no version at the end of a reading", "router/index/match_query.cc",
@@ -325,7 +325,7 @@ MUTATIONS = [
      "return !shares || shares->quiet();", "return !shares || shares;", "bench_test"),
     ("expect a prefix on the first worker alone", "router/select/speculative_prefixes.cc",
      "      if (!longer) found.push_back", "      if (found.empty()) found.push_back", "router_selector_test"),
-    ("keep the place of a removal over a clear", EVENTS,
+    ("keep the holder of a removal over a clear", EVENTS,
      "      removals = {};  // the clear", "      // the clear", "router_index_test"),
     ("show a reader only what is encoded", "src/stream/publish/replay_ring.cc",
      "std::vector<RingEntry>& out) {\n  EncodeWaiting();\n  MutexLock lock(mutex_);\n  CopyFrom(start,",
@@ -637,7 +637,7 @@ MUTATIONS = [
      "    for (const Spot twin : same_hash_) MarkTwin(twin);\n", "", "router_index_test"),
     ("forget twins where a run moves", "router/index/run_store.cc", "    to.has_twins = true;\n", "", "router_index_test"),
     ("move a run without a change of versions", "router/index/run_store.cc",
-     "    if (!holders.Empty(i)) places_.BeginMove(holders.place(i));\n", "",
+     "    if (!set.Empty(i)) holder_table_.BeginMove(set.id(i));\n", "",
      "router_index_test --gtest_filter=WalkBesideWriter*"),
     ("count a second slot after it is inserted", "router/index/run_store.cc",
      """  if (!same_hash_.empty()) twins_.fetch_add(kAddTwin, std::memory_order_release);

@@ -104,8 +104,8 @@ TEST_F(HoldingClassesTest, AmbiguousContentsDropBlocksThatWereFoundByContent) {
   EXPECT_EQ(held.unnamed_units(), 2);
 }
 
-// Each stretch of this walk has one place, so two workers have the same class if and only if they
-// hold the same blocks. The number of classes makes the table grow.
+// Each stretch of this walk has one holder per worker, so two workers have the same class if and
+// only if they hold the same blocks. The number of classes makes the table grow.
 TEST_F(HoldingClassesTest, ManyClassesStayApart) {
   std::mt19937_64 random(6);
   std::set<std::pair<std::vector<size_t>, ClassId>> seen;

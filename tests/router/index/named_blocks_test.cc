@@ -1,6 +1,6 @@
 // ResidencyMap with blocks that are named by content agrees with its definition: the blocks of each
-// place, and their contents. Honest sources share a hash scheme or have their own scheme. A hostile
-// source invents names.
+// holder, and their contents. Honest sources share a hash scheme or have their own scheme. A
+// hostile source invents names.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -13,7 +13,7 @@
 #include <set>
 #include <vector>
 
-#include "router/index/place_table.h"
+#include "router/index/holder_table.h"
 #include "router/index/residency_map.h"
 #include "src/base/epoch.h"
 #include "src/base/slab_arena.h"
@@ -24,7 +24,7 @@ namespace {
 constexpr uint32_t kStride = 16;
 constexpr int64_t kUnit = 16;
 
-using Seen = std::set<std::pair<PlaceId, size_t>>;  // place, position in the prompt
+using Seen = std::set<std::pair<HolderId, size_t>>;  // holder, position in the prompt
 
 // A tree of prompts. Node 0 is the empty prefix. Every other node adds a block to its parent.
 struct Prompts {
@@ -52,16 +52,16 @@ struct Prompts {
 struct Source {
   uint64_t scheme = 0;
   uint32_t number = 0;
-  std::vector<PlaceId> places;
-  // By place: the held hashes and their copies. Each held hash has an entry in `content`.
-  std::map<PlaceId, std::map<uint64_t, uint32_t>> held;
+  std::vector<HolderId> holders;
+  // By holder: the held hashes and their copies. Each held hash has an entry in `content`.
+  std::map<HolderId, std::map<uint64_t, uint32_t>> held;
   std::map<uint64_t, ContentKey> content;
 
-  Holding HoldingAt(PlaceId place) const {
-    return {.own = places, .place = place, .source = number};
+  Holding HoldingAt(HolderId holder) const {
+    return {.own = holders, .holder = holder, .source = number};
   }
   bool HoldsAnywhere(uint64_t hash) const {
-    for (const auto& [place, hashes] : held) {
+    for (const auto& [holder, hashes] : held) {
       if (hashes.contains(hash)) return true;
     }
     return false;
@@ -72,32 +72,34 @@ class NamedBlocksTest : public ::testing::Test {
  protected:
   Source NewSource(uint64_t scheme) {
     Source source{
-        .scheme = scheme, .number = next_slot + 1, .places = {}, .held = {}, .content = {}};
-    places.SetVersion(next_slot, &versions.emplace_back(0));
+        .scheme = scheme, .number = next_slot + 1, .holders = {}, .held = {}, .content = {}};
+    holder_table.SetVersion(next_slot, &versions.emplace_back(0));
     for (uint8_t group = 0; group < 2; ++group) {
-      source.places.push_back(places.Open({.slot = next_slot, .group = group, .tier = Tier::kGpu}));
+      source.holders.push_back(
+          holder_table.Open({.slot = next_slot, .group = group, .tier = Tier::kGpu}));
     }
     ++next_slot;
     return source;
   }
-  Addition Add(Source& source, PlaceId place, const BlockHash& hash, ContentKey content,
+  Addition Add(Source& source, HolderId holder, const BlockHash& hash, ContentKey content,
                bool follows, ResidencyMap::Cursor& cursor) {
     const BlockName name = content == kUnnamed ? BlockName() : BlockName{content, kStride};
-    const Addition added = map.Add(hash, name, source.HoldingAt(place), 1, follows, cursor);
+    const Addition added = map.Add(hash, name, source.HoldingAt(holder), 1, follows, cursor);
     const bool other_name =
         source.HoldsAnywhere(hash.integer()) && source.content.at(hash.integer()) != content;
     EXPECT_EQ(added == Addition::kOtherName, other_name) << "a source names a hash once";
     if (added == Addition::kFirst || added == Addition::kCopy) {
-      ++source.held[place][hash.integer()];
+      ++source.held[holder][hash.integer()];
       source.content[hash.integer()] = content;
     }
     return added;
   }
-  void Remove(Source& source, PlaceId place, const BlockHash& hash, ResidencyMap::Cursor& cursor) {
-    auto& held = source.held[place];
+  void Remove(Source& source, HolderId holder, const BlockHash& hash,
+              ResidencyMap::Cursor& cursor) {
+    auto& held = source.held[holder];
     const auto it = held.find(hash.integer());
     BlockName name;
-    const Removal removal = map.Remove(hash, place, cursor, &name);
+    const Removal removal = map.Remove(hash, holder, cursor, &name);
     if (it == held.end()) {
       ASSERT_EQ(removal, Removal::kNotHeld);
       return;
@@ -125,7 +127,7 @@ class NamedBlocksTest : public ::testing::Test {
       for (uint32_t i = 0; i < piece.holders->size(); ++i) {
         for (uint32_t bit = 0; bit < piece.length; ++bit) {
           if ((piece.holders->bits(i) >> bit & 1) == 0) continue;
-          seen.emplace(piece.holders->place(i), piece.position + bit * size_t{piece.step});
+          seen.emplace(piece.holders->id(i), piece.position + bit * size_t{piece.step});
         }
       }
     });
@@ -135,17 +137,16 @@ class NamedBlocksTest : public ::testing::Test {
     Seen seen;
     std::vector<BlockHash> chain;
     for (const size_t node : path) chain.push_back(Prompts::HashOf(scheme, node));
-    map.WalkHashes(
-        chain, false, unnamed_only,
-        [&](const HolderSet& holders, uint32_t offset, size_t position, uint32_t length) {
-          for (uint32_t i = 0; i < holders.size(); ++i) {
-            for (uint32_t bit = 0; bit < length; ++bit) {
-              if ((holders.bits(i) >> (offset + bit) & 1) != 0) {
-                seen.emplace(holders.place(i), position + bit);
-              }
-            }
-          }
-        });
+    map.WalkHashes(chain, false, unnamed_only,
+                   [&](const HolderSet& set, uint32_t offset, size_t position, uint32_t length) {
+                     for (uint32_t i = 0; i < set.size(); ++i) {
+                       for (uint32_t bit = 0; bit < length; ++bit) {
+                         if ((set.bits(i) >> (offset + bit) & 1) != 0) {
+                           seen.emplace(set.id(i), position + bit);
+                         }
+                       }
+                     }
+                   });
     return seen;
   }
   template <typename Counts>
@@ -153,10 +154,10 @@ class NamedBlocksTest : public ::testing::Test {
                        Counts&& counts) {
     Seen seen;
     for (const Source& source : sources) {
-      for (const auto& [place, hashes] : source.held) {
+      for (const auto& [holder, hashes] : source.held) {
         for (const auto& [hash, copies] : hashes) {
           for (size_t i = 0; i < path.size(); ++i) {
-            if (counts(hash, source.content.at(hash), path[i])) seen.emplace(place, i);
+            if (counts(hash, source.content.at(hash), path[i])) seen.emplace(holder, i);
           }
         }
       }
@@ -164,14 +165,14 @@ class NamedBlocksTest : public ::testing::Test {
     return seen;
   }
 
-  // Returns the blocks before the first position that no place holds.
+  // Returns the blocks before the first position that no holder has.
   static Seen BeforeTheGap(const Seen& seen, size_t positions) {
     std::vector<bool> held(positions);
-    for (const auto& [place, position] : seen) held[position] = true;
+    for (const auto& [holder, position] : seen) held[position] = true;
     const auto gap = static_cast<size_t>(std::find(held.begin(), held.end(), false) - held.begin());
     Seen before;
-    for (const auto& [place, position] : seen) {
-      if (position < gap) before.emplace(place, position);
+    for (const auto& [holder, position] : seen) {
+      if (position < gap) before.emplace(holder, position);
     }
     return before;
   }
@@ -205,8 +206,8 @@ class NamedBlocksTest : public ::testing::Test {
 
   SlabArena arena;
   EpochDomain epochs;
-  PlaceTable places{epochs};
-  ResidencyMap map{7, arena, epochs, places};
+  HolderTable holder_table{epochs};
+  ResidencyMap map{7, arena, epochs, holder_table};
   WorkerSlot next_slot = 0;
   std::deque<std::atomic<uint64_t>> versions;  // by slot
 };
@@ -224,7 +225,7 @@ TEST_F(NamedBlocksTest, FindsWhatItsDefinitionHolds) {
   for (int step = 0; step < 4000; ++step) {
     const bool lies = pick(6) == 0;
     Source& source = lies ? sources[honest] : sources[pick(honest)];
-    const PlaceId place = source.places[pick(2)];
+    const HolderId holder = source.holders[pick(2)];
     const std::vector<size_t> path = prompts.PathTo(1 + pick(kNodes - 1));
     const size_t begin = pick(path.size());
     const size_t length = std::min(path.size() - begin, 1 + pick(40));
@@ -233,7 +234,7 @@ TEST_F(NamedBlocksTest, FindsWhatItsDefinitionHolds) {
       bool follows = false;
       if (begin > 0) {
         const BlockHash parent = Prompts::HashOf(source.scheme, path[begin - 1]);
-        follows = map.NameOf(parent, source.places, cursor).has_value();
+        follows = map.NameOf(parent, source.holders, cursor).has_value();
         follows =
             follows && source.content.at(parent.integer()) == Prompts::ContentOf(path[begin - 1]);
       }
@@ -244,7 +245,7 @@ TEST_F(NamedBlocksTest, FindsWhatItsDefinitionHolds) {
         if (lies && pick(4) == 0) content = Prompts::ContentOf(1 + pick(kNodes - 1));
         if (lies && pick(8) == 0) content = kUnnamed;
         const bool honest_order = content == Prompts::ContentOf(path[i]);
-        const Addition added = Add(source, place, hash, content, follows && honest_order, cursor);
+        const Addition added = Add(source, holder, hash, content, follows && honest_order, cursor);
         const bool taken = added == Addition::kFirst || added == Addition::kCopy;
         if (!lies) {
           ASSERT_TRUE(taken) << "step " << step;
@@ -254,11 +255,11 @@ TEST_F(NamedBlocksTest, FindsWhatItsDefinitionHolds) {
       }
     } else if (pick(3) == 0) {
       for (size_t i = begin; i < begin + length; ++i) {
-        Remove(source, place, Prompts::HashOf(source.scheme, path[i]), cursor);
+        Remove(source, holder, Prompts::HashOf(source.scheme, path[i]), cursor);
       }
     } else {
       for (size_t i = path.size(); i > begin; --i) {
-        Remove(source, place, Prompts::HashOf(source.scheme, path[i - 1]), cursor);
+        Remove(source, holder, Prompts::HashOf(source.scheme, path[i - 1]), cursor);
       }
     }
     Commit();
@@ -279,24 +280,24 @@ TEST_F(NamedBlocksTest, ASecondNameIsRefusedInARunThatHasMoved) {
   constexpr size_t kLast = 64;
   ResidencyMap::Cursor cursor;
   for (size_t node = 1; node <= kLast; ++node) {
-    Add(honest, honest.places[0], Prompts::HashOf(1, node), content(node), node > 1, cursor);
+    Add(honest, honest.holders[0], Prompts::HashOf(1, node), content(node), node > 1, cursor);
   }
   cursor = {};
-  Add(other, other.places[0], Prompts::HashOf(1, 20), content(1000), false, cursor);
+  Add(other, other.holders[0], Prompts::HashOf(1, 20), content(1000), false, cursor);
   Commit();
   cursor = {};
   for (size_t node = kLast; node >= 1; --node) {
     if (node >= 15 && node <= 25) continue;
-    Remove(honest, honest.places[0], Prompts::HashOf(1, node), cursor);
+    Remove(honest, honest.holders[0], Prompts::HashOf(1, node), cursor);
   }
   Commit();
   cursor = {};
   for (size_t node = 15; node < 20; ++node) {
     const Addition added =
-        Add(other, other.places[0], Prompts::HashOf(1, node), content(node), node > 15, cursor);
+        Add(other, other.holders[0], Prompts::HashOf(1, node), content(node), node > 15, cursor);
     ASSERT_EQ(added, Addition::kFirst);
   }
-  EXPECT_EQ(Add(other, other.places[0], Prompts::HashOf(1, 20), content(20), true, cursor),
+  EXPECT_EQ(Add(other, other.holders[0], Prompts::HashOf(1, 20), content(20), true, cursor),
             Addition::kOtherName);
 }
 
@@ -307,7 +308,7 @@ TEST_F(NamedBlocksTest, ASourceHasOneRunForEachBeginning) {
   size_t taken = 0;
   for (uint64_t i = 0; i < 1000; ++i) {
     ResidencyMap::Cursor cursor;
-    const Addition added = Add(hostile, hostile.places[0], BlockHash::FromUnsigned(100 + i),
+    const Addition added = Add(hostile, hostile.holders[0], BlockHash::FromUnsigned(100 + i),
                                Prompts::ContentOf(1), false, cursor);
     taken += added == Addition::kFirst;
   }
@@ -324,7 +325,7 @@ TEST_F(NamedBlocksTest, OneContentMayHaveAHashOfEverySource) {
     sources.push_back(NewSource(i));
     ResidencyMap::Cursor cursor;
     for (size_t node = 1; node <= 100; ++node) {
-      ASSERT_EQ(Add(sources.back(), sources.back().places[0], Prompts::HashOf(i, node),
+      ASSERT_EQ(Add(sources.back(), sources.back().holders[0], Prompts::HashOf(i, node),
                     Prompts::ContentOf(node), node > 1, cursor),
                 Addition::kFirst);
     }
@@ -341,11 +342,11 @@ TEST_F(NamedBlocksTest, BlocksOfSeveralUnitsLieAtTheirEnds) {
   // Blocks of 48 tokens end with units 2, 5, 8.
   for (size_t block = 0; block < 3; ++block) {
     const BlockName name = {Prompts::ContentOf(3 * block + 3), 48};
-    map.Add(Prompts::HashOf(1, block + 1), name, source.HoldingAt(source.places[0]), 1, block > 0,
+    map.Add(Prompts::HashOf(1, block + 1), name, source.HoldingAt(source.holders[0]), 1, block > 0,
             cursor);
   }
   Commit();
-  const Seen expected = {{source.places[0], 2}, {source.places[0], 5}, {source.places[0], 8}};
+  const Seen expected = {{source.holders[0], 2}, {source.holders[0], 5}, {source.holders[0], 8}};
   EXPECT_EQ(WalkedByContent({1, 2, 3, 4, 5, 6, 7, 8, 9, 10}), expected);
 }
 

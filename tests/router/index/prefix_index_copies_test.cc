@@ -30,7 +30,7 @@ TEST(PrefixIndexCopies, TheSameHashTwiceInOneStoreIsTwoCopies) {
   EXPECT_EQ(worker.Match(hash, 17), 0);
 }
 
-TEST(PrefixIndexCopies, ResidenciesCountPlacesNotCopies) {
+TEST(PrefixIndexCopies, ResidenciesCountHoldersNotCopies) {
   OneWorker worker(Registered({Full()}));
   worker.Apply(Batch(Store(Hashes(1, 3)), Store(Hashes(1, 3))));
   EXPECT_EQ(worker.counters().residencies, 3u);

@@ -1,4 +1,4 @@
-// ResidencyMap agrees with its definition: a map from (place, hash) to copies.
+// ResidencyMap agrees with its definition: a map from (holder, hash) to copies.
 // SPDX-License-Identifier: Apache-2.0
 #include "router/index/residency_map.h"
 
@@ -12,15 +12,15 @@
 #include <string>
 #include <vector>
 
-#include "router/index/place_table.h"
+#include "router/index/holder_table.h"
 #include "src/base/epoch.h"
 #include "src/base/slab_arena.h"
 
 namespace kvcast::router {
 namespace {
 
-using Held = std::map<std::pair<PlaceId, std::string>, uint32_t>;  // hashes by name
-using Seen = std::set<std::pair<PlaceId, size_t>>;                 // place, position in the chain
+using Held = std::map<std::pair<HolderId, std::string>, uint32_t>;  // hashes by name
+using Seen = std::set<std::pair<HolderId, size_t>>;                 // holder, position in the chain
 
 std::string Name(const BlockHash& hash) {
   if (!hash.is_bytes()) {
@@ -53,82 +53,81 @@ std::vector<BlockHash> ChainOf(BlockHash::Form form, uint64_t chain, size_t leng
 }
 
 struct ResidencyMapTest : ::testing::Test {
-  PlaceId Open() {
-    places.SetVersion(next_slot, &versions.emplace_back(0));
-    return places.Open({.slot = next_slot++, .group = 0, .tier = Tier::kGpu});
+  HolderId Open() {
+    holder_table.SetVersion(next_slot, &versions.emplace_back(0));
+    return holder_table.Open({.slot = next_slot++, .group = 0, .tier = Tier::kGpu});
   }
 
-  void Add(PlaceId place, std::span<const BlockHash> hashes, const BlockHash* parent = nullptr) {
+  void Add(HolderId holder, std::span<const BlockHash> hashes, const BlockHash* parent = nullptr) {
     ResidencyMap::Cursor cursor;
     if (parent != nullptr) map.Seek(*parent, kUnnamed, cursor);
     size_t more = hashes.size();
     for (const BlockHash& hash : hashes) {
-      const bool first = held[{place, Name(hash)}]++ == 0;
-      EXPECT_EQ(map.Add(hash, {}, {.own = {&place, 1}, .place = place}, --more, true, cursor),
+      const bool first = held[{holder, Name(hash)}]++ == 0;
+      EXPECT_EQ(map.Add(hash, {}, {.own = {&holder, 1}, .holder = holder}, --more, true, cursor),
                 first ? Addition::kFirst : Addition::kCopy);
     }
   }
-  void Remove(PlaceId place, std::span<const BlockHash> hashes) {
+  void Remove(HolderId holder, std::span<const BlockHash> hashes) {
     ResidencyMap::Cursor cursor;
     for (const BlockHash& hash : hashes) {
       Removal expected = Removal::kNotHeld;
-      if (const auto it = held.find({place, Name(hash)}); it != held.end()) {
+      if (const auto it = held.find({holder, Name(hash)}); it != held.end()) {
         expected = --it->second == 0 ? Removal::kLastCopy : Removal::kCopiesLeft;
         if (it->second == 0) held.erase(it);
       }
-      EXPECT_EQ(map.Remove(hash, place, cursor), expected);
+      EXPECT_EQ(map.Remove(hash, holder, cursor), expected);
     }
   }
-  void Close(PlaceId place) {
-    closing.push_back(place);
-    std::erase_if(held, [place](const auto& entry) { return entry.first.first == place; });
+  void Close(HolderId holder) {
+    closing.push_back(holder);
+    std::erase_if(held, [holder](const auto& entry) { return entry.first.first == holder; });
   }
   void Commit() {
-    for (const PlaceId place : closing) places.Close(place);
+    for (const HolderId holder : closing) holder_table.Close(holder);
     closing.clear();
     map.Publish();
     map.Tidy();
   }
   // REQUIRES: all changes are committed.
   void Sweep(size_t runs) {
-    if (!places.sweeping()) {
-      if (!places.BeginSweep()) return;
+    if (!holder_table.sweeping()) {
+      if (!holder_table.BeginSweep()) return;
       map.BeginSweep();
     }
     if (map.Sweep(runs)) return;
     map.EndSweep();
-    places.EndSweep();
+    holder_table.EndSweep();
   }
 
   // REQUIRES: all changes are committed.
   Held Contents() const {
     Held contents;
-    map.ForEach([&](PlaceId place, const BlockHash& hash, uint32_t copies) {
-      if (places.Read(place)) contents[{place, Name(hash)}] = copies;
+    map.ForEach([&](HolderId holder, const BlockHash& hash, uint32_t copies) {
+      if (holder_table.Read(holder)) contents[{holder, Name(hash)}] = copies;
     });
     return contents;
   }
   Seen Walked(std::span<const BlockHash> chain, bool until_gap = false) const {
     Seen seen;
-    map.WalkHashes(
-        chain, until_gap, false,
-        [&](const HolderSet& holders, uint32_t offset, size_t position, uint32_t length) {
-          for (uint32_t i = 0; i < holders.size(); ++i) {
-            if (!places.Read(holders.place(i))) continue;
-            for (uint32_t bit = 0; bit < length; ++bit) {
-              if ((holders.bits(i) >> (offset + bit) & 1) != 0)
-                seen.emplace(holders.place(i), position + bit);
-            }
-          }
-        });
+    map.WalkHashes(chain, until_gap, false,
+                   [&](const HolderSet& set, uint32_t offset, size_t position, uint32_t length) {
+                     for (uint32_t i = 0; i < set.size(); ++i) {
+                       if (!holder_table.Read(set.id(i))) continue;
+                       for (uint32_t bit = 0; bit < length; ++bit) {
+                         if ((set.bits(i) >> (offset + bit) & 1) != 0)
+                           seen.emplace(set.id(i), position + bit);
+                       }
+                     }
+                   });
     return seen;
   }
   // Returns the blocks that a walk must find according to `held`.
   Seen Expected(std::span<const BlockHash> chain) const {
     Seen seen;
-    for (PlaceId place = 0; place < places.size(); ++place) {
+    for (HolderId holder = 0; holder < holder_table.size(); ++holder) {
       for (size_t i = 0; i < chain.size(); ++i) {
-        if (held.contains({place, Name(chain[i])})) seen.emplace(place, i);
+        if (held.contains({holder, Name(chain[i])})) seen.emplace(holder, i);
       }
     }
     return seen;
@@ -136,23 +135,23 @@ struct ResidencyMapTest : ::testing::Test {
 
   SlabArena arena;
   EpochDomain epochs;
-  PlaceTable places{epochs};
-  ResidencyMap map{7, arena, epochs, places};
+  HolderTable holder_table{epochs};
+  ResidencyMap map{7, arena, epochs, holder_table};
   WorkerSlot next_slot = 0;
   std::deque<std::atomic<uint64_t>> versions;  // by slot
-  std::vector<PlaceId> closing;
+  std::vector<HolderId> closing;
   Held held;
 };
 
 TEST_F(ResidencyMapTest, ReadersSeeABatchWhenItIsPublished) {
-  const PlaceId place = Open();
+  const HolderId holder = Open();
   const auto chain = ChainOf(BlockHash::Form::kUnsigned, 1, 100);
-  Add(place, std::span(chain).first(70));
-  EXPECT_TRUE(map.Holds(chain[69], place));
+  Add(holder, std::span(chain).first(70));
+  EXPECT_TRUE(map.Holds(chain[69], holder));
   EXPECT_TRUE(Walked(chain).empty());
   Commit();
   EXPECT_EQ(Walked(chain).size(), 70u);
-  Remove(place, std::span(chain).subspan(60, 5));
+  Remove(holder, std::span(chain).subspan(60, 5));
   EXPECT_EQ(Walked(chain).size(), 70u);
   Commit();
   EXPECT_EQ(Walked(chain).size(), 65u);
@@ -160,21 +159,21 @@ TEST_F(ResidencyMapTest, ReadersSeeABatchWhenItIsPublished) {
 }
 
 TEST_F(ResidencyMapTest, EqualNumbersOfOtherFormsAreOtherHashes) {
-  const PlaceId place = Open();
+  const HolderId holder = Open();
   const BlockHash positive = BlockHash::FromUnsigned(~uint64_t{0});
   const BlockHash negative = BlockHash::FromSigned(-1);
-  Add(place, std::span(&positive, 1));
+  Add(holder, std::span(&positive, 1));
   Commit();
-  EXPECT_TRUE(map.Holds(positive, place));
-  EXPECT_FALSE(map.Holds(negative, place));
+  EXPECT_TRUE(map.Holds(positive, holder));
+  EXPECT_FALSE(map.Holds(negative, holder));
 }
 
-// A place is closed, and a new owner gets the number of the place. The entries of the closed place
-// must not appear under the new owner. This must hold even if a run with these entries moves to a
-// run number that the sweep has passed.
+// A holder is closed, and a new holder gets its number. The entries of the closed holder must not
+// appear under the new holder. This must hold even if a run with these entries moves to a run
+// number that the sweep has passed.
 TEST_F(ResidencyMapTest, ARunThatMovesBehindTheSweepTakesNothingClosedAlong) {
-  const PlaceId stays = Open();
-  const PlaceId leaves = Open();
+  const HolderId stays = Open();
+  const HolderId leaves = Open();
   const auto early = ChainOf(BlockHash::Form::kUnsigned, 1, 64);
   const auto late = ChainOf(BlockHash::Form::kUnsigned, 2, 64);
   Add(stays, early);
@@ -187,28 +186,28 @@ TEST_F(ResidencyMapTest, ARunThatMovesBehindTheSweepTakesNothingClosedAlong) {
   Close(leaves);
   Commit();
   Sweep(1);  // passes the freed run number
-  ASSERT_TRUE(places.sweeping());
+  ASSERT_TRUE(holder_table.sweeping());
   Remove(stays, std::span(late).subspan(8));
   Commit();
-  while (places.sweeping()) Sweep(1);
-  const PlaceId next = Open();
-  ASSERT_EQ(next, leaves) << "the new place must get the number of the closed place";
+  while (holder_table.sweeping()) Sweep(1);
+  const HolderId next = Open();
+  ASSERT_EQ(next, leaves) << "the new holder must get the number of the closed holder";
   EXPECT_EQ(Contents(), held);
   EXPECT_FALSE(map.Holds(late[0], next));
 }
 
-TEST_F(ResidencyMapTest, CopiesOfAClosedPlaceAreForgotten) {
-  const PlaceId place = Open();
+TEST_F(ResidencyMapTest, CopiesOfAClosedHolderAreForgotten) {
+  const HolderId holder = Open();
   const auto chain = ChainOf(BlockHash::Form::kUnsigned, 1, 3);
-  for (int copy = 0; copy < 3; ++copy) Add(place, chain);
+  for (int copy = 0; copy < 3; ++copy) Add(holder, chain);
   Commit();
-  Close(place);
+  Close(holder);
   Commit();
   Sweep(1000);
-  ASSERT_FALSE(places.sweeping());
-  ASSERT_EQ(Open(), place);
-  Add(place, chain);
-  Remove(place, chain);
+  ASSERT_FALSE(holder_table.sweeping());
+  ASSERT_EQ(Open(), holder);
+  Add(holder, chain);
+  Remove(holder, chain);
   Commit();
   EXPECT_TRUE(Contents().empty());
 }
@@ -219,13 +218,13 @@ TEST_P(ResidencyMapModelTest, HoldsWhatItsDefinitionHolds) {
   std::mt19937_64 random(20);
   const auto pick = [&random](size_t below) { return random() % below; };
   constexpr size_t kChains = 12;
-  constexpr size_t kPlaces = 3;
+  constexpr size_t kHolders = 3;
   std::vector<std::vector<BlockHash>> chains;
   for (size_t i = 0; i < kChains; ++i) chains.push_back(ChainOf(GetParam(), i, 150));
-  std::vector<PlaceId> open;
-  for (size_t i = 0; i < kPlaces; ++i) open.push_back(Open());
+  std::vector<HolderId> open;
+  for (size_t i = 0; i < kHolders; ++i) open.push_back(Open());
   int reused = 0;
-  PlaceId largest = 0;
+  HolderId largest = 0;
   for (int step = 0; step < 2000; ++step) {
     const auto& watched = chains[pick(kChains)];
     const Seen before = Expected(watched);
@@ -235,31 +234,31 @@ TEST_P(ResidencyMapModelTest, HoldsWhatItsDefinitionHolds) {
       // Half of the operations have up to 100 blocks, and half have up to 10 blocks.
       const size_t length = std::min(chain.size() - begin, 1 + pick(pick(2) == 0 ? 100 : 10));
       const auto part = std::span(chain).subspan(begin, length);
-      const PlaceId place = open[pick(kPlaces)];
+      const HolderId holder = open[pick(kHolders)];
       if (pick(10) < 5) {
-        Add(place, part, begin > 0 && pick(2) == 0 ? &chain[begin - 1] : nullptr);
+        Add(holder, part, begin > 0 && pick(2) == 0 ? &chain[begin - 1] : nullptr);
       } else if (pick(2) == 0) {
-        Remove(place, part);
+        Remove(holder, part);
       } else {
         const std::vector<BlockHash> backwards(part.rbegin(), part.rend());
-        Remove(place, backwards);
+        Remove(holder, backwards);
       }
     }
     if (pick(6) == 0) {  // removes most of a chain; the map rewrites the runs
       const auto& chain = chains[pick(kChains)];
-      for (const PlaceId place : open) {
+      for (const HolderId holder : open) {
         for (size_t i = 0; i < chain.size(); ++i) {
-          if (i % 9 != 0) Remove(place, std::span(chain).subspan(i, 1));
+          if (i % 9 != 0) Remove(holder, std::span(chain).subspan(i, 1));
         }
       }
     }
     ASSERT_EQ(Walked(watched), before) << "not committed, step " << step;
     if (pick(6) == 0) {
-      PlaceId& place = open[pick(kPlaces)];
-      Close(place);
-      place = Open();
-      reused += place < largest;
-      largest = std::max(largest, place);
+      HolderId& holder = open[pick(kHolders)];
+      Close(holder);
+      holder = Open();
+      reused += holder < largest;
+      largest = std::max(largest, holder);
     }
     Commit();
     epochs.Collect();  // makes freed run numbers reusable immediately

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "router/index/place_table.h"
+#include "router/index/holder_table.h"
 #include "router/index/residency_map.h"
 #include "src/base/epoch.h"
 #include "src/base/slab_arena.h"
@@ -26,39 +26,40 @@ class WalkBesideWriterTest : public ::testing::Test {
  protected:
   struct Source {
     uint32_t number;
-    std::vector<PlaceId> places;
+    std::vector<HolderId> holders;
   };
 
   Source NewSource() {
     const auto slot = static_cast<WorkerSlot>(versions_.size());
-    places_.SetVersion(slot, &versions_.emplace_back(0));
-    Source source{.number = slot + 1, .places = {}};
+    holder_table_.SetVersion(slot, &versions_.emplace_back(0));
+    Source source{.number = slot + 1, .holders = {}};
     for (uint8_t group = 0; group < 2; ++group) {
-      source.places.push_back(places_.Open({.slot = slot, .group = group, .tier = Tier::kGpu}));
+      source.holders.push_back(
+          holder_table_.Open({.slot = slot, .group = group, .tier = Tier::kGpu}));
     }
     return source;
   }
   static BlockHash HashOf(size_t block) { return BlockHash::FromUnsigned(block); }
   static ContentKey ContentOf(size_t block) { return 1'000'000'007 * (block + 1); }
 
-  void Add(const Source& source, PlaceId place, size_t block, ContentKey content, bool follows,
+  void Add(const Source& source, HolderId holder, size_t block, ContentKey content, bool follows,
            ResidencyMap::Cursor& cursor) {
-    const Addition added = map_.Add(HashOf(block), BlockName{content, kStride},
-                                    {.own = source.places, .place = place, .source = source.number},
-                                    1, follows, cursor);
+    const Addition added = map_.Add(
+        HashOf(block), BlockName{content, kStride},
+        {.own = source.holders, .holder = holder, .source = source.number}, 1, follows, cursor);
     ASSERT_EQ(added, Addition::kFirst);
   }
   // Adds the blocks [first, last] of the chain that begins with block 1.
-  void AddChain(const Source& source, PlaceId place, size_t first, size_t last) {
+  void AddChain(const Source& source, HolderId holder, size_t first, size_t last) {
     ResidencyMap::Cursor cursor;
     for (size_t block = first; block <= last; ++block) {
-      Add(source, place, block, ContentOf(block), block > 1, cursor);
+      Add(source, holder, block, ContentOf(block), block > 1, cursor);
     }
   }
-  void Remove(PlaceId place, size_t first, size_t last) {
+  void Remove(HolderId holder, size_t first, size_t last) {
     ResidencyMap::Cursor cursor;
     for (size_t block = first; block <= last; ++block) {
-      ASSERT_EQ(map_.Remove(HashOf(block), place, cursor), Removal::kLastCopy);
+      ASSERT_EQ(map_.Remove(HashOf(block), holder, cursor), Removal::kLastCopy);
     }
   }
   void Commit() {
@@ -67,39 +68,37 @@ class WalkBesideWriterTest : public ::testing::Test {
     epochs_.Collect();
   }
 
-  // Walks over the chain, and returns the places that hold its second hash. Calls `step` at each
-  // visit.
-  std::set<PlaceId> HoldersOfTheSecond(std::span<const BlockHash> chain,
-                                       const std::function<void(size_t position)>& step) const {
-    std::set<PlaceId> found;
-    map_.WalkHashes(
-        chain, true, false,
-        [&](const HolderSet& holders, uint32_t offset, size_t position, uint32_t length) {
-          step(position);
-          if (position > 1 || position + length < 2) return;
-          for (uint32_t i = 0; i < holders.size(); ++i) {
-            if ((holders.bits(i) >> (offset + 1 - position) & 1) != 0) {
-              found.insert(holders.place(i));
-            }
-          }
-        });
+  // Walks over the chain, and returns the holders of its second hash. Calls `step` at each visit.
+  std::set<HolderId> HoldersOfTheSecond(std::span<const BlockHash> chain,
+                                        const std::function<void(size_t position)>& step) const {
+    std::set<HolderId> found;
+    map_.WalkHashes(chain, true, false,
+                    [&](const HolderSet& set, uint32_t offset, size_t position, uint32_t length) {
+                      step(position);
+                      if (position > 1 || position + length < 2) return;
+                      for (uint32_t i = 0; i < set.size(); ++i) {
+                        if ((set.bits(i) >> (offset + 1 - position) & 1) != 0) {
+                          found.insert(set.id(i));
+                        }
+                      }
+                    });
     return found;
   }
 
   SlabArena arena_;
   EpochDomain epochs_;
-  PlaceTable places_{epochs_};
-  ResidencyMap map_{7, arena_, epochs_, places_};
+  HolderTable holder_table_{epochs_};
+  ResidencyMap map_{7, arena_, epochs_, holder_table_};
   std::deque<std::atomic<uint64_t>> versions_;  // by slot
 };
 
 TEST_F(WalkBesideWriterTest, AMoveChangesTheVersionsOfTheHolders) {
   const Source stays = NewSource();
   const Source leaves = NewSource();
-  AddChain(leaves, leaves.places[0], 1, 64);
-  for (const PlaceId place : stays.places) {
-    AddChain(stays, place, 1, 4);
-    AddChain(stays, place, 57, 64);
+  AddChain(leaves, leaves.holders[0], 1, 64);
+  for (const HolderId holder : stays.holders) {
+    AddChain(stays, holder, 1, 4);
+    AddChain(stays, holder, 57, 64);
   }
   Commit();
   ASSERT_EQ(versions_[0], 0u);
@@ -111,17 +110,17 @@ TEST_F(WalkBesideWriterTest, AMoveChangesTheVersionsOfTheHolders) {
   int met = 0;  // how often the walk meets block 57 of `stays`
   map_.WalkContents(contents, kStride, false, [&](const ResidencyMap::Piece& piece) {
     if (!std::exchange(moved, true)) {
-      Remove(leaves.places[0], 1, 64);
+      Remove(leaves.holders[0], 1, 64);
       Commit();
     }
     for (uint32_t i = 0; i < piece.holders->size(); ++i) {
       const bool has = piece.position <= 56 && 56 < piece.position + piece.length &&
                        (piece.holders->bits(i) >> (56 - piece.position) & 1) != 0;
-      met += has && piece.holders->place(i) == stays.places[0];
+      met += has && piece.holders->id(i) == stays.holders[0];
     }
   });
   ASSERT_EQ(met, 2) << "the block must move during the walk";
-  EXPECT_EQ(versions_[0], 2u) << "two places hold the block, but it moved once";
+  EXPECT_EQ(versions_[0], 2u) << "two holders have the block, but it moved once";
   EXPECT_EQ(versions_[1], 0u) << "this source holds no moved block";
 }
 
@@ -131,19 +130,19 @@ class TwinBesideWalkTest : public WalkBesideWriterTest {
  protected:
   TwinBesideWalkTest() {
     ResidencyMap::Cursor cursor;
-    Add(early_, early_.places[0], 1, ContentOf(1), false, cursor);
+    Add(early_, early_.holders[0], 1, ContentOf(1), false, cursor);
     cursor = {};
-    Add(early_, early_.places[0], 2, ContentOf(100), false, cursor);
+    Add(early_, early_.holders[0], 2, ContentOf(100), false, cursor);
     Commit();
   }
   void StoreTwin() {
-    AddChain(late_, late_.places[0], 1, 2);
+    AddChain(late_, late_.holders[0], 1, 2);
     Commit();
   }
 
   const Source early_ = NewSource();
   const Source late_ = NewSource();
-  // No place holds hash 3, so the walk stops there.
+  // No holder has hash 3, so the walk stops there.
   const std::vector<BlockHash> chain_ = {HashOf(1), HashOf(2), HashOf(3)};
 };
 
@@ -152,7 +151,7 @@ TEST_F(TwinBesideWalkTest, BothSlotsAreFound) {
   const auto found = HoldersOfTheSecond(chain_, [&, steps = 0](size_t) mutable {
     if (steps++ == 0) StoreTwin();
   });
-  EXPECT_EQ(found, (std::set<PlaceId>{early_.places[0], late_.places[0]}));
+  EXPECT_EQ(found, (std::set<HolderId>{early_.holders[0], late_.holders[0]}));
 }
 
 TEST_F(TwinBesideWalkTest, TheFirstSlotIsFoundAlthoughTheSecondIsGone) {
@@ -161,12 +160,12 @@ TEST_F(TwinBesideWalkTest, TheFirstSlotIsFoundAlthoughTheSecondIsGone) {
     if (steps == 0) StoreTwin();
     if (steps == 1) {
       ASSERT_EQ(position, 1u);
-      Remove(late_.places[0], 2, 2);
+      Remove(late_.holders[0], 2, 2);
       Commit();
     }
     ++steps;
   });
-  EXPECT_TRUE(found.contains(early_.places[0]));
+  EXPECT_TRUE(found.contains(early_.holders[0]));
 }
 
 // The test reads while the writer inserts the second slot of a hash. An insertion that grows the
@@ -177,26 +176,26 @@ TEST_F(WalkBesideWriterTest, ASlotThatIsInsertedHidesNoOtherSlot) {
   int readings = 0;
   for (size_t block = 1; block < 20'000; block += 10) {
     ResidencyMap::Cursor cursor;
-    Add(early, early.places[0], block, ContentOf(block), false, cursor);
+    Add(early, early.holders[0], block, ContentOf(block), false, cursor);
     cursor = {};
-    Add(early, early.places[0], block + 1, ContentOf(block + 5), false, cursor);
+    Add(early, early.holders[0], block + 1, ContentOf(block + 5), false, cursor);
     Commit();
     const std::vector<BlockHash> chain = {HashOf(block), HashOf(block + 1)};
     bool inserting = true;
     std::function<void()> read = [&] {
       if (!inserting) return;
       ++readings;
-      EXPECT_TRUE(HoldersOfTheSecond(chain, [](size_t) {}).contains(early.places[0]));
+      EXPECT_TRUE(HoldersOfTheSecond(chain, [](size_t) {}).contains(early.holders[0]));
     };
     cursor = {};
-    Add(late, late.places[0], block, ContentOf(block), false, cursor);
+    Add(late, late.holders[0], block, ContentOf(block), false, cursor);
     epochs_.Retire(
         [](void* function, uintptr_t) { (*static_cast<std::function<void()>*>(function))(); },
         &read, 0);
-    Add(late, late.places[0], block + 1, ContentOf(block + 1), true, cursor);
+    Add(late, late.holders[0], block + 1, ContentOf(block + 1), true, cursor);
     inserting = false;
     Commit();
-    Remove(late.places[0], block, block + 1);
+    Remove(late.holders[0], block, block + 1);
     Commit();
   }
   EXPECT_GT(readings, 10);

@@ -103,8 +103,8 @@ TEST(ContentNamingHostile, TokensChangeNothingOfWhatIsHeld) {
       const Held held = HeldBy(worker.index());
       ASSERT_EQ(held, HeldBy(blind.index()));
       uint64_t unnamed = 0;
-      for (const auto& [place, copies] : held) {
-        unnamed += !worker.Knows(Hash(std::get<2>(place)));
+      for (const auto& [block, copies] : held) {
+        unnamed += !worker.Knows(Hash(std::get<2>(block)));
       }
       ASSERT_EQ(worker.counters().unnamed, unnamed);
       ASSERT_EQ(worker.counters().residencies, held.size());
