@@ -15,9 +15,9 @@ namespace {
 
 using TierGroup = std::pair<Tier, uint8_t>;
 
-// Copies of one block in one place.
+// Copies of one block in a group on a tier.
 struct Copies {
-  TierGroup place;
+  TierGroup tier_group;
   uint32_t count = 0;
   size_t shape = 0;  // index in `shapes` of the store that named the block
 };
@@ -57,16 +57,16 @@ ResidencyDigest DigestOfContent(const PrefixIndex& index, WorkerId worker) {
 
 BucketMask DifferingBuckets(const ResidencyDigest& held, const PublisherStatus& status) {
   std::map<TierGroup, const DigestBuckets*> declared;
-  for (const PlaceStatus& place : status.places) {
-    if (place.buckets) declared[{place.digest.tier, place.digest.group}] = &*place.buckets;
+  for (const GroupTierStatus& group : status.groups) {
+    if (group.buckets) declared[{group.digest.tier, group.digest.group}] = &*group.buckets;
   }
   BucketMask differing;
   for (int tier = 0; tier < kTiers; ++tier) {
     for (int64_t group = 0; group <= residency::kMaxGroup; ++group) {
-      const TierGroup place(static_cast<Tier>(tier), static_cast<uint8_t>(group));
-      const auto it = declared.find(place);
+      const TierGroup tier_group(static_cast<Tier>(tier), static_cast<uint8_t>(group));
+      const auto it = declared.find(tier_group);
       const DigestBuckets& theirs = it == declared.end() ? kEmptyBuckets : *it->second;
-      const DigestBuckets* ours = held.Buckets(place.first, place.second);
+      const DigestBuckets* ours = held.Buckets(tier_group.first, tier_group.second);
       if (ours == nullptr) ours = &kEmptyBuckets;
       for (size_t i = 0; i < kDigestBuckets; ++i) {
         if ((*ours)[i] != theirs[i]) differing.set(i);
@@ -77,12 +77,12 @@ BucketMask DifferingBuckets(const ResidencyDigest& held, const PublisherStatus& 
 }
 
 struct BucketRepair::Wanted {
-  Copies& Find(const BlockHash& hash, const TierGroup& place) {
-    auto& places = blocks[hash];
-    for (Copies& copies : places) {
-      if (copies.place == place) return copies;
+  Copies& Find(const BlockHash& hash, const TierGroup& tier_group) {
+    auto& by_tier_group = blocks[hash];
+    for (Copies& copies : by_tier_group) {
+      if (copies.tier_group == tier_group) return copies;
     }
-    return places.emplace_back(Copies{place});
+    return by_tier_group.emplace_back(Copies{tier_group});
   }
 
   // The seed is secret, because the hashes come from the network.
@@ -98,12 +98,12 @@ BucketRepair::~BucketRepair() = default;
 bool BucketRepair::Add(const EventBatch& part) {
   for (const Event& event : part.events) {
     const auto& stored = std::get<BlockStored>(event);
-    const TierGroup place(TierOf(stored.medium),
-                          static_cast<uint8_t>(stored.group_idx.value_or(0)));
+    const TierGroup tier_group(TierOf(stored.medium),
+                               static_cast<uint8_t>(stored.group_idx.value_or(0)));
     wanted_->shapes.push_back(ShapeOf(stored));
     for (const BlockHash& hash : stored.block_hashes) {
       if (!buckets_.test(DigestBucketOf(hash))) return false;
-      Copies& copies = wanted_->Find(hash, place);
+      Copies& copies = wanted_->Find(hash, tier_group);
       ++copies.count;
       copies.shape = wanted_->shapes.size() - 1;
     }
@@ -116,15 +116,17 @@ EventBatch BucketRepair::TakeChanges(const PrefixIndex& index, WorkerId worker) 
   index.ForEachResidency(worker,
                          [&](Tier tier, uint8_t group, const BlockHash& hash, uint32_t held) {
                            if (!buckets_.test(DigestBucketOf(hash))) return;
-                           const TierGroup place(tier, group);
-                           Copies& wanted = wanted_->Find(hash, place);
+                           const TierGroup tier_group(tier, group);
+                           Copies& wanted = wanted_->Find(hash, tier_group);
                            const uint32_t kept = std::min(held, wanted.count);
                            wanted.count -= kept;
-                           for (; held > kept; --held) surplus[place].block_hashes.push_back(hash);
+                           for (; held > kept; --held) {
+                             surplus[tier_group].block_hashes.push_back(hash);
+                           }
                          });
   std::vector<BlockStored> missing = std::move(wanted_->shapes);
-  for (const auto& [hash, places] : wanted_->blocks) {
-    for (const Copies& copies : places) {
+  for (const auto& [hash, by_tier_group] : wanted_->blocks) {
+    for (const Copies& copies : by_tier_group) {
       for (uint32_t i = 0; i < copies.count; ++i) {
         missing[copies.shape].block_hashes.push_back(hash);
       }
@@ -132,9 +134,9 @@ EventBatch BucketRepair::TakeChanges(const PrefixIndex& index, WorkerId worker) 
   }
   *wanted_ = Wanted();
   EventBatch changes;
-  for (auto& [place, removed] : surplus) {
-    removed.medium = MediumOf(place.first);
-    removed.group_idx = place.second;
+  for (auto& [tier_group, removed] : surplus) {
+    removed.medium = MediumOf(tier_group.first);
+    removed.group_idx = tier_group.second;
     changes.events.emplace_back(std::move(removed));
   }
   for (BlockStored& stored : missing) {

@@ -26,8 +26,8 @@ void Replica::Reset(bool restart) {
 bool Replica::Exceeds(int64_t gpu_blocks) const {
   const Remembered& now = remembered_[last_ % kRemembered];
   if (gpu_blocks <= 0 || !now.known) return false;
-  return std::ranges::any_of(now.totals, [gpu_blocks](const PlaceDigest& place) {
-    return place.tier == Tier::kGpu && place.total.copies > static_cast<uint64_t>(gpu_blocks);
+  return std::ranges::any_of(now.totals, [gpu_blocks](const GroupTierDigest& digest) {
+    return digest.tier == Tier::kGpu && digest.total.copies > static_cast<uint64_t>(gpu_blocks);
   });
 }
 

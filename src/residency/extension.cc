@@ -11,7 +11,7 @@ namespace kvcast {
 
 ResidencyTotals PublisherStatus::Totals() const {
   ResidencyTotals totals;
-  for (const PlaceStatus& place : places) totals.push_back(place.digest);
+  for (const GroupTierStatus& group : groups) totals.push_back(group.digest);
   return totals;
 }
 
@@ -23,7 +23,7 @@ constexpr std::string_view kLegacySnapshot = "snapshot";
 constexpr size_t kBucketsPerBit = kDigestBuckets / 64;
 constexpr uint8_t kHasDigests = 1;
 constexpr uint8_t kHasBuckets = 1;
-constexpr size_t kMaxPlaces = static_cast<size_t>(kTiers) * (kMaxGroup + 1);
+constexpr size_t kMaxGroupTiers = static_cast<size_t>(kTiers) * (kMaxGroup + 1);
 
 bool StartsWith(std::span<const uint8_t> bytes, std::string_view text) {
   return bytes.size() >= text.size() && std::equal(text.begin(), text.end(), bytes.begin());
@@ -76,28 +76,28 @@ class In {
   bool failed_ = false;
 };
 
-// The strict order of places: no place occurs twice.
-bool InOrder(const PlaceDigest& a, const PlaceDigest& b) {
+// The strict order: no group occurs twice on a tier.
+bool InOrder(const GroupTierDigest& a, const GroupTierDigest& b) {
   return std::pair(a.tier, a.group) < std::pair(b.tier, b.group);
 }
 
-PlaceStatus ReadPlace(In& in, bool& valid) {
-  PlaceStatus place;
+GroupTierStatus ReadGroupTier(In& in, bool& valid) {
+  GroupTierStatus group_tier;
   const uint64_t tier = in.Number(1);
   const uint64_t group = in.Number(1);
   const uint64_t flags = in.Number(1);
   valid = tier < kTiers && group <= kMaxGroup && flags <= kHasBuckets;
-  place.digest.tier = static_cast<Tier>(valid ? tier : 0);
-  place.digest.group = static_cast<uint8_t>(group);
-  place.digest.total = in.Sum();
-  if (flags != kHasBuckets || in.failed()) return place;
+  group_tier.digest.tier = static_cast<Tier>(valid ? tier : 0);
+  group_tier.digest.group = static_cast<uint8_t>(group);
+  group_tier.digest.total = in.Sum();
+  if (flags != kHasBuckets || in.failed()) return group_tier;
   DigestSum sum;
-  for (DigestSum& bucket : place.buckets.emplace()) {
+  for (DigestSum& bucket : group_tier.buckets.emplace()) {
     bucket = in.Sum();
     sum.Add(bucket);
   }
-  valid = valid && sum == place.digest.total;
-  return place;
+  valid = valid && sum == group_tier.digest.total;
+  return group_tier;
 }
 
 }  // namespace
@@ -153,18 +153,18 @@ std::vector<uint8_t> EncodeStatus(const PublisherStatus& status) {
   Out out;
   out.Text(kMagic);
   out.Number(status.has_digests ? kHasDigests : 0, 1);
-  out.Number(status.places.size(), 1);
+  out.Number(status.groups.size(), 1);
   out.Number(status.epoch.high, 8);
   out.Number(status.epoch.low, 8);
   out.Number(status.first_held, 8);
   out.Number(status.next_seq, 8);
-  for (const PlaceStatus& place : status.places) {
-    out.Number(static_cast<uint64_t>(place.digest.tier), 1);
-    out.Number(place.digest.group, 1);
-    out.Number(place.buckets ? kHasBuckets : 0, 1);
-    out.Sum(place.digest.total);
-    if (!place.buckets) continue;
-    for (const DigestSum& bucket : *place.buckets) out.Sum(bucket);
+  for (const GroupTierStatus& group : status.groups) {
+    out.Number(static_cast<uint64_t>(group.digest.tier), 1);
+    out.Number(group.digest.group, 1);
+    out.Number(group.buckets ? kHasBuckets : 0, 1);
+    out.Sum(group.digest.total);
+    if (!group.buckets) continue;
+    for (const DigestSum& bucket : *group.buckets) out.Sum(bucket);
   }
   return out.Take();
 }
@@ -175,20 +175,20 @@ Result<PublisherStatus> ParseStatus(std::span<const uint8_t> payload) {
   In in(payload.subspan(kMagic.size()));
   PublisherStatus status;
   const uint64_t flags = in.Number(1);
-  const uint64_t places = in.Number(1);
-  if (flags > kHasDigests || places > kMaxPlaces) return malformed;
-  if (flags == 0 && places > 0) return malformed;
+  const uint64_t groups = in.Number(1);
+  if (flags > kHasDigests || groups > kMaxGroupTiers) return malformed;
+  if (flags == 0 && groups > 0) return malformed;
   status.has_digests = flags == kHasDigests;
   status.epoch.high = in.Number(8);
   status.epoch.low = in.Number(8);
   status.first_held = in.Number(8);
   status.next_seq = in.Number(8);
   if (status.next_seq >> 63 != 0 || status.first_held > status.next_seq) return malformed;
-  for (uint64_t i = 0; i < places; ++i) {
+  for (uint64_t i = 0; i < groups; ++i) {
     bool valid = true;
-    status.places.push_back(ReadPlace(in, valid));
+    status.groups.push_back(ReadGroupTier(in, valid));
     if (!valid || in.failed()) return malformed;
-    if (i > 0 && !InOrder(status.places[i - 1].digest, status.places[i].digest)) return malformed;
+    if (i > 0 && !InOrder(status.groups[i - 1].digest, status.groups[i].digest)) return malformed;
   }
   if (in.failed() || !in.empty()) return malformed;
   return status;

@@ -21,7 +21,7 @@
 namespace kvcast::residency {
 
 using kvcast::Epoch;
-using kvcast::PlaceStatus;
+using kvcast::GroupTierStatus;
 using kvcast::PublisherStatus;
 
 enum class Verb : uint8_t {

@@ -20,18 +20,18 @@ struct HashOfBlock {
   }
 };
 
-struct Place {
+struct GroupTier {
   BlockStored shape;
   absl::flat_hash_map<BlockHash, MirrorEntry, HashOfBlock> blocks;
 };
 
-using PlaceKey = std::pair<Tier, uint8_t>;
+using GroupTierKey = std::pair<Tier, uint8_t>;
 
-std::optional<PlaceKey> KeyOf(const std::optional<std::string>& medium,
-                              const std::optional<int64_t>& group_idx) {
+std::optional<GroupTierKey> KeyOf(const std::optional<std::string>& medium,
+                                  const std::optional<int64_t>& group_idx) {
   const int64_t group = group_idx.value_or(0);
   if (group < 0 || group > kMaxGroup) return std::nullopt;
-  return PlaceKey{TierOf(medium), static_cast<uint8_t>(group)};
+  return GroupTierKey{TierOf(medium), static_cast<uint8_t>(group)};
 }
 
 BlockStored ShapeOf(const BlockStored& event) {
@@ -68,11 +68,11 @@ EventBatch MirroredPart(const EventBatch& batch) {
   return part;
 }
 
-struct Mirror::Places {
-  std::map<PlaceKey, Place> by_key;
+struct Mirror::GroupTiers {
+  std::map<GroupTierKey, GroupTier> by_key;
 };
 
-Mirror::Mirror() : places_(std::make_unique<Places>()) {}
+Mirror::Mirror() : group_tiers_(std::make_unique<GroupTiers>()) {}
 Mirror::~Mirror() = default;
 
 void Mirror::Apply(const EventBatch& batch) {
@@ -83,21 +83,21 @@ void Mirror::Apply(const EventBatch& batch) {
       Remove(*removed);
     } else {
       const Tier tier = TierOf(std::get<AllBlocksCleared>(event).medium);
-      std::erase_if(places_->by_key,
-                    [tier](const auto& place) { return place.first.first == tier; });
+      std::erase_if(group_tiers_->by_key,
+                    [tier](const auto& group_tier) { return group_tier.first.first == tier; });
       digest_.Clear(tier);
     }
   }
 }
 
 void Mirror::Store(const BlockStored& event) {
-  const std::optional<PlaceKey> key = KeyOf(event.medium, event.group_idx);
+  const std::optional<GroupTierKey> key = KeyOf(event.medium, event.group_idx);
   if (!key || event.block_hashes.empty()) return;
-  Place& place = places_->by_key[*key];
-  place.shape = ShapeOf(event);
+  GroupTier& group_tier = group_tiers_->by_key[*key];
+  group_tier.shape = ShapeOf(event);
   const BlockHash* parent = event.parent_block_hash ? &*event.parent_block_hash : nullptr;
   for (const BlockHash& hash : event.block_hashes) {
-    MirrorEntry& entry = place.blocks[hash];
+    MirrorEntry& entry = group_tier.blocks[hash];
     if (entry.copies < std::numeric_limits<uint32_t>::max()) ++entry.copies;
     entry.block_size = static_cast<uint32_t>(event.block_size);
     entry.at_root = parent == nullptr;
@@ -108,53 +108,53 @@ void Mirror::Store(const BlockStored& event) {
 }
 
 void Mirror::Remove(const BlockRemoved& event) {
-  const std::optional<PlaceKey> key = KeyOf(event.medium, event.group_idx);
-  const auto place = key ? places_->by_key.find(*key) : places_->by_key.end();
-  if (place == places_->by_key.end()) {
+  const std::optional<GroupTierKey> key = KeyOf(event.medium, event.group_idx);
+  const auto group_tier = key ? group_tiers_->by_key.find(*key) : group_tiers_->by_key.end();
+  if (group_tier == group_tiers_->by_key.end()) {
     unknown_removes_ += event.block_hashes.size();
     return;
   }
   for (const BlockHash& hash : event.block_hashes) {
-    const auto entry = place->second.blocks.find(hash);
-    if (entry == place->second.blocks.end()) {
+    const auto entry = group_tier->second.blocks.find(hash);
+    if (entry == group_tier->second.blocks.end()) {
       ++unknown_removes_;
       continue;
     }
     digest_.Remove(key->first, key->second, hash);
-    if (--entry->second.copies == 0) place->second.blocks.erase(entry);
+    if (--entry->second.copies == 0) group_tier->second.blocks.erase(entry);
   }
 }
 
 void Mirror::Clear() {
-  places_->by_key.clear();
+  group_tiers_->by_key.clear();
   digest_ = ResidencyDigest();
 }
 
 uint64_t Mirror::blocks() const {
   uint64_t blocks = 0;
-  for (const auto& [key, place] : places_->by_key) blocks += place.blocks.size();
+  for (const auto& [key, group_tier] : group_tiers_->by_key) blocks += group_tier.blocks.size();
   return blocks;
 }
 
-void Mirror::ForEachPlace(const std::function<void(const BlockStored&)>& visit) const {
-  for (const auto& [key, place] : places_->by_key) {
-    if (!place.blocks.empty()) visit(place.shape);
+void Mirror::ForEachGroupTier(const std::function<void(const BlockStored&)>& visit) const {
+  for (const auto& [key, group_tier] : group_tiers_->by_key) {
+    if (!group_tier.blocks.empty()) visit(group_tier.shape);
   }
 }
 
 void Mirror::ForEachBlock(
     const BlockStored& shape,
     const std::function<void(const BlockHash&, const MirrorEntry&)>& visit) const {
-  const auto place = places_->by_key.find(*KeyOf(shape.medium, shape.group_idx));
-  if (place == places_->by_key.end()) return;
-  for (const auto& [hash, entry] : place->second.blocks) visit(hash, entry);
+  const auto group_tier = group_tiers_->by_key.find(*KeyOf(shape.medium, shape.group_idx));
+  if (group_tier == group_tiers_->by_key.end()) return;
+  for (const auto& [hash, entry] : group_tier->second.blocks) visit(hash, entry);
 }
 
 const MirrorEntry* Mirror::Find(const BlockStored& shape, const BlockHash& hash) const {
-  const auto place = places_->by_key.find(*KeyOf(shape.medium, shape.group_idx));
-  if (place == places_->by_key.end()) return nullptr;
-  const auto entry = place->second.blocks.find(hash);
-  return entry == place->second.blocks.end() ? nullptr : &entry->second;
+  const auto group_tier = group_tiers_->by_key.find(*KeyOf(shape.medium, shape.group_idx));
+  if (group_tier == group_tiers_->by_key.end()) return nullptr;
+  const auto entry = group_tier->second.blocks.find(hash);
+  return entry == group_tier->second.blocks.end() ? nullptr : &entry->second;
 }
 
 }  // namespace kvcast::residency

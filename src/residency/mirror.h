@@ -42,24 +42,24 @@ class Mirror {
   uint64_t blocks() const;  // distinct (tier, group, hash)
   uint64_t unknown_removes() const { return unknown_removes_; }
 
-  // Calls `visit(shape)` for each place (tier and group) that holds blocks. `shape` is a store
-  // event without blocks. It has the medium, group, block size, kind and window of the latest store
-  // event of that place.
-  void ForEachPlace(const std::function<void(const BlockStored& shape)>& visit) const;
-  // Visits all blocks that the place of `shape` holds, in no particular order. REQUIRES: the group
-  // of `shape` is in 0..kMaxGroup.
+  // Calls `visit(shape)` for each group on a tier that holds blocks. `shape` is a store event
+  // without blocks. It has the medium, group, block size, kind and window of the latest store event
+  // of that group on that tier.
+  void ForEachGroupTier(const std::function<void(const BlockStored& shape)>& visit) const;
+  // Visits all blocks that the group of `shape` holds on its tier, in no particular order.
+  // REQUIRES: the group of `shape` is in 0..kMaxGroup.
   void ForEachBlock(const BlockStored& shape,
                     const std::function<void(const BlockHash&, const MirrorEntry&)>& visit) const;
-  // nullptr: the place does not hold the block. The pointer is valid until the next change of the
-  // mirror. REQUIRES: the group of `shape` is in 0..kMaxGroup.
+  // nullptr: the group does not hold the block on the tier of `shape`. The pointer is valid until
+  // the next change of the mirror. REQUIRES: the group of `shape` is in 0..kMaxGroup.
   const MirrorEntry* Find(const BlockStored& shape, const BlockHash& hash) const;
 
  private:
-  struct Places;
+  struct GroupTiers;
   void Store(const BlockStored& event);
   void Remove(const BlockRemoved& event);
 
-  std::unique_ptr<Places> places_;
+  std::unique_ptr<GroupTiers> group_tiers_;
   ResidencyDigest digest_;
   uint64_t unknown_removes_ = 0;
 };

@@ -54,40 +54,40 @@ DigestSum CopyDigestOf(const BlockHash& hash) {
 size_t DigestBucketOf(const BlockHash& hash) { return BucketOf(CopyDigestOf(hash)); }
 
 void ResidencyDigest::Add(Tier tier, uint8_t group, const BlockHash& hash) {
-  auto& places = places_[static_cast<size_t>(tier)];
-  if (places.size() <= group) places.resize(group + size_t{1});
-  if (!places[group]) places[group] = std::make_unique<Place>();
+  auto& groups = by_tier_[static_cast<size_t>(tier)];
+  if (groups.size() <= group) groups.resize(group + size_t{1});
+  if (!groups[group]) groups[group] = std::make_unique<GroupTier>();
   const DigestSum one = CopyDigestOf(hash);
-  places[group]->total.Add(one);
-  places[group]->buckets[BucketOf(one)].Add(one);
+  groups[group]->total.Add(one);
+  groups[group]->buckets[BucketOf(one)].Add(one);
 }
 
 void ResidencyDigest::Remove(Tier tier, uint8_t group, const BlockHash& hash) {
-  auto& places = places_[static_cast<size_t>(tier)];
-  KV_CHECK(group < places.size() && places[group]);
+  auto& groups = by_tier_[static_cast<size_t>(tier)];
+  KV_CHECK(group < groups.size() && groups[group]);
   const DigestSum one = CopyDigestOf(hash);
-  places[group]->total.Subtract(one);
-  places[group]->buckets[BucketOf(one)].Subtract(one);
+  groups[group]->total.Subtract(one);
+  groups[group]->buckets[BucketOf(one)].Subtract(one);
 }
 
-void ResidencyDigest::Clear(Tier tier) { places_[static_cast<size_t>(tier)].clear(); }
+void ResidencyDigest::Clear(Tier tier) { by_tier_[static_cast<size_t>(tier)].clear(); }
 
 ResidencyTotals ResidencyDigest::Totals() const {
   ResidencyTotals totals;
   for (int tier = 0; tier < kTiers; ++tier) {
-    const auto& places = places_[static_cast<size_t>(tier)];
-    for (size_t group = 0; group < places.size(); ++group) {
-      if (!places[group] || places[group]->total == DigestSum{}) continue;
+    const auto& groups = by_tier_[static_cast<size_t>(tier)];
+    for (size_t group = 0; group < groups.size(); ++group) {
+      if (!groups[group] || groups[group]->total == DigestSum{}) continue;
       totals.push_back(
-          {static_cast<Tier>(tier), static_cast<uint8_t>(group), places[group]->total});
+          {static_cast<Tier>(tier), static_cast<uint8_t>(group), groups[group]->total});
     }
   }
   return totals;
 }
 
 const DigestBuckets* ResidencyDigest::Buckets(Tier tier, uint8_t group) const {
-  const auto& places = places_[static_cast<size_t>(tier)];
-  return group < places.size() && places[group] ? &places[group]->buckets : nullptr;
+  const auto& groups = by_tier_[static_cast<size_t>(tier)];
+  return group < groups.size() && groups[group] ? &groups[group]->buckets : nullptr;
 }
 
 }  // namespace kvcast

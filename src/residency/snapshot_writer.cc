@@ -44,11 +44,11 @@ class Batches {
   std::vector<Payload> payloads_;
 };
 
-// Writes the chains of one place.
-class PlaceWriter {
+// Writes the chains of a group on a tier.
+class GroupTierWriter {
  public:
-  PlaceWriter(const Mirror& mirror, const BlockStored& shape, const BucketMask& buckets,
-              Batches& out)
+  GroupTierWriter(const Mirror& mirror, const BlockStored& shape, const BucketMask& buckets,
+                  Batches& out)
       : shape_(shape), whole_(buckets.all()), out_(out) {
     mirror.ForEachBlock(shape, [&](const BlockHash& hash, const MirrorEntry& entry) {
       if (whole_ || buckets.test(DigestBucketOf(hash))) blocks_.push_back({&hash, &entry});
@@ -156,8 +156,9 @@ class PlaceWriter {
 
 std::vector<Payload> WriteSnapshot(const Mirror& mirror, const SnapshotOptions& options) {
   Batches out(options);
-  mirror.ForEachPlace(
-      [&](const BlockStored& shape) { PlaceWriter(mirror, shape, options.buckets, out).Write(); });
+  mirror.ForEachGroupTier([&](const BlockStored& shape) {
+    GroupTierWriter(mirror, shape, options.buckets, out).Write();
+  });
   return out.Take();
 }
 

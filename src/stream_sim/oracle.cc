@@ -15,18 +15,19 @@ int TierNumber(const std::optional<std::string>& medium) {
 
 // The result is linear in the sum of the digest, so that the oracle can update it copy by copy.
 unsigned __int128 Weigh(int tier, int group, const DigestSum& digest) {
-  const uint64_t place = Mix(static_cast<uint64_t>(tier) * 1000 + static_cast<uint64_t>(group));
+  const uint64_t group_tier =
+      Mix(static_cast<uint64_t>(tier) * 1000 + static_cast<uint64_t>(group));
   const auto sum = static_cast<unsigned __int128>(digest.high) << 64 | digest.low;
-  return sum * (place | 1);
+  return sum * (group_tier | 1);
 }
 
 }  // namespace
 
 HoldingsSum SumOf(const ResidencyTotals& totals) {
   HoldingsSum sum;
-  for (const PlaceDigest& place : totals) {
-    sum.mixed += Weigh(static_cast<int>(place.tier), place.group, place.total);
-    sum.copies += place.total.copies;
+  for (const GroupTierDigest& digest : totals) {
+    sum.mixed += Weigh(static_cast<int>(digest.tier), digest.group, digest.total);
+    sum.copies += digest.total.copies;
   }
   return sum;
 }

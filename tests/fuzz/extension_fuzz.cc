@@ -1,5 +1,5 @@
 // Fuzz target. If a KVX1 message can be parsed, encoding it gives the same bytes, and the message
-// names each place (tier and group) at most once. Frames of any number and length cause no crash.
+// names each group on a tier at most once. Frames of any number and length cause no crash.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <array>
@@ -27,11 +27,11 @@ void CheckStatus(std::span<const uint8_t> input) {
   if (!status.ok()) return;
   KV_CHECK(residency::EncodeStatus(*status) == std::vector<uint8_t>(input.begin(), input.end()));
   KV_CHECK(status->first_held <= status->next_seq);
-  const auto in_order = [](const PlaceStatus& a, const PlaceStatus& b) {
+  const auto in_order = [](const GroupTierStatus& a, const GroupTierStatus& b) {
     return std::pair(a.digest.tier, a.digest.group) < std::pair(b.digest.tier, b.digest.group);
   };
-  const auto& places = status->places;
-  for (size_t i = 1; i < places.size(); ++i) KV_CHECK(in_order(places[i - 1], places[i]));
+  const auto& groups = status->groups;
+  for (size_t i = 1; i < groups.size(); ++i) KV_CHECK(in_order(groups[i - 1], groups[i]));
 }
 
 // The first byte gives the number of frames, the next bytes give their lengths.

@@ -19,9 +19,9 @@ PublisherStatus SomeStatus() {
   status.first_held = 5;
   status.next_seq = 12;
   status.has_digests = true;
-  status.places.push_back({{Tier::kGpu, 0, {1, 2, 3}}, std::nullopt});
-  status.places.push_back({{Tier::kGpu, 2, {4, 5, 6}}, std::nullopt});
-  status.places.push_back({{Tier::kCpu, 0, {7, 8, 9}}, std::nullopt});
+  status.groups.push_back({{Tier::kGpu, 0, {1, 2, 3}}, std::nullopt});
+  status.groups.push_back({{Tier::kGpu, 2, {4, 5, 6}}, std::nullopt});
+  status.groups.push_back({{Tier::kCpu, 0, {7, 8, 9}}, std::nullopt});
   return status;
 }
 
@@ -64,7 +64,7 @@ TEST(PublisherStatus, SurvivesTheWire) {
   EXPECT_EQ(*again, status);
   DigestBuckets buckets{};
   buckets[17] = {1, 2, 3};
-  status.places[0].buckets = buckets;
+  status.groups[0].buckets = buckets;
   again = ParseStatus(EncodeStatus(status));
   ASSERT_TRUE(again.ok());
   EXPECT_EQ(*again, status);
@@ -93,11 +93,11 @@ TEST(PublisherStatus, WhatCannotBeIsRefused) {
   EXPECT_TRUE(refused([](auto& status) { status.first_held = status.next_seq + 1; }));
   EXPECT_TRUE(refused([](auto& status) { status.next_seq = uint64_t{1} << 63; }));
   EXPECT_TRUE(refused([](auto& status) { status.has_digests = false; }));
-  EXPECT_TRUE(refused([](auto& status) { status.places[1].digest.group = 64; }));
-  EXPECT_TRUE(refused([](auto& status) { status.places[1].digest.tier = static_cast<Tier>(3); }));
-  EXPECT_TRUE(refused([](auto& status) { status.places[1] = status.places[0]; }));
-  EXPECT_TRUE(refused([](auto& status) { std::swap(status.places[1], status.places[2]); }));
-  EXPECT_TRUE(refused([](auto& status) { status.places[0].buckets.emplace().fill({}); }));
+  EXPECT_TRUE(refused([](auto& status) { status.groups[1].digest.group = 64; }));
+  EXPECT_TRUE(refused([](auto& status) { status.groups[1].digest.tier = static_cast<Tier>(3); }));
+  EXPECT_TRUE(refused([](auto& status) { status.groups[1] = status.groups[0]; }));
+  EXPECT_TRUE(refused([](auto& status) { std::swap(status.groups[1], status.groups[2]); }));
+  EXPECT_TRUE(refused([](auto& status) { status.groups[0].buckets.emplace().fill({}); }));
   EXPECT_FALSE(refused([](auto&) {}));
 }
 

@@ -91,7 +91,7 @@ TEST_F(SourceRepair, AnswersWithoutBucketsAreNoUse) {
   status.epoch.low = 1;
   status.next_seq = 1;
   status.has_digests = true;
-  status.places.push_back({});
+  status.groups.push_back({});
   End(status);
   EXPECT_EQ(Log(), Texts{"begin"});
   EXPECT_EQ(source.status(now_ms).repair_failures, 1u);

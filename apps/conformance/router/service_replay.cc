@@ -119,8 +119,8 @@ Status ServiceReplay::JoinBySnapshot() {
   PublisherStatus status;
   status.next_seq = static_cast<uint64_t>(scenario_.steps[options_.join_at].step);
   status.has_digests = true;
-  for (const PlaceDigest& place : held_.digest().Totals()) {
-    status.places.push_back({place, std::nullopt});
+  for (const GroupTierDigest& digest : held_.digest().Totals()) {
+    status.groups.push_back({digest, std::nullopt});
   }
   source_->BeginSnapshot();
   for (const residency::Payload& part : residency::WriteSnapshot(held_, {})) {

@@ -18,11 +18,11 @@ struct Epoch {
   friend bool operator==(const Epoch&, const Epoch&) = default;
 };
 
-// Digest of one place (tier, group), with its buckets if they were sent.
-struct PlaceStatus {
-  PlaceDigest digest;
+// Digest of a group on a tier, with its buckets if they were sent.
+struct GroupTierStatus {
+  GroupTierDigest digest;
   std::optional<DigestBuckets> buckets;
-  friend bool operator==(const PlaceStatus&, const PlaceStatus&) = default;
+  friend bool operator==(const GroupTierStatus&, const GroupTierStatus&) = default;
 };
 
 // Status of a publisher. The digests describe the state before batch `next_seq`.
@@ -32,9 +32,9 @@ struct PublisherStatus {
   // batch.
   uint64_t first_held = 0;
   uint64_t next_seq = 0;
-  // False: the publisher does not know its own state, and `places` is empty.
+  // False: the publisher does not know its own state, and `groups` is empty.
   bool has_digests = false;
-  std::vector<PlaceStatus> places;  // sorted by tier, then group
+  std::vector<GroupTierStatus> groups;  // on all tiers, sorted by tier, then group
 
   ResidencyTotals Totals() const;
   friend bool operator==(const PublisherStatus&, const PublisherStatus&) = default;

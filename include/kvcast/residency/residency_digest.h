@@ -1,10 +1,10 @@
 // ResidencyDigest: digests of the blocks that a worker holds. Two parties with equal digests hold
 // the same blocks.
 //
-// The digest of a place (tier, group) has two parts: the number of copies, and the sum of copies x
-// H128(hash) over the block hashes of the place, modulo 2^128. The digest does not depend on the
-// order of changes. A changed copy costs one addition. Digests of parts can be added. Each digest
-// is divided into 256 buckets by hash, to locate a difference. The digest detects faults; it is not
+// The digest of a group on a tier has two parts: the number of copies, and the sum of copies x
+// H128(hash) over its block hashes, modulo 2^128. The digest does not depend on the order of
+// changes. A changed copy costs one addition. Digests of parts can be added. Each digest is divided
+// into 256 buckets by hash, to locate a difference. The digest detects faults; it is not
 // collision-resistant against an adversary. schemas/README.md defines H128.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -38,19 +38,20 @@ DigestSum CopyDigestOf(const BlockHash& hash);
 // The index of the bucket that contains `hash`.
 size_t DigestBucketOf(const BlockHash& hash);
 
-// Total digest of one place.
-struct PlaceDigest {
+// Total digest of a group on a tier.
+struct GroupTierDigest {
   Tier tier = Tier::kGpu;
   uint8_t group = 0;
   DigestSum total;
 
-  friend bool operator==(const PlaceDigest&, const PlaceDigest&) = default;
+  friend bool operator==(const GroupTierDigest&, const GroupTierDigest&) = default;
 };
-// Totals of all places that are not empty, sorted by tier, then group. Equal residencies therefore
-// give equal values.
-using ResidencyTotals = std::vector<PlaceDigest>;
+// Totals of all groups on all tiers, without empty ones, sorted by tier, then group. Equal
+// residencies therefore give equal values.
+using ResidencyTotals = std::vector<GroupTierDigest>;
 
-// Maintains the digests of all places of one worker. Thread-compatible. 6 KiB per place.
+// Maintains the digests of all groups on all tiers of one worker. Thread-compatible. 6 KiB per
+// group and tier.
 class ResidencyDigest {
  public:
   void Add(Tier tier, uint8_t group, const BlockHash& hash);
@@ -59,15 +60,15 @@ class ResidencyDigest {
   void Clear(Tier tier);
 
   ResidencyTotals Totals() const;
-  // nullptr: the place is empty. The pointer is valid until the next change.
+  // nullptr: the group is empty on this tier. The pointer is valid until the next change.
   const DigestBuckets* Buckets(Tier tier, uint8_t group) const;
 
  private:
-  struct Place {
+  struct GroupTier {
     DigestSum total;
     DigestBuckets buckets{};
   };
-  std::array<std::vector<std::unique_ptr<Place>>, kTiers> places_;  // indexed by tier and group
+  std::array<std::vector<std::unique_ptr<GroupTier>>, kTiers> by_tier_;  // by tier and group
 };
 
 }  // namespace kvcast

@@ -71,11 +71,11 @@ class ReplicaSink {
   // completely. The value must not change.
   virtual bool Repairs() const { return false; }
   // Compares the status with the current state, which is the state after status.next_seq batches.
-  // Every place of the status has buckets. Bit i of the result is set if one of the buckets 4i to
-  // 4i + 3 differs in any place. 0: no difference can be located.
+  // Every group of the status has buckets. Bit i of the result is set if one of the buckets 4i to
+  // 4i + 3 differs in any group on any tier. 0: no difference can be located.
   virtual uint64_t DifferingBuckets(const PublisherStatus& /*status*/) { return 0; }
-  // As BeginSnapshot, but CommitSnapshot replaces only the buckets of this mask, in all places. If
-  // this commit returns false, the state may have changed.
+  // As BeginSnapshot, but CommitSnapshot replaces only the buckets of this mask, in all groups on
+  // all tiers. If this commit returns false, the state may have changed.
   virtual void BeginRepair(uint64_t /*buckets*/) {}
 };
 

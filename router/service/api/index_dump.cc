@@ -25,7 +25,7 @@ struct Entry {
   Tier tier = Tier::kGpu;
   uint8_t group = 0;
 
-  std::pair<Tier, uint8_t> place() const { return {tier, group}; }
+  std::pair<Tier, uint8_t> group_tier() const { return {tier, group}; }
 };
 
 template <typename T>
@@ -129,7 +129,7 @@ class IndexDump {
           entries_.push_back({hash, copies, tier, group});
         });
     std::sort(entries_.begin(), entries_.end(),
-              [](const Entry& a, const Entry& b) { return a.place() < b.place(); });
+              [](const Entry& a, const Entry& b) { return a.group_tier() < b.group_tier(); });
     head_ = R"({"worker_id":)" + Dumped(InstanceJson(worker->config)) + R"(,"dp_rank":)" +
             std::to_string(worker->config.data_parallel_rank);
     rank_ = worker->config.data_parallel_rank;
@@ -143,17 +143,17 @@ class IndexDump {
   }
 
   void AppendEvent(std::string& piece) {
-    const auto place = entries_[at_].place();
+    const auto group_tier = entries_[at_].group_tier();
     if (!std::exchange(first_event_, false)) piece += ',';
-    piece += head_ + R"(,"medium":")" + TierName(place.first) + R"(","group_idx":)";
-    AppendNumber(place.second, piece);
+    piece += head_ + R"(,"medium":")" + TierName(group_tier.first) + R"(","group_idx":)";
+    AppendNumber(group_tier.second, piece);
     piece += R"(,"event":{"event_id":)";
     AppendNumber(next_event_++, piece);
     piece += R"(,"dp_rank":)";
     AppendNumber(rank_, piece);
     piece += R"(,"data":{"stored":{"parent_hash":null,"blocks":[)";
     const size_t end = std::min(entries_.size(), at_ + kBlocksPerEvent);
-    for (const size_t begin = at_; at_ < end && entries_[at_].place() == place; ++at_) {
+    for (const size_t begin = at_; at_ < end && entries_[at_].group_tier() == group_tier; ++at_) {
       if (at_ > begin) piece += ',';
       AppendBlock(entries_[at_], piece);
     }

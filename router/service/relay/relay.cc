@@ -33,7 +33,7 @@ struct Posted {
   std::vector<uint8_t> payload;
 };
 
-struct PlaceOf {
+struct GroupTierOf {
   std::pair<Tier, int64_t> operator()(const BlockStored& event) const {
     return {TierOf(event.medium), event.group_idx.value_or(-1)};
   }
@@ -172,15 +172,16 @@ void Relay::Impl::Send(const Posted& posted) {
   if (config_.redact) Redact(batch);
   std::map<std::pair<Tier, int64_t>, EventBatch> parts;
   for (Event& event : batch.events) {
-    EventBatch& part = parts[std::visit(PlaceOf(), event)];
+    EventBatch& part = parts[std::visit(GroupTierOf(), event)];
     part.events.push_back(std::move(event));
   }
   bool whole = true;
-  for (auto& [place, part] : parts) {
+  for (auto& [group_tier, part] : parts) {
     part.ts = batch.ts;
     part.data_parallel_rank = batch.data_parallel_rank;
-    RelayTopic topic{posted.model, posted.worker, posted.rank, TierName(place.first), std::nullopt};
-    if (place.second >= 0) topic.group = place.second;
+    RelayTopic topic{posted.model, posted.worker, posted.rank, TierName(group_tier.first),
+                     std::nullopt};
+    if (group_tier.second >= 0) topic.group = group_tier.second;
     whole &= SendPart(posted, topic, part);
   }
   ++(whole ? batches_ : dropped_);

@@ -240,8 +240,8 @@ void Source::OnRepairEnd(const std::optional<PublisherStatus>& status,
   const bool usable =
       status->has_digests && resume.value_or(status->next_seq) == status->next_seq &&
       status->next_seq >= position_.next() &&
-      std::ranges::all_of(status->places,
-                          [](const PlaceStatus& place) { return place.buckets.has_value(); });
+      std::ranges::all_of(status->groups,
+                          [](const GroupTierStatus& group) { return group.buckets.has_value(); });
   if (!usable) return FailRepair();
   request_.end = status;
   ApplyHeld();

@@ -52,10 +52,10 @@ residency::PublisherStatus PublisherState::StatusLocked(bool buckets) const {
   status.first_held = std::min(ring_.first_held(), next_);
   status.has_digests = !lost_;
   if (lost_) return status;
-  for (const PlaceDigest& place : mirror_.digest().Totals()) {
-    status.places.push_back({place, std::nullopt});
+  for (const GroupTierDigest& digest : mirror_.digest().Totals()) {
+    status.groups.push_back({digest, std::nullopt});
     if (buckets) {
-      status.places.back().buckets = *mirror_.digest().Buckets(place.tier, place.group);
+      status.groups.back().buckets = *mirror_.digest().Buckets(digest.tier, digest.group);
     }
   }
   return status;

@@ -57,8 +57,8 @@ class BucketRepairTest : public ::testing::Test {
     PublisherStatus status;
     status.next_seq = seq;
     status.has_digests = true;
-    for (const PlaceDigest& place : mirror.digest().Totals()) {
-      status.places.push_back({place, *mirror.digest().Buckets(place.tier, place.group)});
+    for (const GroupTierDigest& digest : mirror.digest().Totals()) {
+      status.groups.push_back({digest, *mirror.digest().Buckets(digest.tier, digest.group)});
     }
     return status;
   }
@@ -142,7 +142,7 @@ TEST_F(BucketRepairTest, CopiesAreBroughtToTheRightNumber) {
   EXPECT_EQ(Held(), before);
 }
 
-TEST_F(BucketRepairTest, PlacesThatOnlyOneOfThemHasAreRepaired) {
+TEST_F(BucketRepairTest, GroupsThatOnlyOneOfThemHasAreRepaired) {
   Apply(Batch(StoreFull(Hashes(1, 4), 0), StoreIn(kMediumCpu, Hashes(1, 4)),
               StoreIn("DISK", Hashes(9, 2))));
   const Content before = Held();

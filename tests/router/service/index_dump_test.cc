@@ -57,18 +57,18 @@ TEST_F(IndexDumpTest, IsWhatWouldPutTheBlocksThere) {
          "data": {"stored": {"parent_hash": null, "blocks": [{"block_hash": 5}]}}}}]}})"));
 }
 
-TEST_F(IndexDumpTest, BlocksOfOnePlaceAreOneEvent) {
+TEST_F(IndexDumpTest, BlocksOfAGroupOnATierAreOneEvent) {
   const WorkerId worker = Add("a");
   core.index.Apply(worker, Batch(StoreFull(Hashes(1, 3), 0), StoreFull(Hashes(1, 2), 1),
                                  StoreIn("CPU", Hashes(9, 1))));
-  std::set<std::string> places;
+  std::set<std::string> groups;
   const Json dump = Dump();
   for (const Json& event : dump["m:default"]["events"]) {
     const Json& blocks = event["event"]["data"]["stored"]["blocks"];
-    places.insert(event["medium"].get<std::string>() + event["group_idx"].dump() + " " +
+    groups.insert(event["medium"].get<std::string>() + event["group_idx"].dump() + " " +
                   std::to_string(blocks.size()));
   }
-  EXPECT_EQ(places, (std::set<std::string>{"GPU0 3", "GPU1 2", "CPU0 1"}));
+  EXPECT_EQ(groups, (std::set<std::string>{"GPU0 3", "GPU1 2", "CPU0 1"}));
 }
 
 TEST_F(IndexDumpTest, WhatWasRemovedIsNotInIt) {

@@ -62,7 +62,7 @@ TEST_F(ObservationsTest, EventsAreToldNewestFirst) {
   EXPECT_EQ(events["events"][1]["blocks"], 3);
 }
 
-TEST_F(ObservationsTest, NeighboursOfOneKindAndPlaceInABatchAreOneEntry) {
+TEST_F(ObservationsTest, NeighboursOfOneKindTierAndGroupInABatchAreOneEntry) {
   Note(0, 1,
        Batch(Remove(Hashes(1, 1)), Remove(Hashes(2, 1)), Remove(Hashes(3, 1), 1),
              Store(Hashes(4, 2), 1), StoreIn("CPU", Hashes(4, 2))));
