@@ -26,7 +26,7 @@ constexpr WorkerId kEngine{0};
 
 std::vector<BlockHash> HashChain(BlockHasher& hasher, const std::vector<TokenId>& prompt) {
   std::vector<Digest> digests;
-  hasher.ExtendChain(prompt, /*unit=*/16, HashInputs{}, digests);
+  hasher.ExtendChain(prompt, /*hash_block_size=*/16, HashInputs{}, digests);
   std::vector<BlockHash> chain;
   for (const Digest& digest : digests) chain.push_back(ToEventHash(digest, EventHashForm::kInt64));
   return chain;

@@ -12,8 +12,8 @@ constexpr WorkerId kOnlyWorker{0};  // each audited worker has its own index
 
 }  // namespace
 
-ExactnessAudit::ExactnessAudit(size_t workers, const WorkerConfig& config, int64_t unit)
-    : unit_(unit), lookahead_(config.hash_lookahead_tokens) {
+ExactnessAudit::ExactnessAudit(size_t workers, const WorkerConfig& config, int64_t hash_block_size)
+    : hash_block_size_(hash_block_size), lookahead_(config.hash_lookahead_tokens) {
   for (size_t i = 0; i < workers; ++i) {
     workers_.push_back(std::make_unique<Worker>());
     KV_CHECK(workers_.back()->index.AddWorker(kOnlyWorker, config).ok());
@@ -55,8 +55,9 @@ void ExactnessAudit::Advance(Worker& worker) {
 void ExactnessAudit::Compare(Worker& worker, const AuditedAdmission& admission) {
   int64_t on_gpu = -1;
   int64_t with_cpu = -1;
-  PromptBlocks prompt = {
-      .unit = unit_, .prompt_tokens = admission.total_tokens, .lookahead = lookahead_};
+  PromptBlocks prompt = {.hash_block_size = hash_block_size_,
+                         .prompt_tokens = admission.total_tokens,
+                         .lookahead = lookahead_};
   if (admission.names.contents) prompt.contents = *admission.names.contents;
   if (admission.names.chain) prompt.hashes = *admission.names.chain;
   const auto matches = worker.index.Match(prompt);

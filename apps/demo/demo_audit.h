@@ -44,7 +44,7 @@ struct AuditTotals {
 // Thread-safe: the threads of the service add batches, and the thread of the demo adds admissions.
 class ExactnessAudit {
  public:
-  ExactnessAudit(size_t workers, const WorkerConfig& config, int64_t unit);
+  ExactnessAudit(size_t workers, const WorkerConfig& config, int64_t hash_block_size);
 
   void OnBatch(size_t worker, uint64_t seq, std::shared_ptr<const EventBatch> batch);
   void OnAdmission(size_t worker, AuditedAdmission admission);
@@ -65,7 +65,7 @@ class ExactnessAudit {
   void Advance(Worker& worker) KV_REQUIRES(mutex_);
   void Compare(Worker& worker, const AuditedAdmission& admission) KV_REQUIRES(mutex_);
 
-  const int64_t unit_;
+  const int64_t hash_block_size_;
   const int64_t lookahead_;
   mutable Mutex mutex_;
   std::vector<std::unique_ptr<Worker>> workers_ KV_GUARDED_BY(mutex_);

@@ -9,7 +9,7 @@
 namespace kvcast::tools {
 
 PromptNamer::PromptNamer(const CacheConfig& cache, BlockHasher hasher, EventHashForm form)
-    : unit_(cache.hash_block_size),
+    : hash_block_size_(cache.hash_block_size),
       chain_form_(cache.chain_form),
       hasher_(std::move(hasher)),
       form_(form) {}
@@ -24,11 +24,11 @@ Result<PromptNamer> PromptNamer::Create(const CacheOptions& options, const Cache
 
 PromptNames PromptNamer::Of(std::span<const TokenId> tokens, bool with_chain) {
   PromptNames names;
-  names.contents = std::make_shared<const std::vector<ContentKey>>(
-      PromptContents(ContentKeys::OfProcess(), tokens, unit_, chain_form_.lookahead, HashInputs()));
+  names.contents = std::make_shared<const std::vector<ContentKey>>(PromptContents(
+      ContentKeys::OfProcess(), tokens, hash_block_size_, chain_form_.lookahead, HashInputs()));
   if (!with_chain) return names;
   std::vector<Digest> digests;
-  hasher_.ExtendChain(tokens, unit_, HashInputs(), digests, chain_form_);
+  hasher_.ExtendChain(tokens, hash_block_size_, HashInputs(), digests, chain_form_);
   std::vector<BlockHash> chain;
   chain.reserve(digests.size());
   for (const Digest& digest : digests) chain.push_back(ToEventHash(digest, form_));

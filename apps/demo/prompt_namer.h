@@ -34,7 +34,7 @@ class PromptNamer {
  private:
   PromptNamer(const CacheConfig& cache, BlockHasher hasher, EventHashForm form);
 
-  const int64_t unit_;
+  const int64_t hash_block_size_;
   const ChainForm chain_form_;
   BlockHasher hasher_;
   const EventHashForm form_;

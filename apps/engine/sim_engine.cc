@@ -229,8 +229,8 @@ SimEngine::Admitted SimEngine::Admit(Running& entry, int64_t& budget) {
   entry.computed = reusable;
   entry.load_end = reused + loadable;
   // A load that ends inside a block copies the whole block.
-  const int64_t unit = cache_->config().hash_block_size;
-  entry.to_check = CeilDiv(entry.load_end, unit) * unit;
+  const int64_t hash_block_size = cache_->config().hash_block_size;
+  entry.to_check = CeilDiv(entry.load_end, hash_block_size) * hash_block_size;
   loads_end_s_ =
       std::max(loads_end_s_, clock_s_) + static_cast<double>(loadable) / config_.load_tokens_per_s;
   entry.loaded_at_s = loads_end_s_;

@@ -19,8 +19,8 @@ void ClassAnswers::Compute(ClassId id) {
   if (id >= answer_of_.size()) answer_of_.resize(id + size_t{1});
   held_.Read(*classes_, id, static_cast<size_t>(shape_.prompt_units), contents_);
   const WorkerRules& rules = held_.rules();
-  if (rules.unit != shape_.unit && rules.unit != 0) {
-    answer_of_[id] = kOtherUnit;
+  if (rules.hash_block_size != shape_.hash_block_size && rules.hash_block_size != 0) {
+    answer_of_[id] = kOtherHashBlockSize;
     return;
   }
   WorkerMatch match = Answer();
@@ -77,8 +77,8 @@ bool ClassAnswers::LeadingRun(WorkerMatch& match) const {
     const int ones = w < words.size() ? std::countr_one(words[w]) : 0;
     run = std::min(run, static_cast<int64_t>(w) * 64 + ones);
   }
-  const int64_t tokens = run * rules.unit / rules.alignment * rules.alignment;
-  const int64_t most = shape_.units * shape_.unit / rules.alignment * rules.alignment;
+  const int64_t tokens = run * rules.hash_block_size / rules.alignment * rules.alignment;
+  const int64_t most = shape_.units * shape_.hash_block_size / rules.alignment * rules.alignment;
   match.gpu_tokens = match.with_cpu_tokens = match.with_storage_tokens = tokens;
   match.recompute_tokens = shape_.prompt_tokens - tokens;
   match.per_group_tokens.assign(rules.groups.size(), tokens);

@@ -27,7 +27,7 @@ class ClassAnswers {
   // of the workers differs from the hash block size of the query.
   const WorkerMatch* Of(ClassId id) {
     if (id >= answer_of_.size() || answer_of_[id] == 0) Compute(id);
-    return answer_of_[id] == kOtherUnit ? nullptr : &answers_[answer_of_[id] - 1];
+    return answer_of_[id] == kOtherHashBlockSize ? nullptr : &answers_[answer_of_[id] - 1];
   }
   // The blocks of the class.
   MatchPlan PlanOf(ClassId id);
@@ -47,7 +47,7 @@ class ClassAnswers {
   HeldBlocks held_;
   std::vector<WorkerMatch> answers_;
   // By class: 1 + index of answers_; 0: not computed.
-  static constexpr uint32_t kOtherUnit = ~uint32_t{0};
+  static constexpr uint32_t kOtherHashBlockSize = ~uint32_t{0};
   std::vector<uint32_t> answer_of_;
 };
 

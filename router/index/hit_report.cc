@@ -132,7 +132,8 @@ HitReport ReadHitReport(std::span<const Event> events, std::span<const HolderId>
     report.blocks += run.store(i)->block_hashes.size();
   }
   const auto servable = [&](int64_t max_tokens) {
-    return ReusablePrefix(groups, registry.unit(), registry.alignment(), max_tokens).tokens;
+    return ReusablePrefix(groups, registry.hash_block_size(), registry.alignment(), max_tokens)
+        .tokens;
   };
   const bool shorter = servable(run.span() - 1) > 0;
   // The report does not contain the block after the hit. A lookup for EAGLE needs that block.

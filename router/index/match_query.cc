@@ -229,7 +229,7 @@ template <typename Visit>
 void MatchQuery::Walk(bool until_gap, Visit&& visit) {
   const bool both = !contents_.empty() && has_chain();
   if (!contents_.empty()) {
-    map_.WalkContents(contents_, shape_.unit, until_gap && !both,
+    map_.WalkContents(contents_, shape_.hash_block_size, until_gap && !both,
                       [&](const ResidencyMap::Piece& piece) {
                         visit(*piece.holders, 0, {piece.position, piece.length, piece.step, false});
                       });
@@ -382,9 +382,10 @@ WorkerScore MatchQuery::ScoreOf(ClassId base, uint32_t leading) const {
   const HoldingClasses::Root& root = RootOf(base);
   const WorkerRules& rules = *root.rules;
   WorkerScore score;
-  if (rules.unit != shape_.unit) return score;
-  const int64_t tokens = std::min<int64_t>(leading, shape_.units) * rules.unit;
-  score.gpu_tokens = rules.alignment == rules.unit ? tokens : tokens - tokens % rules.alignment;
+  if (rules.hash_block_size != shape_.hash_block_size) return score;
+  const int64_t tokens = std::min<int64_t>(leading, shape_.units) * rules.hash_block_size;
+  score.gpu_tokens =
+      rules.alignment == rules.hash_block_size ? tokens : tokens - tokens % rules.alignment;
   score.exact = root.certain && (has_chain() || !root.has_unnamed_gpu);
   return score;
 }

@@ -23,15 +23,17 @@ constexpr int kReadings = 4;
 
 // nullopt: the prompt cannot be queried.
 std::optional<QueryShape> ShapeOfQuery(const PromptBlocks& prompt, MatchPolicy policy) {
-  const int64_t unit = prompt.unit;
-  if (unit <= 0 || unit > kMaxBlockSize || prompt.lookahead < 0) return std::nullopt;
+  const int64_t hash_block_size = prompt.hash_block_size;
+  if (hash_block_size <= 0 || hash_block_size > kMaxBlockSize || prompt.lookahead < 0)
+    return std::nullopt;
   const int64_t tokens = std::max<int64_t>(prompt.prompt_tokens, 1);
   const int64_t hashes =
       prompt.hashes.empty() ? std::ssize(prompt.integer_hashes) : std::ssize(prompt.hashes);
   const int64_t given = std::max(std::ssize(prompt.contents), hashes);
-  const int64_t units = std::min(given, std::max<int64_t>(0, tokens - prompt.lookahead) / unit);
-  return QueryShape{.unit = unit,
-                    .units = std::min(units, (tokens - 1) / unit),
+  const int64_t units =
+      std::min(given, std::max<int64_t>(0, tokens - prompt.lookahead) / hash_block_size);
+  return QueryShape{.hash_block_size = hash_block_size,
+                    .units = std::min(units, (tokens - 1) / hash_block_size),
                     .prompt_units = units,
                     .prompt_tokens = tokens,
                     .policy = policy};
@@ -85,7 +87,7 @@ PromptShape PrefixIndex::Impl::ShapeOf(WorkerId id) const {
   const WorkerView* const view = roster_.load(std::memory_order_acquire)->Find(id);  // I10
   if (view == nullptr) return {};
   const WorkerRules& rules = *view->rules.load(std::memory_order_acquire);  // I10
-  return {.unit = rules.unit,
+  return {.hash_block_size = rules.hash_block_size,
           .lookahead = rules.lookahead,
           // The values may belong to different batches, because no version is checked.
           .has_unnamed = view->unnamed.load(std::memory_order_acquire) % 2 != 0,
@@ -134,8 +136,8 @@ Status PrefixIndex::AddWorker(WorkerId worker, const WorkerConfig& config) {
 void PrefixIndex::RemoveWorker(WorkerId worker) { impl_->RemoveWorker(worker); }
 void PrefixIndex::ClearWorker(WorkerId worker) { impl_->ClearWorker(worker, false); }
 void PrefixIndex::RestartWorker(WorkerId worker) { impl_->ClearWorker(worker, true); }
-Status PrefixIndex::LearnHashBlockSize(WorkerId worker, int64_t unit) {
-  return impl_->LearnUnit(worker, unit);
+Status PrefixIndex::LearnHashBlockSize(WorkerId worker, int64_t hash_block_size) {
+  return impl_->LearnHashBlockSize(worker, hash_block_size);
 }
 void PrefixIndex::NoteMissedBlocks(WorkerId worker) { impl_->NoteMissedBlocks(worker); }
 void PrefixIndex::LearnRules(WorkerId worker, EngineRules rules) {
@@ -169,11 +171,13 @@ void PrefixIndex::ForEachResidency(WorkerId worker,
   impl_->ForEachResidency(worker, visit);
 }
 
-std::vector<WorkerMatch> PrefixIndex::Match(std::span<const BlockHash> chain, int64_t unit,
-                                            int64_t prompt_tokens,
+std::vector<WorkerMatch> PrefixIndex::Match(std::span<const BlockHash> chain,
+                                            int64_t hash_block_size, int64_t prompt_tokens,
                                             std::span<const WorkerId> workers,
                                             MatchPolicy policy) const {
-  return Match({.unit = unit, .prompt_tokens = prompt_tokens, .hashes = chain}, workers, policy);
+  return Match(
+      {.hash_block_size = hash_block_size, .prompt_tokens = prompt_tokens, .hashes = chain},
+      workers, policy);
 }
 
 std::vector<WorkerMatch> PrefixIndex::Match(const PromptBlocks& prompt,
@@ -207,8 +211,9 @@ std::vector<GroupSpec> PrefixIndex::Groups(WorkerId worker) const {
 }
 
 int64_t PrefixIndex::hash_block_size(WorkerId worker) const {
-  return impl_->ReadWorker(worker, int64_t{0},
-                           [](const WorkerState& state) { return state.registry.unit(); });
+  return impl_->ReadWorker(worker, int64_t{0}, [](const WorkerState& state) {
+    return state.registry.hash_block_size();
+  });
 }
 
 IndexCounters PrefixIndex::counters(WorkerId worker) const {

@@ -172,7 +172,7 @@ void PrefixIndex::Impl::SampleStore(WorkerState& worker, const CurrentStore& sto
                            .group = store.group,
                            .held = worker.residencies[static_cast<size_t>(Tier::kGpu)],
                            .index_bytes = static_cast<uint64_t>(residencies * bytes_a_residency_),
-                           .unit = worker.registry.unit(),
+                           .hash_block_size = worker.registry.hash_block_size(),
                            .lookahead = worker.shown.lookahead},
                           keys_);
 }

@@ -36,9 +36,9 @@ absl::flat_hash_set<ContentKey> UnderSeveralScopes(std::span<const SampledPrompt
   return several;
 }
 
-std::vector<TestedPrompt> PromptsOf(const PromptSample& sample, int64_t unit) {
+std::vector<TestedPrompt> PromptsOf(const PromptSample& sample, int64_t hash_block_size) {
   std::vector<TestedPrompt> prompts;
-  if (unit <= 0 || sample.unit() != unit) return prompts;
+  if (hash_block_size <= 0 || sample.hash_block_size() != hash_block_size) return prompts;
   const auto several_scopes = UnderSeveralScopes(sample.prompts());
   size_t units = 0;
   for (const SampledPrompt& prompt : sample.prompts()) {
@@ -64,13 +64,13 @@ struct PromptHolding {
 // Returns the blocks of the prompt that the groups held before they removed blocks. A group removed
 // each block that it stored and does not hold.
 std::vector<GroupResidency> WithRemoved(const PromptHolding& holding, const SampledPrompt& prompt,
-                                        int64_t unit) {
+                                        int64_t hash_block_size) {
   std::vector<GroupResidency> groups = holding.parts;
   for (size_t part = 0; part < groups.size(); ++part) {
     GroupResidency& group = groups[part];
     for (size_t i = 0; i < prompt.units(); ++i) {
       if (!prompt.WasStored(i, holding.group_of[part])) continue;
-      const int64_t end = static_cast<int64_t>(i + 1) * unit;
+      const int64_t end = static_cast<int64_t>(i + 1) * hash_block_size;
       if (end % group.spec.block_size == 0) {
         const int64_t block = end / group.spec.block_size - 1;
         if (block < group.blocks.size()) group.blocks.Set(block);
@@ -82,8 +82,8 @@ std::vector<GroupResidency> WithRemoved(const PromptHolding& holding, const Samp
   return groups;
 }
 
-int64_t TokensOf(const SampledPrompt& prompt, int64_t unit) {
-  return static_cast<int64_t>(prompt.units()) * unit;
+int64_t TokensOf(const SampledPrompt& prompt, int64_t hash_block_size) {
+  return static_cast<int64_t>(prompt.units()) * hash_block_size;
 }
 
 // Counts the held and the usable blocks. A block that is in several sampled prompts counts once.
@@ -92,15 +92,16 @@ struct BlockCount {
   Blocks held;
   Blocks usable;
 
-  void Add(const PromptHolding& holding, const SampledPrompt& prompt, int64_t unit,
+  void Add(const PromptHolding& holding, const SampledPrompt& prompt, int64_t hash_block_size,
            ReuseDiagnosis& diagnosis) {
     const std::vector<GroupResidency>& parts = holding.parts;
-    const auto serving = UsableBlocks(parts, unit, holding.alignment, TokensOf(prompt, unit));
+    const auto serving =
+        UsableBlocks(parts, hash_block_size, holding.alignment, TokensOf(prompt, hash_block_size));
     for (size_t part = 0; part < parts.size(); ++part) {
       const size_t group = holding.group_of[part];
       if (group >= diagnosis.groups.size()) diagnosis.groups.resize(group + 1);
       ReuseDiagnosis::GroupUse& use = diagnosis.groups[group];
-      const int64_t units = parts[part].spec.block_size / unit;
+      const int64_t units = parts[part].spec.block_size / hash_block_size;
       for (int64_t block = 0; block < parts[part].blocks.size(); ++block) {
         if (!parts[part].blocks.Test(block)) continue;
         const ContentKey name = prompt.keys()[static_cast<size_t>((block + 1) * units - 1)];
@@ -157,18 +158,19 @@ void DescribeGroups(const WorkerState& worker, ReuseDiagnosis& diagnosis) {
   if (first_without < below) diagnosis.unannounced_group = first_without;
 }
 
-ProbeFinding Test(const PromptHolding& holding, const TestedPrompt& tested, int64_t unit) {
+ProbeFinding Test(const PromptHolding& holding, const TestedPrompt& tested,
+                  int64_t hash_block_size) {
   if (tested.key_differs) {
     return {.lost = true, .cause = ReuseCause::kKeyDiffers, .part = {}};
   }
   const SampledPrompt& prompt = tested.sampled;
-  const auto asked_for = static_cast<int64_t>(prompt.asked_for()) * unit;
-  const auto before = WithRemoved(holding, prompt, unit);
+  const auto asked_for = static_cast<int64_t>(prompt.asked_for()) * hash_block_size;
+  const auto before = WithRemoved(holding, prompt, hash_block_size);
   return Explain({.held = holding.parts,
                   .held_or_removed = before,
                   .announced = holding.announced,
-                  .unit = unit,
-                  .tokens = asked_for > 0 ? asked_for : TokensOf(prompt, unit),
+                  .hash_block_size = hash_block_size,
+                  .tokens = asked_for > 0 ? asked_for : TokensOf(prompt, hash_block_size),
                   .alignment = holding.alignment,
                   .group_alignment = holding.group_alignment,
                   .replay_tokens = holding.replay_tokens,
@@ -177,19 +179,22 @@ ProbeFinding Test(const PromptHolding& holding, const TestedPrompt& tested, int6
 
 // REQUIRES: the writers' lock is held, and the thread is pinned.
 std::optional<PromptHolding> HoldingOf(const WorkerState& worker, const SampledPrompt& prompt,
-                                       int64_t unit, const ResidencyMap& map,
+                                       int64_t hash_block_size, const ResidencyMap& map,
                                        const HolderTable& holder_table) {
   const WorkerRules& rules = *worker.view->rules.load(std::memory_order_relaxed);
-  if (rules.unit != unit || rules.alignment <= 0) return std::nullopt;
+  if (rules.hash_block_size != hash_block_size || rules.alignment <= 0) return std::nullopt;
   const auto units = static_cast<int64_t>(prompt.units());
-  const int64_t tokens = TokensOf(prompt, unit) + 1 + rules.lookahead;
+  const int64_t tokens = TokensOf(prompt, hash_block_size) + 1 + rules.lookahead;
   MatchQuery query(map, holder_table,
-                   {.unit = unit,
+                   {.hash_block_size = hash_block_size,
                     .prompt_tokens = tokens,
                     .lookahead = rules.lookahead,
                     .contents = prompt.keys(),
                     .hashes = {}},
-                   {.unit = unit, .units = units, .prompt_units = units, .prompt_tokens = tokens});
+                   {.hash_block_size = hash_block_size,
+                    .units = units,
+                    .prompt_units = units,
+                    .prompt_tokens = tokens});
   query.Ask(*worker.view);
   KV_CHECK(query.Read());
   const MatchPlan plan = query.Plan();
@@ -213,12 +218,12 @@ std::optional<PromptHolding> HoldingOf(const WorkerState& worker, const SampledP
 ReuseDiagnosis PrefixIndex::Impl::Diagnose(WorkerId id) const {
   using router::WorkerState;
   ReuseDiagnosis diagnosis;
-  int64_t unit = 0;
+  int64_t hash_block_size = 0;
   const auto prompts =
       ReadWorker(id, std::vector<router::TestedPrompt>(), [&](const WorkerState& worker) {
         router::DescribeGroups(worker, diagnosis);
-        unit = worker.registry.unit();
-        return router::PromptsOf(worker.sample, unit);
+        hash_block_size = worker.registry.hash_block_size();
+        return router::PromptsOf(worker.sample, hash_block_size);
       });
   router::Findings findings;
   router::BlockCount count;
@@ -227,13 +232,13 @@ ReuseDiagnosis PrefixIndex::Impl::Diagnose(WorkerId id) const {
     const auto holding =
         ReadWorker(id, std::optional<router::PromptHolding>(), [&](const WorkerState& worker) {
           const EpochDomain::Pin pin(epochs_);
-          return router::HoldingOf(worker, sampled, unit, map_, holder_table_);
+          return router::HoldingOf(worker, sampled, hash_block_size, map_, holder_table_);
         });
     // A prompt without a held block is not in the cache.
     if (!holding || !router::HoldsAny(holding->parts)) continue;
-    count.Add(*holding, sampled, unit, diagnosis);
+    count.Add(*holding, sampled, hash_block_size, diagnosis);
     if (sampled.cut() && sampled.asked_for() == 0) continue;
-    const router::ProbeFinding finding = router::Test(*holding, prompt, unit);
+    const router::ProbeFinding finding = router::Test(*holding, prompt, hash_block_size);
     const int64_t group =
         finding.part ? static_cast<int64_t>(holding->group_of[*finding.part]) : -1;
     findings.Note(finding, group, diagnosis);

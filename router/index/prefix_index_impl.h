@@ -181,7 +181,7 @@ class PrefixIndex::Impl {
   Status AddWorker(WorkerId id, const WorkerConfig& config);
   void RemoveWorker(WorkerId id);
   void ClearWorker(WorkerId id, bool forget_groups);
-  Status LearnUnit(WorkerId id, int64_t unit);
+  Status LearnHashBlockSize(WorkerId id, int64_t hash_block_size);
   void LearnRules(WorkerId id, EngineRules rules);
   void NoteMissedBlocks(WorkerId id);
   size_t NameBlocks(WorkerId id, std::span<const BlockHash> hashes,

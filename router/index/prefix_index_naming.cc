@@ -234,14 +234,14 @@ void PrefixIndex::Impl::NoteNews(WorkerState& worker, const EventBatch& batch) {
 }
 
 bool PrefixIndex::Impl::NoteUnits(WorkerState& worker, const BlockStored& event, uint8_t group) {
-  worker.evidence.SetUnitLength(worker.registry.unit());
-  const auto unit = static_cast<size_t>(worker.registry.unit());
+  worker.evidence.SetHashBlockSize(worker.registry.hash_block_size());
+  const auto hash_block_size = static_cast<size_t>(worker.registry.hash_block_size());
   const std::span<const TokenId> tokens = *event.token_ids;
   bool first_is_new = false;
   // Units with equal tokens count as one unit, even in different prompts or beside different
   // multimodal items.
-  for (size_t at = 0; at + unit <= tokens.size(); at += unit) {
-    const ContentKey content = keys_.Extend(keys_.Root({}), tokens.subspan(at, unit));
+  for (size_t at = 0; at + hash_block_size <= tokens.size(); at += hash_block_size) {
+    const ContentKey content = keys_.Extend(keys_.Root({}), tokens.subspan(at, hash_block_size));
     const bool is_new = worker.evidence.NoteUnit(fingerprint_(content), group);
     if (at == 0) first_is_new = is_new;
   }
@@ -264,9 +264,9 @@ bool PrefixIndex::Impl::WasHeldAllAlong(WorkerState& worker, const std::optional
 
 void PrefixIndex::Impl::NoteReuse(WorkerState& worker, const BlockStored& event, uint8_t group,
                                   const router::SpanStart& start, bool added) {
-  const int64_t unit = worker.registry.unit();
+  const int64_t hash_block_size = worker.registry.hash_block_size();
   const std::optional<GroupSpec> spec = worker.registry.SpecOf(group);
-  if (!spec || unit <= 0) return;
+  if (!spec || hash_block_size <= 0) return;
   const bool inside = HitsEndInside(worker);
   if (!router::HasUsableTokens(event) || (inside && event.tokens_per_position != 1)) {
     if (inside) worker.evidence.Close();
@@ -297,7 +297,7 @@ void PrefixIndex::Impl::NoteReuse(WorkerState& worker, const BlockStored& event,
                                                   .is_new = is_new,
                                                   .no_drop = no_drop});
     if (!shows || content_.contents[0] == kUnnamed || start.end == 0) continue;
-    worker.evidence.NoteHit(start.end, static_cast<uint32_t>(unit));
+    worker.evidence.NoteHit(start.end, static_cast<uint32_t>(hash_block_size));
     worker.shown.shortest_hit = worker.evidence.shortest_hit();
     worker.catalogue_changes = ~uint64_t{0};
   }

@@ -237,12 +237,12 @@ void PrefixIndex::Impl::NoteMissedBlocks(WorkerId id) {
   if (it != slot_of_.end()) slots_[it->second]->evidence.Close();
 }
 
-Status PrefixIndex::Impl::LearnUnit(WorkerId id, int64_t unit) {
+Status PrefixIndex::Impl::LearnHashBlockSize(WorkerId id, int64_t hash_block_size) {
   WaiterCountingLock lock(mutex_);
   const auto it = slot_of_.find(id);
   if (it == slot_of_.end()) return Status(StatusCode::kNotFound, "worker is not registered");
   WorkerState& worker = *slots_[it->second];
-  if (worker.registry.LearnUnit(unit)) {
+  if (worker.registry.LearnHashBlockSize(hash_block_size)) {
     Commit(worker);
     return Status();
   }

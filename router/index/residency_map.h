@@ -195,22 +195,23 @@ class ResidencyMap {
     uint32_t step;  // units per block
   };
   // Calls `visit(Piece)` for every run that begins with a prefix of the prompt. contents[i] is the
-  // content key of the first (i + 1) * unit tokens. `until_gap`: stops at the first unit that no
-  // run reaches.
+  // content key of the first (i + 1) * hash_block_size tokens. `until_gap`: stops at the first unit
+  // that no run reaches.
   template <typename Visitor>
-  void WalkContents(std::span<const ContentKey> contents, int64_t unit, bool until_gap,
+  void WalkContents(std::span<const ContentKey> contents, int64_t hash_block_size, bool until_gap,
                     Visitor&& visit) const {
     // If all named blocks have unsigned hashes, the walk skips the other two stores.
     if (!negative_ints_.any_named() && !byte_strings_.any_named()) {
-      return WalkStores(contents, unit, until_gap, visit, unsigned_ints_);
+      return WalkStores(contents, hash_block_size, until_gap, visit, unsigned_ints_);
     }
-    WalkStores(contents, unit, until_gap, visit, unsigned_ints_, negative_ints_, byte_strings_);
+    WalkStores(contents, hash_block_size, until_gap, visit, unsigned_ints_, negative_ints_,
+               byte_strings_);
   }
 
  private:
   template <typename Visitor, typename... Stores>
-  static void WalkStores(std::span<const ContentKey> contents, int64_t unit, bool until_gap,
-                         Visitor&& visit, const Stores&... stores) {
+  static void WalkStores(std::span<const ContentKey> contents, int64_t hash_block_size,
+                         bool until_gap, Visitor&& visit, const Stores&... stores) {
     // Number of positions whose filters are read together. The first group is small, because many
     // walks end soon.
     size_t most_ahead = 8;
@@ -225,7 +226,7 @@ class ResidencyMap {
         const size_t position = begin + static_cast<size_t>(std::countr_zero(starts));
         if (until_gap && position > reached) return;
         const auto take = [&](const auto& run) {
-          const auto piece = PieceOf(run, contents, unit, position);
+          const auto piece = PieceOf(run, contents, hash_block_size, position);
           if (!piece) return;
           reached = std::max(reached, position + (piece->length - 1) * size_t{piece->step} + 1);
           visit(*piece);
@@ -241,10 +242,10 @@ class ResidencyMap {
   // Returns the part of a run that begins at `position` and agrees with the prompt.
   template <typename Run>
   static std::optional<Piece> PieceOf(const Run& run, std::span<const ContentKey> contents,
-                                      int64_t unit, size_t position) {
-    if (run.stride % unit != 0) return std::nullopt;
+                                      int64_t hash_block_size, size_t position) {
+    if (run.stride % hash_block_size != 0) return std::nullopt;
     __builtin_prefetch(run.holders);
-    const auto step = static_cast<uint32_t>(run.stride / unit);
+    const auto step = static_cast<uint32_t>(run.stride / hash_block_size);
     const size_t most = std::min<size_t>(run.slots, (contents.size() - position - 1) / step + 1);
     // If a prompt has the content of a slot, the prompt also has the contents of all slots before
     // that slot.

@@ -26,14 +26,15 @@ std::span<const MultimodalItem> OrderedItems(const HashInputs& inputs, int64_t& 
 }  // namespace
 
 std::vector<ContentKey> PromptContents(const ContentKeys& keys, std::span<const TokenId> tokens,
-                                       int64_t unit, int64_t lookahead, const HashInputs& inputs) {
+                                       int64_t hash_block_size, int64_t lookahead,
+                                       const HashInputs& inputs) {
   int64_t end = std::ssize(tokens);
   const auto items = OrderedItems(inputs, end);
   const PromptEmbeddingDigests* digests = nullptr;
   for (const PromptEmbeddingDigests& one : inputs.embedding_digests) {
-    if (one.unit == unit) digests = &one;
+    if (one.hash_block_size == hash_block_size) digests = &one;
   }
-  int64_t units = HashedUnits(end, unit, lookahead);
+  int64_t units = HashedUnits(end, hash_block_size, lookahead);
   if (!inputs.embedding_digests.empty() || inputs.prompt_embeddings) {
     units = std::min(units, digests == nullptr ? 0 : std::ssize(digests->digests));
   }
@@ -42,7 +43,7 @@ std::vector<ContentKey> PromptContents(const ContentKeys& keys, std::span<const 
   if (items.empty() && digests == nullptr) {
     state = keys.Extend(state, tokens.first(static_cast<size_t>(units == 0 ? 0 : lookahead)));
     keys.ExtendBy(state, tokens.subspan(static_cast<size_t>(units == 0 ? 0 : lookahead)),
-                  static_cast<size_t>(unit), contents);
+                  static_cast<size_t>(hash_block_size), contents);
     if (lookahead > 0) {
       for (ContentKey& content : contents) content = keys.Mark(content, lookahead);
     }
@@ -54,7 +55,7 @@ std::vector<ContentKey> PromptContents(const ContentKeys& keys, std::span<const 
     if (digests != nullptr) {
       state = keys.AddEmbeddings(state, digests->digests[static_cast<size_t>(i)]);
     }
-    const int64_t covered = (i + 1) * unit + lookahead;
+    const int64_t covered = (i + 1) * hash_block_size + lookahead;
     while (at < covered) {
       for (; item < items.size() && items[item].offset == at; ++item) {
         state = keys.AddItem(state, items[item].identifier);

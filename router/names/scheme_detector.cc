@@ -171,7 +171,7 @@ bool SchemeDetector::Impl::IsDue(const BlockProbe& probe, KeyKindSet due) {
   const bool sampled = place.TakeSample(period_);
   if (due.any()) return true;
   if (sampled || place.misses > 0) return sampled || place.misses < kSchemeMissesToGiveUp;
-  // Stores behind the root show only the algorithm and the unit.
+  // Stores behind the root show only the algorithm and the hash_block_size.
   const bool open = at_root ? scheme_ && scheme_->none_hash.empty() : !scheme_;
   return open || (at_root && verdict.state == SchemeState::kUnknown);
 }
@@ -261,7 +261,8 @@ void SchemeDetector::Impl::OnFit(bool at_root) {
 
 SchemeDetector::Impl::Outcome SchemeDetector::Impl::OnFound(const ChainScheme& found) {
   const bool seedless = found.none_hash.empty();
-  // A seed for the known algorithm and unit completes the scheme. It does not make another scheme.
+  // A seed for the known algorithm and hash_block_size completes the scheme. It does not make
+  // another scheme.
   const bool completes = scheme_ && scheme_->none_hash.empty() &&
                          scheme_->algorithm == found.algorithm &&
                          scheme_->hash_block_size == found.hash_block_size;
@@ -309,9 +310,9 @@ SchemeDetector::Impl::Outcome SchemeDetector::Impl::OnMiss(const BlockProbe& pro
 // Handles a block with keys that does not fit the scheme. REQUIRES: IsKnown().
 SchemeDetector::Impl::Outcome SchemeDetector::Impl::OnKeysMiss(const BlockProbe& probe,
                                                                KeyKindSet kinds) {
-  const int64_t unit = scheme_->hash_block_size;
-  const bool divides = probe.event.block_size % unit == 0;
-  const int64_t units = probe.event.block_size / unit;
+  const int64_t hash_block_size = scheme_->hash_block_size;
+  const bool divides = probe.event.block_size % hash_block_size == 0;
+  const int64_t units = probe.event.block_size / hash_block_size;
   if (!divides || router::IsReadInFull(probe.event, probe.index, units, search_.lora_paths())) {
     // A kind with an adapter is refuted first, because the adapter's path is the only part of a
     // hash that no event carries. Else the kinds that are not proven are refuted, if there are any.
@@ -344,7 +345,7 @@ void SchemeDetector::Impl::OnSchemeMiss(Position& place, bool conclusive) {
   const bool against_registration =
       never_fitted && place.refutations > 0 && !search_.registration().empty();
   if (!against_registration && !place.given_up()) return;
-  // The algorithm and unit of the stores behind the root may stay valid without a seed.
+  // The algorithm and hash_block_size of the stores behind the root may stay valid without a seed.
   if (&place == &behind_ || !never_fitted) ForgetScheme();
   GiveUp();
 }

@@ -25,16 +25,16 @@ std::string NameOf(std::span<const uint8_t> none_hash) {
 }
 
 std::string InWords(std::optional<HashAlgorithm> algorithm, std::string_view seed, bool has_seed,
-                    int64_t unit) {
+                    int64_t hash_block_size) {
   std::string text(algorithm ? HashAlgorithmName(*algorithm) : "");
   const auto separate = [&text] { text += text.empty() ? "" : ", "; };
   if (has_seed) {
     separate();
     text += "seed " + std::string(seed);
   }
-  if (unit > 0) {
+  if (hash_block_size > 0) {
     separate();
-    text += "unit " + std::to_string(unit);
+    text += "unit " + std::to_string(hash_block_size);
   }
   return text;
 }
@@ -95,7 +95,7 @@ bool IsLookaheadConsistent(const BlockStored& event) {
 
 SchemeSearch::SchemeSearch(const SchemeDetectorConfig& config)
     : registered_algorithm_(config.algorithm),
-      registered_unit_(config.hash_block_size),
+      registered_hash_block_size_(config.hash_block_size),
       registered_seed_(config.seed || !config.none_hash.empty()),
       registration_(
           InWords(config.algorithm,
@@ -134,10 +134,10 @@ Status SchemeSearch::AddFamily(HashAlgorithm algorithm, const SchemeDetectorConf
 }
 
 Digest SchemeSearch::HashBlock(BlockHasher& hasher, const Digest& parent, const BlockStored& event,
-                               size_t index, int64_t unit, const KeyReading& keys,
+                               size_t index, int64_t hash_block_size, const KeyReading& keys,
                                ExtraKeyScheme form) {
   const auto size = static_cast<size_t>(event.block_size);
-  const auto step = static_cast<size_t>(unit);
+  const auto step = static_cast<size_t>(hash_block_size);
   const std::span<const TokenId> tokens = *event.token_ids;
   LookaheadRoom room;
   Digest digest = parent;
@@ -154,17 +154,18 @@ Digest SchemeSearch::HashBlock(BlockHasher& hasher, const Digest& parent, const 
 }
 
 std::optional<Digest> SchemeSearch::HashSpan(BlockHasher& hasher, const Digest& parent,
-                                             const BlockStored& event, int64_t unit,
+                                             const BlockStored& event, int64_t hash_block_size,
                                              ExtraKeyScheme form) {
   std::optional<KeyReading> keys = ReadSpanKeys(event, form, lora_paths_);
   const size_t blocks = event.token_ids->size() / static_cast<size_t>(event.block_size);
-  if (!keys || static_cast<int64_t>(blocks) * (event.block_size / unit) > kMaxTestedUnits) {
+  if (!keys ||
+      static_cast<int64_t>(blocks) * (event.block_size / hash_block_size) > kMaxTestedUnits) {
     return std::nullopt;
   }
   size_t fits = 0;
   Digest digest = parent;
   for (size_t i = 0; i < blocks && blocks - i >= event.block_hashes.size() - fits; ++i) {
-    digest = HashBlock(hasher, digest, event, i, unit, *keys, form);
+    digest = HashBlock(hasher, digest, event, i, hash_block_size, *keys, form);
     keys->first = keys->rest;
     const BlockHash& sent = event.block_hashes[fits];
     const auto wire = sent.is_bytes() ? EventHashForm::kBytes : EventHashForm::kInt64;
@@ -175,64 +176,67 @@ std::optional<Digest> SchemeSearch::HashSpan(BlockHasher& hasher, const Digest& 
 }
 
 std::optional<Digest> SchemeSearch::HashInForm(BlockHasher& hasher, const Digest& parent,
-                                               const BlockProbe& probe, int64_t unit,
+                                               const BlockProbe& probe, int64_t hash_block_size,
                                                ExtraKeyScheme form) {
   const BlockStored& event = probe.event;
-  if (probe.incomplete) return HashSpan(hasher, parent, event, unit, form);
+  if (probe.incomplete) return HashSpan(hasher, parent, event, hash_block_size, form);
   const BlockHash& sent = event.block_hashes[probe.index];
   const auto wire = sent.is_bytes() ? EventHashForm::kBytes : EventHashForm::kInt64;
-  const int64_t units = event.block_size / unit;
+  const int64_t units = event.block_size / hash_block_size;
   for (const KeyReading& keys : ReadKeys(event, probe.index, units, form, lora_paths_).readings) {
-    const Digest digest = HashBlock(hasher, parent, event, probe.index, unit, keys, form);
+    const Digest digest =
+        HashBlock(hasher, parent, event, probe.index, hash_block_size, keys, form);
     if (ToEventHash(digest, wire) == sent) return digest;
   }
   return std::nullopt;
 }
 
 std::optional<Fit> SchemeSearch::Hash(BlockHasher& hasher, const Digest& parent,
-                                      const BlockProbe& probe, int64_t unit) {
+                                      const BlockProbe& probe, int64_t hash_block_size) {
   const bool has_forms = HasForms(probe);
   const bool bare_first = !has_forms || preferred_ == ExtraKeyScheme::kBare;
   const ExtraKeyScheme first = bare_first ? ExtraKeyScheme::kBare : ExtraKeyScheme::kTagged;
-  if (const auto digest = HashInForm(hasher, parent, probe, unit, first)) {
+  if (const auto digest = HashInForm(hasher, parent, probe, hash_block_size, first)) {
     return Fit{*digest, first};
   }
   if (!has_forms) return std::nullopt;
   const ExtraKeyScheme other = bare_first ? ExtraKeyScheme::kTagged : ExtraKeyScheme::kBare;
-  if (const auto digest = HashInForm(hasher, parent, probe, unit, other)) {
+  if (const auto digest = HashInForm(hasher, parent, probe, hash_block_size, other)) {
     return Fit{*digest, other};
   }
   return std::nullopt;
 }
 
 std::optional<Fit> SchemeSearch::TryScheme(const ChainScheme& scheme, const BlockProbe& probe) {
-  const int64_t unit = scheme.hash_block_size;
-  if (probe.event.block_size % unit != 0) return std::nullopt;
-  if (probe.event.block_size / unit > kMaxUnitsPerBlock) return std::nullopt;
+  const int64_t hash_block_size = scheme.hash_block_size;
+  if (probe.event.block_size % hash_block_size != 0) return std::nullopt;
+  if (probe.event.block_size / hash_block_size > kMaxUnitsPerBlock) return std::nullopt;
   BlockHasher& hasher = FamilyOf(scheme.algorithm).hasher;
-  if (probe.parent) return Hash(hasher, *probe.parent, probe, unit);
+  if (probe.parent) return Hash(hasher, *probe.parent, probe, hash_block_size);
   if (scheme.none_hash.empty()) return std::nullopt;
   Digest none_hash;
   none_hash.size = static_cast<uint8_t>(scheme.none_hash.size());
   std::copy(scheme.none_hash.begin(), scheme.none_hash.end(), none_hash.data.begin());
-  return Hash(hasher, none_hash, probe, unit);
+  return Hash(hasher, none_hash, probe, hash_block_size);
 }
 
-std::optional<SchemeSearch::Found> SchemeSearch::FindAtUnit(const BlockProbe& probe, int64_t unit) {
+std::optional<SchemeSearch::Found> SchemeSearch::FindAtHashBlockSize(const BlockProbe& probe,
+                                                                     int64_t hash_block_size) {
   for (const HashAlgorithm algorithm : kAlgorithms) {
     Family& family = FamilyOf(algorithm);
     if (hashes_ >= search_end_) return std::nullopt;
     if (probe.parent) {
-      const auto fit = Hash(family.hasher, *probe.parent, probe, unit);
-      if (fit) return Found{{algorithm, "", {}, unit}, *fit};
+      const auto fit = Hash(family.hasher, *probe.parent, probe, hash_block_size);
+      if (fit) return Found{{algorithm, "", {}, hash_block_size}, *fit};
       continue;
     }
     for (const Candidate& candidate : family.candidates) {
       if (hashes_ >= search_end_) return std::nullopt;
-      const auto fit = Hash(family.hasher, candidate.none_hash, probe, unit);
+      const auto fit = Hash(family.hasher, candidate.none_hash, probe, hash_block_size);
       if (!fit) continue;
       const auto none_hash = candidate.none_hash.bytes();
-      return Found{{algorithm, candidate.seed, {none_hash.begin(), none_hash.end()}, unit}, *fit};
+      return Found{
+          {algorithm, candidate.seed, {none_hash.begin(), none_hash.end()}, hash_block_size}, *fit};
     }
   }
   return std::nullopt;
@@ -241,17 +245,18 @@ std::optional<SchemeSearch::Found> SchemeSearch::FindAtUnit(const BlockProbe& pr
 std::optional<SchemeSearch::Found> SchemeSearch::Find(const BlockProbe& probe) {
   const int64_t size = probe.event.block_size;
   search_end_ = probe.incomplete ? hashes_ + kMaxSpanSearch : UINT64_MAX;
-  // Usually the unit is the block.
+  // Usually a unit is a block.
   for (int64_t units = 1; units <= std::min(kMaxUnitsPerBlock, size); ++units) {
     if (size % units != 0) continue;
-    if (auto found = FindAtUnit(probe, size / units)) return found;
+    if (auto found = FindAtHashBlockSize(probe, size / units)) return found;
   }
   return std::nullopt;
 }
 
 bool SchemeSearch::IsAsRegistered(const ChainScheme& scheme) const {
   if (registered_algorithm_ && scheme.algorithm != *registered_algorithm_) return false;
-  if (registered_unit_ != 0 && scheme.hash_block_size != registered_unit_) return false;
+  if (registered_hash_block_size_ != 0 && scheme.hash_block_size != registered_hash_block_size_)
+    return false;
   if (!registered_seed_ || scheme.none_hash.empty()) return true;
   const auto& candidates = families_[static_cast<size_t>(scheme.algorithm)].candidates;
   return std::ranges::equal(candidates.front().none_hash.bytes(), scheme.none_hash);

@@ -76,18 +76,21 @@ class SchemeSearch {
   Status AddFamily(HashAlgorithm algorithm, const SchemeDetectorConfig& config);
   Family& FamilyOf(HashAlgorithm algorithm) { return families_[static_cast<size_t>(algorithm)]; }
   std::optional<Fit> Hash(BlockHasher& hasher, const Digest& parent, const BlockProbe& probe,
-                          int64_t unit);
+                          int64_t hash_block_size);
   std::optional<Digest> HashInForm(BlockHasher& hasher, const Digest& parent,
-                                   const BlockProbe& probe, int64_t unit, ExtraKeyScheme form);
+                                   const BlockProbe& probe, int64_t hash_block_size,
+                                   ExtraKeyScheme form);
   std::optional<Digest> HashSpan(BlockHasher& hasher, const Digest& parent,
-                                 const BlockStored& event, int64_t unit, ExtraKeyScheme form);
+                                 const BlockStored& event, int64_t hash_block_size,
+                                 ExtraKeyScheme form);
   // Returns the block's digest. The first unit has `keys.first`, the other units have `keys.rest`.
   Digest HashBlock(BlockHasher& hasher, const Digest& parent, const BlockStored& event,
-                   size_t index, int64_t unit, const KeyReading& keys, ExtraKeyScheme form);
-  std::optional<Found> FindAtUnit(const BlockProbe& probe, int64_t unit);
+                   size_t index, int64_t hash_block_size, const KeyReading& keys,
+                   ExtraKeyScheme form);
+  std::optional<Found> FindAtHashBlockSize(const BlockProbe& probe, int64_t hash_block_size);
 
   std::optional<HashAlgorithm> registered_algorithm_;
-  int64_t registered_unit_ = 0;
+  int64_t registered_hash_block_size_ = 0;
   bool registered_seed_ = false;
   std::string registration_;
   LoraPaths lora_paths_;

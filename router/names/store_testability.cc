@@ -63,7 +63,7 @@ std::optional<SchemeSkip> WhyKeysUntestable(const BlockStored& event,
                                             const std::optional<ChainScheme>& scheme,
                                             const LoraPaths& paths) {
   int64_t units = 1;
-  // A block that the unit does not divide is tested, because it contradicts the unit.
+  // A block that hash_block_size does not divide is tested, because it contradicts that size.
   if (scheme && event.block_size % scheme->hash_block_size == 0) {
     units = event.block_size / scheme->hash_block_size;
   }

@@ -30,7 +30,7 @@ std::optional<SchemeSkip> WhyKeysUntestable(const BlockStored& event,
 bool IsReadable(const BlockStored& event, size_t index, int64_t units, const LoraPaths& paths);
 // True if all readings of the block's keys are known, in both forms.
 bool IsReadInFull(const BlockStored& event, size_t index, int64_t units, const LoraPaths& paths);
-// True if the search tries every hash unit and every reading of the first block's keys.
+// True if the search tries every hash_block_size and every reading of the first block's keys.
 bool IsSearchComplete(const BlockStored& event, const LoraPaths& paths);
 
 }  // namespace kvcast::router

@@ -20,15 +20,16 @@ int64_t ShortestLeadingTokens(std::span<const GroupResidency> groups) {
   return shortest;
 }
 
-int64_t AnyGroupTokens(std::span<const GroupResidency> groups, int64_t unit, int64_t units) {
+int64_t AnyGroupTokens(std::span<const GroupResidency> groups, int64_t hash_block_size,
+                       int64_t units) {
   const auto held = [&](int64_t position) {
     return std::any_of(groups.begin(), groups.end(), [&](const GroupResidency& group) {
-      return group.blocks.Test(position * unit / group.spec.block_size);
+      return group.blocks.Test(position * hash_block_size / group.spec.block_size);
     });
   };
   int64_t position = 0;
   while (position < units && held(position)) ++position;
-  return position * unit;
+  return position * hash_block_size;
 }
 
 }  // namespace kvcast::router

@@ -19,7 +19,8 @@ int64_t LeadingTokens(const GroupResidency& group);
 int64_t ShortestLeadingTokens(std::span<const GroupResidency> groups);
 
 // Returns the tokens of the leading hash units that lie inside a resident block of any group:
-// MatchPolicy::kAnyGroup. REQUIRES: unit divides every block size.
-int64_t AnyGroupTokens(std::span<const GroupResidency> groups, int64_t unit, int64_t units);
+// MatchPolicy::kAnyGroup. REQUIRES: hash_block_size divides every block size.
+int64_t AnyGroupTokens(std::span<const GroupResidency> groups, int64_t hash_block_size,
+                       int64_t units);
 
 }  // namespace kvcast::router

@@ -20,9 +20,9 @@ Status Invalid(size_t group, std::string_view what) {
                 "groups[" + std::to_string(group) + "]." + std::string(what));
 }
 
-Status CheckGroup(const GroupSpec& spec, size_t index, int64_t unit) {
+Status CheckGroup(const GroupSpec& spec, size_t index, int64_t hash_block_size) {
   if (!InRange(spec.block_size, kMaxBlockSize)) return Invalid(index, "block_size: out of range");
-  if (TakesPart(spec) && unit > 0 && spec.block_size % unit != 0) {
+  if (TakesPart(spec) && hash_block_size > 0 && spec.block_size % hash_block_size != 0) {
     return Invalid(index, "block_size: not a multiple of hash_block_size");
   }
   if (IsWindowKind(spec.kind) && !InRange(spec.sliding_window, kMaxWindow)) {
@@ -58,8 +58,8 @@ Result<GroupRegistry> GroupRegistry::FromConfig(const WorkerConfig& config) {
   }
   GroupRegistry registry;
   registry.registered_ = !config.groups.empty();
-  registry.fixed_unit_ = registry.unit_ = config.hash_block_size;
-  registry.unit_registered_ = config.hash_block_size > 0;
+  registry.fixed_hash_block_size_ = registry.hash_block_size_ = config.hash_block_size;
+  registry.hash_block_size_registered_ = config.hash_block_size > 0;
   registry.fixed_alignment_ = config.alignment;
   registry.no_partial_hits_ = config.rules && *config.rules < EngineRules::kMain2026August;
   for (size_t i = 0; i < config.groups.size(); ++i) {
@@ -69,7 +69,7 @@ Result<GroupRegistry> GroupRegistry::FromConfig(const WorkerConfig& config) {
     registry.groups_.push_back({config.groups[i], Source::kRegistered, /*size_shown=*/true});
     if (TakesPart(config.groups[i])) registry.NoteBlockSize(config.groups[i].block_size);
   }
-  if (registry.unit_ > 0 && config.alignment % registry.unit_ != 0) {
+  if (registry.hash_block_size_ > 0 && config.alignment % registry.hash_block_size_ != 0) {
     return Status(StatusCode::kInvalidArgument, "alignment: not a multiple of hash_block_size");
   }
   registry.UpdateAlignment();
@@ -103,7 +103,7 @@ GroupRegistry::Verdict GroupRegistry::Remove(const BlockRemoved& event) const {
 
 bool GroupRegistry::SizeFits(const Group& group, int64_t block_size) const {
   if (!InRange(block_size, kMaxBlockSize)) return false;
-  if (fixed_unit_ > 0 && block_size % fixed_unit_ != 0) return false;
+  if (fixed_hash_block_size_ > 0 && block_size % fixed_hash_block_size_ != 0) return false;
   const int64_t size = group.spec.block_size;
   if (size == 0) return true;
   // A smaller block is a partial entry of a larger block. A block larger than the registered size
@@ -169,20 +169,21 @@ GroupRegistry::Verdict GroupRegistry::Learn(size_t index, const BlockStored& eve
   return group.source == Source::kAssumed ? Verdict::kIndexAssumed : Verdict::kIndex;
 }
 
-bool GroupRegistry::LearnUnit(int64_t unit) {
-  if (unit_registered_ && unit != fixed_unit_) return false;
-  if (!InRange(unit, kMaxBlockSize)) return false;
+bool GroupRegistry::LearnHashBlockSize(int64_t size) {
+  if (hash_block_size_registered_ && size != fixed_hash_block_size_) return false;
+  if (!InRange(size, kMaxBlockSize)) return false;
   for (const Group& group : groups_) {
-    if (group.known() && group.spec.block_size % unit != 0) return false;
+    if (group.known() && group.spec.block_size % size != 0) return false;
   }
-  fixed_unit_ = unit_ = unit;
+  fixed_hash_block_size_ = hash_block_size_ = size;
   UpdateAlignment();
   return true;
 }
 
 void GroupRegistry::NoteBlockSize(int64_t block_size) {
-  if (fixed_unit_ != 0 || (unit_ != 0 && block_size % unit_ == 0)) return;
-  unit_ = std::gcd(unit_, block_size);
+  if (fixed_hash_block_size_ != 0 || (hash_block_size_ != 0 && block_size % hash_block_size_ == 0))
+    return;
+  hash_block_size_ = std::gcd(hash_block_size_, block_size);
   UpdateAlignment();
 }
 
@@ -193,7 +194,7 @@ bool GroupRegistry::PartialHitsEnabled() const {
   if (no_partial_hits_) return false;
   bool mamba = false;
   for (const Group& group : groups_) {
-    if (!group.known() || group.spec.block_size == unit_) continue;
+    if (!group.known() || group.spec.block_size == hash_block_size_) continue;
     if (!IsFullKind(group.spec.kind) && group.spec.kind != SpecKind::kMamba) return false;
     mamba |= group.spec.kind == SpecKind::kMamba;
   }
@@ -201,15 +202,17 @@ bool GroupRegistry::PartialHitsEnabled() const {
 }
 
 bool GroupRegistry::assumes_partial_hits() const {
-  return fixed_alignment_ == 0 && unit_ > 0 && !partial_hits_seen_ && PartialHitsEnabled();
+  return fixed_alignment_ == 0 && hash_block_size_ > 0 && !partial_hits_seen_ &&
+         PartialHitsEnabled();
 }
 
 bool GroupRegistry::assumes_block_sizes() const {
   const auto is_larger = [this](const Group& group) {
-    return group.known() && group.spec.block_size > unit_;
+    return group.known() && group.spec.block_size > hash_block_size_;
   };
   const auto is_small_state = [this](const Group& group) {
-    return group.known() && group.spec.kind == SpecKind::kMamba && group.spec.block_size == unit_;
+    return group.known() && group.spec.kind == SpecKind::kMamba &&
+           group.spec.block_size == hash_block_size_;
   };
   const auto is_state = [](const Group& group) {
     return group.known() && group.spec.kind == SpecKind::kMamba;
@@ -217,8 +220,8 @@ bool GroupRegistry::assumes_block_sizes() const {
   // If there is a Mamba group, a hit may end inside a block of full attention. The end of a prompt
   // is then stored as one unit.
   const auto is_end_alone = [this](const Group& group) {
-    return group.known() && IsFullKind(group.spec.kind) && group.spec.block_size == unit_ &&
-           !group.size_shown;
+    return group.known() && IsFullKind(group.spec.kind) &&
+           group.spec.block_size == hash_block_size_ && !group.size_shown;
   };
   if (std::ranges::any_of(groups_, is_state) && std::ranges::any_of(groups_, is_end_alone)) {
     return true;
@@ -229,12 +232,12 @@ bool GroupRegistry::assumes_block_sizes() const {
 }
 
 int64_t GroupRegistry::AlignmentByRule() const {
-  return unit_ == 0 || PartialHitsEnabled() ? unit_ : block_alignment();
+  return hash_block_size_ == 0 || PartialHitsEnabled() ? hash_block_size_ : block_alignment();
 }
 
 int64_t GroupRegistry::block_alignment() const {
-  const int64_t unreachable = unit_ * kUnreachableUnits;
-  int64_t alignment = unit_;
+  const int64_t unreachable = hash_block_size_ * kUnreachableUnits;
+  int64_t alignment = hash_block_size_;
   for (const Group& group : groups_) {
     // A scheduler aligns hits to all groups of a cache, including groups outside prefix caching.
     if (!group.known() && group.spec.prefix_cacheable) continue;
@@ -253,17 +256,17 @@ void GroupRegistry::NotePart(SpecKind kind) {
 
 void GroupRegistry::UpdateAlignment() {
   ++changes_;
-  if (fixed_alignment_ == 0 || unit_ == 0) {
+  if (fixed_alignment_ == 0 || hash_block_size_ == 0) {
     alignment_ = AlignmentByRule();
   } else {
-    alignment_ = std::lcm(fixed_alignment_, unit_);
+    alignment_ = std::lcm(fixed_alignment_, hash_block_size_);
   }
 }
 
 bool GroupRegistry::one_hash_per_block() const {
   return std::ranges::all_of(groups_, [this](const Group& group) {
     return !group.known() ||
-           (group.spec.kind != SpecKind::kMamba && group.spec.block_size == unit_);
+           (group.spec.kind != SpecKind::kMamba && group.spec.block_size == hash_block_size_);
   });
 }
 

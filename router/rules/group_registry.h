@@ -33,9 +33,9 @@ class GroupRegistry {
   Verdict Store(const BlockStored& event, Tier tier);
   Verdict Remove(const BlockRemoved& event) const;
 
-  // Sets the hash unit to `unit`. Returns false and changes nothing in three cases: another unit is
-  // registered, `unit` is out of range, or it does not divide a known block size.
-  bool LearnUnit(int64_t unit);
+  // Sets the hash_block_size. Returns false and changes nothing in three cases: another one is
+  // registered, `size` is out of range, or it does not divide a known block size.
+  bool LearnHashBlockSize(int64_t size);
 
   // An absent group_idx means group 0. REQUIRES: the event's verdict was kIndex or kIndexAssumed.
   static uint8_t GroupOf(const std::optional<int64_t>& group_idx) {
@@ -65,8 +65,8 @@ class GroupRegistry {
   // Least common multiple of the block sizes: the alignment of hits that end where blocks end.
   int64_t block_alignment() const;
   // Tokens per block hash; 0: not known yet.
-  int64_t unit() const { return unit_; }
-  // Alignment of hits, a multiple of unit(); 0: not known yet.
+  int64_t hash_block_size() const { return hash_block_size_; }
+  // Alignment of hits, a multiple of hash_block_size(); 0: not known yet.
   int64_t alignment() const { return alignment_; }
   // The alignment that applies if none is registered.
   int64_t rule_alignment() const { return AlignmentByRule(); }
@@ -100,12 +100,12 @@ class GroupRegistry {
 
   std::vector<Group> groups_;
   bool registered_ = false;
-  int64_t fixed_unit_ = 0;  // registered or learned; 0: gcd of the block sizes
-  bool unit_registered_ = false;
+  int64_t fixed_hash_block_size_ = 0;  // registered or learned; 0: gcd of the block sizes
+  bool hash_block_size_registered_ = false;
   bool no_partial_hits_ = false;    // the registered release has none
   bool partial_hits_seen_ = false;  // a Mamba state was stored inside a block
   int64_t fixed_alignment_ = 0;     // registered; 0: by rule
-  int64_t unit_ = 0;
+  int64_t hash_block_size_ = 0;
   int64_t alignment_ = 0;
   uint64_t changes_ = 0;
 };

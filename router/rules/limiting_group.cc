@@ -17,7 +17,7 @@ std::vector<GroupResidency> Without(std::span<const GroupResidency> groups, cons
 }  // namespace
 
 std::optional<size_t> LimitingGroup(std::span<const GroupResidency> groups, const Reuse& reuse,
-                                    int64_t unit, int64_t alignment, int64_t max_tokens,
+                                    int64_t hash_block_size, int64_t alignment, int64_t max_tokens,
                                     int64_t eagle_limit) {
   const std::vector<int64_t>& alone = reuse.per_group_tokens;
   const auto shortest = std::min_element(alone.begin(), alone.end());
@@ -31,7 +31,8 @@ std::optional<size_t> LimitingGroup(std::span<const GroupResidency> groups, cons
   int64_t longest = reuse.tokens;
   for (size_t i = 0; i < groups.size(); ++i) {
     const std::vector<GroupResidency> others = Without(groups, groups[i].spec);
-    const int64_t tokens = ReusablePrefix(others, unit, alignment, max_tokens, eagle_limit).tokens;
+    const int64_t tokens =
+        ReusablePrefix(others, hash_block_size, alignment, max_tokens, eagle_limit).tokens;
     if (others.empty() || tokens <= longest) continue;
     longest = tokens;
     limiting = i;

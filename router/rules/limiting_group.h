@@ -18,7 +18,7 @@ namespace kvcast::router {
 // first of them. nullopt: no group alone serves more than the hit, or no group alone limits the
 // hit. `reuse` must be the result of ReusablePrefix with the same arguments.
 std::optional<size_t> LimitingGroup(std::span<const GroupResidency> groups, const Reuse& reuse,
-                                    int64_t unit, int64_t alignment, int64_t max_tokens,
+                                    int64_t hash_block_size, int64_t alignment, int64_t max_tokens,
                                     int64_t eagle_limit);
 
 }  // namespace kvcast::router

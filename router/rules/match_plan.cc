@@ -44,8 +44,8 @@ void MatchPlan::AddGroup(GroupSpec spec) {
   if (SizeUnknown(spec)) spec.kind = SpecKind::kFullAttention;
   GroupResidency& part = parts_.emplace_back();
   part.spec = spec;
-  part.blocks.Resize(eagle_units_ * shape_.unit / spec.block_size);
-  const bool partial = spec.block_size > shape_.unit;
+  part.blocks.Resize(eagle_units_ * shape_.hash_block_size / spec.block_size);
+  const bool partial = spec.block_size > shape_.hash_block_size;
   if (partial) part.partial_ends.Resize(eagle_units_);
 }
 
@@ -61,7 +61,7 @@ void MatchPlan::Mark(uint8_t group, Tier tier, std::span<const uint64_t> positio
 
 void MatchPlan::MarkOne(size_t part_index, Tier tier, int64_t position) {
   GroupResidency& part = parts_[part_index];
-  const int64_t units_per_block = part.spec.block_size / shape_.unit;
+  const int64_t units_per_block = part.spec.block_size / shape_.hash_block_size;
   const int64_t end = position + 1;
   const bool ends_block = end % units_per_block == 0;
   if (tier != Tier::kGpu) {
@@ -81,12 +81,13 @@ void MatchPlan::MarkOffloaded(size_t part, Tier tier, int64_t position) {
     for (const GroupResidency& group : parts_) {
       GroupResidency& held = on_any_lower_.emplace_back();
       held.spec = group.spec;
-      held.blocks.Resize(shape_.prompt_units * shape_.unit / group.spec.block_size);
-      if (group.spec.block_size > shape_.unit) held.partial_ends.Resize(shape_.prompt_units);
+      held.blocks.Resize(shape_.prompt_units * shape_.hash_block_size / group.spec.block_size);
+      if (group.spec.block_size > shape_.hash_block_size)
+        held.partial_ends.Resize(shape_.prompt_units);
     }
     on_cpu_ = on_any_lower_;
   }
-  const int64_t units_per_block = parts_[part].spec.block_size / shape_.unit;
+  const int64_t units_per_block = parts_[part].spec.block_size / shape_.hash_block_size;
   const auto set = [&](GroupResidency& held) {
     if ((position + 1) % units_per_block == 0) {
       held.blocks.Set((position + 1) / units_per_block - 1);
@@ -105,7 +106,7 @@ OffloadReuse MatchPlan::WithOffload(std::span<const GroupResidency> held,
     // The pool copies whole blocks, so hits end where blocks of all groups end.
     const int64_t blocks = worker_->block_alignment;
     const bool by_blocks = blocks > 0 && worker_->alignment % blocks != 0;
-    return {ReusableWithMirroredPool(held, {.unit = shape_.unit,
+    return {ReusableWithMirroredPool(held, {.hash_block_size = shape_.hash_block_size,
                                             .units = shape_.prompt_units,
                                             .alignment = by_blocks ? blocks : worker_->alignment,
                                             .num_groups = worker_->groups.size(),
@@ -113,7 +114,7 @@ OffloadReuse MatchPlan::WithOffload(std::span<const GroupResidency> held,
                                             .local_tokens = local_tokens,
                                             .rules = worker_->rules})};
   }
-  return ReusableWithOffload(held, {.unit = shape_.unit,
+  return ReusableWithOffload(held, {.hash_block_size = shape_.hash_block_size,
                                     .units = shape_.prompt_units,
                                     .prompt_tokens = shape_.prompt_tokens,
                                     .local_tokens = local_tokens,
@@ -125,7 +126,7 @@ OffloadReuse MatchPlan::WithOffload(std::span<const GroupResidency> held,
 
 // Sets the hit kind. For a partial hit or a miss, also sets the limiting group.
 void MatchPlan::Judge(const Reuse& reuse, WorkerMatch& match) const {
-  const int64_t max_tokens = shape_.units * shape_.unit;
+  const int64_t max_tokens = shape_.units * shape_.hash_block_size;
   const int64_t most = max_tokens / worker_->alignment * worker_->alignment;
   if (match.gpu_tokens == 0) {
     match.hit = HitKind::kMiss;
@@ -133,8 +134,8 @@ void MatchPlan::Judge(const Reuse& reuse, WorkerMatch& match) const {
     match.hit = match.gpu_tokens == most ? HitKind::kFull : HitKind::kPartial;
   }
   if (match.hit == HitKind::kFull) return;
-  const auto part = LimitingGroup(parts_, reuse, shape_.unit, worker_->alignment, max_tokens,
-                                  eagle_units_ * shape_.unit);
+  const auto part = LimitingGroup(parts_, reuse, shape_.hash_block_size, worker_->alignment,
+                                  max_tokens, eagle_units_ * shape_.hash_block_size);
   if (!part) return;
   match.limiting_group = static_cast<int64_t>(group_of(*part));
 }
@@ -145,7 +146,7 @@ int64_t MatchPlan::Promise(const Reuse& reuse) const {
     case MatchPolicy::kFullOnly:
       return ShortestLeadingTokens(parts_);
     case MatchPolicy::kAnyGroup:
-      return AnyGroupTokens(parts_, shape_.unit, shape_.units);
+      return AnyGroupTokens(parts_, shape_.hash_block_size, shape_.units);
     case MatchPolicy::kMinOfMaxima:
       return *std::min_element(reuse.per_group_tokens.begin(), reuse.per_group_tokens.end());
     case MatchPolicy::kExact:
@@ -166,8 +167,9 @@ WorkerMatch MatchPlan::Evaluate() const {
   match.per_group_tokens.assign(part_of_group_.size(), 0);
   // Without cacheable groups the match is 0. An AND over no groups would give max_tokens.
   if (parts_.empty()) return match;
-  const Reuse reuse = ReusablePrefix(parts_, shape_.unit, worker_->alignment,
-                                     shape_.units * shape_.unit, eagle_units_ * shape_.unit);
+  const Reuse reuse =
+      ReusablePrefix(parts_, shape_.hash_block_size, worker_->alignment,
+                     shape_.units * shape_.hash_block_size, eagle_units_ * shape_.hash_block_size);
   match.gpu_tokens = Promise(reuse);
   if (shape_.policy == MatchPolicy::kExact) Replay(match);
   match.recompute_tokens = shape_.prompt_tokens - match.gpu_tokens + match.replay_tokens;

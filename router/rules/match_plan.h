@@ -16,8 +16,8 @@ namespace kvcast::router {
 
 // The part of a query that is equal for all workers.
 struct QueryShape {
-  int64_t unit = 0;           // tokens per block hash
-  int64_t units = 0;          // leading hashes that can serve a hit: within prompt tokens - 1
+  int64_t hash_block_size = 0;  // tokens per block hash
+  int64_t units = 0;            // leading hashes that can serve a hit: within prompt tokens - 1
   int64_t prompt_units = 0;   // all hashes of the prompt: units + 1 if the prompt ends with a unit
   int64_t prompt_tokens = 0;  // at least 1
   MatchPolicy policy = MatchPolicy::kExact;
@@ -26,7 +26,7 @@ struct QueryShape {
 // Value type. Thread-compatible.
 class MatchPlan {
  public:
-  // Borrows `worker`. REQUIRES: worker.unit is shape.unit or 0.
+  // Borrows `worker`. REQUIRES: worker.hash_block_size is shape.hash_block_size or 0.
   MatchPlan(const WorkerRules& worker, const QueryShape& shape);
 
   // The worker holds in `group`, on `tier`, the hashes of the chain whose bits are set. The

@@ -10,7 +10,7 @@ namespace {
 
 Result<OffloadLayout> LayoutOf(std::span<const GroupResidency> groups, const OffloadQuery& query) {
   OffloadLayoutConfig config;
-  config.tokens_per_hash = query.unit;
+  config.tokens_per_hash = query.hash_block_size;
   config.blocks_per_chunk = query.blocks_per_chunk;
   config.compatible = query.compatible;
   config.rules = query.rules;
@@ -66,7 +66,7 @@ OffloadReuse ReusableWithOffload(std::span<const GroupResidency> groups,
     const int64_t chunk = layout->groups[group].tokens_per_chunk;
     if (tokens % chunk == 0) return held.chunk(group, tokens / chunk - 1);
     const Bitmap& ends = groups[layout->groups[group].index.value].partial_ends;
-    return ends.Test(tokens / query.unit - 1) ? LookupResult::kHit : LookupResult::kMiss;
+    return ends.Test(tokens / query.hash_block_size - 1) ? LookupResult::kHit : LookupResult::kMiss;
   };
   const OffloadAnswer answer = LookupOffloaded(*layout, question, held);
   const int64_t tokens =
@@ -92,13 +92,14 @@ int64_t ReusableWithMirroredPool(std::span<const GroupResidency> groups,
       if (group.blocks.Test(local + i)) rest.blocks.Set(i);
     }
   }
-  const int64_t hashed_tokens = query.units * query.unit - query.local_tokens;
-  const int64_t max_tokens = std::min(
-      (query.prompt_tokens - 1 - query.local_tokens) / query.unit * query.unit, hashed_tokens);
+  const int64_t size = query.hash_block_size;
+  const int64_t hashed_tokens = query.units * size - query.local_tokens;
+  const int64_t max_tokens =
+      std::min((query.prompt_tokens - 1 - query.local_tokens) / size * size, hashed_tokens);
   if (behind.empty() || max_tokens <= 0) return query.local_tokens;
   const int64_t eagle_limit = EagleLimit(query.rules, query.num_groups, max_tokens, hashed_tokens);
   return query.local_tokens +
-         ReusablePrefix(behind, query.unit, query.alignment, max_tokens, eagle_limit).tokens;
+         ReusablePrefix(behind, size, query.alignment, max_tokens, eagle_limit).tokens;
 }
 
 }  // namespace kvcast::router

@@ -12,8 +12,8 @@ namespace kvcast::router {
 
 // Query for an offloading connector.
 struct OffloadQuery {
-  int64_t unit = 0;              // tokens per block hash; divides every block size
-  int64_t units = 0;             // hashes of the chain, at most prompt_tokens / unit
+  int64_t hash_block_size = 0;   // tokens per block hash; divides every block size
+  int64_t units = 0;             // hashes of the chain, at most prompt_tokens / hash_block_size
   int64_t prompt_tokens = 0;     // > 0
   int64_t local_tokens = 0;      // the hit on the GPU
   int64_t blocks_per_chunk = 1;  // at least the last block of each offloaded chunk is announced
@@ -51,12 +51,12 @@ OffloadReuse ReusableWithOffload(std::span<const GroupResidency> groups, const O
 
 // Query for a host pool that has the GPU's groups and blocks.
 struct MirroredPoolQuery {
-  int64_t unit = 0;           // tokens per block hash; divides every block size
-  int64_t units = 0;          // hashes of the chain, at most prompt_tokens / unit
-  int64_t alignment = 0;      // of hits that end with blocks; a multiple of every block size
-  size_t num_groups = 0;      // all groups of the worker, also those that take no part
-  int64_t prompt_tokens = 0;  // > 0
-  int64_t local_tokens = 0;   // the hit on the GPU
+  int64_t hash_block_size = 0;  // tokens per block hash; divides every block size
+  int64_t units = 0;            // hashes of the chain, at most prompt_tokens / hash_block_size
+  int64_t alignment = 0;        // of hits that end with blocks; a multiple of every block size
+  size_t num_groups = 0;        // all groups of the worker, also those that take no part
+  int64_t prompt_tokens = 0;    // > 0
+  int64_t local_tokens = 0;     // the hit on the GPU
   EngineRules rules = EngineRules::kMain2026August;
 };
 

@@ -133,11 +133,11 @@ class ReuseEvidence {
   // Marks a block that was new to the worker when it was stored.
   void NoteNewBlock(uint64_t block) { new_blocks_.insert(block); }
   bool WasNew(uint64_t block) const { return new_blocks_.contains(block); }
-  // Sets the length of units. Units of another length are forgotten.
-  void SetUnitLength(int64_t tokens) {
-    if (tokens == unit_length_) return;
+  // Sets the length of units in tokens. Units of another length are forgotten.
+  void SetHashBlockSize(int64_t size) {
+    if (size == hash_block_size_) return;
     ForgetBlocks();
-    unit_length_ = tokens;
+    hash_block_size_ = size;
   }
 
   // Notes a hit of `end` tokens. `least`: the shortest possible hit.
@@ -177,7 +177,7 @@ class ReuseEvidence {
   absl::flat_hash_set<uint64_t> batch_units_;     // of this batch, by group
   std::vector<uint64_t> waiting_units_;           // of this batch
   absl::flat_hash_set<uint64_t> new_blocks_;      // noted while units are noted
-  int64_t unit_length_ = 0;
+  int64_t hash_block_size_ = 0;
   uint32_t shortest_ = 0;
   uint32_t least_ = 0;
   bool closed_ = false;

@@ -12,7 +12,8 @@ namespace {
 using Groups = std::span<const GroupResidency>;
 
 int64_t Served(const ReuseProbe& probe, Groups groups, int64_t alignment) {
-  const int64_t tokens = ReusablePrefix(groups, probe.unit, alignment, probe.tokens).tokens;
+  const int64_t tokens =
+      ReusablePrefix(groups, probe.hash_block_size, alignment, probe.tokens).tokens;
   return tokens > probe.replay_tokens ? tokens : 0;
 }
 
@@ -26,8 +27,10 @@ std::optional<size_t> FirstWithout(const Reuse& reuse) {
 // Returns the limiting group. If several groups limit together, returns the first that serves no
 // prefix alone.
 std::optional<size_t> Limiting(const ReuseProbe& probe) {
-  const Reuse reuse = ReusablePrefix(probe.held, probe.unit, probe.alignment, probe.tokens);
-  const auto one = LimitingGroup(probe.held, reuse, probe.unit, probe.alignment, probe.tokens, 0);
+  const Reuse reuse =
+      ReusablePrefix(probe.held, probe.hash_block_size, probe.alignment, probe.tokens);
+  const auto one =
+      LimitingGroup(probe.held, reuse, probe.hash_block_size, probe.alignment, probe.tokens, 0);
   return one ? one : FirstWithout(reuse);
 }
 
@@ -95,26 +98,27 @@ ProbeFinding Explain(const ReuseProbe& probe) {
   if (ServedBeforeRemovals(probe, *limiting)) {
     return {.lost = true, .cause = ReuseCause::kEvictedFirst, .part = limiting};
   }
-  if (probe.unit < probe.alignment && Served(probe, probe.held, probe.unit) > 0) {
+  if (probe.hash_block_size < probe.alignment &&
+      Served(probe, probe.held, probe.hash_block_size) > 0) {
     return {.lost = true, .cause = ReuseCause::kAlignmentTooCoarse, .part = Coarsest(probe.held)};
   }
   if (probe.content_unknown) return {.lost = true, .cause = {}, .part = limiting};
   return {.lost = true, .cause = ReuseCause::kNeverStored, .part = limiting};
 }
 
-std::vector<Bitmap> UsableBlocks(std::span<const GroupResidency> groups, int64_t unit,
+std::vector<Bitmap> UsableBlocks(std::span<const GroupResidency> groups, int64_t hash_block_size,
                                  int64_t alignment, int64_t tokens) {
-  const int64_t units = tokens / unit;
+  const int64_t units = tokens / hash_block_size;
   std::vector<Bitmap> serves;
   std::vector<Bitmap> used;
   for (const GroupResidency& group : groups) {
-    serves.push_back(UsableBoundaries(group, unit, units, alignment));
+    serves.push_back(UsableBoundaries(group, hash_block_size, units, alignment));
     used.emplace_back(group.blocks.size());
   }
   bool highest = true;
   for (int64_t end = tokens / alignment * alignment; end > 0; end -= alignment) {
     const bool by_all = std::ranges::all_of(
-        serves, [&](const Bitmap& of_group) { return of_group.Test(end / unit); });
+        serves, [&](const Bitmap& of_group) { return of_group.Test(end / hash_block_size); });
     if (!by_all) continue;
     for (size_t i = 0; i < groups.size(); ++i) {
       // For full kinds, a lower boundary needs only blocks that the highest boundary needs.

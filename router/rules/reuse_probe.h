@@ -20,8 +20,8 @@ struct ReuseProbe {
   // The same groups, with their removed blocks added.
   std::span<const GroupResidency> held_or_removed;
   std::vector<bool> announced;  // by group of `held`
-  int64_t unit = 0;
-  int64_t tokens = 0;           // L of ReuseCause, a multiple of the unit
+  int64_t hash_block_size = 0;
+  int64_t tokens = 0;           // L of ReuseCause, a multiple of hash_block_size
   int64_t alignment = 0;        // A of ReuseCause
   int64_t group_alignment = 0;  // G of ReuseCause
   int64_t replay_tokens = 0;    // a hit of at most this length does not count
@@ -41,7 +41,7 @@ ProbeFinding Explain(const ReuseProbe& probe);
 // Returns one bitmap per group, with one bit per block. The bit is set if the block serves a
 // boundary on the grid of `alignment` within `tokens`. Only boundaries that every group can serve
 // count.
-std::vector<Bitmap> UsableBlocks(std::span<const GroupResidency> groups, int64_t unit,
+std::vector<Bitmap> UsableBlocks(std::span<const GroupResidency> groups, int64_t hash_block_size,
                                  int64_t alignment, int64_t tokens);
 
 }  // namespace kvcast::router

@@ -77,11 +77,11 @@ WorkerRules::WorkerRules(const WorkerConfig& config, const GroupRegistry& regist
                          const Shown& shown)
     : offload_rule(config.offload_rule.value_or(OffloadRule::kConnector)),
       rules(config.rules.value_or(shown.rules.value_or(EngineRules::kMain2026August))),
-      unit(registry.unit()),
+      hash_block_size(registry.hash_block_size()),
       alignment(registry.alignment()),
       groups(registry.Specs()),
       blocks_per_chunk(config.blocks_per_chunk),
-      block_alignment(registry.unit() > 0 ? registry.block_alignment() : 0),
+      block_alignment(registry.hash_block_size() > 0 ? registry.block_alignment() : 0),
       replay_tokens(config.replay_tokens.value_or(0)),
       lookahead(std::max(config.hash_lookahead_tokens, shown.lookahead)),
       shortest_hit(shown.shortest_hit) {
@@ -98,10 +98,10 @@ WorkerRules::WorkerRules(const WorkerConfig& config, const GroupRegistry& regist
   nothing_without_blocks = std::none_of(groups.begin(), groups.end(), [](const GroupSpec& spec) {
     return spec.kind == SpecKind::kChunkedLocalAttention && TakesPart(spec);
   });
-  leading_run = !groups.empty() && unit > 0 && alignment > 0 && replay_tokens == 0 &&
+  leading_run = !groups.empty() && hash_block_size > 0 && alignment > 0 && replay_tokens == 0 &&
                 std::all_of(groups.begin(), groups.end(), [&](const GroupSpec& spec) {
                   return spec == groups[0] && IsFullKind(spec.kind) && TakesPart(spec) &&
-                         !spec.eagle && spec.block_size == unit;
+                         !spec.eagle && spec.block_size == hash_block_size;
                 });
 }
 

@@ -32,7 +32,7 @@ struct alignas(64) WorkerRules {
   bool nothing_without_blocks = true;
   OffloadRule offload_rule = OffloadRule::kConnector;
   EngineRules rules = EngineRules::kMain2026August;
-  int64_t unit = 0;               // tokens per block hash; 0: not known yet
+  int64_t hash_block_size = 0;    // tokens per block hash; 0: not known yet
   int64_t alignment = 0;          // of hits
   std::vector<GroupSpec> groups;  // by group_idx
   // Most queries read only the members above. They lie in one cache line.

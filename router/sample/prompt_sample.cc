@@ -8,20 +8,21 @@
 namespace kvcast::router {
 
 void PromptSample::Follow(const Store& store, const ContentKeys& keys) {
-  // With another unit, the keys name other prefixes.
-  if (store.unit != unit_) {
+  // With another hash_block_size, the keys name other prefixes.
+  if (store.hash_block_size != hash_block_size_) {
     const bool may_choose = may_choose_;
     Clear();
     may_choose_ = may_choose;
-    unit_ = store.unit;
+    hash_block_size_ = store.hash_block_size;
   }
-  if (unit_ <= 0 || store.event.block_size % unit_ != 0) return;
+  if (hash_block_size_ <= 0 || store.event.block_size % hash_block_size_ != 0) return;
   const std::optional<size_t> before = UnitsBefore(store);
   if (!before) return;
   // The path is reused: temporary memory that is allocated between lasting allocations would
   // fragment the heap.
   static thread_local StorePath path;
-  ReadStorePath(store.event, store.start, store.content, unit_, store.lookahead, keys, path);
+  ReadStorePath(store.event, store.start, store.content, hash_block_size_, store.lookahead, keys,
+                path);
   if (path.keys.empty()) {
     NoteBlocks(store, *before);
   } else {
@@ -32,11 +33,11 @@ void PromptSample::Follow(const Store& store, const ContentKeys& keys) {
 
 std::optional<size_t> PromptSample::UnitsBefore(const Store& store) const {
   if (store.start.at_root) return 0;
-  const auto unit = static_cast<size_t>(unit_);
+  const auto size = static_cast<size_t>(hash_block_size_);
   for (const SampledPrompt& prompt : prompts_) {
     if (store.start.end > 0) {
-      const size_t units = store.start.end / unit;
-      if (store.start.end % unit == 0 && prompt.HasPrefix(units, store.start.parent)) return units;
+      const size_t units = store.start.end / size;
+      if (store.start.end % size == 0 && prompt.HasPrefix(units, store.start.parent)) return units;
       continue;
     }
     const auto end = std::ranges::find(prompt.keys(), store.start.parent);
@@ -124,7 +125,7 @@ SampledPrompt& PromptSample::Grow(size_t which, size_t before, const StorePath& 
 void PromptSample::Choose(const Store& store, SampledPrompt prompt, const ContentKeys& keys) {
   if (store.start.at_root && store.event.token_ids) {
     const std::span<const TokenId> tokens = *store.event.token_ids;
-    const size_t count = std::min(tokens.size(), static_cast<size_t>(unit_));
+    const size_t count = std::min(tokens.size(), static_cast<size_t>(hash_block_size_));
     prompt.SetStart(keys.Extend(keys.Root({}), tokens.first(count)),
                     keys.Root(ScopeOf(store.event)));
   }

@@ -53,10 +53,10 @@ class PromptSample {
     const SpanStart& start;
     const StoreContent& content;
     uint8_t group;
-    uint64_t held;         // blocks of all groups, including those of the store
-    uint64_t index_bytes;  // approximate memory of the index for the worker
-    int64_t unit;          // tokens per hash
-    int64_t lookahead;     // lookahead of the names
+    uint64_t held;            // blocks of all groups, including those of the store
+    uint64_t index_bytes;     // approximate memory of the index for the worker
+    int64_t hash_block_size;  // tokens per hash
+    int64_t lookahead;        // lookahead of the names
   };
   // Must be called before the stores of a batch. At most one prompt per batch is chosen, because
   // the stores of a prompt by all groups arrive together.
@@ -72,7 +72,7 @@ class PromptSample {
 
   // The prompts. The prompt that grew last is at the end.
   std::span<const SampledPrompt> prompts() const { return prompts_; }
-  int64_t unit() const { return unit_; }
+  int64_t hash_block_size() const { return hash_block_size_; }
   size_t Bytes() const;
 
  private:
@@ -118,7 +118,7 @@ class PromptSample {
   uint64_t stored_ = 0;           // number of blocks stored so far
   int64_t wait_ = 0;              // number of blocks to store before a prompt is chosen
   bool may_choose_ = true;
-  int64_t unit_ = 0;
+  int64_t hash_block_size_ = 0;
 };
 
 }  // namespace kvcast::router

@@ -1,5 +1,5 @@
-// SampledPrompt: one prompt that a worker stores. For each unit (the hash block size) it has the
-// content key of the prefix that ends there, and the groups that stored a block that ends there.
+// SampledPrompt: one prompt that a worker stores. For each hash unit it has the content key of the
+// prefix that ends there, and the groups that stored a block that ends there.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

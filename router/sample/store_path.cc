@@ -11,7 +11,7 @@ struct Reader {
   const SpanStart& start;
   const StoreContent& content;
   const ContentKeys& keys;
-  size_t unit;
+  size_t hash_block_size;
   size_t block;
   bool readable;  // keys inside blocks can be computed from the tokens
 
@@ -20,7 +20,7 @@ struct Reader {
 
   // Every block of the span has a name. The path ends at the first block whose name is not known.
   void ReadDense(StorePath& path) const {
-    const size_t stride = block / unit;
+    const size_t stride = block / hash_block_size;
     const size_t blocks = content.contents.size();
     path.keys.resize(blocks * stride);
     path.ends.reserve(blocks);
@@ -34,7 +34,7 @@ struct Reader {
       }
       const auto of_block = std::span(path.keys).subspan(i * stride, stride);
       if (readable && stride > 1) {
-        keys.ExtendBy(before, Tokens().subspan(i * block, block), unit, of_block);
+        keys.ExtendBy(before, Tokens().subspan(i * block, block), hash_block_size, of_block);
         // If the block contains images, its name is not the key of its tokens. The keys of its
         // inner prefixes are then not known.
         if (of_block.back() != name) std::ranges::fill(of_block, kUnnamed);
@@ -48,8 +48,8 @@ struct Reader {
   // The keys of the tokens show where the named blocks are in the span.
   void ReadSparse(StorePath& path) const {
     if (!readable) return;
-    path.keys.resize(Tokens().size() / unit);
-    keys.ExtendBy(Begin(), Tokens(), unit, path.keys);
+    path.keys.resize(Tokens().size() / hash_block_size);
+    keys.ExtendBy(Begin(), Tokens(), hash_block_size, path.keys);
     auto at = path.keys.begin();
     for (const ContentKey name : content.contents) {
       if (name == kUnnamed) continue;
@@ -74,7 +74,8 @@ ContentScope ScopeOf(const BlockStored& event) {
 }
 
 void ReadStorePath(const BlockStored& event, const SpanStart& start, const StoreContent& content,
-                   int64_t unit, int64_t lookahead, const ContentKeys& keys, StorePath& path) {
+                   int64_t hash_block_size, int64_t lookahead, const ContentKeys& keys,
+                   StorePath& path) {
   const auto block = static_cast<size_t>(event.block_size);
   const size_t tokens = event.token_ids ? event.token_ids->size() : 0;
   const bool fits = content.dense ? tokens == event.block_hashes.size() * block
@@ -83,7 +84,7 @@ void ReadStorePath(const BlockStored& event, const SpanStart& start, const Store
                          .start = start,
                          .content = content,
                          .keys = keys,
-                         .unit = static_cast<size_t>(unit),
+                         .hash_block_size = static_cast<size_t>(hash_block_size),
                          .block = block,
                          .readable = fits && lookahead == 0 && event.tokens_per_position == 1};
   path.keys.clear();

@@ -25,9 +25,10 @@ struct StorePath {
   bool whole = true;  // the path has all blocks of the span
 };
 
-// `lookahead`: the lookahead of the names, in tokens. REQUIRES: unit > 0, and it divides the block
-// size.
+// `lookahead`: the lookahead of the names, in tokens. REQUIRES: hash_block_size > 0, and it divides
+// the block size.
 void ReadStorePath(const BlockStored& event, const SpanStart& start, const StoreContent& content,
-                   int64_t unit, int64_t lookahead, const ContentKeys& keys, StorePath& path);
+                   int64_t hash_block_size, int64_t lookahead, const ContentKeys& keys,
+                   StorePath& path);
 
 }  // namespace kvcast::router

@@ -20,7 +20,7 @@ BlockPool::BlockPool(const PoolOptions& options)
       free_(static_cast<uint32_t>(options.num_blocks)),
       cached_(static_cast<uint32_t>(options.num_blocks)),
       events_(options.events, options.medium, options.lookahead) {
-  KV_CHECK(options.num_blocks >= 1 && options.hash_unit > 0);
+  KV_CHECK(options.num_blocks >= 1 && options.hash_block_size > 0);
   KV_CHECK(free_.PopFront() == kNullBlock);
 }
 
@@ -80,7 +80,7 @@ void BlockPool::Free(std::span<const BlockId> blocks, bool take_next) {
 
 void BlockPool::CacheFullBlocks(const FullBlocks& blocks) {
   if (blocks.begin >= blocks.end) return;
-  const int64_t units = blocks.block_size / options_.hash_unit;
+  const int64_t units = blocks.block_size / options_.hash_block_size;
   const std::vector<Digest>& chain = blocks.request.chain;
   digests_.clear();
   begins_.clear();
@@ -111,7 +111,7 @@ void BlockPool::Announce(const CacheRequest& request, GroupIdx group, int64_t bl
   if (!events_.enabled()) return;
   if (!options_.events.exact_spans) {
     if (digests_.empty() && options_.events.announce_once) return;
-    const auto parent = begin / options_.hash_unit - 1;
+    const auto parent = begin / options_.hash_block_size - 1;
     events_.AddStored({request, group, block_size, begin, end,
                        parent < 0 ? nullptr : &request.chain[static_cast<size_t>(parent)], begins_,
                        digests_});
@@ -127,7 +127,7 @@ void BlockPool::Announce(const CacheRequest& request, GroupIdx group, int64_t bl
 void BlockPool::AnnounceRun(const CacheRequest& request, GroupIdx group, int64_t block_size,
                             size_t first, size_t count) {
   const int64_t begin = begins_[first];
-  const auto parent = begin / options_.hash_unit - 1;
+  const auto parent = begin / options_.hash_block_size - 1;
   events_.AddStored(
       {request, group, block_size, begin, begins_[first + count - 1] + block_size,
        parent < 0 ? nullptr : &request.chain[static_cast<size_t>(parent)],
@@ -136,14 +136,14 @@ void BlockPool::AnnounceRun(const CacheRequest& request, GroupIdx group, int64_t
 }
 
 std::optional<BlockKey> BlockPool::CachePartialBlock(const PartialBlock& partial) {
-  const int64_t unit = options_.hash_unit;
+  const int64_t size = options_.hash_block_size;
   const int64_t end = partial.prefix_tokens;
-  const auto hashed = static_cast<int64_t>(partial.request.chain.size()) * unit;
+  const auto hashed = static_cast<int64_t>(partial.request.chain.size()) * size;
   if (partial.block == kNullBlock || end <= 0 || end > hashed) return std::nullopt;
-  if (end % unit != 0) return std::nullopt;
+  if (end % size != 0) return std::nullopt;
 
   const std::vector<Digest>& chain = partial.request.chain;
-  const auto last = static_cast<size_t>(end / unit - 1);
+  const auto last = static_cast<size_t>(end / size - 1);
   const BlockKey key{chain[last], partial.group};
   if (cached_.Contains(key, partial.block)) return key;
   if (cached_.HasKeys(partial.block) && cached_.PrimaryCoveredTokens(partial.block) < end) {
@@ -152,8 +152,8 @@ std::optional<BlockKey> BlockPool::CachePartialBlock(const PartialBlock& partial
   const bool first = cached_.Insert(key, partial.block, end);
   if (!first && options_.events.announce_once) return key;
   digests_.assign(1, &chain[last]);
-  begins_.assign(1, end - unit);
-  Announce(partial.request, partial.group, unit, end - unit, end);
+  begins_.assign(1, end - size);
+  Announce(partial.request, partial.group, size, end - size, end);
   return key;
 }
 
@@ -165,7 +165,7 @@ void BlockPool::CacheAs(const BlockKey& key, BlockId block, int64_t covered_toke
 void BlockPool::ReportBlocks(const CacheRequest& request, GroupIdx group, int64_t block_size,
                              std::span<const BlockId> hit) {
   if (hit.empty() || options_.events.announce_once) return;
-  const int64_t units = block_size / options_.hash_unit;
+  const int64_t units = block_size / options_.hash_block_size;
   // If a hit ends inside a block, there is no hash for that block.
   const auto whole = static_cast<int64_t>(request.chain.size()) / units;
   const int64_t count = std::min(static_cast<int64_t>(hit.size()), whole);

@@ -26,9 +26,9 @@ namespace kvcast::engine {
 inline constexpr BlockId kNullBlock{0};
 
 struct PoolOptions {
-  int64_t num_blocks = 0;  // includes the null block
-  int64_t hash_unit = 16;  // tokens per hash
-  int64_t lookahead = 0;   // tokens after a block that its hash covers
+  int64_t num_blocks = 0;        // includes the null block
+  int64_t hash_block_size = 16;  // tokens per hash
+  int64_t lookahead = 0;         // tokens after a block that its hash covers
   bool enable_caching = true;
   bool reuse_uncached_first = true;
   EventOptions events;
@@ -62,7 +62,7 @@ class BlockPool {
 
   int64_t num_blocks() const { return static_cast<int64_t>(refs_.size()); }
   int64_t num_free() const { return free_.size(); }
-  int64_t hash_unit() const { return options_.hash_unit; }
+  int64_t hash_block_size() const { return options_.hash_block_size; }
   uint32_t ref_count(BlockId block) const { return refs_[block.value]; }
   bool IsFreeCandidate(BlockId block) const { return block != kNullBlock && ref_count(block) == 0; }
   const CachedBlockMap& cached() const { return cached_; }

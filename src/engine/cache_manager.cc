@@ -26,7 +26,7 @@ namespace {
 engine::PoolOptions PoolOptionsOf(const CacheConfig& config, const EventOptions& events) {
   engine::PoolOptions options;
   options.num_blocks = config.num_blocks;
-  options.hash_unit = config.hash_block_size;
+  options.hash_block_size = config.hash_block_size;
   options.enable_caching = config.enable_caching;
   options.lookahead = config.chain_form.lookahead;
   options.events = events;

@@ -15,13 +15,14 @@ FullAttentionManager::FullAttentionManager(const GroupContext& context)
 void FullAttentionManager::CacheBlocks(RequestSlot slot, const CacheRequest& request,
                                        int64_t tokens) {
   SingleTypeManager::CacheBlocks(slot, request, tokens);
-  const int64_t unit = pool().hash_unit();
-  if (block_size() == unit || context().rules < EngineRules::kMain2026August) return;
+  const int64_t hash_block_size = pool().hash_block_size();
+  if (block_size() == hash_block_size || context().rules < EngineRules::kMain2026August) return;
   // Only the last hash boundary of the prompt gets an entry inside a block.
   const bool newer = context().rules >= EngineRules::kV032;
   // A repeated request can hit all tokens except its last one.
   const int64_t limit = request.prompt_tokens - (newer && !spec().eagle ? 1 : 0);
-  const int64_t boundary = std::min<int64_t>(limit / unit, std::ssize(request.chain)) * unit;
+  const int64_t boundary =
+      std::min<int64_t>(limit / hash_block_size, std::ssize(request.chain)) * hash_block_size;
   if (boundary == 0 || boundary > tokens || boundary % block_size() == 0) return;
   const auto index = static_cast<size_t>(boundary / block_size());
   const auto held = table(slot);

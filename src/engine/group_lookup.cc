@@ -34,7 +34,7 @@ void GroupLookup::Begin(std::span<const Digest> chain, int64_t tokens_before) {
   chain_ = chain;
   residency_.tokens_before = tokens_before;
   const auto units = static_cast<int64_t>(chain.size());
-  const int64_t blocks = units / (spec_.block_size / pool_.hash_unit());
+  const int64_t blocks = units / (spec_.block_size / pool_.hash_block_size());
   residency_.blocks.Resize(blocks);
   probed_blocks_.Resize(blocks);
   for (auto& ids : block_ids_) ids.assign(static_cast<size_t>(blocks), kNullBlock);
@@ -58,7 +58,7 @@ bool GroupLookup::ProbeBlock(int64_t index) {
   if (index >= residency_.blocks.size()) return false;
   if (!probed_blocks_.Test(index)) {
     probed_blocks_.Set(index);
-    const int64_t units_per_block = spec_.block_size / pool_.hash_unit();
+    const int64_t units_per_block = spec_.block_size / pool_.hash_block_size();
     const Digest& digest = BlockDigest(chain_, index, units_per_block);
     if (FindInAll(digest, block_ids_, index)) residency_.blocks.Set(index);
   }
@@ -67,7 +67,7 @@ bool GroupLookup::ProbeBlock(int64_t index) {
 
 void GroupLookup::Prefetch(int64_t index) const {
   if (index >= residency_.blocks.size()) return;
-  const Digest& digest = BlockDigest(chain_, index, spec_.block_size / pool_.hash_unit());
+  const Digest& digest = BlockDigest(chain_, index, spec_.block_size / pool_.hash_block_size());
   for (const GroupIdx member : members_) pool_.PrefetchCached(digest, member);
 }
 

@@ -53,7 +53,7 @@ class GroupLookup {
   const BlockPool& pool_;
   int64_t alignment_;
   bool inside_blocks_;  // hits may end inside a block
-  int64_t unit_;        // tokens per boundary: the hash unit if inside_blocks_, otherwise a block
+  int64_t unit_;  // tokens per boundary: hash_block_size if inside_blocks_, otherwise block_size
   std::span<const Digest> chain_;
 
   GroupResidency residency_;

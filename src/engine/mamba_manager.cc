@@ -89,13 +89,13 @@ std::optional<MambaManager::Checkpoint> MambaManager::CheckpointOf(RequestSlot s
   if (context().retention_interval == int64_t{0} && end < demand.prefill_tokens) {
     return std::nullopt;
   }
-  const int64_t unit = pool().hash_unit();
+  const int64_t hash_block_size = pool().hash_block_size();
   const int64_t tokens = CheckpointBefore(end, context().hit_alignment);
   const int64_t column = CeilDiv(end, block_size()) - 2;
   const bool behind = column > CeilDiv(begin, block_size()) - 1;
   const bool aligned =
-      begin % unit == 0 && (tokens - begin) % spec().prefill_checkpoint_alignment == 0;
-  if (!behind || !aligned || begin + unit > tokens || tokens >= end) return std::nullopt;
+      begin % hash_block_size == 0 && (tokens - begin) % spec().prefill_checkpoint_alignment == 0;
+  if (!behind || !aligned || begin + hash_block_size > tokens || tokens >= end) return std::nullopt;
   const RequestBlocks* request = find_blocks(slot);
   const auto held = static_cast<int64_t>(request == nullptr ? 0 : request->table.size());
   if (column < held) return std::nullopt;
@@ -181,7 +181,7 @@ void MambaManager::CacheCheckpoint(RequestSlot slot, const CacheRequest& request
   const auto interval = context().retention_interval;
   const bool retained =
       !interval || (*interval > 0 && checkpoint->tokens % *interval == 0) ||
-      checkpoint->tokens == CheckpointBefore(request.prompt_tokens, pool().hash_unit()) ||
+      checkpoint->tokens == CheckpointBefore(request.prompt_tokens, pool().hash_block_size()) ||
       checkpoint->tokens == request.shared_prefix_boundary;
   if (!retained) return pool().Evict({&block, 1});
   const auto key =
@@ -189,19 +189,20 @@ void MambaManager::CacheCheckpoint(RequestSlot slot, const CacheRequest& request
   if (key) cached_this_step_.push_back(*key);
 }
 
-int64_t MambaManager::CheckpointBefore(int64_t tokens, int64_t unit) const {
-  if (context().rules < EngineRules::kV032) return tokens / unit * unit;
-  if (context().drops) return std::max<int64_t>(0, tokens / unit * unit - unit);
+int64_t MambaManager::CheckpointBefore(int64_t tokens, int64_t hash_block_size) const {
+  if (context().rules < EngineRules::kV032) return tokens / hash_block_size * hash_block_size;
+  if (context().drops)
+    return std::max<int64_t>(0, tokens / hash_block_size * hash_block_size - hash_block_size);
   const int64_t behind = std::max<int64_t>(1, context().lookahead);
-  return std::max<int64_t>(0, tokens - behind) / unit * unit;
+  return std::max<int64_t>(0, tokens - behind) / hash_block_size * hash_block_size;
 }
 
 void MambaManager::CachePartialTail(RequestSlot slot, const CacheRequest& request, int64_t tokens) {
-  const int64_t unit = pool().hash_unit();
+  const int64_t hash_block_size = pool().hash_block_size();
   if (context().rules < EngineRules::kMain2026August || context().caching_lags) return;
-  if (block_size() == unit || tokens <= 0 || tokens % unit != 0) return;
+  if (block_size() == hash_block_size || tokens <= 0 || tokens % hash_block_size != 0) return;
   const bool junction = context().caches_junctions && tokens == request.shared_prefix_boundary;
-  if (tokens != CheckpointBefore(request.prompt_tokens, unit) && !junction) return;
+  if (tokens != CheckpointBefore(request.prompt_tokens, hash_block_size) && !junction) return;
   const bool inside = tokens % block_size() != 0;
   if (!inside && context().rules < EngineRules::kV032) return;
   RequestBlocks& held = blocks(slot);

@@ -46,9 +46,9 @@ class MambaManager final : public SingleTypeManager {
   SlotDemand WithSpeculativeBlocks(SlotDemand demand) const;
   int64_t RequiredBlocks(const SlotDemand& demand) const;
   bool WasCachedThisStep(BlockId block) const;
-  // The longest prefix of at most `tokens` tokens, on a grid of `unit` tokens, whose state may be
-  // kept.
-  int64_t CheckpointBefore(int64_t tokens, int64_t unit) const;
+  // The longest prefix of at most `tokens` tokens, on a grid of `hash_block_size` tokens, whose
+  // state may be kept.
+  int64_t CheckpointBefore(int64_t tokens, int64_t hash_block_size) const;
   std::optional<Checkpoint> CheckpointOf(RequestSlot slot, const SlotDemand& demand) const;
   void CacheCheckpoint(RequestSlot slot, const CacheRequest& request);
   void CachePartialTail(RequestSlot slot, const CacheRequest& request, int64_t tokens);

@@ -31,7 +31,7 @@ PrefillSplit::PrefillSplit(const CacheConfig& config, int64_t max_chunk_tokens)
       partial_hits_(PartialHitsEnabled(config)),
       keeps_junctions_(config.mamba_shared_prefix_checkpoint),
       lookahead_(config.chain_form.lookahead),
-      unit_(config.hash_block_size),
+      hash_block_size_(config.hash_block_size),
       max_chunk_tokens_(max_chunk_tokens),
       drafted_ahead_(config.mtp_lookahead_tokens) {
   for (const GroupSpec& group : config.groups) {
@@ -46,11 +46,12 @@ PrefillSplit::PrefillSplit(const CacheConfig& config, int64_t max_chunk_tokens)
   }
 }
 
-int64_t PrefillSplit::CheckpointBefore(int64_t tokens, int64_t unit) const {
-  const int64_t whole = tokens / unit * unit;
-  if (drops_) return std::max<int64_t>(0, whole - unit);
+int64_t PrefillSplit::CheckpointBefore(int64_t tokens, int64_t hash_block_size) const {
+  const int64_t whole = tokens / hash_block_size * hash_block_size;
+  if (drops_) return std::max<int64_t>(0, whole - hash_block_size);
   if (rules_ < EngineRules::kV032) return whole;
-  return std::max<int64_t>(0, tokens - std::max<int64_t>(1, lookahead_)) / unit * unit;
+  return std::max<int64_t>(0, tokens - std::max<int64_t>(1, lookahead_)) / hash_block_size *
+         hash_block_size;
 }
 
 // True if the chunk is the final chunk of the prefill and keeps the prompt's checkpoint in a block
@@ -58,10 +59,10 @@ int64_t PrefillSplit::CheckpointBefore(int64_t tokens, int64_t unit) const {
 bool PrefillSplit::KeepsCheckpoint(const Prefill& prefill) const {
   const auto& [prompt, tokens, junction, start, end, prefill_end] = prefill;
   if (checkpoint_alignment_ == 0 || end < prefill_end) return false;
-  const int64_t checkpoint = CheckpointBefore(prefill_end, unit_);
+  const int64_t checkpoint = CheckpointBefore(prefill_end, hash_block_size_);
   const bool behind = BlockOf(end, block_size_) - 2 > BlockOf(start, block_size_) - 1;
-  return behind && start % unit_ == 0 && start + unit_ <= checkpoint && checkpoint < end &&
-         (checkpoint - start) % checkpoint_alignment_ == 0;
+  return behind && start % hash_block_size_ == 0 && start + hash_block_size_ <= checkpoint &&
+         checkpoint < end && (checkpoint - start) % checkpoint_alignment_ == 0;
 }
 
 // A block that is larger than any chunk is filled by several chunks.
@@ -87,8 +88,8 @@ int64_t PrefillSplit::ClippedEnd(const Prefill& prefill) const {
   stop_at(last_state);
   if (partial_hits_ && !checkpoint) {
     const bool newer = rules_ >= EngineRules::kV032;
-    const int64_t tail = newer ? CheckpointBefore(prefill.prompt_tokens, unit_)
-                               : prefill.prompt_tokens / unit_ * unit_;
+    const int64_t tail = newer ? CheckpointBefore(prefill.prompt_tokens, hash_block_size_)
+                               : prefill.prompt_tokens / hash_block_size_ * hash_block_size_;
     if (last_state < tail && tail < prefill.prompt_tokens) stop_at(tail);
   }
   if (start < prefill.junction && prefill.junction < end) {

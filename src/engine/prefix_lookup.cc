@@ -22,7 +22,7 @@ PrefixLookup::PrefixLookup(const CacheConfig& config, const BlockPool& pool)
 PrefixLookup::PrefixLookup(const CacheConfig& config, const BlockPool& pool, int64_t alignment)
     : num_groups_(config.groups.size()),
       rules_(config.rules),
-      hash_unit_(config.hash_block_size),
+      hash_block_size_(config.hash_block_size),
       alignment_(alignment),
       groups_(SpecGroupsOf(config)) {
   for (const internal::SpecGroup& group : groups_) lookups_.emplace_back(group, pool, alignment_);
@@ -36,11 +36,11 @@ void PrefixLookup::Begin(std::span<const Digest> chain, int64_t tokens_before) {
 // vLLM v0.33 searches further. Its window lookup reads past the end of the list of hashes. Its
 // chunked lookup accepts a chunk that begins there, because such a chunk needs no block.
 int64_t PrefixLookup::HashedTokens(std::span<const Digest> chain, int64_t max_tokens) const {
-  return std::min(max_tokens, std::ssize(chain) * hash_unit_);
+  return std::min(max_tokens, std::ssize(chain) * hash_block_size_);
 }
 
 int64_t PrefixLookup::LimitOfEagle(std::span<const Digest> chain, int64_t max_tokens) const {
-  return EagleLimit(rules_, num_groups_, max_tokens, std::ssize(chain) * hash_unit_);
+  return EagleLimit(rules_, num_groups_, max_tokens, std::ssize(chain) * hash_block_size_);
 }
 
 PrefixHit PrefixLookup::Find(std::span<const Digest> chain, int64_t max_tokens,

@@ -37,7 +37,7 @@ class PrefixLookup {
 
   size_t num_groups_;
   EngineRules rules_;
-  int64_t hash_unit_;
+  int64_t hash_block_size_;
   int64_t alignment_;
   std::vector<internal::SpecGroup> groups_;
   std::vector<GroupLookup> lookups_;  // one per spec group

@@ -146,7 +146,7 @@ void SingleTypeManager::FillBoundaries(const CacheRequest& request) {
 void SingleTypeManager::CacheBlocks(RequestSlot slot, const CacheRequest& request, int64_t tokens) {
   RequestBlocks& held = blocks(slot);
   // With lookahead, the hash of a block exists only when the tokens after the block are known.
-  const int64_t hashed = std::ssize(request.chain) * pool().hash_unit();
+  const int64_t hashed = std::ssize(request.chain) * pool().hash_block_size();
   const int64_t full =
       std::min(std::min(tokens, hashed) / block_size(), static_cast<int64_t>(held.table.size()));
   if (held.num_cached >= full) return;

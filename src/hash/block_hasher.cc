@@ -118,14 +118,15 @@ std::string BlockHasher::Preimage(const Digest* parent, std::span<const TokenId>
   return std::string(impl_->preimage.view());
 }
 
-void BlockHasher::ExtendChain(std::span<const TokenId> tokens, int64_t unit,
+void BlockHasher::ExtendChain(std::span<const TokenId> tokens, int64_t hash_block_size,
                               const HashInputs& inputs, std::vector<Digest>& chain,
                               const ChainForm& form) {
-  KV_CHECK(unit > 0);
+  KV_CHECK(hash_block_size > 0);
   KV_CHECK(form.lookahead >= 0 && form.lookahead <= kMaxHashLookahead);
-  const auto step = static_cast<size_t>(unit);
+  const auto step = static_cast<size_t>(hash_block_size);
   const auto ahead = static_cast<size_t>(form.lookahead);
-  const auto units = static_cast<size_t>(HashedUnits(std::ssize(tokens), unit, form.lookahead));
+  const auto units =
+      static_cast<size_t>(HashedUnits(std::ssize(tokens), hash_block_size, form.lookahead));
   if (chain.size() >= units) return;
   ReserveChain(chain, units);
   impl_->SetSharedKeys(inputs, form);
@@ -138,7 +139,7 @@ void BlockHasher::ExtendChain(std::span<const TokenId> tokens, int64_t unit,
     const auto block = tokens.subspan(i * step, step);
     const auto behind = tokens.subspan((i + 1) * step, ahead);
     const Digest& parent = i == 0 ? impl_->none_hash : chain[i - 1];
-    const internal::HashedRange range{begin, begin + unit, form.lookahead};
+    const internal::HashedRange range{begin, begin + hash_block_size, form.lookahead};
     if (shared_fits && (shared_only || !internal::MayHaveOwnKeys(inputs, range, cursor))) {
       impl_->shared.Write(parent, block, behind, impl_->preimage);
     } else {

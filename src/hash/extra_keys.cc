@@ -91,9 +91,9 @@ std::span<const uint8_t> Rows(const PromptEmbeddings& embeddings, int64_t begin,
 // nullptr.
 const std::array<uint8_t, 32>* GivenDigest(const std::vector<PromptEmbeddingDigests>& given,
                                            const HashedRange& range) {
-  for (const auto& [unit, digests] : given) {
-    if (unit <= 0 || unit != range.end - range.begin || range.begin % unit != 0) continue;
-    const auto index = static_cast<size_t>(range.begin / unit);
+  for (const auto& [size, digests] : given) {
+    if (size <= 0 || size != range.end - range.begin || range.begin % size != 0) continue;
+    const auto index = static_cast<size_t>(range.begin / size);
     if (range.begin >= 0 && index < digests.size()) return &digests[index];
   }
   return nullptr;

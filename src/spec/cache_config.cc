@@ -205,14 +205,14 @@ Result<CacheConfig> ValidateCacheConfig(CacheConfig config) {
 bool PartialHitsEnabled(const CacheConfig& config) {
   if (config.groups.size() < 2 || !config.enable_caching) return false;
   if (config.rules < EngineRules::kMain2026August) return false;
-  const int64_t unit = config.hash_block_size;
+  const int64_t hash_block_size = config.hash_block_size;
   bool states_inside_blocks = false;
   for (const GroupSpec& group : config.groups) {
     if (!TakesPart(group)) continue;
     const bool is_mamba = group.kind == SpecKind::kMamba;
-    if (!is_mamba && !IsFullKind(group.kind) && group.block_size != unit) return false;
+    if (!is_mamba && !IsFullKind(group.kind) && group.block_size != hash_block_size) return false;
     const bool aligned = is_mamba && group.mamba_mode == MambaMode::kAlign;
-    const bool inside = group.block_size > unit || config.decode_context_parallel > 1;
+    const bool inside = group.block_size > hash_block_size || config.decode_context_parallel > 1;
     states_inside_blocks |= aligned && inside;
   }
   return states_inside_blocks;

@@ -248,7 +248,7 @@ int64_t Lookup::LastBoundary(int64_t end, int64_t margin) const {
 
 // Handles a prompt that ends inside a block: finds the highest boundary that every group has.
 OffloadAnswer Lookup::WithTail(int64_t complete) {
-  const int64_t unit = layout_.tokens_per_hash;
+  const int64_t hash_block_size = layout_.tokens_per_hash;
   const int64_t block = layout_.groups[0].tokens_per_block;
   const int64_t end = question_.local_tokens + complete;
   int64_t margin = 0;
@@ -257,9 +257,10 @@ OffloadAnswer Lookup::WithTail(int64_t complete) {
   const int64_t bridge = (end / block + 1) * block;
   bool bridge_waits = false;
   const bool asks = !layout_.compatible || layout_.rules >= EngineRules::kV033;
-  if (asks && last >= bridge && !HasBridge(end, bridge_waits)) last = bridge - unit;
+  if (asks && last >= bridge && !HasBridge(end, bridge_waits)) last = bridge - hash_block_size;
   bool pending = layout_.compatible && bridge_waits;
-  for (int64_t boundary = last / unit * unit; boundary > end; boundary -= unit) {
+  for (int64_t boundary = last / hash_block_size * hash_block_size; boundary > end;
+       boundary -= hash_block_size) {
     bool missing = false;
     bool waits = boundary >= bridge && bridge_waits;
     for (size_t group = 0; group < layout_.groups.size() && !missing; ++group) {

@@ -32,9 +32,9 @@ GroupResidency CommonResidency(const SpecGroup& group, std::span<const GroupResi
 
 }  // namespace
 
-Reuse ReusablePrefix(std::span<const GroupResidency> groups, int64_t unit, int64_t alignment,
-                     int64_t max_tokens, int64_t eagle_limit) {
-  KV_CHECK(unit > 0 && alignment > 0 && alignment % unit == 0);
+Reuse ReusablePrefix(std::span<const GroupResidency> groups, int64_t hash_block_size,
+                     int64_t alignment, int64_t max_tokens, int64_t eagle_limit) {
+  KV_CHECK(hash_block_size > 0 && alignment > 0 && alignment % hash_block_size == 0);
   std::vector<const GroupSpec*> specs;
   for (const GroupResidency& group : groups) specs.push_back(&group.spec);
   const std::vector<SpecGroup> spec_groups = internal::GroupBySpec(specs);
@@ -43,8 +43,9 @@ Reuse ReusablePrefix(std::span<const GroupResidency> groups, int64_t unit, int64
 
   const auto search = [&](size_t index, int64_t limit, bool drop_eagle) {
     residencies[index].spec.eagle = drop_eagle;
-    const Bitmap usable = UsableBoundaries(residencies[index], unit, limit / unit, alignment);
-    return HighestBoundary(usable, alignment / unit) * unit;
+    const Bitmap usable =
+        UsableBoundaries(residencies[index], hash_block_size, limit / hash_block_size, alignment);
+    return HighestBoundary(usable, alignment / hash_block_size) * hash_block_size;
   };
   max_tokens = std::max<int64_t>(0, max_tokens);
   eagle_limit = std::max(eagle_limit, max_tokens);

@@ -63,9 +63,9 @@ Bitmap EndsOfResidentBlocks(const Bitmap& blocks, int64_t limit) {
 
 // The result is in units. All boundaries are usable up to the last boundary that the leading blocks
 // and a partial entry after them cover. With EAGLE the last drop unit is subtracted.
-Bitmap FullBoundaries(const GroupResidency& residency, int64_t unit, int64_t max_units,
+Bitmap FullBoundaries(const GroupResidency& residency, int64_t hash_block_size, int64_t max_units,
                       int64_t alignment) {
-  const int64_t units_per_block = residency.spec.block_size / unit;
+  const int64_t units_per_block = residency.spec.block_size / hash_block_size;
   int64_t covered = LeadingOnes(residency.blocks, max_units / units_per_block) * units_per_block;
   const int64_t last_inside = std::min(covered + units_per_block - 1, max_units);
   for (int64_t end = last_inside; end > covered; --end) {
@@ -75,7 +75,7 @@ Bitmap FullBoundaries(const GroupResidency& residency, int64_t unit, int64_t max
     }
   }
   if (residency.spec.eagle) {
-    const int64_t dropped = std::min(alignment, residency.spec.block_size) / unit;
+    const int64_t dropped = std::min(alignment, residency.spec.block_size) / hash_block_size;
     covered = std::max<int64_t>(0, covered - dropped);
   }
   Bitmap usable(max_units + 1);
@@ -157,8 +157,9 @@ Bitmap Spread(Bitmap blocks, int64_t units_per_block, int64_t max_units) {
 
 // The result is in units. States exist at block ends and, as partial entries, at step ends inside a
 // block.
-Bitmap MambaBoundaries(const GroupResidency& residency, int64_t unit, int64_t max_units) {
-  const int64_t units_per_block = residency.spec.block_size / unit;
+Bitmap MambaBoundaries(const GroupResidency& residency, int64_t hash_block_size,
+                       int64_t max_units) {
+  const int64_t units_per_block = residency.spec.block_size / hash_block_size;
   const int64_t limit = max_units / units_per_block;
   Bitmap usable = Spread(EndsOfResidentBlocks(residency.blocks, limit), units_per_block, max_units);
   const int64_t known = std::min(max_units, residency.partial_ends.size());
@@ -191,15 +192,17 @@ int64_t HighestBoundary(const Bitmap& usable, int64_t step) {
   return 0;
 }
 
-Bitmap UsableBoundaries(const GroupResidency& residency, int64_t unit, int64_t max_units,
+Bitmap UsableBoundaries(const GroupResidency& residency, int64_t hash_block_size, int64_t max_units,
                         int64_t alignment) {
   const GroupSpec& spec = residency.spec;
-  KV_CHECK(unit > 0 && max_units >= 0 && spec.block_size % unit == 0);
+  KV_CHECK(hash_block_size > 0 && max_units >= 0 && spec.block_size % hash_block_size == 0);
   if (alignment == 0) alignment = spec.block_size;
-  const int64_t units_per_block = spec.block_size / unit;
+  const int64_t units_per_block = spec.block_size / hash_block_size;
   const int64_t limit = max_units / units_per_block;
-  if (IsFullKind(spec.kind)) return FullBoundaries(residency, unit, max_units, alignment);
-  if (spec.kind == SpecKind::kMamba) return Trimmed(MambaBoundaries(residency, unit, max_units));
+  if (IsFullKind(spec.kind))
+    return FullBoundaries(residency, hash_block_size, max_units, alignment);
+  if (spec.kind == SpecKind::kMamba)
+    return Trimmed(MambaBoundaries(residency, hash_block_size, max_units));
   if (IsWindowKind(spec.kind)) {
     return Trimmed(
         Spread(Trimmed(WindowBoundaries(residency, limit, alignment)), units_per_block, max_units));

@@ -21,7 +21,7 @@ class ConnectorTier final : public Tier {
   explicit ConnectorTier(const TierParts& parts) : parts_(parts) {
     OffloadSchedulerConfig config;
     config.layout = {.groups = parts.config.groups,
-                     .tokens_per_hash = parts.config.hash_unit,
+                     .tokens_per_hash = parts.config.hash_block_size,
                      .blocks_per_chunk = parts.config.blocks_per_chunk};
     config.memory.page_bytes = kPageBytes;
     for (size_t g = 0; g < parts.config.groups.size(); ++g) {

@@ -23,7 +23,7 @@ std::unique_ptr<CacheManager> NewCache(const RunConfig& config) {
   cache.num_blocks = config.num_blocks;
   cache.max_model_len = 1024;
   cache.max_in_flight_tokens = 48;
-  cache.hash_block_size = config.hash_unit;
+  cache.hash_block_size = config.hash_block_size;
   const bool announces = config.on_events != nullptr;
   auto manager = CacheManager::Create(cache, NewHasher(), {.enabled = announces});
   EXPECT_TRUE(manager.ok()) << manager.status().ToString();
@@ -58,8 +58,8 @@ void ContentRun::Grow(Request& request, int64_t tokens) {
     prefix ^= prefix >> 32;
     request.prefix.push_back(prefix);
   }
-  hasher_.ExtendChain(request.cache.tokens, config_.hash_unit, {}, request.cache.chain);
-  registry_.Add(request.cache.chain, request.prefix, config_.hash_unit);
+  hasher_.ExtendChain(request.cache.tokens, config_.hash_block_size, {}, request.cache.chain);
+  registry_.Add(request.cache.chain, request.prefix, config_.hash_block_size);
 }
 
 void ContentRun::AddRequest() {

@@ -14,13 +14,14 @@ namespace kvcast::content {
 
 class PrefixRegistry {
  public:
-  // `chain` has one digest per `unit` tokens, `prefix` has one code per token.
-  void Add(std::span<const Digest> chain, std::span<const uint64_t> prefix, int64_t unit) {
+  // `chain` has one digest per `hash_block_size` tokens, `prefix` has one code per token.
+  void Add(std::span<const Digest> chain, std::span<const uint64_t> prefix,
+           int64_t hash_block_size) {
     // If a digest is known, its parents are known too.
     for (size_t i = chain.size(); i-- > 0 && !units_.contains(chain[i].low64());) {
       Unit& added = units_[chain[i].low64()];
       if (i > 0) added.parent = chain[i - 1].low64();
-      const auto tokens = static_cast<size_t>(unit);
+      const auto tokens = static_cast<size_t>(hash_block_size);
       const auto codes = prefix.subspan(i * tokens, tokens);
       added.codes.assign(codes.begin(), codes.end());
     }

@@ -28,7 +28,7 @@ Promises Compare(RunConfig config) {
   PrefixIndex index;
   WorkerConfig worker;
   worker.groups = config.groups;
-  worker.hash_block_size = config.hash_unit;
+  worker.hash_block_size = config.hash_block_size;
   worker.blocks_per_chunk = config.blocks_per_chunk;
   worker.offload_rule = RuleOf(config);
   EXPECT_TRUE(index.AddWorker(kWorker, worker).ok());
@@ -45,7 +45,7 @@ Promises Compare(RunConfig config) {
       chain.push_back(ToEventHash(digest, EventHashForm::kInt64));
     }
     const int64_t tokens = std::ssize(lookup.request.tokens);
-    const auto matches = index.Match(chain, config.hash_unit, tokens);
+    const auto matches = index.Match(chain, config.hash_block_size, tokens);
     const int64_t served = std::min(lookup.local_tokens + lookup.external_tokens, tokens - 1);
     ++promises.lookups;
     promises.loads += lookup.external_tokens > 0;

@@ -46,7 +46,7 @@ struct RunConfig {
   EngineRules rules = EngineRules::kMain2026August;  // connector
   int64_t num_blocks = 100;                          // GPU, the null block included
   int64_t host_blocks = 180;                         // in blocks of the largest group
-  int64_t hash_unit = 4;                             // tokens
+  int64_t hash_block_size = 4;                       // tokens
   // True: copies run on their own threads. The test does not control their timing, and no copy
   // fails.
   bool threads = false;

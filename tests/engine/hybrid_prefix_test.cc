@@ -280,7 +280,7 @@ TEST(SharedPrefixBoundary, PinsWhatOneGroupHasAndAnotherLacks) {
   }
 }
 
-// Groups like DSV4's with block sizes 256/64/8/4 (hash unit 4), retention 1024, fills of 4096
+// Groups like DSV4's with block sizes 256/64/8/4 (hash_block_size 4), retention 1024, fills of 4096
 // tokens. A lookup of 1800 tokens hits 1024, with tables of [4,16,128,256] blocks, also after a
 // second fill.
 TEST(MixedBlockSizes, FourSizesMeetAtTheirCheckpoints) {

@@ -13,16 +13,16 @@
 namespace kvcast::engine {
 namespace {
 
-GroupSpec RandomGroup(Random& random, int64_t unit, bool allow_chunked) {
+GroupSpec RandomGroup(Random& random, int64_t hash_block_size, bool allow_chunked) {
   GroupSpec group;
-  group.block_size = unit << Pick(random, 0, 2);
+  group.block_size = hash_block_size << Pick(random, 0, 2);
   switch (Pick(random, 0, allow_chunked ? 3 : 2)) {
     case 0:
       group.kind = SpecKind::kFullAttention;
       break;
     case 1:
       group.kind = SpecKind::kSlidingWindow;
-      group.sliding_window = Pick(random, 1, unit * 12);
+      group.sliding_window = Pick(random, 1, hash_block_size * 12);
       break;
     case 2:
       group.kind = SpecKind::kMamba;
@@ -30,8 +30,8 @@ GroupSpec RandomGroup(Random& random, int64_t unit, bool allow_chunked) {
       break;
     default:
       group.kind = SpecKind::kChunkedLocalAttention;
-      group.block_size = unit;
-      group.chunk_size = unit * Pick(random, 1, 6);
+      group.block_size = hash_block_size;
+      group.chunk_size = hash_block_size * Pick(random, 1, 6);
   }
   group.eagle = group.kind != SpecKind::kChunkedLocalAttention && Pick(random, 0, 2) == 0;
   return group;
@@ -39,26 +39,26 @@ GroupSpec RandomGroup(Random& random, int64_t unit, bool allow_chunked) {
 
 CacheConfig RandomConfig(Random& random) {
   CacheConfig config;
-  const int64_t unit = 4;
+  const int64_t hash_block_size = 4;
   const bool one_size = Pick(random, 0, 1) == 0;
   const int64_t count = Pick(random, 1, 4);
   for (int64_t i = 0; i < count; ++i) {
-    config.groups.push_back(RandomGroup(random, unit, one_size));
-    if (one_size) config.groups.back().block_size = unit;
+    config.groups.push_back(RandomGroup(random, hash_block_size, one_size));
+    if (one_size) config.groups.back().block_size = hash_block_size;
   }
   if (Pick(random, 0, 2) == 0) config.groups.push_back(config.groups[0]);
   // If there are several groups, the last may be outside prefix caching.
   if (config.groups.size() > 1) config.groups.back().prefix_cacheable = Pick(random, 0, 3) != 0;
   const EngineRules rules[] = {EngineRules::kMain2026August, EngineRules::kV032};
   config.rules = rules[Pick(random, 0, 1)];
-  if (config.groups.size() > 1) config.hash_block_size = unit;
+  if (config.groups.size() > 1) config.hash_block_size = hash_block_size;
   config.num_blocks = 2000;
   return config;
 }
 
-CacheRequest RequestWithChain(int64_t units, int64_t unit) {
+CacheRequest RequestWithChain(int64_t units, int64_t hash_block_size) {
   CacheRequest request;
-  request.tokens.resize(static_cast<size_t>(units * unit));
+  request.tokens.resize(static_cast<size_t>(units * hash_block_size));
   for (int64_t i = 0; i < units; ++i) {
     Digest digest;
     digest.size = 32;
@@ -99,12 +99,12 @@ void FillPool(Random& random, const CacheConfig& config, const CacheRequest& req
 std::vector<GroupResidency> ResidencyOf(const CacheConfig& config, const CacheRequest& request,
                                         const BlockPool& pool) {
   std::vector<GroupResidency> residency;
-  const int64_t unit = config.hash_block_size;
+  const int64_t hash_block_size = config.hash_block_size;
   const auto units = static_cast<int64_t>(request.chain.size());
   for (size_t g = 0; g < config.groups.size(); ++g) {
     const GroupIdx group(static_cast<uint32_t>(g));
     GroupResidency one{config.groups[g], {}, {}};
-    const int64_t per_block = one.spec.block_size / unit;
+    const int64_t per_block = one.spec.block_size / hash_block_size;
     one.blocks.Resize(units / per_block);
     for (int64_t j = 0; j < units / per_block; ++j) {
       if (pool.FindCached(BlockDigest(request.chain, j, per_block), group)) one.blocks.Set(j);
@@ -140,7 +140,7 @@ TEST(LookupAgreement, FixedPointOverGroupsEqualsReusablePrefixOnRandomPools) {
     const CacheRequest request = RequestWithChain(Pick(random, 4, 80), config->hash_block_size);
     PoolOptions options;
     options.num_blocks = config->num_blocks;
-    options.hash_unit = config->hash_block_size;
+    options.hash_block_size = config->hash_block_size;
     BlockPool pool(options);
     FillPool(random, *config, request, pool);
     PrefixLookup lookup(*config, pool);

@@ -10,14 +10,14 @@
 namespace kvcast::engine {
 namespace {
 
-GroupSpec AnyGroup(Random& random, int64_t unit) {
-  const int64_t size = unit << Pick(random, 0, 2);
+GroupSpec AnyGroup(Random& random, int64_t hash_block_size) {
+  const int64_t size = hash_block_size << Pick(random, 0, 2);
   switch (Pick(random, 0, 4)) {
     case 0:
     case 1:
       return Full(size);
     case 2:
-      return Window(Pick(random, 2, 12 * unit), size);
+      return Window(Pick(random, 2, 12 * hash_block_size), size);
     case 3:
       return Mamba(MambaMode::kAlign, size);
     default:
@@ -26,16 +26,16 @@ GroupSpec AnyGroup(Random& random, int64_t unit) {
 }
 
 CacheConfig AnyConfig(Random& random) {
-  const int64_t unit = 4;
+  const int64_t hash_block_size = 4;
   CacheConfig config;
   const int64_t count = Pick(random, 1, 4);
-  for (int64_t i = 0; i < count; ++i) config.groups.push_back(AnyGroup(random, unit));
+  for (int64_t i = 0; i < count; ++i) config.groups.push_back(AnyGroup(random, hash_block_size));
   for (GroupSpec& group : config.groups) {
     if (group.kind == SpecKind::kMamba) group.speculative_blocks = Pick(random, 0, 2);
     const bool can = group.kind != SpecKind::kChunkedLocalAttention;
     group.eagle = can && Pick(random, 0, 3) == 0;
   }
-  if (count > 1) config.hash_block_size = unit;
+  if (count > 1) config.hash_block_size = hash_block_size;
   config.num_blocks = Pick(random, 40, 120);
   config.max_model_len = 400;
   config.max_in_flight_tokens = 64;
@@ -122,11 +122,11 @@ class Traffic {
   int64_t Grid(const Running& run, int64_t step) const {
     const int64_t prompt = run.request.prompt_tokens;
     const int64_t grid = engine_.config().scheduler_block_size;
-    const int64_t unit = engine_.config().hash_block_size;
+    const int64_t hash_block_size = engine_.config().hash_block_size;
     const int64_t end = run.computed + step;
     if (end >= prompt) return step;
     const int64_t on_grid = end / grid * grid;
-    const int64_t boundary = prompt / unit * unit;
+    const int64_t boundary = prompt / hash_block_size * hash_block_size;
     if (on_grid > run.computed) return on_grid - run.computed;
     return boundary > run.computed ? boundary - run.computed : prompt - run.computed;
   }

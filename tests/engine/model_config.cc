@@ -17,9 +17,9 @@ GroupSpec RandomFull(Random& random, GroupSpec group) {
   return group;
 }
 
-GroupSpec RandomWindow(Random& random, GroupSpec group, int64_t unit) {
+GroupSpec RandomWindow(Random& random, GroupSpec group, int64_t hash_block_size) {
   group.kind = OneIn(random, 3) ? SpecKind::kSlidingWindowMla : SpecKind::kSlidingWindow;
-  group.sliding_window = Pick(random, 1, 12 * unit);
+  group.sliding_window = Pick(random, 1, 12 * hash_block_size);
   if (OneIn(random, 4)) group.extra_retained_tokens = Pick(random, 1, 3);
   return group;
 }
@@ -33,14 +33,14 @@ GroupSpec RandomMamba(Random& random, GroupSpec group) {
   return group;
 }
 
-GroupSpec RandomGroup(Random& random, int64_t unit, bool one_size) {
+GroupSpec RandomGroup(Random& random, int64_t hash_block_size, bool one_size) {
   GroupSpec group;
-  group.block_size = one_size ? unit : unit << Pick(random, 0, 2);
+  group.block_size = one_size ? hash_block_size : hash_block_size << Pick(random, 0, 2);
   const int64_t kind = Pick(random, 0, 15);
   if (kind < 6) {
     group = RandomFull(random, group);
   } else if (kind < 10) {
-    group = RandomWindow(random, group, unit);
+    group = RandomWindow(random, group, hash_block_size);
   } else if (kind < 13) {
     group = RandomMamba(random, group);
   } else if (kind < 15) {
@@ -55,21 +55,21 @@ GroupSpec RandomGroup(Random& random, int64_t unit, bool one_size) {
 
 // Full attention and states in blocks larger than the hash unit, so that hits may end inside
 // blocks.
-std::vector<GroupSpec> GroupsWithTails(Random& random, int64_t unit) {
+std::vector<GroupSpec> GroupsWithTails(Random& random, int64_t hash_block_size) {
   std::vector<GroupSpec> groups;
   for (int64_t i = Pick(random, 1, 2); i > 0; --i) {
     GroupSpec group;
-    group.block_size = unit << Pick(random, 0, 2);
+    group.block_size = hash_block_size << Pick(random, 0, 2);
     groups.push_back(RandomFull(random, group));
     groups.back().eagle = OneIn(random, 4);
   }
   GroupSpec group;
-  group.block_size = unit << Pick(random, 1, 2);
+  group.block_size = hash_block_size << Pick(random, 1, 2);
   groups.push_back(RandomMamba(random, group));
   groups.back().mamba_mode = MambaMode::kAlign;
   if (OneIn(random, 3)) {
-    group.block_size = unit;
-    groups.push_back(RandomWindow(random, group, unit));
+    group.block_size = hash_block_size;
+    groups.push_back(RandomWindow(random, group, hash_block_size));
   }
   return groups;
 }
@@ -89,23 +89,23 @@ bool OneIn(Random& random, int64_t n) { return Pick(random, 1, n) == 1; }
 
 CacheConfig RandomConfig(Random& random) {
   CacheConfig config;
-  const int64_t unit = int64_t{1} << Pick(random, 1, 3);
+  const int64_t hash_block_size = int64_t{1} << Pick(random, 1, 3);
   if (OneIn(random, 4)) {
-    config.groups = GroupsWithTails(random, unit);
+    config.groups = GroupsWithTails(random, hash_block_size);
   } else {
     const bool one_size = OneIn(random, 3);
     for (int64_t i = Pick(random, 1, 4); i > 0; --i) {
-      config.groups.push_back(RandomGroup(random, unit, one_size));
+      config.groups.push_back(RandomGroup(random, hash_block_size, one_size));
     }
   }
   if (OneIn(random, 4)) config.groups.push_back(config.groups[0]);
-  if (config.groups.size() > 1 && !OneIn(random, 3)) config.hash_block_size = unit;
+  if (config.groups.size() > 1 && !OneIn(random, 3)) config.hash_block_size = hash_block_size;
   int64_t largest = 0;
   for (const GroupSpec& group : config.groups) largest = std::max(largest, group.block_size);
   if (OneIn(random, 6)) config.scheduler_block_size = 2 * largest;
   if (OneIn(random, 2)) config.retention_interval = largest * Pick(random, 0, 3);
   config.num_blocks = Pick(random, 12, 160);
-  config.max_model_len = unit * Pick(random, 20, 60);
+  config.max_model_len = hash_block_size * Pick(random, 20, 60);
   config.max_in_flight_tokens = Pick(random, 1, 64);
   if (OneIn(random, 4)) config.mtp_lookahead_tokens = Pick(random, 1, 4);
   config.rules = RandomRules(random);

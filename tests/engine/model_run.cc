@@ -111,7 +111,7 @@ int64_t ModelRun::StepOnGrid(const Client& client, int64_t from, int64_t step) c
   const int64_t prompt = client.request.prompt_tokens;
   if (!aligned_ || from + step >= prompt) return step;
   const int64_t on_grid = FloorTo(from + step, naive_->grid().step);
-  const int64_t last = FloorTo(prompt, naive_->grid().unit);
+  const int64_t last = FloorTo(prompt, naive_->grid().hash_block_size);
   if (on_grid > from) return on_grid - from;
   return (last > from ? last : prompt) - from;
 }

@@ -39,7 +39,7 @@ std::vector<Blocks> PlainIds(const PrefixHit* hit, size_t groups) {
 Cache::Cache(const CacheConfig& config, BlockHasher hasher, const EventOptions& events)
     : config_(Completed(config)),
       grid_(Grid::Of(config_)),
-      names_(std::move(hasher), grid_.unit),
+      names_(std::move(hasher), grid_.hash_block_size),
       pool_(config_, names_, events),
       lookup_(config_.groups, grid_, pool_),
       cached_now_(config.groups.size()),

@@ -27,21 +27,23 @@ Grid Grid::Of(const CacheConfig& config) {
   }
   Grid grid;
   grid.step = config.scheduler_block_size == 0 ? multiple : config.scheduler_block_size;
-  grid.unit = config.hash_block_size;
-  if (grid.unit == 0) grid.unit = every_state || !config.enable_caching ? multiple : divisor;
+  grid.hash_block_size = config.hash_block_size;
+  if (grid.hash_block_size == 0)
+    grid.hash_block_size = every_state || !config.enable_caching ? multiple : divisor;
 
   bool states_inside = false;
   bool all_can = true;
   for (const GroupSpec& group : config.groups) {
     if (!IsPrefixCached(group)) continue;
     const bool mamba = group.kind == SpecKind::kMamba;
-    if (!mamba && !IsFull(group) && group.block_size != grid.unit) all_can = false;
-    const bool inside = group.block_size > grid.unit || config.decode_context_parallel > 1;
+    if (!mamba && !IsFull(group) && group.block_size != grid.hash_block_size) all_can = false;
+    const bool inside =
+        group.block_size > grid.hash_block_size || config.decode_context_parallel > 1;
     if (mamba && group.mamba_mode == MambaMode::kAlign && inside) states_inside = true;
   }
   grid.inside_blocks = config.groups.size() > 1 && config.enable_caching && states_inside &&
                        all_can && config.rules == EngineRules::kMain2026August;
-  grid.alignment = grid.inside_blocks ? grid.unit : grid.step;
+  grid.alignment = grid.inside_blocks ? grid.hash_block_size : grid.step;
   if (config.groups.size() == 1) grid.alignment = config.groups[0].block_size;
   return grid;
 }
@@ -73,10 +75,11 @@ Lookup::Lookup(const std::vector<GroupSpec>& groups, const Grid& grid, const Poo
 
 std::optional<Blocks> Lookup::InAll(const Set& set, const std::vector<Prefix>& chain,
                                     int64_t tokens) const {
-  if (tokens / grid_.unit > static_cast<int64_t>(chain.size())) return std::nullopt;
+  if (tokens / grid_.hash_block_size > static_cast<int64_t>(chain.size())) return std::nullopt;
   Blocks blocks;
   for (const size_t member : set.members) {
-    const Block block = pool_.Find({chain[static_cast<size_t>(tokens / grid_.unit - 1)], member});
+    const Block block =
+        pool_.Find({chain[static_cast<size_t>(tokens / grid_.hash_block_size - 1)], member});
     if (block == 0) return std::nullopt;
     blocks.push_back(block);
   }
@@ -104,7 +107,8 @@ Lookup::Scan Lookup::ScanFull(const Set& set, const std::vector<Prefix>& chain, 
   }
   if (grid_.alignment < size) {
     const int64_t whole = hit;
-    for (int64_t end = whole + size - grid_.unit; end > whole && hit == whole; end -= grid_.unit) {
+    for (int64_t end = whole + size - grid_.hash_block_size; end > whole && hit == whole;
+         end -= grid_.hash_block_size) {
       if (end > limit) continue;
       if (const auto blocks = InAll(set, chain, end)) {
         append(*blocks);

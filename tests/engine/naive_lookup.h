@@ -12,9 +12,9 @@ namespace kvcast::naive {
 
 // The lengths that a configuration implies, in tokens.
 struct Grid {
-  int64_t unit = 0;       // tokens per hash
-  int64_t step = 0;       // scheduler_block_size
-  int64_t alignment = 0;  // of hits
+  int64_t hash_block_size = 0;  // tokens per hash
+  int64_t step = 0;             // scheduler_block_size
+  int64_t alignment = 0;        // of hits
   bool inside_blocks = false;
 
   static Grid Of(const CacheConfig& config);

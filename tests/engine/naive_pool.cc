@@ -53,9 +53,9 @@ ExtraKeys PrefixNames::KeysAt(const CacheRequest& request, int64_t begin) {
 const std::vector<Prefix>& PrefixNames::ChainOf(const CacheRequest& request) {
   std::vector<Prefix>& chain = chains_[request.id];
   const auto known = static_cast<int64_t>(request.tokens.size());
-  for (auto i = static_cast<int64_t>(chain.size()); (i + 1) * unit_ <= known; ++i) {
-    const auto first = request.tokens.begin() + i * unit_;
-    const std::vector<TokenId> tokens(first, first + unit_);
+  for (auto i = static_cast<int64_t>(chain.size()); (i + 1) * hash_block_size_ <= known; ++i) {
+    const auto first = request.tokens.begin() + i * hash_block_size_;
+    const std::vector<TokenId> tokens(first, first + hash_block_size_);
     const Prefix parent = chain.empty() ? kRoot : chain.back();
     const std::string salt = i == 0 ? request.hash_inputs.cache_salt : "";
     const auto [name, is_new] =
@@ -63,7 +63,7 @@ const std::vector<Prefix>& PrefixNames::ChainOf(const CacheRequest& request) {
                            static_cast<Prefix>(digests_.size()));
     if (is_new) {
       const Digest* before = parent == kRoot ? nullptr : &digests_[static_cast<size_t>(parent)];
-      digests_.push_back(hasher_.HashBlock(before, tokens, KeysAt(request, i * unit_)));
+      digests_.push_back(hasher_.HashBlock(before, tokens, KeysAt(request, i * hash_block_size_)));
     }
     chain.push_back(name->second);
   }
@@ -166,7 +166,7 @@ void Pool::CacheFull(const CacheRequest& request, size_t group, const Blocks& ta
     const Block block = table[static_cast<size_t>(i)];
     if (block == 0 || !keep[static_cast<size_t>(i - begin)]) continue;
     DropKeys(block);
-    const Prefix prefix = chain[static_cast<size_t>((i + 1) * size / names_.unit() - 1)];
+    const Prefix prefix = chain[static_cast<size_t>((i + 1) * size / names_.hash_block_size() - 1)];
     const bool is_new = Insert({prefix, group}, block, (i + 1) * size);
     if (is_new || !options_.announce_once) named.push_back({prefix, i * size});
   }
@@ -175,8 +175,8 @@ void Pool::CacheFull(const CacheRequest& request, size_t group, const Blocks& ta
 
 bool Pool::CachePartial(const CacheRequest& request, size_t group, Block block, int64_t tokens) {
   if (block == 0) return false;
-  const int64_t unit = names_.unit();
-  const Prefix prefix = names_.ChainOf(request)[static_cast<size_t>(tokens / unit - 1)];
+  const int64_t hash_block_size = names_.hash_block_size();
+  const Prefix prefix = names_.ChainOf(request)[static_cast<size_t>(tokens / hash_block_size - 1)];
   const Key key{prefix, group};
   for (const Covered& covered : keys_[block]) {
     if (covered.key == key) return true;
@@ -184,7 +184,8 @@ bool Pool::CachePartial(const CacheRequest& request, size_t group, Block block, 
   if (!keys_[block].empty() && keys_[block][0].tokens < tokens) DropKeys(block);
   const bool is_new = Insert(key, block, tokens);
   if (!is_new && options_.announce_once) return true;
-  Announce(request, group, unit, tokens - unit, tokens, {{prefix, tokens - unit}});
+  Announce(request, group, hash_block_size, tokens - hash_block_size, tokens,
+           {{prefix, tokens - hash_block_size}});
   return true;
 }
 
@@ -192,13 +193,14 @@ void Pool::Report(const CacheRequest& request, size_t group, const Blocks& hit) 
   if (options_.announce_once) return;
   const int64_t size = groups_[group].block_size;
   const std::vector<Prefix>& chain = names_.ChainOf(request);
-  const int64_t whole = static_cast<int64_t>(chain.size()) * names_.unit() / size;
+  const int64_t whole = static_cast<int64_t>(chain.size()) * names_.hash_block_size() / size;
   const int64_t count = std::min(static_cast<int64_t>(hit.size()), whole);
   if (count == 0) return;
   std::vector<Named> named;
   for (int64_t i = 0; i < count; ++i) {
     if (options_.exact_spans && hit[static_cast<size_t>(i)] == 0) continue;
-    named.push_back({chain[static_cast<size_t>((i + 1) * size / names_.unit() - 1)], i * size});
+    named.push_back(
+        {chain[static_cast<size_t>((i + 1) * size / names_.hash_block_size() - 1)], i * size});
   }
   Announce(request, group, size, 0, count * size, named);
 }
@@ -234,7 +236,7 @@ void Pool::SendSpan(const CacheRequest& request, size_t group, int64_t block_siz
   }
   if (begin > 0) {
     event.parent_block_hash =
-        HashOf(names_.ChainOf(request)[static_cast<size_t>(begin / names_.unit() - 1)]);
+        HashOf(names_.ChainOf(request)[static_cast<size_t>(begin / names_.hash_block_size() - 1)]);
   }
   event.token_ids.emplace(request.tokens.begin() + begin, request.tokens.begin() + end);
   event.block_size = block_size;

@@ -37,13 +37,14 @@ struct Key {
 // Maps prefixes to numbers and digests.
 class PrefixNames {
  public:
-  PrefixNames(BlockHasher hasher, int64_t unit) : hasher_(std::move(hasher)), unit_(unit) {}
+  PrefixNames(BlockHasher hasher, int64_t size)
+      : hasher_(std::move(hasher)), hash_block_size_(size) {}
 
   // Numbers of all prefixes of complete units of a request. Prefixes with different extra keys have
   // different numbers.
   const std::vector<Prefix>& ChainOf(const CacheRequest& request);
   const Digest& digest(Prefix prefix) const { return digests_[static_cast<size_t>(prefix)]; }
-  int64_t unit() const { return unit_; }
+  int64_t hash_block_size() const { return hash_block_size_; }
 
   // Extra keys at a position: LoRA name, and the salt at position 0.
   static ExtraKeys KeysAt(const CacheRequest& request, int64_t begin);
@@ -52,7 +53,7 @@ class PrefixNames {
   using Name = std::tuple<Prefix, std::vector<TokenId>, std::string, std::string>;
 
   BlockHasher hasher_;
-  int64_t unit_;
+  int64_t hash_block_size_;
   std::map<Name, Prefix> names_;
   std::vector<Digest> digests_;
   std::map<std::string, std::vector<Prefix>> chains_;  // by request id; a request only grows

@@ -75,7 +75,7 @@ void Cache::CacheGroup(size_t group, Held& held, const CacheRequest& request, in
 void Cache::CacheTail(size_t group, Held& held, const CacheRequest& request, int64_t tokens) {
   const GroupSpec& spec = config_.groups[group];
   if (config_.rules != EngineRules::kMain2026August) return;
-  const int64_t end = FloorTo(request.prompt_tokens, grid_.unit);
+  const int64_t end = FloorTo(request.prompt_tokens, grid_.hash_block_size);
   if (end == 0 || end % spec.block_size == 0) return;
   const int64_t index = end / spec.block_size;
   if (index >= static_cast<int64_t>(held.table.size())) return;
@@ -86,7 +86,7 @@ void Cache::CacheTail(size_t group, Held& held, const CacheRequest& request, int
   const bool later_state = spec.eagle && config_.mtp_lookahead_tokens > 1;
   if (later_state || tokens != end || !pool_.CachePartial(request, group, block, end)) return;
   cached_now_[group].insert(
-      {names_.ChainOf(request)[static_cast<size_t>(end / grid_.unit - 1)], group});
+      {names_.ChainOf(request)[static_cast<size_t>(end / grid_.hash_block_size - 1)], group});
   held.shared_tail = index;
   held.num_cached = index;
 }

@@ -125,8 +125,8 @@ class LoneRequest {
   int64_t StepOf(const CacheRequest& request, int64_t computed) {
     const int64_t most = std::min(Known(request) - computed, engine_.config().max_in_flight_tokens);
     if (!on_grid_ || computed + most >= request.prompt_tokens) {
-      const int64_t unit = engine_.config().hash_block_size;
-      const int64_t boundary = request.prompt_tokens / unit * unit;
+      const int64_t hash_block_size = engine_.config().hash_block_size;
+      const int64_t boundary = request.prompt_tokens / hash_block_size * hash_block_size;
       const bool crosses = computed < boundary && boundary < computed + most;
       return on_grid_ && crosses ? boundary - computed : most;
     }

@@ -130,8 +130,9 @@ TEST(PoolEvents, RemovedIsSentThoughAnotherBlockStillHoldsTheHash) {
   EXPECT_EQ(pool.FindCached(request.chain[0], kGroup2), second[0]);
 }
 
-// Partial entry: hash unit 4, block size 12, 8 tokens, group 2. The event has hash 1, parent hash
-// 0, tokens 4..7, block_size 4. A duplicate sends no event. An eviction sends one BlockRemoved.
+// Partial entry: hash_block_size 4, block size 12, 8 tokens, group 2. The event has hash 1, parent
+// hash 0, tokens 4..7, block_size 4. A duplicate sends no event. An eviction sends one
+// BlockRemoved.
 TEST(PoolEvents, APartialEntryIsStoredAsOneHashUnit) {
   BlockPool pool(Pool(5, 4));
   const CacheRequest request = HashedRequest(12, 4);
@@ -149,7 +150,7 @@ TEST(PoolEvents, APartialEntryIsStoredAsOneHashUnit) {
   EXPECT_EQ(OnlyEvent<BlockRemoved>(pool).block_hashes, std::vector{Hash(request, 1)});
 }
 
-// Partial entries of 8 and then 10 tokens on the same block (hash unit 2, block size 6):
+// Partial entries of 8 and then 10 tokens on the same block (hash_block_size 2, block size 6):
 // BlockRemoved(hash 8), then BlockStored(hash 10, parent hash 8, tokens 8..9).
 TEST(PoolEvents, ALongerPartialEntryReplacesTheShorterOne) {
   BlockPool pool(Pool(5, 2));

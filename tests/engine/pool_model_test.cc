@@ -8,7 +8,7 @@
 namespace kvcast::engine {
 namespace {
 
-constexpr int64_t kUnit = 2;
+constexpr int64_t kHashBlockSize = 2;
 constexpr int64_t kBlockSize = 6;
 constexpr uint32_t kBlocks = 24;
 constexpr int64_t kTokens = 60;
@@ -101,7 +101,9 @@ class NaivePool {
 class RandomRun {
  public:
   explicit RandomRun(uint64_t seed)
-      : random_(seed), request_(HashedRequest(kTokens, kUnit)), pool_(Pool(kBlocks, kUnit)) {}
+      : random_(seed),
+        request_(HashedRequest(kTokens, kHashBlockSize)),
+        pool_(Pool(kBlocks, kHashBlockSize)) {}
 
   void Step() {
     switch (Pick(0, 7)) {
@@ -181,7 +183,7 @@ class RandomRun {
     if (!block) return;
     const auto index = Pick(0, kTokens / kBlockSize - 1);
     const auto group = static_cast<uint32_t>(Pick(0, 1));
-    const int64_t units = (index + 1) * kBlockSize / kUnit;
+    const int64_t units = (index + 1) * kBlockSize / kHashBlockSize;
     // A block that already covers this number of units is never cached again.
     if (naive_.has_keys(*block) && naive_.primary_units(*block) >= units) return;
     std::vector<BlockId> table(static_cast<size_t>(index) + 1, BlockId(*block));
@@ -192,9 +194,9 @@ class RandomRun {
     const auto block = AnyHeld();
     if (!block) return;
     const auto group = static_cast<uint32_t>(Pick(0, 1));
-    const int64_t units = Pick(1, kTokens / kUnit);
+    const int64_t units = Pick(1, kTokens / kHashBlockSize);
     const auto key = pool_.CachePartialBlock(
-        {request_, GroupIdx(group), kBlockSize, BlockId(*block), units * kUnit});
+        {request_, GroupIdx(group), kBlockSize, BlockId(*block), units * kHashBlockSize});
     if (key) naive_.Cache(*block, group, units, true);
   }
   void TouchOrEvict() {

@@ -30,9 +30,9 @@ std::vector<int64_t> Ends(const CacheConfig& config, int64_t prompt, int64_t bud
 
 using Ends_ = std::vector<int64_t>;
 
-CacheConfig MambaConfig(int64_t unit) {
+CacheConfig MambaConfig(int64_t hash_block_size) {
   CacheConfig config = Config({Full(64), Mamba(MambaMode::kAlign, 64)}, 100);
-  config.hash_block_size = unit;
+  config.hash_block_size = hash_block_size;
   return config;
 }
 

@@ -8,20 +8,23 @@ namespace kvcast::testing {
 namespace {
 
 // The chain by definition: one HashBlock per unit.
-std::vector<Digest> ByDefinition(BlockHasher& hasher, std::span<const TokenId> tokens, size_t unit,
-                                 const HashInputs& inputs, const ChainForm& form = {}) {
+std::vector<Digest> ByDefinition(BlockHasher& hasher, std::span<const TokenId> tokens,
+                                 size_t hash_block_size, const HashInputs& inputs,
+                                 const ChainForm& form = {}) {
   std::vector<Digest> chain;
   const auto ahead = static_cast<size_t>(form.lookahead);
-  for (size_t begin = 0; begin + unit + ahead <= tokens.size(); begin += unit) {
+  for (size_t begin = 0; begin + hash_block_size + ahead <= tokens.size();
+       begin += hash_block_size) {
     const auto first = static_cast<int64_t>(begin);
     size_t cursor = 0;
     internal::BlockKeys block;
-    internal::CollectBlockKeys(inputs, {first, first + static_cast<int64_t>(unit), form.lookahead},
-                               form.extra_keys, cursor, block);
+    internal::CollectBlockKeys(
+        inputs, {first, first + static_cast<int64_t>(hash_block_size), form.lookahead},
+        form.extra_keys, cursor, block);
     const Digest* parent = chain.empty() ? nullptr : &chain.back();
-    const Digest digest =
-        hasher.HashBlock(parent, tokens.subspan(begin, unit), block.keys, block.object_tags,
-                         {form.extra_keys, tokens.subspan(begin + unit, ahead)});
+    const Digest digest = hasher.HashBlock(
+        parent, tokens.subspan(begin, hash_block_size), block.keys, block.object_tags,
+        {form.extra_keys, tokens.subspan(begin + hash_block_size, ahead)});
     chain.push_back(digest);
   }
   return chain;
@@ -60,14 +63,14 @@ TEST(Chain, EqualsTheDefinitionForEveryBlockSizeAndKindOfInput) {
   salt.cache_salt = "s";
   for (const HashAlgorithm algorithm : kAllAlgorithms) {
     BlockHasher hasher = MakeHasher(algorithm);
-    for (const size_t unit : {1, 2, 3, 4, 5, 15, 16, 17, 64, 200}) {
+    for (const size_t hash_block_size : {1, 2, 3, 4, 5, 15, 16, 17, 64, 200}) {
       // Plain prompts come last: the hasher must not keep the keys of the previous prompt.
       for (const HashInputs& inputs : {Everything(), lora, salt, HashInputs{}}) {
         for (const ChainForm& form : kForms) {
           std::vector<Digest> chain;
-          hasher.ExtendChain(tokens, static_cast<int64_t>(unit), inputs, chain, form);
-          EXPECT_EQ(chain, ByDefinition(hasher, tokens, unit, inputs, form))
-              << HashAlgorithmName(algorithm) << " unit " << unit << " "
+          hasher.ExtendChain(tokens, static_cast<int64_t>(hash_block_size), inputs, chain, form);
+          EXPECT_EQ(chain, ByDefinition(hasher, tokens, hash_block_size, inputs, form))
+              << HashAlgorithmName(algorithm) << " unit " << hash_block_size << " "
               << ExtraKeySchemeName(form.extra_keys) << " lookahead " << form.lookahead;
         }
       }
@@ -147,7 +150,7 @@ TEST(Chain, EmbeddingDigestsStandForTheRows) {
     std::vector<Digest> by_digests;
     hasher.ExtendChain(tokens, 16, digests, by_digests, form);
     EXPECT_EQ(by_digests, by_rows);
-    // The test gives no digests for a unit of 32.
+    // The test gives no digests for a hash_block_size of 32.
     by_digests.clear();
     hasher.ExtendChain(tokens, 32, digests, by_digests, form);
     EXPECT_TRUE(by_digests.empty());
@@ -156,11 +159,11 @@ TEST(Chain, EmbeddingDigestsStandForTheRows) {
 
 TEST(Chain, EqualsTheDefinitionWhereAPickleHasSeveralFrames) {
   BlockHasher hasher = MakeHasher(HashAlgorithm::kXxhash);
-  for (const size_t unit : {5900, 5960, 6600, 13100, 13120, 40000}) {
-    const std::vector<TokenId> tokens = TokenRange(100000, 2 * unit);
-    EXPECT_EQ(Chain(hasher, tokens, static_cast<int64_t>(unit)),
-              ByDefinition(hasher, tokens, unit, {}))
-        << unit;
+  for (const size_t hash_block_size : {5900, 5960, 6600, 13100, 13120, 40000}) {
+    const std::vector<TokenId> tokens = TokenRange(100000, 2 * hash_block_size);
+    EXPECT_EQ(Chain(hasher, tokens, static_cast<int64_t>(hash_block_size)),
+              ByDefinition(hasher, tokens, hash_block_size, {}))
+        << hash_block_size;
   }
 }
 

@@ -49,10 +49,10 @@ inline BlockHasher MakeHasherOfOnes(HashAlgorithm algorithm, size_t size) {
   return std::move(hasher).value();
 }
 
-inline std::vector<Digest> Chain(BlockHasher& hasher, std::span<const TokenId> tokens, int64_t unit,
-                                 const HashInputs& inputs = {}) {
+inline std::vector<Digest> Chain(BlockHasher& hasher, std::span<const TokenId> tokens,
+                                 int64_t hash_block_size, const HashInputs& inputs = {}) {
   std::vector<Digest> chain;
-  hasher.ExtendChain(tokens, unit, inputs, chain);
+  hasher.ExtendChain(tokens, hash_block_size, inputs, chain);
   return chain;
 }
 

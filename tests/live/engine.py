@@ -254,8 +254,8 @@ class Engine:
         return told
 
     def _units(self) -> dict:
-        unit = self.scheduler.hash_block_size
-        return {"alignment": unit, "hash_block_size": unit}
+        size = self.scheduler.hash_block_size
+        return {"alignment": size, "hash_block_size": size}
 
     def stop(self) -> None:
         with contextlib.suppress(Exception):

@@ -197,7 +197,7 @@ TEST(SizeCache, ForbiddenConfigurationsAreNamed) {
 }
 
 // Block sizes of 544 (full attention), 544 (Mamba) and 136 (hidden states) give scheduler block
-// size 544 and hash unit 136.
+// size 544 and hash_block_size 136.
 TEST(SizeCache, HashUnitAndGridOfAModelWithHiddenStates) {
   LayerSpec hidden = MlaLayer("h", 16, 500);
   hidden.hidden_state = true;

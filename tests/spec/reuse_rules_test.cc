@@ -21,14 +21,14 @@ struct Search {
   GroupSpec spec;
   std::vector<bool> blocks;        // resident blocks
   std::vector<bool> partial_ends;  // by hash unit
-  int64_t unit = 1;
+  int64_t hash_block_size = 1;
   int64_t alignment = 1;
   int64_t max_tokens = 0;
   bool has_block(int64_t i) const {
     return i < static_cast<int64_t>(blocks.size()) && blocks[static_cast<size_t>(i)];
   }
   bool has_end(int64_t tokens) const {
-    const int64_t i = tokens / unit - 1;
+    const int64_t i = tokens / hash_block_size - 1;
     return i < static_cast<int64_t>(partial_ends.size()) && partial_ends[static_cast<size_t>(i)];
   }
 };
@@ -42,8 +42,9 @@ int64_t SearchFull(const Search& s) {
   int64_t hit = 0;
   while (hit / size < s.max_tokens / size && s.has_block(hit / size)) hit += size;
   if (s.alignment < size) {
-    for (int64_t end = Floor(std::min(hit + size - s.unit, s.max_tokens), s.unit); end > hit;
-         end -= s.unit) {
+    for (int64_t end =
+             Floor(std::min(hit + size - s.hash_block_size, s.max_tokens), s.hash_block_size);
+         end > hit; end -= s.hash_block_size) {
       if (s.has_end(end)) {
         hit = end;
         break;
@@ -107,8 +108,9 @@ int64_t ByRule(const Search& s) {
   for (size_t i = 0; i < s.partial_ends.size(); ++i) {
     if (s.partial_ends[i]) residency.partial_ends.Set(static_cast<int64_t>(i));
   }
-  const Bitmap usable = UsableBoundaries(residency, s.unit, s.max_tokens / s.unit, s.alignment);
-  return HighestBoundary(usable, s.alignment / s.unit) * s.unit;
+  const Bitmap usable =
+      UsableBoundaries(residency, s.hash_block_size, s.max_tokens / s.hash_block_size, s.alignment);
+  return HighestBoundary(usable, s.alignment / s.hash_block_size) * s.hash_block_size;
 }
 
 // Runs of blocks with holes, as eviction leaves them. The result may span several words of a
@@ -124,8 +126,8 @@ Search RandomSearch(Random& random, SpecKind kind, bool eagle) {
   Search s;
   s.spec.kind = kind;
   s.spec.eagle = eagle;
-  s.unit = Pick(random, 1, 4);
-  s.spec.block_size = s.unit << Pick(random, 0, 2);
+  s.hash_block_size = Pick(random, 1, 4);
+  s.spec.block_size = s.hash_block_size << Pick(random, 0, 2);
   s.spec.sliding_window = Pick(random, 0, 20) == 0 ? 1 : Pick(random, 2, 80 * s.spec.block_size);
   s.spec.chunk_size = s.spec.block_size * Pick(random, 1, 70);
   const int64_t blocks = Pick(random, 0, 200);
@@ -134,9 +136,9 @@ Search RandomSearch(Random& random, SpecKind kind, bool eagle) {
   s.alignment = s.spec.block_size;
   if (kind != SpecKind::kChunkedLocalAttention) s.alignment <<= Pick(random, 0, 2);
   if (inside_blocks && Pick(random, 0, 1) == 0) {
-    s.alignment = s.unit;
-    s.partial_ends = RandomBits(random, blocks * s.spec.block_size / s.unit);
-    const int64_t per_block = s.spec.block_size / s.unit;
+    s.alignment = s.hash_block_size;
+    s.partial_ends = RandomBits(random, blocks * s.spec.block_size / s.hash_block_size);
+    const int64_t per_block = s.spec.block_size / s.hash_block_size;
     for (size_t i = 0; i < s.partial_ends.size(); ++i) {
       const bool inside = (static_cast<int64_t>(i) + 1) % per_block != 0;
       s.partial_ends[i] = inside && s.partial_ends[i] && Pick(random, 0, 3) == 0;
@@ -153,9 +155,9 @@ void CompareOnRandomResidency(SpecKind kind, bool eagle) {
     const Search s = RandomSearch(random, kind, eagle);
     const int64_t expected = Naive(s);
     hits += expected > 0 ? 1 : 0;
-    ASSERT_EQ(ByRule(s), expected)
-        << "seed " << seed << " unit " << s.unit << " block " << s.spec.block_size << " window "
-        << s.spec.sliding_window << " grid " << s.alignment << " max " << s.max_tokens;
+    ASSERT_EQ(ByRule(s), expected) << "seed " << seed << " unit " << s.hash_block_size << " block "
+                                   << s.spec.block_size << " window " << s.spec.sliding_window
+                                   << " grid " << s.alignment << " max " << s.max_tokens;
   }
   EXPECT_GT(hits, 500);
 }

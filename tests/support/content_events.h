@@ -51,8 +51,8 @@ inline BlockStored WithNoExtraKeys(BlockStored event) {
   return event;
 }
 
-// An index with one worker. The hash unit is 4 tokens. The secret of the keys is fixed, because it
-// decides which evidence the small tables of the index lose.
+// An index with one worker. The hash_block_size is 4 tokens. The secret of the keys is fixed,
+// because it decides which evidence the small tables of the index lose.
 class ContentWorker {
  public:
   explicit ContentWorker(std::vector<GroupSpec> groups = {}, WorkerConfig config = {}) {
@@ -85,7 +85,7 @@ class ContentWorker {
   WorkerMatch MatchWhole(const std::vector<TokenId>& tokens, const HashInputs& inputs = {},
                          int64_t lookahead = 0) const {
     const auto contents = PromptContents(index_.keys(), tokens, 4, lookahead, inputs);
-    const PromptBlocks prompt = {.unit = 4,
+    const PromptBlocks prompt = {.hash_block_size = 4,
                                  .prompt_tokens = std::ssize(tokens),
                                  .lookahead = lookahead,
                                  .contents = contents,

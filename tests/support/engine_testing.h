@@ -79,17 +79,17 @@ inline std::vector<BlockId> ToBlocks(const Ids& ids) {
 }
 
 // Options of a pool, for tests that use no manager.
-inline PoolOptions Pool(int64_t num_blocks, int64_t hash_unit) {
+inline PoolOptions Pool(int64_t num_blocks, int64_t hash_block_size) {
   PoolOptions options;
   options.num_blocks = num_blocks;
-  options.hash_unit = hash_unit;
+  options.hash_block_size = hash_block_size;
   return options;
 }
 
 // A request with an artificial hash chain: the last byte of digest i is i.
-inline CacheRequest HashedRequest(int64_t tokens, int64_t unit) {
+inline CacheRequest HashedRequest(int64_t tokens, int64_t hash_block_size) {
   CacheRequest request = Request("hashed", Tokens(tokens));
-  for (int64_t i = 0; i < tokens / unit; ++i) {
+  for (int64_t i = 0; i < tokens / hash_block_size; ++i) {
     Digest digest;
     digest.size = 32;
     digest.data[0] = static_cast<uint8_t>(i + 1);

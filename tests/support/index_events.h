@@ -88,11 +88,11 @@ inline GroupSpec Mamba(int64_t block_size) {
   return {.kind = SpecKind::kMamba, .block_size = block_size, .mamba_mode = MambaMode::kAlign};
 }
 
-inline WorkerConfig Registered(std::vector<GroupSpec> groups, int64_t unit = 0) {
+inline WorkerConfig Registered(std::vector<GroupSpec> groups, int64_t hash_block_size = 0) {
   WorkerConfig config;
   config.name = "worker";
   config.groups = std::move(groups);
-  config.hash_block_size = unit;
+  config.hash_block_size = hash_block_size;
   return config;
 }
 
@@ -103,9 +103,9 @@ struct OneWorker {
   }
   void Apply(const EventBatch& batch) { index.Apply(kWorker, batch); }
   // Reusable tokens of a prompt of `tokens` tokens; -1: the answer has no worker.
-  int64_t Match(const std::vector<BlockHash>& chain, int64_t tokens, int64_t unit = 16,
+  int64_t Match(const std::vector<BlockHash>& chain, int64_t tokens, int64_t hash_block_size = 16,
                 MatchPolicy policy = MatchPolicy::kExact) const {
-    const auto matches = index.Match(chain, unit, tokens, {}, policy);
+    const auto matches = index.Match(chain, hash_block_size, tokens, {}, policy);
     return matches.empty() ? -1 : matches[0].gpu_tokens;
   }
   IndexCounters counters() const { return index.counters(kWorker); }

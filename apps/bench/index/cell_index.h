@@ -32,7 +32,7 @@ class CellIndex {
   // The query of a router that needs only the scores of a prompt. Any thread may call it.
   using Answer = std::vector<WorkerScore>;
   Answer Ask(std::span<const uint64_t> chain) const {
-    return index_.Scores({.unit = block_tokens_,
+    return index_.Scores({.hash_block_size = block_tokens_,
                           .prompt_tokens = std::ssize(chain) * block_tokens_ + 1,
                           .integer_hashes = chain});
   }

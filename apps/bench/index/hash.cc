@@ -73,13 +73,13 @@ struct Times {
 // `raw` computes the digest of one preimage and returns a part of it.
 template <typename Raw>
 Times TimeChain(BlockHasher& hasher, std::span<const TokenId> tokens, int64_t rounds, Raw raw) {
-  const auto unit = static_cast<size_t>(kBlockTokens);
+  const auto hash_block_size = static_cast<size_t>(kBlockTokens);
   std::vector<Digest> chain;
   hasher.ExtendChain(tokens, kBlockTokens, {}, chain);
   std::vector<std::string> preimages;
   for (size_t i = 0; i < chain.size(); ++i) {
-    preimages.push_back(
-        hasher.Preimage(i == 0 ? nullptr : &chain[i - 1], tokens.subspan(i * unit, unit), {}));
+    preimages.push_back(hasher.Preimage(i == 0 ? nullptr : &chain[i - 1],
+                                        tokens.subspan(i * hash_block_size, hash_block_size), {}));
   }
   const size_t known = chain.size() - std::min<size_t>(chain.size(), kTurnTokens / kBlockTokens);
   Times times;

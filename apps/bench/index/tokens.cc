@@ -260,7 +260,7 @@ class TokensCase {
     keys_.resize(query.blocks.size());
     content.ExtendBy(content.Root({}), tokens, corpus_.block_tokens, keys_);
     const auto match = Clock::now();
-    const std::vector<WorkerMatch> answer = index_.Match({.unit = corpus_.block_tokens,
+    const std::vector<WorkerMatch> answer = index_.Match({.hash_block_size = corpus_.block_tokens,
                                                           .prompt_tokens = std::ssize(tokens) + 1,
                                                           .contents = keys_,
                                                           .hashes = {}});

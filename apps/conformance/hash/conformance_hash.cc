@@ -160,17 +160,18 @@ void CheckPreimages(const HashRecord& record, std::span<const Digest> chain, Blo
                     FileChecks& checks) {
   if (!record.preimages) return;
   if (!checks.CheckCount(chain.size(), record.preimages->size(), "preimages_hex")) return;
-  const auto unit = static_cast<size_t>(record.block_size);
+  const auto hash_block_size = static_cast<size_t>(record.block_size);
   size_t cursor = 0;
   internal::BlockKeys keys;
   for (size_t i = 0; i < chain.size(); ++i) {
-    const auto begin = static_cast<int64_t>(i * unit);
+    const auto begin = static_cast<int64_t>(i * hash_block_size);
     const ChainForm& form = record.form;
     internal::CollectBlockKeys(record.inputs, {begin, begin + record.block_size, form.lookahead},
                                form.extra_keys, cursor, keys);
-    const std::string preimage = hasher.Preimage(
-        i == 0 ? nullptr : &chain[i - 1], std::span(record.tokens).subspan(i * unit, unit),
-        keys.keys, keys.object_tags, {form.extra_keys, TokensBehind(record, i)});
+    const std::string preimage =
+        hasher.Preimage(i == 0 ? nullptr : &chain[i - 1],
+                        std::span(record.tokens).subspan(i * hash_block_size, hash_block_size),
+                        keys.keys, keys.object_tags, {form.extra_keys, TokensBehind(record, i)});
     checks.CheckBytes(preimage, (*record.preimages)[i], Block(i, "preimage"));
   }
 }

@@ -25,12 +25,13 @@ std::vector<size_t> GroupBlindIndex::Apply(const EventBatch& batch) {
   return {};
 }
 
-Promise GroupBlindIndex::Match(std::span<const BlockHash> chain, int64_t unit,
+Promise GroupBlindIndex::Match(std::span<const BlockHash> chain, int64_t hash_block_size,
                                int64_t prompt_tokens) {
-  const int64_t block = block_size_ == 0 ? unit : block_size_;
+  const int64_t block = block_size_ == 0 ? hash_block_size : block_size_;
   int64_t tokens = 0;
-  for (int64_t end = block; end < prompt_tokens && end / unit <= std::ssize(chain); end += block) {
-    if (!held_.contains(chain[static_cast<size_t>(end / unit - 1)])) break;
+  for (int64_t end = block; end < prompt_tokens && end / hash_block_size <= std::ssize(chain);
+       end += block) {
+    if (!held_.contains(chain[static_cast<size_t>(end / hash_block_size - 1)])) break;
     tokens = end;
   }
   return {.tokens = tokens};

@@ -24,7 +24,8 @@ class GroupBlindIndex : public PolicyIndex {
   std::vector<size_t> Apply(const EventBatch& batch) override;
   // Returns the length of the run of held blocks from the start of the prompt, at most
   // prompt_tokens - 1.
-  Promise Match(std::span<const BlockHash> chain, int64_t unit, int64_t prompt_tokens) override;
+  Promise Match(std::span<const BlockHash> chain, int64_t hash_block_size,
+                int64_t prompt_tokens) override;
 
  private:
   int64_t block_size_ = 0;  // 0: the hash block size of the query

@@ -29,7 +29,8 @@ class FleetMember : public PolicyIndex {
     fleet_.alone[self_]->Apply(batch);
     return fleet_.shared.Apply(Id(self_), batch).left_out;
   }
-  Promise Match(std::span<const BlockHash> chain, int64_t unit, int64_t prompt_tokens) override;
+  Promise Match(std::span<const BlockHash> chain, int64_t hash_block_size,
+                int64_t prompt_tokens) override;
   IndexCounters counters() const override { return fleet_.shared.counters(Id(self_)); }
 
   static WorkerId Id(size_t worker) { return WorkerId(static_cast<uint32_t>(worker)); }
@@ -40,15 +41,16 @@ class FleetMember : public PolicyIndex {
   CrossTalk compared_;  // called once per probe; empty text: no difference
 };
 
-Promise FleetMember::Match(std::span<const BlockHash> chain, int64_t unit, int64_t prompt_tokens) {
+Promise FleetMember::Match(std::span<const BlockHash> chain, int64_t hash_block_size,
+                           int64_t prompt_tokens) {
   std::vector<Promise> together(fleet_.alone.size());
-  for (const WorkerMatch& match : fleet_.shared.Match(chain, unit, prompt_tokens)) {
+  for (const WorkerMatch& match : fleet_.shared.Match(chain, hash_block_size, prompt_tokens)) {
     together[match.worker.value] = PromiseOf(match);
   }
   std::string difference;
   for (size_t worker = 0; worker < together.size(); ++worker) {
     if (worker == self_) continue;
-    const int64_t lone = fleet_.alone[worker]->Match(chain, unit, prompt_tokens).tokens;
+    const int64_t lone = fleet_.alone[worker]->Match(chain, hash_block_size, prompt_tokens).tokens;
     if (lone == together[worker].tokens) continue;
     difference = "worker " + std::to_string(worker) + " answers " +
                  std::to_string(together[worker].tokens) + " among others, " +

@@ -12,7 +12,7 @@ Result<KeySource> KeySource::Create(const ScenarioConfig& config) {
 
 std::vector<BlockHash> KeySource::Chain(std::span<const TokenId> tokens, const HashInputs& inputs) {
   std::vector<Digest> digests;
-  hasher_.ExtendChain(tokens, unit_, inputs, digests, chain_form_);
+  hasher_.ExtendChain(tokens, hash_block_size_, inputs, digests, chain_form_);
   std::vector<BlockHash> chain;
   for (const Digest& digest : digests) chain.push_back(ToEventHash(digest, hash_form_));
   return chain;

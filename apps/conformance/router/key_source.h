@@ -21,12 +21,12 @@ class KeySource {
 
  private:
   KeySource(const ScenarioConfig& config, BlockHasher hasher)
-      : unit_(config.cache.hash_block_size),
+      : hash_block_size_(config.cache.hash_block_size),
         hash_form_(config.hash_form),
         chain_form_(config.chain_form),
         hasher_(std::move(hasher)) {}
 
-  int64_t unit_;
+  int64_t hash_block_size_;
   EventHashForm hash_form_;
   ChainForm chain_form_;
   BlockHasher hasher_;

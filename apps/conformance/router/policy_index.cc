@@ -23,8 +23,9 @@ class OneWorkerIndex : public PolicyIndex {
   std::vector<size_t> Apply(const EventBatch& batch) override {
     return index_.Apply(kWorker, batch).left_out;
   }
-  Promise Match(std::span<const BlockHash> chain, int64_t unit, int64_t prompt_tokens) override {
-    const auto matches = index_.Match(chain, unit, prompt_tokens, {}, policy_);
+  Promise Match(std::span<const BlockHash> chain, int64_t hash_block_size,
+                int64_t prompt_tokens) override {
+    const auto matches = index_.Match(chain, hash_block_size, prompt_tokens, {}, policy_);
     if (matches.empty()) return {};
     if (policy_ == MatchPolicy::kExact) return PromiseOf(matches[0]);
     return {.tokens = matches[0].gpu_tokens};

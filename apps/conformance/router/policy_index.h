@@ -32,7 +32,8 @@ class PolicyIndex {
   // Returns the positions in the batch of the events that the index did not apply
   // (ApplyResult::left_out).
   virtual std::vector<size_t> Apply(const EventBatch& batch) = 0;
-  virtual Promise Match(std::span<const BlockHash> chain, int64_t unit, int64_t prompt_tokens) = 0;
+  virtual Promise Match(std::span<const BlockHash> chain, int64_t hash_block_size,
+                        int64_t prompt_tokens) = 0;
   // All 0 if the policy has no counters.
   virtual IndexCounters counters() const { return {}; }
 };

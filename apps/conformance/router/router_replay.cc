@@ -52,7 +52,7 @@ Result<RouterReplay> RouterReplay::Create(const ScenarioConfig& config,
 
 RouterReplay::RouterReplay(const ScenarioConfig& config, KeySource keys,
                            std::unique_ptr<PolicyIndex> index, Check check)
-    : unit_(config.cache.hash_block_size),
+    : hash_block_size_(config.cache.hash_block_size),
       keys_(std::move(keys)),
       check_(std::move(check)),
       index_(std::move(index)) {}
@@ -68,7 +68,7 @@ void RouterReplay::RunStep(const ScenarioStep& step) {
 void RouterReplay::RunProbe(int64_t step, const ScenarioProbe& probe) {
   const std::vector<TokenId> tokens = prompts_.TokensOf(probe.prompt);
   const std::vector<BlockHash> chain = keys_.Chain(tokens, probe.prompt.inputs);
-  const Promise promise = index_->Match(chain, unit_, std::ssize(tokens));
+  const Promise promise = index_->Match(chain, hash_block_size_, std::ssize(tokens));
   const int64_t predicted = promise.tokens;
   ++error_.probes;
   error_.exact += predicted == probe.hit;

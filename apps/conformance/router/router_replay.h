@@ -61,7 +61,7 @@ class RouterReplay {
                Check check);
   void RunProbe(int64_t step, const ScenarioProbe& probe);
 
-  int64_t unit_;
+  int64_t hash_block_size_;
   KeySource keys_;
   Check check_;
   std::unique_ptr<PolicyIndex> index_;

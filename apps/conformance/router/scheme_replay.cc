@@ -178,9 +178,9 @@ std::vector<WrongRegistration> WrongRegistrations(const ScenarioConfig& truth,
   }
   wrong.push_back({"seed", right});
   wrong.back().config.none_hash = Decoy(0xdc);
-  for (const int64_t unit : {2 * right.hash_block_size, right.hash_block_size / 2}) {
-    wrong.push_back({"unit " + std::to_string(unit), right});
-    wrong.back().config.hash_block_size = unit;
+  for (const int64_t hash_block_size : {2 * right.hash_block_size, right.hash_block_size / 2}) {
+    wrong.push_back({"unit " + std::to_string(hash_block_size), right});
+    wrong.back().config.hash_block_size = hash_block_size;
   }
   return wrong;
 }

@@ -23,13 +23,15 @@ std::string WithoutNumbers(std::string text) {
 
 // Returns the digests of whole blocks of embeddings. A client that has the rows sends these
 // digests.
-PromptEmbeddingDigests DigestsOf(const PromptEmbeddings& rows, int64_t unit, int64_t lookahead) {
-  PromptEmbeddingDigests digests{.unit = unit, .digests = {}};
+PromptEmbeddingDigests DigestsOf(const PromptEmbeddings& rows, int64_t hash_block_size,
+                                 int64_t lookahead) {
+  PromptEmbeddingDigests digests{.hash_block_size = hash_block_size, .digests = {}};
   HashInputs inputs;
   inputs.prompt_embeddings = rows;
   const auto count = static_cast<int64_t>(rows.data.size() / rows.row_bytes);
-  for (int64_t i = 0; i < HashedUnits(count, unit, lookahead); ++i) {
-    for (const ExtraKey& key : ExtraKeysFor(inputs, i * unit, (i + 1) * unit + lookahead)) {
+  for (int64_t i = 0; i < HashedUnits(count, hash_block_size, lookahead); ++i) {
+    for (const ExtraKey& key :
+         ExtraKeysFor(inputs, i * hash_block_size, (i + 1) * hash_block_size + lookahead)) {
       const auto& bytes = std::get<Bytes>(key.value).data;
       auto& digest = digests.digests.emplace_back();
       std::copy_n(bytes.begin(), digest.size(), digest.begin());
@@ -166,9 +168,9 @@ void ServiceReplay::RunProbe(int64_t step, const ScenarioProbe& probe) {
   const int64_t length = query.prompt_tokens;
   if (query.inputs.prompt_embeddings) {
     const PromptShape shape = index_.ShapeOf(kReplayed);
-    if (shape.unit > 0) {
+    if (shape.hash_block_size > 0) {
       query.inputs.embedding_digests = {
-          DigestsOf(*query.inputs.prompt_embeddings, shape.unit, shape.lookahead)};
+          DigestsOf(*query.inputs.prompt_embeddings, shape.hash_block_size, shape.lookahead)};
     }
     query.inputs.prompt_embeddings.reset();
   }

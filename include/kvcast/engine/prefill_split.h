@@ -39,7 +39,7 @@ class PrefillSplit {
  private:
   struct Prefill;  // one prefill, and the requested chunk
 
-  int64_t CheckpointBefore(int64_t tokens, int64_t unit) const;
+  int64_t CheckpointBefore(int64_t tokens, int64_t hash_block_size) const;
   bool KeepsCheckpoint(const Prefill& prefill) const;
   int64_t AlignedEnd(const Prefill& prefill, int64_t last_state) const;
   int64_t ClippedEnd(const Prefill& prefill) const;
@@ -49,9 +49,9 @@ class PrefillSplit {
   bool partial_hits_ = false;  // hits may end inside a block
   bool drops_ = false;         // a group gives up a unit for its draft head
   bool keeps_junctions_ = false;
-  int64_t lookahead_ = 0;   // lookahead tokens of a block hash
-  int64_t block_size_ = 0;  // smallest of the groups in prefix caching, per rank
-  int64_t unit_ = 0;        // tokens per block hash
+  int64_t lookahead_ = 0;        // lookahead tokens of a block hash
+  int64_t block_size_ = 0;       // smallest of the groups in prefix caching, per rank
+  int64_t hash_block_size_ = 0;  // tokens per block hash
   int64_t max_chunk_tokens_ = 0;
   int64_t drafted_ahead_ = 0;         // prompt tokens after a chunk that a drafter reads
   int64_t checkpoint_alignment_ = 0;  // 0: no checkpoints inside chunks

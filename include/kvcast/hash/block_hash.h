@@ -83,9 +83,9 @@ struct ChainForm {
 };
 
 // The number of blocks that have a hash, in a prompt of `tokens` tokens: floor((tokens - lookahead)
-// / unit), at least 0. REQUIRES: unit > 0.
-inline int64_t HashedUnits(int64_t tokens, int64_t unit, int64_t lookahead) {
-  return tokens <= lookahead ? 0 : (tokens - lookahead) / unit;
+// / hash_block_size), at least 0. REQUIRES: hash_block_size > 0.
+inline int64_t HashedUnits(int64_t tokens, int64_t hash_block_size, int64_t lookahead) {
+  return tokens <= lookahead ? 0 : (tokens - lookahead) / hash_block_size;
 }
 
 // One multimodal item of a prompt. It covers the `length` positions from `offset` on.
@@ -111,9 +111,9 @@ struct PromptEmbeddings {
 // SHA-256 of the embedding rows of each hash unit. The caller gives the digests if the rows are not
 // available.
 struct PromptEmbeddingDigests {
-  int64_t unit = 0;  // tokens per hash unit
-  // Digest i covers the rows of the positions [i * unit, (i + 1) * unit). With lookahead it also
-  // covers the L rows after them.
+  int64_t hash_block_size = 0;  // tokens per hash unit
+  // Digest i covers the rows of the positions [i * hash_block_size, (i + 1) * hash_block_size).
+  // With lookahead it also covers the L rows after them.
   std::vector<std::array<uint8_t, 32>> digests;
 };
 
@@ -128,8 +128,8 @@ struct HashInputs {
   // Empty: none. The salt is part of the first block only.
   std::string cache_salt;
   std::optional<PromptEmbeddings> prompt_embeddings;
-  // Digests that replace prompt_embeddings. At most one entry for each value of `unit`. Ignored if
-  // prompt_embeddings is set.
+  // Digests that replace prompt_embeddings. At most one entry for each value of `hash_block_size`.
+  // Ignored if prompt_embeddings is set.
   std::vector<PromptEmbeddingDigests> embedding_digests;
 
   bool empty() const {
@@ -193,18 +193,19 @@ class BlockHasher {
                        const BlockForm& form = {});
 
   // Appends the missing digests of all complete hash units to `chain`. chain[i] covers the tokens
-  // [i*unit, (i+1)*unit). It exists only if form.lookahead tokens follow the unit. The chain ends
-  // before the first unit whose embedding digest the inputs do not hold.
+  // [i*hash_block_size, (i+1)*hash_block_size). It exists only if form.lookahead tokens follow the
+  // unit. The chain ends before the first unit whose embedding digest the inputs do not hold.
   //
   // An empty chain means that a request arrives with `tokens`. A non-empty chain means that the
   // request has grown by output tokens. The two cases differ if several multimodal items touch the
   // first unit that was incomplete on arrival. In this case the engine, and this function, use only
   // the last item.
   //
-  // REQUIRES: unit > 0; form.lookahead in [0, kMaxHashLookahead]. Without extra keys, only the
-  // growth of `chain` allocates memory.
-  void ExtendChain(std::span<const TokenId> tokens, int64_t unit, const HashInputs& inputs,
-                   std::vector<Digest>& chain, const ChainForm& form = {});
+  // REQUIRES: hash_block_size > 0; form.lookahead in [0, kMaxHashLookahead]. Without extra keys,
+  // only the growth of `chain` allocates memory.
+  void ExtendChain(std::span<const TokenId> tokens, int64_t hash_block_size,
+                   const HashInputs& inputs, std::vector<Digest>& chain,
+                   const ChainForm& form = {});
 
  private:
   struct Impl;

@@ -112,7 +112,7 @@ struct WorkerConfig {
   // hash_block_size if partial hits are on. 0: the index applies vLLM's rule to the known groups.
   // The rule gives the least common multiple of the block sizes. Exception: if a Mamba group has
   // blocks larger than the hash unit, and all groups with larger blocks are full-attention or Mamba
-  // groups, the rule gives the hash unit.
+  // groups, the rule gives hash_block_size.
   int64_t alignment = 0;
   // Number of blocks of a group that the offloading connector moves as one chunk. On a lower tier,
   // the hash of the last block of a chunk names the chunk.
@@ -306,7 +306,8 @@ std::string_view UntoldName(Untold property);
 
 // The properties of a worker that a caller needs to build a query.
 struct PromptShape {
-  int64_t unit = 0;       // tokens per hash; 0: not known yet, or the worker is not registered
+  // Tokens per hash. 0: not known yet, or the worker is not registered.
+  int64_t hash_block_size = 0;
   int64_t lookahead = 0;  // tokens after a block that its hash covers
   // The worker holds blocks whose content is not known.
   bool has_unnamed = false;
@@ -318,12 +319,12 @@ struct PromptShape {
 
 // A prompt in a query. The spans must be valid during the call.
 struct PromptBlocks {
-  int64_t unit = 0;           // tokens per key and per hash
-  int64_t prompt_tokens = 0;  // at least 1
+  int64_t hash_block_size = 0;  // tokens per key and per hash
+  int64_t prompt_tokens = 0;    // at least 1
   // Number of tokens after a prefix that the key or hash of the prefix also covers. A prompt of t
-  // tokens has (t - lookahead) / unit keys or hashes.
+  // tokens has (t - lookahead) / hash_block_size keys or hashes.
   int64_t lookahead = 0;
-  // contents[i] names the first (i + 1) * unit tokens. Empty: a query by hash only.
+  // contents[i] names the first (i + 1) * hash_block_size tokens. Empty: a query by hash only.
   std::span<const ContentKey> contents;
   // The hash chain of the engine. If `contents` is not empty, the chain finds only blocks whose
   // content is not known.
@@ -384,11 +385,11 @@ class PrefixIndex {
                         const std::function<void(Tier, uint8_t group, const BlockHash&,
                                                  uint32_t copies)>& visit) const;
 
-  // Sets the worker's hash unit to the value that the scheme detector found in its stores (see
-  // scheme_detector.h). The unit is valid until the learned groups are removed. Errors: kNotFound
-  // if the worker is not registered; kFailedPrecondition if another unit is registered, or if the
-  // unit is out of range or does not divide a known block size.
-  Status LearnHashBlockSize(WorkerId worker, int64_t unit);
+  // Sets the worker's hash_block_size to the value that the scheme detector found in its stores
+  // (see scheme_detector.h). It is valid until the learned groups are removed. Errors: kNotFound if
+  // the worker is not registered; kFailedPrecondition if another hash_block_size is registered, or
+  // if the value is out of range or does not divide a known block size.
+  Status LearnHashBlockSize(WorkerId worker, int64_t hash_block_size);
   // Declares that the worker may hold blocks whose stores are in no batch, because the subscriber
   // joined the stream late. Until a clear of the GPU cache, the index does not conclude that a
   // block is new. No-op if the worker is not registered. ClearWorker implies this call.
@@ -414,12 +415,12 @@ class PrefixIndex {
                     std::span<const ContentKey> contents);
 
   // Returns the reusable prefix per worker, for a prompt of `prompt_tokens` tokens with the hash
-  // chain `chain` (`unit` tokens per hash). No result is above prompt_tokens - 1. `workers` empty:
-  // all workers, in order of registration.
+  // chain `chain` (`hash_block_size` tokens per hash). No result is above prompt_tokens - 1.
+  // `workers` empty: all workers, in order of registration.
   //
-  // A worker with another hash unit is not in the result. A worker whose unit is not known yet has
-  // the answer 0. Workers that are not registered are not in the result.
-  std::vector<WorkerMatch> Match(std::span<const BlockHash> chain, int64_t unit,
+  // A worker with another hash_block_size is not in the result. A worker whose hash_block_size is
+  // not known yet has the answer 0. Workers that are not registered are not in the result.
+  std::vector<WorkerMatch> Match(std::span<const BlockHash> chain, int64_t hash_block_size,
                                  int64_t prompt_tokens, std::span<const WorkerId> workers = {},
                                  MatchPolicy policy = MatchPolicy::kExact) const;
 

@@ -36,8 +36,8 @@ enum class ReuseCause : uint8_t {
   // The limiting group stored the blocks that a hit needs, and removed them while another group
   // still holds blocks.
   kEvictedFirst,
-  // L < A. Or the blocks serve a prefix on the grid of the hash unit, and no prefix on the grid of
-  // A.
+  // L < A. Or the blocks serve a prefix on the grid of hash_block_size, and no prefix on the grid
+  // of A.
   kAlignmentTooCoarse,
   // `alignment` is registered and differs from G. The blocks serve a prefix on the grid of G, and
   // no prefix on the grid of A. (Or: for most predictions, the reused tokens in the feedback were

@@ -5,7 +5,7 @@
 // it. A dense store contains all inputs of its hashes (tokens, extra keys, parent, lookahead
 // tokens). The detector hashes the first block of the store under every known scheme and compares
 // the results. A chance match of 64 bits is practically impossible. One fit therefore determines
-// algorithm, seed and hash unit.
+// algorithm, seed and hash_block_size.
 //
 // A fit proves the scheme only for the kinds of key of the blocks that fit. Releases differ in the
 // form in which the hash covers extra keys (bare, tagged), and a block without keys does not show
@@ -55,8 +55,8 @@ inline constexpr int64_t kMaxTestedUnits = 1024;
 inline constexpr uint64_t kMaxSpanSearch = 16384;
 inline constexpr size_t kMaxVerifiedDigests = 1024;  // kept as parents of later stores
 // Number of consecutive tested stores without a fitting candidate after which the scheme counts as
-// unknown. Two stores are sufficient if all possibilities were tried (every hash unit, and keys
-// with one reading); else this number is necessary.
+// unknown. Two stores are sufficient if all possibilities were tried (every hash_block_size, and
+// keys with one reading); else this number is necessary.
 inline constexpr uint64_t kSchemeMissesToGiveUp = 8;
 // Number of stores without token ids, before the first store with token ids, after which the scheme
 // counts as unknown.
@@ -85,8 +85,8 @@ struct SchemeDetectorConfig {
   // Raw bytes of NONE_HASH, instead of the seed. Empty: not set.
   std::vector<uint8_t> none_hash;
   int64_t hash_block_size = 0;  // 0: not set
-  // Candidates besides the registered values. All algorithms and hash units are tried with each
-  // candidate.
+  // Candidates besides the registered values. All algorithms and hash block sizes are tried with
+  // each candidate.
   std::vector<std::string> seeds{std::begin(kWellKnownHashSeeds), std::end(kWellKnownHashSeeds)};
   std::vector<std::vector<uint8_t>> none_hashes;
   // Path of each LoRA adapter, by adapter name. Tagged keys contain the path, and no event carries
@@ -243,23 +243,23 @@ struct SchemeCounters {
 //   tested first occurs later in the store, or the span is incomplete.
 // - A block with extra keys costs twice as much until the form of its keys is known, and three
 //   times as much if several multimodal items share the block.
-// - All candidates: 4 algorithms x seeds x units. `units` is the sum, over all hash units, of the
-//   units in a block: 31 for a block of 16 tokens. Extra keys double the cost. Over an incomplete
-//   span the cost is at most kMaxSpanSearch. All candidates are tried only until the first verdict,
-//   after a store that does not fit, and, if no scheme is known, for one in sample_period testable
-//   stores.
+// - All candidates: 4 algorithms x seeds x units. `units` is the sum, over all hash block sizes, of
+//   the units in a block: 31 for a block of 16 tokens. Extra keys double the cost. Over an
+//   incomplete span the cost is at most kMaxSpanSearch. All candidates are tried only until the
+//   first verdict, after a store that does not fit, and, if no scheme is known, for one in
+//   sample_period testable stores.
 //
 // Delay of a verdict:
 // - The first testable store at the root shows a wrong registration. If the hashes are bytes and
-//   the algorithm or the unit is wrong, the first testable store at any position shows it. If no
-//   candidate fits, the second store shows it. If the events have no field extra_keys, the eighth
-//   store shows it.
+//   the algorithm or the hash_block_size is wrong, the first testable store at any position shows
+//   it. If no candidate fits, the second store shows it. If the events have no field extra_keys,
+//   the eighth store shows it.
 // - A changed scheme is found within sample_period stores at the root. After AllBlocksCleared, the
 //   first store at the root shows it.
 class SchemeDetector {
  public:
-  // Error: kInvalidArgument for too many seeds, an empty or too long NONE_HASH, or a hash unit or
-  // period out of range.
+  // Error: kInvalidArgument for too many seeds, an empty or too long NONE_HASH, or a
+  // hash_block_size or period out of range.
   static Result<SchemeDetector> Create(const SchemeDetectorConfig& config);
   SchemeDetector(SchemeDetector&&) noexcept;
   SchemeDetector& operator=(SchemeDetector&&) noexcept;

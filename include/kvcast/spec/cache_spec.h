@@ -176,8 +176,8 @@ Result<CacheConfig> ValidateCacheConfig(CacheConfig config);
 // REQUIRES: a validated config.
 bool PartialHitsEnabled(const CacheConfig& config);
 
-// The grid of hit lengths, in tokens. One group: its block size. Several groups: the hash unit with
-// partial hits, else scheduler_block_size. REQUIRES: a validated config.
+// The grid of hit lengths, in tokens. One group: its block size. Several groups: hash_block_size
+// with partial hits, else scheduler_block_size. REQUIRES: a validated config.
 int64_t HitAlignment(const CacheConfig& config);
 
 // A group with a draft head must also hold one unit after its hit, and gives this unit up. The

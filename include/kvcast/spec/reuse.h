@@ -48,8 +48,8 @@ struct GroupResidency {
   // Bit j: block j of the prompt is resident. size() is the number of blocks that the prompt's
   // hashes cover.
   Bitmap blocks;
-  // Bit i: a partial entry ends after hash unit i, at (i+1)*unit tokens, inside a block. Empty if
-  // the group has no partial entries.
+  // Bit i: a partial entry ends after hash unit i, at (i+1)*hash_block_size tokens, inside a block.
+  // Empty if the group has no partial entries.
   Bitmap partial_ends;
   // Tokens of the prompt before block 0 of `blocks`, in whole blocks. These tokens are already
   // present, and boundaries count from their end. Chunked local attention counts its chunks from
@@ -57,13 +57,13 @@ struct GroupResidency {
   int64_t tokens_before = 0;
 };
 
-// Returns the usable boundaries of one group in steps of `unit` tokens. Bit b is set if and only if
-// a prefix of b*unit tokens is usable in this group. The result has max_units + 1 bits; bit 0 is
-// always set.
+// Returns the usable boundaries of one group in steps of `hash_block_size` tokens. Bit b is set if
+// and only if a prefix of b*hash_block_size tokens is usable in this group. The result has
+// max_units + 1 bits; bit 0 is always set.
 //
 // `alignment` is the grid of the calling lookup in tokens (0: the group's block size). With EAGLE,
 // a hit near the start of a prompt gives up one step of this grid; see below. Bits off this grid
-// have no meaning. REQUIRES: unit divides residency.spec.block_size.
+// have no meaning. REQUIRES: hash_block_size divides residency.spec.block_size.
 //
 // Rules (vLLM's find_longest_cache_hit of each manager, expressed as boundaries):
 //   full, MLA, sink   every block before b is resident; inside a block: a partial entry of it ends
@@ -74,7 +74,7 @@ struct GroupResidency {
 //   EAGLE             the rule holds at b and the block after b is resident too; on a grid coarser
 //                     than the block, a window that reaches the start of the prompt loses one step
 //                     of the grid, and a window that needs blocks before the start serves nothing
-Bitmap UsableBoundaries(const GroupResidency& residency, int64_t unit, int64_t max_units,
+Bitmap UsableBoundaries(const GroupResidency& residency, int64_t hash_block_size, int64_t max_units,
                         int64_t alignment = 0);
 
 // The highest set bit that is a multiple of `step`, or 0. REQUIRES: step > 0.
@@ -97,8 +97,9 @@ struct Reuse {
 //
 // An engine calls its lookup with max_tokens = prompt tokens - 1, because the last token is always
 // computed. `eagle_limit`: see EagleLimit; a value below max_tokens counts as max_tokens. REQUIRES:
-// unit divides alignment and the block size of every group that takes part in prefix caching.
-Reuse ReusablePrefix(std::span<const GroupResidency> groups, int64_t unit, int64_t alignment,
-                     int64_t max_tokens, int64_t eagle_limit = 0);
+// hash_block_size divides alignment and the block size of every group that takes part in prefix
+// caching.
+Reuse ReusablePrefix(std::span<const GroupResidency> groups, int64_t hash_block_size,
+                     int64_t alignment, int64_t max_tokens, int64_t eagle_limit = 0);
 
 }  // namespace kvcast

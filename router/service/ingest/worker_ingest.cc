@@ -132,7 +132,7 @@ WorkerIngest::Config WorkerIngest::ConfigOf(const WorkerRegistration& source, Ha
   Config config{.name = source.worker.name,
                 .model = source.model,
                 .gpu_blocks = source.gpu_blocks,
-                .has_unit = source.worker.hash_block_size > 0,
+                .has_hash_block_size = source.worker.hash_block_size > 0,
                 .assumed = std::move(assumed),
                 .lora_paths = source.lora_paths,
                 .rank = std::nullopt,
@@ -372,18 +372,18 @@ void WorkerIngest::NoteScheme() {
     changed = verdict_ != now;
     if (changed) verdict_ = now;
   }
-  if (changed && now.scheme) LearnUnit(now.scheme->hash_block_size);
+  if (changed && now.scheme) LearnHashBlockSize(now.scheme->hash_block_size);
 }
 
-void WorkerIngest::LearnUnit(int64_t unit) {
-  if (index_.LearnHashBlockSize(id_, unit).ok()) return;
-  // If the new unit does not divide the size of known blocks, these blocks belong to an earlier
-  // engine.
-  if (!config_.has_unit) {
+void WorkerIngest::LearnHashBlockSize(int64_t hash_block_size) {
+  if (index_.LearnHashBlockSize(id_, hash_block_size).ok()) return;
+  // If the new hash_block_size does not divide the size of known blocks, these blocks belong to an
+  // earlier engine.
+  if (!config_.has_hash_block_size) {
     index_.RestartWorker(id_);
     is_wide_ = false;
   }
-  (void)index_.LearnHashBlockSize(id_, unit);
+  (void)index_.LearnHashBlockSize(id_, hash_block_size);
 }
 
 HashScheme WorkerIngest::scheme() const {

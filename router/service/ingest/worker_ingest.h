@@ -53,7 +53,7 @@ struct WorkerRegistration {
   // index missed removes (checked only with a replay endpoint). If the index holds this number of
   // GPU blocks, no block is missing. 0: unknown.
   int64_t gpu_blocks = 0;
-  WorkerConfig worker;  // name (unique, not empty), groups, hash unit, alignment
+  WorkerConfig worker;  // name (unique, not empty), groups, hash_block_size, alignment
   // The hash scheme of the engine, for queries by tokens. The router verifies the values, and
   // detects the values that are not set.
   std::optional<HashAlgorithm> algorithm;
@@ -189,8 +189,8 @@ class WorkerIngest {
     std::string name;
     std::string model;
     int64_t gpu_blocks = 0;
-    bool has_unit = false;  // the hash block size is configured
-    HashScheme assumed;     // used until the scheme is known
+    bool has_hash_block_size = false;  // hash_block_size is configured
+    HashScheme assumed;                // used until the scheme is known
     std::map<std::string, std::string> lora_paths;
     // Set: several ranks share the endpoint, and the batches of the other ranks are dropped.
     std::optional<int64_t> rank;
@@ -210,7 +210,7 @@ class WorkerIngest {
   void NameFound();
   void NoteHashForm();
   void NoteScheme();
-  void LearnUnit(int64_t unit);
+  void LearnHashBlockSize(int64_t hash_block_size);
 
   const WorkerId id_;
   const Config config_;

@@ -59,7 +59,8 @@ Status ReadDigests(const Json& json, const std::string& name, Query& query) {
         !value.contains("digests") || !value["digests"].is_array()) {
       return BadField(at + ": must be an object of block_size and an array of digests");
     }
-    Status status = ReadInteger(value["block_size"], at + ".block_size", 1, of_size.unit);
+    Status status =
+        ReadInteger(value["block_size"], at + ".block_size", 1, of_size.hash_block_size);
     if (!status.ok()) return status;
     for (const Json& digest : value["digests"]) {
       const auto bytes =

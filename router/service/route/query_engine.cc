@@ -50,7 +50,7 @@ bool QueryEngine::ChainKey::operator<(const ChainKey& other) const {
 
 bool QueryEngine::Cohort::operator<(const Cohort& other) const {
   const auto tie = [](const auto& cohort) {
-    return std::tie(cohort.unit, cohort.lookahead, cohort.by_content, cohort.chain);
+    return std::tie(cohort.hash_block_size, cohort.lookahead, cohort.by_content, cohort.chain);
   };
   return tie(*this) < tie(other);
 }
@@ -60,22 +60,22 @@ class QueryEngine::PromptNames {
   PromptNames(const ContentKeys& keys, const Query& query) : keys_(keys), query_(query) {}
 
   // The content keys of the prompt's prefixes.
-  const SharedPrefixes& Contents(int64_t unit, int64_t lookahead) {
-    SharedPrefixes& contents = contents_[{unit, lookahead}];
+  const SharedPrefixes& Contents(int64_t hash_block_size, int64_t lookahead) {
+    SharedPrefixes& contents = contents_[{hash_block_size, lookahead}];
     if (!contents) {
       contents = std::make_shared<const std::vector<ContentKey>>(
-          PromptContents(keys_, query_.tokens, unit, lookahead, query_.inputs));
+          PromptContents(keys_, query_.tokens, hash_block_size, lookahead, query_.inputs));
     }
     return contents;
   }
   // nullptr: the query has reached its limit of hashed tokens.
-  const SharedChain& Chain(const ChainKey& key, int64_t unit) {
-    const auto [it, added] = chains_.try_emplace({key, unit});
+  const SharedChain& Chain(const ChainKey& key, int64_t hash_block_size) {
+    const auto [it, added] = chains_.try_emplace({key, hash_block_size});
     if (!added) return it->second;
     const size_t tokens = query_.tokens.size();
     if (hashed_tokens_ > 0 && hashed_tokens_ + tokens > kMaxHashedTokens) return it->second;
     hashed_tokens_ += tokens;
-    it->second = std::make_shared<const std::vector<BlockHash>>(ChainOf(key, unit));
+    it->second = std::make_shared<const std::vector<BlockHash>>(ChainOf(key, hash_block_size));
     return it->second;
   }
   static SharedPrefixes PrefixesOf(std::span<const BlockHash> hashes) {
@@ -86,7 +86,7 @@ class QueryEngine::PromptNames {
   }
 
  private:
-  std::vector<BlockHash> ChainOf(const ChainKey& key, int64_t unit) const {
+  std::vector<BlockHash> ChainOf(const ChainKey& key, int64_t hash_block_size) const {
     std::vector<BlockHash> chain;
     // One hasher per query: hashers must not be shared between threads, and making one costs as
     // much as hashing a few blocks.
@@ -96,7 +96,7 @@ class QueryEngine::PromptNames {
     HashInputs inputs = query_.inputs;
     inputs.lora_path = key.lora_path;
     std::vector<Digest> digests;
-    hasher->ExtendChain(query_.tokens, unit, inputs, digests, key.form);
+    hasher->ExtendChain(query_.tokens, hash_block_size, inputs, digests, key.form);
     chain.reserve(digests.size());
     for (const Digest& digest : digests) chain.push_back(ToEventHash(digest, key.scheme.form));
     return chain;
@@ -182,7 +182,7 @@ void QueryEngine::PlanByPath(const WorkerIngest& source, const SchemeVerdict& ve
 QueryEngine::Plan QueryEngine::PlanFor(const WorkerIngest& source, const QueryAnswer& answer,
                                        const Query& query) const {
   const PromptShape shape = index_.ShapeOf(source.id());
-  Plan plan{.cohort = {.unit = shape.unit,
+  Plan plan{.cohort = {.hash_block_size = shape.hash_block_size,
                        .lookahead = shape.lookahead,
                        .by_content = false,
                        .chain = std::nullopt},
@@ -203,8 +203,8 @@ QueryEngine::Plan QueryEngine::PlanFor(const WorkerIngest& source, const QueryAn
   }
   const auto form = ProvenForm(verdict, inputs);
   const bool matched = verdict.state == SchemeState::kMatched && form && verdict.scheme &&
-                       verdict.scheme->hash_block_size == shape.unit;
-  if (!shape.has_named && (shape.has_unnamed || shape.unit > 0)) {
+                       verdict.scheme->hash_block_size == shape.hash_block_size;
+  if (!shape.has_named && (shape.has_unnamed || shape.hash_block_size > 0)) {
     // The stream does not show which content a hash names.
     plan.named_by = NamedBy::kScheme;
     ChainForm likely = LikelyForm(verdict);
@@ -233,10 +233,10 @@ QueryEngine::ContentHits QueryEngine::HitsByContent(const WorkerIngest& source,
                                                     const Cohort& cohort, const Query& query,
                                                     PromptNames& names) const {
   const WorkerId id = source.id();
-  const PromptBlocks prompt{.unit = cohort.unit,
+  const PromptBlocks prompt{.hash_block_size = cohort.hash_block_size,
                             .prompt_tokens = query.prompt_tokens,
                             .lookahead = cohort.lookahead,
-                            .contents = *names.Contents(cohort.unit, cohort.lookahead),
+                            .contents = *names.Contents(cohort.hash_block_size, cohort.lookahead),
                             .hashes = {}};
   const std::vector<WorkerMatch> matches = index_.Match(prompt, {&id, 1});
   if (matches.empty()) return {};
@@ -247,8 +247,8 @@ QueryEngine::ContentHits QueryEngine::HitsByContent(const WorkerIngest& source,
 
 void QueryEngine::OfferNames(WorkerIngest& source, const Cohort& cohort, int64_t units,
                              PromptNames& names) {
-  const SharedChain& hashes = names.Chain(*cohort.chain, cohort.unit);
-  const auto& contents = names.Contents(cohort.unit, cohort.lookahead);
+  const SharedChain& hashes = names.Chain(*cohort.chain, cohort.hash_block_size);
+  const auto& contents = names.Contents(cohort.hash_block_size, cohort.lookahead);
   // Either list may end before a block that the query does not describe.
   const size_t named = std::min({static_cast<size_t>(units), hashes->size(), contents->size()});
   source.OfferNames(
@@ -260,27 +260,27 @@ void QueryEngine::MatchCohort(const Query& query, const Cohort& cohort,
                               Matches& matches) const {
   SharedPrefixes prefixes;
   bool over_budget = false;
-  PromptBlocks prompt{.unit = cohort.unit,
+  PromptBlocks prompt{.hash_block_size = cohort.hash_block_size,
                       .prompt_tokens = query.prompt_tokens,
                       .lookahead = query.by_tokens ? cohort.lookahead : 0,
                       .contents = {},
                       .hashes = query.hashes};
   if (cohort.by_content) {
-    prompt.contents = *names.Contents(cohort.unit, cohort.lookahead);
-    prefixes = names.Contents(cohort.unit, cohort.lookahead);
+    prompt.contents = *names.Contents(cohort.hash_block_size, cohort.lookahead);
+    prefixes = names.Contents(cohort.hash_block_size, cohort.lookahead);
   }
   if (cohort.chain) {
-    const SharedChain& hashes = names.Chain(*cohort.chain, cohort.unit);
+    const SharedChain& hashes = names.Chain(*cohort.chain, cohort.hash_block_size);
     over_budget = hashes == nullptr;
     if (hashes) prompt.hashes = *hashes;
   }
   if (!prefixes) prefixes = PromptNames::PrefixesOf(prompt.hashes);
   if (prompt.prompt_tokens == 0) {
-    prompt.prompt_tokens = std::ssize(prompt.hashes) * cohort.unit + 1;
+    prompt.prompt_tokens = std::ssize(prompt.hashes) * cohort.hash_block_size + 1;
   }
   for (WorkerMatch& match : index_.Match(prompt, workers, policy_)) {
     const WorkerId worker = match.worker;
-    matches[worker] = {std::move(match), cohort.unit, prefixes, over_budget};
+    matches[worker] = {std::move(match), cohort.hash_block_size, prefixes, over_budget};
   }
 }
 
@@ -333,8 +333,9 @@ Result<std::vector<QueryAnswer>> QueryEngine::Answer(const Query& query,
     answers.push_back(Describe(*source, query));
     plans.push_back(PlanFor(*source, answers.back(), query));
     const Cohort& cohort = plans.back().cohort;
-    const bool other_unit = query.hash_block_size != 0 && query.hash_block_size != cohort.unit;
-    if (cohort.unit != 0 && !other_unit) cohorts[cohort].push_back(source->id());
+    const bool other_size =
+        query.hash_block_size != 0 && query.hash_block_size != cohort.hash_block_size;
+    if (cohort.hash_block_size != 0 && !other_size) cohorts[cohort].push_back(source->id());
   }
   PromptNames names(index_.keys(), query);
   Matches matches;
@@ -350,7 +351,7 @@ Result<std::vector<QueryAnswer>> QueryEngine::Answer(const Query& query,
     const Matched* const matched = it == matches.end() ? nullptr : &it->second;
     if (matched != nullptr) {
       answer.match = matched->match;
-      answer.hash_block_size = matched->unit;
+      answer.hash_block_size = matched->hash_block_size;
       answer.prefixes = matched->prefixes;
       if (plan.names_blocks && answer.match.unnamed_units > 0) {
         OfferNames(source, plan.cohort, answer.match.unnamed_units, names);

@@ -48,7 +48,7 @@ class QueryEngine {
   };
   // Workers that are matched by the same names of blocks: content keys, hashes, or both.
   struct Cohort {
-    int64_t unit = 0;
+    int64_t hash_block_size = 0;
     int64_t lookahead = 0;
     bool by_content = false;
     std::optional<ChainKey> chain;  // of a query by tokens
@@ -72,7 +72,7 @@ class QueryEngine {
   class PromptNames;
   struct Matched {
     WorkerMatch match;
-    int64_t unit = 0;
+    int64_t hash_block_size = 0;
     SharedPrefixes prefixes;   // see QueryAnswer
     bool over_budget = false;  // the query computed no chain for this worker
   };

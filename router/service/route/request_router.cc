@@ -266,7 +266,7 @@ Result<RouteDecision> RequestRouter::Decide(const Query& asked, std::vector<Quer
 void RequestRouter::Book(const Query& query, const RouteDecision& decision, int64_t now_ms) {
   const RouteCandidate& chosen = decision.candidates[decision.chosen];
   const WorkerMatch& match = chosen.answer.match;
-  const int64_t unit = chosen.answer.hash_block_size;
+  const int64_t hash_block_size = chosen.answer.hash_block_size;
   ++counters_.decisions;
   ++counters_.hits[static_cast<size_t>(match.hit)];
   if (match.hit == HitKind::kPartial) {
@@ -282,13 +282,13 @@ void RequestRouter::Book(const Query& query, const RouteDecision& decision, int6
                   .limiting_group = match.limiting_group};
   const int64_t reusable = std::max(match.gpu_tokens, chosen.speculative_tokens);
   booking.prefill_tokens = std::max<int64_t>(query.prompt_tokens - reusable, 0);
-  booking.decode_blocks = CeilDiv(query.prompt_tokens, std::max<int64_t>(unit, 16));
+  booking.decode_blocks = CeilDiv(query.prompt_tokens, std::max<int64_t>(hash_block_size, 16));
   booking.expires_ms = now_ms + config_.booking_lifetime_ms;
   loads_[match.worker].active_prefill_tokens += booking.prefill_tokens;
   order_.emplace_back(decision.request_id, booking.expires_ms);
   bookings_[decision.request_id] = booking;
-  if (chosen.answer.prefixes && unit > 0) {
-    const auto sample = Sample(*chosen.answer.prefixes, match.gpu_tokens / unit,
+  if (chosen.answer.prefixes && hash_block_size > 0) {
+    const auto sample = Sample(*chosen.answer.prefixes, match.gpu_tokens / hash_block_size,
                                std::max<int64_t>(config_.speculative_hashes_max, 1));
     speculative_.Routed(match.worker, sample, now_ms);
   }

@@ -8,13 +8,13 @@ namespace kvcast::offload {
 ChunkRecord ChunkDescriber::Record(const RequestState& state, int64_t begin, int64_t end,
                                    int64_t block_size, bool last_only) const {
   const CacheRequest& request = *state.request;
-  const int64_t unit = layout_.tokens_per_hash;
-  KV_CHECK(end <= std::ssize(request.tokens) && end / unit <= std::ssize(request.chain));
+  const int64_t hash_block_size = layout_.tokens_per_hash;
+  KV_CHECK(end <= std::ssize(request.tokens) && end / hash_block_size <= std::ssize(request.chain));
   ChunkRecord record;
   for (int64_t at = last_only ? end : begin + block_size; at <= end; at += block_size) {
-    record.hashes.push_back(BlockDigest(request.chain, at / unit - 1, 1));
+    record.hashes.push_back(BlockDigest(request.chain, at / hash_block_size - 1, 1));
   }
-  if (begin > 0) record.parent = BlockDigest(request.chain, begin / unit - 1, 1);
+  if (begin > 0) record.parent = BlockDigest(request.chain, begin / hash_block_size - 1, 1);
   record.tokens.assign(request.tokens.begin() + begin, request.tokens.begin() + end);
   record.block_size = block_size;
   record.lora_id = request.lora_id;

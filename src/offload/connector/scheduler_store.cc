@@ -215,9 +215,9 @@ BlockId OffloadScheduler::Impl::TailSource(const Request& request, size_t group,
 void OffloadScheduler::Impl::StoreTail(Request& request, std::span<const OffloadStep::Tail> tails,
                                        int64_t computed_tokens) {
   const int64_t boundary = tails[0].boundary;
-  const int64_t unit = layout.tokens_per_hash;
-  if (!layout.supports_partial_tail || boundary <= 0 || boundary % unit != 0 ||
-      boundary / unit > std::ssize(request.request->chain) ||
+  const int64_t hash_block_size = layout.tokens_per_hash;
+  if (!layout.supports_partial_tail || boundary <= 0 || boundary % hash_block_size != 0 ||
+      boundary / hash_block_size > std::ssize(request.request->chain) ||
       boundary > OffloadableTokens(LimitsOf(request), boundary) ||
       !IsKept(request, boundary, computed_tokens)) {
     return;

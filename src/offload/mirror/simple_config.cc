@@ -13,7 +13,7 @@ namespace {
 engine::PoolOptions HostPool(const SimpleOffloadConfig& config) {
   engine::PoolOptions options;
   options.num_blocks = config.num_cpu_blocks;
-  options.hash_unit = config.cache.hash_block_size;
+  options.hash_block_size = config.cache.hash_block_size;
   options.events = config.events;
   if (config.compatible) return options;
   options.medium = config.medium;

@@ -116,11 +116,11 @@ class Tiered {
     options.blocks = setup.gpu_blocks;
     auto cache = MakeCacheManager(options);
     EXPECT_TRUE(cache.ok()) << cache.status().ToString();
-    unit_ = (*cache)->config().hash_block_size;
+    hash_block_size_ = (*cache)->config().hash_block_size;
     hasher_ = MakeHasher(options.hash_algorithm, options.hash_seed).value();
     EXPECT_TRUE(index_
                     .AddWorker(kWorker, {.groups = (*cache)->config().groups,
-                                         .hash_block_size = unit_,
+                                         .hash_block_size = hash_block_size_,
                                          .alignment = HitAlignment((*cache)->config()),
                                          .blocks_per_chunk = setup.blocks_per_chunk,
                                          .offload_rule = OffloadRuleOf(setup.kind),
@@ -206,12 +206,12 @@ class Tiered {
       tokens.push_back(OutputToken(seen.number, k, kVocabulary));
     }
     std::vector<Digest> digests;
-    hasher_->ExtendChain(tokens, unit_, {}, digests);
+    hasher_->ExtendChain(tokens, hash_block_size_, {}, digests);
     std::vector<BlockHash> chain;
     for (const Digest& digest : digests) {
       chain.push_back(ToEventHash(digest, EventHashForm::kInt64));
     }
-    const auto matches = index_.Match(chain, unit_, std::ssize(tokens));
+    const auto matches = index_.Match(chain, hash_block_size_, std::ssize(tokens));
     ASSERT_EQ(matches.size(), 1u);
     const bool right = matches[0].gpu_tokens == seen.hit_tokens &&
                        matches[0].with_cpu_tokens == seen.hit_tokens + seen.loaded_tokens;
@@ -224,7 +224,7 @@ class Tiered {
   uint64_t batches_ = 0;
   PrefixIndex index_;
   std::optional<BlockHasher> hasher_;
-  int64_t unit_ = 0;
+  int64_t hash_block_size_ = 0;
   std::vector<std::vector<TokenId>> prompts_;  // by number
   TokenId next_filler_ = 1'000'000;
 };

@@ -27,7 +27,7 @@ struct Drawn {
 };
 
 inline GroupSpec RandomGroup(Random& random) {
-  const int64_t size = kUnit << Pick(random, 0, 2);
+  const int64_t size = kHashBlockSize << Pick(random, 0, 2);
   GroupSpec group;
   switch (Pick(random, 0, 7)) {
     case 0:
@@ -38,7 +38,7 @@ inline GroupSpec RandomGroup(Random& random) {
     case 3:
     case 4:
     case 5:
-      group = Window(Pick(random, 2, 12 * kUnit), size);
+      group = Window(Pick(random, 2, 12 * kHashBlockSize), size);
       break;
     case 6:
       group = Mamba(MambaMode::kAlign, size);
@@ -60,7 +60,7 @@ inline void DrawNewRules(Random& random, CacheConfig& config) {
     for (GroupSpec& group : config.groups) group.eagle = false;
   }
   if (Pick(random, 0, 4) == 0) {
-    GroupSpec replayed = Window(Pick(random, 2, 6 * kUnit), kUnit);
+    GroupSpec replayed = Window(Pick(random, 2, 6 * kHashBlockSize), kHashBlockSize);
     replayed.prefix_cacheable = false;
     config.replay_tokens = replayed.sliding_window;
     config.groups.push_back(replayed);
@@ -75,19 +75,21 @@ inline Drawn Draw(Random& random) {
   const int64_t count = Pick(random, 1, 4);
   for (int64_t i = 0; i < count; ++i) {
     GroupSpec group = RandomGroup(random);
-    if (one_size && group.kind != SpecKind::kChunkedLocalAttention) group.block_size = kUnit;
-    // In Mamba mode "all" the hash unit is the block size, so all groups need one block size.
+    if (one_size && group.kind != SpecKind::kChunkedLocalAttention)
+      group.block_size = kHashBlockSize;
+    // In Mamba mode "all" hash_block_size is the block size, so all groups need one block size.
     if (one_size && group.kind == SpecKind::kMamba && Pick(random, 0, 1) == 0) {
       group.mamba_mode = MambaMode::kAll;
     }
     config.groups.push_back(group);
   }
-  if (one_size || Pick(random, 0, 1) == 0) config.groups[0] = Full(one_size ? kUnit : 2 * kUnit);
-  if (config.groups.size() > 1) config.hash_block_size = kUnit;
+  if (one_size || Pick(random, 0, 1) == 0)
+    config.groups[0] = Full(one_size ? kHashBlockSize : 2 * kHashBlockSize);
+  if (config.groups.size() > 1) config.hash_block_size = kHashBlockSize;
   config.num_blocks = Pick(random, 60, 200);
   config.max_model_len = 400;
   config.max_in_flight_tokens = 64;
-  const std::optional<int64_t> retentions[] = {std::nullopt, 0, 8 * kUnit};
+  const std::optional<int64_t> retentions[] = {std::nullopt, 0, 8 * kHashBlockSize};
   config.retention_interval = retentions[Pick(random, 0, 2)];
   const EngineRules rules[] = {EngineRules::kV021, EngineRules::kMain2026May,
                                EngineRules::kMain2026August, EngineRules::kV032,
@@ -121,7 +123,7 @@ enum class Change {
   kHideAlignment,
   kHideRelease,
   kHideScheme,
-  kHideUnit,
+  kHideHashBlockSize,
   kHideSparseRule,
   kWrongAlgorithm,
   kWrongSeed,
@@ -186,7 +188,7 @@ inline router::WorkerRegistration SourceOf(const Drawn& drawn, const CacheConfig
       source.algorithm.reset();
       source.hash_seed.reset();
       break;
-    case Change::kHideUnit:
+    case Change::kHideHashBlockSize:
       worker.hash_block_size = 0;
       break;
     case Change::kHideSparseRule:

@@ -56,10 +56,10 @@ bool DecidedByResidency(const Json& config, const Json& recorded) {
 }
 
 int64_t Predict(const Json& config, const Json& recorded) {
-  const int64_t unit = config.at("tokens_per_hash");
+  const int64_t hash_block_size = config.at("tokens_per_hash");
   const int64_t tokens = recorded.at("num_tokens");
-  const OffloadQuery query{.unit = unit,
-                           .units = tokens / unit,
+  const OffloadQuery query{.hash_block_size = hash_block_size,
+                           .units = tokens / hash_block_size,
                            .prompt_tokens = tokens,
                            .local_tokens = recorded.at("local"),
                            .blocks_per_chunk = config.at("blocks_per_chunk")};
@@ -93,7 +93,7 @@ int64_t Reusable(EngineRules rules, OffloadRule rule, bool first_window_chunk) {
   groups[1].blocks.Resize(2);
   if (first_window_chunk) groups[1].blocks.Set(0);
   groups[1].blocks.Set(1);
-  return ReusableWithOffload(groups, {.unit = 4,
+  return ReusableWithOffload(groups, {.hash_block_size = 4,
                                       .units = 4,
                                       .prompt_tokens = 17,
                                       .compatible = rule == OffloadRule::kConnector,

@@ -14,9 +14,9 @@ using tools::Policy;
 // Feeds the same events of one worker to all policies.
 class Policies : public ::testing::Test {
  protected:
-  void Register(std::vector<GroupSpec> groups, int64_t unit = 0) {
+  void Register(std::vector<GroupSpec> groups, int64_t hash_block_size = 0) {
     for (const Policy policy : tools::kPolicies) {
-      auto index = tools::MakePolicyIndex(policy, Registered(groups, unit));
+      auto index = tools::MakePolicyIndex(policy, Registered(groups, hash_block_size));
       ASSERT_TRUE(index.ok()) << index.status().ToString();
       indexes_.push_back(std::move(index).value());
     }
@@ -24,9 +24,9 @@ class Policies : public ::testing::Test {
   void Apply(const EventBatch& batch) {
     for (const auto& index : indexes_) index->Apply(batch);
   }
-  int64_t Match(Policy policy, int64_t tokens, int64_t unit = 16) {
+  int64_t Match(Policy policy, int64_t tokens, int64_t hash_block_size = 16) {
     return indexes_[static_cast<size_t>(policy)]
-        ->Match(Hashes(1, tokens / unit), unit, tokens)
+        ->Match(Hashes(1, tokens / hash_block_size), hash_block_size, tokens)
         .tokens;
   }
 

@@ -18,7 +18,7 @@ namespace kvcast::engine {
 
 using Random = std::mt19937_64;
 
-constexpr int64_t kUnit = 4;
+constexpr int64_t kHashBlockSize = 4;
 
 inline int64_t Pick(Random& random, int64_t low, int64_t high) {
   return std::uniform_int_distribution<int64_t>(low, high)(random);

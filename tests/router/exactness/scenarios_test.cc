@@ -140,8 +140,8 @@ TEST_P(Scenarios, PredictionIsTheSameWithoutRegistration) {
   if (!EventsTellTheGroups(recording)) GTEST_SKIP() << "the events do not describe the groups";
   WorkerConfig registration;
   if (ReportsHits(GetParam().file)) registration.hit_reports = HitReports::kExpected;
-  // If the hash unit is smaller than every stored block, only the first store that ends inside a
-  // block shows the unit. So the test registers the unit.
+  // If hash_block_size is smaller than every stored block, only the first store that ends inside a
+  // block shows it. So the test registers it.
   registration.hash_block_size = recording.config.cache.hash_block_size;
   ExpectExact(GetParam().file, recording, Replay(recording, registration));
 }

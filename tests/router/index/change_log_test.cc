@@ -55,7 +55,7 @@ using router::ChangeLog;
 
 int64_t Reusable(const PrefixIndex& index, WorkerId worker) {
   for (const WorkerScore& score :
-       index.Scores({.unit = 16, .prompt_tokens = 65, .hashes = Hashes(1, 4)})) {
+       index.Scores({.hash_block_size = 16, .prompt_tokens = 65, .hashes = Hashes(1, 4)})) {
     if (score.worker == worker) return score.gpu_tokens;
   }
   return 0;

@@ -146,8 +146,10 @@ class ContentModel : public ::testing::TestWithParam<Fleet> {
     for (size_t w = 0; w < kWorkers; ++w) {
       if (way == Way::kContent || FamilyOf(w) == family) ids.push_back(Id(w));
     }
-    PromptBlocks query = {
-        .unit = kBlock, .prompt_tokens = tokens, .contents = contents_[prompt], .hashes = hashes};
+    PromptBlocks query = {.hash_block_size = kBlock,
+                          .prompt_tokens = tokens,
+                          .contents = contents_[prompt],
+                          .hashes = hashes};
     query.contents = query.contents.first(way == Way::kHash ? 0 : units);
     if (way == Way::kContent) query.hashes = {};
     // No ids: all workers.

@@ -21,7 +21,7 @@ bool NaiveWorker::HoldsBlock(int64_t group, const std::vector<uint64_t>& chain, 
                              int64_t max_tokens) const {
   const int64_t size = groups[static_cast<size_t>(group)].block_size;
   const int64_t end_tokens = (block + 1) * size;
-  const int64_t last_hash = end_tokens / unit - 1;
+  const int64_t last_hash = end_tokens / hash_block_size - 1;
   if (block < 0 || end_tokens > max_tokens || last_hash >= std::ssize(chain)) return false;
   return Holds(group, chain[static_cast<size_t>(last_hash)]);
 }
@@ -32,8 +32,8 @@ bool NaiveWorker::PartialCovers(int64_t group, const std::vector<uint64_t>& chai
                                 int64_t max_tokens) const {
   const int64_t size = groups[static_cast<size_t>(group)].block_size;
   const int64_t block_end = CeilDiv(boundary, size) * size;
-  for (int64_t end = boundary; end < block_end && end <= max_tokens; end += unit) {
-    const int64_t hash = end / unit - 1;
+  for (int64_t end = boundary; end < block_end && end <= max_tokens; end += hash_block_size) {
+    const int64_t hash = end / hash_block_size - 1;
     if (hash < std::ssize(chain) && Holds(group, chain[static_cast<size_t>(hash)])) return true;
   }
   return false;
@@ -47,7 +47,7 @@ bool NaiveWorker::Usable(int64_t group, const std::vector<uint64_t>& chain, int6
   if (boundary == 0) return true;
   int64_t first = 0;
   if (spec.kind == SpecKind::kMamba) {
-    const int64_t hash = boundary / unit - 1;
+    const int64_t hash = boundary / hash_block_size - 1;
     return Holds(group, chain[static_cast<size_t>(hash)]);
   }
   if (spec.kind == SpecKind::kSlidingWindow) {
@@ -67,7 +67,8 @@ bool NaiveWorker::Usable(int64_t group, const std::vector<uint64_t>& chain, int6
 }
 
 int64_t NaiveWorker::Match(const std::vector<uint64_t>& chain, int64_t tokens) const {
-  const int64_t max_tokens = std::min(tokens - 1, std::ssize(chain) * unit) / unit * unit;
+  const int64_t max_tokens =
+      std::min(tokens - 1, std::ssize(chain) * hash_block_size) / hash_block_size * hash_block_size;
   int64_t best = 0;
   for (int64_t boundary = alignment; boundary <= max_tokens; boundary += alignment) {
     bool usable = true;
@@ -82,9 +83,10 @@ int64_t NaiveWorker::Match(const std::vector<uint64_t>& chain, int64_t tokens) c
 // True if a tier from 1 to `last_tier` holds the group's entry that ends at `end` tokens.
 bool NaiveWorker::OnLowerTier(int64_t group, const std::vector<uint64_t>& chain, int64_t end,
                               int last_tier) const {
-  if (end / unit > std::ssize(chain)) return false;
+  if (end / hash_block_size > std::ssize(chain)) return false;
   for (int tier = 1; tier <= last_tier; ++tier) {
-    if (copies.count({tier, group, chain[static_cast<size_t>(end / unit - 1)]}) > 0) return true;
+    if (copies.count({tier, group, chain[static_cast<size_t>(end / hash_block_size - 1)]}) > 0)
+      return true;
   }
   return false;
 }
@@ -112,7 +114,7 @@ bool NaiveWorker::EndsInsideBlocks() const {
   for (const GroupSpec& spec : groups) {
     if (spec.kind != SpecKind::kFullAttention && spec.kind != SpecKind::kMamba) return false;
     if (spec.block_size != groups[0].block_size) return false;
-    states = states || (spec.kind == SpecKind::kMamba && spec.block_size > unit);
+    states = states || (spec.kind == SpecKind::kMamba && spec.block_size > hash_block_size);
   }
   return states;
 }
@@ -122,8 +124,8 @@ int64_t NaiveWorker::WithTail(const std::vector<uint64_t>& chain, int64_t tokens
   if (!EndsInsideBlocks()) return end;
   const int64_t size = groups[0].block_size;
   const int64_t next_block = (end / size + 1) * size;
-  for (int64_t tail = std::min(tokens - 1, end + size - 1) / unit * unit; tail > end;
-       tail -= unit) {
+  for (int64_t tail = std::min(tokens - 1, end + size - 1) / hash_block_size * hash_block_size;
+       tail > end; tail -= hash_block_size) {
     bool all = true;
     for (int64_t group = 0; group < std::ssize(groups); ++group) {
       all = all && OnLowerTier(group, chain, tail, last_tier);

@@ -15,7 +15,7 @@ namespace kvcast::testing {
 
 struct NaiveWorker {
   std::vector<GroupSpec> groups;
-  int64_t unit = 16;
+  int64_t hash_block_size = 16;
   int64_t alignment = 16;
   // (tier, group, hash) -> copies
   std::map<std::tuple<int, int64_t, uint64_t>, int64_t> copies;

@@ -22,7 +22,7 @@ namespace kvcast::router {
 namespace {
 
 constexpr uint32_t kStride = 16;
-constexpr int64_t kUnit = 16;
+constexpr int64_t kHashBlockSize = 16;
 
 using Seen = std::set<std::pair<HolderId, size_t>>;  // holder, position in the prompt
 
@@ -123,7 +123,7 @@ class NamedBlocksTest : public ::testing::Test {
   Seen WalkedByContent(const std::vector<size_t>& path, bool until_gap = false) const {
     Seen seen;
     const auto contents = ContentsOf(path);
-    map.WalkContents(contents, kUnit, until_gap, [&](const ResidencyMap::Piece& piece) {
+    map.WalkContents(contents, kHashBlockSize, until_gap, [&](const ResidencyMap::Piece& piece) {
       for (uint32_t i = 0; i < piece.holders->size(); ++i) {
         for (uint32_t bit = 0; bit < piece.length; ++bit) {
           if ((piece.holders->bits(i) >> bit & 1) == 0) continue;
@@ -315,7 +315,8 @@ TEST_F(NamedBlocksTest, ASourceHasOneRunForEachBeginning) {
   Commit();
   EXPECT_EQ(taken, 1u);
   size_t pieces = 0;
-  map.WalkContents(ContentsOf({1}), kUnit, false, [&](const ResidencyMap::Piece&) { ++pieces; });
+  map.WalkContents(ContentsOf({1}), kHashBlockSize, false,
+                   [&](const ResidencyMap::Piece&) { ++pieces; });
   EXPECT_EQ(pieces, 1u);
 }
 

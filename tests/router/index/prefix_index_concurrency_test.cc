@@ -54,7 +54,7 @@ TEST(PrefixIndexConcurrency, ABatchIsSeenWholeOrNotAtAll) {
           torn += match.gpu_tokens != 0 && match.gpu_tokens != 1024;
         }
         for (const WorkerScore& score :
-             index.Scores({.unit = 16, .prompt_tokens = 1025, .hashes = chain})) {
+             index.Scores({.hash_block_size = 16, .prompt_tokens = 1025, .hashes = chain})) {
           torn += score.gpu_tokens != 1024;
         }
       } while (writing > 0);
@@ -95,8 +95,10 @@ TEST(PrefixIndexConcurrency, ABatchOfOneFullGroupIsSeenWholeOrNotAtAll) {
   std::vector<std::jthread> threads;
   StartWriters(index, store, remove, writing, threads);
   const int64_t prompt = kBlocks * 4 + 1;
-  threads.emplace_back(ask, PromptBlocks{.unit = 4, .prompt_tokens = prompt, .contents = contents});
-  threads.emplace_back(ask, PromptBlocks{.unit = 4, .prompt_tokens = prompt, .hashes = chain});
+  threads.emplace_back(
+      ask, PromptBlocks{.hash_block_size = 4, .prompt_tokens = prompt, .contents = contents});
+  threads.emplace_back(
+      ask, PromptBlocks{.hash_block_size = 4, .prompt_tokens = prompt, .hashes = chain});
   threads.clear();
   EXPECT_EQ(torn, 0);
 }
@@ -124,8 +126,10 @@ TEST(PrefixIndexConcurrency, AMoveOfARunChangesNoAnswer) {
       ambiguous += matches.at(0).ambiguous;
     }
   };
-  std::jthread by_content(ask, PromptBlocks{.unit = 4, .prompt_tokens = 257, .contents = contents});
-  std::jthread by_hash(ask, PromptBlocks{.unit = 4, .prompt_tokens = 257, .hashes = chain});
+  std::jthread by_content(
+      ask, PromptBlocks{.hash_block_size = 4, .prompt_tokens = 257, .contents = contents});
+  std::jthread by_hash(ask,
+                       PromptBlocks{.hash_block_size = 4, .prompt_tokens = 257, .hashes = chain});
   for (int i = 0; i < kMoves; ++i) {
     index.Apply(WorkerId(1), store);
     index.Apply(WorkerId(1), remove);

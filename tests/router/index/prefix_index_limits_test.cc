@@ -1,5 +1,5 @@
 // The index never predicts more than the prompt minus one token. An invalid prompt gets 0 tokens.
-// An invalid unit gets an empty answer.
+// An invalid hash_block_size gets an empty answer.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -35,8 +35,8 @@ TEST_F(Limits, PromptLongerThanItsChainReusesWhatTheChainCovers) {
 }
 
 TEST_F(Limits, UnitsOutOfRangeMatchNobody) {
-  for (const int64_t unit : {int64_t{0}, int64_t{-16}, kMaxBlockSize + 1}) {
-    EXPECT_TRUE(worker.index.Match(chain, unit, 100).empty()) << unit;
+  for (const int64_t hash_block_size : {int64_t{0}, int64_t{-16}, kMaxBlockSize + 1}) {
+    EXPECT_TRUE(worker.index.Match(chain, hash_block_size, 100).empty()) << hash_block_size;
   }
 }
 

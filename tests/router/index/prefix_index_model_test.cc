@@ -30,8 +30,8 @@ int64_t FromEnvironment(const char* name, int64_t otherwise) {
   return text == nullptr ? otherwise : std::atoll(text);
 }
 
-// Returns the hash chains of prompts that share prefixes, for one hash unit.
-std::vector<std::vector<uint64_t>> Chains(int64_t unit, std::mt19937_64& random) {
+// Returns the hash chains of prompts that share prefixes, for one hash_block_size.
+std::vector<std::vector<uint64_t>> Chains(int64_t hash_block_size, std::mt19937_64& random) {
   std::vector<std::vector<uint64_t>> chains;
   for (uint64_t prompt = 0; prompt < kPrompts; ++prompt) {
     std::vector<uint64_t> chain;
@@ -39,7 +39,7 @@ std::vector<std::vector<uint64_t>> Chains(int64_t unit, std::mt19937_64& random)
       chain = chains[random() % prompt];
       chain.resize(random() % chain.size());
     }
-    while (std::ssize(chain) * unit < kPromptTokens) chain.push_back(random());
+    while (std::ssize(chain) * hash_block_size < kPromptTokens) chain.push_back(random());
     chains.push_back(chain);
   }
   return chains;
@@ -92,14 +92,14 @@ class ModelRun {
     return WorkerId(generation_[worker] * 100 + static_cast<uint32_t>(worker));
   }
 
-  void AddModel(std::vector<GroupSpec> groups, int64_t unit, int64_t alignment) {
-    models_.push_back({std::move(groups), unit, alignment, {}});
+  void AddModel(std::vector<GroupSpec> groups, int64_t hash_block_size, int64_t alignment) {
+    models_.push_back({std::move(groups), hash_block_size, alignment, {}});
     generation_.push_back(0);
   }
 
   void Register(size_t worker) {
     const NaiveWorker& model = models_[worker];
-    ASSERT_TRUE(index_.AddWorker(Id(worker), Registered(model.groups, model.unit)).ok());
+    ASSERT_TRUE(index_.AddWorker(Id(worker), Registered(model.groups, model.hash_block_size)).ok());
   }
 
   void ReplaceWorker(size_t worker) {
@@ -161,15 +161,16 @@ class ModelRun {
     NaiveWorker& model = models_[worker];
     const auto group = static_cast<int64_t>(random_() % model.groups.size());
     const int tier = random_() % 3 == 0 ? static_cast<int>(random_() % 3) : 0;
-    const std::vector<uint64_t>& chain = chains_[model.unit][random_() % kPrompts];
+    const std::vector<uint64_t>& chain = chains_[model.hash_block_size][random_() % kPrompts];
     const int64_t size = model.groups[static_cast<size_t>(group)].block_size;
-    const int64_t step = random_() % 5 == 0 ? model.unit : size;
+    const int64_t step = random_() % 5 == 0 ? model.hash_block_size : size;
     const int64_t positions = kPromptTokens / step;
     int64_t position = random_() % 2 == 0 ? 0 : static_cast<int64_t>(random_()) & (positions - 1);
     std::vector<uint64_t> stored;
     for (int64_t n = static_cast<int64_t>(random_() % 12); n >= 0 && position < positions; --n) {
       if (random_() % 10 != 0) {
-        stored.push_back(chain[static_cast<size_t>((position + 1) * step / model.unit - 1)]);
+        stored.push_back(
+            chain[static_cast<size_t>((position + 1) * step / model.hash_block_size - 1)]);
       }
       ++position;
     }
@@ -219,23 +220,24 @@ class ModelRun {
     for (size_t worker = 0; worker < models_.size(); ++worker) Flush(worker);
     const size_t prompt = random_() % kPrompts;
     const auto tokens = static_cast<int64_t>(random_() % (kPromptTokens + 40)) + 1;
-    for (const int64_t unit : {int64_t{8}, int64_t{16}}) {
-      std::vector<uint64_t> chain = chains_[unit][prompt];
-      chain.resize(std::min(chain.size(), static_cast<size_t>(tokens / unit)));
+    for (const int64_t hash_block_size : {int64_t{8}, int64_t{16}}) {
+      std::vector<uint64_t> chain = chains_[hash_block_size][prompt];
+      chain.resize(std::min(chain.size(), static_cast<size_t>(tokens / hash_block_size)));
       const std::vector<BlockHash> hashes = ToHashes(chain);
-      const auto matches = index_.Match(hashes, unit, tokens);
-      testing::ExpectScoresOf(index_, {.unit = unit, .prompt_tokens = tokens, .hashes = hashes},
-                              matches);
+      const auto matches = index_.Match(hashes, hash_block_size, tokens);
+      testing::ExpectScoresOf(
+          index_, {.hash_block_size = hash_block_size, .prompt_tokens = tokens, .hashes = hashes},
+          matches);
       size_t answered = 0;
       for (size_t i = 0; i < models_.size(); ++i) {
-        if (models_[i].unit != unit) continue;
+        if (models_[i].hash_block_size != hash_block_size) continue;
         const auto match =
             std::find_if(matches.begin(), matches.end(),
                          [&](const WorkerMatch& candidate) { return candidate.worker == Id(i); });
         ASSERT_NE(match, matches.end());
         ++answered;
         const int64_t expected = models_[i].Match(chain, tokens);
-        partial_hits_ += expected > 0 && expected < (std::ssize(chain) - 1) * unit;
+        partial_hits_ += expected > 0 && expected < (std::ssize(chain) - 1) * hash_block_size;
         ASSERT_EQ(match->gpu_tokens, expected)
             << "step " << step << ", worker kind " << i << ", prompt of " << tokens << " tokens";
         CompareLoads(models_[i], chain, tokens, *match);

@@ -18,7 +18,7 @@
 namespace kvcast::router {
 namespace {
 
-constexpr int64_t kUnit = 16;
+constexpr int64_t kHashBlockSize = 16;
 
 // Returns the content key of one unit of a prompt. The first `shared` units have prompt 0's keys.
 ContentKey KeyOf(uint64_t prompt, uint64_t unit, uint64_t shared = 0) {
@@ -40,7 +40,7 @@ class PromptSampleTest : public ::testing::Test {
     StoreInBatch(prompt, first, count, group);
   }
   void StoreInBatch(Prompt prompt, size_t first, size_t count, uint8_t group = 0) {
-    BlockStored event = {.block_size = kUnit};
+    BlockStored event = {.block_size = kHashBlockSize};
     event.block_hashes.assign(count, BlockHash(uint64_t{0}));
     StoreContent content = {.dense = true};
     for (size_t i = 0; i < count; ++i) {
@@ -59,11 +59,11 @@ class PromptSampleTest : public ::testing::Test {
                        .group = group,
                        .held = held_,
                        .index_bytes = held_ * kIndexBytesABlock,
-                       .unit = kUnit,
+                       .hash_block_size = kHashBlockSize,
                        .lookahead = 0},
                       keys_);
   }
-  static uint32_t EndOf(size_t units) { return static_cast<uint32_t>(units * kUnit); }
+  static uint32_t EndOf(size_t units) { return static_cast<uint32_t>(units * kHashBlockSize); }
   // Like Store, for a cache of `pool` blocks. A full cache evicts as many blocks as it stores.
   void StoreInPool(uint64_t pool, Prompt prompt, size_t first, size_t count) {
     if (held_ + count > pool) held_ = pool - count;
@@ -110,7 +110,7 @@ TEST_F(PromptSampleTest, FollowsAPromptOverItsStores) {
 // unknown.
 TEST_F(PromptSampleTest, FindsAParentWithoutItsPosition) {
   Store({1}, 0, 4);
-  BlockStored event = {.block_size = kUnit};
+  BlockStored event = {.block_size = kHashBlockSize};
   event.block_hashes.assign(1, BlockHash(uint64_t{0}));
   StoreContent content = {.contents = {KeyOf(1, 4)}, .dense = true};
   Note(event, {.parent = KeyOf(1, 3)}, content, 0);
@@ -195,14 +195,14 @@ class StoresWithTokens : public PromptSampleTest {
   // Stores `blocks` blocks of four units. A sparse store (`dense` false) contains only the last
   // block.
   void StoreTokens(size_t blocks, bool dense, uint8_t group) {
-    constexpr size_t kBlock = 4 * kUnit;
+    constexpr size_t kBlock = 4 * kHashBlockSize;
     BlockStored event = {.block_size = kBlock};
     event.token_ids.emplace();
     for (size_t i = 0; i < blocks * kBlock; ++i) {
       event.token_ids->push_back(static_cast<TokenId>(i + 1));
     }
     ends_.resize(blocks * 4);
-    keys_.ExtendBy(keys_.Root({}), *event.token_ids, kUnit, ends_);
+    keys_.ExtendBy(keys_.Root({}), *event.token_ids, kHashBlockSize, ends_);
     StoreContent content = {.dense = dense};
     for (size_t i = dense ? 0 : blocks - 1; i < blocks; ++i) {
       content.contents.push_back(ends_[i * 4 + 3]);
@@ -292,7 +292,7 @@ TEST(PromptSampleOfAnIndex, AFullCacheOfLongPromptsIsDiagnosed) {
         }
         BlockStored event = testing::Store(hashes(prompt, first, count), group);
         if (first > 0) event.parent_block_hash = hashes(prompt, first - 1, 1)[0];
-        event.token_ids.emplace(count * kUnit, static_cast<TokenId>(prompt));
+        event.token_ids.emplace(count * kHashBlockSize, static_cast<TokenId>(prompt));
         batch.events.emplace_back(std::move(event));
       }
       EXPECT_TRUE(index.Apply(testing::kWorker, batch).left_out.empty());

@@ -24,8 +24,9 @@ WorkerConfig EagleWorker(std::vector<GroupSpec> groups, std::optional<EngineRule
   return config;
 }
 
-WorkerMatch Ask(const OneWorker& worker, int64_t tokens, int64_t unit = 16) {
-  const auto matches = worker.index.Match(Hashes(1, tokens / unit), unit, tokens);
+WorkerMatch Ask(const OneWorker& worker, int64_t tokens, int64_t hash_block_size = 16) {
+  const auto matches =
+      worker.index.Match(Hashes(1, tokens / hash_block_size), hash_block_size, tokens);
   return matches.empty() ? WorkerMatch() : matches[0];
 }
 

@@ -21,7 +21,7 @@ TEST(Scores, ABlockThatItsHashFindsFillsAGap) {
   ASSERT_EQ(index.NameBlocks(kWorker, std::span(hashes).subspan(5), std::span(contents).subspan(5)),
             1u);
   const PromptBlocks prompt = {
-      .unit = 4, .prompt_tokens = 25, .contents = contents, .hashes = hashes};
+      .hash_block_size = 4, .prompt_tokens = 25, .contents = contents, .hashes = hashes};
   const auto matches = index.Match(prompt);
   ASSERT_EQ(matches.size(), 1u);
   EXPECT_EQ(matches[0].gpu_tokens, 24);
@@ -43,7 +43,8 @@ TEST(Scores, SlotsOfTwoRunsAreOnePrefix) {
   ASSERT_EQ(
       index.NameBlocks(kWorker, std::span(hashes).subspan(2, 2), std::span(contents).subspan(2, 2)),
       2u);
-  const PromptBlocks prompt = {.unit = 4, .prompt_tokens = 25, .contents = {}, .hashes = hashes};
+  const PromptBlocks prompt = {
+      .hash_block_size = 4, .prompt_tokens = 25, .contents = {}, .hashes = hashes};
   const auto matches = index.Match(prompt);
   ASSERT_EQ(matches.size(), 2u);
   EXPECT_EQ(matches[0].gpu_tokens, 24);

@@ -110,7 +110,7 @@ TEST(ContentNamingContent, UnknownExtraKeysAreHidden) {
 HashInputs WithDigests(std::vector<uint8_t> first_bytes) {
   HashInputs inputs;
   PromptEmbeddingDigests& digests = inputs.embedding_digests.emplace_back();
-  digests.unit = 4;
+  digests.hash_block_size = 4;
   for (const uint8_t byte : first_bytes) digests.digests.emplace_back()[0] = byte;
   return inputs;
 }
@@ -146,7 +146,7 @@ TEST(PromptContents, IsCutWhereContentCannotBeNamed) {
   embeddings.prompt_embeddings = PromptEmbeddings{std::string(80, 'x'), 4};
   EXPECT_EQ(names(embeddings), 0u);
   HashInputs of_another_size = WithDigests({'a'});
-  of_another_size.embedding_digests[0].unit = 8;
+  of_another_size.embedding_digests[0].hash_block_size = 8;
   EXPECT_EQ(names(of_another_size), 0u);
 }
 

@@ -20,14 +20,14 @@ namespace {
 constexpr WorkerId kWorker{1};
 
 GroupSpec RandomGroup(Random& random) {
-  const int64_t size = kUnit << Pick(random, 0, 2);
+  const int64_t size = kHashBlockSize << Pick(random, 0, 2);
   switch (Pick(random, 0, 5)) {
     case 0:
     case 1:
       return Full(size);
     case 2:
     case 3:
-      return Window(Pick(random, 2, 12 * kUnit), size);
+      return Window(Pick(random, 2, 12 * kHashBlockSize), size);
     case 4:
       return Mamba(MambaMode::kAlign, size);
     default:
@@ -48,10 +48,11 @@ struct Kind {
 std::vector<GroupSpec> RandomGroups(Random& random, const Kind& kind, int64_t count) {
   std::vector<GroupSpec> groups;
   for (int64_t i = 0; i < count; ++i) groups.push_back(RandomGroup(random));
-  if (kind.full_at_unit) groups.push_back(Full(kUnit));
+  if (kind.full_at_unit) groups.push_back(Full(kHashBlockSize));
   if (!kind.windows_alone) return groups;
-  for (GroupSpec& group : groups) group = Window(Pick(random, 2, 12 * kUnit), group.block_size);
-  groups.push_back(Full(kUnit << Pick(random, 0, 2)));
+  for (GroupSpec& group : groups)
+    group = Window(Pick(random, 2, 12 * kHashBlockSize), group.block_size);
+  groups.push_back(Full(kHashBlockSize << Pick(random, 0, 2)));
   return groups;
 }
 
@@ -63,7 +64,7 @@ CacheConfig RandomConfig(Random& random, const Kind& kind) {
     const bool can = group.kind != SpecKind::kChunkedLocalAttention;
     group.eagle = can && Pick(random, 0, 4) == 0;
   }
-  if (config.groups.size() > 1) config.hash_block_size = kUnit;
+  if (config.groups.size() > 1) config.hash_block_size = kHashBlockSize;
   config.num_blocks = Pick(random, 60, 200);
   config.max_model_len = 400;
   config.max_in_flight_tokens = 64;
@@ -144,10 +145,10 @@ class Pair {
     EXPECT_TRUE(NeedsUnnamed(request, hit)) << "predicted " << match.gpu_tokens << ", hit " << hit;
   }
   WorkerMatch Ask(const CacheRequest& request, const std::vector<BlockHash>& hashes) const {
-    const int64_t unit = engine_.config().hash_block_size;
+    const int64_t hash_block_size = engine_.config().hash_block_size;
     const auto contents =
-        PromptContents(index_.keys(), request.tokens, unit, 0, request.hash_inputs);
-    const PromptBlocks prompt = {.unit = unit,
+        PromptContents(index_.keys(), request.tokens, hash_block_size, 0, request.hash_inputs);
+    const PromptBlocks prompt = {.hash_block_size = hash_block_size,
                                  .prompt_tokens = std::ssize(request.tokens),
                                  .contents = contents,
                                  .hashes = hashes};

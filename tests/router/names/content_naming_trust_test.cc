@@ -107,7 +107,7 @@ TEST(ContentNamingTrust, EventsOfOneWorkerDoNotAffectAnotherWorker) {
   const std::vector<TokenId> prompt = Tokens(1, 9);
   const auto contents = PromptContents(index.keys(), prompt, 4, 0, {});
   const auto matches =
-      index.Match({.unit = 4, .prompt_tokens = 9, .contents = contents, .hashes = {}});
+      index.Match({.hash_block_size = 4, .prompt_tokens = 9, .contents = contents, .hashes = {}});
   ASSERT_EQ(matches.size(), 2u);
   EXPECT_EQ(matches[0].gpu_tokens, 8);
   EXPECT_FALSE(matches[0].ambiguous);

@@ -31,7 +31,7 @@ SchemeDetectorConfig Registered(const EngineScheme& scheme) {
   SchemeDetectorConfig config;
   config.algorithm = scheme.algorithm;
   config.seed = scheme.seed;
-  config.hash_block_size = scheme.unit;
+  config.hash_block_size = scheme.hash_block_size;
   return config;
 }
 
@@ -45,7 +45,7 @@ void ExpectScheme(const SchemeDetector& detector, SchemeState state, const Engin
   const ChainScheme& found = *detector.verdict().scheme;
   EXPECT_EQ(found.algorithm, scheme.algorithm);
   EXPECT_EQ(found.seed, scheme.seed);
-  EXPECT_EQ(found.hash_block_size, scheme.unit);
+  EXPECT_EQ(found.hash_block_size, scheme.hash_block_size);
   const BlockHasher hasher = testing::HasherOf(scheme);
   const auto none_hash = hasher.none_hash().bytes();
   EXPECT_EQ(found.none_hash, std::vector<uint8_t>(none_hash.begin(), none_hash.end()));
@@ -62,7 +62,7 @@ TEST(SchemeDetector, SaysNothingBeforeAStoreAtTheRoot) {
 // Engines of every scheme: algorithm, seed, form of the hashes on the wire, and groups.
 struct Groups {
   std::vector<GroupSpec> specs;
-  int64_t unit = 0;
+  int64_t hash_block_size = 0;
 };
 const Groups kGroups[] = {
     {{{.block_size = 16}}, 16},
@@ -82,7 +82,7 @@ struct EveryScheme : ::testing::TestWithParam<EngineCase> {
     scheme.seed = std::get<1>(GetParam());
     scheme.form = std::get<2>(GetParam());
     const Groups& groups = kGroups[std::get<3>(GetParam())];
-    scheme.unit = groups.unit;
+    scheme.hash_block_size = groups.hash_block_size;
     stream = EngineStream(scheme, groups.specs);
   }
   EngineScheme scheme;
@@ -118,9 +118,9 @@ TEST_P(EveryScheme, WrongRegistrationIsReportedWithTheFirstStore) {
   algorithm.algorithm = kAlgorithms[(static_cast<size_t>(scheme.algorithm) + 1) % 4];
   EngineScheme seed = scheme;
   seed.seed = "wrong";
-  EngineScheme unit = scheme;
-  unit.unit = scheme.unit / 2;
-  for (const EngineScheme& wrong : {algorithm, seed, unit}) {
+  EngineScheme size = scheme;
+  size.hash_block_size = scheme.hash_block_size / 2;
+  for (const EngineScheme& wrong : {algorithm, seed, size}) {
     SchemeDetectorConfig config = Registered(wrong);
     config.seeds.push_back("my seed");
     SchemeDetector detector = Detector(config);
@@ -150,7 +150,8 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST(SchemeRegistration, ReportNamesBothSides) {
   SchemeDetector detector = Detector(Registered({.seed = "0"}));
-  detector.Observe(RootStore({.algorithm = HashAlgorithm::kXxhash, .seed = "42", .unit = 32}, 1));
+  detector.Observe(
+      RootStore({.algorithm = HashAlgorithm::kXxhash, .seed = "42", .hash_block_size = 32}, 1));
   EXPECT_EQ(detector.verdict().reason,
             "registered sha256, seed 0, unit 16; the stores have xxhash, seed 42, unit 32");
 }
@@ -172,7 +173,7 @@ TEST(SchemeRegistration, OnlyRegisteredPropertiesAreCompared) {
   any_hash.Observe(RootStore({.algorithm = HashAlgorithm::kXxhashCbor, .seed = "42"}, 1));
   EXPECT_EQ(any_hash.verdict().state, SchemeState::kMatched);
   any_hash.Restart();
-  any_hash.Observe(RootStore({.seed = "42", .unit = 32}, 1));
+  any_hash.Observe(RootStore({.seed = "42", .hash_block_size = 32}, 1));
   EXPECT_EQ(any_hash.verdict().reason,
             "registered unit 16; the stores have sha256, seed 42, unit 32");
 }
@@ -196,16 +197,16 @@ TEST(SchemeRegistration, BadConfigurationsAreRefused) {
   SchemeDetectorConfig none_hash;
   none_hash.none_hashes = {std::vector<uint8_t>(33, 1)};
   EXPECT_FALSE(SchemeDetector::Create(none_hash).ok());
-  SchemeDetectorConfig unit;
-  unit.hash_block_size = -1;
-  EXPECT_EQ(SchemeDetector::Create(unit).status().message(), "hash_block_size: out of range");
+  SchemeDetectorConfig size;
+  size.hash_block_size = -1;
+  EXPECT_EQ(SchemeDetector::Create(size).status().message(), "hash_block_size: out of range");
   SchemeDetectorConfig period;
   period.sample_period = 0;
   EXPECT_FALSE(SchemeDetector::Create(period).ok());
 }
 
 // With byte hashes, a store has the whole hash of its parent. So stores behind the root show the
-// algorithm and the unit.
+// algorithm and the hash_block_size.
 TEST(SchemeBehindTheRoot, BytesTellAlgorithmAndUnitButNoSeed) {
   const EngineScheme engine{.algorithm = HashAlgorithm::kXxhash, .form = EventHashForm::kBytes};
   const auto prompt = SchemeTokens(64, 1);
@@ -329,7 +330,7 @@ TEST(SchemeSampling, RootsAreSampledHoweverFewTheyAre) {
 }
 
 TEST(SchemeSampling, CostIsBoundedWhateverTheStoresHold) {
-  const EngineScheme engine{.unit = 8};
+  const EngineScheme engine{.hash_block_size = 8};
   SchemeDetectorConfig config = Registered(engine);
   config.sample_period = 1;
   SchemeDetector detector = Detector(config);
@@ -363,7 +364,7 @@ TEST(SchemeChange, ASilentChangeIsFoundWithinAPeriodAndNamed) {
 
 TEST(SchemeChange, IsLookedForAtOnceAfterAClearAndAfterARestart) {
   const EngineScheme before{.seed = "0"};
-  const EngineScheme after{.seed = "42", .unit = 32};
+  const EngineScheme after{.seed = "42", .hash_block_size = 32};
   for (const bool restart : {false, true}) {
     SchemeDetector detector = Detector();
     detector.Observe(RootStore(before, 1));
@@ -390,9 +391,9 @@ TEST(SchemeChange, ClearOfAnotherTierSaysNothing) {
 
 TEST(SchemeChange, ToABlockSizeThatTheOldUnitDoesNotDivide) {
   SchemeDetector detector = Detector();
-  detector.Observe(RootStore({.unit = 16}, 1));
-  for (int64_t n = 0; n < 64; ++n) detector.Observe(RootStore({.unit = 24}, n));
-  ExpectScheme(detector, SchemeState::kMatched, {.unit = 24});
+  detector.Observe(RootStore({.hash_block_size = 16}, 1));
+  for (int64_t n = 0; n < 64; ++n) detector.Observe(RootStore({.hash_block_size = 24}, n));
+  ExpectScheme(detector, SchemeState::kMatched, {.hash_block_size = 24});
 }
 
 TEST(SchemeChange, AwayFromARegistrationIsAMismatch) {

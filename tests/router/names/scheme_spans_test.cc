@@ -35,15 +35,16 @@ const std::vector<size_t> kTail = {28, 29, 30, 31};
 
 TEST(SchemeSpans, FirstStoreOfAWindowProvesTheScheme) {
   for (const int64_t lookahead : {0, 1, 3}) {
-    for (const int64_t unit : {16, 8}) {
+    for (const int64_t hash_block_size : {16, 8}) {
       const EngineScheme engine{.algorithm = HashAlgorithm::kSha256Cbor,
                                 .seed = "42",
-                                .unit = unit,
+                                .hash_block_size = hash_block_size,
                                 .chain = {ExtraKeyScheme::kTagged, lookahead}};
       SchemeDetector detector = SpanDetector();
       detector.Observe(Span(engine, 1, kTail));
-      ASSERT_EQ(detector.verdict().state, SchemeState::kMatched) << lookahead << " " << unit;
-      EXPECT_EQ(detector.verdict().scheme->hash_block_size, unit);
+      ASSERT_EQ(detector.verdict().state, SchemeState::kMatched)
+          << lookahead << " " << hash_block_size;
+      EXPECT_EQ(detector.verdict().scheme->hash_block_size, hash_block_size);
       EXPECT_EQ(detector.verdict().scheme->seed, "42");
       EXPECT_TRUE(ProvenForm(detector.verdict(), {}));
       EXPECT_EQ(detector.verdict().lookahead, lookahead);

@@ -16,7 +16,7 @@ using testing::EngineScheme;
 using testing::SchemeTokens;
 
 const EngineScheme kPickle{};
-const EngineScheme kFine{.unit = 8};
+const EngineScheme kFine{.hash_block_size = 8};
 
 // A detector that has matched `scheme` and tests every testable store.
 SchemeDetector Matched(const EngineScheme& scheme) {
@@ -112,7 +112,7 @@ TEST(SchemeStores, SpansWithAnOffsetAreNotAtTheRoot) {
 }
 
 TEST(SchemeStores, TooManyUnitsInABlock) {
-  const EngineScheme fine{.unit = 1};
+  const EngineScheme fine{.hash_block_size = 1};
   SchemeDetector detector = Matched(fine);
   const auto tokens = SchemeTokens(2 * kMaxUnitsPerBlock, 1);
   EXPECT_EQ(OutcomeOf(detector, DenseStore(fine, tokens, 0, 1, kMaxUnitsPerBlock)),
@@ -124,7 +124,7 @@ TEST(SchemeStores, TooManyUnitsInABlock) {
 // Untested units might still fit, so there is no proof.
 TEST(SchemeStores, BlocksWithUnitsThatWereNotTriedProveNothing) {
   SchemeDetector detector = Matched(kPickle);
-  const EngineScheme foreign{.seed = "nobody knows", .unit = 512};
+  const EngineScheme foreign{.seed = "nobody knows", .hash_block_size = 512};
   EXPECT_EQ(OutcomeOf(detector, testing::RootStore(foreign, 2)), Outcome::kInconclusive);
 }
 
@@ -275,13 +275,13 @@ TEST(SchemeKeys, ItemsAreNotAssignedToUnits) {
   }
 }
 
-// Before the unit is known, an image leaves units untested. The test must not refute a right
-// registration.
+// Before the hash_block_size is known, an image leaves units untested. The test must not refute a
+// right registration.
 TEST(SchemeKeys, ItemsProveNothingAgainstARegistration) {
   HashInputs image;
   image.mm_items = {{"image", 5, 20}};
   SchemeDetectorConfig config;
-  config.hash_block_size = kFine.unit;
+  config.hash_block_size = kFine.hash_block_size;
   SchemeDetector detector = SchemeDetector::Create(config).value();
   const auto tokens = SchemeTokens(32, 1);
   EXPECT_EQ(OutcomeOf(detector, DenseStore(kFine, tokens, 0, 1, 32, image)),

@@ -20,7 +20,7 @@ namespace kvcast::testing {
 struct EngineScheme {
   HashAlgorithm algorithm = HashAlgorithm::kSha256;
   std::string seed{kDefaultHashSeed};
-  int64_t unit = 16;
+  int64_t hash_block_size = 16;
   EventHashForm form = EventHashForm::kInt64;
   ChainForm chain = {};
 };
@@ -45,9 +45,9 @@ inline BlockStored DenseStore(const EngineScheme& scheme, const std::vector<Toke
   BlockHasher hasher = HasherOf(scheme);
   const std::vector<TokenId> head(
       prompt.begin(), arrived == 0 ? prompt.end() : prompt.begin() + static_cast<int64_t>(arrived));
-  hasher.ExtendChain(head, scheme.unit, inputs, chain, scheme.chain);
-  hasher.ExtendChain(prompt, scheme.unit, inputs, chain, scheme.chain);
-  const int64_t units = block_size / scheme.unit;
+  hasher.ExtendChain(head, scheme.hash_block_size, inputs, chain, scheme.chain);
+  hasher.ExtendChain(prompt, scheme.hash_block_size, inputs, chain, scheme.chain);
+  const int64_t units = block_size / scheme.hash_block_size;
   const auto hash = [&](int64_t block) {
     return ToEventHash(BlockDigest(chain, block, units), scheme.form);
   };
@@ -98,7 +98,8 @@ inline BlockStored Announcing(const BlockStored& dense, const std::vector<size_t
 
 // The first block of prompt number `n`. All numbers give different blocks.
 inline BlockStored RootStore(const EngineScheme& scheme, int64_t n) {
-  return DenseStore(scheme, SchemeTokens(scheme.unit, 1000 * n), 0, 1, scheme.unit);
+  return DenseStore(scheme, SchemeTokens(scheme.hash_block_size, 1000 * n), 0, 1,
+                    scheme.hash_block_size);
 }
 
 // Events of an engine that runs `requests` requests in chunks of 64 tokens. Some are plain, some
@@ -108,7 +109,7 @@ inline std::vector<Event> EngineStream(const EngineScheme& scheme, std::vector<G
   CacheConfig config;
   config.groups = std::move(groups);
   config.num_blocks = 2000;
-  config.hash_block_size = scheme.unit;
+  config.hash_block_size = scheme.hash_block_size;
   auto cache = CacheManager::Create(config, HasherOf(scheme), {.hash_form = scheme.form}).value();
   for (int64_t n = 0; n < requests; ++n) {
     CacheRequest request;

@@ -590,7 +590,7 @@ TEST(ReuseEvidence, ChildrenOfABlockThatIsOlderThanTheSmallestSizeShowNothing) {
   index.Apply(kWorker, Batch(large(33, 200)));
   const std::vector<ContentKey> contents = PromptContents(index.keys(), Tokens(1, 9), 4, 0, {});
   const PromptBlocks prompt{
-      .unit = 4, .prompt_tokens = 9, .lookahead = 0, .contents = contents, .hashes = {}};
+      .hash_block_size = 4, .prompt_tokens = 9, .lookahead = 0, .contents = contents, .hashes = {}};
   const WorkerMatch match = index.Match(prompt, {&kWorker, 1})[0];
   ASSERT_EQ(match.gpu_tokens, 8);
   EXPECT_TRUE(Lacks(match, Untold::kEagle));

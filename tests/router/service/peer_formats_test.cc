@@ -82,7 +82,7 @@ class Reader {
   WorkerMatch Match(const std::vector<TokenId>& prompt) const {
     const auto contents = PromptContents(index_.keys(), prompt, kPeerBlock, 0, HashInputs());
     const auto matches = index_.Match(
-        {.unit = kPeerBlock, .prompt_tokens = std::ssize(prompt), .contents = contents});
+        {.hash_block_size = kPeerBlock, .prompt_tokens = std::ssize(prompt), .contents = contents});
     return matches.empty() ? WorkerMatch() : matches[0];
   }
   int64_t Reusable(const std::vector<TokenId>& prompt) const { return Match(prompt).gpu_tokens; }

@@ -32,9 +32,10 @@ std::vector<TokenId> PromptOf(int64_t tokens) {
 struct QueryEngineTest : ::testing::Test {
   // Adds a worker that holds the first `blocks` blocks of PromptOf, hashed in the given scheme.
   void AddWorker(const std::string& name, HashAlgorithm algorithm, const std::string& seed,
-                 int64_t unit, EventHashForm form, int64_t blocks, const HashInputs& inputs = {}) {
+                 int64_t hash_block_size, EventHashForm form, int64_t blocks,
+                 const HashInputs& inputs = {}) {
     WorkerRegistration config;
-    config.worker = Registered({Full(unit)});
+    config.worker = Registered({Full(hash_block_size)});
     config.worker.name = name;
     config.algorithm = algorithm;
     config.hash_seed = seed;
@@ -42,11 +43,11 @@ struct QueryEngineTest : ::testing::Test {
     sources.push_back(WorkerIngest::Create(id, config, index).value());
     std::vector<Digest> digests;
     BlockHasher::FromSeed(algorithm, seed)
-        ->ExtendChain(PromptOf(unit * blocks), unit, inputs, digests);
+        ->ExtendChain(PromptOf(hash_block_size * blocks), hash_block_size, inputs, digests);
     std::vector<BlockHash> hashes;
     for (const Digest& digest : digests) hashes.push_back(ToEventHash(digest, form));
     std::vector<uint8_t> payload;
-    const EventBatch batch = Batch(StoreFull(hashes, 0, unit));
+    const EventBatch batch = Batch(StoreFull(hashes, 0, hash_block_size));
     ASSERT_TRUE(EncodeBatch(batch, kDefaultDialect, payload).ok());
     sources.back()->OnBatch(payload);
   }
@@ -174,7 +175,7 @@ TEST_F(QueryEngineTest, UnitThatTheIndexCannotTakeProvesNothing) {
   config.worker = Registered({Full(16)});
   sources.push_back(WorkerIngest::Create(WorkerId(0), config, index).value());
   std::vector<uint8_t> payload;
-  const EventBatch batch = Batch(kvcast::testing::RootStore({.unit = 24}, 1));
+  const EventBatch batch = Batch(kvcast::testing::RootStore({.hash_block_size = 24}, 1));
   ASSERT_TRUE(EncodeBatch(batch, kDefaultDialect, payload).ok());
   sources.back()->OnBatch(payload);
   EXPECT_EQ(sources.back()->verdict().state, SchemeState::kMatched);

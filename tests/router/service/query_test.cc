@@ -42,7 +42,7 @@ TEST(ParseQuery, ReadsWhatElseABlockHolds) {
   EXPECT_EQ(query->inputs.mm_items[1].offset, 1);
   EXPECT_EQ(query->inputs.mm_items[1].length, 2);
   ASSERT_EQ(query->inputs.embedding_digests.size(), 2u);
-  EXPECT_EQ(query->inputs.embedding_digests[0].unit, 16);
+  EXPECT_EQ(query->inputs.embedding_digests[0].hash_block_size, 16);
   ASSERT_EQ(query->inputs.embedding_digests[0].digests.size(), 1u);
   EXPECT_EQ(query->inputs.embedding_digests[0].digests[0][31], 1);
   EXPECT_TRUE(query->inputs.embedding_digests[1].digests.empty());

@@ -159,7 +159,7 @@ TEST_F(RouterServiceTest, WorkersAreFollowedSideBySide) {
 // wrong.
 TEST_F(RouterServiceTest, MixedFleetIsFoundOutAndSaysWhatIsProven) {
   const EngineScheme schemes[] = {
-      {.algorithm = HashAlgorithm::kSha256Cbor, .seed = "0", .unit = 8},
+      {.algorithm = HashAlgorithm::kSha256Cbor, .seed = "0", .hash_block_size = 8},
       {.algorithm = HashAlgorithm::kXxhash, .seed = "42", .form = EventHashForm::kBytes},
       {.seed = "0"},
       {.seed = "nobody knows"}};

@@ -155,7 +155,8 @@ struct SourceSchemeTest : ::testing::Test {
 TEST_F(SourceSchemeTest, IsLearnedAndTheHashUnitWithIt) {
   Create(Unregistered());
   EXPECT_EQ(source->scheme().algorithm, HashAlgorithm::kSha256);
-  const EngineScheme engine{.algorithm = HashAlgorithm::kXxhash, .seed = "42", .unit = 8};
+  const EngineScheme engine{
+      .algorithm = HashAlgorithm::kXxhash, .seed = "42", .hash_block_size = 8};
   Send(Batch(DenseStore(engine, SchemeTokens(64, 1), 0, 2, 32)));
   EXPECT_EQ(source->verdict().state, SchemeState::kMatched);
   EXPECT_EQ(source->scheme().algorithm, HashAlgorithm::kXxhash);
@@ -184,10 +185,10 @@ TEST_F(SourceSchemeTest, CandidatesOfTheRegistrationAreTried) {
 
 TEST_F(SourceSchemeTest, RestartWithAnotherUnitIsLearned) {
   Create(Unregistered());
-  Send(Batch(RootStore({.unit = 16}, 1)));
+  Send(Batch(RootStore({.hash_block_size = 16}, 1)));
   EXPECT_EQ(index.hash_block_size(WorkerId(3)), 16);
   source->OnReset(ResetReason::kRestart);
-  Send(Batch(RootStore({.unit = 24}, 1)));
+  Send(Batch(RootStore({.hash_block_size = 24}, 1)));
   EXPECT_EQ(index.hash_block_size(WorkerId(3)), 24);
 }
 
@@ -195,8 +196,8 @@ TEST_F(SourceSchemeTest, RestartWithAnotherUnitIsLearned) {
 // the change.
 TEST_F(SourceSchemeTest, SilentChangeOfTheUnitIsLearnedToo) {
   Create(Unregistered());
-  Send(Batch(RootStore({.unit = 16}, 1)));
-  for (int64_t n = 0; n < 64; ++n) Send(Batch(RootStore({.unit = 24}, n)));
+  Send(Batch(RootStore({.hash_block_size = 16}, 1)));
+  for (int64_t n = 0; n < 64; ++n) Send(Batch(RootStore({.hash_block_size = 24}, n)));
   EXPECT_EQ(index.hash_block_size(WorkerId(3)), 24);
   EXPECT_EQ(source->scheme_counters().changes, 1u);
 }
@@ -205,7 +206,7 @@ TEST_F(SourceSchemeTest, RegisteredUnitIsNotOverruled) {
   WorkerRegistration config;
   config.worker = Registered({Full(32)}, 16);
   Create(config);
-  Send(Batch(RootStore({.unit = 32}, 1)));
+  Send(Batch(RootStore({.hash_block_size = 32}, 1)));
   EXPECT_EQ(source->verdict().state, SchemeState::kMismatch);
   EXPECT_EQ(index.hash_block_size(WorkerId(3)), 16);
 }

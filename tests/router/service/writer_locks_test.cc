@@ -17,7 +17,7 @@ using kvcast::testing::Batch;
 using kvcast::testing::Full;
 using kvcast::testing::Registered;
 
-constexpr int64_t kUnit = 16;
+constexpr int64_t kHashBlockSize = 16;
 
 std::vector<TokenId> Prompt(int64_t tokens) {
   std::vector<TokenId> prompt(static_cast<size_t>(tokens));
@@ -31,14 +31,14 @@ class WriterLocksTest : public ::testing::Test {
  protected:
   WriterLocksTest() {
     WorkerRegistration config;
-    config.worker = Registered({Full(kUnit)});
+    config.worker = Registered({Full(kHashBlockSize)});
     config.worker.name = "a";
     config.replay_endpoint = "tcp://127.0.0.1:1";
     config.gpu_blocks = 100;
     sources_.push_back(WorkerIngest::Create(WorkerId(0), config, index_).value());
     std::vector<Digest> digests;
     BlockHasher::FromSeed(HashAlgorithm::kSha256, "0")
-        ->ExtendChain(Prompt(64 * kUnit), kUnit, {}, digests);
+        ->ExtendChain(Prompt(64 * kHashBlockSize), kHashBlockSize, {}, digests);
     for (const Digest& digest : digests) {
       hashes_.push_back(ToEventHash(digest, EventHashForm::kInt64));
     }
@@ -48,13 +48,13 @@ class WriterLocksTest : public ::testing::Test {
     BlockStored stored;
     stored.block_hashes = {hashes_[block]};
     if (block > 0) stored.parent_block_hash = hashes_[block - 1];
-    stored.block_size = kUnit;
+    stored.block_size = kHashBlockSize;
     stored.group_idx = 0;
     stored.kv_cache_spec_kind = "full_attention";
     if (with_tokens) {
-      const std::vector<TokenId> tokens = Prompt(64 * kUnit);
-      const auto begin = tokens.begin() + static_cast<int64_t>(block) * kUnit;
-      stored.token_ids.emplace(begin, begin + kUnit);
+      const std::vector<TokenId> tokens = Prompt(64 * kHashBlockSize);
+      const auto begin = tokens.begin() + static_cast<int64_t>(block) * kHashBlockSize;
+      stored.token_ids.emplace(begin, begin + kHashBlockSize);
     }
     return Send(Batch(stored));
   }
@@ -69,8 +69,8 @@ class WriterLocksTest : public ::testing::Test {
     status.state = state;
     const QueryEngine engine(index_, [&](WorkerId) { return status; });
     Query query;
-    query.tokens = Prompt(64 * kUnit);
-    query.prompt_tokens = 64 * kUnit;
+    query.tokens = Prompt(64 * kHashBlockSize);
+    query.prompt_tokens = 64 * kHashBlockSize;
     query.by_tokens = true;
     return engine.Answer(query, sources_).value();
   }
@@ -93,7 +93,7 @@ TEST_F(WriterLocksTest, AQueryTakesNone) {
   Store(40, /*with_tokens=*/false);  // a block without a name
   const uint64_t before = index_.writer_locks();
   const auto synced = Ask(SourceState::kSynced);
-  EXPECT_EQ(synced[0].match.gpu_tokens, 33 * kUnit);
+  EXPECT_EQ(synced[0].match.gpu_tokens, 33 * kHashBlockSize);
   EXPECT_EQ(synced[0].match.unnamed_gpu, 1u);
   const auto cleared = Ask(SourceState::kCleared);
   EXPECT_NE(cleared[0].reason.find("34 of 100 GPU blocks are known"), std::string::npos)
