@@ -22,8 +22,8 @@ void HolderTable::Grow() {
   words_.store(grown, std::memory_order_release);  // I8
   capacity_ = capacity;
   if (old == nullptr) return;
-  epochs_.Retire([](void*, uintptr_t words) { delete[] reinterpret_cast<Word*>(words); }, nullptr,
-                 reinterpret_cast<uintptr_t>(old));
+  reclaim_.Retire([](void*, uintptr_t words) { delete[] reinterpret_cast<Word*>(words); }, nullptr,
+                  reinterpret_cast<uintptr_t>(old));
 }
 
 HolderId HolderTable::Open(const Holder& holder) {

@@ -20,7 +20,7 @@
 #include "kvcast/router/prefix_index.h"
 #include "router/index/change_log.h"
 #include "router/index/worker_slot.h"
-#include "src/base/epoch.h"
+#include "src/base/reclaim_domain.h"
 
 namespace kvcast::router {
 
@@ -33,11 +33,11 @@ struct Holder {
   Tier tier = Tier::kGpu;
 };
 
-// Threads: one writer (I0). Read may be called by any thread that holds a Pin of `epochs`, while
+// Threads: one writer (I0). Read may be called by any thread that holds a Pin of `reclaim`, while
 // the writer works.
 class HolderTable {
  public:
-  explicit HolderTable(EpochDomain& epochs) : epochs_(epochs) {}
+  explicit HolderTable(ReclaimDomain& reclaim) : reclaim_(reclaim) {}
   ~HolderTable();
   HolderTable(const HolderTable&) = delete;
   HolderTable& operator=(const HolderTable&) = delete;
@@ -100,7 +100,7 @@ class HolderTable {
 
   void Grow();
 
-  EpochDomain& epochs_;
+  ReclaimDomain& reclaim_;
   ChangeLog changes_;
   std::atomic<Word*> words_{nullptr};  // I8
   size_t capacity_ = 0;

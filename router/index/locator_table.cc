@@ -126,9 +126,9 @@ LocatorTable::Shard LocatorTable::Resize(size_t number, size_t size_number) {
   }
   shards_[number].store(shard.word(), std::memory_order_release);  // I5
   if (old.size() > 0) {
-    epochs_.Retire(FreeShard, &arena_, old.word());
+    reclaim_.Retire(FreeShard, &arena_, old.word());
     // If no reader is pinned, the next shard that grows can take the freed pieces.
-    epochs_.Collect();
+    reclaim_.Collect();
   }
   return shard;
 }

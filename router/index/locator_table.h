@@ -30,7 +30,7 @@
 #include <cstdint>
 
 #include "router/index/shard_size.h"
-#include "src/base/epoch.h"
+#include "src/base/reclaim_domain.h"
 #include "src/base/sanitizers.h"
 #include "src/base/slab_arena.h"
 
@@ -45,13 +45,13 @@ namespace kvcast::router {
 using Locator = uint64_t;
 
 // Threads: one writer (I0). Find, MayHave, PrefetchPath and Prefetch may be called by any thread
-// that holds a Pin of `epochs`, while the writer works.
+// that holds a Pin of `reclaim`, while the writer works.
 class LocatorTable {
  public:
   enum class Filter : bool { kNone, kKept };
 
-  LocatorTable(SlabArena& arena, EpochDomain& epochs, Filter filter = Filter::kNone)
-      : arena_(arena), epochs_(epochs), has_filter_(filter == Filter::kKept) {}
+  LocatorTable(SlabArena& arena, ReclaimDomain& reclaim, Filter filter = Filter::kNone)
+      : arena_(arena), reclaim_(reclaim), has_filter_(filter == Filter::kKept) {}
   ~LocatorTable();
   LocatorTable(const LocatorTable&) = delete;
   LocatorTable& operator=(const LocatorTable&) = delete;
@@ -223,7 +223,7 @@ class LocatorTable {
   Shard Resize(size_t number, size_t size_number);
 
   SlabArena& arena_;
-  EpochDomain& epochs_;
+  ReclaimDomain& reclaim_;
   const bool has_filter_;
   // I5
   std::array<std::atomic<uint64_t>, kShards> shards_{};

@@ -83,7 +83,7 @@ void PrefixIndex::Impl::AskAll(const Roster& roster, std::span<const WorkerId> i
 }
 
 PromptShape PrefixIndex::Impl::ShapeOf(WorkerId id) const {
-  const EpochDomain::Pin pin(epochs_);
+  const ReclaimDomain::Pin pin(reclaim_);
   const WorkerView* const view = roster_.load(std::memory_order_acquire)->Find(id);  // I10
   if (view == nullptr) return {};
   const WorkerRules& rules = *view->rules.load(std::memory_order_acquire);  // I10
@@ -108,7 +108,7 @@ template <typename Answer>
 auto PrefixIndex::Impl::Query(const PromptBlocks& prompt, const QueryShape& shape,
                               MatchQuery::Detail detail, std::span<const WorkerId> ids,
                               Answer&& answer) const {
-  const EpochDomain::Pin pin(epochs_);
+  const ReclaimDomain::Pin pin(reclaim_);
   for (int reading = 0; reading < kReadings;) {
     const Roster* const roster = roster_.load(std::memory_order_acquire);  // I10
     MatchQuery query(map_, holder_table_, prompt, shape, detail);

@@ -256,7 +256,7 @@ bool PrefixIndex::Impl::Reclaim() {
     WaiterCountingLock lock(mutex_);
     any = any || holder_table_.any_closed();
     more = SweepSome(kReclaimRuns);
-    if (!more) epochs_.Collect();
+    if (!more) reclaim_.Collect();
   }
   for (size_t shard = 0; shard < router::ResidencyMap::kShards; ++shard) {
     let_batches_run();

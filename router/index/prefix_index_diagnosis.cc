@@ -231,7 +231,7 @@ ReuseDiagnosis PrefixIndex::Impl::Diagnose(WorkerId id) const {
     const router::SampledPrompt& sampled = prompt.sampled;
     const auto holding =
         ReadWorker(id, std::optional<router::PromptHolding>(), [&](const WorkerState& worker) {
-          const EpochDomain::Pin pin(epochs_);
+          const ReclaimDomain::Pin pin(reclaim_);
           return router::HoldingOf(worker, sampled, hash_block_size, map_, holder_table_);
         });
     // A prompt without a held block is not in the cache.

@@ -32,7 +32,7 @@
 #include "router/rules/worker_rules.h"
 #include "router/sample/prompt_sample.h"
 #include "src/base/check.h"
-#include "src/base/epoch.h"
+#include "src/base/reclaim_domain.h"
 #include "src/base/slab_arena.h"
 #include "src/base/waiter_counting_mutex.h"
 #include "src/hash/seeded_hash.h"
@@ -345,14 +345,14 @@ class PrefixIndex::Impl {
   // Fingerprints of the current batch's blocks that are new to the worker.
   absl::flat_hash_set<uint64_t> news_ KV_GUARDED_BY(mutex_);
   SlabArena arena_;
-  mutable EpochDomain epochs_;
-  router::HolderTable holder_table_{epochs_};
-  router::ResidencyMap map_{router::ProcessSeed(), arena_, epochs_, holder_table_};
+  mutable ReclaimDomain reclaim_;
+  router::HolderTable holder_table_{reclaim_};
+  router::ResidencyMap map_{router::ProcessSeed(), arena_, reclaim_, holder_table_};
   std::unordered_map<WorkerId, router::WorkerSlot> slot_of_ KV_GUARDED_BY(mutex_);
   std::vector<std::unique_ptr<router::WorkerState>> slots_ KV_GUARDED_BY(mutex_);
   std::vector<router::WorkerSlot> free_slots_ KV_GUARDED_BY(mutex_);
   std::unordered_map<WorkerId, router::WorkerSlot> hidden_of_ KV_GUARDED_BY(mutex_);
-  router::RuleSets rule_sets_ KV_GUARDED_BY(mutex_){epochs_};
+  router::RuleSets rule_sets_ KV_GUARDED_BY(mutex_){reclaim_};
   std::vector<router::HolderId> closing_ KV_GUARDED_BY(mutex_);  // closed by the current change
   uint32_t states_ KV_GUARDED_BY(mutex_) = 0;                    // states made so far
   // Bytes of the index per (worker, tier, group, hash) entry, on average over all workers.

@@ -69,15 +69,15 @@ void PrefixIndex::Impl::Commit(WorkerState& worker) {
   map_.Tidy();
   if (learned) rule_sets_.Leave(known);
   if (ambiguous_before != nullptr && ambiguous_before != ambiguous) {
-    epochs_.Retire(DeleteObject<const AmbiguousNames>, nullptr,
-                   reinterpret_cast<uintptr_t>(ambiguous_before));
+    reclaim_.Retire(DeleteObject<const AmbiguousNames>, nullptr,
+                    reinterpret_cast<uintptr_t>(ambiguous_before));
   }
 }
 
 void PrefixIndex::Impl::Show(WorkerId id, const WorkerView* view) {
   const Roster* const old = roster_.load(std::memory_order_relaxed);        // I0
   roster_.store(old->With(id, view).release(), std::memory_order_release);  // I10
-  epochs_.Retire(DeleteObject<const Roster>, nullptr, reinterpret_cast<uintptr_t>(old));
+  reclaim_.Retire(DeleteObject<const Roster>, nullptr, reinterpret_cast<uintptr_t>(old));
 }
 
 Status PrefixIndex::Impl::AddWorker(WorkerId id, const WorkerConfig& config) {
@@ -130,11 +130,11 @@ void PrefixIndex::Impl::Leave(WorkerSlot slot) {
   holder_table_.SetVersion(slot, nullptr);
   rule_sets_.Leave(worker.view->rules.load(std::memory_order_relaxed));
   if (const auto* ambiguous = worker.view->ambiguous.load(std::memory_order_relaxed)) {
-    epochs_.Retire(DeleteObject<const AmbiguousNames>, nullptr,
-                   reinterpret_cast<uintptr_t>(ambiguous));
+    reclaim_.Retire(DeleteObject<const AmbiguousNames>, nullptr,
+                    reinterpret_cast<uintptr_t>(ambiguous));
   }
-  epochs_.Retire(DeleteObject<WorkerView>, nullptr,
-                 reinterpret_cast<uintptr_t>(worker.view.release()));
+  reclaim_.Retire(DeleteObject<WorkerView>, nullptr,
+                  reinterpret_cast<uintptr_t>(worker.view.release()));
   slots_[slot].reset();
   free_slots_.push_back(slot);
 }

@@ -19,7 +19,7 @@ namespace kvcast::router {
 // their bits are equal.
 //
 // Threads: one writer (I0 of README.md). WalkHashes and WalkContents may be called by any thread
-// that holds a Pin of `epochs`, while the writer works.
+// that holds a Pin of `reclaim`, while the writer works.
 class ResidencyMap {
  public:
   // A writer's position among hashes that were stored together; see RunStore::Cursor.
@@ -69,10 +69,10 @@ class ResidencyMap {
   }
 
  public:
-  ResidencyMap(uint64_t seed, SlabArena& arena, EpochDomain& epochs, HolderTable& holder_table)
-      : unsigned_ints_(seed, arena, epochs, holder_table),
-        negative_ints_(seed, arena, epochs, holder_table),
-        byte_strings_(seed, arena, epochs, holder_table) {}
+  ResidencyMap(uint64_t seed, SlabArena& arena, ReclaimDomain& reclaim, HolderTable& holder_table)
+      : unsigned_ints_(seed, arena, reclaim, holder_table),
+        negative_ints_(seed, arena, reclaim, holder_table),
+        byte_strings_(seed, arena, reclaim, holder_table) {}
 
   // See RunStore.
   Addition Add(const BlockHash& hash, BlockName name, const Holding& holding, size_t more,

@@ -32,7 +32,7 @@ RunPool<Key>::~RunPool() {
     arena_.Free(run.holders.load(std::memory_order_relaxed));
   }
   // Collect frees the retired objects. Their free functions use only their own memory and free_.
-  epochs_.Collect();
+  reclaim_.Collect();
   for (size_t i = 0; i < segments_; ++i) arena_.Free(directory[i].load(std::memory_order_relaxed));
   delete[] directory;
 }
@@ -68,18 +68,18 @@ void RunPool<Key>::FreeInArena(void* arena, uintptr_t object) {
 
 template <typename Key>
 void RunPool<Key>::RetireKeys(Key* keys) {
-  epochs_.Retire(FreeKeys, &arena_, reinterpret_cast<uintptr_t>(keys));
+  reclaim_.Retire(FreeKeys, &arena_, reinterpret_cast<uintptr_t>(keys));
 }
 
 template <typename Key>
 void RunPool<Key>::RetireHolders(HolderSet* set) {
-  epochs_.Retire(FreeInArena, &arena_, reinterpret_cast<uintptr_t>(set));
+  reclaim_.Retire(FreeInArena, &arena_, reinterpret_cast<uintptr_t>(set));
 }
 
 template <typename Key>
 void RunPool<Key>::RetireContents(ContentKey* contents) {
   if (contents != nullptr) {
-    epochs_.Retire(FreeInArena, &arena_, reinterpret_cast<uintptr_t>(contents));
+    reclaim_.Retire(FreeInArena, &arena_, reinterpret_cast<uintptr_t>(contents));
   }
 }
 
@@ -96,8 +96,9 @@ void RunPool<Key>::AddSegment() {
     directory_.store(directory, std::memory_order_release);  // I6
     directory_size_ = size;
     if (old != nullptr) {
-      epochs_.Retire([](void*, uintptr_t object) { delete[] reinterpret_cast<Directory*>(object); },
-                     nullptr, reinterpret_cast<uintptr_t>(old));
+      reclaim_.Retire(
+          [](void*, uintptr_t object) { delete[] reinterpret_cast<Directory*>(object); }, nullptr,
+          reinterpret_cast<uintptr_t>(old));
     }
   }
   auto* const segment =
@@ -199,7 +200,7 @@ void RunPool<Key>::Free(uint32_t number) {
   RetireContents(run.contents.load(std::memory_order_relaxed));
   RetireHolders(run.holders.load(std::memory_order_relaxed));
   // I11: a reader that has this number may still use it, so the number is retired too.
-  epochs_.Retire(
+  reclaim_.Retire(
       [](void* pool, uintptr_t run_number) {
         static_cast<RunPool*>(pool)->free_.push_back(static_cast<uint32_t>(run_number));
       },

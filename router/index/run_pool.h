@@ -12,7 +12,7 @@
 #include "kvcast/core/block_hash_value.h"
 #include "kvcast/router/content_key.h"
 #include "router/index/holder_set.h"
-#include "src/base/epoch.h"
+#include "src/base/reclaim_domain.h"
 #include "src/base/slab_arena.h"
 
 namespace kvcast::router {
@@ -37,12 +37,12 @@ struct Run {
   uint32_t end = 0;                 // writer; BlockName::end of the first slot
 };
 
-// Threads: At may be called by any thread that holds a Pin of `epochs`, while the writer works. All
-// other methods need the writer's lock (I0).
+// Threads: At may be called by any thread that holds a Pin of `reclaim`, while the writer works.
+// All other methods need the writer's lock (I0).
 template <typename Key>
 class RunPool {
  public:
-  RunPool(SlabArena& arena, EpochDomain& epochs) : arena_(arena), epochs_(epochs) {}
+  RunPool(SlabArena& arena, ReclaimDomain& reclaim) : arena_(arena), reclaim_(reclaim) {}
   ~RunPool();
   RunPool(const RunPool&) = delete;
   RunPool& operator=(const RunPool&) = delete;
@@ -83,7 +83,7 @@ class RunPool {
   void RetireHolders(HolderSet* set);
 
   SlabArena& arena_;
-  EpochDomain& epochs_;
+  ReclaimDomain& reclaim_;
   std::atomic<Directory*> directory_{nullptr};  // I6
   size_t segments_ = 0;
   size_t directory_size_ = 0;

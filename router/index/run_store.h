@@ -44,7 +44,7 @@
 #include "router/index/holder_table.h"
 #include "router/index/locator_table.h"
 #include "router/index/run_pool.h"
-#include "src/base/epoch.h"
+#include "src/base/reclaim_domain.h"
 #include "src/hash/seeded_hash.h"
 
 namespace kvcast::router {
@@ -104,7 +104,7 @@ struct KeyForm<BlockHash> {
 };
 
 // Threads: WalkHashes, VisitRunsFrom, PrefetchRunsFrom and any_named may be called by any thread
-// that holds a Pin of `epochs`, while the writer works. All other methods need the writer's lock
+// that holds a Pin of `reclaim`, while the writer works. All other methods need the writer's lock
 // (I0).
 template <typename Key>
 class RunStore {
@@ -120,13 +120,13 @@ class RunStore {
     uint64_t* next_bits = nullptr;  // next bits of the holder, in the run's holder set
   };
 
-  RunStore(uint64_t seed, SlabArena& arena, EpochDomain& epochs, HolderTable& holder_table)
+  RunStore(uint64_t seed, SlabArena& arena, ReclaimDomain& reclaim, HolderTable& holder_table)
       : hash_{seed},
         arena_(arena),
         holder_table_(holder_table),
-        table_(arena, epochs),
-        heads_(arena, epochs, LocatorTable::Filter::kKept),
-        pool_(arena, epochs),
+        table_(arena, reclaim),
+        heads_(arena, reclaim, LocatorTable::Filter::kKept),
+        pool_(arena, reclaim),
         copies_(seed) {}
   RunStore(const RunStore&) = delete;
   RunStore& operator=(const RunStore&) = delete;

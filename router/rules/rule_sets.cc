@@ -28,7 +28,7 @@ void RuleSets::Leave(const WorkerRules* rules) {
   const auto free = [](void*, uintptr_t object) {
     delete reinterpret_cast<const WorkerRules*>(object);
   };
-  epochs_.Retire(free, nullptr, reinterpret_cast<uintptr_t>(entry->rules.release()));
+  reclaim_.Retire(free, nullptr, reinterpret_cast<uintptr_t>(entry->rules.release()));
   std::swap(*entry, entries_.back());
   entries_.pop_back();
 }

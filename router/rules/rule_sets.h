@@ -8,14 +8,14 @@
 #include <vector>
 
 #include "router/rules/worker_rules.h"
-#include "src/base/epoch.h"
+#include "src/base/reclaim_domain.h"
 
 namespace kvcast::router {
 
 // Threads: the writer (I0 of router/index/README.md).
 class RuleSets {
  public:
-  explicit RuleSets(EpochDomain& epochs) : epochs_(epochs) {}
+  explicit RuleSets(ReclaimDomain& reclaim) : reclaim_(reclaim) {}
   RuleSets(const RuleSets&) = delete;
   RuleSets& operator=(const RuleSets&) = delete;
 
@@ -32,7 +32,7 @@ class RuleSets {
     uint64_t users = 0;
   };
 
-  EpochDomain& epochs_;
+  ReclaimDomain& reclaim_;
   std::vector<Entry> entries_;
 };
 

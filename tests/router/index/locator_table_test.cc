@@ -20,8 +20,8 @@ struct LocatorTableTest : ::testing::Test {
     return table.Find(hash, [key](Locator locator) { return locator == key; });
   }
   SlabArena arena;
-  EpochDomain epochs;
-  LocatorTable table{arena, epochs};
+  ReclaimDomain reclaim;
+  LocatorTable table{arena, reclaim};
 };
 
 bool TrimAll(LocatorTable& table) {
@@ -80,16 +80,16 @@ TEST_F(LocatorTableTest, GivesMemoryBackWhenItEmpties) {
   std::vector<uint64_t> hashes(2'000'000);
   for (uint64_t& hash : hashes) hash = random();
   for (size_t i = 0; i < hashes.size(); ++i) table.Insert(hashes[i], i + 1);
-  epochs.Collect();
+  reclaim.Collect();
   const size_t full = arena.slabs();
   for (size_t i = 0; i < hashes.size(); ++i) ASSERT_EQ(Find(hashes[i], i + 1), i + 1);
   for (size_t i = 0; i < hashes.size(); ++i) table.Erase(hashes[i], i + 1);
-  epochs.Collect();
+  reclaim.Collect();
   EXPECT_EQ(table.size(), 0u);
   EXPECT_EQ(arena.slabs(), full) << "an erasure rebuilds no shard";
   EXPECT_TRUE(TrimAll(table)) << "the shards grew since the last call";
   EXPECT_FALSE(TrimAll(table));
-  epochs.Collect();
+  reclaim.Collect();
   EXPECT_LT(arena.slabs(), full / 2);
 }
 
@@ -101,7 +101,7 @@ TEST_F(LocatorTableTest, TrimTakesTheRoomThatGrowthLeft) {
   for (size_t i = 0; i < kHashes; ++i) table.Insert(random(), i + 1);
   EXPECT_TRUE(TrimAll(table));
   EXPECT_FALSE(TrimAll(table));
-  epochs.Collect();
+  reclaim.Collect();
   random.seed(5);
   for (size_t i = 0; i < kHashes; ++i) ASSERT_EQ(Find(random(), i + 1), i + 1);
   EXPECT_LT(arena.bytes(), kHashes * 16);
@@ -150,7 +150,7 @@ TEST_F(LocatorTableTest, FindsWhatItsDefinitionFinds) {
 // The filter never rejects a hash of the table, also after growth, after shrinking, or with full
 // buckets. It rejects most other hashes.
 TEST_F(LocatorTableTest, TheFilterKnowsAllThatIsThere) {
-  LocatorTable filtered(arena, epochs, LocatorTable::Filter::kKept);
+  LocatorTable filtered(arena, reclaim, LocatorTable::Filter::kKept);
   EXPECT_FALSE(filtered.MayHave(7));
   std::mt19937_64 random(11);
   std::vector<std::pair<uint64_t, Locator>> held;

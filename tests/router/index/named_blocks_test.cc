@@ -15,7 +15,7 @@
 
 #include "router/index/holder_table.h"
 #include "router/index/residency_map.h"
-#include "src/base/epoch.h"
+#include "src/base/reclaim_domain.h"
 #include "src/base/slab_arena.h"
 
 namespace kvcast::router {
@@ -112,7 +112,7 @@ class NamedBlocksTest : public ::testing::Test {
   void Commit() {
     map.Publish();
     map.Tidy();
-    epochs.Collect();
+    reclaim.Collect();
   }
 
   static std::vector<ContentKey> ContentsOf(const std::vector<size_t>& path) {
@@ -205,9 +205,9 @@ class NamedBlocksTest : public ::testing::Test {
   }
 
   SlabArena arena;
-  EpochDomain epochs;
-  HolderTable holder_table{epochs};
-  ResidencyMap map{7, arena, epochs, holder_table};
+  ReclaimDomain reclaim;
+  HolderTable holder_table{reclaim};
+  ResidencyMap map{7, arena, reclaim, holder_table};
   WorkerSlot next_slot = 0;
   std::deque<std::atomic<uint64_t>> versions;  // by slot
 };

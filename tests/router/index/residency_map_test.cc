@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "router/index/holder_table.h"
-#include "src/base/epoch.h"
+#include "src/base/reclaim_domain.h"
 #include "src/base/slab_arena.h"
 
 namespace kvcast::router {
@@ -134,9 +134,9 @@ struct ResidencyMapTest : ::testing::Test {
   }
 
   SlabArena arena;
-  EpochDomain epochs;
-  HolderTable holder_table{epochs};
-  ResidencyMap map{7, arena, epochs, holder_table};
+  ReclaimDomain reclaim;
+  HolderTable holder_table{reclaim};
+  ResidencyMap map{7, arena, reclaim, holder_table};
   WorkerSlot next_slot = 0;
   std::deque<std::atomic<uint64_t>> versions;  // by slot
   std::vector<HolderId> closing;
@@ -182,7 +182,7 @@ TEST_F(ResidencyMapTest, ARunThatMovesBehindTheSweepTakesNothingClosedAlong) {
   Commit();
   Remove(stays, early);  // frees a run number below the run number of `late`
   Commit();
-  epochs.Collect();
+  reclaim.Collect();
   Close(leaves);
   Commit();
   Sweep(1);  // passes the freed run number
@@ -261,7 +261,7 @@ TEST_P(ResidencyMapModelTest, HoldsWhatItsDefinitionHolds) {
       largest = std::max(largest, holder);
     }
     Commit();
-    epochs.Collect();  // makes freed run numbers reusable immediately
+    reclaim.Collect();  // makes freed run numbers reusable immediately
     Sweep(pick(6));
     ASSERT_EQ(Walked(watched), Expected(watched)) << "step " << step;
     if (step % 10 == 0) {

@@ -14,7 +14,7 @@
 
 #include "router/index/holder_table.h"
 #include "router/index/residency_map.h"
-#include "src/base/epoch.h"
+#include "src/base/reclaim_domain.h"
 #include "src/base/slab_arena.h"
 
 namespace kvcast::router {
@@ -65,7 +65,7 @@ class WalkBesideWriterTest : public ::testing::Test {
   void Commit() {
     map_.Publish();
     map_.Tidy();
-    epochs_.Collect();
+    reclaim_.Collect();
   }
 
   // Walks over the chain, and returns the holders of its second hash. Calls `step` at each visit.
@@ -86,9 +86,9 @@ class WalkBesideWriterTest : public ::testing::Test {
   }
 
   SlabArena arena_;
-  EpochDomain epochs_;
-  HolderTable holder_table_{epochs_};
-  ResidencyMap map_{7, arena_, epochs_, holder_table_};
+  ReclaimDomain reclaim_;
+  HolderTable holder_table_{reclaim_};
+  ResidencyMap map_{7, arena_, reclaim_, holder_table_};
   std::deque<std::atomic<uint64_t>> versions_;  // by slot
 };
 
@@ -105,7 +105,7 @@ TEST_F(WalkBesideWriterTest, AMoveChangesTheVersionsOfTheHolders) {
 
   std::vector<ContentKey> contents;
   for (size_t block = 1; block <= 64; ++block) contents.push_back(ContentOf(block));
-  const EpochDomain::Pin pin(epochs_);
+  const ReclaimDomain::Pin pin(reclaim_);
   bool moved = false;
   int met = 0;  // how often the walk meets block 57 of `stays`
   map_.WalkContents(contents, kStride, false, [&](const ResidencyMap::Piece& piece) {
@@ -147,7 +147,7 @@ class TwinBesideWalkTest : public WalkBesideWriterTest {
 };
 
 TEST_F(TwinBesideWalkTest, BothSlotsAreFound) {
-  const EpochDomain::Pin pin(epochs_);
+  const ReclaimDomain::Pin pin(reclaim_);
   const auto found = HoldersOfTheSecond(chain_, [&, steps = 0](size_t) mutable {
     if (steps++ == 0) StoreTwin();
   });
@@ -155,7 +155,7 @@ TEST_F(TwinBesideWalkTest, BothSlotsAreFound) {
 }
 
 TEST_F(TwinBesideWalkTest, TheFirstSlotIsFoundAlthoughTheSecondIsGone) {
-  const EpochDomain::Pin pin(epochs_);
+  const ReclaimDomain::Pin pin(reclaim_);
   const auto found = HoldersOfTheSecond(chain_, [&, steps = 0](size_t position) mutable {
     if (steps == 0) StoreTwin();
     if (steps == 1) {
@@ -189,7 +189,7 @@ TEST_F(WalkBesideWriterTest, ASlotThatIsInsertedHidesNoOtherSlot) {
     };
     cursor = {};
     Add(late, late.holders[0], block, ContentOf(block), false, cursor);
-    epochs_.Retire(
+    reclaim_.Retire(
         [](void* function, uintptr_t) { (*static_cast<std::function<void()>*>(function))(); },
         &read, 0);
     Add(late, late.holders[0], block + 1, ContentOf(block + 1), true, cursor);

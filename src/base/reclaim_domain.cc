@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "src/base/epoch.h"
+#include "src/base/reclaim_domain.h"
 
 #include <algorithm>
 #include <functional>
@@ -7,14 +7,14 @@
 
 namespace kvcast {
 
-EpochDomain::Pin::Pin(const EpochDomain& domain) {
+ReclaimDomain::Pin::Pin(const ReclaimDomain& domain) {
   // A thread first tries the slot that it used last.
   static thread_local size_t preferred =
       std::hash<std::thread::id>()(std::this_thread::get_id()) % kSlots;
   for (size_t tries = 1;; ++tries) {
-    slot_ = &domain.slots_[preferred].epoch;
+    slot_ = &domain.slots_[preferred].time;
     uint64_t idle = kIdle;
-    if (slot_->compare_exchange_strong(idle, domain.epoch_.load(std::memory_order_acquire),
+    if (slot_->compare_exchange_strong(idle, domain.time_.load(std::memory_order_acquire),
                                        std::memory_order_acq_rel, std::memory_order_relaxed)) {
       return;
     }
@@ -23,34 +23,34 @@ EpochDomain::Pin::Pin(const EpochDomain& domain) {
   }
 }
 
-EpochDomain::Pin::~Pin() { slot_->store(kIdle, std::memory_order_release); }
+ReclaimDomain::Pin::~Pin() { slot_->store(kIdle, std::memory_order_release); }
 
-EpochDomain::~EpochDomain() {
+ReclaimDomain::~ReclaimDomain() {
   for (const Retired& retired : retired_) retired.free(retired.context, retired.object);
 }
 
-void EpochDomain::Retire(Free free, void* context, uintptr_t object) {
-  retired_.push_back({epoch_.load(std::memory_order_relaxed), free, context, object});
+void ReclaimDomain::Retire(Free free, void* context, uintptr_t object) {
+  retired_.push_back({time_.load(std::memory_order_relaxed), free, context, object});
   if (retired_.size() >= collect_at_) Collect();
 }
 
-uint64_t EpochDomain::Oldest() {
-  uint64_t oldest = epoch_.fetch_add(1, std::memory_order_acq_rel) + 1;
+uint64_t ReclaimDomain::Oldest() {
+  uint64_t oldest = time_.fetch_add(1, std::memory_order_acq_rel) + 1;
   for (Slot& slot : slots_) {
     // This must be a read-modify-write, not a plain load. All operations on the slot are then in
-    // one order. If this operation is the later one, it sees the reader's epoch. If the reader's
+    // one order. If this operation is the later one, it sees the reader's time. If the reader's
     // exchange is the later one, it acquires from this operation, and the reader sees all unlinks
     // that were made before this operation.
-    const uint64_t epoch = slot.epoch.fetch_add(0, std::memory_order_acq_rel);
-    if (epoch != kIdle) oldest = std::min(oldest, epoch);
+    const uint64_t entered = slot.time.fetch_add(0, std::memory_order_acq_rel);
+    if (entered != kIdle) oldest = std::min(oldest, entered);
   }
   return oldest;
 }
 
-void EpochDomain::Collect() {
+void ReclaimDomain::Collect() {
   const uint64_t oldest = Oldest();
   const auto kept = std::find_if(retired_.begin(), retired_.end(),
-                                 [&](const Retired& retired) { return retired.epoch >= oldest; });
+                                 [&](const Retired& retired) { return retired.time >= oldest; });
   std::for_each(retired_.begin(), kept,
                 [](const Retired& retired) { retired.free(retired.context, retired.object); });
   retired_.erase(retired_.begin(), kept);

@@ -1,4 +1,4 @@
-// EpochDomain: readers take no lock, and memory is freed when no reader can see it.
+// ReclaimDomain: readers take no lock, and memory is freed when no reader can see it.
 //
 // A reader pins the domain while it follows pointers. A writer unlinks an object, so that no later
 // reader finds it, and then retires the object. When every reader that was pinned at that time has
@@ -14,13 +14,13 @@
 
 namespace kvcast {
 
-class EpochDomain {
+class ReclaimDomain {
  public:
   // Any thread may pin. A thread must not hold a pin for long, because nothing is freed meanwhile.
   // If kSlots readers are pinned, a further reader waits until another reader leaves.
   class Pin {
    public:
-    explicit Pin(const EpochDomain& domain);
+    explicit Pin(const ReclaimDomain& domain);
     ~Pin();
     Pin(const Pin&) = delete;
     Pin& operator=(const Pin&) = delete;
@@ -29,11 +29,11 @@ class EpochDomain {
     std::atomic<uint64_t>* slot_;
   };
 
-  EpochDomain() = default;
+  ReclaimDomain() = default;
   // REQUIRES: no thread is pinned. Frees all retired objects.
-  ~EpochDomain();
-  EpochDomain(const EpochDomain&) = delete;
-  EpochDomain& operator=(const EpochDomain&) = delete;
+  ~ReclaimDomain();
+  ReclaimDomain(const ReclaimDomain&) = delete;
+  ReclaimDomain& operator=(const ReclaimDomain&) = delete;
 
   // The type of a function that frees an object. Its arguments are the two values that the caller
   // gave to Retire.
@@ -48,21 +48,21 @@ class EpochDomain {
   static constexpr size_t kSlots = 128;
   static constexpr uint64_t kIdle = 0;
   struct alignas(64) Slot {
-    std::atomic<uint64_t> epoch{kIdle};
+    std::atomic<uint64_t> time{kIdle};
   };
   struct Retired {
-    uint64_t epoch;
+    uint64_t time;
     Free free;
     void* context;
     uintptr_t object;
   };
 
-  // The epoch at which the longest pinned reader entered; the current epoch if no reader is pinned.
+  // The time at which the longest pinned reader entered; the current time if no reader is pinned.
   uint64_t Oldest();
 
   mutable std::array<Slot, kSlots> slots_;
-  std::atomic<uint64_t> epoch_{1};
-  std::vector<Retired> retired_;  // in the order of their epochs
+  std::atomic<uint64_t> time_{1};  // counts calls of Oldest
+  std::vector<Retired> retired_;   // in the order of their times
   size_t collect_at_ = 64;
 };
 

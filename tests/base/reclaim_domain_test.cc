@@ -1,6 +1,6 @@
-// The epoch domain frees every retired object that no reader can see, and no other object.
+// The reclaim domain frees every retired object that no reader can see, and no other object.
 // SPDX-License-Identifier: Apache-2.0
-#include "src/base/epoch.h"
+#include "src/base/reclaim_domain.h"
 
 #include <gtest/gtest.h>
 
@@ -22,27 +22,27 @@ void FreeCounted(void* /*context*/, uintptr_t object) {
   ++*counted->freed;
 }
 
-void RetireNew(EpochDomain& domain, int& freed) {
+void RetireNew(ReclaimDomain& domain, int& freed) {
   domain.Retire(FreeCounted, nullptr, reinterpret_cast<uintptr_t>(new Counted{&freed}));
 }
 
-TEST(EpochTest, FreesAtOnceWithoutReaders) {
+TEST(ReclaimDomainTest, FreesAtOnceWithoutReaders) {
   int freed = 0;
-  EpochDomain domain;  // the destructor frees too
+  ReclaimDomain domain;  // the destructor frees too
   RetireNew(domain, freed);
   EXPECT_EQ(freed, 0);
   domain.Collect();
   EXPECT_EQ(freed, 1);
 }
 
-TEST(EpochTest, WaitsForTheReadersOfThatTimeOnly) {
+TEST(ReclaimDomainTest, WaitsForTheReadersOfThatTimeOnly) {
   int freed = 0;
-  EpochDomain domain;
-  std::optional<EpochDomain::Pin> early(std::in_place, domain);
+  ReclaimDomain domain;
+  std::optional<ReclaimDomain::Pin> early(std::in_place, domain);
   RetireNew(domain, freed);
   domain.Collect();
   EXPECT_EQ(freed, 0);
-  const EpochDomain::Pin late(domain);
+  const ReclaimDomain::Pin late(domain);
   early.reset();
   domain.Collect();
   EXPECT_EQ(freed, 1);
@@ -51,17 +51,17 @@ TEST(EpochTest, WaitsForTheReadersOfThatTimeOnly) {
   EXPECT_EQ(freed, 1) << "the late reader was there before this object was retired";
 }
 
-TEST(EpochTest, RetireCollectsByItself) {
+TEST(ReclaimDomainTest, RetireCollectsByItself) {
   int freed = 0;
-  EpochDomain domain;
+  ReclaimDomain domain;
   for (int i = 0; i < 1000; ++i) RetireNew(domain, freed);
   EXPECT_GT(freed, 800);
 }
 
-TEST(EpochTest, TheRestGoesWithTheDomain) {
+TEST(ReclaimDomainTest, TheRestGoesWithTheDomain) {
   int freed = 0;
   {
-    EpochDomain domain;
+    ReclaimDomain domain;
     RetireNew(domain, freed);
   }
   EXPECT_EQ(freed, 1);
@@ -69,9 +69,9 @@ TEST(EpochTest, TheRestGoesWithTheDomain) {
 
 // A sanitizer detects a read of a freed object. Without a sanitizer, the test detects that the
 // writer has changed the value before it freed the object.
-TEST(EpochTest, ReadersBesideAWriterSeeOnlyLiveObjects) {
+TEST(ReclaimDomainTest, ReadersBesideAWriterSeeOnlyLiveObjects) {
   constexpr uint64_t kAlive = 0x600DF00D;
-  EpochDomain domain;
+  ReclaimDomain domain;
   std::atomic<uint64_t*> current(new uint64_t(kAlive));
   std::atomic<bool> done{false};
   std::atomic<int> dead{0};
@@ -79,7 +79,7 @@ TEST(EpochTest, ReadersBesideAWriterSeeOnlyLiveObjects) {
   for (int i = 0; i < 3; ++i) {
     readers.emplace_back([&] {
       while (!done) {
-        const EpochDomain::Pin pin(domain);
+        const ReclaimDomain::Pin pin(domain);
         dead += *current.load(std::memory_order_acquire) != kAlive;
       }
     });
@@ -100,13 +100,13 @@ TEST(EpochTest, ReadersBesideAWriterSeeOnlyLiveObjects) {
   delete current.load();
 }
 
-TEST(EpochTest, MoreReadersThanSlotsTakeTurns) {
-  EpochDomain domain;
+TEST(ReclaimDomainTest, MoreReadersThanSlotsTakeTurns) {
+  ReclaimDomain domain;
   std::atomic<int> entered{0};
   std::vector<std::jthread> readers;
   for (int i = 0; i < 200; ++i) {
     readers.emplace_back([&] {
-      const EpochDomain::Pin pin(domain);
+      const ReclaimDomain::Pin pin(domain);
       ++entered;
     });
   }
