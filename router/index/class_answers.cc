@@ -15,11 +15,36 @@ void ClassAnswers::Begin(const HoldingClasses& classes, const QueryShape& shape,
   answer_of_.clear();
 }
 
+WorkerMatch ClassAnswers::Miss(const HoldingClasses::Root& root) const {
+  WorkerMatch match;
+  match.recompute_tokens = shape_.prompt_tokens;
+  match.per_group_tokens.assign(root.rules->groups.size(), 0);
+  match.certain = root.certain;
+  match.unnamed_gpu = root.has_unnamed_gpu ? 1 : 0;
+  match.has_unnamed = root.has_unnamed;
+  // The unknown properties can only change the use of blocks.
+  match.untold_with_cpu = root.rules->untold_with_cpu & uint32_t(Untold::kOffloadRule);
+  return match;
+}
+
+bool ClassAnswers::AddTo(std::vector<WorkerMatch>& answers, ClassId id) {
+  if (HoldNothing(id)) {
+    const HoldingClasses::Root& root = classes_->root(classes_->node(id).number);
+    if (!HasHashBlockSize(*root.rules)) return false;
+    answers.push_back(Miss(root));
+    return true;
+  }
+  const WorkerMatch* const match = Of(id);
+  if (match == nullptr) return false;
+  answers.push_back(*match);
+  return true;
+}
+
 void ClassAnswers::Compute(ClassId id) {
   if (id >= answer_of_.size()) answer_of_.resize(id + size_t{1});
   held_.Read(*classes_, id, static_cast<size_t>(shape_.prompt_units), contents_);
   const WorkerRules& rules = held_.rules();
-  if (rules.hash_block_size != shape_.hash_block_size && rules.hash_block_size != 0) {
+  if (!HasHashBlockSize(rules)) {
     answer_of_[id] = kOtherHashBlockSize;
     return;
   }

@@ -22,6 +22,16 @@ class ClassAnswers {
   void Begin(const HoldingClasses& classes, const QueryShape& shape,
              std::span<const ContentKey> contents);
 
+  // True: the workers of the class hold no block of the prompt, and their answer is therefore 0.
+  bool HoldNothing(ClassId id) const {
+    const HoldingClasses::Node& node = classes_->node(id);
+    if (node.parent != kNoClass) return false;
+    const HoldingClasses::Root& root = classes_->root(node.number);
+    return root.ambiguous == nullptr && root.rules->nothing_without_blocks;
+  }
+  // Adds the answer for a worker of the class, without WorkerMatch::worker. False: the hash block
+  // size of the worker differs from the hash block size of the query.
+  bool AddTo(std::vector<WorkerMatch>& answers, ClassId id);
   // The answer for the workers of the class, without WorkerMatch::worker. WorkerMatch::unnamed_gpu
   // is 1 for any number of blocks above 0. Valid until the next call. nullptr: the hash block size
   // of the workers differs from the hash block size of the query.
@@ -33,6 +43,12 @@ class ClassAnswers {
   MatchPlan PlanOf(ClassId id);
 
  private:
+  // False: the hash block size of the workers differs from the hash block size of the query.
+  bool HasHashBlockSize(const WorkerRules& rules) const {
+    return rules.hash_block_size == shape_.hash_block_size || rules.hash_block_size == 0;
+  }
+  // The answer for workers that hold nothing; see HoldNothing.
+  WorkerMatch Miss(const HoldingClasses::Root& root) const;
   void Compute(ClassId id);
   MatchPlan Plan() const;
   // The methods below are for the class in held_.

@@ -25,11 +25,17 @@ size_t HashOfRoot(const HoldingClasses::Root& root) {
 
 }  // namespace
 
+void HoldingClasses::Table::Reset(size_t nodes) {
+  entries.assign(std::max(kSmallTable, std::bit_ceil(2 * nodes)), kNoClass);
+  used = 0;
+}
+
 void HoldingClasses::Clear() {
   roots_.clear();
   stretches_.clear();
   nodes_.clear();
-  table_.assign(kSmallTable, kNoClass);
+  root_table_.Reset();
+  table_.Reset();
   reached_ = 0;
   overlaps_ = false;
 }
@@ -42,11 +48,12 @@ void HoldingClasses::ClearWalks() {
   for (; roots < nodes_.size() && nodes_[roots].parent == kNoClass; ++roots) {
     nodes_[roots].last_child = kNoClass;
   }
-  if (roots == nodes_.size()) return;
   nodes_.resize(roots);
+  if (table_.used > 0) table_.Reset();
+  if (roots == roots_.size()) return;
   roots_.resize(roots);
-  table_.assign(std::max(kSmallTable, std::bit_ceil(2 * nodes_.size())), kNoClass);
-  Rehash();
+  root_table_.Reset(roots);
+  for (ClassId id = 0; id < roots; ++id) Enter(root_table_, id);
 }
 
 void HoldingClasses::Begin(const Stretch& stretch) {
@@ -62,32 +69,35 @@ size_t HoldingClasses::HashOf(const Node& node) const {
 }
 
 template <typename Predicate>
-ClassId HoldingClasses::Search(size_t hash, Predicate&& is, size_t& entry) const {
-  const size_t mask = table_.size() - 1;
-  for (entry = hash & mask; table_[entry] != kNoClass; entry = (entry + 1) & mask) {
-    if (is(nodes_[table_[entry]])) return table_[entry];
+ClassId HoldingClasses::Search(const Table& table, size_t hash, Predicate&& is,
+                               size_t& entry) const {
+  const std::vector<ClassId>& entries = table.entries;
+  const size_t mask = entries.size() - 1;
+  for (entry = hash & mask; entries[entry] != kNoClass; entry = (entry + 1) & mask) {
+    if (is(nodes_[entries[entry]])) return entries[entry];
   }
   return kNoClass;
 }
 
-ClassId HoldingClasses::Add(const Node& node, size_t entry) {
-  const auto id = static_cast<ClassId>(nodes_.size());
-  nodes_.push_back(node);
-  table_[entry] = id;
-  if (2 * nodes_.size() <= table_.size()) return id;
-  table_.assign(2 * table_.size(), kNoClass);
-  Rehash();
-  return id;
+void HoldingClasses::Enter(Table& table, ClassId id) {
+  size_t entry = 0;
+  Search(
+      table, HashOf(nodes_[id]), [](const Node&) { return false; }, entry);
+  table.entries[entry] = id;
+  ++table.used;
 }
 
-// REQUIRES: the table is empty.
-void HoldingClasses::Rehash() {
-  const auto never = [](const Node&) { return false; };
-  size_t entry = 0;
-  for (ClassId id = 0; id < nodes_.size(); ++id) {
-    Search(HashOf(nodes_[id]), never, entry);
-    table_[entry] = id;
+ClassId HoldingClasses::Add(Table& table, const Node& node, size_t entry) {
+  const auto id = static_cast<ClassId>(nodes_.size());
+  nodes_.push_back(node);
+  table.entries[entry] = id;
+  if (2 * ++table.used <= table.entries.size()) return id;
+  const std::vector<ClassId> entries = table.entries;
+  table.Reset(table.used + 1);
+  for (const ClassId known : entries) {
+    if (known != kNoClass) Enter(table, known);
   }
+  return id;
 }
 
 ClassId HoldingClasses::ClassOf(const Root& root) {
@@ -95,12 +105,12 @@ ClassId HoldingClasses::ClassOf(const Root& root) {
   const auto is = [&](const Node& node) {
     return node.parent == kNoClass && roots_[node.number] == root;
   };
-  const ClassId known = Search(HashOfRoot(root), is, entry);
+  const ClassId known = Search(root_table_, HashOfRoot(root), is, entry);
   if (known != kNoClass) return known;
   Node node;
   node.number = static_cast<uint32_t>(roots_.size());
   roots_.push_back(root);
-  return Add(node, entry);
+  return Add(root_table_, node, entry);
 }
 
 ClassId HoldingClasses::Find(ClassId from, uint16_t kind, uint64_t bits) {
@@ -111,8 +121,8 @@ ClassId HoldingClasses::Find(ClassId from, uint16_t kind, uint64_t bits) {
   node.kind = kind;
   size_t entry = 0;
   const auto is = [&](const Node& known) { return Is(known, from, kind, bits); };
-  ClassId id = Search(HashOf(node), is, entry);
-  if (id == kNoClass) id = Add(node, entry);
+  ClassId id = Search(table_, HashOf(node), is, entry);
+  if (id == kNoClass) id = Add(table_, node, entry);
   nodes_[from].last_child = id;
   return id;
 }

@@ -82,20 +82,31 @@ class HoldingClasses {
            node.number + 1 == stretches_.size();
   }
   ClassId Find(ClassId from, uint16_t kind, uint64_t bits);
+
+  // Nodes by a hash of their fields. Open addressing: the size of `entries` is a power of two, and
+  // at least half of the entries are kNoClass.
+  struct Table {
+    std::vector<ClassId> entries;
+    size_t used = 0;
+
+    // Empties the table, and makes room for `nodes` nodes.
+    void Reset(size_t nodes = 0);
+  };
   // Returns the node for which `is` is true. kNoClass: no such node; `entry` is then the free entry
   // where the search ended.
   template <typename Predicate>
-  ClassId Search(size_t hash, Predicate&& is, size_t& entry) const;
-  ClassId Add(const Node& node, size_t entry);
+  ClassId Search(const Table& table, size_t hash, Predicate&& is, size_t& entry) const;
+  // Adds a node whose search ended at `entry`.
+  ClassId Add(Table& table, const Node& node, size_t entry);
+  // Enters a node that the table does not have.
+  void Enter(Table& table, ClassId id);
   size_t HashOf(const Node& node) const;
-  void Rehash();
 
   std::vector<Root> roots_;
   std::vector<Stretch> stretches_;
   std::vector<Node> nodes_;
-  // The nodes by a hash of their fields. Open addressing: the size is a power of two, and at least
-  // half of the entries are kNoClass.
-  std::vector<ClassId> table_;
+  Table root_table_;    // the roots; they outlive the walks
+  Table table_;         // the other nodes
   size_t reached_ = 0;  // the end of this walk's stretches that were found by content
   bool overlaps_ = false;
 };

@@ -114,14 +114,32 @@ void LocatorTable::Put(Shard shard, uint64_t entry) const {
   }
 }
 
+// As Put, for a shard that no reader sees and that has no free entry between two others.
+// `filled_` has the number of entries of each bucket.
+void LocatorTable::Append(Shard shard, uint64_t entry) {
+  const uint64_t fingerprint = entry >> kLocatorBits;
+  if (has_filter_) AddToFilter(shard, fingerprint);
+  for (Path path(fingerprint, shard.size());;) {
+    Bucket& bucket = shard.at(path.bucket());
+    uint8_t& filled = filled_[path.bucket()];
+    if (filled < kEntries) {
+      bucket.entries[filled++].store(entry, std::memory_order_relaxed);
+      return;
+    }
+    bucket.Pass(fingerprint);
+    KV_CHECK(path.Advance());
+  }
+}
+
 LocatorTable::Shard LocatorTable::Resize(size_t number, size_t size_number) {
   // Relaxed loads: I0.
   const Shard old(shards_[number].load(std::memory_order_relaxed));
   const Shard shard = NewShard(size_number);
+  filled_.assign(shard.size(), 0);
   for (uint32_t b = 0; b < old.size(); ++b) {
     for (const std::atomic<uint64_t>& slot : old.at(b).entries) {
       const uint64_t entry = slot.load(std::memory_order_relaxed);
-      if (entry != 0) Put(shard, entry);
+      if (entry != 0) Append(shard, entry);
     }
   }
   shards_[number].store(shard.word(), std::memory_order_release);  // I5

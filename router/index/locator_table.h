@@ -28,6 +28,7 @@
 #include <bit>
 #include <bitset>
 #include <cstdint>
+#include <vector>
 
 #include "router/index/shard_size.h"
 #include "src/base/reclaim_domain.h"
@@ -217,6 +218,7 @@ class LocatorTable {
   Shard NewShard(size_t size_number);
   static void FreeShard(void* arena, uintptr_t word);
   void Put(Shard shard, uint64_t entry) const;
+  void Append(Shard shard, uint64_t entry);
   void AddToFilter(Shard shard, uint64_t fingerprint) const;
   void TakeFromFilter(Shard shard, uint64_t fingerprint) const;
   std::atomic<uint64_t>& EntryOf(uint64_t hash, uint64_t entry, bool unpass);
@@ -229,6 +231,7 @@ class LocatorTable {
   std::array<std::atomic<uint64_t>, kShards> shards_{};
   std::array<uint32_t, kShards> entries_{};  // writer; entries by shard
   std::bitset<kShards> grown_;               // writer; since the last Trim
+  std::vector<uint8_t> filled_;              // writer; in Resize: entries by bucket
   uint64_t size_ = 0;
 };
 

@@ -2,7 +2,9 @@
 #include "router/index/match_query.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
+#include <memory>
 #include <utility>
 
 namespace kvcast::router {
@@ -47,12 +49,12 @@ struct MatchQuery::Scratch {
 };
 
 inline ClassId MatchQuery::BaseOf(const Asked& asked) const {
-  return asked.settled != kNoClass ? asked.settled : scratch_.class_of_slot[asked.view->slot];
+  return asked.settled != kNoClass ? asked.settled : scratch_.class_of_slot[asked.slot];
 }
 
 inline uint32_t MatchQuery::LeadingOf(const Asked& asked) const {
   if (asked.settled != kNoClass) return asked.leading;
-  return led_ ? scratch_.leading_of_slot[asked.view->slot] : kNotLed;
+  return led_ ? scratch_.leading_of_slot[asked.slot] : kNotLed;
 }
 
 namespace {
@@ -78,13 +80,16 @@ std::span<const T> FirstUnits(std::span<const T> all, const QueryShape& shape) {
 
 }  // namespace
 
-MatchQuery::Scratch& MatchQuery::ThreadScratch() {
-  static thread_local Scratch scratch;
-  return scratch;
+MatchQuery::Scratch& MatchQuery::ThreadScratch(size_t memory) {
+  static thread_local std::array<std::unique_ptr<Scratch>, kMaxIndexShards> scratches;
+  std::unique_ptr<Scratch>& scratch = scratches[memory];
+  if (!scratch) scratch = std::make_unique<Scratch>();
+  return *scratch;
 }
 
 MatchQuery::MatchQuery(const ResidencyMap& map, const HolderTable& holder_table,
-                       const PromptBlocks& prompt, const QueryShape& shape, Detail detail)
+                       const PromptBlocks& prompt, const QueryShape& shape, Detail detail,
+                       size_t memory)
     : map_(map),
       holder_table_(holder_table),
       contents_(FirstUnits(prompt.contents, shape)),
@@ -93,7 +98,7 @@ MatchQuery::MatchQuery(const ResidencyMap& map, const HolderTable& holder_table,
                                : std::span<const uint64_t>()),
       shape_(shape),
       detail_(detail),
-      scratch_(ThreadScratch()),
+      scratch_(ThreadScratch(memory)),
       asked_(&scratch_.asked) {}
 
 MatchQuery::~MatchQuery() { scratch_.asked.clear(); }
@@ -107,7 +112,7 @@ void MatchQuery::Ask(const WorkerView& worker) {
     std::ranges::fill(scratch_.leading_of_slot, kNotLed);
   }
   if (std::exchange(scratch_.At(worker.slot), kAsked) == kNoClass) {
-    asked_->push_back({.view = &worker});
+    asked_->push_back({.view = &worker, .id = worker.id, .slot = worker.slot});
   }
 }
 
@@ -164,7 +169,8 @@ void MatchQuery::ReadFleet(std::span<const WorkerView* const> workers, uint64_t 
     if (i + kAhead < workers.size()) __builtin_prefetch(workers[i + kAhead]);
     Asked& asked = fleet.asked.emplace_back();
     asked.view = workers[i];
-    const WorkerSlot slot = asked.view->slot;
+    asked.id = asked.view->id;
+    const WorkerSlot slot = asked.slot = asked.view->slot;
     if (slot >= fleet.asked_of_slot.size()) {
       const size_t size = std::max<size_t>(slot + size_t{1}, 2 * fleet.asked_of_slot.size());
       fleet.asked_of_slot.resize(size, Fleet::kNotAsked);
@@ -201,8 +207,8 @@ MatchQuery::Shortcuts MatchQuery::BeginReading() {
   Shortcuts shortcuts;
   for (Asked& asked : *asked_) {
     if (asked.settled != kNoClass) continue;
-    scratch_.At(asked.view->slot) = ReadRoot(asked, shortcuts);
-    scratch_.leading_of_slot[asked.view->slot] = 0;
+    scratch_.At(asked.slot) = ReadRoot(asked, shortcuts);
+    scratch_.leading_of_slot[asked.slot] = 0;
   }
   return shortcuts;
 }
@@ -326,8 +332,8 @@ bool MatchQuery::EndReading() {
   for (Asked& asked : *asked_) {
     if (asked.settled != kNoClass || !Unchanged(asked)) continue;
     asked.leading = LeadingOf(asked);
-    asked.settled = std::exchange(scratch_.class_of_slot[asked.view->slot], kNoClass);
-    scratch_.leading_of_slot[asked.view->slot] = kNotLed;
+    asked.settled = std::exchange(scratch_.class_of_slot[asked.slot], kNoClass);
+    scratch_.leading_of_slot[asked.slot] = kNotLed;
   }
   if (asked_ == &scratch_.fleet.asked) {
     // The next readings change the properties of the other workers, and their classes.
@@ -357,20 +363,16 @@ ClassId MatchQuery::ClassOf(const Asked& asked) const {
   return scratch_.classes.With(base, kGpuOfGroup0, leading);
 }
 
-std::vector<WorkerMatch> MatchQuery::Answers() const {
+void MatchQuery::AddAnswers(std::vector<WorkerMatch>& answers) const {
   scratch_.classes.BeginLeading();
   ClassAnswers& of_classes = scratch_.answers;
   of_classes.Begin(scratch_.classes, shape_, contents_);
-  std::vector<WorkerMatch> answers;
-  answers.reserve(asked_->size());
+  answers.reserve(answers.size() + asked_->size());
   for (const Asked& asked : *asked_) {
-    const WorkerMatch* const match = of_classes.Of(ClassOf(asked));
-    if (match == nullptr) continue;
-    WorkerMatch& answer = answers.emplace_back(*match);
-    answer.worker = asked.view->id;
-    answer.unnamed_gpu = asked.unnamed / 2;
+    if (!of_classes.AddTo(answers, ClassOf(asked))) continue;
+    answers.back().worker = asked.id;
+    answers.back().unnamed_gpu = asked.unnamed / 2;
   }
-  return answers;
 }
 
 const HoldingClasses::Root& MatchQuery::RootOf(ClassId base) const {
@@ -390,12 +392,11 @@ WorkerScore MatchQuery::ScoreOf(ClassId base, uint32_t leading) const {
   return score;
 }
 
-std::vector<WorkerScore> MatchQuery::Scores() const {
+void MatchQuery::AddScores(std::vector<WorkerScore>& scores) const {
   scratch_.classes.BeginLeading();
   ClassAnswers& of_classes = scratch_.answers;
   of_classes.Begin(scratch_.classes, shape_, contents_);
-  std::vector<WorkerScore> scores;
-  scores.reserve(asked_->size());
+  scores.reserve(scores.size() + asked_->size());
   WorkerScore score;
   ClassId last = kNoClass;
   uint32_t last_leading = kNotLed;
@@ -406,13 +407,17 @@ std::vector<WorkerScore> MatchQuery::Scores() const {
       last = base;
       last_leading = leading;
       const bool led = leading != kNotLed && RootOf(base).ambiguous == nullptr;
-      score = led ? ScoreOf(base, leading) : ScoreOf(of_classes.Of(ClassOf(asked)));
+      const ClassId id = led ? base : ClassOf(asked);
+      if (led) {
+        score = ScoreOf(base, leading);
+      } else {
+        score = of_classes.HoldNothing(id) ? WorkerScore() : ScoreOf(of_classes.Of(id));
+      }
     }
     if (score.gpu_tokens == 0) continue;
-    score.worker = asked.view->id;
+    score.worker = asked.id;
     scores.push_back(score);
   }
-  return scores;
 }
 
 // `match`: the answer of a class; nullptr: see ClassAnswers::Of.

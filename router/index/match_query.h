@@ -42,12 +42,14 @@ class MatchQuery {
  public:
   // Which blocks the answers need.
   enum class Detail : uint8_t {
-    kAll,    // for Answers and Plan
-    kScores  // for Scores: blocks on the GPU
+    kAll,    // for AddAnswers and Plan
+    kScores  // for AddScores: blocks on the GPU
   };
-  // Uses the first shape.prompt_units contents and hashes of the prompt.
+  // Uses the first shape.prompt_units contents and hashes of the prompt. `memory`: selects the
+  // thread-local memory. A thread that queries several indexes in turns keeps the workers of each
+  // one (I12) if each has its own memory.
   MatchQuery(const ResidencyMap& map, const HolderTable& holder_table, const PromptBlocks& prompt,
-             const QueryShape& shape, Detail detail = Detail::kAll);
+             const QueryShape& shape, Detail detail = Detail::kAll, size_t memory = 0);
   ~MatchQuery();
 
   // Adds a worker to the query. Does nothing if it was added before.
@@ -61,16 +63,18 @@ class MatchQuery {
 
   // The methods below need a Read that returned true.
   //
-  // Answers in the order of Ask, without workers of another hash block size.
-  std::vector<WorkerMatch> Answers() const;
-  // The workers that can reuse at least one token, in the order of Ask.
-  std::vector<WorkerScore> Scores() const;
+  // Adds the answers in the order of Ask, without workers of another hash block size.
+  void AddAnswers(std::vector<WorkerMatch>& answers) const;
+  // Adds the workers that can reuse at least one token, in the order of Ask.
+  void AddScores(std::vector<WorkerScore>& scores) const;
   // The blocks of the only queried worker. REQUIRES: the worker has this hash block size.
   MatchPlan Plan() const;
 
  private:
   struct Asked {
-    const WorkerView* view;
+    const WorkerView* view = nullptr;
+    WorkerId id;      // of the view
+    WorkerSlot slot;  // of the view
     uint64_t version = 0;
     uint64_t unnamed = 0;        // WorkerView::unnamed
     ClassId settled = kNoClass;  // the class of a settled worker, if another worker is not settled
@@ -82,7 +86,7 @@ class MatchQuery {
   struct Fleet;
   struct Scratch;
 
-  static Scratch& ThreadScratch();
+  static Scratch& ThreadScratch(size_t memory);
   // The class without leading blocks.
   ClassId BaseOf(const Asked& asked) const;
   // See Asked::leading.

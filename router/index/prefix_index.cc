@@ -105,13 +105,13 @@ ContentKey PrefixIndex::Impl::ContentOf(WorkerId id, const BlockHash& hash) {
 }
 
 template <typename Answer>
-auto PrefixIndex::Impl::Query(const PromptBlocks& prompt, const QueryShape& shape,
+void PrefixIndex::Impl::Query(const PromptBlocks& prompt, const QueryShape& shape,
                               MatchQuery::Detail detail, std::span<const WorkerId> ids,
                               Answer&& answer) const {
   const ReclaimDomain::Pin pin(reclaim_);
   for (int reading = 0; reading < kReadings;) {
     const Roster* const roster = roster_.load(std::memory_order_acquire);  // I10
-    MatchQuery query(map_, holder_table_, prompt, shape, detail);
+    MatchQuery query(map_, holder_table_, prompt, shape, detail, shard_);
     AskAll(*roster, ids, query);
     while (reading++ < kReadings) {
       if (query.Read()) return answer(query);
@@ -121,54 +121,78 @@ auto PrefixIndex::Impl::Query(const PromptBlocks& prompt, const QueryShape& shap
   }
   // Under the mutex no version is odd.
   WaiterCountingLock lock(mutex_);
-  MatchQuery query(map_, holder_table_, prompt, shape, detail);
+  MatchQuery query(map_, holder_table_, prompt, shape, detail, shard_);
   AskAll(*roster_.load(std::memory_order_relaxed), ids, query);  // I0
   KV_CHECK(query.Read());
-  return answer(query);
+  answer(query);
 }
 
-PrefixIndex::PrefixIndex(const ContentKeys& keys) : impl_(std::make_unique<Impl>(keys)) {}
+PrefixIndex::PrefixIndex(const ContentKeys& keys, size_t shards) {
+  KV_CHECK(shards >= 1 && shards <= kMaxIndexShards);
+  for (size_t i = 0; i < shards; ++i) shards_.push_back(std::make_unique<Impl>(keys, i));
+}
 PrefixIndex::~PrefixIndex() = default;
 
+template <typename Visit>
+void PrefixIndex::ForEachShard(std::span<const WorkerId> workers, Visit&& visit) const {
+  if (workers.empty()) {
+    for (const std::unique_ptr<Impl>& shard : shards_) visit(*shard, workers);
+    return;
+  }
+  if (workers.size() == 1 || shards_.size() == 1) return visit(Of(workers[0]), workers);
+  std::vector<WorkerId> ids;
+  for (size_t shard = 0; shard < shards_.size(); ++shard) {
+    ids.clear();
+    for (const WorkerId worker : workers) {
+      if (ShardOf(worker) == shard) ids.push_back(worker);
+    }
+    if (!ids.empty()) visit(*shards_[shard], std::span<const WorkerId>(ids));
+  }
+}
+
 Status PrefixIndex::AddWorker(WorkerId worker, const WorkerConfig& config) {
-  return impl_->AddWorker(worker, config);
+  return Of(worker).AddWorker(worker, config);
 }
-void PrefixIndex::RemoveWorker(WorkerId worker) { impl_->RemoveWorker(worker); }
-void PrefixIndex::ClearWorker(WorkerId worker) { impl_->ClearWorker(worker, false); }
-void PrefixIndex::RestartWorker(WorkerId worker) { impl_->ClearWorker(worker, true); }
+void PrefixIndex::RemoveWorker(WorkerId worker) { Of(worker).RemoveWorker(worker); }
+void PrefixIndex::ClearWorker(WorkerId worker) { Of(worker).ClearWorker(worker, false); }
+void PrefixIndex::RestartWorker(WorkerId worker) { Of(worker).ClearWorker(worker, true); }
 Status PrefixIndex::LearnHashBlockSize(WorkerId worker, int64_t hash_block_size) {
-  return impl_->LearnHashBlockSize(worker, hash_block_size);
+  return Of(worker).LearnHashBlockSize(worker, hash_block_size);
 }
-void PrefixIndex::NoteMissedBlocks(WorkerId worker) { impl_->NoteMissedBlocks(worker); }
+void PrefixIndex::NoteMissedBlocks(WorkerId worker) { Of(worker).NoteMissedBlocks(worker); }
 void PrefixIndex::LearnRules(WorkerId worker, EngineRules rules) {
-  impl_->LearnRules(worker, rules);
+  Of(worker).LearnRules(worker, rules);
 }
 size_t PrefixIndex::NameBlocks(WorkerId worker, std::span<const BlockHash> hashes,
                                std::span<const ContentKey> contents) {
-  return impl_->NameBlocks(worker, hashes, contents);
+  return Of(worker).NameBlocks(worker, hashes, contents);
 }
 ApplyResult PrefixIndex::Apply(WorkerId worker, const EventBatch& batch) {
-  return impl_->Apply(worker, batch);
+  return Of(worker).Apply(worker, batch);
 }
-void PrefixIndex::BeginHidden(WorkerId worker) { impl_->BeginHidden(worker); }
+void PrefixIndex::BeginHidden(WorkerId worker) { Of(worker).BeginHidden(worker); }
 void PrefixIndex::ApplyHidden(WorkerId worker, const EventBatch& batch) {
-  impl_->ApplyHidden(worker, batch);
+  Of(worker).ApplyHidden(worker, batch);
 }
-void PrefixIndex::SwapHidden(WorkerId worker) { impl_->SwapHidden(worker); }
-void PrefixIndex::DropHidden(WorkerId worker) { impl_->DropHidden(worker); }
-bool PrefixIndex::Reclaim() { return impl_->Reclaim(); }
+void PrefixIndex::SwapHidden(WorkerId worker) { Of(worker).SwapHidden(worker); }
+void PrefixIndex::DropHidden(WorkerId worker) { Of(worker).DropHidden(worker); }
+bool PrefixIndex::Reclaim() {
+  bool any = false;
+  for (const std::unique_ptr<Impl>& shard : shards_) any = shard->Reclaim() || any;
+  return any;
+}
 ResidencyTotals PrefixIndex::Digests(WorkerId worker) const {
-  return impl_->ReadWorker(worker, ResidencyTotals(), [](const WorkerState& state) {
+  return Of(worker).ReadWorker(worker, ResidencyTotals(), [](const WorkerState& state) {
     return state.digest ? state.digest->Totals() : ResidencyTotals();
   });
 }
 ResidencyTotals PrefixIndex::HiddenDigests(WorkerId worker) const {
-  return impl_->HiddenDigests(worker);
+  return Of(worker).HiddenDigests(worker);
 }
 void PrefixIndex::ForEachResidency(WorkerId worker,
                                    const std::function<void(Tier, uint8_t group, const BlockHash&,
                                                             uint32_t copies)>& visit) const {
-  impl_->ForEachResidency(worker, visit);
+  Of(worker).ForEachResidency(worker, visit);
 }
 
 std::vector<WorkerMatch> PrefixIndex::Match(std::span<const BlockHash> chain,
@@ -184,43 +208,55 @@ std::vector<WorkerMatch> PrefixIndex::Match(const PromptBlocks& prompt,
                                             std::span<const WorkerId> workers,
                                             MatchPolicy policy) const {
   const auto shape = ShapeOfQuery(prompt, policy);
-  if (!shape) return {};
-  return impl_->Query(prompt, *shape, MatchQuery::Detail::kAll, workers,
-                      [](const MatchQuery& query) { return query.Answers(); });
+  std::vector<WorkerMatch> matches;
+  if (!shape) return matches;
+  ForEachShard(workers, [&](const Impl& shard, std::span<const WorkerId> ids) {
+    shard.Query(prompt, *shape, MatchQuery::Detail::kAll, ids,
+                [&](const MatchQuery& query) { query.AddAnswers(matches); });
+  });
+  return matches;
 }
 
 std::vector<WorkerScore> PrefixIndex::Scores(const PromptBlocks& prompt,
                                              std::span<const WorkerId> workers) const {
   const auto shape = ShapeOfQuery(prompt, MatchPolicy::kExact);
-  if (!shape) return {};
-  return impl_->Query(prompt, *shape, MatchQuery::Detail::kScores, workers,
-                      [](const MatchQuery& query) { return query.Scores(); });
+  std::vector<WorkerScore> scores;
+  if (!shape) return scores;
+  ForEachShard(workers, [&](const Impl& shard, std::span<const WorkerId> ids) {
+    shard.Query(prompt, *shape, MatchQuery::Detail::kScores, ids,
+                [&](const MatchQuery& query) { query.AddScores(scores); });
+  });
+  return scores;
 }
 
-const ContentKeys& PrefixIndex::keys() const { return impl_->keys(); }
+const ContentKeys& PrefixIndex::keys() const { return shards_[0]->keys(); }
 
 ContentKey PrefixIndex::ContentOf(WorkerId worker, const BlockHash& hash) const {
-  return impl_->ContentOf(worker, hash);
+  return Of(worker).ContentOf(worker, hash);
 }
 
-PromptShape PrefixIndex::ShapeOf(WorkerId worker) const { return impl_->ShapeOf(worker); }
+PromptShape PrefixIndex::ShapeOf(WorkerId worker) const { return Of(worker).ShapeOf(worker); }
 
 std::vector<GroupSpec> PrefixIndex::Groups(WorkerId worker) const {
-  return impl_->ReadWorker(worker, std::vector<GroupSpec>(),
-                           [](const WorkerState& state) { return state.registry.Specs(); });
+  return Of(worker).ReadWorker(worker, std::vector<GroupSpec>(),
+                               [](const WorkerState& state) { return state.registry.Specs(); });
 }
 
 int64_t PrefixIndex::hash_block_size(WorkerId worker) const {
-  return impl_->ReadWorker(worker, int64_t{0}, [](const WorkerState& state) {
+  return Of(worker).ReadWorker(worker, int64_t{0}, [](const WorkerState& state) {
     return state.registry.hash_block_size();
   });
 }
 
 IndexCounters PrefixIndex::counters(WorkerId worker) const {
-  return impl_->ReadWorker(worker, IndexCounters(), &Impl::CountersOf);
+  return Of(worker).ReadWorker(worker, IndexCounters(), &Impl::CountersOf);
 }
 
-uint64_t PrefixIndex::writer_locks() const { return impl_->writer_locks(); }
+uint64_t PrefixIndex::writer_locks() const {
+  uint64_t locks = 0;
+  for (const std::unique_ptr<Impl>& shard : shards_) locks += shard->writer_locks();
+  return locks;
+}
 
 std::string_view UntoldName(Untold property) {
   switch (property) {

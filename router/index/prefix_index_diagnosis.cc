@@ -247,7 +247,7 @@ ReuseDiagnosis PrefixIndex::Impl::Diagnose(WorkerId id) const {
   return diagnosis;
 }
 
-ReuseDiagnosis PrefixIndex::Diagnose(WorkerId worker) const { return impl_->Diagnose(worker); }
+ReuseDiagnosis PrefixIndex::Diagnose(WorkerId worker) const { return Of(worker).Diagnose(worker); }
 
 std::string_view ReuseCauseName(ReuseCause cause) {
   constexpr std::array<std::string_view, kReuseCauses> kNames = {

@@ -176,7 +176,8 @@ namespace kvcast {
 // or a run with named blocks of the worker was moved. The reader then reads that worker again.
 class PrefixIndex::Impl {
  public:
-  explicit Impl(const ContentKeys& keys) : keys_(keys), reader_(keys) {}
+  // `shard`: the number of this shard.
+  Impl(const ContentKeys& keys, size_t shard) : keys_(keys), shard_(shard), reader_(keys) {}
   ~Impl();
   Status AddWorker(WorkerId id, const WorkerConfig& config);
   void RemoveWorker(WorkerId id);
@@ -197,9 +198,9 @@ class PrefixIndex::Impl {
   ResidencyTotals HiddenDigests(WorkerId id) const;
   void ForEachResidency(WorkerId id, const std::function<void(Tier, uint8_t group, const BlockHash&,
                                                               uint32_t copies)>& visit) const;
-  // Reads the blocks of the workers. Returns the result of `answer(query)`.
+  // Reads the blocks of the workers. Then calls `answer(query)`.
   template <typename Answer>
-  auto Query(const PromptBlocks& prompt, const router::QueryShape& shape,
+  void Query(const PromptBlocks& prompt, const router::QueryShape& shape,
              router::MatchQuery::Detail detail, std::span<const WorkerId> ids,
              Answer&& answer) const;
   const ContentKeys& keys() const { return keys_; }
@@ -337,6 +338,7 @@ class PrefixIndex::Impl {
   }
 
   const ContentKeys& keys_;
+  const size_t shard_;
   // The seed comes from the secret of the keys, so that equal keys give equal evidence.
   const router::SeededHash fingerprint_{keys_.Root({}) ^ 0x51ED270B7F3C9A55};
   mutable WaiterCountingMutex mutex_;

@@ -362,7 +362,8 @@ void PrefixIndex::Impl::Reconcile(WorkerState& worker, const BlockHash& hash,
 bool PrefixIndex::Impl::Hold(WorkerState& worker, CurrentStore& store, const BlockHash& hash,
                              router::BlockName name, size_t more) {
   ChosenName chosen = {name, content_.reason};
-  if (!name.named() || !worker.ambiguous.empty()) ChooseName(worker, store, hash, chosen);
+  const bool may_know = !name.named() && (worker.has_names || worker.elder != nullptr);
+  if (may_know || !worker.ambiguous.empty()) ChooseName(worker, store, hash, chosen);
   router::Addition added =
       map_.Add(hash, chosen.name, store.holding, more, content_.dense, store.cursor);
   while (added == router::Addition::kOtherName || added == router::Addition::kOtherHash) {

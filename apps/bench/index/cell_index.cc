@@ -3,8 +3,8 @@
 
 namespace kvcast::bench {
 
-Result<std::unique_ptr<CellIndex>> CellIndex::Make(const Corpus& corpus) {
-  std::unique_ptr<CellIndex> index(new CellIndex(corpus));
+Result<std::unique_ptr<CellIndex>> CellIndex::Make(const Corpus& corpus, size_t shards) {
+  std::unique_ptr<CellIndex> index(new CellIndex(corpus, shards));
   WorkerConfig config{.name = "worker"};
   config.groups.push_back({.block_size = corpus.block_tokens});
   for (uint32_t worker = 0; worker < corpus.workers; ++worker) {

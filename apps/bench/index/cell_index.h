@@ -20,7 +20,7 @@ namespace kvcast::bench {
 class CellIndex {
  public:
   // Returns an empty index with the workers of the corpus.
-  static Result<std::unique_ptr<CellIndex>> Make(const Corpus& corpus);
+  static Result<std::unique_ptr<CellIndex>> Make(const Corpus& corpus, size_t shards);
 
   void Apply(const WorkerBatch& batch) { index_.Apply(batch.worker, batch.batch); }
   void ApplyAll(std::span<const WorkerBatch> batches) {
@@ -45,8 +45,10 @@ class CellIndex {
   }
 
  private:
-  explicit CellIndex(const Corpus& corpus)
-      : workers_(corpus.workers), block_tokens_(corpus.block_tokens) {}
+  CellIndex(const Corpus& corpus, size_t shards)
+      : workers_(corpus.workers),
+        block_tokens_(corpus.block_tokens),
+        index_(ContentKeys::OfProcess(), shards) {}
 
   const uint32_t workers_;
   const int64_t block_tokens_;

@@ -63,7 +63,7 @@ class CellRun {
   Figures Apply(const std::string& name, size_t threads) const {
     double per_block = 0;
     for (int64_t round = 0; round < config_.rounds; ++round) {
-      auto index = CellIndex::Make(corpus_);
+      auto index = CellIndex::Make(corpus_, config_.shards);
       if (!index.ok()) return index.status();
       std::vector<std::vector<WorkerBatch>> lanes(threads);
       for (WorkerBatch& batch : AllBatches()) {
@@ -86,7 +86,7 @@ class CellRun {
     const auto target = static_cast<uint64_t>(share * static_cast<double>(pairs_));
     double per_block = 0;
     for (int64_t round = 0; round < config_.rounds; ++round) {
-      auto index = CellIndex::Make(corpus_);
+      auto index = CellIndex::Make(corpus_, config_.shards);
       if (!index.ok()) return index.status();
       const std::vector<WorkerBatch> batches = AllBatches();
       const std::vector<WorkerBatch> removes = EmptyingBatches(held_, target);
@@ -119,7 +119,7 @@ class CellRun {
   Figures Mixed() const {
     double rate = 0;
     for (int64_t round = 0; round < config_.rounds; ++round) {
-      auto index = CellIndex::Make(corpus_);
+      auto index = CellIndex::Make(corpus_, config_.shards);
       if (!index.ok()) return index.status();
       const std::vector<WorkerBatch> batches = AllBatches();
       const double nanoseconds =
@@ -132,7 +132,7 @@ class CellRun {
 
   Figures Memory() const {
     const ProcessMemory before = ReadProcessMemory(true);
-    auto index = CellIndex::Make(corpus_);
+    auto index = CellIndex::Make(corpus_, config_.shards);
     if (!index.ok()) return index.status();
     const std::span<const CorpusRecord> records(corpus_.records);
     for (size_t begin = 0; begin < records.size(); begin += kMemoryRecords) {
@@ -177,7 +177,7 @@ class CellRun {
   // the events of the step. Then this thread calls `on_query` for each query of the step.
   Status AtPoints(
       const std::function<void(const CellIndex&, const CorpusRecord&)>& on_query) const {
-    auto index = CellIndex::Make(corpus_);
+    auto index = CellIndex::Make(corpus_, config_.shards);
     if (!index.ok()) return index.status();
     const std::span<const CorpusRecord> records(corpus_.records);
     const size_t step = records.size() / static_cast<size_t>(config_.points) + 1;

@@ -36,8 +36,10 @@ int RunCellsBench(const CellsBenchOptions& options) {
   if (!corpus.ok()) return tools::Fail(corpus.status());
   Report report("cells", kCellsMethod, options.json);
   report.Note("corpus sha256 " + HashOfFile(options.corpus));
-  const auto figures =
-      MeasureCell(*corpus, options.cell, {.rounds = options.rounds, .points = options.points});
+  const auto figures = MeasureCell(*corpus, options.cell,
+                                   {.rounds = options.rounds,
+                                    .points = options.points,
+                                    .shards = static_cast<size_t>(options.shards)});
   if (!figures.ok()) return tools::Fail(figures.status());
   for (const CellFigure& figure : *figures) report.Figure(figure.name, figure.value, figure.unit);
   return report.Finish();

@@ -9,6 +9,7 @@
 
 #include "apps/bench/index/cells.h"
 #include "apps/bench/index/commands.h"
+#include "kvcast/router/prefix_index.h"
 
 namespace kvcast::bench {
 namespace {
@@ -214,6 +215,8 @@ void AddCells(CLI::App& bench, Command& command) {
                   "rounds of apply, apply2, quarter, drain and mixed; the last one counts");
         AddNumber(sub, "--points", options.points, 1, 10'000,
                   "points of the replay at which queries run");
+        AddNumber(sub, "--shards", options.shards, 1, static_cast<int64_t>(kMaxIndexShards),
+                  "shards of the index");
         AddJson(sub, options.json);
       });
 }

@@ -105,6 +105,7 @@ struct CellsBenchOptions {
   std::string cell;     // see cells.h
   int64_t rounds = 3;   // rounds of the cells that apply events or remove blocks
   int64_t points = 40;  // points of the replay at which queries run
+  int64_t shards = 1;   // of the index
   bool json = false;
 };
 int RunCellsBench(const CellsBenchOptions& options);

@@ -334,19 +334,34 @@ struct PromptBlocks {
   std::span<const uint64_t> integer_hashes;
 };
 
+inline constexpr size_t kMaxIndexShards = 64;
+
+// The index is divided into shards. Each worker belongs to one shard. A shard has a lock for its
+// writers, so changes of workers of different shards run at the same time. A query visits the
+// shards of all its workers. A block that workers of several shards hold takes memory in each of
+// them.
+//
 // Thread-safe. Batches of one worker must be applied by one thread at a time, because their order
-// matters. Each change takes the writers' lock. ShapeOf takes no lock. Match and Scores take the
-// lock only after 4 readings during which a queried worker changed.
+// matters. Each change takes the lock of the worker's shard. ShapeOf takes no lock. Match and
+// Scores take the lock of a shard only after 4 readings during which a queried worker of the shard
+// changed.
 class PrefixIndex {
  public:
   // `keys`: the instance that makes the content keys of the queries. It must outlive the index.
-  explicit PrefixIndex(const ContentKeys& keys = ContentKeys::OfProcess());
+  // `shards`: from 1 to kMaxIndexShards. As many shards as threads that apply batches are enough.
+  explicit PrefixIndex(const ContentKeys& keys = ContentKeys::OfProcess(), size_t shards = 1);
   ~PrefixIndex();
   PrefixIndex(const PrefixIndex&) = delete;
   PrefixIndex& operator=(const PrefixIndex&) = delete;
 
-  // Registers a worker. Copies the list of workers (24 bytes per worker). Errors:
-  // kFailedPrecondition if the worker is registered already; kLimit if there are too many workers;
+  size_t shards() const { return shards_.size(); }
+  // The shard of a worker: its id modulo shards(). If each thread applies the batches of one shard,
+  // no thread waits for another.
+  size_t ShardOf(WorkerId worker) const { return worker.value % shards_.size(); }
+
+  // Registers a worker. Copies the list of the shard's workers (24 bytes per worker). Errors:
+  // kFailedPrecondition if the worker is registered already; kLimit if the shard has
+  // kMaxIndexWorkers workers;
   // kInvalidArgument if groups and sizes do not fit together (the message names the field).
   Status AddWorker(WorkerId worker, const WorkerConfig& config);
   // Removes the worker and all its blocks. No-op if the worker is not registered.
@@ -371,8 +386,9 @@ class PrefixIndex {
   void SwapHidden(WorkerId worker);
   void DropHidden(WorkerId worker);
   // Frees the memory of blocks that were cleared, removed, replaced or dropped. The call makes one
-  // pass over the index. It releases the writers' lock between steps. Batches make tables larger.
-  // Only this call makes tables smaller. Returns false if the next call would free nothing.
+  // pass over the index. It holds the lock of one shard at a time, and releases it between steps.
+  // Batches make tables larger. Only this call makes tables smaller. Returns false if the next call
+  // would free nothing.
   bool Reclaim();
 
   // Digests of the blocks that the worker, or its hidden generation, holds. Empty if
@@ -403,7 +419,7 @@ class PrefixIndex {
   // counts copies: n stores of a (tier, group, hash) need n removes. AllBlocksCleared empties one
   // tier: the tier that it names, else the GPU.
   //
-  // Takes the writers' lock once.
+  // Takes the lock of the worker's shard once.
   ApplyResult Apply(WorkerId worker, const EventBatch& batch);
 
   // Gives content keys to blocks of the worker whose content is not known: hashes[i] is the hash of
@@ -416,7 +432,8 @@ class PrefixIndex {
 
   // Returns the reusable prefix per worker, for a prompt of `prompt_tokens` tokens with the hash
   // chain `chain` (`hash_block_size` tokens per hash). No result is above prompt_tokens - 1.
-  // `workers` empty: all workers, in order of registration.
+  // `workers` empty: all workers, in order of registration. The results are sorted by shard; in a
+  // shard, they have the order of the workers.
   //
   // A worker with another hash_block_size is not in the result. A worker whose hash_block_size is
   // not known yet has the answer 0. Workers that are not registered are not in the result.
@@ -452,12 +469,19 @@ class PrefixIndex {
   // Tokens per hash of the worker's chain. 0: not known yet, or the worker is not registered.
   int64_t hash_block_size(WorkerId worker) const;
   IndexCounters counters(WorkerId worker) const;
-  // Number of times that a call took the writers' lock.
+  // Number of times that a call took the lock of a shard.
   uint64_t writer_locks() const;
 
  private:
   class Impl;
-  std::unique_ptr<Impl> impl_;
+
+  Impl& Of(WorkerId worker) const { return *shards_[ShardOf(worker)]; }
+  // Calls `visit(shard, ids)` for each shard, with the workers of `workers` that belong to it.
+  // `workers` empty: visits all shards, with no ids.
+  template <typename Visit>
+  void ForEachShard(std::span<const WorkerId> workers, Visit&& visit) const;
+
+  std::vector<std::unique_ptr<Impl>> shards_;
 };
 
 }  // namespace kvcast

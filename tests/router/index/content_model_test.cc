@@ -29,6 +29,7 @@ enum class Way : uint8_t { kContent, kHash, kBoth };
 struct Fleet {
   size_t families;   // the workers of a family use the same hash seed
   uint64_t offload;  // one in so many stores is on the CPU tier
+  size_t shards = 1;
 };
 
 class ContentModel : public ::testing::TestWithParam<Fleet> {
@@ -175,7 +176,7 @@ class ContentModel : public ::testing::TestWithParam<Fleet> {
   }
 
   std::mt19937_64 random_{20261124};
-  PrefixIndex index_;
+  PrefixIndex index_{ContentKeys::OfProcess(), GetParam().shards};
   std::vector<std::vector<TokenId>> tokens_;
   std::vector<std::vector<ContentKey>> contents_;
   std::array<std::map<uint64_t, int>, kWorkers> held_;  // number of copies, by hash
@@ -187,7 +188,8 @@ class ContentModel : public ::testing::TestWithParam<Fleet> {
 
 // With one family, no two stretches of a prompt overlap.
 INSTANTIATE_TEST_SUITE_P(Fleets, ContentModel,
-                         ::testing::Values(Fleet{1, 1000000}, Fleet{1, 20}, Fleet{2, 20}));
+                         ::testing::Values(Fleet{1, 1000000}, Fleet{1, 20}, Fleet{2, 20},
+                                           Fleet{1, 20, 3}));
 
 TEST_P(ContentModel, ExactAnswersAreTheLeadingRun) {
   for (int step = 0; step < kSteps && !HasFatalFailure(); ++step) {

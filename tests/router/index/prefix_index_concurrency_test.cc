@@ -33,8 +33,13 @@ void StartWriters(PrefixIndex& index, const EventBatch& store, const EventBatch&
   }
 }
 
-TEST(PrefixIndexConcurrency, ABatchIsSeenWholeOrNotAtAll) {
-  PrefixIndex index;
+// The parameter is the number of shards.
+class PrefixIndexConcurrency : public ::testing::TestWithParam<size_t> {};
+
+INSTANTIATE_TEST_SUITE_P(Shards, PrefixIndexConcurrency, ::testing::Values(1, 2));
+
+TEST_P(PrefixIndexConcurrency, ABatchIsSeenWholeOrNotAtAll) {
+  PrefixIndex index(ContentKeys::OfProcess(), GetParam());
   const auto chain = Hashes(1, 64);
   for (uint32_t w = 0; w < kWriters; ++w) {
     ASSERT_TRUE(index.AddWorker(WorkerId(w), Registered({Full(), Window(32)})).ok());
@@ -67,10 +72,10 @@ TEST(PrefixIndexConcurrency, ABatchIsSeenWholeOrNotAtAll) {
 
 // As above, for workers of one full group: the number of leading blocks decides the answer. The
 // blocks lie in three runs.
-TEST(PrefixIndexConcurrency, ABatchOfOneFullGroupIsSeenWholeOrNotAtAll) {
+TEST_P(PrefixIndexConcurrency, ABatchOfOneFullGroupIsSeenWholeOrNotAtAll) {
   constexpr int64_t kBlocks = 150;
   constexpr uint32_t kIdle = 3;  // workers whose blocks do not change
-  PrefixIndex index;
+  PrefixIndex index(ContentKeys::OfProcess(), GetParam());
   const auto chain = Hashes(1, kBlocks);
   const auto tokens = Tokens(0, kBlocks * 4);
   const auto contents = PromptContents(index.keys(), tokens, 4, 0, {});
@@ -105,7 +110,7 @@ TEST(PrefixIndexConcurrency, ABatchOfOneFullGroupIsSeenWholeOrNotAtAll) {
 
 // One worker always holds the first blocks of a run. Another worker repeatedly stores and removes
 // all blocks of the run. The run therefore moves repeatedly.
-TEST(PrefixIndexConcurrency, AMoveOfARunChangesNoAnswer) {
+TEST(PrefixIndexReaders, AMoveOfARunChangesNoAnswer) {
   PrefixIndex index;
   const auto chain = Hashes(1, 64);
   const auto tokens = Tokens(0, 64 * 4);
@@ -141,7 +146,7 @@ TEST(PrefixIndexConcurrency, AMoveOfARunChangesNoAnswer) {
   EXPECT_EQ(ambiguous, 0);
 }
 
-TEST(PrefixIndexConcurrency, WorkersComeAndGoBesideQueries) {
+TEST(PrefixIndexReaders, WorkersComeAndGoBesideQueries) {
   PrefixIndex index;
   const auto chain = Hashes(1, 8);
   ASSERT_TRUE(index.AddWorker(WorkerId(0), Registered({Full()})).ok());

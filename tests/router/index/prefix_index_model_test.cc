@@ -53,7 +53,7 @@ std::vector<BlockHash> ToHashes(const std::vector<uint64_t>& values) {
 
 class ModelRun {
  public:
-  explicit ModelRun(uint64_t seed) : random_(seed) {
+  ModelRun(uint64_t seed, size_t shards) : random_(seed), index_(ContentKeys::OfProcess(), shards) {
     chains_[16] = Chains(16, random_);
     chains_[8] = Chains(8, random_);
     AddModel({Full()}, 16, 16);
@@ -259,11 +259,17 @@ class ModelRun {
   int64_t compared_ = 0;
 };
 
-TEST(PrefixIndexModel, AnswersWhatItsDefinitionSays) {
+// The parameter is the number of shards.
+class PrefixIndexModel : public ::testing::TestWithParam<size_t> {};
+
+INSTANTIATE_TEST_SUITE_P(Shards, PrefixIndexModel, ::testing::Values(1, 3));
+
+TEST_P(PrefixIndexModel, AnswersWhatItsDefinitionSays) {
   const auto seed = static_cast<uint64_t>(FromEnvironment("KVCAST_MODEL_SEED", 20261121));
-  const int64_t operations = FromEnvironment("KVCAST_MODEL_OPS", kDefaultOperations);
+  const int64_t operations =
+      FromEnvironment("KVCAST_MODEL_OPS", kDefaultOperations) / (GetParam() == 1 ? 1 : 4);
   SCOPED_TRACE("seed " + std::to_string(seed));
-  ModelRun run(seed);
+  ModelRun run(seed, GetParam());
   for (int64_t step = 0; step < operations && !HasFatalFailure(); ++step) run.Step(step);
   std::cout << "seed " << seed << ": " << operations << " operations, " << run.compared()
             << " answers compared\n";
