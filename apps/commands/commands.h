@@ -26,6 +26,7 @@ struct RouterCommandOptions {
   std::string tls_key;               // PEM file of the certificate's key
   std::string config;                // see config_json.h; empty: none
   std::vector<std::string> sources;  // see source_json.h
+  int64_t ingest_threads = 0;        // 0: from the configuration, or 1
   std::string relay;                 // PUB endpoint; empty: from the configuration, or no relay
   bool relay_redact = false;
   bool allow_remote = false;  // the configuration may set this too

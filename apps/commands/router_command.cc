@@ -66,6 +66,9 @@ Result<RouterOptions> MakeOptions(const RouterCommandOptions& options) {
     if (!source.ok()) return BadFlag("--source: " + source.status().message());
     router.sources.push_back(std::move(source).value());
   }
+  if (options.ingest_threads > 0) {
+    router.ingest_threads = static_cast<size_t>(options.ingest_threads);
+  }
   if (!options.relay.empty()) router.relay.endpoint = options.relay;
   router.relay.redact |= options.relay_redact;
   router.allow_remote |= options.allow_remote;

@@ -6,6 +6,7 @@
 #include <iterator>
 #include <utility>
 
+#include "kvcast/router/prefix_index.h"
 #include "router/service/api/source_json.h"
 #include "router/service/json/json_fields.h"
 
@@ -59,6 +60,14 @@ Status ReadHttp(const Json& json, const std::string& name, RouterOptions& option
   return ParseHttpAddress(address, options.http);
 }
 
+Status ReadIngestThreads(const Json& json, const std::string& name, RouterOptions& options) {
+  int64_t threads = 0;
+  if (Status status = ReadInteger(json, name, 1, threads); !status.ok()) return status;
+  options.ingest_threads = static_cast<size_t>(threads);
+  if (options.ingest_threads <= kMaxIndexShards) return Status();
+  return BadField(name + ": must be at most " + std::to_string(kMaxIndexShards));
+}
+
 using N = const std::string&;
 using O = RouterOptions&;
 
@@ -67,6 +76,7 @@ constexpr ConfigMember kConfigMembers[] = {
     {"tls_cert", [](auto& j, N n, O o) { return ReadText(j, n, o.http.tls_certificate); }},
     {"tls_key", [](auto& j, N n, O o) { return ReadText(j, n, o.http.tls_key); }},
     {"sources", ReadSources},
+    {"ingest_threads", ReadIngestThreads},
     {"weights", ReadWeights},
     {"temperature",
      [](auto& j, N n, O o) { return ReadNumber(j, n, 0, kMaxTemperature, o.routing.temperature); }},

@@ -68,6 +68,7 @@ void RelayDecoded(Relay& relay, const FleetWorker& worker, const AppliedBatch& a
 
 class RouterService::Impl {
  public:
+  explicit Impl(size_t ingest_threads) : core_(ingest_threads) {}
   Status Start(const RouterOptions& options);
   void Stop();
   int http_port() const { return http_->port(); }
@@ -201,7 +202,11 @@ RouterService::RouterService(std::unique_ptr<Impl> impl) : impl_(std::move(impl)
 RouterService::~RouterService() { Stop(); }
 
 Result<std::unique_ptr<RouterService>> RouterService::Start(const RouterOptions& options) {
-  auto impl = std::make_unique<Impl>();
+  if (options.ingest_threads < 1 || options.ingest_threads > kMaxIndexShards) {
+    return Status(StatusCode::kInvalidArgument,
+                  "ingest_threads: must be from 1 to " + std::to_string(kMaxIndexShards));
+  }
+  auto impl = std::make_unique<Impl>(options.ingest_threads);
   if (Status status = impl->Start(options); !status.ok()) {
     impl->Stop();
     return status;

@@ -26,6 +26,9 @@ struct RouterOptions {
   std::vector<WorkerRegistration> sources;
   HttpOptions http;
   SubscriberConfig subscriber;
+  // Threads that follow publishers and apply their events, from 1 to kMaxIndexShards. The index has
+  // one shard for each of them; PrefixIndex says what a shard costs.
+  size_t ingest_threads = 1;
   RoutingConfig routing;
   RelayConfig relay;
   // Called for each applied batch of each worker; see FleetObserver. Empty: no function is called.
@@ -52,10 +55,10 @@ struct WorkerReport {
 // Owns the threads of the subscriber, of the HTTP server and of its handlers.
 class RouterService {
  public:
-  // Not ok in five cases: a source cannot be followed (the message names it); two sources have the
-  // same name; an address cannot be bound; options.http is invalid, or its certificate and key
-  // cannot be used; an address to listen on (also that of a bound source) is not loopback and
-  // allow_remote is false. No threads run after an error.
+  // Not ok in six cases: ingest_threads is out of range; a source cannot be followed (the message
+  // names it); two sources have the same name; an address cannot be bound; options.http is invalid,
+  // or its certificate and key cannot be used; an address to listen on (also that of a bound
+  // source) is not loopback and allow_remote is false. No threads run after an error.
   static Result<std::unique_ptr<RouterService>> Start(const RouterOptions& options);
   ~RouterService();
 

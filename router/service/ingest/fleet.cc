@@ -60,9 +60,13 @@ class Fleet::WorkerSink final : public ReplicaSink {
 Result<std::unique_ptr<Fleet>> Fleet::Create(const SubscriberConfig& config, PrefixIndex& index,
                                              FleetObserver observer) {
   std::unique_ptr<Fleet> fleet(new Fleet(index, std::move(observer)));
-  auto subscriber = Subscriber::Create(config);
-  if (!subscriber.ok()) return subscriber.status();
-  fleet->subscriber_ = std::move(subscriber).value();
+  SubscriberConfig of_thread = config;
+  of_thread.max_replays = std::max<size_t>(1, config.max_replays / index.shards());
+  for (size_t shard = 0; shard < index.shards(); ++shard) {
+    auto subscriber = Subscriber::Create(of_thread);
+    if (!subscriber.ok()) return subscriber.status();
+    fleet->subscribers_.push_back(std::move(subscriber).value());
+  }
   FeedSink feed_sink;
   feed_sink.apply = [raw = fleet.get()](WorkerId id, Seq seq, std::span<const uint8_t> payload) {
     // The feeds call the sink only for workers that they have, so Find succeeds.
@@ -81,7 +85,7 @@ Result<std::unique_ptr<Fleet>> Fleet::Create(const SubscriberConfig& config, Pre
 // The threads must end first, because they read the maps.
 Fleet::~Fleet() {
   feeds_.reset();
-  subscriber_.reset();
+  subscribers_.clear();
 }
 
 BatchResult Fleet::Apply(const FleetWorker& worker, Seq seq, std::span<const uint8_t> payload) {
@@ -95,11 +99,11 @@ void Fleet::Reset(const FleetWorker& worker, ResetReason reason) {
 }
 
 SourceStatus Fleet::stream(WorkerId worker) const {
-  return feeds_->Has(worker) ? feeds_->status(worker) : subscriber_->status(worker);
+  return feeds_->Has(worker) ? feeds_->status(worker) : SubscriberOf(worker).status(worker);
 }
 
 void Fleet::Contradict(WorkerId worker) {
-  feeds_->Has(worker) ? feeds_->Contradict(worker) : subscriber_->Contradict(worker);
+  feeds_->Has(worker) ? feeds_->Contradict(worker) : SubscriberOf(worker).Contradict(worker);
 }
 
 Status Fleet::Push(std::string_view name, std::string_view body) {
@@ -173,9 +177,9 @@ Status Fleet::AddRank(const WorkerRegistration& config) {
   Publish(worker);
   const Status followed = IsFeedEndpoint(config.endpoint)
                               ? feeds_->Add(id, config.endpoint, config.poll_ms)
-                              : subscriber_->Add({id, config.endpoint, config.replay_endpoint,
-                                                  config.topic, config.bind},
-                                                 std::make_shared<WorkerSink>(*this, worker));
+                              : SubscriberOf(id).Add({id, config.endpoint, config.replay_endpoint,
+                                                      config.topic, config.bind},
+                                                     std::make_shared<WorkerSink>(*this, worker));
   if (followed.ok()) return followed;
   Drop(*worker);
   return Status(followed.code(), config.worker.name + ": " + followed.message());
@@ -192,7 +196,7 @@ Status Fleet::RemoveRank(std::string_view name) {
     return Status(StatusCode::kNotFound, "unknown worker " + std::string(name));
   }
   feeds_->Remove(worker->id);
-  subscriber_->Remove(worker->id);
+  SubscriberOf(worker->id).Remove(worker->id);
   Drop(*worker);
   if (observer_.on_removed) observer_.on_removed(*worker);
   return Status();

@@ -38,7 +38,7 @@ struct FleetList {
 using FleetView = std::shared_ptr<const FleetList>;
 
 // on_removed is called on the thread that calls Remove, or that calls Add if a later rank fails.
-// The other functions are called on the subscriber's thread, on a poller's thread, or on the thread
+// The other functions are called on an ingestion thread, on a poller's thread, or on the thread
 // that calls Push or Contradict. For each worker, only one of these other calls runs at a time.
 struct FleetObserver {
   std::function<void(const FleetWorker&, Seq, std::span<const uint8_t> payload)> on_payload;
@@ -50,7 +50,9 @@ struct FleetObserver {
 // Thread-safe. Worker ids are never reused, so a late call for a removed worker finds no worker.
 class Fleet {
  public:
-  // The index must outlive the fleet.
+  // Starts one ingestion thread for each shard of the index. The thread follows the workers of its
+  // shard, so ingestion threads do not wait for each other. They share config.max_replays. The
+  // index must outlive the fleet.
   static Result<std::unique_ptr<Fleet>> Create(const SubscriberConfig& config, PrefixIndex& index,
                                                FleetObserver observer);
   ~Fleet();
@@ -83,6 +85,7 @@ class Fleet {
   Fleet(PrefixIndex& index, FleetObserver observer)
       : index_(index), observer_(std::move(observer)) {}
   std::shared_ptr<const FleetWorker> Find(WorkerId id) const;
+  Subscriber& SubscriberOf(WorkerId worker) const { return *subscribers_[index_.ShardOf(worker)]; }
   void Publish(std::shared_ptr<const FleetWorker> worker);
   void Drop(const FleetWorker& worker);
   BatchResult Apply(const FleetWorker& worker, Seq seq, std::span<const uint8_t> payload);
@@ -99,7 +102,7 @@ class Fleet {
   std::unordered_map<WorkerId, std::shared_ptr<const FleetWorker>> by_id_
       KV_GUARDED_BY(view_mutex_);
   // These members must be declared last, because their threads use the other members.
-  std::unique_ptr<Subscriber> subscriber_;
+  std::vector<std::unique_ptr<Subscriber>> subscribers_;  // by shard of the index
   std::unique_ptr<EventFeeds> feeds_;
 };
 

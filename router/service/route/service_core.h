@@ -23,6 +23,10 @@ namespace kvcast::router {
 // The fleet's threads use `index`, `observations`, `reuse`, `request_router` and `relay`, so
 // `fleet` is declared after these members.
 struct ServiceCore {
+  // `ingest_threads`: see RouterOptions.
+  explicit ServiceCore(size_t ingest_threads = 1)
+      : index(ContentKeys::OfProcess(), ingest_threads) {}
+
   PrefixIndex index;
   Observations observations;
   ReuseWatch reuse;

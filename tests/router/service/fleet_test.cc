@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "kvcast/stream/publisher.h"
 #include "tests/support/index_events.h"
@@ -101,6 +102,45 @@ TEST_F(FleetTest, SourcesAreChosenByModelAndRoutingGroup) {
   EXPECT_EQ(view->Sources("m", "").size(), 2u);
   EXPECT_EQ(view->Sources("m", "blue").size(), 0u);
   EXPECT_EQ(view->Sources("", "blue").at(0)->name(), "c");
+}
+
+// The first batch of worker 0 is applied until worker 1 has applied a batch. With one ingestion
+// thread, this test would not end.
+TEST(FleetThreads, AWorkerDoesNotWaitForTheWorkersOfAnotherShard) {
+  PrefixIndex index(ContentKeys::OfProcess(), 2);
+  std::atomic<bool> first{false};
+  std::atomic<bool> second{false};
+  const auto set = [](std::atomic<bool>& applied) {
+    applied = true;
+    applied.notify_all();
+  };
+  FleetObserver observer;
+  observer.on_applied = [&](const FleetWorker& worker, const AppliedBatch&) {
+    if (worker.id.value == 1) return set(second);
+    second.wait(false);
+    set(first);
+  };
+  const auto fleet = Fleet::Create({}, index, std::move(observer)).value();
+  PublisherConfig config;
+  config.endpoint = "tcp://127.0.0.1:0";
+  config.replay_endpoint = "tcp://127.0.0.1:0";
+  std::vector<std::unique_ptr<Publisher>> publishers;
+  for (const char* name : {"a", "b"}) {
+    publishers.push_back(Publisher::Create(config).value());
+    WorkerRegistration source;
+    source.worker = Registered({});
+    source.worker.name = name;
+    source.endpoint = publishers.back()->endpoint();
+    source.replay_endpoint = publishers.back()->replay_endpoint();
+    ASSERT_TRUE(fleet->Add(source).ok());
+    ASSERT_TRUE(publishers.back()->Publish(Batch(StoreFull(Hashes(1, 4), 0))).ok());
+  }
+  first.wait(false);
+  EXPECT_EQ(index.counters(WorkerId(0)).residencies, 4u);
+  EXPECT_EQ(index.counters(WorkerId(1)).residencies, 4u);
+  ASSERT_TRUE(fleet->Remove("a").ok());
+  ASSERT_TRUE(fleet->Remove("b").ok());
+  EXPECT_EQ(index.counters(WorkerId(1)).residencies, 0u);
 }
 
 }  // namespace

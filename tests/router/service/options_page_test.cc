@@ -272,6 +272,7 @@ Json FieldsOf(const RouterOptions& options) {
   return {{"http", options.http.address + ":" + std::to_string(options.http.port)},
           {"tls", {options.http.tls_certificate, options.http.tls_key}},
           {"sources", options.sources.size()},
+          {"ingest_threads", options.ingest_threads},
           {"temperature", options.routing.temperature},
           {"speculative_ms", options.routing.speculative.lifetime_ms},
           {"booking_lifetime_ms", options.routing.booking_lifetime_ms},

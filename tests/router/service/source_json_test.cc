@@ -236,7 +236,7 @@ TEST(ReadConfig, ReadsSourcesWeightsAndAddress) {
       R"({"http": "[::1]:9", "sources": [{"name": "w", "endpoint": "e"}], "temperature": 0.5,
           "weights": {"load_token": 0.25, "load_storage_token": 2, "expected_token": 0},
           "speculative_ms": 0, "tls_cert": "c.pem", "tls_key": "k.pem",
-          "booking_lifetime_ms": 5})",
+          "booking_lifetime_ms": 5, "ingest_threads": 3})",
       options);
   ASSERT_TRUE(status.ok()) << status.ToString();
   EXPECT_EQ(options.http.address, "[::1]");
@@ -250,6 +250,7 @@ TEST(ReadConfig, ReadsSourcesWeightsAndAddress) {
   EXPECT_EQ(options.routing.temperature, 0.5);
   EXPECT_EQ(options.routing.speculative.lifetime_ms, 0);
   EXPECT_EQ(options.routing.booking_lifetime_ms, 5);
+  EXPECT_EQ(options.ingest_threads, 3u);
 }
 
 TEST(ReadConfig, WhatIsWrongIsNamed) {
@@ -259,6 +260,8 @@ TEST(ReadConfig, WhatIsWrongIsNamed) {
                          {R"({"sources": [{"name": "w"}]})", "sources[0]: endpoint: required"},
                          {R"({"http": "localhost"})", "http: expected ADDR:PORT, got 'localhost'"},
                          {R"({"http": "h:65536"})", "http: expected ADDR:PORT, got 'h:65536'"},
+                         {R"({"ingest_threads": 0})", "ingest_threads: must be a positive integer"},
+                         {R"({"ingest_threads": 65})", "ingest_threads: must be at most 64"},
                          {R"({"weights": {"load": 1}})", "weights: unknown member: load"},
                          {R"({"weights": {"load_token": -1}})",
                           "weights.load_token: not a number in the allowed range"}};
