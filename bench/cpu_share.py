@@ -7,7 +7,8 @@ MOST_FOREIGN = 0.05  # above this share of the CPU, a run does not count
 
 
 def ticks():
-    """Returns (busy and stolen, all) ticks of the machine, and the own ticks, those of ended children included."""
+    """Returns three times in ticks: the busy and stolen time of the machine, all time of the machine, and the CPU time
+    of this process and of its ended children."""
     with open("/proc/stat", encoding="ascii") as stat:
         user, nice, system, idle, iowait, irq, softirq, steal = map(int, stat.readline().split()[1:9])
     used = user + nice + system + irq + softirq + steal

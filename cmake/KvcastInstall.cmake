@@ -1,6 +1,6 @@
-# Installs the package for find_package(kvcast), with the targets kvcast::event, kvcast::wire, kvcast::hash,
-# kvcast::spec,
-# kvcast::engine, kvcast::offload, kvcast::transfer, kvcast::cuda, kvcast::stream and kvcast::router.
+# Installs the package for find_package(kvcast), with the targets kvcast::base, kvcast::event, kvcast::wire,
+# kvcast::hash, kvcast::spec, kvcast::engine, kvcast::offload, kvcast::transfer, kvcast::cuda, kvcast::residency,
+# kvcast::stream and kvcast::router.
 include(CMakePackageConfigHelpers)
 get_property(libraries GLOBAL PROPERTY KVCAST_LIBRARIES)
 install(TARGETS ${libraries} kvcast_flags kvcast_msgpack EXPORT kvcastTargets

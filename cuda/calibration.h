@@ -18,8 +18,9 @@ enum class ProbeKind : uint8_t {
   kDeviceKernel,  // within the GPU
 };
 
-// `copies` copies of `rows` rows. The copies are not next to each other, and no address occurs
-// twice.
+// `copies` copies of `rows` rows. Consecutive copies are adjacent in host memory, and apart on the
+// GPU. With kDeviceKernel, a part of the GPU's memory takes the place of host memory. No address
+// occurs twice.
 struct Probe {
   ProbeKind kind = ProbeKind::kEngine;
   size_t copies = 1;

@@ -22,9 +22,8 @@ struct CopyEngineOptions {
   // Use one descriptor for the rows of a copy if the call has such descriptors; otherwise use one
   // descriptor for each row.
   bool rows_as_one = false;
-  // See CU_MEMCPY_SRC_ACCESS_ORDER_ANY.
-  bool unordered = false;
-  bool prefer_overlap = false;
+  bool unordered = false;       // see CU_MEMCPY_SRC_ACCESS_ORDER_ANY
+  bool prefer_overlap = false;  // see CU_MEMCPY_FLAG_PREFER_OVERLAP_WITH_COMPUTE
 };
 
 // The arguments of the calls of one batch. Drivers do not report when they have read the arguments,

@@ -20,7 +20,7 @@ __device__ Entry ReadEntry(const uint64_t* src, const uint64_t* dst, const uint3
 
 constexpr uint32_t kAllLanes = 0xFFFFFFFFu;
 constexpr uint32_t kMaxStages = 64;
-// A stage is filled again while at most this number of later stores still read their stages.
+// A stage is filled again only when at most this number of later stores still read their stages.
 constexpr uint32_t kFewStores = 4;
 constexpr uint32_t kManyStores = 16;
 constexpr uint32_t kManyStages = 48;

@@ -12,7 +12,7 @@
 
 namespace kvcast::cuda {
 
-// Pairs (member, function). Every driver has these functions.
+// Pairs (member, function). FillDriverApi refuses a driver that lacks one of these functions.
 #define KVCAST_DRIVER_FUNCTIONS(X)                        \
   X(Init, cuInit)                                         \
   X(DriverGetVersion, cuDriverGetVersion)                 \

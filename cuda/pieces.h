@@ -1,5 +1,5 @@
-// Pieces: the moves of a copy kernel. Every thread block has the same amount of work, regardless of
-// the layout of the pool's blocks.
+// Pieces: the moves of a copy kernel. The size of a piece has a limit, so all thread blocks have
+// about the same amount of work, regardless of the layout of the pool's blocks.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

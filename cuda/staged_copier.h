@@ -33,9 +33,10 @@ class DescriptorSets {
 // True if the rows of a copy are contiguous on the host's side.
 bool IsOneHostRun(CopyDirection direction, const CopyOp& op);
 
-// Uses two streams: the lane's stream for the copy engine, and its own stream for the kernel.
-//   load:  lane: copy into a grain of the ring | own: scatter it
-//   store: own: gather into a grain            | lane: copy out of it
+// The ring has kGrains parts of equal size, the grains. The copier uses two streams: the lane's
+// stream for the copy engine, and its own stream for the kernel.
+//   load:  lane: copy into a grain  | own: scatter the bytes of the grain
+//   store: own: gather into a grain | lane: copy the bytes of the grain
 // A grain is filled again when its previous bytes have left the grain. The GPU waits for this, not
 // the CPU.
 class StagedCopier {

@@ -25,7 +25,7 @@ struct RouterCommandOptions {
   std::string tls_cert;              // PEM file; empty: from the configuration, or none
   std::string tls_key;               // PEM file of the certificate's key
   std::string config;                // see config_json.h; empty: none
-  std::vector<std::string> sources;  // see source_json.h
+  std::vector<std::string> sources;  // see source_flag.h
   int64_t ingest_threads = 0;        // 0: from the configuration, or 1
   std::string relay;                 // PUB endpoint; empty: from the configuration, or no relay
   bool relay_redact = false;
@@ -83,9 +83,9 @@ struct ConformanceOptions {
 int RunConformance(const ConformanceOptions& options);
 
 struct CopyBenchOptions {
-  bool list = false;  // print the backends and exit
-  int64_t mib = 512;  // payload of each copy
-  int64_t spread = 1;
+  bool list = false;    // print the backends and exit
+  int64_t mib = 512;    // payload of each copy
+  int64_t spread = 1;   // size of the pools as a multiple of the payload
   int64_t threads = 0;  // 0: half of the processors, at least 1 and at most 4
   int64_t cycles = 7;
   std::string device = "auto";  // cuda, host; auto: cuda if a GPU exists

@@ -21,7 +21,7 @@ namespace {
 constexpr double kRunSeconds = 12;
 constexpr double kServedSeconds = 120;
 
-// Flags that the engines would refuse are refused here, before a process starts.
+// Refuses the flags that the engines would refuse, before a process starts.
 Status CheckOptions(const DemoOptions& options) {
   if (options.engines < 1 || options.engines > 64) {
     return {StatusCode::kInvalidArgument, "--engines: must be 1 to 64"};

@@ -24,7 +24,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using nlohmann::json;
 
-constexpr double kMaxBacklogSeconds = 1.0;  // the most model time that a slow machine may catch up
+constexpr double kMaxBacklogSeconds = 1.0;  // maximum model time that a slow machine may catch up
 constexpr double kIdleWaitSeconds = 0.05;
 
 double WallClockSeconds() {
@@ -150,7 +150,7 @@ SimHooks ReportingHooks(Publisher& publisher, PeerWriter* writer, ControlClient&
   return hooks;
 }
 
-// False: the demo asked the engine to stop.
+// False: the message requests the stop of the engine.
 bool HandleControl(const ControlMessage& message, SimEngine& engine) {
   const json header = json::parse(message.header, nullptr, false);
   const std::string type = header.is_object() ? header.value("type", "") : "";
@@ -256,7 +256,7 @@ int RunEngine(const EngineOptions& given) {
                            ? std::optional(PeerDialect{.dialect = DialectOf(rules)})
                            : ParsePeerDialect(options.dialect);
   if (!dialect) return Fail("--dialect: unknown dialect '" + options.dialect + "'", 2);
-  // Engines of the other formats announce each block once.
+  // Engines with TensorRT-LLM's or Mooncake's format announce each block once.
   options.cache.announce_once |= !dialect->of_engine();
   options.cache.exact_spans |= !dialect->of_engine();
   auto cache = MakeCacheManager(options.cache);

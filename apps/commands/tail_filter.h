@@ -1,4 +1,4 @@
-// TailFilter: selects the events of a stream that a user asked for.
+// TailFilter: selects the requested events of a stream.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -13,7 +13,8 @@
 namespace kvcast::tools {
 
 // A field without a value matches everything. Model and worker are read from the relay's topics
-// (relay_topic.h), so they match nothing on a stream with other topics.
+// (relay_topic.h), so they match nothing on a stream with other topics. The rank is read from the
+// relay's topic, else from the batch. A missing rank or group counts as 0.
 struct TailFilter {
   std::string model;
   std::string worker;

@@ -41,7 +41,8 @@ struct ConformanceReport {
     uint64_t settled = 0;
     uint64_t settled_equal = 0;
     uint64_t settled_exact = 0;
-    // True: the run fails only if exact_wrong or joined_not_equal is above 0.
+    // True: of the answers that differ, only those that exact_wrong and joined_not_equal count make
+    // the run fail.
     bool only_exact_counts = false;
   };
   std::optional<ExactFigures> exactness;

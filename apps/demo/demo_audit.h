@@ -1,10 +1,10 @@
 // ExactnessAudit: checks that the index and the engine's own lookup agree.
 //
 // An engine reports each admission with its own hit length and the number of batches that it had
-// published before the lookup. The audit keeps one index per engine, and applies exactly that many
-// of the batches that the router service decoded. The audit then matches the same prompt with this
-// index, by the names that a query of the service uses. Lag has no influence on the comparison:
-// every difference is an error.
+// published before the lookup. The audit keeps one index per engine, and applies exactly this
+// number of the batches that the router service decoded. The audit then matches the same prompt
+// with this index, by the names that a query of the service uses. Lag has no influence on the
+// comparison: every difference is an error.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -1,4 +1,4 @@
-// EngineFleet: the engine processes of a demo run, from their start to the last exit.
+// EngineFleet: the engine processes of a demo run, from their start until all have exited.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -57,8 +57,9 @@ class EngineFleet {
 
   // Not ok: an engine process ended; the message names the engine and describes the end.
   Status CheckAlive();
-  // Asks all engines to stop and waits up to `deadline_s` for them. `on_message` gets the messages
-  // that arrive meanwhile. An engine that has not ended at the deadline is killed.
+  // Sends a stop message to all engines, and waits up to `deadline_s` for their exit. `on_message`
+  // gets the messages that arrive meanwhile. An engine that has not ended at the deadline is
+  // killed.
   void Stop(double deadline_s, const std::function<void(const ControlMessage&)>& on_message);
 
  private:

@@ -24,7 +24,8 @@ using nlohmann::json;
 constexpr double kStallSeconds = 30;  // the run fails if no engine sends a message for so long
 constexpr double kStopDeadlineSeconds = 10;
 constexpr double kAuditStallSeconds = 10;
-constexpr double kFollowSeconds = 20;  // until the service is synced with every engine
+// The run fails if the service is not synced with every engine after this time.
+constexpr double kFollowSeconds = 20;
 
 std::vector<std::string> EngineArguments(const DemoOptions& options, double speed,
                                          const PeerDialect& dialect) {
@@ -203,7 +204,8 @@ Status RoutedRun::AwaitAll(Progress& progress) {
   return {};
 }
 
-// The last batches may not have arrived when the last request is done.
+// Waits until all admissions are audited. The final batches may arrive after the end of the final
+// request.
 Status RoutedRun::AwaitAudit() {
   double last_change = now();
   for (int64_t pending = audit_.pending(); pending > 0;) {

@@ -75,8 +75,9 @@ struct RunResult {
 
 // Starts the engines and the service, routes the whole trace by arrival time, waits until all
 // requests are done, and stops the engines. With options.serve, the run ends only with an error or
-// a stop signal. Not ok: an engine died, the run was interrupted, no engine sent a message for too
-// long, or batches of an engine were missing.
+// a stop signal. Not ok: an engine ended, the service could not start or could not read all events,
+// the run was interrupted, no engine sent a message for too long, or batches of an engine were
+// missing.
 Result<RunResult> RunRouted(const DemoOptions& options, const std::vector<TraceRequest>& trace,
                             RoutingPolicy policy, double speed);
 

@@ -24,7 +24,8 @@ Result<router::LoadRateConfig> LoadRatesOf(const CacheOptions& options) {
   return rates;
 }
 
-// Returns the number of batches and events that the worker's decoder could not read.
+// Returns the number of batches, events and blocks that the worker's decoder could not use, plus
+// the number of gaps in TensorRT-LLM's event ids.
 uint64_t UnreadEvents(const router::SourceCounters& counters) {
   uint64_t unread = counters.undecodable_batches + counters.decode.rejected_total();
   if (counters.mooncake) unread += counters.mooncake->opaque + counters.mooncake->others;

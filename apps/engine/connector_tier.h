@@ -39,7 +39,7 @@ class ConnectorTier {
   void Finish(const CacheRequest& request, int64_t computed_tokens);
 
   void BuildStep(std::span<const TierRequest> scheduled);
-  void EndStep() {}  // stores start with the next step
+  void EndStep() {}  // the deferred stores start with the next BuildStep
   void CompleteStores();
   bool CompleteLoad(const CacheRequest& request);
 
@@ -70,11 +70,11 @@ class ConnectorTier {
   const std::unique_ptr<TierCopies> copies_;
   const std::unique_ptr<OffloadScheduler> scheduler_;
   std::unordered_map<std::string, Known> known_;
-  std::unordered_map<OffloadRequestId, std::string> loading_;  // loads since the last BuildStep
-  std::vector<OffloadRequestId> preempted_;                    // since the last BuildStep
-  bool finished_ = false;             // true: a request finished since the last BuildStep
-  std::vector<OffloadJob> deferred_;  // stores that start with the next step
-  // The started stores, and their success once it is known.
+  std::unordered_map<OffloadRequestId, std::string> loading_;  // loads since the previous BuildStep
+  std::vector<OffloadRequestId> preempted_;                    // since the previous BuildStep
+  bool finished_ = false;             // true: a request finished since the previous BuildStep
+  std::vector<OffloadJob> deferred_;  // stores that start with the next BuildStep
+  // The started stores. nullopt: the success of the store is not known yet.
   std::map<OffloadJobId, std::optional<bool>> stores_;
   TransferLists lists_;
   OffloadRequestId next_id_;

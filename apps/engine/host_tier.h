@@ -56,7 +56,7 @@ class HostTier {
   // `now_ms` is the time of any clock that does not go back.
   std::optional<int64_t> Match(const CacheRequest& request, int64_t local_tokens, int64_t now_ms);
   // Call after the request's blocks are allocated. The load of its external tokens starts with the
-  // next BuildStep. Not ok: `external_tokens` is not the result of the last Match in this step;
+  // next BuildStep. Not ok: `external_tokens` is not the result of the latest Match in this step;
   // nothing is loaded.
   Status AfterAlloc(const CacheRequest& request, int64_t external_tokens);
   // Preempt and Finish must be called before the request's GPU blocks are freed. `computed_tokens`:
@@ -76,7 +76,7 @@ class HostTier {
 
   // True: copies are in progress, or BuildStep must be called even if no request is scheduled.
   bool has_pending_work() const;
-  // Events since the last call, in order of occurrence.
+  // Events since the previous call, in order of occurrence.
   std::vector<Event> TakeEvents();
 
   // For tests: returns the number of host-memory blocks (connector: slots) that copies and matches

@@ -1,6 +1,6 @@
 // The format of a simulated engine's batches: a dialect of kvcast/wire/wire.h, or the format of
-// TensorRT-LLM or Mooncake. A router matches blocks in the last two formats by content, because it
-// cannot compute their hashes.
+// TensorRT-LLM or Mooncake. A router matches the blocks of TensorRT-LLM and Mooncake by content,
+// because it cannot compute their hashes.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -2,9 +2,9 @@
 //
 // A step schedules like vLLM. It takes the running requests first (each decodes, or computes the
 // next chunk of its prefill), then the waiting requests. If a running request gets no block, the
-// engine preempts the last running request. PrefillSplit decides where chunks end. Drafts are
-// verified: some are rejected, and their tokens are computed again. Blocks, hits and events are
-// real. Only the model's time and the accepted drafts are simulated.
+// engine preempts the request at the end of the running list. PrefillSplit decides where chunks
+// end. Drafts are verified: some are rejected, and their tokens are computed again. Blocks, hits
+// and events are real. Only the model's time and the accepted drafts are simulated.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -26,7 +26,8 @@ struct SimEngineConfig {
   int64_t max_batched_tokens = 8192;  // tokens scheduled in one step
   int64_t max_running = 256;          // requests running or loading at a time
   int64_t draft_tokens = 0;           // verified in each decoding step of a request
-  double draft_acceptance = 0.7;  // probability that a draft is accepted after the drafts before it
+  // Probability that a draft is accepted, if all drafts before it were accepted.
+  double draft_acceptance = 0.7;
   // Duration of one model step: base + prefill tokens / rate + decoded tokens * cost.
   double step_base_s = 0.008;
   double prefill_tokens_per_s = 30000;
@@ -59,7 +60,7 @@ struct SimTotals {
   int64_t prompt_tokens = 0;     // of first admissions
   int64_t reused_tokens = 0;     // prompt tokens that were reused on the GPU
   int64_t loaded_tokens = 0;     // prompt tokens that were loaded from host memory without an error
-  int64_t failed_loads = 0;      // after a failed load, the request computes the tokens
+  int64_t failed_loads = 0;      // loads that failed; the request then computes the tokens
   int64_t recomputed_again = 0;  // tokens that were computed again after a preemption
   int64_t computed_tokens = 0;   // by all steps, including rejected drafts
   int64_t drafted = 0;           // draft tokens that were verified

@@ -43,7 +43,7 @@ struct TierMemoryConfig {
 // Both pools are ordinary memory.
 Result<TierMemory> MakePlainTierMemory(const TierMemoryConfig& config,
                                        std::unique_ptr<CopyBackend> backend);
-// One pool is GPU memory, the other is pinned host memory.
+// `gpu` is GPU memory, and `host` is pinned host memory.
 Result<TierMemory> MakeCudaTierMemory(const TierMemoryConfig& config, const CudaDevice& device);
 
 }  // namespace kvcast::tools

@@ -26,9 +26,9 @@ class BlockWriter {
   // Writes word i to block i of the list. Fill returns before the write has ended. The blocks must
   // be different.
   Status Fill(std::span<const BlockId> blocks, std::span<const uint64_t> words);
-  // Returns how many blocks do not hold their word after all fills so far.
+  // Returns how many blocks do not hold their word after all earlier fills.
   Result<int64_t> CountWrong(std::span<const BlockId> blocks, std::span<const uint64_t> words);
-  // Returns an event that follows all fills so far, for CopyBackend::Submit. The 256th call after
+  // Returns an event that follows all earlier fills, for CopyBackend::Submit. The 256th call after
   // this call records the same event again. nullptr: a driver call failed.
   void* Event();
 

@@ -1,7 +1,7 @@
 // Captures of event streams: `kvcast tail --record` writes them and `kvcast replay` publishes them.
 //
 // File: "kvcast-capture-1\n", then one record per message, numbers little-endian:
-//   [f64 seconds since the epoch][u32 topic bytes][u64 sequence number][u32 payload bytes]
+//   [f64 seconds since the Unix epoch][u32 topic bytes][u64 sequence number][u32 payload bytes]
 //   [topic][payload]
 // A file that ends inside a record was cut off during writing. The records before the incomplete
 // record are valid.
@@ -19,7 +19,7 @@
 namespace kvcast::tools {
 
 struct CapturedMessage {
-  double time = 0;  // of reception, in seconds since the epoch
+  double time = 0;  // of reception, in seconds since the Unix epoch
   std::string topic;
   uint64_t seq = 0;
   std::string payload;
@@ -29,7 +29,8 @@ struct CapturedMessage {
 class CaptureWriter {
  public:
   static Result<CaptureWriter> Create(const std::string& path);
-  Status Write(const CapturedMessage& message);  // flushed when it returns
+  // When Write returns, the record is flushed.
+  Status Write(const CapturedMessage& message);
 
  private:
   struct Close {

@@ -13,7 +13,7 @@ namespace kvcast::tools {
 // data_parallel_rank are then null. A byte string is {"bytes": hex}.
 nlohmann::json BatchToJson(const EventBatch& batch);
 
-// "stored   group 1 sliding_window/1024 GPU 3 blocks of 16, 48 tokens, first 7123..., parent -".
+// "stored   group 1 sliding_window/1024 GPU, 3 blocks of 16, 48 tokens, first 7123..., parent -".
 std::string DescribeEvent(const Event& event);
 
 }  // namespace kvcast::tools

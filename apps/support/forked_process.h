@@ -50,7 +50,8 @@ class PipeEnd {
 class ForkedProcess {
  public:
   // The result of `run` is the child's exit code. This process must have only one thread when Start
-  // is called. The child is killed when this process or this object ends.
+  // is called. The child is killed when this process or this object ends. Start ignores SIGPIPE in
+  // both processes.
   static Result<std::unique_ptr<ForkedProcess>> Start(
       const std::function<int(const PipeEnd& in, const PipeEnd& out)>& run);
   ~ForkedProcess();

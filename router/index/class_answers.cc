@@ -120,8 +120,8 @@ uint32_t ClassAnswers::Unknown(const WorkerMatch& match) const {
   // attention.
   if (held_.parts() == 0 && rules.nothing_without_blocks) return 0;
   const auto drop = [&untold](Untold property) { untold &= ~static_cast<uint32_t>(property); };
-  // These properties can only shorten a hit. The exception is a prompt that ends with a unit: an
-  // engine that drops a block also looks up that unit.
+  // These properties can only shorten a hit. The exception is a prompt that ends with a hash unit:
+  // an engine that drops a block also looks up that unit.
   if (match.gpu_tokens == 0) {
     drop(Untold::kReplay);
     if (shape_.prompt_units == shape_.units) {
@@ -144,7 +144,7 @@ uint32_t ClassAnswers::Unknown(const WorkerMatch& match) const {
   if (!drops && (match.gpu_tokens == 0 || (aligned > 0 && match.gpu_tokens % aligned == 0))) {
     drop(Untold::kAlignment);
   }
-  // The releases differ only for a prompt that ends with a unit.
+  // The releases differ only for a prompt that ends with a hash unit.
   if (shape_.prompt_units == shape_.units) drop(Untold::kRelease);
   return untold;
 }

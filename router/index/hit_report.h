@@ -52,8 +52,8 @@ class HitReportState {
   // True if a store may be a report.
   bool looks() const { return reports_ != HitReports::kNever; }
 
-  // True if the index must not apply the report. The index leaves out a kMaybe report only if the
-  // engine is known to send reports.
+  // True if the index must not apply the report. The index leaves out reports (kYes, kMaybe) only
+  // if the worker is registered to send them.
   bool Skips(const HitReport& report) {
     if (report.reading == HitReportReading::kNo || contradicted_) return false;
     if (report.reading == HitReportReading::kUnclear) {

@@ -92,7 +92,8 @@ class HolderTable {
   bool BeginSweep();
   void EndSweep();
   bool any_closed() const { return !closed_.empty() || !swept_.empty(); }
-  size_t size() const { return used_; }  // numbers so far, free and closed ones included
+  // The number of holder numbers so far, including numbers of closed holders and free numbers.
+  size_t size() const { return used_; }
 
  private:
   using Word = std::atomic<uint64_t>;  // slot << 16 | group << 8 | tier; I8
@@ -109,7 +110,7 @@ class HolderTable {
   std::vector<HolderId> closed_;
   std::vector<HolderId> swept_;
   std::vector<std::atomic<uint64_t>*> versions_;  // writer; I1; by slot; nullptr: no worker
-  std::vector<std::atomic<uint64_t>*> moving_;    // writer; I1; those that BeginMove made odd
+  std::vector<std::atomic<uint64_t>*> moving_;  // writer; I1; the versions that BeginMove made odd
 };
 
 // The open holders of one worker. Writer.

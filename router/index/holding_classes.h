@@ -24,8 +24,8 @@ inline constexpr ClassId kNoClass = ~uint32_t{0};
 // Keeps its memory from query to query. Thread-compatible.
 class HoldingClasses {
  public:
-  // Bit i of the blocks in a stretch belongs to the block that ends with unit position + i * step
-  // of the prompt.
+  // Bit i of the blocks in a stretch belongs to one block: the block that ends with hash unit
+  // position + i * step of the prompt.
   struct Stretch {
     size_t position = 0;   // units
     uint32_t length = 0;   // blocks
@@ -38,7 +38,7 @@ class HoldingClasses {
     const AmbiguousNames* ambiguous = nullptr;  // nullptr: none
     bool certain = true;
     bool has_unnamed = false;      // blocks whose content is not known
-    bool has_unnamed_gpu = false;  // such blocks on the GPU
+    bool has_unnamed_gpu = false;  // blocks on the GPU whose content is not known
     bool operator==(const Root&) const = default;
   };
   struct Node {

@@ -16,8 +16,8 @@ constexpr uint64_t kMost = 720;
 // Trim. The fill is then at most kAfterTrim.
 constexpr uint64_t kTrimmed = 640;
 constexpr uint64_t kAfterTrim = 715;
-// A shard grows to at least 3 / 2 of its size. While a table grows, each entry is therefore written
-// at most three times on average.
+// A shard grows to at least 3 / 2 of its size, or to the next size if its size is 3, 5 or 7. While
+// a table grows, each entry is therefore written at most three times on average.
 constexpr uint32_t GrownSize(size_t size_number) { return kShardSizes[size_number] / 2 * 3; }
 
 // The number of the smallest size of at least `buckets` buckets.

@@ -10,9 +10,9 @@
 // Readers take no lock. An entry never moves within its bucket array, and a lookup ends at a bucket
 // whose counter of the fingerprint's class is 0. A reader therefore finds every entry that is in
 // the table during the whole lookup (I5). The table is divided into shards. A full shard grows by
-// at least a half. Trim makes a shard smaller if the shard has much room and did not grow since the
-// last Trim. Different keys can have equal fingerprints, so the caller must compare the key at a
-// locator.
+// at least a half; a shard of 3, 5 or 7 buckets grows by less. Trim makes a shard smaller if the
+// shard has much room and did not grow since the last Trim. Different keys can have equal
+// fingerprints, so the caller must compare the key at a locator.
 //
 // A table may have a filter: one word per bucket, with one bit for each 64th of the fingerprints
 // that have the bucket as their home. The filter takes an eighth of the memory of the buckets, and

@@ -9,7 +9,7 @@
 
 namespace kvcast::router {
 
-// The workers of a roster, as a thread read them last.
+// The workers of a roster, with the properties that a thread read most recently.
 struct MatchQuery::Fleet {
   static constexpr uint32_t kNotAsked = ~uint32_t{0};
 
@@ -35,7 +35,7 @@ struct MatchQuery::Scratch {
   std::vector<uint32_t> leading_of_slot;
   size_t leading_reached = 0;     // in ReadLeading: the end of the stretches so far
   uint32_t leading_pause = 0;     // queries without ReadLeading, because it failed before
-  uint32_t leading_failures = 0;  // since it succeeded
+  uint32_t leading_failures = 0;  // latest leading_pause, in queries; 0 after a success
   HoldingClasses classes;
   ClassAnswers answers;
 
@@ -130,8 +130,8 @@ void MatchQuery::AskAll(std::span<const WorkerView* const> workers, uint64_t ros
 
 void MatchQuery::Restrict(Shortcuts& shortcuts, const WorkerRules& rules) {
   // A worker that needs the leading run of blocks, with one block per chunk, cannot use a block
-  // behind the first gap. If its untold properties may matter, it matters whether it holds any
-  // block, so its leading blocks do not decide.
+  // behind the first gap. If untold properties of a worker may matter, its answer also depends on
+  // whether it holds any block. Its number of leading blocks then does not decide the answer.
   constexpr auto kRuleOnly = static_cast<uint32_t>(Untold::kOffloadRule);
   shortcuts.until_gap &= rules.leading_run && rules.blocks_per_chunk == 1;
   shortcuts.leading_score &= shortcuts.until_gap && rules.groups.size() == 1 && rules.untold == 0;

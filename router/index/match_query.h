@@ -67,7 +67,8 @@ class MatchQuery {
   void AddAnswers(std::vector<WorkerMatch>& answers) const;
   // Adds the workers that can reuse at least one token, in the order of Ask.
   void AddScores(std::vector<WorkerScore>& scores) const;
-  // The blocks of the only queried worker. REQUIRES: the worker has this hash block size.
+  // The blocks of the only queried worker. REQUIRES: the worker has the hash block size of the
+  // query.
   MatchPlan Plan() const;
 
  private:
@@ -101,8 +102,9 @@ class MatchQuery {
   struct Shortcuts {
     // The walk may stop at the first block that no worker holds.
     bool until_gap = true;
-    // Only the number of leading blocks of each worker decides its score, or its answer.
+    // The number of leading blocks of each worker alone decides its score (AddScores).
     bool leading_score = true;
+    // The number of leading blocks of each worker alone decides its answer (AddAnswers).
     bool leading_answer = true;
   };
   static void Restrict(Shortcuts& shortcuts, const WorkerRules& rules);

@@ -18,14 +18,14 @@ using router::WorkerState;
 namespace {
 
 // Number of runs that a batch sweeps for blocks of closed holders, in addition to one run for each
-// hash of the batch.
+// block that the batch stores or removes.
 constexpr size_t kSweepRuns = 16;
 // Number of runs that Reclaim sweeps before it releases the mutex.
 constexpr size_t kReclaimRuns = 256;
 // Maximum number of times that Reclaim yields to waiting batches before it continues.
 constexpr int kReclaimPatience = 1000;
-// The index measures the memory of its residencies once in this number of batches, plus one batch
-// for each worker.
+// The index measures the memory of its residencies once in n batches. n is this number plus the
+// number of workers.
 constexpr size_t kLeastBatchesAWeighing = 16;
 
 }  // namespace

@@ -93,7 +93,7 @@ struct WorkerState {
   bool drop_is_known() const {
     return config.eagle.has_value() || shown.lookahead > 0 || shown.shortest_hit > 0;
   }
-  // Number of tokens behind a block that the hash of the block covers.
+  // Number of tokens behind a block that the hash of the block also covers.
   int64_t lookahead() const {
     const WorkerRules::Shown& of = elder == nullptr ? shown : elder->shown;
     return std::max(config.hash_lookahead_tokens, of.lookahead);
@@ -114,7 +114,8 @@ struct WorkerState {
   }
 };
 
-// The removals of a batch since its last event of another kind, and the holder of the last removal.
+// The removals of a batch after its most recent event of another kind, and the holder of the most
+// recent removal.
 struct Removals {
   RemovalCursors cursors;
   const BlockRemoved* last = nullptr;

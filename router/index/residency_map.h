@@ -146,8 +146,8 @@ class ResidencyMap {
     return again;
   }
 
-  // Writer. Calls `visit(holder, hash, copies)` for every held block, those of closed holders
-  // included.
+  // Writer. Calls `visit(holder, hash, copies)` for every held block, including the blocks of
+  // closed holders.
   template <typename Visitor>
   void ForEach(Visitor&& visit) const {
     unsigned_ints_.ForEach([&](HolderId holder, uint64_t key, uint32_t copies) {
@@ -187,7 +187,7 @@ class ResidencyMap {
   }
 
   // A piece of a prompt whose blocks are in one run. Bit i of a holder belongs to the block that
-  // ends with unit position + i * step of the prompt.
+  // ends with hash unit position + i * step of the prompt.
   struct Piece {
     const HolderSet* holders;
     size_t position;

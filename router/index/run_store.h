@@ -166,8 +166,8 @@ class RunStore {
     return heads_.Trim(shard) || again;
   }
 
-  // Writer. Calls `visit(holder, key, copies)` for every held block, those of closed holders
-  // included.
+  // Writer. Calls `visit(holder, key, copies)` for every held block, including the blocks of closed
+  // holders.
   template <typename Visit>
   void ForEach(Visit&& visit) const;
 

@@ -42,7 +42,8 @@ class PendingStores {
   void DropGone();
 
   absl::flat_hash_map<uint64_t, std::vector<Parked>> by_parent_;
-  std::deque<std::pair<uint64_t, uint64_t>> order_;  // number and parent; some are taken
+  // By age: number and parent of each store. Some of these stores were taken.
+  std::deque<std::pair<uint64_t, uint64_t>> order_;
   size_t size_ = 0;
   size_t tokens_ = 0;
   uint64_t next_number_ = 0;

@@ -42,7 +42,8 @@ BlockContent ReadBlockContent(const BlockStored& event, size_t index, bool first
 // token.
 int64_t LookaheadOf(const BlockStored& event);
 
-// True if the tokens, hashes and block size of a store fit together.
+// True if the store has tokens, and its tokens, hashes, block size, offset, extra keys and
+// lookahead fit together.
 bool HasUsableTokens(const BlockStored& event);
 
 // The start of a store's token span.

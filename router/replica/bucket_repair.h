@@ -28,7 +28,7 @@ class BucketRepair {
   ~BucketRepair();
 
   const BucketMask& buckets() const { return buckets_; }
-  // Adds the stores of a part. False: a stored block belongs to another bucket.
+  // Adds the stores of a part. False: a stored block is in a bucket outside buckets().
   bool Add(const EventBatch& part);
   // Returns remove events for the worker's surplus copies in the buckets, and store events for its
   // missing copies. One pass over the index. Clears the collected parts.

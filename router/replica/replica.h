@@ -1,8 +1,8 @@
 // Replica: the index's copy of one publisher's residency, changed batch by batch.
 //
-// It remembers the digest after each of the last batches, so that a status of the publisher can be
-// compared with the state of the same moment. It builds snapshots in the worker's hidden
-// generation. It collects a repair of some buckets and applies the repair as one batch.
+// It remembers the digest after each of the last kRemembered batches, so that a status of the
+// publisher can be compared with the state of the same moment. It builds snapshots in the worker's
+// hidden generation. It collects a repair of some buckets and applies the repair as one batch.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

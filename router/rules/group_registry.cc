@@ -9,8 +9,8 @@
 namespace kvcast::router {
 namespace {
 
-// An alignment that no hit can meet, because no prompt is so long. Its product with a unit fits 64
-// bits.
+// An alignment in hash units that no hit can meet, because no prompt is so long. Its product with a
+// hash_block_size fits 64 bits.
 constexpr int64_t kUnreachableUnits = int64_t{1} << 40;
 
 bool InRange(int64_t value, int64_t max) { return value >= 1 && value <= max; }

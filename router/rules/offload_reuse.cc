@@ -16,7 +16,8 @@ Result<OffloadLayout> LayoutOf(std::span<const GroupResidency> groups, const Off
   config.rules = query.rules;
   for (const GroupResidency& group : groups) {
     // Events do not contain the mode. Only a mode that keeps states for other requests announces
-    // states. If blocks are larger than a unit, that mode keeps the states at the ends of steps.
+    // states. If blocks are larger than a hash unit, that mode keeps the states at the ends of
+    // steps.
     config.groups.emplace_back(group.spec).mamba_mode = MambaMode::kAlign;
   }
   return OffloadLayout::Derive(config);

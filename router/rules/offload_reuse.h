@@ -12,13 +12,14 @@ namespace kvcast::router {
 
 // Query for an offloading connector.
 struct OffloadQuery {
-  int64_t hash_block_size = 0;   // tokens per block hash; divides every block size
-  int64_t units = 0;             // hashes of the chain, at most prompt_tokens / hash_block_size
-  int64_t prompt_tokens = 0;     // > 0
-  int64_t local_tokens = 0;      // the hit on the GPU
-  int64_t blocks_per_chunk = 1;  // at least the last block of each offloaded chunk is announced
-  bool full_kinds_only = false;  // the model has only groups of full kinds
-  bool compatible = true;        // see OffloadLayoutConfig
+  int64_t hash_block_size = 0;  // tokens per block hash; divides every block size
+  int64_t units = 0;            // hashes of the chain, at most prompt_tokens / hash_block_size
+  int64_t prompt_tokens = 0;    // > 0
+  int64_t local_tokens = 0;     // the hit on the GPU
+  // Blocks per chunk. Events announce at least the last block of each offloaded chunk.
+  int64_t blocks_per_chunk = 1;
+  bool full_kinds_only = false;                      // the model has only groups of full kinds
+  bool compatible = true;                            // see OffloadLayoutConfig
   EngineRules rules = EngineRules::kMain2026August;  // see OffloadLayoutConfig
 };
 
@@ -44,7 +45,7 @@ struct OffloadReuse {
 //                    chunk behind b
 // A prefix may end inside a chunk if the whole chunk is present. Almost the whole prompt can
 // therefore be served. A gain below one chunk of the queried group counts as no gain. If Mamba
-// groups have blocks larger than a unit and OffloadLayout::supports_partial_tail is true, the
+// groups have blocks larger than a hash unit and OffloadLayout::supports_partial_tail is true, the
 // prefix may also end inside a block. All groups must then hold the beginning of that block
 // (partial_ends).
 OffloadReuse ReusableWithOffload(std::span<const GroupResidency> groups, const OffloadQuery& query);

@@ -33,11 +33,11 @@ struct alignas(64) WorkerRules {
   OffloadRule offload_rule = OffloadRule::kConnector;
   EngineRules rules = EngineRules::kMain2026August;
   int64_t hash_block_size = 0;    // tokens per block hash; 0: not known yet
-  int64_t alignment = 0;          // of hits
+  int64_t alignment = 0;          // of hits, tokens
   std::vector<GroupSpec> groups;  // by group_idx
   // Most queries read only the members above. They lie in one cache line.
   int64_t blocks_per_chunk = 1;  // blocks that are offloaded together
-  int64_t block_alignment = 0;   // of hits that end with blocks
+  int64_t block_alignment = 0;   // of hits that end with blocks, tokens
   int64_t replay_tokens = 0;     // tokens of a hit that are computed again
   int64_t lookahead = 0;
   int64_t shortest_hit = 0;      // tokens; hits of this length and above are used. 0: unknown

@@ -45,7 +45,7 @@ class PromptSample {
   static constexpr uint64_t kShare = 25;
   // A longer prompt is cut at this number of units.
   static constexpr size_t kMaxUnits = 8192;
-  // Groups whose index is not below this number are not followed.
+  // Groups from this group_idx on are not followed.
   static constexpr uint8_t kMaxGroups = 32;
 
   struct Store {

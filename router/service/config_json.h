@@ -30,8 +30,8 @@ struct WeightMember {
 std::span<const ConfigMember> ConfigMembers();
 std::span<const WeightMember> WeightMembers();
 
-// Adds the members of `text` to `options`. Not ok: one line that names the wrong member. Unknown
-// members are refused.
+// Adds the members of `text` to `options`. Unknown members are refused. Not ok: one line that names
+// the wrong member, or states that `text` is not a JSON object.
 Status ReadConfig(std::string_view text, RouterOptions& options);
 
 // "ADDR:PORT". An IPv6 ADDR is in brackets.

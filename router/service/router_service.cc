@@ -51,8 +51,8 @@ Status CheckAddresses(const RouterOptions& options) {
   return Status();
 }
 
-// True: the relay gets the payloads as received. Payloads of other formats, and of endpoints that
-// several ranks share, are decoded, and the relay gets the batches encoded again.
+// True: the relay gets the payloads as received. False: the payloads have another format, or
+// several ranks share the endpoint. The relay then gets the decoded batches, encoded again.
 bool IsRelayedAsItIs(const WorkerRegistration& source) {
   return source.format == EventFormat::kEngine && !source.rank_by_tag;
 }
@@ -185,7 +185,8 @@ Status RouterService::Impl::Start(const RouterOptions& options) {
   return Serve(options);
 }
 
-// The reverse of the start order: queries read the fleet, and the fleet's thread feeds the index.
+// Stops in the reverse of the start order: queries read the fleet, and the fleet's threads write to
+// the index.
 void RouterService::Impl::Stop() {
   core_.draining = true;
   {

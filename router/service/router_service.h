@@ -1,9 +1,12 @@
 // RouterService: follows publishers, keeps the prefix index and answers over HTTP. The routes are
-// those of own_api.h and indexer_api.h; GET /openapi.json describes them. Errors are {"error":
-// text}. 400: a bad request. 403: a host or an origin that is not allowed. 404: an unknown path,
-// worker, model or request. 405: a wrong method. 408: a request that is not complete in time. 409:
-// a name that is taken, or events pushed to a worker whose endpoint is not "push". 413: a body over
-// the limit. 503: no worker is registered, memory is short, or another dump runs.
+// those of own_api.h, indexer_api.h and static_files.h; GET /openapi.json describes them. Errors
+// are
+// {"error": text}. 400: a bad request. 403: a host or an origin that is not allowed. 404: an
+// unknown path, worker, model or request. 405: a wrong method. 408: a request that is not complete
+// in time. 409: a name that is taken, or events pushed to a worker whose endpoint is not "push".
+// 413: a body over the limit. 431: a request line or headers over the limit. 500: an internal
+// error. 503: no worker can be chosen, an endpoint cannot be bound, memory is short, or another
+// dump runs.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -26,17 +29,18 @@ struct RouterOptions {
   std::vector<WorkerRegistration> sources;
   HttpOptions http;
   SubscriberConfig subscriber;
-  // Threads that follow publishers and apply their events, from 1 to kMaxIndexShards. The index has
-  // one shard for each of them; PrefixIndex says what a shard costs.
+  // Number of threads that follow publishers and apply their events, from 1 to kMaxIndexShards. The
+  // index has one shard for each thread; prefix_index.h describes the cost of a shard.
   size_t ingest_threads = 1;
   RoutingConfig routing;
   RelayConfig relay;
-  // Called for each applied batch of each worker; see FleetObserver. Empty: no function is called.
+  // Called for each applied batch of each worker. Calls for different workers may run at the same
+  // time; see FleetObserver. Empty: no function is called.
   std::function<void(const FleetWorker&, const AppliedBatch&)> on_applied;
   // Allows listeners beyond loopback. Any client that can reach them can read prompts and register
   // workers: there is no authentication, and no encryption unless HTTP has a certificate.
   bool allow_remote = false;
-  // Returns seconds since the epoch, for the age of events; empty: the system's clock.
+  // Returns seconds since the Unix epoch, for the age of events; empty: the system's clock.
   std::function<double()> now;
   // Returns evenly distributed numbers from [0, 1), for decisions with a temperature; empty: a
   // generator seeded by the system.
@@ -55,10 +59,11 @@ struct WorkerReport {
 // Owns the threads of the subscriber, of the HTTP server and of its handlers.
 class RouterService {
  public:
-  // Not ok in six cases: ingest_threads is out of range; a source cannot be followed (the message
-  // names it); two sources have the same name; an address cannot be bound; options.http is invalid,
-  // or its certificate and key cannot be used; an address to listen on (also that of a bound
-  // source) is not loopback and allow_remote is false. No threads run after an error.
+  // Not ok in seven cases: ingest_threads is out of range; options.subscriber is invalid; a source
+  // cannot be followed (the message names the source); two sources have the same name; an address
+  // cannot be bound; options.http is invalid, or its certificate and key cannot be used; an address
+  // to listen on (also that of a bound source) is not loopback and allow_remote is false. No
+  // threads run after an error.
   static Result<std::unique_ptr<RouterService>> Start(const RouterOptions& options);
   ~RouterService();
 

@@ -12,7 +12,7 @@ namespace kvcast {
 
 inline constexpr size_t kHugePageBytes = size_t{2} << 20;
 
-// Asks the kernel to back the memory with huge pages. Must be called before the memory is first
+// Requests huge pages for the memory from the kernel. Must be called before the memory is first
 // touched. If huge pages are switched off, or no huge page is free, the pages are small.
 void WishForHugePages(void* memory, size_t bytes);
 

@@ -16,8 +16,9 @@ namespace kvcast {
 
 class ReclaimDomain {
  public:
-  // Any thread may pin. A thread must not hold a pin for long, because nothing is freed meanwhile.
-  // If kSlots readers are pinned, a further reader waits until another reader leaves.
+  // Any thread may pin. A thread must not hold a pin for long, because the objects that are retired
+  // during a pin stay in memory until the pin ends. If kSlots readers are pinned, a further reader
+  // waits until another reader leaves.
   class Pin {
    public:
     explicit Pin(const ReclaimDomain& domain);
@@ -57,7 +58,8 @@ class ReclaimDomain {
     uintptr_t object;
   };
 
-  // The time at which the longest pinned reader entered; the current time if no reader is pinned.
+  // Advances the time. Returns the time at which the longest pinned reader entered; the new time if
+  // no reader is pinned.
   uint64_t Oldest();
 
   mutable std::array<Slot, kSlots> slots_;

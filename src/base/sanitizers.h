@@ -21,7 +21,8 @@
 
 namespace kvcast {
 
-// True: code runs several times slower. Tests with random input run fewer rounds.
+// True: a sanitizer makes the code several times slower. Tests with random input then run fewer
+// rounds.
 #if defined(KVCAST_THREAD_SANITIZER) || defined(KVCAST_ADDRESS_SANITIZER)
 inline constexpr bool kSanitized = true;
 #else

@@ -1,9 +1,9 @@
 // SlabArena: memory for millions of objects that are read at random.
 //
 // Objects of one size share slabs of 2 MiB. An object of more than 896 KiB has a slab of its own.
-// If the objects of a size need several slabs, the arena requests huge pages for them. With small
-// pages, the page table walk is most of the cost of a cache miss. The arena keeps one empty slab,
-// and returns further empty slabs to the system.
+// The arena requests huge pages for every slab of a size class except the first slab, and for slabs
+// of more than 2 MiB. With small pages, the page table walk is most of the cost of a cache miss.
+// The arena keeps one empty slab, and returns further empty slabs to the system.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -34,7 +34,8 @@ void BlockPool::RemoveKeys(BlockId block) {
 void BlockPool::Allocate(int64_t n, std::vector<BlockId>& out) {
   KV_CHECK(n <= free_.size());
   const auto first = static_cast<int64_t>(out.size());
-  // In a large pool every block is a cache miss, and so is its key. Prefetch both.
+  // In a large pool, the entry of a block and the table slot of its key are not in the CPU caches.
+  // Prefetch both.
   for (int64_t i = 0; i < n + 2 * kPrefetchDistance; ++i) {
     if (i < n) {
       out.push_back(free_.PopFront());
@@ -166,7 +167,8 @@ void BlockPool::ReportBlocks(const CacheRequest& request, GroupIdx group, int64_
                              std::span<const BlockId> hit) {
   if (hit.empty() || options_.events.announce_once) return;
   const int64_t units = block_size / options_.hash_block_size;
-  // If a hit ends inside a block, there is no hash for that block.
+  // If a hit ends inside a block, the chain may have no hash of that block. The block is then not
+  // announced.
   const auto whole = static_cast<int64_t>(request.chain.size()) / units;
   const int64_t count = std::min(static_cast<int64_t>(hit.size()), whole);
   if (count == 0) return;

@@ -57,7 +57,7 @@ struct PartialBlock {
 
 class BlockPool {
  public:
-  // REQUIRES: num_blocks >= 1, hash_unit > 0.
+  // REQUIRES: num_blocks >= 1, hash_block_size > 0.
   explicit BlockPool(const PoolOptions& options);
 
   int64_t num_blocks() const { return static_cast<int64_t>(refs_.size()); }
@@ -77,7 +77,8 @@ class BlockPool {
   }
 
   // Takes n blocks from the head of the queue and appends them to `out`. Their previous content
-  // leaves the cache, with one BlockRemoved per key. REQUIRES: n <= num_free().
+  // leaves the cache, with one BlockRemoved per key. With announce_once, a key that another block
+  // holds has no event. REQUIRES: n <= num_free().
   void Allocate(int64_t n, std::vector<BlockId>& out);
   // Adds one reference to each block.
   void Touch(std::span<const BlockId> blocks);

@@ -60,7 +60,8 @@ bool IsHitValid(const PrefixHit& hit, const CacheConfig& config) {
   return true;
 }
 
-// A hit is allowed only at the start of the computed tokens of a request.
+// A hit with tokens is allowed only in the first call for a request, and only without tokens that
+// were computed before.
 bool AreArgsValid(const AllocateArgs& args, bool first, const CacheConfig& config) {
   if (!AreTokensValid(args, config.rules)) return false;
   if (args.hit == nullptr) return true;

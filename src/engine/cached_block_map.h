@@ -2,8 +2,8 @@
 //
 // Several blocks may hold one key: two requests that computed the same content keep both blocks.
 // One block may hold several keys: the key of the full block, and the keys of partial ends inside
-// the block. The entry of a block's first key is one cache line, and the block's id is its index.
-// Steady insert and erase traffic allocates nothing.
+// the block. The entry of a block's first key fills one cache line. The index of the entry is the
+// block's id. Steady insert and erase traffic allocates nothing.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -90,7 +90,7 @@ class CachedBlockMap {
   uint32_t FindEntry(const BlockKey& key, BlockId block) const;
   uint32_t NewEntry(BlockId block);
   void FreeEntry(uint32_t number);
-  // Both return whether the entry is the only entry of its key.
+  // Both functions return whether the key has no other entry.
   bool AppendToKey(uint32_t number);
   bool UnlinkFromKey(uint32_t number);
   void AppendToBlock(uint32_t number);

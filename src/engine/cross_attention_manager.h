@@ -1,5 +1,5 @@
-// Groups that take no part in prefix caching. Cross attention holds the encoder's states of its own
-// request. Encoder-only layers hold nothing.
+// Cross attention and encoder-only layers: groups that never take part in prefix caching. Cross
+// attention holds the encoder's states of its own request. Encoder-only layers hold nothing.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -2,7 +2,7 @@
 //
 // A block counts if all these groups have it. The lookup probes no more blocks than the rule of the
 // kind can need, and each block at most once per request. The found blocks become a residency
-// bitmap, and the rules of reuse.h decide.
+// bitmap. The rules of reuse.h compute the hit from this bitmap.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -23,13 +23,13 @@ class GroupLookup {
   GroupLookup(const internal::SpecGroup& group, const BlockPool& pool, int64_t alignment);
 
   // Starts the lookup of another request. The first `tokens_before` tokens are already present.
-  // `chain` is the part of the request's chain after these tokens, and all lengths count from their
-  // end. The span is borrowed until the next Begin.
+  // `chain` is the part of the request's chain after these tokens. All lengths count from the end
+  // of these tokens. The span is borrowed until the next Begin.
   void Begin(std::span<const Digest> chain, int64_t tokens_before = 0);
 
   // The longest prefix of at most max_tokens that the groups can serve. With `drop_eagle`, the
-  // groups must also hold the drop unit after the prefix. This unit is not part of the prefix, and
-  // the engine computes it again.
+  // groups must also hold the drop unit after the prefix (see internal::DropUnit). This unit is not
+  // part of the prefix, and the engine computes it again.
   int64_t LongestHit(int64_t max_tokens, bool drop_eagle);
 
   // Fills the block tables of a hit that LongestHit found, or of a shorter usable hit.

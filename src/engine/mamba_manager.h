@@ -26,8 +26,8 @@ class MambaManager final : public SingleTypeManager {
   void BeginStep() override { cached_this_step_.clear(); }
 
  private:
-  // A state inside a chunk that the cache keeps. Its column in the block table is the column before
-  // the last column of the chunk.
+  // The state after the first `tokens` tokens, which end inside a chunk. The cache may keep this
+  // state. Its column in the block table is the column before the last column of the chunk.
   struct Checkpoint {
     int64_t column;
     int64_t tokens;

@@ -14,7 +14,7 @@ namespace kvcast::engine {
 
 class ManagedBlocks final : public GpuBlockPool {
  public:
-  // All three must outlive this object.
+  // The arguments must outlive this object.
   ManagedBlocks(BlockPool& pool, const GroupManagers& managers, const RequestSlots& slots)
       : pool_(pool), managers_(managers), slots_(slots) {}
 

@@ -19,11 +19,11 @@ int64_t BlockSizeOfRank(const GroupSpec& group, int64_t ranks) {
 
 struct PrefillSplit::Prefill {
   int64_t prompt_tokens = 0;
-  int64_t tokens = 0;    // of the request
-  int64_t junction = 0;  // end of the prefix that other requests share; 0: none
-  int64_t start = 0;     // of the chunk
-  int64_t end = 0;
-  int64_t prefill_end = 0;
+  int64_t tokens = 0;       // number of known tokens of the request
+  int64_t junction = 0;     // end of the prefix that other requests share; 0: none
+  int64_t start = 0;        // start of the chunk
+  int64_t end = 0;          // end of the requested chunk
+  int64_t prefill_end = 0;  // end of the prompt, or of the part that is recomputed
 };
 
 PrefillSplit::PrefillSplit(const CacheConfig& config, int64_t max_chunk_tokens)
@@ -65,7 +65,8 @@ bool PrefillSplit::KeepsCheckpoint(const Prefill& prefill) const {
          checkpoint < end && (checkpoint - start) % checkpoint_alignment_ == 0;
 }
 
-// A block that is larger than any chunk is filled by several chunks.
+// Returns the end of the chunk. Before the end of the prefill, a chunk ends at a block boundary.
+// Exception: a block that is larger than any chunk is filled by several chunks.
 int64_t PrefillSplit::AlignedEnd(const Prefill& prefill, int64_t last_state) const {
   const int64_t before = rules_ < EngineRules::kMain2026August
                              ? std::min(prefill.prefill_end, last_state)

@@ -34,7 +34,8 @@ void PrefixLookup::Begin(std::span<const Digest> chain, int64_t tokens_before) {
 
 // With lookahead, the last tokens of a prompt have no hash, so the search ends at the last hash.
 // vLLM v0.33 searches further. Its window lookup reads past the end of the list of hashes. Its
-// chunked lookup accepts a chunk that begins there, because such a chunk needs no block.
+// chunked lookup accepts a chunk that begins after the last hash, because such a chunk needs no
+// block.
 int64_t PrefixLookup::HashedTokens(std::span<const Digest> chain, int64_t max_tokens) const {
   return std::min(max_tokens, std::ssize(chain) * hash_block_size_);
 }

@@ -56,9 +56,9 @@ class SingleTypeManager {
   SingleTypeManager(const SingleTypeManager&) = delete;
   SingleTypeManager& operator=(const SingleTypeManager&) = delete;
 
-  // The number of free blocks that AllocateNew and the touching of `hits` will take from the pool.
-  // The number is an estimate with the admission cap, and exact without it. A number above the size
-  // of the pool means that the request cannot run in this step.
+  // The number of free blocks that AddHit, AllocateExternal and AllocateNew will take from the
+  // pool. The number is an estimate with the admission cap, and exact without it. A number above
+  // the size of the pool means that the request cannot run in this step.
   virtual int64_t BlocksToAllocate(RequestSlot slot, std::span<const BlockId> hits,
                                    const SlotDemand& demand) const;
   // First allocation of a request. Its table becomes the cache hit. The blocks of the hit that
@@ -113,10 +113,10 @@ class SingleTypeManager {
   bool EndsInsideBlock(std::span<const BlockId> hits, const SlotDemand& demand) const;
   // Takes blocks until the table has `count` blocks.
   void GrowTable(RequestBlocks& blocks, int64_t count, std::vector<BlockId>* added);
-  // Replaces the blocks [first, last) by null blocks. Starts with the last block, and stops at a
-  // null block.
+  // Releases the blocks [first, last) of the table and replaces them by null blocks. Starts with
+  // block last - 1, and stops at a null block.
   void ReleaseRange(RequestBlocks& blocks, int64_t first, int64_t last);
-  // Puts `copy` in the place of a shared tail, and queues the copy.
+  // Replaces a shared tail in the table by `copy`, and queues the copy.
   void RedirectSharedTail(RequestBlocks& blocks, const SharedTail& tail, BlockId copy);
   void QueueCopy(BlockCopy copy) { copies_.push_back(copy); }
 

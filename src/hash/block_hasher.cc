@@ -55,7 +55,7 @@ struct BlockHasher::Impl {
 namespace {
 
 // Reserves room for `count` digests in total. The capacity at least doubles, so that a chain that
-// grows by one unit per call is not copied in each call.
+// grows by one hash unit per call is not copied in each call.
 void ReserveChain(std::vector<Digest>& chain, size_t count) {
   if (count > chain.capacity()) chain.reserve(std::max(count, 2 * chain.capacity()));
 }

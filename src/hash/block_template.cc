@@ -14,7 +14,7 @@ namespace {
 
 // Room for all parts except the tokens and the tail.
 constexpr size_t kHeadMax = 64;
-// The longest tail that is copied without a call.
+// The longest tail that is copied without a call, in bytes.
 constexpr size_t kShortTail = 8;
 
 // Always copies 32 bytes, because a copy of a constant size needs no call. The bytes after the

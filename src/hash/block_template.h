@@ -23,7 +23,7 @@ class BlockTemplate {
   // Sets the extra keys of the next blocks, in the form of the chain. May allocate.
   void SetKeys(const ExtraKeys& keys, const ChainForm& form);
 
-  // True if blocks with this number of tokens can be written. False if the pickle of a block would
+  // True if blocks with this number of tokens can be written. False if the pickle of a block could
   // have several frames. Also false for 0 tokens, because the pickle then numbers its objects
   // differently.
   bool Fits(size_t tokens) const;

@@ -87,8 +87,8 @@ std::span<const uint8_t> Rows(const PromptEmbeddings& embeddings, int64_t begin,
   return {data + first * embeddings.row_bytes, (last - first) * embeddings.row_bytes};
 }
 
-// The digest that the inputs give for the range, if the range is a unit of the prompt; otherwise
-// nullptr.
+// The digest that the inputs give for the range, if the range is a hash unit of the prompt;
+// otherwise nullptr.
 const std::array<uint8_t, 32>* GivenDigest(const std::vector<PromptEmbeddingDigests>& given,
                                            const HashedRange& range) {
   for (const auto& [size, digests] : given) {

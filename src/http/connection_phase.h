@@ -45,7 +45,7 @@ constexpr bool HasRequest(ConnectionPhase phase) {
   return phase >= ConnectionPhase::kReceiving && phase <= ConnectionPhase::kReplying;
 }
 
-// The connection may be closed to make room for another one.
+// The server may close the connection to make room for another connection.
 constexpr bool IsQuiet(ConnectionPhase phase) {
   return phase != ConnectionPhase::kHandling && phase != ConnectionPhase::kClosed;
 }

@@ -299,8 +299,8 @@ void HttpServer::Impl::OnSent(const Shared& connection) {
 }
 
 // The server reads until the client ends, for at most kLingerMs. If the server closed the
-// connection while received bytes are unread, TCP would reset the connection, and the client could
-// lose the answer.
+// connection with unread bytes, TCP would reset the connection, and the client could lose the
+// answer.
 void HttpServer::Impl::Linger(const Shared& connection) {
   Enter(*connection, Phase::kLingering);
   connection->in = {};

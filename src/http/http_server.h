@@ -83,11 +83,13 @@ struct HttpOptions {
   // Maximum number of bytes of all held requests and replies. If the maximum is exceeded, the
   // largest unfinished request gets 503. If no request is unfinished, the latest request gets 503.
   size_t max_held_bytes = 256u << 20;
-  int64_t request_timeout_ms = 10000;  // for the TLS handshake, and to receive a request; then 408
-  int64_t write_timeout_ms = 10000;    // maximum time without progress while a reply is sent
-  int64_t pieces_timeout_ms = 60000;   // maximum time of a reply in pieces, to its last byte
-  int64_t idle_timeout_ms = 60000;     // maximum time between requests
-  int64_t drain_timeout_ms = 5000;     // time that Stop gives to requests that have begun
+  // Maximum time of the TLS handshake, and maximum time to receive a request. A connection without
+  // a complete handshake is closed. An incomplete request gets 408.
+  int64_t request_timeout_ms = 10000;
+  int64_t write_timeout_ms = 10000;   // maximum time without progress while a reply is sent
+  int64_t pieces_timeout_ms = 60000;  // maximum time of a reply in pieces, to its last byte
+  int64_t idle_timeout_ms = 60000;    // maximum time between requests
+  int64_t drain_timeout_ms = 5000;    // time that Stop gives to requests that have begun
 };
 
 struct HttpCounters {

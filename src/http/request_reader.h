@@ -52,7 +52,7 @@ class RequestReader {
   const HttpLimits limits_;
   const BodyBound body_bound_;
   State state_ = State::kHead;
-  std::unique_ptr<Parser> parser_;  // nullptr: no byte of the request has arrived
+  std::unique_ptr<Parser> parser_;  // nullptr: kBad, or no byte of the next request has arrived
   HttpReply error_;
   bool awaits_continue_ = false;
 };

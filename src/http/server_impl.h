@@ -66,7 +66,7 @@ class HttpServer::Impl {
     bool ended = false;                   // the client sends no more bytes
     const HttpRoute* route = nullptr;     // of the latest complete head; nullptr: none
     std::shared_ptr<Pieces> pieces;       // nullptr: no piece of the reply follows `out`
-    int64_t pieces_until_ms = 0;          // 0: no reply in pieces
+    int64_t pieces_until_ms = 0;          // deadline of the reply in pieces; 0: no such reply
     std::list<uint64_t>::iterator quiet;  // position in Impl::quiet_ if IsQuiet(phase)
   };
   using Shared = std::shared_ptr<Connection>;
@@ -137,7 +137,7 @@ class HttpServer::Impl {
   // longest time is first.
   std::list<uint64_t> quiet_;
   // Unfinished requests that hold more than kSmallBytes: bytes and inverted connection id. Of equal
-  // sizes, the youngest request comes first.
+  // sizes, the request of the youngest connection comes first.
   std::set<std::pair<size_t, uint64_t>> unfinished_;
   uint64_t next_id_ = 0;
   bool accept_paused_ = false;  // until the next sweep

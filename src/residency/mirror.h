@@ -40,6 +40,7 @@ class Mirror {
 
   const ResidencyDigest& digest() const { return digest_; }
   uint64_t blocks() const;  // distinct (tier, group, hash)
+  // The number of removed hashes that the mirror did not hold.
   uint64_t unknown_removes() const { return unknown_removes_; }
 
   // Calls `visit(shape)` for each group on a tier that holds blocks. `shape` is a store event

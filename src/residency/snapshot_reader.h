@@ -29,8 +29,8 @@ class SnapshotReader {
   // Decodes the next part into `batch`. Not ok: the part is not a batch of stores, one of its
   // events cannot be decoded, or a limit is exceeded.
   Status Read(std::span<const uint8_t> payload, EventBatch& batch);
-  // `declared`: the publisher's totals of all groups on all tiers, including those that the caller
-  // does not hold. Not ok: they differ from the parts that were read.
+  // `declared`: the publisher's totals of all groups on all tiers, including groups that the caller
+  // does not hold. Not ok: the totals differ from the parts that were read.
   Status Finish(const ResidencyTotals& declared) const;
 
   // The digest of the parts that were read.

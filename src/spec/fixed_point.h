@@ -19,8 +19,8 @@
 namespace kvcast::internal {
 
 // Returns the longest hit of one group within max_tokens. With `drop_eagle`, the group must also
-// hold the drop unit after the hit. This unit is not part of the hit, and the engine computes it
-// again.
+// hold the drop unit after the hit (see DropUnit). This unit is not part of the hit, and the engine
+// computes it again.
 using GroupSearch = std::function<int64_t(size_t group, int64_t max_tokens, bool drop_eagle)>;
 
 struct FixedPoint {

@@ -74,7 +74,7 @@ Status ConvertToFullAttention(SizedLayers& layers) {
 }
 
 // All full-attention layers that have a window must have the same window, because attention is
-// computed with this window. The same holds for chunks.
+// computed with this window. The same holds for chunks. Windows and chunks must not be mixed.
 Status CheckRemembered(const SizedLayers& layers) {
   std::set<int64_t> windows;
   std::set<int64_t> chunks;

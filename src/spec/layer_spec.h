@@ -32,11 +32,12 @@ Status CheckLayer(const LayerSpec& layer);
 // Checks each layer, and checks that the names are unique.
 Result<SizedLayers> SizeLayers(const std::vector<LayerSpec>& layers);
 
-// Computes the page of a changed layer.
+// Checks a changed layer, and computes its page size again.
 Result<SizedLayer> Resize(LayerSpec layer);
 
 // True if both layers are equal in all fields that a block table and a page depend on. Not
-// compared: the draft head flag, and a window or chunk that a full-attention layer only remembers.
+// compared: the draft head flag, and the window or chunk of a full-attention layer, because its
+// cache keeps all blocks.
 bool KeepTheSame(const SizedLayer& a, const SizedLayer& b);
 bool AllKeepTheSame(const SizedLayers& layers);
 

@@ -41,7 +41,7 @@ int64_t MaxBlocksPerRequest(const GroupSpec& group, const RequestLimits& limits)
   if (cap) return *cap;
   switch (group.kind) {
     case SpecKind::kMamba:
-      // Two blocks, because the state of the step before last is released one step later.
+      // Two blocks: the state from which a step starts, and the state that the step writes.
       if (group.mamba_mode == MambaMode::kAlign)
         return 2 + group.speculative_blocks + group.prefill_checkpoint_blocks;
       return CeilDiv(limits.max_model_len, group.block_size) + group.speculative_blocks;

@@ -51,7 +51,7 @@ bool FillRetentionMask(const RetentionRule& rule, int64_t begin, int64_t end,
   const bool is_mamba = rule.spec.kind == SpecKind::kMamba;
   if (!is_mamba && !IsWindowKind(rule.spec.kind)) return false;
   if (is_mamba && !rule.interval) return false;
-  // Hits may end inside a block.
+  // Hits may end inside a block, so every block is kept.
   if (!is_mamba && rule.alignment % rule.spec.block_size != 0) return false;
   const Tail tail = TailOf(rule.spec);
   const int64_t segment = SegmentBlocks(rule);

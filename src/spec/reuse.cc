@@ -61,8 +61,8 @@ Bitmap EndsOfResidentBlocks(const Bitmap& blocks, int64_t limit) {
   return ends;
 }
 
-// The result is in units. All boundaries are usable up to the last boundary that the leading blocks
-// and a partial entry after them cover. With EAGLE the last drop unit is subtracted.
+// The result is in hash units. All boundaries are usable up to the last boundary that the leading
+// blocks and a partial entry after them cover. With EAGLE the last drop unit is subtracted.
 Bitmap FullBoundaries(const GroupResidency& residency, int64_t hash_block_size, int64_t max_units,
                       int64_t alignment) {
   const int64_t units_per_block = residency.spec.block_size / hash_block_size;
@@ -140,7 +140,7 @@ Bitmap ChunkedBoundaries(const GroupResidency& residency, int64_t limit) {
   return usable;
 }
 
-// Converts boundaries in blocks to boundaries in units.
+// Converts boundaries in blocks to boundaries in hash units.
 Bitmap Spread(Bitmap blocks, int64_t units_per_block, int64_t max_units) {
   if (units_per_block == 1) return blocks;
   Bitmap units(max_units + 1);
@@ -155,8 +155,8 @@ Bitmap Spread(Bitmap blocks, int64_t units_per_block, int64_t max_units) {
   return units;
 }
 
-// The result is in units. States exist at block ends and, as partial entries, at step ends inside a
-// block.
+// The result is in hash units. States exist at block ends and, as partial entries, at step ends
+// inside a block.
 Bitmap MambaBoundaries(const GroupResidency& residency, int64_t hash_block_size,
                        int64_t max_units) {
   const int64_t units_per_block = residency.spec.block_size / hash_block_size;

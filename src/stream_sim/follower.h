@@ -42,7 +42,7 @@ class Follower final : public ReplicaSink {
   // Must be called after the timers have run. If the source received no message for stale_ms, it
   // must not be synced.
   void CheckSilence(int64_t now_ms);
-  // Compares all held entries with the oracle. If the digest has not changed since the last
+  // Compares all held entries with the oracle. If the digest has not changed since the previous
   // comparison, only every eighth call compares, unless `always`.
   void CheckContent(int64_t now_ms, bool always = false);
   // Checks the source after a long time without faults: its state must equal the state of the

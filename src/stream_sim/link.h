@@ -58,7 +58,7 @@ class Link final : private stream::SourceTransport, private stream::ReplyChannel
   // clients can connect.
   void Restart(int64_t batches, bool large_ring = false);
   bool publisher_paused() const { return faults_.Lasts(FaultKind::kPausePublisher); }
-  // The end of the last fault. Since then, no fault was active.
+  // The end of the latest fault. While a fault is active, this time is in the future.
   int64_t healthy_since_ms() const { return faults_.trouble_until_ms(); }
 
  private:
@@ -87,7 +87,7 @@ class Link final : private stream::SourceTransport, private stream::ReplyChannel
     std::deque<ReplyMessage> replies;
     bool reply_cut = false;
   };
-  // The message that the last ReceiveLive or ReceiveReply returned.
+  // The message that the latest ReceiveLive or ReceiveReply returned.
   struct Received {
     RingEntry entry;
     stream::SeqFrame seq{};

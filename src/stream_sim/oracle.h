@@ -1,5 +1,5 @@
 // Oracle: the blocks that one life of a publisher holds according to its batches, computed directly
-// from the definition. It shares no code with mirrors, residency digests or the index.
+// from the definition. It shares only CopyDigestOf with mirrors, residency digests and the index.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

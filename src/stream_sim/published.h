@@ -20,7 +20,7 @@ class Published {
 
   // Records the use of the next sequence number. The events of a refused batch are in no published
   // batch, but the engine holds their blocks. The number gets the time stamp of `batch`. Exception:
-  // the time stamp of a heartbeat is the last time stamp plus the time since then.
+  // the time stamp of a heartbeat is the latest time stamp plus the time since then.
   void Number(Kind kind, const EventBatch& batch, int64_t now_ms) {
     if (kind == Kind::kHeartbeat && last_ts_) {
       stamps_.push_back({kind, *last_ts_ + static_cast<double>(now_ms - last_ts_ms_) * 1e-3});
@@ -38,7 +38,7 @@ class Published {
   }
 
   uint64_t next_seq() const { return oracle_.next_seq(); }
-  // One above the last sequence number that readers of the stream can see.
+  // One above the highest sequence number that readers of the stream can see.
   uint64_t visible_end() const { return visible_end_; }
   bool has_time() const { return last_ts_.has_value(); }
   int64_t numbered_ms() const { return numbered_ms_; }

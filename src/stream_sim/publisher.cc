@@ -13,8 +13,8 @@ namespace {
 
 constexpr uint64_t kLives = 1000;
 constexpr uint64_t kStamps = 1000000;
-// Seconds between two stamps. A heartbeat adds the time since the last stamp. A run takes less time
-// than kStampS, so a heartbeat stays below the next stamp.
+// Seconds between two stamps. A heartbeat adds the time since the latest stamp. A run takes less
+// time than kStampS, so a heartbeat stays below the next stamp.
 constexpr uint64_t kStampS = 10000;
 constexpr std::array kDialects = {Dialect::kVllm8,  Dialect::kVllm9,  Dialect::kVllm10,
                                   Dialect::kVllm11, Dialect::kVllm12, Dialect::kKvcast1};

@@ -73,7 +73,7 @@ class SimPublisher final : private stream::ReplyChannel {
   bool topic_in_replies() const { return topic_in_replies_; }
   int life() const { return static_cast<int>(lives_.size()) - 1; }
   uint64_t next_seq() const { return lives_.back().next_seq(); }
-  // One above the last sequence number that readers of the stream can see.
+  // One above the highest sequence number that readers of the stream can see.
   uint64_t visible_end() const { return lives_.back().visible_end(); }
   const Published& published(int life) const { return lives_[static_cast<size_t>(life)]; }
   const Oracle& oracle(int life) const { return published(life).oracle(); }

@@ -212,7 +212,7 @@ std::span<const BlockId> BlocksOfGroup(const JobState& job, size_t entry,
 
 }  // namespace
 
-// The copies of a batch run in any order. The places in a chunk are disjoint, so two copies can
+// The copies of a batch run in any order. The positions in a chunk are disjoint, so two copies can
 // write the same bytes only if an id occurs twice.
 Status TransferLanes::CheckDestinations(const JobState& job) {
   const auto twice = [](const char* what, uint64_t id) {
@@ -233,7 +233,7 @@ Status TransferLanes::CheckDestinations(const JobState& job) {
   return {};
 }
 
-// The place of a block in its chunk may cover several slots, which need not be neighbours.
+// The bytes of a block in its chunk may cover several slots, which need not be adjacent.
 Status TransferLanes::AddMoves(JobState& job, size_t index) {
   const JobState::Group& group = job.groups[index];
   if (group.group.value >= config_.groups.size()) return InvalidGroup(group, "does not exist");

@@ -65,7 +65,7 @@ class TransferLanes {
   struct Running {
     CopyTicket ticket;
     JobState* job;
-    uint64_t since;  // a sequence number
+    uint64_t since;  // number of batches that had started before this batch
     CopyState state = CopyState::kRunning;
   };
   struct Lane {

@@ -13,8 +13,8 @@
 
 namespace kvcast::wire {
 
-// The number of a field is its bit in FieldSet and its index in kFieldKeys. The number never
-// reaches the wire.
+// The number of a field is its bit in FieldSet and its index in kFieldKeys. The number is not part
+// of the wire format.
 enum class Field : uint8_t {
   kBlockHashes,
   kParentBlockHash,

@@ -14,7 +14,7 @@ import sys
 
 TREES = ("include", "src", "router", "cuda")
 MAX_FILE_LINES = 500
-# From the line of the name to the closing brace. Lambdas count as part of their function.
+# From the line of the name to the closing brace. A lambda counts as part of its function.
 MAX_FUNCTION_LINES = 50
 # Data members without static constants. The members of a nested class count for that class alone.
 MAX_CLASS_MEMBERS = 25

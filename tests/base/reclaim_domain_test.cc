@@ -28,7 +28,7 @@ void RetireNew(ReclaimDomain& domain, int& freed) {
 
 TEST(ReclaimDomainTest, FreesAtOnceWithoutReaders) {
   int freed = 0;
-  ReclaimDomain domain;  // the destructor frees too
+  ReclaimDomain domain;  // after `freed`, because the destructor frees objects too
   RetireNew(domain, freed);
   EXPECT_EQ(freed, 0);
   domain.Collect();
@@ -67,8 +67,8 @@ TEST(ReclaimDomainTest, TheRestGoesWithTheDomain) {
   EXPECT_EQ(freed, 1);
 }
 
-// A sanitizer detects a read of a freed object. Without a sanitizer, the test detects that the
-// writer has changed the value before it freed the object.
+// A sanitizer detects a read of a freed object. Without a sanitizer, the test detects a read of the
+// value 0, which the writer sets before it frees an object.
 TEST(ReclaimDomainTest, ReadersBesideAWriterSeeOnlyLiveObjects) {
   constexpr uint64_t kAlive = 0x600DF00D;
   ReclaimDomain domain;

@@ -1,5 +1,6 @@
 #!/usr/bin/python3
-"""Checks rules of style that a program can check, in every source file of the tree.
+"""Checks rules of style that a program can check, in every C++ and CUDA file of the tree. ARCHITECTURE.md must
+name every folder in the root of the tree.
 
 usage: tidy.py SOURCE_DIR
 SPDX-License-Identifier: Apache-2.0
@@ -16,9 +17,9 @@ PRODUCT = ("include/", "src/", "router/", "cuda/")
 MAX_LINES = 800
 MAX_COLUMNS = 100
 MAX_FUNCTION_LINES = 70
-# Counts files. Five of them belong to the product and the tools, and one belongs to the content test. The other
-# four are the interfaces of a source and of a publisher: the sink, the network and the transport of a source, and
-# the channel for a publisher's replies. Tests and the simulation implement these four.
+# The number of files with an abstract class. Five of these files belong to the product and the tools, and one
+# belongs to the content test. Four files are interfaces that tests and the simulation implement: the sink, the
+# network and the transport of a source, and the channel for a publisher's replies.
 MAX_ABSTRACT_CLASSES = 10
 
 BANNED = [  # (where, pattern, why)

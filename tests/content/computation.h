@@ -11,8 +11,8 @@
 
 namespace kvcast::content {
 
-// The work of one request in a step. The step computes the tokens [computed, end). Each of these
-// tokens sees all tokens before it.
+// The work of one request in a step. The step computes the tokens [computed, end). In each group,
+// the step reads all earlier tokens that the group does not skip.
 struct RequestWork {
   std::string who;  // for messages
   int64_t computed = 0;

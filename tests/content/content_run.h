@@ -88,8 +88,9 @@ class ContentRun {
   int64_t grid_ = 1;      // steps end at multiples of this number of tokens, for Mamba states
   bool all_full_ = true;  // all groups use full attention
   std::deque<std::unique_ptr<Request>> requests_;  // in order of arrival
-  std::map<OffloadJobId, CacheRequest> kept_;  // of loads that were given up; until the copy ends
-  std::vector<std::vector<TokenId>> past_;     // prompts with answers that new prompts extend
+  // By job of a late load: the request whose blocks stay allocated until the copy ends.
+  std::map<OffloadJobId, CacheRequest> kept_;
+  std::vector<std::vector<TokenId>> past_;  // prompts with answers that new prompts extend
   std::vector<Scheduled> scheduled_;
   std::vector<BlockId> to_poison_;
   int64_t budget_ = 0;

@@ -69,7 +69,7 @@ TEST(LateLoads, AreComputedInsteadAndKeepTheirBlocks) {
 }
 
 // Chunks have 48, 24 and 12 tokens. A hit may end inside a chunk of a window. A load that ends
-// there reads one chunk more than a load that ends with the chunk.
+// inside a chunk reads one chunk more than a load that ends at the end of a chunk.
 TEST(Promises, NoPromiseIsBrokenWithSeveralChunkSizes) {
   for (uint64_t seed = 1; seed <= 24 && !HasFailure(); ++seed) {
     RunConfig config = Mix("ThreeSizesConnectorChunksOf3");

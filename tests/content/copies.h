@@ -45,7 +45,8 @@ class Copies {
   std::mt19937_64 random_;
   testing::DeferredBackend* backend_ = nullptr;  // nullptr with threads
   std::unique_ptr<TransferEngine> engine_;
-  // By load: the last value of progress_ at which the load is stuck. 0: the load is never stuck.
+  // By batch of a load: the final value of progress_ at which the batch is stuck. 0: the batch is
+  // never stuck.
   std::map<CopyTicket, int64_t> stuck_;
   int64_t progress_ = 0;
   std::vector<CopyOp> late_;  // of batches that were reported early

@@ -141,7 +141,7 @@ inline std::string RunCounts::Text() const {
 
 // Numbers of wrong tokens and states on the GPU, and of wrong blocks in host memory.
 struct Findings {
-  int64_t before_use = 0;  // read by a step's attention
+  int64_t before_use = 0;  // wrong when a step reads the token or the state
   int64_t after_use = 0;   // read or written by the step, and changed before the step ended
   int64_t in_host = 0;     // in a loadable chunk
   std::string first;       // place and time of the first finding

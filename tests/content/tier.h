@@ -24,7 +24,7 @@ struct Request {
   OffloadRequestId id;
   CacheRequest cache;
   State state = State::kWaiting;
-  std::vector<uint64_t> prefix;  // by token: code of the tokens up to it
+  std::vector<uint64_t> prefix;  // by token: code of all tokens up to and including this token
   int64_t computed = 0;
   int64_t load_end = 0;
   int64_t outputs_left = 0;

@@ -113,7 +113,7 @@ TEST(CudaCopyBench, CopiesThatAreLostAreFoundBeforeAnythingIsTimed) {
 }
 
 TEST(CudaCopyBench, AMethodThatFailsEndsTheRun) {
-  // Number of the last copy call. This call is timed.
+  // Number of the final copy call of a run. The benchmark measures the time of this call.
   size_t last = 0;
   for (const bool fails : {false, true}) {
     FakeDriver driver;

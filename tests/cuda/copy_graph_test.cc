@@ -18,8 +18,8 @@ constexpr size_t kPool = 1 << 20;
 constexpr size_t kBlock = 4096;
 constexpr size_t kCopies = 20;
 
-// Copies between kCopies adjacent GPU blocks and every third host block. Both begin at block
-// `first`.
+// Copies between kCopies adjacent GPU blocks and every third host block. Both sequences of blocks
+// begin at block `first`.
 std::vector<CopyOp> Copies(const FakeGpu& fake, CopyDirection direction, size_t first) {
   std::vector<CopyOp> ops;
   for (size_t i = 0; i < kCopies; ++i) {

@@ -27,7 +27,7 @@ using ::testing::IsEmpty;
 constexpr size_t kPoolBytes = 3 << 20;
 constexpr size_t kBlock = 4096;
 
-// A fake GPU with the blocks of a test.
+// A fake GPU with its pools, the backend under test, and a stream for the computation of the test.
 class World {
  public:
   explicit World(CudaCopyConfig config = {}, const FakeOptions& options = {},

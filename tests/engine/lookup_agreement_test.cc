@@ -47,7 +47,7 @@ CacheConfig RandomConfig(Random& random) {
     if (one_size) config.groups.back().block_size = hash_block_size;
   }
   if (Pick(random, 0, 2) == 0) config.groups.push_back(config.groups[0]);
-  // If there are several groups, the last may be outside prefix caching.
+  // If there are several groups, the last group may be outside prefix caching.
   if (config.groups.size() > 1) config.groups.back().prefix_cacheable = Pick(random, 0, 3) != 0;
   const EngineRules rules[] = {EngineRules::kMain2026August, EngineRules::kV032};
   config.rules = rules[Pick(random, 0, 1)];
@@ -69,7 +69,8 @@ CacheRequest RequestWithChain(int64_t units, int64_t hash_block_size) {
   return request;
 }
 
-// Caches a random selection of the request's blocks, mostly in runs, as engines leave them.
+// Caches a random selection of the request's blocks: 50 % to 100 % of the blocks of each group. If
+// hits may end inside a block, also caches partial entries.
 void FillPool(Random& random, const CacheConfig& config, const CacheRequest& request,
               BlockPool& pool) {
   const int64_t tokens = static_cast<int64_t>(request.tokens.size());

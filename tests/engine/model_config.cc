@@ -53,8 +53,8 @@ GroupSpec RandomGroup(Random& random, int64_t hash_block_size, bool one_size) {
   return group;
 }
 
-// Full attention and states in blocks larger than the hash unit, so that hits may end inside
-// blocks.
+// Full attention, and Mamba states in blocks larger than hash_block_size, so that hits may end
+// inside blocks.
 std::vector<GroupSpec> GroupsWithTails(Random& random, int64_t hash_block_size) {
   std::vector<GroupSpec> groups;
   for (int64_t i = Pick(random, 1, 2); i > 0; --i) {

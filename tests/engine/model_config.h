@@ -17,7 +17,7 @@ int64_t Pick(Random& random, int64_t low, int64_t high);
 // True with probability 1/`n`.
 bool OneIn(Random& random, int64_t n);
 
-// Any mix of groups and options. It may be invalid.
+// Any mix of groups and options. The configuration may be invalid.
 CacheConfig RandomConfig(Random& random);
 // One line of text.
 std::string Describe(const CacheConfig& config);

@@ -14,13 +14,14 @@
 
 namespace kvcast::naive {
 
-// Counts of the cases that the runs reached. A test fails if a case was not reached.
+// Counts of the cases that the runs reached. The smoke run and longer tests fail if a case was
+// reached too rarely.
 struct Coverage {
   int64_t configs = 0;
   int64_t calls = 0;
   int64_t hits = 0;
   int64_t hits_inside_blocks = 0;  // hits of one group that end inside a block
-  int64_t boundaries = 0;          // shared prefixes worth retaining
+  int64_t boundaries = 0;          // lookups that returned a shared prefix boundary
   int64_t refusals = 0;
   int64_t copies = 0;
   int64_t events = 0;
@@ -53,7 +54,8 @@ class ModelRun {
     CacheRequest request;
     int64_t computed = 0;
     int64_t max_tokens = 0;
-    int64_t arriving = 0;  // loading tokens; their blocks are cached on arrival
+    // Arrive() caches the blocks of this many tokens. 0: no caching is delayed.
+    int64_t arriving = 0;
   };
 
   PrefixHit LookUp(CacheRequest& request);

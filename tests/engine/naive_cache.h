@@ -55,12 +55,13 @@ class Cache {
     bool started = false;
     std::optional<int64_t> last_state;
   };
+  // In tokens, counted from the beginning of the request.
   struct Lengths {
-    int64_t slots = 0;  // with drafts
-    int64_t main = 0;   // without drafts
-    int64_t local = 0;
-    int64_t total = 0;
-    int64_t encoder = 0;
+    int64_t slots = 0;    // end of the step, drafts included
+    int64_t main = 0;     // end of the step without drafts
+    int64_t local = 0;    // end of the computed tokens and of the hit
+    int64_t total = 0;    // end of the external tokens
+    int64_t encoder = 0;  // tokens of the encoder
   };
   struct Request {
     std::vector<Held> groups;
@@ -94,8 +95,8 @@ class Cache {
   Pool pool_;
   Lookup lookup_;
   std::map<std::string, Request> requests_;
-  std::vector<std::set<Key>> cached_now_;                     // per group, Mamba
-  std::vector<Blocks> to_zero_;                               // per group
+  std::vector<std::set<Key>> cached_now_;  // per group: Mamba states that this step cached
+  std::vector<Blocks> to_zero_;            // per group
   std::vector<std::vector<std::pair<Block, Block>>> copies_;  // per group
 };
 

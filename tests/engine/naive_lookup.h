@@ -15,7 +15,7 @@ struct Grid {
   int64_t hash_block_size = 0;  // tokens per hash
   int64_t step = 0;             // scheduler_block_size
   int64_t alignment = 0;        // of hits
-  bool inside_blocks = false;
+  bool inside_blocks = false;   // hits may end inside a block
 
   static Grid Of(const CacheConfig& config);
 };

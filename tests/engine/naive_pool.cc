@@ -211,7 +211,7 @@ void Pool::Announce(const CacheRequest& request, size_t group, int64_t block_siz
     if (blocks.empty() && options_.announce_once) return;
     return SendSpan(request, group, block_size, begin, end, blocks);
   }
-  // One event per run of neighbours.
+  // One event per run of adjacent blocks.
   std::vector<Named> run;
   for (const Named& named : blocks) {
     if (!run.empty() && named.begin != run.back().begin + block_size) {

@@ -40,8 +40,8 @@ class PrefixNames {
   PrefixNames(BlockHasher hasher, int64_t size)
       : hasher_(std::move(hasher)), hash_block_size_(size) {}
 
-  // Numbers of all prefixes of complete units of a request. Prefixes with different extra keys have
-  // different numbers.
+  // Numbers of all prefixes of complete hash units of a request. Prefixes with different extra keys
+  // have different numbers.
   const std::vector<Prefix>& ChainOf(const CacheRequest& request);
   const Digest& digest(Prefix prefix) const { return digests_[static_cast<size_t>(prefix)]; }
   int64_t hash_block_size() const { return hash_block_size_; }

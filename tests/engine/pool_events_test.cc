@@ -150,8 +150,9 @@ TEST(PoolEvents, APartialEntryIsStoredAsOneHashUnit) {
   EXPECT_EQ(OnlyEvent<BlockRemoved>(pool).block_hashes, std::vector{Hash(request, 1)});
 }
 
-// Partial entries of 8 and then 10 tokens on the same block (hash_block_size 2, block size 6):
-// BlockRemoved(hash 8), then BlockStored(hash 10, parent hash 8, tokens 8..9).
+// Partial entries of 8 and then 10 tokens on the same block (hash_block_size 2, block size 6). The
+// first event is a BlockRemoved with the hash of 8 tokens. The second event is a BlockStored with
+// the hash of 10 tokens, the hash of 8 tokens as parent, and the tokens 8..9.
 TEST(PoolEvents, ALongerPartialEntryReplacesTheShorterOne) {
   BlockPool pool(Pool(5, 2));
   const CacheRequest request = HashedRequest(12, 2);

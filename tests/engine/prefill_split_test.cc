@@ -63,7 +63,7 @@ TEST(PrefillSplit, StopsAtThePromptsLastHashBoundary) {
   EXPECT_EQ(Ends(config, 240, 300), (Ends_{192, 240}));
 }
 
-// If a group drops a unit for its draft head, its hits are one unit shorter.
+// If a group drops a hash unit for its draft head, its hits are one hash unit shorter.
 TEST(PrefillSplit, ADraftHeadMovesTheStopsDown) {
   CacheConfig config = MambaConfig(16);
   config.groups[0].eagle = true;

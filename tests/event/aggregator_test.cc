@@ -55,8 +55,8 @@ TEST(EventAggregator, OneWorkerHasEverythingInCommon) {
   EXPECT_EQ(aggregator.Common(), (Events{Stored(1), AllBlocksCleared(), Removed(1)}));
 }
 
-// A known weakness: Common compares only counts. It therefore leaves out an event that one worker
-// lacks, and also an event that one worker repeats.
+// Common compares only counts. It leaves out an event that one worker lacks. A known weakness: it
+// also leaves out an event that all workers have if one worker repeats the event.
 TEST(EventAggregator, UncommonShowsWhatCommonLeavesOut) {
   EventAggregator aggregator = Aggregator(2);
   aggregator.Add(Events{Stored(1), Stored(2), Stored(3)});

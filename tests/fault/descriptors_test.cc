@@ -1,4 +1,5 @@
-// If file descriptors are missing, the call returns an error. A later call may succeed.
+// Without free file descriptors, the creation of a publisher or subscriber works or returns an
+// error. A subscriber that was created follows its publisher when descriptors are free again.
 // SPDX-License-Identifier: Apache-2.0
 #include <fcntl.h>
 #include <gtest/gtest.h>

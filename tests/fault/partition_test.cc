@@ -1,5 +1,5 @@
-// Networks that stall, end connections, lose messages and delay messages: rows F2, F6, F8, F10 and
-// F14 of tests/RELIABILITY.md.
+// Networks that stall, end connections, lose messages and delay messages: rows F2, F6, F8, F10, F11
+// and F14 of tests/RELIABILITY.md.
 // SPDX-License-Identifier: Apache-2.0
 #include <atomic>
 #include <thread>

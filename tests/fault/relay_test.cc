@@ -127,7 +127,7 @@ class RelayRestart : public ::testing::TestWithParam<Dialect> {
   PublisherConfig config() const {
     PublisherConfig config = TestPublisherConfig();
     config.dialect = GetParam();
-    // An empty batch is not relayed.
+    // A heartbeat is an empty batch, and the relay does not send empty batches.
     config.heartbeat_ms = 0;
     return config;
   }

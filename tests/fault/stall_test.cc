@@ -139,8 +139,8 @@ class FullQueue : public ::testing::Test {
     std::this_thread::sleep_for(milliseconds(1000));  // until the queue is full
   }
   bool connected() { return ReceiveMonitorEvent(monitor_).has_value(); }
-  // A queue can be full below its high-water mark, because libzmq grants room in steps of half the
-  // mark.
+  // Receives at most `most` batches, and returns their number. A full queue may hold only half of
+  // its high-water mark, because libzmq grants room in steps of half the mark.
   int Read(int most) {
     int received = 0;
     while (received < most && live_.Receive(message_) == RecvResult::kMessage) ++received;

@@ -1,5 +1,5 @@
-// A chain covers the whole units of a prompt and grows with the prompt. The fast path for shared
-// keys gives the digests of the definition.
+// A chain covers the whole hash units of a prompt and grows with the prompt. The fast path for
+// shared keys gives the digests of the definition.
 // SPDX-License-Identifier: Apache-2.0
 #include "src/hash/extra_keys.h"
 #include "tests/hash/hash_testing.h"
@@ -7,7 +7,7 @@
 namespace kvcast::testing {
 namespace {
 
-// The chain by definition: one HashBlock per unit.
+// The chain by definition: one HashBlock per hash unit.
 std::vector<Digest> ByDefinition(BlockHasher& hasher, std::span<const TokenId> tokens,
                                  size_t hash_block_size, const HashInputs& inputs,
                                  const ChainForm& form = {}) {

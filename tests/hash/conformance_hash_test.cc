@@ -111,7 +111,7 @@ TEST_F(ConformanceHash, TakesADrawnNoneHashFromTheRecord) {
                      .int64 = "[12569762596463177008]"})
                     .ok());
     EXPECT_TRUE(report_.ok());
-    EXPECT_EQ(report_.compared, 2u);  // the record has no NONE_HASH
+    EXPECT_EQ(report_.compared, 2u);  // the run takes NONE_HASH from the record
   }
 }
 

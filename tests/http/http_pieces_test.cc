@@ -126,7 +126,8 @@ TEST_F(HttpPiecesTest, AClientThatDoesNotReadIsGivenUp) {
   EXPECT_EQ(server->counters().held_bytes, 0u);
 }
 
-// If a client reads slowly, the server ends the reply after pieces_timeout_ms.
+// The server ends a reply in pieces that is not complete after pieces_timeout_ms, even if the
+// client reads without a pause.
 TEST_F(HttpPiecesTest, AReplyHasItsTime) {
   HttpOptions options = PatientOptions();
   options.pieces_timeout_ms = 50;

@@ -1,6 +1,7 @@
 #!/usr/bin/python3
-"""All cases, scenarios, layouts and tests that docs/engines.md names exist. The page names every live case,
-except the cases of the short form and the planted faults.
+"""All cases and tests that docs/engines.md names exist. So do all scenarios and layouts, which are checked
+only if KVCAST_CONFORMANCE and KVCAST_CONFORMANCE_033 name the whole set of recordings. The page names every
+live case, except the cases of the short form and the planted faults.
 
 usage: engines_doc_test.py SOURCE_DIR
 SPDX-License-Identifier: Apache-2.0
@@ -18,7 +19,7 @@ COLUMNS = ["engine", "version", "feature", "live", "recorded", "test"]
 
 
 def recorded() -> set[str] | None:
-    """Returns the numbers of scenarios and the names of layouts. None: the recordings are missing."""
+    """Returns the numbers of scenarios and the names of layouts. None: one of the two variables is unset."""
     names = set()
     for variable in ("KVCAST_CONFORMANCE", "KVCAST_CONFORMANCE_033"):
         folder = os.environ.get(variable)

@@ -11,7 +11,8 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
-// Maps every block to its place, as "slot/place", by the contract of TransferGroup.
+// Maps every GPU block to its host memory, as "slot/position in the slot", by the contract of
+// TransferGroup.
 std::map<BlockId, std::string> PlacesOf(const TransferGroup& group, int64_t blocks_per_chunk) {
   std::map<BlockId, std::string> places;
   for (size_t i = 0; i < group.blocks.size(); ++i) {

@@ -243,7 +243,8 @@ TEST(Lookup, WaitsOnlyForChunksThatTheAnswerNeeds) {
   EXPECT_EQ(Tokens(Layout({{.block_size = 4}, Window(8)}), 25, not_needed), 12);
 }
 
-// True if attention sees the token from a prefix of `end` tokens.
+// True if the computation of the token at position `end` reads the earlier token at position
+// `token`.
 bool IsSeen(const GroupSpec& spec, int64_t token, int64_t end) {
   if (spec.kind == SpecKind::kSlidingWindow) return token > end - spec.sliding_window;
   if (spec.kind == SpecKind::kChunkedLocalAttention) {

@@ -42,10 +42,10 @@ TEST_P(StaleBlocks, AreNotStoredAfterAReset) {
   }
 }
 
-// The step that computes the last token of a request ends before the token is known. So the next
-// step stores the last chunk of the request. In that step both blocks of the chunk already belong
-// to another request. The window's block is not stored. The full-attention block is still stored,
-// because the flush ends the copy before the step runs.
+// The step that computes the last token of a request is built before the token is known. So the
+// next step stores the last chunk of the request. In that step both blocks of the chunk already
+// belong to another request. The window's block is not stored. The full-attention block is still
+// stored, because the flush ends the copy before the step runs.
 TEST_P(StaleBlocks, OfARequestThatEndedAreNotStored) {
   OffloadSchedulerConfig config = Config({Full(), Window(8)});
   config.compatible = GetParam();

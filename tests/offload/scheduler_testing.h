@@ -114,7 +114,7 @@ class TestEngine {
   CallTexts calls;
 
   // Adds a request with a prompt of `tokens` tokens. The first `shared` tokens are 0, 1, 2, ... in
-  // every prompt. No other prompt has the other tokens.
+  // every prompt. The tokens after them differ from those of all other calls of Add.
   TestRequest& Add(int64_t tokens, int64_t shared = 0, OffloadRequestOptions options = {}) {
     TestRequest& request = requests_.emplace_back();
     request.id = OffloadRequestId(requests_.size());
@@ -129,7 +129,7 @@ class TestEngine {
     return request;
   }
 
-  // Adds a request with the tokens of `request`. If `differs`, the last token is another one.
+  // Adds a request with the tokens of `request`. If `differs`, the last token is another token.
   TestRequest& AddCopy(const TestRequest& request, bool differs = false) {
     TestRequest& copy = Add(0);
     copy.cache.tokens = request.cache.tokens;
@@ -259,8 +259,8 @@ class TestEngine {
     return scheduler_->RequestFinished(request.id, request.computed, aborted);
   }
 
-  // Maps every block of a group to its place in its slot, as "slot/place", by the contract of
-  // OffloadJob.
+  // Maps every GPU block of a group, except the null block, to its host memory, as "slot/position
+  // in the slot", by the contract of OffloadJob.
   static std::map<BlockId, std::string> PlacesOf(const OffloadJob& job, size_t group,
                                                  int64_t blocks_per_chunk) {
     size_t block = 0;

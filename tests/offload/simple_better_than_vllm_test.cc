@@ -276,7 +276,7 @@ TEST_P(BothWays, ABlockThatHoldsAnotherRequestsContentByNowIsNotStored) {
 class LazyQueue : public BothWays {
  protected:
   LazyQueue() : tier_(Config({Full()}, 9), Way(Lazy(4, 2))) {
-    tier_.Start(filler_);  // takes the blocks that were never used
+    tier_.Start(filler_);  // takes the two blocks that a, b and c leave
     tier_.Step();
     for (const TokenId first : {0, 1000, 2000}) {
       tier_.Start(requests_.emplace_back(Request(std::to_string(first), Tokens(32, first))));

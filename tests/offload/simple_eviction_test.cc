@@ -1,6 +1,6 @@
 // The simple offload evicts the oldest blocks of the host pool, and keeps blocks that are pinned,
-// loaded or stored. Ends, preemptions and resets of requests release all blocks after the copies
-// have ended.
+// loaded or stored. The end or preemption of a request and a reset release all blocks after the
+// copies have ended.
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/offload/simple_testing.h"
 

@@ -1,5 +1,5 @@
 // An engine with a SimpleOffload, and its workers. The test checks the content of every block: the
-// content is the name of the prefix that the block ends. A copy reads and writes when it is
+// content is the name of the prefix that ends with the block. A copy reads and writes when it is
 // completed, which is the latest possible time.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -47,7 +47,7 @@ inline SimpleOffloadConfig LikeVllm(SimpleOffloadConfig config) {
 }
 
 // Texts: "+g0 2 blocks at 0" for a store, "-g0" for every removal event, "cleared CPU" for a clear.
-// The first two end with the medium if it is not CPU.
+// The text of a store or a removal ends with the medium if the medium is not CPU.
 inline std::vector<std::string> Texts(const std::vector<Event>& events) {
   std::vector<std::string> texts;
   for (const Event& event : events) {

@@ -1,5 +1,5 @@
-// If no pool can serve a set of layers, the set is refused before the start, and the error names
-// the layer.
+// If no pool can serve a set of layers, the set is refused before the start. The error names the
+// layer or the fields.
 // SPDX-License-Identifier: Apache-2.0
 #include <gmock/gmock.h>
 

@@ -74,7 +74,7 @@ TEST(ReusablePrefix, EagleMayLookPastTheLongestHit) {
   const Reuse reuse = ReusablePrefix(groups, 16, 16, 48, 64);
   EXPECT_EQ(reuse.tokens, 48);
   EXPECT_EQ(reuse.per_group_tokens, (std::vector<int64_t>{48, 48}));
-  // The lookup goes one unit past the candidate and no further: the hit stays within max_tokens.
+  // The lookup goes one block past the candidate and no further: the hit stays within max_tokens.
   EXPECT_EQ(ReusablePrefix(groups, 16, 16, 32, 64).tokens, 32);
 }
 

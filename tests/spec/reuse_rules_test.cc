@@ -113,7 +113,7 @@ int64_t ByRule(const Search& s) {
   return HighestBoundary(usable, s.alignment / s.hash_block_size) * s.hash_block_size;
 }
 
-// Runs of blocks with holes, as eviction leaves them. The result may span several words of a
+// Random bits, of which at most about 30 % are false. The result may span several words of a
 // bitmap.
 std::vector<bool> RandomBits(Random& random, int64_t count) {
   std::vector<bool> bits;

@@ -1,3 +1,4 @@
+// FairPermits gives its permits in the order in which the callers asked.
 // SPDX-License-Identifier: Apache-2.0
 #include "src/stream/follow/fair_permits.h"
 

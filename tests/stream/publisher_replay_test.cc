@@ -210,9 +210,9 @@ TEST(PublisherReplay, BatchesAreThereBeforeTheyAreSentLive) {
   }
 }
 
-// The client reads nothing, so the kernel's buffers fill up, mostly in the middle of a reply. Then
-// the client closes its connection, and the kernel resets it. The delays cover the time from the
-// start of the destructor until the socket is closed.
+// After the first bytes the client reads nothing, so the kernel's buffers fill up, mostly in the
+// middle of a reply. Then the client closes its connection, and the kernel resets the connection.
+// The delays cover the time from the start of the destructor until the socket is closed.
 TEST(PublisherReplay, ConnectionThatBreaksDuringDestructionDoesNotEndTheProcess) {
   constexpr uint64_t kBatches = 30000;
   for (int round = 0; round < (kSanitized ? 10 : 60); ++round) {

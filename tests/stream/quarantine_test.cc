@@ -1,3 +1,4 @@
+// The number and the times of failures decide when a quarantine begins and ends.
 // SPDX-License-Identifier: Apache-2.0
 #include "src/stream/follow/quarantine.h"
 

@@ -1,3 +1,4 @@
+// A token bucket passes a burst and then its rate.
 // SPDX-License-Identifier: Apache-2.0
 #include "src/stream/publish/replay_rate.h"
 

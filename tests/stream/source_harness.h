@@ -68,8 +68,8 @@ class SourceHarness : private ReplicaSink, private SourceNetwork {
   int64_t deadline_ms() const { return source_.deadline_ms(); }
 
   int64_t now_ms = 1000;
-  BatchResult next_result = BatchResult::kApplied;
-  BatchResult other_results = BatchResult::kApplied;
+  BatchResult next_result = BatchResult::kApplied;    // of the next applied batch
+  BatchResult other_results = BatchResult::kApplied;  // of all batches after that batch
 
  private:
   BatchResult Apply(Seq, Frame payload) override {

@@ -251,7 +251,7 @@ class World final : private ReplicaSink, private SourceNetwork {
   std::deque<Name> replies_;
   uint64_t request_number_ = 0;
 
-  std::vector<Name> applied_;  // since the last reset
+  std::vector<Name> applied_;  // since the latest reset
   Source source_;
 };
 

@@ -1,5 +1,5 @@
 // The loop around a source, with a scripted network: the order in which the loop handles its
-// inputs.
+// inputs, and when it makes a new live connection.
 // SPDX-License-Identifier: Apache-2.0
 #include "src/stream/follow/source_pump.h"
 
@@ -69,7 +69,7 @@ class SourcePumpTest : public ::testing::Test, private ReplicaSink {
       : pump({.limits = {}, .can_replay = true, .bound = bound, .messages_per_turn = 4}, network,
              turns, *this) {}
 
-  // Connects, and gets the answer that nothing was published before.
+  // Connects. The publisher answers that it has not published any batch.
   void Join() {
     network.events = {LiveEvent::kConnected};
     pump.Work(1000);

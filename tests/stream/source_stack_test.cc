@@ -11,8 +11,8 @@ namespace {
 constexpr size_t kStackBytes = 256 << 10;
 constexpr uint64_t kHeld = 8100;
 
-// Number 0 is missing, and the held batches after it cannot be decoded. Each of them resets the
-// state.
+// Batch 0 arrives after the source holds the batches 1 to kHeld. No batch can be decoded, so each
+// batch resets the state.
 void* FillTheHole(void* status) {
   SourceHarness source(/*can_replay=*/true);
   source.Connect();

@@ -89,7 +89,8 @@ TEST(Subscriber, LinkThatHasNothingWantsNoWork) {
   }));
 }
 
-// The burst has more messages than one turn handles, and no later message wakes the subscriber.
+// The burst has more messages than one turn handles, and no message after the burst wakes the
+// subscriber.
 TEST(Subscriber, BurstIsReadToItsEnd) {
   PublisherConfig config = TestPublisherConfig();
   config.replay_endpoint.clear();
@@ -309,7 +310,7 @@ TEST(Subscriber, RemovedSourceIsSilent) {
   EXPECT_EQ(sink.deliveries(), (Texts{"0.0", "0.0", "0.1", "0.2"}));
 }
 
-// If the removal came between the two halves of an addition, the link stayed without an owner.
+// A removal between the two halves of an addition must not leave a link that no Remove can find.
 TEST(Subscriber, SourceThatIsRemovedWhileItIsAddedIsSilent) {
   const auto publisher = MakePublisher(TestPublisherConfig());
   const auto subscriber = MakeSubscriber();
@@ -325,7 +326,8 @@ TEST(Subscriber, SourceThatIsRemovedWhileItIsAddedIsSilent) {
     EXPECT_TRUE(status.ok() || status.code() == StatusCode::kFailedPrecondition);
     subscriber->Remove(kWorker);
   }
-  // All links have received the batch if a link that was added later has received it.
+  // A link that remained is older than the link of `last`, and the subscriber serves links in the
+  // order of Add. So the sink `removed` would normally get the batch before the sink `last`.
   RecordingSink last;
   ASSERT_TRUE(AddSource(*subscriber, last, SourceOf(*publisher, WorkerId(1))).ok());
   PublishUpTo(*publisher, 1);

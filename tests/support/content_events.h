@@ -1,5 +1,5 @@
-// Shared parts of the tests of names: an index of one worker that the tests query by content, and
-// builders of stores with token ids.
+// Shared parts of the tests of content keys: an index of one worker that the tests query by
+// content, and builders of stores with token ids.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -52,7 +52,7 @@ inline BlockStored WithNoExtraKeys(BlockStored event) {
 }
 
 // An index with one worker. The hash_block_size is 4 tokens. The secret of the keys is fixed,
-// because it decides which evidence the small tables of the index lose.
+// because the secret decides which evidence of reuse the small tables of the index lose.
 class ContentWorker {
  public:
   explicit ContentWorker(std::vector<GroupSpec> groups = {}, WorkerConfig config = {}) {

@@ -1,5 +1,5 @@
 // Shared parts of the engine tests: small configurations, requests, and a manager whose invariants
-// are checked after every call.
+// are checked after each allocation, free and eviction.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -86,7 +86,7 @@ inline PoolOptions Pool(int64_t num_blocks, int64_t hash_block_size) {
   return options;
 }
 
-// A request with an artificial hash chain: the last byte of digest i is i.
+// A request with an artificial hash chain: the first byte of digest i is i + 1, the last byte is i.
 inline CacheRequest HashedRequest(int64_t tokens, int64_t hash_block_size) {
   CacheRequest request = Request("hashed", Tokens(tokens));
   for (int64_t i = 0; i < tokens / hash_block_size; ++i) {

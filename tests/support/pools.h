@@ -14,7 +14,7 @@ namespace kvcast::testing {
 inline constexpr auto kLoad = CopyDirection::kLoad;
 inline constexpr auto kStore = CopyDirection::kStore;
 
-// A byte that depends on all of `place`, so that a misplaced byte is visible.
+// A byte that depends on all bits of its offset `place`, so that a misplaced byte is visible.
 inline std::byte ByteOf(uint64_t seed, uint64_t place) {
   uint64_t x = seed * 0x9E3779B97F4A7C15u + place;
   x ^= x >> 31;

@@ -11,7 +11,8 @@
 
 namespace kvcast::testing {
 
-// `matches`: the result of index.Match(prompt, workers). No batch may be applied meanwhile.
+// `matches`: the result of index.Match(prompt, workers). No batch may be applied between the two
+// queries.
 inline void ExpectScoresOf(const PrefixIndex& index, const PromptBlocks& prompt,
                            const std::vector<WorkerMatch>& matches,
                            std::span<const WorkerId> workers = {}) {

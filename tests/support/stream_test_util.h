@@ -25,7 +25,7 @@ using Bytes = std::vector<uint8_t>;
 Bytes TestPayload(uint64_t seq, int epoch = 0, size_t size = 0);
 std::string TestText(uint64_t seq, int epoch = 0);
 
-// Returns true as soon as `condition` holds, false after a minute.
+// Polls `condition` every millisecond. Returns true as soon as it holds, false after a minute.
 bool Eventually(const std::function<bool()>& condition);
 
 // Records the deliveries of a subscriber as texts. "0.5" is batch 5 of publisher epoch 0;
@@ -36,7 +36,7 @@ class RecordingSink {
   // The sink of one worker. The RecordingSink must outlive the returned sink.
   std::shared_ptr<ReplicaSink> Of(WorkerId worker);
   std::vector<std::string> deliveries() const;
-  // Waits until `deliveries` deliveries have arrived. Returns false after a minute.
+  // Waits until at least `deliveries` deliveries have arrived. Returns false after a minute.
   bool WaitFor(size_t deliveries) const;
 
  private:

@@ -18,7 +18,7 @@ TEST(TransferAllocation, NoJobAllocatesOnceAllSizesHaveBeenSeen) {
   config.groups.push_back({testing::LayerMajor(gpu, kBlocks, 4, kBytes / 4), 1});
   std::vector<std::byte> host(kBlocks * kBytes);
   config.host = {host.data(), host.size(), kBytes};
-  config.own_thread = false;  // so that the test counts the engine's work too
+  config.own_thread = false;  // the engine works and allocates on the test's thread
   auto engine = TransferEngine::Create(config, MakeHostCopyBackend({.threads = 1}).value());
   ASSERT_TRUE(engine.ok());
 

@@ -1,4 +1,5 @@
-// The planner makes few large copies, and every byte goes to its place.
+// The planner makes few large copies, and the copies move every byte to the correct address. Errors
+// name the block, or the field of the layout.
 // SPDX-License-Identifier: Apache-2.0
 #include "src/transfer/copy_planner.h"
 
@@ -95,8 +96,8 @@ TEST_F(CopyPlannerTest, LayersAtAConstantDistanceAreRowsOfOneCopy) {
 
 TEST_F(CopyPlannerTest, BatchesHaveBoundedBytesAndCopies) {
   limits_ = {.bytes = 3 * kBytes, .ops = 2};
-  // A run of 7 blocks is cut into 3 + 3 + 1. The two single blocks do not both fit into its last
-  // batch.
+  // A run of 7 blocks is cut into 3 + 3 + 1. Two single blocks follow. The batch with the last
+  // block of the run has room for only one of them, because it may have two copies.
   ASSERT_TRUE(
       Plan(CopyDirection::kStore,
            Moves({{0, 0}, {1, 1}, {2, 2}, {3, 3}, {4, 4}, {5, 5}, {6, 6}, {20, 7}, {30, 8}}))
@@ -176,7 +177,8 @@ TEST_P(CopyPlannerRandomTest, EveryByteArrivesAndNoOtherChanges) {
   std::vector<std::byte> host(places * block_bytes);
   FillWith(host, 99);
 
-  // Blocks and places in random order, some whole, some in pieces.
+  // The order of the blocks, and of their places in host memory, is random or ascending. Some
+  // blocks are moved whole, and some in two pieces.
   std::vector<uint32_t> ids(blocks);
   std::vector<size_t> spots(places);
   for (size_t i = 0; i < blocks; ++i) ids[i] = static_cast<uint32_t>(i);
@@ -215,7 +217,7 @@ TEST_P(CopyPlannerRandomTest, EveryByteArrivesAndNoOtherChanges) {
     EXPECT_LE(batch.size(), limits.ops);
   }
 
-  // The oracle moves single bytes, starting from the earlier contents.
+  // The oracle moves single bytes, starting from the contents before the copies.
   const auto got = memories;
   const auto got_host = host;
   for (size_t i = 0; i < memories.size(); ++i) {

@@ -1,4 +1,5 @@
-// The host pool provides zeroed pages; errors name the field.
+// All pages of a host pool are present after Create, and a move keeps the memory. Errors name the
+// field or the failed call.
 // SPDX-License-Identifier: Apache-2.0
 #include "kvcast/transfer/host_pool.h"
 

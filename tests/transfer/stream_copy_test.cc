@@ -1,5 +1,5 @@
-// Every variant of the stream copy copies the same bytes as memcpy, at every alignment and around
-// every threshold.
+// Every variant of the stream copy copies the same bytes as memcpy, at several alignments, and with
+// sizes around the thresholds of the streaming code.
 // SPDX-License-Identifier: Apache-2.0
 #include "src/transfer/stream_copy.h"
 

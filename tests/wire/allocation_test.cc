@@ -1,4 +1,5 @@
-// The decoder's memory follows the received bytes, not the lengths that they declare.
+// The memory that the decoder allocates is bounded by the received bytes, not by the lengths that
+// they declare. A second batch of the same shape needs no new memory in the same batch object.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -20,8 +21,8 @@ size_t BytesAllocatedBy(std::span<const uint8_t> payload) {
 
 size_t Allowed(size_t received) { return 2 * received + 64 * 1024; }
 
-// Payloads with a head that declares `count` elements. Each head is at a place where a decoder
-// could trust the count.
+// Payloads with a head that declares the count or length `count16` or `count32` (hex, 2 and 4
+// bytes). Each head is at a place where a decoder could trust the count.
 std::vector<Payload> Bombs(const std::string& count16, const std::string& count32) {
   const Payload batch = FromHex("93 cb3ff8000000000000");
   const Payload stored = batch + FromHex("91 9c") + Text("BlockStored");
@@ -61,8 +62,8 @@ TEST(Allocation, DeclaredLengthsWithoutDataCostNothing) {
   }
 }
 
-// The bytes after each head are extensions: well-formed and long enough for the count, but wrong at
-// every place.
+// The bytes after each head are extensions. They are well-formed and enough for the count, but no
+// field has this type.
 TEST(Allocation, DeclaredLengthsWithTheWrongDataCostLittle) {
   for (Payload bomb : Bombs("ffff", "00010000")) {
     bomb.resize(bomb.size() + 300000, 0xd4);

@@ -1,4 +1,5 @@
-// The recorded payloads of all producers decode field by field and encode again byte by byte.
+// The recorded payloads of all producers decode to the recorded fields, and encode again to the
+// same bytes. A damaged recording gives an error that names its file and line.
 // SPDX-License-Identifier: Apache-2.0
 #include "apps/conformance/conformance.h"
 

@@ -1,5 +1,6 @@
-// Decode options only leave out data. For every payload, the batch is equal to the batch of a plain
-// decode whose tokens are set to 0 and whose neighbouring removes are merged.
+// Decode options only leave out data. For every payload, the events are equal to the events of a
+// plain decode after two changes: all tokens are set to 0, and adjacent removes that differ only in
+// their hashes are merged.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 

@@ -1,4 +1,5 @@
-// The same events in every legal layout decode to the same batch.
+// The same events decode to the same batch from arrays, from maps, and with wide heads. Each
+// dialect gives back the fields that it has.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -108,7 +109,8 @@ TEST(Layouts, StoresWithAWideHeaderAreCounted) {
   EXPECT_EQ(Decode(WithWideHeader(removed)).counts.wide_stores, 0u);
 }
 
-// vLLM 0.33 declares one field more, so its encoder uses the wide head for every store.
+// In vLLM 0.33 a store has one more field than before, so that it can have 16 pairs. Its encoder
+// therefore uses the wide head for every store.
 TEST(Layouts, TheTwelfthWritesStoresWithWideHeads) {
   BlockStored stored = FullStored();
   stored.lookahead.reset();

@@ -1,4 +1,4 @@
-// The decoder accepts input at every limit of WireLimits, and refuses input that is one above the
+// The decoder accepts input at every limit of WireLimits, and refuses the smallest input above the
 // limit.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
@@ -27,7 +27,8 @@ BlockStored Tokens(size_t count, uint8_t per_position = 1) {
   return event;
 }
 
-// A valid event follows the tested event, to show that the decoder still accepts the valid event.
+// A valid event follows the tested event. The decoder must accept the valid event even if it
+// rejects the tested event.
 Decoded DecodeWithNeighbour(Event event, const WireLimits& limits) {
   EventBatch batch = BatchOf(std::move(event));
   batch.events.emplace_back(AllBlocksCleared());

@@ -125,8 +125,9 @@ TEST(ReaderSkip, StopsBehindTheValue) {
   EXPECT_EQ(within.remaining(), 1u);
 }
 
-// The lists have all integer forms in random order, at every alignment to the window. Some lists
-// also have integers that are not small.
+// Two thirds of the lists have only integers from 0 to 2^32 - 1, in all their forms and in random
+// order. The other lists also have longer and negative integers. NextSmallIntegers must stop before
+// them.
 TEST(ReaderSmallIntegers, AgreeWithReadingOneByOne) {
   std::mt19937_64 random(7);
   for (int round = 0; round < 3000; ++round) {

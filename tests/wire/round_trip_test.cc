@@ -25,7 +25,7 @@ class RandomBatch {
  private:
   uint64_t Below(uint64_t bound) { return random_() % bound; }
   bool Chance() { return Below(2) == 0; }
-  // All sizes have equal probability.
+  // All lengths in bits, from 1 to 64, have about the same probability.
   uint64_t Bits() { return random_() >> Below(64); }
   int64_t Signed() { return static_cast<int64_t>(Bits()); }
   int64_t NonNegative() { return static_cast<int64_t>(Bits() >> 1); }

@@ -92,7 +92,7 @@ def check_names(source, schema):
 
 
 def check_limits(source, schema):
-    """The schema has the limits of WireLimits."""
+    """The schema has the limits max_events and max_hashes of WireLimits."""
     header = (source / "include/kvcast/wire/wire.h").read_text(encoding="utf-8")
     limits = {name: int(value) for name, value in re.findall(r"uint32_t (max_\w+) = (\d+);", header)}
     for name, of in (("max_events", "events"), ("max_hashes", "hashes")):

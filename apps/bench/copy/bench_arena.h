@@ -33,11 +33,12 @@ class BenchArena {
   std::byte* host() const { return host_.base() + kGuardBytes; }
   size_t bytes() const { return host_.bytes() - 2 * kGuardBytes; }
 
-  // Fills the source of a direction. The bytes encode their position.
+  // Fills the source of a direction. Each word of 8 bytes encodes its position.
   Status FillSource(CopyDirection direction);
-  // Fills the destination of a direction with bytes that do not occur in the source.
+  // Fills the destination of a direction with the poison: one byte, repeated. No word of the source
+  // consists of poison only.
   Status PoisonTarget(CopyDirection direction);
-  // Computes the expected bytes of the destination: the poison, overwritten by the copies.
+  // Computes the expected bytes of the destination: the poison, and the bytes of the copies.
   // REQUIRES: each copy has one row.
   void ExpectCopies(CopyDirection direction, const std::vector<CopyOp>& ops);
   // Not ok: the destination differs from the expected bytes, or the source has changed. REQUIRES:

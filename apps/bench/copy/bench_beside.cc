@@ -27,7 +27,7 @@ CopyBenchShape Shape(CopyDirection direction, size_t row_bytes) {
   return {.direction = direction, .row_bytes = row_bytes};
 }
 
-// Keeps kInFlight batches in flight. They copy the fragments of one work again and again.
+// Keeps up to kInFlight batches in flight. The batches copy the fragments of one work repeatedly.
 class Stress {
  public:
   Stress(CudaCopyBackend* backend, const BenchWork& work) : backend_(backend), work_(&work) {}
@@ -147,7 +147,7 @@ Result<std::unique_ptr<CudaCopyBackend>> Backend(const BenchArena& arena,
   return CudaCopyBackend::Create(arena.device(), config);
 }
 
-// Loads use the first half of the pools, and stores use the second half.
+// Loads use the beginning of both pools. Stores use the bytes after the blocks of the loads.
 struct BothWays {
   BenchWork load;
   BenchWork store;

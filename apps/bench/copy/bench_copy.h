@@ -22,8 +22,8 @@ struct CopyBenchConfig {
 };
 
 // Rates are in bytes per second. All figures are medians over the cycles, except the 10th and the
-// 90th percentile. A ratio is a rate of one cycle, divided by the mean of the two ceilings that
-// were measured just before and just after it.
+// 90th percentile. A ratio is a rate of one cycle, divided by the mean of two ceilings: the one
+// that was measured before this rate, and the one that was measured after it.
 struct CopyBenchCell {
   size_t fragment_bytes = 0;
   double ceiling = 0;  // rate of one contiguous streaming copy with the same number of threads
@@ -31,7 +31,7 @@ struct CopyBenchCell {
   double plain = 0;    // ratio of memcpy for the same copies
   double ours_p10 = 0;
   double ours_p90 = 0;
-  double ours_to_plain = 0;
+  double ours_to_plain = 0;  // `ours` of a cycle divided by `plain` of the cycle
   // Rate of the transfer engine, divided by the rate of one contiguous copy with streaming stores
   // only. The ceiling also prefetches and is faster than that copy.
   double ours_to_streaming = 0;

@@ -14,8 +14,8 @@ using Clock = std::chrono::steady_clock;
 
 constexpr size_t kKiB = 1024;
 constexpr int kMinCycles = 3;
-// The latency of the first byte dominates smaller payloads. Among them, only a payload of one row
-// of 2 MiB has a target.
+// The latency of the first byte dominates smaller payloads. If blocks have one row, only one of
+// these payloads has a target: a single row of 2 MiB.
 constexpr size_t kLargePayload = size_t{128} << 20;
 
 double Since(Clock::time_point start) {

@@ -18,7 +18,7 @@ namespace kvcast::cuda {
 enum class BlockOrder : uint8_t { kRandom, kRunsOfFour, kSequential };
 
 // The copied data: whole blocks of `rows` rows of `row_bytes`. In the GPU pool, the rows of a block
-// are one layer's length apart. In host memory, they are adjacent.
+// are as far apart as the length of a layer. In host memory, the rows of a block are adjacent.
 struct CopyBenchShape {
   CopyDirection direction = CopyDirection::kLoad;
   size_t row_bytes = 0;
@@ -49,7 +49,7 @@ struct CopyBenchMethod {
 struct CopyBenchCell {
   CopyBenchShape shape;
   size_t payload_bytes = 0;
-  double ceiling = 0;  // bytes per second
+  double ceiling = 0;  // median rate of the plain copies, in bytes per second
   double drift = 0;    // (p90 - p10) / median of the ceilings; above kMaxDrift the cell is void
   int cycles = 0;
   std::vector<CopyBenchMethod> methods;  // our method is first
@@ -68,8 +68,8 @@ inline constexpr double kRivalMargin = 0.02;
 double CopyBenchTarget(const CopyBenchShape& shape, size_t payload_bytes);
 
 // The bytes of every method are checked once per shape, outside of the measured time. The check
-// covers the pools, the guards around them, and the source. Not ok: no memory, a driver's error, or
-// wrong bytes; the message names the method.
+// covers the pools, the guards around them, and the source. Not ok: a shape without bytes, no
+// memory, a driver's error, or wrong bytes. For wrong bytes, the message names the method.
 Status RunCudaCopyBench(const CudaDevice& device, const CopyBenchConfig& config,
                         const std::function<void(const CopyBenchCell&)>& done);
 

@@ -1,5 +1,5 @@
-// The benchmark of a build without a CUDA toolkit. No function here is ever called, because no
-// device exists.
+// The benchmark of a build without a CUDA toolkit. The functions exist for the linker. No function
+// is called, because such a build opens no device.
 // SPDX-License-Identifier: Apache-2.0
 #include "apps/bench/copy/copy_bench.h"
 

@@ -21,8 +21,8 @@ constexpr uint64_t kTurnsOfSlice = 16;
 
 constexpr char kApplyMethod[] =
     "The workers have full caches. In each turn, one worker stores the blocks of a prompt, in\n"
-    "steps of 8,192 tokens. In each step, the worker evicts as many blocks of its oldest\n"
-    "prompt, from the end of the prompt. The ratio divides the time of PrefixIndex::Apply by\n"
+    "steps of 8,192 tokens. In each step, the worker evicts as many blocks as it stores, from\n"
+    "the end of its oldest prompt. The ratio divides the time of PrefixIndex::Apply by\n"
     "the time of a hash map for the same inserts and erases. The map is an\n"
     "absl::flat_hash_map<uint64,uint64> with one entry per (worker, tier, group, block). Both\n"
     "sides alternate in slices of 16 turns. Each batch is made right before its call, as by a\n"

@@ -19,7 +19,7 @@ inline constexpr std::array<const char*, 8> kCellNames = {"apply", "apply2", "qu
                                                           "query", "mixed",  "memory",  "scores"};
 
 struct CellConfig {
-  int64_t rounds = 3;   // of apply, apply2, quarter, drain and mixed; the last round counts
+  int64_t rounds = 3;   // of apply, apply2, quarter, drain and mixed; only the final round counts
   int64_t points = 40;  // points of the replay at which queries run
   size_t shards = 1;    // of the index
 };

@@ -45,12 +45,14 @@ class Churn {
   };
   // The holders of a chain store it one after another. Turns of other chains lie between.
   Turn At(uint64_t turn) const;
-  // The first turn that begins with full caches.
+  // From this turn on, the caches are full, and no worker holds one of the first chains, which the
+  // lowest ranks never store.
   uint64_t steady_turn() const { return holders_ * (live_ + (holders_ - 1) * lag_); }
   // Number of (worker, block) pairs from the steady turn on.
   uint64_t residencies() const { return live_ * holders_ * blocks_; }
-  // Chains from `first` to `last`. All holders of these chains hold them before `turn`, and still
-  // hold them `margin` chains later. `turn` must be at least the steady turn.
+  // Chains from `first` to `last`. All holders of these chains hold them before `turn`, and until
+  // each holder has stored `margin` more chains. `turn` must be at least the steady turn. `margin`
+  // must be at least 1 if `turn` is not a multiple of the number of holders.
   struct Range {
     uint64_t first;
     uint64_t last;

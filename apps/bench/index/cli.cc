@@ -61,7 +61,8 @@ void AddApply(CLI::App& bench, Command& command) {
       bench, command, "apply", "cost of stores and removes, compared with a plain hash map",
       RunApplyBench, [](CLI::App& sub, ApplyBenchOptions& options) {
         AddFleetFlags(sub, options.fleet);
-        AddNumber(sub, "--slices", options.slices, 1, 1'000'000, "measured slices of each kind");
+        AddNumber(sub, "--slices", options.slices, 1, 1'000'000,
+                  "measured slices of 16 turns, for each form of removes and each hash map");
         AddJson(sub, options.fleet.json);
       });
 }
@@ -172,7 +173,7 @@ void AddTokens(CLI::App& bench, Command& command) {
         AddNumber(sub, "--tokens", options.tokens, 0, 65536,
                   "tokens of a block (0: as in the corpus)");
         AddNumber(sub, "--points", options.points, 1, 10'000,
-                  "points of the replay at which queries are asked");
+                  "points of the replay at which queries run");
         AddNumber(sub, "--queries", options.queries, 1, 1'000'000,
                   "maximum number of queries at each point");
         AddJson(sub, options.json);
@@ -212,7 +213,7 @@ void AddCells(CLI::App& bench, Command& command) {
             ->check(CLI::IsMember(std::vector<std::string>(kCellNames.begin(), kCellNames.end())))
             ->required();
         AddNumber(sub, "--rounds", options.rounds, 1, 1000,
-                  "rounds of apply, apply2, quarter, drain and mixed; the last one counts");
+                  "rounds of apply, apply2, quarter, drain and mixed; only the final round counts");
         AddNumber(sub, "--points", options.points, 1, 10'000,
                   "points of the replay at which queries run");
         AddNumber(sub, "--shards", options.shards, 1, static_cast<int64_t>(kMaxIndexShards),

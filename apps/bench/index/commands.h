@@ -20,7 +20,7 @@ struct FleetOptions {
 
 struct ApplyBenchOptions {
   FleetOptions fleet;
-  int64_t slices = 40;  // slices of each kind
+  int64_t slices = 40;  // for each form of removes and each hash map; a slice has 16 turns
 };
 int RunApplyBench(const ApplyBenchOptions& options);
 
@@ -43,7 +43,7 @@ struct RemoveBenchOptions {
   int64_t victim_blocks = 1'000'000;
   int64_t rounds = 40;
   int64_t every_us = 200;  // interval between queries
-  double seconds = 0.25;   // shortest round, with and without a removal
+  double seconds = 0.25;   // shortest time of a round, with and without a removal
 };
 int RunRemoveBench(const RemoveBenchOptions& options);
 

@@ -28,7 +28,7 @@ struct CorpusBlock {
 enum class CorpusOp : uint8_t { kQuery = 1, kStore = 2, kRemove = 3 };
 
 struct CorpusRecord {
-  uint64_t due = 0;  // place in the window, from 0 to kCorpusWindow
+  uint64_t due = 0;  // time in the window, from 0 to kCorpusWindow
   uint32_t worker = 0;
   CorpusOp op = CorpusOp::kQuery;
   uint64_t parent = 0;  // stores: sequence hash of the block before the first block; 0: root

@@ -28,8 +28,8 @@ constexpr char kGrowthMethod[] =
     "One size changes at a time. The number of held (worker, block) pairs goes from 10^5 to\n"
     "--max. With --base pairs, the number of workers, of blocks per prompt, or of groups\n"
     "changes. apply: the median time of Apply (merged removes), and of the hash map of\n"
-    "\"bench apply\", per block operation. lookup: the median time of a query of a whole prompt\n"
-    "over all workers, and of the same number of prefetched probes, per block. memory: the\n"
+    "\"bench apply\", per block operation. lookup: the median time per block of a query for a\n"
+    "whole prompt over all workers, and of one prefetched probe of the hash map. memory: the\n"
     "resident bytes of the index per pair. apply_rise, lookup_rise: the growth from 10^6 pairs\n"
     "to --max, divided by the growth of the hash map. memory_rise: the growth of the bytes per\n"
     "pair.";

@@ -22,15 +22,16 @@ std::optional<CpuTimes> ParseCpuTimes(std::string_view stat);
 
 class MachineShare {
  public:
-  // Above this share of `others` or `stolen`, a benchmark must not judge its targets.
+  // If the sum of `others` and `stolen` is above this share, a benchmark must not judge its
+  // targets.
   static constexpr double kMostForeign = 0.05;
 
   // Begins the measurement.
   MachineShare() : begin_(Now()) {}
 
   struct Shares {
-    double others = 0;  // used by other processes; 0 to 1
-    double stolen = 0;
+    double others = 0;  // share that other processes used, from 0 to 1
+    double stolen = 0;  // share that the hypervisor took away, from 0 to 1
     bool quiet() const { return others + stolen <= kMostForeign; }
   };
   // The shares since the beginning. nullopt: /proc/stat cannot be read.

@@ -24,8 +24,8 @@ constexpr char kRemoveMethod[] =
     "A worker with --victim blocks is removed from a fleet: RemoveWorker, then Reclaim until no\n"
     "work is left. Every --every-us microseconds, another thread sends a query for a prompt that\n"
     "this worker and other workers hold. Each thread has its own core. A round lasts from the\n"
-    "call until the blocks of the worker are freed, and at least --seconds. It alternates with a\n"
-    "round without a removal, and with a round in which a thread spins for the time of the\n"
+    "call until the blocks of the worker are freed, and at least --seconds. The rounds alternate\n"
+    "with rounds without a removal, and with rounds in which a thread spins for the time of the\n"
     "removal. The spinning thread shows the effect of any busy thread on queries. The time of a\n"
     "query starts when the query is due, so it includes waiting. p99 covers the queries of all\n"
     "rounds. wrong: answers that name the removed worker although the query started after the\n"
@@ -90,7 +90,8 @@ class RemoveCase {
     double reclaim_s = 0;
     int64_t wrong = 0;
   };
-  // Runs a round with a removal, or with a thread that spins for `loop_s` seconds.
+  // Runs a round. This thread first spins for `loop_s` seconds. If `remove` is true, this thread
+  // then removes the victim.
   Round Run(const RemoveBenchOptions& options, bool remove, double loop_s = 0) {
     Round round;
     std::atomic<bool> ending = false;

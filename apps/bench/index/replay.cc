@@ -66,10 +66,10 @@ Lane::Item ItemOf(const CorpusRecord& record, int64_t block_tokens) {
 }
 
 struct CellResult {
-  double offered = 0;  // block operations per second
-  double achieved = 0;
-  double drain_s = 0;  // from the end of the window to the last completion
-  double total_s = 0;
+  double offered = 0;   // block operations per second
+  double achieved = 0;  // block operations per second of total_s
+  double drain_s = 0;   // from the end of the window to the last completion
+  double total_s = 0;   // from the start to the last completion
   LaneTimes queries;
   LaneTimes events;
 };

@@ -1,7 +1,7 @@
-// Report: the output of every benchmark. Each figure has one line: name, value and unit. A figure
-// with a target also has the target, and "ok" or "MISSED". If other processes or the hypervisor
-// used more of the CPU than MachineShare::kMostForeign, it has "not judged" instead. With --json,
-// the last line of stdout is one JSON object.
+// Report: the output of a benchmark of this folder. Each figure has one line: name, value and unit.
+// A figure with a target also has the target, and "ok" or "MISSED". If other processes and the
+// hypervisor together used more of the CPU than MachineShare::kMostForeign, the figure has "not
+// judged" instead. With --json, the last line of stdout is one JSON object.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -21,7 +21,8 @@ class Report {
  public:
   using ReadShares = std::function<std::optional<MachineShare::Shares>()>;
   // Prints `method` as comment lines. `method` describes the measurement and the baseline.
-  // `shares` returns the shares of the CPU since the start. Empty: those of this machine.
+  // `shares` returns the shares of the CPU since the start. Empty: the shares come from the
+  // machine.
   Report(std::string name, std::string method, bool json, ReadShares shares = {});
 
   // Prints a line that is not a figure, with "# " before it.
@@ -30,8 +31,9 @@ class Report {
   void Figure(const std::string& name, double value, const std::string& unit);
   void Target(const std::string& name, double value, const std::string& unit, double target,
               Bound bound = Bound::kAtMost);
-  // Prints the shares of the CPU that others used since the report was made, and the JSON object if
-  // --json was given. Returns exit code 0, also if a target was missed.
+  // Prints the shares of the CPU that other processes and the hypervisor used since the report was
+  // made. If --json was given, also prints the JSON object. Returns exit code 0, also if a target
+  // was missed.
   int Finish();
 
  private:
@@ -45,7 +47,7 @@ class Report {
     bool met;
   };
 
-  // True: the figures so far may be judged.
+  // True: since the start, the machine was quiet enough to judge targets.
   bool judges() const;
 
   const std::string name_;

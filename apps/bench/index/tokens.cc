@@ -63,7 +63,8 @@ class EngineHashes {
 
   // Returns the hash of a block that was added before.
   BlockHash Of(uint64_t sequence) const { return EventHash(digests_.at(sequence)); }
-  // Adds the hashes of a store's blocks. `tokens`: all tokens of the store.
+  // Computes the hashes of a store's blocks, and appends them to `hashes`. `tokens`: all tokens of
+  // the store.
   void Add(const CorpusRecord& record, std::span<const TokenId> tokens, uint32_t block_tokens,
            std::vector<BlockHash>& hashes) {
     Digest digest;

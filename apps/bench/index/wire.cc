@@ -20,7 +20,7 @@ namespace {
 
 constexpr double kWireTarget = 5;
 constexpr uint64_t kTurnsOfSlice = 16;
-// The decoder reads token ids, and merges adjacent removes.
+// The options of the decoder: it reads token ids, and merges adjacent removes.
 constexpr DecodeOptions kNeeded{.merge_removes = true};
 
 constexpr char kWireMethod[] =

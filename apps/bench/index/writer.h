@@ -35,7 +35,7 @@ class Writer {
   PrefixIndex& index_;
   std::atomic<uint64_t> turn_;
   std::atomic<bool> stopping_ = false;
-  double reached_ = 0;  // for the thread; other threads may read it after the thread ended
+  double reached_ = 0;  // the result of Stop; thread_ writes it before it ends
   std::thread thread_;
 };
 

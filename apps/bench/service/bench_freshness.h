@@ -45,7 +45,7 @@ struct FreshnessResult {
   uint64_t applied = 0;  // published - applied batches were lost
   uint64_t gaps = 0;     // gaps of the live stream, including those that replay closed
   QueryFigures idle;     // after the fill of the sources, before the load
-  QueryFigures busy;     // during the load and its warm-up
+  QueryFigures busy;     // from the warm-up until the last batch is applied
   // From the call of publish() until the index has applied the batch; without the warm-up.
   Quantiles visible;
   Quantiles publish;  // duration of publish()

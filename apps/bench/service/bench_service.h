@@ -33,13 +33,13 @@ struct ServicePhase {
   double latency_mean = 0;     // of a request at the client, seconds
   double block_ops_per_s = 0;  // published block operations
   double applied_batches_per_published = 0;
-  double router_cores = 0;  // processors that the router kept busy
+  double router_cores = 0;  // average number of cores that the router kept busy
   double router_mib = 0;    // resident memory of the router at the end
 };
 
 struct ServiceResult {
   std::vector<ServicePhase> phases;
-  uint64_t residencies = 0;
+  uint64_t residencies = 0;  // blocks that the workers hold at the end
 };
 
 // The function forks, so the process must have one thread. Not ok: no sockets, or a process failed.

@@ -41,8 +41,8 @@ struct LoadEndpoints {
 
 LoadEndpoints EndpointsOf(const Publisher& publisher);
 
-// The batches that a publisher process has published so far, and their block operations: stores and
-// removes of one block.
+// The batches that a publisher process has published since its start, and the block operations of
+// these batches. A block operation stores or removes one block.
 struct LoadCount {
   uint64_t block_ops = 0;
   uint64_t batches = 0;

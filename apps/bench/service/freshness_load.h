@@ -15,8 +15,8 @@ inline constexpr int kWarmUpSeconds = 1;
 struct Published {
   uint64_t batches = 0;  // includes the batches that filled the sources
   double rate = 0;       // batches per second without the fill; with a burst, only of the burst
-  double burst_end = 0;  // SteadyNow(); 0: no burst
-  Quantiles publish;
+  double burst_end = 0;  // SteadyNow() at the end of the burst; 0: no burst
+  Quantiles publish;     // duration of publish() without the fill, in seconds
 };
 
 // Fills the sources, writes a LoadEndpoints for each, waits for a byte, publishes, and writes a

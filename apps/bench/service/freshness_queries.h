@@ -1,6 +1,6 @@
-// The queries of the freshness benchmark. A thread queries held prompts a thousand times a second,
-// in batches of ten. The first query of a batch finds cold caches, as at a low query rate; the
-// other nine find warm caches, as at a high rate. Every second prompt is short.
+// The queries of the freshness benchmark. A thread queries held prompts up to a thousand times a
+// second, in batches of ten. The first query of a batch finds cold caches, as at a low query rate;
+// the other nine find warm caches, as at a high rate. Every second prompt is short.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -19,7 +19,7 @@ namespace kvcast::tools {
 
 inline constexpr uint64_t kQueriedBlocks = 64;
 
-// In nanoseconds.
+// The durations of queries, in nanoseconds.
 struct QueryTimes {
   bench::Samples short_prompts;  // of kQueriedBlocks blocks
   bench::Samples any_prompts;    // of 1 to kLongestPromptBlocks blocks

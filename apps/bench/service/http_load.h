@@ -23,8 +23,8 @@ struct HttpLoadConfig {
 struct HttpLoadResult {
   uint64_t offered = 0;   // requests due in the measured time
   uint64_t answered = 0;  // offered requests that were answered with 200
-  // Offered requests with another status, and requests without an answer, also those of the
-  // warm-up.
+  // Offered requests that were answered with another status, and all requests without an answer.
+  // Requests of the warm-up without an answer count too.
   uint64_t failed = 0;
   double seconds = 0;  // from the due time of the first offered request to the last answer
   std::vector<float> latencies;  // in seconds, of the answered requests

@@ -6,8 +6,8 @@
 namespace kvcast::tools {
 namespace {
 
-// A client of a ROUTER receives the delimiter first; a SUB receives topic, sequence number and
-// payload.
+// True: the client asks for a replay, and each message begins with the delimiter. False: the client
+// is a subscriber, and a message is topic, sequence number and payload.
 bool IsReplay(const CapturedConnection& connection) {
   return connection.name.find("replay") != std::string::npos;
 }

@@ -31,7 +31,8 @@ Json StoreReachableResult(const Json& record) {
   return StoreReachable(group, record.at("chunk"), record.at("storable"));
 }
 
-// The chunk size need not be a multiple of the group's block size.
+// The layout requires chunks of whole blocks, but the recorded chunk size may be any number. So the
+// group gets blocks of the size of a chunk.
 Json WindowChunks(const Json& record) {
   GroupSpec spec = ParseOffloadGroup(record.at("group"));
   spec.block_size = record.at("tokens_per_chunk");

@@ -28,8 +28,8 @@ std::string HexOf(std::span<const uint8_t> bytes) {
 }  // namespace
 
 // The engine takes its statistics when outputs arrive: never, once or twice in a step. If all
-// statistics are 0, the engine does not send them. A recorded gauge is the last sent value. A
-// recorded counter is the sum.
+// statistics are 0, the engine does not send them. A recorded gauge is the value that the engine
+// sent most recently. A recorded counter is the sum over the step.
 void OffloadRunReplay::MergeStats(const OffloadSchedulerStats& taken) {
   const OffloadStats& memory = taken.memory;
   if (memory.usage != 0 || memory.allocation_sizes.count + memory.stores_skipped != 0 ||

@@ -68,7 +68,7 @@ class OffloadRunReplay {
   std::unordered_map<std::string, std::unique_ptr<Request>> requests_;
   std::map<std::string, std::vector<std::vector<BlockId>>> blocks_;  // of the current step
   OffloadSchedulerStats stats_;                                      // of the current step
-  bool engine_failed_ = false;  // the engine failed during the newest step
+  bool engine_failed_ = false;  // the engine failed during the most recent step
   Json expected_loads_ = Json::object();
 };
 

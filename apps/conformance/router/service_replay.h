@@ -93,7 +93,7 @@ class ServiceReplay {
 };
 
 // Returns the configuration of the source in the service. With Told::kNothing, it has only the
-// name, the candidate NONE_HASH, and for a snapshot the replay endpoint.
+// name, the candidate NONE_HASH (with Scheme::kFound), and for a snapshot the replay endpoint.
 router::WorkerRegistration SourceOf(const ToldProperties& told, const ServiceReplayOptions& options,
                                     const std::string& name);
 

@@ -12,7 +12,8 @@ namespace kvcast::tools {
 // These functions throw nlohmann's exceptions if a field is missing or of the wrong type.
 BlockHash ScenarioHash(const nlohmann::json& value);
 Event ScenarioEvent(const nlohmann::json& value);
-// Throws std::invalid_argument if a pair of digits is not hex.
+// Throws std::invalid_argument if the first digit of a pair is not hex. Does not check the second
+// digit. Ignores a single digit at the end.
 std::string HexToBytes(const std::string& hex);
 
 }  // namespace kvcast::tools

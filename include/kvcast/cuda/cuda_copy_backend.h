@@ -72,9 +72,9 @@ struct CudaCopyCosts {
   // CPU seconds per row of a descriptor with rows, in addition to engine_per_copy. Infinite: the
   // driver has no such descriptors.
   double engine_per_row = 0;
-  double kernel_start = 0;  // seconds per launch
-  double kernel_per_piece = 0;
-  double kernel_rate = 0;  // rate with kernel_blocks thread blocks
+  double kernel_start = 0;      // seconds per launch
+  double kernel_per_piece = 0;  // seconds per piece; a piece is at most 16 KiB of one row
+  double kernel_rate = 0;       // rate with kernel_blocks thread blocks
   int kernel_blocks = 0;
   // Rate of gather or scatter on the GPU, with kernel_blocks thread blocks.
   double device_rate = 0;
@@ -108,8 +108,9 @@ struct CudaCopyStats {
 };
 
 // If a part of a batch cannot be started, the backend waits until the queue is empty, and the whole
-// batch fails. If the backend cannot determine that the queue is empty, it is poisoned: all batches
-// in progress fail, and the backend accepts no further batch.
+// batch fails. The backend is poisoned if it cannot determine that the queue is empty, or if the
+// driver reports an error for a batch in progress. All batches in progress then fail, and the
+// backend accepts no further batch.
 //
 // `after` of Submit is a CUevent or cudaEvent_t of the same GPU. For a store, it must be recorded
 // after the computation that writes its blocks. For a load, it must be recorded after the last

@@ -138,17 +138,18 @@ class CacheManager {
   // request.chain.
   PrefixHit GetComputedBlocks(CacheRequest& request);
 
-  // Returns, per group, the longest prefix in tokens that this group alone could serve. Extends
-  // request.chain.
+  // Returns, per group, the longest prefix in tokens that this group and the groups of equal spec
+  // could serve without the other groups. Extends request.chain.
   std::vector<int64_t> GetComputedTokensPerGroup(CacheRequest& request);
 
   // Allocates the slots for the next step. If `new_blocks` is given, the new block ids of each
   // group are appended to new_blocks[group].
   //
   // Returns false if there are not enough free blocks. The call has then changed nothing, except
-  // that blocks outside the window may be released. It also returns false for invalid arguments: a
-  // negative count; nothing to compute, load or (from v0.31 on) adopt; a hit that does not belong
-  // to this manager; a hit that is not at the start of a request.
+  // that request.chain may be longer and that blocks outside the window may be released. It also
+  // returns false for invalid arguments: a negative count; nothing to compute, load or (from v0.31
+  // on) adopt; a hit that does not belong to this manager; a hit that is not at the start of a
+  // request.
   bool AllocateSlots(CacheRequest& request, const AllocateArgs& args,
                      std::vector<std::vector<BlockId>>* new_blocks = nullptr);
 

@@ -45,13 +45,13 @@ class PrefillSplit {
   int64_t ClippedEnd(const Prefill& prefill) const;
 
   EngineRules rules_;
-  bool splits_ = false;        // a group keeps states at the ends of chunks
-  bool partial_hits_ = false;  // hits may end inside a block
-  bool drops_ = false;         // a group gives up a unit for its draft head
-  bool keeps_junctions_ = false;
-  int64_t lookahead_ = 0;        // lookahead tokens of a block hash
-  int64_t block_size_ = 0;       // smallest of the groups in prefix caching, per rank
-  int64_t hash_block_size_ = 0;  // tokens per block hash
+  bool splits_ = false;           // a group keeps states at the ends of chunks
+  bool partial_hits_ = false;     // hits may end inside a block
+  bool drops_ = false;            // a group gives up a part of its hit for its draft head
+  bool keeps_junctions_ = false;  // CacheConfig::mamba_shared_prefix_checkpoint
+  int64_t lookahead_ = 0;         // lookahead tokens of a block hash
+  int64_t block_size_ = 0;        // smallest of the groups in prefix caching, per rank
+  int64_t hash_block_size_ = 0;   // tokens per block hash
   int64_t max_chunk_tokens_ = 0;
   int64_t drafted_ahead_ = 0;         // prompt tokens after a chunk that a drafter reads
   int64_t checkpoint_alignment_ = 0;  // 0: no checkpoints inside chunks

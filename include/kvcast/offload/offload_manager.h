@@ -246,8 +246,8 @@ class OffloadManager {
     std::vector<SlotId> free_slots;
     int64_t evictable_slots = 0;  // slots of idle chunks
     int64_t storing_slots = 0;    // slots of storing chunks
-    // LRU: the idle chunks, oldest first, then the other chunks. ARC: the chunks of T1, then the
-    // chunks of T2, each oldest first.
+    // LRU: the idle chunks in the order of eviction, then the other chunks. ARC: the chunks of T1,
+    // then the chunks of T2, each oldest first.
     std::vector<Chunk> chunks;
     int64_t t1_chunks = 0;  // ARC: number of chunks of T1
     double t1_target = 0;   // ARC: target size of T1, in slots

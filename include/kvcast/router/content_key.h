@@ -67,7 +67,7 @@ class ContentKeys {
   // The name of a block with lookahead. `prefix` is the key of the prefix that includes the
   // lookahead tokens: the block ends `lookahead` tokens before the end of this prefix, and the hash
   // of the block covers these tokens too. With lookahead 0 the result is `prefix`. Blocks of
-  // different lookahead never have the same name.
+  // different lookahead have different names, except by chance.
   ContentKey Mark(ContentKey prefix, int64_t lookahead) const;
   // The inverse of Mark. REQUIRES: 0 <= lookahead <= kMaxLookahead.
   ContentKey Unmark(ContentKey name, int64_t lookahead) const;

@@ -39,7 +39,7 @@ namespace kvcast {
 
 // Limits. AddWorker refuses a worker that exceeds a limit. An event that exceeds a limit counts as
 // bad (IndexCounters::bad_events).
-inline constexpr size_t kMaxIndexWorkers = 65535;
+inline constexpr size_t kMaxIndexWorkers = 65535;  // per shard
 inline constexpr int64_t kMaxGroups = 64;          // per worker
 inline constexpr int64_t kMaxBlockSize = 1 << 20;  // tokens
 inline constexpr int64_t kMaxBlocksPerChunk = 1 << 12;
@@ -343,8 +343,8 @@ inline constexpr size_t kMaxIndexShards = 64;
 //
 // Thread-safe. Batches of one worker must be applied by one thread at a time, because their order
 // matters. Each change takes the lock of the worker's shard. ShapeOf takes no lock. Match and
-// Scores take the lock of a shard only after 4 readings during which a queried worker of the shard
-// changed.
+// Scores take the lock of a shard only if all of 4 readings were disturbed: a queried worker of the
+// shard changed, or some of its blocks were moved.
 class PrefixIndex {
  public:
   // `keys`: the instance that makes the content keys of the queries. It must outlive the index.
@@ -361,8 +361,8 @@ class PrefixIndex {
 
   // Registers a worker. Copies the list of the shard's workers (24 bytes per worker). Errors:
   // kFailedPrecondition if the worker is registered already; kLimit if the shard has
-  // kMaxIndexWorkers workers;
-  // kInvalidArgument if groups and sizes do not fit together (the message names the field).
+  // kMaxIndexWorkers workers; kInvalidArgument if groups and sizes do not fit together (the message
+  // names the field).
   Status AddWorker(WorkerId worker, const WorkerConfig& config);
   // Removes the worker and all its blocks. No-op if the worker is not registered.
   //
@@ -387,8 +387,8 @@ class PrefixIndex {
   void DropHidden(WorkerId worker);
   // Frees the memory of blocks that were cleared, removed, replaced or dropped. The call makes one
   // pass over the index. It holds the lock of one shard at a time, and releases it between steps.
-  // Batches make tables larger. Only this call makes tables smaller. Returns false if the next call
-  // would free nothing.
+  // Batches make tables larger. Only this call makes tables smaller. False: an immediate next call
+  // would find nothing to free.
   bool Reclaim();
 
   // Digests of the blocks that the worker, or its hidden generation, holds. Empty if
@@ -408,7 +408,8 @@ class PrefixIndex {
   Status LearnHashBlockSize(WorkerId worker, int64_t hash_block_size);
   // Declares that the worker may hold blocks whose stores are in no batch, because the subscriber
   // joined the stream late. Until a clear of the GPU cache, the index does not conclude that a
-  // block is new. No-op if the worker is not registered. ClearWorker implies this call.
+  // block is new. No-op if the worker is not registered. ClearWorker implies this call,
+  // RestartWorker does not.
   void NoteMissedBlocks(WorkerId worker);
   // Sets the release rules that the stream has shown. They are valid until RestartWorker.
   // Registered rules have priority. No-op if the worker is not registered.

@@ -4,7 +4,7 @@
 // the longest prefix that later requests to this worker needed again. A prefix was needed again if
 // a group stored it twice, or if it was continued in two ways. If there is no such prefix, the
 // index tests the whole prompt. A prompt is lost if the reuse rule serves no part of the tested
-// prefix from the blocks that the worker holds now.
+// prefix from the blocks that the worker holds now. Exception: ReuseCause::kKeyDiffers.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -45,6 +45,7 @@ enum class ReuseCause : uint8_t {
   kToldAlignmentWrong,
   // Another sampled prompt begins with the same tokens under a different salt or adapter. No
   // request needed a prefix of the lost prompt again with the salt and adapter of the lost prompt.
+  // Such a prompt counts as lost even if the reuse rule serves a part of it.
   kKeyDiffers,
 };
 inline constexpr size_t kReuseCauses = 6;
@@ -72,8 +73,8 @@ struct ReuseDiagnosis {
   int64_t tested = 0;
   int64_t lost = 0;
   std::array<int64_t, kReuseCauses> lost_by_cause{};
-  // The cause of most lost prompts. It has a value only if at least kMinTestedPrompts prompts are
-  // tested, and more than half of them are lost.
+  // The most frequent cause of the lost prompts. It has a value only if at least kMinTestedPrompts
+  // prompts are tested, and more than half of them are lost.
   std::optional<ReuseCause> cause;
   std::optional<int64_t> group;  // group_idx; nullopt: several groups, or not known
   int64_t alignment = 0;         // A; 0: not known yet

@@ -1,5 +1,6 @@
-// All public headers of the router library in one include: the prefix index, and the functions that
-// turn its answers into the choice of a worker.
+// The headers that a router needs in one include: the prefix index, and the classes and functions
+// that turn its answers into the choice of a worker. Not included: prompt_contents.h and
+// scheme_detector.h.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -4,8 +4,9 @@
 // If a router hashes a prompt differently from the engine, every lookup misses, and no error shows
 // it. A dense store contains all inputs of its hashes (tokens, extra keys, parent, lookahead
 // tokens). The detector hashes the first block of the store under every known scheme and compares
-// the results. A chance match of 64 bits is practically impossible. One fit therefore determines
-// algorithm, seed and hash_block_size.
+// the results. A chance match of 64 bits is practically impossible. One fit at the root
+// therefore determines algorithm, seed and hash_block_size. A fit after another block does not
+// determine the seed.
 //
 // A fit proves the scheme only for the kinds of key of the blocks that fit. Releases differ in the
 // form in which the hash covers extra keys (bare, tagged), and a block without keys does not show
@@ -54,12 +55,13 @@ inline constexpr int64_t kMaxTestedUnits = 1024;
 // Hashes of one search over an incomplete span.
 inline constexpr uint64_t kMaxSpanSearch = 16384;
 inline constexpr size_t kMaxVerifiedDigests = 1024;  // kept as parents of later stores
-// Number of consecutive tested stores without a fitting candidate after which the scheme counts as
-// unknown. Two stores are sufficient if all possibilities were tried (every hash_block_size, and
-// keys with one reading); else this number is necessary.
+// Number of consecutive tested stores without a fitting candidate after which the detector gives
+// up: the state becomes kTokenMode, or kMismatch if a property is registered. Two stores are
+// sufficient if all possibilities were tried (every hash_block_size, and keys with one reading);
+// else this number is necessary.
 inline constexpr uint64_t kSchemeMissesToGiveUp = 8;
-// Number of stores without token ids, before the first store with token ids, after which the scheme
-// counts as unknown.
+// Number of GPU stores without token ids after which the detector gives up, if the state is still
+// kUnknown. The state becomes kTokenMode. If a property is registered, only the reason changes.
 inline constexpr uint64_t kTokenlessStoresToGiveUp = 16;
 
 // The parameters of a prompt's hash chain that are not part of the prompt.
@@ -102,7 +104,8 @@ enum class SchemeState : uint8_t {
   kUnknown,  // not enough stores seen
   // The scheme of the stores is known, and does not contradict the registration.
   kMatched,
-  // No known scheme fits: the hash chain of a prompt cannot be computed.
+  // No known scheme fits, or the stores carry no token ids. The hash chain of a prompt cannot be
+  // computed.
   kTokenMode,
   kMismatch,  // the stores contradict the registration
 };
@@ -170,17 +173,17 @@ struct SchemeVerdict {
 };
 
 // Returns the form in which the engine hashes a prompt with these inputs. The form has lookahead if
-// the stores have it. nullopt: a kind of key of the prompt is not proven, or two kinds are proven
-// in different forms. The chain of the prompt is
+// the stores have it. nullopt: the scheme is not known, a kind of key of the prompt is not proven,
+// or two kinds are proven in different forms. The chain of the prompt is
 //
 //   BlockHasher::FromNoneHash(scheme->algorithm, scheme->none_hash)
 //       ->ExtendChain(tokens, scheme->hash_block_size, inputs, chain, form)
 std::optional<ChainForm> ProvenForm(const SchemeVerdict& verdict, const HashInputs& inputs);
-// The kinds of key that make ProvenForm return nullopt, each with its reason, in one line. Empty:
-// none.
+// The reason why ProvenForm returns nullopt, in one line: the scheme is not known, or a list of the
+// kinds of key that prevent the proof, each with its reason. Empty: ProvenForm returns a form.
 std::string WhyUnprovenForm(const SchemeVerdict& verdict, const HashInputs& inputs);
-// Returns the most likely form, without proof. It is the form of the kinds that are proven; else
-// tagged if the stores have lookahead; else bare.
+// Returns the most likely form, without proof. It is the form in which more kinds are proven. If
+// both forms have equal numbers of kinds, it is tagged if the stores have lookahead; else bare.
 ChainForm LikelyForm(const SchemeVerdict& verdict);
 
 // The reason why a store could not be tested.
@@ -190,7 +193,8 @@ enum class SchemeSkip : uint8_t {
   kNoTokens,    // no token ids
   kTokenPairs,  // several token ids per position
   kBlockSize,   // out of range, or too many hash units in a block
-  // The tokens are not a whole number of blocks, or are too many hash units.
+  // The tokens are not a whole number of blocks, are fewer blocks than hashes, or are too many hash
+  // units.
   kSparse,
   // The store follows a block whose full digest is not known.
   kUnknownParent,
@@ -207,7 +211,8 @@ struct KeyKindCounters {
   uint64_t fits = 0;
   // Fit neither form, although all possibilities were tried.
   uint64_t misses = 0;
-  uint64_t contradictions = 0;  // misses of a kind that was proven
+  // Misses of a kind that was proven, and fits in the form that was not proven.
+  uint64_t contradictions = 0;
 };
 
 // Counters of one detector. They are never reset.
@@ -218,7 +223,7 @@ struct SchemeCounters {
   uint64_t tested = 0;
   uint64_t matched = 0;     // fit the scheme of the verdict
   uint64_t mismatched = 0;  // fit another scheme, or no scheme
-  // Fit no scheme, but have more readings than were tried.
+  // Fit no scheme, but have more readings than were tried, or are incomplete spans.
   uint64_t inconclusive = 0;
   std::array<uint64_t, kSchemeSkips> skipped{};
   // Stores that do not fit a scheme that was proven for their kind of key: the hash does not belong

@@ -73,7 +73,7 @@ struct CostWeights {
   double active_prefill_token = 1.0;
   // Depends on model and machine; measure it for your deployment.
   double decode_block = 1.0;
-  // Cost in tokens of a queued request that the router did not route.
+  // Cost in tokens of one request in the worker's queue, as the engine reports the queue.
   double queued_request = 0.0;
   // Bonus per token of a prefix that only some groups hold. The worker must compute such a prefix
   // again, like any other worker. It then caches the blocks of the missing groups at this boundary
@@ -112,7 +112,7 @@ std::optional<Choice> SelectWorker(std::span<const Candidate> candidates, int64_
 class RoundRobin {
  public:
   // Returns the allowed candidate with the lowest id above the id of the previous choice, or else
-  // the candidate with the lowest id. nullopt: no candidate is allowed.
+  // the allowed candidate with the lowest id. nullopt: no candidate is allowed.
   std::optional<WorkerId> Next(std::span<const Candidate> candidates,
                                std::span<const WorkerId> allowed = {});
 

@@ -60,7 +60,7 @@ enum class MambaMode : uint8_t { kNone, kAll, kAlign };
 struct GroupSpec {
   SpecKind kind = SpecKind::kFullAttention;
   // Tokens per block. With decode context parallel, this is the number of tokens that a block
-  // covers over all ranks. Hashes, lookups, allocations and events use this unit.
+  // covers over all ranks. Hashes, lookups, allocations and events use this size.
   int64_t block_size = 16;
   int64_t sliding_window = 0;  // window kinds: > 0
   int64_t chunk_size = 0;      // chunked local: > 0
@@ -128,8 +128,8 @@ struct CacheConfig {
   int64_t max_in_flight_tokens = 8192;
   int64_t max_encoder_tokens = 0;  // per request; cross attention only
   // Tokens per block hash. 0: the greatest common divisor of the block sizes of the groups that
-  // take part in prefix caching. With enable_caching off, or with a Mamba group that is not in mode
-  // kAlign: the least common multiple of all block sizes.
+  // take part in prefix caching, or of all groups if no group takes part. With enable_caching off,
+  // or with a Mamba group that is not in mode kAlign: the least common multiple of all block sizes.
   int64_t hash_block_size = 0;
   // Alignment of hits and of cached prefixes. 0: the least common multiple of the block sizes.
   int64_t scheduler_block_size = 0;
@@ -138,15 +138,16 @@ struct CacheConfig {
   // prefilled again; they are not cached yet.
   int64_t mtp_lookahead_tokens = 0;
   // prefix_cache_retention_interval. nullopt: the cache keeps every block of a window that may
-  // serve a hit (dense retention). 0: it keeps only the blocks at replay boundaries. r > 0: it also
-  // keeps the blocks at one boundary every r tokens.
+  // serve a hit (dense retention). 0: it keeps only the blocks that a hit at a replay boundary
+  // needs. Replay boundaries are the end of the prompt and PrefixHit::shared_prefix_boundary. If
+  // the value is above 0, the cache also keeps the blocks that a hit at a multiple of it needs.
   std::optional<int64_t> retention_interval;
   EngineRules rules = EngineRules::kV033;
   // Bounded replay, for window groups outside prefix caching. The engine computes the last
   // replay_tokens tokens of a hit again. A hit of at most replay_tokens tokens counts as no hit. 0:
   // off.
   int64_t replay_tokens = 0;
-  // The form of the hash chain. With lookahead, no group may drop a block.
+  // The form of the hash chain. With lookahead, the caller must not set `eagle` in any group.
   ChainForm chain_form;
   // True: Mamba states are also kept at the position where a prompt diverges from a prefix that
   // other prompts share (enable_mamba_shared_prefix_checkpoint). See
@@ -170,8 +171,8 @@ Result<CacheConfig> ValidateCacheConfig(CacheConfig config);
 // True if a hit may end inside a block. This requires caching, several groups, rules from
 // kMain2026August on, and:
 // - a Mamba group that keeps states at aligned step ends, in blocks larger than the hash unit. With
-//   decode context parallel, blocks of one unit are also sufficient.
-// - every other group can look up at hash units, or has blocks of one unit.
+//   decode context parallel, blocks of one hash unit are also sufficient.
+// - every other group can look up at hash units, or has blocks of one hash unit.
 //
 // REQUIRES: a validated config.
 bool PartialHitsEnabled(const CacheConfig& config);
@@ -180,8 +181,9 @@ bool PartialHitsEnabled(const CacheConfig& config);
 // with partial hits, else scheduler_block_size. REQUIRES: a validated config.
 int64_t HitAlignment(const CacheConfig& config);
 
-// A group with a draft head must also hold one unit after its hit, and gives this unit up. The
-// result is the limit, in tokens, up to which a lookup searches for this unit. From v0.32 on, a
+// A group with a draft head must also hold the tokens after its hit that the draft head requires:
+// one block, or one step of HitAlignment if this step is smaller. These tokens are computed again.
+// The result is the limit, in tokens, up to which a lookup searches for them. From v0.32 on, a
 // lookup over several groups searches all `hashed_tokens` of the prompt. All other lookups search
 // up to `max_tokens`, the longest possible hit. `groups`: the number of groups of the cache,
 // including groups that take no part in prefix caching.

@@ -42,12 +42,13 @@ struct LayerSpec {
   bool hidden_state = false;
 };
 
-// Bytes of one page. Error: kInvalidArgument; the message names the field of the layer. A product
-// above 63 bits is an error too.
+// Bytes of one page. Error: kInvalidArgument; the message names the field of the layer. A page of
+// more than 2^62 bytes is an error too.
 Result<int64_t> PageBytes(const LayerSpec& layer);
 
-// The maximum number of bytes that one request uses in one layer: MaxBlocksPerRequest pages. Errors
-// as PageBytes.
+// The maximum number of bytes that one request uses in one layer: MaxBlocksPerRequest pages.
+// Errors: the errors of PageBytes; kInvalidArgument also for a limit outside 0..2^31, and for a
+// result above 63 bits.
 Result<int64_t> MaxMemoryUsageBytes(const LayerSpec& layer, const RequestLimits& limits);
 
 // Inputs for the decision between two modes: each group keeps a cache of its kind (hybrid manager),

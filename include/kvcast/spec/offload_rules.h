@@ -102,8 +102,8 @@ struct OffloadLayout {
   int64_t configured_groups = 0;
   int64_t tokens_per_hash = 0;
   int64_t blocks_per_chunk = 0;
-  // Indices into `groups`: full kinds in the order of the config, then windows, the widest window
-  // first.
+  // Indices into `groups`: full kinds in the order of the config, then windows, the window with the
+  // most chunks first.
   std::vector<size_t> lookup_order;
   std::optional<int64_t> mamba_align_tokens;  // prefixes end at multiples of this
   // True: prefixes may end inside a block, at a hash unit. With draft heads only from v0.33 on.

@@ -61,17 +61,19 @@ struct GroupResidency {
 // and only if a prefix of b*hash_block_size tokens is usable in this group. The result has
 // max_units + 1 bits; bit 0 is always set.
 //
-// `alignment` is the grid of the calling lookup in tokens (0: the group's block size). With EAGLE,
-// a hit near the start of a prompt gives up one step of this grid; see below. Bits off this grid
-// have no meaning. REQUIRES: hash_block_size divides residency.spec.block_size.
+// `alignment` is the grid of the calling lookup in tokens (0: the group's block size). The EAGLE
+// rule below depends on this grid. Bits off this grid have no meaning. REQUIRES: hash_block_size
+// divides residency.spec.block_size.
 //
 // Rules (vLLM's find_longest_cache_hit of each manager, expressed as boundaries):
-//   full, MLA, sink   every block before b is resident; inside a block: a partial entry of it ends
-//                     at or after b, or the whole block is below max_units and resident
+//   full, MLA, sink   every block before b is resident; if b is inside a block, also: a partial
+//                     entry of this block ends at or after b, or the whole block is resident and
+//                     does not end after max_units
 //   sliding window W  the last ceil((W-1)/block_size) blocks before b are resident
 //   chunked local C   the blocks from floor(b/C)*C to b are resident
 //   Mamba             the state that ends at b is resident (EAGLE changes nothing here)
-//   EAGLE             the rule holds at b and the block after b is resident too; on a grid coarser
+//   EAGLE, full       the rule holds at b + min(alignment, block_size) tokens
+//   EAGLE, window     the rule holds at b and the block after b is resident too; on a grid coarser
 //                     than the block, a window that reaches the start of the prompt loses one step
 //                     of the grid, and a window that needs blocks before the start serves nothing
 Bitmap UsableBoundaries(const GroupResidency& residency, int64_t hash_block_size, int64_t max_units,

@@ -4,10 +4,12 @@
 // Live message: [topic][sequence number, 8 bytes big-endian][payload]. Replay messages: see
 // schemas/README.md.
 //
-// Threads: the calling thread only queues batches. One thread encodes and sends them; one thread
-// answers replay requests. These threads share only the ring of published batches. The sending
-// thread and ZeroMQ's I/O thread belong to the publisher, except with
-// PublisherConfig::shares_threads. Inproc endpoints use the process-wide ZeroMQ context.
+// Threads: the calling thread only queues batches, unless the queue is full (see Publish). One
+// thread encodes and sends the batches. One thread answers replay requests. One thread publishes
+// heartbeats and the events of Add that are due. These threads share the ring of published batches
+// and, with KVX1, the record of the engine's blocks. The sending thread and ZeroMQ's I/O thread
+// belong to the publisher, except with PublisherConfig::shares_threads. Inproc endpoints use the
+// process-wide ZeroMQ context.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -45,8 +47,8 @@ struct PublisherConfig {
   size_t ring_bytes = 256u << 20;
   int send_hwm = 100000;  // PUB high-water mark, messages per subscriber
   // True: the publisher answers KVX1 requests (see schemas/README.md). It then records the blocks
-  // that the engine holds according to its batches, about 100 bytes per block. Requires a replay
-  // endpoint.
+  // that the engine holds according to its batches, about 100 bytes per block. No effect without a
+  // replay endpoint.
   bool extension = true;
   // Identifier of this run of the publisher; every run must have a new value. nullopt: random.
   std::optional<Epoch> epoch;
@@ -94,7 +96,8 @@ struct PublisherCounters {
   uint64_t batches = 0;     // used sequence numbers
   uint64_t bytes = 0;       // payload bytes of all batches
   uint64_t heartbeats = 0;  // number of heartbeats among the batches
-  // Batches that could not be encoded. Their sequence numbers are gaps that replay cannot fill.
+  // Batches that could not be encoded, and empty payloads. Their sequence numbers are gaps that
+  // replay cannot fill.
   uint64_t encode_errors = 0;
   // Batches that left the ring before they were sent live. Subscribers see the gap.
   uint64_t live_dropped = 0;
@@ -112,7 +115,7 @@ struct PublisherCounters {
 // to ZeroMQ, and waits up to one second until the subscribers have received them.
 class Publisher {
  public:
-  // Binds (or connects) the sockets, and starts the sending thread and the replay thread. Errors:
+  // Binds (or connects) the sockets, and starts the threads. Errors:
   // kInvalidArgument for an invalid endpoint or config; kUnavailable for an address in use. The
   // message names the endpoint.
   static Result<std::unique_ptr<Publisher>> Create(const PublisherConfig& config);

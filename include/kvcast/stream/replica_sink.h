@@ -58,7 +58,7 @@ class ReplicaSink {
   // False: the payload is invalid.
   virtual bool AddToSnapshot(std::span<const uint8_t> /*payload*/) { return false; }
   // Compares the hidden state with the status. True: they are equal, and the hidden state has
-  // replaced the state. False: they differ, and the hidden state was dropped.
+  // replaced the state. False: they differ. The subscriber then calls DropSnapshot.
   virtual bool CommitSnapshot(const PublisherStatus& /*status*/) { return false; }
   virtual void DropSnapshot() {}
   // Compares the status with the state after status.next_seq batches. This may be a recent earlier

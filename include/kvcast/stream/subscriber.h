@@ -71,7 +71,8 @@ enum class SourceReason : uint8_t {
   kReconnected,
   // A batch arrived that may belong to another epoch.
   kUnproven,
-  // Batches are missing that no replay can return.
+  // Batches are missing that no replay can return, or a batch shows that earlier events are missing
+  // (BatchResult::kIncomplete).
   kLostBatches,
   // A batch could not be decoded. It may have contained removes.
   kUndecodable,

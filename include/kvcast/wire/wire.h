@@ -32,7 +32,7 @@ struct WireLimits {
   // Per event: entries, items of entries, and metadata pairs.
   uint32_t max_extra_keys = 1u << 18;
   uint32_t max_depth = 8;            // nesting depth; the batch has depth 1; at most 64
-  uint32_t max_string_bytes = 1024;  // tags, media, names, extra keys
+  uint32_t max_string_bytes = 1024;  // media, names, kinds, extra keys, metadata
   // Limits on the sums over a batch. A wire value may have only one byte, and needs more memory
   // after decoding. These limits bound that memory.
   uint64_t max_batch_hashes = 1u << 20;
@@ -136,8 +136,8 @@ std::optional<Dialect> ParseDialect(std::string_view name);
 // Appends the payload of `batch` to `out`, byte-equal to the output of the producer's encoder.
 // Fields that the dialect does not have are omitted. Error: kInvalidArgument, without output, if
 // the batch contains a value that no decoder accepts. Such values are text that is not UTF-8, a
-// negative block size or window, tokens that do not fill their positions or blocks, and a length of
-// 2^32 or more. Thread-safe.
+// negative block size, window or token offset, tokens that do not fill their positions or blocks,
+// lists that are nested too deep, and a length of 2^32 or more. Thread-safe.
 Status EncodeBatch(const EventBatch& batch, Dialect dialect, std::vector<uint8_t>& out);
 
 }  // namespace kvcast

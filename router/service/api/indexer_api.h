@@ -1,5 +1,5 @@
 // The Mooncake indexer API (RFC 1403, as Dynamo's standalone indexer serves it). A gateway that was
-// written for those indexers can use this service instead.
+// written for such an indexer can use this service instead.
 //
 //   POST /register       instance_id, endpoint, model_name, block_size, [routing_group, dp_rank,
 //                        replay_endpoint]                  -> 201 {"status": "ok", "worker": name}
@@ -10,12 +10,13 @@
 //   GET  /dump           [?model_name=] [?routing_group=]; see index_dump.h
 //   GET  /health
 //
-// All counts are tokens. "gpu" is the reusable prefix, which the other indexers cannot compute for
-// a hybrid model. "cpu" is the prefix after loads from the CPU tier. "disk" is the prefix after
-// loads from the CPU and storage tiers. In "instances", each of these counts is the maximum over
-// the ranks of the instance. Each instance also has "detail": the answer of POST /v1/query for each
-// rank. "frequencies" is always empty. tenant_id is another name for routing_group. A query may
-// have block_size, which must be a positive integer and has no effect.
+// All counts are tokens. "gpu" is the reusable prefix, which Mooncake's and Dynamo's indexers
+// cannot compute for a hybrid model. "cpu" is the prefix after loads from the CPU tier. "disk" is
+// the prefix after loads from the CPU and storage tiers. "scores" has the count "gpu" of each rank.
+// In "instances", each count is the maximum over the ranks of the instance. Each instance also has
+// "detail": the answer of POST /v1/query for each rank. "frequencies" is always empty. tenant_id is
+// another name for routing_group. A query may have block_size, which must be a positive integer and
+// has no effect.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -41,16 +41,18 @@ void AddLoadRateFamilies(const std::vector<WorkerMetrics>& workers,
                          std::vector<MetricFamily>& families) {
   MetricFamily rates{
       "kvcast_load_rate_bytes_per_second",
-      "Bytes per second of loads from the tier, configured or measured (label source).",
+      "Bytes per second of the worker's loads from a lower tier, configured or measured (label "
+      "source).",
       MetricType::Gauge,
       {}};
   MetricFamily costs{"kvcast_load_token_cost",
-                     "Tokens that the worker can compute while it loads one token from the tier.",
+                     "Tokens that the worker can compute while it loads one token from a lower "
+                     "tier.",
                      MetricType::Gauge,
                      {}};
   MetricFamily reports{"kvcast_load_reports_total",
-                       "Reported measurements of loads from the tier, by how the router judged the "
-                       "report, since the worker was registered.",
+                       "Reported measurements of the worker's loads from a lower tier, by how the "
+                       "router judged the report, since the worker was registered.",
                        MetricType::Counter,
                        {}};
   ForEachTier(workers, [&](const TierLoadRate& tier, const Labels& labels) {

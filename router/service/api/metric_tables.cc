@@ -193,12 +193,13 @@ constexpr std::array kLoadMetrics = {
         "Current number of prompt tokens of routed requests that the worker has not computed yet.",
         kGauge, [](W w) { return static_cast<uint64_t>(w.load.active_prefill_tokens); }},
     WorkerMetric{"kvcast_route_decode_blocks",
-                 "Current number of blocks of routed requests that the worker is decoding.", kGauge,
-                 [](W w) { return static_cast<uint64_t>(w.load.decode_blocks); }},
+                 "Current number of prompt blocks of the routed requests that the worker is "
+                 "decoding.",
+                 kGauge, [](W w) { return static_cast<uint64_t>(w.load.decode_blocks); }},
     WorkerMetric{
         "kvcast_route_queued_requests",
-        "Current number of requests in the worker's queue, according to the last feedback.", kGauge,
-        [](W w) { return static_cast<uint64_t>(w.load.queued_requests); }},
+        "Current number of requests in the worker's queue, according to the latest feedback.",
+        kGauge, [](W w) { return static_cast<uint64_t>(w.load.queued_requests); }},
 };
 
 constexpr std::array kNamingMetrics = {
@@ -263,7 +264,7 @@ constexpr std::array kServiceMetrics = {
                   kGauge, [](M m) { return m.routing.bookings; }},
     ServiceMetric{"kvcast_route_expired_bookings_total",
                   "Routed requests that expired, because no feedback reported their end in time or "
-                  "because too many were unfinished, since the router started.",
+                  "because too many newer requests were routed, since the router started.",
                   kCounter, [](M m) { return m.routing.expired_bookings; }},
     ServiceMetric{"kvcast_route_speculative_hashes",
                   "Current number of block hashes that workers are expected to store soon for "

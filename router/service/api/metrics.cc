@@ -62,7 +62,7 @@ MetricFamily LatencyFamily(const char* name, const char* help, const LatencyHist
 
 MetricFamily AgeFamily(const std::vector<WorkerMetrics>& workers) {
   MetricFamily family{"kvcast_source_event_age_seconds",
-                      "Seconds since the time stamp of the worker's last applied batch.",
+                      "Seconds since the time stamp of the worker's latest applied batch.",
                       MetricType::Gauge,
                       {}};
   for (const WorkerMetrics& worker : workers) {

@@ -56,8 +56,8 @@ MetricFamily TestedFamily(Workers workers) {
 MetricFamily LostFamily(Workers workers) {
   MetricFamily family{
       "kvcast_reuse_lost_prompts",
-      "Current number of sampled prompts of which the worker holds a block but can reuse no token, "
-      "by cause.",
+      "Current number of sampled prompts that the worker cannot reuse although it holds blocks of "
+      "them, by cause.",
       MetricType::Gauge,
       {}};
   for (const WorkerMetrics& worker : workers) {
@@ -119,7 +119,7 @@ void AddReuseFamilies(Workers workers, std::vector<MetricFamily>& families) {
   families.push_back(
       TotalFamily("kvcast_worker_compared_requests_total",
                   "Requests whose reused tokens were reported by feedback, by kind of the limiting "
-                  "group and by cause, since the worker was registered.",
+                  "group and by cause of missing reuse, since the worker was registered.",
                   &ReuseTotals::requests, workers));
   families.push_back(TotalFamily("kvcast_worker_predicted_tokens_total",
                                  "Tokens that were predicted to be reused, summed over the "

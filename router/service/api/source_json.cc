@@ -44,7 +44,8 @@ const char* NameOf(EventFormat format) {
   return "";
 }
 
-// Refuses members that the source's format does not use.
+// Format trtllm: checks TrtllmConfig, and refuses groups. Other formats: refuses window_sizes,
+// tokens_per_block, and endpoints of EventFeeds.
 Status CheckFormat(const WorkerRegistration& source) {
   if (source.format == EventFormat::kTrtllm) {
     if (!source.worker.groups.empty()) return BadField("groups: not allowed with format trtllm");

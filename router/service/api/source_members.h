@@ -21,7 +21,7 @@ enum class MemberShape : uint8_t { kText, kInteger, kBool, kTexts, kIntegers, kG
 struct SourceMember {
   const char* name;
   MemberShape shape;
-  // Writes the value to the source. Not ok: one line that begins with the member's name.
+  // Writes the value to the source. Not ok: one line that names the member.
   Status (*read)(const Json&, const std::string& name, WorkerRegistration&);
 };
 

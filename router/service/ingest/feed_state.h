@@ -13,10 +13,10 @@
 namespace kvcast::router {
 
 struct FeedCounters {
-  uint64_t answers = 0;   // polls answered with status 200, and received pushes
-  uint64_t failures = 0;  // polls without a connection, or with a status other than 200
-  uint64_t cuts = 0;      // polls with a connection, but without a complete answer
-  uint64_t undecodable = 0;
+  uint64_t answers = 0;      // polls answered with status 200, and received pushes
+  uint64_t failures = 0;     // polls without a connection, or with a status other than 200
+  uint64_t cuts = 0;         // polls with a connection, but without a complete answer
+  uint64_t undecodable = 0;  // answers and pushes that could not be decoded
 };
 
 class FeedState {
@@ -53,7 +53,7 @@ class FeedState {
   const int64_t began_ms_;
   bool heard_ = false;
   bool whole_ = false;                         // no event is missing
-  bool cut_ = false;                           // an answer was lost since the last event
+  bool cut_ = false;                           // an answer was lost after the latest event
   SourceReason why_ = SourceReason::kJoining;  // the reason if whole_ is false
   std::optional<int64_t> failing_since_ms_;
   int64_t unsure_since_ms_ = 0;

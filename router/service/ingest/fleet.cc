@@ -82,7 +82,7 @@ Result<std::unique_ptr<Fleet>> Fleet::Create(const SubscriberConfig& config, Pre
   return fleet;
 }
 
-// The threads must end first, because they read the maps.
+// The threads must end before the other members are destroyed, because they use these members.
 Fleet::~Fleet() {
   feeds_.reset();
   subscribers_.clear();

@@ -39,7 +39,9 @@ using FleetView = std::shared_ptr<const FleetList>;
 
 // on_removed is called on the thread that calls Remove, or that calls Add if a later rank fails.
 // The other functions are called on an ingestion thread, on a poller's thread, or on the thread
-// that calls Push or Contradict. For each worker, only one of these other calls runs at a time.
+// that calls Push or Contradict. For each worker, only one of these three functions runs at a time.
+// on_payload gets each payload before it is decoded. on_reset follows each reset, and each snapshot
+// or repair that was applied.
 struct FleetObserver {
   std::function<void(const FleetWorker&, Seq, std::span<const uint8_t> payload)> on_payload;
   std::function<void(const FleetWorker&, const AppliedBatch&)> on_applied;
@@ -51,8 +53,8 @@ struct FleetObserver {
 class Fleet {
  public:
   // Starts one ingestion thread for each shard of the index. The thread follows the workers of its
-  // shard, so ingestion threads do not wait for each other. They share config.max_replays. The
-  // index must outlive the fleet.
+  // shard, so ingestion threads do not wait for each other. Each thread gets an equal part of
+  // config.max_replays, but at least 1. The index must outlive the fleet.
   static Result<std::unique_ptr<Fleet>> Create(const SubscriberConfig& config, PrefixIndex& index,
                                                FleetObserver observer);
   ~Fleet();
@@ -69,7 +71,7 @@ class Fleet {
 
   FleetView view() const;
   SourceStatus stream(WorkerId worker) const;
-  // See Subscriber::Contradict.
+  // See Subscriber::Contradict and EventFeeds::Contradict.
   void Contradict(WorkerId worker);
   // Takes events of a source whose events are pushed. kNotFound: no worker has this name. Other
   // errors: see EventFeeds::Push.

@@ -1,6 +1,6 @@
 // FoundNames: names of blocks that queries have computed and that the index does not have yet.
 //
-// A query that computes an engine's hashes knows which content each hash names. The query must not
+// A query that computes an engine's hashes has the content that each hash names. The query must not
 // wait for the index's writer, so it puts the names into this queue. The thread that applies the
 // source's batches gives the names to the index together with the next batch. Names that do not fit
 // into the queue are dropped, and a later query finds them again.

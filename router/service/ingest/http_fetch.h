@@ -61,7 +61,7 @@ struct FetchResult {
   FetchOutcome outcome = FetchOutcome::kUnreached;
   int status = 0;  // set for kAnswered
   std::string body;
-  std::string error;  // set for the other outcomes
+  std::string error;  // empty for kAnswered
 };
 
 struct FetchOptions {

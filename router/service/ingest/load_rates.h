@@ -3,7 +3,7 @@
 //
 //   POST /v1/load_rates
 //   {"worker": name, "loads": [{"tier": "CPU" or "STORAGE", and either
-//      "bytes", "seconds"              of one load, or of all loads since the last report
+//      "bytes", "seconds"              of one load, or of all loads since the previous report
 //      "bytes_total", "seconds_total"  of all loads since the engine started}, ...]}
 //
 // Rates are in bytes per second, because connectors and links are measured in this unit, and
@@ -62,7 +62,7 @@ struct TierLoadRate {
   // Cost of a token, as in LoadCosts. nullopt: the configured weight is used.
   std::optional<double> cost;
   size_t samples = 0;
-  std::optional<double> age_seconds;  // age of the last sample
+  std::optional<double> age_seconds;  // age of the newest sample
   std::array<uint64_t, kLoadReports> reports{};
 };
 

@@ -67,7 +67,7 @@ class ReuseFeedback {
   std::array<int64_t, kCompared> last_{};  // differences; ring buffer
   size_t compared_ = 0;                    // number of differences ever recorded
   std::optional<int64_t> contradiction_;
-  int agreeing_ = 0;  // answers since the last difference
+  int agreeing_ = 0;  // with a contradiction: consecutive answers without a difference
 };
 
 }  // namespace kvcast::router

@@ -208,7 +208,7 @@ BlockStored TrtllmEvents::Impl::NewStore(size_t group, const std::string& medium
   return store;
 }
 
-// Adds one store per block, because each block names its own parent, tier and extra keys.
+// Adds one store per block, because each block has its own parent, tier and extra keys.
 bool TrtllmEvents::Impl::Stored(const Json& data, size_t group) {
   const Json* list = Find(data, "blocks");
   if (list == nullptr || !list->is_array()) return false;

@@ -48,7 +48,7 @@ struct TrtllmCounters {
   uint64_t partial_blocks = 0;
   uint64_t refused_hashes = 0;  // hashes refused because of hashes_max
   uint64_t gaps = 0;            // gaps in the event ids: events were lost
-  uint64_t restarts = 0;        // event ids not above the last id: the engine restarted
+  uint64_t restarts = 0;        // event ids not above the previous id: the engine restarted
 };
 
 // Decodes the events of one rank, in order. Thread-compatible.
@@ -64,8 +64,9 @@ class TrtllmEvents {
   // Decodes one event, or an array of events. Not ok: the text is not JSON, or is too long. The
   // text may have contained a remove, so the decoder drops all held blocks, as Forget does. A
   // stored block counts as one copy, even if the engine stores it again. The decoder keeps the tier
-  // of each block, because removes do not name the tier. After a gap, a bad event or a restart, the
-  // batch removes all held blocks, because a remove may have been lost or unreadable.
+  // of each block, because removes do not name the tier. After a gap or a bad event, a remove may
+  // be missing. After a restart, the blocks are gone. In these three cases, the batch removes all
+  // held blocks.
   Result<EventBatch> Decode(std::string_view json);
 
   // True: the engine may hold blocks whose events were not decoded. Three causes are possible: the

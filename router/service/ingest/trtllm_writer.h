@@ -22,7 +22,7 @@ struct TrtllmWriterConfig {
   std::optional<int64_t> attention_dp_rank;
 };
 
-// One rank of one engine. A TensorRT-LLM block lies in one tier: if a block is on the GPU and in
+// One rank of one engine. A TensorRT-LLM block is in one tier: if a block is on the GPU and in
 // host memory, only the GPU's copy is announced. When that copy is removed, the writer sends a
 // change of the cache level. A second copy in one tier is not announced. Thread-compatible.
 class TrtllmWriter {
@@ -33,8 +33,8 @@ class TrtllmWriter {
   // "created" events. Not ok: the format cannot represent the batch (a group without a window,
   // another block size, token pairs, a number of tokens that does not fit the blocks, storage,
   // extra keys, salts, adapters). A block without tokens is accepted only in host memory, and only
-  // if it is already held. After an error, nothing is appended, and the writer's state is
-  // unchanged.
+  // if the engine held the block before the batch. After an error, nothing is appended, and the
+  // writer's state is unchanged.
   Status Write(const EventBatch& batch, std::string& out);
 
   int64_t next_event_id() const { return next_id_; }
@@ -52,7 +52,8 @@ class TrtllmWriter {
   void Add(const BlockRemoved& event);
   void Add(const AllBlocksCleared& event);
   void Remove(size_t group, const BlockHash& hash, Tier tier);
-  // Begin writes an event up to the type of its data. End writes the rest after the data.
+  // Begin writes the start of an event, up to the type of its data. End closes the data and writes
+  // the members after it.
   void Begin(size_t group, const char* type);
   void End();
   void WriteUpdate(size_t group, const BlockHash& hash, bool to_gpu);

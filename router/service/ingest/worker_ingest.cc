@@ -226,8 +226,8 @@ BatchResult WorkerIngest::OnBatch(std::span<const uint8_t> payload, Seq seq) {
   // The decoder of TensorRT-LLM removes the blocks that a lost event may have removed.
   if ((!decoded || doubtful) && !trtllm_) inexact_ = true;
   if (!decoded) {
-    // The batch may have contained removes. If the blocks stayed in the index, the index could
-    // report removed blocks as held permanently.
+    // The batch may have contained removes. Without this reset, the index could report the removed
+    // blocks forever.
     replica_.Reset(/*restart=*/false);
     NoteIndexCounters(index_.counters(id_));
     return BatchResult::kUndecodable;

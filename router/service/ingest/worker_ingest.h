@@ -76,7 +76,7 @@ struct WorkerRegistration {
   bool rank_by_tag = false;
   EventFormat format = EventFormat::kEngine;
   MooncakeConfig mooncake;  // format kMooncake
-  // Format kTrtllm. With rank_by_tag, its rank is data_parallel_rank.
+  // Format kTrtllm. With rank_by_tag, data_parallel_rank replaces trtllm.attention_dp_rank.
   TrtllmConfig trtllm;
   int64_t poll_ms = 50;  // milliseconds between two polls
   // Path of each LoRA adapter, by name. vLLM 0.31 and later hashes the path, but no event contains
@@ -172,10 +172,10 @@ class WorkerIngest {
   std::string lora_path(const std::string& name) const;
   SourceCounters counters() const;
   std::vector<GroupTally> group_tallies() const;
-  // The worker's own time stamp on the last batch that was applied, seconds since the epoch;
-  // nullopt: none yet, or the format has none.
+  // The worker's own time stamp on the latest applied batch, in seconds since the Unix epoch.
+  // nullopt: no batch was applied yet, or the format has no time stamps.
   std::optional<double> last_batch_ts() const;
-  // The counters of the index after the last batch, snapshot or reset.
+  // The counters of the index after the latest batch, snapshot or reset.
   IndexCounters index_counters() const;
   // The state of the stream. Exception: kSuspect instead of kSynced if a batch or event could not
   // be decoded, or if a batch with events did not name its rank. The index may then hold blocks

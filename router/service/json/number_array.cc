@@ -13,8 +13,8 @@ namespace {
 
 namespace ondemand = simdjson::ondemand;
 
-// Bytes. Each thread keeps one buffer and reuses it for bodies up to this size. A larger body gets
-// memory of its own.
+// Maximum size in bytes of a body that uses the thread's own buffer. A larger body gets a buffer of
+// its own.
 constexpr size_t kKeptBytes = 256 << 10;
 
 // A JSON body that simdjson reads: the bytes, with the padding that simdjson needs, and the parser.
@@ -71,7 +71,7 @@ std::optional<Cut> CutArray(Body& body, std::string_view text,
   std::optional<ondemand::object> object = body.Open(text);
   if (!object) return std::nullopt;
   std::optional<Cut> cut;
-  size_t begin = 0;  // of the array's brackets
+  size_t begin = 0;  // positions of the array's brackets
   size_t end = 0;
   for (auto each : *object) {
     ondemand::field field;

@@ -38,9 +38,10 @@ struct RelayConfig {
 struct RelayCounters {
   uint64_t batches = 0;   // batches relayed
   uint64_t messages = 0;  // messages sent
-  // Batches that a full queue dropped, and batches with a message that was not sent.
+  // Batches that a full queue dropped, batches that could not be decoded, and batches with a
+  // message that was not sent.
   uint64_t dropped = 0;
-  uint64_t unsent_bytes = 0;  // current number
+  uint64_t unsent_bytes = 0;  // current number; see RelayConfig::unsent_bytes_max
 };
 
 // Removes token ids, extra keys (multimodal hashes), LoRA names, salts, metadata and session ids

@@ -154,7 +154,7 @@ void Observations::Note(const RouteDecision& decision, double now) {
 
 void Observations::Sample(const ServiceCore& core) {
   std::map<std::string, int64_t> held;      // key: "GPU group 1: sliding_window"
-  std::map<std::string, uint64_t> removed;  // GPU evictions by kind
+  std::map<std::string, uint64_t> removed;  // blocks removed from the GPU, by kind
   uint64_t batches = 0;
   for (const FleetView view = core.fleet->view(); const auto& worker : view->workers) {
     const std::vector<GroupSpec> specs = core.index.Groups(worker->id);

@@ -60,9 +60,9 @@ class Observations {
   struct Filter;
   struct Decided {
     double time = 0;
-    RouteDecision decision;  // without the hash chains
+    RouteDecision decision;  // without QueryAnswer::prefixes
   };
-  // The last entries, numbered from 0.
+  // The latest entries of a list. All entries are numbered from 0.
   template <typename T>
   struct Recent {
     mutable Mutex mutex;

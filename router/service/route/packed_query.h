@@ -16,7 +16,8 @@ bool IsPackedType(std::string_view content_type);
 
 // Reads `tokens` or `hashes`. `rest` of the result is MessagePack: the body with an empty array in
 // place of the prompt. Not ok: the body is not a map of MessagePack, has a value nested deeper than
-// `max_depth` (1: the map alone), or has not exactly one valid prompt.
+// `max_depth` (1: the map alone), has not exactly one valid prompt, or is refused by
+// CheckRestBytes.
 Result<Prompt> TakePackedPrompt(std::string_view body, int max_depth);
 
 }  // namespace kvcast::router

@@ -18,7 +18,8 @@
 // and in /v1/route
 //   request_id     names the request in /v1/feedback; absent: the service chooses an id
 //   temperature    see request_router.h; absent: the service's temperature
-//   book           false: the request adds no load and no expected blocks. Default: true
+//   book           false: the request adds no load and no expected blocks, and its feedback is
+//                  refused. Default: true
 // A request with an unknown member is refused. Otherwise a query with a misspelt cache_salt would
 // match another tenant's blocks.
 // SPDX-License-Identifier: Apache-2.0
@@ -65,8 +66,8 @@ struct Query {
 inline constexpr size_t kMaxQueryBytes = 16 << 20;
 inline constexpr size_t kMaxQueryTokens = 1 << 21;
 inline constexpr size_t kMaxQueryHashes = 1 << 17;
-// Of a body without its prompt. This part becomes a JSON document. The limit has room for 4,096
-// items with SHA-256 identifiers.
+// Bytes of a body without its prompt. This part becomes a JSON document. The limit has room for
+// 4,096 items with SHA-256 identifiers.
 inline constexpr size_t kMaxQueryRestBytes = 512 << 10;
 inline constexpr size_t kMaxQueryTextBytes = 1024;  // names and salts
 inline constexpr size_t kMaxQueryItems = 4096;      // multimodal items
@@ -86,8 +87,8 @@ Status ReadQueryTokens(const nlohmann::json& tokens, const std::string& member, 
 Status ReadQueryHashes(const nlohmann::json& hashes, const std::string& member, Query& query);
 
 // TakePrompt reads the array of the prompt out of the body without a JSON document
-// (number_array.h). A JSON parser then reads the rest. If the prompt is not taken, the caller must
-// parse the whole body.
+// (number_array.h). A JSON parser then reads Prompt::rest. If the prompt is not taken, the caller
+// must parse the whole body.
 struct PromptMembers {
   std::string_view tokens;  // empty: this query form has no such member
   std::string_view hashes;
@@ -99,6 +100,8 @@ struct Prompt {
 };
 // Not ok: the body has too many bytes besides its prompt.
 Status CheckRestBytes(size_t bytes);
+// Not ok: the prompt is too long, or CheckRestBytes refuses Prompt::rest. If the prompt is not
+// taken, CheckRestBytes checks the whole body.
 Result<Prompt> TakePrompt(std::string_view body, const PromptMembers& members);
 
 std::string_view HitName(HitKind hit);  // "full", "partial", "miss"
@@ -122,8 +125,8 @@ struct QueryAnswer {
   SourceState state = SourceState::kConnecting;
   double weight = 0;  // 0 to 1, by the source's state; see SourceStatus
   uint64_t next_seq = 0;
-  // Seconds since the time stamp of the worker's last applied batch; nullopt: no batch yet. At
-  // least 0. The error is the difference between the two clocks.
+  // Seconds since WorkerIngest::last_batch_ts, at least 0; nullopt: there is no time stamp. The
+  // error is the difference between the two clocks.
   std::optional<double> event_age_seconds;
   SchemeVerdict scheme;
   NamedBy named_by = NamedBy::kContent;
@@ -134,7 +137,8 @@ struct QueryAnswer {
   // True: match.with_cpu_tokens is proven in the same way. While copies are in progress,
   // the proof is about the tokens that the engine serves after it has waited for the copies.
   bool exact_with_cpu = false;
-  std::string reason_with_cpu;  // the reason if only `exact` is true; else empty
+  // The reason if `exact` is true and `exact_with_cpu` is false; else empty.
+  std::string reason_with_cpu;
   // True: the answer would be exact, but reports of the engine contradict earlier exact answers.
   bool reuse_contradicts = false;
   // The prompt's prefixes that end with whole blocks, by the names of the match; nullptr: the index
@@ -147,10 +151,10 @@ struct QueryAnswer {
 // "reusable_with_storage_tokens", "recompute_tokens", "hit": "full"|"partial"|"miss",
 // "limiting_group": n|null, "per_group_tokens", "certain", "hash_block_size", "state", "weight",
 // "next_seq", "event_age_seconds": x|null, "named_by": "content"|"scheme"|"hashes", "exact",
-// "exact_with_cpu", "reason", "reason_with_cpu", "scheme":
-// {"state", "algorithm", "seed", "hash_block_size", "reason"}}, ...]}; WorkerMatch describes the
-// members. The scheme's algorithm, seed and hash block size are present if they are known.
-// `more` writes further members.
+// "exact_with_cpu", "reason", "reason_with_cpu", "replay_tokens", "scheme":
+// {"state", "algorithm", "seed", "hash_block_size", "reason"}}, ...]}; WorkerMatch and QueryAnswer
+// describe the members. The scheme's algorithm, seed and hash block size are present if they are
+// known. `more` writes further members.
 void WriteAnswer(const QueryAnswer& answer, JsonWriter& json,
                  const std::function<void(JsonWriter&)>& more = {});
 nlohmann::json AnswerToJson(const QueryAnswer& answer);

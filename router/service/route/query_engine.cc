@@ -88,8 +88,8 @@ class QueryEngine::PromptNames {
  private:
   std::vector<BlockHash> ChainOf(const ChainKey& key, int64_t hash_block_size) const {
     std::vector<BlockHash> chain;
-    // One hasher per query: hashers must not be shared between threads, and making one costs as
-    // much as hashing a few blocks.
+    // Each chain has its own hasher, because threads must not share a hasher. The creation costs as
+    // much as the hashes of a few blocks.
     Result<BlockHasher> hasher =
         BlockHasher::FromNoneHash(key.scheme.algorithm, key.scheme.none_hash);
     if (!hasher.ok()) return chain;
@@ -173,8 +173,8 @@ void QueryEngine::PlanByPath(const WorkerIngest& source, const SchemeVerdict& ve
   const ChainForm with_path = {ExtraKeyScheme::kTagged, plan.cohort.lookahead};
   plan.named_by = NamedBy::kScheme;
   plan.cohort.chain = ChainKey{source.scheme(), with_path, inputs.lora_path};
-  // The request names its own path. A path from the source's lora_paths may belong to another
-  // adapter of the same name.
+  // A path in the request belongs to the request's adapter. A path from the source's lora_paths may
+  // belong to another adapter of the same name.
   plan.proven_by_hit = query.inputs.lora_path.empty() || !KeyFormOf(verdict);
   if (!proven) plan.reason = WhyNoScheme(verdict, others);
 }

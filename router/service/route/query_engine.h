@@ -24,12 +24,12 @@
 
 namespace kvcast::router {
 
-// Thread-safe. Borrows its arguments.
+// Thread-safe. `index` must outlive the QueryEngine.
 class QueryEngine {
  public:
   using StatusOf = std::function<SourceStatus(WorkerId)>;
-  // `now` returns seconds since the epoch, on a clock that agrees with the workers' clocks. Empty:
-  // the answers have no event age.
+  // `now` returns seconds since the Unix epoch, on a clock that agrees with the workers' clocks.
+  // Empty: the answers have no event age.
   // `policy`: with a policy other than kExact, no answer is exact.
   QueryEngine(const PrefixIndex& index, StatusOf status_of, std::function<double()> now = {},
               MatchPolicy policy = MatchPolicy::kExact);
@@ -39,7 +39,7 @@ class QueryEngine {
   Result<std::vector<QueryAnswer>> Answer(const Query& query, const SourceList& sources) const;
 
  private:
-  // Everything that determines the engine's hashes of the prompt.
+  // Everything except hash_block_size that determines the engine's hashes of the prompt.
   struct ChainKey {
     HashScheme scheme;
     ChainForm form;
@@ -74,7 +74,7 @@ class QueryEngine {
     WorkerMatch match;
     int64_t hash_block_size = 0;
     SharedPrefixes prefixes;   // see QueryAnswer
-    bool over_budget = false;  // the query computed no chain for this worker
+    bool over_budget = false;  // the query reached its limit and computed no chain for this worker
   };
   using Matches = std::unordered_map<WorkerId, Matched>;
 
@@ -101,12 +101,12 @@ class QueryEngine {
                          const Query& query, const HashInputs& inputs, Plan& plan);
   void MatchCohort(const Query& query, const Cohort& cohort, std::span<const WorkerId> workers,
                    PromptNames& names, Matches& matches) const;
-  // A reason why the answer is not exact that does not depend on the result of the match. Empty:
-  // there is none. `matched` is nullptr if the index was not queried.
+  // Returns a reason why the answer is not exact. The reason does not depend on the result of the
+  // match. Empty: there is no such reason. `matched` is nullptr if the index was not queried.
   std::string WhyNoMatch(const WorkerIngest& source, const Query& query, const Plan& plan,
                          const Matched* matched) const;
-  // Sets whether the answer is exact, and why not. An answer that already has a reason keeps this
-  // reason.
+  // Sets `exact`, `exact_with_cpu` and their reasons. An answer that already has a reason keeps
+  // this reason.
   void Prove(const WorkerIngest& source, const Query& query, const Plan& plan, PromptNames& names,
              QueryAnswer& answer) const;
 

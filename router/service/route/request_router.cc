@@ -41,8 +41,8 @@ std::string Rounded(double value) {
   return text;
 }
 
-// Returns at most `most` of the prefixes from position `held` on, evenly spaced. The longest prefix
-// is the last one. REQUIRES: `most` is positive.
+// Returns at most `most` of the prefixes from position `held` on, evenly spaced. The result ends
+// with the longest prefix. REQUIRES: `most` is positive.
 std::vector<PrefixName> Sample(std::span<const PrefixName> prefixes, int64_t held, int64_t most) {
   std::vector<PrefixName> sample;
   const int64_t stride = std::max<int64_t>(CeilDiv(std::ssize(prefixes) - held, most), 1);

@@ -48,8 +48,8 @@ struct RoutingConfig {
   // Maximum number of expected hashes per request, evenly spaced. Without this limit, a burst
   // of long prompts would evict the expected hashes of all other requests.
   int64_t speculative_hashes_max = 64;
-  // A booking expires after this time if no feedback ends it. If the number of bookings exceeds
-  // bookings_max, the oldest bookings expire.
+  // A booking expires after this time if no feedback ends it. If more than bookings_max requests
+  // are booked within this time, the oldest bookings expire. Finished requests count too.
   int64_t booking_lifetime_ms = 60000;
   size_t bookings_max = 65536;
 };
@@ -139,7 +139,8 @@ class RequestRouter {
   void SetQueue(WorkerId worker, int64_t queued_requests);
 
   void OnBatch(WorkerId worker, const EventBatch& batch);
-  void OnReset(WorkerId worker);  // the engine restarted, or its blocks were dropped
+  // Call if the engine restarted, or if its blocks were dropped or replaced by a snapshot.
+  void OnReset(WorkerId worker);
   void OnRemoved(WorkerId worker);
 
   WorkerLoad load(WorkerId worker) const;
@@ -165,8 +166,8 @@ class RequestRouter {
     SharedPrefixes prefixes;
     std::vector<SpeculativePrefixes::Expected> workers;
   };
-  // The tokens of the prompt that are expected on the worker of the answer. `expected` keeps what
-  // was looked up for earlier answers of the decision.
+  // The tokens of the prompt that are expected on the worker of the answer. `expected` keeps the
+  // lookups for earlier answers of the decision.
   int64_t ExpectedTokens(const QueryAnswer& answer, std::vector<ExpectedOf>& expected,
                          int64_t now_ms) KV_REQUIRES(mutex_);
   RouteCandidate Weigh(const Query& query, QueryAnswer answer, int64_t expected_tokens)
@@ -185,7 +186,8 @@ class RequestRouter {
   SpeculativePrefixes speculative_ KV_GUARDED_BY(mutex_);
   std::unordered_map<WorkerId, WorkerLoad> loads_ KV_GUARDED_BY(mutex_);
   std::unordered_map<std::string, Booking> bookings_ KV_GUARDED_BY(mutex_);
-  std::deque<std::pair<std::string, int64_t>> order_ KV_GUARDED_BY(mutex_);  // id, expiry
+  // The request id and expires_ms of each booking, in order of booking.
+  std::deque<std::pair<std::string, int64_t>> order_ KV_GUARDED_BY(mutex_);
   RoundRobin round_robin_ KV_GUARDED_BY(mutex_);
   RoutingCounters counters_ KV_GUARDED_BY(mutex_);
   uint64_t next_request_ KV_GUARDED_BY(mutex_) = 1;

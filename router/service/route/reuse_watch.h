@@ -38,7 +38,8 @@ using ReuseByKindAndCause = std::map<std::pair<std::string, std::string>, ReuseT
 // Thread-safe.
 class ReuseWatch {
  public:
-  static constexpr size_t kAnswers = 32;  // answers with a prediction > 0 that the diagnosis uses
+  // The diagnosis uses this number of latest answers with a prediction > 0.
+  static constexpr size_t kAnswers = 32;
   static constexpr int64_t kRoundMs = 20;
 
   // Diagnoses workers one after the other until kRoundMs have passed, but at least one worker. The
@@ -48,11 +49,12 @@ class ReuseWatch {
   // Records the predicted and the reused tokens of a request that the worker served. `kind` is the
   // kind of the limiting group; empty: no single group.
   void Note(WorkerId worker, std::string_view kind, const ReuseAnswer& answer);
-  // Call it if the engine restarted or its blocks were dropped from the index.
+  // Call if the engine restarted, or if its blocks were dropped or replaced by a snapshot.
   void Reset(WorkerId worker);
   void Remove(WorkerId worker);
 
-  // The diagnosis of the last Refresh, updated with the answers since then.
+  // The diagnosis of the latest Refresh. If it has no cause, the latest answers may give one; see
+  // ApplyAnswers.
   ReuseDiagnosis diagnosis(WorkerId worker) const;
   ReuseByKindAndCause totals(WorkerId worker) const;
 
@@ -60,7 +62,7 @@ class ReuseWatch {
   struct Watched {
     ReuseDiagnosis found;
     std::vector<ReuseAnswer> answers;  // ring buffer
-    size_t answered = 0;               // answers with a prediction > 0 since the last reset
+    size_t answered = 0;               // answers with a prediction > 0 since the latest reset
     ReuseByKindAndCause totals;
     uint64_t resets = 0;
   };

@@ -79,7 +79,7 @@ Result<bool> ServiceCore::Take(const Feedback& feedback) {
   bool first = true;
   std::optional<int64_t> limiting_group;
   if (told.event == Feedback::Event::kAdmitted) {
-    // RequestRouter knows the worker and the prediction of the request id.
+    // RequestRouter has the worker and the prediction of the request id.
     const auto booked = request_router->Admit(told.request_id, told.reused_tokens);
     if (!booked.ok()) return booked.status();
     told.worker = booked->worker;

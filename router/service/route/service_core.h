@@ -34,7 +34,7 @@ struct ServiceCore {
   std::unique_ptr<Relay> relay;  // nullptr: no relay
   std::unique_ptr<Fleet> fleet;
   std::unique_ptr<QueryEngine> queries;
-  std::function<double()> now;         // seconds since the epoch
+  std::function<double()> now;         // seconds since the Unix epoch
   std::function<int64_t()> steady_ms;  // monotonic
   bool allow_remote = false;           // see RouterOptions
   std::atomic<uint64_t> answered{0};
@@ -44,11 +44,12 @@ struct ServiceCore {
   LatencyHistogram latency;           // durations of Ask
   LatencyHistogram decision_latency;  // durations of Route
 
-  // Matches the query against the workers of its model and routing group. kNotFound: no worker has
-  // that model. Counts the query and measures its duration.
+  // Matches the query against the workers of its model and routing group. kNotFound: the query
+  // names a model, and no worker has this model and routing group. Other errors: see
+  // QueryEngine::Answer. Counts the query and measures its duration.
   Result<std::vector<QueryAnswer>> Ask(const Query& query, const FleetView& view);
   // Chooses a worker. Errors in addition to those of Ask: kInvalidArgument if the workers serve
-  // several models and the query names no model, and kUnavailable if no worker is registered.
+  // several models and the query names no model, and kUnavailable if no worker can be chosen.
   Result<RouteDecision> Route(const Query& query);
   // Returns how many loads of the report became samples. kNotFound: the worker is unknown.
   Result<size_t> Take(const LoadRateReport& report);

@@ -55,7 +55,8 @@ class EventWriter {
   void Describe(const OffloadKey& key, ChunkRecord record) {
     records_.insert_or_assign(key, std::move(record));
   }
-  // Drops the description of a key whose store failed. Does nothing if another tier holds the key.
+  // Drops the description of a key whose store failed. With keep_until_last, does nothing if a tier
+  // holds the key.
   void Forget(const OffloadKey& key) {
     if (!residencies_.contains(key)) records_.erase(key);
   }

@@ -18,7 +18,8 @@ struct TableEntry {
 
 struct GroupState {
   std::vector<TableEntry> table;
-  int64_t next_stored_chunk = 0;
+  int64_t next_stored_chunk = 0;  // chunks before this index are not offered for storing again
+  // Complete chunks of the prefix that the GPU holds, or will load after the latest match.
   int64_t hit_chunks = 0;
 };
 
@@ -27,14 +28,14 @@ struct RequestState {
   const CacheRequest* request = nullptr;
   OffloadRequestOptions options;
   std::vector<GroupState> groups;
-  int64_t local_tokens = 0;
-  std::optional<int64_t> tail_boundary;  // of the latest match
-  std::optional<int64_t> pending_since_ms;
-  int64_t asked_ms = 0;            // time of the latest match
-  bool within_step = false;        // the latest match is loaded within the step
-  std::vector<OffloadJobId> jobs;  // one load, or any number of stores
-  bool loaded = false;             // at least one load was started
-  bool load_failed = false;        // a load failed or was late; no further lookups
+  int64_t local_tokens = 0;                 // leading tokens on the GPU at the latest match
+  std::optional<int64_t> tail_boundary;     // of the latest match
+  std::optional<int64_t> pending_since_ms;  // time of the first match of the current wait
+  int64_t asked_ms = 0;                     // time of the latest match
+  bool within_step = false;                 // the latest match is loaded within the step
+  std::vector<OffloadJobId> jobs;           // one load, or any number of stores
+  bool loaded = false;                      // at least one load was started
+  bool load_failed = false;                 // a load failed or was late; no further lookups
   bool finished = false;
   bool closed = false;       // finished, and no further stores follow
   int64_t final_tokens = 0;  // leading tokens that may be stored after the request has finished

@@ -33,7 +33,8 @@ class OffloadScheduler::Impl {
   class Answers;
   OffloadMatch Match(Request& request, int64_t local_tokens, int64_t now_ms);
   OffloadAnswer Ask(const Request& request, int64_t local_tokens, bool wait);
-  // Both calls have an effect only before v0.32. From v0.32 on the manager charges requests.
+  // Both functions have an effect only before v0.32. From v0.32 on, the uses of a request decide
+  // the age of its chunks (see OffloadUse).
   void Touch(const Request& request);
   void TouchTail(const Request& request);
   bool is_v032() const { return layout.rules >= EngineRules::kV032; }
@@ -94,8 +95,8 @@ class OffloadScheduler::Impl {
     OffloadRequestId request;
     bool store = false;
     bool failed = false;
-    // For loads. late: the request does not wait for the load. given_up: TakeLateLoads has returned
-    // the load.
+    // For loads. late: deadline_ms has passed, and no request waits for the keys of the load.
+    // given_up: TakeLateLoads has returned the load.
     bool late = false;
     bool given_up = false;
     bool within_step = false;
@@ -131,7 +132,7 @@ class OffloadScheduler::Impl {
   const offload::ChunkDescriber describer;
 
   absl::flat_hash_map<OffloadRequestId, std::unique_ptr<Request>> requests;
-  std::vector<OffloadRequestId> finished;  // since the last step, in order
+  std::vector<OffloadRequestId> finished;  // since the previous BuildStep, in order
   std::map<OffloadJobId, Job> jobs;
   OffloadJobId next_job;
   // Loads that a Reset dropped. Their requests still wait for them.

@@ -91,7 +91,7 @@ void OffloadScheduler::Impl::AddChunkToJob(const Request& request, size_t group,
   for (int64_t i = begin; i < end; ++i) {
     const bool copied = !last_only || i + 1 == end;
     const BlockId block = copied ? table[static_cast<size_t>(i)].block : BlockId(0);
-    // A gap inside a chunk is kept, so that the blocks after it keep their place in the chunk.
+    // A gap inside a chunk is kept, so that the blocks after it keep their position in the chunk.
     if (block.value == 0 && (config.compatible || job.group_sizes[group] == 0)) continue;
     if (job.group_sizes[group]++ == 0) job.block_indices[group] = i;
     job.gpu_blocks.push_back(block);
@@ -187,8 +187,9 @@ void OffloadScheduler::Impl::StoreTails(const OffloadStep& step) {
   }
 }
 
-// With a draft head, a prefix end is stored together with the tokens that the head reads. If the
-// request loaded nothing, its prefix end stays in the GPU cache and is not stored.
+// True if the prefix end may be stored. Without a draft head, the result is always true. With a
+// draft head, a prefix end is stored together with the tokens that the head reads, and only if the
+// request has loaded. Otherwise the prefix end stays in the GPU cache only.
 bool OffloadScheduler::Impl::IsKept(const Request& request, int64_t boundary,
                                     int64_t computed_tokens) const {
   int64_t margin = 0;

@@ -1,4 +1,4 @@
-// FreeRuns: the free slots, as runs of neighbours.
+// FreeRuns: the free slots, as runs of adjacent slots.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -34,8 +34,8 @@ class FreeRuns {
     }
     Insert(run);
   }
-  // Takes up to `count` neighbouring slots: a part of the shortest run that has at least `count`
-  // slots, otherwise the whole longest run. Returns {} if there is no run.
+  // Takes up to `count` adjacent slots: a part of the shortest run that has at least `count` slots,
+  // otherwise the whole longest run. Returns {} if there is no run.
   SlotRun Take(uint32_t count) {
     if (by_count_.empty()) return {};
     auto found = by_count_.lower_bound({count, 0});

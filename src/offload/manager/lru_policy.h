@@ -1,4 +1,4 @@
-// LruPolicy: evicts the chunk whose latest use, or the end of that use, is longest ago.
+// LruPolicy: evicts the least recently used chunk. The end of a store or load counts as a use.
 // RankedLruPolicy: evicts the chunk with the smallest rank (OffloadUse). The end of a store or load
 // does not change the rank.
 // SPDX-License-Identifier: Apache-2.0

@@ -29,7 +29,7 @@ class OffloadManager::Impl {
   void Reserve(int64_t slots, StorePlan& plan);
   // Drops the table entries that ChooseChunks added.
   void ForgetChosen();
-  // From v0.32 on, uses are charged to requests; see OffloadUse.
+  // True from v0.32 on: the uses of a request decide the age of its chunks; see OffloadUse.
   bool charges_requests() const { return config.rules >= EngineRules::kV032; }
   void NoteMisses(OffloadRequestId request);
   // `stored`: the part of `keys` that the request stores, in the same order.

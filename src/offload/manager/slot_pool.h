@@ -1,6 +1,6 @@
 // SlotPool: the free slots of host memory, and the slots that belong together.
 //
-// A chunk holds a chain of slots, linked in one array. A chain has as few runs of neighbours as
+// A chunk holds a chain of slots, linked in one array. A chain has as few runs of adjacent slots as
 // possible, so that the copies of a job are few and large, even after long use of the memory.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -29,7 +29,7 @@ class SlotPool {
   // The number of slots that Take can give: slots that were given back, and slots never used.
   int64_t num_available() const { return num_free_ + num_slots() - num_used_once(); }
 
-  // Announces that the next `count` taken slots belong together. REQUIRES: 0 <= count <=
+  // Announces that the next `count` taken slots belong to one job. REQUIRES: 0 <= count <=
   // num_available(); all announced slots of earlier calls have been taken.
   void Announce(int64_t count) {
     KV_CHECK(announced_ == 0 && count <= num_available());

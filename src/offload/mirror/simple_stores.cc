@@ -55,9 +55,9 @@ void SimpleOffload::Impl::EndStore(Store& store) {
   if (cached) {
     for (const BlockStored& event : store.events) cpu.events().AddStored(event);
   }
-  // The blocks that the GPU takes next have been saved, so they keep their place in the queue. At
-  // the end of the queue they would push other blocks to the front. The next step would then save
-  // those blocks and move them to the end, and the saving would never stop.
+  // The stored blocks return to the head of the GPU's free queue. At the tail of the queue, they
+  // would move other blocks to the head. The next step would then store those blocks, and the
+  // stores would never stop.
   const bool saved = cached && config.mode == StoreMode::kLazy && !config.compatible;
   Release(store.copies, saved);
   for (const std::string& id : store.requests) {

@@ -33,8 +33,8 @@ struct BlockCopyPair {
 struct Load {
   std::vector<BlockCopyPair> copies;
   std::optional<int64_t> event;  // set when BuildStep returns the load
-  bool abandoned = false;
-  bool given_up = false;
+  bool abandoned = false;        // Reset was called during the load
+  bool given_up = false;         // GiveUpLoad was called
 };
 
 struct Store {
@@ -43,7 +43,7 @@ struct Store {
   std::vector<std::string> requests;  // requests that the store serves; empty if abandoned
   int64_t workers_left = 0;
   bool failed = false;
-  bool abandoned = false;
+  bool abandoned = false;  // Reset was called during the store
 };
 
 // The position up to which the blocks of a request have been examined.

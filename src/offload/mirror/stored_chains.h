@@ -9,8 +9,8 @@
 namespace kvcast::offload {
 
 // Returns one event for every run of consecutive blocks of one group, as if one call had stored the
-// run. The results are in the order of the last blocks' events in `events`. Events without tokens
-// stay unchanged.
+// run. The results are ordered by the positions of their final blocks in `events`. Events without
+// tokens stay unchanged.
 std::vector<BlockStored> JoinChains(std::vector<BlockStored> events);
 
 }  // namespace kvcast::offload

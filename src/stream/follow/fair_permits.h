@@ -1,4 +1,4 @@
-// FairPermits: gives a limited number of places to callers, in the order of their requests.
+// FairPermits: gives a limited number of permits to callers, in the order of their requests.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -14,10 +14,10 @@ class FairPermits {
   // Identifies a caller: any address. The address is not dereferenced.
   using Who = const void*;
 
-  // REQUIRES: places > 0.
+  // `places`: the number of permits. REQUIRES: places > 0.
   explicit FairPermits(size_t places) : places_(places) {}
 
-  // REQUIRES: the caller has no place and does not wait. False: the caller waits until Has returns
+  // REQUIRES: the caller has no permit and does not wait. False: the caller waits until Has returns
   // true.
   bool Take(Who who) {
     waiting_.push_back(who);
@@ -25,7 +25,7 @@ class FairPermits {
     return Has(who);
   }
   bool Has(Who who) const { return std::ranges::find(taken_, who) != taken_.end(); }
-  // Gives the caller's place back, or ends its wait.
+  // Gives the caller's permit back, or ends its wait.
   void Leave(Who who) {
     std::erase(taken_, who);
     std::erase(waiting_, who);

@@ -1,5 +1,5 @@
-// FingerprintWindow: the payload hashes of the last batches. If a sequence number arrives again,
-// the hashes show whether the batch is the same one, or a batch of a restarted publisher.
+// FingerprintWindow: the payload hashes of the latest batches. If a sequence number arrives again,
+// the hashes show whether the batch is the same batch, or a batch of a restarted publisher.
 //
 // A payload contains the time of its batch as a float, so equal bytes mean the same batch.
 // SPDX-License-Identifier: Apache-2.0

@@ -52,7 +52,7 @@ class Quarantine {
  private:
   bool active_ = false;
   int failures_ = 0;
-  int times_ = 0;  // quarantines since all failures were last forgotten
+  int times_ = 0;  // quarantines since all failures were forgotten
   int64_t changed_ms_ = 0;
   SourceReason why_ = SourceReason::kNone;
 };

@@ -27,14 +27,15 @@ namespace kvcast::stream {
 class ReplicaState {
  public:
   enum class Contents : uint8_t {
-    kUnjoined,  // the first batch of the publisher's epoch is not known
+    kUnjoined,  // nothing was applied, and it is not known whether batches are missing
     kEmpty,     // nothing was applied since the last reset, and no batch is missing
     kCleared,   // nothing was applied since the last reset, and batches are missing
-    kPartial,   // batches were applied, and others are missing
+    kPartial,   // batches were applied, and other batches are missing
     kWhole,     // all batches of the epoch, or a snapshot
   };
-  // No batch is applied until the remedy has succeeded or the copy was forgotten. Exception: a
-  // repair first applies the batches before the sequence number of its answer.
+  // While the remedy is not kNone, no batch is applied. The remedy ends when it has succeeded or
+  // the copy was forgotten. Exception: a repair first applies the batches before the sequence
+  // number of its answer.
   enum class Remedy : uint8_t {
     kNone,
     kReplaceAll,      // replace the copy by a snapshot

@@ -102,7 +102,7 @@ void Source::OnLiveOverlap(const Batch& batch) {
   ++status_.duplicates;
   if (match == FingerprintWindow::Match::kSame) return;
   // The window does not hold this number. The batch is an old duplicate, or a new publisher has
-  // reached this number. The source asks the publisher before it applies the next new batch.
+  // reached this number. The source requests a proof before it applies the next new batch.
   publisher_.proof.RequireAtNextLive();
 }
 

@@ -53,7 +53,7 @@ struct SourceLimits {
   int64_t probe_interval_ms = 2000;   // 0: never
   int64_t stale_ms = 3000;            // maximum silence
   int64_t audit_interval_ms = 10000;  // between audits of a KVX1 publisher; 0: never
-  bool extension = false;             // the sink takes snapshots: ask the publisher for KVX1
+  bool extension = false;             // the sink takes snapshots; the source sends KVX1 requests
   // Differs between sources, and spreads their audits and retries. 0: audits and retries are made
   // exactly when they are due.
   uint64_t jitter_seed = 0;

@@ -88,7 +88,7 @@ class SourcePump final : private SourceNetwork {
   int64_t renew_due_ms_ = kNever;  // when to make the next live connection
   int64_t renewed_ms_ = -kRenewalPauseMs;  // when the latest live connection was made
 
-  uint64_t requests_ = 0;  // number of requests so far
+  uint64_t requests_ = 0;  // number of requests since the start of the pump
   bool request_open_ = false;
   Source source_;
 };

@@ -54,8 +54,8 @@ void Source::OnReplayBatch(const Batch& batch) {
     // The status at the end of the answer contains the epoch.
     if (!proven && !publisher_.proof.missing()) Unprove(SourceReason::kUnproven);
   } else if (!proven || (oldest_held && batch.seq > position_.next())) {
-    // The ring does not hold the overlap that would prove the publisher, or it does not hold the
-    // batches of the hole.
+    // The publisher's ring does not hold the overlap that would prove the publisher, or it does not
+    // hold the batches of the hole.
     SkipTo(std::min(batch.seq, hold_back_.first_seq().value_or(batch.seq)),
            ResetReason::kLostBatches);
     request_.proven = true;
@@ -140,7 +140,8 @@ void Source::OnPlainReplayEnd(const SourceRequest& ended) {
   NoteJoined();
   if (ended.wants_overlap && !ended.answered &&
       (publisher_.proof.missing() || publisher_.replied_batch)) {
-    // The newest batch of the ring is below an applied batch, so the ring belongs to a new epoch.
+    // The newest batch of the publisher's ring is below an applied batch. The ring therefore
+    // belongs to a new epoch.
     return BeginEpochAnew();
   }
   if (publisher_.proof.missing())

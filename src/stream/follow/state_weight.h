@@ -1,5 +1,5 @@
-// StateWeight: how much the answers of a source count, from 0 to 1. The weight falls with the time
-// since the source was last synced or cleared.
+// StateWeight: the confidence in the answers of a source, from 0 to 1. While the source is neither
+// synced nor cleared, the weight falls with time.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

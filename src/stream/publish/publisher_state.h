@@ -31,7 +31,8 @@ class PublisherState {
   // Reads the batches that were appended to the ring since the last call.
   void CatchUp();
   // Status and Snapshot first catch up with the ring. If the ring dropped batches before they were
-  // read, or if a batch could not be decoded, the status has no digests from then on.
+  // read, or if a batch or one of its events could not be decoded, the status has no digests from
+  // then on.
   residency::PublisherStatus Status(bool buckets);
   StateSnapshot Snapshot(const residency::BucketMask& buckets);
 

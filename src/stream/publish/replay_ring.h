@@ -1,4 +1,4 @@
-// ReplayRing: the last published batches by sequence number, for replay and for sending.
+// ReplayRing: the latest published batches by sequence number, for replay and for sending.
 //
 // The ring is bounded by count and by bytes. If a bound is exceeded, the oldest batch is dropped;
 // the newest batch always stays. The ring is also the send queue: one consumer takes the batches

@@ -1,4 +1,5 @@
-// The report prints one line per figure and target, and one JSON object at the end on request.
+// The report prints one line per figure and target, and one JSON object at the end on request. On a
+// busy machine it judges no target.
 // SPDX-License-Identifier: Apache-2.0
 #include "apps/bench/index/report.h"
 

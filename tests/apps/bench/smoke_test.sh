@@ -47,8 +47,8 @@ for cell in apply apply2 quarter drain query mixed memory scores; do
 done
 run 0 growth --max 1e5 --base 2e4 --samples 3 --csv "$out/csv" --svg "$out/svg"
 
-# bench/targets prints the worst of several runs for each target. Exit code 1: a target is missed. Exit
-# code 2: an error. Exit code 3: the machine was busy.
+# bench/targets prints the worst of several runs for each target. Exit code 1: a target is missed, or a
+# benchmark failed, so lines are missing. Exit code 2: wrong usage. Exit code 3: the machine was busy.
 "$(dirname "$0")/../../../bench/targets" "$kvcast" --runs 2 --arguments "--rounds 3" --history "$out/history" hash \
   >"$out/targets"
 code=$?

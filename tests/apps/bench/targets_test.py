@@ -60,7 +60,7 @@ class Targets(unittest.TestCase):
         low, high = targets.expected_interval([9, 10, 11])
         self.assertAlmostEqual(high - 10, 4.303 * (4 / 3) ** 0.5)
         self.assertAlmostEqual(10 - low, high - 10)
-        # Only the last ten count.
+        # Only the last ten figures count.
         self.assertEqual(targets.expected_interval([100] + [10] * 10), (10, 10))
 
     def judge(self, figures, past, at_least=False):

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The command line reports errors as documented: exit code 2 for wrong usage, exit code 1 for a failure,
-# and one line on stderr. `kvcast bench service` answers all requests. A killed or interrupted demo leaves
-# no process.
+# and one line on stderr. `kvcast bench service` gets an answer to each request. A demo leaves no process if
+# one of its engines is killed, or if the demo is interrupted.
 # usage: cli_test.sh KVCAST SOURCE_DIR
 set -uo pipefail
 kvcast=$1; source=$2
@@ -45,7 +45,7 @@ expect 2 'source' "$kvcast" router --http 127.0.0.1:0 --source nonsense
 expect 2 'http: 0.0.0.0 is not loopback' "$kvcast" router --http 0.0.0.0:0
 expect 2 'relay: tcp://*:0 is not loopback' "$kvcast" router --http 127.0.0.1:0 --relay 'tcp://*:0'
 
-# Copies over CUDA work, or one line gives the reason.
+# --device cuda needs --cpu-blocks. If CUDA does not run here, one line gives the reason.
 expect 2 '--cpu-blocks' "$kvcast" engine --device cuda --endpoint tcp://127.0.0.1:0 --replay-endpoint ''
 if ! "$kvcast" bench copy --list | grep -q '^cuda *runs here'; then
   "$kvcast" bench copy --list | grep -q 'the host backend is used' || fail 'bench copy --list: no reason'
@@ -54,7 +54,7 @@ if ! "$kvcast" bench copy --list | grep -q '^cuda *runs here'; then
     --endpoint tcp://127.0.0.1:0 --replay-endpoint ''
 fi
 
-# The service under load, with observers that do not read. The test ignores the measured values.
+# The service under load, with observers that do not read. The test sets no bound for a measured time.
 "$kvcast" bench service --seconds 1 --rate 100 --block-ops 5000 --workers 2 --blocks 40 --connections 4 \
   --observers 2 --json >"$out/service" 2>"$out/err" || fail 'bench service'
 tail -1 "$out/service" | /usr/bin/python3 -c '
@@ -66,7 +66,7 @@ for phase in report["phases"]:
     assert 0 < phase["call_mean_s"] < phase["latency_s"]["mean"], phase
 ' || fail 'bench service --json'
 
-# If a port is in use, the second engine names the port.
+# If an endpoint is in use, the error of the second engine names the endpoint.
 "$kvcast" engine --endpoint tcp://127.0.0.1:0 --replay-endpoint '' --requests 50 --speed 0.01 \
   >/dev/null 2>"$out/first" &
 first=$!

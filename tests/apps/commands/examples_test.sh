@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # The examples work as documented. One engine publishes; a router and a Python tail follow it. Another
 # engine has host memory, and the router reports how many tokens that engine can reuse with loads.
-# The test does not build the container. It checks that the Dockerfile installs all libraries of kvcast.
+# The test does not build the container. It checks that the Dockerfile names the packages of all libraries
+# that kvcast is linked with.
 # usage: examples_test.sh BIN_DIR SOURCE_DIR
 set -euo pipefail
 bin=$1; source=$2

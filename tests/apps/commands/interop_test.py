@@ -14,8 +14,8 @@ import msgpack
 import zmq
 
 END = (-1).to_bytes(8, "big", signed=True)
-BATCHES = 400  # the reader must receive this many before the test ends
-LEFT_OUT = [(40, 44), (45, 46), (120, 180), (300, 301)]  # ranges that the live stream leaves out
+BATCHES = 400  # the test ends when the reader has applied this number of batches
+LEFT_OUT = [(40, 44), (45, 46), (120, 180), (300, 301)]  # the reader skips these live batches, end exclusive
 
 
 class Reader:

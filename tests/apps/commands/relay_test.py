@@ -145,7 +145,7 @@ with tempfile.TemporaryDirectory() as folder:
 
     check("a replay publishes the recorded batches",
           replayed(path, ["--count", "20"]) == recorded)
-    # A redacted file contains no token ids, adapters and salts. A replay of it publishes all other fields.
+    # A redacted capture contains no token ids, adapters or salts. A replay publishes all other fields.
     path = os.path.join(folder, "redacted")
     shown = batches("--count", "20", "--redact", "--record", path)
     with open(path, "rb") as file:
@@ -168,7 +168,7 @@ with tempfile.TemporaryDirectory() as folder:
     check("a file that is not a capture: one line on stderr, exit code 1",
           bad.returncode == 1 and bad.stderr.count("\n") == 1, bad.stderr)
 
-# A subscriber never reads. Ingest and queries continue and do not wait for it.
+# One subscriber never reads. Ingest and queries continue, and do not wait for this subscriber.
 stuck = context.socket(zmq.SUB)
 stuck.rcvhwm = 1
 stuck.setsockopt(zmq.RCVBUF, 1024)

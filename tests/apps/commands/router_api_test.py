@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Tests the program `kvcast router` on every route, with good requests, bad requests and misbehaving
-clients. The test checks every JSON reply against schemas/openapi.json.
+clients. The test checks the JSON replies against schemas/openapi.json, except replies to an unknown path or
+method, and one large dump.
 usage: router_api_test.py KVCAST OPENAPI_JSON
 # SPDX-License-Identifier: Apache-2.0
 """
@@ -230,8 +231,8 @@ for _ in range(3):
         {"tier": "CPU", "bytes": 2e9, "seconds": 1}, {"tier": "STORAGE", "bytes_total": 9, "seconds_total": 1}]})
     check("a report of loads", status == 200 and (reply["taken"], reply["ignored"]) == (1, 1), reply)
 
-# examples/report_loads.py, with an engine whose page has counters of two ranks and the names of
-# older releases.
+# examples/report_loads.py. The first page has counters of two ranks, and counters with the names of older
+# releases. The second page has only the names of older releases.
 PAGE = '''# TYPE vllm:kv_offload_load_bytes_total counter
 vllm:kv_offload_load_bytes_total{{engine="0",model_name="a \\"m\\", b"}} {0}e+09
 vllm:kv_offload_load_bytes_total{{engine="1",model_name="m"}} 7e+15
@@ -402,7 +403,8 @@ check("a source is removed", router.call("DELETE", "/v1/sources?name=two")[0] ==
 check("one worker is left",
       [w["name"] for w in router.call("POST", "/v1/query", {"hashes": [1]})[1]["workers"]] == ["one"])
 
-# Many connections send nothing, and some send a byte from time to time.
+# Of many connections, nine in ten send nothing. Each tenth sends the beginning of a request, and each
+# hundredth later sends one more byte.
 soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
 resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 count = min(10000, hard - 300)

@@ -103,7 +103,7 @@ try:
     until("the page shows the evicted blocks by kind of group", lambda: "sliding window" in
           (one(driver, "#evicted").get_attribute("aria-label") or ""))
     until("hits are shown", lambda: "miss" in (one(driver, "#hits").get_attribute("aria-label") or ""))
-    # The page shows the share of the held blocks that can be reused, and the cause if the share is low.
+    # For each worker, the page shows the share of the held blocks that can be reused, or that there is not enough data.
     until("the reuse of each worker is diagnosed", lambda: all(
         re.search(r"usable|not enough data", text) for text in texts(driver, "#workers tbody td:nth-child(10)")) and
           any(re.match(r"\d+ % usable$", text) for text in texts(driver, "#workers tbody td:nth-child(10)")))
@@ -148,7 +148,7 @@ try:
           driver.switch_to.active_element.get_attribute("data-number") == number)
     driver.execute_script("scrollTo(0, 0)")
     time.sleep(3)  # so that the charts of the screenshots have data
-    # The keyboard reaches every control, in the visible order.
+    # Tab reaches the skip link, the pause button, the tables and the filters.
     driver.execute_script("document.activeElement.blur()")
     reached = set()
     for _ in range(80):
@@ -161,7 +161,7 @@ try:
         "return [...document.querySelectorAll('select, button, canvas, [role=region]')].every("
         "e => (e.labels && e.labels.length) || e.textContent.trim() || e.getAttribute('aria-label'))"))
 
-    # Contrast of each text with its background, by the formula of WCAG.
+    # Returns the texts of these elements whose contrast with the background is below 4.5, by the formula of WCAG.
     contrast = """
       const lum = c => { const v = c.map(x => (x /= 255) <= 0.03928 ? x / 12.92 : ((x + 0.055) / 1.055) ** 2.4);
                          return 0.2126 * v[0] + 0.7152 * v[1] + 0.0722 * v[2]; };

@@ -1,4 +1,5 @@
-// The audit compares answers at the engine's own sequence number and reports a difference.
+// The audit compares answers at the engine's own sequence number and reports a difference. After a
+// lost or repeated batch, it compares no later answers.
 // SPDX-License-Identifier: Apache-2.0
 #include "apps/demo/demo_audit.h"
 

@@ -157,8 +157,8 @@ TEST(ConnectorTier, ARequestWaitsForAnothersLoad) {
   EXPECT_EQ(tiered.wrong_predictions, 0);
 }
 
-// If the load of the first request takes longer than max_pending_ms, the second request loads the
-// same chunks itself.
+// The load of the first request takes longer than OffloadSchedulerConfig::max_pending_ms. The
+// second request then loads the same chunks itself.
 TEST(ConnectorTier, AWaitForALongLoadEnds) {
   TierOptions setup = Connector();
   setup.engine.load_tokens_per_s = 320 / 0.5;

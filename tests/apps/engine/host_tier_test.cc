@@ -97,8 +97,8 @@ TEST_P(HostTierOf, LoadsBehindWhatTheGpuStillHas) {
     EXPECT_EQ(then.loaded_tokens, 0);
   }
   ASSERT_TRUE(tiered.engine().ResetPrefixCache());
-  // The first request has only the first half of the prompt. Host memory has the blocks of this
-  // half too.
+  // The first request has only the first half of the prompt. The GPU then has the blocks of this
+  // half. Host memory has them too.
   tiered.Serve(161, 0);
   tiered.Serve(320, 0);
   EXPECT_EQ(tiered.admissions.back().hit_tokens, 160);
@@ -106,8 +106,8 @@ TEST_P(HostTierOf, LoadsBehindWhatTheGpuStillHas) {
   EXPECT_EQ(tiered.host().wrong_blocks(), 0);
 }
 
-// Adds many requests with few prefixes. Their blocks exceed the GPU pool, and long answers preempt
-// each other.
+// Adds many requests with few prefixes. Their blocks exceed the GPU pool, and requests with long
+// answers preempt each other.
 void Traffic(Tiered& tiered, uint64_t seed) {
   std::mt19937_64 random(seed);
   const auto below = [&](int64_t limit) {
@@ -169,7 +169,7 @@ TEST_P(HostTierOf, NoTrafficBringsAWrongBlock) {
   EXPECT_GT(loaded, 100);
 }
 
-// Host memory is smaller than the prefixes of the prompts, so it evicts all the time.
+// Host memory is smaller than the prefixes of the prompts, so it evicts blocks all the time.
 TEST_P(HostTierOf, NoEvictionBreaksAPromise) {
   int64_t removed = 0;
   for (uint64_t seed = 1; seed <= 2; ++seed) {
@@ -307,7 +307,8 @@ TEST(HostTier, WhereStoresNeverWorkNothingIsLoadedAndAllIsComputed) {
   }
 }
 
-// The blocks at the head of the GPU's free list exceed the capacity of the host.
+// The blocks at the head of the GPU's free list exceed the capacity of host memory. The tier must
+// not store these blocks again and again.
 TEST(HostTier, ALazyTierSmallerThanTheFreeListComesToRest) {
   TierOptions setup;
   setup.kind = OffloadKind::kMirrorLazy;

@@ -153,8 +153,8 @@ TEST(SimEngine, DraftsSaveStepsAndChangeNoHit) {
   EXPECT_LT(steps[1], 70);
 }
 
-// A Mamba group keeps the state at the end of a chunk. If chunks ended at any token, no request
-// would hit.
+// A Mamba group keeps the state at the end of a prefill chunk. If chunks ended at any token, no
+// request would hit.
 TEST(SimEngine, ChunksEndWhereAStateIsKept) {
   CacheConfig config;
   config.groups = {{.kind = SpecKind::kFullAttention, .block_size = 64},

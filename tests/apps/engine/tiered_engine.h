@@ -33,8 +33,8 @@ enum class Fate : uint8_t {
   kLate,     // copied in Wait
 };
 
-// Copies in Submit, except batches with kLate. `fate` gives the outcome of the nth batch of a
-// direction; n counts from 0.
+// Ends each batch in Submit, except a batch with kLate, which Wait copies. `fate` gives the outcome
+// of the nth batch of a direction; n counts from 0.
 class FaultyBackend final : public CopyBackend {
  public:
   using FateOf = std::function<Fate(CopyDirection, int64_t)>;

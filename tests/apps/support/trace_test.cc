@@ -1,5 +1,5 @@
 // Requests of a trace that share block ids share the tokens of these blocks. The error for a bad
-// file names the line.
+// trace names the file and the reason.
 // SPDX-License-Identifier: Apache-2.0
 #include "apps/support/trace.h"
 

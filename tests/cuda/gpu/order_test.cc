@@ -1,5 +1,5 @@
-// Copies keep their order with computation on a GPU. Each test has a control without the event. The
-// control must see wrong bytes, or the test would prove nothing.
+// Copies keep their order with computation on a GPU. Each test has a control run in which no stream
+// waits. The control must see wrong bytes, or the test would prove nothing.
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/cuda/gpu/gpu.h"
 
@@ -17,7 +17,8 @@ class GpuOrder : public testing::GpuTest, public ::testing::WithParamInterface<C
     config.calibrate = false;
     config.load_path = config.store_path = GetParam();
     backend_ = Backend(config);
-    // The first copies load the kernels. That load may wait for all streams.
+    // The first copies make the driver load the kernels. During this, the driver may wait for all
+    // streams.
     Store(nullptr);
     Load(nullptr);
   }

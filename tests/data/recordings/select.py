@@ -5,7 +5,7 @@ usage: select.py [--check] WHOLE WHOLE_033
 WHOLE and WHOLE_033 are the folders that KVCAST_CONFORMANCE and KVCAST_CONFORMANCE_033 name.
 `--check` fails if a file is missing here, or if its lines are neither all lines nor the first lines
 of the file in the whole set.
-Rules: README.md, "What is selected". SPDX-License-Identifier: Apache-2.0
+Rules: README.md, "Selection". SPDX-License-Identifier: Apache-2.0
 """
 import gzip
 import json

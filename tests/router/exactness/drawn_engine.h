@@ -70,14 +70,16 @@ inline void DrawNewRules(Random& random, CacheConfig& config) {
 inline Drawn Draw(Random& random) {
   Drawn drawn;
   CacheConfig& config = drawn.cache;
-  // Half of the engines have blocks of one size, as most real engines do.
+  // Half of the engines have blocks of one size, as most real engines do. Chunked groups keep their
+  // size.
   const bool one_size = Pick(random, 0, 1) == 0;
   const int64_t count = Pick(random, 1, 4);
   for (int64_t i = 0; i < count; ++i) {
     GroupSpec group = RandomGroup(random);
     if (one_size && group.kind != SpecKind::kChunkedLocalAttention)
       group.block_size = kHashBlockSize;
-    // In Mamba mode "all" hash_block_size is the block size, so all groups need one block size.
+    // In Mamba mode "all", hash_block_size equals the block size, so all groups need one block
+    // size.
     if (one_size && group.kind == SpecKind::kMamba && Pick(random, 0, 1) == 0) {
       group.mamba_mode = MambaMode::kAll;
     }

@@ -1,5 +1,5 @@
 // No exact answer about loads is wrong: engines of random configurations have host memory behind
-// the GPU, and a source follows them with some properties hidden or wrong.
+// the GPU, and a source follows each engine with no, one or several properties hidden or wrong.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 

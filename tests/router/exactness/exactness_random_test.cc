@@ -40,7 +40,8 @@ void Probe(EngineFollower& follower, Counts& counts) {
   }
 }
 
-// KVCAST_EXACTNESS_SEED sets the first seed, KVCAST_EXACTNESS_ANSWERS the number of answers.
+// KVCAST_EXACTNESS_SEED sets the first seed, KVCAST_EXACTNESS_ANSWERS the minimum number of
+// answers.
 TEST(ExactnessRandom, NoAnswerIsExactAndWrong) {
   const auto first = static_cast<uint64_t>(Setting("KVCAST_EXACTNESS_SEED", 1));
   const int64_t enough = Setting("KVCAST_EXACTNESS_ANSWERS", 20'000);

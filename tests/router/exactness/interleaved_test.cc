@@ -1,5 +1,5 @@
-// Many workers share one index with their steps in random order; each worker answers as if it were
-// alone.
+// Several workers share one index, and their steps run in random order. The index answers for each
+// worker as if the worker were alone.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 

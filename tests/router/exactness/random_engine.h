@@ -1,4 +1,4 @@
-// An engine with random traffic. Routers follow it.
+// An engine with random traffic, for tests in which a router follows the engine.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -49,13 +49,13 @@ inline CacheRequest RandomRequest(Random& random, bool images) {
   return request;
 }
 
-// Requests arrive, are computed in steps and end. Some steps also evict a block or reset the prefix
+// The engine computes its requests in steps. Some steps also evict a block or reset the prefix
 // cache.
 class RandomEngine {
  public:
-  // `images`: some prompts have multimodal items. `reports`: one request in `reports` has its hits
-  // reported; 0: none. `drafts`: tokens that a draft head adds to each decode step; some are
-  // rejected.
+  // `images`: some prompts have multimodal items. `reports`: the engine reports the hit of one
+  // request in `reports`; 0: of none. `drafts`: tokens that a draft head adds to each decode step;
+  // some are rejected.
   RandomEngine(Random& random, TestEngine engine, bool images, int64_t reports = 0,
                int64_t drafts = 0)
       : random_(random),
@@ -110,13 +110,14 @@ class RandomEngine {
     request.prompt_tokens = std::ssize(request.tokens);
     return Named(std::move(request));
   }
-  // Returns the tokens of the engine's own hit on the GPU. Changes only the request's chain.
+  // Returns the length in tokens of the engine's own hit on the GPU. Changes only the request's
+  // chain.
   int64_t Lookup(CacheRequest& request) {
     const PrefixHit hit = engine_.Lookup(request);
     return hit.computed_tokens() > 0 ? hit.tokens : 0;
   }
-  // Returns the tokens of the prefix that is served after loads, with `local_tokens` from Lookup.
-  // Returns nullopt if the engine waits for copies without a time limit.
+  // Returns the length in tokens of the prefix that the engine serves after loads. `local_tokens`:
+  // the result of Lookup. Returns nullopt if the engine waits for copies without a time limit.
   std::optional<int64_t> LookupWithHost(const CacheRequest& request, int64_t local_tokens) {
     const auto tokens = host_->Probe(request, local_tokens);
     if (!tokens) return std::nullopt;
@@ -166,7 +167,7 @@ class RandomEngine {
                                           .new_tokens = run.scheduled,
                                           .lookahead_tokens = drafts_});
   }
-  // Appends one token and the accepted drafts.
+  // Ends the previous step. If it computed all tokens, appends one token and the accepted drafts.
   void Sample(Running& run) {
     if (run.scheduled == 0) return;
     const int64_t known = std::ssize(run.request.tokens);

@@ -39,8 +39,8 @@ class HostMemory {
 
   // The caller must keep `request` valid until the Step after the End of the request.
   void Add(const CacheRequest& request);
-  // Returns the tokens that can be loaded in addition to the GPU's tokens. nullopt: ask again in a
-  // later step.
+  // Returns the number of tokens that can be loaded in addition to the GPU's tokens. nullopt: the
+  // caller must call Match again in a later step.
   std::optional<int64_t> Match(const CacheRequest& request, int64_t local_tokens);
   // Called when the request has blocks, including blocks for `tokens` loaded tokens. False: nothing
   // will be loaded.
@@ -49,7 +49,7 @@ class HostMemory {
   void End(const CacheRequest& request, int64_t computed_tokens);
   void Step(std::span<const Scheduled> scheduled);
   std::vector<Arrival> TakeArrivals();
-  // Does nothing for vLLM's connector, because it announces no reset.
+  // Does nothing for vLLM's connector, because this connector announces no reset.
   void Reset();
   std::vector<Event> TakeEvents();
   // Returns the answer of Match for a request that has waited for its whole time limit. Returns

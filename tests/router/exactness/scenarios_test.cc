@@ -20,7 +20,7 @@ namespace {
 using testing::RecordingSet;
 
 // True for recordings with report mode "full". Their stores repeat the hit of a request, including
-// window blocks that are gone.
+// window blocks that the engine has evicted.
 bool ReportsHits(const std::string& file) {
   return file.find("report-mode-full") != std::string::npos ||
          file.find("report-full") != std::string::npos;
@@ -109,7 +109,7 @@ std::vector<RecordedRun> AllRuns() {
   std::vector<RecordedRun> runs;
   for (const RecordingSet& set : testing::RecordingSets("scenarios")) {
     const std::vector<std::string> files = testing::RecordedFiles(set);
-    // An empty folder becomes a run that cannot be read, so that it fails.
+    // An empty folder becomes a run that cannot be read, and therefore fails.
     if (files.empty()) runs.push_back({set.name, set.folder});
     for (const std::string& file : files) runs.push_back({set.name, file});
   }

@@ -1,4 +1,5 @@
-// A reader learns from the log which workers changed, or that the log does not have all changes.
+// A reader learns from the log which workers changed, or that the log does not have all changes. A
+// query of PrefixIndex sees every earlier change.
 // SPDX-License-Identifier: Apache-2.0
 #include "router/index/change_log.h"
 
@@ -61,8 +62,8 @@ int64_t Reusable(const PrefixIndex& index, WorkerId worker) {
   return 0;
 }
 
-// A thread keeps the properties of the workers. They must not be used for another index, nor for
-// other workers of the same index.
+// A thread keeps the properties of the workers that it has queried. It must not use these
+// properties for another index, nor for other workers of the same index.
 TEST(ReadersOfChanges, TwoIndexesAreNotMixedUp) {
   PrefixIndex one;
   PrefixIndex other;

@@ -1,5 +1,6 @@
-// Random events of workers with one full group: an answer that is exact equals the leading run of
-// held blocks, if the prompt is matched by content, by hash, or by both.
+// Random events of workers with one full group: an exact answer equals the leading run of held
+// blocks, for a query by content, by hash, or by both. The answer with loads from the CPU tier is
+// compared too.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -28,7 +29,7 @@ enum class Way : uint8_t { kContent, kHash, kBoth };
 
 struct Fleet {
   size_t families;   // the workers of a family use the same hash seed
-  uint64_t offload;  // one in so many stores is on the CPU tier
+  uint64_t offload;  // one in `offload` stores is on the CPU tier
   size_t shards = 1;
 };
 
@@ -86,7 +87,7 @@ class ContentModel : public ::testing::TestWithParam<Fleet> {
     }
   }
 
-  // Mostly from the end of a prompt, as engines do.
+  // Removes up to 59 blocks of one prompt, mostly from its end, as engines do.
   void RemoveSome(size_t worker) {
     const size_t prompt = random_() % kPrompts;
     std::vector<BlockHash> hashes;
@@ -128,7 +129,7 @@ class ContentModel : public ::testing::TestWithParam<Fleet> {
     return run * kBlock;
   }
 
-  // Behind the local hit, only blocks on the CPU tier count.
+  // The tokens with loads. Behind the hit on the GPU (`local`), only blocks on the CPU tier count.
   int64_t TruthWithCpu(size_t worker, size_t prompt, int64_t tokens, int64_t local) const {
     int64_t end = local / kBlock;
     while ((end + 1) * kBlock <= tokens && end < int64_t{kBlocks} &&
@@ -194,7 +195,7 @@ INSTANTIATE_TEST_SUITE_P(Fleets, ContentModel,
 TEST_P(ContentModel, ExactAnswersAreTheLeadingRun) {
   for (int step = 0; step < kSteps && !HasFatalFailure(); ++step) {
     SCOPED_TRACE(step);
-    // Sometimes more changes than readers find in the log.
+    // One in 100 steps has more changes than the change log holds.
     for (int change = random_() % 100 == 0 ? 70 : 1; change > 0; --change) Change();
     const size_t prompt = random_() % kPrompts;
     for (const Way way : {Way::kContent, Way::kHash, Way::kBoth}) {

@@ -165,8 +165,8 @@ TEST(HitReport, ADoubtfulOneMayHaveBeenACopy) {
   const auto chain = Hashes(1, 4);
   worker.Apply(Batch(Root(chain), Root(chain), Root(Hashes(1, 1))));
   worker.Apply(Batch(Remove(chain), Remove(Hashes(1, 1))));
-  // The store of one block was a copy, and this explains the second remove. The index therefore
-  // still reads repeated stores as reports.
+  // The index left out the repeated store of block 1. This store may have been a copy, and a copy
+  // explains the second remove. The index therefore still reads repeated stores as reports.
   worker.Apply(Batch(Root(chain), Root(chain)));
   EXPECT_EQ(worker.counters().reannounced_blocks, 9u);
 }
@@ -184,7 +184,7 @@ TEST(HitReport, AnEmptyCacheIsCertainAgain) {
   EXPECT_TRUE(Certain(worker));
 }
 
-// The publisher counts reports as copies.
+// The publisher counts reports as copies, so copies in its snapshot may be reports.
 TEST(HitReport, CopiesOfASnapshotMayBeReports) {
   OneWorker worker(Reporting({Full()}));
   const auto join = [&worker](int times) {

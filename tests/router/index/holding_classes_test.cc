@@ -88,7 +88,7 @@ TEST_F(HoldingClassesTest, TwoHashesOfOneContentAreAmbiguous) {
   EXPECT_FALSE(held.ambiguous());
 }
 
-// A block that was found by hash stays, also if the content at its position is ambiguous.
+// A block that was found by hash counts, even if the content at its position is ambiguous.
 TEST_F(HoldingClassesTest, AmbiguousContentsDropBlocksThatWereFoundByContent) {
   const std::vector<ContentKey> contents = {ContentKey{11}, ContentKey{12}, ContentKey{13}};
   AmbiguousNames names;

@@ -16,7 +16,7 @@ namespace kvcast::testing {
 namespace {
 
 // A naive index with the chosen faults. A fault changes the events that the index accepts, the keys
-// of its entries, or its removes.
+// of its entries, the positions of its blocks, or its removes.
 class Mistaken {
  public:
   struct Mistake {
@@ -39,7 +39,7 @@ class Mistaken {
     }
   }
 
-  // Returns the length of the held run from the start of the chain, in tokens.
+  // Returns the tokens of the leading blocks of the chain that the group holds on the GPU.
   int64_t Match(const std::vector<BlockHash>& chain, int64_t tokens, int64_t group = 0,
                 int worker = 0, int64_t block_size = 16) const {
     int64_t run = 0;

@@ -1,6 +1,6 @@
 // NaiveWorker: the definition of the index as code, for one worker. Tests compare the index with
-// it. It keeps copies in a std::map, and tries every boundary for every group. Of the library, it
-// uses only kvcast/spec/cache_spec.h.
+// this definition. It keeps copies in a std::map, and tries every boundary for every group. Of the
+// library, it uses only kvcast/spec/cache_spec.h.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -28,14 +28,14 @@ struct NaiveWorker {
   // Returns the number of reusable tokens of a prompt with `tokens` tokens.
   int64_t Match(const std::vector<uint64_t>& chain, int64_t tokens) const;
   // Returns the longest prefix, in tokens, that the worker could serve after loads of whole blocks
-  // from the tiers 1 to `last_tier`. The first `local` tokens need no load. `local`: no longer
-  // prefix is possible. A gain of less than a block counts.
+  // from the tiers 1 to `last_tier`. The first `local` tokens need no load. Returns `local` if no
+  // longer prefix is possible. A prefix may be longer than `local` by less than one block.
   int64_t WithLoads(const std::vector<uint64_t>& chain, int64_t tokens, int64_t local,
                     int last_tier) const;
-  // Returns the longest prefix at which each group has an entry on a lower tier; `end` if there is
-  // none. Only if the groups keep Mamba states inside blocks is a prefix possible that is longer
-  // than `end`. It is longer by less than one block. If the prefix contains the next whole block
-  // after `end`, each group without states must also have this block.
+  // Returns the longest prefix, in tokens, at whose end each group has an entry on a lower tier.
+  // The prefix is longer than `end` by less than one block. If it contains the next whole block
+  // after `end`, each group without states must have this block on a lower tier too. Returns `end`
+  // if there is no such prefix, or if the groups keep no Mamba states inside blocks.
   int64_t WithTail(const std::vector<uint64_t>& chain, int64_t tokens, int64_t end,
                    int last_tier) const;
 

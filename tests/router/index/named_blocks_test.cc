@@ -165,7 +165,7 @@ class NamedBlocksTest : public ::testing::Test {
     return seen;
   }
 
-  // Returns the blocks before the first position that no holder has.
+  // Returns the blocks before the first position at which no holder has a block.
   static Seen BeforeTheGap(const Seen& seen, size_t positions) {
     std::vector<bool> held(positions);
     for (const auto& [holder, position] : seen) held[position] = true;
@@ -271,8 +271,9 @@ TEST_F(NamedBlocksTest, FindsWhatItsDefinitionHolds) {
   EXPECT_GT(refused, 100u) << "the hostile source must contradict its own names";
 }
 
-// A source stores blocks along the run of another source. The run contains a hash to which the
-// first source gave another name. The map refuses the second name, even after a move of the run.
+// The source `other` stores blocks along the run of the source `honest`. The run contains hash 20,
+// to which `other` gave another name before. The map refuses the second name of `other`, even after
+// the run has moved.
 TEST_F(NamedBlocksTest, ASecondNameIsRefusedInARunThatHasMoved) {
   Source honest = NewSource(1);
   Source other = NewSource(1);

@@ -1,4 +1,4 @@
-// Readers run concurrently with writers. A query sees the whole batch or no part of the batch.
+// Readers run concurrently with writers. A query sees a whole batch or no part of the batch.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -18,8 +18,8 @@ constexpr int kReaders = 2;
 constexpr int kRounds = 300;
 constexpr int kMoves = 20000;
 
-// Starts kWriters threads. Each thread repeatedly stores and removes the blocks of its worker, and
-// then lowers `writing`.
+// Starts kWriters threads. Each thread stores and removes the blocks of its worker kRounds times,
+// and then lowers `writing` by one.
 void StartWriters(PrefixIndex& index, const EventBatch& store, const EventBatch& remove,
                   std::atomic<int>& writing, std::vector<std::jthread>& threads) {
   for (uint32_t w = 0; w < kWriters; ++w) {

@@ -1,5 +1,6 @@
 // The index never predicts more than the prompt minus one token. An invalid prompt gets 0 tokens.
-// An invalid hash_block_size gets an empty answer.
+// An invalid hash_block_size gets an empty answer. MatchPolicy::kFullOnly uses only the groups of
+// full kinds.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
-// An index with several shards gives the answers of an index with one shard. Writers of different
-// shards do not wait for each other.
+// An index with several shards answers for the workers of all shards, sorted by shard. Writers of
+// different shards do not wait for each other.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -59,7 +59,7 @@ TEST_F(PrefixIndexShards, AQueryOfSomeWorkersAnswersForThemAlone) {
   EXPECT_TRUE(Match(std::array{WorkerId(99)}).empty());
 }
 
-// A thread that asks all shards in turns sees each later batch.
+// After each batch, the next query of all shards sees this batch.
 TEST_F(PrefixIndexShards, ScoresFollowEachBatch) {
   const auto hashes = Hashes(1, kWorkers);
   const PromptBlocks prompt = {

@@ -328,8 +328,8 @@ TEST_F(PromptSampleTest, OneLongPromptDrivesNoOthersOut) {
   EXPECT_EQ(Whole(300), 5u);
 }
 
-// If the sample has room for few prompts, a short prompt stays as long as in the cache. It leaves
-// the sample after it left the cache.
+// If the sample has room for few prompts, a short prompt stays in the sample as long as it is in
+// the cache. Later, it leaves the sample too.
 TEST_F(PromptSampleTest, AShortPromptStaysAsLongAsInTheCache) {
   constexpr uint64_t kSmallPool = 20'000;
   StoreInPool(kSmallPool, {0}, 0, 100);
@@ -401,7 +401,7 @@ TEST_F(PromptSampleTest, SmallCachesPayAFixedMinimum) {
   }
 }
 
-// A unit takes ten bytes: its key, and the bits of the groups.
+// A unit takes 9 to 10 bytes: its key, the bits of the groups, the filter, and spare capacity.
 TEST_F(PromptSampleTest, AUnitTakesTenBytes) {
   for (uint64_t prompt = 0; prompt < 3 * kPool / kLong; ++prompt) {
     StoreInPool(kPool, {prompt}, 0, kLong);

@@ -1,5 +1,6 @@
 // Answers depend on the engine's release and on registered properties. The properties are: groups
-// with a draft head, groups outside prefix caching, and hit tokens that the engine computes again.
+// with a draft head, lookahead hashes, groups outside prefix caching, and hit tokens that the
+// engine computes again.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 

@@ -118,7 +118,7 @@ TEST_F(ReplicaTest, LateJoinerOfALongStreamGetsASnapshot) {
   for (uint64_t i = 0; i < 200; ++i) Store(i % 50, static_cast<int64_t>(i % 3));
   for (uint64_t i = 0; i < 20; ++i) RemoveOne(i, static_cast<int64_t>(i % 3));
   // The call of counters() encodes every batch. The ring then has only the last four batches, so
-  // the follower cannot receive the earlier batches live.
+  // the follower receives the earlier batches neither live nor by a replay.
   ASSERT_EQ(publisher->counters().batches, 220u);
   Follow();
   EXPECT_TRUE(Synced());

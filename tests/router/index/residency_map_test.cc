@@ -19,8 +19,9 @@
 namespace kvcast::router {
 namespace {
 
-using Held = std::map<std::pair<HolderId, std::string>, uint32_t>;  // hashes by name
-using Seen = std::set<std::pair<HolderId, size_t>>;                 // holder, position in the chain
+// (holder, Name of the hash) -> copies
+using Held = std::map<std::pair<HolderId, std::string>, uint32_t>;
+using Seen = std::set<std::pair<HolderId, size_t>>;  // holder, position in the chain
 
 std::string Name(const BlockHash& hash) {
   if (!hash.is_bytes()) {

@@ -107,7 +107,7 @@ TEST_F(WalkBesideWriterTest, AMoveChangesTheVersionsOfTheHolders) {
   for (size_t block = 1; block <= 64; ++block) contents.push_back(ContentOf(block));
   const ReclaimDomain::Pin pin(reclaim_);
   bool moved = false;
-  int met = 0;  // how often the walk meets block 57 of `stays`
+  int met = 0;  // number of times that the walk finds block 57 in the first group of `stays`
   map_.WalkContents(contents, kStride, false, [&](const ResidencyMap::Piece& piece) {
     if (!std::exchange(moved, true)) {
       Remove(leaves.holders[0], 1, 64);
@@ -142,7 +142,7 @@ class TwinBesideWalkTest : public WalkBesideWriterTest {
 
   const Source early_ = NewSource();
   const Source late_ = NewSource();
-  // No holder has hash 3, so the walk stops there.
+  // No holder has hash 3, so the walk stops at hash 3.
   const std::vector<BlockHash> chain_ = {HashOf(1), HashOf(2), HashOf(3)};
 };
 

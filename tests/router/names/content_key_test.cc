@@ -146,7 +146,7 @@ TEST(ContentKeys, TheSecretDecides) {
   std::mt19937_64 random(4);
   const std::vector<TokenId> tokens = RandomTokens(random, 64);
   EXPECT_EQ(keys.Extend(keys.Root({}), tokens), same.Extend(same.Root({}), tokens));
-  // Two processes have neither keys nor differences of keys in common.
+  // The keys of two secrets are unrelated: their difference is not the same for any two prefixes.
   std::set<ContentKey> differences;
   for (size_t i = 1; i < tokens.size(); ++i) {
     const auto first = std::span(tokens).first(i);

@@ -1,5 +1,5 @@
-// LoRA, salt, multimodal items and embeddings enter the content key besides tokens. The index does
-// not count blocks whose content the events do not determine.
+// LoRA, salt, multimodal items and embeddings enter the content key besides tokens. A query by
+// content does not find blocks whose content the events do not determine.
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/support/content_events.h"
 
@@ -74,7 +74,8 @@ TEST(ContentNamingContent, AnItemCountsFromWhereItBegins) {
   EXPECT_EQ(worker.Reusable(Tokens(1, 12)), 4);
 }
 
-// If output tokens complete a block with several items, vLLM hashes it with the last item alone.
+// If output tokens complete a block with several items, vLLM hashes the block with the last item
+// alone.
 TEST(ContentNamingContent, SeveralItemsThatEndInABlockAreHidden) {
   ContentWorker worker;
   const ExtraKeys two{ExtraKey::Item("a", 0), ExtraKey::Item("b", 2)};

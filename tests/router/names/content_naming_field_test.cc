@@ -1,4 +1,5 @@
-// The index learns names from the event bytes of engines and connectors in the field.
+// The index learns the content of blocks from the event bytes that real engines and connectors
+// send.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 

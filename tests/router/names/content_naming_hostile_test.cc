@@ -1,7 +1,6 @@
-// Naming survives streams that no engine sends: hashes, parents, tokens and sizes at random. Time
-// and memory stay bounded for streams that would exhaust a careless reader. Each cost test takes
-// milliseconds. It would take minutes if the cost of one event grew with the number of known
-// blocks.
+// Naming works for streams that no engine sends: random hashes, parents, tokens and sizes. The cost
+// of one event does not grow with the number of known blocks. The cost tests measure no time. If
+// the cost grew, they would take minutes, and only the timeout of the test program could end them.
 // SPDX-License-Identifier: Apache-2.0
 #include <limits>
 #include <map>
@@ -148,7 +147,8 @@ TEST(ContentNamingCost, AStoreFullOfContradictionsIsTakenInOneGo) {
   EXPECT_EQ(worker.counters().unnamed_gpu, uint64_t{kHashes});
 }
 
-// All blocks wait for one parent, each block after the previous block.
+// Each block waits for the block before it, and the first block waits for block 0, which comes
+// last.
 TEST(ContentNamingCost, ALongChainThatWaitedIsNamedInOneGo) {
   constexpr int64_t kStores = 4000;
   ContentWorker worker({Full(4)});

@@ -151,7 +151,7 @@ TEST(ContentNamingLearning, TheZeroParentIsTheRootOnlyIfRegistered) {
   ContentWorker told({}, {.zero_parent_is_root = true});
   told.Apply(store);
   EXPECT_EQ(told.Reusable(Tokens(1, 4)), 4);
-  // If a block has that hash, the hash is not the root.
+  // If the worker holds a block with the hash 0, this hash is not the root.
   told.Apply(StoreTokens({Hash(0)}, Tokens(50, 4)));
   told.Apply(StoreTokens({Hash(2)}, Tokens(54, 4), Hash(0)));
   EXPECT_EQ(told.Reusable(Tokens(50, 8)), 8);

@@ -35,7 +35,7 @@ GroupSpec RandomGroup(Random& random) {
   }
 }
 
-// The options that a run draws from.
+// The kind of configuration that a run draws.
 struct Kind {
   bool knows_rule = false;    // the router knows which blocks the engine caches
   bool full_at_unit = false;  // some group announces every unit
@@ -238,13 +238,13 @@ TEST(ContentNamingRandom, NeverExceedsTheEnginesLookupWithoutTheSparseRule) {
   RunSeeds(1000, 120, {.knows_rule = false});
 }
 
-// Exception: the blocks after a block that lost its name with a clear.
+// Exception: the answer may lack the blocks after a block that lost its name with a clear.
 TEST(ContentNamingRandom, EqualsTheEnginesLookupWhereAGroupAnnouncesEveryUnit) {
   const Totals totals = RunSeeds(2000, 120, {.full_at_unit = true, .images = false});
   EXPECT_LE(1000 * totals.below, totals.hits);
 }
 
-// Exception: blocks between two blocks that no other group names.
+// Exception: the answer may lack a block between two other blocks, if no other group names it.
 TEST(ContentNamingRandom, IsSeldomBelowTheEnginesLookupWhereTheSparseRuleIsKnown) {
   const Totals totals =
       RunSeeds(3000, 120, {.knows_rule = true, .windows_alone = true, .images = false});

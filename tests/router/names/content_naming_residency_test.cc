@@ -1,4 +1,5 @@
 // Copies, removes, clears, restarts and snapshots work for blocks with and without known content.
+// The number of names of evicted blocks and the number of waiting stores are bounded.
 // SPDX-License-Identifier: Apache-2.0
 #include "router/names/idle_names.h"
 #include "router/names/pending_stores.h"
@@ -38,8 +39,8 @@ TEST(ContentNamingResidency, ARefreshOnOneTierIsNotARefreshOnAnotherTier) {
   EXPECT_EQ(worker.Reusable(Tokens(1, 4)), 4);
 }
 
-// vLLM's report mode "full" stores the hit of a request again, including window blocks that are
-// gone.
+// With report mode "full", vLLM announces the hit of a request as a store, including window blocks
+// that it has evicted.
 TEST(ContentNamingResidency, AReportOfAHitIsNotACopy) {
   ContentWorker worker({Full(4), Window(5, 4)}, {.hit_reports = HitReports::kExpected});
   const auto hashes = Hashes(1, 3);

@@ -1,4 +1,5 @@
-// The index never guesses the places of a store that names fewer hashes than its tokens hold.
+// A sparse store names fewer hashes than its tokens hold. The index never guesses the positions of
+// these hashes.
 // SPDX-License-Identifier: Apache-2.0
 #include "router/names/sparse_span.h"
 #include "tests/support/content_events.h"
@@ -162,7 +163,7 @@ TEST(ContentNamingSparse, ARulePlacesBlocksThatAGroupOfLargerBlocksDoesNotName) 
   EXPECT_EQ(worker.Reusable(Tokens(1, 32)), 32);
 }
 
-// The registered rule is wrong. The index stops using it once a store contradicts it.
+// The registered rule is wrong. After a store contradicts the rule, the index does not use it.
 TEST(ContentNamingSparse, ARefutedRuleIsNotUsedAgain) {
   ContentWorker worker({Full(16), WindowOf(9)},
                        {.sparse_rule = SparseRule{EngineRules::kV021, 16, std::nullopt}});

@@ -1,5 +1,5 @@
-// A hash names one content, and a content has one hash per block size. The index does not count
-// blocks that break this rule.
+// A hash names one content, and a content has one hash per block size. A query by content does not
+// find blocks that break this rule.
 // SPDX-License-Identifier: Apache-2.0
 #include "router/names/ambiguous_names.h"
 #include "tests/support/content_events.h"
@@ -51,7 +51,8 @@ TEST(ContentNamingTrust, AHashThatOccursTwiceInAStoreIsAmbiguous) {
   EXPECT_EQ(worker.Reusable(Tokens(1, 4)), 0);
 }
 
-// An old engine does not send salts: two tenants have the same tokens.
+// An old engine does not send salts. Blocks of two tenants then have the same content and different
+// hashes.
 TEST(ContentNamingTrust, AContentOfTwoHashesIsNotPromised) {
   ContentWorker worker;
   worker.Apply(StoreTokens({Hash(1), Hash(2)}, Tokens(1, 8)));
@@ -115,7 +116,7 @@ TEST(ContentNamingTrust, EventsOfOneWorkerDoNotAffectAnotherWorker) {
   EXPECT_TRUE(matches[1].ambiguous);
 }
 
-// Engines before 2026-06 give a prefix a different byte string for each block size.
+// Engines before 2026-06 give a prefix a different hash for each block size.
 TEST(ContentNamingTrust, AnotherHashForAnotherBlockSizeIsNoContradiction) {
   ContentWorker worker({Full(8), Full(4)});
   worker.Apply(StoreTokens({Hash(21)}, Tokens(1, 8), std::nullopt, 0, 8));

@@ -1,5 +1,5 @@
-// The detector proves the scheme for each kind of key separately. Only store events of that kind
-// prove the scheme and the form of the keys.
+// The detector proves the scheme for each kind of key separately. Only store events with keys of
+// this kind prove the form of these keys.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 

@@ -1,4 +1,5 @@
-// Some stores can test a scheme. A store that cannot test a scheme never contradicts the scheme.
+// The detector tests a scheme with testable stores. A store that is not testable never contradicts
+// the scheme.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -275,8 +276,8 @@ TEST(SchemeKeys, ItemsAreNotAssignedToUnits) {
   }
 }
 
-// Before the hash_block_size is known, an image leaves units untested. The test must not refute a
-// right registration.
+// Before the hash_block_size is known, an image leaves units untested. Such a store must not refute
+// a right registration.
 TEST(SchemeKeys, ItemsProveNothingAgainstARegistration) {
   HashInputs image;
   image.mm_items = {{"image", 5, 20}};

@@ -102,8 +102,8 @@ inline BlockStored RootStore(const EngineScheme& scheme, int64_t n) {
                     scheme.hash_block_size);
 }
 
-// Events of an engine that runs `requests` requests in chunks of 64 tokens. Some are plain, some
-// have a LoRA adapter, a salt or an image.
+// Events of an engine that runs `requests` requests in chunks of 64 tokens. Some requests are
+// plain. Some requests have a LoRA adapter, a salt or an image.
 inline std::vector<Event> EngineStream(const EngineScheme& scheme, std::vector<GroupSpec> groups,
                                        int64_t requests = 8) {
   CacheConfig config;

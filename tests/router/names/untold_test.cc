@@ -1,6 +1,6 @@
 // An answer names the properties of a worker that could change the answer, if neither the events
 // nor the registration contain them. Stores that prove reuse of a block rule out some of these
-// properties.
+// properties. The index learns the lookahead of the hashes from stores.
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/support/content_events.h"
 
@@ -565,7 +565,7 @@ TEST(ReuseEvidence, ALargerBlockWithAKnownBeginningShowsNothing) {
   EXPECT_FALSE(sizes.Shows());
 }
 
-// The index does not know the beginnings of larger blocks.
+// After a store without tokens, the index does not know the beginnings of larger blocks.
 TEST(ReuseEvidence, BesideBlocksWithoutTokensLargerBlocksShowNothing) {
   TwoSizes sizes;
   BlockStored silent = StoreTokens({Hash(50)}, Tokens(500, 4), Hash(2));

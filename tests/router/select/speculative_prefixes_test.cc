@@ -18,7 +18,8 @@ std::vector<PrefixName> Names(uint64_t first, size_t count) {
   return names;
 }
 
-// The number of expected prefixes of Names(first, count) on the worker.
+// The position of the longest prefix of Names(first, count) that is expected on the worker, plus 1.
+// 0: no prefix is expected.
 size_t ExpectedOn(WorkerId worker, SpeculativePrefixes& speculative, uint64_t first, size_t count,
                   int64_t now_ms) {
   for (const auto& expected : speculative.Match(Names(first, count), now_ms)) {

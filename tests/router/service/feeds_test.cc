@@ -454,7 +454,7 @@ TEST_F(FeedServiceTest, ARemovedSourceIsNotPolledAnyMore) {
   const int polls = server.polls();
   const Json source = {{"name", "engine"},       {"endpoint", server.url()}, {"format", "trtllm"},
                        {"window_sizes", {4096}}, {"tokens_per_block", 4},    {"poll_ms", 1}};
-  // A poll that was in flight may be counted after the deletion.
+  // A poll that was in flight during the deletion may be counted later.
   EXPECT_LE(server.polls(), polls + 1);
   ASSERT_EQ(Client().Post("/v1/sources", source.dump(), "application/json")->status, 201);
   while (server.polls() < polls + 5) std::this_thread::yield();

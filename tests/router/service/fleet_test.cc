@@ -1,4 +1,5 @@
 // Workers join and leave the fleet. After a worker has left, the index holds none of its blocks.
+// Workers of different shards do not wait for each other.
 // SPDX-License-Identifier: Apache-2.0
 #include "router/service/ingest/fleet.h"
 
@@ -104,8 +105,8 @@ TEST_F(FleetTest, SourcesAreChosenByModelAndRoutingGroup) {
   EXPECT_EQ(view->Sources("", "blue").at(0)->name(), "c");
 }
 
-// The first batch of worker 0 is applied until worker 1 has applied a batch. With one ingestion
-// thread, this test would not end.
+// The callback for the first batch of worker 0 waits until worker 1 has applied a batch. With one
+// ingestion thread for both workers, this test would not end.
 TEST(FleetThreads, AWorkerDoesNotWaitForTheWorkersOfAnotherShard) {
   PrefixIndex index(ContentKeys::OfProcess(), 2);
   std::atomic<bool> first{false};

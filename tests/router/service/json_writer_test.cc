@@ -1,4 +1,4 @@
-// A JSON parser reads the values that JsonWriter wrote.
+// A JSON parser reads back the values that JsonWriter wrote.
 // SPDX-License-Identifier: Apache-2.0
 #include "router/service/json/json_writer.h"
 

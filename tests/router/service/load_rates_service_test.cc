@@ -1,5 +1,5 @@
-// Two workers hold a prompt in host memory or storage. After reports of slow loads from the first
-// worker, the router chooses the second worker.
+// Two workers hold most of a prompt in host memory or storage. After reports of slow loads from the
+// first worker, the router chooses the second worker.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 #include <httplib.h>
@@ -77,7 +77,7 @@ struct LoadRatesServiceTest : ::testing::Test {
     return Post("/v1/route", query.dump()).second;
   }
   std::string Chosen() const { return Route({"first", "second", "cold"}).at("worker"); }
-  // Sends reports of 1 GB each, loaded in `seconds` seconds.
+  // Sends LoadRate::kEnough reports. Each report has 1 GB that was loaded in `seconds` seconds.
   void Report(const std::string& worker, const std::string& tier, double seconds) const {
     for (size_t i = 0; i < LoadRate::kEnough; ++i) {
       const Json load = {{"tier", tier}, {"bytes", 1e9}, {"seconds", seconds}};

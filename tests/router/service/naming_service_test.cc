@@ -159,7 +159,7 @@ TEST_F(NamingServiceTest, AStreamThatIsJoinedLateShowsNoReuse) {
   sources[0]->OnReset(ResetReason::kRestart);
   send(first, 0);
   EXPECT_FALSE(shows());
-  // The same holds for blocks that were stored in a lost batch.
+  // After lost batches, a new child is no evidence either.
   sources[0]->OnReset(ResetReason::kLostBatches);
   send(first, 2);
   send(second, 3);
@@ -264,7 +264,8 @@ TEST_F(NamingServiceTest, AKnownSchemeFindsBlocksWhoseContentIsNotKnown) {
   EXPECT_TRUE(answer.exact);
 }
 
-// The next batch names the blocks that a query finds by hash, and the blocks that wait behind them.
+// With the next batch, the index names the blocks that a query found by hash, and the blocks that
+// wait behind them.
 TEST_F(NamingServiceTest, WhatAQueryFindsByHashIsNamed) {
   Follow(Registered({Full(16)}), kDefaultDialect);
   const EngineScheme scheme;
@@ -290,7 +291,8 @@ TEST_F(NamingServiceTest, WhatAQueryFindsByHashIsNamed) {
   EXPECT_TRUE(answer.exact);
 }
 
-// The blocks of a worker that joined late get names after the first query for each prompt.
+// The router joined the stream late, so the blocks of the worker have no names. They get names
+// after the first query for each prompt.
 TEST_F(NamingServiceTest, AWorkerOfUnnamedBlocksIsNamedByQueries) {
   Follow(Registered({Full(16)}), kDefaultDialect);
   const EngineScheme scheme;

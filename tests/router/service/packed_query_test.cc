@@ -1,4 +1,4 @@
-// A query in MessagePack gives the same result as the same query in JSON.
+// The parser reads the same query from MessagePack as from JSON.
 // SPDX-License-Identifier: Apache-2.0
 #include "router/service/route/packed_query.h"
 
@@ -29,7 +29,7 @@ std::string ErrorOf(const std::string& body) {
 }
 std::string ErrorOf(const Json& json) { return ErrorOf(Packed(json)); }
 
-// Compares two queries, except lora_path, the lengths of mm_items and the embedding digests.
+// Compares two queries, except lora_path and the embedding digests.
 void ExpectEqual(const Query& a, const Query& b) {
   EXPECT_EQ(a.by_tokens, b.by_tokens);
   EXPECT_EQ(a.tokens, b.tokens);

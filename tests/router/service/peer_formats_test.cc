@@ -200,7 +200,7 @@ TEST(PeerFormats, WhatAFormatCannotTellIsRefused) {
   EXPECT_TRUE(bytes.empty());
 }
 
-// Sends batches. Some batches are cut, or have bytes replaced.
+// Sends 200 batches. Some batches are cut, or have replaced bytes. The source must count them.
 void ExpectDamageIsCounted(const WorkerRegistration& config, const Write& write, uint32_t seed) {
   PeerEngine engine(FullModel().groups, 64, seed);
   Reader reader(config);

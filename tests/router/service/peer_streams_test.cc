@@ -94,7 +94,8 @@ struct PeerStreamsTest : ::testing::Test {
     EXPECT_TRUE(DecodeBatch(payload, WireLimits(), batch, counts).ok());
     return batch;
   }
-  // A subscriber of the relay receives nothing before its subscription has arrived.
+  // Waits until the subscriber of the relay receives batches, and then drops the received batches.
+  // The subscriber receives nothing before its subscription has arrived.
   void AwaitRelay(const Write& write) {
     relayed.set(zmq::sockopt::rcvtimeo, 20);
     zmq::message_t frame;

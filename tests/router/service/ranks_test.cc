@@ -108,7 +108,7 @@ struct RanksTest : ::testing::Test {
     for (int turn = 0; turn < 60; ++turn) {
       const auto prompt = engines[0].NextPrompt();
       for (int64_t rank = 0; rank < 2; ++rank) {
-        if (turn % 3 == rank) continue;  // one engine skips the prompt: the caches differ
+        if (turn % 3 == rank) continue;  // this engine skips the prompt, so the caches differ
         EventBatch batch;
         batch.ts = turn;
         batch.events = engines[rank].Run(prompt);

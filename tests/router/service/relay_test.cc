@@ -81,7 +81,8 @@ struct RelayTest : ::testing::Test {
   void Post(uint64_t seq, const EventBatch& batch) {
     relay->Post("m", "w.1", 2, Seq(seq), Encoded(batch));
   }
-  // The reader misses batches that are sent before its subscription.
+  // Waits until the reader receives batches. The reader misses batches that are sent before its
+  // subscription, so this function sends a batch repeatedly.
   void Await(Reader& reader) {
     std::thread posting([this] {
       while (!found) {
@@ -175,7 +176,7 @@ TEST_F(RelayTest, ASubscriberThatDoesNotReadCostsABoundedAmount) {
   Await(reader);
 }
 
-// Tests the queue in front of the relay's thread.
+// The batches that wait for the relay's thread are bounded in number.
 TEST_F(RelayTest, WhatWaitsToBeRelayedIsBounded) {
   RelayConfig config;
   config.queue_batches_max = 1;

@@ -443,7 +443,7 @@ TEST_F(RouterServiceTest, ObserverSeesEachBatchWithItsWorker) {
     return workers.size() == 2 && is_synced(workers[0], 4) && is_synced(workers[1], 1);
   }));
   service->Stop();
-  // A source that received batches before it knew the publisher's epoch starts again at batch 0.
+  // A source that received batches before it knew the publisher's epoch begins again at batch 0.
   const auto runs = [](const std::vector<uint64_t>& seqs, uint64_t last) {
     for (size_t i = 1; i < seqs.size(); ++i) {
       if (seqs[i] != 0 && seqs[i] != seqs[i - 1] + 1) return false;

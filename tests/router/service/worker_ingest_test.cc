@@ -63,8 +63,8 @@ TEST_F(SourceTest, AppliesWhatItDecodes) {
   EXPECT_EQ(source->State(SourceState::kGap), SourceState::kGap);
 }
 
-// From 0.33 on, vLLM writes the map head of a store with a 16-bit count. From 0.33 on, a lookup
-// that drops a block for a draft head also looks one unit further.
+// From v0.33 on, vLLM writes the map head of a store with a 16-bit count. The release decides the
+// answer here: from v0.32 on, a lookup that drops a block for a draft head looks one unit further.
 TEST_F(SourceTest, AWideHeaderOfAStoreShowsTheRelease) {
   GroupSpec group = Full();
   group.eagle = true;

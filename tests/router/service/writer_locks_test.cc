@@ -1,4 +1,5 @@
-// A batch takes the lock of the index's writers once, and a query never takes it.
+// A batch takes the lock of the worker's shard once. Without a concurrent batch, a query takes no
+// lock.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -82,7 +83,7 @@ class WriterLocksTest : public ::testing::Test {
 };
 
 TEST_F(WriterLocksTest, ABatchTakesOne) {
-  Store(0);  // also proves the hash scheme, and the source sets it in the index
+  Store(0);  // also proves the hash scheme; the source then sets hash_block_size in the index
   const uint64_t before = index_.writer_locks();
   for (size_t block = 1; block < 33; ++block) EXPECT_EQ(Store(block), BatchResult::kApplied);
   EXPECT_EQ(index_.writer_locks() - before, 32u);

@@ -163,8 +163,8 @@ impl Corpus {
     }
 }
 
-/// Returns batches that remove 32 blocks each. The workers take turns. The list ends as soon as its
-/// batches remove `target` blocks.
+/// Returns batches that remove up to 32 blocks of one worker each. The workers take turns. The list
+/// ends as soon as its batches remove at least `target` blocks.
 pub fn emptying(held: &[Vec<u64>], target: usize) -> Vec<Removal> {
     let mut removals = Vec::new();
     let mut removed = 0;

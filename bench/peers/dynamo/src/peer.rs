@@ -20,6 +20,7 @@ pub type Phases = Vec<Vec<RouterEvent>>;
 /// Queries an index for a prompt.
 pub type Ask<'a> = &'a dyn Fn(&mut Vec<LocalBlockHash>) -> OverlapScores;
 
+/// Sends queries while the events are applied.
 pub type Beside<'a> = &'a dyn Fn(Ask);
 
 pub struct Timed {
