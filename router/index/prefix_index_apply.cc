@@ -200,7 +200,7 @@ void PrefixIndex::Impl::ApplyEvent(WorkerState& worker, const BlockRemoved& even
     }
     if (removal == router::Removal::kNotHeld) {
       ++worker.counters.unknown_removes;
-      worker.hit_reports.NoteUnknownRemove();
+      if (removals.tier == Tier::kGpu) worker.hit_reports.NoteUnknownRemove();
       continue;
     }
     ++worker.counters.removed_blocks;

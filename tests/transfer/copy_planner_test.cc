@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 #include <random>
 
 #include "tests/support/pools.h"
@@ -177,12 +178,11 @@ TEST_P(CopyPlannerRandomTest, EveryByteArrivesAndNoOtherChanges) {
   std::vector<std::byte> host(places * block_bytes);
   FillWith(host, 99);
 
-  // The order of the blocks, and of their places in host memory, is random or ascending. Some
-  // blocks are moved whole, and some in two pieces.
+  // The orders are random or ascending. Some blocks are moved whole, and some in two pieces.
   std::vector<uint32_t> ids(blocks);
   std::vector<size_t> spots(places);
-  for (size_t i = 0; i < blocks; ++i) ids[i] = static_cast<uint32_t>(i);
-  for (size_t i = 0; i < places; ++i) spots[i] = i;
+  std::iota(ids.begin(), ids.end(), uint32_t{0});
+  std::iota(spots.begin(), spots.end(), size_t{0});
   if (Number(0, 2) > 0) std::shuffle(ids.begin(), ids.end(), random_);
   if (Number(0, 2) > 0) std::shuffle(spots.begin(), spots.end(), random_);
   std::vector<BlockMove> moves;

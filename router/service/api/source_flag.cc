@@ -38,7 +38,8 @@ Json GroupFromText(const std::string& text) {
     parts.pop_back();
   }
   if (parts.size() > 1) group["block_size"] = NumberOf(parts[1]);
-  if (parts.size() > 3) group[parts[3]] = true;  // the reader refuses an unknown name
+  // The reader refuses an unknown name.
+  for (size_t i = 3; i < parts.size(); ++i) group[parts[i]] = true;
   if (parts.size() > 2) {
     const bool chunked = ParseSpecKind(parts[0]) == SpecKind::kChunkedLocalAttention;
     group[chunked ? "chunk_size" : "sliding_window"] = NumberOf(parts[2]);

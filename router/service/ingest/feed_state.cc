@@ -21,14 +21,13 @@ void FeedState::OnHeard(int64_t now_ms) {
   if (failing_since_ms_ && heard_) ++status_.reconnects;
   failing_since_ms_.reset();
   heard_ = true;
-  unsure_since_ms_ = now_ms;
+  // After a cut, only an event shows whether events were lost.
+  if (!cut_) unsure_since_ms_ = now_ms;
 }
 
 void FeedState::OnApplied(BatchResult result, int64_t now_ms) {
-  const bool was_cut = std::exchange(cut_, false);
-  const int64_t unsure_since = unsure_since_ms_;
   OnHeard(now_ms);
-  if (was_cut) unsure_since_ms_ = unsure_since;
+  cut_ = false;
   ++status_.batches;
   ++status_.next_seq;
   if (result == BatchResult::kUndecodable) {

@@ -168,7 +168,7 @@ void TrtllmEvents::Impl::NoteId(int64_t id) {
   const std::optional<int64_t> last = std::exchange(last_id_, id);
   if (last && id <= *last) {
     DropAllFor(counters.restarts);
-  } else if (last && id - *last > 1) {
+  } else if (last && *last != id - 1) {  // the ids may be further apart than the largest number
     DropAllFor(counters.gaps);
   }
   if (id == 0) lacks_events_ = false;

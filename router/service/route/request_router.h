@@ -49,7 +49,7 @@ struct RoutingConfig {
   // of long prompts would evict the expected hashes of all other requests.
   int64_t speculative_hashes_max = 64;
   // A booking expires after this time if no feedback ends it. If more than bookings_max requests
-  // are booked within this time, the oldest bookings expire. Finished requests count too.
+  // are booked at one time, the oldest bookings expire.
   int64_t booking_lifetime_ms = 60000;
   size_t bookings_max = 65536;
 };

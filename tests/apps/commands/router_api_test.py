@@ -390,6 +390,7 @@ for method, target, body, code in [
         ("POST", "/register", {"instance_id": 7, "endpoint": one.endpoint, "model_name": "f",
                                "block_size": 16, "dp_rank": 1}, 409),
         ("POST", "/register", {"instance_id": 8, "endpoint": "x", "model_name": "f", "block_size": 16}, 400),
+        ("POST", "/register", {"instance_id": 8, "endpoint": "push", "model_name": "f", "block_size": 16}, 400),
         ("POST", "/register", {"instance_id": 8, "endpoint": one.endpoint, "model_name": "f",
                                "block_size": 16, "additional_salt": "s"}, 400),
         ("POST", "/unregister", {"instance_id": 9, "model_name": "f"}, 404)]:

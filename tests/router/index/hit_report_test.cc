@@ -160,6 +160,17 @@ TEST(HitReport, IsContradictedByARemoveTooMany) {
   EXPECT_FALSE(Certain(worker));
 }
 
+// Reports name blocks on the GPU, so removes on other tiers show nothing about them.
+TEST(HitReport, ARemoveTooManyOfAnotherTierContradictsNothing) {
+  OneWorker worker(Reporting({Full()}));
+  const auto chain = Hashes(1, 4);
+  BlockRemoved unknown = Remove(Hashes(1, 1));
+  unknown.medium = kMediumCpu;
+  worker.Apply(Batch(Root(chain), Root(chain), unknown));
+  EXPECT_EQ(worker.counters().unknown_removes, 1u);
+  EXPECT_TRUE(Certain(worker));
+}
+
 TEST(HitReport, ADoubtfulOneMayHaveBeenACopy) {
   OneWorker worker(Reporting({Full()}));
   const auto chain = Hashes(1, 4);

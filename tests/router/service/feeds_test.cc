@@ -163,6 +163,19 @@ TEST(FeedState, IsSuspectAfterALostAnswerUntilTheNextEvent) {
   EXPECT_EQ(feed.status(30).state, SourceState::kSynced) << "no event was lost";
 }
 
+TEST(FeedState, EmptyAnswersAfterALostAnswerDoNotRaiseTheWeight) {
+  FeedState feed(true, 3000, 0);
+  feed.OnApplied(BatchResult::kComplete, 0);
+  feed.OnCut(1000);
+  for (int64_t now = 2000; now <= 40000; now += 1000) feed.OnEmpty(now);
+  EXPECT_EQ(feed.status(5999).weight, 0.5);
+  EXPECT_EQ(feed.status(6000).weight, 0.25);
+  EXPECT_EQ(feed.status(40000).state, SourceState::kSuspect);
+  EXPECT_EQ(feed.status(40000).weight, 0);
+  feed.OnApplied(BatchResult::kComplete, 41000);
+  EXPECT_EQ(feed.status(41000).weight, 1);
+}
+
 // An engine's HTTP server. POST /kv_cache_events returns the queued events and removes them from
 // the queue. With `with_get`, GET does this, and POST gets status 405.
 class EventServer {

@@ -199,6 +199,20 @@ TEST_F(RequestRouterTest, BookingsEndByThemselves) {
   EXPECT_EQ(small.counters().expired_bookings, 4u);
 }
 
+TEST_F(RequestRouterTest, FinishedRequestsDoNotEndOtherBookings) {
+  config.bookings_max = 2;
+  RequestRouter small(config, [] { return 0.0; });
+  Decide(small, {Worker(0, 0)}, Prompt("long"), 0);
+  for (int i = 0; i < 100; ++i) {
+    const std::string id = "short" + std::to_string(i);
+    Decide(small, {Worker(0, 0)}, Prompt(id), 0);
+    EXPECT_TRUE(small.Take(Said(Feedback::Event::kFinished, id)).ok());
+  }
+  EXPECT_EQ(small.counters().bookings, 1u);
+  EXPECT_EQ(small.counters().expired_bookings, 0u);
+  EXPECT_TRUE(small.Take(Said(Feedback::Event::kFinished, "long")).ok());
+}
+
 TEST_F(RequestRouterTest, TheSameRequestTwiceIsBookedOnce) {
   Decide(request_router, {Worker(0, 0)}, Prompt("r"), 0);
   Decide(request_router, {Worker(1, 0)}, Prompt("r"), 50);

@@ -224,7 +224,8 @@ TEST(SourceJson, WrongFlagsAreNamed) {
       {"w=e,reports_hits=yes", "reports_hits: must be true or false"},
       {"w=e,groups=full_attention", "groups[0]: must be an object with kind and block_size"},
       {"w=e,groups=sliding_window:16:x", "groups[0].sliding_window: must be a positive integer"},
-      {"w=e,groups=mamba:16:8:draft", "unknown member: groups[0].draft"}};
+      {"w=e,groups=mamba:16:8:draft", "unknown member: groups[0].draft"},
+      {"w=e,groups=sliding_window:16:32:eagle:junk", "unknown member: groups[0].junk"}};
   for (const auto& [text, message] : wrong) {
     EXPECT_EQ(SourceFromFlag(text).status().message(), message) << text;
   }

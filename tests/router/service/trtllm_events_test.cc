@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "router/service/ingest/trtllm_events.h"
 
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "tests/support/content_events.h"
@@ -137,6 +138,18 @@ TEST(TrtllmEvents, ALostEventTakesEverythingBack) {
   EXPECT_EQ(worker.counters().gaps, 1u);
   EXPECT_EQ(worker.Reusable(Tokens(1, 8)), 0);
   EXPECT_EQ(worker.residencies(), 1u) << "only the block after the gap";
+}
+
+TEST(TrtllmEvents, IdsMayBeAnyNumber) {
+  TrtllmWorker worker;
+  worker.Take(
+      EventOf(std::numeric_limits<int64_t>::min(), StoredOf(nullptr, {BlockOf(1, Tokens(1, 4))})));
+  worker.Take(
+      EventOf(std::numeric_limits<int64_t>::max(), StoredOf(nullptr, {BlockOf(2, Tokens(5, 4))})));
+  EXPECT_EQ(worker.counters().gaps, 1u);
+  worker.Take(
+      EventOf(std::numeric_limits<int64_t>::min(), StoredOf(nullptr, {BlockOf(3, Tokens(9, 4))})));
+  EXPECT_EQ(worker.counters().restarts, 1u);
 }
 
 TEST(TrtllmEvents, ABadEventMayHaveBeenARemove) {
