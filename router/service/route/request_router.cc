@@ -311,7 +311,7 @@ void RequestRouter::Release(const std::string& request_id) {
 
 void RequestRouter::Expire(int64_t now_ms) {
   // A later booking with the same id has its own entry in `order_`.
-  const auto is_booked = [this](const std::pair<std::string, int64_t>& entry) {
+  const auto is_booked = [this](const std::pair<std::string, int64_t>& entry) KV_REQUIRES(mutex_) {
     const auto it = bookings_.find(entry.first);
     return it != bookings_.end() && it->second.expires_ms == entry.second;
   };
@@ -325,7 +325,7 @@ void RequestRouter::Expire(int64_t now_ms) {
   }
   // Bounds the entries of finished requests. Such a pass removes at least half of all entries.
   if (order_.size() > 2 * config_.bookings_max + 1) {
-    std::erase_if(order_, [&](const auto& entry) { return !is_booked(entry); });
+    std::erase_if(order_, [&](const auto& entry) KV_REQUIRES(mutex_) { return !is_booked(entry); });
   }
 }
 
