@@ -57,6 +57,23 @@ TEST(Answer, NoGroupIsInTheWayOfBlocksThatNobodyHas) {
   EXPECT_EQ(Ask(worker, 100).limiting_group, std::nullopt);
 }
 
+// A chunk that begins at the end of the prefix needs no block before it.
+TEST(Answer, ChunksMayServeAPrefixWithoutBlocks) {
+  OneWorker worker(Registered({Chunked(64)}));
+  EXPECT_EQ(Ask(worker, 65).gpu_tokens, 64);
+  EXPECT_EQ(Ask(worker, 64).gpu_tokens, 0);
+}
+
+TEST(Answer, TheOffloadRuleOfAWorkerWithoutBlocksIsUnknownToo) {
+  OneWorker unknown(Registered({Full()}));
+  EXPECT_EQ(Ask(unknown, 65).untold, 0u);
+  EXPECT_EQ(Ask(unknown, 65).untold_with_cpu, static_cast<uint32_t>(Untold::kOffloadRule));
+  WorkerConfig config = Registered({Full()});
+  config.offload_rule = OffloadRule::kConnector;
+  const OneWorker known(config);
+  EXPECT_EQ(Ask(known, 65).untold_with_cpu, 0u);
+}
+
 // Full attention reaches 48 tokens. Mamba states end at 16 and 64 tokens. Window blocks end at 16,
 // 48 and 80 tokens. Each group alone reaches further than all groups together. The group that
 // reaches least is not the limiting group.

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
+#include <semaphore>
 #include <set>
 #include <thread>
 #include <vector>
@@ -76,23 +78,31 @@ TEST_F(PrefixIndexShards, ScoresFollowEachBatch) {
   }
 }
 
-TEST_F(PrefixIndexShards, ReclaimFreesTheBlocksOfAllShards) {
-  for (uint32_t w = 0; w < kWorkers; ++w) index_.ClearWorker(WorkerId(w));
-  EXPECT_TRUE(index_.Reclaim());
+TEST_F(PrefixIndexShards, ReclaimFreesTheBlocksOfEachShard) {
   while (index_.Reclaim()) {
   }
-  for (const WorkerMatch& match : Match()) EXPECT_EQ(match.gpu_tokens, 0);
+  for (uint32_t w = 0; w < kShards; ++w) {
+    index_.ClearWorker(WorkerId(w));
+    EXPECT_TRUE(index_.Reclaim()) << w;
+    while (index_.Reclaim()) {
+    }
+    EXPECT_EQ(Match(std::array{WorkerId(w)}).at(0).gpu_tokens, 0);
+  }
 }
 
-// ForEachResidency holds the lock of the worker's shard while it calls `visit`. With one lock for
-// all workers, the thread would never end.
+// ForEachResidency holds the lock of the worker's shard while it calls `visit`.
 TEST_F(PrefixIndexShards, AWriterDoesNotWaitForAnotherShard) {
-  bool visited = false;
+  std::binary_semaphore applied(0);
+  std::jthread writer;
   index_.ForEachResidency(WorkerId(0), [&](Tier, uint8_t, const BlockHash&, uint32_t) {
-    visited = true;
-    std::jthread([&] { index_.Apply(WorkerId(1), Batch(Store(Hashes(100, 1)))); }).join();
+    writer = std::jthread([&] {
+      index_.Apply(WorkerId(1), Batch(Store(Hashes(100, 1))));
+      applied.release();
+    });
+    EXPECT_TRUE(applied.try_acquire_for(std::chrono::minutes(1)));
   });
-  EXPECT_TRUE(visited);
+  ASSERT_TRUE(writer.joinable()) << "the worker holds no block";
+  writer.join();
   EXPECT_EQ(index_.counters(WorkerId(1)).residencies, 3u);
 }
 

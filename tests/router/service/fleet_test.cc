@@ -6,7 +6,9 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <memory>
+#include <semaphore>
 #include <string>
 #include <thread>
 #include <vector>
@@ -105,21 +107,16 @@ TEST_F(FleetTest, SourcesAreChosenByModelAndRoutingGroup) {
   EXPECT_EQ(view->Sources("", "blue").at(0)->name(), "c");
 }
 
-// The callback for the first batch of worker 0 waits until worker 1 has applied a batch. With one
-// ingestion thread for both workers, this test would not end.
+// The thread of worker 0 is busy with its first batch until worker 1 has applied a batch.
 TEST(FleetThreads, AWorkerDoesNotWaitForTheWorkersOfAnotherShard) {
   PrefixIndex index(ContentKeys::OfProcess(), 2);
-  std::atomic<bool> first{false};
-  std::atomic<bool> second{false};
-  const auto set = [](std::atomic<bool>& applied) {
-    applied = true;
-    applied.notify_all();
-  };
+  std::counting_semaphore<> first(0);
+  std::counting_semaphore<> second(0);
   FleetObserver observer;
   observer.on_applied = [&](const FleetWorker& worker, const AppliedBatch&) {
-    if (worker.id.value == 1) return set(second);
-    second.wait(false);
-    set(first);
+    if (worker.id.value == 1) return second.release();
+    EXPECT_TRUE(second.try_acquire_for(std::chrono::minutes(1)));
+    first.release();
   };
   const auto fleet = Fleet::Create({}, index, std::move(observer)).value();
   PublisherConfig config;
@@ -136,7 +133,7 @@ TEST(FleetThreads, AWorkerDoesNotWaitForTheWorkersOfAnotherShard) {
     ASSERT_TRUE(fleet->Add(source).ok());
     ASSERT_TRUE(publishers.back()->Publish(Batch(StoreFull(Hashes(1, 4), 0))).ok());
   }
-  first.wait(false);
+  first.acquire();
   EXPECT_EQ(index.counters(WorkerId(0)).residencies, 4u);
   EXPECT_EQ(index.counters(WorkerId(1)).residencies, 4u);
   ASSERT_TRUE(fleet->Remove("a").ok());
