@@ -78,12 +78,8 @@ MatchPlan ClassAnswers::Plan() const {
 
 WorkerMatch ClassAnswers::Answer() const {
   const WorkerRules& rules = held_.rules();
+  if (held_.parts() == 0 && rules.nothing_without_blocks) return Miss(held_.root());
   WorkerMatch match;
-  if (held_.parts() == 0 && rules.nothing_without_blocks) {
-    match.recompute_tokens = shape_.prompt_tokens;
-    match.per_group_tokens.assign(rules.groups.size(), 0);
-    return match;
-  }
   const bool leading = rules.leading_run && shape_.policy == MatchPolicy::kExact;
   return leading && LeadingRun(match) ? match : Plan().Evaluate();
 }

@@ -47,7 +47,8 @@ class ClassAnswers {
   bool HasHashBlockSize(const WorkerRules& rules) const {
     return rules.hash_block_size == shape_.hash_block_size || rules.hash_block_size == 0;
   }
-  // The answer for workers that hold nothing; see HoldNothing.
+  // The answer for workers without a block of the prompt, without WorkerMatch::ambiguous. REQUIRES:
+  // WorkerRules::nothing_without_blocks.
   WorkerMatch Miss(const HoldingClasses::Root& root) const;
   void Compute(ClassId id);
   MatchPlan Plan() const;

@@ -96,39 +96,30 @@ void LocatorTable::TakeFromFilter(Shard shard, uint64_t fingerprint) const {
   shard.filter_of(home).store(bits, std::memory_order_release);
 }
 
-// I5: sets the filter bit and the counters before the entry. A reader that sees the entry therefore
-// also sees its filter bit and its counters.
-void LocatorTable::Put(Shard shard, uint64_t entry) const {
+// Enters the entry into the first bucket of its path that has room. `take(bucket, number)` stores
+// the entry, or returns false if the bucket is full. I5: sets the filter bit and the counters
+// before the entry. A reader that sees the entry therefore also sees its filter bit and its
+// counters.
+template <typename Take>
+void LocatorTable::EnterBy(Shard shard, uint64_t entry, Take&& take) const {
   const uint64_t fingerprint = entry >> kLocatorBits;
   if (has_filter_) AddToFilter(shard, fingerprint);
   for (Path path(fingerprint, shard.size());;) {
     Bucket& bucket = shard.at(path.bucket());
-    const uint32_t free = bucket.fingerprints().Equal(0);
-    if (free != 0) {
-      bucket.entries[static_cast<size_t>(std::countr_zero(free))].store(entry,
-                                                                        std::memory_order_release);
-      return;
-    }
+    if (take(bucket, path.bucket())) return;
     bucket.Pass(fingerprint);
     KV_CHECK(path.Advance());
   }
 }
 
-// As Put, for a shard that no reader sees and that has no free entry between two others.
-// `filled_` has the number of entries of each bucket.
-void LocatorTable::Append(Shard shard, uint64_t entry) {
-  const uint64_t fingerprint = entry >> kLocatorBits;
-  if (has_filter_) AddToFilter(shard, fingerprint);
-  for (Path path(fingerprint, shard.size());;) {
-    Bucket& bucket = shard.at(path.bucket());
-    uint8_t& filled = filled_[path.bucket()];
-    if (filled < kEntries) {
-      bucket.entries[filled++].store(entry, std::memory_order_relaxed);
-      return;
-    }
-    bucket.Pass(fingerprint);
-    KV_CHECK(path.Advance());
-  }
+void LocatorTable::Put(Shard shard, uint64_t entry) const {
+  EnterBy(shard, entry, [entry](Bucket& bucket, uint64_t /*number*/) {
+    const uint32_t free = bucket.fingerprints().Equal(0);
+    if (free == 0) return false;
+    bucket.entries[static_cast<size_t>(std::countr_zero(free))].store(entry,
+                                                                      std::memory_order_release);
+    return true;
+  });
 }
 
 LocatorTable::Shard LocatorTable::Resize(size_t number, size_t size_number) {
@@ -139,7 +130,13 @@ LocatorTable::Shard LocatorTable::Resize(size_t number, size_t size_number) {
   for (uint32_t b = 0; b < old.size(); ++b) {
     for (const std::atomic<uint64_t>& slot : old.at(b).entries) {
       const uint64_t entry = slot.load(std::memory_order_relaxed);
-      if (entry != 0) Append(shard, entry);
+      if (entry == 0) continue;
+      // No reader sees the new shard yet. Its buckets have no gaps.
+      EnterBy(shard, entry, [&](Bucket& bucket, uint64_t to) {
+        if (filled_[to] == kEntries) return false;
+        bucket.entries[filled_[to]++].store(entry, std::memory_order_relaxed);
+        return true;
+      });
     }
   }
   shards_[number].store(shard.word(), std::memory_order_release);  // I5

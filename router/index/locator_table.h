@@ -217,8 +217,9 @@ class LocatorTable {
   }
   Shard NewShard(size_t size_number);
   static void FreeShard(void* arena, uintptr_t word);
+  template <typename Take>
+  void EnterBy(Shard shard, uint64_t entry, Take&& take) const;
   void Put(Shard shard, uint64_t entry) const;
-  void Append(Shard shard, uint64_t entry);
   void AddToFilter(Shard shard, uint64_t fingerprint) const;
   void TakeFromFilter(Shard shard, uint64_t fingerprint) const;
   std::atomic<uint64_t>& EntryOf(uint64_t hash, uint64_t entry, bool unpass);

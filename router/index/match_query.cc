@@ -407,10 +407,10 @@ void MatchQuery::AddScores(std::vector<WorkerScore>& scores) const {
       last = base;
       last_leading = leading;
       const bool led = leading != kNotLed && RootOf(base).ambiguous == nullptr;
-      const ClassId id = led ? base : ClassOf(asked);
       if (led) {
         score = ScoreOf(base, leading);
       } else {
+        const ClassId id = ClassOf(asked);
         score = of_classes.HoldNothing(id) ? WorkerScore() : ScoreOf(of_classes.Of(id));
       }
     }

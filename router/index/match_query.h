@@ -74,8 +74,9 @@ class MatchQuery {
  private:
   struct Asked {
     const WorkerView* view = nullptr;
-    WorkerId id;      // of the view
-    WorkerSlot slot;  // of the view
+    // Copies of the view's members. A query does not load the views of unchanged workers.
+    WorkerId id;
+    WorkerSlot slot;
     uint64_t version = 0;
     uint64_t unnamed = 0;        // WorkerView::unnamed
     ClassId settled = kNoClass;  // the class of a settled worker, if another worker is not settled

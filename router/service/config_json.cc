@@ -61,11 +61,10 @@ Status ReadHttp(const Json& json, const std::string& name, RouterOptions& option
 }
 
 Status ReadIngestThreads(const Json& json, const std::string& name, RouterOptions& options) {
-  int64_t threads = 0;
-  if (Status status = ReadInteger(json, name, 1, threads); !status.ok()) return status;
+  auto threads = static_cast<int64_t>(options.ingest_threads);
+  const Status status = ReadUpTo(json, name, static_cast<int64_t>(kMaxIndexShards), threads);
   options.ingest_threads = static_cast<size_t>(threads);
-  if (options.ingest_threads <= kMaxIndexShards) return Status();
-  return BadField(name + ": must be at most " + std::to_string(kMaxIndexShards));
+  return status;
 }
 
 using N = const std::string&;

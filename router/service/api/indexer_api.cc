@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "router/service/api/index_dump.h"
-#include "router/service/ingest/event_feeds.h"
+#include "router/service/api/source_json.h"
 #include "router/service/json/json_fields.h"
 #include "router/service/route/query.h"
 
@@ -85,9 +85,7 @@ Result<WorkerRegistration> ParseRegistration(std::string_view body) {
   }
   if (Status status = CheckSelection(selection); !status.ok()) return status;
   if (source.endpoint.empty()) return BadField("endpoint: required");
-  if (IsFeedEndpoint(source.endpoint)) {
-    return BadField("endpoint: " + source.endpoint + " needs format trtllm");
-  }
+  if (Status status = CheckFormat(source); !status.ok()) return status;
   if (source.block_size == 0) return BadField("block_size: required");
   source.instance = selection.instance;
   source.instance_is_number = selection.instance_is_number;

@@ -264,7 +264,7 @@ constexpr std::array kServiceMetrics = {
                   kGauge, [](M m) { return m.routing.bookings; }},
     ServiceMetric{"kvcast_route_expired_bookings_total",
                   "Routed requests that expired, because no feedback reported their end in time or "
-                  "because too many newer requests were routed, since the router started.",
+                  "because too many were unfinished, since the router started.",
                   kCounter, [](M m) { return m.routing.expired_bookings; }},
     ServiceMetric{"kvcast_route_speculative_hashes",
                   "Current number of block hashes that workers are expected to store soon for "

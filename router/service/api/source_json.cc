@@ -44,22 +44,6 @@ const char* NameOf(EventFormat format) {
   return "";
 }
 
-// Format trtllm: checks TrtllmConfig, and refuses groups. Other formats: refuses window_sizes,
-// tokens_per_block, and endpoints of EventFeeds.
-Status CheckFormat(const WorkerRegistration& source) {
-  if (source.format == EventFormat::kTrtllm) {
-    if (!source.worker.groups.empty()) return BadField("groups: not allowed with format trtllm");
-    const Status made = TrtllmEvents::Create(source.trtllm).status();
-    return made.ok() ? made : BadField(made.message());
-  }
-  const bool of_trtllm = !source.trtllm.window_sizes.empty() || source.trtllm.tokens_per_block > 0;
-  if (of_trtllm) return BadField("window_sizes, tokens_per_block: allowed only with format trtllm");
-  if (IsFeedEndpoint(source.endpoint)) {
-    return BadField("endpoint: " + source.endpoint + " needs format trtllm");
-  }
-  return Status();
-}
-
 void PutTrtllm(const WorkerRegistration& source, Json& object) {
   const TrtllmConfig& config = source.trtllm;
   object["window_sizes"] = config.window_sizes;
@@ -90,6 +74,20 @@ void PutStoreRules(const WorkerConfig& config, Json& object) {
 }
 
 }  // namespace
+
+Status CheckFormat(const WorkerRegistration& source) {
+  if (source.format == EventFormat::kTrtllm) {
+    if (!source.worker.groups.empty()) return BadField("groups: not allowed with format trtllm");
+    const Status made = TrtllmEvents::Create(source.trtllm).status();
+    return made.ok() ? made : BadField(made.message());
+  }
+  const bool of_trtllm = !source.trtllm.window_sizes.empty() || source.trtllm.tokens_per_block > 0;
+  if (of_trtllm) return BadField("window_sizes, tokens_per_block: allowed only with format trtllm");
+  if (IsFeedEndpoint(source.endpoint)) {
+    return BadField("endpoint: " + source.endpoint + " needs format trtllm");
+  }
+  return Status();
+}
 
 Result<WorkerRegistration> SourceFromJson(const Json& object) {
   if (!object.is_object()) return BadField("source: must be an object");

@@ -67,14 +67,6 @@ Status ReadRanksOn(const Json& json, N name, S source) {
   return Status();
 }
 
-Status ReadUpTo(const Json& json, N name, int64_t max, int64_t& out) {
-  int64_t number = 0;
-  if (Status status = ReadInteger(json, name, 1, number); !status.ok()) return status;
-  if (number > max) return BadField(name + ": must be at most " + std::to_string(max));
-  out = number;
-  return Status();
-}
-
 Status ReadLoadRate(const Json& json, N name, int64_t& out) {
   int64_t rate = 0;
   if (Status status = ReadInteger(json, name, 1, rate); !status.ok()) return status;

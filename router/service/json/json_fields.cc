@@ -85,6 +85,14 @@ Status ReadInteger(const Json& json, const std::string& member, int64_t min, int
   return Status();
 }
 
+Status ReadUpTo(const Json& json, const std::string& member, int64_t max, int64_t& out) {
+  int64_t value = 0;
+  if (Status status = ReadInteger(json, member, 1, value); !status.ok()) return status;
+  if (value > max) return BadField(member + ": must be at most " + std::to_string(max));
+  out = value;
+  return Status();
+}
+
 Status ReadNumber(const Json& json, const std::string& member, double min, double max,
                   double& out) {
   const double value = json.is_number() ? json.get<double>() : NAN;

@@ -40,6 +40,8 @@ Status ReadText(const Json& json, const std::string& member, std::string& out);
 Status ReadTexts(const Json& json, const std::string& member, std::vector<std::string>& out);
 Status ReadBool(const Json& json, const std::string& member, bool& out);
 Status ReadInteger(const Json& json, const std::string& member, int64_t min, int64_t& out);
+// Reads an integer from 1 to `max`.
+Status ReadUpTo(const Json& json, const std::string& member, int64_t max, int64_t& out);
 Status ReadNumber(const Json& json, const std::string& member, double min, double max, double& out);
 
 std::optional<std::vector<uint8_t>> BytesFromHex(std::string_view hex);
