@@ -98,9 +98,12 @@ class HitReportState {
     if (doubtful_blocks_ == 0) contradicted_ = true;
     if (doubtful_blocks_ > 0) --doubtful_blocks_;
   }
-  // Must be called when the worker's blocks come from a snapshot whose publisher counts reports as
-  // copies.
-  void NoteForeignCopies() { contradicted_ |= reports_ == HitReports::kExpected; }
+  // Must be called when blocks come from the publisher's record, which counts reports as copies. A
+  // block of the record may be a report of a block that the engine has evicted.
+  void NoteRecord() {
+    contradicted_ |= reports_ == HitReports::kExpected;
+    seen_ |= reports_ == HitReports::kUnknown;
+  }
   // Must be called when the GPU cache is empty.
   void Clear() { *this = HitReportState(reports_); }
   // True if the counted copies are the copies that exist. If an engine is known to send reports,

@@ -160,6 +160,7 @@ Status PrefixIndex::LearnHashBlockSize(WorkerId worker, int64_t hash_block_size)
   return Of(worker).LearnHashBlockSize(worker, hash_block_size);
 }
 void PrefixIndex::NoteMissedBlocks(WorkerId worker) { Of(worker).NoteMissedBlocks(worker); }
+void PrefixIndex::NoteRecord(WorkerId worker) { Of(worker).NoteRecord(worker); }
 void PrefixIndex::LearnRules(WorkerId worker, EngineRules rules) {
   Of(worker).LearnRules(worker, rules);
 }

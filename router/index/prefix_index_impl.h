@@ -69,9 +69,8 @@ struct WorkerState {
   router::PendingStores parked;
   AmbiguousNames ambiguous;
   bool ambiguous_changed = false;
-  bool rule_refuted = false;    // a store contradicted the sparse rule
-  bool has_gpu_copies = false;  // a group stored a block again
-  bool lower_names = false;     // the tokens of a store of a lower tier named a block
+  bool rule_refuted = false;  // a store contradicted the sparse rule
+  bool lower_names = false;   // the tokens of a store of a lower tier named a block
   WorkerRules::Shown shown;
   router::ReuseEvidence evidence;
   PromptSample sample;
@@ -186,6 +185,7 @@ class PrefixIndex::Impl {
   Status LearnHashBlockSize(WorkerId id, int64_t hash_block_size);
   void LearnRules(WorkerId id, EngineRules rules);
   void NoteMissedBlocks(WorkerId id);
+  void NoteRecord(WorkerId id);
   size_t NameBlocks(WorkerId id, std::span<const BlockHash> hashes,
                     std::span<const ContentKey> contents);
   ApplyResult Apply(WorkerId id, const EventBatch& batch);

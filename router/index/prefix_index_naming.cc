@@ -379,9 +379,8 @@ bool PrefixIndex::Impl::Hold(WorkerState& worker, CurrentStore& store, const Blo
     ++worker.counters.unnamed_blocks[static_cast<size_t>(chosen.reason)];
   }
   const bool first = added == router::Addition::kFirst;
-  if (!first && store.tier == Tier::kGpu) {
-    worker.has_gpu_copies = true;
-    if (worker.learns_reuse()) worker.evidence.NoteCopy(FingerprintOf(hash), store.group);
+  if (!first && store.tier == Tier::kGpu && worker.learns_reuse()) {
+    worker.evidence.NoteCopy(FingerprintOf(hash), store.group);
   }
   if (!first) return false;
   ++worker.residencies[static_cast<size_t>(store.tier)];

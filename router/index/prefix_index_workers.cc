@@ -184,13 +184,14 @@ void PrefixIndex::Impl::SwapHidden(WorkerId id) {
   younger.has_names |= elder.has_names;
   younger.lower_names |= elder.lower_names;
   younger.shown = elder.shown;
-  if (younger.has_gpu_copies) younger.hit_reports.NoteForeignCopies();
   younger.sample = std::move(elder.sample);
   younger.announced |= elder.announced;
   younger.evidence = std::move(elder.evidence);
   younger.evidence.ForgetBlocks();
-  // The number of stores of each block of the hidden generation is unknown.
-  if (younger.residencies[static_cast<size_t>(Tier::kGpu)] > 0) younger.evidence.Close();
+  if (younger.residencies[static_cast<size_t>(Tier::kGpu)] > 0) {
+    younger.hit_reports.NoteRecord();
+    younger.evidence.Close();  // the number of stores of each block is unknown
+  }
   younger.catalogue_changes = ~uint64_t{0};
   younger.ambiguous.AddAll(elder.ambiguous);
   younger.ambiguous_changed = true;
@@ -235,6 +236,15 @@ void PrefixIndex::Impl::NoteMissedBlocks(WorkerId id) {
   WaiterCountingLock lock(mutex_);
   const auto it = slot_of_.find(id);
   if (it != slot_of_.end()) slots_[it->second]->evidence.Close();
+}
+
+void PrefixIndex::Impl::NoteRecord(WorkerId id) {
+  WaiterCountingLock lock(mutex_);
+  const auto it = slot_of_.find(id);
+  if (it == slot_of_.end()) return;
+  WorkerState& worker = *slots_[it->second];
+  worker.hit_reports.NoteRecord();
+  Commit(worker);
 }
 
 Status PrefixIndex::Impl::LearnHashBlockSize(WorkerId id, int64_t hash_block_size) {

@@ -80,6 +80,7 @@ bool Replica::CommitRepair(const residency::PublisherStatus& status) {
   const BucketMask kept = router::DifferingBuckets(DigestOfContent(index_, worker_), status);
   const BucketMask added = router::DifferingBuckets(reader_.digest(), status);
   if ((kept & ~buckets).any() || (added & buckets).any()) return false;
+  index_.NoteRecord(worker_);
   index_.Apply(worker_, repair->TakeChanges(index_, worker_));
   Forget();
   Remember(status.next_seq);

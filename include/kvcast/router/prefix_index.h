@@ -411,6 +411,11 @@ class PrefixIndex {
   // block is new. No-op if the worker is not registered. ClearWorker implies this call,
   // RestartWorker does not.
   void NoteMissedBlocks(WorkerId worker);
+  // Declares that the next batch repairs the worker's blocks from its publisher's record of the
+  // engine's blocks. The record counts hit reports as copies. The worker's answers are therefore
+  // not certain until a clear of the GPU cache, except with HitReports::kNever. SwapHidden implies
+  // this call if the hidden generation has GPU blocks. No-op if the worker is not registered.
+  void NoteRecord(WorkerId worker);
   // Sets the release rules that the stream has shown. They are valid until RestartWorker.
   // Registered rules have priority. No-op if the worker is not registered.
   void LearnRules(WorkerId worker, EngineRules rules);

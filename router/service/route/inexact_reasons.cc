@@ -66,7 +66,7 @@ std::string WhyNoProof(const QueryAnswer& answer, bool by_chain, const IndexCoun
     }
     return "blocks whose content is not known: " + reasons;
   }
-  return match.certain ? "" : "the worker repeats announcements";
+  return match.certain ? "" : "hit reports may count as copies";
 }
 
 std::string WhyContradicted(int64_t difference, int64_t block) {

@@ -222,6 +222,19 @@ TEST_F(BucketRepairTest, WhatTheIndexLeavesOutIsNoMismatch) {
   EXPECT_EQ(replica.Compare(Status()), DigestVerdict::kUnknown);
 }
 
+// The publisher counts hit reports as copies. A repair may therefore add blocks that the engine has
+// evicted.
+TEST_F(BucketRepairTest, ARepairedWorkerIsNotCertain) {
+  const auto certain = [this] { return index.Match(Hashes(1, 1), 16, 20).at(0).certain; };
+  ApplyBlocks(1000);
+  EXPECT_TRUE(certain());
+  Damage(Batch(Remove(Hashes(200, 7), 2)));
+  ASSERT_TRUE(Repair());
+  EXPECT_FALSE(certain());
+  Apply(Batch(AllBlocksCleared()));
+  EXPECT_TRUE(certain());
+}
+
 TEST_F(BucketRepairTest, ADroppedRepairLeavesTheNextSnapshotAlone) {
   ApplyBlocks(1000);
   const Content before = Held();

@@ -195,20 +195,26 @@ TEST(HitReport, AnEmptyCacheIsCertainAgain) {
   EXPECT_TRUE(Certain(worker));
 }
 
-// The publisher counts reports as copies, so copies in its snapshot may be reports.
-TEST(HitReport, CopiesOfASnapshotMayBeReports) {
-  OneWorker worker(Reporting({Full()}));
-  const auto join = [&worker](int times) {
-    worker.index.BeginHidden(kWorker);
-    for (int i = 0; i < times; ++i) worker.index.ApplyHidden(kWorker, Batch(Store(Hashes(1, 2))));
-    worker.index.SwapHidden(kWorker);
-  };
-  join(1);
-  EXPECT_TRUE(Certain(worker));
-  join(2);
-  EXPECT_FALSE(Certain(worker));
-  worker.Apply(Batch(AllBlocksCleared()));
-  EXPECT_TRUE(Certain(worker)) << "the cache is empty";
+// The publisher counts reports as copies. After a store, its report and a remove, the publisher's
+// record has one copy of a block that the engine does not hold.
+TEST(HitReport, BlocksOfASnapshotMayBeReports) {
+  for (const HitReports reports :
+       {HitReports::kUnknown, HitReports::kExpected, HitReports::kNever}) {
+    WorkerConfig config = Registered({Full()});
+    config.hit_reports = reports;
+    OneWorker worker(config);
+    const auto join = [&worker](const EventBatch& part) {
+      worker.index.BeginHidden(kWorker);
+      worker.index.ApplyHidden(kWorker, part);
+      worker.index.SwapHidden(kWorker);
+    };
+    join({});
+    EXPECT_TRUE(Certain(worker)) << "the engine holds no block";
+    join(Batch(Store(Hashes(1, 2))));
+    EXPECT_EQ(Certain(worker), reports == HitReports::kNever);
+    worker.Apply(Batch(AllBlocksCleared()));
+    EXPECT_TRUE(Certain(worker)) << "the cache is empty";
+  }
 }
 
 TEST(HitReport, EagleGroupsReportWhatTheyGaveUpNot) {

@@ -218,7 +218,7 @@ TEST_F(QueryEngineTest, AnUncertainMatchProvesNothing) {
   index.Apply(WorkerId(0), Batch(store));
   EXPECT_TRUE(engine.Answer(query, sources).value()[0].exact);
   index.Apply(WorkerId(0), Batch(store));
-  EXPECT_EQ(engine.Answer(query, sources).value()[0].reason, "the worker repeats announcements");
+  EXPECT_EQ(engine.Answer(query, sources).value()[0].reason, "hit reports may count as copies");
   EXPECT_FALSE(engine.Answer(query, sources).value()[0].exact);
 }
 
