@@ -596,7 +596,7 @@ MUTATIONS = [
     ("believe a snapshot of a worker that may report hits", "router/index/hit_report.h",
      "    seen_ |= reports_ == HitReports::kUnknown;\n", "", "router_index_test --gtest_filter=HitReport*"),
     ("believe a repair", "router/replica/replica.cc", "  index_.NoteRecord(worker_);\n", "",
-     "router_index_test --gtest_filter=BucketRepair*"),
+     "router_replica_test --gtest_filter=BucketRepair*"),
     ("hear no contradiction", "router/service/ingest/reuse_feedback.h",
      "if (static_cast<size_t>(equal) >= kEqual) contradiction_ = difference;", "(void)equal;", "router_service_test"),
     ("forgive a contradiction at once", "router/service/ingest/reuse_feedback.h",
