@@ -6,8 +6,9 @@
 namespace kvcast::router {
 
 HolderSet* HolderSet::New(SlabArena& arena, uint32_t capacity) {
-  void* const memory = arena.Allocate(sizeof(HolderSet) +
-                                      size_t{capacity} * (2 * sizeof(uint64_t) + sizeof(HolderId)));
+  void* const memory =
+      arena.Allocate(sizeof(HolderSet) + EvenCapacity(capacity) * sizeof(HolderId) +
+                     size_t{capacity} * 2 * sizeof(uint64_t));
   auto* const set = new (memory) HolderSet(capacity);
   for (uint32_t i = 0; i < capacity; ++i) new (&set->words()[i]) std::atomic<uint64_t>(0);
   return set;

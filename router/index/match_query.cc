@@ -33,7 +33,13 @@ struct MatchQuery::Scratch {
   // By slot, in ReadLeading: the number of leading blocks found so far. kNotLed: the worker is not
   // queried, or is settled.
   std::vector<uint32_t> leading_of_slot;
-  size_t leading_reached = 0;     // in ReadLeading: the end of the stretches so far
+  size_t leading_reached = 0;        // in ReadLeading: the end of the stretches so far
+  struct {                           // in ReadLeading
+    const HolderSet* set = nullptr;  // of the latest stretch; nullptr: too many holders
+    uint32_t size = 0;               // holders of the set
+    uint64_t leads = 0;    // bit i: the worker of holder i holds all blocks of the prompt so far
+    uint32_t pending = 0;  // blocks that these workers hold, and that leading_of_slot lacks
+  } lead;
   uint32_t leading_pause = 0;     // queries without ReadLeading, because it failed before
   uint32_t leading_failures = 0;  // latest leading_pause, in queries; 0 after a success
   HoldingClasses classes;
@@ -99,7 +105,10 @@ MatchQuery::MatchQuery(const ResidencyMap& map, const HolderTable& holder_table,
       shape_(shape),
       detail_(detail),
       scratch_(ThreadScratch(memory)),
-      asked_(&scratch_.asked) {}
+      asked_(&scratch_.asked) {
+  if (!chain_.empty()) map_.Prefetch(chain_[0]);
+  if (!integers_.empty()) map_.Prefetch(BlockHash::FromUnsigned(integers_[0]));
+}
 
 MatchQuery::~MatchQuery() { scratch_.asked.clear(); }
 
@@ -255,46 +264,92 @@ bool MatchQuery::ReadLeading(bool until_gap) {
     return false;
   }
   scratch_.leading_reached = 0;
+  scratch_.lead = {};
   bool decides = true;
   Walk(until_gap,
        [&](const HolderSet& set, uint32_t offset, const HoldingClasses::Stretch& stretch) {
          decides = decides && CollectLeading(set, offset, stretch);
        });
+  AddPendingLead();
   scratch_.leading_failures = decides ? 0 : std::min(2 * scratch_.leading_failures + 1, kMostPause);
   scratch_.leading_pause = scratch_.leading_failures;
   return decides;
 }
 
 template <typename Visit>
-inline void MatchQuery::VisitHolders(const HolderSet& set, uint32_t offset, uint32_t length,
-                                     Visit&& visit) const {
+inline uint32_t MatchQuery::VisitHolders(const HolderSet& set, uint32_t offset, uint32_t length,
+                                         Visit&& visit) const {
   const uint64_t mask = BitRange(0, length);
   const uint32_t size = set.size();
   const HolderTable::Words words = holder_table_.words();
   for (uint32_t i = 0; i < size; ++i) {
     const uint64_t bits = set.bits(i) >> offset & mask;
     if (bits == 0) continue;
-    const uint64_t word = words.At(set.id(i));
-    visit(word, HolderTable::SlotOf(word), bits);
+    visit(words.At(set.id(i)), i, bits);
   }
+  return size;
 }
 
 // Without overlaps, no later stretch can fill a gap.
 bool MatchQuery::CollectLeading(const HolderSet& set, uint32_t offset,
                                 const HoldingClasses::Stretch& stretch) {
   if (stretch.step != 1 || stretch.position < scratch_.leading_reached) return false;
+  if (AllStillLead(set, offset, stretch)) return true;
+  AddPendingLead();
   scratch_.leading_reached = stretch.position + stretch.length;
   bool decides = true;
+  uint64_t leads = 0;
   const std::span<uint32_t> leading(scratch_.leading_of_slot);
-  VisitHolders(set, offset, stretch.length, [&](uint64_t word, uint64_t slot, uint64_t bits) {
-    if (slot >= leading.size() || leading[slot] == kNotLed) return;
-    if (HolderTable::KindOf(word) != kGpuOfGroup0) {
-      decides = decides && detail_ == Detail::kScores;
-    } else if (leading[slot] == stretch.position) {
-      leading[slot] += static_cast<uint32_t>(std::countr_one(bits));
-    }
-  });
+  const uint32_t size =
+      VisitHolders(set, offset, stretch.length, [&](uint64_t word, uint32_t i, uint64_t bits) {
+        const uint64_t slot = HolderTable::SlotOf(word);
+        if (slot >= leading.size() || leading[slot] == kNotLed) return;
+        if (HolderTable::KindOf(word) != kGpuOfGroup0) {
+          decides = decides && detail_ == Detail::kScores;
+        } else if (leading[slot] == stretch.position) {
+          const auto held = static_cast<uint32_t>(std::countr_one(bits));
+          leading[slot] += held;
+          leads |= uint64_t{held == stretch.length} << (i % 64);
+        }
+      });
+  scratch_.lead = {.set = size <= 64 ? &set : nullptr, .size = size, .leads = leads};
   return decides;
+}
+
+bool MatchQuery::AllStillLead(const HolderSet& set, uint32_t offset,
+                              const HoldingClasses::Stretch& stretch) {
+  auto& lead = scratch_.lead;
+  if (lead.set == nullptr || stretch.position != scratch_.leading_reached) return false;
+  if (set.size() != lead.size || !set.HasIdsOf(*lead.set, lead.size)) return false;
+  const uint64_t mask = BitRange(0, stretch.length);
+  uint64_t some = 0;
+  uint64_t all = 0;
+  for (uint32_t i = 0; i < lead.size; ++i) {
+    const uint64_t bits = set.bits(i) >> offset & mask;
+    some |= uint64_t{bits != 0} << i;
+    all |= uint64_t{bits == mask} << i;
+  }
+  // A holder that does not lead may belong to a lower tier.
+  if (detail_ != Detail::kScores && (some & ~lead.leads) != 0) return false;
+  if ((lead.leads & ~all) != 0) return false;
+  lead.set = &set;
+  lead.pending += stretch.length;
+  scratch_.leading_reached += stretch.length;
+  return true;
+}
+
+void MatchQuery::AddPendingLead() {
+  auto& lead = scratch_.lead;
+  if (lead.pending == 0) return;
+  const HolderTable::Words words = holder_table_.words();
+  const std::span<uint32_t> leading(scratch_.leading_of_slot);
+  for (uint64_t leads = lead.leads; leads != 0; leads &= leads - 1) {
+    const HolderId id = lead.set->id(static_cast<uint32_t>(std::countr_zero(leads)));
+    const uint64_t slot = HolderTable::SlotOf(words.At(id));
+    // A holder that was closed meanwhile has no slot. The version of its worker has changed.
+    if (slot < leading.size() && leading[slot] != kNotLed) leading[slot] += lead.pending;
+  }
+  lead.pending = 0;
 }
 
 namespace {
@@ -348,7 +403,8 @@ void MatchQuery::Collect(const HolderSet& set, uint32_t offset,
   HoldingClasses& classes = scratch_.classes;
   classes.Begin(stretch);
   const std::span<ClassId> class_of_slot(scratch_.class_of_slot);
-  VisitHolders(set, offset, stretch.length, [&](uint64_t word, uint64_t slot, uint64_t bits) {
+  VisitHolders(set, offset, stretch.length, [&](uint64_t word, uint32_t, uint64_t bits) {
+    const uint64_t slot = HolderTable::SlotOf(word);
     if (slot >= class_of_slot.size() || class_of_slot[slot] == kNoClass) return;
     const uint16_t kind = HolderTable::KindOf(word);
     if (detail_ == Detail::kScores && static_cast<Tier>(kind & 0xFF) != Tier::kGpu) return;

@@ -128,11 +128,17 @@ class MatchQuery {
   bool ReadLeading(bool until_gap);
   bool CollectLeading(const HolderSet& set, uint32_t offset,
                       const HoldingClasses::Stretch& stretch);
-  // Calls `visit(word, slot, bits)` for each holder that has some of the `length` blocks from this
-  // offset on. `word`: a word of HolderTable. The slot of a closed holder is above all slots, and
-  // the worker of a slot may not be queried.
+  // True: the stretch follows the previous one, its set has the same holders, and every worker that
+  // leads also holds all blocks of the stretch. Extends their leading blocks.
+  bool AllStillLead(const HolderSet& set, uint32_t offset, const HoldingClasses::Stretch& stretch);
+  void AddPendingLead();
+  // Calls `visit(word, i, bits)` for each holder that has some of the `length` blocks from this
+  // offset on. `word`: the word of holder i of the set in HolderTable. The slot of a closed holder
+  // is above all slots, and the worker of a slot may not be queried. Returns the number of holders
+  // of the set.
   template <typename Visit>
-  void VisitHolders(const HolderSet& set, uint32_t offset, uint32_t length, Visit&& visit) const;
+  uint32_t VisitHolders(const HolderSet& set, uint32_t offset, uint32_t length,
+                        Visit&& visit) const;
   bool has_chain() const { return !chain_.empty() || !integers_.empty(); }
   void Collect(const HolderSet& set, uint32_t offset, const HoldingClasses::Stretch& stretch);
 

@@ -28,7 +28,8 @@ struct Run {
   std::atomic<Key*> keys{nullptr};             // I3
   std::atomic<ContentKey*> contents{nullptr};  // I3; nullptr: the run's blocks are unnamed
   std::atomic<HolderSet*> holders{nullptr};    // I7
-  std::atomic<uint32_t> next{0};    // I6; hint: number of the run that continues this run
+  // I6; hint: number of the run that most recently continued a block of this run
+  std::atomic<uint32_t> next{0};
   std::atomic<uint32_t> stride{0};  // I3; tokens of each block; 0: unnamed
   uint8_t used = 0;                 // writer; slots in use
   uint8_t capacity = 0;             // writer; slots in the arrays

@@ -91,7 +91,7 @@ typename RunStore<Key>::Spot RunStore<Key>::DeadHead(const Block& block) const {
 }
 
 template <typename Key>
-typename RunStore<Key>::Spot RunStore<Key>::NewHead(const Block& block, const Cursor& cursor) {
+typename RunStore<Key>::Spot RunStore<Key>::NewHead(const Block& block) {
   const Spot spot = {pool_.New(1 + block.more, block.name.stride()), 0};
   Run& run = At(spot.run);
   // I3
@@ -100,9 +100,6 @@ typename RunStore<Key>::Spot RunStore<Key>::NewHead(const Block& block, const Cu
   run.used = 1;
   run.end = block.name.end();
   run.owner = block.holding.source;
-  if (cursor.run != 0 && cursor.offset + 1 == kRunKeys) {
-    At(cursor.run).next.store(spot.run, std::memory_order_release);  // I6
-  }
   return spot;
 }
 
@@ -240,7 +237,7 @@ typename RunStore<Key>::Spot RunStore<Key>::TakeSlot(const Block& block, Locator
     spot = DeadHead(block);
   }
   const bool begins = spot.run == 0;
-  if (begins) spot = NewHead(block, cursor);
+  if (begins) spot = NewHead(block);
   // I9: before the live bit.
   if (!same_hash_.empty()) twins_.fetch_add(kAddTwin, std::memory_order_release);
   Enliven(spot);
@@ -268,6 +265,10 @@ Addition RunStore<Key>::Add(const Key& key, BlockName name, const Holding& holdi
     if (known.held_otherwise) return Addition::kOtherName;
     const Spot spot = known.spot.run != 0 ? known.spot : TakeSlot(block, known.room, cursor);
     if (spot.run == 0) return Addition::kOtherHash;
+    const bool continues = follows || !name.named();
+    if (continues && cursor.run != 0 && spot.offset == 0) {
+      At(cursor.run).next.store(spot.run, std::memory_order_release);  // I6
+    }
     if (spot.run == cursor.run && cursor.next_bits != nullptr) {
       cursor.offset = spot.offset;
     } else {

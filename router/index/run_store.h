@@ -296,7 +296,7 @@ class RunStore {
   Spot TakeSlot(const Block& block, LocatorTable::Room room, const Cursor& cursor);
   Spot SpotBehind(const Block& block, const Cursor& cursor);
   Spot DeadHead(const Block& block) const;
-  Spot NewHead(const Block& block, const Cursor& cursor);
+  Spot NewHead(const Block& block);
   void Enliven(Spot spot);
   static BlockName NameAt(const Run& run, uint32_t offset);
   void InsertHead(uint32_t run);
@@ -378,14 +378,47 @@ struct RunStore<Key>::HashWalk {
   const bool until_gap;
   const bool unnamed_only;
   Visit& visit;
-  Spot near{};  // expected slot of the next key: the slot after the last match
+  Spot near{};   // expected slot of the next key: the slot after the last match
+  Spot after{};  // expected slot otherwise: the first slot of the run that continues that run
 
   decltype(auto) KeyAt(size_t position) const { return KeyForm<Key>::Of(chain[position]); }
   bool IsWanted(Spot spot) const {
     return !unnamed_only || store.At(spot.run).stride.load(std::memory_order_acquire) == 0;  // I3
   }
-  bool IsNear(const Key& key) const {
-    return near.run != 0 && store.IsAt(store.At(near.run), near.offset, key) && IsWanted(near);
+  // Run 0: the key is in none of the expected slots.
+  Spot Expected(const Key& key) const {
+    const auto is_at = [&](Spot spot) {
+      return spot.run != 0 && store.IsAt(store.At(spot.run), spot.offset, key) && IsWanted(spot);
+    };
+    return is_at(near) ? near : is_at(after) ? after : Spot();
+  }
+
+  // Returns the number of leading keys, of at most `most`, that are equal to the chain from
+  // `position` on. Counts the first key even if the writer has cleared its live bit since the
+  // lookup, so that `most` is 0. The published bits of that slot are correct (I4).
+  size_t EqualKeys(const Key* keys, size_t position, size_t most) const {
+    size_t length = 1;
+    if constexpr (std::is_same_v<Hash, Key> && std::is_integral_v<Key>) {
+      constexpr size_t kTogether = 8;  // compared without a branch
+      const Key* const wanted = chain.data() + position;
+      for (; length + kTogether <= most; length += kTogether) {
+        Key difference = 0;
+        for (size_t i = length; i < length + kTogether; ++i) difference |= keys[i] ^ wanted[i];
+        if (difference != 0) break;
+      }
+    }
+    while (length < most && keys[length] == KeyAt(position + length)) ++length;
+    return length;
+  }
+  // Starts to load the arrays of a run from which VisitFrom may need `keys` keys. The run may have
+  // been freed (I6): a prefetch may use any address.
+  static void PrefetchRun(const Run& run, size_t keys) {
+    constexpr size_t kLine = 64;
+    const auto* const array =
+        reinterpret_cast<const char*>(run.keys.load(std::memory_order_relaxed));
+    const size_t bytes = std::min<size_t>(keys, kRunKeys) * sizeof(Key);
+    for (size_t i = 0; i < bytes; i += kLine) __builtin_prefetch(array + i);
+    HolderSet::Prefetch(run.holders.load(std::memory_order_relaxed));
   }
 
   // Visits the slots from `spot` on whose keys are equal to the chain from `position` on. Returns
@@ -396,22 +429,16 @@ struct RunStore<Key>::HashWalk {
     const Key* const keys = run.keys.load(std::memory_order_acquire) + spot.offset;  // I3
     const uint32_t next = run.next.load(std::memory_order_acquire);                  // I6
     const HolderSet* const set = run.holders.load(std::memory_order_acquire);        // I7
-    __builtin_prefetch(set);
+    HolderSet::Prefetch(set);
     if (next != 0) __builtin_prefetch(&store.At(next));
     const size_t most =
         std::min<size_t>(chain.size() - position, static_cast<size_t>(std::countr_one(live)));
-    // Visits the first slot even if the writer has cleared its live bit since the lookup. The
-    // published bits of the slot are correct (I4).
-    size_t length = 1;
-    while (length < most && keys[length] == KeyAt(position + length)) ++length;
-    if (next != 0) {
-      // A prefetch may use the address of a freed run (I6).
-      __builtin_prefetch(store.At(next).keys.load(std::memory_order_relaxed));
-      __builtin_prefetch(store.At(next).holders.load(std::memory_order_relaxed));
-    }
+    const size_t length = EqualKeys(keys, position, most);
+    if (next != 0) PrefetchRun(store.At(next), chain.size() - position - length);
     visit(*set, spot.offset, position, static_cast<uint32_t>(length));
     near = {spot.run, static_cast<uint32_t>(spot.offset + length)};
-    if (near.offset == kRunKeys) near = {next, 0};
+    after = {next, 0};
+    if (near.offset == kRunKeys) near = {};
     return length;
   }
 
@@ -422,8 +449,8 @@ struct RunStore<Key>::HashWalk {
     bool missed = false;
     for (size_t position = begin; position < chain.size();) {
       const Key& first = KeyAt(position);
-      Spot spot = near;
-      if (!IsNear(first)) {
+      Spot spot = Expected(first);
+      if (spot.run == 0) {
         if (missed) {
           const size_t until = std::min(chain.size(), position + kAhead);
           for (fetched = std::max(fetched, position + 1); fetched < until; ++fetched) {
@@ -434,7 +461,7 @@ struct RunStore<Key>::HashWalk {
         missed = spot.run == 0;
         if (missed) {
           if (until_gap) return;
-          near = {};
+          near = after = {};
           ++position;
           continue;
         }
