@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "src/engine/block_pool.h"
 
-#include <algorithm>
 #include <string>
 
 #include "src/base/check.h"
@@ -167,11 +166,7 @@ void BlockPool::ReportBlocks(const CacheRequest& request, GroupIdx group, int64_
                              std::span<const BlockId> hit) {
   if (hit.empty() || options_.events.announce_once) return;
   const int64_t units = block_size / options_.hash_block_size;
-  // If a hit ends inside a block, the chain may have no hash of that block. The block is then not
-  // announced.
-  const auto whole = static_cast<int64_t>(request.chain.size()) / units;
-  const int64_t count = std::min(static_cast<int64_t>(hit.size()), whole);
-  if (count == 0) return;
+  const int64_t count = std::ssize(hit);
   digests_.clear();
   begins_.clear();
   for (int64_t i = 0; i < count; ++i) {

@@ -97,8 +97,9 @@ class BlockPool {
   // first key of the block names a shorter prefix, all keys of the block are removed first.
   // nullopt: the block is null, or the prefix has no hash.
   std::optional<BlockKey> CachePartialBlock(const PartialBlock& partial);
-  // Announces the leading blocks of a hit again and changes nothing else. Null positions are
+  // Announces the whole blocks of a hit again and changes nothing else. Null positions are
   // announced too, as vLLM does, except with exact_spans. Announces nothing with announce_once.
+  // REQUIRES: the request's chain has the hashes of these blocks.
   void ReportBlocks(const CacheRequest& request, GroupIdx group, int64_t block_size,
                     std::span<const BlockId> hit);
   // Caches a block whose content came from another tier, without an event. REQUIRES: the block is

@@ -212,8 +212,11 @@ PrefixHit CacheManager::GetComputedBlocks(CacheRequest& request) {
   hit.replay_tokens = std::min(hit.tokens, impl_->config.replay_tokens);
   if (!request.report_hits) return hit;
   for (size_t i = 0; i < hit.blocks.size(); ++i) {
-    impl_->pool.ReportBlocks(request, GroupIdx(static_cast<uint32_t>(i)),
-                             impl_->config.groups[i].block_size, hit.blocks[i]);
+    const int64_t block_size = impl_->config.groups[i].block_size;
+    // If the hit ends inside a block, the cache may hold only a part of this block.
+    const int64_t whole = std::min(std::ssize(hit.blocks[i]), hit.tokens / block_size);
+    impl_->pool.ReportBlocks(request, GroupIdx(static_cast<uint32_t>(i)), block_size,
+                             std::span(hit.blocks[i]).first(static_cast<size_t>(whole)));
   }
   return hit;
 }

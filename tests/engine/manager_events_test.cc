@@ -161,6 +161,29 @@ TEST(ManagerEvents, AReportOfAHitInsideTheFirstBlockSaysNothing) {
   EXPECT_TRUE(Taken(engine).empty());
 }
 
+// The cache holds 80 tokens: one block of full attention, and the first 16 tokens of the next
+// block. The hashes of the second request cover its second block, but no block holds all its
+// tokens.
+TEST(ManagerEvents, AReportNamesNoBlockOfWhichOnlyAPartIsHeld) {
+  CacheConfig config = Config({Full(64), Mamba(MambaMode::kAlign, 64)}, 40);
+  config.hash_block_size = 16;
+  TestEngine engine(config);
+  CacheRequest first = Request("0", Tokens(85));
+  ASSERT_TRUE(engine.Allocate(first, {.new_tokens = 64}));
+  ASSERT_TRUE(engine.Allocate(first, {.computed_tokens = 64, .new_tokens = 16}));
+  Taken(engine);
+  CacheRequest second = Request("1", Tokens(140));
+  second.report_hits = true;
+  EXPECT_EQ(engine.Lookup(second).tokens, 80);
+  const auto events = Taken(engine);
+  ASSERT_EQ(events.size(), 2u);
+  for (const Event& event : events) {
+    const auto& stored = std::get<BlockStored>(event);
+    EXPECT_EQ(stored.block_hashes.size(), 1u);
+    EXPECT_EQ(stored.token_ids, Tokens(64));
+  }
+}
+
 TEST(ManagerEvents, NoneWhenSwitchedOff) {
   TestEngine engine(Config({Full()}, 11), /*events=*/false);
   CacheRequest request = Request("0", Tokens(70));

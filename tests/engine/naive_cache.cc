@@ -62,7 +62,7 @@ PrefixHit Cache::GetComputedBlocks(const CacheRequest& request) {
   if (found.longest > found.tokens) hit.shared_prefix_boundary = found.longest;
   for (size_t i = 0; i < groups; ++i) {
     for (const Block block : found.tables[i]) hit.blocks[i].push_back(BlockId(block));
-    if (request.report_hits) pool_.Report(request, i, found.tables[i]);
+    if (request.report_hits) pool_.Report(request, i, found.tables[i], found.tokens);
   }
   return hit;
 }

@@ -189,12 +189,11 @@ bool Pool::CachePartial(const CacheRequest& request, size_t group, Block block, 
   return true;
 }
 
-void Pool::Report(const CacheRequest& request, size_t group, const Blocks& hit) {
+void Pool::Report(const CacheRequest& request, size_t group, const Blocks& hit, int64_t tokens) {
   if (options_.announce_once) return;
   const int64_t size = groups_[group].block_size;
   const std::vector<Prefix>& chain = names_.ChainOf(request);
-  const int64_t whole = static_cast<int64_t>(chain.size()) * names_.hash_block_size() / size;
-  const int64_t count = std::min(static_cast<int64_t>(hit.size()), whole);
+  const int64_t count = std::min(static_cast<int64_t>(hit.size()), tokens / size);
   if (count == 0) return;
   std::vector<Named> named;
   for (int64_t i = 0; i < count; ++i) {

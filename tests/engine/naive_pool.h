@@ -85,8 +85,8 @@ class Pool {
   // Caches the block under the prefix of `tokens` tokens, which ends inside the block. False: the
   // block is the null block.
   bool CachePartial(const CacheRequest& request, size_t group, Block block, int64_t tokens);
-  // Announces the leading whole blocks of a hit.
-  void Report(const CacheRequest& request, size_t group, const Blocks& hit);
+  // Announces the whole blocks of a hit of `tokens` tokens.
+  void Report(const CacheRequest& request, size_t group, const Blocks& hit, int64_t tokens);
 
   std::vector<Event> TakeEvents() { return std::exchange(events_, {}); }
   // Number of copies of every key of a group.
