@@ -108,8 +108,9 @@ class SchemeDetector::Impl {
   VerifiedDigests verified_{kMaxVerifiedDigests};
   Position root_;
   Position behind_;
-  Position spans_;  // incomplete spans
-  uint64_t tokenless_ = 0;
+  Position spans_;               // incomplete spans
+  bool carries_tokens_ = false;  // a GPU store had token ids
+  uint64_t tokenless_ = 0;       // GPU stores without token ids
 };
 
 std::optional<SchemeSkip> SchemeDetector::Impl::FindParent(const BlockStored& event,
@@ -128,7 +129,8 @@ std::optional<SchemeSkip> SchemeDetector::Impl::FindParent(const BlockStored& ev
 
 void SchemeDetector::Impl::Skip(SchemeSkip reason) {
   ++counters.skipped[static_cast<size_t>(reason)];
-  if (reason != SchemeSkip::kNoTokens || verdict.state != SchemeState::kUnknown) return;
+  if (reason != SchemeSkip::kNoTokens || carries_tokens_) return;
+  if (verdict.state != SchemeState::kUnknown) return;
   if (++tokenless_ != kTokenlessStoresToGiveUp) return;
   // A registered scheme may still be right, but no store of this stream can show it.
   const bool registered = !search_.registration().empty();
@@ -139,6 +141,8 @@ void SchemeDetector::Impl::OnStore(const BlockStored& event) {
   ++counters.stores;
   std::optional<Digest> parent;
   std::optional<SchemeSkip> skip = router::WhyUntestable(event);
+  carries_tokens_ |= skip != SchemeSkip::kOtherTier && skip != SchemeSkip::kNoHashes &&
+                     skip != SchemeSkip::kNoTokens;
   if (!skip) skip = FindParent(event, parent);
   if (!skip) skip = router::WhyKeysUntestable(event, scheme_, search_.lora_paths());
   if (skip) return Skip(*skip);
@@ -437,6 +441,7 @@ void SchemeDetector::Impl::Restart() {
   ForgetScheme();
   root_ = behind_ = spans_ = Position();
   verified_.Clear();
+  carries_tokens_ = false;
   tokenless_ = 0;
   Say(SchemeState::kUnknown, "no store at the root seen yet");
   NoteProofs();

@@ -60,8 +60,8 @@ inline constexpr size_t kMaxVerifiedDigests = 1024;  // kept as parents of later
 // sufficient if all possibilities were tried (every hash_block_size, and keys with one reading);
 // else this number is necessary.
 inline constexpr uint64_t kSchemeMissesToGiveUp = 8;
-// Number of GPU stores without token ids after which the detector gives up, if the state is still
-// kUnknown. The state becomes kTokenMode. If a property is registered, only the reason changes.
+// Number of GPU stores without token ids after which the detector gives up, if no GPU store had
+// token ids. The state becomes kTokenMode. If a property is registered, only the reason changes.
 inline constexpr uint64_t kTokenlessStoresToGiveUp = 16;
 
 // The parameters of a prompt's hash chain that are not part of the prompt.

@@ -178,6 +178,23 @@ TEST(SchemeStores, AStreamWithoutTokenIdsCannotBeVerified) {
   EXPECT_EQ(unnamed.verdict().state, SchemeState::kMatched);
 }
 
+// The router joined late, so the block before the first store is not known. The engine sends token
+// ids, although a connector's placeholders have none.
+TEST(SchemeStores, PlaceholdersDoNotHideThatOtherStoresCarryTokenIds) {
+  SchemeDetector detector = SchemeDetector::Create({}).value();
+  EXPECT_EQ(OutcomeOf(detector, DenseStore(kPickle, SchemeTokens(64, 1), 1, 4)), Outcome::kSkipped);
+  BlockStored placeholder = Foreign();
+  placeholder.token_ids.reset();
+  placeholder.block_size = 0;
+  for (uint64_t i = 0; i < 2 * kTokenlessStoresToGiveUp; ++i) detector.Observe(Event(placeholder));
+  EXPECT_EQ(detector.verdict().state, SchemeState::kUnknown);
+  EXPECT_EQ(detector.verdict().reason, "no store at the root seen yet");
+  detector.Restart();
+  for (uint64_t i = 0; i < kTokenlessStoresToGiveUp; ++i) detector.Observe(Event(placeholder));
+  EXPECT_EQ(detector.verdict().state, SchemeState::kTokenMode)
+      << "the new engine sent no token ids";
+}
+
 // One unit per block: the keys of the event are the keys of the hash.
 TEST(SchemeKeys, EveryKindOfKeyWhereAUnitIsABlock) {
   HashInputs inputs;
