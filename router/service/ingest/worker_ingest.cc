@@ -220,7 +220,6 @@ BatchResult WorkerIngest::OnBatch(std::span<const uint8_t> payload, Seq seq) {
     if (!decoded) ++counters_.undecodable_batches;
     if (!decoded) block_counts_.Clear();
   }
-  NoteWideStores(counts);
   if (counts.component_fields > 0) has_components_ = true;
   const bool doubtful = LosesTruth(counts) || !tagged;
   // The decoder of TensorRT-LLM removes the blocks that a lost event may have removed.
@@ -239,6 +238,8 @@ BatchResult WorkerIngest::OnBatch(std::span<const uint8_t> payload, Seq seq) {
   NoteHashForm();
   detector_.Observe(batch_);
   NoteScheme();
+  // NoteScheme may restart the worker, and the index then forgets the rules.
+  NoteWideStores(counts);
   NameFound();
   const ApplyResult applied = replica_.Apply(seq.value, batch_);
   {

@@ -202,6 +202,39 @@ TEST_F(SourceSchemeTest, SilentChangeOfTheUnitIsLearnedToo) {
   EXPECT_EQ(source->scheme_counters().changes, 1u);
 }
 
+// The source gets no reset when an engine of another release and with another block size starts.
+// The first batch shows both. The release decides the answer, because a draft head drops a block.
+TEST_F(SourceSchemeTest, AReleaseIsLearnedFromTheBatchThatChangesTheUnit) {
+  WorkerRegistration config = Unregistered();
+  config.worker.eagle = true;
+  Create(config);
+  const auto send = [&](int64_t unit, Dialect dialect) {
+    const EngineScheme engine{.hash_block_size = unit};
+    BlockStored full = DenseStore(engine, SchemeTokens(4 * unit, 1), 0, 4, unit);
+    BlockStored window = full;
+    window.group_idx = 1;
+    window.kv_cache_spec_kind = "sliding_window";
+    window.kv_cache_spec_sliding_window = unit + 1;
+    std::vector<uint8_t> payload;
+    ASSERT_TRUE(EncodeBatch(Batch(AllBlocksCleared{}, full, window), dialect, payload).ok());
+    source->OnBatch(payload);
+  };
+  const auto lacks_release = [&](int64_t unit) {
+    BlockHasher hasher = HasherOf({.hash_block_size = unit});
+    std::vector<Digest> chain;
+    hasher.ExtendChain(SchemeTokens(4 * unit, 1), unit, {}, chain);
+    std::vector<BlockHash> hashes;
+    for (const Digest& digest : chain) hashes.push_back(ToEventHash(digest, EventHashForm::kInt64));
+    const auto match = index.Match(hashes, unit, 4 * unit, {{WorkerId(3)}})[0];
+    return (match.untold & static_cast<uint32_t>(Untold::kRelease)) != 0;
+  };
+  send(16, Dialect::kVllm11);
+  EXPECT_TRUE(lacks_release(16));
+  send(24, Dialect::kVllm12);
+  ASSERT_EQ(index.hash_block_size(WorkerId(3)), 24);
+  EXPECT_FALSE(lacks_release(24));
+}
+
 TEST_F(SourceSchemeTest, RegisteredUnitIsNotOverruled) {
   WorkerRegistration config;
   config.worker = Registered({Full(32)}, 16);
