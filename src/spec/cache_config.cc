@@ -148,9 +148,13 @@ Status CheckSingleGroup(const CacheConfig& config) {
 }
 
 Status CheckEagle(const CacheConfig& config) {
-  const bool eagle = std::any_of(config.groups.begin(), config.groups.end(),
-                                 [](const GroupSpec& group) { return group.eagle; });
-  if (!eagle || !config.enable_caching) return {};
+  const auto eagle = std::find_if(config.groups.begin(), config.groups.end(),
+                                  [](const GroupSpec& group) { return group.eagle; });
+  if (eagle == config.groups.end() || !config.enable_caching) return {};
+  if (config.chain_form.lookahead > 0) {
+    return Invalid("groups[" + std::to_string(eagle - config.groups.begin()) +
+                   "].eagle is not possible with chain_form.lookahead");
+  }
   if (config.mtp_lookahead_tokens <= config.scheduler_block_size) return {};
   return Invalid("mtp_lookahead_tokens must not exceed scheduler_block_size");
 }

@@ -91,6 +91,18 @@ TEST(CacheConfig, HitsMayEndInsideBlocksWithAlignedMamba) {
   EXPECT_FALSE(PartialHitsEnabled(*ValidateCacheConfig(config)));
 }
 
+// With lookahead hashes, no group drops a block for its draft head.
+TEST(CacheConfig, EagleExcludesLookaheadHashes) {
+  GroupSpec eagle = FullGroup();
+  eagle.eagle = true;
+  const auto lookahead = [](CacheConfig& c) { c.chain_form.lookahead = 1; };
+  EXPECT_THAT(ErrorOf({FullGroup(), eagle}, lookahead),
+              HasSubstr("groups[1].eagle is not possible with chain_form.lookahead"));
+  CacheConfig without = Config({FullGroup()});
+  lookahead(without);
+  EXPECT_TRUE(ValidateCacheConfig(without).ok());
+}
+
 TEST(CacheConfig, EagleOfOneGroupIsSharedByGroupsOfEqualSpec) {
   GroupSpec eagle = WindowGroup();
   eagle.eagle = true;

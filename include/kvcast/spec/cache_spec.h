@@ -147,7 +147,7 @@ struct CacheConfig {
   // replay_tokens tokens of a hit again. A hit of at most replay_tokens tokens counts as no hit. 0:
   // off.
   int64_t replay_tokens = 0;
-  // The form of the hash chain. With lookahead, the caller must not set `eagle` in any group.
+  // The form of the hash chain. With lookahead, no group may have `eagle`.
   ChainForm chain_form;
   // True: Mamba states are also kept at the position where a prompt diverges from a prefix that
   // other prompts share (enable_mamba_shared_prefix_checkpoint). See
