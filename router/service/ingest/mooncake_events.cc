@@ -187,8 +187,9 @@ class MooncakeEvents::Impl {
 
   void Take(Fields fields, std::vector<Event>& out);
   void TakeBad(std::vector<Event>& out);
+  // False: the event is left out.
   bool Stored(Fields& fields, int64_t group, std::vector<Event>& out);
-  void Removed(const Fields& fields, int64_t group, std::vector<Event>& out);
+  bool Removed(const Fields& fields, int64_t group, std::vector<Event>& out);
   static void Forget(Object& object, std::vector<Event>& out);
   void ClearAll(std::vector<Event>& out);
 
@@ -239,7 +240,7 @@ void MooncakeEvents::Impl::Take(Fields fields, std::vector<Event>& out) {
   if (fields.event_type == "stored") {
     if (!Stored(fields, *group, out)) return;
   } else if (fields.event_type == "removed") {
-    Removed(fields, *group, out);
+    if (!Removed(fields, *group, out)) return;
   } else if (fields.event_type == "cleared") {
     ClearAll(out);
   } else {
@@ -249,7 +250,6 @@ void MooncakeEvents::Impl::Take(Fields fields, std::vector<Event>& out) {
   ++counters.events;
 }
 
-// False: the event is left out.
 bool MooncakeEvents::Impl::Stored(Fields& fields, int64_t group, std::vector<Event>& out) {
   if (fields.hashes.empty() || !fields.medium) {
     ++counters.opaque;
@@ -298,7 +298,7 @@ void MooncakeEvents::Impl::Forget(Object& object, std::vector<Event>& out) {
   }
 }
 
-void MooncakeEvents::Impl::Removed(const Fields& fields, int64_t group, std::vector<Event>& out) {
+bool MooncakeEvents::Impl::Removed(const Fields& fields, int64_t group, std::vector<Event>& out) {
   BlockRemoved removed;
   removed.block_hashes = fields.hashes;
   removed.medium = fields.medium;
@@ -312,9 +312,10 @@ void MooncakeEvents::Impl::Removed(const Fields& fields, int64_t group, std::vec
   }
   if (removed.block_hashes.empty() || !removed.medium) {
     ++counters.opaque;
-    return;
+    return false;
   }
   out.emplace_back(std::move(removed));
+  return true;
 }
 
 void MooncakeEvents::Impl::ClearAll(std::vector<Event>& out) {

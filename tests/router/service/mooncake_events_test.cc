@@ -195,6 +195,7 @@ TEST(MooncakeEvents, AnObjectIsRememberedForEachTier) {
   EXPECT_EQ(store.counters().opaque, 0u);
   store.Take({removed("cpu")});
   EXPECT_EQ(store.counters().opaque, 1u) << "the object is forgotten";
+  EXPECT_EQ(store.counters().events, 4u) << "an event that is left out is not counted as decoded";
 }
 
 TEST(MooncakeEvents, AnObjectIsToldOnceUntilItChanges) {
