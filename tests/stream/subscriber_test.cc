@@ -371,6 +371,14 @@ TEST(Subscriber, BadSourcesAreRefused) {
   SubscriberConfig bad;
   bad.replay_timeout_ms = 0;
   EXPECT_EQ(Subscriber::Create(bad).status().code(), StatusCode::kInvalidArgument);
+  for (const auto time : {&SubscriberConfig::probe_interval_ms, &SubscriberConfig::stale_ms,
+                          &SubscriberConfig::audit_interval_ms}) {
+    SubscriberConfig negative;
+    negative.*time = -1;
+    EXPECT_EQ(Subscriber::Create(negative).status().code(), StatusCode::kInvalidArgument);
+    negative.*time = 0;
+    EXPECT_TRUE(Subscriber::Create(negative).ok());
+  }
 }
 
 }  // namespace

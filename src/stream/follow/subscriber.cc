@@ -32,9 +32,11 @@ Status CheckConfig(const SubscriberConfig& config) {
   if (config.replay_timeout_ms <= 0) {
     return {StatusCode::kInvalidArgument, "replay_timeout_ms must be positive"};
   }
-  if (config.probe_interval_ms < 0 || config.recv_hwm < 0) {
-    return {StatusCode::kInvalidArgument, "probe_interval_ms or recv_hwm is negative"};
+  if (config.probe_interval_ms < 0 || config.stale_ms < 0 || config.audit_interval_ms < 0) {
+    return {StatusCode::kInvalidArgument,
+            "probe_interval_ms, stale_ms or audit_interval_ms is negative"};
   }
+  if (config.recv_hwm < 0) return {StatusCode::kInvalidArgument, "recv_hwm is negative"};
   if (config.max_replays == 0) {
     return {StatusCode::kInvalidArgument, "max_replays must be positive"};
   }
