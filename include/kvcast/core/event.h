@@ -116,7 +116,7 @@ using Event = std::variant<BlockStored, BlockRemoved, AllBlocksCleared>;
 
 // One published batch: all events of one engine step, in order of occurrence.
 struct EventBatch {
-  double ts = 0;  // wall-clock time of the batch, seconds since the Unix epoch
+  double ts = 0;  // wall-clock time of the batch, seconds since the Unix epoch; 0: not known
   std::vector<Event> events;
   std::optional<int64_t> data_parallel_rank;  // nullopt: nil on the wire, or not sent
 

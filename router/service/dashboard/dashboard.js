@@ -228,7 +228,7 @@ async function showEvents() {
   for (const [name, value] of new FormData($('#filters'))) if (value) filters.set(name, value);
   const reply = await ask(`v1/events?${filters}`);
   $('#events tbody').replaceChildren(...reply.events.map((event) => row([
-    new Date(event.time * 1000).toLocaleTimeString('en-GB'), event.worker, event.type, event.tier,
+    event.time === null ? '–' : new Date(event.time * 1000).toLocaleTimeString('en-GB'), event.worker, event.type, event.tier,
     [event.group === null ? '–' : String(event.group), 'n'], event.blocks, event.seq,
     [event.first_hash || '', 'hash'],
   ])));

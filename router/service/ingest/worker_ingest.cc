@@ -244,7 +244,7 @@ BatchResult WorkerIngest::OnBatch(std::span<const uint8_t> payload, Seq seq) {
   const ApplyResult applied = replica_.Apply(seq.value, batch_);
   {
     MutexLock lock(mutex_);
-    if (!trtllm_) last_batch_ts_ = batch_.ts;
+    last_batch_ts_ = batch_.ts > 0 ? std::optional(batch_.ts) : std::nullopt;
     block_counts_.Apply(batch_, applied.left_out);
     index_counters_ = applied.counters;
   }

@@ -173,7 +173,7 @@ class WorkerIngest {
   SourceCounters counters() const;
   std::vector<GroupTally> group_tallies() const;
   // The worker's own time stamp on the latest applied batch, in seconds since the Unix epoch.
-  // nullopt: no batch was applied yet, or the format has no time stamps.
+  // nullopt: no batch was applied yet, or the latest batch has no time stamp.
   std::optional<double> last_batch_ts() const;
   // The counters of the index after the latest batch, snapshot or reset.
   IndexCounters index_counters() const;

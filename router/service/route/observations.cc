@@ -219,7 +219,7 @@ HttpReply Observations::Events(const HttpRequest& request, const FleetList& flee
     json.BeginObject();
     json.Member("worker", filter.names.at(event.worker));
     json.Member("seq", event.seq);
-    json.Member("time", event.ts);
+    json.Member("time", event.ts > 0 ? std::optional(event.ts) : std::nullopt);
     json.Member("type", kTypeNames[static_cast<size_t>(event.type)]);
     json.Member("tier", TierName(event.tier));
     json.Member("group", event.group < 0 ? std::nullopt : std::optional(event.group));

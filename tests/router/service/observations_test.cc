@@ -76,6 +76,18 @@ TEST_F(ObservationsTest, NeighboursOfOneKindTierAndGroupInABatchAreOneEntry) {
   EXPECT_EQ(events[4]["first_hash"], "1");
 }
 
+// TensorRT-LLM sends no time stamps.
+TEST_F(ObservationsTest, ABatchWithoutATimeStampHasNoTime) {
+  EventBatch batch = Batch(Store(Hashes(1, 1)));
+  batch.ts = 0;
+  Note(0, 1, batch);
+  batch.ts = 7.5;
+  Note(0, 2, batch);
+  const Json events = Events()["events"];
+  EXPECT_EQ(events[0]["time"], 7.5);
+  EXPECT_EQ(events[1]["time"], nullptr);
+}
+
 TEST_F(ObservationsTest, AnEmptyBatchIsNoEntry) {
   Note(0, 1, EventBatch());
   EXPECT_EQ(Events()["next"], 0);

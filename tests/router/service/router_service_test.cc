@@ -107,10 +107,9 @@ TEST_F(RouterServiceTest, PublishedBlocksAreReusableByTokensAndByHashes) {
   const auto publisher = StartPublisher();
   Start({Following("engine", *publisher)});
   const auto chain = ChainOf(Prompt(64));
-  ASSERT_TRUE(
-      publisher
-          ->Publish(Batch(StoreFull(chain, 0), StoreWindow({chain[0], chain[1], chain[2]}, 1, 32)))
-          .ok());
+  EventBatch batch = Batch(StoreFull(chain, 0), StoreWindow({chain[0], chain[1], chain[2]}, 1, 32));
+  batch.ts = 1;
+  ASSERT_TRUE(publisher->Publish(batch).ok());
   const Json workers = AskUntil({{"tokens", Prompt(100)}}, [](const Json& answer) {
     return answer.at(0).at("next_seq") == 1 && answer.at(0).at("state") == "synced";
   });

@@ -86,6 +86,16 @@ TEST_F(SourceTest, AWideHeaderOfAStoreShowsTheRelease) {
   EXPECT_EQ(untold(), 0u);
 }
 
+TEST_F(SourceTest, ATimeStampOfZeroIsNone) {
+  EventBatch batch = Batch(StoreFull(Hashes(1, 1), 0));
+  batch.ts = 5;
+  Send(batch);
+  EXPECT_EQ(source->last_batch_ts(), 5);
+  batch.ts = 0;
+  Send(batch);
+  EXPECT_EQ(source->last_batch_ts(), std::nullopt);
+}
+
 TEST_F(SourceTest, UndecodableBatchForgetsAllAndDegrades) {
   Send(Batch(StoreFull(Hashes(1, 4), 0)));
   source->OnBatch(std::vector<uint8_t>{0xc1, 0x00});
