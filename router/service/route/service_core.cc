@@ -10,15 +10,22 @@
 
 namespace kvcast::router {
 
-Result<std::vector<QueryAnswer>> ServiceCore::Ask(const Query& query, const FleetView& view) {
+// Ask without the count.
+static Result<std::vector<QueryAnswer>> AnswersOf(ServiceCore& core, const Query& query,
+                                                  const FleetView& view) {
   const int64_t begin_ns = SteadyNs();
   const SourceList sources = view->Sources(query.model, query.routing_group);
-  Result<std::vector<QueryAnswer>> answers = queries->Answer(query, sources);
+  Result<std::vector<QueryAnswer>> answers = core.queries->Answer(query, sources);
   if (answers.ok() && answers->empty() && !query.model.empty()) {
     answers = Status(StatusCode::kNotFound, "model: no worker serves " + query.model);
   }
+  core.latency.Note(static_cast<double>(SteadyNs() - begin_ns) * 1e-9);
+  return answers;
+}
+
+Result<std::vector<QueryAnswer>> ServiceCore::Ask(const Query& query, const FleetView& view) {
+  Result<std::vector<QueryAnswer>> answers = AnswersOf(*this, query, view);
   ++(answers.ok() ? answered : refused);
-  latency.Note(static_cast<double>(SteadyNs() - begin_ns) * 1e-9);
   return answers;
 }
 
@@ -47,20 +54,24 @@ static void AddLoadCosts(const FleetList& fleet, int64_t now_ms,
   }
 }
 
-Result<RouteDecision> ServiceCore::Route(const Query& query) {
+// Route without the count.
+static Result<RouteDecision> DecisionOf(ServiceCore& core, const Query& query) {
   const int64_t begin_ns = SteadyNs();
-  const FleetView view = fleet->view();
-  if (Status status = CheckOneModel(query, *view); !status.ok()) {
-    ++refused;
-    return status;
-  }
-  auto answers = Ask(query, view);
+  const FleetView view = core.fleet->view();
+  if (Status status = CheckOneModel(query, *view); !status.ok()) return status;
+  auto answers = AnswersOf(core, query, view);
   if (!answers.ok()) return answers.status();
-  const int64_t now_ms = steady_ms();
+  const int64_t now_ms = core.steady_ms();
   AddLoadCosts(*view, now_ms, *answers);
-  auto decision = request_router->Decide(query, std::move(answers).value(), now_ms);
-  if (decision.ok() && query.book) observations.Note(*decision, now());
-  decision_latency.Note(static_cast<double>(SteadyNs() - begin_ns) * 1e-9);
+  auto decision = core.request_router->Decide(query, std::move(answers).value(), now_ms);
+  if (decision.ok() && query.book) core.observations.Note(*decision, core.now());
+  core.decision_latency.Note(static_cast<double>(SteadyNs() - begin_ns) * 1e-9);
+  return decision;
+}
+
+Result<RouteDecision> ServiceCore::Route(const Query& query) {
+  Result<RouteDecision> decision = DecisionOf(*this, query);
+  ++(decision.ok() ? answered : refused);
   return decision;
 }
 

@@ -237,6 +237,16 @@ TEST_F(RouterServiceTest, BadQueriesGetOneClearError) {
   EXPECT_NE(Client().Get("/metrics")->body.find("kvcast_bad_queries_total 3"), std::string::npos);
 }
 
+TEST_F(RouterServiceTest, ARouteWithoutAWorkerIsRefusedAndNotAnswered) {
+  Start({});
+  const auto reply = Client().Post("/v1/route", R"({"tokens": [1]})", "application/json");
+  ASSERT_TRUE(reply);
+  EXPECT_EQ(reply->status, 503);
+  const std::string page = Client().Get("/metrics")->body;
+  EXPECT_NE(page.find("\nkvcast_queries_total 0\n"), std::string::npos);
+  EXPECT_NE(page.find("\nkvcast_bad_queries_total 1\n"), std::string::npos);
+}
+
 TEST_F(RouterServiceTest, HealthCountsSyncedSources) {
   const auto publisher = StartPublisher();
   Start({Following("engine", *publisher)});
