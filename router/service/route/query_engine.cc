@@ -289,6 +289,9 @@ std::string QueryEngine::WhyNoMatch(const WorkerIngest& source, const Query& que
   // Check again: the source may have been reset during the match.
   if (std::string reason = Describe(source, query).reason; !reason.empty()) return reason;
   if (!plan.reason.empty()) return plan.reason;
+  if (matched == nullptr && plan.cohort.hash_block_size == 0) {
+    return "no store shows the worker's hash_block_size: set hash_block_size or groups";
+  }
   if (matched == nullptr) return "the query's hash_block_size is not the worker's";
   return matched->over_budget ? "budget: the queried engines use too many hash schemes" : "";
 }

@@ -164,9 +164,30 @@ TEST_F(QueryEngineTest, AnotherHashUnitProvesNothing) {
     status.state = SourceState::kSynced;
     return status;
   });
-  EXPECT_FALSE(engine.Answer(query, sources).value()[0].exact);
+  const auto answers = engine.Answer(query, sources);
+  EXPECT_FALSE(answers.value()[0].exact);
+  EXPECT_EQ(answers.value()[0].reason, "the query's hash_block_size is not the worker's");
   query.hash_block_size = 16;
   EXPECT_TRUE(engine.Answer(query, sources).value()[0].exact);
+}
+
+TEST_F(QueryEngineTest, AWorkerWithoutStoresHasNoKnownHashUnit) {
+  WorkerRegistration config;
+  config.worker = Registered({});
+  sources.push_back(WorkerIngest::Create(WorkerId(0), config, index).value());
+  Query by_hashes;
+  by_hashes.by_tokens = false;
+  by_hashes.hashes = Hashes(1, 4);
+  by_hashes.hash_block_size = 16;
+  const QueryEngine engine(index, [](WorkerId) {
+    SourceStatus status;
+    status.state = SourceState::kSynced;
+    return status;
+  });
+  for (const Query& query : {by_hashes, ByTokens(100)}) {
+    EXPECT_EQ(engine.Answer(query, sources).value()[0].reason,
+              "no store shows the worker's hash_block_size: set hash_block_size or groups");
+  }
 }
 
 // The hash block size of the stores does not divide the blocks of the registered groups.
