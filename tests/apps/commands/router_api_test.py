@@ -349,6 +349,12 @@ for name in ("grafana-dashboard.json", "alerts.yml"):
     with open(os.path.join(examples, "monitoring", name), encoding="utf-8") as file:
         for metric in set(re.findall(r"kvcast_[a-z_]+", file.read())):
             check(f"{name}: {metric} is on the page", re.search(rf"^{metric}[{{ ]", page, re.M))
+# The alert on the state of a stream covers every state except synced.
+states = set(re.findall(r'^kvcast_source_state\{worker="one",state="(\w+)"\}', page, re.M))
+with open(os.path.join(examples, "monitoring", "alerts.yml"), encoding="utf-8") as file:
+    relation, value = re.search(r'kvcast_source_state\{state(!=|=~)"([^"]+)"\}', file.read()).groups()
+alerted = {state for state in states if (state != value if relation == "!=" else re.fullmatch(value, state))}
+check("alerts.yml: the state of a stream", len(states) > 1 and alerted == states - {"synced"}, alerted)
 if shutil.which("promtool"):
     lint = subprocess.run(["promtool", "check", "config", os.path.join(examples, "monitoring", "prometheus.yml")],
                           capture_output=True, text=True)
