@@ -25,13 +25,14 @@ void Report::Note(const std::string& text) {
 void Report::Figure(const std::string& name, double value, const std::string& unit) {
   std::printf("%-48s %10.4g %-10s\n", name.c_str(), value, unit.c_str());
   std::fflush(stdout);
-  lines_.push_back({name, value, unit, false, 0, Bound::kAtMost, true});
+  lines_.push_back({name, value, unit, false, 0, Bound::kAtMost, std::nullopt});
 }
 
 void Report::Target(const std::string& name, double value, const std::string& unit, double target,
                     Bound bound) {
-  const bool met = bound == Bound::kAtMost ? value <= target : value >= target;
-  const char* const verdict = !judges() ? "not judged" : met ? "ok" : "MISSED";
+  const bool holds = bound == Bound::kAtMost ? value <= target : value >= target;
+  const std::optional<bool> met = judges() ? std::optional(holds) : std::nullopt;
+  const char* const verdict = !met ? "not judged" : *met ? "ok" : "MISSED";
   std::printf("%-48s %10.4g %-10s %s %-8.4g %s\n", name.c_str(), value, unit.c_str(),
               bound == Bound::kAtMost ? "<=" : ">=", target, verdict);
   std::fflush(stdout);
@@ -61,7 +62,7 @@ int Report::Finish() {
     if (line.has_target) {
       entry.update({{"target", line.target},
                     {"at_least", line.bound == Bound::kAtLeast},
-                    {"met", line.met}});
+                    {"met", line.met ? nlohmann::json(*line.met) : nlohmann::json()}});
     }
     (line.has_target ? targets : figures).push_back(std::move(entry));
   }

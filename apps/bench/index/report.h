@@ -1,7 +1,8 @@
 // Report: the output of a benchmark of this folder. Each figure has one line: name, value and unit.
 // A figure with a target also has the target, and "ok" or "MISSED". If other processes and the
 // hypervisor together used more of the CPU than MachineShare::kMostForeign, the figure has "not
-// judged" instead. With --json, the last line of stdout is one JSON object.
+// judged" instead. With --json, the last line of stdout is one JSON object; `met` of a target that
+// was not judged is null.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -44,7 +45,7 @@ class Report {
     bool has_target;
     double target;
     Bound bound;
-    bool met;
+    std::optional<bool> met;  // nullopt: not judged
   };
 
   // True: since the start, the machine was quiet enough to judge targets.

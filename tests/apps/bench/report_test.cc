@@ -68,13 +68,17 @@ TEST(Report, WithoutJsonThereAreOnlyLines) {
 TEST(Report, NoTargetIsJudgedOnABusyMachine) {
   for (const auto& shares : {Used(0.06), Used(0, 0.06), Used(0.03, 0.03)}) {
     ::testing::internal::CaptureStdout();
-    Report report("apply", "first", false, shares);
+    Report report("apply", "first", true, shares);
     report.Target("b", 0.5, "ratio", 0.6);
     report.Target("c", 0.7, "ratio", 0.6);
+    report.Finish();
     const std::vector<std::string> lines = Lines(::testing::internal::GetCapturedStdout());
-    ASSERT_EQ(lines.size(), 3u);
+    ASSERT_EQ(lines.size(), 5u);
     EXPECT_TRUE(lines[1].ends_with("not judged")) << lines[1];
     EXPECT_TRUE(lines[2].ends_with("not judged")) << lines[2];
+    const auto json = nlohmann::json::parse(lines[4]);
+    ASSERT_EQ(json["targets"].size(), 2u);
+    for (const auto& target : json["targets"]) EXPECT_EQ(target["met"], nullptr);
   }
 }
 

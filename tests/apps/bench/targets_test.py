@@ -94,6 +94,12 @@ class Targets(unittest.TestCase):
         self.assertIn("MISSED", text)
         self.assertEqual(entry["figure"], 10)
 
+    def test_targets_that_the_program_did_not_judge(self):
+        history = targets.History(pathlib.Path("/nonexistent/history"), "m")
+        for figure, missed in ((9, 0), (11, 1)):
+            with contextlib.redirect_stdout(io.StringIO()):
+                self.assertEqual(targets.judge("x", [[[{**target(figure), "met": None}]]], history), missed)
+
     def test_paired_ratio(self):
         history = targets.History(pathlib.Path("/nonexistent/history"), "m")
         printed = io.StringIO()
