@@ -111,7 +111,7 @@ class HttpLoad {
       for (int i = 0; i < ready; ++i) OnEvent(events[static_cast<size_t>(i)]);
     }
     result_.failed += total_ - done_;
-    result_.seconds = last_answer_ - Due(warm_up_);
+    result_.seconds = std::max(0.0, last_answer_ - Due(warm_up_));
     return std::move(result_);
   }
 
@@ -230,6 +230,9 @@ class HttpLoad {
 
 Result<HttpLoadResult> RunHttpLoad(const HttpLoadConfig& config,
                                    const std::vector<std::string>& requests) {
+  if (!(config.seconds > 0 && config.warm_up_seconds >= 0 && config.rate > 0)) {
+    return Status(StatusCode::kInvalidArgument, "seconds and rate must be positive");
+  }
   HttpLoad load(config, requests);
   if (Status status = load.Open(); !status.ok()) return status;
   return load.Run();

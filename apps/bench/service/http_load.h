@@ -26,12 +26,14 @@ struct HttpLoadResult {
   // Offered requests that were answered with another status, and all requests without an answer.
   // Requests of the warm-up without an answer count too.
   uint64_t failed = 0;
-  double seconds = 0;  // from the due time of the first offered request to the last answer
+  // From the due time of the first offered request to the last answer. 0: no answer.
+  double seconds = 0;
   std::vector<float> latencies;  // in seconds, of the answered requests
 };
 
 // `requests` are complete requests. The client sends them in order. After the last request it
-// starts again with the first. Not ok: no connection.
+// starts again with the first. Errors: kInvalidArgument for a duration or rate out of range;
+// kUnavailable if there is no connection.
 Result<HttpLoadResult> RunHttpLoad(const HttpLoadConfig& config,
                                    const std::vector<std::string>& requests);
 
