@@ -1,0 +1,112 @@
+#!/usr/bin/python3
+"""tests/mutations/mutate runs each check without a bug first, and its id of the tree covers untracked files.
+
+usage: mutate_test.py MUTATE
+SPDX-License-Identifier: Apache-2.0
+"""
+import contextlib
+import importlib.machinery
+import importlib.util
+import io
+import pathlib
+import subprocess
+import sys
+import tempfile
+import types
+import unittest
+
+sys.dont_write_bytecode = True
+loader = importlib.machinery.SourceFileLoader("mutate", sys.argv.pop(1))
+mutate = importlib.util.module_from_spec(importlib.util.spec_from_loader("mutate", loader))
+loader.exec_module(mutate)
+
+BUGS = [("one bug", "a.txt", "right", "wrong", "good_test"),
+        ("another bug", "a.txt", "left", "gone", "good_test"),
+        ("a bug of a check that always fails", "a.txt", "right", "wrong", "failing_test")]
+
+
+class Check:
+    """Fails if `reads` does not hold for a.txt."""
+    def __init__(self, source, runs, name, reads):
+        self.source, self.runs, self.name, self.reads = source, runs, name, reads
+
+    def run(self):
+        text = self.source.read_text(encoding="utf-8")
+        self.runs.append((self.name, text))
+        return None if self.reads(text) else "fails"
+
+
+class Mutate(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.root = pathlib.Path(folder.name)
+        mutate.ROOT = self.root
+        mutate.WORK = self.root / "build" / "mutate"
+        mutate.CAUGHT = mutate.WORK / "caught"
+        self.git("init", "-q")
+        (self.root / ".gitignore").write_text("build\n", encoding="utf-8")
+        (self.root / "a.txt").write_text("left right\n", encoding="utf-8")
+        self.git("add", ".")
+        self.git("config", "user.name", "test")
+        self.git("config", "user.email", "test@localhost")
+        self.git("commit", "-q", "-m", "test")
+        self.runs = []
+        source = mutate.WORK / "src" / "a.txt"
+        reads = {"good_test": lambda text: text == "left right\n", "failing_test": lambda text: False,
+                 "simulation": lambda text: True}
+        mutate.MUTATIONS = BUGS
+        mutate.build = lambda check, jobs: types.SimpleNamespace(returncode=0, stdout="")
+        mutate.check_named = lambda name: Check(source, self.runs, name, reads[name])
+        mutate.Simulation = lambda seeds, jobs: mutate.check_named("simulation")
+
+    def git(self, *arguments):
+        subprocess.run(["git", *arguments], cwd=self.root, check=True, capture_output=True)
+
+    def run_mutate(self, *arguments):
+        sys.argv = ["mutate", *arguments]
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            code = mutate.main()
+        return code, printed.getvalue()
+
+    def test_each_check_runs_once_without_a_bug(self):
+        self.assertEqual(self.run_mutate("one bug", "another bug")[0], 0)
+        self.assertEqual([text for _, text in self.runs].count("left right\n"), 1)
+        self.assertEqual(len(self.runs), 3)
+
+    def test_a_check_that_always_fails_catches_nothing(self):
+        code, text = self.run_mutate("a bug of a check that always fails")
+        self.assertEqual(code, 1)
+        self.assertIn("its check fails without a bug", text)
+        self.assertIn("0 of 1 caught", text)
+        code, text = self.run_mutate()
+        self.assertEqual(code, 1)
+        self.assertIn("2 of 3 caught", text)
+        self.assertIn(("simulation", "left right\n"), self.runs)
+
+    def test_resume_skips_what_was_caught_in_the_same_tree(self):
+        self.run_mutate("one bug")
+        self.runs.clear()
+        self.assertEqual(self.run_mutate("--resume", "one bug")[0], 0)
+        self.assertEqual(self.runs, [])
+        (self.root / "untracked.txt").write_text("", encoding="utf-8")
+        self.assertEqual(self.run_mutate("--resume", "one bug")[0], 0)
+        self.assertEqual(len(self.runs), 2, "the tree has one more file")
+
+    def test_the_id_of_the_tree(self):
+        ids = {mutate.tree()}
+        for change in (lambda: (self.root / "b.txt").write_text("new", encoding="utf-8"),
+                       lambda: (self.root / "b.txt").write_text("other", encoding="utf-8"),
+                       lambda: (self.root / "b.txt").rename(self.root / "c.txt"),
+                       lambda: (self.root / "a.txt").unlink()):
+            change()
+            ids.add(mutate.tree())
+        self.assertEqual(len(ids), 5)
+        (self.root / "build").mkdir()
+        (self.root / "build" / "ignored").write_text("x", encoding="utf-8")
+        self.assertIn(mutate.tree(), ids)
+
+
+if __name__ == "__main__":
+    unittest.main()
