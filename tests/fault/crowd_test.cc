@@ -1,9 +1,9 @@
 // 64 sources need a replay at the same time, and the server answers slowly. At most four requests
 // are open, and every source gets its turn.
 // SPDX-License-Identifier: Apache-2.0
+#include <atomic>
 #include <deque>
-#include <set>
-#include <thread>
+#include <memory>
 
 #include "src/stream/net/socket.h"
 #include "tests/fault/fault_test.h"
@@ -42,6 +42,20 @@ class CrowdTest : public ::testing::Test {
     router_.Send(EncodeSeq(kEndSeq), /*more=*/true);
     router_.Send({}, /*more=*/false);
   }
+  // Requests that the sources have sent.
+  uint64_t Sent() const {
+    uint64_t sent = 0;
+    for (uint32_t i = 0; i < kSources; ++i) sent += subscriber_->status(WorkerId(i)).replays;
+    return sent;
+  }
+  // Each source has sent a request, or waits for its turn.
+  bool AllHaveAsked() const {
+    for (uint32_t i = 0; i < kSources; ++i) {
+      const SourceStatus status = subscriber_->status(WorkerId(i));
+      if (status.replays + status.replay_waits == 0) return false;
+    }
+    return true;
+  }
   size_t Bootstrapped() const {
     size_t count = 0;
     for (uint32_t i = 0; i < kSources; ++i) {
@@ -72,16 +86,15 @@ TEST_F(CrowdTest, FourAtOnceAndAllInTurn) {
   config.replay_timeout_ms = 60000;
   config.probe_interval_ms = 0;
   Follow(config);
-  const Stopwatch since;
+  ASSERT_TRUE(Eventually([&] { return AllHaveAsked(); }));
   for (uint32_t answered = 0; answered < kSources; ++answered) {
     const size_t want = std::min<size_t>(answered + kAtOnce, kSources);
     ASSERT_TRUE(Eventually([&] {
       ReceiveRequests();
-      return requests_ >= want;
+      return requests_ >= want && Sent() >= want;
     })) << answered;
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    ReceiveRequests();
     ASSERT_EQ(requests_, want);
+    ASSERT_EQ(Sent(), want);
     AnswerOldest();
   }
   EXPECT_TRUE(Eventually([&] { return Bootstrapped() == kSources; }));
@@ -92,26 +105,25 @@ TEST_F(CrowdTest, FourAtOnceAndAllInTurn) {
 }
 
 // A source gives up its turn if its request is not answered. The time in the queue for a turn does
-// not count towards the timeout.
+// not count towards the timeout. The clock advances only when the test sets it.
 TEST_F(CrowdTest, SilentPublishersHoldTheirPlacesForABoundedTime) {
+  const auto now_ms = std::make_shared<std::atomic<int64_t>>(0);
   SubscriberConfig config;
   config.replay_timeout_ms = 50;
   config.probe_interval_ms = 0;
+  config.now_ms = [now_ms] { return now_ms->load(); };
   Follow(config);
-  const Stopwatch since;
-  ASSERT_TRUE(Eventually([&] {
-    for (uint32_t i = 0; i < kSources; ++i) {
-      if (subscriber_->status(WorkerId(i)).replays == 0) return false;
-    }
-    return true;
-  }));
-  Figure("turns", "every silent source had its turn", since.seconds(), 0.05 * kSources / kAtOnce,
-         "s");
-  // No source had many turns before the other sources had their first turn.
+  ASSERT_TRUE(Eventually([&] { return AllHaveAsked(); }));
+  for (uint64_t sent = kAtOnce; sent <= kSources; sent += kAtOnce) {
+    ASSERT_TRUE(Eventually([&] { return Sent() >= sent; })) << sent;
+    ASSERT_EQ(Sent(), sent);
+    if (sent < kSources) *now_ms += config.replay_timeout_ms;
+  }
+  // No source had a second turn before the other sources had their first turn.
   for (uint32_t i = 0; i < kSources; ++i) {
     const SourceStatus status = subscriber_->status(WorkerId(i));
-    EXPECT_LE(status.replays, 3u) << i;
-    EXPECT_LE(status.replay_timeouts, status.replays) << i;
+    EXPECT_EQ(status.replays, 1u) << i;
+    EXPECT_LE(status.replay_timeouts, 1u) << i;
   }
 }
 

@@ -54,7 +54,8 @@ TEST(Descriptors, ASubscriberFollowsWhenDescriptorsAreFreeAgain) {
   auto publisher = Publisher::Create(Config()).value();
   ASSERT_TRUE(publisher->Publish(EventBatch()).ok());
   int followed = 0;
-  for (int more = 0; more < 64; more += 4) {
+  int refused = 0;
+  for (int more = 0; more < 64; ++more) {
     const WorkerId worker(static_cast<uint32_t>(more));
     std::unique_ptr<Subscriber> subscriber;
     {
@@ -71,12 +72,18 @@ TEST(Descriptors, ASubscriberFollowsWhenDescriptorsAreFreeAgain) {
         EXPECT_EQ(added.code(), StatusCode::kUnavailable);
         continue;
       }
-      usleep(2000);  // time to connect, or to fail
+      // The replay is complete, or no descriptor was free for the request, so it timed out.
+      ASSERT_TRUE(Eventually([&] {
+        const SourceStatus status = subscriber->status(worker);
+        return status.next_seq == 1 || status.replay_timeouts > 0;
+      })) << more;
+      refused += subscriber->status(worker).next_seq == 0;
     }
     EXPECT_TRUE(Eventually([&] { return subscriber->status(worker).next_seq == 1; })) << more;
     ++followed;
   }
   EXPECT_GT(followed, 5);
+  Figure("F16", "subscribers without a free descriptor for a request", refused, 4, "");
 }
 
 }  // namespace

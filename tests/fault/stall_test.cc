@@ -2,15 +2,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <atomic>
-#include <thread>
 
 #include "src/stream/follow/source_sockets.h"
 #include "tests/fault/fault_test.h"
 
 namespace kvcast::stream {
 namespace {
-
-using std::chrono::milliseconds;
 
 constexpr size_t kFollowers = 16;
 constexpr int kBatches = 3000;
@@ -29,7 +26,7 @@ class Follower {
     subscriber_ = Subscriber::Create({.recv_hwm = kQueue}).value();
     auto sink = std::make_shared<BatchSink>(
         [this](Seq seq, std::span<const uint8_t>) {
-          while (stalled_) std::this_thread::sleep_for(milliseconds(1));
+          stalled_.wait(true);
           out_of_order_ += seq.value != next_;
           next_ = seq.value + 1;
         },
@@ -40,9 +37,12 @@ class Follower {
                   sink)
             .ok());
   }
-  ~Follower() { stalled_ = false; }
+  ~Follower() { Stall(false); }
 
-  void Stall(bool stalled) { stalled_ = stalled; }
+  void Stall(bool stalled) {
+    stalled_ = stalled;
+    stalled_.notify_one();
+  }
   uint64_t next() const { return next_; }
   uint64_t out_of_order() const { return out_of_order_; }
   uint64_t resets() const { return resets_; }
@@ -130,13 +130,14 @@ TEST_F(StallTest, TheOthersGoOnAndTheStalledOneCatchesUp) {
 class FullQueue : public ::testing::Test {
  protected:
   void SetUp() override {
+    live_.SetOption(ZMQ_RCVBUF, 64 << 10);  // so that the batches cannot all wait in the kernel
     ASSERT_TRUE(live_.Connect(network_.live.endpoint()).ok());
     ASSERT_TRUE(Eventually([&] { return connected(); }));
     ExpectToReceive();
     while (Read(1) > 0) {
     }
     PublishUpTo(*publisher_, publisher_->next_seq().value + 5 * kQueue, /*epoch=*/0, kBatchBytes);
-    std::this_thread::sleep_for(milliseconds(1000));  // until the queue is full
+    ASSERT_TRUE(Eventually([&] { return network_.live.window_probes() >= 2; }));
   }
   bool connected() { return ReceiveMonitorEvent(monitor_).has_value(); }
   // Receives at most `most` batches, and returns their number. A full queue may hold only half of
@@ -154,6 +155,23 @@ class FullQueue : public ::testing::Test {
     }));
   }
 
+  // Waits until ZeroMQ's heartbeats give up another connection, whose network stalls.
+  void AwaitLostHeartbeats() {
+    Socket other = Socket::Create(Context::Create(), ZMQ_DEALER).value();
+    other.SetOption(ZMQ_LINGER, 0);
+    other.SetOption(ZMQ_HEARTBEAT_IVL, 1000);
+    other.SetOption(ZMQ_HEARTBEAT_TIMEOUT, 1500);
+    Socket monitor = other.Monitor(ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_DISCONNECTED).value();
+    ASSERT_TRUE(other.Connect(network_.replay.endpoint()).ok());
+    const auto hears = [&](int event) {
+      return Eventually([&] { return ReceiveMonitorEvent(monitor) == event; });
+    };
+    EXPECT_TRUE(hears(ZMQ_EVENT_HANDSHAKE_SUCCEEDED));
+    network_.replay.Stall(true);
+    EXPECT_TRUE(hears(ZMQ_EVENT_DISCONNECTED));
+    other.Close();  // must be closed before its monitor
+  }
+
   const std::unique_ptr<Publisher> publisher_ = MakePublisher(TestPublisherConfig());
   Network network_{*publisher_};
   Socket live_ = MakeLiveSocket(Context::Create(), network_.live.endpoint(),
@@ -165,17 +183,17 @@ class FullQueue : public ::testing::Test {
 
 TEST_F(FullQueue, StaysFullWhileItsConnectionIsGone) {
   network_.live.Cut();
-  std::this_thread::sleep_for(milliseconds(2500));
+  AwaitLostHeartbeats();
   EXPECT_GE(Read(kQueue), kQueue / 2);
   EXPECT_TRUE(Eventually([&] { return Read(1000) == 0 && connected(); }));
   ExpectToReceive();
 }
 
+// Five window probes take 6 s. The keepalives of the kernel find a lost peer after 3 s.
 TEST_F(FullQueue, StaysFullAndItsConnectionLives) {
-  std::this_thread::sleep_for(milliseconds(6000));
+  ASSERT_TRUE(Eventually([&] { return network_.live.window_probes() >= 5; }));
   EXPECT_GE(Read(kQueue), kQueue / 2);
-  std::this_thread::sleep_for(milliseconds(300));
-  EXPECT_GT(Read(10 * kQueue), 0);
+  EXPECT_TRUE(Eventually([&] { return Read(10 * kQueue) > 0; }));
   EXPECT_FALSE(connected()) << "the connection was replaced";
 }
 

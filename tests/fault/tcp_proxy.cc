@@ -75,6 +75,13 @@ void TcpProxy::SwitchTo(const std::string& target) {
   target_port_ = PortOf(target);
 }
 
+int TcpProxy::window_probes() const {
+  tcp_info info{};
+  socklen_t size = sizeof(info);
+  if (getsockopt(newest_client_, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return 0;
+  return info.tcpi_backoff;
+}
+
 void TcpProxy::Close(const Connection& connection) {
   close(connection.client);
   close(connection.target);
@@ -143,6 +150,7 @@ void TcpProxy::Accept() {
     }
     MakeNonBlocking(client);
     MakeNonBlocking(target);
+    newest_client_ = client;
     open_.push_back(
         {client, target, {client, target, {}, 0, false}, {target, client, {}, 0, false}});
   }

@@ -43,6 +43,9 @@ class TcpProxy {
   // Bytes forwarded, both directions.
   uint64_t passed_bytes() const { return passed_bytes_; }
   int connections() const { return connections_; }
+  // The number of window probes that TCP has sent to the newest client since its buffers are full.
+  // TCP doubles the time from probe to probe. 0: the client takes bytes.
+  int window_probes() const;
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -86,6 +89,7 @@ class TcpProxy {
   std::atomic<int64_t> delay_ms_ = 0;
   std::atomic<uint64_t> passed_bytes_ = 0;
   std::atomic<int> connections_ = 0;
+  std::atomic<int> newest_client_ = -1;
   std::list<Connection> open_;  // used only by thread_
   std::thread thread_;
 };
