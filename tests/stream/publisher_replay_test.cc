@@ -1,8 +1,13 @@
 // Answers of our publisher to a replay client: the recorded protocol, without silent losses.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
 
 #include <optional>
+#include <string>
 #include <thread>
 
 #include "src/base/sanitizers.h"
@@ -210,6 +215,28 @@ TEST(PublisherReplay, BatchesAreThereBeforeTheyAreSentLive) {
   }
 }
 
+// The descriptor of the accepted connection of this process at a local endpoint. -1: there is none.
+int AcceptedAt(const std::string& endpoint) {
+  const int port = std::stoi(endpoint.substr(endpoint.rfind(':') + 1));
+  for (int fd = 0; fd < 1024; ++fd) {
+    sockaddr_in address{};
+    socklen_t size = sizeof(address);
+    if (getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) != 0) continue;
+    if (address.sin_family != AF_INET || ntohs(address.sin_port) != port) continue;
+    if (getpeername(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0) return fd;
+  }
+  return -1;
+}
+
+// The kernel takes no more bytes for the connection, and the peer takes no more bytes either.
+bool IsFull(int connection) {
+  pollfd item{connection, POLLOUT, 0};
+  tcp_info info{};
+  socklen_t size = sizeof(info);
+  if (getsockopt(connection, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return false;
+  return poll(&item, 1, 0) == 0 && info.tcpi_unacked == 0;
+}
+
 // After the first bytes the client reads nothing, so the kernel's buffers fill up, mostly in the
 // middle of a reply. Then the client closes its connection, and the kernel resets the connection.
 // The delays cover the time from the start of the destructor until the socket is closed.
@@ -224,7 +251,9 @@ TEST(PublisherReplay, ConnectionThatBreaksDuringDestructionDoesNotEndTheProcess)
     std::optional<ZmtpPeer> peer = Connect(*publisher);
     Request(*peer, 0);
     ASSERT_TRUE(peer->ReceiveAtLeast(1).ok());
-    std::this_thread::sleep_for(std::chrono::milliseconds(40));
+    const int connection = AcceptedAt(publisher->replay_endpoint());
+    ASSERT_GE(connection, 0);
+    ASSERT_TRUE(Eventually([&] { return IsFull(connection); }));
     std::thread destruction([&publisher] { publisher.reset(); });
     std::this_thread::sleep_for(std::chrono::microseconds(round % 20 * 10));
     peer.reset();

@@ -3,7 +3,6 @@
 #include "src/stream/publish/send_loop.h"
 
 #include <gtest/gtest.h>
-#include <sys/resource.h>
 
 #include <optional>
 #include <string>
@@ -45,8 +44,10 @@ class Outlet {
   }
 
   LiveSender& sender() { return sender_; }
+  // Appends a batch without a notice to the loop.
+  void Append() { ring_.Append(EventBatch()); }
   void Publish(SendLoop& loop) {
-    ring_.Append(EventBatch());
+    Append();
     loop.Notice();
   }
   // Number of messages received since the start.
@@ -69,14 +70,6 @@ class Outlet {
   size_t received_ = 0;
 };
 
-int64_t ContextSwitches() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  return usage.ru_nvcsw;
-}
-
-constexpr auto kLongSilence = 2 * PollBackoff::kAwake;
-
 TEST(SendLoop, SendsWhatIsPublishedAlsoAfterASilence) {
   const auto context = Context::Create();
   SendLoop loop;
@@ -85,24 +78,38 @@ TEST(SendLoop, SendsWhatIsPublishedAlsoAfterASilence) {
   for (size_t sent = 1; sent <= 3; ++sent) {
     outlet.Publish(loop);
     EXPECT_TRUE(Eventually([&] { return outlet.Received() == sent; }));
-    std::this_thread::sleep_for(kLongSilence);
+    ASSERT_TRUE(Eventually([&] { return loop.asleep(); }));
   }
   loop.Remove(outlet.sender());
 }
 
+// A loop that polls would send a batch without a notice. Another loop that polls shows how long
+// that takes at most.
 TEST(SendLoop, SleepsWhenNothingIsPublished) {
+  constexpr size_t kPasses = 100;
   const auto context = Context::Create();
   SendLoop loop;
+  SendLoop awake;
   Outlet outlet("outlet", context);
+  Outlet other("other", context);
   loop.Add(outlet.sender());
-  // Naps would cause about 1000 context switches. On a busy machine the loop falls asleep later, so
-  // the check is repeated.
-  EXPECT_TRUE(Eventually([] {
-    const int64_t before = ContextSwitches();
-    std::this_thread::sleep_for(kLongSilence);
-    return ContextSwitches() - before < 50;
-  }));
+  awake.Add(other.sender());
+  ASSERT_TRUE(Eventually([&] { return loop.asleep(); }));
+  const auto passes = [&] {
+    const size_t begin = other.Received();
+    for (size_t sent = begin + 1; sent <= begin + kPasses; ++sent) {
+      other.Publish(awake);
+      ASSERT_TRUE(Eventually([&] { return other.Received() == sent; }));
+    }
+  };
+  passes();  // the loop makes its last pass
+  outlet.Append();
+  passes();
+  EXPECT_EQ(outlet.Received(), 0u);
+  loop.Notice();
+  EXPECT_TRUE(Eventually([&] { return outlet.Received() == 1; }));
   loop.Remove(outlet.sender());
+  awake.Remove(other.sender());
 }
 
 // A batch that is published while the loop goes to sleep must not be missed.
