@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <deque>
 #include <functional>
 #include <mutex>
@@ -184,6 +185,7 @@ class EventServer {
     const auto take = [this](const httplib::Request&, httplib::Response& reply) {
       const std::lock_guard<std::mutex> lock(mutex_);
       ++polls_;
+      polled_.notify_all();
       if (status_ != 200) {
         reply.status = status_;
         return;
@@ -222,12 +224,18 @@ class EventServer {
     const std::lock_guard<std::mutex> lock(mutex_);
     return polls_;
   }
+  // Waits until there were at least `polls` polls. False after a minute.
+  bool AwaitPolls(int polls) const {
+    std::unique_lock<std::mutex> lock(mutex_);
+    return polled_.wait_for(lock, std::chrono::minutes(1), [&] { return polls_ >= polls; });
+  }
 
  private:
   httplib::Server server_;
   int port_ = 0;
   std::thread thread_;
   mutable std::mutex mutex_;
+  mutable std::condition_variable polled_;
   std::deque<Json> lists_;
   int status_ = 200;
   int polls_ = 0;
@@ -263,7 +271,7 @@ TEST(Fetch, IsStoppedWhileItWaits) {
   });
   const HttpUrl url = ParseHttpUrl("http://127.0.0.1:" + std::to_string(port)).value();
   const FetchResult result =
-      Fetch(url, {.method = "POST", .timeout_ms = 600'000, .stop_fd = stop->descriptor()});
+      Fetch(url, {.method = "POST", .timeout_ms = 60'000, .stop_fd = stop->descriptor()});
   EXPECT_EQ(result.outcome, FetchOutcome::kStopped);
   done = true;
   stopping.join();
@@ -289,7 +297,11 @@ struct FeedServiceTest : ::testing::Test {
     ASSERT_TRUE(started.ok()) << started.status().ToString();
     service = std::move(started).value();
   }
-  httplib::Client Client() const { return httplib::Client("127.0.0.1", service->http_port()); }
+  httplib::Client Client() const {
+    httplib::Client client("127.0.0.1", service->http_port());
+    client.set_read_timeout(60);
+    return client;
+  }
   Json Ask(const std::vector<TokenId>& prompt) const {
     const auto reply =
         Client().Post("/v1/query", Json{{"tokens", prompt}}.dump(), "application/json");
@@ -459,18 +471,22 @@ TEST_F(FeedServiceTest, RanksOfOneUrlAreWorkersOfTheirOwn) {
       2);
 }
 
+// The router continues to poll another source, with the same interval.
 TEST_F(FeedServiceTest, ARemovedSourceIsNotPolledAnyMore) {
+  constexpr int kPolls = 20;
   EventServer server;
-  Start({TrtllmAt(server.url())});
-  while (server.polls() < 3) std::this_thread::yield();
+  EventServer other;
+  Start({TrtllmAt(server.url()), TrtllmAt(other.url(), "other")});
+  ASSERT_TRUE(server.AwaitPolls(3));
   ASSERT_EQ(Client().Delete("/v1/sources?name=engine")->status, 200);
   const int polls = server.polls();
-  const Json source = {{"name", "engine"},       {"endpoint", server.url()}, {"format", "trtllm"},
-                       {"window_sizes", {4096}}, {"tokens_per_block", 4},    {"poll_ms", 1}};
+  ASSERT_TRUE(other.AwaitPolls(other.polls() + kPolls));
   // A poll that was in flight during the deletion may be counted later.
   EXPECT_LE(server.polls(), polls + 1);
+  const Json source = {{"name", "engine"},       {"endpoint", server.url()}, {"format", "trtllm"},
+                       {"window_sizes", {4096}}, {"tokens_per_block", 4},    {"poll_ms", 1}};
   ASSERT_EQ(Client().Post("/v1/sources", source.dump(), "application/json")->status, 201);
-  while (server.polls() < polls + 5) std::this_thread::yield();
+  EXPECT_TRUE(server.AwaitPolls(polls + kPolls));
 }
 
 }  // namespace

@@ -17,6 +17,7 @@
 #include "router/service/router_service.h"
 #include "tests/router/service/peer_engine.h"
 #include "tests/support/content_events.h"
+#include "tests/support/stream_test_util.h"
 
 namespace kvcast::router {
 namespace {
@@ -59,7 +60,11 @@ struct PeerStreamsTest : ::testing::Test {
     relayed.connect(service->relay_endpoint());
   }
   void Publish(const Bytes& payload) { ASSERT_TRUE(publisher->PublishPayload(payload).ok()); }
-  httplib::Client Client() const { return httplib::Client("127.0.0.1", service->http_port()); }
+  httplib::Client Client() const {
+    httplib::Client client("127.0.0.1", service->http_port());
+    client.set_read_timeout(60);
+    return client;
+  }
   Json AskWhenApplied(const std::vector<TokenId>& prompt) {
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
     const std::string body = Json{{"tokens", prompt}}.dump();
@@ -94,20 +99,20 @@ struct PeerStreamsTest : ::testing::Test {
     EXPECT_TRUE(DecodeBatch(payload, WireLimits(), batch, counts).ok());
     return batch;
   }
-  // Waits until the subscriber of the relay receives batches, and then drops the received batches.
-  // The subscriber receives nothing before its subscription has arrived.
+  // Waits until the subscriber of the relay receives batches. The subscriber receives nothing
+  // before its subscription has arrived, so this function publishes a batch again and again. Then
+  // it publishes another batch, and drops all received batches up to this batch.
   void AwaitRelay(const Write& write) {
-    relayed.set(zmq::sockopt::rcvtimeo, 20);
-    zmq::message_t frame;
-    const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
-    do {
-      ASSERT_LT(std::chrono::steady_clock::now(), deadline) << "nothing is relayed";
+    ASSERT_TRUE(stream::Eventually([&] {
       Publish(write(Batch(StoreTokens({Hash(900)}, Tokens(900, 4)), Remove({Hash(900)}))));
-    } while (!relayed.recv(frame));
-    do {
-      while (frame.more()) (void)relayed.recv(frame);
-    } while (relayed.recv(frame));
-    relayed.set(zmq::sockopt::rcvtimeo, 60000);
+      return (relayed.get(zmq::sockopt::events) & ZMQ_POLLIN) != 0;
+    })) << "nothing is relayed";
+    Publish(write(Batch(StoreTokens({Hash(950)}, Tokens(950, 4)))));
+    const auto is_last = [](const EventBatch& batch) {
+      const auto* stored = std::get_if<BlockStored>(&batch.events.at(0));
+      return stored != nullptr && stored->token_ids == Tokens(950, 4);
+    };
+    while (!is_last(Relayed())) ASSERT_FALSE(HasFailure());
   }
   void ExpectRelayed(const Write& write) {
     AwaitRelay(write);

@@ -5,13 +5,10 @@
 
 #include <gtest/gtest.h>
 
-#include <atomic>
-#include <chrono>
 #include <map>
 #include <memory>
 #include <span>
 #include <string>
-#include <thread>
 #include <variant>
 #include <vector>
 #include <zmq.hpp>
@@ -20,10 +17,12 @@
 #include "router/service/relay/relay_topic.h"
 #include "src/base/sanitizers.h"
 #include "tests/support/index_events.h"
+#include "tests/support/stream_test_util.h"
 
 namespace kvcast::router {
 namespace {
 
+using kvcast::stream::Eventually;
 using kvcast::testing::Batch;
 using kvcast::testing::Hashes;
 using kvcast::testing::Remove;
@@ -44,10 +43,11 @@ class Reader {
     socket_.set(zmq::sockopt::rcvhwm, 1);
     socket_.set(zmq::sockopt::rcvbuf, 4096);
     socket_.set(zmq::sockopt::linger, 0);
-    socket_.set(zmq::sockopt::rcvtimeo, 20000);
+    socket_.set(zmq::sockopt::rcvtimeo, 60000);
     socket_.set(zmq::sockopt::subscribe, topic);
     socket_.connect(endpoint);
   }
+  bool HasMessage() { return (socket_.get(zmq::sockopt::events) & ZMQ_POLLIN) != 0; }
   struct Message {
     std::string topic;
     uint64_t seq = 0;
@@ -81,24 +81,37 @@ struct RelayTest : ::testing::Test {
   void Post(uint64_t seq, const EventBatch& batch) {
     relay->Post("m", "w.1", 2, Seq(seq), Encoded(batch));
   }
+  // Posted batches that the relay has sent or dropped.
+  uint64_t Handled() const { return relay->counters().batches + relay->counters().dropped; }
   // Waits until the reader receives batches. The reader misses batches that are sent before its
-  // subscription, so this function sends a batch repeatedly.
+  // subscription, so this function sends a batch again and again.
   void Await(Reader& reader) {
-    std::thread posting([this] {
-      while (!found) {
-        Post(0, Batch(StoreFull(Hashes(1, 1), 63)));
-        ++posted;
-        std::this_thread::sleep_for(std::chrono::milliseconds(5));
-      }
-    });
+    const uint64_t before = Handled();
+    uint64_t posted = 0;
+    ASSERT_TRUE(Eventually([&] {
+      Post(0, Batch(StoreFull(Hashes(1, 1), 63)));
+      ++posted;
+      return reader.HasMessage();
+    }));
     EXPECT_FALSE(reader.Read().topic.empty());
-    found = true;
-    posting.join();
-    while (relay->counters().batches < posted) std::this_thread::yield();
+    ASSERT_TRUE(Eventually([&] { return Handled() == before + posted; }));
+  }
+  // Posts batches until one is dropped, because so many bytes are unsent. False: the subscriber was
+  // disconnected before.
+  bool Fill(size_t unsent_bytes_max) {
+    constexpr uint64_t kMany = 2000;  // more than the system's buffers hold
+    const EventBatch large = Batch(StoreFull(Hashes(uint64_t{1} << 60, 10000), 0));
+    const uint64_t before = Handled();
+    for (uint64_t seq = 0; seq < kMany; ++seq) {
+      Post(seq, large);
+      EXPECT_TRUE(Eventually([&] { return Handled() == before + seq + 1; }));
+      EXPECT_LE(relay->counters().unsent_bytes, unsent_bytes_max);
+      if (HasFailure()) return false;
+      if (relay->counters().dropped > 0) return true;
+    }
+    return false;
   }
 
-  std::atomic<bool> found{false};
-  uint64_t posted = 0;
   zmq::context_t context;
   std::unique_ptr<Relay> relay;
 };
@@ -154,25 +167,22 @@ TEST_F(RelayTest, ASubscriberThatDoesNotReadCostsABoundedAmount) {
 #ifdef KVCAST_THREAD_SANITIZER
   GTEST_SKIP() << "decoding megabytes takes minutes under ThreadSanitizer";
 #endif
-  constexpr size_t kBytes = 8 << 20;
   RelayConfig config;
-  config.unsent_bytes_max = kBytes;
-  config.stall_timeout_ms = 3000;  // longer than filling the system's buffers takes
-  Start(config);
-  Reader stalled(context, relay->endpoint());
-  Await(stalled);
-  const EventBatch large = Batch(StoreFull(Hashes(uint64_t{1} << 60, 10000), 0));
-  uint64_t seq = 0;
-  while (relay->counters().dropped == 0) {
-    ASSERT_LT(seq, 20000u) << "the subscriber was disconnected before the bound was reached";
-    Post(seq++, large);
-    ASSERT_LE(relay->counters().unsent_bytes, kBytes);
-    while (relay->counters().batches + relay->counters().dropped < seq) std::this_thread::yield();
+  config.unsent_bytes_max = 8 << 20;
+  // The subscriber must stall until the bound is reached. A slow machine needs more time.
+  std::unique_ptr<Reader> stalled;
+  bool full = false;
+  for (config.stall_timeout_ms = 3000; !full; config.stall_timeout_ms *= 2) {
+    ASSERT_LT(config.stall_timeout_ms, 60000) << "the bound was not reached";
+    Start(config);
+    stalled = std::make_unique<Reader>(context, relay->endpoint());
+    Await(*stalled);
+    full = Fill(config.unsent_bytes_max);
+    if (HasFailure()) return;
   }
-  EXPECT_GT(relay->counters().unsent_bytes, kBytes / 2);
-  while (relay->counters().unsent_bytes > 0) std::this_thread::yield();
+  EXPECT_GT(relay->counters().unsent_bytes, config.unsent_bytes_max / 2);
+  ASSERT_TRUE(Eventually([&] { return relay->counters().unsent_bytes == 0; }));
   Reader reader(context, relay->endpoint(), "kv.m.w%2E1.2.GPU.63");
-  found = false;
   Await(reader);
 }
 
@@ -182,7 +192,7 @@ TEST_F(RelayTest, WhatWaitsToBeRelayedIsBounded) {
   config.queue_batches_max = 1;
   Start(config);
   for (uint64_t i = 0; i < 2000; ++i) Post(i, Batch(StoreFull(Hashes(1, 100), 0)));
-  while (relay->counters().batches + relay->counters().dropped < 2000) std::this_thread::yield();
+  ASSERT_TRUE(Eventually([&] { return Handled() == 2000; }));
   EXPECT_GT(relay->counters().dropped, 0u);
   EXPECT_GT(relay->counters().batches, 0u);
 }

@@ -51,7 +51,11 @@ struct ReuseServiceTest : ::testing::Test {
     source.worker.groups = {engine::Full(), second};
     service = RouterService::Start(options).value();
   }
-  httplib::Client Client() const { return httplib::Client("127.0.0.1", service->http_port()); }
+  httplib::Client Client() const {
+    httplib::Client client("127.0.0.1", service->http_port());
+    client.set_read_timeout(60);
+    return client;
+  }
   Json Reuse() const {
     const auto reply = Client().Get("/v1/state");
     return reply ? Json::parse(reply->body).at("workers").at(0).at("reuse") : Json();
