@@ -123,12 +123,5 @@ TEST(SpeculativePrefixes, ByteStringsHaveNames) {
   EXPECT_EQ(speculative.entries(), 0u);
 }
 
-TEST(SpeculativePrefixes, NeverEnterTheExactAnswer) {
-  OneWorker worker(Registered({Full()}));
-  SpeculativePrefixes speculative;
-  speculative.Routed(kWorker, Names(1, 4), 0);
-  EXPECT_EQ(worker.Match(Hashes(1, 4), 65), 0);
-}
-
 }  // namespace
 }  // namespace kvcast::testing

@@ -81,7 +81,11 @@ struct RouterServiceTest : ::testing::Test {
     ASSERT_TRUE(started.ok()) << started.status().ToString();
     service = std::move(started).value();
   }
-  httplib::Client Client() const { return httplib::Client("127.0.0.1", service->http_port()); }
+  httplib::Client Client() const {
+    httplib::Client client("127.0.0.1", service->http_port());
+    client.set_read_timeout(60);
+    return client;
+  }
 
   Json Ask(const Json& body) const {
     const auto reply = Client().Post("/v1/query", body.dump(), "application/json");
@@ -135,6 +139,27 @@ TEST_F(RouterServiceTest, PublishedBlocksAreReusableByTokensAndByHashes) {
   const auto routed = Client().Post("/v1/route", body, "application/msgpack");
   ASSERT_TRUE(routed && routed->status == 200) << routed->body;
   EXPECT_EQ(Client().Post("/v1/query", body, "application/json")->status, 400);
+}
+
+TEST_F(RouterServiceTest, ExpectedPrefixesNeverEnterTheExactAnswer) {
+  const auto publisher = StartPublisher();
+  RouterOptions options;
+  options.sources = {Following("engine", *publisher)};
+  options.routing.speculative.lifetime_ms = 600'000;
+  service = RouterService::Start(options).value();
+  ASSERT_TRUE(publisher->Publish(Batch(StoreFull(ChainOf(Prompt(32)), 0))).ok());
+  const Json prompt = {{"tokens", Prompt(100)}};
+  AskUntil(prompt, [](const Json& answer) { return answer.at(0).at("reusable_tokens") == 32; });
+  const auto route = [&] {
+    const auto reply = Client().Post("/v1/route", prompt.dump(), "application/json");
+    EXPECT_TRUE(reply && reply->status == 200);
+    return Json::parse(reply->body).at("candidates").at(0);
+  };
+  EXPECT_EQ(route().at("speculative_tokens"), 0);
+  const Json again = route();
+  EXPECT_GT(again.at("speculative_tokens"), 32);
+  EXPECT_EQ(again.at("reusable_tokens"), 32);
+  EXPECT_EQ(Ask(prompt)[0].at("reusable_tokens"), 32);
 }
 
 TEST_F(RouterServiceTest, WorkersAreFollowedSideBySide) {
