@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "router/index/run_pool.h"
 #include "src/base/sanitizers.h"
 #include "tests/router/index/naive_index.h"
 #include "tests/support/index_events.h"
@@ -20,9 +21,10 @@
 namespace kvcast::testing {
 namespace {
 
-constexpr int64_t kDefaultOperations = kSanitized ? 40000 : 120000;
+constexpr int64_t kDefaultOperations = kSanitized ? 12000 : 60000;
 constexpr int kPrompts = 10;
-constexpr int64_t kPromptTokens = 40 * 16;
+constexpr int64_t kPromptTokens = 128 * 16;
+static_assert(kPromptTokens / 16 >= 2 * router::kRunKeys, "a prompt has more than one run");
 constexpr const char* kMedia[] = {"GPU", "CPU", "STORAGE"};
 
 int64_t FromEnvironment(const char* name, int64_t otherwise) {
@@ -155,6 +157,11 @@ class ModelRun {
     index_.Apply(Id(worker), batch);
   }
 
+  // From 1 to `usual`. In a tenth of the calls, up to three runs of the index.
+  uint64_t Length(uint64_t usual) {
+    return 1 + random_() % (random_() % 10 == 0 ? 3 * router::kRunKeys : usual);
+  }
+
   // Stores a run of blocks of one prompt in one group, sometimes with holes. In a fifth of the
   // calls, each entry covers one hash unit, so entries may be partial.
   void StoreRange(size_t worker) {
@@ -165,9 +172,10 @@ class ModelRun {
     const int64_t size = model.groups[static_cast<size_t>(group)].block_size;
     const int64_t step = random_() % 5 == 0 ? model.hash_block_size : size;
     const int64_t positions = kPromptTokens / step;
-    int64_t position = random_() % 2 == 0 ? 0 : static_cast<int64_t>(random_()) & (positions - 1);
+    int64_t position =
+        random_() % 2 == 0 ? 0 : static_cast<int64_t>(random_() % static_cast<uint64_t>(positions));
     std::vector<uint64_t> stored;
-    for (int64_t n = static_cast<int64_t>(random_() % 12); n >= 0 && position < positions; --n) {
+    for (uint64_t n = Length(12); n > 0 && position < positions; --n) {
       if (random_() % 10 != 0) {
         stored.push_back(
             chain[static_cast<size_t>((position + 1) * step / model.hash_block_size - 1)]);
@@ -185,7 +193,7 @@ class ModelRun {
   void RemoveSome(size_t worker) {
     NaiveWorker& model = models_[worker];
     EventBatch batch;
-    for (uint64_t n = random_() % 8; n > 0 && !model.copies.empty(); --n) {
+    for (uint64_t n = Length(8); n > 0 && !model.copies.empty(); --n) {
       auto it = model.copies.lower_bound(
           {static_cast<int>(random_() % 3), static_cast<int64_t>(random_() % 2), random_()});
       if (it == model.copies.end()) it = model.copies.begin();
