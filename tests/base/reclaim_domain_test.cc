@@ -3,10 +3,16 @@
 #include "src/base/reclaim_domain.h"
 
 #include <gtest/gtest.h>
+#include <pthread.h>
 
 #include <atomic>
+#include <chrono>
+#include <ctime>
+#include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
+#include <semaphore>
 #include <thread>
 #include <vector>
 
@@ -67,51 +73,101 @@ TEST(ReclaimDomainTest, TheRestGoesWithTheDomain) {
   EXPECT_EQ(freed, 1);
 }
 
-// A sanitizer detects a read of a freed object. Without a sanitizer, the test detects a read of the
-// value 0, which the writer sets before it frees an object.
+// Calls `condition` until it holds. False after a minute.
+bool Soon(const std::function<bool()>& condition) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+  while (!condition()) {
+    if (std::chrono::steady_clock::now() > deadline) return false;
+    std::this_thread::yield();
+  }
+  return true;
+}
+
+// An object that is freed becomes kDead and stays in memory, so each read of it is detected.
 TEST(ReclaimDomainTest, ReadersBesideAWriterSeeOnlyLiveObjects) {
   constexpr uint64_t kAlive = 0x600DF00D;
+  constexpr uint64_t kDead = 0;
+  constexpr size_t kReaders = 3;
+  constexpr int kReads = 20;  // of each reader, at least
+  // Objects that are retired during a read. Retire collects several times meanwhile.
+  constexpr uint64_t kRetiredDuringRead = 300;
+  using Objects = std::deque<std::atomic<uint64_t>>;
+  Objects objects;
   ReclaimDomain domain;
-  std::atomic<uint64_t*> current(new uint64_t(kAlive));
+  std::atomic<std::atomic<uint64_t>*> current(&objects.emplace_back(kAlive));
+  std::atomic<uint64_t> retired{0};
+  std::atomic<size_t> unfinished{kReaders};
   std::atomic<bool> done{false};
   std::atomic<int> dead{0};
   std::vector<std::jthread> readers;
-  for (int i = 0; i < 3; ++i) {
+  for (size_t i = 0; i < kReaders; ++i) {
     readers.emplace_back([&] {
-      while (!done) {
+      for (int reads = 1; !done; ++reads) {
         const ReclaimDomain::Pin pin(domain);
-        dead += *current.load(std::memory_order_acquire) != kAlive;
+        const std::atomic<uint64_t>* const object = current.load(std::memory_order_acquire);
+        const uint64_t end = retired + kRetiredDuringRead;
+        while (!done && retired < end) std::this_thread::yield();
+        dead += *object != kAlive;
+        if (reads == kReads) --unfinished;
       }
     });
   }
-  for (int i = 0; i < 20000; ++i) {
-    uint64_t* const old = current.exchange(new uint64_t(kAlive), std::memory_order_acq_rel);
-    domain.Retire(
-        [](void*, uintptr_t object) {
-          auto* number = reinterpret_cast<uint64_t*>(object);
-          *number = 0;
-          delete number;
-        },
-        nullptr, reinterpret_cast<uintptr_t>(old));
-  }
+  EXPECT_TRUE(Soon([&] {
+    for (uint64_t i = 0; i < kRetiredDuringRead; ++i) {
+      auto* const old = current.exchange(&objects.emplace_back(kAlive), std::memory_order_acq_rel);
+      domain.Retire(
+          [](void*, uintptr_t object) {
+            *reinterpret_cast<std::atomic<uint64_t>*>(object) = kDead;
+          },
+          nullptr, reinterpret_cast<uintptr_t>(old));
+      ++retired;
+    }
+    return unfinished == 0 || dead > 0;
+  }));
   done = true;
   readers.clear();
   EXPECT_EQ(dead, 0);
-  delete current.load();
+}
+
+// The time that a thread has computed, in nanoseconds.
+int64_t ComputedNs(pthread_t thread) {
+  clockid_t clock;
+  timespec time{};
+  EXPECT_EQ(pthread_getcpuclockid(thread, &clock), 0);
+  EXPECT_EQ(clock_gettime(clock, &time), 0);
+  return time.tv_sec * 1'000'000'000 + time.tv_nsec;
 }
 
 TEST(ReclaimDomainTest, MoreReadersThanSlotsTakeTurns) {
+  constexpr int kSlots = 128;
+  constexpr int kMore = 3;
+  constexpr int64_t kManyTriesNs = 2'000'000;
   ReclaimDomain domain;
   std::atomic<int> entered{0};
+  std::counting_semaphore<> may_leave{0};
   std::vector<std::jthread> readers;
-  for (int i = 0; i < 200; ++i) {
-    readers.emplace_back([&] {
-      const ReclaimDomain::Pin pin(domain);
-      ++entered;
-    });
+  const auto start_readers = [&](int count) {
+    for (; count > 0; --count) {
+      readers.emplace_back([&] {
+        const ReclaimDomain::Pin pin(domain);
+        ++entered;
+        may_leave.acquire();
+      });
+    }
+  };
+  start_readers(kSlots);
+  EXPECT_TRUE(Soon([&] { return entered == kSlots; }));
+  start_readers(kMore);
+  for (auto reader = readers.end() - kMore; reader != readers.end(); ++reader) {
+    EXPECT_TRUE(Soon(
+        [&] { return entered > kSlots || ComputedNs(reader->native_handle()) > kManyTriesNs; }));
   }
-  readers.clear();
-  EXPECT_EQ(entered, 200);
+  EXPECT_EQ(entered, kSlots);
+  for (int left = 1; left <= kMore; ++left) {
+    may_leave.release();
+    EXPECT_TRUE(Soon([&] { return entered == kSlots + left; }));
+  }
+  may_leave.release(kSlots);
 }
 
 }  // namespace
