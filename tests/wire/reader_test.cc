@@ -4,7 +4,10 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
+#include <iterator>
 #include <random>
+#include <vector>
 
 #include "src/wire/writer.h"
 #include "tests/wire/support.h"
@@ -125,32 +128,115 @@ TEST(ReaderSkip, StopsBehindTheValue) {
   EXPECT_EQ(within.remaining(), 1u);
 }
 
-// Two thirds of the lists have only integers from 0 to 2^32 - 1, in all their forms and in random
-// order. The other lists also have longer and negative integers. NextSmallIntegers must stop before
-// them.
+// The first and the last number of each form. The small numbers have an unsigned form of at most 32
+// bits.
+constexpr int64_t kSmallBorders[] = {0,     1,     127,       128,       255,       256,
+                                     65535, 65536, INT32_MAX, 1ll << 31, UINT32_MAX};
+constexpr int64_t kOtherBorders[] = {
+    1ll << 32, INT64_MAX,       -1,       -32, -33, -128, -129, -32768, -32769,
+    INT32_MIN, INT32_MIN - 1ll, INT64_MIN};
+
+struct FormedNumber {
+  int64_t number;
+  uint8_t lead;  // the form; 0: the shortest form
+};
+
+// Any form of an integer from 0 to 2^32 - 1 with an unsigned form of at most 32 bits.
+FormedNumber SmallNumber(std::mt19937_64& random) {
+  const bool border = random() % 2 == 0;
+  const int64_t number =
+      border ? kSmallBorders[random() % std::size(kSmallBorders)]
+             : static_cast<int64_t>(random() & ((uint64_t{1} << random() % 33) - 1));
+  const uint8_t least = number <= UINT8_MAX ? 0xcc : number <= UINT16_MAX ? 0xcd : 0xce;
+  const auto lead = static_cast<uint8_t>(least + random() % (0xcfu - least));
+  return {number, random() % 2 == 0 ? uint8_t{0} : lead};
+}
+
+// An integer whose form is longer than 32 bits or signed. NextSmallIntegers stops before it.
+FormedNumber OtherNumber(std::mt19937_64& random) {
+  if (random() % 2 == 0) return {SmallNumber(random).number, uint8_t{0xcf}};
+  if (random() % 2 == 0) return {static_cast<int64_t>(random() % 128), uint8_t{0xd0}};
+  return {kOtherBorders[random() % std::size(kOtherBorders)], uint8_t{0}};
+}
+
+Payload Written(const std::vector<FormedNumber>& numbers) {
+  Payload bytes;
+  for (const auto& [number, lead] : numbers) {
+    if (lead == 0) {
+      Writer writer(bytes);
+      writer.Signed(number);
+      writer.Close();
+      continue;
+    }
+    bytes.push_back(lead);
+    for (int byte = (1 << (lead & 3)) - 1; byte >= 0; --byte) {
+      bytes.push_back(static_cast<uint8_t>(static_cast<uint64_t>(number) >> 8 * byte));
+    }
+  }
+  return bytes;
+}
+
+struct NumberList {
+  std::vector<FormedNumber> numbers;
+  size_t small = 0;  // numbers before the first OtherNumber
+};
+
+// A third of the lists have such numbers.
+NumberList RandomNumbers(std::mt19937_64& random, size_t longest) {
+  NumberList list;
+  const bool all_small = random() % 3 != 0;
+  bool small = true;
+  for (size_t i = random() % longest; i > 0; --i) {
+    const bool other = !all_small && random() % 50 == 0;
+    small = small && !other;
+    list.numbers.push_back(other ? OtherNumber(random) : SmallNumber(random));
+    list.small += small ? 1 : 0;
+  }
+  return list;
+}
+
+// The functions may leave out values near the end of the input, but no other values.
+void ExpectDone(size_t done, const NumberList& list, const Reader& reader, size_t end) {
+  EXPECT_LE(done, list.small);
+  if (reader.remaining() > end) {
+    EXPECT_EQ(done, list.small);
+  }
+}
+
 TEST(ReaderSmallIntegers, AgreeWithReadingOneByOne) {
   std::mt19937_64 random(7);
   for (int round = 0; round < 3000; ++round) {
-    std::vector<int64_t> numbers(random() % 200);
-    Payload bytes;
-    Writer writer(bytes);
-    const bool all_small = round % 3 != 0;
-    for (int64_t& number : numbers) {
-      const int bits = static_cast<int>(random() % (all_small ? 33 : 63));
-      number = static_cast<int64_t>(random() & ((uint64_t{1} << bits) - 1));
-      if (!all_small && random() % 50 == 0) number = -number;
-      writer.Signed(number);
-    }
-    writer.Close();
+    SCOPED_TRACE(round);
+    const NumberList list = RandomNumbers(random, 200);
+    const Payload bytes = Written(list.numbers);
     Reader reader(bytes);
-    std::vector<int64_t> read(numbers.size());
+    std::vector<int64_t> read(list.numbers.size());
     size_t done = reader.NextSmallIntegers(read.size(), read.data());
+    ExpectDone(done, list, reader, 100);
     for (; done < read.size(); ++done) {
       Value value;
       ASSERT_TRUE(reader.Next(value));
       read[done] = static_cast<int64_t>(value.number);
     }
-    ASSERT_EQ(read, numbers) << "round " << round;
+    for (size_t i = 0; i < read.size(); ++i) ASSERT_EQ(read[i], list.numbers[i].number) << i;
+    ASSERT_TRUE(reader.at_end());
+  }
+}
+
+TEST(ReaderSmallIntegers, AreSkippedAsTheyAreRead) {
+  std::mt19937_64 random(8);
+  for (int round = 0; round < 1000; ++round) {
+    SCOPED_TRACE(round);
+    const NumberList list = RandomNumbers(random, 1000);
+    const Payload bytes = Written(list.numbers);
+    Reader reader(bytes);
+    size_t done = reader.SkipSmallIntegers(list.numbers.size());
+    ExpectDone(done, list, reader, 600);
+    for (; done < list.numbers.size(); ++done) {
+      Value value;
+      ASSERT_TRUE(reader.Next(value));
+      ASSERT_EQ(static_cast<int64_t>(value.number), list.numbers[done].number) << done;
+    }
     ASSERT_TRUE(reader.at_end());
   }
 }
