@@ -13,24 +13,34 @@
 namespace kvcast {
 namespace {
 
-size_t PresentPages(const HostPool& pool) {
+size_t PagesOf(size_t bytes) {
   const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
-  std::vector<unsigned char> present((pool.bytes() + page - 1) / page);
+  return (bytes + page - 1) / page;
+}
+
+size_t PresentPages(const HostPool& pool) {
+  std::vector<unsigned char> present(PagesOf(pool.bytes()));
   EXPECT_EQ(mincore(pool.base(), pool.bytes(), present.data()), 0);
   size_t count = 0;
   for (const unsigned char p : present) count += p & 1;
   return count;
 }
 
+bool IsZero(const HostPool& pool) {
+  return pool.base()[0] == std::byte{0} &&
+         std::memcmp(pool.base(), pool.base() + 1, pool.bytes() - 1) == 0;
+}
+
 TEST(HostPool, EveryPageIsThereAndZero) {
+  constexpr size_t kBytes = 200'000'001;
   for (const HostPages pages : {HostPages::kSmall, HostPages::kTransparentHuge}) {
     for (const int threads : {1, 3}) {
-      auto pool = HostPool::Create({.bytes = 200'000'001, .pages = pages, .threads = threads});
+      auto pool = HostPool::Create({.bytes = kBytes, .pages = pages, .threads = threads});
       ASSERT_TRUE(pool.ok()) << pool.status().ToString();
-      EXPECT_EQ(pool->bytes(), 200'000'001u);
-      EXPECT_EQ(PresentPages(*pool), 48829u);
-      EXPECT_EQ(pool->base()[0], std::byte{0});
-      pool->base()[200'000'000] = std::byte{1};
+      EXPECT_EQ(pool->bytes(), kBytes);
+      EXPECT_EQ(PresentPages(*pool), PagesOf(kBytes));
+      EXPECT_TRUE(IsZero(*pool));
+      pool->base()[kBytes - 1] = std::byte{1};
     }
   }
 }
