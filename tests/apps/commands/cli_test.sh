@@ -70,7 +70,7 @@ for phase in report["phases"]:
 "$kvcast" engine --endpoint tcp://127.0.0.1:0 --replay-endpoint '' --requests 50 --speed 0.01 \
   >/dev/null 2>"$out/first" &
 first=$!
-for _ in $(seq 100); do grep -q 'events on' "$out/first" && break; sleep 0.1; done
+for _ in $(seq 600); do grep -q 'events on' "$out/first" && break; sleep 0.1; done
 endpoint=$(sed -n 's/.*events on \(tcp:[^,]*\),.*/\1/p' "$out/first")
 expect 1 "$endpoint" "$kvcast" engine --endpoint "$endpoint" --replay-endpoint '' --requests 1
 kill $first; wait $first 2>/dev/null
@@ -80,8 +80,8 @@ kill $first; wait $first 2>/dev/null
 "$kvcast" demo --requests 300 --speed 20 >"$out/out" 2>"$out/demo" &
 demo=$!
 victim=
-for _ in $(seq 100); do victim=$(pgrep -P $demo -f 'engine-1' | head -1); [ -n "$victim" ] && break; sleep 0.1; done
-for _ in $(seq 100); do grep -q '0 %' "$out/demo" && break; sleep 0.1; done
+for _ in $(seq 600); do victim=$(pgrep -P $demo -f 'engine-1' | head -1); [ -n "$victim" ] && break; sleep 0.1; done
+for _ in $(seq 600); do grep -q '0 %' "$out/demo" && break; sleep 0.1; done
 kill -9 "$victim"
 wait $demo; code=$?
 cp "$out/demo" "$out/err"
@@ -93,10 +93,10 @@ grep -q 'engine-1 killed by signal 9' "$out/demo" || fail 'demo with a killed en
 # After Ctrl-C all processes end soon.
 "$kvcast" demo --requests 300 --speed 20 >"$out/out" 2>"$out/interrupted" &
 demo=$!
-for _ in $(seq 100); do grep -q '0 %' "$out/interrupted" && break; sleep 0.1; done
+for _ in $(seq 600); do grep -q '0 %' "$out/interrupted" && break; sleep 0.1; done
 children=$(pgrep -P $demo)
 kill -INT $demo
-for _ in $(seq 100); do kill -0 $demo 2>/dev/null || break; sleep 0.1; done
+for _ in $(seq 600); do kill -0 $demo 2>/dev/null || break; sleep 0.1; done
 wait $demo; code=$?
 cp "$out/interrupted" "$out/err"
 [ $code = 130 ] || fail "interrupted demo: exit code $code, not 130"

@@ -10,7 +10,7 @@ out=$(mktemp -d)
 trap 'kill $(jobs -p) 2>/dev/null || true; rm -rf "$out"' EXIT
 
 "$bin/engine_publish" 6 >"$out/engine" &
-for _ in $(seq 100); do [ -s "$out/engine" ] && break; sleep 0.1; done
+for _ in $(seq 600); do [ -s "$out/engine" ] && break; sleep 0.1; done
 read -r endpoint replay <"$out/engine"
 
 timeout 60 /usr/bin/python3 "$source/examples/tail.py" "$endpoint" kv.example 2 >"$out/tail"

@@ -61,7 +61,7 @@ class Source:
 def tail(messages, *flags):
     with Source(messages) as source:
         return subprocess.run([kvcast, "tail", f"tcp://127.0.0.1:{source.port}", *flags],
-                              capture_output=True, text=True, timeout=30)
+                              capture_output=True, text=True, timeout=60)
 
 
 def check(what, condition, run):
@@ -124,15 +124,21 @@ run = tail([(b"kv", batch(bad, CLEARED))], "--count", "1")
 check("an event that cannot be decoded is counted, and the next event is printed",
       "1 events could not be decoded" in run.stdout and "cleared" in run.stdout, run)
 
-run = subprocess.run([kvcast, "tail", "nonsense"], capture_output=True, text=True, timeout=30)
+run = subprocess.run([kvcast, "tail", "nonsense"], capture_output=True, text=True, timeout=60)
 check("an invalid endpoint: one line on stderr, exit code 1",
       run.returncode == 1 and run.stderr.count("\n") == 1 and "nonsense" in run.stderr, run)
 
-process = subprocess.Popen([kvcast, "tail", "tcp://127.0.0.1:9"], stdout=subprocess.PIPE,
+# The subscription shows that tail follows the endpoint. No message arrives.
+silent = zmq.Context.instance().socket(zmq.XPUB)
+silent.linger = 0
+silent_port = silent.bind_to_random_port("tcp://127.0.0.1")
+process = subprocess.Popen([kvcast, "tail", f"tcp://127.0.0.1:{silent_port}"], stdout=subprocess.PIPE,
                            stderr=subprocess.PIPE, text=True)
-time.sleep(0.5)
+subscribed = silent.poll(60000) != 0
 process.send_signal(signal.SIGINT)
-out, err = process.communicate(timeout=10)
+out, err = process.communicate(timeout=60)
+silent.close()
+check("tail subscribes", subscribed, subprocess.CompletedProcess([], process.returncode, out, err))
 check("Ctrl-C: exit code 130", process.returncode == 130,
       subprocess.CompletedProcess([], process.returncode, out, err))
 

@@ -147,7 +147,8 @@ try:
     check("the focus does not move while the page updates",
           driver.switch_to.active_element.get_attribute("data-number") == number)
     driver.execute_script("scrollTo(0, 0)")
-    time.sleep(3)  # so that the charts of the screenshots have data
+    before = refreshed(driver)
+    until("the charts of the screenshots have data", lambda: refreshed(driver) >= before + 3)
     # Tab reaches the skip link, the pause button, the tables and the filters.
     driver.execute_script("document.activeElement.blur()")
     reached = set()
@@ -189,18 +190,31 @@ try:
         full = driver.execute_script("return document.documentElement.scrollHeight")
         driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {
             "width": width, "height": full, "deviceScaleFactor": 1, "mobile": width < 600})
-        time.sleep(0.5)
+        driver.execute_async_script(  # until the page is painted with the new height
+            "requestAnimationFrame(() => requestAnimationFrame(arguments[0]))")
         driver.save_screenshot(os.path.join(FOLDER, f"dashboard-{name}.png"))
 
     for name, width, dark in (("desk-light", 1280, False), ("desk-dark", 1280, True),
                               ("phone-light", 390, False), ("phone-dark", 390, True)):
         picture(name, width, dark)
-    # Pause stops the polling.
+    # Pause stops the polling: the timer of the page expires, and the page sends no request. The last refresh before
+    # the pause ends before the next timer starts.
+    driver.execute_script("""
+      const [wait, send] = [window.setTimeout, window.fetch];
+      window.expired = window.sent = 0;
+      window.setTimeout = (call, ms) => wait(() => { window.expired += 1; call(); }, ms);
+      window.fetch = (...request) => { window.sent += 1; return send(...request); };""")
+
+    def counted(name):
+        return driver.execute_script(f"return window.{name}")
+
+    until("the page sends a counted request", lambda: counted("sent") > 0)
     one(driver, "#pause").click()
-    time.sleep(1.5)
-    before = refreshed(driver)
-    time.sleep(2.5)
-    check("a paused page sends no request", refreshed(driver) == before)
+    expired = counted("expired")
+    until("the timer of the paused page expires", lambda: counted("expired") > expired)
+    expired, sent, before = counted("expired"), counted("sent"), refreshed(driver)
+    until("the timer expires again", lambda: counted("expired") >= expired + 2)
+    check("a paused page sends no request", counted("sent") == sent and refreshed(driver) == before)
     one(driver, "#pause").click()
     until("the page updates again after the pause", lambda: refreshed(driver) > before)
     errors = [entry for entry in driver.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")]
@@ -214,12 +228,12 @@ try:
     check("the page sends requests only to its own host", hosts == {url}, hosts)
     # If the service ends, the page shows that.
     demo.send_signal(signal.SIGINT)
-    demo.wait(timeout=30)
+    demo.wait(timeout=60)
     until("the page shows that the service does not answer", lambda: "does not answer" in one(driver, "#status").text)
 finally:
     driver.quit()
     if demo.poll() is None:
         demo.send_signal(signal.SIGINT)
-        demo.wait(timeout=30)
+        demo.wait(timeout=60)
 print("all dashboard checks passed" if failures == 0 else f"{failures} checks failed")
 sys.exit(failures > 0)
