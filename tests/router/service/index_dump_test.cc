@@ -47,7 +47,7 @@ struct IndexDumpTest : ::testing::Test {
   ServiceCore core;
 };
 
-TEST_F(IndexDumpTest, IsWhatWouldPutTheBlocksThere) {
+TEST_F(IndexDumpTest, BlocksAreWrittenAsStoreEvents) {
   const WorkerId worker = Add("a");
   core.index.Apply(worker, Batch(StoreFull(Hashes(5, 1), 2)));
   const Json dump = Dump();
@@ -57,7 +57,7 @@ TEST_F(IndexDumpTest, IsWhatWouldPutTheBlocksThere) {
          "data": {"stored": {"parent_hash": null, "blocks": [{"block_hash": 5}]}}}}]}})"));
 }
 
-TEST_F(IndexDumpTest, BlocksOfAGroupOnATierAreOneEvent) {
+TEST_F(IndexDumpTest, AnEventHoldsBlocksOfOneGroupAndTier) {
   const WorkerId worker = Add("a");
   core.index.Apply(worker, Batch(StoreFull(Hashes(1, 3), 0), StoreFull(Hashes(1, 2), 1),
                                  StoreIn("CPU", Hashes(9, 1))));
@@ -71,14 +71,14 @@ TEST_F(IndexDumpTest, BlocksOfAGroupOnATierAreOneEvent) {
   EXPECT_EQ(groups, (std::set<std::string>{"GPU0 3", "GPU1 2", "CPU0 1"}));
 }
 
-TEST_F(IndexDumpTest, WhatWasRemovedIsNotInIt) {
+TEST_F(IndexDumpTest, OmitsRemovedBlocks) {
   const WorkerId worker = Add("a");
   core.index.Apply(worker, Batch(StoreFull(Hashes(1, 2), 0), Remove(Hashes(1, 1))));
   const Json blocks = Dump()["m:default"]["events"][0]["event"]["data"]["stored"]["blocks"];
   EXPECT_EQ(blocks, Json::parse(R"([{"block_hash": 2}])"));
 }
 
-TEST_F(IndexDumpTest, HashesOfEveryFormAndCopies) {
+TEST_F(IndexDumpTest, WritesHashesOfEveryFormAndNumbersOfCopies) {
   const WorkerId worker = Add("a");
   const uint8_t bytes[] = {0xab, 0x00, 0xff};
   const BlockHash forms[] = {BlockHash::FromUnsigned(~uint64_t{0}), BlockHash::FromSigned(-7),
@@ -95,7 +95,7 @@ TEST_F(IndexDumpTest, HashesOfEveryFormAndCopies) {
                                            R"({"block_hash":"ab00ff"})"}));
 }
 
-TEST_F(IndexDumpTest, WorkersOfOneModelAndGroupAreTogether) {
+TEST_F(IndexDumpTest, WorkersOfOneModelAndRoutingGroupAreTogether) {
   const WorkerId a = Add("a");
   const WorkerId b = Add("b");
   const WorkerId other = Add("other", "n");
@@ -121,10 +121,10 @@ TEST_F(IndexDumpTest, WorkersOfOneModelAndGroupAreTogether) {
   EXPECT_EQ(Dump({.query = {{"routing_group", "nobody"}}}), Json::object());
 }
 
-TEST_F(IndexDumpTest, NoWorkersAreAnEmptyObject) { EXPECT_EQ(Text(), "{}\n"); }
+TEST_F(IndexDumpTest, IsAnEmptyObjectWithoutWorkers) { EXPECT_EQ(Text(), "{}\n"); }
 
-// If a worker holds more entries than entries_max, the dump reads the worker in slices. Each entry
-// is in exactly one slice.
+// If a worker holds entries_max entries or more, the dump reads the worker in slices. Each
+// entry is in exactly one slice.
 TEST_F(IndexDumpTest, ALargeWorkerIsReadInSlices) {
   const WorkerId worker = Add("a");
   core.index.Apply(worker, Batch(StoreFull(Hashes(1, 5000), 0), StoreFull(Hashes(1, 5000), 1)));
@@ -141,7 +141,7 @@ TEST_F(IndexDumpTest, ALargeWorkerIsReadInSlices) {
   }
 }
 
-TEST_F(IndexDumpTest, OneAtATime) {
+TEST_F(IndexDumpTest, SecondConcurrentDumpGets503) {
   {
     const HttpReply first = DumpIndex(core, {});
     EXPECT_EQ(DumpIndex(core, {}).status, 503);
