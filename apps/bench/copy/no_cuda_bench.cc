@@ -1,5 +1,5 @@
-// The benchmark of a build without a CUDA toolkit. The functions exist for the linker. No function
-// is called, because such a build opens no device.
+// Stubs of copy_bench.h for a build without a CUDA toolkit, so that the program links. They are never
+// called, because such a build opens no CUDA device.
 // SPDX-License-Identifier: Apache-2.0
 #include "apps/bench/copy/copy_bench.h"
 
