@@ -17,7 +17,8 @@ Result<CudaMemory> CudaMemory::Create(CudaDevice device, size_t bytes) {
   CUdeviceptr base = 0;
   Status status = device->Check(device->api().MemAlloc(&base, bytes), "cuMemAlloc");
   if (!status.ok()) {
-    return Status(status.code(), std::to_string(bytes) + " bytes of the GPU: " + status.message());
+    return Status(status.code(), "cannot allocate " + std::to_string(bytes) +
+                                     " bytes of GPU memory: " + status.message());
   }
   return CudaMemory(std::move(device), reinterpret_cast<std::byte*>(base), bytes);
 }
@@ -43,7 +44,8 @@ CudaMemory& CudaMemory::operator=(CudaMemory&& other) noexcept {
 Result<PinnedPool> PinnedPool::Create(CudaDevice device, const PinnedPoolConfig& config) {
   const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
   if (config.registration_bytes % page != 0) {
-    return Status(StatusCode::kInvalidArgument, "registration_bytes: must be whole pages");
+    return Status(StatusCode::kInvalidArgument,
+                  "registration_bytes: must be a multiple of the page size");
   }
   KVCAST_RETURN_IF_ERROR(device->MakeCurrent());
   HostPoolConfig host{.bytes = config.bytes, .pages = config.pages, .threads = config.threads};

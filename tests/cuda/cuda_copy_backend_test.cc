@@ -489,7 +489,7 @@ TEST(CudaCopyBackend, WithoutCostsItWorksByARuleOfThumbAndSaysWhy) {
   ASSERT_TRUE(backend.ok()) << backend.status().ToString();
   EXPECT_FALSE((*backend)->stats().loads.costs.measured);
   EXPECT_THAT((*backend)->stats().loads.calibration_error, HasSubstr("CUDA_ERROR_OUT_OF_MEMORY"));
-  EXPECT_THAT((*backend)->stats().stores.calibration_error, HasSubstr("bytes of the GPU"));
+  EXPECT_THAT((*backend)->stats().stores.calibration_error, HasSubstr("bytes of GPU memory"));
 }
 
 TEST(CudaCopyBackend, BadConfigurationsAreNamed) {

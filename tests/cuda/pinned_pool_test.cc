@@ -96,7 +96,7 @@ TEST(PinnedPool, BadConfigurationsAreNamed) {
   PinnedPoolConfig config = Small(kPageBytes);
   config.registration_bytes = 100;
   EXPECT_EQ(PinnedPool::Create(device, config).status().message(),
-            "registration_bytes: must be whole pages");
+            "registration_bytes: must be a multiple of the page size");
 }
 
 TEST(PinnedPool, MovesWithItsRegistration) {
@@ -122,7 +122,8 @@ TEST(CudaMemory, IsGivenBack) {
     EXPECT_EQ(driver.allocations.size(), 1u);
     const auto more = CudaMemory::Create(driver.Open(), 1);
     EXPECT_EQ(more.status().ToString(),
-              "exhausted: 1 bytes of the GPU: cuMemAlloc: CUDA_ERROR_OUT_OF_MEMORY (2)");
+              "exhausted: cannot allocate 1 bytes of GPU memory: cuMemAlloc: "
+              "CUDA_ERROR_OUT_OF_MEMORY (2)");
   }
   EXPECT_TRUE(driver.allocations.empty());
 }
