@@ -46,17 +46,18 @@ inline GroupSpec RandomGroup(Random& random) {
     default:
       group = Chunked(size * Pick(random, 1, 4), size);
   }
-  const bool can_drop = group.kind != SpecKind::kChunkedLocalAttention;
-  group.eagle = can_drop && Pick(random, 0, 5) == 0;
+  const bool may_have_draft_head = group.kind != SpecKind::kChunkedLocalAttention;
+  group.eagle = may_have_draft_head && Pick(random, 0, 5) == 0;
   return group;
 }
 
-// Draws options of engines with the rules kV032 or later (kV032 also stands for v0.29 to v0.31).
+// Draws the options that only engines with the rules kV032 or later have.
 inline void DrawNewRules(Random& random, CacheConfig& config) {
   if (Pick(random, 0, 1) == 0) config.chain_form.extra_keys = ExtraKeyScheme::kTagged;
   if (config.rules >= EngineRules::kV033 && Pick(random, 0, 1) == 0) {
     config.chain_form.lookahead = Pick(random, 1, 3);
-    // The hash of a block covers the tokens after the block, so the engine drops no block.
+    // The hash of a block covers the tokens after the block, so the lookup does not give up the
+    // last block of a hit for a draft head.
     for (GroupSpec& group : config.groups) group.eagle = false;
   }
   if (Pick(random, 0, 4) == 0) {
@@ -108,14 +109,18 @@ inline Drawn Draw(Random& random) {
   drawn.events.exact_spans = Pick(random, 0, 3) == 0;
   drawn.images = Pick(random, 0, 1) == 0;
   drawn.drafts = Pick(random, 0, 2) == 0 ? Pick(random, 1, 4) : 0;
-  // With Mamba or chunked groups, a router may count an unregistered hit report as a copy.
-  const bool tellable = std::ranges::all_of(config.groups, [](const GroupSpec& group) {
+  // The registration does not state whether the engine reports hits. With Mamba or chunked groups,
+  // the router may then count a report as copies without noticing it.
+  const bool reports_recognizable = std::ranges::all_of(config.groups, [](const GroupSpec& group) {
     return IsFullKind(group.kind) || IsWindowKind(group.kind);
   });
-  drawn.reports = tellable && Pick(random, 0, 3) == 0 ? 8 : 0;
+  drawn.reports = reports_recognizable && Pick(random, 0, 3) == 0 ? 8 : 0;
   return drawn;
 }
 
+// The difference between an engine and its registration: a property that the registration leaves
+// out (kHide...), or states wrongly (kWrong...). kHideAll: it has only a name. kCount: number of
+// values.
 enum class Change {
   kNone,
   kHideAll,
@@ -140,10 +145,10 @@ inline void HideGroups(const CacheConfig& cache, Change change, WorkerConfig& wo
   worker.groups.clear();
   worker.alignment = 0;
   if (change == Change::kHideGroupsButEagle) {
-    const auto drops = [](const GroupSpec& group) { return group.eagle; };
-    const bool all = std::ranges::all_of(cache.groups, drops);
+    const auto has_draft_head = [](const GroupSpec& group) { return group.eagle; };
+    const bool all = std::ranges::all_of(cache.groups, has_draft_head);
     // The registration has one value for all groups together.
-    if (all || std::ranges::none_of(cache.groups, drops)) worker.eagle = all;
+    if (all || std::ranges::none_of(cache.groups, has_draft_head)) worker.eagle = all;
   }
   if (change == Change::kHideGroupsButChunks) {
     std::vector<int64_t> sizes;
@@ -155,13 +160,14 @@ inline void HideGroups(const CacheConfig& cache, Change change, WorkerConfig& wo
   }
 }
 
+// The registration leaves out hit_reports. If it stated that the engine reports hits, the router
+// would assume such reports until removes contradict it, and some answers would be wrong until
+// then.
 inline router::WorkerRegistration SourceOf(const Drawn& drawn, const CacheConfig& cache,
                                            Change change) {
   router::WorkerRegistration source;
   WorkerConfig& worker = source.worker;
   worker.name = "worker";
-  // If a registration states that the engine reports hits, the router assumes such reports until
-  // removes contradict the registration. This case is not drawn here.
   if (change == Change::kHideAll) return source;
   worker.groups = cache.groups;
   worker.alignment = HitAlignment(cache);
@@ -217,12 +223,13 @@ inline router::WorkerRegistration SourceOf(const Drawn& drawn, const CacheConfig
   return source;
 }
 
-// vLLM's dialects do not carry the start of a span.
+// Events with exact spans need kvcast-1: vLLM's dialects do not carry the token offset of a store.
 inline Dialect DialectOf(const Drawn& drawn) {
   if (drawn.events.exact_spans) return Dialect::kKvcast1;
   return drawn.cache.rules >= EngineRules::kV033 ? Dialect::kVllm12 : Dialect::kVllm10;
 }
 
+// The integer in an environment variable, or `otherwise` if the variable is not set.
 inline int64_t Setting(const char* name, int64_t otherwise) {
   const char* text = std::getenv(name);
   return text == nullptr ? otherwise : std::strtoll(text, nullptr, 10);
@@ -231,13 +238,13 @@ inline int64_t Setting(const char* name, int64_t otherwise) {
 inline std::string Describe(const Drawn& drawn) {
   const ChainForm& form = drawn.cache.chain_form;
   std::string text =
-      "rules " + std::to_string(static_cast<int>(drawn.cache.rules)) +
+      "rules " + std::string(EngineRulesName(drawn.cache.rules)) +
       (form.extra_keys == ExtraKeyScheme::kTagged ? " tagged" : " bare") + " lookahead " +
       std::to_string(form.lookahead) + " replay " + std::to_string(drawn.cache.replay_tokens) +
       " retention " + std::to_string(drawn.cache.retention_interval.value_or(-1)) + " reports " +
       std::to_string(drawn.reports) + " drafts " + std::to_string(drawn.drafts) + " groups";
   for (const GroupSpec& group : drawn.cache.groups) {
-    text += " (kind " + std::to_string(static_cast<int>(group.kind)) + " block " +
+    text += " (" + std::string(SpecKindName(group.kind)) + " block " +
             std::to_string(group.block_size) + " window " + std::to_string(group.sliding_window) +
             " chunk " + std::to_string(group.chunk_size) + (group.eagle ? " eagle)" : ")");
   }
