@@ -1,9 +1,9 @@
-// A block pool made of plain lists: it follows every rule in the most obvious way, for comparison
-// with BlockPool.
+// Reference implementation of BlockPool (test oracle): plain lists, and every rule in the most
+// obvious way.
 //
-// It is written from the rules, not from src/engine, and shares no code with src/engine. The pool
-// names a prefix by a number. It finds the number by the tokens of the prefix, not by a hash.
-// Digests are made only for the events and for the comparison of the cached keys.
+// It is written from vLLM's caching rules, not from src/engine, and shares no code with src/engine.
+// The pool names a prefix by a number. It finds the number by the tokens of the prefix, not by a
+// hash. Digests are made only for the events and for the comparison of the cached keys.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -23,7 +23,7 @@ namespace kvcast::naive {
 
 using Block = uint32_t;
 using Blocks = std::vector<Block>;
-// Number of a prefix of whole hash units. kRoot: the empty prefix.
+// Number of a prefix. Its length is a multiple of hash_block_size. kRoot: the empty prefix.
 using Prefix = int32_t;
 inline constexpr Prefix kRoot = -1;
 
@@ -40,8 +40,8 @@ class PrefixNames {
   PrefixNames(BlockHasher hasher, int64_t size)
       : hasher_(std::move(hasher)), hash_block_size_(size) {}
 
-  // Numbers of all prefixes of complete hash units of a request. Prefixes with different extra keys
-  // have different numbers.
+  // Numbers of the request's prefixes of 1, 2, ... times hash_block_size tokens. Prefixes with
+  // different extra keys have different numbers.
   const std::vector<Prefix>& ChainOf(const CacheRequest& request);
   const Digest& digest(Prefix prefix) const { return digests_[static_cast<size_t>(prefix)]; }
   int64_t hash_block_size() const { return hash_block_size_; }
@@ -76,7 +76,7 @@ class Pool {
   void Free(const Blocks& blocks);
   void Evict(Block block) { DropKeys(block); }
   bool Reset();
-  // Moves the keys of `from` to `to`, after other holders of these keys.
+  // Moves the keys of `from` to `to`, which has no keys. `to` becomes the last holder of each key.
   void MoveKeys(Block from, Block to);
 
   // Caches the blocks [begin, end) of a table for which `keep` is true.
@@ -85,7 +85,8 @@ class Pool {
   // Caches the block under the prefix of `tokens` tokens, which ends inside the block. False: the
   // block is the null block.
   bool CachePartial(const CacheRequest& request, size_t group, Block block, int64_t tokens);
-  // Announces the whole blocks of a hit of `tokens` tokens.
+  // Announces the whole blocks of a hit of `tokens` tokens. Does nothing with
+  // EventOptions::announce_once.
   void Report(const CacheRequest& request, size_t group, const Blocks& hit, int64_t tokens);
 
   std::vector<Event> TakeEvents() { return std::exchange(events_, {}); }
@@ -93,12 +94,13 @@ class Pool {
   std::map<Prefix, int64_t> CachedPrefixes(size_t group) const;
 
  private:
+  // A key of a block, and the length of its prefix in tokens.
   struct Covered {
     Key key;
     int64_t tokens = 0;
   };
 
-  // An announced block: the prefix that ends with it, and its first token.
+  // An announced block: the prefix that ends with it, and the position of its first token.
   struct Named {
     Prefix prefix = kRoot;
     int64_t begin = 0;
@@ -107,9 +109,11 @@ class Pool {
   // True: the key was not cached before.
   bool Insert(const Key& key, Block block, int64_t tokens);
   void DropKeys(Block block);
-  // Announces a span of tokens and the blocks that it names.
+  // Announces the blocks of a span of tokens. Sends one event for the whole span, or, with
+  // EventOptions::exact_spans, one event for each run of adjacent blocks.
   void Announce(const CacheRequest& request, size_t group, int64_t block_size, int64_t begin,
                 int64_t end, const std::vector<Named>& blocks);
+  // Sends one event.
   void SendSpan(const CacheRequest& request, size_t group, int64_t block_size, int64_t begin,
                 int64_t end, const std::vector<Named>& blocks);
   BlockHash HashOf(Prefix prefix) const;
@@ -131,6 +135,7 @@ inline int64_t FloorTo(int64_t value, int64_t step) { return value / step * step
 
 bool IsFull(const GroupSpec& spec);
 bool IsWindow(const GroupSpec& spec);
-bool IsPrefixCached(const GroupSpec& spec);  // takes part in prefix caching
+// True if the kind of the group takes part in prefix caching. prefix_cacheable is not read.
+bool IsPrefixCached(const GroupSpec& spec);
 
 }  // namespace kvcast::naive
