@@ -1,6 +1,6 @@
 // For every probe, the index predicts the tokens that the engine's own lookup would reuse, from the
-// recorded events of the engine. The test runs with a registration, and without one if the events
-// describe the groups.
+// recorded events of the engine. One test registers the groups. The other test lets the index learn
+// the groups, if the events describe them.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -83,8 +83,9 @@ void ExpectExact(const std::string& file, const Recording& recording, const Scor
 }
 
 // False if the groups have properties that no event carries: EAGLE, the chunk size, bounded replay,
-// and before 2026-05 the kinds.
-bool EventsTellTheGroups(const Recording& recording) {
+// and before 2026-05 the kinds. (A single group of full attention needs no kind: it is the
+// default.)
+bool EventsDescribeTheGroups(const Recording& recording) {
   const std::vector<GroupSpec>& groups = recording.config.cache.groups;
   if (recording.config.replay_tokens > 0) return false;
   for (const GroupSpec& group : groups) {
@@ -125,7 +126,7 @@ std::string TestName(const ::testing::TestParamInfo<RecordedRun>& test) {
 
 class Scenarios : public ::testing::TestWithParam<RecordedRun> {};
 
-TEST_P(Scenarios, PredictionEqualsTheEnginesOwnLookup) {
+TEST_P(Scenarios, PredictionEqualsTheLookupWithRegisteredGroups) {
   Recording recording;
   ASSERT_NO_FATAL_FAILURE(Load(GetParam().file, recording));
   auto registration = RegistrationOf(recording.config);
@@ -134,14 +135,14 @@ TEST_P(Scenarios, PredictionEqualsTheEnginesOwnLookup) {
   ExpectExact(GetParam().file, recording, Replay(recording, *registration));
 }
 
-TEST_P(Scenarios, PredictionIsTheSameWithoutRegistration) {
+TEST_P(Scenarios, PredictionEqualsTheLookupWithLearnedGroups) {
   Recording recording;
   ASSERT_NO_FATAL_FAILURE(Load(GetParam().file, recording));
-  if (!EventsTellTheGroups(recording)) GTEST_SKIP() << "the events do not describe the groups";
+  if (!EventsDescribeTheGroups(recording)) GTEST_SKIP() << "the events do not describe the groups";
   WorkerConfig registration;
   if (ReportsHits(GetParam().file)) registration.hit_reports = HitReports::kExpected;
-  // If hash_block_size is smaller than every stored block, only the first store that ends inside a
-  // block shows it. So the test registers it.
+  // The events show a hash_block_size that is smaller than every block only from the first store
+  // that ends inside a block on. So the test registers hash_block_size.
   registration.hash_block_size = recording.config.cache.hash_block_size;
   ExpectExact(GetParam().file, recording, Replay(recording, registration));
 }

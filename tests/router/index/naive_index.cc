@@ -26,8 +26,8 @@ bool NaiveWorker::HoldsBlock(int64_t group, const std::vector<uint64_t>& chain, 
   return Holds(group, chain[static_cast<size_t>(last_hash)]);
 }
 
-// True if the group holds a partial entry of the boundary's block that ends at or after the
-// boundary.
+// True if the group holds an entry that ends inside the block that contains the boundary, at the
+// boundary or behind it. (Engines cache the end of a prompt inside a block under such an entry.)
 bool NaiveWorker::PartialCovers(int64_t group, const std::vector<uint64_t>& chain, int64_t boundary,
                                 int64_t max_tokens) const {
   const int64_t size = groups[static_cast<size_t>(group)].block_size;
@@ -109,6 +109,8 @@ bool NaiveWorker::Loadable(int64_t group, const std::vector<uint64_t>& chain, in
   return true;
 }
 
+// True if loads may end inside a block: all groups have full attention or Mamba states and the same
+// block size, and a Mamba group has blocks larger than hash_block_size.
 bool NaiveWorker::EndsInsideBlocks() const {
   bool states = false;
   for (const GroupSpec& spec : groups) {
