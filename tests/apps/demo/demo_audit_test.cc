@@ -1,5 +1,6 @@
-// The audit compares answers at the engine's own sequence number and reports a difference. After a
-// lost or repeated batch, it compares no later answers.
+// The audit compares the index's hit with the engine's hit, after exactly the batches that the
+// engine published before its lookup. After a lost or repeated batch, the audit applies no more
+// batches. It then still compares admissions that need none of these batches.
 // SPDX-License-Identifier: Apache-2.0
 #include "apps/demo/demo_audit.h"
 
