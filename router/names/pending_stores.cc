@@ -13,7 +13,8 @@ void PendingStores::Park(uint64_t parent, const BlockStored& store) {
     return;
   }
   std::vector<Parked>& siblings = by_parent_[parent];
-  // Groups announce the same blocks one after the other. One of these stores is enough.
+  // Groups announce the same blocks one after the other. One of these stores is enough to identify
+  // the blocks.
   const bool known = std::any_of(siblings.begin(), siblings.end(), [&](const Parked& other) {
     return other.store.block_hashes == store.block_hashes &&
            other.store.block_size == store.block_size && other.store.token_ids == store.token_ids;
@@ -36,8 +37,8 @@ std::vector<BlockStored> PendingStores::Take(uint64_t parent) {
   }
   size_ -= stores.size();
   by_parent_.erase(it);
-  // order_ keeps the entry of a taken store until the entry is the oldest. DropGone limits the
-  // number of such entries.
+  // order_ still has the entries of the taken stores. A search for them in each call would cost too
+  // much. DropGone removes such entries if there are many.
   if (order_.size() > 2 * (size_ + 64)) DropGone();
   return stores;
 }

@@ -16,16 +16,16 @@ struct alignas(64) WorkerRules {
   // The properties that the stream has shown. The groups are not part of them.
   struct Shown {
     int64_t lookahead = 0;     // number of tokens after a block that the hash of the block covers
-    int64_t shortest_hit = 0;  // see ReuseEvidence; 0: none
+    int64_t shortest_hit = 0;  // ReuseEvidence::shortest_hit, tokens; 0: no hit was shown
     std::optional<EngineRules> rules;
   };
   WorkerRules(const WorkerConfig& config, const GroupRegistry& registry, const Shown& shown);
   bool operator==(const WorkerRules&) const = default;
 
-  uint32_t untold = 0;  // Untold bits
+  uint32_t untold = 0;  // mask of Untold: unknown properties that can change hits on the GPU
   // True if the reusable prefix is the run of leading blocks that all groups hold, rounded down to
-  // `alignment`. The prefix of each group is then the same run. The conditions: one block per hash,
-  // groups of one full kind, no draft head, and no replay.
+  // `alignment`. The prefix of each group is then the same run. The conditions: the groups are
+  // equal and of a full kind, with one block per hash and no draft head, and replay_tokens is 0.
   bool leading_run = false;
   // True if a worker without any block of the prompt always matches 0 tokens. False only with a
   // chunked-local-attention group.
@@ -33,16 +33,17 @@ struct alignas(64) WorkerRules {
   OffloadRule offload_rule = OffloadRule::kConnector;
   EngineRules rules = EngineRules::kMain2026August;
   int64_t hash_block_size = 0;    // tokens per block hash; 0: not known yet
-  int64_t alignment = 0;          // of hits, tokens
+  int64_t alignment = 0;          // hits are multiples of this number of tokens; 0: not known yet
   std::vector<GroupSpec> groups;  // by group_idx
   // Most queries read only the members above. They lie in one cache line.
-  int64_t blocks_per_chunk = 1;  // blocks that are offloaded together
-  int64_t block_alignment = 0;   // of hits that end with blocks, tokens
+  int64_t blocks_per_chunk = 1;  // blocks of a group that the offloading connector moves together
+  int64_t block_alignment = 0;   // least common multiple of the block sizes; 0: not known yet
   int64_t replay_tokens = 0;     // tokens of a hit that are computed again
-  int64_t lookahead = 0;
-  int64_t shortest_hit = 0;      // tokens; hits of this length and above are used. 0: unknown
-  uint32_t untold_with_cpu = 0;  // Untold bits for loads behind the hit
-  bool has_chunks = false;       // a group of chunked local attention
+  int64_t lookahead = 0;         // see Shown
+  int64_t shortest_hit = 0;      // see Shown; the engine uses every hit of at least this length
+  // Mask of Untold: unknown properties that can change the prefix after loads from lower tiers.
+  uint32_t untold_with_cpu = 0;
+  bool has_chunks = false;  // a group has chunked local attention
 };
 
 }  // namespace kvcast::router
