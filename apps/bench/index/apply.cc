@@ -23,13 +23,15 @@ constexpr char kApplyMethod[] =
     "The workers have full caches. In each turn, one worker stores the blocks of a prompt, in\n"
     "steps of 8,192 tokens. In each step, the worker evicts as many blocks as it stores, from\n"
     "the end of its oldest prompt. The ratio divides the time of PrefixIndex::Apply by\n"
-    "the time of a hash map for the same inserts and erases. The map is an\n"
-    "absl::flat_hash_map<uint64,uint64> with one entry per (worker, tier, group, block). Both\n"
-    "sides alternate in slices of 16 turns. Each batch is made right before its call, as by a\n"
-    "decoder, and this time is not measured. Figures are medians of the slices. each: one\n"
-    "remove event per block, as in vLLM. merged: one remove event per step and group.\n"
-    "to_prefetched: the ratio to a hash map that prefetches its cache lines. to_masks: the\n"
-    "ratio to a hash map with one entry per block and group, which has one bit per worker.";
+    "the time of a hash map for the same inserts and erases (the floor). The map is an\n"
+    "absl::flat_hash_map<uint64,uint64> with one entry per (worker, group, block). The index\n"
+    "and two hash maps execute a slice of 16 turns one after another. The batches of a turn\n"
+    "are made right before their calls, and this time is not measured. Figures are medians\n"
+    "of the slices. The suffixes of the figures: .each: one remove event per block, as in\n"
+    "vLLM. .merged: one remove event per step and group. .p10, .p90: quantiles of the ratio.\n"
+    ".index, .floor: times per block operation. .to_prefetched: the ratio to the map if it\n"
+    "prefetches its cache lines. .to_masks: the ratio to a map with one entry per block and\n"
+    "group, which has one bit per worker.";
 
 // The times of one slice, in nanoseconds per block operation.
 struct Slice {

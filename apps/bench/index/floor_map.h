@@ -1,6 +1,6 @@
-// FloorMap: the baseline, a plain hash map of 64-bit keys and values. The map gets the same
-// operations as the index. It counts no copies, and cannot find the workers that hold the blocks of
-// a prompt.
+// FloorMap and MaskFloorMap: the baselines ("floors") of the benchmarks. Each is a plain hash map
+// of 64-bit keys and values that gets the same operations as the index. They do less than the
+// index: they count no copies, and do not find the workers that hold the blocks of a prompt.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -13,7 +13,7 @@
 
 namespace kvcast::bench {
 
-// One entry per residency.
+// A map with one entry per residency, that is, per worker, group and block.
 class FloorMap {
  public:
   // The key of an operation, and its kind: erase or insert.
@@ -33,7 +33,7 @@ class FloorMap {
   void Apply(std::span<const Op> ops) {
     for (const Op& op : ops) Do(op);
   }
-  // Like Apply, but prefetches the table line of the operation that comes 8 operations later.
+  // Like Apply, but prefetches the cache line that the operation 8 places later will need.
   void ApplyPrefetched(std::span<const Op> ops) {
     constexpr size_t kAhead = 8;
     for (size_t i = 0; i < ops.size(); ++i) {
@@ -41,7 +41,7 @@ class FloorMap {
       Do(ops[i]);
     }
   }
-  // Returns the number of keys that exist. Prefetches the table line of each key.
+  // Returns the number of keys that exist. Prefetches the cache line of each key.
   size_t CountPrefetched(std::span<const uint64_t> keys) const {
     constexpr size_t kAhead = 8;
     for (size_t i = 0; i < keys.size() && i < kAhead; ++i) map_.prefetch(keys[i]);
@@ -67,8 +67,8 @@ class FloorMap {
   absl::flat_hash_map<uint64_t, uint64_t> map_;
 };
 
-// One entry per block and group. The value has one bit per worker. Workers whose numbers are equal
-// modulo 64 share a bit.
+// A map with one entry per block and group. The value has one bit per worker. Workers whose numbers
+// are equal modulo 64 share a bit.
 class MaskFloorMap {
  public:
   struct Op {
