@@ -17,11 +17,11 @@ namespace kvcast {
 
 struct CacheRequest;
 
-// Content of a cached block: the end of the prefix that `digest` names, for one group.
+// Content of a cached block: the KV, or the Mamba state, at the end of a prefix, for one group.
 struct BlockContent {
-  Digest digest;
+  Digest digest;  // identifies the prefix
   GroupIdx group;
-  int64_t prefix_tokens = 0;
+  int64_t prefix_tokens = 0;  // length of the prefix
 
   friend bool operator==(const BlockContent&, const BlockContent&) = default;
 };

@@ -1,9 +1,10 @@
-// Wire codec: converts MessagePack batches of all known producer generations to and from the
-// structs of event.h.
+// Wire codec: converts MessagePack batches of all known dialects to and from the structs of
+// event.h. A dialect is the layout of the events of one generation of an engine.
 //
-// Decoding follows schemas/README.md. The decoder detects the dialect of each event: map or array,
-// and the number of elements. It skips unknown map keys and trailing array elements. An event that
-// cannot be decoded is counted by reason and skipped; the other events of the batch are decoded.
+// Decoding follows schemas/README.md. The decoder needs no dialect: it reads each event by its
+// form, a map or an array, and by its number of elements. It skips unknown map keys and trailing
+// array elements. An event that cannot be decoded is counted by reason and skipped; the other
+// events of the batch are decoded.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -23,18 +24,21 @@ namespace kvcast {
 // truncated.
 struct WireLimits {
   size_t max_frame_bytes = 64u << 20;
-  // A batch is one engine step, and a pool sends one remove event per evicted block. 8,192 tokens
-  // in blocks of 4 tokens, with a few groups, give more than 10,000 events.
+  // A batch holds the events of one engine step, with one remove event per evicted block. A step of
+  // 8,192 tokens can evict 2,048 blocks of 4 tokens in each group. With a few groups, these are
+  // more than 10,000 events.
   uint32_t max_events = 65536;
-  uint32_t max_hashes = 65536;     // per event
-  uint32_t max_hash_bytes = 256;   // known producers send up to 256 bytes
-  uint32_t max_tokens = 1u << 20;  // per event; a pair counts as two; includes lookahead
-  // Per event: entries, items of entries, and metadata pairs.
+  uint32_t max_hashes = 65536;    // per event
+  uint32_t max_hash_bytes = 256;  // known producers send up to 256 bytes
+  // Per event: token ids and lookahead tokens together. A pair of token ids counts as two.
+  uint32_t max_tokens = 1u << 20;
+  // Per event: entries of extra_keys, items of these entries, and pairs of metadata together.
   uint32_t max_extra_keys = 1u << 18;
-  uint32_t max_depth = 8;            // nesting depth; the batch has depth 1; at most 64
+  // Arrays and maps inside each other. The batch itself has depth 1. Values above 64 count as 64.
+  uint32_t max_depth = 8;
   uint32_t max_string_bytes = 1024;  // media, names, kinds, extra keys, metadata
-  // Limits on the sums over a batch. A wire value may have only one byte, and needs more memory
-  // after decoding. These limits bound that memory.
+  // Limits on the sums over all events of a batch. They bound the memory of the decoded batch: a
+  // value of one byte on the wire needs more bytes after decoding.
   uint64_t max_batch_hashes = 1u << 20;
   uint64_t max_batch_tokens = 8u << 20;
   uint64_t max_batch_extra_keys = 1u << 21;
@@ -50,7 +54,7 @@ enum class Reject : uint8_t {
   // The type is valid, but the value is out of range or not UTF-8.
   kBadValue,
   kDuplicateKey,  // a map has a known key twice
-  kLimit,         // a named limit was exceeded
+  kLimit,         // a limit of WireLimits for one event was exceeded
 };
 inline constexpr size_t kRejectReasons = 7;
 std::string_view RejectName(Reject reason);
@@ -64,9 +68,9 @@ struct DecodeCounts {
   // form from 0.33 on, and no store in older releases. (msgspec selects the header by the number of
   // declared fields.)
   uint64_t wide_stores = 0;
-  // Unknown fields that name the held components of a block (full, swa, mamba). SGLang's hybrid
-  // models send them with an option. The decoded event then does not contain all information that
-  // was sent.
+  // Of the unknown fields, those that list the components of a block that SGLang holds (full, swa,
+  // mamba). SGLang sends them for hybrid models if an option is on. The decoded event does not
+  // contain them, so it does not show which parts of the block SGLang holds.
   uint64_t component_fields = 0;
 
   uint64_t rejected_total() const {
@@ -90,9 +94,10 @@ struct DecodeOptions {
 // Decodes one payload into `batch`. The old content of `batch` is replaced, and its memory is
 // reused. `counts` is increased, never reset.
 //
-// Ok: every event of the payload is either in `batch`, or counted in `counts`. Errors: kMalformed
-// if the payload is not MessagePack, is truncated, has extra bytes at the end, or is not a batch;
-// kLimit if it exceeds a limit of the batch. `batch` is then empty, and `counts` is unchanged.
+// Ok: every event of the payload is either in `batch`, or counted in `counts.rejected`. Errors:
+// kMalformed if the payload is not MessagePack, is truncated, has extra bytes at the end, or is not
+// a batch; kLimit if it exceeds a limit of the batch. After an error, `batch` is empty, and
+// `counts` is unchanged.
 //
 // Cost: one pass. No allocation depends only on a length field of the input. Thread-safe.
 Status DecodeBatch(std::span<const uint8_t> payload, const WireLimits& limits, EventBatch& batch,
@@ -100,7 +105,7 @@ Status DecodeBatch(std::span<const uint8_t> payload, const WireLimits& limits, E
 Status DecodeBatch(std::span<const uint8_t> payload, const WireLimits& limits,
                    const DecodeOptions& options, EventBatch& batch, DecodeCounts& counts);
 
-// The known layouts of producers; see schemas/README.md for their fields.
+// The known dialects; see schemas/README.md for their producers and fields.
 enum class Dialect : uint8_t {
   kVllm1,
   kVllm2,
@@ -122,9 +127,9 @@ enum class Dialect : uint8_t {
   // Maps: as vllm-12, with token_offset in stores and medium in clears.
   kKvcast1,
 };
-// The default of publishers, of the command line, and of the rules of CacheConfig: vLLM 0.33.
-// Stores in this layout prove release 0.33 to a router. An engine with older rules must therefore
-// publish in its own layout.
+// The default of publishers and of the command line: the dialect of vLLM 0.33. It matches the
+// default of CacheConfig::rules. A store in this dialect proves release 0.33 to a router. An engine
+// with older rules must therefore publish in the dialect of its release.
 inline constexpr Dialect kDefaultDialect = Dialect::kVllm12;
 
 // Name and parser: "vllm-1" ... "vllm-12", "sglang-1" ... "sglang-5", "kvcast-1". ParseDialect also
@@ -136,8 +141,9 @@ std::optional<Dialect> ParseDialect(std::string_view name);
 // Appends the payload of `batch` to `out`, byte-equal to the output of the producer's encoder.
 // Fields that the dialect does not have are omitted. Error: kInvalidArgument, without output, if
 // the batch contains a value that no decoder accepts. Such values are text that is not UTF-8, a
-// negative block size, window or token offset, tokens that do not fill their positions or blocks,
-// lists that are nested too deep, and a length of 2^32 or more. Thread-safe.
+// negative block size, window or token offset, a number of token ids that is no multiple of
+// tokens_per_position, lookahead tokens that are not `width` tokens for each block hash, lists that
+// are nested too deep, and a length of 2^32 or more. Thread-safe.
 Status EncodeBatch(const EventBatch& batch, Dialect dialect, std::vector<uint8_t>& out);
 
 }  // namespace kvcast
