@@ -17,7 +17,8 @@ constexpr std::array kStreamMetrics = {
                  kCounter, [](W w) { return w.stream.batches; }},
     WorkerMetric{"kvcast_source_gaps_total",
                  "Gaps in the sequence numbers of live batches (batches were dropped on the way or "
-                 "could not be encoded), since the worker was registered.",
+                 "could not be encoded), and batches received over HTTP that showed that events "
+                 "are missing, since the worker was registered.",
                  kCounter, [](W w) { return w.stream.gaps; }},
     WorkerMetric{"kvcast_source_replays_total",
                  "Requests sent to the publisher's replay endpoint for replays, status or "
@@ -28,8 +29,9 @@ constexpr std::array kStreamMetrics = {
                  "worker was registered.",
                  kCounter, [](W w) { return w.stream.replayed; }},
     WorkerMetric{"kvcast_source_duplicate_batches_total",
-                 "Live batches that the router had already received, live or by replay, since the "
-                 "worker was registered.",
+                 "Live batches whose sequence numbers the router had already passed, because it "
+                 "received them live or by replay, applied a snapshot that contains them, or gave "
+                 "them up as lost, since the worker was registered.",
                  kCounter, [](W w) { return w.stream.duplicates; }},
     WorkerMetric{"kvcast_source_resets_total",
                  "Times that the router dropped all blocks of the worker from the index, since the "
@@ -44,8 +46,8 @@ constexpr std::array kStreamMetrics = {
         "Restarts of the engine that the router detected, since the worker was registered.",
         kCounter, [](W w) { return w.wire.restarts; }},
     WorkerMetric{"kvcast_source_losses_total",
-                 "Times that the router dropped all blocks of the worker because batches were lost "
-                 "or the blocks were in doubt, since the worker was registered.",
+                 "Times that the router dropped all blocks of the worker because batches or events "
+                 "were lost or the blocks were in doubt, since the worker was registered.",
                  kCounter, [](W w) { return w.wire.losses; }},
     WorkerMetric{"kvcast_source_replay_timeouts_total",
                  "Requests to the publisher's replay endpoint whose reply was not complete before "
@@ -61,7 +63,8 @@ constexpr std::array kStreamMetrics = {
                  kCounter, [](W w) { return w.stream.snapshot_failures; }},
     WorkerMetric{"kvcast_source_digest_checks_total",
                  "Comparisons of the worker's blocks in the index with the publisher's digests, "
-                 "since the worker was registered.",
+                 "including those without a result (the router no longer knows its own digests at "
+                 "that sequence number, or left out events), since the worker was registered.",
                  kCounter, [](W w) { return w.stream.digest_checks; }},
     WorkerMetric{"kvcast_source_digest_mismatches_total",
                  "Comparisons in which the worker's blocks in the index differed from the "
@@ -76,18 +79,20 @@ constexpr std::array kStreamMetrics = {
                  "worker was registered.",
                  kCounter, [](W w) { return w.stream.repair_failures; }},
     WorkerMetric{"kvcast_source_quarantines_total",
-                 "Times that the worker was quarantined because checks of its blocks failed "
-                 "repeatedly, since the worker was registered.",
+                 "Times that the worker was quarantined because its blocks were found to be wrong, "
+                 "or snapshots of its publisher failed, several times, since the worker was "
+                 "registered.",
                  kCounter, [](W w) { return w.stream.quarantines; }},
     WorkerMetric{"kvcast_source_reconnects_total",
                  "Reconnections to the publisher, since the worker was registered.", kCounter,
                  [](W w) { return w.stream.reconnects; }},
     WorkerMetric{"kvcast_source_bad_messages_total",
-                 "Messages of the publisher with invalid frames, since the worker was registered.",
+                 "Messages of the publisher with invalid frames, invalid status replies, and "
+                 "batches in the reply to a status request, since the worker was registered.",
                  kCounter, [](W w) { return w.stream.bad_messages; }},
     WorkerMetric{"kvcast_source_other_rank_batches_total",
-                 "Batches of other ranks, received on an endpoint that several ranks share, since "
-                 "the worker was registered.",
+                 "Batches of other ranks and empty batches without a rank, received on an endpoint "
+                 "that several ranks share, since the worker was registered.",
                  kCounter, [](W w) { return w.wire.other_rank_batches; }},
     WorkerMetric{"kvcast_source_untagged_batches_total",
                  "Batches with events but without a rank, received on an endpoint that several "
@@ -136,10 +141,11 @@ constexpr std::array kEventMetrics = {
                  "Tested store events whose block hashes match the detected hash scheme, since the "
                  "worker was registered.",
                  kCounter, [](W w) { return w.scheme.matched; }},
-    WorkerMetric{"kvcast_source_scheme_mismatched_stores_total",
-                 "Tested store events whose block hashes do not match the detected hash scheme, "
-                 "since the worker was registered.",
-                 kCounter, [](W w) { return w.scheme.mismatched; }},
+    WorkerMetric{
+        "kvcast_source_scheme_mismatched_stores_total",
+        "Tested store events whose block hashes match no known hash scheme, or another one "
+        "than was registered or detected before, since the worker was registered.",
+        kCounter, [](W w) { return w.scheme.mismatched; }},
     WorkerMetric{"kvcast_source_scheme_inconclusive_stores_total",
                  "Tested store events that prove nothing about the hash scheme, since the worker "
                  "was registered.",
@@ -172,7 +178,8 @@ constexpr std::array kEventMetrics = {
                  kCounter, [](W w) { return w.index.bad_events; }},
     WorkerMetric{"kvcast_index_unknown_kinds_total",
                  "Events not indexed because the kind of their KV-cache group has no reuse rule, "
-                 "since the worker was registered.",
+                 "or because the registered group takes no part in prefix caching, since the "
+                 "worker was registered.",
                  kCounter, [](W w) { return w.index.unknown_kinds; }},
     WorkerMetric{"kvcast_index_assumed_kinds_total",
                  "Store events without a kind of KV-cache group, treated as full attention, since "
@@ -190,11 +197,12 @@ constexpr std::array kEventMetrics = {
 constexpr std::array kLoadMetrics = {
     WorkerMetric{
         "kvcast_route_active_prefill_tokens",
-        "Current number of prompt tokens of routed requests that the worker has not computed yet.",
+        "Current number of prompt tokens of routed requests (without those with book=false) that "
+        "the worker has not computed yet.",
         kGauge, [](W w) { return static_cast<uint64_t>(w.load.active_prefill_tokens); }},
     WorkerMetric{"kvcast_route_decode_blocks",
-                 "Current number of prompt blocks of the routed requests that the worker is "
-                 "decoding.",
+                 "Current number of prompt blocks of the routed requests (without those with "
+                 "book=false) that the worker is decoding.",
                  kGauge, [](W w) { return static_cast<uint64_t>(w.load.decode_blocks); }},
     WorkerMetric{
         "kvcast_route_queued_requests",
@@ -220,18 +228,20 @@ constexpr std::array kNamingMetrics = {
                  "the worker was registered.",
                  kCounter, [](W w) { return w.index.bad_stores; }},
     WorkerMetric{"kvcast_dropped_stores_total",
-                 "Store events that waited for their parent block and were dropped because too "
-                 "many waited, since the worker was registered.",
+                 "Store events that waited for their parent block and were dropped because the "
+                 "waiting events, or their tokens, were too many, since the worker was registered.",
                  kCounter, [](W w) { return w.index.dropped_stores; }},
     WorkerMetric{"kvcast_sparse_rules_refuted_total",
                  "Times that the router stopped using the configured sparse rule (which blocks of "
-                 "a window group the engine caches) because a store event contradicted it, since "
-                 "the worker was registered.",
+                 "a window group the engine caches) because a store event contradicted it (after "
+                 "a restart of the engine the router uses the rule again), since the worker was "
+                 "registered.",
                  kCounter, [](W w) { return w.index.rules_refuted; }},
     WorkerMetric{
         "kvcast_forgotten_names_total",
-        "Evicted blocks whose tokens the router can no longer identify, because its table of "
-        "evicted blocks was full, since the worker was registered.",
+        "Names (hash and content) of evicted blocks that the router dropped from its table, "
+        "because newer names needed their places (some of these blocks may be stored again), since "
+        "the worker was registered.",
         kCounter, [](W w) { return w.index.forgotten_names; }},
     WorkerMetric{"kvcast_dropped_names_total",
                  "Prompts of queries whose block contents the router dropped because the queue "
@@ -253,22 +263,28 @@ constexpr std::array kServiceMetrics = {
     ServiceMetric{"kvcast_bad_queries_total",
                   "Queries and routing requests refused with an error, since the router started.",
                   kCounter, [](M m) { return m.bad_queries; }},
-    ServiceMetric{"kvcast_routes_total", "Requests routed to a worker, since the router started.",
+    ServiceMetric{"kvcast_routes_total",
+                  "Requests routed to a worker (without those with book=false), since the router "
+                  "started.",
                   kCounter, [](M m) { return m.routing.decisions; }},
-    ServiceMetric{"kvcast_route_speculative_choices_total",
-                  "Requests routed to a worker that was expected to hold more blocks of the prompt "
-                  "than the index showed, since the router started.",
-                  kCounter, [](M m) { return m.routing.speculative_choices; }},
+    ServiceMetric{
+        "kvcast_route_speculative_choices_total",
+        "Requests routed to a worker (without those with book=false) that, according to "
+        "earlier routed requests, was expected to hold more tokens of the prompt than the "
+        "index showed, since the router started.",
+        kCounter, [](M m) { return m.routing.speculative_choices; }},
     ServiceMetric{"kvcast_route_bookings",
-                  "Current number of routed requests that have neither finished nor expired.",
+                  "Current number of routed requests (without those with book=false) that have "
+                  "neither finished nor expired.",
                   kGauge, [](M m) { return m.routing.bookings; }},
     ServiceMetric{"kvcast_route_expired_bookings_total",
                   "Routed requests that expired, because no feedback reported their end in time or "
                   "because too many were unfinished, since the router started.",
                   kCounter, [](M m) { return m.routing.expired_bookings; }},
     ServiceMetric{"kvcast_route_speculative_hashes",
-                  "Current number of block hashes that workers are expected to store soon for "
-                  "routed requests.",
+                  "Current number of prefixes of routed prompts (a sample for each request) that "
+                  "workers are expected to store soon. An entry expires if no store event confirms "
+                  "it in time.",
                   kGauge, [](M m) { return m.routing.speculative_hashes; }},
     ServiceMetric{
         "kvcast_reuse_compared_total",
@@ -313,7 +329,8 @@ constexpr std::array kServiceMetrics = {
                   "HTTP connections accepted, since the router started.", kCounter,
                   [](M m) { return m.http.accepted; }},
     ServiceMetric{"kvcast_http_connections_evicted_total",
-                  "HTTP connections closed because too many were open, since the router started.",
+                  "HTTP connections closed because too many were open or no file descriptor was "
+                  "free, since the router started.",
                   kCounter, [](M m) { return m.http.evicted; }},
     ServiceMetric{
         "kvcast_http_timeouts_total",

@@ -36,8 +36,8 @@ ClientMetric Sample(MetricType type, Labels labels, uint64_t value) {
 
 MetricFamily HitFamily(const RoutingCounters& routing) {
   MetricFamily family{"kvcast_route_hits_total",
-                      "Routed requests, by the hit of the chosen worker (full, partial or miss), "
-                      "since the router started.",
+                      "Routed requests (without those with book=false), by the hit of the chosen "
+                      "worker (full, partial or miss), since the router started.",
                       MetricType::Counter,
                       {}};
   for (const HitKind hit : {HitKind::kFull, HitKind::kPartial, HitKind::kMiss}) {

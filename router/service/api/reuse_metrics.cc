@@ -57,7 +57,7 @@ MetricFamily LostFamily(Workers workers) {
   MetricFamily family{
       "kvcast_reuse_lost_prompts",
       "Current number of sampled prompts that the worker cannot reuse although it holds blocks of "
-      "them, by cause.",
+      "them, by cause (key_differs: also prompts of which it can reuse a part).",
       MetricType::Gauge,
       {}};
   for (const WorkerMetrics& worker : workers) {
