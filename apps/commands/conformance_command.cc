@@ -27,7 +27,7 @@ Status RunKind(const ConformanceOptions& options, ConformanceReport& report) {
 }
 
 void PrintTable(const std::vector<ConformanceReport::PolicyFigures>& policies) {
-  std::printf("| policy | probes | exact | over-promised tokens per probe | under-promised |\n");
+  std::printf("| policy | probes | exact | over-predicted tokens per probe | under-predicted |\n");
   std::printf("|---|--:|--:|--:|--:|\n");
   for (const auto& figures : policies) {
     std::printf("| %s | %llu | %.2f %% | %.2f | %.2f |\n", figures.policy.c_str(),
@@ -42,8 +42,8 @@ nlohmann::json PoliciesJson(const std::vector<ConformanceReport::PolicyFigures>&
     list.push_back({{"policy", figures.policy},
                     {"probes", figures.probes},
                     {"exact_percent", figures.exact_percent},
-                    {"over_promised_tokens_per_probe", figures.over_tokens_per_probe},
-                    {"under_promised_tokens_per_probe", figures.under_tokens_per_probe}});
+                    {"over_predicted_tokens_per_probe", figures.over_tokens_per_probe},
+                    {"under_predicted_tokens_per_probe", figures.under_tokens_per_probe}});
   }
   return list;
 }

@@ -74,15 +74,14 @@ void PrintExactness(FILE* out, const RunResult& run) {
   if (!run.audit.first_difference.empty()) {
     std::fprintf(out, "           first difference: %s\n", run.audit.first_difference.c_str());
   }
-  std::fprintf(
-      out,
-      "live       prediction when routed = hit when admitted: %lld of %lld; lag cost %lld tokens "
-      "over, %lld under\n",
-      Print(run.live.equal), Print(run.live.compared), Print(run.live.over_tokens),
-      Print(run.live.under_tokens));
   std::fprintf(out,
-               "answers    exact answer = hit when admitted, if no batch came between them: "
-               "%lld of %lld\n",
+               "live       prediction when routed = hit when admitted: %lld of %lld; late events: "
+               "%lld tokens over-predicted, %lld under-predicted\n",
+               Print(run.live.equal), Print(run.live.compared), Print(run.live.over_tokens),
+               Print(run.live.under_tokens));
+  std::fprintf(out,
+               "answers    prediction with \"exact\": true = hit when admitted, if no batch came "
+               "in between: %lld of %lld\n",
                Print(run.answers.equal), Print(run.answers.compared));
   std::fprintf(out, "stream     %llu batches, %.1f MB, %llu lost\n",
                static_cast<unsigned long long>(run.batches),
@@ -103,7 +102,7 @@ void PrintExactness(FILE* out, const RunResult& run) {
 // Prints the reuse from the GPU and from host memory separately, by policy.
 void PrintHostTier(FILE* out, const DemoOptions& options, const std::vector<RunResult>& runs) {
   std::fprintf(out, "\n%-28s %18s %20s %14s %12s\n", "host memory, routed by", "reused on the GPU",
-               "loaded from the host", "blocks checked", "wrong bytes");
+               "loaded from the host", "blocks checked", "wrong blocks");
   for (const RunResult& run : runs) {
     std::fprintf(out, "%-28s %10lld %6.1f%% %12lld %6.1f%% %14lld %12lld\n",
                  RoutingPolicyTitle(run.policy), Print(run.reused_tokens),
@@ -116,25 +115,24 @@ void PrintHostTier(FILE* out, const DemoOptions& options, const std::vector<RunR
 }
 
 // Round robin makes no prediction.
-std::string WrongPromises(const RunResult& run) {
+std::string Mispredicted(const RunResult& run) {
   if (run.policy == RoutingPolicy::kRoundRobin) return "-";
   return std::to_string(run.live.over_tokens + run.live.under_tokens);
 }
 
 void PrintPolicies(FILE* out, const std::vector<RunResult>& runs) {
-  std::fprintf(out, "\n%-28s %11s %18s %15s %12s %7s\n", "same trace, routed by", "recomputed",
-               "reused", "mispredicted", "first token", "took");
+  std::fprintf(out, "\n%-28s %11s %18s %15s %12s %7s\n", "same trace, routed by", "computed",
+               "reused", "mispredicted", "mean TTFT", "took");
   for (const RunResult& run : runs) {
     std::fprintf(out, "%-28s %11lld %10lld %6.1f%% %15s %10.2f s %5.1f s\n",
-                 RoutingPolicyTitle(run.policy), Print(run.recomputed_tokens()),
+                 RoutingPolicyTitle(run.policy), Print(run.computed_tokens()),
                  Print(run.reused_tokens + run.loaded_tokens),
                  Percent(run.reused_tokens + run.loaded_tokens, run.prompt_tokens),
-                 WrongPromises(run).c_str(), run.first_token_s, run.seconds);
+                 Mispredicted(run).c_str(), run.first_token_s, run.seconds);
   }
-  std::fprintf(
-      out,
-      "(tokens; mispredicted: predicted and not reusable, or reusable and not predicted; first "
-      "token: mean, in trace seconds)\n\n");
+  std::fprintf(out,
+               "(prompt tokens; computed: not reused; mispredicted: over-predicted or "
+               "under-predicted; TTFT: time to first token, in trace seconds)\n\n");
 }
 
 json EnginesJson(const RunResult& run) {
@@ -175,23 +173,23 @@ json ReportJson(const DemoOptions& options, const std::vector<RunResult>& runs) 
        {{"batches", run.batches}, {"bytes", run.event_bytes}, {"lost", run.lost_batches}}},
       {"schemes", {{"engines", SchemesOf(run).engines}, {"matched", SchemesOf(run).matched}}},
       {"dialects", DialectsJson(runs)},
-      {"recomputed_tokens", json::object()},
+      {"computed_tokens", json::object()},
       {"reused_tokens", json::object()},
       {"loaded_tokens", json::object()},
       {"load_tokens_per_s", options.cache.load_rate},
       {"host_blocks", {{"checked", json::object()}, {"wrong", json::object()}}},
-      {"promised", json::object()},
+      {"mispredicted", json::object()},
       {"first_token_s", json::object()},
       {"seconds", json::object()}};
   for (const RunResult& each : runs) {
     const char* name = RoutingPolicyName(each.policy);
-    report["recomputed_tokens"][name] = each.recomputed_tokens();
+    report["computed_tokens"][name] = each.computed_tokens();
     report["reused_tokens"][name] = each.reused_tokens;
     report["loaded_tokens"][name] = each.loaded_tokens;
     report["host_blocks"]["checked"][name] = each.checked_blocks;
     report["host_blocks"]["wrong"][name] = each.wrong_blocks;
-    report["promised"][name] = {{"over_tokens", each.live.over_tokens},
-                                {"under_tokens", each.live.under_tokens}};
+    report["mispredicted"][name] = {{"over_tokens", each.live.over_tokens},
+                                    {"under_tokens", each.live.under_tokens}};
     report["first_token_s"][name] = each.first_token_s;
     report["seconds"][name] = each.seconds;
   }

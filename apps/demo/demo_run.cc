@@ -82,7 +82,7 @@ std::string RequestId(int64_t number) { return "request " + std::to_string(numbe
 // The service's answer for a request.
 struct Routed {
   double at_s = 0;
-  int64_t promised_tokens = 0;
+  int64_t predicted_tokens = 0;
   uint64_t next_seq = 0;
   bool exact = false;
 };
@@ -290,7 +290,7 @@ Status RoutedRun::RouteOne(size_t number) {
   if (!decision.ok()) return decision.status();
   const router::QueryAnswer& answer = decision->candidates[decision->chosen].answer;
   routed_[number] = {.at_s = now(),
-                     .promised_tokens = answer.match.gpu_tokens,
+                     .predicted_tokens = answer.match.gpu_tokens,
                      .next_seq = answer.next_seq,
                      .exact = answer.exact};
   const json header = {
@@ -355,7 +355,7 @@ void RoutedRun::OnFirstAdmission(size_t engine, const json& report) {
   totals.reused_tokens += hit;
   totals.loaded_tokens += loaded;
   const Routed& routed = routed_[static_cast<size_t>(number)];
-  const int64_t error = routed.promised_tokens - hit;
+  const int64_t error = routed.predicted_tokens - hit;
   ++result_.live.compared;
   result_.live.equal += error == 0 ? 1 : 0;
   result_.live.over_tokens += std::max<int64_t>(error, 0);

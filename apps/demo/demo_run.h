@@ -70,7 +70,8 @@ struct RunResult {
   double seconds = 0;
   double first_token_s = 0;  // mean time from routing to the first token, in trace seconds
 
-  int64_t recomputed_tokens() const { return prompt_tokens - reused_tokens - loaded_tokens; }
+  // Prompt tokens that the engines computed when they admitted the requests for the first time.
+  int64_t computed_tokens() const { return prompt_tokens - reused_tokens - loaded_tokens; }
 };
 
 // Starts the engines and the service, routes the whole trace by arrival time, waits until all
