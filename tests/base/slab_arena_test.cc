@@ -49,7 +49,7 @@ TEST(SlabArenaTest, EmptySlabsGoBack) {
   EXPECT_EQ(arena.slabs(), 0u);
 }
 
-TEST(SlabArenaTest, WhatWasFreedIsUsedFirst) {
+TEST(SlabArenaTest, ReusesFreedMemoryFirst) {
   SlabArena arena;
   void* const first = arena.Allocate(100);
   void* const second = arena.Allocate(100);

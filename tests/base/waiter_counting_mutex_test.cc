@@ -9,7 +9,7 @@
 namespace kvcast {
 namespace {
 
-TEST(WaiterCountingMutex, IsAwaitedByWhoWaitsAndNotByWhoHasIt) {
+TEST(WaiterCountingMutex, CountsWaitersAndNotTheOwner) {
   WaiterCountingMutex mutex;
   EXPECT_FALSE(mutex.awaited());
   bool entered = false;

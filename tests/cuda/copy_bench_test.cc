@@ -200,7 +200,7 @@ TEST(CudaCopyBench, EveryQuestionIsAnswered) {
   EXPECT_EQ(driver.live_graphs, 0);
 }
 
-TEST(CudaCopyBench, WhatADriverDoesNotOfferIsSaid) {
+TEST(CudaCopyBench, AnswersNameFunctionsThatTheDriverLacks) {
   const auto answers_of = [](const FakeOptions& options) {
     FakeDriver driver(options);
     std::vector<std::string> answers;

@@ -384,7 +384,7 @@ TEST(CudaCopyBackend, AnEmptyBatchIsDone) {
   EXPECT_EQ(world.backend->Wait(world.Submit(kLoad, {})), CopyState::kDone);
 }
 
-TEST(CudaCopyBackend, WhereTheEventCannotBeWaitedForNothingIsCopied) {
+TEST(CudaCopyBackend, CopiesNothingIfTheWaitForTheEventFails) {
   World world;
   const auto before = world.fake.HostBytes();
   const CUevent event = world.fake.driver.RecordNewEvent(world.compute);

@@ -114,7 +114,7 @@ TEST(PathChooser, RowsAsOneDescriptorSaveTheKernel) {
   EXPECT_EQ(ChoiceOf(costs, Layers(64, 64, 4 * kKibibyte)), kEngine);
 }
 
-TEST(PathChooser, WhatIsForcedIsDoneWhereItCanBe) {
+TEST(PathChooser, AForcedPathIsUsedWherePossible) {
   EXPECT_EQ(ChoiceOf(Costs(), Runs(512, 4 * kKibibyte), {.forced = kEngine}), kEngine);
   EXPECT_EQ(ChoiceOf(Costs(), Runs(2, 2048 * kKibibyte), {.forced = kKernel}), kKernel);
   EXPECT_EQ(ChoiceOf(Costs(), Runs(2, 2048 * kKibibyte), {.forced = kStaged}), kStaged);

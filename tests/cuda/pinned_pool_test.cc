@@ -59,7 +59,7 @@ TEST(PinnedPool, PartsAreRegisteredOneByOne) {
   EXPECT_TRUE(driver.registrations.empty());
 }
 
-TEST(PinnedPool, WhatCannotBePinnedIsAnErrorThatSaysSo) {
+TEST(PinnedPool, FailedPinningIsAnErrorAndLeavesNothingPinned) {
   FakeDriver driver;
   driver.pinnable_bytes = 6 * kPageBytes;
   PinnedPoolConfig config = Small(10 * kPageBytes);

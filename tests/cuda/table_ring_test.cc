@@ -19,7 +19,7 @@ TEST(TableRing, TablesFollowEachOther) {
   EXPECT_EQ(ring.Take(40), std::nullopt);
 }
 
-TEST(TableRing, WhatIsReleasedIsTakenAgain) {
+TEST(TableRing, ReusesReleasedSpace) {
   TableRing ring(100);
   ring.Take(60);
   const uint64_t first = ring.position();

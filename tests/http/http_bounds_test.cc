@@ -82,7 +82,7 @@ TEST(HttpBounds, FourTimesTheBytesCostFourTimesTheTime) {
 }
 
 // A reader that moves the bytes for each line or chunk would take 16 times as long.
-TEST(HttpBounds, WhatComesTogetherCostsNoMore) {
+TEST(HttpBounds, ManyLinesInOneReadCostNoMoreThanInSmallReads) {
   constexpr size_t kMiB = 1 << 20;
   for (const auto& make : {EmptyLines, SmallChunks}) {
     const int64_t apart = ReadNs(make(kMiB), kSocketRead / 16);
@@ -276,7 +276,7 @@ TEST_F(HttpBoundsTest, ALargeUploadGoesBeforeSmallerOnes) {
 }
 
 // One request alone exceeds the bound, so the server cannot make room by closing another request.
-TEST_F(HttpBoundsTest, WhatIsTooMuchAloneIsRefused) {
+TEST_F(HttpBoundsTest, ARequestAboveTheBoundAloneIsRefused) {
   HttpOptions options = PatientOptions();
   options.max_held_bytes = 50000;
   Start(options);

@@ -69,7 +69,7 @@ class HttpHostileTest : public ::testing::Test {
   std::unique_ptr<HttpServer> server;
 };
 
-TEST_F(HttpHostileTest, OneLengthIsTheOnlyOne) {
+TEST_F(HttpHostileTest, AmbiguousAndInvalidLengthsAreRefused) {
   for (const std::string& length :
        {"Content-Length: 4\r\nTransfer-Encoding: chunked"s,
         "Transfer-Encoding: chunked\r\nContent-Length: 4"s,

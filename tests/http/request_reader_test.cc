@@ -74,7 +74,7 @@ TEST(RequestReader, PiecesOfAnySizeMakeTheSameRequest) {
   }
 }
 
-TEST(RequestReader, WhatFollowsIsTheNextRequest) {
+TEST(RequestReader, ReadsPipelinedRequestsOneByOne) {
   RequestReader reader({});
   boost::beast::flat_buffer input;
   Append(input, std::string(kPost) + kChunked + "GET /last HTTP/1.0\r\n\r\n");

@@ -98,7 +98,7 @@ TEST(RequestAge, AChunkThatWasThereWhenItWasOfferedIsUsedToo) {
   EXPECT_THAT(fleet.offload().Idle(), ElementsAre(1, 10, 0));
 }
 
-TEST(RequestAge, WhatIsStoringOrReadAtTheEndKeepsTheRankItGetsThere) {
+TEST(RequestAge, ChunksInUseAreRankedByTheEndOfTheirRequest) {
   Fleet fleet(V033(4));
   fleet.Prepare(1, {0});
   fleet.Store(2, {10});
@@ -172,7 +172,7 @@ TEST(RequestAgeArc, AReusedReadableChunkGoesToT2AtTheEndOfTheRequest) {
   EXPECT_THAT(fleet.offload().T2(), ElementsAre(1, 0));
 }
 
-TEST(RequestAgeArc, WhatAnotherRequestIsStillStoringStaysInT1) {
+TEST(RequestAgeArc, AChunkThatAnotherRequestStoresStaysInT1) {
   Fleet fleet(V033(4, EvictionPolicyKind::kArc));
   fleet.Prepare(1, {0});
   EXPECT_THAT(fleet.Prepare(2, {0})->keys, IsEmpty());
@@ -224,7 +224,7 @@ TEST(OfferThreshold, OffersCountAndLookupsDoNot) {
   EXPECT_THAT(fleet.Store(2, {0})->keys, ElementsAre(0));
 }
 
-TEST(OfferThreshold, OneRequestsOffersCountOnceButInVllmEachTime) {
+TEST(OfferThreshold, CountsARequestOnceAndInVllmEachOffer) {
   for (const bool compatible : {false, true}) {
     OffloadConfig config = WithThreshold(100);
     config.compatible = compatible;

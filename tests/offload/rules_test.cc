@@ -220,7 +220,7 @@ TEST(Lookup, TokensThatAWindowKeepsBesidesAreAskedForToo) {
   EXPECT_EQ(Tokens(Layout({window}), 13, all), 12);
 }
 
-TEST(Lookup, WhereChunkedAttentionStartsAnewNothingIsNeeded) {
+TEST(Lookup, AtTheStartOfAnAttentionChunkNothingIsNeeded) {
   const GroupSpec chunked{
       .kind = SpecKind::kChunkedLocalAttention, .block_size = 4, .chunk_size = 16};
   Answers answers({"HHHHHH", "MMMMMM"});
@@ -422,7 +422,7 @@ TEST(Params, TakeOnlyAWholeNumberOfTokens) {
   }
 }
 
-TEST(Params, ThatAreNoObjectAreRefused) {
+TEST(Params, RefuseTextThatIsNoJsonObject) {
   for (const char* text : {"", "[]", "{", "7", "{\"a\":}"}) {
     EXPECT_EQ(ParseOffloadParams(text).status().code(), StatusCode::kMalformed) << text;
   }

@@ -245,7 +245,7 @@ TEST(Eagle, AFullGroupIsAskedForOneChunkBehindThePrefixToo) {
       Ask(*Derived({FullOf(4, true)}, {EngineRules::kMain2026August}), {"HHHM"}, 13, 8).tokens, 4);
 }
 
-TEST(Eagle, WhereNoGroupIsFlaggedNoneIsADraft) {
+TEST(Eagle, UnflaggedGroupsHaveADraftHeadOnlyWithOlderRules) {
   EXPECT_FALSE(Derived({FullOf(4)}, {.speculative_eagle = true})->groups[0].eagle);
   const Options before{.rules = EngineRules::kMain2026August, .speculative_eagle = true};
   EXPECT_TRUE(Derived({FullOf(4)}, before)->groups[0].eagle);

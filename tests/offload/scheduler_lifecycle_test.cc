@@ -206,7 +206,7 @@ TEST(Lifecycle, AResetForgetsAFinishedRequestWhoseStoreRunsAndSaysSoOnce) {
   EXPECT_THAT(engine.calls.Take(), ElementsAre("finished 1", "reset"));
 }
 
-TEST(Lifecycle, WhatIsNotKnownIsIgnored) {
+TEST(Lifecycle, UnknownRequestsAndJobsAreIgnored) {
   TestEngine engine(Config({Full()}));
   const OffloadRequestId nobody(99);
   EXPECT_EQ(engine.scheduler().MatchedTokens(nobody, 0, 0).tokens, 0);

@@ -34,7 +34,7 @@ TEST(Loads, ChunksKnownAreTouchedFirstOfAllTheFirst) {
               ElementsAre("lookup", "lookup", "lookup", "lookup", "lookup", "lookup", "touch 6"));
 }
 
-TEST(Loads, WhatIsTouchedAreTheNewRequestsOwnKeys) {
+TEST(Loads, TouchTheKeysOfTheNewRequest) {
   TestEngine engine(Config({Full()}, 3));
   TestRequest& request = engine.Stored(engine.Add(72));
   TestRequest& differs = engine.AddCopy(request, true);
@@ -120,7 +120,7 @@ TEST(Loads, FullGroupsOfTwoBlockSizesLoadTheirOwnChunksBehindTheGpusHit) {
   EXPECT_EQ(engine.PositionsOf(load, request, 1), (Positions{3, 4}));
 }
 
-TEST(Loads, WhatOneRequestLoadsASecondOneWaitsForAndDoesNotLoadAgain) {
+TEST(Loads, ASecondRequestWaitsForALoadInFlight) {
   TestEngine engine(Config({Full()}));
   TestRequest& stored = engine.Stored(engine.Add(13));
   TestRequest& first = engine.AddCopy(stored);

@@ -64,7 +64,7 @@ TEST(Stores, StepsWithoutANewFullChunkDoNotTouch) {
               ElementsAre("prepare_store 1: 1", "touch 4", "complete_store 1"));
 }
 
-TEST(Stores, WhereThereIsNoRoomTheChunkIsOfferedAgainInTheNextStep) {
+TEST(Stores, AChunkWithoutRoomIsOfferedAgainInTheNextStep) {
   TestEngine engine(Config({Full()}, 1, 1));
   TestRequest& holder = engine.Add(4);
   engine.Match(holder);

@@ -221,7 +221,7 @@ TEST_F(WithinStep, TheBudgetIsThatOfAllLoadsOfAStep) {
   EXPECT_TRUE(Ask(second).within_step) << "each step has its own budget";
 }
 
-TEST_F(WithinStep, OneThatFailsIsReported) {
+TEST_F(WithinStep, AFailedLoadIsReported) {
   engine.Stored(engine.Add(8, 8));
   TestRequest& request = engine.Add(9, 8);
   ASSERT_TRUE(Ask(request).within_step);

@@ -234,7 +234,7 @@ TEST(LateLoads, OfARequestThatEndedAreNotTold) {
   EXPECT_EQ(engine.scheduler().num_requests(), 2);
 }
 
-TEST(LateLoads, ThatAResetDroppedAreReleasedToo) {
+TEST(LateLoads, LoadsThatAResetDroppedAreReleased) {
   TestEngine engine(LateAfter(50, 1 << 20));
   TestRequest& stored = engine.Stored(engine.Add(13));
   TestRequest& request = engine.AddCopy(stored);

@@ -302,7 +302,7 @@ class LazyQueue : public BothWays {
 INSTANTIATE_TEST_SUITE_P(Ways, LazyQueue, ::testing::Bool(),
                          [](const auto& way) { return way.param ? "LikeVllm" : "Better"; });
 
-TEST_P(LazyQueue, WhatTheGpuTakesNextIsOnTheHostAndStaysThere) {
+TEST_P(LazyQueue, BlocksThatTheGpuTakesNextAreKeptInHostMemory) {
   tier_.Step();
   for (CacheRequest& request : requests_) tier_.Finish(request);
   EXPECT_EQ(CopyUntilNothingIsLeft(), 2) << "no more than the target";
@@ -343,7 +343,7 @@ TEST(SimpleLazy, ATierSmallerThanItsTargetKeepsWhatIsTakenFirstAndRests) {
 }
 
 // Host memory holds p, x and y, and p is the oldest. Only p is still on the GPU.
-TEST(SimpleLazy, WhatTheGpuTakesNextIsNotEvictedForWhatItTakesAfterwards) {
+TEST(SimpleLazy, ABlockThatTheGpuTakesNextIsNotEvictedForLaterOnes) {
   TestTier tier(Config({Full()}, 5), Lazy(4, 10));
   tier.Serve(Request("p", Tokens(16)));
   CacheRequest holder = Request("holder", Tokens(17));

@@ -63,7 +63,7 @@ TEST(SimpleEviction, AMatchIsUnpinnedByTheNextMatchAndByTheEndOfTheRequest) {
   EXPECT_EQ(tier.host_free(), 4);
 }
 
-TEST(SimpleEviction, WhatIsBeingStoredIsNotEvicted) {
+TEST(SimpleEviction, BlocksBeingStoredAreNotEvicted) {
   TestTier tier(Gpu(), Eager(5));
   CacheRequest first = Request("a", Tokens(3 * 16 + 1));
   CacheRequest second = Request("b", Tokens(3 * 16 + 1, 1000));

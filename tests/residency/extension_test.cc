@@ -84,7 +84,7 @@ TEST(PublisherStatus, BytesLeftOverAreRefused) {
   EXPECT_FALSE(ParseStatus(bytes).ok());
 }
 
-TEST(PublisherStatus, WhatCannotBeIsRefused) {
+TEST(PublisherStatus, RefusesImpossibleValues) {
   const auto refused = [](auto change) {
     PublisherStatus status = SomeStatus();
     change(status);

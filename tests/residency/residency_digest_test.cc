@@ -21,7 +21,7 @@ TEST(ResidencyDigest, OrderDoesNotMatter) {
   EXPECT_EQ(forward.Totals(), backward.Totals());
 }
 
-TEST(ResidencyDigest, WhatCameAndWentLeavesNothing) {
+TEST(ResidencyDigest, AddAndRemoveCancelOut) {
   ResidencyDigest digest;
   digest.Add(Tier::kCpu, 3, Unsigned(7));
   digest.Remove(Tier::kCpu, 3, Unsigned(7));

@@ -166,7 +166,7 @@ TEST(SourceRestart, RepliesAreIgnoredWhileDisconnected) {
   EXPECT_EQ(source.TakeDeliveries(), Texts{});
 }
 
-TEST(SourceRestart, WhatArrivedBeforeTheEndIsApplied) {
+TEST(SourceRestart, ABatchReadAfterTheDisconnectIsApplied) {
   SourceHarness source(/*can_replay=*/true);
   source.JoinAndApply(3);
   source.Disconnect();

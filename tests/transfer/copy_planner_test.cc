@@ -108,7 +108,7 @@ TEST_F(CopyPlannerTest, BatchesHaveBoundedBytesAndCopies) {
   EXPECT_EQ(bytes, (std::vector<size_t>{3, 3, 2, 1}));
 }
 
-TEST_F(CopyPlannerTest, WhatIsOutOfBoundsIsRefusedAndNothingAdded) {
+TEST_F(CopyPlannerTest, MovesOutOfBoundsAreRefusedAndAddNothing) {
   const auto refused = [&](BlockMove move) {
     const Status status = Plan(CopyDirection::kStore, {{BlockId(1), 0, kBytes, 0}, move});
     EXPECT_TRUE(plan_.ops.empty());
@@ -239,7 +239,7 @@ TEST_P(CopyPlannerRandomTest, EveryByteArrivesAndNoOtherChanges) {
 
 INSTANTIATE_TEST_SUITE_P(Seeds, CopyPlannerRandomTest, ::testing::Range(0, 400));
 
-TEST(BlockLayout, WhatOverlapsIsNamed) {
+TEST(BlockLayout, RefusesOverlapsAndNamesTheMember) {
   std::byte memory[1];
   const auto problem = [&](BlockPart part, int64_t blocks = 4) {
     part.base = memory;

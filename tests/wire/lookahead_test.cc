@@ -67,7 +67,7 @@ TEST(Lookahead, ListsForOtherThanTheHashesAreABadValue) {
   ExpectRejected("90", "91 90", Reject::kBadValue);
 }
 
-TEST(Lookahead, WhatIsNotAListOfListsOfIntegersIsABadType) {
+TEST(Lookahead, RejectsValuesThatAreNoListsOfIntegerLists) {
   ExpectRejected("910b", "05", Reject::kBadType);
   ExpectRejected("910b", "9105", Reject::kBadType);
   ExpectRejected("910b", "91c0", Reject::kBadType);

@@ -81,7 +81,7 @@ TEST(CorpusFile, DamageIsRefused) {
   }
 }
 
-TEST(CorpusFile, WhatNoWriterWritesIsRefusedWithItsPlace) {
+TEST(CorpusFile, RefusesInvalidFieldsAndNamesTheirPlace) {
   const auto good = EncodeCorpus(Small());
   const auto with = [&](size_t at, uint8_t value) {
     auto bytes = good;

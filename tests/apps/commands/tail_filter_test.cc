@@ -21,7 +21,7 @@ std::string TopicOf(const std::string& model, const std::string& worker, int64_t
   return router::FormatTopic({model, worker, rank, "GPU", 0});
 }
 
-TEST(TailFilter, WhatIsNotGivenMatchesEverything) {
+TEST(TailFilter, UnsetMembersMatchEverything) {
   EventBatch batch = Batch(Store(Hashes(1, 1)));
   EXPECT_TRUE(TailFilter().Keep("", batch));
   EXPECT_EQ(batch.events.size(), 1u);

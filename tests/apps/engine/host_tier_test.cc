@@ -291,7 +291,7 @@ TEST(HostTier, OneFailedCopyFailsAllRequestsThatItServes) {
   tiered.ExpectAllGivenBack();
 }
 
-TEST(HostTier, WhereStoresNeverWorkNothingIsLoadedAndAllIsComputed) {
+TEST(HostTier, IfAllStoresFailNothingIsLoadedAndAllRequestsFinish) {
   for (const OffloadKind kind :
        {OffloadKind::kMirrorEager, OffloadKind::kMirrorLazy, OffloadKind::kConnector}) {
     TierOptions setup;
@@ -340,7 +340,7 @@ TEST(HostTier, APreemptedRequestLoadsWhatItHadAndIsRight) {
 
 // The second request stores the blocks that it hits. At this time the scheduler does not know yet
 // that the first request has computed these blocks.
-TEST(HostTier, WhatIsHitInTheStepThatComputesItIsStoredWhenItIsThere) {
+TEST(HostTier, BlocksHitInTheStepThatComputesThemAreStored) {
   TierOptions setup;
   setup.gpu_blocks = 101;
   setup.backend = Faulty(CopyDirection::kStore, Fate::kCopied);  // completes within Submit

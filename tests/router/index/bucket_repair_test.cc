@@ -96,7 +96,7 @@ class BucketRepairTest : public ::testing::Test {
   uint64_t seq = 0;
 };
 
-TEST_F(BucketRepairTest, WhatIsEqualDiffersNowhere) {
+TEST_F(BucketRepairTest, EqualContentsHaveNoDifferingBuckets) {
   ApplyBlocks(1000);
   EXPECT_EQ(replica.DifferingBuckets(Status()), 0u);
 }
@@ -121,7 +121,7 @@ TEST_F(BucketRepairTest, FewBucketsAreFewBytes) {
   EXPECT_LT(Parts(1)[0]->size(), Parts(~uint64_t{0})[0]->size() / 8);
 }
 
-TEST_F(BucketRepairTest, WhatIsRightInADifferingBucketIsNotTouched) {
+TEST_F(BucketRepairTest, CorrectBlocksInADifferingBucketAreNotTouched) {
   ApplyBlocks(5000);
   Damage(Batch(Remove(Hashes(200, 7), 2), StoreFull(Hashes(100, 4), 1)));
   const IndexCounters before = index.counters(kWorker);
@@ -185,7 +185,7 @@ TEST_F(BucketRepairTest, WithAPartMissingNothingChanges) {
   EXPECT_EQ(Held(), damaged);
 }
 
-TEST_F(BucketRepairTest, WhatIsWrongElsewhereRefusesTheRepair) {
+TEST_F(BucketRepairTest, ErrorsInOtherBucketsRefuseTheRepair) {
   ApplyBlocks(1000);
   Damage(Batch(Remove(Hashes(200, 1), 2)));
   const uint64_t differing = replica.DifferingBuckets(Status());
@@ -195,7 +195,7 @@ TEST_F(BucketRepairTest, WhatIsWrongElsewhereRefusesTheRepair) {
   EXPECT_EQ(Held(), damaged);
 }
 
-TEST_F(BucketRepairTest, WhatTheIndexWouldNotTakeIsFound) {
+TEST_F(BucketRepairTest, BlocksThatTheIndexDoesNotTakeFailTheRepair) {
   WorkerConfig worker;
   worker.digests = true;
   worker.groups = {testing::Full()};
@@ -207,7 +207,7 @@ TEST_F(BucketRepairTest, WhatTheIndexWouldNotTakeIsFound) {
 
 // The publisher counts hit reports as copies. An index with HitReports::kExpected leaves hit
 // reports out.
-TEST_F(BucketRepairTest, WhatTheIndexLeavesOutIsNoMismatch) {
+TEST_F(BucketRepairTest, EventsThatTheIndexLeavesOutAreNoMismatch) {
   WorkerConfig worker;
   worker.digests = true;
   worker.groups = {testing::Full()};

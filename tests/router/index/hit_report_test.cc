@@ -98,7 +98,7 @@ TEST(HitReport, AStoreThatReachesBeyondWhatIsThereIsNew) {
 
 // The engine always computes the last token of a prompt. It therefore stores a prompt of one block
 // again. The index reads this store as a report.
-TEST(HitReport, OneBlockAgainIsTakenForAReport) {
+TEST(HitReport, ASecondStoreOfOneBlockIsReadAsAReport) {
   OneWorker worker(Reporting({Full()}));
   worker.Apply(Batch(Root(Hashes(1, 1)), Root(Hashes(1, 1))));
   EXPECT_TRUE(Certain(worker));
@@ -112,7 +112,7 @@ TEST(HitReport, OneBlockAgainIsTakenForAReport) {
 
 // The engine computes the last 64 tokens of a hit again. It reports a hit of at most 64 tokens, and
 // then computes and stores all blocks of this hit. The index leaves the report out.
-TEST(HitReport, OneThatIsNotLongerThanTheReplayedTokensIsLeftOut) {
+TEST(HitReport, AReportNotLongerThanTheReplayedTokensIsLeftOut) {
   WorkerConfig config = Reporting({Full()});
   config.replay_tokens = 64;
   OneWorker worker(config);

@@ -251,7 +251,7 @@ TEST_F(PromptSampleTest, FirstPromptsAreAllChosen) {
   }
 }
 
-TEST_F(PromptSampleTest, OneOfABatchIsChosen) {
+TEST_F(PromptSampleTest, OnePromptOfABatchIsSampled) {
   sample_.BeginBatch();
   StoreInBatch({1}, 0, 3);
   StoreInBatch({2}, 0, 3);
@@ -321,7 +321,7 @@ TEST_F(PromptSampleTest, TheSampleTurnsOverAsTheCacheDoes) {
 
 // One prompt needs more memory than the other prompts leave free. The sample follows this prompt to
 // its end, and keeps the other prompts.
-TEST_F(PromptSampleTest, OneLongPromptDrivesNoOthersOut) {
+TEST_F(PromptSampleTest, ALongPromptEvictsNoOtherPrompts) {
   for (uint64_t prompt = 0; prompt < 5; ++prompt) StoreInPool(kPool, {prompt}, 0, 300);
   for (size_t unit = 0; unit < 8000; unit += 500) StoreInPool(kPool, {5}, unit, 500);
   EXPECT_EQ(Whole(8000), 1u);

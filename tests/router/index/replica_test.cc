@@ -142,7 +142,7 @@ TEST_F(ReplicaTest, LateJoinerOfAShortStreamGetsAReplay) {
 
 // Replay cannot fill the gap. The publisher's record of held blocks includes the refused batch, so
 // a snapshot includes it too.
-TEST_F(ReplicaTest, WhatARefusedBatchSaidComesByASnapshot) {
+TEST_F(ReplicaTest, ASnapshotContainsTheEventsOfARefusedBatch) {
   StartPublisher(/*ring_batches=*/1000);
   for (uint64_t i = 0; i < 100; ++i) Store(i, 0);
   Follow();
@@ -159,7 +159,7 @@ TEST_F(ReplicaTest, WhatARefusedBatchSaidComesByASnapshot) {
 
 // If the publisher cannot encode the tier of a block, its own record of held blocks is lost. The
 // publisher announces this loss, and the follower clears the worker.
-TEST_F(ReplicaTest, WhatCannotBeKnownIsCleared) {
+TEST_F(ReplicaTest, AWorkerWithUnknownContentsIsCleared) {
   StartPublisher(/*ring_batches=*/1000);
   for (uint64_t i = 0; i < 100; ++i) Store(i, 0);
   Follow();

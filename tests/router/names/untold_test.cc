@@ -513,7 +513,7 @@ TEST(ReuseEvidence, AStoreThatNamesFewOfItsBlocksShowsNothing) {
   EXPECT_FALSE(ShowsReuse(worker));
 }
 
-TEST(ReuseEvidence, OneOfTheGroupsOfEqualBlocksShowsItForAll) {
+TEST(ReuseEvidence, OneGroupShowsReuseForAllGroupsWithEqualBlocks) {
   ContentWorker worker;
   const auto windowed = [](BlockStored event) {
     return OfKind(std::move(event), "sliding_window", 9);

@@ -45,7 +45,7 @@ TEST(LoadRate, IsTheMedianOfEnoughReports) {
   }
 }
 
-TEST(LoadRate, WhatCannotBeIsNoSample) {
+TEST(LoadRate, IdleSmallAndImplausibleReportsAreNoSamples) {
   const double inf = std::numeric_limits<double>::infinity();
   const struct {
     double bytes;

@@ -50,7 +50,7 @@ TEST_F(BlockCountsTest, NoGroupMeansGroup0AndInvalidGroupsAreNotCounted) {
   EXPECT_EQ(In(0, Tier::kGpu).held, 2);
 }
 
-TEST_F(BlockCountsTest, WhatWasLeftOutIsNotCounted) {
+TEST_F(BlockCountsTest, EventsThatWereLeftOutAreNotCounted) {
   Apply(Batch(Store(Hashes(1, 1)), Store(Hashes(2, 10)), Store(Hashes(3, 100)),
               Store(Hashes(4, 1000))),
         {1, 2});

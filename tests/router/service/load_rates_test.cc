@@ -122,7 +122,7 @@ TEST(LoadRateReports, AreRead) {
   EXPECT_TRUE(report->loads[1].totals);
 }
 
-TEST(LoadRateReports, WhatIsWrongIsNamed) {
+TEST(LoadRateReports, ErrorsNameTheMember) {
   const std::string load = R"({"tier": "CPU", "bytes": 1, "seconds": 1})";
   std::string many = load;
   for (size_t i = 0; i < kMaxLoadsAReport; ++i) many += "," + load;

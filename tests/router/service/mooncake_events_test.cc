@@ -287,7 +287,7 @@ TEST(MooncakeEvents, ABadEventMayHaveBeenARemove) {
   EXPECT_EQ(worker.residencies(), 1u);
 }
 
-TEST(MooncakeEvents, WhatIsNoBatchIsRefusedAsAWhole) {
+TEST(MooncakeEvents, RefusesPayloadsThatAreNoBatch) {
   MooncakeStore store({.bytes_max = 400, .hashes_max = 2, .tokens_max = 4});
   const auto good = BatchOf({Stored({1}, {1, 2, 3, 4}, Nil())});
   for (size_t size = 0; size < good.size(); ++size) {

@@ -119,7 +119,7 @@ TEST_F(NamingServiceTest, GroupsThatAreNotToldAreNoProof) {
   EXPECT_TRUE(Ask({.tokens = Tokens(500, 20)}).exact) << "the worker holds no block of this prompt";
 }
 
-TEST_F(NamingServiceTest, WhatTheStreamShowsNeedNotBeTold) {
+TEST_F(NamingServiceTest, PropertiesThatTheStreamShowsNeedNoRegistration) {
   Follow(Registered({}), kDefaultDialect);
   const auto store = [](BlockHash hash, TokenId first, std::optional<BlockHash> parent) {
     return kvcast::testing::StoreTokens({hash}, Tokens(first, 4), parent);
@@ -266,7 +266,7 @@ TEST_F(NamingServiceTest, AKnownSchemeFindsBlocksWhoseContentIsNotKnown) {
 
 // With the next batch, the index names the blocks that a query found by hash, and the blocks that
 // wait behind them.
-TEST_F(NamingServiceTest, WhatAQueryFindsByHashIsNamed) {
+TEST_F(NamingServiceTest, BlocksThatAQueryFindsByHashAreNamed) {
   Follow(Registered({Full(16)}), kDefaultDialect);
   const EngineScheme scheme;
   Send(Batch(RootStore(scheme, 50)));

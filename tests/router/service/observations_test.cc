@@ -130,7 +130,7 @@ TEST_F(ObservationsTest, TheOldestEventsLeaveFirst) {
   EXPECT_EQ(oldest["events"][0]["seq"], Observations::kEventsMax + 9);
 }
 
-TEST_F(ObservationsTest, WhoLeftIsNotTold) {
+TEST_F(ObservationsTest, EventsOfRemovedWorkersAreNotShown) {
   Note(0, 1, Batch(Store(Hashes(1, 1))));
   fleet.workers.erase(fleet.workers.begin());
   EXPECT_EQ(Events()["events"].size(), 0u);

@@ -169,7 +169,7 @@ TEST(PeerFormats, ABlockThatLeavesTheGpuForHostMemoryIsUpdated) {
   EXPECT_EQ(reader.counters().residencies, 0u);
 }
 
-TEST(PeerFormats, WhatAFormatCannotTellIsRefused) {
+TEST(PeerFormats, EventsThatAFormatCannotExpressAreRefused) {
   TrtllmWriter trtllm({.window_sizes = {kWholeWindow}, .tokens_per_block = kPeerBlock});
   std::string json;
   BlockStored salted = StoreTokens({Hash(1)}, Tokens(1, 4));

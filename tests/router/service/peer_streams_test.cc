@@ -205,7 +205,7 @@ TEST_F(PeerStreamsTest, MooncakeIsRelayedAsEventsOfThisLibrary) {
   ExpectRelayed(MooncakeBytes());
 }
 
-TEST_F(PeerStreamsTest, WhatMooncakeLeavesOutIsOnTheMetricsPage) {
+TEST_F(PeerStreamsTest, EventsThatMooncakeLeavesOutAreOnTheMetricsPage) {
   Start(MooncakePeer());
   Publish(MooncakeBytes("another")(Batch(StoreTokens({Hash(1)}, Tokens(1, 4)))));
   // [1, [{"event_type": "stored", "tenant_id": "default"}, {"event_type": "sneezed", "tenant_id":

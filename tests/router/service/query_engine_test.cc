@@ -138,7 +138,7 @@ TEST_F(QueryEngineTest, BaselinePromisesByItsRuleAndProvesNothing) {
   EXPECT_EQ(answer.reason, "policy: the service predicts by another rule than the engine's");
 }
 
-TEST_F(QueryEngineTest, WhatCountsAsAppliedIsInTheAnswer) {
+TEST_F(QueryEngineTest, TheAnswerContainsAllBatchesBeforeNextSeq) {
   AddWorker("a", HashAlgorithm::kSha256, "0", 16, EventHashForm::kInt64, 0);
   Query query;
   query.by_tokens = false;

@@ -192,7 +192,7 @@ TEST(ParseQuery, PromptsAreBounded) {
 }
 
 // A parsed JSON document takes many times the memory of its text.
-TEST(ParseQuery, WhatIsBesidesThePromptIsBounded) {
+TEST(ParseQuery, LimitsTheBytesBesidesThePrompt) {
   const auto of = [](const std::string& prompt, size_t bytes) {
     const std::string body = "{\"tokens\":" + prompt + ",\"a\":0";
     return ParseQuery(body + std::string(bytes - body.size() - 1, ' ') + "}").status().message();

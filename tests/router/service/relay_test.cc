@@ -187,7 +187,7 @@ TEST_F(RelayTest, ASubscriberThatDoesNotReadCostsABoundedAmount) {
 }
 
 // The batches that wait for the relay's thread are bounded in number.
-TEST_F(RelayTest, WhatWaitsToBeRelayedIsBounded) {
+TEST_F(RelayTest, TheQueueIsBounded) {
   RelayConfig config;
   config.queue_batches_max = 1;
   Start(config);

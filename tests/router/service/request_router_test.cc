@@ -115,7 +115,7 @@ TEST_F(RequestRouterTest, SiblingsFollowTheFirstOfTheBurst) {
   EXPECT_EQ(Chosen(Decide(request_router, {other, Worker(1, 0)}, Prompt(), 20)), "w1");
 }
 
-TEST_F(RequestRouterTest, WhatIsExpectedEndsWithEventsResetsAndTime) {
+TEST_F(RequestRouterTest, ExpectedPrefixesEndWithEventsResetsAndTime) {
   const std::vector<QueryAnswer> answers = {Worker(0, 0)};
   const auto expected = [&](int64_t now_ms) {
     Query query = Prompt();
@@ -134,7 +134,7 @@ TEST_F(RequestRouterTest, WhatIsExpectedEndsWithEventsResetsAndTime) {
   EXPECT_EQ(expected(2005), 0);
 }
 
-TEST_F(RequestRouterTest, OnePromptTakesABoundedShareOfWhatIsExpected) {
+TEST_F(RequestRouterTest, ExpectedHashesOfOnePromptAreBounded) {
   QueryAnswer answer = Worker(0, 0);
   answer.prefixes = Prefixes(1, 10000);
   Query query;
@@ -238,7 +238,7 @@ TEST_F(RequestRouterTest, ConnectingWorkersAreTheLastChoice) {
   EXPECT_EQ(Chosen(Decide(request_router, {Worker(0, 900, 0, SourceState::kConnecting)})), "w0");
 }
 
-TEST_F(RequestRouterTest, WhatASourceInDoubtHoldsCountsByItsWeight) {
+TEST_F(RequestRouterTest, HitsOfASuspectSourceCountByItsWeight) {
   EXPECT_EQ(
       Chosen(Decide(request_router, {Worker(0, 900, 0, SourceState::kSuspect), Worker(1, 480)})),
       "w1");
@@ -278,7 +278,7 @@ TEST_F(RequestRouterTest, NobodyToChooseIsUnavailable) {
   EXPECT_EQ(request_router.Decide(Prompt(), {}, 0).status().code(), StatusCode::kUnavailable);
 }
 
-TEST(ParseFeedback, WhatIsWrongIsNamed) {
+TEST(ParseFeedback, ErrorsNameTheMember) {
   const std::pair<const char*, const char*> wrong[] = {
       {"{", "body: not JSON"},
       {"{}", "event: must be admitted, first_token, finished or load"},

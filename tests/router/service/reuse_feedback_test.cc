@@ -14,7 +14,7 @@ TEST(ReuseFeedback, PromisesThatStayWrongAreRefuted) {
   EXPECT_FALSE(feedback.Note(1000, 800)) << "the counts start again from 0";
 }
 
-TEST(ReuseFeedback, OneWrongAnswerAmongManyIsNot) {
+TEST(ReuseFeedback, AFewWrongAnswersAmongManyRefuteNothing) {
   ReuseFeedback feedback;
   for (int i = 0; i < 200; ++i) EXPECT_FALSE(feedback.Note(1000, i % 32 == 0 ? 0 : 1000));
 }

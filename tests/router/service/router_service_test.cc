@@ -284,7 +284,7 @@ TEST_F(RouterServiceTest, HealthCountsSyncedSources) {
             Json({{"status", "ok"}, {"sources", 1}, {"synced", 1}, {"schemes_matched", 0}}));
 }
 
-TEST_F(RouterServiceTest, WhatCannotStartSaysWhy) {
+TEST_F(RouterServiceTest, AFailedStartNamesTheCause) {
   const auto publisher = StartPublisher();
   const WorkerRegistration source = Following("engine", *publisher);
   Start({source});

@@ -154,7 +154,7 @@ struct Wrong {
   std::string message;
 };
 
-TEST(SourceJson, WhatIsWrongIsNamed) {
+TEST(SourceJson, ErrorsNameTheMember) {
   const Wrong wrong[] = {
       {R"({"endpoint": "e"})", "name: required"},
       {R"({"name": "w"})", "endpoint: required"},
@@ -254,7 +254,7 @@ TEST(ReadConfig, ReadsSourcesWeightsAndAddress) {
   EXPECT_EQ(options.ingest_threads, 3u);
 }
 
-TEST(ReadConfig, WhatIsWrongIsNamed) {
+TEST(ReadConfig, ErrorsNameTheMember) {
   const Wrong wrong[] = {{"{", "not JSON"},
                          {"[]", "must be an object"},
                          {R"({"source": []})", "unknown member: source"},

@@ -62,7 +62,7 @@ TEST_F(SourceProofTest, CopiesProveNothing) {
   EXPECT_EQ(Send(Batch(store(), store())), BatchResult::kApplied);
 }
 
-TEST_F(SourceProofTest, WhereABlockMayHaveSeveralHashesTheirNumberProvesNothing) {
+TEST_F(SourceProofTest, TheNumberOfHashesProvesNothingIfBlocksMayHaveSeveral) {
   Follow(/*gpu_blocks=*/2, {Full(8)});
   ASSERT_TRUE(index.LearnHashBlockSize(WorkerId(0), 4).ok());
   EXPECT_EQ(Send(Batch(StoreTokens(Hashes(1, 2), Tokens(1, 16), std::nullopt, 0, 8))),
