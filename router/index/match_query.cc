@@ -322,15 +322,12 @@ bool MatchQuery::AllStillLead(const HolderSet& set, uint32_t offset,
   if (lead.set == nullptr || stretch.position != scratch_.leading_reached) return false;
   if (set.size() != lead.size || !set.HasIdsOf(*lead.set, lead.size)) return false;
   const uint64_t mask = BitRange(0, stretch.length);
-  uint64_t some = 0;
   uint64_t all = 0;
   for (uint32_t i = 0; i < lead.size; ++i) {
-    const uint64_t bits = set.bits(i) >> offset & mask;
-    some |= uint64_t{bits != 0} << i;
-    all |= uint64_t{bits == mask} << i;
+    all |= uint64_t{(set.bits(i) >> offset & mask) == mask} << i;
   }
-  // A holder that does not lead may belong to a lower tier.
-  if (detail_ != Detail::kScores && (some & ~lead.leads) != 0) return false;
+  // Blocks of other holders cannot be reused: these workers lack a block before the stretch, or
+  // hold the stretch on the GPU too.
   if ((lead.leads & ~all) != 0) return false;
   lead.set = &set;
   lead.pending += stretch.length;

@@ -10,6 +10,7 @@
 #include <span>
 
 #include "kvcast/core/block_hash_value.h"
+#include "router/index/hash_walk.h"
 #include "router/index/run_store.h"
 
 namespace kvcast::router {

@@ -265,8 +265,7 @@ Addition RunStore<Key>::Add(const Key& key, BlockName name, const Holding& holdi
     if (known.held_otherwise) return Addition::kOtherName;
     const Spot spot = known.spot.run != 0 ? known.spot : TakeSlot(block, known.room, cursor);
     if (spot.run == 0) return Addition::kOtherHash;
-    const bool continues = follows || !name.named();
-    if (continues && cursor.run != 0 && spot.offset == 0) {
+    if ((follows || !name.named()) && cursor.run != 0 && spot.offset == 0) {
       At(cursor.run).next.store(spot.run, std::memory_order_release);  // I6
     }
     if (spot.run == cursor.run && cursor.next_bits != nullptr) {

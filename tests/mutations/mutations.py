@@ -343,9 +343,7 @@ MUTATIONS = [
     ("lose the pending lead", "router/index/match_query.cc",
      "  if (AllStillLead(set, offset, stretch)) return true;\n  AddPendingLead();\n",
      "  if (AllStillLead(set, offset, stretch)) return true;\n  scratch_.lead.pending = 0;\n", "router_index_test"),
-    ("count no blocks of a lower tier behind a common lead", "router/index/match_query.cc",
-     "  if (detail_ != Detail::kScores && (some & ~lead.leads) != 0) return false;\n", "", "router_index_test"),
-    ("compare eight keys as equal", "router/index/run_store.h",
+    ("compare eight keys as equal", "router/index/hash_walk.h",
      "        if (difference != 0) break;\n", "", "router_index_test"),
     ("count leading blocks where stretches overlap", "router/index/match_query.cc",
      "stretch.step != 1 || stretch.position < scratch_.leading_reached", "stretch.step != 1", "router_index_test"),
@@ -705,7 +703,7 @@ MUTATIONS = [
   table_.Insert(hash_(block.key), LocatorOf(spot), room);
   if (!same_hash_.empty()) twins_.fetch_add(kAddTwin, std::memory_order_release);
 """, "router_index_test --gtest_filter=WalkBesideWriter*"),
-    ("load the count of second slots once", "router/index/run_store.h",
+    ("load the count of second slots once", "router/index/hash_walk.h",
      "    if (twins_.load(std::memory_order_acquire) == twins) return;\n", "    return;\n",
      "router_index_test --gtest_filter=TwinBesideWalk*"),
     ("forget a second slot that came and went", "router/index/run_store.h",

@@ -1,5 +1,5 @@
-// Stubs of copy_bench.h for a build without a CUDA toolkit, so that the program links. They are never
-// called, because such a build opens no CUDA device.
+// Stubs of copy_bench.h, so that a build without a CUDA toolkit links. They are never called,
+// because such a build opens no CUDA device.
 // SPDX-License-Identifier: Apache-2.0
 #include "apps/bench/copy/copy_bench.h"
 
