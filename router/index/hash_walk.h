@@ -13,9 +13,27 @@
 #include <type_traits>
 #include <vector>
 
+#include "router/index/locator_table.h"
 #include "router/index/run_store.h"
 
 namespace kvcast::router {
+
+// True if eight keys are equal.
+inline bool EqualEight(const uint64_t* a, const uint64_t* b) {
+#ifdef KVCAST_SSE2
+  __m128i difference = _mm_setzero_si128();
+  for (int i = 0; i < 8; i += 2) {
+    const __m128i left = _mm_loadu_si128(reinterpret_cast<const __m128i*>(a + i));
+    const __m128i right = _mm_loadu_si128(reinterpret_cast<const __m128i*>(b + i));
+    difference = _mm_or_si128(difference, _mm_xor_si128(left, right));
+  }
+  return _mm_movemask_epi8(_mm_cmpeq_epi8(difference, _mm_setzero_si128())) == 0xFFFF;
+#else
+  uint64_t difference = 0;
+  for (int i = 0; i < 8; ++i) difference |= a[i] ^ b[i];
+  return difference == 0;
+#endif
+}
 
 // One walk of WalkHashes.
 template <typename Key>
@@ -42,19 +60,16 @@ struct RunStore<Key>::HashWalk {
   }
 
   // Returns the number of leading keys, of at most `most`, that are equal to the chain from
-  // `position` on. Counts the first key even if the writer has cleared its live bit since the
-  // lookup, so that `most` is 0. The published bits of that slot are correct (I4).
+  // `position` on. REQUIRES: the first key is equal. It counts even if the writer has cleared its
+  // live bit since the lookup, so that `most` is 0. The published bits of that slot are correct
+  // (I4).
   size_t EqualKeys(const Key* keys, size_t position, size_t most) const {
-    size_t length = 1;
-    if constexpr (std::is_same_v<Hash, Key> && std::is_integral_v<Key>) {
-      constexpr size_t kTogether = 8;  // compared without a branch
-      const Key* const wanted = chain.data() + position;
-      for (; length + kTogether <= most; length += kTogether) {
-        Key difference = 0;
-        for (size_t i = length; i < length + kTogether; ++i) difference |= keys[i] ^ wanted[i];
-        if (difference != 0) break;
-      }
+    size_t length = 0;
+    if constexpr (std::is_same_v<Hash, Key> && std::is_same_v<Key, uint64_t>) {
+      const uint64_t* const wanted = chain.data() + position;
+      while (length + 8 <= most && EqualEight(keys + length, wanted + length)) length += 8;
     }
+    length = std::max<size_t>(length, 1);
     while (length < most && keys[length] == KeyAt(position + length)) ++length;
     return length;
   }
