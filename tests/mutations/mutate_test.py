@@ -94,6 +94,12 @@ class Mutate(unittest.TestCase):
         self.assertEqual(self.run_mutate("--resume", "one bug")[0], 0)
         self.assertEqual(len(self.runs), 2, "the tree has one more file")
 
+    def test_each_bug_is_in_one_part(self):
+        for n in (1, 2, 3, 5):
+            texts = [self.run_mutate("--part", f"{k}/{n}")[1] for k in range(1, n + 1)]
+            for name, *_ in BUGS:
+                self.assertEqual(sum(text.count(f"\n{name} ") for text in texts), 1, f"{name}, {n} parts")
+
     def test_the_id_of_the_tree(self):
         ids = {mutate.tree()}
         for change in (lambda: (self.root / "b.txt").write_text("new", encoding="utf-8"),
