@@ -47,6 +47,25 @@ TEST(PrefixIndexHashForms, EightBytesAreNotTheInteger) {
   EXPECT_EQ(worker.Match({FromText(bytes)}, 17), 16);
 }
 
+TEST(PrefixIndexHashForms, IntegersAreComparedUpToTheFirstDifference) {
+  OneWorker worker(Registered({Full()}));
+  constexpr int64_t kBlocks = 150;  // three runs
+  worker.Apply(Batch(Store(Hashes(1, kBlocks))));
+  std::vector<uint64_t> chain;
+  for (const BlockHash& hash : Hashes(1, kBlocks)) chain.push_back(hash.integer());
+  PromptBlocks prompt = {.hash_block_size = 16, .prompt_tokens = kBlocks * 16 + 1};
+  prompt.integer_hashes = chain;
+  EXPECT_EQ(worker.index.Match(prompt)[0].gpu_tokens, kBlocks * 16);
+  for (int64_t i = 1; i < kBlocks; ++i) {
+    uint64_t& hash = chain[static_cast<size_t>(i)];
+    hash ^= uint64_t{1} << (i % 64);
+    if (i % 64 < 8) hash += 1000;  // no hash of another block
+    EXPECT_EQ(worker.index.Match(prompt)[0].gpu_tokens, i * 16);
+    EXPECT_EQ(worker.index.Scores(prompt)[0].gpu_tokens, i * 16);
+    hash = static_cast<uint64_t>(i + 1);
+  }
+}
+
 TEST(PrefixIndexHashForms, LongAndEmptyByteHashesAreHashesToo) {
   OneWorker worker(Registered({Full()}));
   const std::vector<BlockHash> chain = {FromText(std::string(256, 'x')), FromText("")};
