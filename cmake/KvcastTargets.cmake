@@ -49,10 +49,6 @@ endif()
 if(KVCAST_SANITIZE)
   add_compile_options(-fsanitize=${KVCAST_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
   add_link_options(-fsanitize=${KVCAST_SANITIZE})
-  find_program(KVCAST_GOLD ld.gold)
-  if(KVCAST_GOLD)
-    add_link_options(-fuse-ld=gold)  # links the large test programs in half the time
-  endif()
   # AddressSanitizer reports the same faults as these four checks, and the fuzz targets keep the checks. The
   # checks take a third of the build time.
   if(KVCAST_SANITIZE MATCHES undefined)
