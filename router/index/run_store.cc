@@ -266,7 +266,7 @@ Addition RunStore<Key>::Add(const Key& key, BlockName name, const Holding& holdi
     const Spot spot = known.spot.run != 0 ? known.spot : TakeSlot(block, known.room, cursor);
     if (spot.run == 0) return Addition::kOtherHash;
     if ((follows || !name.named()) && cursor.run != 0 && spot.offset == 0) {
-      At(cursor.run).next.store(spot.run, std::memory_order_release);  // I6
+      SetNext(At(cursor.run), spot.run);
     }
     if (spot.run == cursor.run && cursor.next_bits != nullptr) {
       cursor.offset = spot.offset;

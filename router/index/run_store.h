@@ -297,6 +297,11 @@ class RunStore {
   Spot SpotBehind(const Block& block, const Cursor& cursor);
   Spot DeadHead(const Block& block) const;
   Spot NewHead(const Block& block);
+  // Writes only a change, because queries read the same cache line.
+  static void SetNext(Run& run, uint32_t next) {
+    if (run.next.load(std::memory_order_relaxed) == next) return;
+    run.next.store(next, std::memory_order_release);  // I6
+  }
   void Enliven(Spot spot);
   static BlockName NameAt(const Run& run, uint32_t offset);
   void InsertHead(uint32_t run);

@@ -146,12 +146,16 @@ TEST(ManagerEvents, ARequestInReportModeAnnouncesItsHitAgain) {
   EXPECT_TRUE(Taken(engine).empty());
 }
 
-// A block has 64 tokens, and a hash covers 16 tokens. A hit of 16 tokens has no whole block, so
-// there is no event.
-TEST(ManagerEvents, AReportOfAHitInsideTheFirstBlockSaysNothing) {
+// A block has 64 tokens, and a hash covers 16 tokens.
+CacheConfig FourHashesABlock() {
   CacheConfig config = Config({Full(64), Mamba(MambaMode::kAlign, 64)}, 40);
   config.hash_block_size = 16;
-  TestEngine engine(config);
+  return config;
+}
+
+// A hit of 16 tokens has no whole block, so there is no event.
+TEST(ManagerEvents, AReportOfAHitInsideTheFirstBlockSaysNothing) {
+  TestEngine engine(FourHashesABlock());
   CacheRequest first = Request("0", Tokens(20));
   ASSERT_TRUE(engine.Allocate(first, {.new_tokens = 16}));
   Taken(engine);
@@ -165,9 +169,7 @@ TEST(ManagerEvents, AReportOfAHitInsideTheFirstBlockSaysNothing) {
 // block. The hashes of the second request cover its second block, but no block holds all its
 // tokens.
 TEST(ManagerEvents, AReportNamesNoBlockOfWhichOnlyAPartIsHeld) {
-  CacheConfig config = Config({Full(64), Mamba(MambaMode::kAlign, 64)}, 40);
-  config.hash_block_size = 16;
-  TestEngine engine(config);
+  TestEngine engine(FourHashesABlock());
   CacheRequest first = Request("0", Tokens(85));
   ASSERT_TRUE(engine.Allocate(first, {.new_tokens = 64}));
   ASSERT_TRUE(engine.Allocate(first, {.computed_tokens = 64, .new_tokens = 16}));

@@ -1,4 +1,5 @@
-// Compares PrefixIndex::Scores with the answers of Match for the same query.
+// Compares PrefixIndex::Scores, and queries by integer hashes, with the answers of Match for the
+// same query.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -11,6 +12,7 @@
 
 namespace kvcast::testing {
 
+// `matches`: the result of index.Match(prompt).
 inline void ExpectScoresAre(const std::vector<WorkerScore>& scores, const PromptBlocks& prompt,
                             const std::vector<WorkerMatch>& matches) {
   auto score = scores.begin();

@@ -241,8 +241,9 @@ struct WorkerMatch {
   // The store is a report or a copy. With HitReports::kUnknown, the index counts the store as
   // copies. If the store was a report, the answer is too long. With kExpected, the index does not
   // apply the store (IndexCounters::reannounced_blocks). Answers then stay certain until removes
-  // contradict this reading, a store is neither clearly a report nor clearly a copy, or a snapshot
-  // contains copies. With kNever, answers are always certain.
+  // contradict this reading, or a store is neither clearly a report nor clearly a copy. With both,
+  // answers are not certain after a snapshot or a repair (see NoteRecord). With kNever, answers are
+  // always certain.
   bool certain = true;
   // Queries by content only. True: the worker sent contradicting names for a block of the prompt.
   // The answer does not include this block.

@@ -29,6 +29,12 @@ std::vector<TokenId> PromptOf(int64_t tokens) {
   return prompt;
 }
 
+SourceStatus Synced(WorkerId /*worker*/) {
+  SourceStatus status;
+  status.state = SourceState::kSynced;
+  return status;
+}
+
 struct QueryEngineTest : ::testing::Test {
   // Adds a worker that holds the first `blocks` blocks of PromptOf, hashed in the given scheme.
   void AddWorker(const std::string& name, HashAlgorithm algorithm, const std::string& seed,
@@ -120,18 +126,13 @@ TEST_F(QueryEngineTest, BaselinePromisesByItsRuleAndProvesNothing) {
   std::vector<uint8_t> payload;
   ASSERT_TRUE(EncodeBatch(Batch(StoreFull(Hashes(1, 4), 0, 16)), kDefaultDialect, payload).ok());
   sources.back()->OnBatch(payload);
-  const auto synced = [](WorkerId) {
-    SourceStatus status;
-    status.state = SourceState::kSynced;
-    return status;
-  };
   Query query;
   query.by_tokens = false;
   query.hashes = Hashes(1, 4);
-  const QueryAnswer exact = QueryEngine(index, synced).Answer(query, sources).value()[0];
+  const QueryAnswer exact = QueryEngine(index, Synced).Answer(query, sources).value()[0];
   EXPECT_EQ(exact.match.gpu_tokens, 0);
   EXPECT_TRUE(exact.exact) << exact.reason;
-  const QueryEngine full_only(index, synced, {}, MatchPolicy::kFullOnly);
+  const QueryEngine full_only(index, Synced, {}, MatchPolicy::kFullOnly);
   const QueryAnswer answer = full_only.Answer(query, sources).value()[0];
   EXPECT_EQ(answer.match.gpu_tokens, 64);
   EXPECT_FALSE(answer.exact);
@@ -159,11 +160,7 @@ TEST_F(QueryEngineTest, AnotherHashUnitProvesNothing) {
   query.by_tokens = false;
   query.hashes = Hashes(1, 4);
   query.hash_block_size = 32;
-  const QueryEngine engine(index, [](WorkerId) {
-    SourceStatus status;
-    status.state = SourceState::kSynced;
-    return status;
-  });
+  const QueryEngine engine(index, Synced);
   const auto answers = engine.Answer(query, sources);
   EXPECT_FALSE(answers.value()[0].exact);
   EXPECT_EQ(answers.value()[0].reason, "the query's hash_block_size is not the worker's");
@@ -179,11 +176,7 @@ TEST_F(QueryEngineTest, AWorkerWithoutStoresHasNoKnownHashUnit) {
   by_hashes.by_tokens = false;
   by_hashes.hashes = Hashes(1, 4);
   by_hashes.hash_block_size = 16;
-  const QueryEngine engine(index, [](WorkerId) {
-    SourceStatus status;
-    status.state = SourceState::kSynced;
-    return status;
-  });
+  const QueryEngine engine(index, Synced);
   for (const Query& query : {by_hashes, ByTokens(100)}) {
     EXPECT_EQ(engine.Answer(query, sources).value()[0].reason,
               "no store shows the worker's hash_block_size: set hash_block_size or groups");
@@ -200,11 +193,7 @@ TEST_F(QueryEngineTest, UnitThatTheIndexCannotTakeProvesNothing) {
   ASSERT_TRUE(EncodeBatch(batch, kDefaultDialect, payload).ok());
   sources.back()->OnBatch(payload);
   EXPECT_EQ(sources.back()->verdict().state, SchemeState::kMatched);
-  const QueryEngine engine(index, [](WorkerId) {
-    SourceStatus status;
-    status.state = SourceState::kSynced;
-    return status;
-  });
+  const QueryEngine engine(index, Synced);
   const auto answers = engine.Answer(ByTokens(100), sources);
   EXPECT_EQ(answers.value()[0].reason,
             "hash scheme: the stores' hash block size is not the worker's");
@@ -229,11 +218,7 @@ TEST_F(QueryEngineTest, AnUncertainMatchProvesNothing) {
   Query query;
   query.by_tokens = false;
   query.hashes = Hashes(1, 4);
-  const QueryEngine engine(index, [](WorkerId) {
-    SourceStatus status;
-    status.state = SourceState::kSynced;
-    return status;
-  });
+  const QueryEngine engine(index, Synced);
   BlockStored store = StoreFull(Hashes(1, 4), 0, 16);
   store.token_ids.emplace(64, 1);
   index.Apply(WorkerId(0), Batch(store));
