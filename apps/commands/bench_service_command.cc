@@ -27,9 +27,8 @@ void Print(const ServicePhase& phase) {
       "          means: latency %.0f us; call in the router %.0f us (%.0f %%); lookup %.0f us\n",
       phase.latency_mean * 1e6, phase.route_mean * 1e6, 100 * phase.route_mean / phase.latency_mean,
       phase.lookup_mean * 1e6);
-  std::printf(
-      "          %.0f block ops/s published; share of their batches applied meanwhile: %.3f\n",
-      phase.block_ops_per_s, phase.applied_batches_per_published);
+  std::printf("          %.0f block ops/s published; batches applied per published batch: %.3f\n",
+              phase.block_ops_per_s, phase.applied_batches_per_published);
   std::printf("          router: %.2f processors, %.0f MiB\n", phase.router_cores,
               phase.router_mib);
 }

@@ -30,9 +30,11 @@ namespace kvcast::router {
 
 enum class HitReportReading : uint8_t {
   kNo,
-  // A report, or a request whose prompt ends with the span. This request has no hit: a hit must
-  // leave the last token, and no shorter prefix can be served. Or: the span has at most
-  // replay_tokens tokens, so it is no hit.
+  // A report, or stores of computed blocks. The two cannot be told apart in two cases:
+  // - No prefix shorter than the span can be served. A request whose prompt ends with the span then
+  //   has no hit, because a hit never covers the last token. It computes the blocks again.
+  // - The span has at most replay_tokens tokens. The engine then reports a hit, but computes all
+  //   its tokens again.
   kMaybe,
   kUnclear,  // a report or a copy; undecidable
   kYes,
@@ -68,7 +70,7 @@ class HitReportState {
     return true;
   }
   // For workers whose registration does not state whether they send reports: notes a block of a
-  // store that is a copy or a report. `block`: a well-mixed value of a hash and a group. `held`:
+  // store that is a copy or a report. `block`: a fingerprint of a hash and a group. `held`:
   // the group held the block before the store.
   void NoteDoubtful(uint64_t block, bool held) {
     if (reports_ != HitReports::kUnknown) return;
@@ -89,10 +91,10 @@ class HitReportState {
       in_doubt_.insert(block);
     }
   }
-  // Must be called when a remove names a block that the index does not hold. If all stores that
-  // were left out were reports, only blocks of kMaybe reports can have such removes. If there are
-  // more such removes than blocks of kMaybe reports, the stores were copies. From then on, the
-  // index applies all stores.
+  // Must be called when a remove names a block that the index does not hold. Each block of a kMaybe
+  // reading that was left out may be a copy, and may cause one such remove. A block of a kYes
+  // reading causes none if the reading is right. If there are more such removes than kMaybe blocks,
+  // a kYes reading was wrong. From then on, the index applies all stores.
   void NoteUnknownRemove() {
     if (reports_ == HitReports::kUnknown || (!seen_ && doubtful_blocks_ == 0)) return;
     if (doubtful_blocks_ == 0) contradicted_ = true;

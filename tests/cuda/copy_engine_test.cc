@@ -24,8 +24,8 @@ constexpr size_t kPool = 64 * kPage;
 struct Form {
   CopyCall call;
   int version;
-  const char* runs;
-  const char* rows;
+  const char* runs;  // the call that copies contiguous bytes
+  const char* rows;  // the call that copies rows that are one descriptor
 };
 constexpr Form kForms[] = {
     {CopyCall::kBatch13000, 13000, "cuMemcpyBatchAsync 13.0", "cuMemcpy3DBatchAsync 13.0"},

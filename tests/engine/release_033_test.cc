@@ -140,8 +140,10 @@ TEST(Release033, ACircularBufferIsOneBlockForLife) {
   EXPECT_EQ(engine.free_blocks(), free + 9 + 1);
 }
 
-// A column is an index into the block table. If the last chunk of a prompt passes a whole column,
-// the chunk keeps the state of its last hash unit in that column.
+// A column is an index into the block table. A prefill checkpoint is the state after the last hash
+// unit of a prompt. If the last chunk starts at least two columns before the column in which it
+// ends, the chunk keeps the checkpoint in the column before its last column. The engine then needs
+// no step that ends at the checkpoint.
 TEST(Release033, APrefillCheckpointNeedsNoStepOfItsOwn) {
   GroupSpec mamba = Mamba(MambaMode::kAlign, 64);
   mamba.prefill_checkpoint_blocks = 1;

@@ -17,7 +17,7 @@ OffloadConfig V033(int64_t slots, EvictionPolicyKind policy = EvictionPolicyKind
   return config;
 }
 
-// A manager that numbered requests call.
+// A manager. Each store, load and finish names its request by a number.
 class Fleet {
  public:
   explicit Fleet(const OffloadConfig& config) : offload_(config) {}
@@ -64,6 +64,8 @@ TEST(RequestAge, AllStoresOfARequestShareItsRankAndTheLongestPrefixIsEvictedFirs
   EXPECT_EQ(fleet.Store(3, {20, 21})->evicted, (Numbers{2, 1}));
 }
 
+// When a request ends, its chunks become more recent than all other chunks. Among them, the first
+// chunk of the prefix is the most recent one.
 TEST(RequestAge, AtItsEndARequestsChunksBecomeTheMostRecentTheFirstOneMostOfAll) {
   Fleet fleet(V033(5));
   fleet.Store(1, {0, 1, 2});
@@ -86,6 +88,7 @@ TEST(RequestAge, ALoadChangesNoRankUntilItsRequestEnds) {
   EXPECT_THAT(fleet.offload().Idle(), ElementsAre(11, 10, 1, 0));
 }
 
+// Request 3 offers chunk 0, which is stored already. This offer is a use of the chunk.
 TEST(RequestAge, AChunkThatWasThereWhenItWasOfferedIsUsedToo) {
   Fleet fleet(V033(4));
   fleet.Store(1, {0, 1});
@@ -137,6 +140,7 @@ TEST(RequestAge, AResetForgetsWhatRequestsUsed) {
   EXPECT_THAT(fleet.offload().Idle(), ElementsAre(0, 10));
 }
 
+// The v0.33 rules need OffloadUse::ends, with one prefix end for each key.
 TEST(RequestAge, WithoutOneEndAKeyAStoreAndALoadAreRefused) {
   Fleet fleet(V033(3));
   StorePlan plan;
@@ -180,6 +184,8 @@ TEST(RequestAgeArc, AChunkThatAnotherRequestStoresStaysInT1) {
   EXPECT_THAT(fleet.offload().T1(), ElementsAre(0));
 }
 
+// A ghost is the key of an evicted chunk. A request that offers it again moves the target of ARC,
+// even if the store then finds no victim. Further offers by the same request do not move it.
 TEST(RequestAgeArc, AGhostMovesTheTargetOnceARequestBeforeTheVictimsAreChosen) {
   Fleet fleet(V033(2, EvictionPolicyKind::kArc));
   fleet.Store(1, {0, 1});
@@ -195,7 +201,7 @@ TEST(RequestAgeArc, AGhostMovesTheTargetOnceARequestBeforeTheVictimsAreChosen) {
   EXPECT_EQ(fleet.offload().Target(), 2);
 }
 
-TEST(RequestAgeArc, FallsBackToT1InTheCompatibleModeToo) {
+TEST(RequestAgeArc, EvictionFallsBackToT1InTheCompatibleModeToo) {
   Fleet fleet(AsVllm(V033(2, EvictionPolicyKind::kArc)));
   fleet.Store(1, {5});
   fleet.Store(1, {0});
@@ -224,7 +230,7 @@ TEST(OfferThreshold, OffersCountAndLookupsDoNot) {
   EXPECT_THAT(fleet.Store(2, {0})->keys, ElementsAre(0));
 }
 
-TEST(OfferThreshold, CountsARequestOnceAndInVllmEachOffer) {
+TEST(OfferThreshold, ARequestCountsOnceAndInVllmEachOfferCounts) {
   for (const bool compatible : {false, true}) {
     OffloadConfig config = WithThreshold(100);
     config.compatible = compatible;
@@ -242,6 +248,8 @@ TEST(OfferThreshold, AFullTrackerForgetsNoKeyOfTheSameOffer) {
   EXPECT_THAT(fleet.Store(4, {7})->keys, ElementsAre(7));
 }
 
+// An offer of a readable chunk is a use of the chunk, even if the count of the chunk is below
+// store_threshold.
 TEST(OfferThreshold, AReadableChunkIsAUseWhateverItsCount) {
   Fleet fleet(WithThreshold(1));
   fleet.Store(1, {0});

@@ -109,7 +109,8 @@ EventBatch OneStep(std::mt19937_64& random) {
       stored.block_hashes.assign(random() % 40, any_hash());
       stored.lookahead->token_ids.assign(stored.block_hashes.size(), 7);
       stored.token_ids->clear();
-      // vLLM 0.33 then sends a 16-bit header for fewer than 16 pairs.
+      // Without session_id the event has fewer than 16 pairs. The layout of vLLM 0.33 still gives
+      // it a 16-bit header, and a decode counts it as a wide store.
       if (random() % 2 == 0) stored.session_id.reset();
       const size_t tokens = random() % 700;
       const uint64_t bits = random() % 20;
@@ -169,6 +170,7 @@ TEST(DecodeOptions, AStoreBetweenRemovesKeepsTheirOrder) {
   EXPECT_EQ(DecodeWith(kMerged, payload).batch, Decode(payload).batch);
 }
 
+// Without token ids, a store has as many tokens as the payload, and each token is 0.
 TEST(DecodeOptions, TokensAreCountedAndNotSaid) {
   EventBatch batch = BatchOf(FullStored());
   auto& tokens = *std::get<BlockStored>(batch.events[0]).token_ids;
@@ -219,6 +221,8 @@ TEST(DecodeOptions, DamagedBatches) {
   EXPECT_GT(effects.merged, 30);
 }
 
+// With small limits, the decode options change neither the status nor the numbers of rejected
+// events.
 TEST(DecodeOptions, LimitsHoldAsBefore) {
   std::mt19937_64 random(5);
   Effects effects;
@@ -234,8 +238,8 @@ TEST(DecodeOptions, LimitsHoldAsBefore) {
   EXPECT_GT(effects.merged, 30);
 }
 
-// The bytes of a hash occur a second time in the event, in an unknown field. This field may differ
-// too, because it is not part of the decoded event.
+// Of the fields that are decoded, only the hash may differ. The test's events also have an unknown
+// field with the bytes of a hash. This field may differ too, because it is not decoded.
 TEST(DecodeOptions, OnlyTheHashMayDifferBetweenMergedRemoves) {
   const auto event = [](uint8_t hash, uint8_t other) {
     return FromHex("84") + Text("type") + Text("BlockRemoved") + Text("unknown") +

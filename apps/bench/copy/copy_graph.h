@@ -1,5 +1,5 @@
-// CopyGraph: copies as the nodes of a driver graph. Before each launch, the nodes are bound to
-// other addresses. Other projects use graphs in place of batches; the benchmark compares both.
+// CopyGraph: copies as the nodes of a CUDA graph. Before each launch, the nodes are bound to other
+// addresses. Other projects use graphs in place of batches; the benchmark compares both.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -19,9 +19,10 @@ struct Published {
   Quantiles publish;     // duration of publish() without the fill, in seconds
 };
 
-// Fills the sources, writes a LoadEndpoints for each, waits for a byte, publishes, and writes a
-// Published. The time stamp of each batch is SteadyNow() before publish(). Answers replay requests
-// until `in` is closed. Returns the exit code.
+// Fills the sources, writes a LoadEndpoints for each to `out`, waits for a byte on `in`, publishes,
+// and writes a Published to `out`. The time stamp of each batch is SteadyNow() before publish().
+// Replay requests are answered until `in` is closed, but at most kPipePatienceMs after the
+// Published is written. Returns the exit code.
 int PublishForFreshness(const FreshnessConfig& config, const PipeEnd& in, const PipeEnd& out);
 
 }  // namespace kvcast::tools

@@ -143,8 +143,9 @@ constexpr std::array kEventMetrics = {
                  kCounter, [](W w) { return w.scheme.matched; }},
     WorkerMetric{
         "kvcast_source_scheme_mismatched_stores_total",
-        "Tested store events whose block hashes match no known hash scheme, or another one "
-        "than was registered or detected before, since the worker was registered.",
+        "Tested store events whose block hashes match no known hash scheme, or match a scheme that "
+        "differs from the registered scheme or from the scheme detected before, since the worker "
+        "was registered.",
         kCounter, [](W w) { return w.scheme.mismatched; }},
     WorkerMetric{"kvcast_source_scheme_inconclusive_stores_total",
                  "Tested store events that prove nothing about the hash scheme, since the worker "
@@ -232,10 +233,9 @@ constexpr std::array kNamingMetrics = {
                  "waiting events, or their tokens, were too many, since the worker was registered.",
                  kCounter, [](W w) { return w.index.dropped_stores; }},
     WorkerMetric{"kvcast_sparse_rules_refuted_total",
-                 "Times that the router stopped using the configured sparse rule (which blocks of "
-                 "a window group the engine caches) because a store event contradicted it (after "
-                 "a restart of the engine the router uses the rule again), since the worker was "
-                 "registered.",
+                 "Store events that contradicted the configured sparse rule (the rule for which "
+                 "blocks of a window group the engine caches), since the worker was registered. "
+                 "After such an event, the router does not use the rule until the engine restarts.",
                  kCounter, [](W w) { return w.index.rules_refuted; }},
     WorkerMetric{
         "kvcast_forgotten_names_total",

@@ -272,7 +272,8 @@ std::string RenderMetrics(const ServiceMetrics& metrics) {
       MetricType::Gauge, [](InTier t) { return static_cast<uint64_t>(t.held); }, metrics.workers));
   families.push_back(BlockFamily(
       "kvcast_blocks_stored_total",
-      "Block copies that the worker announced as stored, since the worker was registered.",
+      "Block copies that the worker announced as stored, since the worker was registered. If an "
+      "applied snapshot contains more copies, the total rises to that number.",
       MetricType::Counter, [](InTier t) { return t.stored; }, metrics.workers));
   families.push_back(BlockFamily(
       "kvcast_blocks_removed_total",

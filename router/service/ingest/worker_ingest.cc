@@ -362,8 +362,8 @@ void WorkerIngest::NoteHashForm() {
   }
 }
 
-// Must be called before the batch is applied: its blocks may be the first blocks whose size is not
-// the hash block size.
+// Must be called before the batch is applied. Until the index knows the hash block size, it uses
+// the greatest common divisor of the block sizes, which may be too large.
 void WorkerIngest::NoteScheme() {
   const SchemeVerdict& now = detector_.verdict();
   bool changed;

@@ -19,7 +19,8 @@ struct TableEntry {
 struct GroupState {
   std::vector<TableEntry> table;
   int64_t next_stored_chunk = 0;  // chunks before this index are not offered for storing again
-  // Complete chunks of the prefix that the GPU holds, or will load after the latest match.
+  // Number of complete chunks in the prefix of the latest match: the tokens on the GPU, and the
+  // tokens to load.
   int64_t hit_chunks = 0;
 };
 
@@ -29,7 +30,7 @@ struct RequestState {
   OffloadRequestOptions options;
   std::vector<GroupState> groups;
   int64_t local_tokens = 0;                 // leading tokens on the GPU at the latest match
-  std::optional<int64_t> tail_boundary;     // of the latest match
+  std::optional<int64_t> tail_boundary;     // end of the latest match, if it is inside a block
   std::optional<int64_t> pending_since_ms;  // time of the first match of the current wait
   int64_t asked_ms = 0;                     // time of the latest match
   bool within_step = false;                 // the latest match is loaded within the step

@@ -58,7 +58,7 @@ TEST(SchemeStores, OtherTiersAnnounceChunksOfTheirOwn) {
   ExpectSkipped(store, SchemeSkip::kOtherTier);
 }
 
-TEST(SchemeStores, NothingToHash) {
+TEST(SchemeStores, HashesAndTokensAreRequiredAndTokenPairsAreNotTested) {
   BlockStored hashless = Foreign();
   hashless.block_hashes.clear();
   ExpectSkipped(hashless, SchemeSkip::kNoHashes);
@@ -98,7 +98,7 @@ TEST(SchemeStores, LookaheadThatDoesNotFitTheBlocks) {
   ExpectSkipped(store, SchemeSkip::kLookahead);
 }
 
-TEST(SchemeStores, BehindAnUnknownBlock) {
+TEST(SchemeStores, AStoreBehindAnUnknownBlockIsSkipped) {
   ExpectSkipped(DenseStore({.seed = "nobody knows"}, SchemeTokens(64, 1), 2, 4),
                 SchemeSkip::kUnknownParent);
 }
@@ -122,7 +122,8 @@ TEST(SchemeStores, TooManyUnitsInABlock) {
             Outcome::kSkipped);
 }
 
-// Untested units might still fit, so there is no proof.
+// A block of 512 tokens has 512 units if hash_block_size is 1. This is more than kMaxUnitsPerBlock,
+// so the detector does not try it. It might fit, so a miss is no proof.
 TEST(SchemeStores, BlocksWithUnitsThatWereNotTriedProveNothing) {
   SchemeDetector detector = Matched(kPickle);
   const EngineScheme foreign{.seed = "nobody knows", .hash_block_size = 512};
@@ -195,8 +196,8 @@ TEST(SchemeStores, PlaceholdersDoNotHideThatOtherStoresCarryTokenIds) {
       << "the new engine sent no token ids";
 }
 
-// One unit per block: the keys of the event are the keys of the hash.
-TEST(SchemeKeys, EveryKindOfKeyWhereAUnitIsABlock) {
+// One unit per block: the extra keys of a block in the event are those in its hash.
+TEST(SchemeKeys, EveryKindOfKeyMatchesIfAUnitIsABlock) {
   HashInputs inputs;
   inputs.lora_name = "adapter";
   inputs.cache_salt = "tenant";
@@ -255,7 +256,8 @@ TEST(SchemeKeys, BlocksOfSeveralItemsProveNothing) {
   EXPECT_EQ(detector.verdict().state, SchemeState::kMatched);
 }
 
-// Several units per block: texts are assigned to units, but items and embeddings are not.
+// Several units per block: the detector assigns adapter names and salts to units. It does not
+// assign multimodal items and embeddings.
 TEST(SchemeKeys, AdapterAndSaltAreAssignedToUnits) {
   HashInputs adapter;
   adapter.lora_name = "adapter";
@@ -293,7 +295,8 @@ TEST(SchemeKeys, ItemsAreNotAssignedToUnits) {
   }
 }
 
-// Before the hash_block_size is known, an image leaves units untested. Such a store must not refute
+// Without a proven scheme, the detector tries every hash_block_size. If an image lies in a block,
+// the detector cannot try the values that are smaller than the block. Such a store must not refute
 // a right registration.
 TEST(SchemeKeys, ItemsProveNothingAgainstARegistration) {
   HashInputs image;
