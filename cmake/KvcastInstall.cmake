@@ -7,6 +7,7 @@ install(TARGETS ${libraries} kvcast_flags kvcast_msgpack EXPORT kvcastTargets
         ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/kvcast DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/schemas DESTINATION ${CMAKE_INSTALL_DATADIR}/kvcast)
+install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DATADIR}/kvcast)
 set(cmake_dir ${CMAKE_INSTALL_LIBDIR}/cmake/kvcast)
 install(EXPORT kvcastTargets NAMESPACE kvcast:: DESTINATION ${cmake_dir})
 configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/kvcastConfig.cmake.in
@@ -17,4 +18,6 @@ install(FILES ${PROJECT_BINARY_DIR}/kvcastConfig.cmake ${PROJECT_BINARY_DIR}/kvc
         DESTINATION ${cmake_dir})
 if(KVCAST_TOOLS)
   install(TARGETS kvcast RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  # The program looks for its traces in ../share/kvcast.
+  install(DIRECTORY ${PROJECT_SOURCE_DIR}/examples/traces DESTINATION ${CMAKE_INSTALL_DATADIR}/kvcast)
 endif()

@@ -12,6 +12,7 @@
 
 #include "apps/demo/demo_options.h"
 #include "apps/engine/engine_options.h"
+#include "apps/simulate/simulate_options.h"
 #include "apps/support/fail.h"
 #include "kvcast/cuda/cuda_device.h"
 
@@ -128,5 +129,7 @@ struct SimOptions {
   bool json = false;
 };
 int RunSim(const SimOptions& options);
+
+int RunSimulate(const simulate::SimulateOptions& options);
 
 }  // namespace kvcast::tools

@@ -205,6 +205,71 @@ void AddReplay(CLI::App& app, ReplayOptions& options, Command& command) {
   sub->callback([&] { command = [&] { return RunReplay(options); }; });
 }
 
+void AddSimulate(CLI::App& app, simulate::SimulateOptions& options, Command& command) {
+  CLI::App* sub = app.add_subcommand(
+      "simulate", "compare selection rules with simulated engines, in virtual time");
+  sub->add_option("--trace", options.traces,
+                  "request trace, plain, .gz or .zst: Mooncake, coding agents or Azure; may be "
+                  "repeated (default: the bundled workloads)");
+  sub->add_option("--workload", options.workloads,
+                  "bundled workload: agents, shared or chat; may be repeated (default: all three)")
+      ->check(CLI::IsMember({"agents", "shared", "chat"}));
+  sub->add_option("--slices", options.slices,
+                  "slices of each workload; no request is in two slices")
+      ->check(CLI::Range(int64_t{1}, int64_t{1000}))
+      ->capture_default_str();
+  sub->add_option("--slice-requests", options.slice_requests,
+                  "most requests of a slice (default: 3000, of chat and Azure 780)")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
+  sub->add_option("--engines", options.engines, "number of simulated engines")
+      ->check(CLI::Range(int64_t{1}, int64_t{1024}))
+      ->capture_default_str();
+  sub->add_option("--model", options.model,
+                  "model: hybrid, full, dense-32b, gpt-oss, gemma3, mamba or replay")
+      ->capture_default_str();
+  sub->add_option(
+         "--retention", options.retention,
+         "window blocks to keep: dense, or the interval in tokens (0: replay boundaries only)")
+      ->capture_default_str();
+  sub->add_option("--cpu-blocks", options.cpu_blocks,
+                  "blocks of host memory behind each engine's pool (default: none)")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 24));
+  sub->add_option("--rules", options.rules,
+                  "rules, comma-separated; NAME, or NAME:PARAMETER=VALUE; all: every rule with its "
+                  "defaults")
+      ->capture_default_str();
+  sub->add_option("--index", options.index,
+                  "how the router knows the caches, comma-separated: exact, full (only the "
+                  "full-attention groups), any (a block of at least one group), approx (no events)")
+      ->capture_default_str();
+  sub->add_option("--delay-ms", options.delay_ms,
+                  "milliseconds from the publication of a batch until the index has it")
+      ->check(CLI::Range(0.0, 3.6e6))
+      ->capture_default_str();
+  sub->add_option("--loss", options.loss,
+                  "probability that a batch is lost; the index gets it by a replay after the next "
+                  "batch")
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str();
+  sub->add_option("--seed", options.seed, "seed of slices, losses and ties")->capture_default_str();
+  sub->add_option("--jobs", options.jobs, "simulations that run at the same time")
+      ->check(CLI::Range(int64_t{1}, int64_t{1024}))
+      ->capture_default_str();
+  sub->add_option("--slow-factor", options.slow_factor,
+                  "factor of all times of the first engine; above 1 for a slow machine")
+      ->check(CLI::Range(0.01, 1000.0))
+      ->capture_default_str();
+  sub->add_option("--kill-at", options.kill_at_s,
+                  "second at which the first engine ends; its requests are sent again one second "
+                  "later (default: it does not end)")
+      ->check(CLI::Range(0.0, 1e9));
+  sub->add_option("--report", options.report, "folder for a page with pictures (report.html)");
+  sub->add_flag("--list-rules", options.list_rules,
+                "print the rules with their parameters, defaults and sources, and exit");
+  sub->add_flag("--json", options.json, "print one JSON object as the last line of stdout");
+  sub->callback([&] { command = [&] { return RunSimulate(options); }; });
+}
+
 void AddConformance(CLI::App& app, ConformanceOptions& options, Command& command) {
   CLI::App* sub = app.add_subcommand("conformance", "compare recorded engine data with this code");
   sub->add_option("class", options.kind,
@@ -357,11 +422,13 @@ int Main(int argc, char** argv) {
   TailOptions tail;
   ReplayOptions replay;
   ConformanceOptions conformance;
+  simulate::SimulateOptions simulation;
   AddDemo(app, demo, command);
   AddEngine(app, engine, command);
   AddRouter(app, router, command);
   AddTail(app, tail, command);
   AddReplay(app, replay, command);
+  AddSimulate(app, simulation, command);
   AddConformance(app, conformance, command);
   SimOptions sim;
   AddSim(app, sim, command);

@@ -191,7 +191,7 @@ SimEngineConfig MakeSimConfig(const CacheOptions& options) {
   SimEngineConfig config;
   config.max_batched_tokens = options.max_batched_tokens;
   config.draft_tokens = options.draft_tokens;
-  config.prefill_tokens_per_s = options.prefill_rate;
+  config.step.prefill.token_s = 1 / options.prefill_rate;
   if (options.load_rate > 0) config.load_tokens_per_s = options.load_rate;
   return config;
 }

@@ -15,8 +15,9 @@ struct SimEngine::Running {
   CacheRequest request;
   int64_t number = 0;
   int64_t output_tokens = 1;
-  int64_t computed = 0;    // tokens whose KV exists
-  int64_t scheduled = 0;   // tokens of the current step, with drafts
+  std::vector<TokenId> answer;  // see SimRequest
+  int64_t computed = 0;         // tokens whose KV exists
+  int64_t scheduled = 0;        // tokens of the current step, with drafts
   bool drafts = false;     // the previous step sampled a token, so the next step verifies drafts
   int64_t to_check = 0;    // reused tokens whose bytes are checked after the step
   int64_t load_end = 0;    // end of the tokens of the load in progress
@@ -49,6 +50,9 @@ void SimEngine::Add(SimRequest request) {
   entry->request.id = std::to_string(request.number);
   entry->request.prompt_tokens = static_cast<int64_t>(request.prompt.size());
   entry->request.tokens = std::move(request.prompt);
+  entry->request.chain = std::move(request.chain);
+  entry->request.keep_prefix_tokens = request.keep_prefix_tokens;
+  entry->answer = std::move(request.answer);
   waiting_.push_back(std::move(entry));
 }
 
@@ -263,17 +267,19 @@ void SimEngine::PublishPending() {
 }
 
 double SimEngine::StepSeconds() const {
-  int64_t prefill = 0;
-  int64_t decoded = 0;
+  const StepTime& time = config_.step;
+  double seconds = time.base_s;
   for (const RunningPtr& entry : running_) {
+    if (entry->scheduled == 0) continue;
     if (entry->missing() == 1) {
-      decoded += entry->scheduled;
+      const auto read = static_cast<double>(entry->computed);
+      seconds += static_cast<double>(entry->scheduled) *
+                 (time.decode_token_s + time.decode_context_s * read);
     } else {
-      prefill += entry->scheduled;
+      seconds += time.prefill.Seconds(entry->computed, entry->scheduled);
     }
   }
-  return config_.step_base_s + static_cast<double>(prefill) / config_.prefill_tokens_per_s +
-         static_cast<double>(decoded) * config_.decode_token_s;
+  return seconds * time.slowdown;
 }
 
 // Returns the number of accepted drafts of the step. It depends only on the request and the
@@ -299,7 +305,9 @@ bool SimEngine::Sample(Running& entry) {
   const int64_t known = static_cast<int64_t>(entry.request.tokens.size());
   const bool first = entry.sampled() == 0;
   for (int64_t i = 0; i <= accepted && entry.sampled() < entry.output_tokens; ++i) {
-    entry.request.tokens.push_back(OutputToken(entry.number, entry.sampled(), vocabulary_));
+    const int64_t k = entry.sampled();
+    entry.request.tokens.push_back(entry.answer.empty() ? OutputToken(entry.number, k, vocabulary_)
+                                                        : entry.answer[static_cast<size_t>(k)]);
   }
   entry.computed = static_cast<int64_t>(entry.request.tokens.size()) - 1;
   entry.drafts = config_.draft_tokens > 0;

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "apps/engine/host_tier.h"
+#include "apps/engine/step_time.h"
 #include "kvcast/core/ids.h"
 #include "kvcast/engine/cache_manager.h"
 #include "kvcast/engine/prefill_split.h"
@@ -28,10 +29,7 @@ struct SimEngineConfig {
   int64_t draft_tokens = 0;           // verified in each decoding step of a request
   // Probability that a draft is accepted, if all drafts before it were accepted.
   double draft_acceptance = 0.7;
-  // Duration of one model step: base + prefill tokens / rate + decoded tokens * cost.
-  double step_base_s = 0.008;
-  double prefill_tokens_per_s = 30000;
-  double decode_token_s = 0.0001;
+  StepTime step;
   double load_tokens_per_s = 300000;  // from host memory; loads run one after the other
 };
 
@@ -39,6 +37,12 @@ struct SimRequest {
   int64_t number = 0;  // chosen by the caller; also seeds the sampled tokens
   std::vector<TokenId> prompt;
   int64_t output_tokens = 1;
+  // The sampled tokens. Empty: OutputToken gives them. REQUIRES: empty, or at least output_tokens
+  // tokens.
+  std::vector<TokenId> answer;
+  int64_t keep_prefix_tokens = 0;  // see CacheRequest
+  // The hash chain of the prompt, if the caller knows it. Empty: the engine computes it.
+  std::vector<Digest> chain;
 };
 
 // The state at the admission of a request.
@@ -97,6 +101,8 @@ class SimEngine {
   // next Step publishes these events too.
   void PublishPending();
 
+  // Number of requests that are not admitted.
+  int64_t waiting() const { return std::ssize(waiting_); }
   const SimTotals& totals() const { return totals_; }
   const CacheManager& cache() const { return *cache_; }
   const HostTier* tier() const { return tier_.get(); }

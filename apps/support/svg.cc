@@ -19,6 +19,9 @@ std::string Escape(const std::string& text) {
       case '>':
         escaped += "&gt;";
         break;
+      case '"':
+        escaped += "&quot;";
+        break;
       default:
         escaped += c;
     }

@@ -79,9 +79,14 @@ void SpreadSteps(std::vector<TraceRequest>& requests) {
 Result<std::vector<TraceRequest>> LoadTrace(const std::string& path, int64_t limit) {
   auto content = ReadFile(path);
   if (!content.ok()) return content.status();
+  return ParseTrace(*content, path, limit);
+}
+
+Result<std::vector<TraceRequest>> ParseTrace(std::string_view content, const std::string& name,
+                                             int64_t limit) {
   std::vector<TraceRequest> requests;
   int64_t line_number = 0;
-  for (const std::string_view line : SplitLines(*content)) {
+  for (const std::string_view line : SplitLines(content)) {
     ++line_number;
     if (line.empty()) continue;
     if (limit > 0 && static_cast<int64_t>(requests.size()) == limit) break;
@@ -89,13 +94,13 @@ Result<std::vector<TraceRequest>> LoadTrace(const std::string& path, int64_t lim
     const std::string error = ParseRow(line, request);
     if (!error.empty()) {
       return Status(StatusCode::kMalformed,
-                    path + ":" + std::to_string(line_number) + ": " + error +
+                    name + ":" + std::to_string(line_number) + ": " + error +
                         " (expected a Mooncake trace: JSON lines with timestamp, input_length, "
                         "output_length, hash_ids)");
     }
     requests.push_back(std::move(request));
   }
-  if (requests.empty()) return Status(StatusCode::kMalformed, path + ": holds no request");
+  if (requests.empty()) return Status(StatusCode::kMalformed, name + ": holds no request");
   std::stable_sort(requests.begin(), requests.end(),
                    [](const auto& a, const auto& b) { return a.arrival_s < b.arrival_s; });
   SpreadSteps(requests);

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "kvcast/core/ids.h"
@@ -30,6 +31,9 @@ struct TraceRequest {
 // arrivals were recorded at one time, they are spread evenly up to the next recorded time. Errors
 // name the file and the line.
 Result<std::vector<TraceRequest>> LoadTrace(const std::string& path, int64_t limit);
+// The same for the content of a file. `name` stands for the file in errors.
+Result<std::vector<TraceRequest>> ParseTrace(std::string_view content, const std::string& name,
+                                             int64_t limit);
 
 // The prompt of a request: input_length token ids below `vocabulary`.
 std::vector<TokenId> PromptTokens(const TraceRequest& request, int64_t vocabulary);

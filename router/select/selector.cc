@@ -19,38 +19,30 @@ bool Better(const Choice& a, const Choice& b) {
 }  // namespace
 
 TokenLoadCosts CostsOfLoads(const LoadCosts& measured, const CostWeights& weights) {
-  TokenLoadCosts costs{weights.load_token, weights.load_storage_token};
-  if (measured.cpu) costs.cpu = weights.recompute_token * *measured.cpu;
-  if (measured.storage) costs.storage = weights.recompute_token * *measured.storage;
+  TokenLoadCosts costs{measured.cpu.value_or(weights.load_token),
+                       measured.storage.value_or(weights.load_storage_token)};
   costs.storage = std::max(costs.storage, costs.cpu);
   return costs;
 }
 
-double Cost(const Candidate& candidate, int64_t prompt_tokens, const CostWeights& weights) {
-  const int64_t reusable = std::max(candidate.reusable_tokens, candidate.speculative_tokens);
-  const int64_t on_gpu = std::clamp<int64_t>(reusable, 0, prompt_tokens);
-  const int64_t upto_cpu = std::clamp<int64_t>(candidate.with_cpu_tokens, on_gpu, prompt_tokens);
-  const int64_t upto_storage =
-      std::clamp<int64_t>(candidate.with_storage_tokens, upto_cpu, prompt_tokens);
-  const int64_t recompute = prompt_tokens - upto_storage;
-  const int64_t resident = std::clamp<int64_t>(candidate.resident_tokens, 0, prompt_tokens);
-  const int64_t beyond = std::max<int64_t>(resident - upto_storage, 0);
-  const TokenLoadCosts load_costs = CostsOfLoads(candidate.load_costs, weights);
-  return weights.recompute_token * static_cast<double>(recompute) +
-         load_costs.cpu * static_cast<double>(upto_cpu - on_gpu) +
-         load_costs.storage * static_cast<double>(upto_storage - upto_cpu) +
-         weights.active_prefill_token * static_cast<double>(candidate.load.active_prefill_tokens) +
-         weights.decode_block * static_cast<double>(candidate.load.decode_blocks) +
-         weights.queued_request * static_cast<double>(candidate.load.queued_requests) -
-         weights.affinity_token * static_cast<double>(beyond);
+double FleetCost(const Candidate& candidate, const CostWeights& weights, double delay) {
+  const double later = candidate.compute_s * (2 * candidate.queue_s + candidate.compute_s);
+  return weights.work * candidate.compute_s + weights.later * delay * later -
+         weights.partial * candidate.partial_s + weights.eviction * candidate.eviction_s;
 }
 
-std::optional<Choice> SelectWorker(std::span<const Candidate> candidates, int64_t prompt_tokens,
-                                   const CostWeights& weights, std::span<const WorkerId> allowed) {
+double Cost(const Candidate& candidate, const CostWeights& weights, double delay) {
+  return candidate.queue_s + candidate.load_s + candidate.compute_s +
+         FleetCost(candidate, weights, delay);
+}
+
+std::optional<Choice> SelectWorker(std::span<const Candidate> candidates,
+                                   const CostWeights& weights, double delay,
+                                   std::span<const WorkerId> allowed) {
   std::optional<Choice> best;
   for (const Candidate& candidate : candidates) {
     if (!IsAllowed(candidate.worker, allowed)) continue;
-    const Choice choice{candidate.worker, Cost(candidate, prompt_tokens, weights),
+    const Choice choice{candidate.worker, Cost(candidate, weights, delay),
                         candidate.reusable_tokens, candidate.speculative_tokens};
     if (!best || Better(choice, *best)) best = choice;
   }

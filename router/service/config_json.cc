@@ -19,14 +19,14 @@ constexpr double kMaxWeight = 1e9;
 using C = RoutingConfig&;
 
 constexpr WeightMember kWeights[] = {
-    {"recompute_token", [](C c) -> double& { return c.weights.recompute_token; }},
+    {"work", [](C c) -> double& { return c.weights.work; }},
+    {"later", [](C c) -> double& { return c.weights.later; }},
+    {"partial", [](C c) -> double& { return c.weights.partial; }},
+    {"eviction", [](C c) -> double& { return c.weights.eviction; }},
+    {"cache_share", [](C c) -> double& { return c.weights.cache_share; }},
+    {"queued_request", [](C c) -> double& { return c.weights.queued_request; }},
     {"load_token", [](C c) -> double& { return c.weights.load_token; }},
     {"load_storage_token", [](C c) -> double& { return c.weights.load_storage_token; }},
-    {"active_prefill_token", [](C c) -> double& { return c.weights.active_prefill_token; }},
-    {"decode_block", [](C c) -> double& { return c.weights.decode_block; }},
-    {"queued_request", [](C c) -> double& { return c.weights.queued_request; }},
-    {"affinity_token", [](C c) -> double& { return c.weights.affinity_token; }},
-    {"expected_token", [](C c) -> double& { return c.expected_token; }},
 };
 
 Status ReadWeights(const Json& json, const std::string& at, RouterOptions& options) {

@@ -210,6 +210,12 @@ PrefixHit CacheManager::GetComputedBlocks(CacheRequest& request) {
   impl_->ExtendChain(request);
   hit = impl_->lookup.Find(request.chain, static_cast<int64_t>(request.tokens.size()) - 1);
   hit.replay_tokens = std::min(hit.tokens, impl_->config.replay_tokens);
+  if (hit.shared_prefix_boundary == 0) {
+    const int64_t hashed = std::ssize(request.chain) * impl_->config.hash_block_size;
+    const int64_t grid = HitAlignment(impl_->config);
+    const int64_t hinted = std::min(request.keep_prefix_tokens, hashed) / grid * grid;
+    if (hinted > hit.tokens) hit.shared_prefix_boundary = hinted;
+  }
   if (!request.report_hits) return hit;
   for (size_t i = 0; i < hit.blocks.size(); ++i) {
     const int64_t block_size = impl_->config.groups[i].block_size;

@@ -36,6 +36,10 @@ struct CacheRequest {
   std::optional<int64_t> lora_id;
   std::optional<std::string> session_id;
   bool skip_prefix_lookup = false;  // for example because the request needs prompt logprobs
+  // A hint of a router: other requests will begin with this number of tokens of the prompt. The
+  // manager keeps the blocks that a hit at this boundary needs, as if the lookup had found the
+  // boundary itself. Rounded down to a possible hit. 0: none; the cache then behaves like vLLM's.
+  int64_t keep_prefix_tokens = 0;
   // kv_cache_report_mode "full": if a lookup has a hit, the manager announces the blocks of the hit
   // again.
   bool report_hits = false;

@@ -11,13 +11,6 @@
 
 namespace kvcast {
 
-// The current work of a worker, as the router counts it.
-struct WorkerLoad {
-  int64_t active_prefill_tokens = 0;  // routed to the worker and not computed yet
-  int64_t decode_blocks = 0;          // KV blocks of requests in decode
-  int64_t queued_requests = 0;        // as reported by the engine
-};
-
 // Relative cost of a load: the number of tokens that the worker can compute while it loads one
 // token from the tier. nullopt: not known; the selector uses CostWeights::load_token and
 // load_storage_token.
@@ -26,60 +19,51 @@ struct LoadCosts {
   std::optional<double> storage;
 };
 
-// One worker, as input of the selection. All lengths are in tokens.
+// One worker, as input of the selection. All times are in seconds.
 struct Candidate {
   WorkerId worker;
-  int64_t reusable_tokens = 0;  // exact: PrefixIndex::Match
-  // Exact, including loads from host memory. 0: not queried.
-  int64_t with_cpu_tokens = 0;
-  // Exact, including loads from host memory and storage. 0: not queried.
-  int64_t with_storage_tokens = 0;
+  int64_t reusable_tokens = 0;     // of the prompt, exact: PrefixIndex::Match
   int64_t speculative_tokens = 0;  // expected soon: SpeculativePrefixes::Match
-  // The longest prefix that at least one group holds: the maximum of WorkerMatch::per_group_tokens.
-  // Tokens beyond reusable_tokens are not reusable, but may still favour this worker; see
-  // affinity_token.
-  int64_t resident_tokens = 0;
-  WorkerLoad load;
-  LoadCosts load_costs;
+  // Until the engine has done the work that it has now.
+  double queue_s = 0;
+  // To compute the tokens of the prompt that the worker neither holds nor loads.
+  double compute_s = 0;
+  // To load tokens of the prompt from host memory and storage.
+  double load_s = 0;
+  // The part of compute_s for tokens that at least one group of the worker holds, but not all. The
+  // prompt of another conversation has left these blocks. The worker must compute the tokens, like
+  // any other worker. It then also caches the blocks of the missing groups at this boundary, so
+  // that the next prompt with this prefix hits.
+  double partial_s = 0;
+  // To compute again the tokens that the worker will have to evict for the prompt, and that their
+  // conversations will need again.
+  double eviction_s = 0;
 };
 
-// The cost of a worker, in tokens to compute, is
+// The cost of a worker, in seconds, is
 //
-//   recompute_token * (prompt - reusable - from_cpu - from_storage)
-//   + cpu_token * from_cpu + storage_token * from_storage
-//   + active_prefill_token * load.active_prefill_tokens + decode_block * load.decode_blocks
-//   + queued_request * load.queued_requests
-//   - affinity_token * max(resident - reusable - from_cpu - from_storage, 0)
+//   queue_s + load_s + compute_s                          the prompt's own time to the first token
+//   + work * compute_s                                    work that the fleet does for the prompt
+//   + later * delay * compute_s * (2 queue_s + compute_s)   delay of the requests that come later
+//   - partial * partial_s
+//   + eviction * eviction_s
 //
-// with
-//
-//   reusable      = max(reusable_tokens, speculative_tokens), at most the prompt
-//   from_cpu      = max(with_cpu - reusable, 0)
-//   from_storage  = max(with_storage - reusable - from_cpu, 0)
-//   cpu_token     = recompute_token * load_costs.cpu, or load_token if load_costs.cpu is not known
-//   storage_token = the same with load_costs.storage and load_storage_token, at least cpu_token,
-//                   because storage is read into host memory first
-//
-// A load may cost more than the computation of its tokens. The cost still includes it, because
-// engines load each hit without a comparison.
+// `delay` is arrivals / (2 * (1 - utilisation)), with the arrivals of one worker per second and the
+// utilisation of the fleet. The third line is the delay of later requests in a queue with random
+// arrivals (M/G/1).
 struct CostWeights {
-  double recompute_token = 1.0;
+  double work = 1.0;
+  double later = 1.0;
+  double partial = 1.0;  // should be below 1 + work: a real hit then always counts more
+  double eviction = 1.0;
+  // Share of a worker's cache that its conversations can use before the selector expects evictions.
+  double cache_share = 0.6;
+  // Cost in seconds of one request in the worker's queue, as the engine reports the queue.
+  double queued_request = 0.0;
   // Used if LoadCosts has no value: the cost of a token that is loaded from host memory, and of a
-  // token that is loaded from storage. The cost is prefill speed / load speed, both in tokens per
-  // second.
+  // token that is loaded from storage, in computed tokens.
   double load_token = 0.1;
   double load_storage_token = 0.75;
-  // Queued prefill work delays the prompt as much as its own tokens do.
-  double active_prefill_token = 1.0;
-  // Depends on model and machine; measure it for your deployment.
-  double decode_block = 1.0;
-  // Cost in tokens of one request in the worker's queue, as the engine reports the queue.
-  double queued_request = 0.0;
-  // Bonus per token of a prefix that only some groups hold. The worker must compute such a prefix
-  // again, like any other worker. It then caches the blocks of the missing groups at this boundary
-  // for the next turn, and the fleet does not hold the prefix twice. The value should be below
-  // recompute_token: a real hit then always counts more.
-  double affinity_token = 0.0;
 };
 
 // Result of a selection.
@@ -90,8 +74,10 @@ struct Choice {
   int64_t speculative_tokens = 0;  // from the candidate
 };
 
-// Costs of one loaded token per tier, in tokens to compute. CostsOfLoads applies the rules for
-// cpu_token and storage_token above.
+// Costs of one loaded token per tier, in computed tokens. A token from storage costs at least as
+// much as a token from host memory, because storage is read into host memory first. A load may cost
+// more than the computation of its tokens. The cost still includes it, because engines load each
+// hit without a comparison.
 struct TokenLoadCosts {
   double cpu = 0;
   double storage = 0;
@@ -99,13 +85,16 @@ struct TokenLoadCosts {
 TokenLoadCosts CostsOfLoads(const LoadCosts& measured, const CostWeights& weights);
 
 // The cost of one candidate, by the formula above.
-double Cost(const Candidate& candidate, int64_t prompt_tokens, const CostWeights& weights);
+double Cost(const Candidate& candidate, const CostWeights& weights, double delay = 0);
+// The part of the cost that the candidate's own prompt does not feel: the cost without its own time
+// to the first token.
+double FleetCost(const Candidate& candidate, const CostWeights& weights, double delay = 0);
 
 // Returns the cheapest candidate. Among equal costs it prefers more exact reusable tokens, then the
 // lower worker id. Equal inputs in any order therefore give the same choice. `allowed` empty: all
 // candidates are allowed. nullopt: no candidate is allowed.
-std::optional<Choice> SelectWorker(std::span<const Candidate> candidates, int64_t prompt_tokens,
-                                   const CostWeights& weights,
+std::optional<Choice> SelectWorker(std::span<const Candidate> candidates,
+                                   const CostWeights& weights, double delay = 0,
                                    std::span<const WorkerId> allowed = {});
 
 // Round robin over the allowed candidates. It ignores cache and load. Thread-compatible.

@@ -255,94 +255,113 @@ constexpr std::array kNamingMetrics = {
 
 using M = const ServiceMetrics&;
 
+constexpr double Number(uint64_t count) { return static_cast<double>(count); }
+
 constexpr std::array kServiceMetrics = {
     ServiceMetric{"kvcast_queries_total",
                   "Queries answered without an error, including the queries of routing decisions, "
                   "since the router started.",
-                  kCounter, [](M m) { return m.queries; }},
+                  kCounter, [](M m) { return Number(m.queries); }},
     ServiceMetric{"kvcast_bad_queries_total",
                   "Queries and routing requests refused with an error, since the router started.",
-                  kCounter, [](M m) { return m.bad_queries; }},
+                  kCounter, [](M m) { return Number(m.bad_queries); }},
     ServiceMetric{"kvcast_routes_total",
                   "Requests routed to a worker (without those with book=false), since the router "
                   "started.",
-                  kCounter, [](M m) { return m.routing.decisions; }},
+                  kCounter, [](M m) { return Number(m.routing.decisions); }},
     ServiceMetric{
         "kvcast_route_speculative_choices_total",
         "Requests routed to a worker (without those with book=false) that, according to "
         "earlier routed requests, was expected to hold more tokens of the prompt than the "
         "index showed, since the router started.",
-        kCounter, [](M m) { return m.routing.speculative_choices; }},
+        kCounter, [](M m) { return Number(m.routing.speculative_choices); }},
     ServiceMetric{"kvcast_route_bookings",
                   "Current number of routed requests (without those with book=false) that have "
                   "neither finished nor expired.",
-                  kGauge, [](M m) { return m.routing.bookings; }},
+                  kGauge, [](M m) { return Number(m.routing.bookings); }},
     ServiceMetric{"kvcast_route_expired_bookings_total",
                   "Routed requests that expired, because no feedback reported their end in time or "
                   "because too many were unfinished, since the router started.",
-                  kCounter, [](M m) { return m.routing.expired_bookings; }},
+                  kCounter, [](M m) { return Number(m.routing.expired_bookings); }},
     ServiceMetric{"kvcast_route_speculative_hashes",
                   "Current number of prefixes of routed prompts (a sample for each request) that "
                   "workers are expected to store soon. An entry expires if no store event confirms "
                   "it in time.",
-                  kGauge, [](M m) { return m.routing.speculative_hashes; }},
+                  kGauge, [](M m) { return Number(m.routing.speculative_hashes); }},
     ServiceMetric{
         "kvcast_reuse_compared_total",
         "Routed requests whose reused tokens were reported by feedback, since the router started.",
-        kCounter, [](M m) { return m.routing.compared; }},
+        kCounter, [](M m) { return Number(m.routing.compared); }},
     ServiceMetric{"kvcast_reuse_equal_total",
                   "Routed requests that reused exactly the predicted number of tokens, according "
                   "to feedback, since the router started.",
-                  kCounter, [](M m) { return m.routing.equal; }},
+                  kCounter, [](M m) { return Number(m.routing.equal); }},
     ServiceMetric{"kvcast_reuse_predicted_tokens_total",
                   "Tokens that were predicted to be reused, summed over the routed requests with "
                   "feedback, since the router started.",
-                  kCounter, [](M m) { return m.routing.predicted_tokens; }},
+                  kCounter, [](M m) { return Number(m.routing.predicted_tokens); }},
     ServiceMetric{"kvcast_reuse_real_tokens_total",
                   "Tokens that were reused, summed over the routed requests with feedback, since "
                   "the router started.",
-                  kCounter, [](M m) { return m.routing.reused_tokens; }},
+                  kCounter, [](M m) { return Number(m.routing.reused_tokens); }},
     ServiceMetric{"kvcast_reuse_over_tokens_total",
                   "Tokens that were predicted to be reused but were not, summed over the routed "
                   "requests with feedback, since the router started.",
-                  kCounter, [](M m) { return m.routing.over_tokens; }},
+                  kCounter, [](M m) { return Number(m.routing.over_tokens); }},
     ServiceMetric{"kvcast_reuse_under_tokens_total",
                   "Tokens that were reused beyond the prediction, summed over the routed requests "
                   "with feedback, since the router started.",
-                  kCounter, [](M m) { return m.routing.under_tokens; }},
+                  kCounter, [](M m) { return Number(m.routing.under_tokens); }},
+    ServiceMetric{"kvcast_route_first_tokens_total",
+                  "Routed requests whose first token was reported by feedback, since the router "
+                  "started.",
+                  kCounter, [](M m) { return Number(m.routing.first_tokens); }},
+    ServiceMetric{"kvcast_route_predicted_first_token_seconds_total",
+                  "Predicted seconds from the decision to the first token, summed over the routed "
+                  "requests with a reported first token, since the router started.",
+                  kCounter, [](M m) { return m.routing.predicted_first_token_s; }},
+    ServiceMetric{"kvcast_route_real_first_token_seconds_total",
+                  "Seconds from the decision to the report of the first token, summed over the "
+                  "routed requests with a reported first token, since the router started.",
+                  kCounter, [](M m) { return m.routing.first_token_s; }},
+    ServiceMetric{"kvcast_route_first_token_error_seconds_total",
+                  "Absolute difference between the predicted and the real seconds to the first "
+                  "token, summed over the routed requests with a reported first token, since the "
+                  "router started.",
+                  kCounter, [](M m) { return m.routing.first_token_error_s; }},
     ServiceMetric{"kvcast_relay_batches_total",
                   "Batches that the relay published completely, since the router started.",
-                  kCounter, [](M m) { return m.relay.batches; }},
+                  kCounter, [](M m) { return Number(m.relay.batches); }},
     ServiceMetric{"kvcast_relay_messages_total",
                   "Messages that the relay published, since the router started.", kCounter,
-                  [](M m) { return m.relay.messages; }},
+                  [](M m) { return Number(m.relay.messages); }},
     ServiceMetric{"kvcast_relay_unsent_bytes",
                   "Current number of bytes of relay messages that wait to be sent to a subscriber.",
-                  kGauge, [](M m) { return m.relay.unsent_bytes; }},
+                  kGauge, [](M m) { return Number(m.relay.unsent_bytes); }},
     ServiceMetric{
         "kvcast_relay_dropped_batches_total",
         "Batches that the relay dropped or published only in part, since the router started.",
-        kCounter, [](M m) { return m.relay.dropped; }},
+        kCounter, [](M m) { return Number(m.relay.dropped); }},
     ServiceMetric{"kvcast_http_connections", "Current number of open HTTP connections.", kGauge,
-                  [](M m) { return m.http.connections; }},
+                  [](M m) { return Number(m.http.connections); }},
     ServiceMetric{"kvcast_http_connections_accepted_total",
                   "HTTP connections accepted, since the router started.", kCounter,
-                  [](M m) { return m.http.accepted; }},
+                  [](M m) { return Number(m.http.accepted); }},
     ServiceMetric{"kvcast_http_connections_evicted_total",
                   "HTTP connections closed because too many were open or no file descriptor was "
                   "free, since the router started.",
-                  kCounter, [](M m) { return m.http.evicted; }},
+                  kCounter, [](M m) { return Number(m.http.evicted); }},
     ServiceMetric{
         "kvcast_http_timeouts_total",
         "HTTP requests and replies that exceeded their time limit, since the router started.",
-        kCounter, [](M m) { return m.http.timed_out; }},
+        kCounter, [](M m) { return Number(m.http.timed_out); }},
     ServiceMetric{"kvcast_http_refused_for_room_total",
                   "HTTP requests refused because the memory limit for requests and replies was "
                   "reached, since the router started.",
-                  kCounter, [](M m) { return m.http.refused_bytes; }},
+                  kCounter, [](M m) { return Number(m.http.refused_bytes); }},
     ServiceMetric{"kvcast_http_held_bytes",
                   "Current number of bytes of HTTP requests and replies in memory.", kGauge,
-                  [](M m) { return m.http.held_bytes; }},
+                  [](M m) { return Number(m.http.held_bytes); }},
 };
 
 }  // namespace

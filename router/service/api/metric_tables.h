@@ -22,7 +22,7 @@ struct ServiceMetric {
   const char* name;
   const char* help;
   prometheus::MetricType type;
-  uint64_t (*read)(const ServiceMetrics&);
+  double (*read)(const ServiceMetrics&);
 };
 
 std::span<const ServiceMetric> ServiceMetricTable();

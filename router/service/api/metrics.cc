@@ -22,16 +22,19 @@ using prometheus::MetricFamily;
 using prometheus::MetricType;
 using Labels = std::vector<ClientMetric::Label>;
 
-ClientMetric Sample(MetricType type, Labels labels, uint64_t value) {
+ClientMetric NumberSample(MetricType type, Labels labels, double number) {
   ClientMetric metric;
   metric.label = std::move(labels);
-  const auto number = static_cast<double>(value);
   if (type == MetricType::Counter) {
     metric.counter.value = number;
   } else {
     metric.gauge.value = number;
   }
   return metric;
+}
+
+ClientMetric Sample(MetricType type, Labels labels, uint64_t value) {
+  return NumberSample(type, std::move(labels), static_cast<double>(value));
 }
 
 MetricFamily HitFamily(const RoutingCounters& routing) {
@@ -247,7 +250,7 @@ std::string RenderMetrics(const ServiceMetrics& metrics) {
   std::vector<MetricFamily> families;
   for (const ServiceMetric& entry : ServiceMetricTable()) {
     families.push_back(
-        {entry.name, entry.help, entry.type, {Sample(entry.type, {}, entry.read(metrics))}});
+        {entry.name, entry.help, entry.type, {NumberSample(entry.type, {}, entry.read(metrics))}});
   }
   families.push_back(HitFamily(metrics.routing));
   if (metrics.latency != nullptr) {

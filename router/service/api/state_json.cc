@@ -81,7 +81,11 @@ Json RoutingJson(const RoutingCounters& counters) {
           {"compared", counters.compared},
           {"equal", counters.equal},
           {"predicted_tokens", counters.predicted_tokens},
-          {"reused_tokens", counters.reused_tokens}};
+          {"reused_tokens", counters.reused_tokens},
+          {"first_tokens", counters.first_tokens},
+          {"predicted_first_token_s", counters.predicted_first_token_s},
+          {"first_token_s", counters.first_token_s},
+          {"first_token_error_s", counters.first_token_error_s}};
 }
 
 }  // namespace

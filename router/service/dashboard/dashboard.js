@@ -194,7 +194,7 @@ function explain(decision) {
   const table = element('table');
   const head = element('tr');
   for (const [name, className] of [['Worker'], ['Hit'], ['Reusable', 'n'], ['From CPU', 'n'],
-       ['Expected', 'n'], ['Recompute', 'n'], ['Queue', 'n'], ['Cost', 'n'], ['Limiting group'], ['Exact']]) {
+       ['Expected', 'n'], ['Recompute', 'n'], ['Queue', 'n'], ['First token', 'n'], ['Cost', 'n'], ['Limiting group'], ['Exact']]) {
     const th = element('th', name, className);
     th.scope = 'col';
     head.append(th);
@@ -206,7 +206,8 @@ function explain(decision) {
     const line = row([
       candidate.name, element('span', candidate.hit, `tag ${candidate.hit}`), candidate.reusable_tokens,
       candidate.reusable_with_cpu_tokens - candidate.reusable_tokens, candidate.speculative_tokens,
-      candidate.recompute_tokens, candidate.load.active_prefill_tokens, Math.round(candidate.cost),
+      candidate.recompute_tokens, candidate.load.active_prefill_tokens, `${Math.round(candidate.predicted_ttft_ms)} ms`,
+      `${candidate.cost.toFixed(3)} s`,
       candidate.limiting_group === null ? '–' : `group ${candidate.limiting_group}`,
       candidate.exact ? 'exact' : candidate.reason,
     ]);

@@ -242,12 +242,15 @@ BatchResult WorkerIngest::OnBatch(std::span<const uint8_t> payload, Seq seq) {
   NoteWideStores(counts);
   NameFound();
   const ApplyResult applied = replica_.Apply(seq.value, batch_);
+  size_t groups = 0;
   {
     MutexLock lock(mutex_);
     last_batch_ts_ = batch_.ts > 0 ? std::optional(batch_.ts) : std::nullopt;
     block_counts_.Apply(batch_, applied.left_out);
+    groups = block_counts_.groups().size();
     index_counters_ = applied.counters;
   }
+  NoteCacheSize(applied.counters, groups);
   if (observer_) observer_({seq, batch_, applied.left_out});
   if (replica_.Exceeds(config_.gpu_blocks)) return BatchResult::kRefuted;
   if (doubtful && !trtllm_) return BatchResult::kDoubtful;
@@ -266,6 +269,26 @@ void WorkerIngest::NoteWideStores(const DecodeCounts& counts) {
 void WorkerIngest::NoteIndexCounters(const IndexCounters& now) {
   MutexLock lock(mutex_);
   index_counters_ = now;
+}
+
+// An engine removes blocks when its pool is full. Windows need few blocks beside the full-attention
+// groups, which are taken to share the pool equally.
+void WorkerIngest::NoteCacheSize(const IndexCounters& now, size_t groups) {
+  uint64_t blocks = static_cast<uint64_t>(config_.gpu_blocks);
+  if (blocks == 0 && now.removed_blocks > 0) blocks = now.whole_gpu_blocks;
+  blocks = std::max(blocks, cache_size_.blocks);
+  if (blocks == cache_size_.blocks && groups == cache_size_.groups) return;
+  int64_t full_groups = 0;
+  int64_t block_size = 0;
+  for (const GroupSpec& group : index_.Groups(id_)) {
+    if (!IsFullKind(group.kind)) continue;
+    ++full_groups;
+    block_size = std::max(block_size, group.block_size);
+  }
+  if (full_groups == 0) return;
+  cache_size_.blocks = blocks;
+  cache_size_.groups = groups;
+  cache_size_.tokens = static_cast<int64_t>(blocks) * block_size / full_groups;
 }
 
 IndexCounters WorkerIngest::index_counters() const {

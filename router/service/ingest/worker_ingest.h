@@ -157,6 +157,9 @@ class WorkerIngest {
   std::optional<int64_t> reuse_contradiction() const;
   // WorkerRegistration::gpu_blocks; 0: unknown.
   int64_t gpu_blocks() const { return config_.gpu_blocks; }
+  // Tokens that fit into the worker's GPU cache: gpu_blocks, or the most blocks that the worker has
+  // held since its first remove, divided among its full-attention groups. 0: not known.
+  int64_t cache_tokens() const { return cache_size_.tokens; }
   // The hash scheme of the stores. Until it is detected: the configured scheme, by default that of
   // vLLM. The form of the hashes is that of the stores; before the first store, integers.
   HashScheme scheme() const;
@@ -204,6 +207,8 @@ class WorkerIngest {
   bool DecodeMooncake(std::span<const uint8_t> payload, DecodeCounts& counts);
   bool DecodeTrtllm(std::span<const uint8_t> payload, DecodeCounts& counts);
   bool LeaveOtherRanks();
+  // `groups`: the number of groups that have had blocks.
+  void NoteCacheSize(const IndexCounters& now, size_t groups);
   bool IsComplete(const IndexCounters& now) const;
   void NoteWideStores(const DecodeCounts& counts);
   void NoteIndexCounters(const IndexCounters& now);
@@ -230,6 +235,12 @@ class WorkerIngest {
   std::optional<TrtllmEvents> trtllm_;      // set for kTrtllm
   std::atomic<EventHashForm> form_{EventHashForm::kInt64};
   std::atomic<bool> inexact_{false};
+  struct CacheSize {
+    uint64_t blocks = 0;
+    size_t groups = 0;               // that have had blocks
+    std::atomic<int64_t> tokens{0};  // of these blocks
+  };
+  CacheSize cache_size_;
   std::atomic<bool> has_components_{false};  // see DecodeCounts::component_fields
   mutable Mutex mutex_;
   SourceCounters counters_ KV_GUARDED_BY(mutex_);

@@ -24,6 +24,9 @@ Status ReadRouteMember(const std::string& name, const Json& value, Query& query)
   if (name == "temperature") {
     return ReadNumber(value, name, 0, kMaxTemperature, query.temperature.emplace());
   }
+  if (name == "ttft_slo_ms") {
+    return ReadNumber(value, name, 0, kMaxTtftSloMs, query.ttft_slo_ms.emplace());
+  }
   return BadField("unknown member: " + name.substr(0, kMaxQueryTextBytes));
 }
 

@@ -18,6 +18,8 @@
 // and in /v1/route
 //   request_id     names the request in /v1/feedback; absent: the service chooses an id
 //   temperature    see request_router.h; absent: the service's temperature
+//   ttft_slo_ms    limit of the time to the first token, see request_router.h; absent: no limit.
+//                  With it, the temperature is ignored
 //   book           false: the request adds no load and no expected blocks, and its feedback is
 //                  refused. Default: true
 // A request with an unknown member is refused. Otherwise a query with a misspelt cache_salt would
@@ -59,6 +61,7 @@ struct Query {
   // Members of a route.
   std::string request_id;
   std::optional<double> temperature;
+  std::optional<double> ttft_slo_ms;
   bool book = true;
 };
 
@@ -73,6 +76,7 @@ inline constexpr size_t kMaxQueryTextBytes = 1024;  // names and salts
 inline constexpr size_t kMaxQueryItems = 4096;      // multimodal items
 inline constexpr size_t kMaxQueryDigestSizes = 16;
 inline constexpr double kMaxTemperature = 100;
+inline constexpr double kMaxTtftSloMs = 1e9;
 
 enum class QueryForm : uint8_t { kQuery, kRoute };
 
@@ -144,7 +148,8 @@ struct QueryAnswer {
   // The prompt's prefixes that end with whole blocks, by the names of the match; nullptr: the index
   // could not be queried.
   SharedPrefixes prefixes;
-  LoadCosts load_costs;  // set only for POST /v1/route
+  LoadCosts load_costs;      // set only for POST /v1/route
+  int64_t cache_tokens = 0;  // set only for POST /v1/route; 0: not known
 };
 
 // {"workers": [{"name", "model", "reusable_tokens", "reusable_with_cpu_tokens",

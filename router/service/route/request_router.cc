@@ -20,24 +20,9 @@ int64_t LongestOfAnyGroup(const WorkerMatch& match) {
   return longest;
 }
 
-Candidate CandidateOf(const RouteCandidate& weighed, double share) {
-  const WorkerMatch& match = weighed.answer.match;
-  const auto of = [share](int64_t tokens) {
-    return static_cast<int64_t>(static_cast<double>(tokens) * share);
-  };
-  return {.worker = match.worker,
-          .reusable_tokens = of(match.gpu_tokens),
-          .with_cpu_tokens = of(match.with_cpu_tokens),
-          .with_storage_tokens = of(match.with_storage_tokens),
-          .speculative_tokens = weighed.speculative_tokens,
-          .resident_tokens = of(LongestOfAnyGroup(match)),
-          .load = weighed.load,
-          .load_costs = weighed.answer.load_costs};
-}
-
-std::string Rounded(double value) {
+std::string Seconds(double value) {
   char text[32];
-  std::snprintf(text, sizeof(text), "%.0f", value);
+  std::snprintf(text, sizeof(text), "%.3f s", value);
   return text;
 }
 
@@ -75,17 +60,19 @@ std::string ReasonOf(const Query& query, const std::vector<RouteCandidate>& cand
   if (best.speculative_tokens > match.gpu_tokens) {
     text += ", " + std::to_string(best.speculative_tokens) + " expected soon";
   }
-  text += "; cost " + Rounded(best.cost);
+  text += "; cost " + Seconds(best.cost);
   const RouteCandidate* other = nullptr;
   for (size_t i = 0; i < candidates.size(); ++i) {
     const bool rival = i != chosen && candidates[i].eligible;
     if (rival && (other == nullptr || Cheaper(candidates[i], *other))) other = &candidates[i];
   }
   if (other == nullptr) return text + ", the only worker to choose from";
-  return text +
-         (other->cost < best.cost ? ", drawn by temperature; the lowest is "
-                                  : ", the lowest; next is ") +
-         other->answer.name + " with " + Rounded(other->cost);
+  if (other->cost >= best.cost) {
+    text += ", the lowest; next is ";
+  } else {
+    text += query.ttft_slo_ms ? "; the lowest is " : ", drawn by temperature; the lowest is ";
+  }
+  return text + other->answer.name + " with " + Seconds(other->cost);
 }
 
 }  // namespace
@@ -164,17 +151,42 @@ Result<Feedback> ParseFeedback(std::string_view body) {
 }
 
 int64_t RequestRouter::ExpectedTokens(const QueryAnswer& answer, std::vector<ExpectedOf>& expected,
-                                      int64_t now_ms) {
+                                      double now_ms) {
   if (!answer.prefixes) return 0;
   auto of = std::ranges::find(expected, answer.prefixes, &ExpectedOf::prefixes);
   if (of == expected.end()) {
-    expected.push_back({answer.prefixes, speculative_.Match(*answer.prefixes, now_ms)});
+    expected.push_back(
+        {answer.prefixes, speculative_.Match(*answer.prefixes, static_cast<int64_t>(now_ms))});
     of = expected.end() - 1;
   }
   const auto worker =
       std::ranges::find(of->workers, answer.match.worker, &SpeculativePrefixes::Expected::worker);
   if (worker == of->workers.end()) return 0;
   return static_cast<int64_t>(worker->prefixes) * answer.hash_block_size;
+}
+
+FleetForecast::Facts RequestRouter::FactsOf(const Query& query, const RouteCandidate& candidate) {
+  const QueryAnswer& answer = candidate.answer;
+  const WorkerMatch& match = answer.match;
+  const auto of = [&](int64_t tokens) {
+    return std::min(static_cast<int64_t>(static_cast<double>(tokens) * answer.weight),
+                    query.prompt_tokens);
+  };
+  FleetForecast::Facts facts;
+  facts.worker = match.worker;
+  facts.model = answer.model;
+  facts.prompt_tokens = query.prompt_tokens;
+  facts.reusable_tokens = of(match.gpu_tokens);
+  facts.speculative_tokens = candidate.speculative_tokens;
+  const int64_t held = std::max(facts.reusable_tokens, facts.speculative_tokens);
+  const int64_t upto_cpu = std::max(of(match.with_cpu_tokens), held);
+  facts.from_cpu_tokens = upto_cpu - held;
+  facts.from_storage_tokens = std::max(of(match.with_storage_tokens), upto_cpu) - upto_cpu;
+  facts.resident_tokens = of(LongestOfAnyGroup(match));
+  facts.hash_block_size = answer.hash_block_size;
+  facts.load_costs = candidate.token_costs;
+  facts.cache_tokens = answer.cache_tokens;
+  return facts;
 }
 
 RouteCandidate RequestRouter::Weigh(const Query& query, QueryAnswer answer,
@@ -186,11 +198,10 @@ RouteCandidate RequestRouter::Weigh(const Query& query, QueryAnswer answer,
   weighed.speculative_tokens = std::min(expected_tokens, query.prompt_tokens);
   if (const auto load = loads_.find(worker); load != loads_.end()) weighed.load = load->second;
   weighed.token_costs = CostsOfLoads(said.load_costs, config_.weights);
-  weighed.cost = Cost(CandidateOf(weighed, said.weight), query.prompt_tokens, config_.weights);
-  const int64_t expected =
-      std::clamp<int64_t>(weighed.speculative_tokens - said.match.gpu_tokens, 0,
-                          std::max<int64_t>(weighed.load.active_prefill_tokens, 0));
-  weighed.cost -= config_.expected_token * static_cast<double>(expected);
+  weighed.parts = forecast_.Weigh(FactsOf(query, weighed), config_.weights);
+  weighed.parts.queue_s +=
+      config_.weights.queued_request * static_cast<double>(weighed.load.queued_requests);
+  weighed.cost = Cost(weighed.parts, config_.weights, forecast_.delay());
   if (said.state == SourceState::kConnecting) {
     weighed.eligible = false;
     weighed.reason = "connecting";
@@ -198,10 +209,27 @@ RouteCandidate RequestRouter::Weigh(const Query& query, QueryAnswer answer,
   return weighed;
 }
 
+size_t RequestRouter::ChooseWithin(const std::vector<RouteCandidate>& candidates, double limit_s,
+                                   bool& kept) {
+  const auto keeps = [&](const RouteCandidate& candidate) {
+    return candidate.eligible && FirstTokenSeconds(candidate.parts) <= limit_s;
+  };
+  kept = std::ranges::any_of(candidates, keeps);
+  const auto rank = [&](const RouteCandidate& candidate) {
+    const double cost = kept ? FleetCost(candidate.parts, config_.weights, forecast_.delay())
+                             : FirstTokenSeconds(candidate.parts);
+    return std::tuple(kept ? !keeps(candidate) : !candidate.eligible, cost, candidate.cost,
+                      candidate.answer.match.worker);
+  };
+  return static_cast<size_t>(std::ranges::min_element(candidates, {}, rank) - candidates.begin());
+}
+
 size_t RequestRouter::Choose(const Query& query, const std::vector<RouteCandidate>& candidates) {
   const auto best = std::min_element(candidates.begin(), candidates.end(), Cheaper);
   const double temperature = query.temperature.value_or(config_.temperature);
-  const double scale = temperature * static_cast<double>(std::max<int64_t>(query.prompt_tokens, 1));
+  // The time to compute the whole prompt: the worker's own time to compute, without its hit.
+  const double scale =
+      temperature * forecast_.PromptSeconds(best->answer.model, query.prompt_tokens);
   if (scale <= 0) return static_cast<size_t>(best - candidates.begin());
   std::vector<double> upto;
   for (const RouteCandidate& candidate : candidates) {
@@ -226,11 +254,12 @@ size_t RequestRouter::NextInTurn(const std::vector<RouteCandidate>& candidates) 
 }
 
 Result<RouteDecision> RequestRouter::Decide(const Query& asked, std::vector<QueryAnswer> answers,
-                                            int64_t now_ms) {
+                                            double now_ms) {
   if (answers.empty()) return Status(StatusCode::kUnavailable, "there is no worker");
   Query query;  // without the prompt
   query.prompt_tokens = asked.prompt_tokens;
   query.temperature = asked.temperature;
+  query.ttft_slo_ms = asked.ttft_slo_ms;
   if (query.prompt_tokens == 0) {  // by hashes: the prompt continues after the last hash
     for (const QueryAnswer& answer : answers) {
       query.prompt_tokens =
@@ -242,6 +271,10 @@ Result<RouteDecision> RequestRouter::Decide(const Query& asked, std::vector<Quer
   RouteDecision decision;
   decision.prompt_tokens = query.prompt_tokens;
   std::vector<ExpectedOf> expected;
+  // The names of a prompt depend on the hashes of its workers. The first worker's are taken.
+  const SharedPrefixes prefixes = answers.front().prefixes;
+  forecast_.Begin(prefixes ? std::span<const PrefixName>(*prefixes) : std::span<const PrefixName>(),
+                  now_ms / 1000);
   decision.candidates.reserve(answers.size());
   for (QueryAnswer& answer : answers) {
     const int64_t tokens = ExpectedTokens(answer, expected, now_ms);
@@ -253,17 +286,25 @@ Result<RouteDecision> RequestRouter::Decide(const Query& asked, std::vector<Quer
   if (config_.policy == RoutingPolicy::kRoundRobin) {
     decision.chosen = NextInTurn(decision.candidates);
     decision.reason = "round robin";
+  } else if (query.ttft_slo_ms) {
+    bool kept = false;
+    decision.chosen = ChooseWithin(decision.candidates, *query.ttft_slo_ms / 1000, kept);
+    decision.keeps_slo = kept;
+    decision.reason = ReasonOf(query, decision.candidates, decision.chosen) +
+                      (kept ? "; keeps the limit" : "; no worker is predicted to keep the limit");
   } else {
     decision.chosen = Choose(query, decision.candidates);
     decision.reason = ReasonOf(query, decision.candidates, decision.chosen);
   }
+  decision.keep_prefix_tokens =
+      forecast_.KeepPrefixTokens(FactsOf(query, decision.candidates[decision.chosen]));
   decision.request_id =
       asked.request_id.empty() ? "kvcast-" + std::to_string(next_request_++) : asked.request_id;
   if (asked.book) Book(query, decision, now_ms);
   return decision;
 }
 
-void RequestRouter::Book(const Query& query, const RouteDecision& decision, int64_t now_ms) {
+void RequestRouter::Book(const Query& query, const RouteDecision& decision, double now_ms) {
   const RouteCandidate& chosen = decision.candidates[decision.chosen];
   const WorkerMatch& match = chosen.answer.match;
   const int64_t hash_block_size = chosen.answer.hash_block_size;
@@ -273,7 +314,7 @@ void RequestRouter::Book(const Query& query, const RouteDecision& decision, int6
     ++counters_.partial_by_group[match.limiting_group.value_or(-1)];
   }
   counters_.speculative_choices += chosen.speculative_tokens > match.gpu_tokens;
-  Release(decision.request_id);
+  Release(decision.request_id, now_ms);
   Booking booking{.worker = match.worker,
                   .name = chosen.answer.name,
                   .predicted_tokens = match.gpu_tokens,
@@ -283,14 +324,18 @@ void RequestRouter::Book(const Query& query, const RouteDecision& decision, int6
   const int64_t reusable = std::max(match.gpu_tokens, chosen.speculative_tokens);
   booking.prefill_tokens = std::max<int64_t>(query.prompt_tokens - reusable, 0);
   booking.decode_blocks = CeilDiv(query.prompt_tokens, std::max<int64_t>(hash_block_size, 16));
-  booking.expires_ms = now_ms + config_.booking_lifetime_ms;
+  booking.routed_ms = now_ms;
+  booking.first_token_s = FirstTokenSeconds(chosen.parts);
+  booking.expires_ms = now_ms + static_cast<double>(config_.booking_lifetime_ms);
+  booking.number = next_number_++;
+  forecast_.Routed(booking.number, FactsOf(query, chosen));
   loads_[match.worker].active_prefill_tokens += booking.prefill_tokens;
   order_.emplace_back(decision.request_id, booking.expires_ms);
   bookings_[decision.request_id] = booking;
   if (chosen.answer.prefixes && hash_block_size > 0) {
     const auto sample = Sample(*chosen.answer.prefixes, match.gpu_tokens / hash_block_size,
                                std::max<int64_t>(config_.speculative_hashes_max, 1));
-    speculative_.Routed(match.worker, sample, now_ms);
+    speculative_.Routed(match.worker, sample, static_cast<int64_t>(now_ms));
   }
 }
 
@@ -301,17 +346,18 @@ void RequestRouter::BeginDecoding(Booking& booking) {
   load.decode_blocks += booking.decode_blocks;
 }
 
-void RequestRouter::Release(const std::string& request_id) {
+void RequestRouter::Release(const std::string& request_id, double now_ms) {
   const auto it = bookings_.find(request_id);
   if (it == bookings_.end()) return;
   BeginDecoding(it->second);
   loads_[it->second.worker].decode_blocks -= it->second.decode_blocks;
+  forecast_.Ended(it->second.number, now_ms / 1000);
   bookings_.erase(it);
 }
 
-void RequestRouter::Expire(int64_t now_ms) {
+void RequestRouter::Expire(double now_ms) {
   // A later booking with the same id has its own entry in `order_`.
-  const auto is_booked = [this](const std::pair<std::string, int64_t>& entry) KV_REQUIRES(mutex_) {
+  const auto is_booked = [this](const std::pair<std::string, double>& entry) KV_REQUIRES(mutex_) {
     const auto it = bookings_.find(entry.first);
     return it != bookings_.end() && it->second.expires_ms == entry.second;
   };
@@ -321,7 +367,7 @@ void RequestRouter::Expire(int64_t now_ms) {
     order_.pop_front();
     if (!is_booked(entry)) continue;
     ++counters_.expired_bookings;
-    Release(entry.first);
+    Release(entry.first, now_ms);
   }
   // Bounds the entries of finished requests. Such a pass removes at least half of all entries.
   if (order_.size() > 2 * config_.bookings_max + 1) {
@@ -329,16 +375,23 @@ void RequestRouter::Expire(int64_t now_ms) {
   }
 }
 
-Status RequestRouter::Take(const Feedback& feedback) {
+Status RequestRouter::Take(const Feedback& feedback, double now_ms) {
   const MutexLock lock(mutex_);
   const auto it = bookings_.find(feedback.request_id);
   if (it == bookings_.end()) {
     return Status(StatusCode::kNotFound, "unknown request " + feedback.request_id);
   }
   if (feedback.event == Feedback::Event::kFinished) {
-    Release(feedback.request_id);
-  } else if (feedback.event == Feedback::Event::kFirstToken) {
-    BeginDecoding(it->second);
+    Release(feedback.request_id, now_ms);
+  } else if (feedback.event == Feedback::Event::kFirstToken && !it->second.decoding) {
+    Booking& booking = it->second;
+    BeginDecoding(booking);
+    forecast_.FirstToken(booking.number, now_ms / 1000);
+    const double taken_s = (now_ms - booking.routed_ms) / 1000;
+    ++counters_.first_tokens;
+    counters_.predicted_first_token_s += booking.first_token_s;
+    counters_.first_token_s += taken_s;
+    counters_.first_token_error_s += std::abs(booking.first_token_s - taken_s);
   }
   return Status();
 }
@@ -355,6 +408,7 @@ Result<RequestRouter::Admission> RequestRouter::Admit(const std::string& request
                             booking.next_seq,  booking.comparable && !booking.compared,
                             !booking.compared, booking.limiting_group};
   if (std::exchange(booking.compared, true)) return admission;
+  forecast_.Admitted(booking.number, reused_tokens);
   const int64_t error = booking.predicted_tokens - reused_tokens;
   ++counters_.compared;
   counters_.equal += error == 0;
@@ -385,6 +439,7 @@ void RequestRouter::OnRemoved(WorkerId worker) {
   speculative_.Forget(worker);
   std::erase_if(bookings_, [worker](const auto& entry) { return entry.second.worker == worker; });
   loads_.erase(worker);
+  forecast_.Removed(worker);
 }
 
 WorkerLoad RequestRouter::load(WorkerId worker) const {
@@ -417,6 +472,7 @@ std::string RenderDecision(const RouteDecision& decision) {
       more.Member("load_storage_token", candidate->token_costs.storage);
       more.Member("load_token", candidate->token_costs.cpu);
       more.Member("not_eligible_reason", candidate->reason);
+      more.Member("predicted_ttft_ms", 1000 * FirstTokenSeconds(candidate->parts));
       more.Member("speculative_tokens", candidate->speculative_tokens);
       more.Key("load");
       more.BeginObject();
@@ -427,6 +483,11 @@ std::string RenderDecision(const RouteDecision& decision) {
     });
   }
   json.EndArray();
+  json.Key("hints");
+  json.BeginObject();
+  json.Member("keep_prefix_tokens", decision.keep_prefix_tokens);
+  json.EndObject();
+  if (decision.keeps_slo) json.Member("keeps_slo", *decision.keeps_slo);
   json.Member("prompt_tokens", decision.prompt_tokens);
   json.Member("reason", decision.reason);
   json.Member("request_id", decision.request_id);

@@ -1,13 +1,17 @@
 // RequestRouter: turns the index's answers for a prompt into a routing decision, books the load of
 // each routed request, and remembers the blocks that the request will store ("expected" blocks).
 //
-// A decision computes a cost for each worker, in tokens to compute. kvcast/router/selector.h has
-// the sum, and docs/options.md has the weights. If the load rates of a worker are known
-// (load_rates.h), they replace the weights load_token and load_storage_token.
+// A decision computes a cost for each worker, in seconds. kvcast/router/selector.h has the sum,
+// FleetForecast computes its parts, and docs/options.md has the weights. If the load rates of a
+// worker are known (load_rates.h), they replace the weights load_token and load_storage_token.
 //
 // RequestRouter chooses the worker with the lowest cost. With a temperature T > 0, it draws each
-// worker with a probability proportional to exp(-(cost - lowest cost) / (T * prompt tokens)). A
-// connecting worker is chosen only if all workers are connecting. The tokens that a worker holds
+// worker with a probability proportional to exp(-(cost - lowest cost) / (T * S)), where S is the
+// time to compute the whole prompt. With a limit of the time to the first token (ttft_slo_ms), it
+// chooses among the workers that are predicted to keep the limit, the one that costs the fleet
+// least; if no worker is predicted to keep it, the one with the shortest time.
+//
+// A connecting worker is chosen only if all workers are connecting. The tokens that a worker holds
 // are multiplied by the weight of its source's state (kvcast/stream/subscriber.h).
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -26,6 +30,7 @@
 #include "kvcast/core/status.h"
 #include "kvcast/router/selector.h"
 #include "kvcast/router/speculative_prefixes.h"
+#include "router/select/fleet_forecast.h"
 #include "router/service/route/query.h"
 #include "src/base/mutex.h"
 
@@ -41,8 +46,8 @@ enum class RoutingPolicy : uint8_t {
 
 struct RoutingConfig {
   RoutingPolicy policy = RoutingPolicy::kExact;
-  CostWeights weights{.decode_block = 0.1, .affinity_token = 0.9};
-  double expected_token = 0.5;
+  CostWeights weights;
+  ForecastConfig forecast;
   double temperature = 0;
   SpeculativeConfig speculative;
   // Maximum number of expected hashes per request, evenly spaced. Without this limit, a burst
@@ -54,20 +59,37 @@ struct RoutingConfig {
   size_t bookings_max = 65536;
 };
 
+// The current work of a worker, as the router counts it.
+struct WorkerLoad {
+  int64_t active_prefill_tokens = 0;  // routed to the worker and not computed yet
+  int64_t decode_blocks = 0;          // KV blocks of requests in decode
+  int64_t queued_requests = 0;        // as reported by the engine
+};
+
 struct RouteCandidate {
   QueryAnswer answer;
   int64_t speculative_tokens = 0;
   WorkerLoad load;
-  double cost = 0;
+  Candidate parts;             // of the cost
+  double cost = 0;             // seconds
   TokenLoadCosts token_costs;  // cost of one loaded token
   bool eligible = true;
   std::string reason;  // why the worker is not eligible
 };
 
+// The predicted time to the first token.
+inline double FirstTokenSeconds(const Candidate& parts) {
+  return parts.queue_s + parts.load_s + parts.compute_s;
+}
+
 struct RouteDecision {
   std::string request_id;
   int64_t prompt_tokens = 0;
   size_t chosen = 0;  // index into `candidates`
+  // Only with Query::ttft_slo_ms: whether the chosen worker is predicted to keep the limit.
+  std::optional<bool> keeps_slo;
+  // A hint for the engine, see CacheRequest::keep_prefix_tokens. 0: none.
+  int64_t keep_prefix_tokens = 0;
   std::vector<RouteCandidate> candidates;
   std::string reason;
 };
@@ -90,6 +112,12 @@ struct RoutingCounters {
   uint64_t reused_tokens = 0;
   uint64_t over_tokens = 0;
   uint64_t under_tokens = 0;
+  // Requests with a reported first token: sums of the predicted and the real times to it, and of
+  // the absolute differences. In seconds.
+  uint64_t first_tokens = 0;
+  double predicted_first_token_s = 0;
+  double first_token_s = 0;
+  double first_token_error_s = 0;
 };
 
 // A report about a request, or about a worker's queue.
@@ -118,14 +146,17 @@ class RequestRouter {
  public:
   // `random` returns evenly distributed numbers from [0, 1).
   RequestRouter(const RoutingConfig& config, std::function<double()> random)
-      : config_(config), random_(std::move(random)), speculative_(config.speculative) {}
+      : config_(config),
+        random_(std::move(random)),
+        speculative_(config.speculative),
+        forecast_(config.forecast) {}
 
   RoutingPolicy policy() const { return config_.policy; }
-  // kUnavailable: there is no worker to choose from. Times are those of a monotonic clock.
-  Result<RouteDecision> Decide(const Query& query, std::vector<QueryAnswer> answers,
-                               int64_t now_ms);
+  // kUnavailable: there is no worker to choose from. Times are those of a monotonic clock;
+  // fractions of a millisecond count.
+  Result<RouteDecision> Decide(const Query& query, std::vector<QueryAnswer> answers, double now_ms);
   // For kFirstToken and kFinished. kNotFound: the booking does not exist or has expired.
-  Status Take(const Feedback& feedback);
+  Status Take(const Feedback& feedback, double now_ms);
   // Admit records the reused tokens of a booked request. kNotFound: there is no such booking.
   struct Admission {
     std::string worker;
@@ -158,7 +189,10 @@ class RequestRouter {
     int64_t decode_blocks = 0;
     bool decoding = false;
     bool compared = false;
-    int64_t expires_ms = 0;
+    double routed_ms = 0;
+    double first_token_s = 0;  // predicted
+    double expires_ms = 0;
+    uint64_t number = 0;  // of the request, for forecast_
   };
 
   // The workers on which a prefix of the prompt is expected, for answers with the same prefixes.
@@ -169,33 +203,41 @@ class RequestRouter {
   // The tokens of the prompt that are expected on the worker of the answer. `expected` keeps the
   // lookups for earlier answers of the decision.
   int64_t ExpectedTokens(const QueryAnswer& answer, std::vector<ExpectedOf>& expected,
-                         int64_t now_ms) KV_REQUIRES(mutex_);
+                         double now_ms) KV_REQUIRES(mutex_);
   RouteCandidate Weigh(const Query& query, QueryAnswer answer, int64_t expected_tokens)
+      KV_REQUIRES(mutex_);
+  static FleetForecast::Facts FactsOf(const Query& query, const RouteCandidate& candidate);
+  // Sets `kept` to false if no worker is predicted to keep the limit.
+  size_t ChooseWithin(const std::vector<RouteCandidate>& candidates, double limit_s, bool& kept)
       KV_REQUIRES(mutex_);
   size_t Choose(const Query& query, const std::vector<RouteCandidate>& candidates)
       KV_REQUIRES(mutex_);
   size_t NextInTurn(const std::vector<RouteCandidate>& candidates) KV_REQUIRES(mutex_);
-  void Book(const Query& query, const RouteDecision& decision, int64_t now_ms) KV_REQUIRES(mutex_);
+  void Book(const Query& query, const RouteDecision& decision, double now_ms) KV_REQUIRES(mutex_);
   void BeginDecoding(Booking& booking) KV_REQUIRES(mutex_);
-  void Release(const std::string& request_id) KV_REQUIRES(mutex_);
-  void Expire(int64_t now_ms) KV_REQUIRES(mutex_);
+  void Release(const std::string& request_id, double now_ms) KV_REQUIRES(mutex_);
+  void Expire(double now_ms) KV_REQUIRES(mutex_);
 
   const RoutingConfig config_;
   const std::function<double()> random_;
   mutable Mutex mutex_;
   SpeculativePrefixes speculative_ KV_GUARDED_BY(mutex_);
+  FleetForecast forecast_ KV_GUARDED_BY(mutex_);
   std::unordered_map<WorkerId, WorkerLoad> loads_ KV_GUARDED_BY(mutex_);
   std::unordered_map<std::string, Booking> bookings_ KV_GUARDED_BY(mutex_);
   // The request id and expires_ms of each booking, in order of booking.
-  std::deque<std::pair<std::string, int64_t>> order_ KV_GUARDED_BY(mutex_);
+  std::deque<std::pair<std::string, double>> order_ KV_GUARDED_BY(mutex_);
   RoundRobin round_robin_ KV_GUARDED_BY(mutex_);
   RoutingCounters counters_ KV_GUARDED_BY(mutex_);
   uint64_t next_request_ KV_GUARDED_BY(mutex_) = 1;
+  uint64_t next_number_ KV_GUARDED_BY(mutex_) = 1;
 };
 
-// {"request_id", "prompt_tokens", "worker", "reason", "candidates": [{members of an answer,
-// "speculative_tokens", "load": {...}, "load_token", "load_storage_token", "cost", "eligible",
-// "not_eligible_reason"}, ...]}. The candidates are ordered by cost.
+// {"request_id", "prompt_tokens", "worker", "reason"[, "keeps_slo"], "hints":
+// {"keep_prefix_tokens"}, "candidates": [{members of an
+// answer, "speculative_tokens", "load": {...}, "load_token", "load_storage_token", "cost",
+// "predicted_ttft_ms", "eligible", "not_eligible_reason"}, ...]}. The candidates are ordered by
+// cost.
 std::string RenderDecision(const RouteDecision& decision);
 
 }  // namespace kvcast::router

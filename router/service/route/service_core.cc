@@ -41,14 +41,15 @@ static Status CheckOneModel(const Query& query, const FleetList& fleet) {
 }
 
 // The search starts at the previous match, because answers are mostly in the order of the workers.
-static void AddLoadCosts(const FleetList& fleet, int64_t now_ms,
-                         std::vector<QueryAnswer>& answers) {
+static void AddWorkerFacts(const FleetList& fleet, int64_t now_ms,
+                           std::vector<QueryAnswer>& answers) {
   const size_t workers = fleet.workers.size();
   size_t at = 0;
   for (QueryAnswer& answer : answers) {
     for (size_t tried = 0; tried < workers; ++tried, at = (at + 1) % workers) {
       if (fleet.workers[at]->id != answer.match.worker) continue;
       answer.load_costs = fleet.workers[at]->load_rates->costs(now_ms);
+      answer.cache_tokens = fleet.workers[at]->source->cache_tokens();
       break;
     }
   }
@@ -62,8 +63,9 @@ static Result<RouteDecision> DecisionOf(ServiceCore& core, const Query& query) {
   auto answers = AnswersOf(core, query, view);
   if (!answers.ok()) return answers.status();
   const int64_t now_ms = core.steady_ms();
-  AddLoadCosts(*view, now_ms, *answers);
-  auto decision = core.request_router->Decide(query, std::move(answers).value(), now_ms);
+  AddWorkerFacts(*view, now_ms, *answers);
+  auto decision = core.request_router->Decide(query, std::move(answers).value(),
+                                              static_cast<double>(SteadyNs()) * 1e-6);
   if (decision.ok() && query.book) core.observations.Note(*decision, core.now());
   core.decision_latency.Note(static_cast<double>(SteadyNs() - begin_ns) * 1e-9);
   return decision;
@@ -100,7 +102,7 @@ Result<bool> ServiceCore::Take(const Feedback& feedback) {
     limiting_group = booked->limiting_group;
   } else if (told.event == Feedback::Event::kFirstToken ||
              told.event == Feedback::Event::kFinished) {
-    const Status status = request_router->Take(told);
+    const Status status = request_router->Take(told, static_cast<double>(SteadyNs()) * 1e-6);
     return status.ok() ? Result<bool>(false) : Result<bool>(status);
   }
   const auto worker = fleet->view()->Find(told.worker);

@@ -218,6 +218,11 @@ check("the worker that holds more blocks is chosen", decision["worker"] == "one"
       "48 of 65 tokens" in decision["reason"] and len(decision["candidates"]) == 2, decision)
 status, reply = router.call("POST", "/v1/route", {**hashes, "workers": ["two"], "book": False})
 check("only an allowed worker is chosen", reply["worker"] == "two", reply)
+check("without a limit the reply does not say whether it is kept", "keeps_slo" not in reply, reply)
+for limit, kept in [(1e6, True), (0.001, False)]:
+    status, reply = router.call("POST", "/v1/route", {**hashes, "ttft_slo_ms": limit, "book": False})
+    check(f"a limit of {limit} ms", status == 200 and reply["keeps_slo"] is kept and
+          all(c["predicted_ttft_ms"] > limit or kept for c in reply["candidates"]), reply)
 loads = {w["name"]: w["load"] for w in router.call("GET", "/v1/state")[1]["workers"]}
 check("the decision is booked", loads["one"]["active_prefill_tokens"] == 65 - 48, loads)
 for event, code in [({"event": "admitted", "reused_tokens": 48}, 200), ({"event": "first_token"}, 200),
@@ -301,7 +306,8 @@ check("the state has the rates of /v1/load_rates",
       rates["CPU"]["measured_bytes_per_s"] == 2e9 and rates["CPU"]["cost"] is None and
       rates["STORAGE"]["reports"]["small"] == 3, rates)
 check("feedback ends the booking", state["routing"]["bookings"] == 0 and
-      state["routing"]["equal"] == 1 and state["workers"][0]["load"]["decode_blocks"] == 0, state)
+      state["routing"]["equal"] == 1 and state["routing"]["first_tokens"] == 1 and
+      state["routing"]["predicted_first_token_s"] > 0 and state["workers"][0]["load"]["decode_blocks"] == 0, state)
 check("blocks by group and tier",
       {t: v["held"] for t, v in state["workers"][0]["groups"][0]["tiers"].items()} ==
       {"GPU": 4, "CPU": 1}, state["workers"][0]["groups"])
@@ -384,6 +390,8 @@ for method, target, body, code in [
         ("POST", "/v1/route", {**hashes, "model": "none"}, 404),
         ("POST", "/v1/route", {"hashes": [1]}, 400),  # two models are served
         ("POST", "/v1/route", {**hashes, "temperature": -1}, 400),
+        ("POST", "/v1/route", {**hashes, "ttft_slo_ms": -1}, 400),
+        ("POST", "/v1/query", {**hashes, "ttft_slo_ms": 1}, 400),
         ("POST", "/v1/feedback", {"event": "load", "worker": "nobody", "queued_requests": 1}, 404),
         ("POST", "/v1/feedback", {"event": "admitted", "request_id": "r"}, 400),
         ("POST", "/v1/load_rates", {"worker": "nobody", "loads": [{"tier": "CPU", "bytes": 1, "seconds": 1}]}, 404),

@@ -27,8 +27,8 @@ TEST(RatioChart, PlacesRatiosByPowersOfTwo) {
 }
 
 TEST(RatioChart, NamesCannotBreakTheDocument) {
-  const std::string svg = RatioChartSvg("a < b & c", {{.title = "<t>", .lines = {}}});
-  EXPECT_THAT(svg, HasSubstr("a &lt; b &amp; c"));
+  const std::string svg = RatioChartSvg("a < b & \"c\"", {{.title = "<t>", .lines = {}}});
+  EXPECT_THAT(svg, HasSubstr("a &lt; b &amp; &quot;c&quot;"));
   EXPECT_THAT(svg, Not(HasSubstr("<t>")));
 }
 

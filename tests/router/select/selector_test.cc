@@ -11,28 +11,75 @@
 namespace kvcast {
 namespace {
 
+// A worker that needs this many seconds to compute the prompt.
+Candidate Computing(uint32_t worker, double compute_s) {
+  return {.worker = WorkerId(worker), .compute_s = compute_s};
+}
+
 Candidate Holding(uint32_t worker, int64_t reusable) {
   return {.worker = WorkerId(worker), .reusable_tokens = reusable};
 }
 
-TEST(SelectWorker, PrefersTheLongestReusablePrefix) {
-  const std::vector<Candidate> candidates = {Holding(1, 16), Holding(2, 64), Holding(3, 32)};
-  const auto choice = SelectWorker(candidates, 100, {});
-  ASSERT_TRUE(choice);
-  EXPECT_EQ(choice->worker, WorkerId(2));
-  EXPECT_EQ(choice->cost, 36);
-  EXPECT_EQ(choice->reusable_tokens, 64);
+TEST(Cost, IsTheTimeToTheFirstTokenAndTheWorkOfTheFleet) {
+  Candidate candidate = Computing(1, 2);
+  EXPECT_DOUBLE_EQ(Cost(candidate, {}), 2 + 2);
+  candidate.queue_s = 5;
+  candidate.load_s = 0.5;
+  EXPECT_DOUBLE_EQ(Cost(candidate, {}), 5 + 0.5 + 2 + 2) << "a load is no work of the fleet";
+  EXPECT_DOUBLE_EQ(Cost(candidate, {.work = 0}), 5 + 0.5 + 2);
+  EXPECT_DOUBLE_EQ(Cost(candidate, {.work = 3}), 5 + 0.5 + 2 + 3 * 2);
 }
 
-TEST(SelectWorker, LoadOutweighsAShortPrefix) {
-  Candidate busy = Holding(1, 64);
-  busy.load.active_prefill_tokens = 1000;
-  Candidate decoding = Holding(2, 64);
-  decoding.load.decode_blocks = 500;
-  const std::vector<Candidate> candidates = {busy, decoding, Holding(3, 0)};
-  EXPECT_EQ(SelectWorker(candidates, 100, {})->worker, WorkerId(3));
-  EXPECT_EQ(SelectWorker(candidates, 100, {.decode_block = 0})->worker, WorkerId(2));
-  EXPECT_EQ(SelectWorker(candidates, 100, {.active_prefill_token = 0})->worker, WorkerId(1));
+TEST(Cost, LaterRequestsWaitForThePromptAndForTheQueueBeforeIt) {
+  Candidate candidate = Computing(1, 2);
+  candidate.queue_s = 5;
+  const double delayed = 2 * (2 * 5 + 2);  // compute_s * (2 queue_s + compute_s)
+  EXPECT_DOUBLE_EQ(Cost(candidate, {}, 0.1), 9 + 0.1 * delayed);
+  EXPECT_DOUBLE_EQ(Cost(candidate, {.later = 2}, 0.1), 9 + 2 * 0.1 * delayed);
+  EXPECT_DOUBLE_EQ(Cost(candidate, {.later = 0}, 0.1), 9);
+  EXPECT_DOUBLE_EQ(Cost(Computing(1, 0), {}, 0.1), 0) << "nothing to compute delays no request";
+}
+
+TEST(Cost, PartsOfTheCacheCountByTheirWeights) {
+  Candidate candidate = Computing(1, 2);
+  candidate.partial_s = 1;
+  candidate.eviction_s = 0.25;
+  EXPECT_DOUBLE_EQ(Cost(candidate, {}), 4 - 1 + 0.25);
+  EXPECT_DOUBLE_EQ(Cost(candidate, {.partial = 0.5}), 4 - 0.5 + 0.25);
+  EXPECT_DOUBLE_EQ(Cost(candidate, {.eviction = 4}), 4 - 1 + 1);
+}
+
+TEST(Cost, TheFleetsPartIsTheCostWithoutTheOwnTimeToTheFirstToken) {
+  const Candidate candidate{.worker = WorkerId(1),
+                            .queue_s = 5,
+                            .compute_s = 2,
+                            .load_s = 0.5,
+                            .partial_s = 1,
+                            .eviction_s = 0.25};
+  EXPECT_DOUBLE_EQ(FleetCost(candidate, {}, 0.1), 2 + 0.1 * 24 - 1 + 0.25);
+  EXPECT_DOUBLE_EQ(Cost(candidate, {}, 0.1), FleetCost(candidate, {}, 0.1) + 5 + 2 + 0.5);
+}
+
+TEST(SelectWorker, PrefersTheShortestComputation) {
+  Candidate best = Computing(2, 1);
+  best.reusable_tokens = 64;
+  best.speculative_tokens = 96;
+  const std::vector<Candidate> candidates = {Computing(1, 3), best, Computing(3, 2)};
+  const auto choice = SelectWorker(candidates, {});
+  ASSERT_TRUE(choice);
+  EXPECT_EQ(choice->worker, WorkerId(2));
+  EXPECT_EQ(choice->cost, 2);
+  EXPECT_EQ(choice->reusable_tokens, 64);
+  EXPECT_EQ(choice->speculative_tokens, 96) << "expected tokens are reported apart";
+}
+
+TEST(SelectWorker, AQueueOutweighsAShortPrefix) {
+  Candidate busy = Computing(1, 0.4);
+  busy.queue_s = 10;
+  const std::vector<Candidate> candidates = {busy, Computing(2, 1)};
+  EXPECT_EQ(SelectWorker(candidates, {})->worker, WorkerId(2));
+  EXPECT_EQ(SelectWorker(candidates, {.work = 20})->worker, WorkerId(1))
+      << "a fleet with much work is better off with the hit";
 }
 
 TEST(SelectWorker, TiesGoToMoreExactTokensThenToTheLowerId) {
@@ -40,126 +87,81 @@ TEST(SelectWorker, TiesGoToMoreExactTokensThenToTheLowerId) {
   guessed.speculative_tokens = 64;
   std::vector<Candidate> candidates = {guessed, Holding(5, 64), Holding(3, 64)};
   do {
-    EXPECT_EQ(SelectWorker(candidates, 100, {})->worker, WorkerId(3));
+    EXPECT_EQ(SelectWorker(candidates, {})->worker, WorkerId(3));
   } while (std::next_permutation(
       candidates.begin(), candidates.end(),
       [](const Candidate& a, const Candidate& b) { return a.worker < b.worker; }));
 }
 
-TEST(SelectWorker, SpeculativeTokensCountButAreReportedApart) {
-  Candidate guessed = Holding(1, 16);
-  guessed.speculative_tokens = 96;
-  const std::vector<Candidate> candidates = {guessed, Holding(2, 64)};
-  const auto choice = SelectWorker(candidates, 100, {});
-  EXPECT_EQ(choice->worker, WorkerId(1));
-  EXPECT_EQ(choice->reusable_tokens, 16);
-  EXPECT_EQ(choice->speculative_tokens, 96);
-}
-
-TEST(SelectWorker, AffinityKeepsAPromptWhereOneGroupStillHoldsItsPrefix) {
-  Candidate partial = Holding(2, 0);
-  partial.resident_tokens = 80;
-  const std::vector<Candidate> candidates = {Holding(1, 0), partial};
-  EXPECT_EQ(SelectWorker(candidates, 100, {})->worker, WorkerId(1));
-  const auto choice = SelectWorker(candidates, 100, {.affinity_token = 0.5});
-  EXPECT_EQ(choice->worker, WorkerId(2));
-  EXPECT_EQ(choice->cost, 60);
-  EXPECT_EQ(choice->reusable_tokens, 0);
+TEST(SelectWorker, APromptGoesWhereOneGroupStillHoldsItsPrefix) {
+  Candidate partial = Computing(2, 1);
+  partial.partial_s = 0.8;
+  const std::vector<Candidate> candidates = {Computing(1, 1), partial};
+  EXPECT_EQ(SelectWorker(candidates, {.partial = 0})->worker, WorkerId(1));
+  EXPECT_EQ(SelectWorker(candidates, {})->worker, WorkerId(2));
 }
 
 TEST(SelectWorker, RealHitOutweighsAnEquallyLongPrefixOfOneGroup) {
-  Candidate partial = Holding(1, 0);
-  partial.resident_tokens = 80;
-  const std::vector<Candidate> candidates = {partial, Holding(2, 80)};
-  EXPECT_EQ(SelectWorker(candidates, 100, {.affinity_token = 0.9})->worker, WorkerId(2));
+  Candidate partial = Computing(1, 1);
+  partial.partial_s = 0.8;  // another prompt with this prefix is certain
+  const std::vector<Candidate> candidates = {partial, Computing(2, 0.2)};
+  EXPECT_EQ(SelectWorker(candidates, {})->worker, WorkerId(2));
+}
+
+TEST(SelectWorker, AFreeCacheOutweighsACacheThatMustEvict) {
+  Candidate full = Computing(1, 1);
+  full.eviction_s = 0.5;
+  const std::vector<Candidate> candidates = {full, Computing(2, 1.2)};
+  EXPECT_EQ(SelectWorker(candidates, {})->worker, WorkerId(2));
+  EXPECT_EQ(SelectWorker(candidates, {.eviction = 0})->worker, WorkerId(1));
 }
 
 TEST(SelectWorker, OnlyAllowedWorkersAreChosen) {
-  const std::vector<Candidate> candidates = {Holding(1, 64), Holding(2, 0)};
+  const std::vector<Candidate> candidates = {Computing(1, 1), Computing(2, 2)};
   const WorkerId second[] = {WorkerId(2)};
-  EXPECT_EQ(SelectWorker(candidates, 100, {}, second)->worker, WorkerId(2));
+  EXPECT_EQ(SelectWorker(candidates, {}, 0, second)->worker, WorkerId(2));
   const WorkerId absent[] = {WorkerId(9)};
-  EXPECT_FALSE(SelectWorker(candidates, 100, {}, absent));
-  EXPECT_FALSE(SelectWorker({}, 100, {}));
-}
-
-TEST(SelectWorker, NoCandidateIsCheaperThanAFullHit) {
-  EXPECT_EQ(Cost(Holding(1, 5000), 100, {}), 0);
-  EXPECT_EQ(Cost(Holding(1, -5), 100, {}), 100);
-}
-
-// A prompt of 100 tokens: 30 on the GPU, up to 50 with host memory, up to 90 with storage.
-TEST(Cost, LoadedTokensCostWhatTheirTierSays) {
-  const struct {
-    LoadCosts known;
-    double recompute_token;
-    double cost;
-    const char* why;
-  } rows[] = {
-      {{}, 1, 10 + 20 * 0.1 + 40 * 0.75, "no load cost is known: the weights count"},
-      {{0.5, std::nullopt}, 1, 10 + 20 * 0.5 + 40 * 0.75, "host memory alone is known"},
-      {{std::nullopt, 0.5}, 1, 10 + 20 * 0.1 + 40 * 0.5, "storage alone is known"},
-      {{0.2, 0.4}, 1, 10 + 20 * 0.2 + 40 * 0.4, "both are known"},
-      {{0.0, 0.0}, 1, 10, "loads that take no time"},
-      {{2.0, 3.0}, 1, 10 + 20 * 2.0 + 40 * 3.0, "loads are slower than computing"},
-      {{2.0, std::nullopt}, 1, 10 + 60 * 2.0, "storage is behind host memory"},
-      {{0.4, 0.2}, 1, 10 + 60 * 0.4, "storage is behind host memory"},
-      {{0.2, 0.4}, 3, 3 * (10 + 20 * 0.2 + 40 * 0.4), "load costs are in computed tokens"},
-  };
-  Candidate candidate = Holding(1, 30);
-  candidate.with_cpu_tokens = 50;
-  candidate.with_storage_tokens = 90;
-  for (const auto& [known, recompute_token, cost, why] : rows) {
-    candidate.load_costs = known;
-    EXPECT_DOUBLE_EQ(Cost(candidate, 100, {.recompute_token = recompute_token}), cost) << why;
-  }
-}
-
-TEST(Cost, EachTierCountsOnlyTokensBeyondThePreviousTier) {
-  const CostWeights weights{.load_token = 0.25, .load_storage_token = 0.5};
-  const struct {
-    int64_t gpu, cpu, storage, speculative;
-    double cost;
-  } rows[] = {
-      {0, 0, 0, 0, 100},       {40, 0, 0, 0, 60},        {0, 40, 0, 0, 60 + 10},
-      {0, 0, 40, 0, 60 + 20},  {20, 40, 60, 0, 40 + 15}, {60, 40, 20, 0, 40},
-      {0, 40, 60, 50, 40 + 5}, {0, 500, 500, 0, 25},     {0, 0, 500, 0, 50},
-  };
-  for (const auto& [gpu, cpu, storage, speculative, cost] : rows) {
-    Candidate candidate = Holding(1, gpu);
-    candidate.with_cpu_tokens = cpu;
-    candidate.with_storage_tokens = storage;
-    candidate.speculative_tokens = speculative;
-    EXPECT_DOUBLE_EQ(Cost(candidate, 100, weights), cost)
-        << gpu << " " << cpu << " " << storage << " " << speculative;
-  }
-}
-
-TEST(Cost, AffinityCountsOnlyTokensBeyondTheLoadedOnes) {
-  Candidate candidate = Holding(1, 0);
-  candidate.with_storage_tokens = 60;
-  candidate.resident_tokens = 80;
-  EXPECT_DOUBLE_EQ(Cost(candidate, 100, {.load_storage_token = 0.5, .affinity_token = 0.5}),
-                   40 + 30 - 10);
+  EXPECT_FALSE(SelectWorker(candidates, {}, 0, absent));
+  EXPECT_FALSE(SelectWorker({}, {}));
 }
 
 TEST(SelectWorker, SlowLoadsTurnTheChoice) {
-  Candidate near = Holding(1, 0);
-  near.with_cpu_tokens = 80;
-  Candidate far = near;
-  far.worker = WorkerId(2);
-  const Candidate cold = Holding(3, 0);
-  const auto choose = [&](std::optional<double> first, std::optional<double> second) {
-    near.load_costs.cpu = first;
-    far.load_costs.cpu = second;
-    return SelectWorker(std::vector<Candidate>{near, far, cold}, 100, {})->worker;
+  Candidate near = Computing(1, 0.2);
+  Candidate far = Computing(2, 0.2);
+  const Candidate cold = Computing(3, 1);
+  const auto choose = [&](double first_s, double second_s) {
+    near.load_s = first_s;
+    far.load_s = second_s;
+    return SelectWorker(std::vector<Candidate>{near, far, cold}, {})->worker;
   };
-  EXPECT_EQ(choose({}, {}), WorkerId(1));
+  EXPECT_EQ(choose(0.1, 0.1), WorkerId(1));
   EXPECT_EQ(choose(0.3, 0.2), WorkerId(2));
-  EXPECT_EQ(choose(0.3, {}), WorkerId(2));
-  EXPECT_EQ(choose({}, 0.05), WorkerId(2));
-  EXPECT_EQ(choose(2.0, 0.9), WorkerId(2));
-  EXPECT_EQ(choose(2.0, 1.5), WorkerId(3)) << "to compute is faster than both loads";
+  EXPECT_EQ(choose(2.0, 1.5), WorkerId(2)) << "the computation is work of the fleet, the load not";
+  EXPECT_EQ(choose(2.0, 1.7), WorkerId(3)) << "to compute is cheaper than both loads";
+}
+
+TEST(CostsOfLoads, LoadedTokensCostWhatTheirTierSays) {
+  const struct {
+    LoadCosts known;
+    TokenLoadCosts costs;
+    const char* why;
+  } rows[] = {
+      {{}, {0.1, 0.75}, "no load cost is known: the weights count"},
+      {{0.5, std::nullopt}, {0.5, 0.75}, "host memory alone is known"},
+      {{std::nullopt, 0.5}, {0.1, 0.5}, "storage alone is known"},
+      {{0.2, 0.4}, {0.2, 0.4}, "both are known"},
+      {{0.0, 0.0}, {0, 0}, "loads that take no time"},
+      {{2.0, 3.0}, {2, 3}, "loads are slower than computing"},
+      {{2.0, std::nullopt}, {2, 2}, "storage is behind host memory"},
+      {{0.4, 0.2}, {0.4, 0.4}, "storage is behind host memory"},
+  };
+  for (const auto& [known, costs, why] : rows) {
+    EXPECT_DOUBLE_EQ(CostsOfLoads(known, {}).cpu, costs.cpu) << why;
+    EXPECT_DOUBLE_EQ(CostsOfLoads(known, {}).storage, costs.storage) << why;
+  }
+  const TokenLoadCosts given = CostsOfLoads({}, {.load_token = 0.25, .load_storage_token = 0.5});
+  EXPECT_DOUBLE_EQ(given.cpu, 0.25);
+  EXPECT_DOUBLE_EQ(given.storage, 0.5);
 }
 
 TEST(RoundRobin, GoesThroughTheAllowedWorkersById) {

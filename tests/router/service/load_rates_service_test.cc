@@ -29,6 +29,8 @@ using kvcast::testing::StoreIn;
 struct LoadRatesServiceTest : ::testing::Test {
   void Start(const std::string& medium) {
     RouterOptions options;
+    // A token takes 1 s to compute, and nothing else takes time. So costs are in tokens.
+    options.routing.forecast.start = {{0, 1, 0, 0, 0}};
     for (const char* name : {"first", "second", "cold"}) {
       PublisherConfig config;
       config.endpoint = "tcp://127.0.0.1:0";
@@ -107,11 +109,11 @@ TEST_F(LoadRatesServiceTest, AWorkerWithSlowLoadsIsNotChosen) {
   Start("CPU");
   const Json before = Route({"first", "second", "cold"});
   EXPECT_EQ(before.at("worker"), "first") << "the configured rates are equal";
-  EXPECT_DOUBLE_EQ(Of(before, "first").at("cost"), 36 + 64 * 0.1);
+  EXPECT_DOUBLE_EQ(Of(before, "first").at("cost"), 36 + 36 + 64 * 0.1);
   Report("first", "CPU", 0.5);
   const Json after = Route({"first", "second", "cold"});
   EXPECT_EQ(after.at("worker"), "second");
-  EXPECT_DOUBLE_EQ(Of(after, "first").at("cost"), 36 + 64 * 0.5);
+  EXPECT_DOUBLE_EQ(Of(after, "first").at("cost"), 36 + 36 + 64 * 0.5);
   EXPECT_DOUBLE_EQ(Of(after, "first").at("load_token"), 0.5);
   EXPECT_DOUBLE_EQ(Of(after, "second").at("load_token"), 0.1);
   for (const char* member : {"reusable_tokens", "reusable_with_cpu_tokens", "exact",
@@ -119,9 +121,10 @@ TEST_F(LoadRatesServiceTest, AWorkerWithSlowLoadsIsNotChosen) {
     EXPECT_EQ(Of(before, "first").at(member), Of(after, "first").at(member)) << member;
   }
   EXPECT_EQ(Of(after, "first").at("reusable_with_cpu_tokens"), 64);
-  // At 2 GB/s, loading is faster than computing. At 0.5 GB/s, computing is faster than loading.
+  // At 2 GB/s, loading is faster than computing. At 0.4 GB/s it takes 2.5 times as long, and the
+  // router counts each computed token twice.
   EXPECT_EQ(Route({"first", "cold"}).at("worker"), "first");
-  for (int i = 0; i < 3; ++i) Report("first", "CPU", 2);
+  for (int i = 0; i < 3; ++i) Report("first", "CPU", 2.5);
   EXPECT_EQ(Route({"first", "cold"}).at("worker"), "cold");
   Report("second", "CPU", 4);
   EXPECT_EQ(Chosen(), "cold");
@@ -131,16 +134,16 @@ TEST_F(LoadRatesServiceTest, StorageHasARateOfItsOwn) {
   Start("STORAGE");
   const Json before = Route({"first", "second"});
   EXPECT_EQ(before.at("worker"), "first");
-  EXPECT_DOUBLE_EQ(Of(before, "first").at("cost"), 36 + 64 * 0.75)
+  EXPECT_DOUBLE_EQ(Of(before, "first").at("cost"), 36 + 36 + 64 * 0.75)
       << "the default weight of a token in storage";
   Report("first", "CPU", 0.01);
-  EXPECT_DOUBLE_EQ(Of(Route({"first"}), "first").at("cost"), 36 + 64 * 0.75);
+  EXPECT_DOUBLE_EQ(Of(Route({"first"}), "first").at("cost"), 36 + 36 + 64 * 0.75);
   Report("first", "STORAGE", 0.9);
   const Json after = Route({"first", "second"});
   EXPECT_EQ(after.at("worker"), "second");
-  EXPECT_DOUBLE_EQ(Of(after, "first").at("cost"), 36 + 64 * 0.91);
+  EXPECT_DOUBLE_EQ(Of(after, "first").at("cost"), 36 + 36 + 64 * 0.91);
   Report("second", "STORAGE", 0.2);
-  EXPECT_DOUBLE_EQ(Of(Route({"second"}), "second").at("cost"), 36 + 64 * 0.3);
+  EXPECT_DOUBLE_EQ(Of(Route({"second"}), "second").at("cost"), 36 + 36 + 64 * 0.3);
 }
 
 TEST_F(LoadRatesServiceTest, TotalsGiveTheRateOfEachReport) {

@@ -208,9 +208,12 @@ TEST(LoadRateConfig, IsPartOfASource) {
   }
 }
 
-// With weight 0.5, half of a source's tokens count. The cost of a loaded token is unchanged.
+// A token takes 1 s to compute. The fleet's work counts each computed token once more. With weight
+// 0.5, half of a source's tokens count. The cost of a loaded token is unchanged.
 TEST(LoadRates, DecisionsSayWhatALoadedTokenCosts) {
-  RequestRouter request_router({}, [] { return 0.0; });
+  RoutingConfig config;
+  config.forecast.start = {{0, 1, 0, 0, 0}};
+  RequestRouter request_router(config, [] { return 0.0; });
   QueryAnswer answer;
   answer.name = "w";
   answer.match.worker = WorkerId(1);
@@ -222,18 +225,18 @@ TEST(LoadRates, DecisionsSayWhatALoadedTokenCosts) {
   query.prompt_tokens = 1000;
   query.book = false;
   const auto decide = [&] { return request_router.Decide(query, {answer}, 0).value(); };
-  EXPECT_DOUBLE_EQ(decide().candidates[0].cost, 300 + 200 * 0.1 + 400 * 0.75);
+  EXPECT_DOUBLE_EQ(decide().candidates[0].cost, 2 * 300 + 200 * 0.1 + 400 * 0.75);
   answer.load_costs = {0.5, 2.0};
   const RouteDecision decision = decide();
-  EXPECT_DOUBLE_EQ(decision.candidates[0].cost, 300 + 200 * 0.5 + 400 * 2.0);
+  EXPECT_DOUBLE_EQ(decision.candidates[0].cost, 2 * 300 + 200 * 0.5 + 400 * 2.0);
   EXPECT_EQ(decision.reason,
-            "100 of 1000 tokens reusable, 200 to load, 400 to load from storage; cost 1200, the "
-            "only worker to choose from");
+            "100 of 1000 tokens reusable, 200 to load, 400 to load from storage; cost 1500.000 s, "
+            "the only worker to choose from");
   const Json candidate = Json::parse(RenderDecision(decision)).at("candidates").at(0);
   EXPECT_EQ(candidate.at("load_token"), 0.5);
   EXPECT_EQ(candidate.at("load_storage_token"), 2.0);
   answer.weight = 0.5;
-  EXPECT_DOUBLE_EQ(decide().candidates[0].cost, 650 + 100 * 0.5 + 200 * 2.0);
+  EXPECT_DOUBLE_EQ(decide().candidates[0].cost, 2 * 650 + 100 * 0.5 + 200 * 2.0);
 }
 
 }  // namespace

@@ -78,6 +78,19 @@ TEST(Metrics, SaysHowOftenAStateWasWrongAndWhatWasDone) {
   EXPECT_TRUE(has("quarantines", 7));
 }
 
+TEST(Metrics, ComparesFirstTokensWithTheirPrediction) {
+  ServiceMetrics metrics = Example();
+  metrics.routing.first_tokens = 3;
+  metrics.routing.predicted_first_token_s = 1.5;
+  metrics.routing.first_token_s = 2.25;
+  metrics.routing.first_token_error_s = 0.875;
+  const std::string page = RenderMetrics(metrics);
+  EXPECT_TRUE(HasLine(page, "kvcast_route_first_tokens_total 3")) << page;
+  EXPECT_TRUE(HasLine(page, "kvcast_route_predicted_first_token_seconds_total 1.5"));
+  EXPECT_TRUE(HasLine(page, "kvcast_route_real_first_token_seconds_total 2.25"));
+  EXPECT_TRUE(HasLine(page, "kvcast_route_first_token_error_seconds_total 0.875"));
+}
+
 TEST(Metrics, SaysWhichContentIsNotKnown) {
   const std::string page = RenderMetrics(Example());
   EXPECT_TRUE(HasLine(page, R"(kvcast_unnamed_blocks{worker="engine \"0\""} 6)")) << page;

@@ -41,6 +41,7 @@ void ExpectEqual(const Query& a, const Query& b) {
   EXPECT_EQ(a.routing_group, b.routing_group);
   EXPECT_EQ(a.request_id, b.request_id);
   EXPECT_EQ(a.temperature, b.temperature);
+  EXPECT_EQ(a.ttft_slo_ms, b.ttft_slo_ms);
   EXPECT_EQ(a.book, b.book);
   EXPECT_EQ(a.inputs.lora_name, b.inputs.lora_name);
   EXPECT_EQ(a.inputs.cache_salt, b.inputs.cache_salt);
@@ -68,7 +69,8 @@ TEST(PackedQuery, HasTheMembersOfTheJsonForm) {
        {"routing_group", "g"}},
       {{"hashes", {1, UINT64_MAX, -3, "00ff"}}, {"hash_block_size", 16}, {"prompt_tokens", 65}},
       {{"hashes", Json::array()}},
-      {{"tokens", {5}}, {"request_id", "r"}, {"temperature", 0.5}, {"book", false}}};
+      {{"tokens", {5}}, {"request_id", "r"}, {"temperature", 0.5}, {"book", false}},
+      {{"tokens", {5}}, {"ttft_slo_ms", 250.5}}};
   for (const Json& json : bodies) {
     const auto expected = ParseQuery(json.dump(), QueryForm::kRoute);
     const auto packed = Parse(Packed(json), QueryForm::kRoute);

@@ -212,6 +212,24 @@ TEST(ParseQuery, TextsAreBounded) {
   EXPECT_FALSE(ParseQuery("{\"hashes\": [\"" + hash + "\"]}").ok());
 }
 
+TEST(ParseQuery, OnlyARouteMayHaveALimitOfItsTime) {
+  const auto message = [](const char* limit, QueryForm form) {
+    const std::string body = std::string(R"({"tokens": [1], "ttft_slo_ms": )") + limit + "}";
+    return ParseQuery(body, form).status().message();
+  };
+  const auto query = ParseQuery(R"({"tokens": [1], "ttft_slo_ms": 0.5})", QueryForm::kRoute);
+  ASSERT_TRUE(query.ok());
+  EXPECT_EQ(query->ttft_slo_ms, 0.5);
+  EXPECT_EQ(ParseQuery(R"({"tokens": [1]})", QueryForm::kRoute)->ttft_slo_ms, std::nullopt);
+  EXPECT_EQ(message("0", QueryForm::kRoute), "");
+  EXPECT_EQ(message("1e9", QueryForm::kRoute), "");
+  const std::string refused = "ttft_slo_ms: not a number in the allowed range";
+  EXPECT_EQ(message("-1", QueryForm::kRoute), refused);
+  EXPECT_EQ(message("1.1e9", QueryForm::kRoute), refused);
+  EXPECT_EQ(message("\"5\"", QueryForm::kRoute), refused);
+  EXPECT_EQ(message("5", QueryForm::kQuery), "unknown member: ttft_slo_ms");
+}
+
 TEST(RenderAnswers, GivesOneObjectPerWorker) {
   QueryAnswer answer;
   answer.name = "w\xff\"";

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "router/service/json/json_fields.h"
 #include "tests/support/index_events.h"
 
 namespace kvcast::router {
@@ -21,6 +22,15 @@ using kvcast::testing::Hashes;
 using kvcast::testing::StoreFull;
 
 constexpr int64_t kPrompt = 1000;
+
+// A token of a prompt takes 1 ms, and nothing else takes time. Requests that come later do not
+// count.
+RoutingConfig Plain() {
+  RoutingConfig config;
+  config.forecast.start = {{0, 0.001, 0, 0, 0}};
+  config.weights.later = 0;
+  return config;
+}
 
 // The names of Hashes(first, count).
 SharedPrefixes Prefixes(uint64_t first, size_t count) {
@@ -57,7 +67,7 @@ Feedback Said(Feedback::Event event, const std::string& id, int64_t reused = 0) 
 
 struct RequestRouterTest : ::testing::Test {
   static RouteDecision Decide(RequestRouter& at, std::vector<QueryAnswer> answers,
-                              const Query& query = Prompt(), int64_t now_ms = 0) {
+                              const Query& query = Prompt(), double now_ms = 0) {
     auto decision = at.Decide(query, std::move(answers), now_ms);
     EXPECT_TRUE(decision.ok()) << decision.status().ToString();
     return std::move(decision).value();
@@ -66,7 +76,7 @@ struct RequestRouterTest : ::testing::Test {
     return decision.candidates[decision.chosen].answer.name;
   }
 
-  RoutingConfig config;
+  RoutingConfig config = Plain();
   double drawn = 0;
   RequestRouter request_router{config, [this] { return drawn; }};
 };
@@ -76,12 +86,51 @@ TEST_F(RequestRouterTest, CostsAreThoseOfTheTable) {
   answer.match.per_group_tokens = {900, 400};
   request_router.SetQueue(WorkerId(1), 7);
   const RouteDecision decision = Decide(request_router, {answer});
-  // 400 tokens computed, 200 loaded at a tenth of the cost, 300 more held by one group.
-  EXPECT_DOUBLE_EQ(decision.candidates[0].cost, 400 + 0.1 * 200 - 0.9 * 300);
+  // 400 tokens computed, 200 loaded at a tenth of the cost. One group holds 296 more tokens in
+  // whole blocks, and another prompt with them is as probable as not.
+  EXPECT_NEAR(decision.candidates[0].cost, 0.4 + 0.4 + 0.1 * 0.2 - 0.5 * 0.296, 1e-9);
   config.weights.queued_request = 10;
   RequestRouter other(config, [] { return 0.0; });
   other.SetQueue(WorkerId(1), 7);
-  EXPECT_DOUBLE_EQ(Decide(other, {answer}).candidates[0].cost, 400 + 20 - 270 + 70);
+  EXPECT_NEAR(Decide(other, {answer}).candidates[0].cost, 0.8 + 0.02 - 0.148 + 70, 1e-9);
+}
+
+TEST_F(RequestRouterTest, EachTierCountsOnlyTokensBeyondThePreviousTier) {
+  config.weights.load_token = 0.25;
+  config.weights.load_storage_token = 0.5;
+  const struct {
+    int64_t gpu, cpu, storage;
+    double compute_s, load_s;
+  } rows[] = {
+      {0, 0, 0, 1, 0},
+      {400, 0, 0, 0.6, 0},
+      {0, 400, 0, 0.6, 0.1},
+      {0, 0, 400, 0.6, 0.2},
+      {200, 400, 600, 0.4, 0.05 + 0.1},
+      {600, 400, 200, 0.4, 0},
+      {0, 5000, 5000, 0.001, 0.25},
+      {0, 0, 5000, 0.001, 0.5},
+  };
+  for (const auto& [gpu, cpu, storage, compute_s, load_s] : rows) {
+    QueryAnswer answer = Worker(1, gpu);
+    answer.match.with_cpu_tokens = cpu;
+    answer.match.with_storage_tokens = storage;
+    RequestRouter fresh(config, [] { return 0.0; });
+    const Candidate parts = Decide(fresh, {answer}).candidates[0].parts;
+    EXPECT_DOUBLE_EQ(parts.compute_s, compute_s) << gpu << " " << cpu << " " << storage;
+    EXPECT_DOUBLE_EQ(parts.load_s, load_s) << gpu << " " << cpu << " " << storage;
+  }
+}
+
+TEST_F(RequestRouterTest, LoadsBeginAfterTheExpectedTokens) {
+  QueryAnswer answer = Worker(0, 0);
+  answer.prefixes = Prefixes(1, 30);
+  Decide(request_router, {answer});
+  answer.match.with_cpu_tokens = 600;
+  const RouteCandidate candidate = Decide(request_router, {answer}, Prompt(), 10).candidates[0];
+  EXPECT_EQ(candidate.speculative_tokens, 480);
+  EXPECT_DOUBLE_EQ(candidate.parts.load_s, 0.1 * 0.12);
+  EXPECT_DOUBLE_EQ(candidate.parts.compute_s, 0.4);
 }
 
 TEST_F(RequestRouterTest, LoadOutweighsASmallHit) {
@@ -95,7 +144,7 @@ TEST_F(RequestRouterTest, LoadOutweighsASmallHit) {
   const RouteDecision second = Decide(plain, answers);
   EXPECT_EQ(Chosen(second), "w1");
   EXPECT_EQ(second.reason,
-            "0 of 1000 tokens reusable; cost 1000, the lowest; next is w0 with 1680");
+            "0 of 1000 tokens reusable; cost 2.000 s, the lowest; next is w0 with 2.520 s");
 }
 
 TEST_F(RequestRouterTest, SiblingsFollowTheFirstOfTheBurst) {
@@ -105,14 +154,125 @@ TEST_F(RequestRouterTest, SiblingsFollowTheFirstOfTheBurst) {
   EXPECT_EQ(Chosen(second), "w0") << "on another worker the prefix would be computed twice";
   const RouteCandidate& first = second.candidates[0];
   EXPECT_EQ(first.speculative_tokens, 62 * 16);
-  // 8 tokens of this request, plus 1000 tokens that the worker still computes, minus half of the
-  // 992 tokens that both requests need.
-  EXPECT_DOUBLE_EQ(first.cost, 8 + 1000 - 0.5 * 992);
+  // The first request needs 990 ms more. Then this one computes 8 tokens.
+  EXPECT_NEAR(first.parts.queue_s, 0.99, 1e-9);
+  EXPECT_NEAR(first.cost, 0.99 + 0.008 + 0.008, 1e-9);
   EXPECT_EQ(request_router.load(WorkerId(0)).active_prefill_tokens, 1008);
   // Another prompt at the same time goes to the other worker.
   QueryAnswer other = Worker(0, 0);
   other.prefixes = Prefixes(500, 62);
   EXPECT_EQ(Chosen(Decide(request_router, {other, Worker(1, 0)}, Prompt(), 20)), "w1");
+}
+
+TEST_F(RequestRouterTest, AWorkerThatHasComputedItsPromptsIsFreeAgain) {
+  Decide(request_router, {Worker(0, 0)}, Prompt("r"));
+  QueryAnswer other = Worker(0, 0);
+  other.prefixes = Prefixes(500, 62);
+  Query unbooked = Prompt();
+  unbooked.book = false;
+  const auto queue_s = [&](double now_ms) {
+    return Decide(request_router, {other}, unbooked, now_ms).candidates[0].parts.queue_s;
+  };
+  EXPECT_NEAR(queue_s(400.5), 0.5995, 1e-9) << "fractions of a millisecond count";
+  EXPECT_NEAR(queue_s(1200), 0, 1e-9) << "it is predicted to be ready";
+  EXPECT_TRUE(request_router.Take(Said(Feedback::Event::kFirstToken, "r"), 400.5).ok());
+  EXPECT_NEAR(queue_s(400.5), 0, 1e-9) << "it was ready earlier";
+}
+
+// w0 has a queue of 3 s and most of the prompt. w1 is idle and holds nothing.
+struct TimeLimit : RequestRouterTest {
+  TimeLimit() {
+    QueryAnswer earlier = Worker(0, 0);
+    earlier.prefixes = Prefixes(500, 187);
+    Query query = Prompt();
+    query.prompt_tokens = 3000;
+    Decide(request_router, {earlier}, query);
+  }
+  RouteDecision Within(std::optional<double> limit_ms,
+                       std::vector<QueryAnswer> answers = {Worker(0, 900), Worker(1, 0)}) {
+    Query query = Prompt();
+    query.book = false;
+    query.ttft_slo_ms = limit_ms;
+    query.temperature = 100;  // does not count with a limit
+    if (!limit_ms) query.temperature = 0;
+    return Decide(request_router, std::move(answers), query, 1);
+  }
+};
+
+TEST_F(TimeLimit, WithoutALimitTheLowestCostIsChosen) {
+  const RouteDecision decision = Within(std::nullopt);
+  EXPECT_EQ(Chosen(decision), "w1");
+  EXPECT_EQ(decision.keeps_slo, std::nullopt);
+  EXPECT_FALSE(Json::parse(RenderDecision(decision)).contains("keeps_slo"));
+}
+
+TEST_F(TimeLimit, TheCheapestForTheFleetIsChosenAmongThoseThatKeepIt) {
+  drawn = 0.999999;
+  const RouteDecision decision = Within(5000);
+  EXPECT_EQ(Chosen(decision), "w0") << "it computes 100 tokens, w1 would compute 1000";
+  EXPECT_EQ(decision.keeps_slo, true);
+  EXPECT_EQ(decision.reason,
+            "900 of 1000 tokens reusable; cost 3.199 s; the lowest is w1 with 2.000 s; "
+            "keeps the limit");
+  EXPECT_EQ(Chosen(Within(3000)), "w1") << "w0 needs 3.099 s";
+  EXPECT_EQ(Within(3000).keeps_slo, true);
+  EXPECT_EQ(Json::parse(RenderDecision(Within(3000))).at("keeps_slo"), true);
+}
+
+TEST_F(TimeLimit, IfNoWorkerKeepsItTheShortestTimeIsChosen) {
+  const RouteDecision decision = Within(999);
+  EXPECT_EQ(Chosen(decision), "w1");
+  EXPECT_EQ(decision.keeps_slo, false);
+  EXPECT_TRUE(decision.reason.ends_with("; no worker is predicted to keep the limit"));
+  EXPECT_EQ(Json::parse(RenderDecision(decision)).at("keeps_slo"), false);
+  EXPECT_EQ(Within(1001).keeps_slo, true) << "w1 needs 1000 ms";
+}
+
+TEST_F(TimeLimit, AConnectingWorkerIsNotChosen) {
+  const QueryAnswer connecting = Worker(2, 999, 0, SourceState::kConnecting);
+  const RouteDecision decision = Within(900, {Worker(0, 900), Worker(1, 0), connecting});
+  EXPECT_EQ(Chosen(decision), "w1");
+  EXPECT_EQ(decision.keeps_slo, false);
+}
+
+TEST_F(RequestRouterTest, ThePredictedTimeOfEachWorkerIsShown) {
+  config.weights.queued_request = 0.5;
+  RequestRouter queued(config, [] { return 0.0; });
+  queued.SetQueue(WorkerId(0), 3);
+  const Json shown =
+      Json::parse(RenderDecision(Decide(queued, {Worker(0, 400, 600), Worker(1, 0)})));
+  // 1500 ms in the queue, 20 ms of loads, 400 ms of computation.
+  const Json& candidates = shown.at("candidates");
+  EXPECT_EQ(candidates.at(0).at("name"), "w1");
+  EXPECT_NEAR(candidates.at(0).at("predicted_ttft_ms").get<double>(), 1000, 1e-6);
+  EXPECT_NEAR(candidates.at(1).at("predicted_ttft_ms").get<double>(), 1920, 1e-6);
+}
+
+TEST_F(RequestRouterTest, FirstTokensAreComparedWithTheirPrediction) {
+  Decide(request_router, {Worker(0, 0)}, Prompt("late"), 0);
+  EXPECT_TRUE(request_router.Take(Said(Feedback::Event::kFirstToken, "late"), 1500).ok());
+  EXPECT_TRUE(request_router.Take(Said(Feedback::Event::kFirstToken, "late"), 9000).ok());
+  EXPECT_TRUE(request_router.Take(Said(Feedback::Event::kFinished, "late"), 9000).ok());
+  Decide(request_router, {Worker(0, 0)}, Prompt("early"), 10000);
+  EXPECT_TRUE(request_router.Take(Said(Feedback::Event::kFirstToken, "early"), 10250).ok());
+  Decide(request_router, {Worker(0, 0)}, Prompt("silent"), 20000);
+  EXPECT_TRUE(request_router.Take(Said(Feedback::Event::kFinished, "silent"), 20500).ok());
+  const RoutingCounters counters = request_router.counters();
+  EXPECT_EQ(counters.first_tokens, 2u);
+  EXPECT_NEAR(counters.predicted_first_token_s, 1 + 1, 1e-9);
+  EXPECT_NEAR(counters.first_token_s, 1.5 + 0.25, 1e-9);
+  EXPECT_NEAR(counters.first_token_error_s, 0.5 + 0.75, 1e-9);
+}
+
+TEST_F(RequestRouterTest, AHintNamesThePrefixThatAWorkerHolds) {
+  QueryAnswer answer = Worker(0, 0);
+  answer.match.per_group_tokens = {500, 0};
+  const RouteDecision decision = Decide(request_router, {answer, Worker(1, 0)});
+  EXPECT_EQ(Chosen(decision), "w0");
+  EXPECT_EQ(decision.keep_prefix_tokens, 496) << "whole blocks";
+  EXPECT_EQ(Json::parse(RenderDecision(decision)).at("hints"), Json({{"keep_prefix_tokens", 496}}));
+  EXPECT_EQ(Json::parse(RenderDecision(Decide(request_router, {Worker(3, 0)}))).at("hints"),
+            Json({{"keep_prefix_tokens", 0}}));
 }
 
 TEST_F(RequestRouterTest, ExpectedPrefixesEndWithEventsResetsAndTime) {
@@ -149,12 +309,12 @@ TEST_F(RequestRouterTest, BookingsFollowTheFeedback) {
   Decide(request_router, {Worker(0, 160)}, Prompt("r"));
   EXPECT_TRUE(request_router.Admit("r", 100).ok());
   EXPECT_TRUE(request_router.Admit("r", 100).ok()) << "a repeated report is accepted";
-  EXPECT_TRUE(request_router.Take(Said(Feedback::Event::kFirstToken, "r")).ok());
+  EXPECT_TRUE(request_router.Take(Said(Feedback::Event::kFirstToken, "r"), 0).ok());
   EXPECT_EQ(request_router.load(WorkerId(0)).active_prefill_tokens, 0);
   EXPECT_EQ(request_router.load(WorkerId(0)).decode_blocks, 63);
-  EXPECT_TRUE(request_router.Take(Said(Feedback::Event::kFinished, "r")).ok());
+  EXPECT_TRUE(request_router.Take(Said(Feedback::Event::kFinished, "r"), 0).ok());
   EXPECT_EQ(request_router.load(WorkerId(0)).decode_blocks, 0);
-  EXPECT_EQ(request_router.Take(Said(Feedback::Event::kFinished, "r")).code(),
+  EXPECT_EQ(request_router.Take(Said(Feedback::Event::kFinished, "r"), 0).code(),
             StatusCode::kNotFound);
   const RoutingCounters counters = request_router.counters();
   EXPECT_EQ(counters.compared, 1u);
@@ -206,11 +366,11 @@ TEST_F(RequestRouterTest, FinishedRequestsDoNotEndOtherBookings) {
   for (int i = 0; i < 100; ++i) {
     const std::string id = "short" + std::to_string(i);
     Decide(small, {Worker(0, 0)}, Prompt(id), 0);
-    EXPECT_TRUE(small.Take(Said(Feedback::Event::kFinished, id)).ok());
+    EXPECT_TRUE(small.Take(Said(Feedback::Event::kFinished, id), 0).ok());
   }
   EXPECT_EQ(small.counters().bookings, 1u);
   EXPECT_EQ(small.counters().expired_bookings, 0u);
-  EXPECT_TRUE(small.Take(Said(Feedback::Event::kFinished, "long")).ok());
+  EXPECT_TRUE(small.Take(Said(Feedback::Event::kFinished, "long"), 0).ok());
 }
 
 TEST_F(RequestRouterTest, TheSameRequestTwiceIsBookedOnce) {
@@ -226,7 +386,7 @@ TEST_F(RequestRouterTest, AWorkerThatLeftIsForgotten) {
   request_router.OnRemoved(WorkerId(0));
   EXPECT_EQ(request_router.counters().bookings, 0u);
   EXPECT_EQ(request_router.load(WorkerId(0)).active_prefill_tokens, 0);
-  EXPECT_FALSE(request_router.Take(Said(Feedback::Event::kFinished, "r")).ok());
+  EXPECT_FALSE(request_router.Take(Said(Feedback::Event::kFinished, "r"), 0).ok());
 }
 
 TEST_F(RequestRouterTest, ConnectingWorkersAreTheLastChoice) {
@@ -249,8 +409,8 @@ TEST_F(RequestRouterTest, TemperatureDrawsByCost) {
   query.book = false;
   query.temperature = 0.5;
   const std::vector<QueryAnswer> answers = {Worker(0, 1000), Worker(1, 500)};
-  // Odds 1 : exp(-500 / (0.5 * 1000)) = 1 : 1/e.
-  const double border = 1 / (1 + std::exp(-1));
+  // The costs are 0.002 s and 1 s, and the prompt takes 1 s.
+  const double border = 1 / (1 + std::exp(-0.998 / 0.5));
   drawn = border - 1e-6;
   EXPECT_EQ(Chosen(Decide(request_router, answers, query)), "w0");
   drawn = border + 1e-6;

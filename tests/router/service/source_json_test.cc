@@ -235,7 +235,7 @@ TEST(ReadConfig, ReadsSourcesWeightsAndAddress) {
   RouterOptions options;
   const Status status = ReadConfig(
       R"({"http": "[::1]:9", "sources": [{"name": "w", "endpoint": "e"}], "temperature": 0.5,
-          "weights": {"load_token": 0.25, "load_storage_token": 2, "expected_token": 0},
+          "weights": {"load_token": 0.25, "load_storage_token": 2, "later": 0},
           "speculative_ms": 0, "tls_cert": "c.pem", "tls_key": "k.pem",
           "booking_lifetime_ms": 5, "ingest_threads": 3})",
       options);
@@ -247,7 +247,8 @@ TEST(ReadConfig, ReadsSourcesWeightsAndAddress) {
   EXPECT_EQ(options.sources.at(0).worker.name, "w");
   EXPECT_EQ(options.routing.weights.load_token, 0.25);
   EXPECT_EQ(options.routing.weights.load_storage_token, 2);
-  EXPECT_EQ(options.routing.expected_token, 0);
+  EXPECT_EQ(options.routing.weights.later, 0);
+  EXPECT_EQ(options.routing.weights.work, 1) << "weights that are absent keep their defaults";
   EXPECT_EQ(options.routing.temperature, 0.5);
   EXPECT_EQ(options.routing.speculative.lifetime_ms, 0);
   EXPECT_EQ(options.routing.booking_lifetime_ms, 5);

@@ -23,9 +23,12 @@ using kvcast::testing::Full;
 using kvcast::testing::HasherOf;
 using kvcast::testing::Hashes;
 using kvcast::testing::Registered;
+using kvcast::testing::Remove;
 using kvcast::testing::RootStore;
 using kvcast::testing::SchemeTokens;
 using kvcast::testing::StoreFull;
+using kvcast::testing::StoreWindow;
+using kvcast::testing::Window;
 
 struct SourceTest : ::testing::Test {
   SourceTest() {
@@ -133,6 +136,52 @@ TEST_F(SourceTest, ResetForgetsWhatTheWorkerHeld) {
     source->OnReset(reason);
     EXPECT_EQ(Reusable(), 0);
   }
+}
+
+struct CacheSize : SourceTest {
+  void Follow(std::vector<GroupSpec> groups, int64_t gpu_blocks) {
+    WorkerRegistration config;
+    config.worker = Registered(std::move(groups));
+    config.gpu_blocks = gpu_blocks;
+    source = WorkerIngest::Create(WorkerId(4), config, index).value();
+    EXPECT_EQ(source->cache_tokens(), 0);
+  }
+};
+
+TEST_F(CacheSize, IsThatOfTheConfiguredBlocks) {
+  Follow({Full()}, 100);
+  Send(Batch(StoreFull(Hashes(1, 4), 0)));
+  EXPECT_EQ(source->cache_tokens(), 100 * 16);
+  Send(Batch(Remove(Hashes(1, 4))));
+  EXPECT_EQ(source->cache_tokens(), 100 * 16);
+}
+
+TEST_F(CacheSize, IsLearnedFromTheBlocksAfterTheFirstRemove) {
+  Follow({Full()}, 0);
+  Send(Batch(StoreFull(Hashes(1, 10), 0)));
+  EXPECT_EQ(source->cache_tokens(), 0) << "the cache may have more room";
+  Send(Batch(Remove(Hashes(1, 1))));
+  EXPECT_EQ(source->cache_tokens(), 9 * 16);
+  Send(Batch(StoreFull(Hashes(50, 3), 0)));
+  EXPECT_EQ(source->cache_tokens(), 12 * 16);
+  Send(Batch(Remove(Hashes(50, 3))));
+  EXPECT_EQ(source->cache_tokens(), 12 * 16) << "the most blocks count";
+}
+
+TEST_F(CacheSize, IsSharedByTheFullAttentionGroups) {
+  Follow({Full(), Full(), Window(32)}, 90);
+  Send(Batch(StoreFull(Hashes(1, 4), 0)));
+  EXPECT_EQ(source->cache_tokens(), 90 * 16 / 2);
+}
+
+TEST_F(CacheSize, IsSharedByGroupsThatAreLearnedLater) {
+  Follow({}, 90);
+  Send(Batch(StoreFull(Hashes(1, 4), 0)));
+  EXPECT_EQ(source->cache_tokens(), 90 * 16);
+  Send(Batch(StoreFull(Hashes(1, 4), 1)));
+  EXPECT_EQ(source->cache_tokens(), 90 * 16 / 2);
+  Send(Batch(StoreWindow(Hashes(1, 4), 2, 32)));
+  EXPECT_EQ(source->cache_tokens(), 90 * 16 / 2);
 }
 
 TEST_F(SourceTest, FormOfTheHashesIsTakenFromTheStores) {

@@ -1,0 +1,96 @@
+// FleetSimulation: one run of one slice. Simulated engines with real block pools, the real index,
+// and one selection rule, in virtual time.
+//
+// The engines publish real events. The index gets each batch after a delay. A rule chooses an
+// engine for each request, from the index's answers. Everything happens in one thread, in an order
+// that depends only on the arguments. So two runs give equal results, bit for bit.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "apps/simulate/prompts.h"
+#include "apps/simulate/rule_table.h"
+#include "apps/simulate/sim_models.h"
+#include "apps/simulate/workload.h"
+#include "kvcast/core/status.h"
+#include "kvcast/spec/cache_spec.h"
+
+namespace kvcast::simulate {
+
+// How the router knows the engines' caches.
+enum class IndexKind : uint8_t {
+  kExact,        // MatchPolicy::kExact
+  kFullOnly,     // MatchPolicy::kFullOnly
+  kAnyGroup,     // MatchPolicy::kAnyGroup
+  kApproximate,  // ApproximateIndex: no events
+};
+// "exact", "full", "any", "approx".
+std::string_view IndexKindName(IndexKind kind);
+std::optional<IndexKind> ParseIndexKind(std::string_view name);
+
+struct FleetOptions {
+  int64_t engines = 8;
+  int64_t cpu_blocks = 0;  // of host memory behind each engine's pool; 0: none
+  double delay_s = 0.002;  // from the publication of a batch until the index has it
+  // Probability that a batch is lost. The index gets a lost batch by a replay, two delays after the
+  // next batch of the engine; later batches wait for it. A lost batch without a next batch never
+  // reaches the index.
+  double loss = 0;
+  uint64_t seed = 1;
+  // Faults. `slow_factor`: all times of engine 0 are multiplied by it. `kill_at_s`: engine 0 ends
+  // at this time, and its requests are sent again one second later. nullopt: it does not end.
+  double slow_factor = 1;
+  std::optional<double> kill_at_s;
+};
+
+struct RunResult {
+  // Over requests after the warm-up, except where a comment states otherwise.
+  std::vector<double> first_token_s;  // time to the first token, by request
+  // The same requests, if the rule predicts: |predicted - real| / real.
+  std::vector<double> prediction_error;
+  int64_t prompt_tokens = 0;
+  int64_t reused_tokens = 0;  // on the GPU, at first admission
+  int64_t loaded_tokens = 0;  // from host memory, at first admission
+  int64_t wrong_promise_tokens =
+      0;                      // tokens that the router predicted and the engine did not reuse
+  int64_t missed_tokens = 0;  // tokens that the engine reused and the router did not predict
+  // All admissions at which the index had all batches of the engine.
+  int64_t exact_checked = 0;
+  int64_t exact_equal = 0;
+  int64_t refused = 0;  // requests that fit into no pool
+  int64_t preempted = 0;
+  int64_t batches = 0;             // published by all engines
+  int64_t batches_left = 0;        // not in the index at the end, of engines that did not end
+  double seconds = 0;              // virtual time of the run
+  std::vector<int64_t> by_engine;  // requests
+  // Share of prompt tokens that were reused, in each tenth of the run, over all requests.
+  std::vector<double> reuse_over_time;
+
+  double mean_first_token_s() const;
+  double first_token_quantile_s(double q) const;
+  double prediction_error_quantile(double q) const;  // 0 without predictions
+};
+
+// Everything that the runs of one slice share. Const during the runs.
+struct SliceSetup {
+  const SimModel& model;
+  const Slice& slice;
+  const Prompts& prompts;
+  CacheConfig cache;
+  double time_scale = 1;  // factor of the arrival times of open-loop requests
+};
+
+// The factor of the arrival times for which the slice's work without reuse is `load` of the
+// capacity. 1 without a load, or for closed-loop slices.
+double TimeScale(const Workload& workload, const Slice& slice, const SimModel& model,
+                 int64_t engines);
+
+// Error: the options do not fit the model.
+Result<RunResult> RunFleet(const SliceSetup& setup, const FleetOptions& options,
+                           const RuleChoice& rule, IndexKind index);
+
+}  // namespace kvcast::simulate

@@ -1,0 +1,109 @@
+// kvcast's own rule: the selector and the load tracker of the router service, with virtual time.
+// SPDX-License-Identifier: Apache-2.0
+#include <utility>
+
+#include "apps/simulate/rule_table.h"
+#include "router/service/route/request_router.h"
+
+namespace kvcast::simulate {
+namespace {
+
+using router::Feedback;
+using router::QueryAnswer;
+using router::RequestRouter;
+using router::RoutingConfig;
+
+RoutingConfig ConfigOf(const RuleParameters& p) {
+  RoutingConfig config;
+  config.weights.work = p.at("work");
+  config.weights.later = p.at("later");
+  config.weights.partial = p.at("partial");
+  config.weights.eviction = p.at("eviction");
+  config.weights.cache_share = p.at("cache_share");
+  config.booking_lifetime_ms = int64_t{1} << 40;  // every request of a simulation ends
+  return config;
+}
+
+class ServiceRule final : public Rule {
+ public:
+  ServiceRule(const RuleParameters& p, const RuleFleet& fleet)
+      : fleet_(fleet), hints_(p.at("hints") != 0), router_(ConfigOf(p), [this] { return draw_; }) {}
+
+  size_t Choose(const RuleInput& input) override {
+    draw_ = input.draw;
+    router::Query query;
+    query.prompt_tokens = input.prompt_tokens;
+    query.request_id = std::to_string(input.request);
+    std::vector<QueryAnswer> answers;
+    for (size_t i = 0; i < input.engines.size(); ++i) {
+      QueryAnswer answer;
+      answer.name = std::to_string(input.engines[i].engine);
+      answer.match = input.matches[i];
+      answer.hash_block_size = input.block_tokens;
+      answer.state = SourceState::kSynced;
+      answer.weight = 1;
+      answer.exact = true;
+      answer.prefixes = input.names;
+      answer.load_costs.cpu = fleet_.prefill_tokens_per_s / fleet_.load_tokens_per_s;
+      answer.cache_tokens = fleet_.cache_tokens;
+      answers.push_back(std::move(answer));
+    }
+    const auto decision = router_.Decide(query, std::move(answers), 1000 * input.now_s);
+    predicted_s_ = router::FirstTokenSeconds(decision->candidates[decision->chosen].parts);
+    keep_prefix_tokens_ = hints_ ? decision->keep_prefix_tokens : 0;
+    return decision->chosen;
+  }
+
+  void Admitted(size_t request, int64_t hit_tokens, double /*now_s*/) override {
+    (void)router_.Admit(std::to_string(request), hit_tokens);
+  }
+  void FirstToken(size_t request, double now_s) override {
+    Take(request, Feedback::Event::kFirstToken, now_s);
+  }
+  void Finished(size_t request, double now_s) override {
+    Take(request, Feedback::Event::kFinished, now_s);
+  }
+  std::optional<double> PredictedFirstToken() const override { return predicted_s_; }
+  int64_t KeepPrefixTokens() const override { return keep_prefix_tokens_; }
+  void Applied(size_t engine, const EventBatch& batch) override {
+    router_.OnBatch(WorkerId(static_cast<uint32_t>(engine)), batch);
+  }
+  void Removed(size_t engine) override {
+    router_.OnRemoved(WorkerId(static_cast<uint32_t>(engine)));
+  }
+
+ private:
+  void Take(size_t request, Feedback::Event event, double now_s) {
+    Feedback feedback;
+    feedback.event = event;
+    feedback.request_id = std::to_string(request);
+    (void)router_.Take(feedback, 1000 * now_s);  // the booking of a removed engine does not exist
+  }
+
+  const RuleFleet fleet_;
+  const bool hints_;
+  double draw_ = 0;
+  double predicted_s_ = 0;
+  int64_t keep_prefix_tokens_ = 0;
+  RequestRouter router_;
+};
+
+}  // namespace
+
+RuleInfo KvcastRule() {
+  const CostWeights weights;
+  return {"kvcast",
+          "the selector of the router service",
+          "kvcast, router/service/route/request_router.h",
+          {{"work", weights.work},
+           {"later", weights.later},
+           {"partial", weights.partial},
+           {"eviction", weights.eviction},
+           {"cache_share", weights.cache_share},
+           {"hints", 0}},
+          [](const RuleParameters& p, const RuleFleet& fleet) -> std::unique_ptr<Rule> {
+            return std::make_unique<ServiceRule>(p, fleet);
+          }};
+}
+
+}  // namespace kvcast::simulate

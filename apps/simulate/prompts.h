@@ -1,0 +1,45 @@
+// Prompts: the tokens, the hash chains and the answers of a slice's requests. Built once per slice;
+// const afterwards, so that simulations in several threads can share it.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "apps/simulate/workload.h"
+#include "kvcast/core/ids.h"
+#include "kvcast/hash/block_hash.h"
+
+namespace kvcast::simulate {
+
+// A number for a prefix of a prompt that ends with a whole hash unit. Equal prefixes have equal
+// numbers, from 0 on without gaps.
+using PrefixNumber = uint32_t;
+
+class Prompts {
+ public:
+  // `unit`: tokens per block hash. It must divide slice.block_tokens, or be a multiple of it.
+  // `slice` must outlive the object.
+  Prompts(const Slice& slice, int64_t unit, BlockHasher hasher);
+
+  int64_t unit() const { return unit_; }
+  size_t prefixes() const { return digests_.size(); }
+  // The prefixes of the request's prompt, from the shortest to the longest.
+  std::span<const PrefixNumber> PrefixesOf(size_t request) const { return prefixes_[request]; }
+  std::vector<Digest> ChainOf(size_t request) const;
+  // The integer forms of the chain, as in events.
+  std::vector<uint64_t> HashesOf(size_t request) const;
+  std::vector<TokenId> TokensOf(size_t request) const;
+  std::vector<TokenId> AnswerOf(size_t request) const;
+
+ private:
+  void AppendTokens(size_t request, int64_t begin, int64_t end, std::vector<TokenId>& out) const;
+
+  const Slice& slice_;
+  const int64_t unit_;
+  std::vector<Digest> digests_;
+  std::vector<std::vector<PrefixNumber>> prefixes_;  // by request
+};
+
+}  // namespace kvcast::simulate

@@ -1,0 +1,94 @@
+// A selection rule: chooses the engine that serves a request. The table of all rules is in
+// rule_table.h.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "apps/simulate/load_book.h"
+#include "apps/simulate/prompts.h"
+#include "kvcast/core/event.h"
+#include "kvcast/router/prefill_time.h"
+#include "kvcast/router/prefix_index.h"
+#include "router/service/route/query.h"
+
+namespace kvcast::simulate {
+
+// One engine, as a rule sees it. The tokens come from the index, by the semantics of the run.
+struct RuleEngine {
+  size_t engine = 0;                // constant for the whole run
+  int64_t hit_tokens = 0;           // on the GPU
+  int64_t hit_with_cpu_tokens = 0;  // with loads from host memory
+  EngineLoad load;
+  int64_t blocks_with_request = 0;  // load.blocks, if the engine also served this request
+  int64_t waiting = 0;              // requests in the engine's own queue
+  double cache_usage = 0;           // share of the engine's blocks that its requests use
+};
+
+struct RuleInput {
+  size_t request = 0;
+  int64_t session = 0;
+  int64_t prompt_tokens = 0;
+  int64_t block_tokens = 0;  // of a hash unit
+  std::span<const PrefixNumber> prefixes;
+  std::span<const RuleEngine> engines;  // not empty
+  // One random number in [0, 1) per decision, for ties. All rules get the same numbers.
+  double draw = 0;
+  double now_s = 0;
+  // The index's own answers, in the order of `engines`, and the names of the prompt's prefixes.
+  // With approximate semantics, only WorkerMatch::gpu_tokens is set.
+  std::span<const WorkerMatch> matches;
+  router::SharedPrefixes names;
+};
+
+// What a rule can know about the fleet.
+struct RuleFleet {
+  size_t engines = 0;
+  int64_t block_tokens = 0;
+  double prefill_tokens_per_s = 0;  // without attention
+  PrefillTime prefill;
+  double load_tokens_per_s = 0;  // from host memory
+  double step_s = 0;             // of a step without prefill
+  int64_t cache_tokens = 0;      // of one engine
+};
+
+class Rule {
+ public:
+  virtual ~Rule() = default;
+  // Returns a position in input.engines.
+  virtual size_t Choose(const RuleInput& input) = 0;
+  // Reports of the engines. A rule that does not need them ignores them.
+  virtual void Admitted(size_t /*request*/, int64_t /*hit_tokens*/, double /*now_s*/) {}
+  virtual void FirstToken(size_t /*request*/, double /*now_s*/) {}
+  virtual void Finished(size_t /*request*/, double /*now_s*/) {}
+  virtual void Applied(size_t /*engine*/, const EventBatch& /*batch*/) {}
+  virtual void Removed(size_t /*engine*/) {}
+  // The predicted time to the first token of the latest choice, in seconds. nullopt: the rule
+  // predicts nothing.
+  virtual std::optional<double> PredictedFirstToken() const { return std::nullopt; }
+  // The hint of the latest choice; see CacheRequest::keep_prefix_tokens.
+  virtual int64_t KeepPrefixTokens() const { return 0; }
+};
+
+using RuleParameters = std::map<std::string, double>;
+
+struct RuleInfo {
+  std::string name;
+  std::string description;
+  std::string source;
+  RuleParameters defaults;
+  std::unique_ptr<Rule> (*make)(const RuleParameters& parameters, const RuleFleet& fleet);
+};
+
+// Returns the position of the engine with the lowest cost. The draw decides between equal costs.
+// REQUIRES: `costs` is not empty, and no cost is NaN.
+size_t Cheapest(std::span<const double> costs, double draw);
+
+}  // namespace kvcast::simulate

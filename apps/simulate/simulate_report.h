@@ -1,0 +1,29 @@
+// The output of `kvcast simulate`: a table, one line of JSON, and a folder with pictures.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+
+#include "apps/simulate/matrix.h"
+#include "apps/simulate/simulate_options.h"
+#include "kvcast/core/status.h"
+
+namespace kvcast::simulate {
+
+// Means over the slices, and for each arm the ratio to the first arm.
+std::string RenderTable(const Matrix& matrix);
+// {"runs": [{workload, slice, rule, index, ttft_mean_ms, ttft_p99_ms, prompt_tokens, reused_tokens,
+// wrong_promise_tokens, exact_checked, exact_equal}], "pairs": [{workload, a, b, ratio, low,
+// high}]}, without a line end. Further members of a run: ttft_p50_ms, ttft_error_p50,
+// ttft_error_p90, loaded_tokens, refused, preempted, seconds, imbalance. `a` and `b` are
+// "rule/index".
+std::string RenderJson(const Matrix& matrix);
+// The rules with their parameters and sources, one per line.
+std::string RenderRules();
+// Creates the folder of WriteReport, so that an error shows before the simulation.
+Status CreateReportFolder(const std::string& folder);
+// Writes report.html and one SVG per picture into the folder, which is created if it is missing:
+// distribution of the time to the first token, reuse over time, and requests per engine.
+Status WriteReport(const std::string& folder, const Matrix& matrix);
+
+}  // namespace kvcast::simulate

@@ -1,0 +1,45 @@
+// The sources of workloads: recorded traces, and a generator of shared prompts.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "apps/simulate/workload.h"
+#include "kvcast/core/status.h"
+
+namespace kvcast::simulate {
+
+struct SliceOptions {
+  int64_t slices = 10;
+  int64_t requests = 0;  // of a slice; 0: the default of the workload
+  uint64_t seed = 1;
+};
+
+// The named workloads of `--workload`.
+inline constexpr char kAgents[] = "agents";
+inline constexpr char kShared[] = "shared";
+inline constexpr char kChat[] = "chat";
+
+// The bundled trace of the workload. Error: the name is unknown, or the trace is missing.
+Result<Workload> MakeWorkload(std::string_view name, const SliceOptions& options);
+// A workload from a file, plain, .gz or .zst. The content determines the format: Mooncake (JSON
+// lines with hash_ids), conversations of coding agents (JSON lines with a header per conversation),
+// or Azure (CSV with times and lengths; its prompts share nothing). Errors name the file and the
+// line. The name of the workload is the path.
+Result<Workload> LoadWorkload(const std::string& path, const SliceOptions& options);
+
+// Prompts of one format, as slices. Exposed for tests; `text` is the content of a file and `name`
+// stands for it in errors.
+Result<Workload> ParseMooncake(std::string_view text, const std::string& name,
+                               const SliceOptions& options);
+Result<Workload> ParseAgents(std::string_view text, const std::string& name,
+                             const SliceOptions& options);
+Result<Workload> ParseAzure(std::string_view text, const std::string& name,
+                            const SliceOptions& options);
+// Requests with a shared prompt and a private question. Popularity of the prompts: Zipf.
+Workload GenerateShared(const SliceOptions& options);
+
+}  // namespace kvcast::simulate

@@ -1,0 +1,91 @@
+// EngineClock: predicts the steps of one engine, and thereby the time of a request's first token.
+//
+// The clock follows the requests that the router has sent to the engine. It assumes vLLM's
+// scheduler: a step computes one token of each decoding request, and fills its budget with the
+// oldest prompts. A report of a first token corrects the clock: at this time a step ended. If an
+// engine that reports is late, its work moves to later times.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <span>
+
+#include "router/select/step_cost.h"
+
+namespace kvcast {
+
+// Thread-compatible. All times are seconds of one clock that does not go back.
+class EngineClock {
+ public:
+  // `step_tokens`: the most tokens that the engine computes in a step (max_num_batched_tokens).
+  explicit EngineClock(int64_t step_tokens) : step_tokens_(step_tokens) {}
+
+  // A prompt was sent to the engine. It computes `tokens` tokens after `context` tokens.
+  void Sent(uint64_t request, double now_s, int64_t context, int64_t tokens, const StepCost& cost);
+  // The engine found another context than expected.
+  void Admitted(uint64_t request, int64_t context);
+
+  // The work that the engine did between two known times.
+  struct Observation {
+    StepWork work;
+    double seconds = 0;
+  };
+  // The engine reported the first token. nullopt: the engine also had other prompts, so the clock
+  // cannot tell what the engine computed in this time.
+  std::optional<Observation> FirstToken(uint64_t request, double now_s, const StepCost& cost);
+  // The request ended, or the router gave it up.
+  void Ended(uint64_t request);
+
+  // The prediction for a prompt that is sent now. A prompt that is sent later may share the last
+  // step, and make it longer; the prediction does not include this.
+  struct Prediction {
+    double first_token_s = 0;  // seconds from now to the end of the step that completes the prompt
+    double compute_s = 0;      // of them, seconds of the steps that the prompt alone needs
+  };
+  Prediction Predict(double now_s, int64_t context, int64_t tokens, const StepCost& cost) const;
+
+  // Factor of all predicted times, learned from the observations of this engine.
+  double slowdown() const { return slowdown_; }
+  void ScaleSlowdown(double factor) { slowdown_ *= factor; }
+  size_t prefills() const { return prefills_.size(); }
+  size_t decodes() const { return decodes_.size(); }
+
+ private:
+  struct Prefill {
+    uint64_t request = 0;
+    double sent_s = 0;
+    int64_t context = 0;  // computed tokens, at anchor_s_
+    int64_t tokens = 0;   // to compute, at anchor_s_
+    bool alone = true;    // the engine has had no other prompt since this one was sent
+  };
+  struct Decode {
+    uint64_t request = 0;
+    int64_t context = 0;
+  };
+  class Walk;
+
+  StepWork DecodeStep() const;  // the work of a step without prompts
+  double StepsOf(int64_t tokens) const;
+  double QueueSeconds(const StepCost& cost) const;
+  void Settle(const Walk& walk, double now_s);
+  std::optional<Observation> Observe(const Walk& walk, double now_s, const StepCost& cost);
+  // Bounds the steps of a walk if no report comes.
+  void Trust(double now_s, const StepCost& cost);
+
+  // Takes the logarithm of a real time divided by the predicted time.
+  void NoteError(double error);
+
+  const int64_t step_tokens_;
+  double anchor_s_ = 0;  // a step ended at this time
+  std::deque<Prefill> prefills_;
+  std::deque<Decode> decodes_;
+  int64_t decode_context_ = 0;
+  bool reports_ = false;  // the engine has reported a first token
+  double slowdown_ = 1;
+  double mean_error_ = 0;
+  int errors_ = 0;  // since the slowdown changed
+};
+
+}  // namespace kvcast

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "router/select/fleet_forecast.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace kvcast {
+namespace {
+
+constexpr double kRateSeconds = 60;  // time constant of arrivals and work
+constexpr double kMaxUtilisation = 0.95;
+// The chance of another prompt from which on an engine should keep a boundary.
+constexpr double kKeepChance = 0.5;
+
+}  // namespace
+
+void FleetForecast::Decayed::Add(double value, double now_s) {
+  sum = sum * std::exp((at_s - now_s) / kRateSeconds) + value;
+  at_s = now_s;
+}
+
+// The rate since `since_s`, in which recent values count more.
+double FleetForecast::Decayed::PerSecond(double now_s, double since_s) const {
+  const double decayed = sum * std::exp((at_s - now_s) / kRateSeconds);
+  const double seconds = kRateSeconds * -std::expm1((since_s - now_s) / kRateSeconds);
+  return decayed / std::max(seconds, 1.0);
+}
+
+FleetForecast::FleetForecast(const ForecastConfig& config)
+    : config_(config), conversations_(config.conversations_max) {}
+
+StepEstimator& FleetForecast::EstimatorOf(std::string_view model) {
+  auto it = estimators_.find(model);
+  if (it == estimators_.end()) {
+    it = estimators_.emplace(std::string(model), StepEstimator(config_.start)).first;
+  }
+  return it->second;
+}
+
+EngineClock& FleetForecast::ClockOf(WorkerId worker, std::string_view model) {
+  auto it = engines_.find(worker);
+  if (it == engines_.end()) {
+    const Engine engine{EngineClock(config_.step_tokens), std::string(model)};
+    it = engines_.emplace(worker, engine).first;
+  }
+  return it->second.clock;
+}
+
+void FleetForecast::Begin(std::span<const PrefixName> prefixes, double now_s) {
+  now_s_ = now_s;
+  prefixes_ = prefixes;
+  boundary_blocks_ = 0;
+  continues_ = conversations_.Find(prefixes);
+  if (!first_s_) first_s_ = now_s;
+  const auto workers = static_cast<double>(std::max<size_t>(engines_.size(), 1));
+  const double utilisation =
+      std::min(work_s_.PerSecond(now_s, *first_s_) / workers, kMaxUtilisation);
+  delay_ = arrivals_.PerSecond(now_s, *first_s_) / workers / (2 * (1 - utilisation));
+}
+
+size_t FleetForecast::ResidentBlocks(const Facts& facts) const {
+  if (facts.hash_block_size <= 0) return 0;
+  const int64_t resident = std::min(facts.resident_tokens, facts.prompt_tokens);
+  return std::min(static_cast<size_t>(resident / facts.hash_block_size), prefixes_.size());
+}
+
+int64_t FleetForecast::ContextOf(const Facts& facts) const {
+  return std::clamp<int64_t>(std::max(facts.reusable_tokens, facts.speculative_tokens) +
+                                 facts.from_cpu_tokens + facts.from_storage_tokens,
+                             0, facts.prompt_tokens);
+}
+
+int64_t FleetForecast::OwnEnd(WorkerId worker) const {
+  if (!continues_) return 0;
+  const SequenceBook::Sequence& own = conversations_.of(*continues_);
+  return own.worker == worker ? own.tokens : 0;
+}
+
+int64_t FleetForecast::KeepPrefixTokens(const Facts& facts) const {
+  if (boundary_blocks_ == 0) return 0;
+  const int64_t tokens = static_cast<int64_t>(boundary_blocks_) * facts.hash_block_size;
+  const bool expected = boundaries_.ChanceOfAnother(prefixes_[boundary_blocks_ - 1]) >= kKeepChance;
+  return expected && tokens > ContextOf(facts) ? tokens : 0;
+}
+
+Candidate FleetForecast::Weigh(const Facts& facts, const CostWeights& weights) {
+  const StepCost& cost = EstimatorOf(facts.model).cost();
+  const EngineClock& clock = ClockOf(facts.worker, facts.model);
+  const int64_t context = ContextOf(facts);
+  const int64_t tokens = facts.prompt_tokens - context;
+  const double token_s = cost[WorkPart::kPrefillTokens] * clock.slowdown();
+  Candidate candidate;
+  candidate.worker = facts.worker;
+  candidate.reusable_tokens = facts.reusable_tokens;
+  candidate.speculative_tokens = facts.speculative_tokens;
+  const EngineClock::Prediction prediction = clock.Predict(now_s_, context, tokens, cost);
+  candidate.queue_s = prediction.first_token_s - prediction.compute_s;
+  candidate.compute_s = prediction.compute_s;
+  candidate.load_s =
+      token_s * (facts.load_costs.cpu * static_cast<double>(facts.from_cpu_tokens) +
+                 facts.load_costs.storage * static_cast<double>(facts.from_storage_tokens));
+  const size_t resident = ResidentBlocks(facts);
+  const int64_t own_end = OwnEnd(facts.worker);
+  if (own_end == 0) boundary_blocks_ = std::max(boundary_blocks_, resident);
+  // The engine has the windows at the end of the conversation's own last prompt.
+  const int64_t partial =
+      static_cast<int64_t>(resident) * facts.hash_block_size - std::max(context, own_end);
+  if (partial > 0) {
+    candidate.partial_s = token_s * static_cast<double>(partial) *
+                          boundaries_.ChanceOfAnother(prefixes_[resident - 1]);
+  }
+  if (facts.cache_tokens > 0) {
+    const double needed = conversations_.ExpectedTokens(facts.worker, continues_, now_s_) +
+                          static_cast<double>(facts.prompt_tokens) -
+                          weights.cache_share * static_cast<double>(facts.cache_tokens);
+    candidate.eviction_s =
+        token_s * std::clamp(needed, 0.0, static_cast<double>(facts.prompt_tokens));
+  }
+  return candidate;
+}
+
+void FleetForecast::Routed(uint64_t request, const Facts& facts) {
+  const int64_t context = ContextOf(facts);
+  const StepCost& cost = EstimatorOf(facts.model).cost();
+  const int64_t tokens = facts.prompt_tokens - context;
+  if (boundary_blocks_ > 0) boundaries_.Seen(prefixes_[boundary_blocks_ - 1]);
+  ClockOf(facts.worker, facts.model).Sent(request, now_s_, context, tokens, cost);
+  arrivals_.Add(1, now_s_);
+  work_s_.Add(cost.Prefill(context, tokens), now_s_);
+  Sent& sent = sent_[request];
+  sent.worker = facts.worker;
+  sent.model = facts.model;
+  sent.loaded_tokens = facts.from_cpu_tokens + facts.from_storage_tokens;
+  sent.conversation =
+      conversations_.Routed(continues_, prefixes_, facts.worker, facts.prompt_tokens, now_s_);
+  continues_.reset();
+}
+
+void FleetForecast::Admitted(uint64_t request, int64_t reused_tokens) {
+  const auto it = sent_.find(request);
+  if (it == sent_.end()) return;
+  ClockOf(it->second.worker, it->second.model)
+      .Admitted(request, reused_tokens + it->second.loaded_tokens);
+}
+
+void FleetForecast::FirstToken(uint64_t request, double now_s) {
+  const auto it = sent_.find(request);
+  if (it == sent_.end()) return;
+  const auto& [worker, model, conversation, loaded] = it->second;
+  StepEstimator& estimator = EstimatorOf(model);
+  const auto observed = ClockOf(worker, model).FirstToken(request, now_s, estimator.cost());
+  if (!observed) return;
+  estimator.Observe(observed->work, observed->seconds);
+  // The costs describe an average worker of the model. So the slowdowns of these workers have the
+  // geometric mean 1.
+  double sum = 0;
+  int engines = 0;
+  for (const auto& [id, engine] : engines_) {
+    if (engine.model != model) continue;
+    sum += std::log(engine.clock.slowdown());
+    ++engines;
+  }
+  const double factor = std::exp(-sum / engines);
+  for (auto& [id, engine] : engines_) {
+    if (engine.model == model) engine.clock.ScaleSlowdown(factor);
+  }
+}
+
+void FleetForecast::Ended(uint64_t request, double now_s) {
+  const auto it = sent_.find(request);
+  if (it == sent_.end()) return;
+  ClockOf(it->second.worker, it->second.model).Ended(request);
+  conversations_.Ended(it->second.conversation, now_s);
+  sent_.erase(it);
+}
+
+void FleetForecast::Removed(WorkerId worker) {
+  engines_.erase(worker);
+  conversations_.Forget(worker);
+  std::erase_if(sent_, [&](const auto& entry) {
+    if (entry.second.worker != worker) return false;
+    conversations_.Ended(entry.second.conversation, now_s_);  // it may go on at another worker
+    return true;
+  });
+}
+
+}  // namespace kvcast

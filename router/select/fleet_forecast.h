@@ -1,0 +1,124 @@
+// FleetForecast: predicts for each worker when it would give the first token of a prompt, and what
+// the choice of the worker costs the requests that come later. It learns from the requests that the
+// router has sent and from the reports about them.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <unordered_map>
+
+#include "kvcast/core/ids.h"
+#include "kvcast/router/selector.h"
+#include "kvcast/router/speculative_prefixes.h"
+#include "router/select/boundary_book.h"
+#include "router/select/engine_clock.h"
+#include "router/select/sequence_book.h"
+#include "router/select/step_estimator.h"
+
+namespace kvcast {
+
+struct ForecastConfig {
+  // The most tokens that an engine computes in a step (vLLM's max_num_batched_tokens).
+  int64_t step_tokens = 8192;
+  // The costs of a step before the first reports. An 8B model on one H100 has about these costs.
+  StepCost start{{0.01, 5e-5, 5e-10, 5e-5, 3e-8}};
+  size_t conversations_max = 16384;
+};
+
+// Thread-compatible. All times are seconds of one clock that does not go back.
+class FleetForecast {
+ public:
+  explicit FleetForecast(const ForecastConfig& config = {});
+
+  // What the router knows about a prompt on one worker. Lengths are in tokens.
+  struct Facts {
+    WorkerId worker;
+    std::string_view model;  // workers of one model have the same costs
+    int64_t prompt_tokens = 0;
+    int64_t reusable_tokens = 0;     // exact
+    int64_t speculative_tokens = 0;  // expected soon
+    int64_t from_cpu_tokens = 0;     // loaded after the reusable tokens
+    int64_t from_storage_tokens = 0;
+    int64_t resident_tokens = 0;  // the longest prefix that at least one group holds
+    int64_t hash_block_size = 0;  // tokens per prefix of the prompt; 0: not known
+    TokenLoadCosts load_costs;
+    int64_t cache_tokens = 0;  // capacity of the worker's GPU cache; 0: not known
+  };
+  // Call Begin before the Weigh calls of a decision. `prefixes` are the names of the prompt's
+  // prefixes.
+  void Begin(std::span<const PrefixName> prefixes, double now_s);
+  Candidate Weigh(const Facts& facts, const CostWeights& weights);
+  // Seconds that a worker of the model needs for a prompt of which it holds nothing.
+  double PromptSeconds(std::string_view model, int64_t prompt_tokens) {
+    return EstimatorOf(model).cost().Prefill(0, std::max<int64_t>(prompt_tokens, 1));
+  }
+  // The `delay` of CostWeights.
+  double delay() const { return delay_; }
+
+  // The prompt of the latest Begin goes to this worker. `request`: chosen by the caller, different
+  // from that of every request that has not ended.
+  void Routed(uint64_t request, const Facts& facts);
+  // The hint for the engine to which the prompt of the latest Begin goes; see
+  // CacheRequest::keep_prefix_tokens. 0: none. Call it after Weigh of all workers, and before
+  // Routed.
+  int64_t KeepPrefixTokens(const Facts& facts) const;
+  // Reports. Reports about unknown requests are ignored.
+  void Admitted(uint64_t request, int64_t reused_tokens);
+  void FirstToken(uint64_t request, double now_s);
+  void Ended(uint64_t request, double now_s);
+  void Removed(WorkerId worker);
+
+ private:
+  struct Sent {
+    WorkerId worker;
+    std::string model;
+    PrefixName conversation = 0;
+    int64_t loaded_tokens = 0;  // expected
+  };
+  // A sum whose older parts count less.
+  struct Decayed {
+    double sum = 0;
+    double at_s = 0;
+    void Add(double value, double now_s);
+    double PerSecond(double now_s, double since_s) const;
+  };
+
+  // Blocks of the prompt that at least one group of the worker holds.
+  size_t ResidentBlocks(const Facts& facts) const;
+  // Tokens of the prompt that the worker need not compute.
+  int64_t ContextOf(const Facts& facts) const;
+  // The end of the conversation's last prompt, if it went to the worker; else 0.
+  int64_t OwnEnd(WorkerId worker) const;
+
+  struct Engine {
+    EngineClock clock;
+    std::string model;
+  };
+
+  StepEstimator& EstimatorOf(std::string_view model);
+  EngineClock& ClockOf(WorkerId worker, std::string_view model);
+
+  const ForecastConfig config_;
+  std::map<std::string, StepEstimator, std::less<>> estimators_;
+  std::unordered_map<WorkerId, Engine> engines_;
+  SequenceBook conversations_;
+  BoundaryBook boundaries_;
+  std::unordered_map<uint64_t, Sent> sent_;
+  // Of the decision in progress.
+  double now_s_ = 0;
+  double delay_ = 0;
+  std::span<const PrefixName> prefixes_;
+  std::optional<PrefixName> continues_;
+  // Blocks of the longest prefix that a worker holds, without the worker of the conversation.
+  size_t boundary_blocks_ = 0;
+  std::optional<double> first_s_;  // time of the first decision
+  Decayed arrivals_;
+  Decayed work_s_;
+};
+
+}  // namespace kvcast

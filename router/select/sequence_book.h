@@ -1,0 +1,77 @@
+// SequenceBook: the conversations that the router has seen, and the tokens that each worker will
+// need again.
+//
+// A prompt continues a conversation if it begins with all whole blocks of an earlier prompt of the
+// conversation. The book learns how the chance that a conversation continues depends on the time
+// since its last request ended.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "kvcast/core/ids.h"
+#include "kvcast/router/speculative_prefixes.h"
+
+namespace kvcast {
+
+// Thread-compatible. All times are seconds of one clock that does not go back.
+class SequenceBook {
+ public:
+  // `most`: the most conversations. The book drops those whose last request is the oldest.
+  explicit SequenceBook(size_t most = 65536) : most_(most) {}
+
+  struct Sequence {
+    WorkerId worker;
+    int64_t tokens = 0;  // of the last prompt
+    double last_s = 0;   // active: time of the last request; else: time at which it ended
+    int64_t active = 0;  // requests with the conversation's name that have not ended
+    uint64_t order = 0;  // of the last request
+  };
+  // The name of the conversation that the prompt continues. `prefixes`: the prompt's prefixes, from
+  // the shortest to the longest. Looks at the longest kLookBack of them.
+  std::optional<PrefixName> Find(std::span<const PrefixName> prefixes) const;
+  // REQUIRES: `name` is a result of Find, and the book was not changed since.
+  const Sequence& of(PrefixName name) const { return sequences_.at(name); }
+
+  // A prompt was routed. `continues`: result of Find. Returns the conversation's new name.
+  PrefixName Routed(std::optional<PrefixName> continues, std::span<const PrefixName> prefixes,
+                    WorkerId worker, int64_t tokens, double now_s);
+  void Ended(PrefixName name, double now_s);
+  void Forget(WorkerId worker);
+
+  // Expected tokens of the conversations on the worker that the worker will need again. `without`:
+  // a conversation that does not count. Refreshed every kRefreshSeconds.
+  double ExpectedTokens(WorkerId worker, std::optional<PrefixName> without, double now_s);
+  // The chance that a conversation continues whose last request ended this time ago. Refreshed by
+  // ExpectedTokens; before its first call, 0.
+  double ChanceToContinue(double idle_s) const { return chances_[BinOf(idle_s)]; }
+  size_t size() const { return sequences_.size(); }
+
+ private:
+  static constexpr size_t kBins = 64;
+  static constexpr size_t kLookBack = 256;
+  static constexpr double kRefreshSeconds = 0.25;
+
+  static size_t BinOf(double idle_s);
+  double Weight(const Sequence& sequence, double now_s) const;
+  void Refresh(double now_s);
+  void DropOldest();
+
+  const size_t most_;
+  std::unordered_map<PrefixName, Sequence> sequences_;
+  std::deque<std::pair<PrefixName, uint64_t>> by_age_;  // name and Sequence::order, oldest first
+  uint64_t next_order_ = 0;
+  std::array<double, kBins> gaps_{};  // continued conversations by their idle time
+  std::array<double, kBins> chances_{};
+  std::unordered_map<WorkerId, double> expected_;  // at refreshed_s_, and changed by Routed
+  double refreshed_s_ = -1e300;
+};
+
+}  // namespace kvcast
