@@ -183,19 +183,20 @@ Status Fleet::AddEngines() {
     auto cache = CacheManager::Create(setup_.cache, std::move(hasher).value());
     if (!cache.ok()) return cache.status();
     std::unique_ptr<tools::HostTier> tier;
-    const auto kind = tools::OffloadKind::kMirrorEager;
     if (options_.cpu_blocks > 0) {
       auto backend = MakeHostCopyBackend({.threads = 1});
       if (!backend.ok()) return backend.status();
       tools::HostTierConfig config;
       config.cpu_blocks = options_.cpu_blocks;
-      config.kind = kind;
+      config.kind = options_.offload;
+      config.blocks_per_chunk = options_.blocks_per_chunk;
       config.block_bytes = 8;  // only the times matter
       auto made = tools::HostTier::Create(config, **cache, std::move(backend).value());
       if (!made.ok()) return made.status();
       tier = std::move(made).value();
     }
     tools::SimEngineConfig config;
+    config.max_batched_tokens = setup_.max_batched_tokens;
     config.step = setup_.model.time;
     config.load_tokens_per_s = setup_.model.load_tokens_per_s;
     if (e == 0) {
@@ -210,7 +211,8 @@ Status Fleet::AddEngines() {
     worker.rules = setup_.cache.rules;
     worker.hit_reports = HitReports::kNever;
     worker.replay_tokens = setup_.cache.replay_tokens;
-    worker.offload_rule = tools::OffloadRuleOf(kind);
+    worker.blocks_per_chunk = options_.blocks_per_chunk;
+    worker.offload_rule = tools::OffloadRuleOf(options_.offload);
     const auto id = WorkerId(static_cast<uint32_t>(e));
     if (const Status added = index_.AddWorker(id, worker); !added.ok()) return added;
     workers_.push_back(id);

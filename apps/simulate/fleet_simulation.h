@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "apps/engine/host_tier_config.h"
 #include "apps/simulate/prompts.h"
 #include "apps/simulate/rule_table.h"
 #include "apps/simulate/sim_models.h"
@@ -35,7 +36,9 @@ std::optional<IndexKind> ParseIndexKind(std::string_view name);
 struct FleetOptions {
   int64_t engines = 8;
   int64_t cpu_blocks = 0;  // of host memory behind each engine's pool; 0: none
-  double delay_s = 0.002;  // from the publication of a batch until the index has it
+  tools::OffloadKind offload = tools::OffloadKind::kMirrorEager;
+  int64_t blocks_per_chunk = 1;  // only for OffloadKind::kConnector
+  double delay_s = 0.002;        // from the publication of a batch until the index has it
   // Probability that a batch is lost. The index gets a lost batch by a replay, two delays after the
   // next batch of the engine; later batches wait for it. A lost batch without a next batch never
   // reaches the index.
@@ -77,11 +80,12 @@ struct RunResult {
 
 // Everything that the runs of one slice share. Const during the runs.
 struct SliceSetup {
-  const SimModel& model;
+  const SimModel& model;  // only its times are read; the groups are those of `cache`
   const Slice& slice;
   const Prompts& prompts;
   CacheConfig cache;
-  double time_scale = 1;  // factor of the arrival times of open-loop requests
+  double time_scale = 1;              // factor of the arrival times of open-loop requests
+  int64_t max_batched_tokens = 8192;  // see SimEngineConfig
 };
 
 // The factor of the arrival times for which the slice's work without reuse is `load` of the

@@ -11,7 +11,6 @@
 #include "apps/simulate/random.h"
 #include "apps/simulate/workload_sources.h"
 #include "apps/support/file.h"
-#include "apps/support/trace.h"
 
 namespace kvcast::simulate {
 namespace {
@@ -79,6 +78,20 @@ std::optional<double> ParseTime(std::string_view text) {
   return 86400.0 * static_cast<double>(days) + 3600 * hours + 60 * minutes + seconds;
 }
 
+std::vector<WorkloadRequest> RequestsOfTrace(const std::vector<tools::TraceRequest>& trace) {
+  std::vector<WorkloadRequest> requests;
+  for (const tools::TraceRequest& recorded : trace) {
+    WorkloadRequest request{.delay_s = recorded.arrival_s,
+                            .session = std::ssize(requests),
+                            .prompt_tokens = recorded.input_length,
+                            .output_tokens = recorded.output_length};
+    request.blocks.assign(recorded.block_ids.begin(), recorded.block_ids.end());
+    request.blocks.resize(static_cast<size_t>(recorded.input_length / tools::kTraceBlockTokens));
+    requests.push_back(std::move(request));
+  }
+  return requests;
+}
+
 // A line "TIMESTAMP,ContextTokens,GeneratedTokens", for example
 // "2023-11-16 18:15:46.6805900,374,44". nullopt: it is not such a line.
 struct AzureRow {
@@ -105,22 +118,18 @@ std::optional<AzureRow> ParseAzureRow(std::string_view line) {
 
 }  // namespace
 
+Slice SliceOfTrace(const std::vector<tools::TraceRequest>& trace) {
+  Slice slice{.block_tokens = tools::kTraceBlockTokens, .requests = RequestsOfTrace(trace)};
+  LinkTurns(slice);
+  return slice;
+}
+
 Result<Workload> ParseMooncake(std::string_view text, const std::string& name,
                                const SliceOptions& options) {
   auto trace = tools::ParseTrace(text, name, 0);
   if (!trace.ok()) return trace.status();
-  std::vector<WorkloadRequest> requests;
-  for (const tools::TraceRequest& recorded : *trace) {
-    WorkloadRequest request{.delay_s = recorded.arrival_s,
-                            .session = std::ssize(requests),
-                            .prompt_tokens = recorded.input_length,
-                            .output_tokens = recorded.output_length};
-    request.blocks.assign(recorded.block_ids.begin(), recorded.block_ids.end());
-    request.blocks.resize(static_cast<size_t>(recorded.input_length / tools::kTraceBlockTokens));
-    requests.push_back(std::move(request));
-  }
   Workload workload{.name = name, .slices = {}, .load = kChatLoad};
-  workload.slices = Cut(std::move(requests), tools::kTraceBlockTokens, options.slices,
+  workload.slices = Cut(RequestsOfTrace(*trace), tools::kTraceBlockTokens, options.slices,
                         options.requests > 0 ? options.requests : kChatRequests);
   workload.fleet_tokens = std::llround(
       kChatFleetTokensPerRequest * static_cast<double>(workload.slices.front().requests.size()));

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "apps/simulate/workload.h"
+#include "apps/support/trace.h"
 #include "kvcast/core/status.h"
 
 namespace kvcast::simulate {
@@ -39,6 +40,8 @@ Result<Workload> ParseAgents(std::string_view text, const std::string& name,
                              const SliceOptions& options);
 Result<Workload> ParseAzure(std::string_view text, const std::string& name,
                             const SliceOptions& options);
+// All requests of a Mooncake trace as one slice, with the trace's times.
+Slice SliceOfTrace(const std::vector<tools::TraceRequest>& trace);
 // Requests with a shared prompt and a private question. Popularity of the prompts: Zipf.
 Workload GenerateShared(const SliceOptions& options);
 
