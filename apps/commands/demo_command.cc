@@ -1,10 +1,11 @@
-// `kvcast demo`: runs one real trace with the same engines under three routing policies, and checks
-// that the index agrees with the engines' own lookups.
+// `kvcast demo`: compares routing policies on one real trace in virtual time. Then runs the trace
+// with engine processes, and checks that the index agrees with the engines' own lookups.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cstdio>
 
 #include "apps/commands/commands.h"
+#include "apps/demo/demo_policies.h"
 #include "apps/demo/demo_report.h"
 #include "apps/demo/demo_run.h"
 #include "apps/engine/engine_setup.h"
@@ -51,6 +52,34 @@ Result<std::vector<TraceRequest>> LoadDemoTrace(const DemoOptions& options) {
   return LoadTrace(*path, options.requests);
 }
 
+// Trace seconds per second. By default the run takes `seconds`.
+double PaceOf(const DemoOptions& options, const std::vector<TraceRequest>& trace, double seconds) {
+  return options.speed > 0 ? options.speed : std::max(trace.back().arrival_s / seconds, 1.0);
+}
+
+int Serve(DemoOptions options, const std::vector<TraceRequest>& trace) {
+  if (const Status rate = ResolveLoadRate(options.cache); !rate.ok()) return Fail(rate);
+  const auto run = RunRouted(options, trace, PaceOf(options, trace, kServedSeconds));
+  return StopSignal() != 0 ? 0 : Fail(run.status());
+}
+
+// The exit code of a finished demo.
+int Judge(const PolicyComparison& comparison, const RunResult& run) {
+  if (!comparison.exact())
+    return Fail("virtual time: the index differs from an engine's own lookup");
+  for (const EngineResult& dialect : ResultsByDialect(run)) {
+    if (dialect.audit.compared == 0) {
+      return Fail("no engine with dialect " + dialect.name + " got a request: use more --requests");
+    }
+    if (dialect.audit.equal != dialect.audit.compared) {
+      return Fail(dialect.name + ": the index differs from the engine's own lookup");
+    }
+  }
+  if (run.wrong_blocks > 0) return Fail("reused blocks have wrong bytes");
+  if (run.answers.equal != run.answers.compared) return Fail("an exact answer was wrong");
+  return 0;
+}
+
 }  // namespace
 
 int RunDemo(const DemoOptions& given) {
@@ -61,35 +90,21 @@ int RunDemo(const DemoOptions& given) {
     options.engines = std::max(options.engines, std::ssize(*dialects));
   }
   if (const Status checked = CheckOptions(options); !checked.ok()) return Fail(checked);
-  if (const Status rate = ResolveLoadRate(options.cache); !rate.ok()) return Fail(rate);
   auto trace = LoadDemoTrace(options);
   if (!trace.ok()) return Fail(trace.status());
-  const double speed =
-      options.speed > 0 ? options.speed : std::max(trace->back().arrival_s / kRunSeconds, 1.0);
-
-  if (!options.serve.empty()) {
-    const double pace =
-        options.speed > 0 ? options.speed : std::max(trace->back().arrival_s / kServedSeconds, 1.0);
-    const auto run = RunRouted(options, *trace, RoutingPolicy::kExact, pace);
-    return StopSignal() != 0 ? 0 : Fail(run.status());
-  }
-  std::vector<RunResult> runs;
-  for (const auto policy :
-       {RoutingPolicy::kExact, RoutingPolicy::kFullOnly, RoutingPolicy::kRoundRobin}) {
-    auto run = RunRouted(options, *trace, policy, speed);
-    if (StopSignal() != 0) return Fail("interrupted", 128 + StopSignal());
-    if (!run.ok()) return Fail(run.status());
-    runs.push_back(std::move(run).value());
-  }
-  PrintDemoReport(options, runs);
-  // A dialect without a compared answer does not count as exact.
-  const bool exact = std::ranges::all_of(ResultsByDialect(runs), [](const EngineResult& dialect) {
-    return dialect.audit.compared > 0 && dialect.audit.equal == dialect.audit.compared;
-  });
-  const bool right = std::ranges::all_of(runs, [](const RunResult& run) {
-    return run.wrong_blocks == 0 && run.answers.equal == run.answers.compared;
-  });
-  return exact && right ? 0 : 1;
+  if (!options.serve.empty()) return Serve(options, *trace);
+  // Before the rate is measured, so that the figures do not depend on this machine.
+  const auto comparison = ComparePolicies(options, *trace);
+  if (!comparison.ok()) return Fail(comparison.status());
+  PrintPolicies(options, *comparison);
+  std::fflush(stdout);
+  if (StopSignal() != 0) return Fail("interrupted", 128 + StopSignal());
+  if (const Status rate = ResolveLoadRate(options.cache); !rate.ok()) return Fail(rate);
+  const auto run = RunRouted(options, *trace, PaceOf(options, *trace, kRunSeconds));
+  if (StopSignal() != 0) return Fail("interrupted", 128 + StopSignal());
+  if (!run.ok()) return Fail(run.status());
+  PrintDemoReport(options, *comparison, *run);
+  return Judge(*comparison, *run);
 }
 
 }  // namespace kvcast::tools

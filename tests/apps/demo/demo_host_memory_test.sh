@@ -17,9 +17,15 @@ exact = report["exactness"]
 # Of a decision that another batch overtook, nothing is compared. A busy machine has more of them.
 assert exact["compared"] >= 200 and exact["equal"] == exact["compared"], exact
 assert report["stream"]["lost"] == 0, report["stream"]
+# The comparison of policies has no draft tokens.
+compared = set() if "--draft-tokens" in sys.argv else {"kvcast", "full_only", "round_robin"}
+assert set(report["loaded_tokens"]) == compared, report["loaded_tokens"]
 assert all(tokens > 0 for tokens in report["loaded_tokens"].values()), report["loaded_tokens"]
+assert bool(report["policies"]) == bool(compared), report["policies"]
+loaded = sum(engine["loaded_tokens"] for engine in report["engines"])
+assert loaded > 0, report["engines"]
 blocks = report["host_blocks"]
 assert all(count > 1000 for count in blocks["checked"].values()), blocks
 assert not any(blocks["wrong"].values()), blocks
-print(exact, report["loaded_tokens"], blocks)
-'
+print(exact, loaded, report["loaded_tokens"], blocks)
+' "$@"

@@ -1,0 +1,47 @@
+// Routing policies compared on the demo's trace and caches, in virtual time.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "apps/demo/demo_options.h"
+#include "apps/simulate/fleet_simulation.h"
+#include "apps/support/trace.h"
+#include "kvcast/core/status.h"
+
+namespace kvcast::tools {
+
+// One selection rule with one index.
+struct PolicyResult {
+  std::string rule;   // as in `kvcast simulate --rules`
+  std::string index;  // as in `kvcast simulate --index`
+  std::string title;  // the rule in words
+  // False: the rule chooses without the index. The promises are then those of the index for the
+  // chosen engine.
+  bool reads_index = true;
+  simulate::RunResult run;
+
+  // Prompt tokens that the engines computed when they admitted the requests for the first time.
+  int64_t computed_tokens() const {
+    return run.prompt_tokens - run.reused_tokens - run.loaded_tokens;
+  }
+};
+
+struct PolicyComparison {
+  std::vector<PolicyResult> policies;
+  std::string left_out;  // the reason, if `policies` is empty
+
+  // True: at each checked admission of each run, the index was equal to the engine's own lookup.
+  // False if a run has no checked admission.
+  bool exact() const;
+};
+
+// Runs each policy with the trace's own times. Equal arguments give equal results. The load rate is
+// options.cache.load_rate, or the default of SimEngineConfig: never a measured rate. Error: the
+// options do not fit the cache.
+Result<PolicyComparison> ComparePolicies(const DemoOptions& options,
+                                         const std::vector<TraceRequest>& trace);
+
+}  // namespace kvcast::tools
