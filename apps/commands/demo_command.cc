@@ -19,7 +19,7 @@
 namespace kvcast::tools {
 namespace {
 
-constexpr double kRunSeconds = 12;
+constexpr double kRunSeconds = 30;
 constexpr double kServedSeconds = 120;
 
 // Refuses the flags that the engines would refuse, before a process starts.
@@ -65,8 +65,9 @@ int Serve(DemoOptions options, const std::vector<TraceRequest>& trace) {
 
 // The exit code of a finished demo.
 int Judge(const PolicyComparison& comparison, const RunResult& run) {
-  if (!comparison.exact())
+  if (!comparison.exact()) {
     return Fail("virtual time: the index differs from an engine's own lookup");
+  }
   for (const EngineResult& dialect : ResultsByDialect(run)) {
     if (dialect.audit.compared == 0) {
       return Fail("no engine with dialect " + dialect.name + " got a request: use more --requests");

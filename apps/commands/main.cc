@@ -104,16 +104,18 @@ void AddEngine(CLI::App& app, EngineOptions& options, Command& command) {
 }
 
 void AddDemo(CLI::App& app, DemoOptions& options, Command& command) {
-  CLI::App* sub =
-      app.add_subcommand("demo", "run engines and a router over real sockets, with a real trace");
+  CLI::App* sub = app.add_subcommand(
+      "demo",
+      "compare routing policies in virtual time, then run engines and a router over real sockets");
   AddCacheFlags(*sub, options.cache);
   sub->add_option("--engines", options.engines, "number of engine processes")
       ->capture_default_str();
   sub->add_option("--requests", options.requests, "number of requests from the trace")
       ->capture_default_str();
-  sub->add_option("--speed", options.speed,
-                  "seconds of the trace per second of real time (default: a run takes 12 s; with "
-                  "--serve, 120 s)");
+  sub->add_option(
+      "--speed", options.speed,
+      "seconds of the trace per second of real time (default: the live run takes 30 s; with "
+      "--serve, 120 s)");
   sub->add_option("--trace", options.trace,
                   "Mooncake trace, plain, .gz or .zst (default: bundled)");
   sub->add_option("--dialect", options.dialects,

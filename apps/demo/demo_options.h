@@ -13,7 +13,7 @@ struct DemoOptions {
   CacheOptions cache;
   int64_t engines = 4;
   int64_t requests = 1000;
-  // Trace seconds per second. 0: a run takes about 12 s, or 120 s with `serve`.
+  // Trace seconds per second. 0: a run takes about 30 s, or 120 s with `serve`.
   double speed = 0;
   std::string trace;  // empty: the bundled slice
   // Comma-separated list. The engines take the dialects in turn. `all`: every dialect that can

@@ -57,7 +57,9 @@ json DialectsJson(const RunResult& run) {
 }
 
 void PrintEngines(FILE* out, const RunResult& run) {
-  std::fprintf(out, "\n%-10s %9s %15s %15s %8s %10s\n", "engine", "requests", "prompt tokens",
+  std::fprintf(out, "\none run over real sockets, routed by kvcast: %lld requests in %.1f s\n",
+               Print(run.requests), run.seconds);
+  std::fprintf(out, "%-10s %9s %15s %15s %8s %10s\n", "engine", "requests", "prompt tokens",
                "reused tokens", "reused", "preempted");
   for (const EngineResult& engine : run.engines) {
     std::fprintf(out, "%-10s %9lld %15lld %15lld %7.1f%% %10lld\n", engine.name.c_str(),
