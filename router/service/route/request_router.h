@@ -36,8 +36,8 @@
 
 namespace kvcast::router {
 
-// The rule by which a worker is chosen. kFullOnly and kRoundRobin are baselines. Tests and `kvcast
-// demo` compare kExact with them.
+// The rule by which a worker is chosen. kFullOnly and kRoundRobin are baselines for
+// tests.
 enum class RoutingPolicy : uint8_t {
   kExact,       // lowest cost; predicts the result of the engine's own lookup
   kFullOnly,    // lowest cost; predicts by MatchPolicy::kFullOnly
