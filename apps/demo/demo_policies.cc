@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <thread>
 #include <utility>
 
@@ -42,17 +43,22 @@ Status RunPolicy(const simulate::SliceSetup& setup, const simulate::FleetOptions
   return {};
 }
 
-// Each run has a thread of its own. The result does not depend on their order.
+// Runs as many policies at a time as there are cores. The result does not depend on this number.
 Result<PolicyComparison> RunPolicies(const simulate::SliceSetup& setup,
                                      const simulate::FleetOptions& fleet) {
   PolicyComparison comparison;
   comparison.policies.resize(kPolicies.size());
   std::array<Status, kPolicies.size()> statuses;
+  std::atomic<size_t> next = 0;
+  const auto work = [&] {
+    for (size_t i = next++; i < kPolicies.size(); i = next++) {
+      statuses[i] = RunPolicy(setup, fleet, kPolicies[i], comparison.policies[i]);
+    }
+  };
+  const size_t cores = std::min<size_t>(std::thread::hardware_concurrency(), kPolicies.size());
   std::vector<std::thread> threads;
-  for (size_t i = 0; i < kPolicies.size(); ++i) {
-    threads.emplace_back(
-        [&, i] { statuses[i] = RunPolicy(setup, fleet, kPolicies[i], comparison.policies[i]); });
-  }
+  for (size_t t = 1; t < cores; ++t) threads.emplace_back(work);
+  work();
   for (std::thread& thread : threads) thread.join();
   for (const Status& status : statuses) {
     if (!status.ok()) return status;
