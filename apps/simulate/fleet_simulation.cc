@@ -32,7 +32,7 @@ constexpr double kWarmUpShare = 0.15;     // of the requests, which no result co
 constexpr double kDetectionDelay = 1;     // seconds until the requests of a dead engine are resent
 constexpr size_t kTenths = 10;
 
-// What happens at a time. Equal times: in the order of this list.
+// The kinds of happenings. Happenings at equal times are handled in the order of this list.
 enum class What : uint8_t { kKill, kStepEnd, kBatch, kFeedback, kArrival, kStep };
 
 enum class Report : uint8_t { kAdmitted, kFirstToken, kFinished };

@@ -48,7 +48,7 @@ struct RuleInput {
   router::SharedPrefixes names;
 };
 
-// What a rule can know about the fleet.
+// Properties of the fleet that a rule may use.
 struct RuleFleet {
   size_t engines = 0;
   int64_t block_tokens = 0;

@@ -35,7 +35,7 @@ class FleetForecast {
  public:
   explicit FleetForecast(const ForecastConfig& config = {});
 
-  // What the router knows about a prompt on one worker. Lengths are in tokens.
+  // The router's knowledge about a prompt on one worker. Lengths are in tokens.
   struct Facts {
     WorkerId worker;
     std::string_view model;  // workers of one model have the same costs
