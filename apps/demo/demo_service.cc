@@ -47,6 +47,8 @@ Result<router::RouterOptions> MakeServiceOptions(const DemoOptions& options,
   }
   const auto rates = LoadRatesOf(options.cache);
   if (!rates.ok()) return rates.status();
+  for (double& seconds : service.routing.forecast.start.seconds) seconds /= speed;
+  service.routing.forecast.late_s /= speed;
   // The engines run the trace `speed` times faster than it was recorded, so the lifetime of a
   // speculative prefix shrinks by the same factor.
   int64_t& expected_ms = service.routing.speculative.lifetime_ms;

@@ -19,8 +19,6 @@ constexpr int kErrors = 10;
 constexpr double kErrorBound = 0.25;
 // An error counts at most as this. One report that is late for another reason then changes nothing.
 constexpr double kErrorMost = 1.5;
-// An engine that has not reported a first token this long after the predicted time is late.
-constexpr double kLateSeconds = 0.05;
 // A phase of a step is not known while requests decode. Shorter prompts tell nothing about costs.
 constexpr double kStepsOfPhase = 3;
 // With more prompts in its queue, the engine's steps are full. Their times then follow from sums.
@@ -260,7 +258,7 @@ EngineClock::Prediction EngineClock::Predict(double now_s, int64_t context, int6
     end_s = std::max(anchor_s_ + QueueSeconds(cost), now_s) + compute_s;
   } else {
     Walk walk(*this, cost);
-    if (reports_) walk.NotBefore(now_s - kLateSeconds);
+    if (reports_) walk.NotBefore(now_s - late_s_);
     walk.Add({kNone, now_s, context, tokens});
     for (int step = 0; step < kMaxSteps && !walk.done(); ++step) walk.Step();
     end_s = walk.now_s();

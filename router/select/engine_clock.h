@@ -20,7 +20,10 @@ namespace kvcast {
 class EngineClock {
  public:
   // `step_tokens`: the most tokens that the engine computes in a step (max_num_batched_tokens).
-  explicit EngineClock(int64_t step_tokens) : step_tokens_(step_tokens) {}
+  // `late_s`: an engine that reports is late if it has not reported a first token this long after
+  // the predicted time.
+  explicit EngineClock(int64_t step_tokens, double late_s = 0.05)
+      : step_tokens_(step_tokens), late_s_(late_s) {}
 
   // A prompt was sent to the engine. It computes `tokens` tokens after `context` tokens.
   void Sent(uint64_t request, double now_s, int64_t context, int64_t tokens, const StepCost& cost);
@@ -78,6 +81,7 @@ class EngineClock {
   void NoteError(double error);
 
   const int64_t step_tokens_;
+  const double late_s_;
   double anchor_s_ = 0;  // a step ended at this time
   std::deque<Prefill> prefills_;
   std::deque<Decode> decodes_;

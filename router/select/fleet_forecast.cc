@@ -40,7 +40,7 @@ StepEstimator& FleetForecast::EstimatorOf(std::string_view model) {
 EngineClock& FleetForecast::ClockOf(WorkerId worker, std::string_view model) {
   auto it = engines_.find(worker);
   if (it == engines_.end()) {
-    const Engine engine{EngineClock(config_.step_tokens), std::string(model)};
+    const Engine engine{EngineClock(config_.step_tokens, config_.late_s), std::string(model)};
     it = engines_.emplace(worker, engine).first;
   }
   return it->second.clock;

@@ -27,6 +27,7 @@ struct ForecastConfig {
   int64_t step_tokens = 8192;
   // The costs of a step before the first reports. An 8B model on one H100 has about these costs.
   StepCost start{{0.01, 5e-5, 5e-10, 5e-5, 3e-8}};
+  double late_s = 0.05;  // see EngineClock
   size_t conversations_max = 16384;
 };
 

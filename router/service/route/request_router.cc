@@ -215,8 +215,9 @@ size_t RequestRouter::ChooseWithin(const std::vector<RouteCandidate>& candidates
     return candidate.eligible && FirstTokenSeconds(candidate.parts) <= limit_s;
   };
   kept = std::ranges::any_of(candidates, keeps);
+  const double delay = forecast_.delay();
   const auto rank = [&](const RouteCandidate& candidate) {
-    const double cost = kept ? FleetCost(candidate.parts, config_.weights, forecast_.delay())
+    const double cost = kept ? FleetCost(candidate.parts, config_.weights, delay)
                              : FirstTokenSeconds(candidate.parts);
     return std::tuple(kept ? !keeps(candidate) : !candidate.eligible, cost, candidate.cost,
                       candidate.answer.match.worker);
