@@ -77,7 +77,7 @@ kill $first; wait $first 2>/dev/null
 
 # If an engine is killed during a demo, the demo names the engine in one line, exits with code 1, and
 # leaves no process.
-"$kvcast" demo --requests 300 --speed 20 >"$out/out" 2>"$out/demo" &
+"$kvcast" demo --requests 60 --speed 4 >"$out/out" 2>"$out/demo" &
 demo=$!
 victim=
 for _ in $(seq 600); do victim=$(pgrep -P $demo -f 'engine-1' | head -1); [ -n "$victim" ] && break; sleep 0.1; done
@@ -91,7 +91,7 @@ grep -q 'engine-1 killed by signal 9' "$out/demo" || fail 'demo with a killed en
 [ -z "$(pgrep -P $demo)" ] || fail 'demo with a killed engine: processes left'
 
 # After Ctrl-C all processes end soon.
-"$kvcast" demo --requests 300 --speed 20 >"$out/out" 2>"$out/interrupted" &
+"$kvcast" demo --requests 60 --speed 4 >"$out/out" 2>"$out/interrupted" &
 demo=$!
 for _ in $(seq 600); do grep -q '0 %' "$out/interrupted" && break; sleep 0.1; done
 children=$(pgrep -P $demo)
