@@ -8,7 +8,7 @@ shift $(($# < 4 ? $# : 4))
 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
 
-timeout 240 "$kvcast" demo --requests 250 --speed 30 --model "$model" --blocks "$blocks" --cpu-blocks 60000 \
+timeout 600 "$kvcast" demo --requests 250 --speed 30 --model "$model" --blocks "$blocks" --cpu-blocks 60000 \
   --offload "$offload" "$@" --json >"$out/json" 2>"$out/err" || { cat "$out/err" "$out/json"; exit 1; }
 tail -1 "$out/json" | /usr/bin/python3 -c '
 import json, sys
