@@ -233,7 +233,8 @@ StepWork EngineClock::DecodeStep() const {
 }
 
 double EngineClock::StepsOf(int64_t tokens) const {
-  return static_cast<double>((tokens + step_tokens_ - 1) / step_tokens_);
+  const int64_t steps = (tokens + step_tokens_ - 1) / step_tokens_;
+  return static_cast<double>(steps);
 }
 
 // The time of all prompts in the queue, from anchor_s_ on, if the engine computes without a pause.
