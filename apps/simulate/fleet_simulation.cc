@@ -141,14 +141,11 @@ class Fleet {
 };
 
 RuleFleet FleetOf(const SliceSetup& setup, const FleetOptions& options) {
-  const PrefillTime& prefill = setup.model.time.prefill;
   RuleFleet fleet;
   fleet.engines = static_cast<size_t>(options.engines);
   fleet.block_tokens = setup.prompts.unit();
-  fleet.prefill_tokens_per_s = 1 / prefill.token_s;
-  fleet.prefill = prefill;
+  fleet.prefill_tokens_per_s = 1 / setup.model.time.prefill.token_s;
   fleet.load_tokens_per_s = setup.model.load_tokens_per_s;
-  fleet.step_s = setup.model.time.base_s;
   fleet.cache_tokens = setup.cache.num_blocks * setup.prompts.unit();
   return fleet;
 }

@@ -6,14 +6,11 @@
 #include <cmath>
 #include <cstdint>
 
+#include "apps/support/mix.h"
+
 namespace kvcast::simulate {
 
-inline uint64_t Mix(uint64_t x) {
-  x += 0x9e3779b97f4a7c15u;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-  return x ^ (x >> 31);
-}
+using tools::Mix;
 
 // Mix of two numbers; the order matters.
 inline uint64_t Mix(uint64_t a, uint64_t b) { return Mix(Mix(a) + b); }

@@ -15,7 +15,6 @@
 #include "apps/simulate/load_book.h"
 #include "apps/simulate/prompts.h"
 #include "kvcast/core/event.h"
-#include "kvcast/router/prefill_time.h"
 #include "kvcast/router/prefix_index.h"
 #include "router/service/route/query.h"
 
@@ -53,10 +52,8 @@ struct RuleFleet {
   size_t engines = 0;
   int64_t block_tokens = 0;
   double prefill_tokens_per_s = 0;  // without attention
-  PrefillTime prefill;
-  double load_tokens_per_s = 0;  // from host memory
-  double step_s = 0;             // of a step without prefill
-  int64_t cache_tokens = 0;      // of one engine
+  double load_tokens_per_s = 0;     // from host memory
+  int64_t cache_tokens = 0;         // of one engine
 };
 
 class Rule {

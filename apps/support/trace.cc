@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "apps/support/file.h"
+#include "apps/support/mix.h"
 
 namespace kvcast::tools {
 namespace {
@@ -14,14 +15,6 @@ using nlohmann::json;
 
 // The most tokens of one request. The longest recorded request has 124,847.
 constexpr int64_t kMaxTokens = int64_t{1} << 24;
-
-// SplitMix64's output function: neighbouring inputs give unrelated outputs.
-uint64_t Mix(uint64_t x) {
-  x += 0x9e3779b97f4a7c15u;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-  return x ^ (x >> 31);
-}
 
 std::optional<int64_t> Number(const json& row, const char* key, int64_t max) {
   const auto it = row.find(key);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <utility>
 #include <vector>
 
@@ -25,6 +26,15 @@ constexpr double kStepsOfPhase = 3;
 constexpr size_t kPromptsOfWalk = 12;
 // Bound of the steps of one prediction.
 constexpr int kMaxSteps = 100'000;
+
+// The work of a step without prompts.
+StepWork DecodeStepOf(int64_t decodes, int64_t context) {
+  StepWork step;
+  step[WorkPart::kSteps] = 1;
+  step[WorkPart::kDecodeTokens] = static_cast<double>(decodes);
+  step[WorkPart::kDecodeContext] = static_cast<double>(context);
+  return step;
+}
 
 }  // namespace
 
@@ -83,14 +93,7 @@ class EngineClock::Walk {
     decode_context_ += ended_context;
   }
 
-  // The work of a step without prompts.
-  StepWork DecodeStep() const {
-    StepWork step;
-    step[WorkPart::kSteps] = 1;
-    step[WorkPart::kDecodeTokens] = static_cast<double>(decodes_);
-    step[WorkPart::kDecodeContext] = static_cast<double>(decode_context_);
-    return step;
-  }
+  StepWork DecodeStep() const { return DecodeStepOf(decodes_, decode_context_); }
 
  private:
   // No prompt waits until `until_s`. Decoding requests go on step by step; a prompt waits for the
@@ -225,11 +228,7 @@ void EngineClock::Ended(uint64_t request) {
 }
 
 StepWork EngineClock::DecodeStep() const {
-  StepWork step;
-  step[WorkPart::kSteps] = 1;
-  step[WorkPart::kDecodeTokens] = static_cast<double>(decodes_.size());
-  step[WorkPart::kDecodeContext] = static_cast<double>(decode_context_);
-  return step;
+  return DecodeStepOf(std::ssize(decodes_), decode_context_);
 }
 
 double EngineClock::StepsOf(int64_t tokens) const {

@@ -10,7 +10,6 @@
 #include <cstdint>
 #include <deque>
 #include <optional>
-#include <span>
 
 #include "router/select/step_cost.h"
 

@@ -49,9 +49,7 @@ struct TestInput {
     fleet.engines = engines;
     fleet.block_tokens = 10;
     fleet.prefill_tokens_per_s = 1000;
-    fleet.prefill.token_s = 0.001;
     fleet.load_tokens_per_s = 10000;
-    fleet.step_s = 0.01;
     fleet.cache_tokens = 100000;
     return choice.value().info->make(choice.value().parameters, fleet);
   }
