@@ -2,32 +2,16 @@
 #include "apps/bench/index/cli.h"
 
 #include <CLI/CLI.hpp>
-#include <cmath>
-#include <memory>
 #include <string>
 #include <vector>
 
 #include "apps/bench/index/cells.h"
 #include "apps/bench/index/commands.h"
+#include "apps/support/bench_flags.h"
 #include "kvcast/router/prefix_index.h"
 
 namespace kvcast::bench {
 namespace {
-
-using Command = std::function<int()>;
-
-void AddNumber(CLI::App& sub, const std::string& flag, int64_t& value, int64_t low, int64_t high,
-               const std::string& text) {
-  sub.add_option(flag, value, text)->check(CLI::Range(low, high))->capture_default_str();
-}
-
-// The flag also accepts a real number, for example 1e7.
-void AddCount(CLI::App& sub, const std::string& flag, int64_t& value, const std::string& text) {
-  sub.add_option_function<double>(
-         flag, [&value](double number) { value = std::llround(number); }, text)
-      ->check(CLI::Range(1e3, 2e8))
-      ->default_str(std::to_string(value));
-}
 
 void AddFleetFlags(CLI::App& sub, FleetOptions& fleet) {
   AddCount(sub, "--residencies", fleet.residencies,
@@ -40,20 +24,6 @@ void AddFleetFlags(CLI::App& sub, FleetOptions& fleet) {
   AddNumber(sub, "--holders", fleet.holders, 0, 65535,
             "number of workers that hold each block (0: several cases)");
   AddNumber(sub, "--blocks", fleet.blocks, 1, 65536, "blocks of a prompt");
-}
-
-// Adds a subcommand that calls `run`. `add_flags(sub, options)` adds the flags that users can set.
-template <typename Options, typename AddFlags>
-void AddBench(CLI::App& bench, Command& command, const char* name, const char* text,
-              int (*run)(const Options&), AddFlags add_flags) {
-  CLI::App* sub = bench.add_subcommand(name, text);
-  const auto options = std::make_shared<Options>();
-  add_flags(*sub, *options);
-  sub->callback([&command, options, run] { command = [options, run] { return run(*options); }; });
-}
-
-void AddJson(CLI::App& sub, bool& json) {
-  sub.add_flag("--json", json, "print one JSON object as the last line of stdout");
 }
 
 void AddApply(CLI::App& bench, Command& command) {
@@ -222,10 +192,11 @@ void AddCells(CLI::App& bench, Command& command) {
       });
 }
 
-void AddGrowth(CLI::App& bench, Command& command) {
-  AddBench<GrowthBenchOptions>(
-      bench, command, "growth", "cost of apply, lookup and memory as curves over the size",
-      RunGrowthBench, [](CLI::App& sub, GrowthBenchOptions& options) {
+void AddSizes(CLI::App& bench, Command& command) {
+  AddBench<SizesBenchOptions>(
+      bench, command, "sizes",
+      "cost of apply, lookup and memory by size of the fleet, compared with a plain hash map",
+      RunSizesBench, [](CLI::App& sub, SizesBenchOptions& options) {
         AddCount(sub, "--max", options.max_residencies,
                  "held (worker, block) pairs at the largest point");
         AddCount(sub, "--base", options.base_residencies,
@@ -251,7 +222,7 @@ void AddBenches(CLI::App& bench, Command& command) {
   AddTokens(bench, command);
   AddReplay(bench, command);
   AddCells(bench, command);
-  AddGrowth(bench, command);
+  AddSizes(bench, command);
 }
 
 }  // namespace kvcast::bench

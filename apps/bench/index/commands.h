@@ -110,7 +110,7 @@ struct CellsBenchOptions {
 };
 int RunCellsBench(const CellsBenchOptions& options);
 
-struct GrowthBenchOptions {
+struct SizesBenchOptions {
   int64_t max_residencies = 10'000'000;
   int64_t base_residencies = 1'000'000;
   int64_t samples = 300;  // turns and queries of each point
@@ -118,6 +118,6 @@ struct GrowthBenchOptions {
   std::string svg;
   bool json = false;
 };
-int RunGrowthBench(const GrowthBenchOptions& options);
+int RunSizesBench(const SizesBenchOptions& options);
 
 }  // namespace kvcast::bench

@@ -45,7 +45,7 @@ run 0 replay --corpus "$out/corpus"
 for cell in apply apply2 quarter drain query mixed memory scores; do
   run 0 cells --corpus "$out/corpus" --cell $cell --rounds 1
 done
-run 0 growth --max 1e5 --base 2e4 --samples 3 --csv "$out/csv" --svg "$out/svg"
+run 0 sizes --max 1e5 --base 2e4 --samples 3 --csv "$out/csv" --svg "$out/svg"
 
 # bench/targets prints the worst of several runs for each target. Exit code 1: a target is missed, or a
 # benchmark failed, so lines are missing. Exit code 2: wrong usage. Exit code 3: the machine was busy.

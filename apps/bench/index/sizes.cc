@@ -24,7 +24,7 @@ constexpr double kRiseTarget = 2;
 constexpr double kFlatTarget = 1.5;
 constexpr int64_t kRiseFrom = 1'000'000;
 
-constexpr char kGrowthMethod[] =
+constexpr char kSizesMethod[] =
     "One size changes at a time. The number of held (worker, block) pairs goes from 10^5 to\n"
     "--max. With --base pairs, the number of workers, of blocks per prompt, or of groups\n"
     "changes. apply: the median time of Apply (merged removes), and of the hash map of\n"
@@ -43,9 +43,9 @@ struct Point {
   double bytes = 0;  // bytes per (worker, block)
 };
 
-class GrowthCase {
+class SizesCase {
  public:
-  GrowthCase(const ChurnConfig& config, const GrowthBenchOptions& options)
+  SizesCase(const ChurnConfig& config, const SizesBenchOptions& options)
       : churn_(config), options_(options), batches_(churn_, Removes::kMerged) {}
 
   Result<Point> Run(double x) {
@@ -117,7 +117,7 @@ class GrowthCase {
   }
 
   const Churn churn_;
-  const GrowthBenchOptions& options_;
+  const SizesBenchOptions& options_;
   TurnBatches batches_;
   PrefixIndex index_;
   FloorMap map_;
@@ -132,7 +132,7 @@ struct Axis {
   std::vector<Point> points;
 };
 
-std::vector<Axis> AxesOf(const GrowthBenchOptions& options) {
+std::vector<Axis> AxesOf(const SizesBenchOptions& options) {
   Axis residencies{"residencies", &ChurnConfig::residencies, {}, {}};
   for (double n = 1e5; n <= static_cast<double>(options.max_residencies) * 1.01; n *= 10) {
     residencies.values.push_back(std::llround(n));
@@ -160,11 +160,10 @@ void PrintRise(Report& report, const std::vector<Point>& points) {
   const auto rise = [&](double Point::*index, double Point::*floor) {
     return (last.*index / (*from).*index) / (last.*floor / (*from).*floor);
   };
-  report.Target("growth.apply_rise", rise(&Point::apply, &Point::apply_floor), "ratio",
+  report.Target("sizes.apply_rise", rise(&Point::apply, &Point::apply_floor), "ratio", kRiseTarget);
+  report.Target("sizes.lookup_rise", rise(&Point::lookup, &Point::lookup_floor), "ratio",
                 kRiseTarget);
-  report.Target("growth.lookup_rise", rise(&Point::lookup, &Point::lookup_floor), "ratio",
-                kRiseTarget);
-  report.Target("growth.memory_rise", last.bytes / from->bytes, "ratio", kFlatTarget);
+  report.Target("sizes.memory_rise", last.bytes / from->bytes, "ratio", kFlatTarget);
 }
 
 bool WriteText(const std::string& path, const std::string& text) {
@@ -210,18 +209,18 @@ std::string Svg(const std::vector<Axis>& axes) {
 
 }  // namespace
 
-int RunGrowthBench(const GrowthBenchOptions& options) {
-  Report report("growth", kGrowthMethod, options.json);
+int RunSizesBench(const SizesBenchOptions& options) {
+  Report report("sizes", kSizesMethod, options.json);
   std::vector<Axis> axes = AxesOf(options);
   for (Axis& axis : axes) {
     for (const int64_t value : axis.values) {
       ChurnConfig config{.residencies = options.base_residencies};
       config.*axis.size = value;
-      const auto fleet = std::make_unique<GrowthCase>(config, options);
+      const auto fleet = std::make_unique<SizesCase>(config, options);
       const auto point = fleet->Run(static_cast<double>(value));
       if (!point.ok()) return tools::Fail(point.status());
       axis.points.push_back(*point);
-      Print(report, std::string("growth.") + axis.name + "." + std::to_string(value), *point);
+      Print(report, std::string("sizes.") + axis.name + "." + std::to_string(value), *point);
     }
   }
   PrintRise(report, axes.front().points);
