@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <memory>
 #include <system_error>
 
@@ -101,6 +102,14 @@ Result<std::string> ReadFile(const std::string& path, size_t max_bytes) {
   if (StartsWith(*raw, "\x1f\x8b")) return Gunzip(path, *raw, max_bytes);
   if (StartsWith(*raw, "\x28\xb5\x2f\xfd")) return Unzstd(path, *raw, max_bytes);
   return raw;
+}
+
+Status WriteFile(const std::string& path, std::string_view text) {
+  std::ofstream file(path, std::ios::binary);
+  file << text;
+  file.flush();
+  if (file.good()) return {};
+  return {StatusCode::kUnavailable, path + ": cannot be written"};
 }
 
 std::vector<std::string_view> SplitLines(std::string_view text) {

@@ -1,4 +1,5 @@
-// Reads whole files for tools: plain, gzip or zstd. The first bytes of a file determine its format.
+// Reads and writes whole files for tools. The first bytes of a file determine its format: plain,
+// gzip or zstd.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -14,6 +15,9 @@ namespace kvcast::tools {
 // Returns the file's decompressed content. Errors name the path. Causes: the file is not found, is
 // unreadable, is damaged, or is larger than `max_bytes` after decompression.
 Result<std::string> ReadFile(const std::string& path, size_t max_bytes = size_t{2} << 30);
+
+// Replaces the file by `text`, uncompressed. Errors name the path.
+Status WriteFile(const std::string& path, std::string_view text);
 
 // Lines of `text` without their line ends; a last empty line is left out. Views into `text`.
 std::vector<std::string_view> SplitLines(std::string_view text);

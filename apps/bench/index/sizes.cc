@@ -2,10 +2,10 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <fstream>
 #include <memory>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "apps/bench/index/commands.h"
@@ -14,6 +14,7 @@
 #include "apps/bench/index/process_memory.h"
 #include "apps/bench/index/report.h"
 #include "apps/support/fail.h"
+#include "apps/support/file.h"
 #include "apps/support/line_chart.h"
 #include "apps/support/samples.h"
 
@@ -166,13 +167,6 @@ void PrintRise(Report& report, const std::vector<Point>& points) {
   report.Target("sizes.memory_rise", last.bytes / from->bytes, "ratio", kFlatTarget);
 }
 
-bool WriteText(const std::string& path, const std::string& text) {
-  std::ofstream out(path);
-  out << text;
-  out.flush();
-  return out.good();
-}
-
 std::string Csv(const std::vector<Axis>& axes) {
   std::string csv = "axis,value,apply_ns,apply_floor_ns,lookup_ns,lookup_floor_ns,bytes\n";
   for (const Axis& axis : axes) {
@@ -224,11 +218,10 @@ int RunSizesBench(const SizesBenchOptions& options) {
     }
   }
   PrintRise(report, axes.front().points);
-  if (!options.csv.empty() && !WriteText(options.csv, Csv(axes))) {
-    return tools::Fail(options.csv + ": cannot be written");
-  }
-  if (!options.svg.empty() && !WriteText(options.svg, Svg(axes))) {
-    return tools::Fail(options.svg + ": cannot be written");
+  for (const auto& [path, text] :
+       {std::pair(options.csv, Csv(axes)), std::pair(options.svg, Svg(axes))}) {
+    if (path.empty()) continue;
+    if (Status status = tools::WriteFile(path, text); !status.ok()) return tools::Fail(status);
   }
   return report.Finish();
 }

@@ -1,5 +1,5 @@
 // ReadFile returns the content of plain, gzip and zstd files, and refuses damaged and too large
-// files. SplitLines drops line ends.
+// files. WriteFile replaces a file. SplitLines drops line ends.
 // SPDX-License-Identifier: Apache-2.0
 #include "apps/support/file.h"
 
@@ -75,6 +75,18 @@ TEST(ReadFile, RefusesWhatIsLargerThanTheLimitOnceDecompressed) {
 TEST(ReadFile, FolderAndMissingFileAreErrors) {
   EXPECT_EQ(ReadFile(::testing::TempDir()).status().code(), StatusCode::kNotFound);
   EXPECT_EQ(ReadFile("/nonexistent/file").status().code(), StatusCode::kNotFound);
+}
+
+TEST(WriteFile, ReplacesTheFile) {
+  const std::string path = Write("replaced", "a longer text");
+  ASSERT_TRUE(WriteFile(path, "short\n").ok());
+  EXPECT_EQ(ReadFile(path).value(), "short\n");
+}
+
+TEST(WriteFile, NamesThePathThatCannotBeWritten) {
+  const Status status = WriteFile("/nonexistent/file", "text");
+  EXPECT_EQ(status.code(), StatusCode::kUnavailable);
+  EXPECT_THAT(status.message(), HasSubstr("/nonexistent/file"));
 }
 
 TEST(SplitLines, DropsLineEndsAndTheLastEmptyLine) {
