@@ -1,12 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "apps/bench/index/report.h"
 
+#include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <utility>
 
 namespace kvcast::bench {
+namespace {
+
+// The width of a column of a table.
+size_t WidthOf(const std::string& column) { return std::max<size_t>(column.size(), 10); }
+
+}  // namespace
 
 Report::Report(std::string name, std::string method, bool json, ReadShares shares)
     : name_(std::move(name)),
@@ -39,6 +47,27 @@ void Report::Target(const std::string& name, double value, const std::string& un
   lines_.push_back({name, value, unit, true, target, bound, met});
 }
 
+void Report::BeginTable(const std::string& name, std::vector<std::string> columns) {
+  table_ = name;
+  columns_ = std::move(columns);
+  for (const std::string& column : columns_) {
+    std::printf(" %*s", static_cast<int>(WidthOf(column)), column.c_str());
+  }
+  std::printf("\n");
+  std::fflush(stdout);
+}
+
+void Report::Row(const std::vector<double>& values) {
+  for (size_t i = 0; i < values.size(); ++i) {
+    // A large integer has all its digits.
+    const bool is_count = values[i] >= 1e4 && values[i] == std::floor(values[i]);
+    std::printf(is_count ? " %*.0f" : " %*.4g", static_cast<int>(WidthOf(columns_[i])), values[i]);
+  }
+  std::printf("\n");
+  std::fflush(stdout);
+  rows_.push_back(values);
+}
+
 bool Report::judges() const {
   const auto shares = shares_();
   return !shares || shares->quiet();
@@ -68,6 +97,11 @@ int Report::Finish() {
   }
   nlohmann::json report = {
       {"name", name_}, {"method", method_}, {"targets", targets}, {"figures", figures}};
+  for (const std::vector<double>& row : rows_) {
+    nlohmann::json object;
+    for (size_t i = 0; i < row.size(); ++i) object[columns_[i]] = row[i];
+    report[table_].push_back(std::move(object));
+  }
   if (shares) {
     report["machine"] = {{"others", shares->others}, {"stolen", shares->stolen}};
   }

@@ -1,4 +1,4 @@
-// Report: the output of a benchmark of this folder. Each figure has one line: name, value and unit.
+// Report: the output of a benchmark. Each figure has one line: name, value and unit.
 // A figure with a target also has the target, and "ok" or "MISSED". If other processes and the
 // hypervisor together used more of the CPU than MachineShare::kMostForeign, the figure has "not
 // judged" instead. With --json, the last line of stdout is one JSON object; `met` of a target that
@@ -32,6 +32,11 @@ class Report {
   void Figure(const std::string& name, double value, const std::string& unit);
   void Target(const std::string& name, double value, const std::string& unit, double target,
               Bound bound = Bound::kAtMost);
+  // Prints the heads of a table. Row prints a row with one value for each column. In the JSON
+  // object, the table is an array with this name. It has one object per row, with one member per
+  // column. A report has at most one table.
+  void BeginTable(const std::string& name, std::vector<std::string> columns);
+  void Row(const std::vector<double>& values);
   // Prints the shares of the CPU that other processes and the hypervisor used since the report was
   // made. If --json was given, also prints the JSON object. Returns exit code 0, also if a target
   // was missed.
@@ -56,6 +61,9 @@ class Report {
   const ReadShares shares_;
   const bool json_;
   std::vector<Line> lines_;
+  std::string table_;  // name; empty: none
+  std::vector<std::string> columns_;
+  std::vector<std::vector<double>> rows_;
 };
 
 }  // namespace kvcast::bench

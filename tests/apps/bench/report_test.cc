@@ -65,6 +65,24 @@ TEST(Report, WithoutJsonThereAreOnlyLines) {
   EXPECT_EQ(::testing::internal::GetCapturedStdout(), "# first\n");
 }
 
+TEST(Report, ATableHasARowPerLineAndAnObjectPerRow) {
+  ::testing::internal::CaptureStdout();
+  Report report("growth", "first", true, [] { return std::nullopt; });
+  report.BeginTable("points", {"residencies", "a_longer_name_ns"});
+  report.Row({1'048'576, 12.5});
+  report.Row({2'097'152, 0.123456});
+  report.Finish();
+  const std::vector<std::string> lines = Lines(::testing::internal::GetCapturedStdout());
+  ASSERT_EQ(lines.size(), 5u);
+  EXPECT_EQ(lines[1], " residencies a_longer_name_ns");
+  EXPECT_EQ(lines[2], "     1048576             12.5");
+  EXPECT_EQ(lines[3], "     2097152           0.1235");
+  const auto json = nlohmann::json::parse(lines[4]);
+  ASSERT_EQ(json["points"].size(), 2u);
+  EXPECT_EQ(json["points"][0],
+            (nlohmann::json{{"residencies", 1'048'576.0}, {"a_longer_name_ns", 12.5}}));
+}
+
 TEST(Report, NoTargetIsJudgedOnABusyMachine) {
   for (const auto& shares : {Used(0.06), Used(0, 0.06), Used(0.03, 0.03)}) {
     ::testing::internal::CaptureStdout();
