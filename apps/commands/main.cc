@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <functional>
 
+#include "apps/bench/growth/growth_bench.h"
 #include "apps/bench/index/cli.h"
 #include "apps/commands/commands.h"
 #include "kvcast/router/prefix_index.h"
@@ -443,6 +444,7 @@ int Main(int argc, char** argv) {
   AddFreshnessBench(*bench, freshness, command);
   AddServiceBench(*bench, service, command);
   bench::AddBenches(*bench, command);
+  bench::AddGrowthBench(*bench, command);
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp& help) {

@@ -45,6 +45,7 @@ run 0 replay --corpus "$out/corpus"
 for cell in apply apply2 quarter drain query mixed memory scores; do
   run 0 cells --corpus "$out/corpus" --cell $cell --rounds 1
 done
+run 1 growth --residencies 4e4 --workers 4 --queries 100 --svg "$out/svg"
 run 0 sizes --max 1e5 --base 2e4 --samples 3 --csv "$out/csv" --svg "$out/svg"
 
 # bench/targets prints the worst of several runs for each target. Exit code 1: a target is missed, or a

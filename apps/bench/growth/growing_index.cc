@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "apps/bench/growth/growing_index.h"
+
+#include <sys/resource.h>
+#include <time.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "apps/bench/index/fleet.h"
+
+namespace kvcast::bench {
+namespace {
+
+double ThreadNanoseconds() {
+  struct timespec now {};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) * 1e9 + static_cast<double>(now.tv_nsec);
+}
+
+int64_t ThreadFaults() {
+  struct rusage usage {};
+  getrusage(RUSAGE_THREAD, &usage);
+  return usage.ru_minflt + usage.ru_majflt;
+}
+
+int64_t TokensOf(uint64_t blocks) { return static_cast<int64_t>(blocks) * kBlockTokens; }
+
+}  // namespace
+
+Status GrowingIndex::AddWorkers() {
+  for (uint64_t worker = 0; worker < content_.workers(); ++worker) {
+    const WorkerId id(static_cast<uint32_t>(worker));
+    if (Status status = index_.AddWorker(id, FleetWorker(1)); !status.ok()) return status;
+  }
+  return {};
+}
+
+Result<uint64_t> GrowingIndex::Counted() const {
+  uint64_t residencies = 0;
+  for (uint64_t worker = 0; worker < content_.workers(); ++worker) {
+    const IndexCounters counters = index_.counters(WorkerId(static_cast<uint32_t>(worker)));
+    residencies += counters.residencies;
+    if (counters.unknown_removes + counters.bad_events + counters.bad_stores +
+            counters.reannounced_blocks + counters.unnamed !=
+        0) {
+      return Status(StatusCode::kInternal,
+                    "the index did not apply all events of worker " + std::to_string(worker));
+    }
+  }
+  if (residencies == held()) return residencies;
+  return Status(StatusCode::kInternal, "the index counts " + std::to_string(residencies) +
+                                           " residencies, not " + std::to_string(held()));
+}
+
+void GrowingIndex::Apply(const WorkerBatch& batch, Applied& applied) {
+  const int64_t faults = ThreadFaults();
+  const double cpu = ThreadNanoseconds();
+  const auto start = Clock::now();
+  index_.Apply(batch.worker, batch.batch);
+  const double ns = NanosecondsSince(start);
+  applied.longest_cpu_ns = std::max(applied.longest_cpu_ns, ThreadNanoseconds() - cpu);
+  const double cpu_ns = ThreadNanoseconds() - cpu;
+  if (cpu_ns > applied.longest_cpu_ns) {
+    applied.longest_cpu_ns = cpu_ns;
+    applied.longest_faults = ThreadFaults() - faults;
+  }
+  applied.longest_ns = std::max(applied.longest_ns, ns);
+  applied.ns += ns;
+  applied.blocks += BlocksIn({&batch, 1});
+}
+
+void GrowingIndex::StoreSystems(WorkerId worker, Applied& applied) {
+  for (uint64_t system = 0; system < Conversations::kSystems; ++system) {
+    Apply(batches_.StoreSystem(worker, system), applied);
+  }
+}
+
+GrowingIndex::Applied GrowingIndex::Grow(uint64_t pairs, const IsFull& is_full) {
+  Applied applied;
+  for (uint64_t worker = 0; !has_systems_ && worker < content_.workers(); ++worker) {
+    StoreSystems(WorkerId(static_cast<uint32_t>(worker)), applied);
+  }
+  has_systems_ = true;
+  do {
+    ApplyWave(false, applied);
+  } while (held() + content_.wave_residencies() / 2 < pairs && !is_full());
+  return applied;
+}
+
+GrowingIndex::Applied GrowingIndex::Replace(uint64_t blocks, const IsFull& is_full) {
+  Applied applied;
+  do {
+    ApplyWave(true, applied);
+  } while (applied.blocks < blocks && !is_full());
+  return applied;
+}
+
+void GrowingIndex::ApplyWave(bool evicts, Applied& applied) {
+  const double ns = applied.ns;
+  const uint64_t blocks = applied.blocks;
+  for (uint64_t step = 0; step < content_.steps(); ++step) {
+    if (evicts) Apply(batches_.Evict(begin_, step), applied);
+    Apply(batches_.Store(end_, step), applied);
+  }
+  if (evicts) ++begin_;
+  ++end_;
+  applied.wave_ns.Add((applied.ns - ns) / static_cast<double>(applied.blocks - blocks));
+}
+
+GrowingIndex::Asked GrowingIndex::Ask(uint64_t queries) {
+  constexpr uint64_t kAskedBlocks = Conversations::kPromptBlocks + Conversations::kTurnBlocks;
+  Asked asked;
+  asked.ns.Reserve(queries);
+  std::vector<uint64_t> chain(kAskedBlocks);
+  for (uint64_t i = 0; i < queries; ++i, ++asked_) {
+    const bool next_turn = i % 4 != 3;
+    const uint64_t conversation =
+        begin_ * content_.conversations() + Mix64(asked_) % (waves() * content_.conversations());
+    const uint64_t held = next_turn ? Conversations::kPromptBlocks : Conversations::kSharedBlocks;
+    chain.resize(held + Conversations::kTurnBlocks);
+    for (uint64_t k = 0; k < chain.size(); ++k) {
+      chain[k] = k < held ? content_.HashOf(conversation, k)
+                          : Conversations::UnheldHash(asked_ * kAskedBlocks + k);
+    }
+    const PromptBlocks prompt{.hash_block_size = kBlockTokens,
+                              .prompt_tokens = TokensOf(chain.size()) + 1,
+                              .integer_hashes = chain};
+    const auto start = Clock::now();
+    const std::vector<WorkerMatch> matches = index_.Match(prompt);
+    asked.ns.Add(NanosecondsSince(start));
+    if (!IsRight(matches, conversation, next_turn)) ++asked.wrong;
+  }
+  return asked;
+}
+
+bool GrowingIndex::IsRight(std::span<const WorkerMatch> matches, uint64_t conversation,
+                           bool next_turn) const {
+  if (matches.size() != content_.workers()) return false;
+  const WorkerId worker = content_.WorkerOf(conversation);
+  uint64_t holders = 0;  // of the project's text
+  for (const WorkerMatch& match : matches) {
+    const int64_t tokens = match.gpu_tokens;
+    if (tokens > TokensOf(Conversations::kSystemBlocks)) ++holders;
+    if (match.worker == worker) {
+      const uint64_t held = next_turn ? Conversations::kPromptBlocks : Conversations::kSharedBlocks;
+      if (tokens != TokensOf(held)) return false;
+    } else if (tokens != TokensOf(Conversations::kSystemBlocks) &&
+               tokens != TokensOf(Conversations::kSharedBlocks)) {
+      return false;
+    }
+  }
+  return holders == Conversations::kHolders;
+}
+
+Result<ReclaimPause> GrowingIndex::Leave() {
+  const WorkerId leaver(static_cast<uint32_t>(content_.workers()));
+  const WorkerId prober(leaver.value + 1);
+  for (const WorkerId id : {leaver, prober}) {
+    if (Status status = index_.AddWorker(id, FleetWorker(1)); !status.ok()) return status;
+  }
+  Applied unused;
+  StoreSystems(leaver, unused);
+  const uint64_t first = (end_ - 1) * content_.conversations();
+  for (uint64_t project = 0; project < content_.workers(); ++project) {
+    Apply(batches_.StoreCopy(leaver, first + project), unused);
+  }
+  const ReclaimPause pause = MeasureReclaim(index_, leaver, prober);
+  index_.RemoveWorker(prober);
+  while (index_.Reclaim()) {
+  }
+  return pause;
+}
+
+}  // namespace kvcast::bench

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "apps/bench/growth/growth_curve.h"
+
+#include <algorithm>
+
+#include "apps/bench/growth/fresh_memory.h"
+#include "apps/bench/index/machine_share.h"
+#include "apps/bench/index/process_memory.h"
+
+namespace kvcast::bench {
+namespace {
+
+constexpr int64_t kFirstSize = 1'000'000;
+// Blocks that are stored or removed to measure the replacement.
+constexpr uint64_t kReplacedBlocks = 4'000'000;
+// Shares of the memory. The growth leaves room for the replacement, which leaves room for Reclaim.
+constexpr double kGrowthShare = 0.95;
+constexpr double kReplacementShare = 0.98;
+
+bool Uses(double share, int64_t memory) {
+  const auto used = static_cast<double>(ReadProcessMemory(false).resident);
+  return used > share * static_cast<double>(memory);
+}
+
+}  // namespace
+
+std::vector<int64_t> GrowthSizes(int64_t most) {
+  std::vector<int64_t> sizes;
+  for (int64_t size = std::min(kFirstSize, most / 8); size < most / 4 * 3; size *= 2) {
+    sizes.push_back(size);
+  }
+  sizes.push_back(most);
+  return sizes;
+}
+
+Status GrowthCurve::Begin() {
+  if (Status status = index_.AddWorkers(); !status.ok()) return status;
+  begin_bytes_ = ReadProcessMemory(true).resident;
+  return {};
+}
+
+bool GrowthCurve::is_full() const { return Uses(kGrowthShare, limits_.memory); }
+
+double GrowthCurve::BytesPerPair() const {
+  return static_cast<double>(ReadProcessMemory(true).resident - begin_bytes_) /
+         static_cast<double>(index_.held());
+}
+
+Result<GrowthPoint> GrowthCurve::Measure(int64_t residencies) {
+  GrowthPoint point;
+  const MachineShare machine;
+  const auto grown = index_.Grow(static_cast<uint64_t>(residencies), [&] {
+    point.full = is_full();
+    return point.full;
+  });
+  const auto replaced = index_.Replace(std::min(kReplacedBlocks, 2 * index_.held()),
+                                       [this] { return Uses(kReplacementShare, limits_.memory); });
+  const auto asked = index_.Ask(static_cast<uint64_t>(limits_.queries));
+  point.held = static_cast<double>(index_.held());
+  point.grow_ns = grown.ns / static_cast<double>(grown.blocks);
+  point.apply_ns = replaced.wave_ns.median();
+  point.batch_ms = std::max(grown.longest_ns, replaced.longest_ns) * 1e-6;
+  const auto& longest = grown.longest_cpu_ns > replaced.longest_cpu_ns ? grown : replaced;
+  point.batch_cpu_ms = longest.longest_cpu_ns * 1e-6;
+  point.batch_faults = static_cast<double>(longest.longest_faults);
+  point.page_ms = MeasureFreshHugePage() * 1e-6;
+  point.query_p50_us = asked.ns.median() * 1e-3;
+  point.query_p99_us = asked.ns.Quantile(0.99) * 1e-3;
+  point.wrong = asked.wrong;
+  point.grown_bytes = BytesPerPair();
+  const auto pause = index_.Leave();
+  if (!pause.ok()) return pause.status();
+  point.reclaim_wait_ms = pause->longest_batch_ns * 1e-6;
+  point.reclaim_s = pause->total_ns * 1e-9;
+  point.bytes = BytesPerPair();
+  const auto counted = index_.Counted();
+  if (!counted.ok()) return counted.status();
+  point.residencies = static_cast<double>(*counted);
+  if (const auto shares = machine.Read()) {
+    point.others_pct = 100 * (shares->others + shares->stolen);
+  }
+  return point;
+}
+
+}  // namespace kvcast::bench

@@ -1,0 +1,64 @@
+// GrowthCurve: measures one index at several sizes while it grows.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "apps/bench/growth/growing_index.h"
+#include "kvcast/core/status.h"
+
+namespace kvcast::bench {
+
+struct GrowthPoint {
+  double residencies = 0;  // by the counters of the index
+  double held = 0;         // by the definition of the content
+  double grow_ns = 0;      // per block, while the index grew to this size
+  double apply_ns = 0;     // per block, while old blocks are replaced by new ones
+  double query_p50_us = 0;
+  double query_p99_us = 0;
+  double bytes = 0;            // per residency, after Reclaim
+  double grown_bytes = 0;      // per residency, before Reclaim
+  double batch_ms = 0;         // the longest batch
+  double batch_cpu_ms = 0;     // the largest CPU time of a batch
+  double batch_faults = 0;     // page faults in the batch of that CPU time
+  double page_ms = 0;          // the first write to a huge page
+  double reclaim_wait_ms = 0;  // the longest batch of one block beside Reclaim
+  double reclaim_s = 0;
+  double others_pct = 0;  // share of the CPU that others used since the previous point, in percent
+  uint64_t wrong = 0;     // answers that contradict the content
+  bool full = false;      // the index stopped growing because the memory was full
+};
+
+struct GrowthLimits {
+  int64_t queries = 0;  // at each size
+  int64_t memory = 0;   // bytes of the process
+};
+
+// The sizes to measure: from 10^6, or an eighth of `most` if this is less, in steps of 2. The last
+// size is `most`.
+std::vector<int64_t> GrowthSizes(int64_t most);
+
+class GrowthCurve {
+ public:
+  GrowthCurve(uint64_t workers, const GrowthLimits& limits) : limits_(limits), index_(workers) {}
+
+  // Must be called first.
+  Status Begin();
+  // True: the process uses almost all of its memory, so the index must not grow.
+  bool is_full() const;
+  // Grows the index to about this size and measures it. If the index is full, it grows by one wave
+  // at most.
+  Result<GrowthPoint> Measure(int64_t residencies);
+  uint64_t held() const { return index_.held(); }
+
+ private:
+  // Bytes per held pair.
+  double BytesPerPair() const;
+
+  const GrowthLimits limits_;
+  GrowingIndex index_;
+  int64_t begin_bytes_ = 0;  // resident bytes of the process without any blocks
+};
+
+}  // namespace kvcast::bench
