@@ -5,7 +5,6 @@
 #include <cmath>
 #include <iterator>
 #include <utility>
-#include <vector>
 
 namespace kvcast {
 namespace {
@@ -38,22 +37,27 @@ StepWork DecodeStepOf(int64_t decodes, int64_t context) {
 
 }  // namespace
 
-// The predicted steps from anchor_s_ on.
+// The predicted steps from anchor_s_ on. An engine computes its prompts in order, so the prompts
+// that are not complete are the last ones, and only the first of them can have computed tokens.
 class EngineClock::Walk {
  public:
-  Walk(const EngineClock& clock, const StepCost& cost)
+  // `added`: a prompt after those of the clock, or nullptr. It must outlive the walk.
+  Walk(const EngineClock& clock, const StepCost& cost, const Prefill* added = nullptr)
       : clock_(clock),
         cost_(cost),
+        added_(added),
+        prompts_(clock.prefills_.size() + (added != nullptr ? 1 : 0)),
         now_s_(clock.anchor_s_),
         start_s_(clock.anchor_s_),
-        decodes_(static_cast<int64_t>(clock.decodes_.size())),
-        decode_context_(clock.decode_context_),
-        left_(clock.prefills_.begin(), clock.prefills_.end()) {}
+        decodes_(std::ssize(clock.decodes_)),
+        decode_context_(clock.decode_context_) {}
 
-  void Add(const Prefill& prefill) { left_.push_back(prefill); }
-  bool done() const { return left_.empty(); }
+  bool done() const { return next_ == prompts_; }
   double now_s() const { return now_s_; }
-  const std::vector<Prefill>& left() const { return left_; }
+  // The number of complete prompts.
+  size_t complete() const { return next_; }
+  // The computed tokens of the first prompt that is not complete.
+  int64_t computed() const { return computed_; }
   // The work since start_s, which is the last time before which the engine had no prefill, or the
   // anchor.
   const StepWork& work() const { return work_; }
@@ -62,40 +66,37 @@ class EngineClock::Walk {
   void NotBefore(double time_s) { not_before_s_ = time_s; }
   // True: the engine was decoding at start_s, so the end of its step is a guess.
   bool guessed() const { return guessed_; }
-  // The requests that the last step completed.
-  const std::vector<uint64_t>& completed() const { return completed_; }
 
   // Predicts the next step. REQUIRES: !done().
   void Step() {
-    completed_.clear();
-    if (left_.front().sent_s > now_s_) SkipTo(left_.front().sent_s);
+    if (At(next_).sent_s > now_s_) SkipTo(At(next_).sent_s);
     StepWork step = DecodeStep();
     int64_t budget = std::max<int64_t>(clock_.step_tokens_ - decodes_, 1);
-    int64_t ended = 0;
-    int64_t ended_context = 0;
-    for (Prefill& prefill : left_) {
-      if (budget == 0 || prefill.sent_s > now_s_) break;
-      const int64_t tokens = std::min(budget, prefill.tokens);
-      step.AddPrefill(prefill.context, tokens);
-      prefill.context += tokens;
-      prefill.tokens -= tokens;
+    const size_t first = next_;
+    while (!done() && budget > 0 && At(next_).sent_s <= now_s_) {
+      const Prefill& prefill = At(next_);
+      const int64_t tokens = std::min(budget, prefill.tokens - computed_);
+      step.AddPrefill(prefill.context + computed_, tokens);
       budget -= tokens;
-      if (prefill.tokens > 0) break;
-      completed_.push_back(prefill.request);
-      ++ended;
-      ended_context += prefill.context;
+      computed_ += tokens;
+      if (computed_ < prefill.tokens) break;
+      decode_context_ += prefill.context + prefill.tokens;
+      computed_ = 0;
+      ++next_;
     }
     now_s_ += clock_.slowdown_ * cost_.Of(step);
-    if (ended > 0) now_s_ = std::max(now_s_, not_before_s_);
+    if (next_ > first) now_s_ = std::max(now_s_, not_before_s_);
     work_ += step;
-    left_.erase(left_.begin(), left_.begin() + ended);
-    decodes_ += ended;
-    decode_context_ += ended_context;
+    decodes_ += static_cast<int64_t>(next_ - first);
   }
 
   StepWork DecodeStep() const { return DecodeStepOf(decodes_, decode_context_); }
 
  private:
+  const Prefill& At(size_t i) const {
+    return i < clock_.prefills_.size() ? clock_.prefills_[i] : *added_;
+  }
+
   // No prompt waits until `until_s`. Decoding requests go on step by step; a prompt waits for the
   // end of the step in which it arrives.
   void SkipTo(double until_s) {
@@ -113,6 +114,10 @@ class EngineClock::Walk {
 
   const EngineClock& clock_;
   const StepCost& cost_;
+  const Prefill* added_;
+  const size_t prompts_;
+  size_t next_ = 0;
+  int64_t computed_ = 0;
   double now_s_;
   double start_s_;
   double not_before_s_ = -1e300;
@@ -120,9 +125,19 @@ class EngineClock::Walk {
   int64_t decodes_;
   int64_t decode_context_;
   StepWork work_;
-  std::vector<Prefill> left_;  // with tokens to compute, in order of arrival
-  std::vector<uint64_t> completed_;
 };
+
+void EngineClock::Count(const Prefill& prefill) {
+  queued_work_.AddPrefill(prefill.context, prefill.tokens);
+  queued_tokens_ += prefill.tokens;
+}
+
+void EngineClock::Uncount(const Prefill& prefill) {
+  StepWork work;
+  work.AddPrefill(prefill.context, prefill.tokens);
+  queued_work_ -= work;
+  queued_tokens_ -= prefill.tokens;
+}
 
 void EngineClock::Trust(double now_s, const StepCost& cost) {
   if (reports_ || now_s - anchor_s_ < kTrustSeconds) return;
@@ -136,38 +151,42 @@ void EngineClock::Sent(uint64_t request, double now_s, int64_t context, int64_t 
   Trust(now_s, cost);
   if (prefills_.empty() && decodes_.empty()) anchor_s_ = now_s;
   const bool alone = prefills_.empty();
-  for (Prefill& prefill : prefills_) prefill.alone = false;
+  if (!alone) prefills_.back().alone = false;  // an earlier prompt has not been alone since
   prefills_.push_back({request, now_s, context, std::max<int64_t>(tokens, 1), alone});
+  Count(prefills_.back());
 }
 
 void EngineClock::Admitted(uint64_t request, int64_t context) {
   const auto it = std::ranges::find(prefills_, request, &Prefill::request);
   if (it == prefills_.end()) return;
   const int64_t end = it->context + it->tokens;
+  Uncount(*it);
   it->context = std::clamp<int64_t>(context, 0, end - 1);
   it->tokens = end - it->context;
+  Count(*it);
 }
 
 // Takes the state after the walk as known, at `now_s`. A prompt that the walk has completed has
 // one token left until its report comes, or without reports none.
 void EngineClock::Settle(const Walk& walk, double now_s) {
   anchor_s_ = now_s;
-  for (Prefill& prefill : prefills_) {
-    const auto left = std::ranges::find(walk.left(), prefill.request, &Prefill::request);
-    const int64_t tokens = left == walk.left().end() ? 1 : left->tokens;
-    prefill.context += prefill.tokens - tokens;
-    prefill.tokens = tokens;
+  const size_t complete = walk.complete();
+  for (size_t i = 0; i < std::min(complete + 1, prefills_.size()); ++i) {
+    Prefill& prefill = prefills_[i];
+    const int64_t computed = i < complete ? prefill.tokens - 1 : walk.computed();
+    Uncount(prefill);
+    prefill.context += computed;
+    prefill.tokens -= computed;
+    Count(prefill);
   }
   if (reports_) return;
-  std::erase_if(prefills_, [&](const Prefill& prefill) {
-    const bool done =
-        std::ranges::find(walk.left(), prefill.request, &Prefill::request) == walk.left().end();
-    if (done) {
-      decodes_.push_back({prefill.request, prefill.context + prefill.tokens});
-      decode_context_ += decodes_.back().context;
-    }
-    return done;
-  });
+  for (size_t i = 0; i < complete; ++i) {
+    const Prefill& prefill = prefills_.front();
+    decodes_.push_back({prefill.request, prefill.context + prefill.tokens});
+    decode_context_ += decodes_.back().context;
+    Uncount(prefill);
+    prefills_.pop_front();
+  }
 }
 
 std::optional<EngineClock::Observation> EngineClock::FirstToken(uint64_t request, double now_s,
@@ -179,18 +198,15 @@ std::optional<EngineClock::Observation> EngineClock::FirstToken(uint64_t request
   std::optional<Observation> observation;
   if (now_s > anchor_s_) {  // else the step that ended at anchor_s_ completed this prompt too
     Walk walk(*this, cost);
-    bool reached = false;
-    for (int step = 0; step < kMaxSteps && !walk.done() && !reached; ++step) {
-      walk.Step();
-      reached = std::ranges::find(walk.completed(), request) != walk.completed().end();
-    }
+    const auto position = static_cast<size_t>(found - prefills_.begin());
+    for (int step = 0; step < kMaxSteps && walk.complete() <= position; ++step) walk.Step();
     if (alone) observation = Observe(walk, now_s, cost);
     Settle(walk, now_s);
   }
-  const auto it = std::ranges::find(prefills_, request, &Prefill::request);
-  decodes_.push_back({request, it->context + it->tokens});
+  decodes_.push_back({request, found->context + found->tokens});
   decode_context_ += decodes_.back().context;
-  prefills_.erase(it);
+  Uncount(*found);
+  prefills_.erase(found);
   return observation;
 }
 
@@ -218,6 +234,7 @@ void EngineClock::NoteError(double error) {
 void EngineClock::Ended(uint64_t request) {
   const auto prefill = std::ranges::find(prefills_, request, &Prefill::request);
   if (prefill != prefills_.end()) {
+    Uncount(*prefill);
     prefills_.erase(prefill);
     return;
   }
@@ -238,13 +255,7 @@ double EngineClock::StepsOf(int64_t tokens) const {
 
 // The time of all prompts in the queue, from anchor_s_ on, if the engine computes without a pause.
 double EngineClock::QueueSeconds(const StepCost& cost) const {
-  StepWork work;
-  int64_t tokens = 0;
-  for (const Prefill& prefill : prefills_) {
-    work.AddPrefill(prefill.context, prefill.tokens);
-    tokens += prefill.tokens;
-  }
-  return slowdown_ * (cost.Of(work) + StepsOf(tokens) * cost.Of(DecodeStep()));
+  return slowdown_ * (cost.Of(queued_work_) + StepsOf(queued_tokens_) * cost.Of(DecodeStep()));
 }
 
 EngineClock::Prediction EngineClock::Predict(double now_s, int64_t context, int64_t tokens,
@@ -257,9 +268,9 @@ EngineClock::Prediction EngineClock::Predict(double now_s, int64_t context, int6
   if (prefills_.size() > kPromptsOfWalk) {
     end_s = std::max(anchor_s_ + QueueSeconds(cost), now_s) + compute_s;
   } else {
-    Walk walk(*this, cost);
+    const Prefill added{kNone, now_s, context, tokens};
+    Walk walk(*this, cost, &added);
     if (reports_) walk.NotBefore(now_s - late_s_);
-    walk.Add({kNone, now_s, context, tokens});
     for (int step = 0; step < kMaxSteps && !walk.done(); ++step) walk.Step();
     end_s = walk.now_s();
   }

@@ -68,6 +68,9 @@ class EngineClock {
   };
   class Walk;
 
+  // Every change of prefills_ is between Uncount and Count of the changed prefill.
+  void Count(const Prefill& prefill);
+  void Uncount(const Prefill& prefill);
   StepWork DecodeStep() const;  // the work of a step without prompts
   double StepsOf(int64_t tokens) const;
   double QueueSeconds(const StepCost& cost) const;
@@ -81,8 +84,11 @@ class EngineClock {
 
   const int64_t step_tokens_;
   const double late_s_;
-  double anchor_s_ = 0;  // a step ended at this time
-  std::deque<Prefill> prefills_;
+  double anchor_s_ = 0;           // a step ended at this time
+  std::deque<Prefill> prefills_;  // in order of sent_s
+  // The sums over prefills_. They are exact: the amounts are multiples of 1/2 below 2^52.
+  StepWork queued_work_;
+  int64_t queued_tokens_ = 0;
   std::deque<Decode> decodes_;
   int64_t decode_context_ = 0;
   bool reports_ = false;  // the engine has reported a first token

@@ -9,6 +9,9 @@ namespace {
 
 constexpr double kShortestSeconds = 0.1;  // idle times below it are in the first bin
 constexpr double kBinsPerOctave = 4;
+// Chances are multiples of 1 / kChanceSteps. Sums of tokens times chances are then exact, and do
+// not depend on the order of the conversations in the hash table.
+constexpr double kChanceSteps = 1 << 20;
 
 }  // namespace
 
@@ -40,7 +43,8 @@ void SequenceBook::Refresh(double now_s) {
   double ended = 0;
   for (size_t bin = kBins; bin-- > 0;) {
     const double later = continued + gaps_[bin] / 2;
-    chances_[bin] = (later + 0.5) / (later + ended + waiting[bin] / 2 + 1);
+    const double chance = (later + 0.5) / (later + ended + waiting[bin] / 2 + 1);
+    chances_[bin] = std::round(chance * kChanceSteps) / kChanceSteps;
     continued += gaps_[bin];
     ended += waiting[bin];
   }
@@ -111,7 +115,7 @@ void SequenceBook::Ended(PrefixName name, double now_s) {
 }
 
 void SequenceBook::Forget(WorkerId worker) {
-  std::erase_if(sequences_, [worker](const auto& entry) { return entry.second.worker == worker; });
+  absl::erase_if(sequences_, [worker](const auto& entry) { return entry.second.worker == worker; });
   expected_.erase(worker);
 }
 

@@ -14,8 +14,8 @@
 #include <optional>
 #include <span>
 #include <unordered_map>
-#include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "kvcast/core/ids.h"
 #include "kvcast/router/speculative_prefixes.h"
 
@@ -65,7 +65,7 @@ class SequenceBook {
   void DropOldest();
 
   const size_t most_;
-  std::unordered_map<PrefixName, Sequence> sequences_;
+  absl::flat_hash_map<PrefixName, Sequence> sequences_;
   std::deque<std::pair<PrefixName, uint64_t>> by_age_;  // name and Sequence::order, oldest first
   uint64_t next_order_ = 0;
   std::array<double, kBins> gaps_{};  // continued conversations by their idle time

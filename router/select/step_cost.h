@@ -28,6 +28,10 @@ struct StepWork {
     for (size_t i = 0; i < kWorkParts; ++i) amount[i] += other.amount[i];
     return *this;
   }
+  StepWork& operator-=(const StepWork& other) {
+    for (size_t i = 0; i < kWorkParts; ++i) amount[i] -= other.amount[i];
+    return *this;
+  }
   // Adds the computation of `tokens` tokens of a prompt after `context` tokens.
   void AddPrefill(int64_t context, int64_t tokens) {
     const auto count = static_cast<double>(tokens);

@@ -4,6 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <random>
+
 namespace kvcast {
 namespace {
 
@@ -122,6 +125,37 @@ TEST_F(EngineClockTest, ARequestThatEndedWaitsNoLonger) {
   EXPECT_EQ(clock.prefills(), 1u);
   EXPECT_DOUBLE_EQ(Predicted(0, 1), 2 + 1.001);
   EXPECT_FALSE(clock.FirstToken(2, 1, kPlain)) << "not known any more";
+}
+
+// With many prompts in the queue, the prediction uses sums over the prompts. After any history, the
+// sums are those of the prompts that wait now.
+TEST_F(EngineClockTest, ALongQueueIsTheSumOfItsPrompts) {
+  for (const bool reports : {false, true}) {
+    EngineClock used(kStepTokens);
+    std::mt19937 random(7);
+    const auto below = [&random](uint32_t most) { return static_cast<int64_t>(random() % most); };
+    double now_s = 0;
+    uint64_t next = 0;
+    for (int i = 0; i < 2000; ++i) {
+      now_s += 0.1 * static_cast<double>(below(20));
+      used.Sent(next++, now_s, below(3000), below(4000), kWhole);
+      const uint64_t some = next - 1 - random() % std::min<uint64_t>(next, 20);
+      const int64_t kind = below(4);
+      if (kind == 0) used.Admitted(some, below(3000));
+      if (kind == 1) used.Ended(some);
+      if (kind == 2 && reports) used.FirstToken(some, now_s, kWhole);
+    }
+    for (uint64_t request = 0; request < next; ++request) used.Ended(request);
+    ASSERT_EQ(used.prefills() + used.decodes(), 0u);
+    EngineClock fresh(kStepTokens);
+    for (uint64_t i = 0; i < 20; ++i) {
+      used.Sent(next + i, now_s, 0, 700, kWhole);
+      fresh.Sent(next + i, now_s, 0, 700, kWhole);
+    }
+    EXPECT_DOUBLE_EQ(used.Predict(now_s, 0, 500, kWhole).first_token_s / used.slowdown(),
+                     fresh.Predict(now_s, 0, 500, kWhole).first_token_s)
+        << reports;
+  }
 }
 
 TEST_F(EngineClockTest, WithoutReportsThePredictionIsTakenForTheState) {

@@ -79,8 +79,8 @@ TEST(SequenceBook, LearnsTheChanceByTheIdleTime) {
     book.Ended(Route(book, Prefixes(1000 * i, 4), kFirst, 66, 1), 1);
   }
   book.ExpectedTokens(kFirst, {}, 1000);
-  EXPECT_DOUBLE_EQ(book.ChanceToContinue(0), 50.5 / (50 + 100 + 1)) << "of 150 ends";
-  EXPECT_DOUBLE_EQ(book.ChanceToContinue(10), 0.5 / (100 + 1)) << "none goes on later than 1 s";
+  EXPECT_NEAR(book.ChanceToContinue(0), 50.5 / (50 + 100 + 1), 1e-6) << "of 150 ends";
+  EXPECT_NEAR(book.ChanceToContinue(10), 0.5 / (100 + 1), 1e-6) << "none goes on later than 1 s";
   EXPECT_GT(book.ChanceToContinue(0.5), book.ChanceToContinue(1));
   EXPECT_GT(book.ChanceToContinue(1), book.ChanceToContinue(2));
 }
