@@ -23,8 +23,10 @@ constexpr double kErrorMost = 1.5;
 constexpr double kStepsOfPhase = 3;
 // With more prompts in its queue, the engine's steps are full. Their times then follow from sums.
 constexpr size_t kPromptsOfWalk = 12;
-// Bound of the steps of one prediction.
-constexpr int kMaxSteps = 100'000;
+// The same if the prompts need more steps than this.
+constexpr double kStepsOfWalk = 256;
+// Bound of the steps that are followed for a report.
+constexpr int kMaxSteps = 10'000;
 
 // The work of a step without prompts.
 StepWork DecodeStepOf(int64_t decodes, int64_t context) {
@@ -42,90 +44,91 @@ StepWork DecodeStepOf(int64_t decodes, int64_t context) {
 class EngineClock::Walk {
  public:
   // `added`: a prompt after those of the clock, or nullptr. It must outlive the walk.
-  Walk(const EngineClock& clock, const StepCost& cost, const Prefill* added = nullptr)
+  Walk(const EngineClock& clock, const StepCost& cost, const Position& from,
+       const Prefill* added = nullptr)
       : clock_(clock),
         cost_(cost),
         added_(added),
         prompts_(clock.prefills_.size() + (added != nullptr ? 1 : 0)),
-        now_s_(clock.anchor_s_),
-        start_s_(clock.anchor_s_),
-        decodes_(std::ssize(clock.decodes_)),
-        decode_context_(clock.decode_context_) {}
+        at_(from) {}
 
-  bool done() const { return next_ == prompts_; }
-  double now_s() const { return now_s_; }
-  // The number of complete prompts.
-  size_t complete() const { return next_; }
-  // The computed tokens of the first prompt that is not complete.
-  int64_t computed() const { return computed_; }
-  // The work since start_s, which is the last time before which the engine had no prefill, or the
-  // anchor.
-  const StepWork& work() const { return work_; }
-  double start_s() const { return start_s_; }
+  bool done() const { return at_.next == prompts_; }
+  const Position& at() const { return at_; }
   // The engine has not completed a prompt before this time. For engines that report.
   void NotBefore(double time_s) { not_before_s_ = time_s; }
-  // True: the engine was decoding at start_s, so the end of its step is a guess.
-  bool guessed() const { return guessed_; }
 
   // Predicts the next step. REQUIRES: !done().
   void Step() {
-    if (At(next_).sent_s > now_s_) SkipTo(At(next_).sent_s);
+    if (Prompt(at_.next).sent_s > at_.now_s) SkipTo(Prompt(at_.next).sent_s);
     StepWork step = DecodeStep();
-    int64_t budget = std::max<int64_t>(clock_.step_tokens_ - decodes_, 1);
-    const size_t first = next_;
-    while (!done() && budget > 0 && At(next_).sent_s <= now_s_) {
-      const Prefill& prefill = At(next_);
-      const int64_t tokens = std::min(budget, prefill.tokens - computed_);
-      step.AddPrefill(prefill.context + computed_, tokens);
+    int64_t budget = std::max<int64_t>(clock_.step_tokens_ - at_.decodes, 1);
+    const size_t first = at_.next;
+    while (!done() && budget > 0 && Prompt(at_.next).sent_s <= at_.now_s) {
+      const Prefill& prefill = Prompt(at_.next);
+      const int64_t tokens = std::min(budget, prefill.tokens - at_.computed);
+      step.AddPrefill(prefill.context + at_.computed, tokens);
       budget -= tokens;
-      computed_ += tokens;
-      if (computed_ < prefill.tokens) break;
-      decode_context_ += prefill.context + prefill.tokens;
-      computed_ = 0;
-      ++next_;
+      at_.computed += tokens;
+      if (at_.computed < prefill.tokens) break;
+      at_.decode_context += prefill.context + prefill.tokens;
+      at_.computed = 0;
+      ++at_.next;
     }
-    now_s_ += clock_.slowdown_ * cost_.Of(step);
-    if (next_ > first) now_s_ = std::max(now_s_, not_before_s_);
-    work_ += step;
-    decodes_ += static_cast<int64_t>(next_ - first);
+    at_.now_s += clock_.slowdown_ * cost_.Of(step);
+    if (at_.next > first) at_.now_s = std::max(at_.now_s, not_before_s_);
+    at_.work += step;
+    at_.decodes += static_cast<int64_t>(at_.next - first);
   }
 
-  StepWork DecodeStep() const { return DecodeStepOf(decodes_, decode_context_); }
+  StepWork DecodeStep() const { return DecodeStepOf(at_.decodes, at_.decode_context); }
 
  private:
-  const Prefill& At(size_t i) const {
+  const Prefill& Prompt(size_t i) const {
     return i < clock_.prefills_.size() ? clock_.prefills_[i] : *added_;
   }
 
   // No prompt waits until `until_s`. Decoding requests go on step by step; a prompt waits for the
   // end of the step in which it arrives.
   void SkipTo(double until_s) {
-    if (decodes_ > 0) {
+    at_.guessed = at_.decodes > 0;
+    if (at_.guessed) {
       const double step_s = std::max(clock_.slowdown_ * cost_.Of(DecodeStep()), 1e-6);
-      now_s_ += std::ceil((until_s - now_s_) / step_s) * step_s;
-      guessed_ = true;
+      at_.now_s += std::ceil((until_s - at_.now_s) / step_s) * step_s;
     } else {
-      now_s_ = until_s;
-      guessed_ = false;
+      at_.now_s = until_s;
     }
-    start_s_ = now_s_;
-    work_ = {};
+    at_.start_s = at_.now_s;
+    at_.work = {};
   }
 
   const EngineClock& clock_;
   const StepCost& cost_;
   const Prefill* added_;
   const size_t prompts_;
-  size_t next_ = 0;
-  int64_t computed_ = 0;
-  double now_s_;
-  double start_s_;
   double not_before_s_ = -1e300;
-  bool guessed_ = false;
-  int64_t decodes_;
-  int64_t decode_context_;
-  StepWork work_;
+  Position at_;
 };
+
+EngineClock::Position EngineClock::Start() const {
+  Position start;
+  start.now_s = anchor_s_;
+  start.start_s = anchor_s_;
+  start.decodes = std::ssize(decodes_);
+  start.decode_context = decode_context_;
+  return start;
+}
+
+const EngineClock::Tail& EngineClock::TailFor(const StepCost& cost) const {
+  if (tail_ && tail_->cost == cost) return *tail_;
+  Walk walk(*this, cost, Start());
+  Tail tail{walk.at(), cost};
+  while (true) {
+    tail.position = walk.at();
+    walk.Step();
+    if (tail.position.next == 0 && walk.at().next > 0) tail.first_end_s = walk.at().now_s;
+    if (walk.done()) return tail_.emplace(tail);
+  }
+}
 
 void EngineClock::Count(const Prefill& prefill) {
   queued_work_.AddPrefill(prefill.context, prefill.tokens);
@@ -141,14 +144,17 @@ void EngineClock::Uncount(const Prefill& prefill) {
 
 void EngineClock::Trust(double now_s, const StepCost& cost) {
   if (reports_ || now_s - anchor_s_ < kTrustSeconds) return;
-  Walk walk(*this, cost);
-  for (int step = 0; step < kMaxSteps && !walk.done() && walk.now_s() < now_s; ++step) walk.Step();
-  Settle(walk, walk.done() ? now_s : walk.now_s());
+  Walk walk(*this, cost, Start());
+  for (int step = 0; step < kMaxSteps && !walk.done() && walk.at().now_s < now_s; ++step) {
+    walk.Step();
+  }
+  Settle(walk.at(), walk.done() ? now_s : walk.at().now_s);
 }
 
 void EngineClock::Sent(uint64_t request, double now_s, int64_t context, int64_t tokens,
                        const StepCost& cost) {
   Trust(now_s, cost);
+  tail_.reset();
   if (prefills_.empty() && decodes_.empty()) anchor_s_ = now_s;
   const bool alone = prefills_.empty();
   if (!alone) prefills_.back().alone = false;  // an earlier prompt has not been alone since
@@ -160,27 +166,27 @@ void EngineClock::Admitted(uint64_t request, int64_t context) {
   const auto it = std::ranges::find(prefills_, request, &Prefill::request);
   if (it == prefills_.end()) return;
   const int64_t end = it->context + it->tokens;
+  tail_.reset();
   Uncount(*it);
   it->context = std::clamp<int64_t>(context, 0, end - 1);
   it->tokens = end - it->context;
   Count(*it);
 }
 
-// Takes the state after the walk as known, at `now_s`. A prompt that the walk has completed has
+// Takes the predicted state as known, at `now_s`. A prompt that is complete there has
 // one token left until its report comes, or without reports none.
-void EngineClock::Settle(const Walk& walk, double now_s) {
+void EngineClock::Settle(const Position& at, double now_s) {
   anchor_s_ = now_s;
-  const size_t complete = walk.complete();
-  for (size_t i = 0; i < std::min(complete + 1, prefills_.size()); ++i) {
+  for (size_t i = 0; i < std::min(at.next + 1, prefills_.size()); ++i) {
     Prefill& prefill = prefills_[i];
-    const int64_t computed = i < complete ? prefill.tokens - 1 : walk.computed();
+    const int64_t computed = i < at.next ? prefill.tokens - 1 : at.computed;
     Uncount(prefill);
     prefill.context += computed;
     prefill.tokens -= computed;
     Count(prefill);
   }
   if (reports_) return;
-  for (size_t i = 0; i < complete; ++i) {
+  for (size_t i = 0; i < at.next; ++i) {
     const Prefill& prefill = prefills_.front();
     decodes_.push_back({prefill.request, prefill.context + prefill.tokens});
     decode_context_ += decodes_.back().context;
@@ -192,16 +198,17 @@ void EngineClock::Settle(const Walk& walk, double now_s) {
 std::optional<EngineClock::Observation> EngineClock::FirstToken(uint64_t request, double now_s,
                                                                 const StepCost& cost) {
   reports_ = true;
+  tail_.reset();
   const auto found = std::ranges::find(prefills_, request, &Prefill::request);
   if (found == prefills_.end()) return std::nullopt;
   const bool alone = found->alone;
   std::optional<Observation> observation;
   if (now_s > anchor_s_) {  // else the step that ended at anchor_s_ completed this prompt too
-    Walk walk(*this, cost);
+    Walk walk(*this, cost, Start());
     const auto position = static_cast<size_t>(found - prefills_.begin());
-    for (int step = 0; step < kMaxSteps && walk.complete() <= position; ++step) walk.Step();
+    for (int step = 0; step < kMaxSteps && walk.at().next <= position; ++step) walk.Step();
     if (alone) observation = Observe(walk, now_s, cost);
-    Settle(walk, now_s);
+    Settle(walk.at(), now_s);
   }
   decodes_.push_back({request, found->context + found->tokens});
   decode_context_ += decodes_.back().context;
@@ -212,12 +219,13 @@ std::optional<EngineClock::Observation> EngineClock::FirstToken(uint64_t request
 
 std::optional<EngineClock::Observation> EngineClock::Observe(const Walk& walk, double now_s,
                                                              const StepCost& cost) {
-  const double predicted_s = walk.now_s() - walk.start_s();
-  const double seconds = now_s - walk.start_s();
+  const Position& at = walk.at();
+  const double predicted_s = at.now_s - at.start_s;
+  const double seconds = now_s - at.start_s;
   if (seconds <= 0 || predicted_s <= 0) return std::nullopt;
   const double phase_s = slowdown_ * cost.Of(walk.DecodeStep());
-  if (walk.guessed() && predicted_s < kStepsOfPhase * phase_s) return std::nullopt;
-  const Observation observation{walk.work(), seconds / slowdown_};
+  if (at.guessed && predicted_s < kStepsOfPhase * phase_s) return std::nullopt;
+  const Observation observation{at.work, seconds / slowdown_};
   NoteError(std::log(seconds / predicted_s));
   return observation;
 }
@@ -232,6 +240,7 @@ void EngineClock::NoteError(double error) {
 }
 
 void EngineClock::Ended(uint64_t request) {
+  tail_.reset();
   const auto prefill = std::ranges::find(prefills_, request, &Prefill::request);
   if (prefill != prefills_.end()) {
     Uncount(*prefill);
@@ -246,6 +255,11 @@ void EngineClock::Ended(uint64_t request) {
 
 StepWork EngineClock::DecodeStep() const {
   return DecodeStepOf(std::ssize(decodes_), decode_context_);
+}
+
+int64_t EngineClock::PromptTokensOfStep() const {
+  const int64_t decodes = std::ssize(decodes_) + std::ssize(prefills_);
+  return std::max<int64_t>(step_tokens_ - decodes, 1);
 }
 
 double EngineClock::StepsOf(int64_t tokens) const {
@@ -265,14 +279,21 @@ EngineClock::Prediction EngineClock::Predict(double now_s, int64_t context, int6
   const double compute_s =
       slowdown_ * (cost.Prefill(context, tokens) + StepsOf(tokens) * cost.Of(DecodeStep()));
   double end_s = 0;
-  if (prefills_.size() > kPromptsOfWalk) {
+  const bool by_sums = prefills_.size() > kPromptsOfWalk ||
+                       static_cast<double>(queued_tokens_ + tokens) >
+                           kStepsOfWalk * static_cast<double>(PromptTokensOfStep());
+  if (by_sums) {
     end_s = std::max(anchor_s_ + QueueSeconds(cost), now_s) + compute_s;
   } else {
+    // The steps before the tail depend on `now_s` only if the engine is late.
+    const double not_before_s = reports_ ? now_s - late_s_ : -1e300;
+    const Tail* tail = prefills_.empty() ? nullptr : &TailFor(cost);
+    const bool late = tail != nullptr && tail->first_end_s < not_before_s;
     const Prefill added{kNone, now_s, context, tokens};
-    Walk walk(*this, cost, &added);
-    if (reports_) walk.NotBefore(now_s - late_s_);
-    for (int step = 0; step < kMaxSteps && !walk.done(); ++step) walk.Step();
-    end_s = walk.now_s();
+    Walk walk(*this, cost, tail == nullptr || late ? Start() : tail->position, &added);
+    walk.NotBefore(not_before_s);
+    while (!walk.done()) walk.Step();
+    end_s = walk.at().now_s;
   }
   Prediction prediction;
   prediction.first_token_s = std::max(end_s - now_s, 0.0);

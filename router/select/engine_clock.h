@@ -50,7 +50,10 @@ class EngineClock {
 
   // Factor of all predicted times, learned from the observations of this engine.
   double slowdown() const { return slowdown_; }
-  void ScaleSlowdown(double factor) { slowdown_ *= factor; }
+  void ScaleSlowdown(double factor) {
+    slowdown_ *= factor;
+    tail_.reset();
+  }
   size_t prefills() const { return prefills_.size(); }
   size_t decodes() const { return decodes_.size(); }
 
@@ -66,15 +69,38 @@ class EngineClock {
     uint64_t request = 0;
     int64_t context = 0;
   };
+  // A state of the predicted engine, at the end of a step.
+  struct Position {
+    double now_s = 0;
+    double start_s = 0;    // the last time before which the engine had no prefill, or the anchor
+    size_t next = 0;       // complete prompts
+    int64_t computed = 0;  // tokens of the first prompt that is not complete
+    int64_t decodes = 0;
+    int64_t decode_context = 0;
+    bool guessed = false;  // the engine was decoding at start_s, so the end of its step is a guess
+    StepWork work;         // since start_s
+  };
   class Walk;
+  // The position before the step that completes the last prompt of the queue. A prompt that is sent
+  // now changes no earlier step.
+  struct Tail {
+    Position position;
+    StepCost cost;
+    double first_end_s = 0;  // end of the first step that completes a prompt
+  };
+  Position Start() const;
+  // REQUIRES: prefills_ is not empty.
+  const Tail& TailFor(const StepCost& cost) const;
 
   // Every change of prefills_ is between Uncount and Count of the changed prefill.
   void Count(const Prefill& prefill);
   void Uncount(const Prefill& prefill);
   StepWork DecodeStep() const;  // the work of a step without prompts
+  // The tokens of prompts in a step, at least, while the engine works on its queue.
+  int64_t PromptTokensOfStep() const;
   double StepsOf(int64_t tokens) const;
   double QueueSeconds(const StepCost& cost) const;
-  void Settle(const Walk& walk, double now_s);
+  void Settle(const Position& at, double now_s);
   std::optional<Observation> Observe(const Walk& walk, double now_s, const StepCost& cost);
   // Bounds the steps of a walk if no report comes.
   void Trust(double now_s, const StepCost& cost);
@@ -91,7 +117,8 @@ class EngineClock {
   int64_t queued_tokens_ = 0;
   std::deque<Decode> decodes_;
   int64_t decode_context_ = 0;
-  bool reports_ = false;  // the engine has reported a first token
+  mutable std::optional<Tail> tail_;  // for predictions; every change of the clock resets it
+  bool reports_ = false;              // the engine has reported a first token
   double slowdown_ = 1;
   double mean_error_ = 0;
   int errors_ = 0;  // since the slowdown changed

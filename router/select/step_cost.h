@@ -44,6 +44,7 @@ struct StepWork {
 struct StepCost {
   std::array<double, kWorkParts> seconds{};
 
+  bool operator==(const StepCost&) const = default;
   double operator[](WorkPart part) const { return seconds[static_cast<size_t>(part)]; }
   double Of(const StepWork& work) const {
     double sum = 0;

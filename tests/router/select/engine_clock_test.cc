@@ -158,6 +158,54 @@ TEST_F(EngineClockTest, ALongQueueIsTheSumOfItsPrompts) {
   }
 }
 
+// The clock keeps a part of its prediction until its state changes.
+TEST_F(EngineClockTest, APredictionDependsOnTheStateOnly) {
+  std::mt19937 random(11);
+  const auto below = [&random](uint32_t most) { return static_cast<int64_t>(random() % most); };
+  double now_s = 0;
+  uint64_t next = 0;
+  for (int i = 0; i < 3000; ++i) {
+    now_s += 0.1 * static_cast<double>(below(15));
+    const uint64_t some = next - std::min<uint64_t>(next, random() % 10);
+    switch (below(5)) {
+      case 0:
+        clock.Sent(next++, now_s, below(3000), below(1500), kWhole);
+        break;
+      case 1:
+        clock.Admitted(some, below(3000));
+        break;
+      case 2:
+        clock.Ended(some);
+        break;
+      case 3:
+        clock.FirstToken(some, now_s, kWhole);
+        break;
+      default:
+        clock.ScaleSlowdown(random() % 2 == 0 ? 1.25 : 0.8);
+        break;
+    }
+    EngineClock changed = clock;
+    changed.ScaleSlowdown(1);  // forgets what the clock keeps
+    for (const double ahead_s : {0.0, 0.3, 7.0}) {
+      for (const int64_t tokens : {1, 900, 2500}) {
+        for (const StepCost& cost : {kPlain, kWhole}) {
+          ASSERT_EQ(clock.Predict(now_s + ahead_s, 100, tokens, cost).first_token_s,
+                    changed.Predict(now_s + ahead_s, 100, tokens, cost).first_token_s)
+              << i;
+        }
+      }
+    }
+  }
+}
+
+TEST_F(EngineClockTest, AVeryLongPromptCostsNoLongPrediction) {
+  for (uint64_t i = 0; i < 2000; ++i) clock.Sent(i, 0, 0, 1, kPlain);
+  for (uint64_t i = 0; i < 2000; ++i) clock.FirstToken(i, 1, kPlain);
+  ASSERT_EQ(clock.decodes(), 2000u) << "the requests leave no room for prompts in a step";
+  constexpr int64_t kTokens = int64_t{1} << 40;
+  EXPECT_NEAR(Predicted(1, kTokens) / (0.001 * kTokens + kTokens / 1000), 1, 1e-6);
+}
+
 TEST_F(EngineClockTest, WithoutReportsThePredictionIsTakenForTheState) {
   clock.Sent(1, 0, 0, 3000, kPlain);  // predicted to end after 6 s
   clock.Sent(2, 100, 0, 500, kPlain);
