@@ -30,6 +30,7 @@ HolderId HolderTable::Open(const Holder& holder) {
   if (free_.empty()) {
     if (used_ == capacity_) Grow();
     free_.push_back(static_cast<HolderId>(used_++));
+    condemned_.push_back(false);
   }
   const HolderId id = free_.back();
   free_.pop_back();
@@ -40,7 +41,10 @@ HolderId HolderTable::Open(const Holder& holder) {
   return id;
 }
 
+void HolderTable::Condemn(HolderId id) { condemned_[id] = true; }
+
 void HolderTable::Close(HolderId id) {
+  condemned_[id] = false;
   // I1, I8: the caller has made the worker's version odd.
   words_.load(std::memory_order_relaxed)[id].store(kClosed, std::memory_order_release);
   closed_.push_back(id);

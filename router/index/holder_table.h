@@ -73,6 +73,9 @@ class HolderTable {
   const ChangeLog& changes() const { return changes_; }
 
   HolderId Open(const Holder& holder);
+  // The current batch will close the holder. Its next bits then count for nothing.
+  void Condemn(HolderId id);
+  bool IsCondemned(HolderId id) const { return condemned_[id]; }
   // Closes the holder. The blocks of a closed holder belong to no worker.
   void Close(HolderId id);
 
@@ -109,6 +112,7 @@ class HolderTable {
   std::vector<HolderId> free_;
   std::vector<HolderId> closed_;
   std::vector<HolderId> swept_;
+  std::vector<bool> condemned_;  // by holder
   std::vector<std::atomic<uint64_t>*> versions_;  // writer; I1; by slot; nullptr: no worker
   std::vector<std::atomic<uint64_t>*> moving_;  // writer; I1; the versions that BeginMove made odd
 };

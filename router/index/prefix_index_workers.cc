@@ -279,7 +279,9 @@ void PrefixIndex::Impl::ClearTier(WorkerState& worker, Tier tier) {
   }
   if (worker.digest) worker.digest->Clear(tier);
   for (const HolderId holder : worker.holders.of(tier)) {
-    if (holder != router::kNoHolderId) closing_.push_back(holder);
+    if (holder == router::kNoHolderId) continue;
+    closing_.push_back(holder);
+    holder_table_.Condemn(holder);
   }
   worker.holders.Clear(tier);
   worker.residencies[static_cast<size_t>(tier)] = 0;

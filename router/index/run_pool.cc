@@ -125,6 +125,7 @@ uint32_t RunPool<Key>::New(size_t keys, uint32_t stride) {
   const uint32_t capacity = RoomFor(keys);
   Run<Key>& run = At(number);
   run.used = 0;
+  run.retired = false;
   run.owner = run.end = 0;
   run.capacity = static_cast<uint8_t>(capacity);
   // I3: no reader uses the run before its first live bit is set. Readers may read `live` and

@@ -34,6 +34,7 @@ struct Run {
   uint8_t used = 0;                 // writer; slots in use
   uint8_t capacity = 0;             // writer; slots in the arrays
   bool has_twins = false;           // writer; RunStore::twin_slots_ has an entry of the run
+  bool retired = false;             // writer; no table has an entry of the run
   uint32_t owner = 0;               // writer; Holding::source that began the run
   uint32_t end = 0;                 // writer; BlockName::end of the first slot
 };

@@ -2,35 +2,12 @@
 #include "router/index/run_store.h"
 
 #include <algorithm>
-#include <array>
 #include <utility>
+
+#include "router/index/run_tidying.h"
 
 // Relaxed loads in this file are the writer's own (I0). The invariants are in README.md.
 namespace kvcast::router {
-namespace {
-
-// A run of named blocks is cut at each gap of at least this number of slots that no holder has.
-constexpr uint32_t kCutGap = kLeastRunKeys;
-
-// Cuts `live` at gaps of at least kCutGap slots. Calls `visit(mask)` for each stretch.
-template <typename Visit>
-void ForEachStretch(uint64_t live, Visit&& visit) {
-  while (live != 0) {
-    const auto begin = static_cast<uint32_t>(std::countr_zero(live));
-    uint32_t end = begin;  // the last bit of the stretch
-    for (uint64_t rest = live; rest != 0; rest &= rest - 1) {
-      const auto bit = static_cast<uint32_t>(std::countr_zero(rest));
-      if (bit > end + kCutGap) break;
-      end = bit;
-    }
-    const uint64_t stretch = BitRange(begin, end - begin + 1);
-    visit(stretch);
-    live &= ~stretch;
-  }
-}
-
-}  // namespace
-
 // Moves the cursor to the key if the key lies beside the cursor in the same run.
 template <typename Key>
 bool RunStore<Key>::StepTo(const Key& key, bool backwards, Cursor& cursor) const {
@@ -126,42 +103,59 @@ void RunStore<Key>::InsertHead(uint32_t number) {
 }
 
 template <typename Key>
-bool RunStore<Key>::HoldsAny(const Run& run, SourceHolders own) {
+bool RunStore<Key>::HoldsAny(const Run& run, uint64_t slots, SourceHolders own) const {
   const HolderSet& set = *run.holders.load(std::memory_order_relaxed);
-  return std::any_of(own.begin(), own.end(), [&](HolderId holder) {
-    const uint32_t position = set.Find(holder);
-    return position < set.size() && set.next(position) != 0;
-  });
+  const uint32_t size = set.size();
+  if (own.size() <= kFewHolders) {
+    return std::any_of(own.begin(), own.end(), [&](HolderId holder) {
+      const uint32_t position = set.Find(holder);
+      return position < size && (set.next(position) & slots) != 0;
+    });
+  }
+  const HolderTable::Words words = holder_table_.words();
+  const uint64_t slot = HolderTable::SlotOf(words.At(own[0]));
+  for (uint32_t i = 0; i < size; ++i) {
+    const bool owns = HolderTable::SlotOf(words.At(set.id(i))) == slot;
+    if (owns && (set.next(i) & slots) != 0 && !holder_table_.IsCondemned(set.id(i))) return true;
+  }
+  return false;
 }
 
 template <typename Key>
-bool RunStore<Key>::OwnsRival(const Block& block) const {
-  return heads_.Find(hash_(block.name.content()), [&](Locator locator) {
-    const Run& run = At(SpotOf(locator).run);
-    return run.owner == block.holding.source &&
-           run.stride.load(std::memory_order_relaxed) == block.name.stride() &&
-           IsNamed(run, 0, block.name) &&
-           !(run.keys.load(std::memory_order_relaxed)[0] == block.key) &&
-           HoldsAny(run, block.holding.own);
+bool RunStore<Key>::OwnsRival(const Block& block) {
+  heads_met_.clear();
+  const bool owns = heads_.Find(hash_(block.name.content()), [&](Locator locator) {
+    const uint32_t number = SpotOf(locator).run;
+    const Run& run = At(number);
+    if (run.owner != block.holding.source ||
+        run.stride.load(std::memory_order_relaxed) != block.name.stride() ||
+        !IsNamed(run, 0, block.name) || run.keys.load(std::memory_order_relaxed)[0] == block.key) {
+      return false;
+    }
+    heads_met_.push_back(number);
+    return HoldsAny(run, ~uint64_t{0}, block.holding.own);
   }) != 0;
+  for (const uint32_t number : heads_met_) RetireIfVoid(number);
+  return owns;
 }
 
-// Gives the run a new holder set with the holders that are not empty, and room for one more.
+// Gives the run a new holder set without void holders, and with room for one more.
 template <typename Key>
 HolderSet& RunStore<Key>::GrowHolders(uint32_t number) {
   Run& run = At(number);
-  HolderSet* const set = run.holders.load(std::memory_order_relaxed);
-  const uint32_t holding = set->CountHolders();
-  HolderSet* const grown = HolderSet::New(arena_, holding + 1 + holding / 4);
-  std::vector<uint32_t> moved(set->size(), kNoPosition);
-  for (uint32_t i = 0; i < set->size(); ++i) {
-    if (set->Empty(i)) continue;
-    moved[i] = grown->size();
-    grown->Append(set->id(i), set->bits(i), set->next(i));
+  const HolderSet& set = *run.holders.load(std::memory_order_relaxed);
+  uint32_t kept = 0;
+  for (uint32_t i = 0; i < set.size(); ++i) kept += !IsVoid(set, i);
+  HolderSet* const grown = HolderSet::New(arena_, kept + 1 + kept / 4);
+  bool lost = false;
+  for (uint32_t i = 0; i < set.size(); ++i) {
+    if (!IsVoid(set, i)) {
+      grown->Append(set.id(i), set.bits(i), set.next(i));
+    } else {
+      lost = lost || !set.Empty(i);
+    }
   }
-  for (auto& [dirty_run, position] : dirty_) {
-    if (dirty_run == number && position != kNoPosition) position = moved[position];
-  }
+  if (lost) lost_.push_back(number);  // the void holders may have been the last ones of a slot
   pool_.ReplaceHolders(run, grown);
   return *grown;
 }
@@ -184,7 +178,7 @@ void RunStore<Key>::Enter(Spot spot, HolderId holder, Cursor& cursor) {
   Run& run = At(spot.run);
   cursor = {spot.run, spot.offset, &run,
             run.holders.load(std::memory_order_relaxed)->next_at(position)};
-  dirty_.push_back({spot.run, position});
+  dirty_.push_back({spot.run, position, holder});
 }
 
 // True if the source holds the slot behind the cursor, and it has another hash of this content.
@@ -216,6 +210,7 @@ typename RunStore<Key>::Known RunStore<Key>::FindKnown(const Block& block) {
         return false;
       },
       &known.room);
+  for (const Spot spot : same_hash_) BuryIfVoid(spot);
   return known;
 }
 
@@ -225,7 +220,7 @@ template <typename Key>
 typename RunStore<Key>::Spot RunStore<Key>::TakeSlot(const Block& block, LocatorTable::Room room,
                                                      const Cursor& cursor) {
   const bool named = block.name.named();
-  const bool behind = (!named || block.follows) && cursor.run != 0 &&
+  const bool behind = (!named || block.follows) && cursor.run != 0 && !At(cursor.run).retired &&
                       At(cursor.run).stride.load(std::memory_order_relaxed) == block.name.stride();
   Spot spot;
   if (behind) {
@@ -317,128 +312,16 @@ uint32_t RunStore<Key>::TakeCopies(const Key& key, HolderId holder) {
 template <typename Key>
 void RunStore<Key>::Publish() {
   for (const Dirty& dirty : dirty_) {
-    if (dirty.position == kNoPosition) continue;
+    HolderSet& set = *At(dirty.run).holders.load(std::memory_order_relaxed);
+    uint32_t position = dirty.position;
+    // The set may have been replaced since then.
+    if (position >= set.size() || set.id(position) != dirty.holder) {
+      position = set.Find(dirty.holder);
+    }
     // I1: the caller has made the worker's version odd.
-    At(dirty.run).holders.load(std::memory_order_relaxed)->Publish(dirty.position);
+    if (position < set.size()) set.Publish(position);
   }
   dirty_.clear();
-}
-
-template <typename Key>
-void RunStore<Key>::Tidy() {
-  for (const uint32_t number : lost_) {
-    const Run& run = At(number);
-    const uint64_t live = run.live.load(std::memory_order_relaxed);
-    if (live == 0) continue;
-    const uint64_t held = run.holders.load(std::memory_order_relaxed)->Union();
-    if ((live & ~held) == 0) continue;
-    KillMany(number, live & ~held);
-    Settle(number);
-  }
-  lost_.clear();
-}
-
-template <typename Key>
-void RunStore<Key>::KillMany(uint32_t number, uint64_t dead) {
-  Run& run = At(number);
-  const Key* const keys = run.keys.load(std::memory_order_relaxed);
-  // I4: the holder bits of these slots are 0 already.
-  run.live.store(run.live.load(std::memory_order_relaxed) & ~dead, std::memory_order_release);
-  for (uint64_t rest = dead; rest != 0; rest &= rest - 1) {
-    table_.Prefetch(hash_(keys[std::countr_zero(rest)]));
-  }
-  for (; dead != 0; dead &= dead - 1) {
-    const auto offset = static_cast<uint32_t>(std::countr_zero(dead));
-    table_.Erase(hash_(keys[offset]), LocatorOf({number, offset}));
-    if (!MayHaveTwin(number, run, offset)) continue;
-    const bool has_twin = FindWhere(keys[offset], [](Spot) { return true; }).run != 0;
-    // I9
-    if (has_twin) twins_.fetch_sub(1, std::memory_order_release);
-  }
-}
-
-// Frees the run if it is empty. Moves its blocks to smaller runs if most of its slots are dead.
-template <typename Key>
-void RunStore<Key>::Settle(uint32_t number) {
-  const Run& run = At(number);
-  const int living = std::popcount(run.live.load(std::memory_order_relaxed));
-  if (living > 0 && (run.capacity <= kLeastRunKeys || living * 4 > run.capacity)) return;
-  // The sweep may have passed the number of the new run already. The blocks of closed holders must
-  // therefore be removed before the move.
-  DropClosed(number);
-  const uint64_t live = run.live.load(std::memory_order_relaxed);
-  if (run.stride.load(std::memory_order_relaxed) == 0) {
-    if (live != 0) CopySlots(number, live);
-  } else if (live == 0) {
-    EraseHead(number);
-  } else if (!MoveNamed(number, live)) {
-    return;
-  }
-  FreeRun(number);
-}
-
-// Moves the blocks of a run of named blocks to new runs. The caller must free the old run. False:
-// the new runs would be too large, so nothing was moved.
-template <typename Key>
-bool RunStore<Key>::MoveNamed(uint32_t number, uint64_t live) {
-  const Run& run = At(number);
-  uint32_t room = 0;
-  ForEachStretch(live, [&](uint64_t stretch) {
-    room += RunPool<Key>::RoomFor(static_cast<size_t>(std::popcount(stretch)));
-  });
-  if (room * 2 > run.capacity) return false;
-  // Dead slots within a stretch stay, because the new run must be a piece of one content chain.
-  std::array<uint32_t, kRunKeys / kCutGap> moved;
-  size_t runs = 0;
-  ForEachStretch(live, [&](uint64_t stretch) { moved[runs++] = CopySlots(number, stretch); });
-  // I1: a walk by content may meet both the old run and a new run, or none of them. A walk by hash
-  // meets each block once, or twice with the same holders (I5).
-  const HolderSet& set = *run.holders.load(std::memory_order_relaxed);
-  for (uint32_t i = 0; i < set.size(); ++i) {
-    if (!set.Empty(i)) holder_table_.BeginMove(set.id(i));
-  }
-  for (size_t i = 0; i < runs; ++i) InsertHead(moved[i]);
-  EraseHead(number);
-  holder_table_.EndMove();
-  return true;
-}
-
-// Copies these slots to a new run, and replaces their entries in the table of hashes. The caller
-// must insert the head of a named run and free the old run. Returns the number of the new run.
-template <typename Key>
-uint32_t RunStore<Key>::CopySlots(uint32_t number, uint64_t slots) {
-  const uint32_t by = pool_.CopyOf(number, slots);
-  const Run& from = At(number);
-  Run& to = At(by);
-  const Key* const keys = to.keys.load(std::memory_order_relaxed);
-  const uint64_t live = from.live.load(std::memory_order_relaxed);
-  uint32_t offset = 0;
-  for (uint64_t rest = slots; rest != 0; rest &= rest - 1, ++offset) {
-    const auto old_offset = static_cast<uint32_t>(std::countr_zero(rest));
-    if ((live >> old_offset & 1) == 0) continue;
-    table_.Replace(hash_(keys[offset]), LocatorOf({number, old_offset}), LocatorOf({by, offset}));
-  }
-  if (from.has_twins) {
-    to.has_twins = true;
-    const uint64_t twins = twin_slots_.at(number);
-    twin_slots_[by] = PackBits(twins, slots);
-  }
-  return by;
-}
-
-template <typename Key>
-void RunStore<Key>::EraseHead(uint32_t number) {
-  const ContentKey first = At(number).contents.load(std::memory_order_relaxed)[0];
-  heads_.Erase(hash_(first), LocatorOf({number, 0}));
-  named_runs_.fetch_sub(1, std::memory_order_release);  // I9
-}
-
-// REQUIRES: no table has an entry of the run.
-template <typename Key>
-void RunStore<Key>::FreeRun(uint32_t number) {
-  Run& run = At(number);
-  if (std::exchange(run.has_twins, false)) twin_slots_.erase(number);
-  pool_.Free(number);
 }
 
 template <typename Key>
@@ -462,36 +345,6 @@ void RunStore<Key>::Seek(const Key& key, ContentKey content, Cursor& cursor) con
 template <typename Key>
 bool RunStore<Key>::Holds(const Key& key, HolderId holder) const {
   return FindHeld(key, holder).run != 0;
-}
-
-// Removes the blocks of closed holders from this run. True: the run had such blocks.
-template <typename Key>
-bool RunStore<Key>::DropClosed(uint32_t number) {
-  const Run& run = At(number);
-  HolderSet& set = *run.holders.load(std::memory_order_relaxed);
-  bool dropped = false;
-  for (uint32_t i = 0; i < set.size(); ++i) {
-    if (set.Empty(i) || holder_table_.Read(set.id(i))) continue;
-    *set.next_at(i) = 0;
-    set.Publish(i);
-    dropped = true;
-  }
-  if (dropped) KillMany(number, run.live.load(std::memory_order_relaxed) & ~set.Union());
-  return dropped;
-}
-
-template <typename Key>
-bool RunStore<Key>::Sweep(size_t runs) {
-  for (; runs > 0 && sweep_next_ < pool_.end(); --runs) {
-    const uint32_t number = sweep_next_++;
-    if (At(number).live.load(std::memory_order_relaxed) != 0 && DropClosed(number)) Settle(number);
-  }
-  return sweep_next_ < pool_.end();
-}
-
-template <typename Key>
-void RunStore<Key>::EndSweep() {
-  copies_.DropClosed(holder_table_);
 }
 
 template class RunStore<uint64_t>;

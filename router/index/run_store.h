@@ -203,7 +203,8 @@ class RunStore {
   uint64_t size() const { return table_.size(); }  // writer; number of live slots
 
  private:
-  static constexpr uint32_t kNoPosition = ~uint32_t{0};
+  // For more holders of a source, HoldsAny looks at the holders of the run instead.
+  static constexpr size_t kFewHolders = 4;
   static constexpr uint32_t kRunBits = 6;
   static constexpr int kTwinBits = 40;  // enough for all slots
   static constexpr uint64_t kAddTwin = (uint64_t{1} << kTwinBits) + 1;
@@ -214,7 +215,8 @@ class RunStore {
   };
   struct Dirty {  // a holder whose next bits are not published
     uint32_t run;
-    uint32_t position;
+    uint32_t position;  // in the run's holder set of that time
+    HolderId holder;
   };
   struct Block {  // the arguments of Add
     const Key& key;
@@ -282,15 +284,16 @@ class RunStore {
     return position < set.size() && (set.next(position) >> spot.offset & 1) != 0;
   }
   bool IsHeldByAny(Spot spot, SourceHolders own) const {
-    return std::any_of(own.begin(), own.end(),
-                       [&](HolderId holder) { return IsHeld(spot, holder); });
+    return HoldsAny(At(spot.run), uint64_t{1} << spot.offset, own);
   }
-  static bool HoldsAny(const Run& run, SourceHolders own);
+  // Writer. True if the source holds any of these slots.
+  bool HoldsAny(const Run& run, uint64_t slots, SourceHolders own) const;
   // True if a run of the source begins with this content under another hash, and the source holds
   // any block of that run. A source has at most one such run per content. A walk therefore meets at
   // most one run per source for one content. Runs that another source began do not count, even if
   // this source holds blocks there.
-  bool OwnsRival(const Block& block) const;
+  // Retires the void runs of the source that it meets.
+  bool OwnsRival(const Block& block);
   bool HoldsNextOtherwise(const Block& block, const Cursor& cursor) const;
   Known FindKnown(const Block& block);
   Spot TakeSlot(const Block& block, LocatorTable::Room room, const Cursor& cursor);
@@ -309,6 +312,12 @@ class RunStore {
   uint32_t PositionOf(uint32_t run, HolderId holder);
   HolderSet& GrowHolders(uint32_t run);
   void Enter(Spot spot, HolderId holder, Cursor& cursor);
+  // run_tidying.h
+  bool IsVoid(const HolderSet& set, uint32_t i) const;
+  void Bury(uint32_t run, uint64_t slots);
+  void BuryIfVoid(Spot spot);
+  void RetireIfVoid(uint32_t run);
+  void Retire(uint32_t run);
   void KillMany(uint32_t run, uint64_t dead);
   void Settle(uint32_t run);
   void FreeRun(uint32_t run);
@@ -330,7 +339,10 @@ class RunStore {
   std::vector<Spot> same_hash_;          // writer, in Add: slots of the hash with other names
   std::atomic<uint64_t> named_runs_{0};  // I9
   std::vector<Dirty> dirty_;
-  std::vector<uint32_t> lost_;  // runs with a removed block since the last Tidy
+  std::vector<uint32_t> heads_met_;  // writer, in OwnsRival
+  std::vector<uint32_t> lost_;       // runs with a removed block since the last Tidy
+  std::vector<uint32_t> thinned_;    // runs with a buried slot since the last Tidy
+  std::vector<uint32_t> retired_;    // empty runs that Tidy must free
   uint32_t sweep_next_ = 1;
   CopyCounts<Key> copies_;
 };

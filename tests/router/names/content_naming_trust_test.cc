@@ -142,5 +142,33 @@ TEST(ContentNamingTrust, TooManyContradictionsEndAllTrust) {
   EXPECT_FALSE(worker.Knows(Hash(2)));
 }
 
+// A source may hold blocks in 64 groups on 3 tiers.
+TEST(ContentNamingTrust, AContradictionInOneOfManyGroupsIsSeen) {
+  ContentWorker worker;
+  for (int64_t group = 0; group < 20; ++group) {
+    worker.Apply(StoreTokens({Hash(100)}, Tokens(50, 4), std::nullopt, group));
+  }
+  worker.Apply(StoreTokens({Hash(1)}, Tokens(1, 4), std::nullopt, 7));
+  EXPECT_EQ(worker.counters().ambiguous, 0u);
+  worker.Apply(StoreTokens({Hash(1)}, Tokens(90, 4), std::nullopt, 12));
+  EXPECT_EQ(worker.counters().ambiguous, 2u);
+  worker.Apply(StoreTokens({Hash(2)}, Tokens(50, 4), std::nullopt, 3));
+  EXPECT_EQ(worker.counters().ambiguous, 3u);
+}
+
+// A clear makes room for another content of the same hash in the same batch.
+TEST(ContentNamingTrust, AClearEndsTheNamesOfManyGroups) {
+  ContentWorker worker;
+  for (int64_t group = 0; group < 20; ++group) {
+    worker.Apply(StoreTokens({Hash(100)}, Tokens(50, 4), std::nullopt, group));
+  }
+  worker.Apply(StoreTokens({Hash(1)}, Tokens(1, 4)), AllBlocksCleared{},
+               StoreTokens({Hash(1)}, Tokens(90, 4)), StoreTokens({Hash(2)}, Tokens(1, 4)));
+  EXPECT_EQ(worker.counters().ambiguous, 0u);
+  EXPECT_TRUE(worker.Knows(Hash(1)));
+  EXPECT_TRUE(worker.Knows(Hash(2)));
+  EXPECT_NE(worker.ContentOf(Hash(1)), worker.ContentOf(Hash(2)));
+}
+
 }  // namespace
 }  // namespace kvcast::testing
