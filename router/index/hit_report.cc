@@ -138,7 +138,8 @@ HitReport ReadHitReport(std::span<const Event> events, std::span<const HolderId>
   const bool shorter = servable(run.span() - 1) > 0;
   // The report does not contain the block after the hit. A lookup for EAGLE needs that block.
   for (GroupResidency& group : groups) group.spec.eagle = false;
-  if (servable(run.span()) != run.span()) return {};
+  report.compared = report.blocks;
+  if (servable(run.span()) != run.span()) return {.compared = report.compared};
   // If a hit is not longer than replay_tokens, the engine reports the hit, but computes all its
   // tokens.
   const bool counts = shorter && run.span() > replay_tokens;

@@ -16,6 +16,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -42,8 +43,9 @@ enum class HitReportReading : uint8_t {
 
 struct HitReport {
   HitReportReading reading = HitReportReading::kNo;
-  size_t events = 0;    // leading events of the report; kUnclear: 0 if unknown
-  uint64_t blocks = 0;  // hashes in these events
+  size_t events = 0;      // leading events of the report; kUnclear: 0 if unknown
+  uint64_t blocks = 0;    // hashes in these events
+  uint64_t compared = 0;  // hashes that were looked up
 };
 
 // The conclusions from the readings of one worker.
@@ -51,8 +53,19 @@ class HitReportState {
  public:
   explicit HitReportState(HitReports reports) : reports_(reports) {}
 
-  // True if a store may be a report.
-  bool looks() const { return reports_ != HitReports::kNever; }
+  // True if a store may be a report, and its reading would change something.
+  bool looks() const {
+    if (reports_ == HitReports::kNever) return false;
+    return reports_ == HitReports::kUnknown ? !seen_ : !contradicted_;
+  }
+  // Notes that the reading of a store compared `compared` blocks. False: the readings have cost
+  // more than kReadingShare blocks for each block of the stores, and kReadingCredit blocks in
+  // addition. The caller must then take the reading as kUnclear.
+  bool Affords(size_t stored, uint64_t compared) {
+    credit_ = std::min(credit_ + kReadingShare * static_cast<int64_t>(stored), kReadingCredit);
+    credit_ -= static_cast<int64_t>(compared);
+    return credit_ >= 0;
+  }
 
   // True if the index must not apply the report. The index leaves out reports (kYes, kMaybe) only
   // if the worker is registered to send them.
@@ -107,7 +120,11 @@ class HitReportState {
     seen_ |= reports_ == HitReports::kUnknown;
   }
   // Must be called when the GPU cache is empty.
-  void Clear() { *this = HitReportState(reports_); }
+  void Clear() {
+    const int64_t credit = credit_;
+    *this = HitReportState(reports_);
+    credit_ = credit;
+  }
   // True if the counted copies are the copies that exist. If an engine is known to send reports,
   // this is assumed until `contradicted_` is set.
   bool certain() const {
@@ -117,11 +134,15 @@ class HitReportState {
 
  private:
   static constexpr size_t kMaxDoubtful = 4096;
+  // A store may be compared once for each store of the run before it, so up to 64 times.
+  static constexpr int64_t kReadingShare = 4;
+  static constexpr int64_t kReadingCredit = int64_t{1} << 16;
 
   HitReports reports_;
   bool seen_ = false;
   bool contradicted_ = false;
   uint64_t doubtful_blocks_ = 0;
+  int64_t credit_ = kReadingCredit;  // blocks
   absl::flat_hash_set<uint64_t> doubtful_;
   absl::flat_hash_set<uint64_t> in_doubt_;  // subset of doubtful_: the engine may hold no copy
 };

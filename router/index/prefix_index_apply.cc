@@ -91,9 +91,13 @@ void PrefixIndex::Impl::WeighResidencies() {
 
 size_t PrefixIndex::Impl::SkipHitReport(WorkerState& worker, std::span<const Event> events) {
   if (!worker.hit_reports.looks()) return 0;
-  const router::HitReport report =
+  router::HitReport report =
       router::ReadHitReport(events, worker.holders.of(Tier::kGpu), worker.registry, map_,
                             worker.config.replay_tokens.value_or(0));
+  const auto& first = std::get<BlockStored>(events[0]);
+  if (!worker.hit_reports.Affords(first.block_hashes.size(), report.compared)) {
+    report = {.reading = router::HitReportReading::kUnclear};
+  }
   const bool skips = worker.hit_reports.Skips(report);
   if (report.reading == router::HitReportReading::kMaybe ||
       report.reading == router::HitReportReading::kUnclear) {

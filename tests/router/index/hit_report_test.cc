@@ -225,5 +225,33 @@ TEST(HitReport, EagleGroupsReportWhatTheyGaveUpNot) {
   EXPECT_EQ(worker.counters().reannounced_blocks, 3u);
 }
 
+// The stores of a run are compared again at each store of the run. If this costs too much, the
+// reading ends, and the answers are not certain.
+TEST(HitReport, ReadingsCostABoundedNumberOfComparisons) {
+  constexpr int64_t kGroups = 64;
+  constexpr int64_t kChainBlocks = 16;
+  OneWorker worker(Reporting(std::vector<GroupSpec>(kGroups, Full())));
+  worker.Apply(Batch(Root(Hashes(1, kChainBlocks))));
+  uint64_t next = 1'000;
+  // Group 0 repeats its blocks. The last block of every other group is new.
+  const auto pass = [&] {
+    EventBatch batch;
+    for (int64_t group = 0; group < kGroups; ++group) {
+      auto chain = Hashes(1, kChainBlocks);
+      if (group > 0) chain.back() = BlockHash::FromUnsigned(next++);
+      batch.events.emplace_back(Root(std::move(chain), group));
+    }
+    return batch;
+  };
+  for (int i = 0; i < 20; ++i) worker.Apply(pass());
+  EXPECT_TRUE(Certain(worker)) << "each pass is compared once";
+  EventBatch all;
+  for (int i = 0; i < 20; ++i) {
+    for (Event& event : pass().events) all.events.push_back(std::move(event));
+  }
+  worker.Apply(all);
+  EXPECT_FALSE(Certain(worker));
+}
+
 }  // namespace
 }  // namespace kvcast::testing
