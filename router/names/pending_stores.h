@@ -4,8 +4,7 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
-#include <utility>
+#include <list>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -14,15 +13,22 @@
 namespace kvcast::router {
 
 // The stores of one source. Thread-compatible. If there is no room, the oldest store is dropped.
+// Each call costs time in proportion to the stores that it adds, removes or drops.
 class PendingStores {
  public:
   static constexpr size_t kMaxStores = 4096;
+  // Bound of the sum over all stores. 8 bytes of other content, for example of extra keys, count as
+  // one token.
   static constexpr size_t kMaxTokens = size_t{1} << 20;
+
+  PendingStores() = default;
+  PendingStores(const PendingStores&) = delete;
+  PendingStores& operator=(const PendingStores&) = delete;
 
   bool empty() const { return by_parent_.empty(); }
   // `parent`: a value that is well mixed in all bits, and equal only for equal hashes. REQUIRES:
   // the store has tokens.
-  void Park(uint64_t parent, const BlockStored& store);
+  void Park(uint64_t parent, BlockStored store);
   // Removes and returns the stores behind that block, in order.
   std::vector<BlockStored> Take(uint64_t parent);
   // Moves the stores of `other` behind the stores of this object.
@@ -30,23 +36,31 @@ class PendingStores {
   void Clear();
 
   uint64_t dropped() const { return dropped_; }  // because there was no room
-  size_t size() const { return size_; }
+  size_t size() const { return by_age_.size(); }
 
  private:
+  struct Parked;
+  using Place = std::list<Parked>::iterator;
   struct Parked {
     BlockStored store;
-    uint64_t number = 0;
+    uint64_t parent = 0;
+    uint64_t fingerprint = 0;
+    size_t tokens = 0;
+    Place next;  // the next store behind the same parent; the end: none
+  };
+  // The stores behind one parent, from the oldest to the newest.
+  struct Siblings {
+    Place first;
+    Place last;
   };
 
+  void Erase(Place place);
   void DropOldest();
-  void DropGone();
 
-  absl::flat_hash_map<uint64_t, std::vector<Parked>> by_parent_;
-  // By age: number and parent of each store. Some of these stores were taken.
-  std::deque<std::pair<uint64_t, uint64_t>> order_;
-  size_t size_ = 0;
+  std::list<Parked> by_age_;
+  absl::flat_hash_map<uint64_t, Siblings> by_parent_;
+  absl::flat_hash_map<uint64_t, Place> by_fingerprint_;
   size_t tokens_ = 0;
-  uint64_t next_number_ = 0;
   uint64_t dropped_ = 0;
 };
 

@@ -1026,4 +1026,6 @@ MUTATIONS = [
      "    if (!set.Empty(i)) {\n", "router_index_test --gtest_filter=*VoidBlocks*"),
     ("take the blocks of a tier that was cleared for held ones", "router/index/prefix_index_workers.cc",
      "    holder_table_.Condemn(holder);\n", "", NAMING),
+    ("park stores with any number of extra keys", "router/names/pending_stores.cc",
+     "      for (const ExtraKey& key : *keys) bytes += BytesOf(key);\n", "", NAMING),
 ]

@@ -342,5 +342,45 @@ TEST(PendingStores, TakenStoresLeaveNothingBehind) {
   EXPECT_EQ(parked.size(), 0u);
 }
 
+// The sum of content is bounded, whatever the store holds beside its tokens.
+TEST(PendingStores, ExtraKeysAreBounded) {
+  PendingStores parked;
+  BlockStored store = StoreTokens({Hash(2)}, Tokens(5, 4));
+  const size_t keys = PendingStores::kMaxTokens * sizeof(TokenId) / sizeof(ExtraKey) / 4 + 1;
+  store.extra_keys.emplace(1, ExtraKeys(keys));
+  for (uint64_t i = 0; i < 5; ++i) parked.Park(i, store);
+  EXPECT_EQ(parked.size(), 3u);
+  EXPECT_EQ(parked.dropped(), 2u);
+}
+
+TEST(PendingStores, MovedStoresKeepTheirOrder) {
+  PendingStores elder;
+  PendingStores younger;
+  for (uint64_t i = 0; i < 3; ++i) elder.Park(1, StoreTokens({Hash(i)}, Tokens(1, 4)));
+  younger.Park(1, StoreTokens({Hash(9)}, Tokens(1, 4)));
+  younger.Park(1, StoreTokens({Hash(2)}, Tokens(1, 4)));
+  younger.TakeAll(elder);
+  EXPECT_TRUE(elder.empty());
+  std::vector<BlockHash> hashes;
+  for (const BlockStored& store : younger.Take(1)) hashes.push_back(store.block_hashes[0]);
+  EXPECT_EQ(hashes, (std::vector<BlockHash>{Hash(9), Hash(2), Hash(0), Hash(1)}));
+}
+
+// The cost of a store does not grow with the number of stores behind the same block. Else this test
+// would take hours.
+TEST(PendingStores, SiblingsCostNothing) {
+  PendingStores parked;
+  constexpr int64_t kTokens = 256;
+  constexpr uint64_t kRounds = 100 * PendingStores::kMaxStores;
+  BlockStored store = StoreTokens({Hash(2)}, Tokens(5, kTokens));
+  for (uint64_t i = 0; i < kRounds; ++i) {
+    store.token_ids->back() = static_cast<TokenId>(i);
+    parked.Park(1, store);
+  }
+  EXPECT_EQ(parked.size(), PendingStores::kMaxStores);
+  EXPECT_EQ(parked.Take(1).front().token_ids->back(),
+            static_cast<TokenId>(kRounds - PendingStores::kMaxStores));
+}
+
 }  // namespace
 }  // namespace kvcast::testing
