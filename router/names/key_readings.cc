@@ -31,6 +31,12 @@ std::optional<SentKeys> KeysOf(const BlockStored& event, size_t index) {
   return SentKeys{{}, false};
 }
 
+bool HasTooManyKeys(const BlockStored& event, size_t index) {
+  if (!event.extra_keys || index >= event.extra_keys->size()) return false;
+  const std::optional<ExtraKeys>& keys = (*event.extra_keys)[index];
+  return keys && keys->size() > kMaxTestedKeys;
+}
+
 // True if key `index` is the adapter's name: it is the first key, and it equals the event's LoRA
 // name.
 bool IsAdapter(const BlockStored& event, const ExtraKeys& keys, size_t index) {
@@ -178,6 +184,7 @@ KeyKindSet KindsOf(const BlockStored& event, size_t index) {
 
 KeyReadings ReadKeys(const BlockStored& event, size_t index, int64_t units, ExtraKeyScheme form,
                      const LoraPaths& paths) {
+  if (HasTooManyKeys(event, index)) return {{}, false};
   const std::optional<SentKeys> sent = KeysOf(event, index);
   if (!sent) return {{}, false};
   if (sent->keys.empty() && !event.lora_name) return {{KeyReading{}}, sent->certain};

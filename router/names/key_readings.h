@@ -25,6 +25,10 @@ namespace kvcast::router {
 using KeyKindSet = std::bitset<kKeyKinds>;
 using LoraPaths = std::map<std::string, std::string>;  // by adapter name
 
+// A block with more extra keys than this number is not tested. A key of a real block belongs to at
+// least one of its tokens.
+inline constexpr size_t kMaxTestedKeys = 64;
+
 inline KeyKindSet SetOf(KeyKind kind) { return KeyKindSet().set(static_cast<size_t>(kind)); }
 // The kinds whose proof has a form: all except kPlain and kLookahead.
 inline KeyKindSet KeyedKinds() { return ~(SetOf(KeyKind::kPlain) | SetOf(KeyKind::kLookahead)); }
@@ -46,8 +50,8 @@ struct KeyReadings {
 };
 
 // Returns at most 3 readings of block `index` of the store, which holds `units` hash units and
-// whose keys are hashed in this form. Tagged keys of an adapter have no reading if the path of the
-// adapter is not configured.
+// whose keys are hashed in this form. A block of more than kMaxTestedKeys keys has no reading.
+// Tagged keys of an adapter have no reading if the path of the adapter is not configured.
 KeyReadings ReadKeys(const BlockStored& event, size_t index, int64_t units, ExtraKeyScheme form,
                      const LoraPaths& paths);
 

@@ -147,6 +147,7 @@ void SchemeDetector::Impl::OnStore(const BlockStored& event) {
   if (!skip) skip = router::WhyKeysUntestable(event, scheme_, search_.lora_paths());
   if (skip) return Skip(*skip);
   ++counters.testable;
+  search_.Earn(event.token_ids->size());
   const BlockProbe probe{.event = event,
                          .parent = parent ? &*parent : nullptr,
                          .incomplete = !router::NamesEveryBlock(event)};
@@ -301,12 +302,14 @@ SchemeDetector::Impl::Outcome SchemeDetector::Impl::OnMiss(const BlockProbe& pro
     root_.until_sample = behind_.until_sample = 0;
     return OnKeysMiss(probe, kinds & router::KeyedKinds());
   }
-  const bool conclusive = !IsLookaheadConsistent(probe.event) ||
-                          router::IsSearchComplete(probe.event, search_.lora_paths());
-  if (conclusive && IsKnown()) {
+  const bool readable = !IsLookaheadConsistent(probe.event) ||
+                        router::IsSearchComplete(probe.event, search_.lora_paths());
+  // The store does not fit the known scheme, whether or not all other schemes were tried.
+  if (readable && IsKnown()) {
     if (proofs_.Refute(kinds)) ++counters.contradictions;
     proofs_changed_ = true;
   }
+  const bool conclusive = readable && !search_.was_cut();
   OnSchemeMiss(probe.parent == nullptr ? root_ : behind_, conclusive);
   return conclusive ? Outcome::kMismatched : Outcome::kInconclusive;
 }

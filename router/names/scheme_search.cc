@@ -12,6 +12,8 @@ namespace {
 
 constexpr HashAlgorithm kAlgorithms[] = {HashAlgorithm::kSha256, HashAlgorithm::kSha256Cbor,
                                          HashAlgorithm::kXxhash, HashAlgorithm::kXxhashCbor};
+// The cost of a hash in addition to the cost of its input, in tokens.
+constexpr int64_t kTokensAHash = 16;
 constexpr size_t kNamedBytes = 4;  // bytes of a raw NONE_HASH in its name
 
 std::string NameOf(std::span<const uint8_t> none_hash) {
@@ -37,6 +39,18 @@ std::string InWords(std::optional<HashAlgorithm> algorithm, std::string_view see
     text += "unit " + std::to_string(hash_block_size);
   }
   return text;
+}
+
+// The length of the keys; 8 bytes count as one token.
+size_t TokensOf(const ExtraKeys& keys) {
+  size_t tokens = 0;
+  for (const ExtraKey& key : keys) {
+    ++tokens;
+    if (const auto* text = std::get_if<std::string>(&key.value)) tokens += text->size() / 8;
+    if (const auto* bytes = std::get_if<Bytes>(&key.value)) tokens += bytes->data.size() / 8;
+    if (const auto* list = std::get_if<ExtraKeyList>(&key.value)) tokens += TokensOf(list->items);
+  }
+  return tokens;
 }
 
 Status Bad(const std::string& what) { return {StatusCode::kInvalidArgument, what}; }
@@ -149,6 +163,7 @@ Digest SchemeSearch::HashBlock(BlockHasher& hasher, const Digest& parent, const 
         hasher.HashBlock(&before, tokens.subspan(at, step), first ? keys.first : keys.rest,
                          first ? std::span(keys.object_tags) : std::span<const uint32_t>(), block);
     ++hashes_;
+    tokens_ += kTokensAHash + static_cast<int64_t>(step + TokensOf(first ? keys.first : keys.rest));
   }
   return digest;
 }
@@ -224,14 +239,14 @@ std::optional<SchemeSearch::Found> SchemeSearch::FindAtHashBlockSize(const Block
                                                                      int64_t hash_block_size) {
   for (const HashAlgorithm algorithm : kAlgorithms) {
     Family& family = FamilyOf(algorithm);
-    if (hashes_ >= search_end_) return std::nullopt;
+    if (IsAtEnd()) return std::nullopt;
     if (probe.parent) {
       const auto fit = Hash(family.hasher, *probe.parent, probe, hash_block_size);
       if (fit) return Found{{algorithm, "", {}, hash_block_size}, *fit};
       continue;
     }
     for (const Candidate& candidate : family.candidates) {
-      if (hashes_ >= search_end_) return std::nullopt;
+      if (IsAtEnd()) return std::nullopt;
       const auto fit = Hash(family.hasher, candidate.none_hash, probe, hash_block_size);
       if (!fit) continue;
       const auto none_hash = candidate.none_hash.bytes();
@@ -243,8 +258,18 @@ std::optional<SchemeSearch::Found> SchemeSearch::FindAtHashBlockSize(const Block
 }
 
 std::optional<SchemeSearch::Found> SchemeSearch::Find(const BlockProbe& probe) {
-  const int64_t size = probe.event.block_size;
+  was_cut_ = credit_ <= 0;
+  if (was_cut_) return std::nullopt;
   search_end_ = probe.incomplete ? hashes_ + kMaxSpanSearch : UINT64_MAX;
+  const int64_t begin = tokens_;
+  tokens_end_ = begin + kMaxSearchTokens;
+  const auto found = FindAtAnySize(probe);
+  credit_ -= tokens_ - begin;
+  return found;
+}
+
+std::optional<SchemeSearch::Found> SchemeSearch::FindAtAnySize(const BlockProbe& probe) {
+  const int64_t size = probe.event.block_size;
   // Usually a unit is a block.
   for (int64_t units = 1; units <= std::min(kMaxUnitsPerBlock, size); ++units) {
     if (size % units != 0) continue;

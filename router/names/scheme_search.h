@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -42,17 +43,26 @@ class SchemeSearch {
  public:
   static Result<SchemeSearch> Create(const SchemeDetectorConfig& config);
 
+  // Notes the tokens of a store. Searches may hash kSearchShare tokens for each of them, and a
+  // burst of kMaxSearchCredit tokens in addition.
+  void Earn(size_t tokens) {
+    credit_ = std::min(credit_ + kSearchShare * static_cast<int64_t>(tokens), kMaxSearchCredit);
+    was_cut_ = false;
+  }
   // The form in which keys are tried first.
   void Prefer(ExtraKeyScheme form) { preferred_ = form; }
 
   // Returns a fit if the probe has the hashes of the event under this scheme.
   std::optional<Fit> TryScheme(const ChainScheme& scheme, const BlockProbe& probe);
   // The first candidate that fits. The scheme has no NONE_HASH if the probe is not at the root.
+  // Tries nothing if there is no credit. Ends after kMaxSearchTokens tokens.
   struct Found {
     ChainScheme scheme;
     Fit fit;
   };
   std::optional<Found> Find(const BlockProbe& probe);
+  // True if a call of Find since Earn did not try all candidates.
+  bool was_cut() const { return was_cut_; }
 
   // False if the registration contradicts the scheme.
   bool IsAsRegistered(const ChainScheme& scheme) const;
@@ -87,6 +97,12 @@ class SchemeSearch {
   Digest HashBlock(BlockHasher& hasher, const Digest& parent, const BlockStored& event,
                    size_t index, int64_t hash_block_size, const KeyReading& keys,
                    ExtraKeyScheme form);
+  // True if no further candidate may be tried.
+  bool IsAtEnd() {
+    was_cut_ |= tokens_ >= tokens_end_;
+    return was_cut_ || hashes_ >= search_end_;
+  }
+  std::optional<Found> FindAtAnySize(const BlockProbe& probe);
   std::optional<Found> FindAtHashBlockSize(const BlockProbe& probe, int64_t hash_block_size);
 
   std::optional<HashAlgorithm> registered_algorithm_;
@@ -98,6 +114,10 @@ class SchemeSearch {
   std::vector<Family> families_;  // by algorithm
   uint64_t hashes_ = 0;
   uint64_t search_end_ = 0;  // no candidate starts at or above this number of hashes
+  int64_t tokens_ = 0;       // hashed tokens; 8 bytes of other input count as one token
+  int64_t tokens_end_ = 0;   // no candidate starts at or above this number of hashed tokens
+  int64_t credit_ = kMaxSearchCredit;  // tokens
+  bool was_cut_ = false;
 };
 
 }  // namespace kvcast::router

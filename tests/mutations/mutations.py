@@ -1028,4 +1028,11 @@ MUTATIONS = [
      "    holder_table_.Condemn(holder);\n", "", NAMING),
     ("park stores with any number of extra keys", "router/names/pending_stores.cc",
      "      for (const ExtraKey& key : *keys) bytes += BytesOf(key);\n", "", NAMING),
+    ("test blocks with any number of keys", "router/names/key_readings.cc", "keys->size() > kMaxTestedKeys", "false",
+     "router_scheme_test --gtest_filter=SchemeStores.*"),
+    ("search for schemes without a bound", "router/names/scheme_search.cc", "  credit_ -= tokens_ - begin;\n", "",
+     "router_scheme_test --gtest_filter=SchemeStores.*"),
+    ("search under all schemes, whatever a block costs", "router/names/scheme_search.cc",
+     "  tokens_end_ = begin + kMaxSearchTokens;\n", "  tokens_end_ = INT64_MAX;\n",
+     "router_scheme_test --gtest_filter=SchemeStores.*"),
 ]

@@ -54,6 +54,11 @@ inline constexpr int64_t kMaxFollowedUnits = 16;   // units that are hashed afte
 inline constexpr int64_t kMaxTestedUnits = 1024;
 // Hashes of one search over an incomplete span.
 inline constexpr uint64_t kMaxSpanSearch = 16384;
+// Searches hash at most this number of tokens for each token of the source's stores, and
+// kMaxSearchCredit tokens in addition. 8 bytes of extra keys count as one token.
+inline constexpr int64_t kSearchShare = 8;
+inline constexpr int64_t kMaxSearchCredit = int64_t{1} << 22;
+inline constexpr int64_t kMaxSearchTokens = int64_t{1} << 22;  // tokens of one search
 inline constexpr size_t kMaxVerifiedDigests = 1024;  // kept as parents of later stores
 // Number of consecutive tested stores without a fitting candidate after which the detector gives
 // up: the state becomes kTokenMode, or kMismatch if a property is registered. Two stores are
@@ -252,7 +257,9 @@ struct SchemeCounters {
 //   the units in a block: 31 for a block of 16 tokens. Extra keys double the cost. Over an
 //   incomplete span the cost is at most kMaxSpanSearch. All candidates are tried only until the
 //   first verdict, after a store that does not fit, and, if no scheme is known, for one in
-//   sample_period testable stores.
+//   sample_period testable stores. All searches together hash at most kSearchShare tokens for each
+//   token of the stores, and kMaxSearchCredit tokens in addition. A store that is not searched for
+//   this reason shows no scheme.
 //
 // Delay of a verdict:
 // - The first testable store at the root shows a wrong registration. If the hashes are bytes and

@@ -318,5 +318,59 @@ TEST(SchemeKeys, ListOfAnotherLengthIsNotRead) {
   ExpectSkipped(store, SchemeSkip::kUnresolvedKeys);
 }
 
+// The time to read the keys of a block grows with the square of their number.
+TEST(SchemeStores, BlocksWithTooManyKeysAreSkipped) {
+  BlockStored store = Foreign();
+  ExtraKeys keys;
+  for (size_t i = 0; i < 64; ++i) keys.push_back(ExtraKey::Item("image " + std::to_string(i), 0));
+  store.extra_keys.emplace(store.block_hashes.size(), std::nullopt);
+  store.extra_keys->front() = keys;
+  SchemeDetector detector = Matched(kPickle);
+  EXPECT_NE(OutcomeOf(detector, store), Outcome::kSkipped);
+  store.extra_keys->front()->push_back(ExtraKey::Item("one more", 0));
+  ExpectSkipped(store, SchemeSkip::kUnresolvedKeys);
+}
+
+// 720,720 has more divisors up to 256 than any smaller number. Each is a possible number of units.
+TEST(SchemeStores, ASearchHashesABoundedNumberOfTokens) {
+  constexpr int64_t kLargeBlock = 720'720;
+  SchemeDetector detector = SchemeDetector::Create({}).value();
+  BlockStored store = Foreign();
+  store.block_hashes.resize(1);
+  store.extra_keys->resize(1);
+  store.block_size = kLargeBlock;
+  store.token_ids = SchemeTokens(kLargeBlock, 1);
+  detector.Observe(Event(store));
+  EXPECT_EQ(detector.counters().inconclusive, 1u);
+  EXPECT_GT(detector.counters().hashes, 0u);
+  EXPECT_LE(detector.counters().hashes, uint64_t{kMaxSearchTokens} / kLargeBlock + 1);
+}
+
+// After each clear, the next store is tested. Its search needs credit.
+TEST(SchemeStores, ClearsDoNotMakeSearchesUnbounded) {
+  constexpr int64_t kBlock = 5040;
+  constexpr int64_t kStores = 100;
+  SchemeDetector detector = SchemeDetector::Create({}).value();
+  BlockStored store = Foreign();
+  store.block_hashes.resize(1);
+  store.extra_keys->resize(1);
+  store.block_size = kBlock;
+  store.token_ids = SchemeTokens(kBlock, 1);
+  for (int64_t i = 0; i < kStores; ++i) {
+    detector.Observe(Event(store));
+    detector.Observe(Event(AllBlocksCleared{}));
+  }
+  const int64_t credit = kMaxSearchCredit + kSearchShare * kStores * kBlock;
+  // A hash takes at least the tokens of the smallest unit that is tried.
+  const int64_t most = (credit + kMaxSearchTokens) / (kBlock / kMaxUnitsPerBlock);
+  EXPECT_EQ(detector.counters().tested, static_cast<uint64_t>(kStores));
+  EXPECT_LE(detector.counters().hashes, static_cast<uint64_t>(most));
+  // A store of the right scheme is still recognised.
+  for (int64_t i = 0; i < 50'000 && detector.verdict().state != SchemeState::kMatched; ++i) {
+    detector.Observe(testing::RootStore(kPickle, i));
+  }
+  EXPECT_EQ(detector.verdict().state, SchemeState::kMatched);
+}
+
 }  // namespace
 }  // namespace kvcast
