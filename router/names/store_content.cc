@@ -217,6 +217,22 @@ void StoreReader::ReadBlocks(const BlockStored& event, const SpanStart& start,
   }
 }
 
+// Finds the blocks of the hashes whose content is known. REQUIRES: ends_ is complete.
+void StoreReader::PlaceByContent(const Known& known) {
+  block_of_content_.clear();
+  for (size_t i = 0; i < block_of_.size(); ++i) {
+    const ContentKey content = known(i);
+    if (content == kUnnamed) continue;
+    if (block_of_content_.empty()) {
+      for (size_t block = 0; block < ends_.size(); ++block) {
+        block_of_content_.try_emplace(ends_[block], static_cast<int64_t>(block));
+      }
+    }
+    const auto block = block_of_content_.find(content);
+    if (block != block_of_content_.end()) block_of_[i] = block->second;
+  }
+}
+
 // Finds the blocks of a sparse store. False: the blocks contradict each other or the rule.
 bool StoreReader::Place(const BlockStored& event, const SpanStart& start, const Known& known,
                         const SparseRule* rule, const GroupSpec* spec, StoreContent& content) {
@@ -226,12 +242,7 @@ bool StoreReader::Place(const BlockStored& event, const SpanStart& start, const 
   // hash.
   if (!event.extra_keys) {
     ReadBlocks(event, start, hash_of_, content);
-    for (size_t i = 0; i < block_of_.size(); ++i) {
-      const ContentKey before = known(i);
-      if (before == kUnnamed) continue;
-      const auto end = std::find(ends_.begin(), ends_.end(), before);
-      if (end != ends_.end()) block_of_[i] = end - ends_.begin();
-    }
+    PlaceByContent(known);
   }
   if (!PlaceByCounting(blocks, block_of_)) return false;
   const bool ruled = rule != nullptr && spec != nullptr && spec->block_size == event.block_size;

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "kvcast/core/event.h"
 #include "kvcast/core/extra_key.h"
 #include "kvcast/router/content_key.h"
@@ -91,6 +92,7 @@ class StoreReader {
                                           std::span<const ItemStart> items, TokenAt&& token_at);
   void ReadBlocks(const BlockStored& event, const SpanStart& start,
                   std::span<const int64_t> hash_of, StoreContent& content);
+  void PlaceByContent(const Known& known);
   bool Place(const BlockStored& event, const SpanStart& start, const Known& known,
              const SparseRule* rule, const GroupSpec* spec, StoreContent& content);
 
@@ -99,6 +101,7 @@ class StoreReader {
   std::vector<int64_t> block_of_;  // by hash
   std::vector<ContentKey> ends_;   // by block
   std::vector<TokenId> window_;
+  absl::flat_hash_map<ContentKey, int64_t> block_of_content_;  // of the blocks of ends_
 };
 
 }  // namespace kvcast::router

@@ -97,7 +97,7 @@ void PromptSample::NoteBlocks(const Store& store, size_t before) {
     if (!store.start.at_root && !prompt.HasPrefix(before, store.start.parent)) continue;
     auto at = prompt.keys().begin() + static_cast<ptrdiff_t>(before);
     for (const ContentKey content : store.content.contents) {
-      if (content == kUnnamed) continue;
+      if (content == kUnnamed || !MayHave(content)) continue;
       const auto found = std::find(at, prompt.keys().end(), content);
       if (found == prompt.keys().end()) continue;
       at = found;
