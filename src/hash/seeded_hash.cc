@@ -7,14 +7,20 @@
 
 namespace kvcast::router {
 
+// The seeds decide only the positions of entries, never the answer of a query, so they need not be
+// injected.
+uint64_t NewSeed() {
+  std::random_device device;
+  return (uint64_t{device()} << 32) ^ device();
+}
+
 uint64_t ProcessSeed() {
-  // The seed decides only the positions of entries, never the answer of a query, so it need not be
-  // injected.
-  static const uint64_t seed = [] {
-    std::random_device device;
-    return (uint64_t{device()} << 32) ^ device();
-  }();
+  static const uint64_t seed = NewSeed();
   return seed;
+}
+
+size_t SeededHash::operator()(std::string_view text) const {
+  return XXH3_64bits_withSeed(text.data(), text.size(), seed);
 }
 
 size_t SeededHash::operator()(const BlockHash& hash) const {

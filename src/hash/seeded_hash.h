@@ -1,14 +1,17 @@
-// SeededHash: hashes block hashes for hash tables, with a secret seed.
+// SeededHash: hashes block hashes and texts for hash tables, with a secret seed.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 
 #include "kvcast/core/block_hash_value.h"
 
 namespace kvcast::router {
 
+// A seed that differs between calls.
+uint64_t NewSeed();
 // A seed that differs between processes.
 uint64_t ProcessSeed();
 
@@ -23,6 +26,13 @@ struct SeededHash {
                                static_cast<uint64_t>(product >> 64));
   }
   size_t operator()(const BlockHash& hash) const;
+  size_t operator()(std::string_view text) const;
+};
+
+// For tables whose keys are texts from the network. std::hash has the same seed in every process.
+struct SeededTextHash {
+  using is_transparent = void;
+  size_t operator()(std::string_view text) const { return SeededHash{ProcessSeed()}(text); }
 };
 
 }  // namespace kvcast::router

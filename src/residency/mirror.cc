@@ -6,6 +6,7 @@
 #include <limits>
 #include <map>
 #include <optional>
+#include <random>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
@@ -13,10 +14,15 @@
 namespace kvcast::residency {
 namespace {
 
+// The seed is secret: clients of the engine may know how it hashes their prompts.
 struct HashOfBlock {
   size_t operator()(const BlockHash& hash) const {
-    if (!hash.is_bytes()) return XXH3_64bits_withSeed(nullptr, 0, hash.integer());
-    return XXH3_64bits(hash.bytes().data(), hash.bytes().size());
+    static const uint64_t seed = [] {
+      std::random_device device;
+      return (uint64_t{device()} << 32) ^ device();
+    }();
+    if (!hash.is_bytes()) return XXH3_64bits_withSeed(nullptr, 0, hash.integer() ^ seed);
+    return XXH3_64bits_withSeed(hash.bytes().data(), hash.bytes().size(), seed);
   }
 };
 

@@ -1035,4 +1035,6 @@ MUTATIONS = [
     ("search under all schemes, whatever a block costs", "router/names/scheme_search.cc",
      "  tokens_end_ = begin + kMaxSearchTokens;\n", "  tokens_end_ = INT64_MAX;\n",
      "router_scheme_test --gtest_filter=SchemeStores.*"),
+    ("read hit reports without a bound", "router/index/hit_report.h",
+     "    credit_ -= static_cast<int64_t>(compared);\n", "", "router_index_test --gtest_filter=HitReport.*"),
 ]

@@ -162,7 +162,8 @@ class IndexDump {
 
   ServiceCore& core_;
   const size_t entries_max_;
-  const SeededHash slicer_{ProcessSeed()};
+  // Not the seed of the index, because the order of the answer shows which hashes fall together.
+  const SeededHash slicer_{NewSeed()};
   std::vector<Scope> scopes_;
   size_t scope_ = 0;
   size_t worker_ = 0;   // index in the current scope

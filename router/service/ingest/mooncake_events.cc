@@ -5,12 +5,13 @@
 #include <charconv>
 #include <optional>
 #include <string_view>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "kvcast/core/tier.h"
 #include "kvcast/router/prefix_index.h"
+#include "src/hash/seeded_hash.h"
 #include "src/wire/reader.h"
 
 namespace kvcast::router {
@@ -173,7 +174,10 @@ class MooncakeEvents::Impl {
   explicit Impl(MooncakeConfig config) : config_(std::move(config)) {}
 
   Result<EventBatch> Decode(std::span<const uint8_t> payload);
-  void Restart() { objects_.clear(); }
+  void Restart() {
+    objects_.clear();
+    object_hashes_ = 0;
+  }
 
   MooncakeCounters counters;
 
@@ -185,16 +189,23 @@ class MooncakeEvents::Impl {
     std::array<bool, kTiers> in_tier{};
   };
 
+  // The objects by their keys.
+  using Objects = absl::flat_hash_map<std::string, Object, SeededTextHash, std::equal_to<>>;
+
   void Take(Fields fields, std::vector<Event>& out);
   void TakeBad(std::vector<Event>& out);
   // False: the event is left out.
   bool Stored(Fields& fields, int64_t group, std::vector<Event>& out);
   bool Removed(const Fields& fields, int64_t group, std::vector<Event>& out);
+  // Makes room for this number of hashes, in place of `freed` hashes. False: there is no room.
+  bool TakeRoom(size_t hashes, size_t freed);
   static void Forget(Object& object, std::vector<Event>& out);
   void ClearAll(std::vector<Event>& out);
 
   MooncakeConfig config_;
-  std::unordered_map<std::string, Object> objects_;
+  Objects objects_;
+  size_t object_hashes_ = 0;  // of all objects
+  size_t cleared_end_ = 0;    // number of events of the batch up to the last clear of all tiers
 };
 
 Result<EventBatch> MooncakeEvents::Impl::Decode(std::span<const uint8_t> payload) {
@@ -209,12 +220,23 @@ Result<EventBatch> MooncakeEvents::Impl::Decode(std::span<const uint8_t> payload
   if (!whole.Next(head) || head.kind != Kind::kArray || head.number < 2) return malformed;
   if (!whole.Next(ts) || !ts.is_integer()) return malformed;
   if (!whole.Next(events) || events.kind != Kind::kArray) return malformed;
+  if (events.number > config_.batch_events_max)
+    return Status(StatusCode::kLimit, "batch: more than batch_events_max events");
   if (!AllMaps(whole, events.number)) return malformed;
   EventBatch batch;
+  cleared_end_ = 0;
+  size_t hashes = 0;
+  size_t tokens = 0;
   batch.ts = ts.as_double() / 1000;
   for (uint64_t i = 0; i < events.number; ++i) {
     Fields fields;
-    if (MapReader(whole, config_).Read(fields)) {
+    const bool good = MapReader(whole, config_).Read(fields);
+    hashes += fields.hashes.size();
+    tokens += fields.tokens ? fields.tokens->size() : 0;
+    if (hashes > config_.batch_hashes_max || tokens > config_.batch_tokens_max) {
+      return Status(StatusCode::kLimit, "batch: too many hashes or tokens");
+    }
+    if (good) {
       Take(std::move(fields), batch.events);
     } else {
       TakeBad(batch.events);
@@ -256,12 +278,15 @@ bool MooncakeEvents::Impl::Stored(Fields& fields, int64_t group, std::vector<Eve
     return false;
   }
   if (!fields.object_key.empty()) {
-    const std::string key(fields.object_key);
-    if (objects_.size() >= config_.objects_max && !objects_.contains(key)) {
+    auto known = objects_.find(fields.object_key);
+    const size_t before = known == objects_.end() ? 0 : known->second.hashes.size();
+    if ((known == objects_.end() && objects_.size() >= config_.objects_max) ||
+        !TakeRoom(fields.hashes.size(), before)) {
       ++counters.refused;
       return false;
     }
-    Object& object = objects_[key];
+    if (known == objects_.end()) known = objects_.try_emplace(std::string(fields.object_key)).first;
+    Object& object = known->second;
     if (object.hashes != fields.hashes || object.group != group) Forget(object, out);
     object.hashes = fields.hashes;
     object.group = group;
@@ -285,6 +310,13 @@ bool MooncakeEvents::Impl::Stored(Fields& fields, int64_t group, std::vector<Eve
   return true;
 }
 
+bool MooncakeEvents::Impl::TakeRoom(size_t hashes, size_t freed) {
+  const size_t held = object_hashes_ - freed + hashes;
+  if (hashes > freed && held > config_.object_hashes_max) return false;
+  object_hashes_ = held;
+  return true;
+}
+
 // Removes the object's old blocks, because the object has new content or another group.
 void MooncakeEvents::Impl::Forget(Object& object, std::vector<Event>& out) {
   constexpr std::array kMedia = {kMediumGpu, kMediumCpu, kMediumStorage};
@@ -299,18 +331,28 @@ void MooncakeEvents::Impl::Forget(Object& object, std::vector<Event>& out) {
 }
 
 bool MooncakeEvents::Impl::Removed(const Fields& fields, int64_t group, std::vector<Event>& out) {
+  if (!fields.medium) {
+    ++counters.opaque;
+    return false;
+  }
   BlockRemoved removed;
   removed.block_hashes = fields.hashes;
   removed.medium = fields.medium;
   removed.group_idx = group;
-  if (const auto it = objects_.find(std::string(fields.object_key)); it != objects_.end()) {
+  if (const auto it = objects_.find(fields.object_key); it != objects_.end()) {
     Object& object = it->second;
+    const bool held =
+        std::exchange(object.in_tier[static_cast<size_t>(TierOf(fields.medium))], false);
+    // A remove that is repeated must not cost the hashes of the object each time.
+    if (!held && fields.hashes.empty()) return true;
     if (removed.block_hashes.empty()) removed.block_hashes = object.hashes;
     removed.group_idx = object.group;
-    object.in_tier[static_cast<size_t>(TierOf(removed.medium))] = false;
-    if (object.in_tier == std::array<bool, kTiers>{}) objects_.erase(it);
+    if (object.in_tier == std::array<bool, kTiers>{}) {
+      object_hashes_ -= object.hashes.size();
+      objects_.erase(it);
+    }
   }
-  if (removed.block_hashes.empty() || !removed.medium) {
+  if (removed.block_hashes.empty()) {
     ++counters.opaque;
     return false;
   }
@@ -319,10 +361,13 @@ bool MooncakeEvents::Impl::Removed(const Fields& fields, int64_t group, std::vec
 }
 
 void MooncakeEvents::Impl::ClearAll(std::vector<Event>& out) {
-  objects_.clear();
+  Restart();
+  // A second clear of the same state would have no effect.
+  if (cleared_end_ > 0 && cleared_end_ == out.size()) return;
   for (const char* medium : {kMediumGpu, kMediumCpu, kMediumStorage}) {
     out.emplace_back(AllBlocksCleared{.medium = medium});
   }
+  cleared_end_ = out.size();
 }
 
 MooncakeEvents::MooncakeEvents(MooncakeConfig config)

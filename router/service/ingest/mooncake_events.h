@@ -27,9 +27,15 @@ struct MooncakeConfig {
   // Bounds of one event. An event beyond them is a bad event.
   size_t hashes_max = size_t{1} << 16;
   size_t tokens_max = size_t{1} << 20;
-  // Maximum number of objects that the decoder remembers. The decoder needs the hashes of an object
-  // for a remove that names only the object. A store of one more object is left out.
+  // Bounds of the sums over all events of a batch. A batch beyond them is an error.
+  size_t batch_events_max = size_t{1} << 16;
+  size_t batch_hashes_max = size_t{1} << 20;
+  size_t batch_tokens_max = size_t{8} << 20;
+  // Maximum numbers of objects, and of hashes of all objects together, that the decoder remembers.
+  // The decoder needs the hashes of an object for a remove that names only the object. A store
+  // beyond these numbers is left out.
   size_t objects_max = size_t{1} << 20;
+  size_t object_hashes_max = size_t{1} << 22;
 };
 
 struct MooncakeCounters {
@@ -38,7 +44,8 @@ struct MooncakeCounters {
   uint64_t unknown_types = 0;  // events of an unknown type; left out
   uint64_t others = 0;         // events of other tenants and backends; left out
   uint64_t opaque = 0;         // events without hashes or without a tier; left out
-  uint64_t refused = 0;        // stores refused because of objects_max
+  // Stores refused because of objects_max or object_hashes_max.
+  uint64_t refused = 0;
 };
 
 // Decodes one publisher's events, in order. Thread-compatible.
@@ -49,8 +56,8 @@ class MooncakeEvents {
   MooncakeEvents(MooncakeEvents&&) noexcept;
   MooncakeEvents& operator=(MooncakeEvents&&) noexcept;
 
-  // Not ok: the payload is not a batch, or is longer than bytes_max. The decoder's state is then
-  // unchanged, but removes may have been lost. A bad event becomes a clear of all tiers, because it
+  // Not ok: the payload is not a batch, or exceeds a bound of a batch. Removes may then have been
+  // lost, and the caller must call Restart. A bad event becomes a clear of all tiers, because it
   // may have been a remove.
   Result<EventBatch> Decode(std::span<const uint8_t> payload);
   // Call if the publisher restarted or batches were lost: the decoder drops its objects.

@@ -33,6 +33,7 @@
 #include "router/select/fleet_forecast.h"
 #include "router/service/route/query.h"
 #include "src/base/mutex.h"
+#include "src/hash/seeded_hash.h"
 
 namespace kvcast::router {
 
@@ -224,7 +225,7 @@ class RequestRouter {
   SpeculativePrefixes speculative_ KV_GUARDED_BY(mutex_);
   FleetForecast forecast_ KV_GUARDED_BY(mutex_);
   std::unordered_map<WorkerId, WorkerLoad> loads_ KV_GUARDED_BY(mutex_);
-  std::unordered_map<std::string, Booking> bookings_ KV_GUARDED_BY(mutex_);
+  std::unordered_map<std::string, Booking, SeededTextHash> bookings_ KV_GUARDED_BY(mutex_);
   // The request id and expires_ms of each booking, in order of booking.
   std::deque<std::pair<std::string, double>> order_ KV_GUARDED_BY(mutex_);
   RoundRobin round_robin_ KV_GUARDED_BY(mutex_);

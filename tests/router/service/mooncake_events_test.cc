@@ -11,6 +11,7 @@
 #include "router/service/ingest/worker_ingest.h"
 #include "router/service/route/query_engine.h"
 #include "src/wire/writer.h"
+#include "tests/support/colliding_texts.h"
 #include "tests/support/content_events.h"
 
 namespace kvcast::testing {
@@ -310,6 +311,86 @@ TEST(MooncakeEvents, ObjectsAreBounded) {
 }
 
 // An answer of the service includes the blocks of a Mooncake store.
+TEST(MooncakeEvents, TheHashesOfAllObjectsAreBounded) {
+  MooncakeStore store({.object_hashes_max = 3});
+  const Map pair = Stored({1, 2}, {1, 2, 3, 4, 5, 6, 7, 8}, Nil());
+  const Map one = Stored({3}, {9, 9, 9, 9}, Nil());
+  store.Take({With(pair, "object_key", Text("a")), With(one, "object_key", Text("b"))});
+  EXPECT_EQ(store.counters().refused, 0u);
+  store.Take({With(one, "object_key", Text("c"))});
+  EXPECT_EQ(store.counters().refused, 1u);
+  store.Take({With(one, "object_key", Text("a")), With(one, "object_key", Text("c"))});
+  EXPECT_EQ(store.counters().refused, 1u) << "the new blocks of a are fewer";
+  store.Take({With(Removed({}), "object_key", Text("a")), With(pair, "object_key", Text("d"))});
+  EXPECT_EQ(store.counters().refused, 2u);
+  store.Take({Envelope("cleared", Nil()), With(pair, "object_key", Text("d"))});
+  EXPECT_EQ(store.counters().refused, 2u) << "a clear makes room";
+}
+
+TEST(MooncakeEvents, ABatchIsBounded) {
+  const Map event = Stored({1, 2}, {1, 2, 3, 4, 5, 6, 7, 8}, Nil());
+  const auto batch = BatchOf({event, event});
+  EXPECT_TRUE(MooncakeEvents({.batch_events_max = 2, .batch_hashes_max = 4, .batch_tokens_max = 16})
+                  .Decode(batch)
+                  .ok());
+  EXPECT_FALSE(MooncakeEvents({.batch_events_max = 1}).Decode(batch).ok());
+  EXPECT_FALSE(MooncakeEvents({.batch_hashes_max = 3}).Decode(batch).ok());
+  EXPECT_FALSE(MooncakeEvents({.batch_tokens_max = 15}).Decode(batch).ok());
+}
+
+// A short event must not become a long one each time.
+TEST(MooncakeEvents, EventsWithoutEffectBecomeNoEvents) {
+  MooncakeEvents events({});
+  std::vector<uint64_t> many(1000);
+  const Map object = With(Stored(many, {}, Nil()), "object_key", Text("a"));
+  const Map from_storage = With(Removed({}, "disk"), "object_key", Text("a"));
+  const Map from_nowhere = With(With(Removed({}), "medium", Nil()), "object_key", Text("a"));
+  EXPECT_EQ(
+      events.Decode(BatchOf({object, from_storage, from_storage, from_nowhere}))->events.size(),
+      1u);
+  EXPECT_EQ(events.Decode(BatchOf(std::vector<Map>(1000)))->events.size(), 3u)
+      << "one clear a tier";
+  EXPECT_EQ(events.counters().bad_events, 1000u);
+  EXPECT_EQ(events.Decode(BatchOf({{}, object, {}}))->events.size(), 7u);
+}
+
+// A decoder that has seen many objects forgets one object as fast as any other decoder. Else this
+// test would take minutes.
+TEST(MooncakeEvents, AClearCostsWhatItTakesAway) {
+  MooncakeEvents events({.batch_events_max = size_t{1} << 20});
+  const Map object = With(Stored({1}, {1, 2, 3, 4}, Nil()), "object_key", Text("a"));
+  for (size_t batch = 0; batch < 8; ++batch) {
+    std::vector<Map> many;
+    for (size_t i = 0; i < 20'000; ++i) {
+      many.push_back(With(object, "object_key", Text(std::to_string(20'000 * batch + i))));
+    }
+    ASSERT_TRUE(events.Decode(BatchOf(many)).ok());
+  }
+  std::vector<Map> pairs;
+  for (size_t i = 0; i < 20'000; ++i) {
+    pairs.push_back(object);
+    pairs.push_back(Envelope("cleared", Nil()));
+  }
+  const auto batch = BatchOf(pairs);
+  for (int i = 0; i < 10; ++i) EXPECT_EQ(events.Decode(batch)->events.size(), 80'000u);
+}
+
+// Keys of one value of std::hash. Without a secret seed, this test would take minutes.
+TEST(MooncakeEvents, KeysThatCollideAreNoSlower) {
+  const std::vector<std::string> keys = CollidingTexts(200'000);
+  ASSERT_EQ(std::hash<std::string>()(keys[0]), std::hash<std::string>()(keys.back()));
+  MooncakeEvents events({.batch_events_max = size_t{1} << 20});
+  const Map object = Stored({1}, {1, 2, 3, 4}, Nil());
+  for (size_t first = 0; first < keys.size(); first += 20'000) {
+    std::vector<Map> some;
+    for (size_t i = first; i < first + 20'000; ++i) {
+      some.push_back(With(object, "object_key", Text(keys[i])));
+    }
+    ASSERT_TRUE(events.Decode(BatchOf(some)).ok());
+  }
+  EXPECT_EQ(events.counters().refused, 0u);
+}
+
 TEST(MooncakeEvents, ASourceOfTheServiceIsAskedByTokens) {
   PrefixIndex index;
   router::WorkerRegistration config;
