@@ -21,8 +21,8 @@ Link::Link(uint64_t seed, int number, const stream::SourceLimits& limits, bool c
       pump_({.limits = limits,
              .can_replay = can_replay,
              .bound = connection_.bound,
-             .messages_per_turn =
-                 static_cast<int>(random_.Percent(50) ? random_.Between(1, 8) : 256)},
+             .turn = {.messages =
+                          static_cast<int>(random_.Percent(50) ? random_.Between(1, 8) : 256)}},
             *this, turns, follower_) {
   follower_.Watch(pump_.source());
 }

@@ -66,7 +66,7 @@ class ScriptedTransport final : public SourceTransport {
 class SourcePumpTest : public ::testing::Test, private ReplicaSink {
  protected:
   explicit SourcePumpTest(bool bound = false)
-      : pump({.limits = {}, .can_replay = true, .bound = bound, .messages_per_turn = 4}, network,
+      : pump({.limits = {}, .can_replay = true, .bound = bound, .turn = {.messages = 4}}, network,
              turns, *this) {}
 
   // Connects. The publisher answers that it has not published any batch.

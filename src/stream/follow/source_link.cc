@@ -5,6 +5,7 @@
 #include <random>
 #include <utility>
 
+#include "src/base/clock.h"
 #include "src/stream/follow/source_sockets.h"
 
 namespace kvcast::stream {
@@ -40,7 +41,8 @@ SourceLink::SourceLink(const SourceConfig& source, const SubscriberConfig& confi
       sink_(std::move(sink)),
       pump_({.limits = LimitsOf(config, sink_->TakesSnapshots()),
              .can_replay = !source.replay_endpoint.empty(),
-             .bound = source.bind},
+             .bound = source.bind,
+             .turn = {.now_us = ThreadCpuUs}},
             *this, turns, *sink_) {}
 
 Result<std::unique_ptr<SourceLink>> SourceLink::Open(

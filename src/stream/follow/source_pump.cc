@@ -5,12 +5,22 @@
 #include <utility>
 
 namespace kvcast::stream {
+namespace {
+
+size_t BytesOf(const Frames& frames) {
+  size_t bytes = 0;
+  for (const Frame& frame : frames) bytes += frame.size();
+  return bytes;
+}
+
+}  // namespace
 
 SourcePump::SourcePump(const PumpConfig& config, SourceTransport& transport, FairPermits& turns,
                        ReplicaSink& sink)
     : config_(config),
       transport_(transport),
       turns_(turns),
+      budget_(config.turn),
       source_(config.limits, config.can_replay, sink, *this) {}
 
 bool SourcePump::TakeTurn() {
@@ -53,8 +63,9 @@ void SourcePump::OpenLive(int64_t now_ms) {
 }
 
 int64_t SourcePump::deadline_ms() const {
-  if (more_ || has_new_turn()) return kAtOnce;
-  return std::min(source_.deadline_ms(), renew_due_ms_);
+  if (has_new_turn()) return kAtOnce;
+  const int64_t due = std::min(source_.deadline_ms(), renew_due_ms_);
+  return more_ ? std::min(due, resume_ms_) : due;
 }
 
 void SourcePump::Work(int64_t now_ms) {
@@ -63,13 +74,29 @@ void SourcePump::Work(int64_t now_ms) {
   const bool renewal_due = now_ms >= renew_due_ms_ || now_ms < renewed_ms_;
   if (renewal_scheduled() && renewal_due) OpenLive(now_ms);
   if (!renewal_scheduled()) DrainEvents(now_ms);
-  if (!renewal_scheduled()) DrainLive(now_ms);
-  if (!renewal_scheduled()) DrainReplies(now_ms);
+  DrainMessages(now_ms);
   if (has_new_turn()) {
     waits_ = false;
     source_.OnTurn(now_ms);
   }
   source_.OnTimer(now_ms);
+}
+
+void SourcePump::DrainMessages(int64_t now_ms) {
+  // The clock may have been set back since the pause began.
+  if (now_ms < resume_ms_ && resume_ms_ - now_ms <= TurnBudget::kMaxPauseMs) {
+    more_ = true;
+    return;
+  }
+  budget_.Begin();
+  if (!renewal_scheduled()) DrainLive(now_ms);
+  int64_t cost_us = budget_.cost_us();
+  budget_.Begin();
+  if (!renewal_scheduled()) DrainReplies(now_ms);
+  cost_us += budget_.cost_us();
+  const int64_t pause_ms = budget_.PauseMs(cost_us);
+  resume_ms_ = pause_ms > 0 ? now_ms + pause_ms : kAtOnce;
+  pauses_ += pause_ms > 0;
 }
 
 // Runs between receiving a message and handling it. An event is then known before any message that
@@ -107,7 +134,7 @@ void SourcePump::NoteDisconnected() {
 }
 
 void SourcePump::DrainLive(int64_t now_ms) {
-  for (int i = 0; i < config_.messages_per_turn && !muted_; ++i) {
+  for (bool more = true; more && !muted_;) {
     const std::optional<Frames> frames = transport_.ReceiveLive();
     if (!frames) {
       if (disconnected_) ScheduleRenewal();
@@ -115,18 +142,20 @@ void SourcePump::DrainLive(int64_t now_ms) {
     }
     DrainEvents(now_ms);
     if (renewal_scheduled()) return;
+    const size_t bytes = BytesOf(*frames);
     if (const std::optional<Batch> batch = ParseLive(*frames)) {
       source_.OnLive(*batch, now_ms);
     } else {
       source_.OnBadMessage();
     }
     if (renewal_scheduled()) return;
+    more = budget_.Take(bytes);
   }
   more_ = !muted_;
 }
 
 void SourcePump::DrainReplies(int64_t now_ms) {
-  for (int i = 0; i < config_.messages_per_turn && !muted_ && request_open_; ++i) {
+  for (bool more = true; more && !muted_ && request_open_;) {
     const uint64_t request = requests_;
     const std::optional<Frames> frames = transport_.ReceiveReply();
     if (!frames) {
@@ -138,7 +167,9 @@ void SourcePump::DrainReplies(int64_t now_ms) {
     DrainEvents(now_ms);
     // An event may have replaced the request that this reply belongs to.
     if (!request_open_ || requests_ != request) return;
+    const size_t bytes = BytesOf(*frames);
     source_.OnReply(ParseReply(*frames), now_ms);
+    more = budget_.Take(bytes);
   }
   if (request_open_) more_ = true;
 }

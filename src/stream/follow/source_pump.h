@@ -10,6 +10,7 @@
 #include "src/stream/follow/source.h"
 #include "src/stream/follow/source_network.h"
 #include "src/stream/follow/source_transport.h"
+#include "src/stream/follow/turn_budget.h"
 
 namespace kvcast::stream {
 
@@ -19,8 +20,8 @@ struct PumpConfig {
   // The publisher connects to the source. Any number of peers can connect, one after the other or
   // at the same time.
   bool bound = false;
-  // Maximum number of live messages, and of replies, per call of Work; > 0.
-  int messages_per_turn = 256;
+  // Of the live messages, and again of the replies, in one call of Work.
+  TurnLimits turn;
 };
 
 // Thread-compatible.
@@ -58,6 +59,8 @@ class SourcePump final : private SourceNetwork {
   // True: the source waited for a turn, and has it.
   bool has_new_turn() const { return waits_ && has_turn(); }
   bool has_turn() const { return turns_.Has(this); }
+  // Number of pauses after slow turns.
+  uint64_t pauses() const { return pauses_; }
   const Source& source() const { return source_; }
 
  private:
@@ -68,6 +71,8 @@ class SourcePump final : private SourceNetwork {
   void LeaveTurns();
 
   void OpenLive(int64_t now_ms);
+  // Drains the live messages and the replies.
+  void DrainMessages(int64_t now_ms);
   void DrainEvents(int64_t now_ms);
   void OnLiveEvent(LiveEvent event, int64_t now_ms);
   void NoteDisconnected();
@@ -78,7 +83,10 @@ class SourcePump final : private SourceNetwork {
   SourceTransport& transport_;
   FairPermits& turns_;
   bool muted_ = false;
-  bool more_ = false;      // the latest Work ended before the transport was empty
+  bool more_ = false;  // the latest Work ended before the transport was empty
+  TurnBudget budget_;
+  int64_t resume_ms_ = kAtOnce;  // no message is handled before this time
+  uint64_t pauses_ = 0;
   bool in_turns_ = false;  // has a turn, or waits for a turn
   bool waits_ = false;
 

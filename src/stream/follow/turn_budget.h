@@ -1,0 +1,65 @@
+// TurnBudget: the bytes and the time that one turn of a source may take, and the pause after a turn
+// that took far more.
+//
+// One thread works for many sources in turn. A turn ends with the message that reaches a bound, so
+// a source can exceed the bounds only by one message. If that message alone is slow, the source
+// pauses. Its turns then take at most a twentieth of the thread's time, and the other sources of
+// the thread rarely wait for it.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+
+namespace kvcast::stream {
+
+struct TurnLimits {
+  int messages = 256;  // > 0
+  size_t bytes = size_t{1} << 20;
+  int64_t cost_us = 2000;
+  // A turn that costs more is followed by a pause of kPauseShare times its cost.
+  int64_t slow_us = 20'000;
+  // Returns the CPU time of the thread. Empty: the cost of a turn is not known.
+  std::function<int64_t()> now_us;
+};
+
+// Thread-compatible.
+class TurnBudget {
+ public:
+  static constexpr int64_t kPauseShare = 19;
+  // Shorter than a request's timeout, because replies wait, too.
+  static constexpr int64_t kMaxPauseMs = 1000;
+
+  explicit TurnBudget(const TurnLimits& limits) : limits_(limits) {}
+
+  void Begin() {
+    messages_ = 0;
+    bytes_ = 0;
+    begin_us_ = Now();
+  }
+  // Counts one message that was handled. False: the turn must end.
+  bool Take(size_t bytes) {
+    ++messages_;
+    bytes_ += bytes;
+    return messages_ < limits_.messages && bytes_ < limits_.bytes && cost_us() < limits_.cost_us;
+  }
+  // Since Begin; 0 if it is not known.
+  int64_t cost_us() const { return Now() - begin_us_; }
+  // The pause after a turn of this cost.
+  int64_t PauseMs(int64_t cost_us) const {
+    if (cost_us <= limits_.slow_us) return 0;
+    return std::min(kPauseShare * cost_us / 1000, kMaxPauseMs);
+  }
+
+ private:
+  int64_t Now() const { return limits_.now_us ? limits_.now_us() : 0; }
+
+  const TurnLimits limits_;
+  int messages_ = 0;
+  size_t bytes_ = 0;
+  int64_t begin_us_ = 0;
+};
+
+}  // namespace kvcast::stream

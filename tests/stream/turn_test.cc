@@ -1,0 +1,157 @@
+// One source that floods delays the others by a bounded number of messages, bytes and time. The
+// loop is the subscriber's: one turn for each source after the other.
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <array>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "src/stream/follow/source_pump.h"
+#include "tests/support/stream_test_util.h"
+
+namespace kvcast::stream {
+namespace {
+
+// Messages that have already arrived.
+class QueueTransport final : public SourceTransport {
+ public:
+  bool OpenLive() override { return true; }
+  void EndLive() override {}
+  std::optional<LiveEvent> NextLiveEvent() override {
+    return std::exchange(connected, true) ? std::nullopt : std::optional(LiveEvent::kConnected);
+  }
+  std::optional<Frames> ReceiveLive() override {
+    if (sizes.empty()) return std::nullopt;
+    payload_.assign(sizes.front(), 0);
+    sizes.pop_front();
+    seq_ = EncodeSeq(next_++);
+    frames_ = {Frame{}, Frame(seq_), Frame(payload_)};
+    return Frames(frames_);
+  }
+  void OpenRequest(Frame) override {}
+  void CloseRequest() override {}
+  std::optional<Frames> ReceiveReply() override { return std::nullopt; }
+  bool TakeReplyCut() override { return false; }
+
+  bool connected = false;
+  std::deque<size_t> sizes;  // bytes of each message
+
+ private:
+  uint64_t next_ = 0;
+  SeqFrame seq_{};
+  Bytes payload_;
+  std::array<Frame, 3> frames_;
+};
+
+// A source whose batches take a given time to apply.
+struct TimedSource final : ReplicaSink {
+  TimedSource(int64_t& clock_us, FairPermits& turns)
+      : clock(clock_us),
+        pump({.turn = {.now_us = [this] { return clock; }}}, network, turns, *this) {}
+  BatchResult Apply(Seq, std::span<const uint8_t>) override {
+    clock += cost_us;
+    ++applied;
+    return BatchResult::kApplied;
+  }
+  void Reset(ResetReason) override {}
+
+  int64_t& clock;
+  int64_t cost_us = 10;
+  int applied = 0;
+  QueueTransport network;
+  SourcePump pump;
+};
+
+class TurnTest : public ::testing::Test {
+ protected:
+  static constexpr int kGood = 8;
+  TurnTest() {
+    for (int i = 0; i < kGood + 1; ++i) {
+      sources.push_back(std::make_unique<TimedSource>(clock_us, turns));
+    }
+    Round();
+  }
+  TimedSource& hostile() { return *sources[0]; }
+  // One turn for each source that is due.
+  void Round() {
+    for (const auto& source : sources) source->pump.Work(now_ms);
+  }
+
+  int64_t clock_us = 0;
+  int64_t now_ms = 1000;
+  FairPermits turns{1};
+  std::vector<std::unique_ptr<TimedSource>> sources;
+};
+
+TEST_F(TurnTest, AFloodOfSlowBatchesDelaysOthersByOneTurn) {
+  hostile().cost_us = 500;
+  hostile().network.sizes.assign(1000, 10);
+  for (int round = 0; round < 10; ++round) {
+    for (int i = 1; i <= kGood; ++i) sources[static_cast<size_t>(i)]->network.sizes.push_back(10);
+    const int64_t begin_us = clock_us;
+    const int before = hostile().applied;
+    Round();
+    EXPECT_EQ(hostile().applied - before, 4) << "a turn of 2 ms";
+    EXPECT_LE(clock_us - begin_us, 2000 + 10 * kGood);
+    for (int i = 1; i <= kGood; ++i) EXPECT_EQ(sources[static_cast<size_t>(i)]->applied, round + 1);
+  }
+  EXPECT_EQ(hostile().pump.pauses(), 0u);
+}
+
+TEST_F(TurnTest, AFloodOfLargeBatchesEndsItsTurnAtAMebibyte) {
+  hostile().cost_us = 0;
+  hostile().network.sizes.assign(1000, size_t{1} << 18);
+  Round();
+  EXPECT_EQ(hostile().applied, 4);
+  Round();
+  EXPECT_EQ(hostile().applied, 8);
+}
+
+TEST_F(TurnTest, EveryBatchIsAppliedInTheEnd) {
+  hostile().cost_us = 1500;
+  hostile().network.sizes.assign(100, 10);
+  int rounds = 0;
+  do {
+    Round();
+    ++rounds;
+  } while (hostile().pump.deadline_ms() == kAtOnce);
+  EXPECT_EQ(hostile().applied, 100);
+  EXPECT_EQ(rounds, 50 + 1) << "two batches a turn, and a turn that finds none";
+}
+
+// A single batch cannot be interrupted. The pause after it limits the share of the thread's time.
+TEST_F(TurnTest, ASourceOfVerySlowBatchesPauses) {
+  hostile().cost_us = 40'000;
+  hostile().network.sizes.assign(100, 10);
+  Round();
+  EXPECT_EQ(hostile().applied, 1);
+  const int64_t pause_ms = TurnBudget::kPauseShare * 40;
+  EXPECT_EQ(hostile().pump.deadline_ms(), now_ms + pause_ms);
+  for (const int64_t passed_ms : {int64_t{0}, int64_t{1}, pause_ms - 1}) {
+    now_ms = 1000 + passed_ms;
+    sources[1]->network.sizes.push_back(10);
+    Round();
+    EXPECT_EQ(hostile().applied, 1);
+    EXPECT_EQ(sources[1]->network.sizes.size(), 0u);
+  }
+  now_ms = 1000 + pause_ms;
+  Round();
+  EXPECT_EQ(hostile().applied, 2);
+  EXPECT_EQ(hostile().pump.pauses(), 2u);
+}
+
+TEST_F(TurnTest, APauseEndsIfTheClockIsSetBack) {
+  hostile().cost_us = 1'000'000;
+  hostile().network.sizes.assign(2, 10);
+  Round();
+  EXPECT_EQ(hostile().pump.deadline_ms(), now_ms + TurnBudget::kMaxPauseMs);
+  now_ms = 10;
+  Round();
+  EXPECT_EQ(hostile().applied, 2);
+}
+
+}  // namespace
+}  // namespace kvcast::stream
