@@ -87,7 +87,7 @@ Status ReadMember(const std::string& name, const Json& value, QueryForm form, Qu
   if (name == "mm_items") return ReadItems(value, name, query);
   if (name == "prompt_embeds_digests") return ReadDigests(value, name, query);
   if (name == "cache_salt") return ReadText(value, name, query.inputs.cache_salt);
-  if (name == "prompt_tokens") return ReadInteger(value, name, 1, query.prompt_tokens);
+  if (name == "prompt_tokens") return ReadUpTo(value, name, kMaxPromptTokens, query.prompt_tokens);
   if (name == "hash_block_size") return ReadInteger(value, name, 1, query.hash_block_size);
   if (name == "workers") return ReadTexts(value, name, query.workers);
   if (name == "model") return ReadText(value, name, query.model);

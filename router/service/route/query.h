@@ -69,6 +69,8 @@ struct Query {
 inline constexpr size_t kMaxQueryBytes = 16 << 20;
 inline constexpr size_t kMaxQueryTokens = 1 << 21;
 inline constexpr size_t kMaxQueryHashes = 1 << 17;
+// Maximum of prompt_tokens. Sums over all booked requests stay far below 2^63.
+inline constexpr int64_t kMaxPromptTokens = int64_t{1} << 31;
 // Bytes of a body without its prompt. This part becomes a JSON document. The limit has room for
 // 4,096 items with SHA-256 identifiers.
 inline constexpr size_t kMaxQueryRestBytes = 512 << 10;

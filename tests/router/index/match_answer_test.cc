@@ -209,6 +209,17 @@ TEST_F(MirroredPool, TheLastTokenIsComputedAndWholeBlocksAreLoaded) {
   EXPECT_EQ(Ask(worker, 65).with_cpu_tokens, 64);
 }
 
+// A query by hashes may name any length. The work must follow the hashes.
+TEST_F(MirroredPool, APromptOfUnboundedLengthCostsNoMoreThanItsHashes) {
+  OneWorker worker(Config({Full(), Window(32)}));
+  worker.Apply(Batch(Store(Hashes(1, 2), 0), Store(Hashes(1, 2), 1), StoreIn("CPU", Hashes(3, 2)),
+                     InGroup(StoreIn("CPU", Hashes(3, 2)), 1)));
+  const auto matches = worker.index.Match(Hashes(1, 4), 16, int64_t{1} << 62);
+  ASSERT_EQ(matches.size(), 1u);
+  EXPECT_EQ(matches[0].gpu_tokens, 32);
+  EXPECT_EQ(matches[0].with_cpu_tokens, 64);
+}
+
 TEST_F(MirroredPool, AHitInsideABlockIsNotContinued) {
   // Mamba states have blocks of 64 tokens. Hits may end at every hash unit of 16 tokens.
   WorkerConfig config = Config({Full(), Mamba(64)});

@@ -162,7 +162,17 @@ INSTANTIATE_TEST_SUITE_P(
         BadBody{R"({"hashes": [1], "hash_block_size": 16.5})",
                 "hash_block_size: must be a positive integer"},
         BadBody{R"({"hashes": [1], "prompt_tokens": 18446744073709551615})",
-                "prompt_tokens: must be a positive integer"}));
+                "prompt_tokens: must be a positive integer"},
+        BadBody{R"({"hashes": [1], "prompt_tokens": 2147483649})",
+                "prompt_tokens: must be at most 2147483648"},
+        BadBody{R"({"hashes": [1], "prompt_tokens": 4611686018427387904})",
+                "prompt_tokens: must be at most 2147483648"}));
+
+TEST(ParseQuery, ThePromptMayHaveAllAllowedTokens) {
+  const auto query = ParseQuery(R"({"hashes": [1], "prompt_tokens": 2147483648})");
+  ASSERT_TRUE(query.ok());
+  EXPECT_EQ(query->prompt_tokens, kMaxPromptTokens);
+}
 
 TEST(ParseQuery, DeepNestingCostsNoStackAndNoMemory) {
   const std::string deep = "{\"tokens\": " + std::string(1 << 18, '[');
