@@ -67,6 +67,25 @@ TEST(Subscriber, JoiningABusyStreamLosesAndRepeatsNothing) {
   EXPECT_TRUE(ReachesState(*subscriber, SourceState::kSynced));
 }
 
+// The clock does not advance, and no message arrives. So only the contradiction changes the status.
+TEST(Subscriber, AContradictionShowsBeforeTheNextMessage) {
+  SubscriberConfig config;
+  config.now_ms = [] { return int64_t{1000}; };
+  LossyPublisher publisher;
+  RecordingSink sink;
+  const auto subscriber = MakeSubscriber(config);
+  SourceConfig source = publisher.source();
+  source.replay_endpoint.clear();
+  ASSERT_TRUE(AddSource(*subscriber, sink, source).ok());
+  SendUntilSeen(publisher, *subscriber);
+  ASSERT_TRUE(Eventually(
+      [&] { return subscriber->status(kWorker).next_seq == publisher.next_seq(); }));
+  const uint64_t resets = subscriber->status(kWorker).resets;
+  subscriber->Contradict(kWorker);
+  EXPECT_TRUE(Eventually([&] { return subscriber->status(kWorker).resets == resets + 1; }));
+  EXPECT_EQ(subscriber->status(kWorker).state, SourceState::kCleared);
+}
+
 TEST(Subscriber, LinkThatHasNothingWantsNoWork) {
   const auto publisher = MakePublisher(TestPublisherConfig());
   PublishUpTo(*publisher, 10);

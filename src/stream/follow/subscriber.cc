@@ -248,7 +248,10 @@ void Subscriber::Impl::TakeContradictions(int64_t now_ms) {
     workers.swap(to_contradict_);
   }
   for (const WorkerId worker : workers) {
-    if (SourceLink* link = FindLink(worker)) link->Contradict(now_ms);
+    SourceLink* const link = FindLink(worker);
+    if (link == nullptr) continue;
+    link->Contradict(now_ms);
+    NoteStatus(*link, now_ms);  // the source may be sure of its new state, and not be due
   }
 }
 
