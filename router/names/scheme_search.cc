@@ -32,7 +32,7 @@ std::string InWords(std::optional<HashAlgorithm> algorithm, std::string_view see
   const auto separate = [&text] { text += text.empty() ? "" : ", "; };
   if (has_seed) {
     separate();
-    text += "seed " + std::string(seed);
+    text.append("seed ").append(ShownHashSeed(seed));
   }
   if (hash_block_size > 0) {
     separate();

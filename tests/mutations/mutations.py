@@ -61,6 +61,7 @@ EXCHANGE = "src/http/exchange.cc"
 SET_DEADLINE = "  connection.deadline_ms = Deadline(connection);\n"
 READER_OF_REQUESTS = "src/http/request_reader.cc"
 HTTP_TESTS = "http_test --gtest_filter="
+ACCESS = "router_access_test --gtest_filter="
 EXACTNESS_FAR = "router_exactness_test KVCAST_EXACTNESS_ANSWERS=1000000"
 
 MUTATIONS = [
@@ -1043,4 +1044,6 @@ MUTATIONS = [
      "router_scheme_test --gtest_filter=SchemeStores.*"),
     ("read hit reports without a bound", "router/index/hit_report.h",
      "    credit_ -= static_cast<int64_t>(compared);\n", "", "router_index_test --gtest_filter=HitReport.*"),
+    ("show every seed", "include/kvcast/router/scheme_detector.h", '  return "configured";\n', "  return seed;\n",
+     ACCESS + "HiddenSeeds.*"),
 ]

@@ -46,6 +46,17 @@ namespace kvcast {
 // deployment guides.
 inline constexpr std::string_view kWellKnownHashSeeds[] = {kDefaultHashSeed, "0", "42"};
 
+// The text that may be shown for a seed or for the name of a NONE_HASH: the well-known seed, or
+// "configured". Other seeds are secrets: with a seed, a client can compute the hashes of guessed
+// prompts, and learn which prompts other clients sent.
+constexpr std::string_view ShownHashSeed(std::string_view seed) {
+  if (seed.empty()) return seed;
+  for (const std::string_view known : kWellKnownHashSeeds) {
+    if (seed == known) return known;
+  }
+  return "configured";
+}
+
 // Limits.
 inline constexpr size_t kMaxSchemeSeeds = 64;      // seeds plus raw NONE_HASHes
 inline constexpr int64_t kMaxUnitsPerBlock = 256;  // hash units per tested block

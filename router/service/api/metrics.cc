@@ -155,7 +155,7 @@ MetricFamily SchemeInfoFamily(const std::vector<WorkerMetrics>& workers) {
     const ChainScheme& scheme = *worker.verdict.scheme;
     Labels labels = {{"worker", worker.name},
                      {"algorithm", std::string(HashAlgorithmName(scheme.algorithm))},
-                     {"seed", scheme.seed},
+                     {"seed", std::string(ShownHashSeed(scheme.seed))},
                      {"hash_block_size", std::to_string(scheme.hash_block_size)}};
     family.metric.push_back(Sample(MetricType::Gauge, std::move(labels), 1));
   }

@@ -64,7 +64,7 @@ HttpReply TakeLoadRates(ServiceCore& core, const HttpRequest& request) {
 HttpReply ListSources(const ServiceCore& core) {
   Json sources = Json::array();
   for (const FleetView view = core.fleet->view(); const auto& worker : view->workers) {
-    sources.push_back(SourceToJson(worker->config));
+    sources.push_back(ShownSource(worker->config));
   }
   return JsonReply(Dump({{"sources", std::move(sources)}}));
 }
@@ -80,7 +80,7 @@ HttpReply AddSource(ServiceCore& core, const HttpRequest& request) {
   }
   if (Status status = core.fleet->Add(*source); !status.ok()) return ErrorReply(status);
   core.fleet->BeginPolls();
-  return JsonReply(Dump(SourceToJson(*source)), 201);
+  return JsonReply(Dump(ShownSource(*source)), 201);
 }
 
 HttpReply RemoveSource(ServiceCore& core, const HttpRequest& request) {

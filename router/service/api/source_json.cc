@@ -155,4 +155,13 @@ Json SourceToJson(const WorkerRegistration& source) {
   return object;
 }
 
+Json ShownSource(const WorkerRegistration& source) {
+  WorkerRegistration shown = source;
+  shown.none_hash.clear();
+  shown.candidate_none_hashes.clear();
+  if (shown.hash_seed) shown.hash_seed = ShownHashSeed(*shown.hash_seed);
+  for (std::string& seed : shown.candidate_seeds) seed = ShownHashSeed(seed);
+  return SourceToJson(shown);
+}
+
 }  // namespace kvcast::router

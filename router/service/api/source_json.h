@@ -21,5 +21,8 @@ Status CheckFormat(const WorkerRegistration& source);
 // The JSON that SourceFromJson accepts for this source. Most members with their default value are
 // left out.
 nlohmann::json SourceToJson(const WorkerRegistration& source);
+// SourceToJson for clients: without the values of NONE_HASH, and with seeds as ShownHashSeed gives
+// them.
+nlohmann::json ShownSource(const WorkerRegistration& source);
 
 }  // namespace kvcast::router

@@ -166,7 +166,7 @@ void WriteScheme(const SchemeVerdict& verdict, JsonWriter& json) {
   }
   json.Member("reason", verdict.reason);
   if (verdict.scheme && !verdict.scheme->none_hash.empty()) {
-    json.Member("seed", verdict.scheme->seed);
+    json.Member("seed", ShownHashSeed(verdict.scheme->seed));
   }
   json.Member("state", SchemeStateName(verdict.state));
   json.EndObject();

@@ -113,7 +113,7 @@ TEST(Metrics, NamesTheSchemeThatWasFound) {
       HasLine(page, R"(kvcast_source_scheme_state{worker="engine \"0\"",state="mismatch"} 0)"));
   EXPECT_TRUE(HasLine(page,
                       R"(kvcast_source_scheme_info{worker="engine \"0\"",)"
-                      R"(algorithm="sha256_cbor",seed="a \"seed\"",hash_block_size="16"} 1)"));
+                      R"(algorithm="sha256_cbor",seed="configured",hash_block_size="16"} 1)"));
   EXPECT_TRUE(
       HasLine(page, R"(kvcast_source_scheme_matched_stores_total{worker="engine \"0\""} 5)"));
   EXPECT_TRUE(HasLine(page, R"(kvcast_source_scheme_skipped_stores_total{worker="engine \"0\"",)"
