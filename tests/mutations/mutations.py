@@ -61,6 +61,7 @@ EXCHANGE = "src/http/exchange.cc"
 SET_DEADLINE = "  connection.deadline_ms = Deadline(connection);\n"
 READER_OF_REQUESTS = "src/http/request_reader.cc"
 HTTP_TESTS = "http_test --gtest_filter="
+SERVICE = "router_service_test --gtest_filter="
 ACCESS = "router_access_test --gtest_filter="
 EXACTNESS_FAR = "router_exactness_test KVCAST_EXACTNESS_ANSWERS=1000000"
 
@@ -798,8 +799,8 @@ MUTATIONS = [
      "    if (!prompts_.front().TakeAskedForLately()) break;\n", "    break;\n", SAMPLE),
     ("give a branch what was stored behind it", "router/sample/sampled_prompt.cc",
      "      branch.stored_[words - groups_ + group] &= within;\n", "", SAMPLE),
-    ("count a request's reuse as often as it is told", "router/service/route/service_core.cc", "    first = booked->first;\n", "",
-     "router_service_test --gtest_filter=ReuseServiceTest.*"),
+    ("count a request's reuse as often as it is told", "router/service/route/service_core.cc",
+     "  if (!booked->first) return false;\n", "", "router_service_test --gtest_filter=FeedbackTest.*:ReuseServiceTest.*"),
     ("count a hole's tries anew with each live batch", SOURCE,
      """    hold_back_.Add(batch);
   }
@@ -1046,4 +1047,19 @@ MUTATIONS = [
      "    credit_ -= static_cast<int64_t>(compared);\n", "", "router_index_test --gtest_filter=HitReport.*"),
     ("show every seed", "include/kvcast/router/scheme_detector.h", '  return "configured";\n', "  return seed;\n",
      ACCESS + "HiddenSeeds.*"),
+    ("book a prompt of any length", "router/service/route/request_router.cc",
+     "  query.prompt_tokens = std::min(query.prompt_tokens, kMaxPromptTokens);\n", "",
+     SERVICE + "RequestRouterTest.NoLength*"),
+    ("take any number for the length of a prompt", "router/service/route/query.cc",
+     "ReadUpTo(value, name, kMaxPromptTokens, query.prompt_tokens)", "ReadInteger(value, name, 1, query.prompt_tokens)",
+     SERVICE + "*BadBodies*"),
+    ("count the ids of requests up", "router/service/route/request_ids.cc",
+     "  for (const uint8_t byte : random) {", "  random.fill(0);\n  for (const uint8_t byte : random) {",
+     SERVICE + "RequestRouterTest.IdsCannot*"),
+    ("hash the ids of requests with a fixed seed", "router/service/route/request_router.h",
+     "std::unordered_map<std::string, Booking, SeededTextHash>", "std::unordered_map<std::string, Booking>",
+     SERVICE + "RequestRouterTest.IdsThatCollide*"),
+    ("hear of a contradiction with the next message", "src/stream/follow/subscriber.cc",
+     "    NoteStatus(*link, now_ms);  // the source may be sure of its new state, and not be due\n", "",
+     "stream_subscriber_test --gtest_filter=*AContradictionShows*"),
 ]

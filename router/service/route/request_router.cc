@@ -10,6 +10,7 @@
 #include "kvcast/spec/cache_spec.h"
 #include "router/service/json/json_fields.h"
 #include "router/service/json/json_writer.h"
+#include "router/service/route/request_ids.h"
 
 namespace kvcast::router {
 namespace {
@@ -76,79 +77,6 @@ std::string ReasonOf(const Query& query, const std::vector<RouteCandidate>& cand
 }
 
 }  // namespace
-
-namespace {
-
-// Feedback on a request that this service did not route.
-Result<Feedback> ParseReuse(const Json& json) {
-  Feedback feedback{.event = Feedback::Event::kReuse};
-  for (const auto& [name, value] : json.items()) {
-    Status status;
-    if (name == "worker") {
-      status = ReadText(value, name, feedback.worker);
-    } else if (name == "promised_tokens") {
-      status = ReadInteger(value, name, 0, feedback.promised_tokens);
-    } else if (name == "cached_tokens") {
-      status = ReadInteger(value, name, 0, feedback.reused_tokens);
-    } else {
-      status = BadField("unknown member: " + name.substr(0, kMaxTextBytes));
-    }
-    if (!status.ok()) return status;
-  }
-  if (json.size() == 3) return feedback;
-  return BadField("body: must have worker, promised_tokens and cached_tokens");
-}
-
-Status ReadFeedbackMember(const std::string& name, const Json& value, std::string& event,
-                          Feedback& feedback) {
-  if (name == "request_id") return ReadText(value, name, feedback.request_id);
-  if (name == "event") return ReadText(value, name, event);
-  if (name == "reused_tokens") return ReadInteger(value, name, 0, feedback.reused_tokens);
-  if (name == "next_seq") {
-    int64_t next_seq = 0;
-    const Status status = ReadInteger(value, name, 0, next_seq);
-    if (status.ok()) feedback.next_seq = static_cast<uint64_t>(next_seq);
-    return status;
-  }
-  if (name == "worker") return ReadText(value, name, feedback.worker);
-  if (name == "queued_requests") return ReadInteger(value, name, 0, feedback.queued_requests);
-  return BadField("unknown member: " + name.substr(0, kMaxTextBytes));
-}
-
-}  // namespace
-
-Result<Feedback> ParseFeedback(std::string_view body) {
-  const Result<Json> json = ParseObject(body, 2);
-  if (!json.ok()) return json.status();
-  if (json->contains("promised_tokens") || json->contains("cached_tokens")) {
-    return ParseReuse(*json);
-  }
-  Feedback feedback;
-  std::string event;
-  for (const auto& [name, value] : json->items()) {
-    Status status = ReadFeedbackMember(name, value, event, feedback);
-    if (!status.ok()) return status;
-  }
-  constexpr std::array kEvents = {"admitted", "first_token", "finished", "load"};
-  const auto it = std::find(kEvents.begin(), kEvents.end(), event);
-  if (it == kEvents.end()) {
-    return BadField("event: must be admitted, first_token, finished or load");
-  }
-  feedback.event = static_cast<Feedback::Event>(it - kEvents.begin());
-  const bool load = feedback.event == Feedback::Event::kLoad;
-  if (json->contains("worker") != load || json->contains("request_id") == load) {
-    return BadField("event load requires worker, all other events require request_id");
-  }
-  if (json->contains("queued_requests") != load)
-    return BadField("queued_requests: required with event load, and allowed only there");
-  if (json->contains("reused_tokens") != (feedback.event == Feedback::Event::kAdmitted)) {
-    return BadField("reused_tokens: required with event admitted, and allowed only there");
-  }
-  if (feedback.next_seq && feedback.event != Feedback::Event::kAdmitted) {
-    return BadField("next_seq: allowed only with event admitted");
-  }
-  return feedback;
-}
 
 int64_t RequestRouter::ExpectedTokens(const QueryAnswer& answer, std::vector<ExpectedOf>& expected,
                                       double now_ms) {
@@ -254,10 +182,8 @@ size_t RequestRouter::NextInTurn(const std::vector<RouteCandidate>& candidates) 
   return static_cast<size_t>(it - candidates.begin());
 }
 
-Result<RouteDecision> RequestRouter::Decide(const Query& asked, std::vector<QueryAnswer> answers,
-                                            double now_ms) {
-  if (answers.empty()) return Status(StatusCode::kUnavailable, "there is no worker");
-  Query query;  // without the prompt
+static Query WithoutPrompt(const Query& asked, const std::vector<QueryAnswer>& answers) {
+  Query query;
   query.prompt_tokens = asked.prompt_tokens;
   query.temperature = asked.temperature;
   query.ttft_slo_ms = asked.ttft_slo_ms;
@@ -267,6 +193,14 @@ Result<RouteDecision> RequestRouter::Decide(const Query& asked, std::vector<Quer
           std::max(query.prompt_tokens, std::ssize(asked.hashes) * answer.hash_block_size + 1);
     }
   }
+  query.prompt_tokens = std::min(query.prompt_tokens, kMaxPromptTokens);
+  return query;
+}
+
+Result<RouteDecision> RequestRouter::Decide(const Query& asked, std::vector<QueryAnswer> answers,
+                                            double now_ms) {
+  if (answers.empty()) return Status(StatusCode::kUnavailable, "there is no worker");
+  const Query query = WithoutPrompt(asked, answers);
   const MutexLock lock(mutex_);
   Expire(now_ms);
   RouteDecision decision;
@@ -299,8 +233,7 @@ Result<RouteDecision> RequestRouter::Decide(const Query& asked, std::vector<Quer
   }
   decision.keep_prefix_tokens =
       forecast_.KeepPrefixTokens(FactsOf(query, decision.candidates[decision.chosen]));
-  decision.request_id =
-      asked.request_id.empty() ? "kvcast-" + std::to_string(next_request_++) : asked.request_id;
+  decision.request_id = asked.request_id.empty() ? RandomRequestId() : asked.request_id;
   if (asked.book) Book(query, decision, now_ms);
   return decision;
 }

@@ -31,6 +31,7 @@
 #include "kvcast/router/selector.h"
 #include "kvcast/router/speculative_prefixes.h"
 #include "router/select/fleet_forecast.h"
+#include "router/service/route/feedback.h"
 #include "router/service/route/query.h"
 #include "src/base/mutex.h"
 #include "src/hash/seeded_hash.h"
@@ -121,27 +122,6 @@ struct RoutingCounters {
   double first_token_error_s = 0;
 };
 
-// A report about a request, or about a worker's queue.
-struct Feedback {
-  enum class Event : uint8_t { kAdmitted, kFirstToken, kFinished, kLoad, kReuse };
-  Event event = Event::kAdmitted;
-  std::string request_id;       // kAdmitted, kFirstToken, kFinished
-  int64_t reused_tokens = 0;    // kAdmitted, kReuse: tokens reused on the GPU
-  std::string worker;           // kLoad, kReuse
-  int64_t promised_tokens = 0;  // kReuse
-  int64_t queued_requests = 0;  // kLoad
-  // kAdmitted: the sequence number of the worker's next batch at the time of its prefix lookup.
-  // nullopt: not reported.
-  std::optional<uint64_t> next_seq;
-  bool comparable = true;  // see WorkerIngest::NoteReuse
-};
-// One of
-//   {"request_id", "event": "admitted", "reused_tokens"[, "next_seq"]}
-//   {"request_id", "event": "first_token" or "finished"}
-//   {"worker", "event": "load", "queued_requests"}
-//   {"worker", "promised_tokens", "cached_tokens"}   a request that this service did not route
-Result<Feedback> ParseFeedback(std::string_view body);
-
 // Thread-safe.
 class RequestRouter {
  public:
@@ -158,7 +138,8 @@ class RequestRouter {
   Result<RouteDecision> Decide(const Query& query, std::vector<QueryAnswer> answers, double now_ms);
   // For kFirstToken and kFinished. kNotFound: the booking does not exist or has expired.
   Status Take(const Feedback& feedback, double now_ms);
-  // Admit records the reused tokens of a booked request. kNotFound: there is no such booking.
+  // Admit records the reused tokens of a booked request. Only the first admission of a request
+  // counts. kNotFound: there is no such booking.
   struct Admission {
     std::string worker;
     int64_t promised_tokens = 0;
@@ -230,7 +211,6 @@ class RequestRouter {
   std::deque<std::pair<std::string, double>> order_ KV_GUARDED_BY(mutex_);
   RoundRobin round_robin_ KV_GUARDED_BY(mutex_);
   RoutingCounters counters_ KV_GUARDED_BY(mutex_);
-  uint64_t next_request_ KV_GUARDED_BY(mutex_) = 1;
   uint64_t next_number_ KV_GUARDED_BY(mutex_) = 1;
 };
 

@@ -87,43 +87,40 @@ Result<size_t> ServiceCore::Take(const LoadRateReport& report) {
   return taken;
 }
 
+static Result<bool> TakeAdmission(ServiceCore& core, const Feedback& feedback) {
+  // RequestRouter has the worker and the prediction of the request id.
+  const auto booked = core.request_router->Admit(feedback.request_id, feedback.reused_tokens);
+  if (!booked.ok()) return booked.status();
+  if (!booked->first) return false;
+  const auto worker = core.fleet->view()->Find(booked->worker);
+  if (worker == nullptr) return Status(StatusCode::kNotFound, "unknown worker " + booked->worker);
+  const std::vector<GroupSpec> groups = core.index.Groups(worker->id);
+  const auto limiting_group = booked->limiting_group;
+  const bool known = limiting_group && *limiting_group < std::ssize(groups);
+  const auto kind = known ? SpecKindName(groups[static_cast<size_t>(*limiting_group)].kind) : "";
+  core.reuse.Note(
+      worker->id, kind,
+      {.promised_tokens = booked->promised_tokens, .reused_tokens = feedback.reused_tokens});
+  // If the prediction follows another rule than the engine's, a difference refutes nothing.
+  if (core.request_router->policy() == RoutingPolicy::kFullOnly) return false;
+  const bool comparable =
+      booked->comparable && (!feedback.next_seq || *feedback.next_seq == booked->next_seq);
+  const bool refuted =
+      worker->source->NoteReuse(booked->promised_tokens, feedback.reused_tokens, comparable);
+  if (refuted) core.fleet->Contradict(worker->id);
+  return refuted;
+}
+
 Result<bool> ServiceCore::Take(const Feedback& feedback) {
-  Feedback told = feedback;
-  bool first = true;
-  std::optional<int64_t> limiting_group;
-  if (told.event == Feedback::Event::kAdmitted) {
-    // RequestRouter has the worker and the prediction of the request id.
-    const auto booked = request_router->Admit(told.request_id, told.reused_tokens);
-    if (!booked.ok()) return booked.status();
-    told.worker = booked->worker;
-    told.comparable = booked->comparable && (!told.next_seq || *told.next_seq == booked->next_seq);
-    told.promised_tokens = booked->promised_tokens;
-    first = booked->first;
-    limiting_group = booked->limiting_group;
-  } else if (told.event == Feedback::Event::kFirstToken ||
-             told.event == Feedback::Event::kFinished) {
-    const Status status = request_router->Take(told, static_cast<double>(SteadyNs()) * 1e-6);
+  if (feedback.event == Feedback::Event::kAdmitted) return TakeAdmission(*this, feedback);
+  if (feedback.event != Feedback::Event::kLoad) {
+    const Status status = request_router->Take(feedback, static_cast<double>(SteadyNs()) * 1e-6);
     return status.ok() ? Result<bool>(false) : Result<bool>(status);
   }
-  const auto worker = fleet->view()->Find(told.worker);
-  if (worker == nullptr) return Status(StatusCode::kNotFound, "unknown worker " + told.worker);
-  if (told.event == Feedback::Event::kLoad) {
-    request_router->SetQueue(worker->id, told.queued_requests);
-    return false;
-  }
-  if (first) {
-    const std::vector<GroupSpec> groups = index.Groups(worker->id);
-    const bool known = limiting_group && *limiting_group < std::ssize(groups);
-    const auto kind = known ? SpecKindName(groups[static_cast<size_t>(*limiting_group)].kind) : "";
-    reuse.Note(worker->id, kind,
-               {.promised_tokens = told.promised_tokens, .reused_tokens = told.reused_tokens});
-  }
-  // If the prediction follows another rule than the engine's, a difference refutes nothing.
-  if (request_router->policy() == RoutingPolicy::kFullOnly) return false;
-  const bool refuted =
-      worker->source->NoteReuse(told.promised_tokens, told.reused_tokens, told.comparable);
-  if (refuted) fleet->Contradict(worker->id);
-  return refuted;
+  const auto worker = fleet->view()->Find(feedback.worker);
+  if (worker == nullptr) return Status(StatusCode::kNotFound, "unknown worker " + feedback.worker);
+  request_router->SetQueue(worker->id, feedback.queued_requests);
+  return false;
 }
 
 bool ListensBeyondLoopback(const WorkerRegistration& source) {

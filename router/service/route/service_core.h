@@ -55,7 +55,7 @@ struct ServiceCore {
   // Returns how many loads of the report became samples. kNotFound: the worker is unknown.
   Result<size_t> Take(const LoadRateReport& report);
   // True: this feedback, with earlier feedback, refutes the worker's state. The service then drops
-  // the state and learns it again.
+  // the state and learns it again. kNotFound: the request is not booked, or the worker is unknown.
   Result<bool> Take(const Feedback& feedback);
 };
 

@@ -6,8 +6,11 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <ctime>
+#include <functional>
 #include <memory>
 #include <numeric>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -438,6 +441,67 @@ TEST_F(RequestRouterTest, NobodyToChooseIsUnavailable) {
   EXPECT_EQ(request_router.Decide(Prompt(), {}, 0).status().code(), StatusCode::kUnavailable);
 }
 
+TEST_F(RequestRouterTest, IdsCannotBeGuessed) {
+  RequestRouter at(config, [this] { return drawn; });
+  std::set<std::string> ids;
+  for (int i = 0; i < 100; ++i) {
+    const std::string id = Decide(at, {Worker(1, 0)}).request_id;
+    EXPECT_EQ(id.size(), std::string("kvcast-").size() + 32) << id;
+    ids.insert(id.substr(0, 23));  // the first 64 random bits
+  }
+  EXPECT_EQ(ids.size(), 100u);
+}
+
+// Three routes of 2^62 tokens would make the signed sum negative, and every later request would go
+// to this worker.
+TEST_F(RequestRouterTest, NoLengthOfAPromptOverflowsTheLoad) {
+  RequestRouter at(config, [this] { return drawn; });
+  Query query = Prompt();
+  query.prompt_tokens = int64_t{1} << 62;
+  for (int64_t routed = 1; routed <= 3; ++routed) {
+    Decide(at, {Worker(1, 0)}, query);
+    EXPECT_GE(at.load(WorkerId(1)).active_prefill_tokens, routed * (kMaxPromptTokens - kPrompt));
+    EXPECT_LE(at.load(WorkerId(1)).active_prefill_tokens, routed * kMaxPromptTokens);
+  }
+  EXPECT_EQ(Chosen(Decide(at, {Worker(1, 0), Worker(2, 0)})), "w2");
+}
+
+// libstdc++ hashes texts with a fixed seed, by MurmurHash2. All returned ids have the same hash.
+std::vector<std::string> CollidingIds(size_t count) {
+  constexpr uint64_t kMul = (uint64_t{0xc6a4a793} << 32) + 0x5bd1e995;
+  uint64_t inverse = kMul;  // of kMul modulo 2^64, by Newton's iteration
+  for (int i = 0; i < 6; ++i) inverse *= 2 - kMul * inverse;
+  const auto shift_mix = [](uint64_t v) { return v ^ (v >> 47); };  // its own inverse
+  const auto as_text = [](uint64_t v) { return std::string(reinterpret_cast<char*>(&v), 8); };
+  std::vector<std::string> ids;
+  for (uint64_t i = 0; i < count; ++i) {
+    uint64_t state = uint64_t{0xc70f6907} ^ (16 * kMul);
+    state = (state ^ (shift_mix(i * kMul) * kMul)) * kMul;
+    const uint64_t second = shift_mix((state ^ 42) * inverse) * inverse;
+    ids.push_back(as_text(i) + as_text(second));
+  }
+  return ids;
+}
+
+// With the fixed seed, a route that follows 16,000 routes with such ids compares 16,000 ids.
+TEST_F(RequestRouterTest, IdsThatCollideUnderAFixedSeedCostNoMore) {
+  const std::vector<std::string> colliding = CollidingIds(16000);
+  ASSERT_EQ(std::hash<std::string>()(colliding[0]), std::hash<std::string>()(colliding[1]));
+  std::vector<std::string> plain(colliding.size());
+  for (size_t i = 0; i < plain.size(); ++i) plain[i] = "plain-" + std::to_string(1000000000 + i);
+  const auto route_ns = [this](const std::vector<std::string>& ids) {
+    RequestRouter at(config, [this] { return drawn; });
+    timespec begin = {};
+    timespec end = {};
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &begin);
+    for (const std::string& id : ids) Decide(at, {Worker(1, 0)}, Prompt(id));
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &end);
+    return (end.tv_sec - begin.tv_sec) * 1'000'000'000 + end.tv_nsec - begin.tv_nsec;
+  };
+  const int64_t plain_ns = route_ns(plain);
+  EXPECT_LT(route_ns(colliding), 4 * plain_ns) << plain_ns << " ns for other ids";
+}
+
 TEST(ParseFeedback, ErrorsNameTheMember) {
   const std::pair<const char*, const char*> wrong[] = {
       {"{", "body: not JSON"},
@@ -458,7 +522,13 @@ TEST(ParseFeedback, ErrorsNameTheMember) {
        "next_seq: allowed only with event admitted"},
       {R"({"event": "admitted", "request_id": "r", "reused_tokens": 1, "next_seq": -1})",
        "next_seq: must be a non-negative integer"},
-      {R"({"event": "finished", "request_id": "r", "x": 1})", "unknown member: x"}};
+      {R"({"event": "finished", "request_id": "r", "x": 1})", "unknown member: x"},
+      {R"({"worker": "w", "promised_tokens": 1, "cached_tokens": 0})",
+       "unknown member: cached_tokens"},
+      {R"({"event": "admitted", "request_id": "r", "reused_tokens": 2147483649})",
+       "reused_tokens: must be at most 2147483648"},
+      {R"({"event": "load", "worker": "w", "queued_requests": 1048577})",
+       "queued_requests: must be at most 1048576"}};
   for (const auto& [body, message] : wrong) {
     EXPECT_EQ(ParseFeedback(body).status().message(), message) << body;
   }

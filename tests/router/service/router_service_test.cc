@@ -490,38 +490,64 @@ TEST_F(RouterServiceTest, ObserverSeesEachBatchWithItsWorker) {
   EXPECT_EQ(workers[1].name, "b");
 }
 
-TEST_F(RouterServiceTest, PromisesByAnotherRuleRefuteNothing) {
-  const auto publisher = StartPublisher();
-  RouterOptions options;
-  options.sources = {Following("a", *publisher)};
-  options.routing.policy = RoutingPolicy::kFullOnly;
-  service = RouterService::Start(options).value();
-  const Json wrong = {{"worker", "a"}, {"promised_tokens", 100}, {"cached_tokens", 0}};
-  for (int i = 0; i < 2 * ReuseFeedback::kMinAnswers; ++i) {
-    EXPECT_EQ(Client().Post("/v1/feedback", wrong.dump(), "application/json")->body,
-              "{\"refuted\":false,\"status\":\"ok\"}\n");
+// Routes a prompt of which the worker holds 96 tokens, and reports the admission of the request.
+struct FeedbackTest : RouterServiceTest {
+  void Follow(RoutingPolicy policy) {
+    publisher = StartPublisher();
+    RouterOptions options;
+    options.sources = {Following("a", *publisher)};
+    options.routing.policy = policy;
+    service = RouterService::Start(options).value();
+    ASSERT_TRUE(publisher->Publish(Batch(StoreFull(ChainOf(Prompt(96)), 0))).ok());
+    AskUntil(kQuery, [](const Json& answer) { return answer.at(0).at("reusable_tokens") == 96; });
   }
+  httplib::Result Post(const std::string& path, const Json& body) const {
+    return Client().Post(path, body.dump(), "application/json");
+  }
+  std::string Route() const {
+    const auto reply = Post("/v1/route", kQuery);
+    return reply && reply->status == 200 ? Json::parse(reply->body).value("request_id", "") : "";
+  }
+  std::string Admit(const std::string& request, int64_t reused) const {
+    return Post("/v1/feedback",
+                {{"request_id", request}, {"event", "admitted"}, {"reused_tokens", reused}})
+        ->body;
+  }
+
+  const Json kQuery = {{"tokens", Prompt(100)}};
+  const std::string kTaken = "{\"refuted\":false,\"status\":\"ok\"}\n";
+  std::unique_ptr<Publisher> publisher;
+};
+
+TEST_F(FeedbackTest, PromisesByAnotherRuleRefuteNothing) {
+  Follow(RoutingPolicy::kFullOnly);
+  for (int i = 0; i < 2 * ReuseFeedback::kMinAnswers; ++i) EXPECT_EQ(Admit(Route(), 0), kTaken);
 }
 
-TEST_F(RouterServiceTest, TakesFeedbackOfKnownWorkers) {
-  const auto publisher = StartPublisher();
-  Start({Following("a", *publisher)});
-  const auto post = [this](const Json& body) {
-    return Client().Post("/v1/feedback", body.dump(), "application/json");
-  };
-  const Json wrong = {{"worker", "a"}, {"promised_tokens", 100}, {"cached_tokens", 0}};
-  for (int i = 1; i < ReuseFeedback::kMinAnswers; ++i) {
-    EXPECT_EQ(post(wrong)->body, "{\"refuted\":false,\"status\":\"ok\"}\n");
-  }
-  EXPECT_EQ(post(wrong)->body, "{\"refuted\":true,\"status\":\"ok\"}\n");
-  Json other = wrong;
-  other["worker"] = "b";
-  EXPECT_EQ(post(other)->status, 404);
-  other = wrong;
-  other["cached_tokens"] = -1;
-  EXPECT_EQ(post(other)->status, 400);
-  EXPECT_EQ(post({{"worker", "a"}})->status, 400);
-  EXPECT_EQ(post(Json::array())->status, 400);
+TEST_F(FeedbackTest, WrongPromisesRefuteTheState) {
+  Follow(RoutingPolicy::kExact);
+  for (int i = 1; i < ReuseFeedback::kMinAnswers; ++i) EXPECT_EQ(Admit(Route(), 0), kTaken);
+  EXPECT_EQ(Admit(Route(), 0), "{\"refuted\":true,\"status\":\"ok\"}\n");
+}
+
+TEST_F(FeedbackTest, ARequestCountsOnce) {
+  Follow(RoutingPolicy::kExact);
+  const std::string request = Route();
+  for (int i = 0; i < 2 * ReuseFeedback::kMinAnswers; ++i) EXPECT_EQ(Admit(request, 0), kTaken);
+  EXPECT_EQ(Post("/v1/feedback", {{"request_id", request}, {"event", "finished"}})->status, 200);
+  EXPECT_EQ(Post("/v1/feedback", {{"request_id", request}, {"event", "finished"}})->status, 404);
+}
+
+TEST_F(FeedbackTest, IsOnlyAboutBookedRequests) {
+  Follow(RoutingPolicy::kExact);
+  const Json of_a_worker = {{"worker", "a"}, {"promised_tokens", 100}, {"cached_tokens", 0}};
+  EXPECT_EQ(Post("/v1/feedback", of_a_worker)->status, 400);
+  EXPECT_EQ(Post("/v1/feedback",
+                 {{"request_id", "kvcast-1"}, {"event", "admitted"}, {"reused_tokens", 0}})
+                ->status,
+            404);
+  EXPECT_EQ(Post("/v1/feedback", {{"worker", "a"}})->status, 400);
+  EXPECT_EQ(Post("/v1/feedback", Json::array())->status, 400);
 }
 
 }  // namespace
