@@ -9,9 +9,9 @@
 
 #include "src/base/check.h"
 #include "src/base/clock.h"
-#include "src/http/loopback.h"
 #include "src/http/reply_text.h"
 #include "src/http/server_impl.h"
+#include "src/http/trace_parent.h"
 
 namespace kvcast {
 namespace {
@@ -112,6 +112,12 @@ void HttpServer::Impl::Advance(const Shared& connection) {
   const State state = connection->reader.Read(connection->in);
   if (connection->in.size() == 0) connection->in.shrink_to_fit();
   CountHeld(*connection);
+  if (connection->refusal) {
+    const HttpReply refusal = *std::exchange(connection->refusal, {});
+    connection->reader.Drop();
+    connection->in = {};
+    return Answer(connection, refusal, false);
+  }
   if (state == State::kBad) return Answer(connection, connection->reader.error(), false);
   if (!FindRoom(connection)) return;
   if (state == State::kComplete) return Dispatch(connection);
@@ -149,18 +155,31 @@ bool HttpServer::Impl::FindRoom(const Shared& connection) {
   return true;
 }
 
-// If a page of another site makes a browser send a request, the request has an Origin header or a
-// foreign Host header.
-std::optional<HttpReply> HttpServer::Impl::Refusal(const HttpRequest& request) const {
-  const std::string_view host = request.Header("host");
-  if (local_only_ && !host.empty() && !IsLoopbackHost(host)) {
-    return HttpError(403, "host: this service answers only requests to a loopback name");
+size_t HttpServer::Impl::OnHead(Connection& connection, const HttpRequest& head) {
+  const auto path = routes_.find(head.path);
+  connection.path = path == routes_.end() ? nullptr : &path->first;
+  connection.route = FindRoute(head);
+  connection.head_only = head.method == "HEAD";
+  connection.refusal = Refusal(head, connection.route);
+  if (connection.refusal || connection.route == nullptr) return HttpRoute::kSmallBody;
+  return connection.route->max_body_bytes;
+}
+
+std::optional<HttpReply> HttpServer::Impl::Refusal(const HttpRequest& head,
+                                                   const HttpRoute* route) const {
+  const bool changes = head.method != "GET" && head.method != "HEAD";
+  const char* const why =
+      host_rules_.WhyRefused(head.Header("host"), head.Header("origin"), changes);
+  if (why != nullptr) return HttpError(403, why);
+  if (!tokens_ || route == nullptr || !route->access) return std::nullopt;
+  const auto role = tokens_->RoleOf(head.Header("authorization"));
+  if (!role) {
+    HttpReply refusal = HttpError(401, "authorization: a valid bearer token is needed");
+    refusal.headers.emplace_back("WWW-Authenticate", "Bearer");
+    return refusal;
   }
-  const std::string_view origin = request.Header("origin");
-  if (origin.empty() || request.method == "GET" || request.method == "HEAD") return std::nullopt;
-  const size_t scheme = origin.find("://");
-  if (scheme != std::string_view::npos && origin.substr(scheme + 3) == host) return std::nullopt;
-  return HttpError(403, "origin: requests from pages of other sites are refused");
+  if (Includes(*role, *route->access)) return std::nullopt;
+  return HttpError(403, "authorization: the role of the token does not allow this request");
 }
 
 const HttpRoute* HttpServer::Impl::FindRoute(const HttpRequest& request) const {
@@ -186,30 +205,22 @@ HttpReply HttpServer::Impl::NoRoute(const HttpRequest& request) const {
   return refusal;
 }
 
-HttpServer::Impl::Pool& HttpServer::Impl::PoolOf(HttpRoute::Lane lane) {
-  if (lane == HttpRoute::Lane::kHealth) return *health_pool_;
-  return lane == HttpRoute::Lane::kObserver ? *observer_pool_ : *query_pool_;
-}
-
 void HttpServer::Impl::Dispatch(const Shared& connection) {
   HttpRequest request = connection->reader.Take();
-  const bool head_only = request.method == "HEAD";
-  if (const auto refusal = Refusal(request)) {
-    return Answer(connection, *refusal, false, head_only);
-  }
   const HttpRoute* const route = connection->route;
-  if (route == nullptr) {
-    return Answer(connection, NoRoute(request), request.keep_alive, head_only);
-  }
+  if (route == nullptr) return Answer(connection, NoRoute(request), request.keep_alive);
+  const bool head_only = connection->head_only;
   Enter(*connection, Phase::kHandling);
   Pool& pool = PoolOf(route->lane);
   boost::asio::post(
       pool, [this, connection, route, &pool, request = std::move(request), head_only] {
         HttpReply reply = Handle(*route, request);
+        const std::string_view trace = TraceParentOf(request);
+        if (!trace.empty()) reply.headers.emplace_back("traceparent", trace);
         const bool in_pieces = reply.next_piece != nullptr;
         const bool chunks = request.takes_chunks;
         const bool stays = request.keep_alive && !stopping_ && (!in_pieces || chunks);
-        Finished finished{RenderReply(reply, stays, head_only, chunks), stays, {}};
+        Finished finished{RenderReply(reply, stays, head_only, chunks), stays, {}, reply.status};
         if (in_pieces && !head_only) {
           finished.pieces =
               std::make_shared<Pieces>(Pieces{std::move(reply.next_piece), &pool, chunks, stays});
@@ -228,7 +239,7 @@ void HttpServer::Impl::PostNextPiece(const Shared& connection) {
   Pool& pool = *pieces->pool;
   boost::asio::post(pool, [this, connection, pieces = std::move(pieces)]() mutable {
     const std::optional<std::string> piece = NextPiece(pieces->next);
-    Finished finished{"", piece && pieces->keep_alive, {}};
+    Finished finished{"", piece && pieces->keep_alive, {}, 0};
     if (piece) finished.bytes = pieces->chunks ? RenderChunk(*piece) : *piece;
     if (piece && !piece->empty()) finished.pieces = std::move(pieces);
     pieces.reset();  // freed before the client gets the end of the reply
@@ -244,6 +255,7 @@ void HttpServer::Impl::Finish(Shared connection, Finished finished) {
 }
 
 void HttpServer::Impl::OnFinished(const Shared& connection, Finished finished) {
+  if (finished.status != 0) requests_.Note(connection->path, finished.status);
   if (finished.pieces && connection->pieces_until_ms == 0) {
     connection->pieces_until_ms = SteadyMs() + options_.pieces_timeout_ms;
   }
@@ -253,10 +265,10 @@ void HttpServer::Impl::OnFinished(const Shared& connection, Finished finished) {
   Send(connection, Phase::kReplying);
 }
 
-void HttpServer::Impl::Answer(const Shared& connection, const HttpReply& reply, bool keep_alive,
-                              bool head_only) {
+void HttpServer::Impl::Answer(const Shared& connection, const HttpReply& reply, bool keep_alive) {
   keep_alive = keep_alive && !stopping_;
-  connection->out += RenderReply(reply, keep_alive, head_only);
+  requests_.Note(connection->path, reply.status);
+  connection->out += RenderReply(reply, keep_alive, connection->head_only);
   connection->closing = !keep_alive;
   Send(connection, Phase::kReplying);
 }
@@ -294,6 +306,9 @@ void HttpServer::Impl::OnSent(const Shared& connection) {
   connection->pieces_until_ms = 0;
   if (connection->closing) return Linger(connection);
   if (drain_until_ms_ != 0) return Close(connection);
+  connection->route = nullptr;
+  connection->path = nullptr;
+  connection->head_only = false;
   Enter(*connection, Phase::kIdle);
   return connection->in.size() > 0 ? Advance(connection) : Read(connection);
 }

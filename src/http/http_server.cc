@@ -12,15 +12,14 @@
 #include "src/base/clock.h"
 #include "src/http/loopback.h"
 #include "src/http/server_impl.h"
+#include "src/http/tls_files.h"
 
 namespace kvcast {
 namespace {
 
 namespace asio = boost::asio;
-using asio::ip::tcp;
 
 constexpr int kTickMs = 250;
-constexpr int kBacklog = 4096;
 constexpr size_t kReservedFiles = 256;
 
 // The number of files that this process may open, minus a reserve for the sockets of other parts.
@@ -41,80 +40,52 @@ Status Invalid(const std::string& text) { return {StatusCode::kInvalidArgument, 
 
 HttpServer::Impl::Impl(const HttpOptions& options)
     : options_(options),
-      local_only_(IsLoopbackAddress(options.address)),
+      host_rules_(!options.unix_path.empty() || IsLoopbackAddress(options.address),
+                  options.allowed_hosts),
       max_connections_(std::min(options.max_connections, OpenFilesForConnections())) {}
 
 HttpServer::Impl::Connection::Connection(uint64_t number, HttpStream::Socket socket, Impl& server)
     : id(number),
       stream(std::move(socket), server.tls_ ? &*server.tls_ : nullptr, server.scratch_),
-      reader(server.options_.limits, [this, &server](const HttpRequest& head) {
-        route = server.FindRoute(head);
-        return route == nullptr ? HttpRoute::kSmallBody : route->max_body_bytes;
-      }) {}
+      reader(server.options_.limits,
+             [this, &server](const HttpRequest& head) { return server.OnHead(*this, head); }) {}
 
 Status HttpServer::Impl::Start(std::vector<HttpRoute> routes) {
   if (options_.threads < 1 || options_.port < 0 || options_.port > 65535) {
     return Invalid("port must be 0 to 65535, and threads at least 1");
   }
-  if (Status status = LoadCertificate(); !status.ok()) return status;
+  if (Status status = LoadSecrets(); !status.ok()) return status;
   if (Status status = Listen(); !status.ok()) return status;
   for (HttpRoute& route : routes) routes_[route.path].push_back(std::move(route));
-  query_pool_.emplace(static_cast<size_t>(options_.threads));
-  observer_pool_.emplace(size_t{1});
-  health_pool_.emplace(size_t{1});
+  for (size_t lane = 0; lane < kLanes; ++lane) {
+    const bool query = lane == static_cast<size_t>(HttpRoute::Lane::kQuery);
+    pools_[lane].emplace(query ? static_cast<size_t>(options_.threads) : 1);
+  }
   Accept();
   SweepLater();
   loop_ = std::thread([this] { io_.run(); });
   return Status();
 }
 
-Status HttpServer::Impl::LoadCertificate() {
+Status HttpServer::Impl::LoadSecrets() {
+  if (!options_.token_file.empty()) {
+    Result<AccessTokens> tokens = AccessTokens::Read(options_.token_file);
+    if (!tokens.ok()) return Invalid(tokens.status().message());
+    tokens_ = std::move(tokens).value();
+  }
   const std::string& certificate = options_.tls_certificate;
   const std::string& key = options_.tls_key;
   if (certificate.empty() != key.empty()) return Invalid("TLS needs a certificate and a key");
   if (certificate.empty()) return Status();
-  using Context = asio::ssl::context;
-  tls_.emplace(Context::tls_server);
-  Error error;
-  tls_->set_options(Context::no_sslv2 | Context::no_sslv3 | Context::no_tlsv1 |
-                        Context::no_tlsv1_1 | SSL_OP_NO_RENEGOTIATION,
-                    error);
-  tls_->use_certificate_chain_file(certificate, error);
-  if (error) return Invalid("TLS certificate " + certificate + ": " + error.message());
-  tls_->use_private_key_file(key, Context::pem, error);
-  if (error) return Invalid("TLS key " + key + ": " + error.message());
-  return Status();
-}
-
-Status HttpServer::Impl::Listen() {
-  const std::string& address = options_.address;
-  const bool brackets = address.starts_with('[') && address.ends_with(']');
-  const std::string name = brackets ? address.substr(1, address.size() - 2) : address;
-  Error error;
-  const auto found = tcp::resolver(io_).resolve(name, std::to_string(options_.port),
-                                                tcp::resolver::passive, error);
-  for (const auto& entry : found) {
-    const tcp::endpoint endpoint = entry.endpoint();
-    Error ignored;
-    acceptor_.close(ignored);
-    acceptor_.open(endpoint.protocol(), error);
-    if (error) continue;
-    CloseInChildren(acceptor_.native_handle());
-    acceptor_.set_option(tcp::acceptor::reuse_address(true), ignored);
-    acceptor_.bind(endpoint, error);
-    if (!error) acceptor_.listen(kBacklog, error);
-    if (error) continue;
-    port_ = acceptor_.local_endpoint(ignored).port();
-    return Status();
-  }
-  return Status(StatusCode::kUnavailable,
-                "http: cannot listen on " + address + ":" + std::to_string(options_.port));
+  tls_.emplace(asio::ssl::context::tls_server);
+  const Status loaded = LoadTlsFiles(certificate, key, *tls_);
+  return loaded.ok() ? loaded : Invalid(loaded.message());
 }
 
 // Accepts one connection at a time, so that open connections do not wait while many clients
 // connect.
 void HttpServer::Impl::Accept() {
-  acceptor_.async_accept([this](const Error& error, tcp::socket socket) {
+  acceptor_.async_accept([this](const Error& error, HttpStream::Socket socket) {
     if (!acceptor_.is_open()) return;
     if (!error) Admit(std::move(socket));
     const bool no_files = error == asio::error::no_descriptors ||
@@ -124,7 +95,7 @@ void HttpServer::Impl::Accept() {
   });
 }
 
-void HttpServer::Impl::Admit(tcp::socket socket) {
+void HttpServer::Impl::Admit(HttpStream::Socket socket) {
   ++counts_.accepted;
   if (connections_.size() >= max_connections_ && !MakeRoom()) {
     ++counts_.evicted;
@@ -219,9 +190,10 @@ void HttpServer::Impl::Stop() {
   }
   // The pools end after the loop. Replies that the pools finish after the end of the loop are not
   // sent.
-  for (auto* pool : {&query_pool_, &observer_pool_, &health_pool_}) {
-    if (*pool) (*pool)->join();
+  for (auto& pool : pools_) {
+    if (pool) pool->join();
   }
+  Unlisten();
 }
 
 HttpCounters HttpServer::Impl::counters() const {
@@ -246,6 +218,7 @@ Result<std::unique_ptr<HttpServer>> HttpServer::Start(const HttpOptions& options
 }
 
 int HttpServer::port() const { return impl_->port(); }
+HttpRequestCounts HttpServer::request_counts() const { return impl_->request_counts(); }
 HttpCounters HttpServer::counters() const { return impl_->counters(); }
 void HttpServer::Stop() { impl_->Stop(); }
 

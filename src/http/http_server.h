@@ -1,7 +1,6 @@
 // HttpServer: fixed routes over HTTP/1.1, with or without TLS. One thread owns all sockets and
 // never blocks on a socket, so that an idle or slow client costs only a file descriptor. Handlers
-// run on pool threads. The server has no authentication: it must be used on loopback or behind a
-// proxy.
+// run on pool threads. A server without tokens answers everybody who reaches it.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -10,12 +9,14 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "kvcast/core/status.h"
+#include "src/http/access_tokens.h"
 
 namespace kvcast {
 
@@ -48,9 +49,9 @@ struct HttpRequest {
 
 struct HttpRoute {
   enum class Method : uint8_t { kGet, kPost, kDelete };
-  // The threads of a route. Routes of kObserver (state, metrics, dumps) share one thread that no
-  // query uses. Routes of kHealth share one thread that no other route uses.
-  enum class Lane : uint8_t { kQuery, kObserver, kHealth };
+  // The threads of a route. Routes of kObserver (state, metrics, dumps), of kChange (registrations,
+  // pushed events) and of kHealth have one thread each, which no other lane uses.
+  enum class Lane : uint8_t { kQuery, kObserver, kChange, kHealth };
   static constexpr size_t kSmallBody = 64 << 10;
   Method method = Method::kGet;
   std::string path;
@@ -58,6 +59,8 @@ struct HttpRoute {
   std::function<HttpReply(const HttpRequest& request)> handler;
   Lane lane = Lane::kQuery;
   size_t max_body_bytes = kSmallBody;  // a longer body gets 413
+  // What a token must allow, if the server has tokens. nullopt: no token is needed.
+  std::optional<AccessRole> access = AccessRole::kAdmin;
 };
 
 struct HttpLimits {
@@ -66,10 +69,18 @@ struct HttpLimits {
 };
 
 struct HttpOptions {
-  std::string address = "127.0.0.1";  // on loopback, only requests to a loopback host are answered
-  int port = 0;                       // 0: any free port
-  // PEM files: the certificate with its chain, and its key. Both or neither must be set. Neither:
-  // no TLS.
+  std::string address = "127.0.0.1";
+  int port = 0;  // 0: any free port
+  // Path of a socket with mode 0600; it replaces address and port. A socket at this path that
+  // nobody listens on is replaced. Empty: none.
+  std::string unix_path;
+  // Names that clients use for this server, see HostRules. Loopback names are always allowed.
+  std::vector<std::string> allowed_hosts;
+  // A request with a token that does not allow the route gets 403, and a request without a token
+  // gets 401, before its body is read. See AccessTokens::Read. Empty: no token is needed.
+  std::string token_file;
+  // PEM files: the certificate with its chain, and its key without a password. Both or neither must
+  // be set. Neither: no TLS.
   std::string tls_certificate;
   std::string tls_key;
   HttpLimits limits;
@@ -101,17 +112,22 @@ struct HttpCounters {
   uint64_t held_bytes = 0;     // bytes that are held now
 };
 
+// Numbers of answered requests by status, by the path of their route. The path "other" stands for
+// all paths without a route, and for requests that have no valid head.
+using HttpRequestCounts = std::map<std::string, std::map<int, uint64_t>, std::less<>>;
+
 class HttpServer {
  public:
   // The server accepts requests when Start returns. kUnavailable: the address is in use, or does
-  // not belong to this host. kInvalidArgument: options are out of range, or the certificate and key
-  // cannot be used.
+  // not belong to this host. kInvalidArgument: options are out of range; the certificate and key
+  // cannot be used, or the certificate is not valid now; the token file cannot be used.
   static Result<std::unique_ptr<HttpServer>> Start(const HttpOptions& options,
                                                    std::vector<HttpRoute> routes);
   ~HttpServer();
 
-  int port() const;
+  int port() const;  // 0: a unix socket
   HttpCounters counters() const;
+  HttpRequestCounts request_counts() const;
   // Accepts no new connections, and answers the requests that have begun. May be called more than
   // once, but only by one thread at a time.
   void Stop();

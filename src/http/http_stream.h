@@ -5,6 +5,7 @@
 
 #include <array>
 #include <boost/asio/buffer.hpp>
+#include <boost/asio/generic/stream_protocol.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/ssl/context.hpp>
 #include <boost/asio/ssl/stream.hpp>
@@ -18,7 +19,7 @@ namespace kvcast {
 class HttpStream {
  public:
   using Error = boost::system::error_code;
-  using Socket = boost::asio::ip::tcp::socket;
+  using Socket = boost::asio::generic::stream_protocol::socket;
   using Scratch = std::array<char, 64 << 10>;
 
   // `context` nullptr: no TLS. All connections share `scratch`, so that an idle connection without

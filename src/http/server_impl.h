@@ -3,9 +3,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <atomic>
+#include <boost/asio/basic_socket_acceptor.hpp>
+#include <boost/asio/generic/stream_protocol.hpp>
 #include <boost/asio/io_context.hpp>
-#include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/ssl/context.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/thread_pool.hpp>
@@ -20,9 +22,12 @@
 #include <unordered_map>
 #include <vector>
 
+#include "src/http/access_tokens.h"
 #include "src/http/connection_phase.h"
+#include "src/http/host_rules.h"
 #include "src/http/http_server.h"
 #include "src/http/http_stream.h"
+#include "src/http/request_counts.h"
 #include "src/http/request_reader.h"
 
 namespace kvcast {
@@ -35,11 +40,13 @@ class HttpServer::Impl {
   void Stop();
   int port() const { return port_; }
   HttpCounters counters() const;
+  HttpRequestCounts request_counts() const { return requests_.Read(); }
 
  private:
   using Error = HttpStream::Error;
   using Phase = ConnectionPhase;
   using Pool = boost::asio::thread_pool;
+  static constexpr size_t kLanes = static_cast<size_t>(HttpRoute::Lane::kHealth) + 1;
 
   // The remaining pieces of a reply.
   struct Pieces {
@@ -57,14 +64,18 @@ class HttpServer::Impl {
     RequestReader reader;
     boost::beast::flat_buffer in;
     std::string out;
-    size_t sent = 0;                      // bytes of `out` that were sent
-    size_t held = 0;                      // bytes of this connection in HttpCounters::held_bytes
-    int64_t deadline_ms = 0;              // of the phase, or of the write after its latest progress
-    Phase phase = Phase::kHandshake;      // only Enter changes it
-    bool reading = false;                 // a read is in progress
-    bool closing = false;                 // no request follows after the current reply
-    bool ended = false;                   // the client sends no more bytes
-    const HttpRoute* route = nullptr;     // of the latest complete head; nullptr: none
+    size_t sent = 0;                  // bytes of `out` that were sent
+    size_t held = 0;                  // bytes of this connection in HttpCounters::held_bytes
+    int64_t deadline_ms = 0;          // of the phase, or of the write after its latest progress
+    Phase phase = Phase::kHandshake;  // only Enter changes it
+    bool reading = false;             // a read is in progress
+    bool closing = false;             // no request follows after the current reply
+    bool ended = false;               // the client sends no more bytes
+    // Of the latest complete head, until its reply was sent.
+    const HttpRoute* route = nullptr;     // nullptr: none
+    const std::string* path = nullptr;    // key of Impl::routes_; nullptr: none
+    bool head_only = false;               // HEAD
+    std::optional<HttpReply> refusal;     // the answer, without a handler and before the body
     std::shared_ptr<Pieces> pieces;       // nullptr: no piece of the reply follows `out`
     int64_t pieces_until_ms = 0;          // deadline of the reply in pieces; 0: no such reply
     std::list<uint64_t>::iterator quiet;  // position in Impl::quiet_ if IsQuiet(phase)
@@ -74,6 +85,7 @@ class HttpServer::Impl {
     std::string bytes;
     bool keep_alive = false;
     std::shared_ptr<Pieces> pieces;  // nullptr: these bytes are the last
+    int status = 0;                  // 0: a later piece
   };
 
   // The values of HttpCounters. Used by any thread.
@@ -86,9 +98,15 @@ class HttpServer::Impl {
     std::atomic<uint64_t> held_bytes{0};
   };
 
-  // http_server.cc: connections are opened and closed.
+  // listen.cc: the address.
   Status Listen();
-  Status LoadCertificate();
+  Status ListenOnTcp();
+  Status ListenOnUnix();
+  Status OpenAcceptor(const boost::asio::generic::stream_protocol::endpoint& endpoint);
+  void Unlisten();
+
+  // http_server.cc: connections are opened and closed.
+  Status LoadSecrets();
   void Accept();
   void Admit(HttpStream::Socket socket);
   void Handshake(const Shared& connection);
@@ -109,28 +127,31 @@ class HttpServer::Impl {
   // nullptr: no route has this path and method. NoRoute gives the reply.
   const HttpRoute* FindRoute(const HttpRequest& request) const;
   HttpReply NoRoute(const HttpRequest& request) const;
-  std::optional<HttpReply> Refusal(const HttpRequest& request) const;
+  // Called when the head is complete. Returns the maximum size of the body.
+  size_t OnHead(Connection& connection, const HttpRequest& head);
+  std::optional<HttpReply> Refusal(const HttpRequest& head, const HttpRoute* route) const;
   void Dispatch(const Shared& connection);
-  Pool& PoolOf(HttpRoute::Lane lane);
+  Pool& PoolOf(HttpRoute::Lane lane) { return *pools_[static_cast<size_t>(lane)]; }
   void PostNextPiece(const Shared& connection);
   void Finish(Shared connection, Finished finished);  // any thread
   void OnFinished(const Shared& connection, Finished finished);
-  void Answer(const Shared& connection, const HttpReply& reply, bool keep_alive,
-              bool head_only = false);
+  void Answer(const Shared& connection, const HttpReply& reply, bool keep_alive);
   void Send(const Shared& connection, Phase phase);
   void Write(const Shared& connection);
   void OnSent(const Shared& connection);
   void Linger(const Shared& connection);
 
   const HttpOptions options_;
-  const bool local_only_;
+  const HostRules host_rules_;
   const size_t max_connections_;
+  std::optional<AccessTokens> tokens_;                    // constant after Start
   std::map<std::string, std::vector<HttpRoute>> routes_;  // by path; constant after Start
+  bool owns_path_ = false;                                // options_.unix_path is this socket
   int port_ = 0;                                          // constant after Start
   HttpStream::Scratch scratch_;
   std::optional<boost::asio::ssl::context> tls_;
   boost::asio::io_context io_{1};
-  boost::asio::ip::tcp::acceptor acceptor_{io_};
+  boost::asio::basic_socket_acceptor<boost::asio::generic::stream_protocol> acceptor_{io_};
   boost::asio::steady_timer sweep_{io_};
   std::unordered_map<uint64_t, Shared> connections_;
   // Connections for which IsQuiet(phase) is true. The connection that has been quiet for the
@@ -145,9 +166,8 @@ class HttpServer::Impl {
   // Used by any thread.
   std::atomic<bool> stopping_{false};
   Counts counts_;
-  std::optional<Pool> query_pool_;
-  std::optional<Pool> observer_pool_;
-  std::optional<Pool> health_pool_;
+  RequestCounts requests_;
+  std::array<std::optional<Pool>, kLanes> pools_;  // by HttpRoute::Lane
   std::thread loop_;
 };
 

@@ -136,6 +136,8 @@ class HttpBoundsTest : public ::testing::Test {
              {Method::kGet, "/query", [=, this](const HttpRequest&) { return wait(querying); }},
              {Method::kGet, "/state", [=, this](const HttpRequest&) { return wait(observing); },
               Lane::kObserver},
+             {Method::kPost, "/change", [=, this](const HttpRequest&) { return wait(changing); },
+              Lane::kChange},
              {Method::kGet, "/healthz", [](const HttpRequest&) { return HttpReply{.body = "ok"}; },
               Lane::kHealth}})
             .value();
@@ -157,6 +159,7 @@ class HttpBoundsTest : public ::testing::Test {
 
   std::atomic<int> querying{0};
   std::atomic<int> observing{0};
+  std::atomic<int> changing{0};
   std::atomic<bool> release{false};
   std::unique_ptr<HttpServer> server;
 };
@@ -221,6 +224,25 @@ TEST_F(HttpBoundsTest, ObserversHoldUpNoQuery) {
   while (observing == 0) std::this_thread::yield();
   httplib::Client client("127.0.0.1", server->port());
   EXPECT_EQ(client.Post("/echo", "answer", "text/plain")->body, "answer");
+  release = true;
+}
+
+// A registration or removal waits for the thread that applies events.
+TEST_F(HttpBoundsTest, ChangesHoldUpOnlyChanges) {
+  Start();
+  std::vector<RawHttp> changes;
+  for (int i = 0; i < 20; ++i) {
+    changes.emplace_back(server->port());
+    changes.back().Send(Head(0, "/change"));
+  }
+  while (changing == 0) std::this_thread::yield();
+  ExpectHealthy();
+  httplib::Client client("127.0.0.1", server->port());
+  EXPECT_EQ(client.Post("/echo", "answer", "text/plain")->body, "answer");
+  RawHttp observer(server->port());
+  observer.Send("GET /state HTTP/1.1\r\nHost: localhost\r\n\r\n");
+  while (observing == 0) std::this_thread::yield();
+  EXPECT_EQ(changing, 1) << "the lane has one thread";
   release = true;
 }
 

@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 #include <httplib.h>
 
-#include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <string>
@@ -35,12 +35,7 @@ class HttpTlsTest : public ::testing::Test {
     options.tls_certificate = folder_ + "/cert.pem";
     options.tls_key = folder_ + "/key.pem";
   }
-  void TearDown() override {
-    for (const char* name : {"/key.pem", "/cert.pem", "/bad.pem"}) {
-      std::remove((folder_ + name).c_str());
-    }
-    std::remove(folder_.c_str());
-  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
 
   void Start() {
     using Method = HttpRoute::Method;
@@ -148,6 +143,46 @@ TEST_F(HttpTlsTest, FilesThatCannotBeUsedAreNamed) {
   options.tls_certificate = folder_ + "/bad.pem";
   EXPECT_NE(error().message().find("TLS certificate " + options.tls_certificate),
             std::string::npos);
+  options.tls_certificate = folder_ + "/none.pem";
+  EXPECT_EQ(error().message(),
+            "http: TLS certificate " + options.tls_certificate + ": No such file or directory");
+}
+
+// Each case is one line that names the file and the cause.
+TEST_F(HttpTlsTest, FilesThatDoNotServeAreErrors) {
+  const auto error = [this] {
+    const Status status = HttpServer::Start(options, {}).status();
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+    EXPECT_EQ(status.message().find('\n'), std::string::npos);
+    return status.message();
+  };
+  const auto make = [this](const std::string& command) {
+    ASSERT_EQ(std::system(("cd " + folder_ + " && (" + command + ") >/dev/null 2>&1").c_str()), 0);
+  };
+  const std::string certificate = options.tls_certificate;
+  const std::string key = options.tls_key;
+  make("openssl genrsa -out other.pem 2048");
+  options.tls_key = folder_ + "/other.pem";
+  EXPECT_EQ(error(), "http: TLS key " + options.tls_key + ": does not belong to the certificate");
+  make("openssl rsa -in key.pem -aes128 -passout pass:secret -out locked.pem");
+  options.tls_key = folder_ + "/locked.pem";
+  EXPECT_NE(error().find("locked.pem: not a PEM key without a password"), std::string::npos);
+  options.tls_key = key;
+  make(
+      "openssl req -new -key key.pem -subj /CN=localhost -out request.pem && touch index && "
+      "echo 01 > serial && printf '[ca]\ndefault_ca=d\n[d]\ndatabase=index\nserial=serial\n"
+      "new_certs_dir=.\ndefault_md=sha256\npolicy=p\n[p]\ncommonName=supplied\n' > ca.conf && "
+      "openssl ca -batch -config ca.conf -selfsign -keyfile key.pem -in request.pem "
+      "-startdate 20200101000000Z -enddate 20200102000000Z -out past.pem -notext && "
+      "rm index index.* && touch index && "
+      "openssl ca -batch -config ca.conf -selfsign -keyfile key.pem -in request.pem "
+      "-startdate 20900101000000Z -enddate 20900102000000Z -out future.pem -notext");
+  options.tls_certificate = folder_ + "/past.pem";
+  EXPECT_EQ(error(), "http: TLS certificate " + options.tls_certificate + ": has expired");
+  options.tls_certificate = folder_ + "/future.pem";
+  EXPECT_EQ(error(), "http: TLS certificate " + options.tls_certificate + ": is not valid yet");
+  options.tls_certificate = certificate;
+  EXPECT_TRUE(HttpServer::Start(options, {}).ok());
 }
 
 }  // namespace

@@ -61,6 +61,7 @@ EXCHANGE = "src/http/exchange.cc"
 SET_DEADLINE = "  connection.deadline_ms = Deadline(connection);\n"
 READER_OF_REQUESTS = "src/http/request_reader.cc"
 HTTP_TESTS = "http_test --gtest_filter="
+TOKENS = "src/http/access_tokens.cc"
 SERVICE = "router_service_test --gtest_filter="
 ACCESS = "router_access_test --gtest_filter="
 EXACTNESS_FAR = "router_exactness_test KVCAST_EXACTNESS_ANSWERS=1000000"
@@ -1062,4 +1063,30 @@ MUTATIONS = [
     ("hear of a contradiction with the next message", "src/stream/follow/subscriber.cc",
      "    NoteStatus(*link, now_ms);  // the source may be sure of its new state, and not be due\n", "",
      "stream_subscriber_test --gtest_filter=*AContradictionShows*"),
+    ("take a token for any role", EXCHANGE,
+     "if (Includes(*role, *route->access)) return std::nullopt;", "return std::nullopt;",
+     HTTP_TESTS + "HttpAccessTest.AToken*"),
+    ("read the body before the token", EXCHANGE,
+     "  if (connection->refusal) {\n", "  if (connection->refusal && state != State::kBody) {\n",
+     HTTP_TESTS + "HttpAccessTest.ARefusal*"),
+    ("take tokens from a file of all users", TOKENS,
+     "(info.st_mode & (S_IRWXG | S_IRWXO)) != 0", "false", HTTP_TESTS + "AccessTokensTest.AFileThatOthers*"),
+    ("take the beginning of a token", TOKENS,
+     "CRYPTO_memcmp(token.digest.data(), digest.data(), digest.size())",
+     "CRYPTO_memcmp(token.digest.data(), digest.data(), 0)", HTTP_TESTS + "AccessTokensTest.FindsTheRole*"),
+    ("answer any name", "src/http/host_rules.cc",
+     "  if (names_count && !host.empty() && !IsOwn(host)) {", "  if (false) {", HTTP_TESTS + "HostRules.*"),
+    ("take a page's name for its own", "src/http/host_rules.cc",
+     "return IsOwn(host) ? nullptr : kForeign;", "return nullptr;", HTTP_TESTS + "HostRules.*"),
+    ("compare bytes of a network only", "src/http/ip_network.cc",
+     "static_cast<uint8_t>(0xFF00 >> in_byte)", "static_cast<uint8_t>(in_byte > 0 ? 0xFF : 0)",
+     HTTP_TESTS + "IpNetwork.*"),
+    ("leave the socket to all users", "src/http/listen.cc",
+     "chmod(path.c_str(), S_IRUSR | S_IWUSR)", "chmod(path.c_str(), 0777)", HTTP_TESTS + "HttpAccessTest.AUnixSocketIs*"),
+    ("serve with a certificate that has expired", "src/http/tls_files.cc",
+     "if (X509_cmp_current_time(X509_get0_notAfter(certificate)) < 0)", "if (false)",
+     HTTP_TESTS + "HttpTlsTest.FilesThatDoNot*"),
+    ("give any trace back", "src/http/trace_parent.cc",
+     "if (kForm[i] == 'x' ? !hex : value[i] != '-') return {};", "if (kForm[i] == 'x' && !hex) continue;",
+     HTTP_TESTS + "HttpAccessTest.TheTrace*"),
 ]

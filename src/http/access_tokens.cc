@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "src/http/access_tokens.h"
+
+#include <fcntl.h>
+#include <openssl/crypto.h>
+#include <openssl/evp.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "src/base/check.h"
+
+namespace kvcast {
+namespace {
+
+constexpr size_t kMaxFileBytes = 64 << 10;
+constexpr size_t kMaxTokenBytes = 1024;
+constexpr std::pair<std::string_view, AccessRole> kRoles[] = {{"query", AccessRole::kQuery},
+                                                              {"route", AccessRole::kRoute},
+                                                              {"observe", AccessRole::kObserve},
+                                                              {"admin", AccessRole::kAdmin}};
+
+Status Bad(const std::string& text) { return {StatusCode::kInvalidArgument, text}; }
+
+// Empty: the open file may hold tokens.
+std::string WhyUnsafe(int file) {
+  struct stat info = {};
+  if (fstat(file, &info) != 0) return std::strerror(errno);
+  if (!S_ISREG(info.st_mode)) return "not a regular file";
+  if ((info.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
+    return "other users can access it; the mode must be 0600";
+  }
+  return "";
+}
+
+Result<std::string> ReadSecretFile(const std::string& path) {
+  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (file < 0) return Bad(std::strerror(errno));
+  std::string text;
+  std::string error = WhyUnsafe(file);
+  char buffer[4096];
+  while (error.empty()) {
+    const ssize_t got = read(file, buffer, sizeof(buffer));
+    if (got < 0) error = std::strerror(errno);
+    if (got <= 0) break;
+    text.append(buffer, static_cast<size_t>(got));
+    if (text.size() > kMaxFileBytes) error = "longer than 64 KiB";
+  }
+  OPENSSL_cleanse(buffer, sizeof(buffer));
+  close(file);
+  if (!error.empty()) return Bad(error);
+  return text;
+}
+
+std::string_view Trimmed(std::string_view text) {
+  constexpr std::string_view kBlank = " \t\r";
+  const size_t first = std::min(text.find_first_not_of(kBlank), text.size());
+  text.remove_prefix(first);
+  return text.substr(0, text.find_last_not_of(kBlank) + 1);
+}
+
+bool IsVisible(char c) { return c > ' ' && c < '\x7f'; }
+
+}  // namespace
+
+AccessTokens::Digest AccessTokens::DigestOf(std::string_view token) {
+  Digest digest;
+  KV_CHECK(EVP_Digest(token.data(), token.size(), digest.data(), nullptr, EVP_sha256(), nullptr) ==
+           1);
+  return digest;
+}
+
+Status AccessTokens::AddLine(std::string_view line) {
+  const std::string_view name = line.substr(0, line.find_first_of(" \t"));
+  const std::string_view token = Trimmed(line.substr(name.size()));
+  const auto* const role =
+      std::ranges::find(kRoles, name, &std::pair<std::string_view, AccessRole>::first);
+  if (role == std::end(kRoles)) {
+    return Bad("unknown role; must be query, route, observe or admin");
+  }
+  if (token.empty()) return Bad("no token after the role");
+  if (token.size() > kMaxTokenBytes) return Bad("the token is longer than 1024 characters");
+  if (!std::ranges::all_of(token, IsVisible)) {
+    return Bad("the token must consist of visible ASCII characters");
+  }
+  const Digest digest = DigestOf(token);
+  if (std::ranges::find(tokens_, digest, &Token::digest) != tokens_.end()) {
+    return Bad("an earlier line has the same token");
+  }
+  tokens_.push_back({digest, role->second});
+  return Status();
+}
+
+Result<AccessTokens> AccessTokens::Read(const std::string& path) {
+  Result<std::string> text = ReadSecretFile(path);
+  if (!text.ok()) return Bad("token file " + path + ": " + text.status().message());
+  AccessTokens tokens;
+  std::string_view rest = *text;
+  Status status;
+  for (int number = 1; !rest.empty() && status.ok(); ++number) {
+    const std::string_view line = Trimmed(rest.substr(0, rest.find('\n')));
+    rest.remove_prefix(std::min(rest.find('\n'), rest.size() - 1) + 1);
+    if (line.empty() || line.starts_with('#')) continue;
+    status = tokens.AddLine(line);
+    if (!status.ok()) {
+      status =
+          Bad("token file " + path + ": line " + std::to_string(number) + ": " + status.message());
+    }
+  }
+  OPENSSL_cleanse(text->data(), text->size());
+  if (!status.ok()) return status;
+  if (tokens.tokens_.empty()) return Bad("token file " + path + ": has no token");
+  return tokens;
+}
+
+std::optional<AccessRole> AccessTokens::RoleOf(std::string_view authorization) const {
+  constexpr std::string_view kScheme = "bearer ";
+  if (authorization.size() < kScheme.size()) return std::nullopt;
+  for (size_t i = 0; i < kScheme.size(); ++i) {  // schemes are compared without regard to case
+    if ((authorization[i] | 0x20) != kScheme[i]) return std::nullopt;
+  }
+  const Digest digest = DigestOf(Trimmed(authorization.substr(kScheme.size())));
+  std::optional<AccessRole> role;
+  for (const Token& token : tokens_) {
+    if (CRYPTO_memcmp(token.digest.data(), digest.data(), digest.size()) == 0) role = token.role;
+  }
+  return role;
+}
+
+}  // namespace kvcast
