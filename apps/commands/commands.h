@@ -22,10 +22,17 @@ int RunEngine(const EngineOptions& options);
 int RunDemo(const DemoOptions& options);
 
 struct RouterCommandOptions {
-  std::string http;                  // empty: from the configuration, or 127.0.0.1:8080
-  std::string tls_cert;              // PEM file; empty: from the configuration, or none
-  std::string tls_key;               // PEM file of the certificate's key
-  std::string config;                // see config_json.h; empty: none
+  std::string http;      // empty: from the configuration, or 127.0.0.1:8080
+  std::string tls_cert;  // PEM file; empty: from the configuration, or none
+  std::string tls_key;   // PEM file of the certificate's key
+  std::string config;    // see config_json.h; empty: none
+  // The following members replace those of the configuration if they are not empty or 0.
+  std::string token_file;                    // see AccessTokens
+  std::string admin_listen;                  // ADDR:PORT or unix:PATH
+  std::vector<std::string> allowed_hosts;    // names without a port
+  std::vector<std::string> source_networks;  // CIDR
+  int64_t max_sources = 0;
+  int64_t max_http_sources = 0;
   std::vector<std::string> sources;  // see source_flag.h
   int64_t ingest_threads = 0;        // 0: from the configuration, or 1
   std::string relay;                 // PUB endpoint; empty: from the configuration, or no relay

@@ -7,6 +7,7 @@
 #include "apps/bench/index/cli.h"
 #include "apps/commands/commands.h"
 #include "kvcast/router/prefix_index.h"
+#include "router/service/config_json.h"
 
 namespace kvcast::tools {
 namespace {
@@ -130,6 +131,28 @@ void AddDemo(CLI::App& app, DemoOptions& options, Command& command) {
   sub->callback([&] { command = [&] { return RunDemo(options); }; });
 }
 
+void AddRouterAccess(CLI::App& sub, RouterCommandOptions& options) {
+  sub.add_option("--token-file", options.token_file,
+                 "file of mode 0600 with lines ROLE TOKEN; ROLE is query, route, observe or admin. "
+                 "Requests then need the header Authorization: Bearer TOKEN");
+  sub.add_option("--admin-listen", options.admin_listen,
+                 "ADDR:PORT or unix:PATH; registrations, removals, pushed events and dumps are "
+                 "answered only there");
+  sub.add_option("--allowed-host", options.allowed_hosts,
+                 "name that clients use for the router, without a port; may be repeated. Requests "
+                 "with another name in their Host header are refused");
+  sub.add_option("--source-network", options.source_networks,
+                 "network (CIDR) to which a source that a client registers may point; may be "
+                 "repeated (default: all)");
+  const auto limit = CLI::Range(int64_t{1}, router::kMaxSourcesLimit);
+  sub.add_option("--max-sources", options.max_sources,
+                 "greatest number of workers that the router follows (default: 4096)")
+      ->check(limit);
+  sub.add_option("--max-http-sources", options.max_http_sources,
+                 "greatest number of workers that clients may register (default: 256)")
+      ->check(limit);
+}
+
 void AddRouter(CLI::App& app, RouterCommandOptions& options, Command& command) {
   CLI::App* sub = app.add_subcommand("router", "follow engines and answer queries over HTTP");
   sub->add_option("--http", options.http,
@@ -138,6 +161,7 @@ void AddRouter(CLI::App& app, RouterCommandOptions& options, Command& command) {
       "--tls-cert", options.tls_cert,
       "PEM file with the certificate and its chain; the router then serves HTTPS and not HTTP");
   sub->add_option("--tls-key", options.tls_key, "PEM file with the key of --tls-cert");
+  AddRouterAccess(*sub, options);
   sub->add_option("--config", options.config, "JSON file with sources, weights and addresses");
   sub->add_option(
       "--source", options.sources,
@@ -158,7 +182,8 @@ void AddRouter(CLI::App& app, RouterCommandOptions& options, Command& command) {
       "ids");
   sub->add_flag(
       "--allow-remote", options.allow_remote,
-      "--http, --relay and bound sources may listen beyond loopback; there is no authentication");
+      "--http, --admin-listen, --relay and bound sources may listen beyond loopback. Without "
+      "--token-file, HTTP has no authentication");
   sub->add_option("--hash-algo", options.hash_algorithm,
                   "hash algorithm of the engines; the router verifies it (default: detected)");
   sub->add_option(

@@ -44,6 +44,26 @@ Status FillIn(const RouterCommandOptions& options, WorkerRegistration& source) {
   return {};
 }
 
+Status SetAccess(const RouterCommandOptions& options, RouterOptions& router) {
+  if (!options.token_file.empty()) router.http.token_file = options.token_file;
+  Status status;
+  if (!options.admin_listen.empty()) {
+    status = router::ReadAdminListen(options.admin_listen, "--admin-listen", router);
+  }
+  if (status.ok() && !options.allowed_hosts.empty()) {
+    status = router::ReadAllowedHosts(options.allowed_hosts, "--allowed-host", router);
+  }
+  if (status.ok() && !options.source_networks.empty()) {
+    status = router::ReadSourceNetworks(options.source_networks, "--source-network", router);
+  }
+  const auto set = [](int64_t flag, size_t& limit) {
+    if (flag > 0) limit = static_cast<size_t>(flag);
+  };
+  set(options.max_sources, router.source_limits.workers);
+  set(options.max_http_sources, router.source_limits.client_workers);
+  return status;
+}
+
 // Read the file first, because flags override it.
 Result<RouterOptions> MakeOptions(const RouterCommandOptions& options) {
   RouterOptions router;
@@ -61,6 +81,7 @@ Result<RouterOptions> MakeOptions(const RouterCommandOptions& options) {
   }
   if (!options.tls_cert.empty()) router.http.tls_certificate = options.tls_cert;
   if (!options.tls_key.empty()) router.http.tls_key = options.tls_key;
+  if (const Status access = SetAccess(options, router); !access.ok()) return access;
   for (const std::string& text : options.sources) {
     auto source = router::SourceFromFlag(text);
     if (!source.ok()) return BadFlag("--source: " + source.status().message());
@@ -98,6 +119,13 @@ int RunRouter(const RouterCommandOptions& options) {
   std::fprintf(stderr, "kvcast router: %zu sources, %s://%s:%d\n", router->sources.size(),
                router->http.tls_certificate.empty() ? "http" : "https",
                router->http.address.c_str(), (*service)->http_port());
+  if (router->admin_http) {
+    const std::string& path = router->admin_http->unix_path;
+    const std::string address =
+        path.empty() ? router->admin_http->address + ":" + std::to_string((*service)->admin_port())
+                     : "unix:" + path;
+    std::fprintf(stderr, "kvcast router: admin on %s\n", address.c_str());
+  }
   if (!(*service)->relay_endpoint().empty()) {
     std::fprintf(stderr, "kvcast router: relay on %s\n", (*service)->relay_endpoint().c_str());
   }

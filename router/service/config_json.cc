@@ -67,6 +67,35 @@ Status ReadIngestThreads(const Json& json, const std::string& name, RouterOption
   return status;
 }
 
+// An array of texts, which may be empty.
+Result<std::vector<std::string>> TextsOf(const Json& json, const std::string& name) {
+  std::vector<std::string> texts;
+  if (json.is_array() && json.empty()) return texts;
+  if (Status status = ReadTexts(json, name, texts); !status.ok()) return status;
+  return texts;
+}
+
+using ReadTextsOf = Status (*)(const std::vector<std::string>&, const std::string&, RouterOptions&);
+
+template <ReadTextsOf read>
+Status ReadList(const Json& json, const std::string& name, RouterOptions& options) {
+  const auto texts = TextsOf(json, name);
+  return texts.ok() ? read(*texts, name, options) : texts.status();
+}
+
+Status ReadAdmin(const Json& json, const std::string& name, RouterOptions& options) {
+  std::string address;
+  if (Status status = ReadText(json, name, address); !status.ok()) return status;
+  return ReadAdminListen(address, name, options);
+}
+
+Status ReadLimit(const Json& json, const std::string& name, size_t& limit) {
+  auto value = static_cast<int64_t>(limit);
+  const Status status = ReadUpTo(json, name, kMaxSourcesLimit, value);
+  limit = static_cast<size_t>(value);
+  return status;
+}
+
 using N = const std::string&;
 using O = RouterOptions&;
 
@@ -74,6 +103,13 @@ constexpr ConfigMember kConfigMembers[] = {
     {"http", ReadHttp},
     {"tls_cert", [](auto& j, N n, O o) { return ReadText(j, n, o.http.tls_certificate); }},
     {"tls_key", [](auto& j, N n, O o) { return ReadText(j, n, o.http.tls_key); }},
+    {"token_file", [](auto& j, N n, O o) { return ReadText(j, n, o.http.token_file); }},
+    {"admin_listen", ReadAdmin},
+    {"allowed_hosts", ReadList<ReadAllowedHosts>},
+    {"source_networks", ReadList<ReadSourceNetworks>},
+    {"max_sources", [](auto& j, N n, O o) { return ReadLimit(j, n, o.source_limits.workers); }},
+    {"max_http_sources",
+     [](auto& j, N n, O o) { return ReadLimit(j, n, o.source_limits.client_workers); }},
     {"sources", ReadSources},
     {"ingest_threads", ReadIngestThreads},
     {"weights", ReadWeights},
@@ -123,6 +159,45 @@ Status ParseHttpAddress(const std::string& text, HttpOptions& http) {
   if (port < 0 || port > 65535) return BadField("http: expected ADDR:PORT, got '" + text + "'");
   http.address = text.substr(0, colon);
   http.port = port;
+  return Status();
+}
+
+Status ReadAdminListen(const std::string& text, const std::string& name, RouterOptions& options) {
+  constexpr std::string_view kUnix = "unix:";
+  options.admin_http.reset();
+  if (text.empty()) return Status();
+  HttpOptions admin;
+  if (text.starts_with(kUnix) && text.size() > kUnix.size()) {
+    admin.unix_path = text.substr(kUnix.size());
+  } else if (text.starts_with(kUnix) || !ParseHttpAddress(text, admin).ok()) {
+    return BadField(name + ": expected ADDR:PORT or unix:PATH, got '" + text + "'");
+  }
+  options.admin_http = std::move(admin);
+  return Status();
+}
+
+Status ReadAllowedHosts(const std::vector<std::string>& hosts, const std::string& name,
+                        RouterOptions& options) {
+  for (const std::string& host : hosts) {
+    const bool port = host.find(':') != std::string::npos && !host.ends_with(']');
+    if (host.empty() || port || host.find('/') != std::string::npos) {
+      return BadField(name + ": expected a host name without a port, got '" + host + "'");
+    }
+  }
+  options.http.allowed_hosts = hosts;
+  return Status();
+}
+
+Status ReadSourceNetworks(const std::vector<std::string>& networks, const std::string& name,
+                          RouterOptions& options) {
+  options.source_networks.clear();
+  for (const std::string& text : networks) {
+    const auto network = IpNetwork::Parse(text);
+    if (!network) {
+      return BadField(name + ": expected a network like 10.0.0.0/8, got '" + text + "'");
+    }
+    options.source_networks.push_back(*network);
+  }
   return Status();
 }
 

@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "kvcast/core/status.h"
 #include "router/service/router_service.h"
@@ -14,6 +15,7 @@
 namespace kvcast::router {
 
 inline constexpr int kDefaultHttpPort = 8080;
+inline constexpr int64_t kMaxSourcesLimit = 65535;  // greatest max_sources and max_http_sources
 
 struct ConfigMember {
   const char* name;
@@ -36,5 +38,16 @@ Status ReadConfig(std::string_view text, RouterOptions& options);
 
 // "ADDR:PORT". An IPv6 ADDR is in brackets.
 Status ParseHttpAddress(const std::string& text, HttpOptions& http);
+
+// The members that a flag and the configuration file share. `name` begins the error texts. Each
+// Read function replaces the value of the options.
+// "ADDR:PORT" or "unix:PATH"; empty: no second address.
+Status ReadAdminListen(const std::string& text, const std::string& name, RouterOptions& options);
+// Names without a port.
+Status ReadAllowedHosts(const std::vector<std::string>& hosts, const std::string& name,
+                        RouterOptions& options);
+// CIDR.
+Status ReadSourceNetworks(const std::vector<std::string>& networks, const std::string& name,
+                          RouterOptions& options);
 
 }  // namespace kvcast::router

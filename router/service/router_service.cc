@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "router/service/router_service.h"
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <iterator>
 #include <random>
@@ -35,12 +37,14 @@ std::function<double()> SystemRandom() {
 Status CheckAddresses(const RouterOptions& options) {
   const auto refused = [](const std::string& what) {
     return Status(StatusCode::kInvalidArgument,
-                  what +
-                      " is not loopback, and there is no authentication; set allow_remote "
-                      "(--allow-remote) to listen there");
+                  what + " is not loopback; set allow_remote (--allow-remote) to listen there");
   };
   if (options.allow_remote) return Status();
   if (!IsLoopbackAddress(options.http.address)) return refused("http: " + options.http.address);
+  const auto& admin = options.admin_http;
+  if (admin && admin->unix_path.empty() && !IsLoopbackAddress(admin->address)) {
+    return refused("admin_listen: " + admin->address);
+  }
   const std::string& relay = options.relay.endpoint;
   if (!relay.empty() && !IsLoopbackEndpoint(relay)) return refused("relay: " + relay);
   for (const WorkerRegistration& source : options.sources) {
@@ -64,6 +68,19 @@ void RelayDecoded(Relay& relay, const FleetWorker& worker, const AppliedBatch& a
   relay.Post(config.model, config.worker.name, config.data_parallel_rank, applied.seq, payload);
 }
 
+constexpr size_t kMaxAdminConnections = 256;
+
+HttpOptions AdminOptions(const RouterOptions& options) {
+  HttpOptions admin = options.http;
+  admin.address = options.admin_http->address;
+  admin.port = options.admin_http->port;
+  admin.unix_path = options.admin_http->unix_path;
+  admin.threads = 1;
+  admin.max_connections = std::min(admin.max_connections, kMaxAdminConnections);
+  if (!admin.unix_path.empty()) admin.tls_certificate = admin.tls_key = "";
+  return admin;
+}
+
 }  // namespace
 
 class RouterService::Impl {
@@ -71,20 +88,26 @@ class RouterService::Impl {
   explicit Impl(size_t ingest_threads) : core_(ingest_threads) {}
   Status Start(const RouterOptions& options);
   void Stop();
-  int http_port() const { return http_->port(); }
+  int http_port() const { return servers_[kPublic]->port(); }
+  int admin_port() const { return servers_[kAdmin] ? servers_[kAdmin]->port() : 0; }
   ServiceCore& core() { return core_; }
   std::string relay_endpoint() const { return core_.relay ? core_.relay->endpoint() : ""; }
 
  private:
   Status Follow(const RouterOptions& options);
   Status Serve(const RouterOptions& options);
+  Status Listen(size_t server, const HttpOptions& options, std::vector<HttpRoute> routes);
+  HttpTotals Totals() const;
   void SampleEachSecond();
   // Waits until this time, or until Stop is called. True: Stop was called.
   bool StopsBefore(int64_t steady_us);
 
   ServiceCore core_;
-  std::unique_ptr<HttpServer> http_;
-  std::atomic<const HttpServer*> serving_{nullptr};
+  static constexpr size_t kPublic = 0;
+  static constexpr size_t kAdmin = 1;  // nullptr: none
+  std::array<std::unique_ptr<HttpServer>, 2> servers_;
+  // The same, for handlers. nullptr: a request arrived before the server was stored.
+  std::array<std::atomic<const HttpServer*>, 2> serving_{};
   Mutex sampler_mutex_;
   CondVar sampler_wake_;
   bool stopping_ KV_GUARDED_BY(sampler_mutex_) = false;
@@ -118,33 +141,51 @@ Status RouterService::Impl::Follow(const RouterOptions& options) {
     request_router->OnRemoved(worker.id);
     core_.reuse.Remove(worker.id);
   };
-  auto fleet = Fleet::Create(options.subscriber, core_.index, std::move(observer));
+  auto fleet =
+      Fleet::Create(options.subscriber, core_.index, std::move(observer), options.source_limits);
   if (!fleet.ok()) return fleet.status();
   core_.fleet = std::move(fleet).value();
   for (const WorkerRegistration& source : options.sources) {
     if (Status status = core_.fleet->Add(source); !status.ok()) {
-      // At the start, a name that two sources have is a usage error.
-      const bool taken = status.code() == StatusCode::kFailedPrecondition;
-      return taken ? Status(StatusCode::kInvalidArgument, status.message()) : status;
+      // At the start, a name that two sources have is a usage error, and so are too many sources.
+      const bool usage = status.code() == StatusCode::kFailedPrecondition ||
+                         status.code() == StatusCode::kExhausted;
+      return usage ? Status(StatusCode::kInvalidArgument, status.message()) : status;
     }
   }
   core_.fleet->BeginPolls();
   return Status();
 }
 
+HttpTotals RouterService::Impl::Totals() const {
+  HttpTotals totals;
+  for (const auto& serving : serving_) {
+    const HttpServer* const server = serving;
+    if (server != nullptr) totals.Add(server->counters(), server->request_counts());
+  }
+  return totals;
+}
+
+Status RouterService::Impl::Listen(size_t server, const HttpOptions& options,
+                                   std::vector<HttpRoute> routes) {
+  Result<std::unique_ptr<HttpServer>> started = HttpServer::Start(options, std::move(routes));
+  if (!started.ok()) return started.status();
+  servers_[server] = std::move(started).value();
+  serving_[server] = servers_[server].get();
+  return Status();
+}
+
 Status RouterService::Impl::Serve(const RouterOptions& options) {
-  std::vector<HttpRoute> routes = OwnRoutes(core_, [this] {
-    // nullptr: a request arrived before Serve stored the server.
-    const HttpServer* const server = serving_;
-    return server == nullptr ? HttpCounters() : server->counters();
-  });
+  std::vector<HttpRoute> routes = OwnRoutes(core_, [this] { return Totals(); });
   for (auto more : {FieldRoutes(core_), StaticRoutes()}) {
     routes.insert(routes.end(), std::move_iterator(more.begin()), std::move_iterator(more.end()));
   }
-  Result<std::unique_ptr<HttpServer>> http = HttpServer::Start(options.http, std::move(routes));
-  if (!http.ok()) return http.status();
-  http_ = std::move(http).value();
-  serving_ = http_.get();
+  if (options.admin_http) {
+    const Status listens = Listen(kAdmin, AdminOptions(options), routes);
+    if (!listens.ok()) return listens;
+    std::erase_if(routes, [](const auto& route) { return route.access == AccessRole::kAdmin; });
+  }
+  if (Status status = Listen(kPublic, options.http, std::move(routes)); !status.ok()) return status;
   sampler_ = std::thread([this] { SampleEachSecond(); });
   return Status();
 }
@@ -169,7 +210,7 @@ Status RouterService::Impl::Start(const RouterOptions& options) {
   if (Status status = CheckAddresses(options); !status.ok()) return status;
   core_.now = options.now ? options.now : WallSeconds;
   core_.steady_ms = SteadyMs;
-  core_.allow_remote = options.allow_remote;
+  core_.source_rules = {options.allow_remote, options.source_networks};
   core_.request_router = std::make_unique<RequestRouter>(
       options.routing, options.random ? options.random : SystemRandom());
   if (!options.relay.endpoint.empty()) {
@@ -195,7 +236,9 @@ void RouterService::Impl::Stop() {
   }
   sampler_wake_.NotifyAll();
   if (sampler_.joinable()) sampler_.join();
-  if (http_) http_->Stop();
+  for (const auto& server : servers_) {
+    if (server) server->Stop();
+  }
   core_.fleet.reset();
 }
 
@@ -216,6 +259,7 @@ Result<std::unique_ptr<RouterService>> RouterService::Start(const RouterOptions&
 }
 
 int RouterService::http_port() const { return impl_->http_port(); }
+int RouterService::admin_port() const { return impl_->admin_port(); }
 Result<RouteDecision> RouterService::Route(const Query& query) {
   return impl_->core().Route(query);
 }

@@ -1,7 +1,8 @@
 // RouterService: follows publishers, keeps the prefix index and answers over HTTP. The routes are
 // those of own_api.h, indexer_api.h and static_files.h; GET /openapi.json describes them. Errors
 // are
-// {"error": text}. 400: a bad request. 403: a host or an origin that is not allowed. 404: an
+// {"error": text}. 400: a bad request. 401: a token is needed. 403: a host or an origin that is not
+// allowed, or a token whose role does not allow the request. 404: an
 // unknown path, worker, model or request. 405: a wrong method. 408: a request that is not complete
 // in time. 409: a name that is taken, or events pushed to a worker whose endpoint is not "push".
 // 413: a body over the limit. 431: a request line or headers over the limit. 500: an internal
@@ -12,6 +13,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,12 +24,21 @@
 #include "router/service/relay/relay.h"
 #include "router/service/route/request_router.h"
 #include "src/http/http_server.h"
+#include "src/http/ip_network.h"
 
 namespace kvcast::router {
 
 struct RouterOptions {
   std::vector<WorkerRegistration> sources;
   HttpOptions http;
+  // A second address. Routes with the access kAdmin (registrations, removals, pushed events, dumps)
+  // are answered only there, and all other routes too. Only address, port and unix_path are used;
+  // the other members are those of `http`, without TLS for a unix socket. nullopt: `http` answers
+  // all routes.
+  std::optional<HttpOptions> admin_http;
+  // See ClientSourceRules and FleetLimits.
+  std::vector<IpNetwork> source_networks;
+  FleetLimits source_limits;
   SubscriberConfig subscriber;
   // Number of threads that follow publishers and apply their events, from 1 to kMaxIndexShards. The
   // index has one shard for each thread; prefix_index.h describes the cost of a shard.
@@ -37,8 +48,8 @@ struct RouterOptions {
   // Called for each applied batch of each worker. Calls for different workers may run at the same
   // time; see FleetObserver. Empty: no function is called.
   std::function<void(const FleetWorker&, const AppliedBatch&)> on_applied;
-  // Allows listeners beyond loopback. Any client that can reach them can read prompts and register
-  // workers: there is no authentication, and no encryption unless HTTP has a certificate.
+  // Allows listeners beyond loopback. Without tokens, any client that can reach them can read
+  // prompts and register workers. Streams and the relay have no authentication.
   bool allow_remote = false;
   // Returns seconds since the Unix epoch, for the age of events; empty: the system's clock.
   std::function<double()> now;
@@ -59,15 +70,16 @@ struct WorkerReport {
 // Owns the threads of the subscriber, of the HTTP server and of its handlers.
 class RouterService {
  public:
-  // Not ok in seven cases: ingest_threads is out of range; options.subscriber is invalid; a source
-  // cannot be followed (the message names the source); two sources have the same name; an address
-  // cannot be bound; options.http is invalid, or its certificate and key cannot be used; an address
-  // to listen on (also that of a bound source) is not loopback and allow_remote is false. No
-  // threads run after an error.
+  // Not ok in eight cases: ingest_threads is out of range; options.subscriber is invalid; a source
+  // cannot be followed (the message names the source); two sources have the same name; there are
+  // more sources than source_limits; an address cannot be bound; options.http is invalid, or its
+  // certificate, key or token file cannot be used; an address to listen on (also that of a bound
+  // source) is not loopback and allow_remote is false. No threads run after an error.
   static Result<std::unique_ptr<RouterService>> Start(const RouterOptions& options);
   ~RouterService();
 
   int http_port() const;
+  int admin_port() const;              // 0: no admin_http, or a unix socket
   std::string relay_endpoint() const;  // as bound; empty: no relay
   // Like POST /v1/route and /v1/feedback, without HTTP. Thread-safe.
   Result<RouteDecision> Route(const Query& query);

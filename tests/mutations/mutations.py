@@ -61,6 +61,7 @@ EXCHANGE = "src/http/exchange.cc"
 SET_DEADLINE = "  connection.deadline_ms = Deadline(connection);\n"
 READER_OF_REQUESTS = "src/http/request_reader.cc"
 HTTP_TESTS = "http_test --gtest_filter="
+CLIENT_SOURCES = "router/service/ingest/client_sources.cc"
 TOKENS = "src/http/access_tokens.cc"
 SERVICE = "router_service_test --gtest_filter="
 ACCESS = "router_access_test --gtest_filter="
@@ -459,8 +460,8 @@ MUTATIONS = [
      '  while (text.substr(at).starts_with("\\r\\n")) at += std::string(text.substr(at)).empty() ? 1 : 2;\n',
      HTTP_TESTS + "HttpBounds.ManyLinesInOneRead*"),
     ("let observers hold a health check up", "router/service/api/own_api.cc",
-     '"/healthz", [&core](R) { return AnswerHealth(core); }, kHealth}',
-     '"/healthz", [&core](R) { return AnswerHealth(core); }, kObserver}', "router_service_test"),
+     '"/healthz", [&core](R) { return AnswerHealth(core); }, kHealth,',
+     '"/healthz", [&core](R) { return AnswerHealth(core); }, kObserver,', "router_service_test"),
     ("take prompts of any length", "router/service/route/query.h", "kMaxQueryTokens = 1 << 21",
      "kMaxQueryTokens = 1 << 23", "router_service_test"),
     ("make a document of any size", "router/service/route/query.h", "kMaxQueryRestBytes = 512 << 10",
@@ -482,7 +483,7 @@ MUTATIONS = [
     ("leave the pause button to the mouse", "router/service/dashboard/index.html",
      '<button id="pause" type="button"', '<button id="pause" tabindex="-1" type="button"', DASHBOARD),
     ("pause nothing", "router/service/dashboard/dashboard.js",
-     "  if (!page.paused && !document.hidden) {", "  if (!document.hidden) {", DASHBOARD),
+     "  if (!page.paused && !document.hidden &&", "  if (!document.hidden &&", DASHBOARD),
     ("let two publishers speak to a bound source", PUMP,
      "if (config_.bound && std::exchange(peer_, true))", "if (false)", "stream_subscriber_test"),
     ("take the end of any connection for the publisher's", PUMP,
@@ -494,8 +495,8 @@ MUTATIONS = [
     ("be certain of what was forgotten", "router/service/route/query.cc",
      "  return state != SourceState::kConnecting && state != SourceState::kCleared;\n",
      "  return state != SourceState::kConnecting;\n", "router_service_test"),
-    ("listen anywhere for whom a request names", "router/service/api/own_api.cc",
-     "ListensBeyondLoopback(*source) && !core.allow_remote", "false", "router_service_test"),
+    ("listen anywhere for whom a request names", CLIENT_SOURCES,
+     "ListensBeyondLoopback(source) && !rules.allow_remote", "false", "router_service_test"),
     # Each block has two names: its hash and its content.
     ("serve a hash of two contents", "router/index/prefix_index_naming.cc",
      "  worker.ambiguous.AddHash(FingerprintOf(hash));\n", "", NAMING),
@@ -1089,4 +1090,26 @@ MUTATIONS = [
     ("give any trace back", "src/http/trace_parent.cc",
      "if (kForm[i] == 'x' ? !hex : value[i] != '-') return {};", "if (kForm[i] == 'x' && !hex) continue;",
      HTTP_TESTS + "HttpAccessTest.TheTrace*"),
+    ("dump in the order of the tables", "router/service/api/index_dump.cc",
+     "const SeededHash slicer_{(uint64_t{std::random_device()()} << 32) ^ std::random_device()()};",
+     "const SeededHash slicer_{ProcessSeed()};", SERVICE + "IndexDumpTest.EachDump*"),
+    ("connect to all that libzmq knows", CLIENT_SOURCES,
+     "endpoint.starts_with(kTcp) && !host.empty()", "!endpoint.empty()", ACCESS + "AccessServiceTest.ClientsRegisterTcp*"),
+    ("connect to a source address", CLIENT_SOURCES,
+     '".-_:[]*"', '".-_:[]*;"', ACCESS + "AccessServiceTest.ClientsRegisterTcp*"),
+    ("replay from any network", CLIENT_SOURCES,
+     'CheckNetwork("replay_endpoint", replay, rules.networks)', "Status()", ACCESS + "AccessServiceTest.ClientsRegisterSources*"),
+    ("let clients register without a bound", "router/service/ingest/fleet.cc",
+     "added_by == AddedBy::kClient && by_clients", "false && by_clients", ACCESS + "AccessServiceTest.WorkersAreBounded"),
+    ("name two selections alike", "router/service/api/indexer_api.cc",
+     '      escaped += "%2F";', "      escaped += c;", ACCESS + "AccessServiceTest.UnlikeSelections*"),
+    ("change the fleet for anybody", "router/service/api/own_api.cc",
+     "kChange, kMaxSourceBytes,\n       kChanges}", "kChange, kMaxSourceBytes,\n       kQueries}",
+     ACCESS + "AccessServiceTest.*"),
+    ("dump for observers", "router/service/api/indexer_api.cc",
+     "DumpIndex(core, r); }, kObserver, kSmall, kChanges}", "DumpIndex(core, r); }, kObserver, kSmall, kReads}",
+     ACCESS + "AccessServiceTest.*"),
+    ("answer changes at both addresses", "router/service/router_service.cc",
+     "    std::erase_if(routes, [](const auto& route) { return route.access == AccessRole::kAdmin; });\n", "",
+     ACCESS + "AccessServiceTest.ChangesAndDumps*"),
 ]

@@ -60,6 +60,22 @@ std::string Unknown(const std::string& name) {
   return "unknown member: " + name.substr(0, kMaxTextBytes);
 }
 
+// Escapes slashes, so that unlike selections have unlike names. The model is the only part with
+// slashes.
+std::string WithoutSlashes(std::string_view text) {
+  std::string escaped;
+  for (const char c : text) {
+    if (c == '/') {
+      escaped += "%2F";
+    } else if (c == '%') {
+      escaped += "%25";
+    } else {
+      escaped += c;
+    }
+  }
+  return escaped;
+}
+
 Result<WorkerRegistration> ParseRegistration(std::string_view body) {
   const Result<Json> json = ParseObject(body, kFieldDepth);
   if (!json.ok()) return json.status();
@@ -92,8 +108,9 @@ Result<WorkerRegistration> ParseRegistration(std::string_view body) {
   source.model = selection.model;
   source.routing_group = selection.routing_group;
   source.data_parallel_rank = selection.rank.value_or(0);
-  source.worker.name = selection.routing_group + "/" + selection.model + "/" + selection.instance +
-                       "/" + std::to_string(source.data_parallel_rank);
+  source.worker.name = WithoutSlashes(selection.routing_group) + "/" + selection.model + "/" +
+                       WithoutSlashes(selection.instance) + "/" +
+                       std::to_string(source.data_parallel_rank);
   return source;
 }
 
@@ -213,7 +230,9 @@ HttpReply AnswerWorkers(const ServiceCore& core, const HttpRequest& request) {
 HttpReply Register(ServiceCore& core, const HttpRequest& request) {
   const auto source = ParseRegistration(request.body);
   if (!source.ok()) return ErrorReply(source.status());
-  if (Status status = core.fleet->Add(*source); !status.ok()) return ErrorReply(status);
+  Status status = CheckClientSource(*source, core.source_rules);
+  if (status.ok()) status = core.fleet->Add(*source, AddedBy::kClient);
+  if (!status.ok()) return ErrorReply(status);
   return JsonReply(Dump({{"status", "ok"}, {"worker", source->worker.name}}), 201);
 }
 
@@ -249,28 +268,29 @@ HttpReply AnswerFieldQuery(ServiceCore& core, const HttpRequest& request, bool b
 }  // namespace
 
 std::vector<HttpRoute> FieldRoutes(ServiceCore& core) {
-  using Method = HttpRoute::Method;
-  using Lane = HttpRoute::Lane;
+  using R = const HttpRequest&;
+  using enum HttpRoute::Method;
+  using enum HttpRoute::Lane;
+  constexpr size_t kSmall = HttpRoute::kSmallBody;
+  constexpr auto kQueries = AccessRole::kQuery;
+  constexpr auto kReads = AccessRole::kObserve;
+  constexpr auto kChanges = AccessRole::kAdmin;
   return {
-      {Method::kPost, "/register", [&core](const HttpRequest& r) { return Register(core, r); },
-       Lane::kObserver},
-      {Method::kPost, "/unregister", [&core](const HttpRequest& r) { return Unregister(core, r); },
-       Lane::kObserver},
-      {Method::kGet, "/workers", [&core](const HttpRequest& r) { return AnswerWorkers(core, r); },
-       Lane::kObserver},
-      {Method::kPost, "/query",
-       [&core](const HttpRequest& r) { return AnswerFieldQuery(core, r, false); }, Lane::kQuery,
-       kMaxQueryBytes},
-      {Method::kPost, "/query_by_hash",
-       [&core](const HttpRequest& r) { return AnswerFieldQuery(core, r, true); }, Lane::kQuery,
-       kMaxQueryBytes},
-      {Method::kGet, "/dump", [&core](const HttpRequest& r) { return DumpIndex(core, r); },
-       Lane::kObserver},
-      {Method::kGet, "/health",
-       [](const HttpRequest&) {
+      {kPost, "/register", [&core](R r) { return Register(core, r); }, kChange, kSmall, kChanges},
+      {kPost, "/unregister", [&core](R r) { return Unregister(core, r); }, kChange, kSmall,
+       kChanges},
+      {kGet, "/workers", [&core](R r) { return AnswerWorkers(core, r); }, kObserver, kSmall,
+       kReads},
+      {kPost, "/query", [&core](R r) { return AnswerFieldQuery(core, r, false); }, kQuery,
+       kMaxQueryBytes, kQueries},
+      {kPost, "/query_by_hash", [&core](R r) { return AnswerFieldQuery(core, r, true); }, kQuery,
+       kMaxQueryBytes, kQueries},
+      {kGet, "/dump", [&core](R r) { return DumpIndex(core, r); }, kObserver, kSmall, kChanges},
+      {kGet, "/health",
+       [](R) {
          return JsonReply(Dump({{"status", "ok"}}));
        },
-       Lane::kHealth},
+       kHealth, kSmall, std::nullopt},
   };
 }
 

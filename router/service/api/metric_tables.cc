@@ -343,25 +343,25 @@ constexpr std::array kServiceMetrics = {
         "Batches that the relay dropped or published only in part, since the router started.",
         kCounter, [](M m) { return Number(m.relay.dropped); }},
     ServiceMetric{"kvcast_http_connections", "Current number of open HTTP connections.", kGauge,
-                  [](M m) { return Number(m.http.connections); }},
+                  [](M m) { return Number(m.http.counters.connections); }},
     ServiceMetric{"kvcast_http_connections_accepted_total",
                   "HTTP connections accepted, since the router started.", kCounter,
-                  [](M m) { return Number(m.http.accepted); }},
+                  [](M m) { return Number(m.http.counters.accepted); }},
     ServiceMetric{"kvcast_http_connections_evicted_total",
                   "HTTP connections closed because too many were open or no file descriptor was "
                   "free, since the router started.",
-                  kCounter, [](M m) { return Number(m.http.evicted); }},
+                  kCounter, [](M m) { return Number(m.http.counters.evicted); }},
     ServiceMetric{
         "kvcast_http_timeouts_total",
         "HTTP requests and replies that exceeded their time limit, since the router started.",
-        kCounter, [](M m) { return Number(m.http.timed_out); }},
+        kCounter, [](M m) { return Number(m.http.counters.timed_out); }},
     ServiceMetric{"kvcast_http_refused_for_room_total",
                   "HTTP requests refused because the memory limit for requests and replies was "
                   "reached, since the router started.",
-                  kCounter, [](M m) { return Number(m.http.refused_bytes); }},
+                  kCounter, [](M m) { return Number(m.http.counters.refused_bytes); }},
     ServiceMetric{"kvcast_http_held_bytes",
                   "Current number of bytes of HTTP requests and replies in memory.", kGauge,
-                  [](M m) { return Number(m.http.held_bytes); }},
+                  [](M m) { return Number(m.http.counters.held_bytes); }},
 };
 
 }  // namespace

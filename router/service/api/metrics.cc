@@ -100,6 +100,23 @@ MetricFamily BlockFamily(const char* name, const char* help, MetricType type,
   return family;
 }
 
+void AddBlockFamilies(const std::vector<WorkerMetrics>& workers,
+                      std::vector<MetricFamily>& families) {
+  using InTier = const GroupTally::InTier&;
+  families.push_back(BlockFamily(
+      "kvcast_blocks", "Current number of block copies announced and not removed.",
+      MetricType::Gauge, [](InTier t) { return static_cast<uint64_t>(t.held); }, workers));
+  families.push_back(BlockFamily(
+      "kvcast_blocks_stored_total",
+      "Block copies that the worker announced as stored, since the worker was registered. If an "
+      "applied snapshot contains more copies, the total rises to that number.",
+      MetricType::Counter, [](InTier t) { return t.stored; }, workers));
+  families.push_back(BlockFamily(
+      "kvcast_blocks_removed_total",
+      "Block copies that the worker announced as removed, since the worker was registered.",
+      MetricType::Counter, [](InTier t) { return t.removed; }, workers));
+}
+
 MetricFamily FamilyOf(const WorkerMetric& entry, const std::vector<WorkerMetrics>& workers) {
   MetricFamily family{entry.name, entry.help, entry.type, {}};
   for (const WorkerMetrics& worker : workers) {
@@ -244,7 +261,35 @@ MetricFamily LeftOutFamily(const std::vector<WorkerMetrics>& workers) {
   return family;
 }
 
+MetricFamily RequestFamily(const HttpRequestCounts& requests) {
+  MetricFamily family{"kvcast_http_requests_total",
+                      "Answered HTTP requests by the path of the route and the status code, since "
+                      "the router started. The route \"other\" stands for all other paths, and for "
+                      "requests that are not HTTP.",
+                      MetricType::Counter,
+                      {}};
+  for (const auto& [route, by_code] : requests) {
+    for (const auto& [code, count] : by_code) {
+      Labels labels = {{"route", route}, {"code", std::to_string(code)}};
+      family.metric.push_back(Sample(MetricType::Counter, std::move(labels), count));
+    }
+  }
+  return family;
+}
+
 }  // namespace
+
+void HttpTotals::Add(const HttpCounters& more, const HttpRequestCounts& more_requests) {
+  counters.connections += more.connections;
+  counters.accepted += more.accepted;
+  counters.evicted += more.evicted;
+  counters.timed_out += more.timed_out;
+  counters.refused_bytes += more.refused_bytes;
+  counters.held_bytes += more.held_bytes;
+  for (const auto& [route, by_code] : more_requests) {
+    for (const auto& [code, count] : by_code) requests[route][code] += count;
+  }
+}
 
 std::string RenderMetrics(const ServiceMetrics& metrics) {
   std::vector<MetricFamily> families;
@@ -252,6 +297,7 @@ std::string RenderMetrics(const ServiceMetrics& metrics) {
     families.push_back(
         {entry.name, entry.help, entry.type, {NumberSample(entry.type, {}, entry.read(metrics))}});
   }
+  families.push_back(RequestFamily(metrics.http.requests));
   families.push_back(HitFamily(metrics.routing));
   if (metrics.latency != nullptr) {
     families.push_back(
@@ -269,19 +315,7 @@ std::string RenderMetrics(const ServiceMetrics& metrics) {
        {StreamMetricTable(), EventMetricTable(), NamingMetricTable(), LoadMetricTable()}) {
     for (const WorkerMetric& entry : table) families.push_back(FamilyOf(entry, metrics.workers));
   }
-  using InTier = const GroupTally::InTier&;
-  families.push_back(BlockFamily(
-      "kvcast_blocks", "Current number of block copies announced and not removed.",
-      MetricType::Gauge, [](InTier t) { return static_cast<uint64_t>(t.held); }, metrics.workers));
-  families.push_back(BlockFamily(
-      "kvcast_blocks_stored_total",
-      "Block copies that the worker announced as stored, since the worker was registered. If an "
-      "applied snapshot contains more copies, the total rises to that number.",
-      MetricType::Counter, [](InTier t) { return t.stored; }, metrics.workers));
-  families.push_back(BlockFamily(
-      "kvcast_blocks_removed_total",
-      "Block copies that the worker announced as removed, since the worker was registered.",
-      MetricType::Counter, [](InTier t) { return t.removed; }, metrics.workers));
+  AddBlockFamilies(metrics.workers, families);
   families.push_back(AgeFamily(metrics.workers));
   families.push_back(StateFamily(metrics.workers));
   families.push_back(RejectFamily(metrics.workers));

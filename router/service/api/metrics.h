@@ -39,10 +39,18 @@ struct WorkerMetrics {
   FeedCounters feed;
 };
 
+// The counters of several HTTP servers together.
+struct HttpTotals {
+  HttpCounters counters;
+  HttpRequestCounts requests;
+
+  void Add(const HttpCounters& more, const HttpRequestCounts& more_requests);
+};
+
 struct ServiceMetrics {
   uint64_t queries = 0;
   uint64_t bad_queries = 0;
-  HttpCounters http;
+  HttpTotals http;
   RelayCounters relay;
   RoutingCounters routing;
   const LatencyHistogram* latency = nullptr;  // durations of queries; nullptr: not shown

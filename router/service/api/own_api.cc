@@ -10,6 +10,7 @@
 #include "router/service/json/json_fields.h"
 #include "router/service/route/packed_query.h"
 #include "router/service/route/query.h"
+#include "src/http/trace_parent.h"
 
 namespace kvcast::router {
 namespace {
@@ -35,11 +36,12 @@ HttpReply AnswerQuery(ServiceCore& core, const HttpRequest& request) {
 }
 
 HttpReply AnswerRoute(ServiceCore& core, const HttpRequest& request) {
-  const Result<Query> query = QueryOf(request, QueryForm::kRoute);
+  Result<Query> query = QueryOf(request, QueryForm::kRoute);
   if (!query.ok()) {
     ++core.refused;
     return ErrorReply(query.status());
   }
+  query->traceparent = TraceParentOf(request);
   const auto decision = core.Route(*query);
   return decision.ok() ? JsonReply(RenderDecision(*decision)) : ErrorReply(decision.status());
 }
@@ -74,11 +76,9 @@ HttpReply AddSource(ServiceCore& core, const HttpRequest& request) {
   if (!json.ok()) return ErrorReply(json.status());
   const auto source = SourceFromJson(*json);
   if (!source.ok()) return ErrorReply(source.status());
-  if (ListensBeyondLoopback(*source) && !core.allow_remote) {
-    return HttpError(400, source->worker.name + ": bind: " + source->endpoint +
-                              " is not loopback; set allow_remote to listen there");
-  }
-  if (Status status = core.fleet->Add(*source); !status.ok()) return ErrorReply(status);
+  Status status = CheckClientSource(*source, core.source_rules);
+  if (status.ok()) status = core.fleet->Add(*source, AddedBy::kClient);
+  if (!status.ok()) return ErrorReply(status);
   core.fleet->BeginPolls();
   return JsonReply(Dump(ShownSource(*source)), 201);
 }
@@ -146,11 +146,11 @@ WorkerMetrics ReadWorkerMetrics(const ServiceCore& core, const FleetWorker& work
   return metrics;
 }
 
-HttpReply AnswerMetrics(const ServiceCore& core, const HttpCounters& http) {
+HttpReply AnswerMetrics(const ServiceCore& core, HttpTotals http) {
   ServiceMetrics metrics;
   metrics.queries = core.answered;
   metrics.bad_queries = core.refused;
-  metrics.http = http;
+  metrics.http = std::move(http);
   metrics.routing = core.request_router->counters();
   if (core.relay) metrics.relay = core.relay->counters();
   metrics.latency = &core.latency;
@@ -164,37 +164,45 @@ HttpReply AnswerMetrics(const ServiceCore& core, const HttpCounters& http) {
 
 }  // namespace
 
-std::vector<HttpRoute> OwnRoutes(ServiceCore& core, std::function<HttpCounters()> http) {
-  using Method = HttpRoute::Method;
+std::vector<HttpRoute> OwnRoutes(ServiceCore& core, std::function<HttpTotals()> http) {
   using R = const HttpRequest&;
-  constexpr auto kQuery = HttpRoute::Lane::kQuery;
-  constexpr auto kObserver = HttpRoute::Lane::kObserver;
-  constexpr auto kHealth = HttpRoute::Lane::kHealth;
+  using enum HttpRoute::Method;
+  using enum HttpRoute::Lane;
+  constexpr size_t kSmall = HttpRoute::kSmallBody;
+  constexpr auto kQueries = AccessRole::kQuery;
+  constexpr auto kRoutes = AccessRole::kRoute;
+  constexpr auto kReads = AccessRole::kObserve;
+  constexpr auto kChanges = AccessRole::kAdmin;
+  constexpr auto kAll = std::nullopt;
   return {
-      {Method::kPost, "/v1/query", [&core](R r) { return AnswerQuery(core, r); }, kQuery,
-       kMaxQueryBytes},
-      {Method::kPost, "/v1/route", [&core](R r) { return AnswerRoute(core, r); }, kQuery,
-       kMaxQueryBytes},
-      {Method::kPost, "/v1/feedback", [&core](R r) { return TakeFeedback(core, r); }},
-      {Method::kPost, "/v1/load_rates", [&core](R r) { return TakeLoadRates(core, r); }, kObserver},
-      {Method::kGet, "/v1/sources", [&core](R) { return ListSources(core); }, kObserver},
-      {Method::kPost, "/v1/sources", [&core](R r) { return AddSource(core, r); }, kObserver,
-       kMaxSourceBytes},
-      {Method::kDelete, "/v1/sources", [&core](R r) { return RemoveSource(core, r); }, kObserver},
-      {Method::kGet, "/v1/state", [&core](R) { return JsonReply(Dump(StateJson(core))); },
-       kObserver},
-      {Method::kGet, "/v1/events",
-       [&core](R r) { return core.observations.Events(r, *core.fleet->view()); }, kObserver},
-      {Method::kGet, "/v1/decisions", [&core](R r) { return core.observations.Decisions(r); },
-       kObserver},
-      {Method::kGet, "/v1/history", [&core](R r) { return core.observations.History(r); },
-       kObserver},
-      {Method::kPost, "/v1/events", [&core](R r) { return TakeEvents(core, r); }, kQuery,
-       kMaxEventBytes},
-      {Method::kGet, "/healthz", [&core](R) { return AnswerHealth(core); }, kHealth},
-      {Method::kGet, "/readyz", [&core](R) { return AnswerReady(core); }, kHealth},
-      {Method::kGet, "/metrics",
-       [&core, http = std::move(http)](R) { return AnswerMetrics(core, http()); }, kObserver},
+      {kPost, "/v1/query", [&core](R r) { return AnswerQuery(core, r); }, kQuery, kMaxQueryBytes,
+       kQueries},
+      {kPost, "/v1/route", [&core](R r) { return AnswerRoute(core, r); }, kQuery, kMaxQueryBytes,
+       kRoutes},
+      {kPost, "/v1/feedback", [&core](R r) { return TakeFeedback(core, r); }, kQuery, kSmall,
+       kRoutes},
+      {kPost, "/v1/load_rates", [&core](R r) { return TakeLoadRates(core, r); }, kObserver, kSmall,
+       kRoutes},
+      {kGet, "/v1/sources", [&core](R) { return ListSources(core); }, kObserver, kSmall, kReads},
+      {kPost, "/v1/sources", [&core](R r) { return AddSource(core, r); }, kChange, kMaxSourceBytes,
+       kChanges},
+      {kDelete, "/v1/sources", [&core](R r) { return RemoveSource(core, r); }, kChange, kSmall,
+       kChanges},
+      {kGet, "/v1/state", [&core](R) { return JsonReply(Dump(StateJson(core))); }, kObserver,
+       kSmall, kReads},
+      {kGet, "/v1/events",
+       [&core](R r) { return core.observations.Events(r, *core.fleet->view()); }, kObserver, kSmall,
+       kReads},
+      {kGet, "/v1/decisions", [&core](R r) { return core.observations.Decisions(r); }, kObserver,
+       kSmall, kReads},
+      {kGet, "/v1/history", [&core](R r) { return core.observations.History(r); }, kObserver,
+       kSmall, kReads},
+      {kPost, "/v1/events", [&core](R r) { return TakeEvents(core, r); }, kChange, kMaxEventBytes,
+       kChanges},
+      {kGet, "/healthz", [&core](R) { return AnswerHealth(core); }, kHealth, kSmall, kAll},
+      {kGet, "/readyz", [&core](R) { return AnswerReady(core); }, kHealth, kSmall, kAll},
+      {kGet, "/metrics", [&core, http = std::move(http)](R) { return AnswerMetrics(core, http()); },
+       kObserver, kSmall, kReads},
   };
 }
 

@@ -20,12 +20,13 @@
 #include <functional>
 #include <vector>
 
+#include "router/service/api/metrics.h"
 #include "router/service/route/service_core.h"
 #include "src/http/http_server.h"
 
 namespace kvcast::router {
 
-// `core` must outlive the routes. `http` returns the counters of the HTTP server.
-std::vector<HttpRoute> OwnRoutes(ServiceCore& core, std::function<HttpCounters()> http);
+// `core` must outlive the routes. `http` returns the counters of all HTTP servers together.
+std::vector<HttpRoute> OwnRoutes(ServiceCore& core, std::function<HttpTotals()> http);
 
 }  // namespace kvcast::router

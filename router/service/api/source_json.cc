@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "router/service/api/source_json.h"
 
+#include <charconv>
 #include <utility>
 
 #include "router/service/api/source_members.h"
@@ -75,7 +76,21 @@ void PutStoreRules(const WorkerConfig& config, Json& object) {
 
 }  // namespace
 
+// libzmq accepts any port number. A source with a port out of range would never connect.
+static Status CheckPort(const char* member, const std::string& endpoint) {
+  if (!endpoint.starts_with("tcp://")) return Status();
+  const std::string digits = endpoint.substr(endpoint.rfind(':') + 1);
+  int port = 0;
+  const char* const end = digits.data() + digits.size();
+  const auto [stop, error] = std::from_chars(digits.data(), end, port);
+  if (error == std::errc() && stop == end && port >= 1 && port <= 65535) return Status();
+  return BadField(std::string(member) + ": must end with a port from 1 to 65535");
+}
+
 Status CheckFormat(const WorkerRegistration& source) {
+  Status ports = CheckPort("endpoint", source.endpoint);
+  if (ports.ok()) ports = CheckPort("replay_endpoint", source.replay_endpoint);
+  if (!ports.ok()) return ports;
   if (source.format == EventFormat::kTrtllm) {
     if (!source.worker.groups.empty()) return BadField("groups: not allowed with format trtllm");
     const Status made = TrtllmEvents::Create(source.trtllm).status();

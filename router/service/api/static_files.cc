@@ -25,8 +25,12 @@ HttpRoute File(const char* path, std::string_view text, const char* content_type
       .body = std::string(text),
       .content_type = content_type,
       .headers = {{"Cache-Control", "no-cache"}, {"Content-Security-Policy", kPolicy}}};
-  return {HttpRoute::Method::kGet, path, [reply](const HttpRequest&) { return reply; },
-          HttpRoute::Lane::kObserver};
+  return {HttpRoute::Method::kGet,
+          path,
+          [reply](const HttpRequest&) { return reply; },
+          HttpRoute::Lane::kObserver,
+          HttpRoute::kSmallBody,
+          std::nullopt};
 }
 
 }  // namespace

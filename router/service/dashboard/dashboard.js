@@ -1,5 +1,6 @@
 // The dashboard: requests the new data from the service once a second and draws it. All its state
-// comes from the service. A hidden or paused page sends no requests.
+// comes from the service. A hidden or paused page sends no requests. If the service needs a token, the
+// page asks for it and keeps it only in its memory.
 // SPDX-License-Identifier: Apache-2.0
 'use strict';
 
@@ -11,7 +12,7 @@ const COLOURS = ['#2f7de1', '#e08a1e', '#27a065', '#b04fd0', '#d2433b', '#12a5b8
 
 const $ = (selector) => document.querySelector(selector);
 const number = (value) => value.toLocaleString('en-US');
-const page = {samples: [], next: 0, decisions: [], nextDecision: 0, chosen: null, paused: false, charts: {}};
+const page = {samples: [], next: 0, decisions: [], nextDecision: 0, chosen: null, paused: false, token: '', charts: {}};
 
 function element(tag, text, className) {
   const node = document.createElement(tag);
@@ -39,9 +40,19 @@ function row(cells) {
 }
 
 async function ask(path) {
-  const reply = await fetch(path, {cache: 'no-store'});
+  const headers = page.token ? {Authorization: `Bearer ${page.token}`} : {};
+  const reply = await fetch(path, {cache: 'no-store', headers});
+  if (reply.status === 401 || reply.status === 403) askForToken((await reply.json()).error);
   if (!reply.ok) throw new Error(`${path}: ${reply.status}`);
   return reply.json();
+}
+
+// The page sends no requests until the form is sent.
+function askForToken(error) {
+  if (!$('#login').hidden) return;
+  $('#refused').textContent = page.token ? error : '';
+  page.token = '';
+  $('#login').hidden = false;
 }
 
 const kindName = (kind) => kind.replaceAll('_', ' ');
@@ -256,11 +267,12 @@ async function refresh() {
 
 // Wait for each reply before the next request, so that a slow service gets fewer requests.
 async function loop() {
-  if (!page.paused && !document.hidden) {
+  if (!page.paused && !document.hidden && $('#login').hidden) {
     try {
       await refresh();
     } catch (error) {
-      $('#status').textContent = `the router does not answer (${error.message})`;
+      $('#status').textContent = $('#login').hidden ? `the router does not answer (${error.message})`
+                                                    : 'a token with the role observe is needed';
     }
   }
   setTimeout(loop, TICK_MS);
@@ -270,6 +282,12 @@ $('#pause').addEventListener('click', () => {
   page.paused = !page.paused;
   $('#pause').setAttribute('aria-pressed', String(page.paused));
   if (page.paused) $('#status').textContent = 'paused';
+});
+$('#login').addEventListener('submit', (event) => {
+  event.preventDefault();
+  page.token = $('#token').value;
+  $('#token').value = '';
+  $('#login').hidden = true;
 });
 $('#filters').addEventListener('submit', (event) => event.preventDefault());
 $('#filters').addEventListener('change', () => showEvents().catch(() => {}));

@@ -58,8 +58,8 @@ class Fleet::WorkerSink final : public ReplicaSink {
 };
 
 Result<std::unique_ptr<Fleet>> Fleet::Create(const SubscriberConfig& config, PrefixIndex& index,
-                                             FleetObserver observer) {
-  std::unique_ptr<Fleet> fleet(new Fleet(index, std::move(observer)));
+                                             FleetObserver observer, FleetLimits limits) {
+  std::unique_ptr<Fleet> fleet(new Fleet(index, std::move(observer), limits));
   SubscriberConfig of_thread = config;
   of_thread.max_replays = std::max<size_t>(1, config.max_replays / index.shards());
   for (size_t shard = 0; shard < index.shards(); ++shard) {
@@ -144,12 +144,28 @@ void Fleet::Drop(const FleetWorker& worker) {
   index_.RemoveWorker(worker.id);
 }
 
-Status Fleet::Add(const WorkerRegistration& config) {
+Status Fleet::CheckRoom(size_t more, AddedBy added_by) const {
+  const FleetView now = view();
+  const auto by_clients = static_cast<size_t>(std::ranges::count(
+      now->workers, AddedBy::kClient, [](const auto& worker) { return worker->added_by; }));
+  const auto full = [](const char* option, size_t most) {
+    return Status(StatusCode::kExhausted, std::string(option) + ": at most " +
+                                              std::to_string(most) + " workers are followed");
+  };
+  if (now->workers.size() + more > limits_.workers) return full("max_sources", limits_.workers);
+  if (added_by == AddedBy::kClient && by_clients + more > limits_.client_workers) {
+    return full("max_http_sources", limits_.client_workers);
+  }
+  return Status();
+}
+
+Status Fleet::Add(const WorkerRegistration& config, AddedBy added_by) {
   const auto ranks = ExpandRanks(config);
   if (!ranks.ok()) return ranks.status();
   const MutexLock admin(admin_mutex_);
+  if (Status status = CheckRoom(ranks->size(), added_by); !status.ok()) return status;
   for (size_t i = 0; i < ranks->size(); ++i) {
-    const Status added = AddRank((*ranks)[i]);
+    const Status added = AddRank((*ranks)[i], added_by);
     if (added.ok()) continue;
     while (i > 0) (void)RemoveRank((*ranks)[--i].worker.name);
     return added;
@@ -157,7 +173,7 @@ Status Fleet::Add(const WorkerRegistration& config) {
   return Status();
 }
 
-Status Fleet::AddRank(const WorkerRegistration& config) {
+Status Fleet::AddRank(const WorkerRegistration& config, AddedBy added_by) {
   if (view()->Find(config.worker.name) != nullptr) {
     return Status(StatusCode::kFailedPrecondition, "two sources are named " + config.worker.name);
   }
@@ -165,8 +181,9 @@ Status Fleet::AddRank(const WorkerRegistration& config) {
   auto source = WorkerIngest::Create(id, config, index_);
   if (!source.ok()) return source.status();
   ++next_id_;
-  auto worker = std::make_shared<FleetWorker>(FleetWorker{
-      id, config, std::move(source).value(), std::make_shared<LoadRates>(config.load_rates)});
+  auto worker = std::make_shared<FleetWorker>(
+      FleetWorker{id, config, std::move(source).value(),
+                  std::make_shared<LoadRates>(config.load_rates), added_by});
   if (observer_.on_applied) {
     // The observer keeps a raw pointer to the worker. The source calls the observer only while the
     // worker exists.

@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -19,11 +21,19 @@
 
 namespace kvcast::router {
 
+// Bounds of the numbers of workers. Each data-parallel rank is a worker.
+struct FleetLimits {
+  size_t workers = 4096;        // in all
+  size_t client_workers = 256;  // added by clients
+};
+enum class AddedBy : uint8_t { kOperator, kClient };
+
 struct FleetWorker {
   WorkerId id;
   WorkerRegistration config;
   std::shared_ptr<WorkerIngest> source;
   std::shared_ptr<LoadRates> load_rates;  // kept when the engine restarts
+  AddedBy added_by = AddedBy::kOperator;
 };
 
 // The workers at one time, in order of registration. A query uses the same list until it ends. A
@@ -56,13 +66,14 @@ class Fleet {
   // shard, so ingestion threads do not wait for each other. Each thread gets an equal part of
   // config.max_replays, but at least 1. The index must outlive the fleet.
   static Result<std::unique_ptr<Fleet>> Create(const SubscriberConfig& config, PrefixIndex& index,
-                                               FleetObserver observer);
+                                               FleetObserver observer, FleetLimits limits = {});
   ~Fleet();
 
   // Adds all ranks of the source, or none. kFailedPrecondition: a worker has this name already.
+  // kExhausted: there would be more workers than FleetLimits allows.
   // Other errors are those of WorkerIngest::Create, Subscriber::Add and EventFeeds::Add. The
   // message names the worker.
-  Status Add(const WorkerRegistration& config);
+  Status Add(const WorkerRegistration& config, AddedBy added_by = AddedBy::kOperator);
   // Starts to poll the added sources. Before this call, their events stay in the engines.
   void BeginPolls() { feeds_->Begin(); }
   // After this call, the worker is in no new view, and holds no blocks. kNotFound: no worker has
@@ -84,19 +95,21 @@ class Fleet {
 
  private:
   class WorkerSink;
-  Fleet(PrefixIndex& index, FleetObserver observer)
-      : index_(index), observer_(std::move(observer)) {}
+  Fleet(PrefixIndex& index, FleetObserver observer, FleetLimits limits)
+      : index_(index), observer_(std::move(observer)), limits_(limits) {}
   std::shared_ptr<const FleetWorker> Find(WorkerId id) const;
   Subscriber& SubscriberOf(WorkerId worker) const { return *subscribers_[index_.ShardOf(worker)]; }
   void Publish(std::shared_ptr<const FleetWorker> worker);
   void Drop(const FleetWorker& worker);
   BatchResult Apply(const FleetWorker& worker, Seq seq, std::span<const uint8_t> payload);
   void Reset(const FleetWorker& worker, ResetReason reason);
-  Status AddRank(const WorkerRegistration& config) KV_REQUIRES(admin_mutex_);
+  Status CheckRoom(size_t more, AddedBy added_by) const KV_REQUIRES(admin_mutex_);
+  Status AddRank(const WorkerRegistration& config, AddedBy added_by) KV_REQUIRES(admin_mutex_);
   Status RemoveRank(std::string_view name) KV_REQUIRES(admin_mutex_);
 
   PrefixIndex& index_;
   const FleetObserver observer_;
+  const FleetLimits limits_;
   Mutex admin_mutex_;  // allows one Add or Remove at a time; the sink never takes it
   uint32_t next_id_ KV_GUARDED_BY(admin_mutex_) = 0;
   mutable Mutex view_mutex_;

@@ -63,6 +63,7 @@ struct Query {
   std::optional<double> temperature;
   std::optional<double> ttft_slo_ms;
   bool book = true;
+  std::string traceparent;  // of the HTTP request; empty: none
 };
 
 // Bounds of a query.

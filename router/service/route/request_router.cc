@@ -233,6 +233,7 @@ Result<RouteDecision> RequestRouter::Decide(const Query& asked, std::vector<Quer
   }
   decision.keep_prefix_tokens =
       forecast_.KeepPrefixTokens(FactsOf(query, decision.candidates[decision.chosen]));
+  decision.traceparent = asked.traceparent;
   decision.request_id = asked.request_id.empty() ? RandomRequestId() : asked.request_id;
   if (asked.book) Book(query, decision, now_ms);
   return decision;
@@ -425,6 +426,7 @@ std::string RenderDecision(const RouteDecision& decision) {
   json.Member("prompt_tokens", decision.prompt_tokens);
   json.Member("reason", decision.reason);
   json.Member("request_id", decision.request_id);
+  if (!decision.traceparent.empty()) json.Member("traceparent", decision.traceparent);
   json.Member("worker", decision.candidates[decision.chosen].answer.name);
   json.EndObject();
   return json.Take();

@@ -86,6 +86,7 @@ inline double FirstTokenSeconds(const Candidate& parts) {
 
 struct RouteDecision {
   std::string request_id;
+  std::string traceparent;  // see Query
   int64_t prompt_tokens = 0;
   size_t chosen = 0;  // index into `candidates`
   // Only with Query::ttft_slo_ms: whether the chosen worker is predicted to keep the limit.
@@ -214,7 +215,7 @@ class RequestRouter {
   uint64_t next_number_ KV_GUARDED_BY(mutex_) = 1;
 };
 
-// {"request_id", "prompt_tokens", "worker", "reason"[, "keeps_slo"], "hints":
+// {"request_id", "prompt_tokens", "worker", "reason"[, "keeps_slo"][, "traceparent"], "hints":
 // {"keep_prefix_tokens"}, "candidates": [{members of an
 // answer, "speculative_tokens", "load": {...}, "load_token", "load_storage_token", "cost",
 // "predicted_ttft_ms", "eligible", "not_eligible_reason"}, ...]}. The candidates are ordered by

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "src/base/clock.h"
-#include "src/http/loopback.h"
 
 namespace kvcast::router {
 
@@ -121,10 +120,6 @@ Result<bool> ServiceCore::Take(const Feedback& feedback) {
   if (worker == nullptr) return Status(StatusCode::kNotFound, "unknown worker " + feedback.worker);
   request_router->SetQueue(worker->id, feedback.queued_requests);
   return false;
-}
-
-bool ListensBeyondLoopback(const WorkerRegistration& source) {
-  return source.bind && !IsLoopbackEndpoint(source.endpoint);
 }
 
 HttpReply ErrorReply(const Status& status) {

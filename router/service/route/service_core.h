@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "kvcast/router/prefix_index.h"
+#include "router/service/ingest/client_sources.h"
 #include "router/service/ingest/fleet.h"
 #include "router/service/relay/relay.h"
 #include "router/service/route/latency.h"
@@ -36,7 +37,7 @@ struct ServiceCore {
   std::unique_ptr<QueryEngine> queries;
   std::function<double()> now;         // seconds since the Unix epoch
   std::function<int64_t()> steady_ms;  // monotonic
-  bool allow_remote = false;           // see RouterOptions
+  ClientSourceRules source_rules;      // for sources that are registered over HTTP
   std::atomic<uint64_t> answered{0};
   std::atomic<uint64_t> refused{0};
   std::atomic<bool> draining{false};
@@ -58,9 +59,6 @@ struct ServiceCore {
   // the state and learns it again. kNotFound: the request is not booked, or the worker is unknown.
   Result<bool> Take(const Feedback& feedback);
 };
-
-// True: the service may follow this source only with RouterOptions::allow_remote.
-bool ListensBeyondLoopback(const WorkerRegistration& source);
 
 // A reply with HTTP status 400, 404, 409, 500 or 503 and the message of `status`.
 HttpReply ErrorReply(const Status& status);

@@ -92,11 +92,11 @@ class Router:
         line = self.process.stderr.readline()
         self.port = int(re.search(r"http://[^:]+:(\d+)", line).group(1))
 
-    def call(self, method, target, body=None, validate=True):
+    def call(self, method, target, body=None, validate=True, token=None):
         """Returns (status, JSON or text). Checks the reply against the OpenAPI document."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         data = body if isinstance(body, (bytes, str, type(None))) else json.dumps(body)
-        connection.request(method, target, data)
+        connection.request(method, target, data, {"Authorization": f"Bearer {token}"} if token else {})
         reply = connection.getresponse()
         text = reply.read().decode()
         connection.close()
@@ -478,6 +478,65 @@ check("a router without sources is ready", empty.call("GET", "/readyz")[0] == 20
 empty.call("POST", "/v1/sources", {"name": "x", "endpoint": "tcp://127.0.0.1:1"})
 check("a router is not ready while a source does not answer", empty.call("GET", "/readyz")[0] == 503)
 empty.stop()
+
+# A router with tokens. Requests without a body are sufficient: the token is checked first.
+with tempfile.TemporaryDirectory() as folder:
+    path = os.path.join(folder, "tokens")
+    with open(path, "w", encoding="utf-8") as file:
+        file.write("query q\nobserve o\nadmin a\n")
+    os.chmod(path, 0o600)
+    guarded = Router("--token-file", path, "--max-http-sources", "1")
+    for target, methods in SPEC["paths"].items():
+        for method, described in methods.items():
+            if "401" not in described["responses"]:
+                check(f"{method} {target} needs no token", guarded.call(method.upper(), target)[0] in (200, 503))
+                continue
+            check(f"{method} {target} needs a token", guarded.call(method.upper(), target)[0] == 401)
+            check(f"{method} {target} refuses a wrong token", guarded.call(method.upper(), target, token="x")[0] == 401)
+            wrong_role = "o" if "query" in target else "q"
+            check(f"{method} {target} needs a role", guarded.call(method.upper(), target, token=wrong_role)[0] == 403)
+    sources = [{"name": name, "endpoint": "tcp://127.0.0.1:1"} for name in ("first", "second")]
+    check("a source is registered with a token", guarded.call("POST", "/v1/sources", sources[0], token="a")[0] == 201)
+    check("sources of clients are bounded", guarded.call("POST", "/v1/sources", sources[1], token="a")[0] == 503)
+    check("registrations are bounded", guarded.call("POST", "/register", {
+        "instance_id": 1, "endpoint": "tcp://127.0.0.1:1", "model_name": "m", "block_size": 16}, token="a")[0] == 503)
+    guarded.stop()
+
+    def refused(what, *flags):
+        """The router ends with exit code 2 and one line that contains `what`."""
+        run = subprocess.run([KVCAST, "router", "--http", "127.0.0.1:0", *flags], capture_output=True, text=True,
+                             timeout=20)
+        check(f"{flags} is a usage error", run.returncode == 2 and run.stderr.count("\n") == 1 and what in run.stderr,
+              f"{run.returncode} {run.stderr}")
+
+    os.chmod(path, 0o644)
+    refused("the mode must be 0600", "--token-file", path)
+    refused("No such file", "--token-file", path + ".none")
+    for text, what in [("root t\n", "line 1: unknown role"), ("query\n", "line 1: no token"),
+                       ("query t\nroute t\n", "line 2: an earlier line"), ("", "has no token")]:
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+        os.chmod(path, 0o600)
+        refused(what, "--token-file", path)
+    refused("No such file", "--tls-cert", path + ".none", "--tls-key", path)
+    refused("not a PEM certificate", "--tls-cert", path, "--tls-key", path)
+    refused("--admin-listen", "--admin-listen", "nowhere")
+    refused("not loopback", "--admin-listen", "0.0.0.0:0")
+    refused("--source-network", "--source-network", "10.0.0.1/8")
+    refused("--allowed-host", "--allowed-host", "router:80")
+    refused("max_sources", "--max-sources", "1", "--source", "a=tcp://127.0.0.1:1", "--source", "b=tcp://127.0.0.1:1")
+
+    socket_path = os.path.join(folder, "admin")
+    split = Router("--admin-listen", "unix:" + socket_path)
+    check("the public address registers nothing", split.call("POST", "/v1/sources", sources[0], validate=False)[0] == 405)
+    with socket.socket(socket.AF_UNIX) as admin:
+        admin.connect(socket_path)
+        text = json.dumps(sources[0])
+        admin.sendall(f"POST /v1/sources HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+                      f"Content-Length: {len(text)}\r\n\r\n{text}".encode())
+        check("the admin socket registers a source", admin.recv(65536).startswith(b"HTTP/1.1 201"))
+    split.stop()
+    check("the admin socket is removed", not os.path.exists(socket_path))
 
 for path, methods in SPEC["paths"].items():
     for method, described in methods.items():

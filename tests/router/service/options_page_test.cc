@@ -271,6 +271,12 @@ TEST(OpenApi, GivesTheBoundsOfTheMembers) {
 Json FieldsOf(const RouterOptions& options) {
   return {{"http", options.http.address + ":" + std::to_string(options.http.port)},
           {"tls", {options.http.tls_certificate, options.http.tls_key}},
+          {"token_file", options.http.token_file},
+          {"admin_listen", options.admin_http.has_value()},
+          {"allowed_hosts", options.http.allowed_hosts},
+          {"source_networks", options.source_networks.size()},
+          {"max_sources", options.source_limits.workers},
+          {"max_http_sources", options.source_limits.client_workers},
           {"sources", options.sources.size()},
           {"ingest_threads", options.ingest_threads},
           {"temperature", options.routing.temperature},

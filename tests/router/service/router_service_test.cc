@@ -311,12 +311,16 @@ TEST_F(RouterServiceTest, RoutesHaveLanesAndBounds) {
     routes.insert(routes.end(), more.begin(), more.end());
   }
   std::set<std::string> health;
+  std::set<std::string> changes;
   std::map<std::string, size_t> large;
   for (const HttpRoute& route : routes) {
     if (route.lane == HttpRoute::Lane::kHealth) health.insert(route.path);
+    if (route.lane == HttpRoute::Lane::kChange) changes.insert(route.path);
     if (route.max_body_bytes > HttpRoute::kSmallBody) large[route.path] = route.max_body_bytes;
   }
   EXPECT_EQ(health, (std::set<std::string>{"/health", "/healthz", "/readyz"}));
+  EXPECT_EQ(changes,
+            (std::set<std::string>{"/register", "/unregister", "/v1/events", "/v1/sources"}));
   const size_t query = 16 << 20;
   EXPECT_EQ(large, (std::map<std::string, size_t>{{"/query", query},
                                                   {"/query_by_hash", query},

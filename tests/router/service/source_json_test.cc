@@ -255,18 +255,50 @@ TEST(ReadConfig, ReadsSourcesWeightsAndAddress) {
   EXPECT_EQ(options.ingest_threads, 3u);
 }
 
+TEST(ReadConfig, ReadsWhoMayAskAndRegister) {
+  RouterOptions options;
+  const Status status = ReadConfig(
+      R"({"token_file": "/t", "admin_listen": "127.0.0.1:7", "allowed_hosts": ["router", "[::2]"],
+          "source_networks": ["10.0.0.0/8"], "max_sources": 9, "max_http_sources": 8})",
+      options);
+  ASSERT_TRUE(status.ok()) << status.ToString();
+  EXPECT_EQ(options.http.token_file, "/t");
+  ASSERT_TRUE(options.admin_http);
+  EXPECT_EQ(options.admin_http->port, 7);
+  EXPECT_EQ(options.http.allowed_hosts, (std::vector<std::string>{"router", "[::2]"}));
+  ASSERT_EQ(options.source_networks.size(), 1u);
+  EXPECT_TRUE(options.source_networks[0].Contains(*ParseIpAddress("10.9.9.9")));
+  EXPECT_EQ(options.source_limits.workers, 9u);
+  EXPECT_EQ(options.source_limits.client_workers, 8u);
+  ASSERT_TRUE(ReadConfig(R"({"admin_listen": "unix:/run/s", "allowed_hosts": []})", options).ok());
+  EXPECT_EQ(options.admin_http->unix_path, "/run/s");
+  EXPECT_TRUE(options.http.allowed_hosts.empty());
+}
+
 TEST(ReadConfig, ErrorsNameTheMember) {
-  const Wrong wrong[] = {{"{", "not JSON"},
-                         {"[]", "must be an object"},
-                         {R"({"source": []})", "unknown member: source"},
-                         {R"({"sources": [{"name": "w"}]})", "sources[0]: endpoint: required"},
-                         {R"({"http": "localhost"})", "http: expected ADDR:PORT, got 'localhost'"},
-                         {R"({"http": "h:65536"})", "http: expected ADDR:PORT, got 'h:65536'"},
-                         {R"({"ingest_threads": 0})", "ingest_threads: must be a positive integer"},
-                         {R"({"ingest_threads": 65})", "ingest_threads: must be at most 64"},
-                         {R"({"weights": {"load": 1}})", "weights: unknown member: load"},
-                         {R"({"weights": {"load_token": -1}})",
-                          "weights.load_token: not a number in the allowed range"}};
+  const Wrong wrong[] = {
+      {"{", "not JSON"},
+      {"[]", "must be an object"},
+      {R"({"source": []})", "unknown member: source"},
+      {R"({"sources": [{"name": "w"}]})", "sources[0]: endpoint: required"},
+      {R"({"http": "localhost"})", "http: expected ADDR:PORT, got 'localhost'"},
+      {R"({"http": "h:65536"})", "http: expected ADDR:PORT, got 'h:65536'"},
+      {R"({"admin_listen": "unix:"})",
+       "admin_listen: expected ADDR:PORT or unix:PATH, got 'unix:'"},
+      {R"({"admin_listen": "/run/s"})",
+       "admin_listen: expected ADDR:PORT or unix:PATH, got '/run/s'"},
+      {R"({"allowed_hosts": ["router:80"]})",
+       "allowed_hosts: expected a host name without a port, got 'router:80'"},
+      {R"({"allowed_hosts": [""]})", "allowed_hosts: expected a host name without a port, got ''"},
+      {R"({"allowed_hosts": "router"})", "allowed_hosts: must be a non-empty array"},
+      {R"({"source_networks": ["10.0.0.1/8"]})",
+       "source_networks: expected a network like 10.0.0.0/8, got '10.0.0.1/8'"},
+      {R"({"max_sources": 65536})", "max_sources: must be at most 65535"},
+      {R"({"ingest_threads": 0})", "ingest_threads: must be a positive integer"},
+      {R"({"ingest_threads": 65})", "ingest_threads: must be at most 64"},
+      {R"({"weights": {"load": 1}})", "weights: unknown member: load"},
+      {R"({"weights": {"load_token": -1}})",
+       "weights.load_token: not a number in the allowed range"}};
   for (const auto& [text, message] : wrong) {
     RouterOptions options;
     EXPECT_EQ(ReadConfig(text, options).message(), message) << text;

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "router/service/ingest/client_sources.h"
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+
+#include "router/service/ingest/event_feeds.h"
+#include "router/service/ingest/http_fetch.h"
+#include "router/service/json/json_fields.h"
+#include "src/http/loopback.h"
+
+namespace kvcast::router {
+namespace {
+
+constexpr std::string_view kTcp = "tcp://";
+constexpr size_t kMaxHostBytes = 255;
+
+bool IsOfHost(char c) {
+  return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+         std::string_view(".-_:[]*").find(c) != std::string_view::npos;
+}
+
+// The host of an endpoint.
+std::string HostOf(const std::string& endpoint) {
+  if (!endpoint.starts_with(kTcp)) {
+    const auto url = ParseHttpUrl(endpoint);
+    return url.ok() ? url->host : "";
+  }
+  const std::string_view address = std::string_view(endpoint).substr(kTcp.size());
+  return std::string(address.substr(0, address.rfind(':')));
+}
+
+// libzmq reads more in an endpoint than a host, for example a source address before a semicolon.
+Status CheckTcp(const char* member, const std::string& endpoint) {
+  const std::string host = HostOf(endpoint);
+  if (endpoint.starts_with(kTcp) && !host.empty() && host.size() <= kMaxHostBytes &&
+      std::ranges::all_of(host, IsOfHost)) {
+    return Status();
+  }
+  return BadField(std::string(member) + ": must be tcp://HOST:PORT");
+}
+
+Status CheckNetwork(const char* member, const std::string& endpoint,
+                    const std::vector<IpNetwork>& networks) {
+  if (networks.empty()) return Status();
+  const auto address = ParseIpAddress(HostOf(endpoint));
+  if (!address) {
+    return BadField(std::string(member) +
+                    ": must have an IP address, because source networks are "
+                    "configured");
+  }
+  const bool inside = std::ranges::any_of(
+      networks, [&](const IpNetwork& network) { return network.Contains(*address); });
+  return inside ? Status() : BadField(std::string(member) + ": not in a network for sources");
+}
+
+}  // namespace
+
+bool ListensBeyondLoopback(const WorkerRegistration& source) {
+  return source.bind && !IsLoopbackEndpoint(source.endpoint);
+}
+
+Status CheckClientSource(const WorkerRegistration& source, const ClientSourceRules& rules) {
+  const std::string& replay = source.replay_endpoint;
+  Status status;
+  if (!IsFeedEndpoint(source.endpoint)) status = CheckTcp("endpoint", source.endpoint);
+  if (status.ok() && !replay.empty()) status = CheckTcp("replay_endpoint", replay);
+  if (!status.ok()) return status;
+  if (ListensBeyondLoopback(source) && !rules.allow_remote) {
+    return BadField(source.worker.name + ": bind: " + source.endpoint +
+                    " is not loopback; set allow_remote to listen there");
+  }
+  if (!source.bind && source.endpoint != kPushEndpoint) {
+    status = CheckNetwork("endpoint", source.endpoint, rules.networks);
+    if (!status.ok()) return status;
+  }
+  return replay.empty() ? Status() : CheckNetwork("replay_endpoint", replay, rules.networks);
+}
+
+}  // namespace kvcast::router
