@@ -98,11 +98,12 @@ Status HttpServer::Impl::ListenOnUnix() {
   if (Status status = RemoveOldSocket(path); !status.ok()) return status;
   const Status opened = OpenAcceptor(asio::local::stream_protocol::endpoint(path));
   if (!opened.ok()) return Unavailable("unix:" + path, "");
+  owns_path_ = true;
   // No client can connect before the socket listens.
   Error error;
-  if (chmod(path.c_str(), S_IRUSR | S_IWUSR) == 0) acceptor_.listen(kBacklog, error);
-  owns_path_ = true;
-  return error ? Unavailable("unix:" + path, "") : Status();
+  const bool closed = chmod(path.c_str(), S_IRUSR | S_IWUSR) == 0;
+  if (closed) acceptor_.listen(kBacklog, error);
+  return closed && !error ? Status() : Unavailable("unix:" + path, "");
 }
 
 void HttpServer::Impl::Unlisten() {

@@ -32,8 +32,9 @@ Status LoadCertificate(const std::string& path, Context& context) {
   context.use_certificate_chain_file(path, error);
   if (error) return Bad("not a PEM certificate: " + error.message());
   const X509* const certificate = SSL_CTX_get0_certificate(context.native_handle());
-  if (X509_cmp_current_time(X509_get0_notAfter(certificate)) < 0) return Bad("has expired");
-  if (X509_cmp_current_time(X509_get0_notBefore(certificate)) > 0) return Bad("is not valid yet");
+  // 0: the time cannot be read.
+  if (X509_cmp_current_time(X509_get0_notAfter(certificate)) <= 0) return Bad("has expired");
+  if (X509_cmp_current_time(X509_get0_notBefore(certificate)) >= 0) return Bad("is not valid yet");
   return Status();
 }
 

@@ -1085,7 +1085,7 @@ MUTATIONS = [
     ("leave the socket to all users", "src/http/listen.cc",
      "chmod(path.c_str(), S_IRUSR | S_IWUSR)", "chmod(path.c_str(), 0777)", HTTP_TESTS + "HttpAccessTest.AUnixSocketIs*"),
     ("serve with a certificate that has expired", "src/http/tls_files.cc",
-     "if (X509_cmp_current_time(X509_get0_notAfter(certificate)) < 0)", "if (false)",
+     "if (X509_cmp_current_time(X509_get0_notAfter(certificate)) <= 0)", "if (false)",
      HTTP_TESTS + "HttpTlsTest.FilesThatDoNot*"),
     ("give any trace back", "src/http/trace_parent.cc",
      "if (kForm[i] == 'x' ? !hex : value[i] != '-') return {};", "if (kForm[i] == 'x' && !hex) continue;",
