@@ -1112,4 +1112,8 @@ MUTATIONS = [
     ("answer changes at both addresses", "router/service/router_service.cc",
      "    std::erase_if(routes, [](const auto& route) { return route.access == AccessRole::kAdmin; });\n", "",
      ACCESS + "AccessServiceTest.ChangesAndDumps*"),
+    ("read values of any depth", "router/service/json/bounded_json.cc",
+     "left_out_ > 0 || open_.size() > bounds_.max_depth", "left_out_ > 0", "router_bounded_json_test"),
+    ("read any number of events' values", "router/service/ingest/trtllm_events.cc",
+     ", .max_values = most}", "}", "router_trtllm_events_test"),
 ]

@@ -1,35 +1,50 @@
-// Texts of one value of std::hash, for tests of hash tables whose keys come from the network.
+// Texts that an attacker would choose against a hash table without a secret seed.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
-#include <cstring>
+#include <ctime>
 #include <string>
 #include <vector>
 
 namespace kvcast::testing {
 
-// libstdc++ hashes texts with MurmurHash64A and a constant seed. For each first half of a text of
-// 16 bytes, there is a second half that leads to the same state. The second halves are any bytes.
+// libstdc++ hashes texts by MurmurHash2 with a fixed seed. All returned texts have the same hash.
 inline std::vector<std::string> CollidingTexts(size_t count) {
-  constexpr uint64_t kFactor = (uint64_t{0xc6a4a793} << 32) + 0x5bd1e995;
-  constexpr uint64_t kSeed = 0xc70f6907;
-  uint64_t inverse = kFactor;  // of kFactor modulo 2^64
-  for (int i = 0; i < 6; ++i) inverse *= 2 - kFactor * inverse;
-  const auto mix = [](uint64_t value) { return value ^ value >> 47; };
-  const auto absorbed = [&](uint64_t word) { return mix(word * kFactor) * kFactor; };
-  constexpr uint64_t kState = 0x0123456789abcdef;  // of all texts, before the final mix
-  const uint64_t start = kSeed ^ (2 * sizeof(uint64_t) * kFactor);
+  constexpr uint64_t kMul = (uint64_t{0xc6a4a793} << 32) + 0x5bd1e995;
+  uint64_t inverse = kMul;  // of kMul modulo 2^64, by Newton's iteration
+  for (int i = 0; i < 6; ++i) inverse *= 2 - kMul * inverse;
+  const auto shift_mix = [](uint64_t v) { return v ^ (v >> 47); };  // its own inverse
+  const auto as_text = [](uint64_t v) { return std::string(reinterpret_cast<char*>(&v), 8); };
   std::vector<std::string> texts;
-  for (uint64_t first = 0x2020202020202020; texts.size() < count; ++first) {
-    const uint64_t after = (start ^ absorbed(first)) * kFactor;
-    const uint64_t second = mix((kState * inverse ^ after) * inverse) * inverse;
-    std::string text(2 * sizeof(uint64_t), '\0');
-    std::memcpy(text.data(), &first, sizeof(first));
-    std::memcpy(text.data() + sizeof(first), &second, sizeof(second));
-    texts.push_back(std::move(text));
+  for (uint64_t i = 0; i < count; ++i) {
+    uint64_t state = uint64_t{0xc70f6907} ^ (16 * kMul);
+    state = (state ^ (shift_mix(i * kMul) * kMul)) * kMul;
+    const uint64_t second = shift_mix((state ^ 42) * inverse) * inverse;
+    texts.push_back(as_text(i) + as_text(second));
   }
   return texts;
+}
+
+// Texts of the same length that do not collide.
+inline std::vector<std::string> PlainTexts(size_t count) {
+  std::vector<std::string> texts;
+  for (size_t i = 0; i < count; ++i) texts.push_back("plain-" + std::to_string(1000000000 + i));
+  return texts;
+}
+
+// CPU time of the thread.
+template <typename Work>
+int64_t ThreadNsOf(Work work) {
+  const auto now = [] {
+    timespec time = {};
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+    return int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
+  };
+  const int64_t begin = now();
+  work();
+  return now() - begin;
 }
 
 }  // namespace kvcast::testing

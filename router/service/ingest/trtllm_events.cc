@@ -8,14 +8,19 @@
 #include <utility>
 
 #include "kvcast/router/prefix_index.h"
+#include "router/service/json/bounded_json.h"
 #include "router/service/json/json_fields.h"
 #include "src/hash/seeded_hash.h"
 
 namespace kvcast::router {
 namespace {
 
-constexpr int kMaxNesting = 16;
+constexpr size_t kMaxNesting = 16;
 constexpr size_t kMaxHashText = 128;
+// A value of a document takes up to 100 bytes of memory. In the engine's events, a value has at
+// least 14 bytes of text on average.
+constexpr size_t kBytesPerValue = 8;
+constexpr size_t kFewValues = 1 << 16;  // allowed in a text of any length
 
 // nullptr: the member is absent or null.
 const Json* Find(const Json& object, const char* field) {
@@ -330,13 +335,13 @@ Result<EventBatch> TrtllmEvents::Decode(std::string_view json) {
     impl_->Forget();
     return Status(StatusCode::kLimit, "json: longer than json_bytes_max");
   }
-  const auto shallow = [](int depth, Json::parse_event_t, Json&) { return depth <= kMaxNesting; };
-  const Json parsed = Json::parse(json.begin(), json.end(), shallow, /*allow_exceptions=*/false);
-  if (parsed.is_discarded()) {
+  const size_t most = kFewValues + json.size() / kBytesPerValue;
+  const auto parsed = ReadJson(json, {.max_depth = kMaxNesting, .max_values = most});
+  if (!parsed.ok()) {
     impl_->Forget();
-    return Status(StatusCode::kMalformed, "json: malformed");
+    return parsed.status();
   }
-  return impl_->Decode(parsed);
+  return impl_->Decode(*parsed);
 }
 
 TrtllmCounters TrtllmEvents::counters() const { return impl_->counters; }

@@ -33,7 +33,7 @@ struct TrtllmConfig {
   int64_t tokens_per_block = 0;  // > 0
   // Events of other ranks are left out. nullopt: events that name a rank are left out.
   std::optional<int64_t> attention_dp_rank;
-  size_t json_bytes_max = size_t{64} << 20;
+  size_t json_bytes_max = size_t{64} << 20;  // a text of this length may have 2^23 values
   // Maximum number of held hashes of all groups together. Stores of further hashes are refused.
   size_t hashes_max = size_t{1} << 22;
 };

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <utility>
 
+#include "router/service/json/bounded_json.h"
+
 namespace kvcast::router {
 namespace {
 
@@ -27,12 +29,9 @@ std::string ElementName(std::string_view member, size_t index) {
 }
 
 Result<Json> ParseObject(std::string_view body, int max_depth) {
-  const Json::parser_callback_t shallow = [max_depth](int depth, Json::parse_event_t, Json&) {
-    return depth <= max_depth;
-  };
-  Json json = Json::parse(body, shallow, /*allow_exceptions=*/false);
-  if (json.is_discarded()) return BadField("body: not JSON");
-  if (!json.is_object()) return BadField("body: must be an object");
+  Result<Json> json = ReadJson(body, {.max_depth = static_cast<size_t>(max_depth)});
+  if (!json.ok()) return BadField("body: not JSON");
+  if (!json->is_object()) return BadField("body: must be an object");
   return json;
 }
 

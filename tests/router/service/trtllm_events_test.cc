@@ -190,6 +190,27 @@ TEST(TrtllmEvents, OtherRanksAreLeftOut) {
   EXPECT_EQ(worker.residencies(), 0u);
 }
 
+// A document of 16 MiB of empty texts would take 480 MiB.
+TEST(TrtllmEvents, ValuesAreBoundedByTheBytes) {
+  const auto listed = [](const std::string& element, size_t count) {
+    std::string text = "[" + element;
+    for (size_t i = 1; i < count; ++i) text += "," + element;
+    return text + "]";
+  };
+  TrtllmWorker worker;
+  for (const char* element : {"\"\"", "0", "[]", "{}", "{\"\":0}"}) {
+    const Status status = worker.events().Decode(listed(element, 1 << 18)).status();
+    EXPECT_EQ(status.code(), StatusCode::kLimit) << element;
+    EXPECT_TRUE(worker.events().Decode(listed(element, 1000)).ok()) << element;
+  }
+  EXPECT_TRUE(worker.events().lacks_events());
+  std::vector<Json> blocks;
+  for (int64_t i = 0; i < 40000; ++i) blocks.push_back(BlockOf(i, Tokens(4 * i, 4)));
+  TrtllmWorker large;
+  large.Take(EventOf(0, StoredOf(nullptr, blocks)));
+  EXPECT_EQ(large.residencies(), 40000u);
+}
+
 TEST(TrtllmEvents, BoundsRefuse) {
   TrtllmWorker worker(
       {.window_sizes = {9}, .tokens_per_block = 4, .json_bytes_max = 2000, .hashes_max = 1});
