@@ -1116,4 +1116,7 @@ MUTATIONS = [
      "left_out_ > 0 || open_.size() > bounds_.max_depth", "left_out_ > 0", "router_bounded_json_test"),
     ("read any number of events' values", "router/service/ingest/trtllm_events.cc",
      ", .max_values = most}", "}", "router_trtllm_events_test"),
+    ("hash the keys of objects with a fixed seed", "router/service/ingest/mooncake_events.cc",
+     "std::unordered_map<std::string, Object, SeededTextHash>", "std::unordered_map<std::string, Object>",
+     "router_mooncake_events_test"),
 ]

@@ -6,7 +6,6 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <ctime>
 #include <functional>
 #include <memory>
 #include <numeric>
@@ -15,14 +14,18 @@
 #include <vector>
 
 #include "router/service/json/json_fields.h"
+#include "tests/support/colliding_texts.h"
 #include "tests/support/index_events.h"
 
 namespace kvcast::router {
 namespace {
 
 using kvcast::testing::Batch;
+using kvcast::testing::CollidingTexts;
 using kvcast::testing::Hashes;
+using kvcast::testing::PlainTexts;
 using kvcast::testing::StoreFull;
+using kvcast::testing::ThreadNsOf;
 
 constexpr int64_t kPrompt = 1000;
 
@@ -466,39 +469,17 @@ TEST_F(RequestRouterTest, NoLengthOfAPromptOverflowsTheLoad) {
   EXPECT_EQ(Chosen(Decide(at, {Worker(1, 0), Worker(2, 0)})), "w2");
 }
 
-// libstdc++ hashes texts with a fixed seed, by MurmurHash2. All returned ids have the same hash.
-std::vector<std::string> CollidingIds(size_t count) {
-  constexpr uint64_t kMul = (uint64_t{0xc6a4a793} << 32) + 0x5bd1e995;
-  uint64_t inverse = kMul;  // of kMul modulo 2^64, by Newton's iteration
-  for (int i = 0; i < 6; ++i) inverse *= 2 - kMul * inverse;
-  const auto shift_mix = [](uint64_t v) { return v ^ (v >> 47); };  // its own inverse
-  const auto as_text = [](uint64_t v) { return std::string(reinterpret_cast<char*>(&v), 8); };
-  std::vector<std::string> ids;
-  for (uint64_t i = 0; i < count; ++i) {
-    uint64_t state = uint64_t{0xc70f6907} ^ (16 * kMul);
-    state = (state ^ (shift_mix(i * kMul) * kMul)) * kMul;
-    const uint64_t second = shift_mix((state ^ 42) * inverse) * inverse;
-    ids.push_back(as_text(i) + as_text(second));
-  }
-  return ids;
-}
-
 // With the fixed seed, a route that follows 16,000 routes with such ids compares 16,000 ids.
 TEST_F(RequestRouterTest, IdsThatCollideUnderAFixedSeedCostNoMore) {
-  const std::vector<std::string> colliding = CollidingIds(16000);
+  const std::vector<std::string> colliding = CollidingTexts(16000);
   ASSERT_EQ(std::hash<std::string>()(colliding[0]), std::hash<std::string>()(colliding[1]));
-  std::vector<std::string> plain(colliding.size());
-  for (size_t i = 0; i < plain.size(); ++i) plain[i] = "plain-" + std::to_string(1000000000 + i);
   const auto route_ns = [this](const std::vector<std::string>& ids) {
     RequestRouter at(config, [this] { return drawn; });
-    timespec begin = {};
-    timespec end = {};
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &begin);
-    for (const std::string& id : ids) Decide(at, {Worker(1, 0)}, Prompt(id));
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &end);
-    return (end.tv_sec - begin.tv_sec) * 1'000'000'000 + end.tv_nsec - begin.tv_nsec;
+    return ThreadNsOf([&] {
+      for (const std::string& id : ids) Decide(at, {Worker(1, 0)}, Prompt(id));
+    });
   };
-  const int64_t plain_ns = route_ns(plain);
+  const int64_t plain_ns = route_ns(PlainTexts(colliding.size()));
   EXPECT_LT(route_ns(colliding), 4 * plain_ns) << plain_ns << " ns for other ids";
 }
 
