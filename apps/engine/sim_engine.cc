@@ -52,6 +52,7 @@ void SimEngine::Add(SimRequest request) {
   entry->request.tokens = std::move(request.prompt);
   entry->request.chain = std::move(request.chain);
   entry->request.keep_prefix_tokens = request.keep_prefix_tokens;
+  entry->request.will_not_return_after = request.will_not_return_after;
   entry->answer = std::move(request.answer);
   waiting_.push_back(std::move(entry));
 }
@@ -348,7 +349,7 @@ void SimEngine::FinishStep() {
       continue;
     }
     if (tier_ != nullptr) tier_->Finish(entry->request, entry->computed);
-    cache_->Free(entry->request);
+    cache_->Free(entry->request, /*ended=*/true);
     ++totals_.finished;
     hooks_.finished(entry->number);
     if (tier_ != nullptr) ended_.push_back(std::move(entry));

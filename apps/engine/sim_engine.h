@@ -12,6 +12,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -40,7 +41,8 @@ struct SimRequest {
   // The sampled tokens. Empty: OutputToken gives them. REQUIRES: empty, or at least output_tokens
   // tokens.
   std::vector<TokenId> answer;
-  int64_t keep_prefix_tokens = 0;  // see CacheRequest
+  int64_t keep_prefix_tokens = 0;                // see CacheRequest
+  std::optional<int64_t> will_not_return_after;  // see CacheRequest
   // The hash chain of the prompt, if the caller knows it. Empty: the engine computes it.
   std::vector<Digest> chain;
 };

@@ -16,6 +16,7 @@ constexpr int64_t kPrefetchDistance = 8;
 BlockPool::BlockPool(const PoolOptions& options)
     : options_(options),
       refs_(static_cast<size_t>(options.num_blocks), 0),
+      adopted_(static_cast<size_t>(options.num_blocks), false),
       free_(static_cast<uint32_t>(options.num_blocks)),
       cached_(static_cast<uint32_t>(options.num_blocks)),
       events_(options.events, options.medium, options.lookahead) {
@@ -49,6 +50,7 @@ void BlockPool::Allocate(int64_t n, std::vector<BlockId>& out) {
       KV_CHECK(ref_count(block) == 0);
       if (cached_.HasKeys(block)) RemoveKeys(block);
       refs_[block.value] = 1;
+      adopted_[block.value] = false;
     }
   }
 }
@@ -61,8 +63,16 @@ void BlockPool::Touch(std::span<const BlockId> blocks) {
   }
 }
 
-void BlockPool::Free(std::span<const BlockId> blocks, bool take_next) {
+void BlockPool::Adopt(std::span<const BlockId> blocks) {
+  Touch(blocks);
+  for (const BlockId block : blocks) {
+    if (block != kNullBlock) adopted_[block.value] = true;
+  }
+}
+
+void BlockPool::Free(std::span<const BlockId> blocks, FreeTo place) {
   to_head_.clear();
+  to_front_.clear();
   to_tail_.clear();
   for (size_t i = 0; i < blocks.size(); ++i) {
     const size_t ahead = i + kPrefetchDistance;
@@ -71,10 +81,17 @@ void BlockPool::Free(std::span<const BlockId> blocks, bool take_next) {
     if (block == kNullBlock) continue;
     KV_CHECK(ref_count(block) > 0);
     if (--refs_[block.value] > 0) continue;
-    const bool to_tail = cached_.HasKeys(block) || !options_.reuse_uncached_first;
-    (to_tail && !take_next ? to_tail_ : to_head_).push_back(block);
+    const bool cached = cached_.HasKeys(block);
+    if (place == FreeTo::kHead || (!cached && options_.reuse_uncached_first)) {
+      to_head_.push_back(block);
+    } else if (place == FreeTo::kEvictFirst && cached && !adopted_[block.value]) {
+      to_front_.push_back(block);
+    } else {
+      to_tail_.push_back(block);
+    }
   }
   free_.Prepend(to_head_);
+  free_.InsertEarly(to_front_);
   free_.Append(to_tail_);
 }
 

@@ -55,6 +55,14 @@ struct PartialBlock {
   int64_t prefix_tokens = 0;
 };
 
+// The place of freed blocks in the queue. Blocks that still have references are not concerned.
+enum class FreeTo : uint8_t {
+  kUsual,  // blocks that are not cached: the head; cached blocks: the tail
+  // As kUsual, but cached blocks that no request ever adopted go before all other cached blocks.
+  kEvictFirst,
+  kHead,  // all blocks: the head
+};
+
 class BlockPool {
  public:
   // REQUIRES: num_blocks >= 1, hash_block_size > 0.
@@ -82,11 +90,13 @@ class BlockPool {
   void Allocate(int64_t n, std::vector<BlockId>& out);
   // Adds one reference to each block.
   void Touch(std::span<const BlockId> blocks);
+  // Adds one reference to each block of a hit. The blocks count as adopted until they get new
+  // content.
+  void Adopt(std::span<const BlockId> blocks);
   // Drops one reference of each block. Blocks without references go to the queue, in the given
-  // order: blocks that are not cached to its head, cached blocks to its tail. Without
-  // reuse_uncached_first, all these blocks go to the tail. With `take_next`, all these blocks go to
-  // the head.
-  void Free(std::span<const BlockId> blocks, bool take_next = false);
+  // order. Without reuse_uncached_first, kUsual and kEvictFirst treat blocks that are not cached as
+  // adopted blocks.
+  void Free(std::span<const BlockId> blocks, FreeTo place = FreeTo::kUsual);
 
   // Caches the full blocks of the table that are not null and are kept. One BlockStored covers all
   // these blocks, and is sent even if no block was cached. EventOptions::exact_spans and
@@ -134,11 +144,13 @@ class BlockPool {
 
   PoolOptions options_;
   std::vector<uint32_t> refs_;
+  std::vector<bool> adopted_;  // by block: a request adopted its content from another request
   FreeBlockQueue free_;
   CachedBlockMap cached_;
   EventLog events_;
   // Scratch memory; members so that the capacity is kept.
   std::vector<BlockId> to_head_;
+  std::vector<BlockId> to_front_;
   std::vector<BlockId> to_tail_;
   std::vector<const Digest*> digests_;
   std::vector<int64_t> begins_;

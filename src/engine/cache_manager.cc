@@ -292,10 +292,16 @@ bool CacheManager::CanEverFit(int64_t total_tokens, int64_t encoder_tokens) cons
                         std::max<int64_t>(encoder_tokens, 0)) <= impl_->config.num_blocks;
 }
 
-void CacheManager::Free(CacheRequest& request) {
+void CacheManager::Free(CacheRequest& request, bool ended) {
   const auto slot = impl_->slots.Find(request.id);
   if (!slot) return;
-  impl_->managers.Free(*slot);
+  int64_t kept_tokens = std::numeric_limits<int64_t>::max();
+  if (ended && request.will_not_return_after) {
+    // A group may hold more of a shared prefix than the router knew.
+    kept_tokens =
+        std::max({*request.will_not_return_after, request.shared_prefix_boundary, int64_t{0}});
+  }
+  impl_->managers.Free(*slot, kept_tokens);
   impl_->slots.Release(request.id);
 }
 

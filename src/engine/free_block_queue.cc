@@ -6,15 +6,27 @@
 namespace kvcast::engine {
 
 FreeBlockQueue::FreeBlockQueue(uint32_t num_blocks)
-    : links_(num_blocks + size_t{1}), sentinel_(num_blocks), size_(num_blocks) {
-  for (uint32_t i = 0; i <= num_blocks; ++i) {
-    links_[i] = {i == 0 ? num_blocks : i - 1, i == num_blocks ? 0 : i + 1};
-  }
+    : links_(num_blocks + size_t{2}),
+      sentinel_(num_blocks),
+      divider_(num_blocks + 1),
+      size_(num_blocks) {
+  for (uint32_t i = 0; i < num_blocks; ++i) links_[i] = {i - 1, i + 1};
+  const uint32_t first = num_blocks == 0 ? divider_ : 0;
+  const uint32_t last = num_blocks == 0 ? sentinel_ : num_blocks - 1;
+  links_[first].prev = sentinel_;
+  links_[last].next = divider_;
+  links_[sentinel_] = {divider_, first};
+  links_[divider_] = {last, sentinel_};
+}
+
+uint32_t FreeBlockQueue::After(uint32_t position) const {
+  const uint32_t next = links_[position].next;
+  return next == divider_ ? links_[divider_].next : next;
 }
 
 BlockId FreeBlockQueue::PopFront() {
   KV_CHECK(size_ > 0);
-  const BlockId id(links_[sentinel_].next);
+  const BlockId id(After(sentinel_));
   Remove(id);
   return id;
 }
@@ -46,16 +58,20 @@ void FreeBlockQueue::Prepend(std::span<const BlockId> ids) {
   for (const BlockId id : ids) InsertBefore(head, id);
 }
 
+void FreeBlockQueue::InsertEarly(std::span<const BlockId> ids) {
+  for (const BlockId id : ids) InsertBefore(divider_, id);
+}
+
 std::optional<BlockId> FreeBlockQueue::Next(std::optional<BlockId> after) const {
   KV_CHECK(!after || Contains(*after));
-  const uint32_t next = links_[after ? after->value : sentinel_].next;
+  const uint32_t next = After(after ? after->value : sentinel_);
   if (next == sentinel_) return std::nullopt;
   return BlockId(next);
 }
 
 std::vector<BlockId> FreeBlockQueue::List() const {
   std::vector<BlockId> ids;
-  for (uint32_t i = links_[sentinel_].next; i != sentinel_; i = links_[i].next) {
+  for (uint32_t i = After(sentinel_); i != sentinel_; i = After(i)) {
     ids.push_back(BlockId(i));
   }
   return ids;

@@ -27,10 +27,12 @@ class FreeBlockQueue {
   BlockId PopFront();
   // REQUIRES: Contains(id).
   void Remove(BlockId id);
-  // Append adds blocks at the tail; Prepend adds all of them before the head. Their order is kept.
+  // Append adds blocks at the tail; Prepend adds all of them before the head. InsertEarly adds them
+  // before all blocks that Append added, and after all other blocks. Their order is kept.
   // REQUIRES: the queue contains none of these blocks.
   void Append(std::span<const BlockId> ids);
   void Prepend(std::span<const BlockId> ids);
+  void InsertEarly(std::span<const BlockId> ids);
 
   // The head, or the block after `after`. REQUIRES: Contains(*after).
   std::optional<BlockId> Next(std::optional<BlockId> after) const;
@@ -45,10 +47,14 @@ class FreeBlockQueue {
     uint32_t next;
   };
   void InsertBefore(uint32_t position, BlockId id);
+  // The element after `position` that is not the divider.
+  uint32_t After(uint32_t position) const;
 
-  // The element after the last block is the sentinel that closes the ring.
+  // The elements after the last block: the sentinel that closes the ring, and the divider, which is
+  // before all blocks that Append added.
   std::vector<Link, HugePageAllocator<Link>> links_;
   uint32_t sentinel_;
+  uint32_t divider_;
   int64_t size_;
 };
 

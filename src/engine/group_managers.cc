@@ -117,8 +117,8 @@ void GroupManagers::RemoveSkipped(RequestSlot slot, int64_t processed_tokens,
   }
 }
 
-void GroupManagers::Free(RequestSlot slot) {
-  for (const auto& manager : managers_) manager->Free(slot);
+void GroupManagers::Free(RequestSlot slot, int64_t kept_tokens) {
+  for (const auto& manager : managers_) manager->Free(slot, kept_tokens);
 }
 
 void GroupManagers::BeginStep() {

@@ -32,7 +32,7 @@ class GroupManagers {
                    std::vector<std::vector<BlockId>>& added);
   void CacheBlocks(RequestSlot slot, const CacheRequest& request, int64_t computed_tokens);
   void RemoveSkipped(RequestSlot slot, int64_t processed_tokens, int64_t prompt_tokens);
-  void Free(RequestSlot slot);
+  void Free(RequestSlot slot, int64_t kept_tokens);
   void BeginStep();
   void TakeCopies(std::vector<BlockCopy>& copies);
   void TakeBlocksToZero(std::vector<BlockId>& blocks);

@@ -235,9 +235,9 @@ void MambaManager::RemoveSkipped(RequestSlot slot, int64_t processed_tokens,
   ReleaseRange(held, *last, *last + 1);
 }
 
-void MambaManager::Free(RequestSlot slot) {
+void MambaManager::Free(RequestSlot slot, int64_t kept_tokens) {
   state(slot) = {};
-  SingleTypeManager::Free(slot);
+  SingleTypeManager::Free(slot, kept_tokens);
 }
 
 }  // namespace kvcast::engine

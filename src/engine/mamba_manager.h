@@ -22,7 +22,7 @@ class MambaManager final : public SingleTypeManager {
                    std::vector<BlockId>& added) override;
   void CacheBlocks(RequestSlot slot, const CacheRequest& request, int64_t tokens) override;
   void RemoveSkipped(RequestSlot slot, int64_t processed_tokens, int64_t prompt_tokens) override;
-  void Free(RequestSlot slot) override;
+  void Free(RequestSlot slot, int64_t kept_tokens) override;
   void BeginStep() override { cached_this_step_.clear(); }
 
  private:

@@ -36,7 +36,7 @@ void ManagedBlocks::Unpin(std::span<const BlockId> blocks, bool take_next) {
     KV_CHECK(pins(block) > 0);
     --pins_[block.value];
   }
-  pool_.Free(blocks, take_next);
+  pool_.Free(blocks, take_next ? FreeTo::kHead : FreeTo::kUsual);
 }
 
 }  // namespace kvcast::engine

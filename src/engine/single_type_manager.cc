@@ -60,7 +60,7 @@ void SingleTypeManager::AddHit(RequestSlot slot, std::span<const BlockId> hits,
   const auto skipped =
       static_cast<size_t>(SkippedTokens(spec(), demand.total_computed) / block_size());
   const auto used = hits.subspan(std::min(skipped, hits.size()));
-  pool().Touch(used);
+  pool().Adopt(used);
   request.table.assign(skipped, kNullBlock);
   request.table.insert(request.table.end(), used.begin(), used.end());
   request.num_cached = static_cast<int64_t>(request.table.size());
@@ -179,10 +179,14 @@ void SingleTypeManager::ReleaseRange(RequestBlocks& blocks, int64_t first, int64
   pool().Free(released_);
 }
 
-void SingleTypeManager::Free(RequestSlot slot) {
+void SingleTypeManager::Free(RequestSlot slot, int64_t kept_tokens) {
   RequestBlocks& request = blocks(slot);
   released_.assign(request.table.rbegin(), request.table.rend());
-  pool().Free(released_);
+  const std::span<const BlockId> all(released_);
+  const int64_t tokens = std::ssize(all) * block_size();
+  const auto kept = static_cast<size_t>(CeilDiv(std::min(kept_tokens, tokens), block_size()));
+  pool().Free(all.first(all.size() - kept), FreeTo::kEvictFirst);
+  pool().Free(all.last(kept));
   request.table.clear();
   request.num_cached = 0;
   request.running = false;

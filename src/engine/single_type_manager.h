@@ -73,8 +73,9 @@ class SingleTypeManager {
   virtual void CacheBlocks(RequestSlot slot, const CacheRequest& request, int64_t tokens);
   // Releases blocks that attention will not read again.
   virtual void RemoveSkipped(RequestSlot slot, int64_t processed_tokens, int64_t prompt_tokens);
-  // Releases the whole table, from the tail to the head.
-  virtual void Free(RequestSlot slot);
+  // Releases the whole table, from the tail to the head. Blocks that begin at token `kept_tokens`
+  // or later are freed with FreeTo::kEvictFirst.
+  virtual void Free(RequestSlot slot, int64_t kept_tokens);
   // Called when a scheduling pass begins.
   virtual void BeginStep() {}
 

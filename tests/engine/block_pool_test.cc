@@ -121,7 +121,7 @@ TEST(BlockPool, CachedBlocksCanBeFreedToBeTakenNext) {
   const CacheRequest request = HashedRequest(8, 4);
   const auto table = Allocated(pool, 2);
   pool.CacheFullBlocks({request, kGroup0, 4, table, 0, 2});
-  pool.Free(table, /*take_next=*/true);
+  pool.Free(table, FreeTo::kHead);
   EXPECT_EQ(ToIds(pool.FreeList()), (Ids{1, 2, 3, 4, 5}));
   pool.Touch(table);
   pool.Free(table);

@@ -36,6 +36,20 @@ TEST(FreeBlockQueue, PrependKeepsTheOrderOfEachCall) {
   EXPECT_EQ(ToIds(queue.List()), (Ids{1, 2, 4, 5, 0}));
 }
 
+TEST(FreeBlockQueue, EarlyBlocksAreAfterTheOtherBlocksAndBeforeTheAppendedOnes) {
+  FreeBlockQueue queue(7);
+  for (int i = 0; i < 5; ++i) queue.PopFront();  // 5 and 6 are left
+  queue.Append(ToBlocks({0}));
+  queue.InsertEarly(ToBlocks({4, 3}));
+  queue.InsertEarly(ToBlocks({2}));
+  queue.Prepend(ToBlocks({1}));
+  EXPECT_EQ(ToIds(queue.List()), (Ids{1, 5, 6, 4, 3, 2, 0}));
+  for (const uint32_t id : {1, 5, 6, 4, 3, 2, 0}) EXPECT_EQ(queue.PopFront(), BlockId(id));
+  queue.Append(ToBlocks({0}));
+  queue.InsertEarly(ToBlocks({1}));
+  EXPECT_EQ(ToIds(queue.List()), (Ids{1, 0})) << "after the queue was empty";
+}
+
 TEST(FreeBlockQueue, IsWalkedFromTheHeadOrFromAnyBlockInIt) {
   FreeBlockQueue queue(3);
   queue.Remove(BlockId(1));

@@ -93,6 +93,7 @@ CacheRequest ModelRun::NewRequest() {
     request.lora_id = 3;
   }
   if (OneIn(random_, 12)) request.session_id = "session";
+  if (OneIn(random_, 3)) request.will_not_return_after = Pick(random_, -10, shared + own);
   request.report_hits = OneIn(random_, 8);
   request.skip_prefix_lookup = OneIn(random_, 20);
   return request;
@@ -196,21 +197,21 @@ void ModelRun::Arrive() {
   client.arriving = 0;
 }
 
-void ModelRun::Release(Client& client) {
-  cache_->Free(client.request);
-  naive_->Free(client.request);
+void ModelRun::Release(Client& client, bool ended) {
+  cache_->Free(client.request, ended);
+  naive_->Free(client.request, ended);
 }
 
 void ModelRun::Finish() {
   if (running_.empty()) return;
   Client client = TakeFrom(running_);
-  Release(client);
+  Release(client, /*ended=*/true);
 }
 
 void ModelRun::Preempt() {
   if (running_.empty()) return;
   Client client = TakeFrom(running_);
-  Release(client);
+  Release(client, /*ended=*/false);
   client.computed = client.arriving = 0;
   waiting_.push_back(std::move(client));
   if (waiting_.size() > kMaxWaiting) waiting_.erase(waiting_.begin());

@@ -72,7 +72,7 @@ class ModelRun {
   int64_t StepOnGrid(const Client& client, int64_t from, int64_t step) const;
   AllocateArgs FirstStep(const Client& client, const PrefixHit& hit);
   AllocateArgs LaterStep(const Client& client);
-  void Release(Client& client);
+  void Release(Client& client, bool ended);
 
   void Admit();
   void Continue();

@@ -198,7 +198,7 @@ void Cache::AddHit(size_t group, Held& held, const Blocks& hits, const Lengths& 
   held.table.assign(skipped, 0);
   for (size_t i = skipped; i < hits.size(); ++i) {
     held.table.push_back(hits[i]);
-    pool_.Touch(hits[i]);
+    pool_.Adopt(hits[i]);
   }
   held.num_cached = static_cast<int64_t>(held.table.size());
   if (hits.size() <= skipped || lengths.local % spec.block_size == 0) return;
@@ -310,11 +310,23 @@ void Cache::Release(Held& held, int64_t first, int64_t last) {
   pool_.Free(released);
 }
 
-void Cache::Free(const CacheRequest& request) {
+void Cache::Free(const CacheRequest& request, bool ended) {
   const auto running = requests_.find(request.id);
   if (running == requests_.end()) return;
-  for (const Held& held : running->second.groups) {
-    pool_.Free(Blocks(held.table.rbegin(), held.table.rend()));
+  const bool hinted = ended && request.will_not_return_after.has_value();
+  const int64_t kept =
+      std::max(request.will_not_return_after.value_or(0), request.shared_prefix_boundary);
+  for (size_t group = 0; group < running->second.groups.size(); ++group) {
+    const int64_t block_size = config_.groups[group].block_size;
+    Blocks early;
+    Blocks usual;
+    const Blocks& table = running->second.groups[group].table;
+    for (size_t i = table.size(); i-- > 0;) {
+      const int64_t begin = static_cast<int64_t>(i) * block_size;
+      (hinted && begin >= kept ? early : usual).push_back(table[i]);
+    }
+    pool_.Free(early, /*early=*/true);
+    pool_.Free(usual);
   }
   requests_.erase(running);
 }

@@ -30,7 +30,7 @@ class Cache {
   void CacheBlocks(const CacheRequest& request, int64_t tokens);
   std::vector<std::pair<Block, Block>> TakeCopies();
   void ReleaseCopies(const std::vector<std::pair<Block, Block>>& copies);
-  void Free(const CacheRequest& request);
+  void Free(const CacheRequest& request, bool ended);
   bool Reset() { return pool_.Reset(); }
   void Evict(Block block) { pool_.Evict(block); }
   void BeginStep();

@@ -77,7 +77,8 @@ Pool::Pool(const CacheConfig& config, PrefixNames& names, const EventOptions& op
       scratch_first_(config.rules == EngineRules::kMain2026August),
       refs_(static_cast<size_t>(config.num_blocks), 0),
       keys_(static_cast<size_t>(config.num_blocks)) {
-  for (Block block = 1; block < refs_.size(); ++block) free_.push_back(block);
+  adopted_.assign(refs_.size(), false);
+  for (Block block = 1; block < refs_.size(); ++block) early_.push_back(block);
 }
 
 const Key* Pool::FirstKey(Block block) const {
@@ -90,8 +91,10 @@ Block Pool::Find(const Key& key) const {
 }
 
 Block Pool::Take() {
-  const Block block = free_.front();
-  free_.pop_front();
+  std::list<Block>& from = early_.empty() ? free_ : early_;
+  const Block block = from.front();
+  from.pop_front();
+  adopted_[block] = false;
   DropKeys(block);
   refs_[block] = 1;
   return block;
@@ -99,26 +102,36 @@ Block Pool::Take() {
 
 void Pool::Touch(Block block) {
   if (block == 0) return;
-  if (refs_[block] == 0) free_.remove(block);
+  if (refs_[block] == 0) {
+    early_.remove(block);
+    free_.remove(block);
+  }
   ++refs_[block];
 }
 
-void Pool::Free(const Blocks& blocks) {
+void Pool::Adopt(Block block) {
+  Touch(block);
+  adopted_[block] = true;
+}
+
+void Pool::Free(const Blocks& blocks, bool early) {
   std::list<Block> scratch;
   for (const Block block : blocks) {
     if (block == 0) continue;
     if (--refs_[block] > 0) continue;
     if (scratch_first_ && keys_[block].empty()) {
       scratch.push_back(block);
+    } else if (early && !keys_[block].empty() && !adopted_[block]) {
+      early_.push_back(block);
     } else {
       free_.push_back(block);
     }
   }
-  free_.splice(free_.begin(), scratch);
+  early_.splice(early_.begin(), scratch);
 }
 
 bool Pool::Reset() {
-  if (free_.size() + 1 != refs_.size()) return false;
+  if (num_free() + 1 != refs_.size()) return false;
   holders_.clear();
   for (auto& keys : keys_) keys.clear();
   AllBlocksCleared event;

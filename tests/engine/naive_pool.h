@@ -63,7 +63,7 @@ class Pool {
  public:
   Pool(const CacheConfig& config, PrefixNames& names, const EventOptions& options);
 
-  size_t num_free() const { return free_.size(); }
+  size_t num_free() const { return early_.size() + free_.size(); }
   int64_t refs(Block block) const { return refs_[block]; }
   bool IsFree(Block block) const { return block != 0 && refs_[block] == 0; }
   // The first key of a block, or nullptr.
@@ -73,7 +73,9 @@ class Pool {
 
   Block Take();
   void Touch(Block block);
-  void Free(const Blocks& blocks);
+  void Adopt(Block block);  // a block of a hit
+  // `early`: cached blocks that were never adopted are taken before all other cached blocks.
+  void Free(const Blocks& blocks, bool early = false);
   void Evict(Block block) { DropKeys(block); }
   bool Reset();
   // Moves the keys of `from` to `to`, which has no keys. `to` becomes the last holder of each key.
@@ -123,7 +125,11 @@ class Pool {
   PrefixNames& names_;
   EventOptions options_;
   bool scratch_first_;  // free blocks without keys go to the head
+  // Free blocks are taken from early_ first. It has blocks that are not cached, and then the blocks
+  // that were freed early.
+  std::list<Block> early_;
   std::list<Block> free_;
+  std::vector<bool> adopted_;
   std::vector<int64_t> refs_;
   std::vector<std::vector<Covered>> keys_;  // of each block, in order of insertion
   std::map<Key, Blocks> holders_;           // of each key, in order of insertion

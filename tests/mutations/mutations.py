@@ -47,6 +47,7 @@ FORECAST_TESTS = "router_selector_test --gtest_filter=FleetForecastTest.*"
 DECISION_TESTS = "router_service_test --gtest_filter=RequestRouterTest.*:TimeLimit.*"
 CACHE_SIZE_TESTS = "router_service_test --gtest_filter=CacheSize.*"
 LOAD_RATES = "router_load_rates_test"
+WILL_NOT_RETURN_TESTS = "engine_test --gtest_filter=WillNotReturn.*"
 NAMING = "router_content_naming_test"
 SAMPLE = "router_index_test --gtest_filter=PromptSample*:StoresWithTokens.*"
 CONNECTOR_TIER = "apps/engine/connector_tier.cc"
@@ -917,6 +918,21 @@ MUTATIONS = [
     ("let a hint replace the lookup's own boundary", "src/engine/cache_manager.cc",
      "  if (hit.shared_prefix_boundary == 0) {\n", "  if (request.keep_prefix_tokens > 0) {\n",
      "engine_test --gtest_filter=KeepPrefix.*"),
+    ("evict blocks of a preempted request first", "src/engine/cache_manager.cc",
+     "if (ended && request.will_not_return_after)", "if (request.will_not_return_after)", WILL_NOT_RETURN_TESTS),
+    ("evict a shared prefix of the own lookup first", "src/engine/cache_manager.cc",
+     "std::max({*request.will_not_return_after, request.shared_prefix_boundary, int64_t{0}})",
+     "std::max(*request.will_not_return_after, int64_t{0})",
+     WILL_NOT_RETURN_TESTS),
+    ("evict blocks first that another request adopted", "src/engine/single_type_manager.cc",
+     "  pool().Adopt(used);", "  pool().Touch(used);", WILL_NOT_RETURN_TESTS),
+    ("keep a block adopted after it got new content", "src/engine/block_pool.cc",
+     "      adopted_[block.value] = false;\n", "", WILL_NOT_RETURN_TESTS),
+    ("take early blocks before blocks that are not cached", "src/engine/block_pool.cc",
+     "  free_.InsertEarly(to_front_);", "  free_.Prepend(to_front_);", WILL_NOT_RETURN_TESTS),
+    ("do not tell the cache that a request has ended", "apps/engine/sim_engine.cc",
+     "cache_->Free(entry->request, /*ended=*/true)", "cache_->Free(entry->request)",
+     "apps_test --gtest_filter=SimEngine.*"),
     ("read storage straight to the GPU", "router/service/ingest/load_rates.cc",
      "  if (costs.storage) *costs.storage += costs.cpu.value_or(0);\n", "", LOAD_RATES),
     ("prefer the configured load rate", "router/service/ingest/load_rates.cc",

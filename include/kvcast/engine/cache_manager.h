@@ -40,6 +40,11 @@ struct CacheRequest {
   // manager keeps the blocks that a hit at this boundary needs, as if the lookup had found the
   // boundary itself. Rounded down to a possible hit. 0: none; the cache then behaves like vLLM's.
   int64_t keep_prefix_tokens = 0;
+  // A hint of a router: no other request will need the tokens after this position, including the
+  // sampled tokens. When the request has ended, the blocks that begin there or later are evicted
+  // before all other cached blocks, except blocks that another request has adopted. Lookups do not
+  // change. nullopt: none; the cache then behaves like vLLM's.
+  std::optional<int64_t> will_not_return_after;
   // kv_cache_report_mode "full": if a lookup has a hit, the manager announces the blocks of the hit
   // again.
   bool report_hits = false;
@@ -182,8 +187,8 @@ class CacheManager {
   bool CanEverFit(int64_t total_tokens, int64_t encoder_tokens = 0) const;
 
   // Releases the request's blocks, the last block first. The blocks stay cached. Preemption uses
-  // this call too.
-  void Free(CacheRequest& request);
+  // this call too. `ended`: the request will not run again, so will_not_return_after counts.
+  void Free(CacheRequest& request, bool ended = false);
 
   // Removes all blocks from the prefix cache. Returns false, without any change, if blocks are in
   // use.

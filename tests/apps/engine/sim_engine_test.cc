@@ -74,6 +74,24 @@ TEST(SimEngine, SecondRequestWithTheSamePromptReusesAllButTheLastBlock) {
   EXPECT_EQ(recorder.admissions[1].hit_tokens, 496);
 }
 
+TEST(SimEngine, BlocksThatWillNotReturnAreEvictedWhenTheirRequestHasEnded) {
+  Recorder recorder;
+  SimEngine engine({}, Cache("full", 41), 1000, recorder.hooks());
+  engine.Add({0, Prompt(160, 0), 1});
+  RunUntilIdle(engine);
+  engine.Add(
+      {.number = 1, .prompt = Prompt(160, 1000), .will_not_return_after = 0});  // the later one
+  RunUntilIdle(engine);
+  engine.Add({2, Prompt(400, 5000), 1});  // evicts some blocks
+  RunUntilIdle(engine);
+  engine.Add({3, Prompt(160, 0), 1});
+  engine.Add({4, Prompt(160, 1000), 1});
+  RunUntilIdle(engine);
+  ASSERT_EQ(recorder.admissions.size(), 5u);
+  EXPECT_EQ(recorder.admissions[3].hit_tokens, 144);
+  EXPECT_LT(recorder.admissions[4].hit_tokens, 144);
+}
+
 TEST(SimEngine, AdmissionCountsOnlyBatchesPublishedBeforeItsLookup) {
   Recorder recorder;
   SimEngine engine({}, Cache("full", 2000), 1000, recorder.hooks());
