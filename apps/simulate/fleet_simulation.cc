@@ -376,6 +376,7 @@ void Fleet::Route(size_t r) {
                    .output_tokens = request.output_tokens,
                    .answer = prompts_.AnswerOf(r),
                    .keep_prefix_tokens = rule_->KeepPrefixTokens(),
+                   .will_not_return_after = rule_->WillNotReturnAfter(),
                    .chain = prompts_.ChainOf(r)});
   if (!std::exchange(engine.stepping, true)) At(now_s_, What::kStep, target.engine);
 }

@@ -27,7 +27,10 @@ RoutingConfig ConfigOf(const RuleParameters& p) {
 class ServiceRule final : public Rule {
  public:
   ServiceRule(const RuleParameters& p, const RuleFleet& fleet)
-      : fleet_(fleet), hints_(p.at("hints") != 0), router_(ConfigOf(p), [this] { return draw_; }) {}
+      : fleet_(fleet),
+        hints_(p.at("hints") != 0),
+        will_not_return_(hints_ && p.at("will_not_return") != 0),
+        router_(ConfigOf(p), [this] { return draw_; }) {}
 
   size_t Choose(const RuleInput& input) override {
     draw_ = input.draw;
@@ -51,6 +54,7 @@ class ServiceRule final : public Rule {
     const auto decision = router_.Decide(query, std::move(answers), 1000 * input.now_s);
     predicted_s_ = router::FirstTokenSeconds(decision->candidates[decision->chosen].parts);
     keep_prefix_tokens_ = hints_ ? decision->keep_prefix_tokens : 0;
+    will_not_return_after_ = will_not_return_ ? decision->will_not_return_after : std::nullopt;
     return decision->chosen;
   }
 
@@ -65,6 +69,7 @@ class ServiceRule final : public Rule {
   }
   std::optional<double> PredictedFirstToken() const override { return predicted_s_; }
   int64_t KeepPrefixTokens() const override { return keep_prefix_tokens_; }
+  std::optional<int64_t> WillNotReturnAfter() const override { return will_not_return_after_; }
   void Applied(size_t engine, const EventBatch& batch) override {
     router_.OnBatch(WorkerId(static_cast<uint32_t>(engine)), batch);
   }
@@ -82,9 +87,11 @@ class ServiceRule final : public Rule {
 
   const RuleFleet fleet_;
   const bool hints_;
+  const bool will_not_return_;
   double draw_ = 0;
   double predicted_s_ = 0;
   int64_t keep_prefix_tokens_ = 0;
+  std::optional<int64_t> will_not_return_after_;
   RequestRouter router_;
 };
 
@@ -100,7 +107,8 @@ RuleInfo KvcastRule() {
            {"partial", weights.partial},
            {"eviction", weights.eviction},
            {"cache_share", weights.cache_share},
-           {"hints", 0}},
+           {"hints", 0},
+           {"will_not_return", 1}},  // 0: not this hint
           [](const RuleParameters& p, const RuleFleet& fleet) -> std::unique_ptr<Rule> {
             return std::make_unique<ServiceRule>(p, fleet);
           }};

@@ -72,6 +72,8 @@ class Rule {
   virtual std::optional<double> PredictedFirstToken() const { return std::nullopt; }
   // The hint of the latest choice; see CacheRequest::keep_prefix_tokens.
   virtual int64_t KeepPrefixTokens() const { return 0; }
+  // Another hint of the latest choice; see CacheRequest::will_not_return_after.
+  virtual std::optional<int64_t> WillNotReturnAfter() const { return std::nullopt; }
 };
 
 using RuleParameters = std::map<std::string, double>;

@@ -21,6 +21,8 @@ class BoundaryBook {
 
   // A prompt shares the prefix `name` with prompts of other conversations, and nothing after it.
   void Seen(PrefixName name);
+  // True: an earlier prompt had this boundary.
+  bool Knows(PrefixName name) const { return counts_.contains(name); }
   // The chance that a boundary is seen again, after this prompt and the earlier ones with it.
   double ChanceOfAnother(PrefixName name) const;
 

@@ -11,6 +11,10 @@ constexpr double kRateSeconds = 60;  // time constant of arrivals and work
 constexpr double kMaxUtilisation = 0.95;
 // The chance of another prompt from which on an engine should keep a boundary.
 constexpr double kKeepChance = 0.5;
+// The chance that the tail of a prompt is used again, up to which an engine may evict it first.
+constexpr double kReturnChance = 0.1;
+// The most prefixes before a boundary that are compared with the known boundaries.
+constexpr size_t kLookBack = 256;
 
 }  // namespace
 
@@ -83,6 +87,23 @@ int64_t FleetForecast::KeepPrefixTokens(const Facts& facts) const {
   return expected && tokens > ContextOf(facts) ? tokens : 0;
 }
 
+bool FleetForecast::IsBoundaryKnown() const {
+  return boundary_blocks_ > 0 && boundaries_.Knows(prefixes_[boundary_blocks_ - 1]);
+}
+
+bool FleetForecast::IsEarlierBoundaryKnown() const {
+  const size_t last = std::max<size_t>(boundary_blocks_, 1) - 1;
+  const auto before = prefixes_.first(last).last(std::min(last, kLookBack));
+  return std::ranges::any_of(before, [this](PrefixName name) { return boundaries_.Knows(name); });
+}
+
+std::optional<int64_t> FleetForecast::WillNotReturnAfter(const Facts& facts) {
+  if (!IsBoundaryKnown() || returns_.ChanceAtMost(turn(), now_s_) > kReturnChance) {
+    return std::nullopt;
+  }
+  return static_cast<int64_t>(boundary_blocks_) * facts.hash_block_size;
+}
+
 Candidate FleetForecast::Weigh(const Facts& facts, const CostWeights& weights) {
   const StepCost& cost = EstimatorOf(facts.model).cost();
   const EngineClock& clock = ClockOf(facts.worker, facts.model);
@@ -123,6 +144,9 @@ void FleetForecast::Routed(uint64_t request, const Facts& facts) {
   const int64_t context = ContextOf(facts);
   const StepCost& cost = EstimatorOf(facts.model).cost();
   const int64_t tokens = facts.prompt_tokens - context;
+  const bool known = IsBoundaryKnown();
+  if (continues_) returns_.Continued(*continues_);
+  if (boundary_blocks_ > 0 && !known && IsEarlierBoundaryKnown()) returns_.Shared();
   if (boundary_blocks_ > 0) boundaries_.Seen(prefixes_[boundary_blocks_ - 1]);
   ClockOf(facts.worker, facts.model).Sent(request, now_s_, context, tokens, cost);
   arrivals_.Add(1, now_s_);
@@ -133,6 +157,7 @@ void FleetForecast::Routed(uint64_t request, const Facts& facts) {
   sent.loaded_tokens = facts.from_cpu_tokens + facts.from_storage_tokens;
   sent.conversation =
       conversations_.Routed(continues_, prefixes_, facts.worker, facts.prompt_tokens, now_s_);
+  if (known) returns_.Routed(sent.conversation, turn(), now_s_);
   continues_.reset();
 }
 

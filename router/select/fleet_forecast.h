@@ -17,6 +17,7 @@
 #include "kvcast/router/speculative_prefixes.h"
 #include "router/select/boundary_book.h"
 #include "router/select/engine_clock.h"
+#include "router/select/return_book.h"
 #include "router/select/sequence_book.h"
 #include "router/select/step_estimator.h"
 
@@ -68,6 +69,8 @@ class FleetForecast {
   // CacheRequest::keep_prefix_tokens. 0: none. Call it after Weigh of all workers, and before
   // Routed.
   int64_t KeepPrefixTokens(const Facts& facts) const;
+  // Another hint, see CacheRequest::will_not_return_after. Call it like KeepPrefixTokens.
+  std::optional<int64_t> WillNotReturnAfter(const Facts& facts);
   // Reports. Reports about unknown requests are ignored.
   void Admitted(uint64_t request, int64_t reused_tokens);
   void FirstToken(uint64_t request, double now_s);
@@ -95,6 +98,11 @@ class FleetForecast {
   int64_t ContextOf(const Facts& facts) const;
   // The end of the conversation's last prompt, if it went to the worker; else 0.
   int64_t OwnEnd(WorkerId worker) const;
+  // True: an earlier prompt had the prompt's boundary.
+  bool IsBoundaryKnown() const;
+  // True: an earlier prompt had a boundary that is before the prompt's boundary.
+  bool IsEarlierBoundaryKnown() const;
+  Turn turn() const { return continues_ ? Turn::kLater : Turn::kFirst; }
 
   struct Engine {
     EngineClock clock;
@@ -109,6 +117,7 @@ class FleetForecast {
   std::unordered_map<WorkerId, Engine> engines_;
   SequenceBook conversations_;
   BoundaryBook boundaries_;
+  ReturnBook returns_;
   std::unordered_map<uint64_t, Sent> sent_;
   // Of the decision in progress.
   double now_s_ = 0;

@@ -47,6 +47,9 @@ FORECAST_TESTS = "router_selector_test --gtest_filter=FleetForecastTest.*"
 DECISION_TESTS = "router_service_test --gtest_filter=RequestRouterTest.*:TimeLimit.*"
 CACHE_SIZE_TESTS = "router_service_test --gtest_filter=CacheSize.*"
 LOAD_RATES = "router_load_rates_test"
+RETURNS = "router/select/return_book.cc"
+RETURN_TESTS = "router_selector_test --gtest_filter=ReturnBook.*"
+RETURN_HINT_TESTS = "router_selector_test --gtest_filter=ReturnHintTest.*"
 WILL_NOT_RETURN_TESTS = "engine_test --gtest_filter=WillNotReturn.*"
 NAMING = "router_content_naming_test"
 SAMPLE = "router_index_test --gtest_filter=PromptSample*:StoresWithTokens.*"
@@ -918,6 +921,17 @@ MUTATIONS = [
     ("let a hint replace the lookup's own boundary", "src/engine/cache_manager.cc",
      "  if (hit.shared_prefix_boundary == 0) {\n", "  if (request.keep_prefix_tokens > 0) {\n",
      "engine_test --gtest_filter=KeepPrefix.*"),
+    ("take young tails as evidence", RETURNS, "unsettled_.front().at_s + kSettledSeconds <= now_s", "true", RETURN_TESTS),
+    ("count a tail for each return", RETURNS, "  ++of(it->second).used;\n  unused_.erase(it);\n", "  ++of(it->second).used;\n",
+     RETURN_TESTS),
+    ("say without evidence that a tail will not return", RETURNS, "(counts.used + kMore) / std::max(counts.settled, kMore)",
+     "counts.used / std::max(counts.settled, 1.0)", RETURN_TESTS),
+    ("let a tail return at a boundary that came once", FORECAST,
+     "  if (!IsBoundaryKnown() || returns_", "  if (boundary_blocks_ == 0 || returns_", RETURN_HINT_TESTS),
+    ("ignore that conversations continue", FORECAST, "  if (continues_) returns_.Continued(*continues_);\n", "",
+     RETURN_HINT_TESTS),
+    ("ignore that conversations share more than a boundary", FORECAST,
+     "!known && IsEarlierBoundaryKnown()) returns_.Shared();", "!known && IsEarlierBoundaryKnown()) {}", RETURN_HINT_TESTS),
     ("evict blocks of a preempted request first", "src/engine/cache_manager.cc",
      "if (ended && request.will_not_return_after)", "if (request.will_not_return_after)", WILL_NOT_RETURN_TESTS),
     ("evict a shared prefix of the own lookup first", "src/engine/cache_manager.cc",

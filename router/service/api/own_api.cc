@@ -8,6 +8,7 @@
 #include "router/service/api/source_json.h"
 #include "router/service/api/state_json.h"
 #include "router/service/json/json_fields.h"
+#include "router/service/route/decision_json.h"
 #include "router/service/route/packed_query.h"
 #include "router/service/route/query.h"
 #include "src/http/trace_parent.h"

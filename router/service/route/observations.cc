@@ -10,6 +10,7 @@
 #include "kvcast/core/tier.h"
 #include "router/service/json/json_fields.h"
 #include "router/service/json/json_writer.h"
+#include "router/service/route/decision_json.h"
 #include "router/service/route/service_core.h"
 
 namespace kvcast::router {

@@ -9,7 +9,6 @@
 
 #include "kvcast/spec/cache_spec.h"
 #include "router/service/json/json_fields.h"
-#include "router/service/json/json_writer.h"
 #include "router/service/route/request_ids.h"
 
 namespace kvcast::router {
@@ -39,12 +38,6 @@ std::vector<PrefixName> Sample(std::span<const PrefixName> prefixes, int64_t hel
   return sample;
 }
 
-// Breaks ties by held tokens and id, as SelectWorker does.
-bool Cheaper(const RouteCandidate& a, const RouteCandidate& b) {
-  return std::tuple(!a.eligible, a.cost, -a.answer.match.gpu_tokens, a.answer.match.worker) <
-         std::tuple(!b.eligible, b.cost, -b.answer.match.gpu_tokens, b.answer.match.worker);
-}
-
 std::string ReasonOf(const Query& query, const std::vector<RouteCandidate>& candidates,
                      size_t chosen) {
   const RouteCandidate& best = candidates[chosen];
@@ -65,7 +58,7 @@ std::string ReasonOf(const Query& query, const std::vector<RouteCandidate>& cand
   const RouteCandidate* other = nullptr;
   for (size_t i = 0; i < candidates.size(); ++i) {
     const bool rival = i != chosen && candidates[i].eligible;
-    if (rival && (other == nullptr || Cheaper(candidates[i], *other))) other = &candidates[i];
+    if (rival && (other == nullptr || IsCheaper(candidates[i], *other))) other = &candidates[i];
   }
   if (other == nullptr) return text + ", the only worker to choose from";
   if (other->cost >= best.cost) {
@@ -77,6 +70,11 @@ std::string ReasonOf(const Query& query, const std::vector<RouteCandidate>& cand
 }
 
 }  // namespace
+
+bool IsCheaper(const RouteCandidate& a, const RouteCandidate& b) {
+  return std::tuple(!a.eligible, a.cost, -a.answer.match.gpu_tokens, a.answer.match.worker) <
+         std::tuple(!b.eligible, b.cost, -b.answer.match.gpu_tokens, b.answer.match.worker);
+}
 
 int64_t RequestRouter::ExpectedTokens(const QueryAnswer& answer, std::vector<ExpectedOf>& expected,
                                       double now_ms) {
@@ -154,7 +152,7 @@ size_t RequestRouter::ChooseWithin(const std::vector<RouteCandidate>& candidates
 }
 
 size_t RequestRouter::Choose(const Query& query, const std::vector<RouteCandidate>& candidates) {
-  const auto best = std::min_element(candidates.begin(), candidates.end(), Cheaper);
+  const auto best = std::min_element(candidates.begin(), candidates.end(), IsCheaper);
   const double temperature = query.temperature.value_or(config_.temperature);
   // The time to compute the whole prompt: the worker's own time to compute, without its hit.
   const double scale =
@@ -215,8 +213,7 @@ Result<RouteDecision> RequestRouter::Decide(const Query& asked, std::vector<Quer
     const int64_t tokens = ExpectedTokens(answer, expected, now_ms);
     decision.candidates.push_back(Weigh(query, std::move(answer), tokens));
   }
-  const bool any = std::any_of(decision.candidates.begin(), decision.candidates.end(),
-                               [](const RouteCandidate& candidate) { return candidate.eligible; });
+  const bool any = std::ranges::any_of(decision.candidates, &RouteCandidate::eligible);
   for (RouteCandidate& candidate : decision.candidates) candidate.eligible |= !any;
   if (config_.policy == RoutingPolicy::kRoundRobin) {
     decision.chosen = NextInTurn(decision.candidates);
@@ -231,8 +228,9 @@ Result<RouteDecision> RequestRouter::Decide(const Query& asked, std::vector<Quer
     decision.chosen = Choose(query, decision.candidates);
     decision.reason = ReasonOf(query, decision.candidates, decision.chosen);
   }
-  decision.keep_prefix_tokens =
-      forecast_.KeepPrefixTokens(FactsOf(query, decision.candidates[decision.chosen]));
+  const FleetForecast::Facts facts = FactsOf(query, decision.candidates[decision.chosen]);
+  decision.keep_prefix_tokens = forecast_.KeepPrefixTokens(facts);
+  decision.will_not_return_after = forecast_.WillNotReturnAfter(facts);
   decision.traceparent = asked.traceparent;
   decision.request_id = asked.request_id.empty() ? RandomRequestId() : asked.request_id;
   if (asked.book) Book(query, decision, now_ms);
@@ -389,47 +387,6 @@ RoutingCounters RequestRouter::counters() const {
   counters.bookings = bookings_.size();
   counters.speculative_hashes = speculative_.entries();
   return counters;
-}
-
-std::string RenderDecision(const RouteDecision& decision) {
-  std::vector<const RouteCandidate*> by_cost;
-  for (const RouteCandidate& candidate : decision.candidates) by_cost.push_back(&candidate);
-  std::sort(by_cost.begin(), by_cost.end(),
-            [](const RouteCandidate* a, const RouteCandidate* b) { return Cheaper(*a, *b); });
-  JsonWriter json;
-  json.BeginObject();
-  json.Key("candidates");
-  json.BeginArray();
-  for (const RouteCandidate* candidate : by_cost) {
-    WriteAnswer(candidate->answer, json, [candidate](JsonWriter& more) {
-      more.Member("cost", candidate->cost);
-      more.Member("eligible", candidate->eligible);
-      more.Member("load_storage_token", candidate->token_costs.storage);
-      more.Member("load_token", candidate->token_costs.cpu);
-      more.Member("not_eligible_reason", candidate->reason);
-      more.Member("predicted_ttft_ms", 1000 * FirstTokenSeconds(candidate->parts));
-      more.Member("speculative_tokens", candidate->speculative_tokens);
-      more.Key("load");
-      more.BeginObject();
-      more.Member("active_prefill_tokens", candidate->load.active_prefill_tokens);
-      more.Member("decode_blocks", candidate->load.decode_blocks);
-      more.Member("queued_requests", candidate->load.queued_requests);
-      more.EndObject();
-    });
-  }
-  json.EndArray();
-  json.Key("hints");
-  json.BeginObject();
-  json.Member("keep_prefix_tokens", decision.keep_prefix_tokens);
-  json.EndObject();
-  if (decision.keeps_slo) json.Member("keeps_slo", *decision.keeps_slo);
-  json.Member("prompt_tokens", decision.prompt_tokens);
-  json.Member("reason", decision.reason);
-  json.Member("request_id", decision.request_id);
-  if (!decision.traceparent.empty()) json.Member("traceparent", decision.traceparent);
-  json.Member("worker", decision.candidates[decision.chosen].answer.name);
-  json.EndObject();
-  return json.Take();
 }
 
 }  // namespace kvcast::router

@@ -79,6 +79,9 @@ struct RouteCandidate {
   std::string reason;  // why the worker is not eligible
 };
 
+// True: `a` is chosen before `b`. Equal costs are ordered as SelectWorker orders them.
+bool IsCheaper(const RouteCandidate& a, const RouteCandidate& b);
+
 // The predicted time to the first token.
 inline double FirstTokenSeconds(const Candidate& parts) {
   return parts.queue_s + parts.load_s + parts.compute_s;
@@ -93,6 +96,8 @@ struct RouteDecision {
   std::optional<bool> keeps_slo;
   // A hint for the engine, see CacheRequest::keep_prefix_tokens. 0: none.
   int64_t keep_prefix_tokens = 0;
+  // Another hint, see CacheRequest::will_not_return_after.
+  std::optional<int64_t> will_not_return_after;
   std::vector<RouteCandidate> candidates;
   std::string reason;
 };
@@ -214,12 +219,5 @@ class RequestRouter {
   RoutingCounters counters_ KV_GUARDED_BY(mutex_);
   uint64_t next_number_ KV_GUARDED_BY(mutex_) = 1;
 };
-
-// {"request_id", "prompt_tokens", "worker", "reason"[, "keeps_slo"][, "traceparent"], "hints":
-// {"keep_prefix_tokens"}, "candidates": [{members of an
-// answer, "speculative_tokens", "load": {...}, "load_token", "load_storage_token", "cost",
-// "predicted_ttft_ms", "eligible", "not_eligible_reason"}, ...]}. The candidates are ordered by
-// cost.
-std::string RenderDecision(const RouteDecision& decision);
 
 }  // namespace kvcast::router

@@ -241,6 +241,16 @@ TEST(Fleet, HintsChangeTheReuseOfSharedPrompts) {
   EXPECT_NE(fleet.Run("kvcast").reused_tokens, fleet.Run("kvcast:hints=1").reused_tokens);
 }
 
+TEST(Fleet, EvictingTailsFirstRaisesTheReuseAndTheIndexStaysExact) {
+  SmallFleet fleet("hybrid", SharedSlice(20 * kRequests));
+  fleet.options.delay_s = 0;
+  const RunResult without = fleet.Run("kvcast:hints=1:will_not_return=0");
+  const RunResult with = fleet.Run("kvcast:hints=1");
+  EXPECT_GT(with.reused_tokens, without.reused_tokens);
+  EXPECT_EQ(with.exact_checked, 20 * kRequests);
+  EXPECT_EQ(with.exact_equal, with.exact_checked);
+}
+
 TEST(Fleet, ClosedLoopRequestsWaitForTheRequestBefore) {
   Slice slice{.block_tokens = 64, .requests = std::vector<WorkloadRequest>(3)};
   for (size_t r = 0; r < 3; ++r) {

@@ -117,6 +117,7 @@ TEST(Kvcast, TakesTheWarmOfTwoIdleEnginesAndPredictsATime) {
     ASSERT_TRUE(rule->PredictedFirstToken().has_value());
     EXPECT_GT(*rule->PredictedFirstToken(), 0);
     EXPECT_EQ(rule->KeepPrefixTokens(), 0);  // hints are off
+    EXPECT_EQ(rule->WillNotReturnAfter(), std::nullopt);
   }
 }
 

@@ -230,6 +230,69 @@ TEST_F(FleetForecastTest, WhatOnlyTheOwnConversationHoldsIsNoBoundary) {
   EXPECT_EQ(Hint(Prompt(1, 10), facts), 0);
 }
 
+// Prompts of 10 blocks, of which the first 5 are shared and on worker 1. One prompt per second.
+struct ReturnHintTest : FleetForecastTest {
+  static std::vector<PrefixName> Single(PrefixName number) {
+    std::vector<PrefixName> prompt = Prompt(1, 5);
+    for (const PrefixName name : Prompt(1000 * number, 5)) prompt.push_back(name);
+    return prompt;
+  }
+  static FleetForecast::Facts Shared(int64_t blocks = 5) {
+    FleetForecast::Facts facts = On(1, 1000);
+    facts.resident_tokens = blocks * kBlock;
+    return facts;
+  }
+  void SendSingles(PrefixName count) {
+    for (PrefixName i = 0; i < count; ++i) Send(Single(next_number++), Shared(), now_s += 1);
+    now_s += 100;
+  }
+  std::optional<int64_t> ReturnHint(const std::vector<PrefixName>& prompt,
+                                    const FleetForecast::Facts& facts = Shared()) {
+    Weigh(prompt, facts, now_s);
+    return forecast.WillNotReturnAfter(facts);
+  }
+
+  double now_s = 0;
+  PrefixName next_number = 1;
+};
+
+TEST_F(ReturnHintTest, TailsOfSinglePromptsWillNotReturn) {
+  SendSingles(30);  // the boundary is known from the second prompt on
+  EXPECT_EQ(ReturnHint(Single(999)), std::nullopt) << "29 tails prove no more than 3 in 29";
+  SendSingles(1);
+  EXPECT_EQ(ReturnHint(Single(999)), 500);
+  EXPECT_EQ(ReturnHint(Single(999), Shared(0)), std::nullopt) << "no worker holds the boundary";
+  EXPECT_EQ(ReturnHint(Single(999), Shared(4)), std::nullopt) << "no earlier prompt left there";
+}
+
+TEST_F(ReturnHintTest, ConversationsThatContinueReturn) {
+  SendSingles(60);
+  ASSERT_EQ(ReturnHint(Single(999)), 500);
+  for (PrefixName number = 1; number <= 10; ++number) {
+    auto prompt = Single(number);
+    prompt.push_back(1000 * number + 500);
+    Send(prompt, Shared(), now_s);
+  }
+  EXPECT_EQ(ReturnHint(Single(999)), std::nullopt);
+}
+
+TEST_F(ReturnHintTest, ASecondTurnIsLearnedApart) {
+  SendSingles(60);
+  auto prompt = Single(1);
+  prompt.push_back(7);
+  EXPECT_EQ(ReturnHint(prompt), std::nullopt);
+}
+
+TEST_F(ReturnHintTest, TailsThatOtherConversationsShareReturn) {
+  SendSingles(60);
+  for (PrefixName number = 1; number <= 10; ++number) {
+    auto prompt = Single(number);  // seven blocks are the same
+    for (size_t block = 7; block < 10; ++block) prompt[block] += 100;
+    Send(prompt, Shared(7), now_s);
+  }
+  EXPECT_EQ(ReturnHint(Single(999)), std::nullopt);
+}
+
 TEST_F(FleetForecastTest, TheDelayFollowsArrivalsAndUtilisation) {
   forecast.Begin({}, 0);
   EXPECT_EQ(forecast.delay(), 0);

@@ -11,6 +11,7 @@
 #include "router/service/api/source_flag.h"
 #include "router/service/api/source_json.h"
 #include "router/service/json/json_fields.h"
+#include "router/service/route/decision_json.h"
 #include "router/service/route/request_router.h"
 
 namespace kvcast::router {

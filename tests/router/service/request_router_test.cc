@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "router/service/json/json_fields.h"
+#include "router/service/route/decision_json.h"
 #include "tests/support/colliding_texts.h"
 #include "tests/support/index_events.h"
 
@@ -276,9 +277,24 @@ TEST_F(RequestRouterTest, AHintNamesThePrefixThatAWorkerHolds) {
   const RouteDecision decision = Decide(request_router, {answer, Worker(1, 0)});
   EXPECT_EQ(Chosen(decision), "w0");
   EXPECT_EQ(decision.keep_prefix_tokens, 496) << "whole blocks";
-  EXPECT_EQ(Json::parse(RenderDecision(decision)).at("hints"), Json({{"keep_prefix_tokens", 496}}));
+  EXPECT_EQ(Json::parse(RenderDecision(decision)).at("hints").at("keep_prefix_tokens"), 496);
   EXPECT_EQ(Json::parse(RenderDecision(Decide(request_router, {Worker(3, 0)}))).at("hints"),
-            Json({{"keep_prefix_tokens", 0}}));
+            Json({{"keep_prefix_tokens", 0}, {"will_not_return_after", nullptr}}));
+}
+
+TEST_F(RequestRouterTest, AHintNamesThePositionAfterWhichNothingReturns) {
+  RouteDecision decision;
+  for (uint64_t i = 0; i < 40; ++i) {
+    QueryAnswer answer = Worker(0, 0);
+    answer.match.per_group_tokens = {496, 0};
+    // The first 31 blocks are the same, and the others are not.
+    std::vector<PrefixName> names = *Prefixes(1, 62);
+    for (size_t block = 31; block < 62; ++block) names[block] += 1000 * (i + 1);
+    answer.prefixes = std::make_shared<const std::vector<PrefixName>>(std::move(names));
+    decision = Decide(request_router, {answer}, Prompt(), 10000.0 * static_cast<double>(i));
+  }
+  EXPECT_EQ(decision.will_not_return_after, 496);
+  EXPECT_EQ(Json::parse(RenderDecision(decision)).at("hints").at("will_not_return_after"), 496);
 }
 
 TEST_F(RequestRouterTest, ExpectedPrefixesEndWithEventsResetsAndTime) {

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "router/service/route/decision_json.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "router/service/json/json_writer.h"
+
+namespace kvcast::router {
+
+std::string RenderDecision(const RouteDecision& decision) {
+  std::vector<const RouteCandidate*> by_cost;
+  for (const RouteCandidate& candidate : decision.candidates) by_cost.push_back(&candidate);
+  std::sort(by_cost.begin(), by_cost.end(),
+            [](const RouteCandidate* a, const RouteCandidate* b) { return IsCheaper(*a, *b); });
+  JsonWriter json;
+  json.BeginObject();
+  json.Key("candidates");
+  json.BeginArray();
+  for (const RouteCandidate* candidate : by_cost) {
+    WriteAnswer(candidate->answer, json, [candidate](JsonWriter& more) {
+      more.Member("cost", candidate->cost);
+      more.Member("eligible", candidate->eligible);
+      more.Member("load_storage_token", candidate->token_costs.storage);
+      more.Member("load_token", candidate->token_costs.cpu);
+      more.Member("not_eligible_reason", candidate->reason);
+      more.Member("predicted_ttft_ms", 1000 * FirstTokenSeconds(candidate->parts));
+      more.Member("speculative_tokens", candidate->speculative_tokens);
+      more.Key("load");
+      more.BeginObject();
+      more.Member("active_prefill_tokens", candidate->load.active_prefill_tokens);
+      more.Member("decode_blocks", candidate->load.decode_blocks);
+      more.Member("queued_requests", candidate->load.queued_requests);
+      more.EndObject();
+    });
+  }
+  json.EndArray();
+  json.Key("hints");
+  json.BeginObject();
+  json.Member("keep_prefix_tokens", decision.keep_prefix_tokens);
+  json.Member("will_not_return_after", decision.will_not_return_after);
+  json.EndObject();
+  if (decision.keeps_slo) json.Member("keeps_slo", *decision.keeps_slo);
+  json.Member("prompt_tokens", decision.prompt_tokens);
+  json.Member("reason", decision.reason);
+  json.Member("request_id", decision.request_id);
+  if (!decision.traceparent.empty()) json.Member("traceparent", decision.traceparent);
+  json.Member("worker", decision.candidates[decision.chosen].answer.name);
+  json.EndObject();
+  return json.Take();
+}
+
+}  // namespace kvcast::router

@@ -1,0 +1,71 @@
+// ReturnBook learns how often the tails of prompts are used again.
+// SPDX-License-Identifier: Apache-2.0
+#include "router/select/return_book.h"
+
+#include <gtest/gtest.h>
+
+namespace kvcast {
+namespace {
+
+constexpr double kLater = 1000;  // seconds; all tails are old enough to count
+
+// Routes conversations `first`, first + 1 and so on, one per second from time 0 on.
+void Route(ReturnBook& book, PrefixName first, int count, Turn turn = Turn::kFirst) {
+  for (int i = 0; i < count; ++i) book.Routed(first + static_cast<PrefixName>(i), turn, i);
+}
+
+TEST(ReturnBook, WithoutEvidenceEachTailMayReturn) {
+  ReturnBook book;
+  EXPECT_EQ(book.ChanceAtMost(Turn::kFirst, 0), 1);
+  Route(book, 1, 3);
+  EXPECT_EQ(book.ChanceAtMost(Turn::kFirst, kLater), 1);
+}
+
+TEST(ReturnBook, TheLimitFollowsTheRuleOfThree) {
+  ReturnBook book;
+  Route(book, 1, 100);
+  EXPECT_DOUBLE_EQ(book.ChanceAtMost(Turn::kFirst, kLater), 0.03);
+  for (PrefixName name = 1; name <= 20; ++name) book.Continued(name);
+  EXPECT_DOUBLE_EQ(book.ChanceAtMost(Turn::kFirst, kLater), 0.23);
+  book.Shared();
+  EXPECT_DOUBLE_EQ(book.ChanceAtMost(Turn::kFirst, kLater), 0.24);
+}
+
+TEST(ReturnBook, YoungTailsAreNoEvidence) {
+  ReturnBook book;
+  Route(book, 1, 100);
+  EXPECT_EQ(book.ChanceAtMost(Turn::kFirst, 59.5), 1);
+  EXPECT_DOUBLE_EQ(book.ChanceAtMost(Turn::kFirst, 109), 3.0 / 50);
+}
+
+TEST(ReturnBook, ATailReturnsOnceAndAnUnknownOneNever) {
+  ReturnBook book;
+  Route(book, 1, 100);
+  for (int i = 0; i < 10; ++i) book.Continued(1);
+  book.Continued(5000);
+  EXPECT_DOUBLE_EQ(book.ChanceAtMost(Turn::kFirst, kLater), 0.04);
+}
+
+TEST(ReturnBook, FirstAndLaterPromptsAreLearnedApart) {
+  ReturnBook book;
+  Route(book, 1, 100);
+  Route(book, 1000, 100, Turn::kLater);
+  for (PrefixName name = 1000; name < 1050; ++name) book.Continued(name);
+  EXPECT_DOUBLE_EQ(book.ChanceAtMost(Turn::kFirst, kLater), 0.03);
+  EXPECT_DOUBLE_EQ(book.ChanceAtMost(Turn::kLater, kLater), 0.53);
+  book.Shared();
+  EXPECT_DOUBLE_EQ(book.ChanceAtMost(Turn::kFirst, kLater), 0.04);
+  EXPECT_DOUBLE_EQ(book.ChanceAtMost(Turn::kLater, kLater), 0.54);
+}
+
+TEST(ReturnBook, DropsTheOldestTails) {
+  ReturnBook book(10);
+  Route(book, 1, 100);
+  book.Continued(90);  // dropped
+  EXPECT_DOUBLE_EQ(book.ChanceAtMost(Turn::kFirst, kLater), 0.03);
+  book.Continued(91);
+  EXPECT_DOUBLE_EQ(book.ChanceAtMost(Turn::kFirst, kLater), 0.04);
+}
+
+}  // namespace
+}  // namespace kvcast
