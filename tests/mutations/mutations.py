@@ -50,6 +50,8 @@ LOAD_RATES = "router_load_rates_test"
 RETURNS = "router/select/return_book.cc"
 RETURN_TESTS = "router_selector_test --gtest_filter=ReturnBook.*"
 RETURN_HINT_TESTS = "router_selector_test --gtest_filter=ReturnHintTest.*"
+VLLM_PROMPT = "router/service/route/vllm_prompt.cc"
+VLLM_PROMPT_TESTS = "router_service_test --gtest_filter=VllmPrompt.*"
 WILL_NOT_RETURN_TESTS = "engine_test --gtest_filter=WillNotReturn.*"
 NAMING = "router_content_naming_test"
 SAMPLE = "router_index_test --gtest_filter=PromptSample*:StoresWithTokens.*"
@@ -932,6 +934,11 @@ MUTATIONS = [
      RETURN_HINT_TESTS),
     ("ignore that conversations share more than a boundary", FORECAST,
      "!known && IsEarlierBoundaryKnown()) returns_.Shared();", "!known && IsEarlierBoundaryKnown()) {}", RETURN_HINT_TESTS),
+    ("put vLLM's marker inside a multimodal item", VLLM_PROMPT, "position = item.offset;", "{}", VLLM_PROMPT_TESTS),
+    ("put a second marker into the prompt", VLLM_PROMPT, "if (!allowed || marked)", "if (!allowed)", VLLM_PROMPT_TESTS),
+    ("put vLLM's marker before the first hash unit", VLLM_PROMPT, "std::max<int64_t>(unit, 1)", "1", VLLM_PROMPT_TESTS),
+    ("put vLLM's marker at the end of the prompt", VLLM_PROMPT, "position < std::ssize(query.tokens)",
+     "position <= std::ssize(query.tokens)", VLLM_PROMPT_TESTS),
     ("evict blocks of a preempted request first", "src/engine/cache_manager.cc",
      "if (ended && request.will_not_return_after)", "if (request.will_not_return_after)", WILL_NOT_RETURN_TESTS),
     ("evict a shared prefix of the own lookup first", "src/engine/cache_manager.cc",

@@ -44,7 +44,8 @@ HttpReply AnswerRoute(ServiceCore& core, const HttpRequest& request) {
   }
   query->traceparent = TraceParentOf(request);
   const auto decision = core.Route(*query);
-  return decision.ok() ? JsonReply(RenderDecision(*decision)) : ErrorReply(decision.status());
+  return decision.ok() ? JsonReply(RenderDecision(*decision, *query))
+                       : ErrorReply(decision.status());
 }
 
 HttpReply TakeFeedback(ServiceCore& core, const HttpRequest& request) {

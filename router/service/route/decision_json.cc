@@ -5,10 +5,12 @@
 #include <vector>
 
 #include "router/service/json/json_writer.h"
+#include "router/service/route/vllm_prompt.h"
 
 namespace kvcast::router {
+namespace {
 
-std::string RenderDecision(const RouteDecision& decision) {
+std::string Render(const RouteDecision& decision, const Query* query) {
   std::vector<const RouteCandidate*> by_cost;
   for (const RouteCandidate& candidate : decision.candidates) by_cost.push_back(&candidate);
   std::sort(by_cost.begin(), by_cost.end(),
@@ -45,9 +47,20 @@ std::string RenderDecision(const RouteDecision& decision) {
   json.Member("reason", decision.reason);
   json.Member("request_id", decision.request_id);
   if (!decision.traceparent.empty()) json.Member("traceparent", decision.traceparent);
+  if (query != nullptr && query->vllm_checkpoint_token) {
+    json.Member("vllm_prompt", PromptWithCheckpoint(*query, decision));
+  }
   json.Member("worker", decision.candidates[decision.chosen].answer.name);
   json.EndObject();
   return json.Take();
+}
+
+}  // namespace
+
+std::string RenderDecision(const RouteDecision& decision) { return Render(decision, nullptr); }
+
+std::string RenderDecision(const RouteDecision& decision, const Query& query) {
+  return Render(decision, &query);
 }
 
 }  // namespace kvcast::router

@@ -27,6 +27,9 @@ Status ReadRouteMember(const std::string& name, const Json& value, Query& query)
   if (name == "ttft_slo_ms") {
     return ReadNumber(value, name, 0, kMaxTtftSloMs, query.ttft_slo_ms.emplace());
   }
+  if (name == "vllm_checkpoint_token") {
+    return ReadInteger(value, name, 0, query.vllm_checkpoint_token.emplace());
+  }
   return BadField("unknown member: " + name.substr(0, kMaxQueryTextBytes));
 }
 
@@ -104,6 +107,9 @@ Status CheckCombination(const Json& body) {
   }
   if (by_tokens && (body.contains("hash_block_size") || body.contains("prompt_tokens"))) {
     return BadField("hash_block_size and prompt_tokens are allowed only with hashes");
+  }
+  if (!by_tokens && body.contains("vllm_checkpoint_token")) {
+    return BadField("vllm_checkpoint_token is allowed only with tokens");
   }
   for (const char* name :
        {"lora_name", "lora_path", "cache_salt", "mm_items", "prompt_embeds_digests"}) {

@@ -22,6 +22,8 @@
 //                  With it, the temperature is ignored
 //   book           false: the request adds no load and no expected blocks, and its feedback is
 //                  refused. Default: true
+//   vllm_checkpoint_token
+//                  token id; only with tokens: the reply has vllm_prompt, see vllm_prompt.h
 // A request with an unknown member is refused. Otherwise a query with a misspelt cache_salt would
 // match another tenant's blocks.
 // SPDX-License-Identifier: Apache-2.0
@@ -64,6 +66,7 @@ struct Query {
   std::optional<double> ttft_slo_ms;
   bool book = true;
   std::string traceparent;  // of the HTTP request; empty: none
+  std::optional<TokenId> vllm_checkpoint_token;
 };
 
 // Bounds of a query.

@@ -222,6 +222,21 @@ TEST(ParseQuery, TextsAreBounded) {
   EXPECT_FALSE(ParseQuery("{\"hashes\": [\"" + hash + "\"]}").ok());
 }
 
+TEST(ParseQuery, ReadsTheMarkerOfAVllmPromptOnlyWithTokens) {
+  const auto message = [](const std::string& body, QueryForm form = QueryForm::kRoute) {
+    return ParseQuery(body, form).status().message();
+  };
+  const auto query =
+      ParseQuery(R"({"tokens": [1], "vllm_checkpoint_token": 7})", QueryForm::kRoute);
+  ASSERT_TRUE(query.ok()) << query.status().ToString();
+  EXPECT_EQ(query->vllm_checkpoint_token, 7);
+  EXPECT_EQ(message(R"({"hashes": [1], "vllm_checkpoint_token": 7})"),
+            "vllm_checkpoint_token is allowed only with tokens");
+  EXPECT_NE(message(R"({"tokens": [1], "vllm_checkpoint_token": -1})"), "");
+  EXPECT_EQ(message(R"({"tokens": [1], "vllm_checkpoint_token": 7})", QueryForm::kQuery),
+            "unknown member: vllm_checkpoint_token");
+}
+
 TEST(ParseQuery, OnlyARouteMayHaveALimitOfItsTime) {
   const auto message = [](const char* limit, QueryForm form) {
     const std::string body = std::string(R"({"tokens": [1], "ttft_slo_ms": )") + limit + "}";

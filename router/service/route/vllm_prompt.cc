@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "router/service/route/vllm_prompt.h"
+
+#include <algorithm>
+
+namespace kvcast::router {
+
+std::optional<std::vector<TokenId>> PromptWithCheckpoint(const Query& query,
+                                                         const RouteDecision& decision) {
+  if (!query.vllm_checkpoint_token || decision.keep_prefix_tokens <= 0) return std::nullopt;
+  int64_t position = decision.keep_prefix_tokens;
+  // The items are ordered by offset, so the last one that contains the position decides.
+  for (const MultimodalItem& item : query.inputs.mm_items) {
+    if (item.offset < position && position < item.offset + item.length) position = item.offset;
+  }
+  const int64_t unit = decision.candidates[decision.chosen].answer.hash_block_size;
+  const bool allowed =
+      position >= std::max<int64_t>(unit, 1) && position < std::ssize(query.tokens);
+  const bool marked = std::ranges::count(query.tokens, *query.vllm_checkpoint_token) > 0;
+  if (!allowed || marked) return std::nullopt;
+  std::vector<TokenId> prompt;
+  prompt.reserve(query.tokens.size() + 1);
+  const auto at = query.tokens.begin() + position;
+  prompt.insert(prompt.end(), query.tokens.begin(), at);
+  prompt.push_back(*query.vllm_checkpoint_token);
+  prompt.insert(prompt.end(), at, query.tokens.end());
+  return prompt;
+}
+
+}  // namespace kvcast::router
