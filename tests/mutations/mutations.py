@@ -1128,7 +1128,7 @@ MUTATIONS = [
      "if (kForm[i] == 'x' ? !hex : value[i] != '-') return {};", "if (kForm[i] == 'x' && !hex) continue;",
      HTTP_TESTS + "HttpAccessTest.TheTrace*"),
     ("dump in the order of the tables", "router/service/api/index_dump.cc",
-     "const SeededHash slicer_{(uint64_t{std::random_device()()} << 32) ^ std::random_device()()};",
+     "const SeededHash slicer_{NewSeed()};",
      "const SeededHash slicer_{ProcessSeed()};", SERVICE + "IndexDumpTest.EachDump*"),
     ("connect to all that libzmq knows", CLIENT_SOURCES,
      "endpoint.starts_with(kTcp) && !host.empty()", "!endpoint.empty()", ACCESS + "AccessServiceTest.ClientsRegisterTcp*"),
@@ -1153,7 +1153,7 @@ MUTATIONS = [
      "left_out_ > 0 || open_.size() > bounds_.max_depth", "left_out_ > 0", "router_bounded_json_test"),
     ("read any number of events' values", "router/service/ingest/trtllm_events.cc",
      ", .max_values = most}", "}", "router_trtllm_events_test"),
-    ("hash the keys of objects with a fixed seed", "router/service/ingest/mooncake_events.cc",
-     "std::unordered_map<std::string, Object, SeededTextHash>", "std::unordered_map<std::string, Object>",
+    ("hash the keys of objects with a fixed seed", "src/hash/seeded_hash.h",
+     "return SeededHash{ProcessSeed()}(text);", "return std::hash<std::string_view>{}(text);",
      "router_mooncake_events_test"),
 ]
