@@ -31,11 +31,14 @@ if(PROJECT_IS_TOP_LEVEL)
   # Warnings are errors in all builds except release builds. A release build must not fail because a
   # newer compiler has a new warning.
   target_compile_options(kvcast_flags INTERFACE $<$<NOT:$<CONFIG:Release>>:-Werror>)
-  # At -O3, g++ 12 gives three kinds of false warnings: overlapping copies inside std::string,
-  # uninitialized members of an empty std::optional, and frees of pointers with an offset.
+  # g++ 12 gives three kinds of false warnings, at -O3 or with assertions of the C++ library: overlapping
+  # copies inside std::string, uninitialized members of an empty std::optional, and frees of pointers with an
+  # offset.
   target_compile_options(kvcast_flags INTERFACE $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>)
   target_compile_options(kvcast_flags INTERFACE
-    $<$<AND:$<CXX_COMPILER_ID:GNU>,$<CONFIG:Release>>:-Wno-maybe-uninitialized;-Wno-free-nonheap-object>)
+    $<$<AND:$<CXX_COMPILER_ID:GNU>,$<OR:$<CONFIG:Release>,$<BOOL:${KVCAST_HARDEN}>>>:-Wno-maybe-uninitialized>)
+  target_compile_options(kvcast_flags INTERFACE
+    $<$<AND:$<CXX_COMPILER_ID:GNU>,$<CONFIG:Release>>:-Wno-free-nonheap-object>)
   # In a unity build, a .cc file is not the main file. g++ then warns if a class has members of types from
   # an anonymous namespace of that file.
   if(CMAKE_UNITY_BUILD)
@@ -45,6 +48,17 @@ if(PROJECT_IS_TOP_LEVEL)
     # Headers of libstdc++ 12 use functions that they declare as deprecated. clang warns about each use.
     target_compile_options(kvcast_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wthread-safety;-Wno-deprecated-declarations>)
   endif()
+endif()
+# Checks at run time that end the program before a fault can be used: overflows of stack buffers, of the
+# buffers of C functions, and of std::vector and std::span. The loader makes its tables read-only.
+# Sanitizers make the same checks.
+if(KVCAST_HARDEN AND NOT KVCAST_SANITIZE)
+  add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fstack-protector-strong>)
+  # The C library checks only optimised code.
+  add_compile_options($<$<AND:$<COMPILE_LANGUAGE:CXX>,$<NOT:$<CONFIG:>>>:-U_FORTIFY_SOURCE>
+                      $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<NOT:$<CONFIG:>>>:-D_FORTIFY_SOURCE=2>)
+  add_compile_definitions($<$<COMPILE_LANGUAGE:CXX>:_GLIBCXX_ASSERTIONS>)
+  add_link_options(-Wl,-z,relro,-z,now)
 endif()
 if(KVCAST_SANITIZE)
   add_compile_options(-fsanitize=${KVCAST_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "apps/support/capture.h"
 
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <bit>
 #include <cerrno>
 #include <cstring>
@@ -30,9 +34,17 @@ uint64_t Read(std::string_view bytes, size_t at, int count) {
 }  // namespace
 
 Result<CaptureWriter> CaptureWriter::Create(const std::string& path) {
-  std::FILE* const file = std::fopen(path.c_str(), "wb");
+  // A capture has the token ids of prompts. O_NOFOLLOW: in a folder that others can write, a link
+  // could lead the capture to a file of theirs.
+  const int flags = O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW;
+  const int opened = ::open(path.c_str(), flags, S_IRUSR | S_IWUSR);
+  // The file may have existed, with another mode.
+  const bool is_private = opened >= 0 && ::fchmod(opened, S_IRUSR | S_IWUSR) == 0;
+  std::FILE* const file = is_private ? ::fdopen(opened, "wb") : nullptr;
   if (file == nullptr) {
-    return Status(StatusCode::kUnavailable, path + ": " + std::strerror(errno));
+    const Status status(StatusCode::kUnavailable, path + ": " + std::strerror(errno));
+    if (opened >= 0) ::close(opened);
+    return status;
   }
   CaptureWriter writer(file);
   std::fwrite(kMagic.data(), 1, kMagic.size(), file);

@@ -1,0 +1,95 @@
+#!/usr/bin/python3
+"""The program is built with the protections of a hardened Debian package, and the examples of its deployment
+restrict it. Usage: hardening_test.py PROGRAM SOURCE_DIR [--files-only]
+--files-only: the program is not hardened, because a sanitizer checks it."""
+# SPDX-License-Identifier: Apache-2.0
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+
+program, source_dir = sys.argv[1:3]
+failures = []
+
+
+def expect(holds, what):
+    if not holds:
+        failures.append(what)
+
+
+def output(*command):
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def check_program():
+    elf = output("readelf", "--file-header", "--dynamic", "--program-headers", "--wide", program)
+    expect(re.search(r"Type:\s+DYN", elf), "position-independent program")
+    expect(re.search(r"FLAGS.*NOW", elf), "all symbols are bound at start")
+    expect("GNU_RELRO" in elf, "relocations are read-only after the start")
+    expect(re.search(r"GNU_STACK.* RW ", elf), "the stack is not executable")
+    symbols = output("nm", "--dynamic", "--undefined-only", program)
+    expect("__stack_chk_fail" in symbols, "stack protector")
+    expect(re.search(r" __\w+_chk(@|$)", symbols, re.M), "checked functions of the C library")
+    expect("__glibcxx_assert_fail" in symbols, "assertions of the C++ library")
+
+
+def check_unit():
+    path = os.path.join(source_dir, "examples/deploy/kvcast-router.service")
+    with open(path, encoding="utf-8") as file:
+        unit = file.read()
+    for line in ["LimitCORE=0", "UMask=0077", "NoNewPrivileges=yes", "CapabilityBoundingSet=",
+                 "SystemCallArchitectures=native", "MemoryDenyWriteExecute=yes", "ProtectSystem=strict",
+                 "RestrictSUIDSGID=yes", "RestrictRealtime=yes", "ProtectClock=yes"]:
+        expect(line + "\n" in unit, "unit: " + line)
+    expect("MemoryMax=" in unit and "TasksMax=" in unit, "unit: bounds of memory and threads")
+    if not os.path.exists("/usr/bin/systemd-analyze"):
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        copy = os.path.join(folder, "kvcast-router.service")
+        with open(copy, "w", encoding="utf-8") as file:
+            file.write(unit.replace("/usr/bin/kvcast", "/bin/true"))
+        verified = subprocess.run(["systemd-analyze", "verify", "--man=no", copy], capture_output=True, text=True)
+        expect("kvcast-router" not in verified.stderr, "systemd-analyze: " + verified.stderr)
+
+
+def mode_of_capture(capture):
+    """The mode of the file after `kvcast tail` has opened it."""
+    tail = subprocess.Popen([program, "tail", "--record", capture, "tcp://127.0.0.1:9"], stdout=subprocess.DEVNULL)
+    try:
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline and tail.poll() is None:
+            if os.path.exists(capture) and os.stat(capture).st_mode & 0o777 == 0o600:
+                return 0o600
+            time.sleep(0.01)
+        return os.stat(capture).st_mode & 0o777 if os.path.exists(capture) else None
+    finally:
+        tail.kill()
+        tail.wait()
+
+
+def check_capture():
+    """A capture is private, and no link leads it to another file."""
+    with tempfile.TemporaryDirectory() as folder:
+        capture = os.path.join(folder, "capture")
+        expect(mode_of_capture(capture) == 0o600, "a new capture is private")
+        os.chmod(capture, 0o644)
+        expect(mode_of_capture(capture) == 0o600, "an old file becomes private")
+        link = os.path.join(folder, "link")
+        os.symlink(capture, link)
+        try:
+            done = subprocess.run([program, "tail", "--record", link, "tcp://127.0.0.1:9"], capture_output=True,
+                                  text=True, timeout=60)
+            expect(done.returncode != 0 and link in done.stderr, "a link is refused as the file of a capture")
+        except subprocess.TimeoutExpired:
+            expect(False, "a link is refused as the file of a capture")
+
+
+if "--files-only" not in sys.argv:
+    check_program()
+check_unit()
+check_capture()
+for failure in failures:
+    print("missing:", failure)
+sys.exit(1 if failures else 0)
