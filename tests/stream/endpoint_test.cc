@@ -1,7 +1,12 @@
-// The endpoint of each data-parallel rank, the address that replaces a wildcard, and whether the
-// publisher binds an endpoint or connects to it.
+// The parts of an endpoint, and the endpoints that are refused. The endpoint of each data-parallel
+// rank, the address that replaces a wildcard, and whether the publisher binds an endpoint or
+// connects to it.
 // SPDX-License-Identifier: Apache-2.0
+#include "kvcast/stream/endpoint.h"
+
 #include <gtest/gtest.h>
+
+#include <string>
 
 #include "kvcast/stream/publisher.h"
 
@@ -87,6 +92,81 @@ TEST(BindsEndpoint, WildcardsIpcInprocAndLoopbackBind) {
 TEST(BindsEndpoint, HostsAreConnectedTo) {
   EXPECT_FALSE(BindsEndpoint("tcp://router.example:5557"));
   EXPECT_FALSE(BindsEndpoint("tcp://10.0.0.1:5557"));
+}
+
+TEST(ParseEndpoint, TakesTheTransportsThatASourceCanHave) {
+  struct Case {
+    const char* text;
+    Transport transport;
+    const char* host;
+    int port;
+    bool name;
+    bool local;
+  };
+  const Case cases[] = {
+      {"tcp://127.0.0.1:5557", Transport::kTcp, "127.0.0.1", 5557, false, true},
+      {"tcp://10.0.0.1:1", Transport::kTcp, "10.0.0.1", 1, false, false},
+      {"tcp://[::1]:65535", Transport::kTcp, "::1", 65535, false, true},
+      {"tcp://[fd00::2]:80", Transport::kTcp, "fd00::2", 80, false, false},
+      {"tcp://localhost:80", Transport::kTcp, "localhost", 80, true, true},
+      {"tcp://vllm-0.engines_a.svc.:80", Transport::kTcp, "vllm-0.engines_a.svc.", 80, true, false},
+      {"tcp://127.evil.example:80", Transport::kTcp, "127.evil.example", 80, true, false},
+      {"ipc:///run/kv.sock", Transport::kIpc, "/run/kv.sock", 0, false, true},
+      {"inproc://events", Transport::kInproc, "events", 0, false, true},
+  };
+  for (const Case& each : cases) {
+    const auto parsed = ParseEndpoint(each.text);
+    ASSERT_TRUE(parsed.ok()) << parsed.status().ToString();
+    EXPECT_EQ(parsed->transport, each.transport) << each.text;
+    EXPECT_EQ(parsed->host, each.host) << each.text;
+    EXPECT_EQ(parsed->port, each.port) << each.text;
+    EXPECT_EQ(parsed->has_name(), each.name) << each.text;
+    EXPECT_EQ(parsed->is_local(), each.local) << each.text;
+    EXPECT_EQ(parsed->ToString(), each.text);
+  }
+}
+
+TEST(ParseEndpoint, RefusesWhatCanNeverWork) {
+  const std::string label(64, 'a');
+  std::string long_name = "a";
+  for (int i = 0; i < 150; ++i) long_name += ".a";
+  for (const std::string& text : {std::string(""),
+                                  std::string("nonsense"),
+                                  std::string("tcp://"),
+                                  std::string("tcp://:1"),
+                                  std::string("tcp://127.0.0.1"),
+                                  std::string("tcp://127.0.0.1:"),
+                                  std::string("tcp://127.0.0.1:0"),
+                                  std::string("tcp://127.0.0.1:*"),
+                                  std::string("tcp://127.0.0.1:99999"),
+                                  std::string("tcp://127.0.0.1:65536"),
+                                  std::string("tcp://127.0.0.1:-1"),
+                                  std::string("tcp://127.0.0.1:1x"),
+                                  std::string("tcp://127.0.0.256:1"),
+                                  std::string("tcp://1.2.3:1"),
+                                  std::string("tcp://*:5557"),
+                                  std::string("tcp://a..b:1"),
+                                  std::string("tcp://a b:1"),
+                                  std::string("tcp://10.0.0.1:5;10.0.0.2:5"),
+                                  std::string("tcp://::1:80"),
+                                  std::string("tcp://[10.0.0.1]:80"),
+                                  "tcp://" + label + ":1",
+                                  "tcp://" + long_name + ":1",
+                                  std::string("norm://127.0.0.1:1"),
+                                  std::string("ws://127.0.0.1:1"),
+                                  std::string("tipc://{1,2,3}"),
+                                  std::string("pgm://eth0;239.0.0.1:1"),
+                                  std::string("epgm://eth0;239.0.0.1:1"),
+                                  std::string("udp://127.0.0.1:1"),
+                                  std::string("vmci://*:1"),
+                                  std::string("TCP://127.0.0.1:1"),
+                                  std::string("ipc://"),
+                                  "ipc://" + std::string(108, 'a'),
+                                  std::string("inproc://")}) {
+    const Status status = ParseEndpoint(text).status();
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << text;
+    EXPECT_NE(status.message().find(text), std::string::npos) << text;
+  }
 }
 
 }  // namespace

@@ -92,8 +92,9 @@ TEST(Subscriber, LinkThatHasNothingWantsNoWork) {
   RecordingSink recorder;
   const auto poller = Poller::Create().value();
   FairPermits turns(1);
+  NameResolver resolver(nullptr);
   const auto link = SourceLink::Open(SourceOf(*publisher), {}, Context::Create(), *poller,
-                                     recorder.Of(kWorker), turns)
+                                     recorder.Of(kWorker), turns, resolver)
                         .value();
   link->Start();
   // The clock does not advance, so only messages cause work.

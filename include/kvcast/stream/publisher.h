@@ -26,6 +26,7 @@
 #include "kvcast/core/ids.h"
 #include "kvcast/core/status.h"
 #include "kvcast/residency/publisher_status.h"
+#include "kvcast/stream/curve.h"
 #include "kvcast/wire/wire.h"
 
 namespace kvcast {
@@ -72,6 +73,11 @@ struct PublisherConfig {
   bool shares_threads = false;
   // Address of this node, for endpoints without an address; see NodeEndpoint.
   std::string host_ip;
+  // Clients need the role kSubscribe for the PUB socket. For the ROUTER socket they need kReplay or
+  // kSnapshot, and for each request its role. A client that loses a role is cut off within one
+  // second: all connections of the socket end, and the other clients connect again and fill their
+  // gaps. nullopt: no encryption, and every peer is accepted. Only for tcp and ipc endpoints.
+  std::optional<CurveServer> curve;
   // Monotonic microseconds; empty: the process's steady clock. Called on the caller's thread and on
   // the publisher's threads.
   std::function<int64_t()> now_us;
@@ -108,6 +114,10 @@ struct PublisherCounters {
   // Requests that were not served completely: the client disconnected, or there were more clients
   // or requests than the server serves at a time.
   uint64_t replay_dropped = 0;
+  // Requests whose client does not have the role. They get an END without a status.
+  uint64_t replay_denied = 0;
+  RefusedConnections refused;         // by both sockets
+  uint64_t access_list_failures = 0;  // see AccessList::failed_refreshes
 };
 
 // The publisher of one data-parallel rank. Publish, PublishPayload, Add and Flush must be called by

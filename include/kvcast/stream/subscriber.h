@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,6 +21,7 @@
 #include "kvcast/core/ids.h"
 #include "kvcast/core/status.h"
 #include "kvcast/residency/publisher_status.h"
+#include "kvcast/stream/curve.h"
 #include "kvcast/stream/replica_sink.h"
 
 namespace kvcast {
@@ -27,7 +29,9 @@ namespace kvcast {
 // One publisher to follow.
 struct SourceConfig {
   WorkerId worker;
-  std::string endpoint;  // endpoint of the publisher's PUB socket
+  // Endpoint of the publisher's PUB socket; see ParseEndpoint. A host name is looked up again
+  // before each new connection, and every five seconds while there is no connection.
+  std::string endpoint;
   // Endpoint of the publisher's ROUTER socket. Empty: gaps cannot be filled.
   std::string replay_endpoint;
   std::string topic;  // subscription prefix; empty: all
@@ -35,6 +39,9 @@ struct SourceConfig {
   // `endpoint` must then be a tcp endpoint with an address of this machine and a port. Every peer
   // that connects counts as the publisher. The subscriber always connects to the replay endpoint.
   bool bind = false;
+  // The publisher's public key (CURVE), for both endpoints. Empty: no encryption, and every program
+  // that answers at the endpoints counts as the publisher.
+  std::string server_key;
 };
 
 // Knowledge about the state of a source. "The state" means the data that the sink received: all
@@ -66,7 +73,9 @@ enum class SourceReason : uint8_t {
   kNone,
   kJoining,
   kUnheard,  // no live connection for kUnheardMs
-  kGap,      // a sequence number was skipped
+  // The address of a host name is not known yet, or the name has none.
+  kUnresolved,
+  kGap,  // a sequence number was skipped
   // The live connection was re-established. A new publisher may have replaced the old one.
   kReconnected,
   // A batch arrived that may belong to another epoch.
@@ -119,6 +128,9 @@ struct SourceStatus {
   // Live batches that were already applied.
   uint64_t duplicates = 0;
   uint64_t reconnects = 0;
+  // Live connections that ended before they were established: the peer has another key or no key,
+  // does not accept ours, or is not a publisher.
+  uint64_t failed_handshakes = 0;
   uint64_t resets = 0;
   // Sequence numbers that never arrived. Numbers from before the source was joined do not count.
   uint64_t lost = 0;
@@ -135,7 +147,7 @@ struct SourceStatus {
   uint64_t quarantines = 0;
 };
 
-// A hint in one line for the operator, if the reason is kUnheard. Else empty.
+// A hint in one line for the operator, if the reason is kUnheard or kUnresolved. Else empty.
 std::string_view SourceHint(const SourceStatus& status);
 
 struct SubscriberConfig {
@@ -160,6 +172,11 @@ struct SubscriberConfig {
   // subscriber then reconnects and requests the missing batches. A batch that exceeds the limit in
   // a replay too is lost.
   int64_t max_frame_bytes = (64 << 20) + (64 << 10);
+  // The subscriber's own keys. A source with a server_key needs them.
+  std::optional<CurveKeyPair> curve_keys;
+  // Returns a numeric address of a host name, or an empty text. Called on any thread; it may block,
+  // and may still run after the subscriber is destroyed. Empty: the system's resolver.
+  std::function<std::string(const std::string& name)> resolve;
   // Returns monotonic milliseconds. Called on the subscriber's thread. Empty: the steady clock of
   // the process.
   std::function<int64_t()> now_ms;

@@ -5,16 +5,18 @@
 #include <random>
 #include <utility>
 
+#include "kvcast/stream/endpoint.h"
 #include "src/base/clock.h"
-#include "src/stream/follow/source_sockets.h"
 
 namespace kvcast::stream {
 namespace {
 
-constexpr int kLinkEvents = ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_DISCONNECTED;
-constexpr int kFailedHandshakes = ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL |
-                                  ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL |
-                                  ZMQ_EVENT_HANDSHAKE_FAILED_AUTH;
+constexpr int kLinkEvents = ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_DISCONNECTED |
+                            ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL |
+                            ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL | ZMQ_EVENT_HANDSHAKE_FAILED_AUTH;
+
+// A name is looked up again this long after a connection was begun that is not established.
+constexpr int64_t kLookAgainMs = 5000;
 
 // Sources of this process and of other processes get different seeds.
 uint64_t NextJitterSeed() {
@@ -28,39 +30,68 @@ SourceLimits LimitsOf(const SubscriberConfig& config, bool takes_snapshots) {
           takes_snapshots,          NextJitterSeed()};
 }
 
+SourceSocketOptions SocketsOf(const SourceConfig& source, const SubscriberConfig& config) {
+  SourceSocketOptions options{.topic = source.topic,
+                              .recv_hwm = config.recv_hwm,
+                              .max_frame_bytes = config.max_frame_bytes,
+                              .curve = std::nullopt};
+  if (!source.server_key.empty() && config.curve_keys) {
+    options.curve = CurveClient{*config.curve_keys, source.server_key};
+  }
+  return options;
+}
+
 }  // namespace
 
 SourceLink::SourceLink(const SourceConfig& source, const SubscriberConfig& config,
                        std::shared_ptr<Context> context, const Poller& poller,
-                       std::shared_ptr<ReplicaSink> sink, FairPermits& turns)
+                       std::shared_ptr<ReplicaSink> sink, FairPermits& turns,
+                       NameResolver& resolver)
     : config_(source),
-      recv_hwm_(config.recv_hwm),
-      max_frame_bytes_(config.max_frame_bytes),
+      sockets_(SocketsOf(source, config)),
       context_(std::move(context)),
       poller_(poller),
+      resolver_(resolver),
       sink_(std::move(sink)),
+      live_address_(source.bind ? std::string() : source.endpoint),
+      replay_address_(source.replay_endpoint),
       pump_({.limits = LimitsOf(config, sink_->TakesSnapshots()),
              .can_replay = !source.replay_endpoint.empty(),
              .bound = source.bind,
+             .resolves = has_names(),
              .turn = {.now_us = ThreadCpuUs}},
             *this, turns, *sink_) {}
 
-Result<std::unique_ptr<SourceLink>> SourceLink::Open(
-    const SourceConfig& source, const SubscriberConfig& config, std::shared_ptr<Context> context,
-    const Poller& poller, std::shared_ptr<ReplicaSink> sink, FairPermits& turns) {
+Result<std::unique_ptr<SourceLink>> SourceLink::Open(const SourceConfig& source,
+                                                     const SubscriberConfig& config,
+                                                     std::shared_ptr<Context> context,
+                                                     const Poller& poller,
+                                                     std::shared_ptr<ReplicaSink> sink,
+                                                     FairPermits& turns, NameResolver& resolver) {
   std::unique_ptr<SourceLink> link(
-      new SourceLink(source, config, std::move(context), poller, std::move(sink), turns));
+      new SourceLink(source, config, std::move(context), poller, std::move(sink), turns, resolver));
+  if (Status status = link->CheckKeys(); !status.ok()) return status;
   if (Status status = link->CheckLiveEndpoint(); !status.ok()) return status;
   if (Status status = link->CheckReplayEndpoint(); !status.ok()) return status;
+  if (!link->has_addresses()) return link;
   if (Status status = link->ConnectLive(); !status.ok()) return status;
   return link;
+}
+
+Status SourceLink::CheckKeys() const {
+  if (config_.server_key.empty()) return Status();
+  if (Status status = CheckCurveKey(config_.server_key); !status.ok()) {
+    return {StatusCode::kInvalidArgument, "server_key: " + status.message()};
+  }
+  if (sockets_.curve) return CheckCurveKey(sockets_.curve->keys.secret_key);
+  return {StatusCode::kInvalidArgument, "server_key: the subscriber has no keys of its own"};
 }
 
 // Publishers bind ipc and inproc endpoints themselves. No publisher would know a port that the
 // system chooses.
 Status SourceLink::CheckLiveEndpoint() const {
-  if (!config_.bind) return Status();
   const std::string& endpoint = config_.endpoint;
+  if (!config_.bind) return ParseEndpoint(endpoint).status();
   const auto error = [&endpoint](const char* what) {
     return Status(StatusCode::kInvalidArgument, "cannot bind " + endpoint + ": " + what);
   };
@@ -69,24 +100,35 @@ Status SourceLink::CheckLiveEndpoint() const {
   return Status();
 }
 
-// Connects once at the start. A bad endpoint is then an error of Open, not a later timeout.
 Status SourceLink::CheckReplayEndpoint() const {
   if (config_.replay_endpoint.empty()) return Status();
-  Result<Socket> trial = MakeReplaySocket(context_, config_.replay_endpoint, max_frame_bytes_);
-  if (!trial.ok()) return trial.status();
-  return trial->Connect(config_.replay_endpoint);
+  return ParseEndpoint(config_.replay_endpoint).status();
+}
+
+bool SourceLink::OpenLive() {
+  live_address_.Advance(resolver_, now_ms_);
+  replay_address_.Advance(resolver_, now_ms_);
+  if (!has_addresses() || !ConnectLive().ok()) return false;
+  look_again_ms_ = now_ms_ + kLookAgainMs;
+  return true;
+}
+
+void SourceLink::Work(int64_t now_ms) {
+  ready_ = false;
+  now_ms_ = now_ms;
+  if (looks_again() && now_ms >= look_again_ms_) pump_.ScheduleRenewal();
+  pump_.Work(now_ms);
 }
 
 // Replaces the live connection and its queued messages. On failure the old connection stays, unless
 // it is closed already.
 Status SourceLink::ConnectLive() {
-  Result<Socket> sub = MakeLiveSocket(
-      context_, config_.endpoint,
-      {.topic = config_.topic, .recv_hwm = recv_hwm_, .max_frame_bytes = max_frame_bytes_});
+  const std::string& endpoint = config_.bind ? config_.endpoint : live_address_.text();
+  Result<Socket> sub = MakeLiveSocket(context_, endpoint, sockets_);
   if (!sub.ok()) return sub.status();
-  Result<Socket> monitor = sub->Monitor(kLinkEvents | (config_.bind ? kFailedHandshakes : 0));
+  Result<Socket> monitor = sub->Monitor(kLinkEvents);
   if (!monitor.ok()) return monitor.status();
-  Status made = config_.bind ? sub->Bind(config_.endpoint) : sub->Connect(config_.endpoint);
+  Status made = config_.bind ? sub->Bind(endpoint) : sub->Connect(endpoint);
   if (!made.ok()) {
     sub->Close();  // must be closed before its monitor
     return made;
@@ -102,6 +144,7 @@ Status SourceLink::ConnectLive() {
   sub_ = std::move(sub).value();
   monitor_ = std::move(monitor).value();
   ready_ = true;
+  connected_ = false;
   connected_at_once_ = config_.endpoint.starts_with("inproc://");
   return Status();
 }
@@ -109,6 +152,7 @@ Status SourceLink::ConnectLive() {
 void SourceLink::Start() {
   started_ = true;
   ready_ = true;
+  if (!sub_.is_open()) return pump_.ScheduleRenewal();
   auto watches = WatchBoth(sub_, monitor_);
   if (watches.ok()) {
     live_watches_ = std::move(watches).value();
@@ -130,15 +174,19 @@ Result<std::array<Poller::Watch, 2>> SourceLink::WatchBoth(const Socket& socket,
 // thread.
 void SourceLink::EndLive() {
   live_watches_ = {};
+  live_address_.Forget();
+  replay_address_.Forget();
   if (config_.bind) sub_.Close();
 }
 
 std::optional<LiveEvent> SourceLink::NextLiveEvent() {
   if (std::exchange(connected_at_once_, false)) return LiveEvent::kConnected;
-  const std::optional<int> event = ReceiveMonitorEvent(monitor_);
+  const std::optional<MonitorEvent> event = ReceiveMonitorEvent(monitor_);
   if (!event) return std::nullopt;
-  if (*event == ZMQ_EVENT_DISCONNECTED) return LiveEvent::kDisconnected;
-  if (*event == ZMQ_EVENT_HANDSHAKE_SUCCEEDED) return LiveEvent::kConnected;
+  connected_ = event->event == ZMQ_EVENT_HANDSHAKE_SUCCEEDED;
+  if (connected_) return LiveEvent::kConnected;
+  if (event->event == ZMQ_EVENT_DISCONNECTED) return LiveEvent::kDisconnected;
+  ++failed_handshakes_;
   return LiveEvent::kHandshakeFailed;
 }
 
@@ -164,10 +212,11 @@ void SourceLink::CloseRequest() {
 // If no socket can be created, the request times out and is made again.
 void SourceLink::OpenRequest(Frame start) {
   CloseRequest();
-  Result<Socket> dealer = MakeReplaySocket(context_, config_.replay_endpoint, max_frame_bytes_);
+  if (replay_address_.text().empty()) return;
+  Result<Socket> dealer = MakeReplaySocket(context_, replay_address_.text(), sockets_);
   if (!dealer.ok()) return;
   Result<Socket> monitor = dealer->Monitor(ZMQ_EVENT_DISCONNECTED);
-  if (!monitor.ok() || !dealer->Connect(config_.replay_endpoint).ok()) return;
+  if (!monitor.ok() || !dealer->Connect(replay_address_.text()).ok()) return;
   auto watches = WatchBoth(*dealer, *monitor);
   if (!watches.ok()) return dealer->Close();  // must be closed before its monitor
   replay_watches_ = std::move(watches).value();

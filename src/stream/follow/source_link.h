@@ -9,7 +9,9 @@
 #include <optional>
 
 #include "kvcast/stream/subscriber.h"
+#include "src/stream/follow/peer_address.h"
 #include "src/stream/follow/source_pump.h"
+#include "src/stream/follow/source_sockets.h"
 #include "src/stream/follow/source_transport.h"
 #include "src/stream/net/poller.h"
 #include "src/stream/net/socket.h"
@@ -19,22 +21,32 @@ namespace kvcast::stream {
 // Open may be called on any thread. All other functions must be called on one thread.
 class SourceLink final : private SourceTransport {
  public:
-  // Subscribes, and connects or binds. `poller` and `turns` must outlive the link. `turns` is not
-  // used before the first Work.
-  static Result<std::unique_ptr<SourceLink>> Open(
-      const SourceConfig& source, const SubscriberConfig& config, std::shared_ptr<Context> context,
-      const Poller& poller, std::shared_ptr<ReplicaSink> sink, FairPermits& turns);
+  // Subscribes, and connects or binds. If an endpoint has a name, the link connects later, when the
+  // resolver has found its address. `poller`, `turns` and `resolver` must outlive the link. `turns`
+  // is not used before the first Work.
+  static Result<std::unique_ptr<SourceLink>> Open(const SourceConfig& source,
+                                                  const SubscriberConfig& config,
+                                                  std::shared_ptr<Context> context,
+                                                  const Poller& poller,
+                                                  std::shared_ptr<ReplicaSink> sink,
+                                                  FairPermits& turns, NameResolver& resolver);
   SourceLink(const SourceLink&) = delete;
   SourceLink& operator=(const SourceLink&) = delete;
 
   WorkerId worker() const { return config_.worker; }
   // The time of the next Work, if the clock is not set back.
-  int64_t deadline_ms() const { return ready_ ? kAtOnce : pump_.deadline_ms(); }
+  int64_t deadline_ms() const {
+    if (ready_) return kAtOnce;
+    return std::min(pump_.deadline_ms(), looks_again() ? look_again_ms_ : kNever);
+  }
   bool is_due(int64_t now_ms) const { return pump_.renewal_scheduled() || now_ms >= deadline_ms(); }
   bool is_sure() const { return pump_.source().is_sure(); }
   SourceStatus status(int64_t now_ms) const {
     SourceStatus status = pump_.source().status(now_ms);
     status.bound = config_.bind;
+    status.failed_handshakes = failed_handshakes_;
+    const bool connecting = status.state == SourceState::kConnecting;
+    if (connecting && !has_addresses()) status.reason = SourceReason::kUnresolved;
     return status;
   }
 
@@ -42,10 +54,7 @@ class SourceLink final : private SourceTransport {
   // the sockets with the poller.
   void Start();
   // Handles a bounded number of waiting messages, and all due timers. Never blocks.
-  void Work(int64_t now_ms) {
-    ready_ = false;
-    pump_.Work(now_ms);
-  }
+  void Work(int64_t now_ms);
   void Contradict(int64_t now_ms) { pump_.Contradict(now_ms); }
   // After this call the sink is not called.
   void Mute() { pump_.Mute(); }
@@ -53,13 +62,18 @@ class SourceLink final : private SourceTransport {
  private:
   SourceLink(const SourceConfig& source, const SubscriberConfig& config,
              std::shared_ptr<Context> context, const Poller& poller,
-             std::shared_ptr<ReplicaSink> sink, FairPermits& turns);
+             std::shared_ptr<ReplicaSink> sink, FairPermits& turns, NameResolver& resolver);
+  Status CheckKeys() const;
   Status CheckReplayEndpoint() const;
   Status CheckLiveEndpoint() const;
+  // True: the name may have got another address since it was looked up.
+  bool looks_again() const { return has_names() && !connected_ && !pump_.renewal_scheduled(); }
+  bool has_names() const { return live_address_.has_name() || replay_address_.has_name(); }
+  bool has_addresses() const { return live_address_.is_known() && replay_address_.is_known(); }
   Status ConnectLive();
   Result<std::array<Poller::Watch, 2>> WatchBoth(const Socket& socket, const Socket& monitor);
 
-  bool OpenLive() override { return ConnectLive().ok(); }
+  bool OpenLive() override;
   void EndLive() override;
   std::optional<LiveEvent> NextLiveEvent() override;
   std::optional<Frames> ReceiveLive() override { return Receive(sub_); }
@@ -70,14 +84,20 @@ class SourceLink final : private SourceTransport {
   std::optional<Frames> Receive(Socket& socket);
 
   const SourceConfig config_;
-  const int recv_hwm_;
-  const int64_t max_frame_bytes_;
+  const SourceSocketOptions sockets_;
   const std::shared_ptr<Context> context_;
   const Poller& poller_;
+  NameResolver& resolver_;
   const std::shared_ptr<ReplicaSink> sink_;
+  PeerAddress live_address_;
+  PeerAddress replay_address_;
+  int64_t now_ms_ = 0;         // time of the current Work
+  int64_t look_again_ms_ = 0;  // when to look the names up again, if there is no live connection
+  bool connected_ = false;     // the live connection is established
   bool started_ = false;
   bool connected_at_once_ = false;  // inproc: no monitor events, and never a reconnect
   bool ready_ = true;               // a socket may have a message
+  uint64_t failed_handshakes_ = 0;
   Multipart message_;
   Socket monitor_;  // monitor of sub_; must be closed after sub_
   Socket sub_;

@@ -59,7 +59,8 @@ void SourcePump::OpenLive(int64_t now_ms) {
     return;
   }
   // A thread of libzmq releases a bound endpoint a short time after the close.
-  renew_due_ms_ = now_ms + (config_.bound ? kRenewalPauseMs : kRetryMs);
+  const bool soon = config_.bound || config_.resolves;
+  renew_due_ms_ = now_ms + (soon ? kRenewalPauseMs : kRetryMs);
 }
 
 int64_t SourcePump::deadline_ms() const {

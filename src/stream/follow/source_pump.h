@@ -20,6 +20,9 @@ struct PumpConfig {
   // The publisher connects to the source. Any number of peers can connect, one after the other or
   // at the same time.
   bool bound = false;
+  // The transport looks up a name before it makes a connection. OpenLive fails until the address is
+  // known.
+  bool resolves = false;
   // Of the live messages, and again of the replies, in one call of Work.
   TurnLimits turn;
 };
@@ -31,7 +34,7 @@ class SourcePump final : private SourceNetwork {
   // connection.
   static constexpr int64_t kRenewalPauseMs = 100;
   // Pause after a failed attempt to make a live connection, for example if no socket was available.
-  // For a bound endpoint the pause is kRenewalPauseMs.
+  // For a bound endpoint, or with a name, the pause is kRenewalPauseMs.
   static constexpr int64_t kRetryMs = 1000;
 
   // All arguments must outlive the pump. The live connection must be open.

@@ -17,11 +17,12 @@ constexpr int kKeepaliveInterval = 1;
 constexpr int kKeepaliveProbes = 2;
 
 Result<Socket> MakeSocket(std::shared_ptr<Context> context, int type, const std::string& endpoint,
-                          int64_t max_frame_bytes) {
+                          const SourceSocketOptions& options) {
   Result<Socket> socket = Socket::Create(std::move(context), type);
   if (!socket.ok()) return socket;
   socket->SetOption(ZMQ_LINGER, 0);
-  socket->SetOption(ZMQ_MAXMSGSIZE, max_frame_bytes);
+  socket->SetOption(ZMQ_MAXMSGSIZE, options.max_frame_bytes);
+  if (options.curve) socket->Secure(*options.curve);
   if (endpoint.find('[') != std::string::npos) socket->SetOption(ZMQ_IPV6, 1);
   return socket;
 }
@@ -29,8 +30,8 @@ Result<Socket> MakeSocket(std::shared_ptr<Context> context, int type, const std:
 }  // namespace
 
 Result<Socket> MakeLiveSocket(std::shared_ptr<Context> context, const std::string& endpoint,
-                              const LiveSocketOptions& options) {
-  Result<Socket> sub = MakeSocket(std::move(context), ZMQ_SUB, endpoint, options.max_frame_bytes);
+                              const SourceSocketOptions& options) {
+  Result<Socket> sub = MakeSocket(std::move(context), ZMQ_SUB, endpoint, options);
   if (!sub.ok()) return sub;
   sub->SetOption(ZMQ_RCVHWM, options.recv_hwm);
   sub->SetOption(ZMQ_TCP_KEEPALIVE, 1);
@@ -42,8 +43,8 @@ Result<Socket> MakeLiveSocket(std::shared_ptr<Context> context, const std::strin
 }
 
 Result<Socket> MakeReplaySocket(std::shared_ptr<Context> context, const std::string& endpoint,
-                                int64_t max_frame_bytes) {
-  return MakeSocket(std::move(context), ZMQ_DEALER, endpoint, max_frame_bytes);
+                                const SourceSocketOptions& options) {
+  return MakeSocket(std::move(context), ZMQ_DEALER, endpoint, options);
 }
 
 }  // namespace kvcast::stream

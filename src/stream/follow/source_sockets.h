@@ -4,25 +4,27 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "src/stream/net/socket.h"
 
 namespace kvcast::stream {
 
-struct LiveSocketOptions {
-  std::string topic;
-  int recv_hwm = 0;
-  int64_t max_frame_bytes = 0;
+struct SourceSocketOptions {
+  std::string topic;                 // live socket
+  int recv_hwm = 0;                  // live socket
+  int64_t max_frame_bytes = 0;       // both sockets
+  std::optional<CurveClient> curve;  // both sockets
 };
 
 // A SUB socket that is neither connected nor bound yet. It reconnects by itself. Messages of
 // different connections may then be received in any order.
 Result<Socket> MakeLiveSocket(std::shared_ptr<Context> context, const std::string& endpoint,
-                              const LiveSocketOptions& options);
+                              const SourceSocketOptions& options);
 
 // A DEALER socket for one request, not connected yet.
 Result<Socket> MakeReplaySocket(std::shared_ptr<Context> context, const std::string& endpoint,
-                                int64_t max_frame_bytes);
+                                const SourceSocketOptions& options);
 
 }  // namespace kvcast::stream

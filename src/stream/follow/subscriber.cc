@@ -78,6 +78,8 @@ std::string_view SourceReasonName(SourceReason reason) {
       return "joining";
     case SourceReason::kUnheard:
       return "unheard";
+    case SourceReason::kUnresolved:
+      return "unresolved";
     case SourceReason::kGap:
       return "gap";
     case SourceReason::kReconnected:
@@ -103,6 +105,7 @@ std::string_view SourceReasonName(SourceReason reason) {
 }
 
 std::string_view SourceHint(const SourceStatus& status) {
+  if (status.reason == SourceReason::kUnresolved) return "the host name has no known address";
   if (status.reason != SourceReason::kUnheard) return "";
   if (status.bound) return "no publisher has connected for 10 s";
   return "no message for 10 s: if the engine connects its publisher (vLLM does for "
@@ -130,6 +133,7 @@ class Subscriber::Impl {
         context_(std::move(context)),
         waker_(std::move(waker)),
         poller_(std::move(poller)),
+        resolver_(config.resolve),
         turns_(config.max_replays) {}
   ~Impl();
 
@@ -156,7 +160,8 @@ class Subscriber::Impl {
   const std::shared_ptr<stream::Waker> waker_;
   const std::unique_ptr<stream::Poller> poller_;  // outlives the links
 
-  stream::FairPermits turns_;  // used by the thread only; outlives the links
+  stream::NameResolver resolver_;  // outlives the links
+  stream::FairPermits turns_;      // used by the thread only; outlives the links
 
   mutable Mutex mutex_;
   CondVar removed_;
@@ -204,7 +209,7 @@ Status Subscriber::Impl::Add(const SourceConfig& source, std::shared_ptr<Replica
     opening_.insert(source.worker);
   }
   Result<std::unique_ptr<SourceLink>> link =
-      SourceLink::Open(source, config_, context_, *poller_, std::move(sink), turns_);
+      SourceLink::Open(source, config_, context_, *poller_, std::move(sink), turns_, resolver_);
   MutexLock lock(mutex_);
   opening_.erase(source.worker);
   if (!link.ok()) {

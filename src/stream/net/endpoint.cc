@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "kvcast/stream/endpoint.h"
+
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <charconv>
 
 #include "kvcast/stream/publisher.h"
@@ -12,6 +16,8 @@ namespace kvcast {
 namespace {
 
 constexpr int64_t kMaxPort = 65535;
+constexpr size_t kMaxNameBytes = 253;
+constexpr size_t kMaxLabelBytes = 63;
 
 bool Contains(std::string_view text, std::string_view part) {
   return text.find(part) != std::string_view::npos;
@@ -66,7 +72,83 @@ std::string AddressOfDefaultRoute() {
   return text;
 }
 
+bool IsAddress(int family, const std::string& host) {
+  in6_addr address;
+  return inet_pton(family, host.c_str(), &address) == 1;
+}
+
+bool IsNameChar(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
+         c == '_';
+}
+
+// Labels of letters, digits, - and _, joined by dots. A name of only digits and dots would be a
+// malformed address.
+bool IsName(std::string_view host) {
+  if (host.size() > kMaxNameBytes) return false;
+  if (host.find_first_not_of("0123456789.") == std::string_view::npos) return false;
+  if (host.ends_with('.')) host.remove_suffix(1);
+  while (true) {
+    const std::string_view label = host.substr(0, host.find('.'));
+    if (label.empty() || label.size() > kMaxLabelBytes) return false;
+    if (!std::all_of(label.begin(), label.end(), IsNameChar)) return false;
+    if (label.size() == host.size()) return true;
+    host.remove_prefix(label.size() + 1);
+  }
+}
+
+Result<Endpoint> ParseTcp(std::string_view text, std::string_view rest) {
+  const size_t colon = rest.rfind(':');
+  if (colon == std::string_view::npos) return BadEndpoint(text, "no port after the last colon");
+  const std::string_view digits = rest.substr(colon + 1);
+  const std::optional<int64_t> port = digits == "*" ? std::nullopt : ParsePort(digits);
+  if (!port || *port == 0) return BadEndpoint(text, "the port must be from 1 to 65535");
+  std::string host(rest.substr(0, colon));
+  const bool brackets = host.starts_with('[') && host.ends_with(']');
+  if (brackets) host = host.substr(1, host.size() - 2);
+  const bool valid =
+      brackets ? IsAddress(AF_INET6, host) : IsAddress(AF_INET, host) || IsName(host);
+  if (!valid) {
+    return BadEndpoint(text, "the host must be an IPv4 address, [an IPv6 address] or a name");
+  }
+  return Endpoint{Transport::kTcp, std::move(host), static_cast<int>(*port)};
+}
+
 }  // namespace
+
+bool Endpoint::has_name() const {
+  return transport == Transport::kTcp && !IsAddress(AF_INET, host) && !IsAddress(AF_INET6, host);
+}
+
+bool Endpoint::is_local() const {
+  if (transport != Transport::kTcp) return true;
+  return host == "localhost" || host == "::1" || (host.starts_with("127.") && !has_name());
+}
+
+std::string Endpoint::ToString() const {
+  if (transport == Transport::kIpc) return "ipc://" + host;
+  if (transport == Transport::kInproc) return "inproc://" + host;
+  const bool brackets = Contains(host, ":");
+  return "tcp://" + (brackets ? "[" + host + "]" : host) + ":" + std::to_string(port);
+}
+
+Result<Endpoint> ParseEndpoint(std::string_view text) {
+  const size_t end = text.find("://");
+  const std::string_view transport = text.substr(0, end);
+  if (end == std::string_view::npos) return BadEndpoint(text, "expected tcp://HOST:PORT");
+  const std::string_view rest = text.substr(end + 3);
+  if (transport == "tcp") return ParseTcp(text, rest);
+  if (transport != "ipc" && transport != "inproc") {
+    return BadEndpoint(text, "the transport must be tcp or ipc");
+  }
+  if (rest.empty() || Contains(rest, std::string_view("\0", 1))) {
+    return BadEndpoint(text, "the name is empty or has a NUL");
+  }
+  if (transport == "inproc") return Endpoint{Transport::kInproc, std::string(rest), 0};
+  if (rest.size() >= sizeof(sockaddr_un::sun_path))
+    return BadEndpoint(text, "the path is too long");
+  return Endpoint{Transport::kIpc, std::string(rest), 0};
+}
 
 Result<std::string> NodeEndpoint(std::string_view endpoint, std::string_view host_ip) {
   if (endpoint != "tcp://*:0") return std::string(endpoint);

@@ -7,6 +7,7 @@
 
 #include <array>
 #include <cstdint>
+#include <string_view>
 
 #include "src/stream/net/frames.h"
 #include "src/stream/net/payload.h"
@@ -22,6 +23,7 @@ class Message {
   Message& operator=(const Message&) = delete;
 
   zmq_msg_t* get() { return &message_; }
+  const zmq_msg_t* get() const { return &message_; }
   Frame bytes() const {
     auto* message = const_cast<zmq_msg_t*>(&message_);  // the C API does not know const
     return {static_cast<const uint8_t*>(zmq_msg_data(message)), zmq_msg_size(message)};
@@ -35,10 +37,16 @@ class Message {
 // longer, Multipart keeps only kMaxFrames frames. Their count shows that the message is too long.
 class Multipart {
  public:
-  static constexpr size_t kMaxFrames = 6;
+  static constexpr size_t kMaxFrames = 8;
 
   // Valid until the next Receive into this object.
   Frames frames() const { return {views_.data(), count_}; }
+  // The public key of the peer, which its Guard has admitted; empty: the connection has no CURVE.
+  std::string_view user_id() const {
+    const char* const id =
+        count_ > 0 ? zmq_msg_gets(messages_[count_ - 1].get(), "User-Id") : nullptr;
+    return id == nullptr ? std::string_view() : std::string_view(id);
+  }
 
  private:
   friend class Socket;

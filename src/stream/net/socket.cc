@@ -5,9 +5,10 @@
 #include <unistd.h>
 
 #include <array>
-#include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <random>
+#include <string_view>
 #include <thread>
 #include <utility>
 
@@ -55,6 +56,36 @@ SendResult SendMessage(void* socket, zmq_msg_t* message, bool more) {
   return SendResult::kSent;
 }
 
+// If another socket had such a name, it would become the peer of a monitor or of the gate, and
+// libzmq's I/O thread would wait for it.
+bool IsReserved(std::string_view endpoint) {
+  return endpoint.starts_with("inproc://kvcast-") || endpoint.starts_with("inproc://zeromq.");
+}
+
+Status ReservedError(const std::string& endpoint) {
+  return {StatusCode::kInvalidArgument, endpoint + ": the name is reserved"};
+}
+
+// 128 random bits, so that no endpoint in a configuration can have the name of a monitor.
+std::string MonitorEndpoint() {
+  static constexpr char kDigits[] = "0123456789abcdef";
+  std::random_device device;
+  std::string endpoint = "inproc://kvcast-monitor-";
+  for (int word = 0; word < 4; ++word) {
+    const uint32_t bits = device();
+    for (int digit = 0; digit < 8; ++digit) endpoint += kDigits[bits >> (4 * digit) & 15];
+  }
+  return endpoint;
+}
+
+Status CheckLibrary() {
+  int major = 0;
+  int minor = 0;
+  int patch = 0;
+  zmq_version(&major, &minor, &patch);
+  return CheckLibzmqVersion(major, minor, patch);
+}
+
 // Owns a buffer while ZeroMQ reads from it.
 struct SharedBuffer {
   Payload payload;
@@ -64,6 +95,13 @@ struct SharedBuffer {
 void ReleaseSharedBuffer(void*, void* hint) { delete static_cast<SharedBuffer*>(hint); }
 
 }  // namespace
+
+Status CheckLibzmqVersion(int major, int minor, int patch) {
+  if (std::array{major, minor, patch} >= std::array{4, 3, 3}) return Status();
+  return {StatusCode::kFailedPrecondition,
+          "libzmq " + std::to_string(major) + "." + std::to_string(minor) + "." +
+              std::to_string(patch) + " has known vulnerabilities; at least 4.3.3 is needed"};
+}
 
 Context::Context() : context_(zmq_ctx_new()) {
   if (!ok()) return;
@@ -130,6 +168,8 @@ void Socket::Close() {
 }
 
 Result<Socket> Socket::Create(std::shared_ptr<Context> context, int type) {
+  static const Status library = CheckLibrary();
+  if (!library.ok()) return library;
   if (!context->ok() || !HasSpareDescriptors()) {
     return Status(StatusCode::kUnavailable, "cannot create a socket: too few file descriptors");
   }
@@ -150,7 +190,24 @@ void Socket::Subscribe(std::string_view prefix) {
   KV_CHECK(zmq_setsockopt(socket_, ZMQ_SUBSCRIBE, prefix.data(), prefix.size()) == 0);
 }
 
+void Socket::Secure(const CurveKeyPair& server, const std::string& zap_domain) {
+  SetOption(ZMQ_CURVE_SERVER, 1);
+  SetText(ZMQ_CURVE_SECRETKEY, server.secret_key);
+  SetText(ZMQ_ZAP_DOMAIN, zap_domain);
+}
+
+void Socket::Secure(const CurveClient& client) {
+  SetText(ZMQ_CURVE_SERVERKEY, client.server_key);
+  SetText(ZMQ_CURVE_PUBLICKEY, client.keys.public_key);
+  SetText(ZMQ_CURVE_SECRETKEY, client.keys.secret_key);
+}
+
+void Socket::SetText(int option, const std::string& value) {
+  KV_CHECK(zmq_setsockopt(socket_, option, value.data(), value.size()) == 0);
+}
+
 Status Socket::Bind(const std::string& endpoint) {
+  if (IsReserved(endpoint)) return ReservedError(endpoint);
   if (zmq_bind(socket_, endpoint.c_str()) == 0) return Status();
   if (zmq_errno() == ENODEV) {
     return Status(StatusCode::kInvalidArgument,
@@ -160,8 +217,19 @@ Status Socket::Bind(const std::string& endpoint) {
 }
 
 Status Socket::Connect(const std::string& endpoint) {
+  if (IsReserved(endpoint)) return ReservedError(endpoint);
   if (zmq_connect(socket_, endpoint.c_str()) == 0) return Status();
   return SocketError("cannot connect to " + endpoint);
+}
+
+bool Socket::Renew(const std::string& endpoint, bool bound) {
+  if (!bound) {
+    zmq_disconnect(socket_, endpoint.c_str());
+    return zmq_connect(socket_, endpoint.c_str()) == 0;
+  }
+  // If an earlier call has released the endpoint already, this call fails and changes nothing.
+  zmq_unbind(socket_, endpoint.c_str());
+  return zmq_bind(socket_, endpoint.c_str()) == 0;
 }
 
 int Socket::descriptor() const {
@@ -216,8 +284,7 @@ RecvResult Socket::Receive(Multipart& message) {
 }
 
 Result<Socket> Socket::Monitor(int events) {
-  static std::atomic<uint64_t> monitors{0};
-  const std::string endpoint = "inproc://kvcast-monitor-" + std::to_string(monitors.fetch_add(1));
+  const std::string endpoint = MonitorEndpoint();
   if (zmq_socket_monitor(socket_, endpoint.c_str(), events) == -1) {
     return SocketError("cannot monitor a socket");
   }
@@ -225,17 +292,22 @@ Result<Socket> Socket::Monitor(int events) {
   Result<Socket> monitor = Create(context_, ZMQ_PAIR);
   if (!monitor.ok()) return monitor;
   monitor->SetOption(ZMQ_LINGER, 0);
-  if (Status status = monitor->Connect(endpoint); !status.ok()) return status;
+  if (zmq_connect(monitor->socket_, endpoint.c_str()) != 0) {
+    return SocketError("cannot monitor a socket");
+  }
   return monitor;
 }
 
-std::optional<int> ReceiveMonitorEvent(Socket& monitor) {
+std::optional<MonitorEvent> ReceiveMonitorEvent(Socket& monitor) {
   Multipart message;
   if (monitor.Receive(message) == RecvResult::kNone) return std::nullopt;
   uint16_t event = 0;
+  uint32_t value = 0;
   const Frame head = message.frames()[0];
-  if (head.size() >= sizeof(event)) std::memcpy(&event, head.data(), sizeof(event));
-  return event;
+  if (head.size() < sizeof(event) + sizeof(value)) return MonitorEvent();
+  std::memcpy(&event, head.data(), sizeof(event));
+  std::memcpy(&value, head.data() + sizeof(event), sizeof(value));
+  return MonitorEvent{event, value};
 }
 
 }  // namespace kvcast::stream

@@ -11,9 +11,17 @@
 #include <string>
 
 #include "kvcast/core/status.h"
+#include "kvcast/stream/curve.h"
+#include "src/base/mutex.h"
 #include "src/stream/net/message.h"
 
 namespace kvcast::stream {
+
+class Gate;
+
+// Error: this version of libzmq has known vulnerabilities that peers can use before they are
+// authenticated (CVE-2020-15166, CVE-2021-20235).
+Status CheckLibzmqVersion(int major, int minor, int patch);
 
 // A ZeroMQ context. The destructor waits until all sockets of the context have sent their messages,
 // or until their linger times have passed.
@@ -38,17 +46,33 @@ class Context {
   bool ok() const { return context_ != nullptr; }
   void* get() const { return context_; }
 
+  // The gate of this context, while a Guard holds it. The lock is held while a gate starts or ends,
+  // because a context can have only one gate at a time.
+  struct GateSlot {
+    Mutex mutex;
+    std::weak_ptr<Gate> gate KV_GUARDED_BY(mutex);
+  };
+  GateSlot& gate_slot() { return gate_slot_; }
+
  private:
   Context();
   void* const context_;
+  GateSlot gate_slot_;
 };
 
 enum class SendResult : uint8_t { kSent, kWouldBlock, kUnreachable };
 enum class RecvResult : uint8_t { kMessage, kNone };
 
+// A ZMQ_EVENT_ of a monitored socket, and its value.
+struct MonitorEvent {
+  int event = 0;
+  uint32_t value = 0;
+};
+
 class Socket {
  public:
-  // `type` is a ZMQ_ socket type. Error: the process has too few file descriptors left.
+  // `type` is a ZMQ_ socket type. Errors: the process has too few file descriptors left; see also
+  // CheckLibzmqVersion.
   static Result<Socket> Create(std::shared_ptr<Context> context, int type);
   Socket() = default;
   Socket(Socket&& other) noexcept;
@@ -63,9 +87,18 @@ class Socket {
   void SetOption(int option, int value);
   void SetOption(int option, int64_t value);
   void Subscribe(std::string_view prefix);
+  // The socket accepts only connections of this security. Must be called before Bind and Connect.
+  // REQUIRES: the keys are valid. A socket of a server needs a Guard too.
+  void Secure(const CurveKeyPair& server, const std::string& zap_domain);
+  void Secure(const CurveClient& client);
 
+  // The names of inproc endpoints that this library and libzmq use themselves are refused.
   Status Bind(const std::string& endpoint);
   Status Connect(const std::string& endpoint);
+  // Ends all connections of the bound (or connected) `endpoint`, and binds (or connects) it again.
+  // False: the endpoint is not free yet. The socket is then not bound, and Renew must be called
+  // again some milliseconds later.
+  bool Renew(const std::string& endpoint, bool bound);
   // This descriptor is readable when a message may have arrived; see Poller.
   int descriptor() const;
   // The bound or connected endpoint, with wildcards and port 0 resolved.
@@ -86,6 +119,7 @@ class Socket {
 
  private:
   Socket(std::shared_ptr<Context> context, void* socket);
+  void SetText(int option, const std::string& value);
 
   // The context outlives its sockets.
   std::shared_ptr<Context> context_;
@@ -93,7 +127,7 @@ class Socket {
   bool monitored_ = false;
 };
 
-// The event number of the next monitor message, if there is one.
-std::optional<int> ReceiveMonitorEvent(Socket& monitor);
+// The next event of a monitor, if there is one.
+std::optional<MonitorEvent> ReceiveMonitorEvent(Socket& monitor);
 
 }  // namespace kvcast::stream

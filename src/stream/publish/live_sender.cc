@@ -12,10 +12,14 @@ constexpr size_t kTurnBatches = 256;
 
 }  // namespace
 
-LiveSender::LiveSender(Socket pub, std::string topic, ReplayRing& ring)
-    : pub_(std::move(pub)), topic_(std::move(topic)), ring_(ring) {}
+LiveSender::LiveSender(Socket pub, std::string topic, ReplayRing& ring, Guard* guard)
+    : pub_(std::move(pub)),
+      guard_(guard),
+      topic_(std::move(topic)),
+      ring_(ring) {}
 
 LiveSender::Sent LiveSender::Send() {
+  if (guard_ != nullptr) guard_->RenewIfNeeded(pub_);
   size_t sent = 0;
   while (sent < kTurnBatches && ring_.TakeUnsent(kTurnBatches - sent, slice_)) {
     for (const RingEntry& entry : slice_) Send(entry);

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "src/stream/net/gate.h"
 #include "src/stream/net/socket.h"
 #include "src/stream/publish/replay_ring.h"
 
@@ -18,10 +19,11 @@ class LiveSender {
  public:
   enum class Sent : uint8_t { kNothing, kAll, kSome };
 
-  // `ring` must outlive the sender.
-  LiveSender(Socket pub, std::string topic, ReplayRing& ring);
+  // `ring` must outlive the sender. `guard` (nullptr: none) is the guard of `pub`, and must outlive
+  // the sender too.
+  LiveSender(Socket pub, std::string topic, ReplayRing& ring, Guard* guard = nullptr);
 
-  // Passes unsent batches to the socket, a bounded number per call. kSome: the bound was reached,
+  // Renews the socket if its guard needs it. Passes unsent batches to the socket, a bounded number per call. kSome: the bound was reached,
   // so unsent batches may be left.
   Sent Send();
 
@@ -29,6 +31,7 @@ class LiveSender {
   void Send(const RingEntry& entry);
 
   Socket pub_;
+  Guard* const guard_;
   const std::string topic_;
   ReplayRing& ring_;
   std::vector<RingEntry> slice_;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "src/base/clock.h"
+#include "src/stream/net/gate.h"
 #include "src/stream/net/socket.h"
 #include "src/stream/publish/heartbeat_thread.h"
 #include "src/stream/publish/live_sender.h"
@@ -18,15 +19,17 @@ namespace kvcast {
 namespace {
 
 using stream::Context;
+using stream::Guard;
 using stream::Socket;
 
 // Linger time of the PUB socket in milliseconds: the longest time that the destructor waits until
 // the subscribers have received the sent messages.
 constexpr int kFlushMs = 1000;
 constexpr int kReplayLingerMs = 50;  // linger time of the ROUTER socket
-// A replay request has a few bytes. If a client sends a larger frame than this, its connection is
-// closed.
+// A replay request and a subscription have a few bytes. If a peer sends a larger frame than this,
+// its connection is closed.
 constexpr int64_t kMaxRequestFrameBytes = 64 << 10;
+constexpr int64_t kMaxSubscriptionFrameBytes = 4 << 10;
 
 Status CheckConfig(const PublisherConfig& config) {
   if (config.endpoint.empty()) return {StatusCode::kInvalidArgument, "endpoint is empty"};
@@ -67,13 +70,44 @@ Result<Socket> OpenSocket(std::shared_ptr<Context> context, int type, const std:
   return socket;
 }
 
-Result<Socket> OpenPub(const PublisherConfig& config, std::shared_ptr<Context> context,
-                       const std::string& endpoint) {
-  Result<Socket> pub = OpenSocket(std::move(context), ZMQ_PUB, endpoint, config.send_hwm, kFlushMs);
-  if (!pub.ok()) return pub;
-  const Status status = BindsEndpoint(endpoint) ? pub->Bind(endpoint) : pub->Connect(endpoint);
+void AddTo(RefusedConnections& sum, const RefusedConnections& more) {
+  sum.no_key += more.no_key;
+  sum.wrong_server_key += more.wrong_server_key;
+  sum.not_allowed += more.not_allowed;
+  sum.broken += more.broken;
+}
+
+// A socket and its guard. The guard must be destroyed after the socket is closed.
+struct GuardedSocket {
+  std::unique_ptr<Guard> guard;  // nullptr: no CURVE
+  Socket socket;
+};
+
+Result<GuardedSocket> Protect(Socket socket, const std::shared_ptr<Context>& context,
+                              const std::optional<CurveServer>& curve, Guard::Config config) {
+  GuardedSocket protected_socket{nullptr, std::move(socket)};
+  if (!curve) return protected_socket;
+  config.server = *curve;
+  auto guard = Guard::Create(context, protected_socket.socket, std::move(config));
+  if (!guard.ok()) return guard.status();
+  protected_socket.guard = std::move(guard).value();
+  return protected_socket;
+}
+
+Result<GuardedSocket> OpenPub(const PublisherConfig& config, std::shared_ptr<Context> context,
+                              const std::string& endpoint, std::function<void()> wake) {
+  Result<Socket> pub = OpenSocket(context, ZMQ_PUB, endpoint, config.send_hwm, kFlushMs);
+  if (!pub.ok()) return pub.status();
+  pub->SetOption(ZMQ_MAXMSGSIZE, kMaxSubscriptionFrameBytes);
+  const bool binds = BindsEndpoint(endpoint);
+  Result<GuardedSocket> guarded =
+      Protect(std::move(pub).value(), context, config.curve,
+              {.roles = {CurveRole::kSubscribe}, .connects = !binds, .wake = std::move(wake)});
+  if (!guarded.ok()) return guarded;
+  Socket& socket = guarded->socket;
+  const Status status = binds ? socket.Bind(endpoint) : socket.Connect(endpoint);
   if (!status.ok()) return status;
-  return pub;
+  return guarded;
 }
 
 // A ROUTER with ZMQ_ROUTER_MANDATORY and without a high-water mark never drops replies silently.
@@ -81,14 +115,19 @@ Result<Socket> OpenPub(const PublisherConfig& config, std::shared_ptr<Context> c
 // by the linger time. The linger time must not be 0: libzmq 4.3.4 aborts the process if a
 // connection breaks while a reply is half sent and the socket is closing without a linger time
 // (libzmq issue 3442).
-Result<Socket> OpenRouter(std::shared_ptr<Context> context, const std::string& endpoint) {
+Result<GuardedSocket> OpenRouter(const PublisherConfig& config, std::shared_ptr<Context> context,
+                                 const std::string& endpoint, std::function<void()> wake) {
   Result<Socket> router =
-      OpenSocket(std::move(context), ZMQ_ROUTER, endpoint, /*send_hwm=*/0, kReplayLingerMs);
-  if (!router.ok()) return router;
+      OpenSocket(context, ZMQ_ROUTER, endpoint, /*send_hwm=*/0, kReplayLingerMs);
+  if (!router.ok()) return router.status();
   router->SetOption(ZMQ_ROUTER_MANDATORY, 1);
   router->SetOption(ZMQ_MAXMSGSIZE, kMaxRequestFrameBytes);
-  if (Status status = router->Bind(endpoint); !status.ok()) return status;
-  return router;
+  Result<GuardedSocket> guarded =
+      Protect(std::move(router).value(), context, config.curve,
+              {.roles = {CurveRole::kReplay, CurveRole::kSnapshot}, .wake = std::move(wake)});
+  if (!guarded.ok()) return guarded;
+  if (Status status = guarded->socket.Bind(endpoint); !status.ok()) return status;
+  return guarded;
 }
 
 }  // namespace
@@ -99,7 +138,7 @@ class Publisher::Impl {
   explicit Impl(const PublisherConfig& c) : config(c), core(c, c.now_us) {}
   ~Impl() {
     heartbeats.reset();
-    if (loop == nullptr) return;
+    if (live == nullptr) return;
     (void)core.Flush();
     loop->Remove(*live);
     while (live->Send() != stream::LiveSender::Sent::kNothing) {
@@ -115,6 +154,9 @@ class Publisher::Impl {
   // `loop` and the first members of `core` are in one cache line, because each Publish uses them.
   alignas(64) std::shared_ptr<stream::SendLoop> loop;
   stream::PublisherCore core;
+  // The guards must be destroyed after the sockets that they guard.
+  std::unique_ptr<Guard> pub_guard;
+  std::unique_ptr<Guard> replay_guard;
   std::unique_ptr<stream::LiveSender> live;
   std::unique_ptr<stream::ReplayServer> replay;
   std::unique_ptr<stream::HeartbeatThread> heartbeats;
@@ -131,11 +173,13 @@ Status Publisher::Impl::Open() {
       ContextFor(*pub_of_rank, *replay_of_rank, config.shares_threads);
   const Result<std::string> bound = NodeEndpoint(*pub_of_rank, config.host_ip);
   if (!bound.ok()) return bound.status();
-  Result<Socket> pub = OpenPub(config, context, *bound);
-  if (!pub.ok()) return pub.status();
-  endpoint = pub->last_endpoint();
-  live = std::make_unique<stream::LiveSender>(std::move(pub).value(), config.topic, core.ring());
   loop = config.shares_threads ? stream::SendLoop::Shared() : std::make_shared<stream::SendLoop>();
+  auto pub = OpenPub(config, context, *bound, [sends = loop] { sends->Notice(); });
+  if (!pub.ok()) return pub.status();
+  endpoint = pub->socket.last_endpoint();
+  pub_guard = std::move(pub->guard);
+  live = std::make_unique<stream::LiveSender>(std::move(pub->socket), config.topic, core.ring(),
+                                              pub_guard.get());
   loop->Add(*live);
   if (!replay_of_rank->empty()) {
     if (Status status = OpenReplay(context, *replay_of_rank); !status.ok()) return status;
@@ -150,16 +194,18 @@ Status Publisher::Impl::OpenReplay(std::shared_ptr<Context> context,
   if (!waker.ok()) return waker.status();
   const Result<std::string> bound = NodeEndpoint(endpoint_of_rank, config.host_ip);
   if (!bound.ok()) return bound.status();
-  Result<Socket> router = OpenRouter(std::move(context), *bound);
+  auto router = OpenRouter(config, std::move(context), *bound, [held = *waker] { held->Wake(); });
   if (!router.ok()) return router.status();
-  replay_endpoint = router->last_endpoint();
+  replay_endpoint = router->socket.last_endpoint();
+  replay_guard = std::move(router->guard);
   if (config.extension) core.KeepState(config.epoch ? *config.epoch : RandomEpoch());
   stream::ReplayServerConfig server;
   server.topic = config.topic;
   server.layout = config.replay_layout;
   server.rate = {config.replay_requests_per_s, config.replay_bytes_per_s};
   server.now_us = [this] { return core.NowUs(); };
-  replay = std::make_unique<stream::ReplayServer>(std::move(router).value(), *waker, server,
+  server.guard = replay_guard.get();
+  replay = std::make_unique<stream::ReplayServer>(std::move(router->socket), *waker, server,
                                                   core.ring(), core.state());
   return Status();
 }
@@ -212,6 +258,12 @@ PublisherCounters Publisher::counters() const {
   counters.encode_errors = impl_->core.encode_errors();
   counters.heartbeats = impl_->core.heartbeats();
   counters.live_dropped = ring.unsent_dropped;
+  for (const Guard* guard : {impl_->pub_guard.get(), impl_->replay_guard.get()}) {
+    if (guard != nullptr) AddTo(counters.refused, guard->refused());
+  }
+  if (impl_->config.curve) {
+    counters.access_list_failures = impl_->config.curve->clients->failed_refreshes();
+  }
   if (impl_->replay == nullptr) return counters;
   const stream::ReplayCounters& replay = impl_->replay->counters();
   counters.replay_requests = replay.requests;
@@ -219,6 +271,7 @@ PublisherCounters Publisher::counters() const {
   counters.replay_delays = replay.delays;
   counters.replay_rejects = replay.rejects;
   counters.replay_dropped = replay.dropped;
+  counters.replay_denied = impl_->replay->denied();
   return counters;
 }
 

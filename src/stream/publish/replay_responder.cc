@@ -9,6 +9,13 @@ namespace kvcast::stream {
 using residency::ExtensionRequest;
 using residency::Verb;
 
+RequestKind RequestKindOf(Frame start) {
+  if (residency::IsLegacySnapshotRequest(start)) return RequestKind::kSnapshot;
+  const auto request = residency::ParseRequest(start);
+  if (!request || request->verb == Verb::kReplay) return RequestKind::kReplay;
+  return request->verb == Verb::kStatus ? RequestKind::kStatus : RequestKind::kSnapshot;
+}
+
 Answer ReplayResponder::Begin(Frame start) {
   if (state_ != nullptr) {
     if (const auto request = residency::ParseRequest(start)) return BeginExtended(*request);

@@ -21,6 +21,10 @@
 
 namespace kvcast::stream {
 
+enum class RequestKind : uint8_t { kReplay, kSnapshot, kStatus };
+// `start`: the last frame of a request, for a publisher with KVX1.
+RequestKind RequestKindOf(Frame start);
+
 // The progress of the answer to one request.
 struct Answer {
   uint64_t next = 0;  // the batches [next, end) of the ring are left to send

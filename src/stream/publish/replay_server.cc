@@ -39,6 +39,7 @@ void ReplayServer::Run() {
   SetBatchScheduling();
   while (!stopping_) {
     WaitForWork();
+    if (config_.guard != nullptr) config_.guard->RenewIfNeeded(router_);
     ReceiveRequests();
     scheduler_.Serve(config_.now_us());
   }
@@ -57,12 +58,35 @@ void ReplayServer::ReceiveRequests() {
   for (int i = 0; i < kRequestsPerTurn; ++i) {
     if (router_.Receive(message_) == RecvResult::kNone) return;
     const std::optional<Frame> start = ParseReplayRequest(message_.frames());
-    if (start) {
-      scheduler_.AddRequest(message_.frames()[0], *start);
-    } else {
+    const Frame client = message_.frames()[0];
+    if (!start) {
       scheduler_.CountReject();
+    } else if (MayRequest(*start)) {
+      scheduler_.AddRequest(client, *start);
+    } else {
+      // As for a request that the server does not know.
+      ++denied_;
+      Send({client.begin(), client.end()}, kEndSeq, std::make_shared<std::vector<uint8_t>>(),
+           nullptr);
     }
   }
+}
+
+bool ReplayServer::MayRequest(Frame start) const {
+  if (config_.guard == nullptr) return true;
+  const AccessList& clients = config_.guard->clients();
+  const std::string_view key = message_.user_id();
+  const bool replay = clients.Allows(CurveRole::kReplay, key);
+  const bool snapshot = clients.Allows(CurveRole::kSnapshot, key);
+  switch (RequestKindOf(start)) {
+    case RequestKind::kStatus:
+      return replay || snapshot;
+    case RequestKind::kSnapshot:
+      return snapshot;
+    case RequestKind::kReplay:
+      break;
+  }
+  return replay;
 }
 
 bool ReplayServer::Send(const std::string& client, uint64_t seq, Payload payload,

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "kvcast/stream/publisher.h"
+#include "src/stream/net/gate.h"
 #include "src/stream/net/socket.h"
 #include "src/stream/net/waker.h"
 #include "src/stream/publish/replay_scheduler.h"
@@ -23,6 +24,8 @@ struct ReplayServerConfig {
   ReplayLayout layout = ReplayLayout::kTopicSeqPayload;
   ReplayRate rate;
   std::function<int64_t()> now_us;  // monotonic; called on the server's thread
+  // The guard of the socket; nullptr: every client may make every request. Must outlive the server.
+  Guard* guard = nullptr;
 };
 
 class ReplayServer final : private ReplyChannel {
@@ -36,11 +39,14 @@ class ReplayServer final : private ReplyChannel {
   ~ReplayServer() override;
 
   const ReplayCounters& counters() const { return scheduler_.counters(); }
+  // Requests whose client does not have the role.
+  uint64_t denied() const { return denied_; }
 
  private:
   void Run();
   void WaitForWork();
   void ReceiveRequests();
+  bool MayRequest(Frame start) const;
   bool Send(const std::string& client, uint64_t seq, Payload payload,
             std::shared_ptr<void> charge) override;
 
@@ -49,6 +55,7 @@ class ReplayServer final : private ReplyChannel {
   const std::shared_ptr<Waker> waker_;
   ReplayScheduler scheduler_;
   Multipart message_;
+  std::atomic<uint64_t> denied_{0};
   std::atomic<bool> stopping_{false};
   std::thread thread_;
 };

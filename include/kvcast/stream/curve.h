@@ -1,0 +1,91 @@
+// The security of ZeroMQ sockets: CurveZMQ (RFC 26) encrypts a connection and proves the keys of
+// both ends.
+//
+// A publisher is always the CURVE server, and its subscribers are CURVE clients, whichever of them
+// binds. A server has a secret key and a list of the clients that it admits. A client has a key
+// pair of its own, and knows the public key of its server. Without a CurveServer or CurveClient, a
+// socket is neither encrypted nor authenticated.
+//
+// A key is written in Z85 (RFC 32): 40 characters for 32 bytes.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "kvcast/core/status.h"
+
+namespace kvcast {
+
+struct CurveKeyPair {
+  std::string public_key;  // Z85
+  std::string secret_key;  // Z85
+
+  // Error: libzmq is built without CURVE.
+  static Result<CurveKeyPair> Generate();
+  // Reads the secret key from the first line of a file, and computes the public key. Errors
+  // (kInvalidArgument; the message names the file, never its content): the file cannot be read,
+  // users other than the owner may read or write it, or it does not hold one key.
+  static Result<CurveKeyPair> Load(const std::string& path);
+};
+
+// kInvalidArgument: `key` is not a key in Z85. The message does not contain the key.
+Status CheckCurveKey(std::string_view key);
+
+// What a client may do.
+enum class CurveRole : uint8_t {
+  kSubscribe,  // receive the live stream of a publisher or of a relay
+  kReplay,     // request batches again, and the status of a publisher
+  kSnapshot,   // request snapshots, and the status of a publisher
+};
+
+// The clients of a server, by public key. Thread-safe.
+//
+// A file has one line for each client: ROLE[,ROLE] PUBLIC-KEY [NAME]. ROLE is subscribe, replay or
+// snapshot. Lines that begin with # and empty lines have no meaning. A key that is on several lines
+// has the roles of all of them. A server reads the file again every AccessList::kRefreshMs.
+class AccessList {
+ public:
+  static constexpr int64_t kRefreshMs = 250;
+  static constexpr size_t kMaxFileBytes = 1 << 20;
+
+  // Error: the file cannot be read, or a line is wrong. The message names the file and the line.
+  static Result<std::shared_ptr<AccessList>> Load(const std::string& path);
+
+  ~AccessList();
+
+  bool Allows(CurveRole role, std::string_view public_key) const;
+  // Reads the file again. If it is missing or wrong, the list stays as it is, and the failure is
+  // counted.
+  void Refresh();
+  uint64_t failed_refreshes() const;
+
+ private:
+  class Impl;
+  explicit AccessList(std::unique_ptr<Impl> impl);
+  const std::unique_ptr<Impl> impl_;
+};
+
+struct CurveServer {
+  CurveKeyPair keys;
+  std::shared_ptr<AccessList> clients;
+};
+
+struct CurveClient {
+  CurveKeyPair keys;
+  std::string server_key;  // the server's public key
+};
+
+// Connections that a CURVE server did not accept, by the reason.
+struct RefusedConnections {
+  uint64_t no_key = 0;            // the peer does not use CURVE
+  uint64_t wrong_server_key = 0;  // the peer has another public key of this server
+  uint64_t not_allowed = 0;       // the key of the peer does not have the role
+  uint64_t broken = 0;            // the connection ended, or was not ZMTP, before a key was seen
+
+  uint64_t total() const { return no_key + wrong_server_key + not_allowed + broken; }
+};
+
+}  // namespace kvcast

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <zmq.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include "kvcast/stream/curve.h"
+
+namespace kvcast {
+namespace {
+
+constexpr size_t kKeyChars = 40;
+constexpr size_t kKeyBytes = 32;
+// More than a key and its line end: the rest of a longer file is not read.
+constexpr size_t kReadBytes = 256;
+
+Status BadKeyFile(const std::string& path, const std::string& why) {
+  return {StatusCode::kInvalidArgument, path + ": " + why};
+}
+
+Result<std::string> ReadPrivateFile(const std::string& path) {
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return BadKeyFile(path, std::strerror(errno));
+  struct stat info = {};
+  std::array<char, kReadBytes> buffer;
+  const bool known = fstat(fd, &info) == 0;
+  const ssize_t size = known && S_ISREG(info.st_mode) ? read(fd, buffer.data(), kReadBytes) : -1;
+  close(fd);
+  if (size < 0) return BadKeyFile(path, "not a readable file");
+  if ((info.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
+    return BadKeyFile(path, "users other than the owner have access to this secret key; chmod 600");
+  }
+  return std::string(buffer.data(), static_cast<size_t>(size));
+}
+
+}  // namespace
+
+Status CheckCurveKey(std::string_view key) {
+  const auto bad = [](const std::string& why) { return Status(StatusCode::kInvalidArgument, why); };
+  if (key.size() != kKeyChars) {
+    return bad("a key has " + std::to_string(kKeyChars) + " characters, not " +
+               std::to_string(key.size()));
+  }
+  std::array<uint8_t, kKeyBytes> bytes;
+  if (zmq_z85_decode(bytes.data(), std::string(key).c_str()) == nullptr) {
+    return bad("a key has only characters of Z85");
+  }
+  return Status();
+}
+
+Result<CurveKeyPair> CurveKeyPair::Generate() {
+  std::array<char, kKeyChars + 1> public_key;
+  std::array<char, kKeyChars + 1> secret_key;
+  if (zmq_curve_keypair(public_key.data(), secret_key.data()) != 0) {
+    return Status(StatusCode::kUnavailable, "libzmq is built without CURVE");
+  }
+  return CurveKeyPair{public_key.data(), secret_key.data()};
+}
+
+Result<CurveKeyPair> CurveKeyPair::Load(const std::string& path) {
+  Result<std::string> text = ReadPrivateFile(path);
+  if (!text.ok()) return text.status();
+  std::string key = std::move(text).value();
+  if (key.ends_with('\n')) key.pop_back();
+  if (Status status = CheckCurveKey(key); !status.ok()) return BadKeyFile(path, status.message());
+  std::array<char, kKeyChars + 1> public_key;
+  if (zmq_curve_public(public_key.data(), key.c_str()) != 0) {
+    return Status(StatusCode::kUnavailable, "libzmq is built without CURVE");
+  }
+  return CurveKeyPair{public_key.data(), key};
+}
+
+}  // namespace kvcast

@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "src/stream/net/gate.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "src/base/batch_scheduling.h"
+#include "src/base/clock.h"
+
+namespace kvcast::stream {
+namespace {
+
+constexpr char kZapEndpoint[] = "inproc://zeromq.zap.01";
+constexpr size_t kKeyBytes = 32;
+constexpr int64_t kRenewalMs = 5;  // period in which the owners of sockets are woken
+// A connection without a key holds a file descriptor, so its handshake has a short time limit.
+constexpr int kHandshakeMs = 5000;
+constexpr int kFailures = ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL |
+                          ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL | ZMQ_EVENT_HANDSHAKE_FAILED_AUTH;
+
+// The frames of a request.
+enum ZapFrame : size_t { kVersion, kRequestId, kDomain, kAddress, kIdentity, kMechanism, kKey };
+constexpr size_t kZapFrames = 7;
+
+std::string_view TextOf(Frame frame) {
+  return {reinterpret_cast<const char*>(frame.data()), frame.size()};
+}
+
+Frame FrameOf(std::string_view text) {
+  return {reinterpret_cast<const uint8_t*>(text.data()), text.size()};
+}
+
+}  // namespace
+
+Guard::Guard(std::shared_ptr<Context> context, std::shared_ptr<Gate> gate, Config config,
+             Socket monitor)
+    : context_(std::move(context)),
+      gate_(std::move(gate)),
+      config_(std::move(config)),
+      monitor_(std::move(monitor)) {}
+
+Result<std::unique_ptr<Guard>> Guard::Create(const std::shared_ptr<Context>& context,
+                                             Socket& socket, Config config) {
+  if (Status status = CheckCurveKey(config.server.keys.secret_key); !status.ok()) return status;
+  if (config.server.clients == nullptr) {
+    return Status(StatusCode::kInvalidArgument, "a CURVE server needs a list of its clients");
+  }
+  Result<Socket> monitor = socket.Monitor(kFailures);
+  if (!monitor.ok()) return monitor.status();
+  Context::GateSlot& slot = context->gate_slot();
+  MutexLock lock(slot.mutex);
+  Result<std::shared_ptr<Gate>> gate = Gate::Of(context, slot);
+  if (!gate.ok()) {
+    socket.Close();  // must be closed before its monitor
+    return gate.status();
+  }
+  const std::string domain = (*gate)->NextDomain();
+  socket.SetOption(ZMQ_HANDSHAKE_IVL, kHandshakeMs);
+  socket.Secure(config.server.keys, domain);
+  std::unique_ptr<Guard> guard(
+      new Guard(context, *gate, std::move(config), std::move(monitor).value()));
+  Result<Poller::Watch> watch = (*gate)->poller_->Add(guard->monitor_, &(*gate)->ready_);
+  gate->reset();
+  if (!watch.ok()) {
+    socket.Close();
+    guard->gate_.reset();
+    return watch.status();
+  }
+  guard->watch_ = std::move(watch).value();
+  guard->gate_->Add(domain, *guard);
+  return guard;
+}
+
+Guard::~Guard() {
+  if (gate_ == nullptr) return;
+  gate_->Remove(*this);
+  watch_ = {};
+  MutexLock lock(context_->gate_slot().mutex);
+  gate_.reset();
+}
+
+RefusedConnections Guard::refused() const {
+  return {no_key_, wrong_server_key_, not_allowed_, broken_};
+}
+
+void Guard::Renew(Socket& socket) {
+  if (endpoint_.empty()) endpoint_ = socket.last_endpoint();
+  // The flag is cleared first: a client may lose its role during the renewal.
+  needs_renewal_ = false;
+  if (!socket.Renew(endpoint_, !config_.connects)) needs_renewal_ = true;
+}
+
+bool Guard::Allows(std::string_view key) const {
+  return std::ranges::any_of(config_.roles,
+                             [&](CurveRole role) { return clients().Allows(role, key); });
+}
+
+void Guard::Count(const MonitorEvent& event) {
+  failed_ = true;
+  if (event.event == ZMQ_EVENT_HANDSHAKE_FAILED_AUTH) {
+    ++not_allowed_;
+  } else if (event.value == ZMQ_PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH) {
+    ++no_key_;
+  } else if (event.value == ZMQ_PROTOCOL_ERROR_ZMTP_CRYPTOGRAPHIC) {
+    ++wrong_server_key_;
+  } else {
+    ++broken_;
+  }
+}
+
+void Guard::CheckAdmitted() {
+  const size_t revoked = std::erase_if(admitted_, [this](const auto& key) { return !Allows(key); });
+  if (revoked > 0 || (config_.connects && failed_)) needs_renewal_ = true;
+  failed_ = false;
+}
+
+Result<std::shared_ptr<Gate>> Gate::Of(const std::shared_ptr<Context>& context,
+                                       Context::GateSlot& slot) {
+  std::shared_ptr<Gate> gate = slot.gate.lock();
+  if (gate != nullptr) return gate;
+  Result<std::shared_ptr<Gate>> started = Start(context);
+  if (started.ok()) slot.gate = *started;
+  return started;
+}
+
+Result<std::shared_ptr<Gate>> Gate::Start(const std::shared_ptr<Context>& context) {
+  Result<Socket> zap = Socket::Create(context, ZMQ_REP);
+  if (!zap.ok()) return zap.status();
+  zap->SetOption(ZMQ_LINGER, 0);
+  // Not Socket::Bind, which refuses the name.
+  if (zmq_bind(zap->get(), kZapEndpoint) != 0) {
+    return Status(StatusCode::kUnavailable, "another program part authorizes clients");
+  }
+  Result<std::shared_ptr<Waker>> waker = Waker::Create();
+  if (!waker.ok()) return waker.status();
+  Result<std::unique_ptr<Poller>> poller = Poller::Create();
+  if (!poller.ok()) return poller.status();
+  std::shared_ptr<Gate> gate(
+      new Gate(context, std::move(zap).value(), *waker, std::move(poller).value()));
+  Result<Poller::Watch> zap_watch = gate->poller_->Add(gate->zap_, &gate->ready_);
+  if (!zap_watch.ok()) return zap_watch.status();
+  Result<Poller::Watch> waker_watch = gate->poller_->Add(gate->waker_->descriptor(), &gate->ready_);
+  if (!waker_watch.ok()) return waker_watch.status();
+  gate->zap_watch_ = std::move(zap_watch).value();
+  gate->waker_watch_ = std::move(waker_watch).value();
+  gate->thread_ = std::thread([raw = gate.get()] { raw->Run(); });
+  return gate;
+}
+
+Gate::Gate(std::shared_ptr<Context> context, Socket zap, std::shared_ptr<Waker> waker,
+           std::unique_ptr<Poller> poller)
+    : context_(std::move(context)),
+      zap_(std::move(zap)),
+      waker_(std::move(waker)),
+      poller_(std::move(poller)) {}
+
+Gate::~Gate() {
+  stopping_ = true;
+  waker_->Wake();
+  if (thread_.joinable()) thread_.join();
+  // zmq_close releases the name on another thread, some time later.
+  zmq_unbind(zap_.get(), kZapEndpoint);
+}
+
+std::string Gate::NextDomain() {
+  MutexLock lock(mutex_);
+  return "kvcast-" + std::to_string(++domains_);
+}
+
+void Gate::Add(const std::string& domain, Guard& guard) {
+  {
+    MutexLock lock(mutex_);
+    guards_.emplace(domain, &guard);
+  }
+  // Events before Add have not been read.
+  waker_->Wake();
+}
+
+void Gate::Remove(const Guard& guard) {
+  MutexLock lock(mutex_);
+  std::erase_if(guards_, [&guard](const auto& entry) { return entry.second == &guard; });
+}
+
+void Gate::Run() {
+  SetBatchScheduling();
+  while (!stopping_) {
+    poller_->Wait(ready_ ? 0 : WaitMs());
+    if (ready_) {
+      ready_ = false;
+      waker_->Drain();
+      AnswerRequests();
+      CountEvents();
+    }
+    if (SteadyMs() >= refresh_ms_) RefreshLists();
+    WakeOwners();
+  }
+}
+
+int64_t Gate::WaitMs() {
+  MutexLock lock(mutex_);
+  const bool renewing =
+      std::ranges::any_of(guards_, [](const auto& entry) { return entry.second->needs_renewal(); });
+  return renewing ? kRenewalMs : std::max<int64_t>(refresh_ms_ - SteadyMs(), 0);
+}
+
+void Gate::AnswerRequests() {
+  for (Multipart request; zap_.Receive(request) == RecvResult::kMessage;) {
+    Answer(request.frames());
+  }
+}
+
+void Gate::Answer(Frames request) {
+  std::string key;
+  {
+    MutexLock lock(mutex_);
+    key = AdmittedKey(request);
+  }
+  zap_.Send(FrameOf("1.0"), /*more=*/true);
+  zap_.Send(request.size() > kRequestId ? request[kRequestId] : Frame(), /*more=*/true);
+  zap_.Send(FrameOf(key.empty() ? "400" : "200"), /*more=*/true);
+  zap_.Send(FrameOf(key.empty() ? "not allowed" : "OK"), /*more=*/true);
+  zap_.Send(FrameOf(key), /*more=*/true);  // the user id
+  zap_.Send(Frame(), /*more=*/false);      // metadata
+}
+
+// Empty: the client is refused.
+std::string Gate::AdmittedKey(Frames request) {
+  if (request.size() != kZapFrames || TextOf(request[kMechanism]) != "CURVE" ||
+      request[kKey].size() != kKeyBytes) {
+    return {};
+  }
+  const auto guard = guards_.find(TextOf(request[kDomain]));
+  std::array<char, 41> key;
+  if (guard == guards_.end() || !zmq_z85_encode(key.data(), request[kKey].data(), kKeyBytes)) {
+    return {};
+  }
+  if (!guard->second->Allows(key.data())) return {};
+  guard->second->admitted_.emplace(key.data());
+  return key.data();
+}
+
+void Gate::CountEvents() {
+  MutexLock lock(mutex_);
+  for (const auto& [domain, guard] : guards_) {
+    while (const auto event = ReceiveMonitorEvent(guard->monitor_)) guard->Count(*event);
+  }
+}
+
+void Gate::RefreshLists() {
+  refresh_ms_ = SteadyMs() + AccessList::kRefreshMs;
+  MutexLock lock(mutex_);
+  std::set<AccessList*> lists;
+  for (const auto& [domain, guard] : guards_) lists.insert(guard->config_.server.clients.get());
+  for (AccessList* const list : lists) list->Refresh();
+  for (const auto& [domain, guard] : guards_) guard->CheckAdmitted();
+}
+
+void Gate::WakeOwners() {
+  MutexLock lock(mutex_);
+  for (const auto& [domain, guard] : guards_) {
+    if (guard->needs_renewal()) guard->config_.wake();
+  }
+}
+
+}  // namespace kvcast::stream

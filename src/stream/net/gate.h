@@ -1,0 +1,128 @@
+// Gate: admits the CURVE clients of one ZeroMQ context, and counts the connections that fail.
+// Guard: the part of the gate that belongs to one socket.
+//
+// libzmq asks the gate for each client (ZAP, RFC 27). The gate answers from the AccessList of the
+// socket. It reads changed lists again. libzmq cannot end one connection of a PUB or ROUTER socket,
+// so a client that loses its role is cut off together with all other clients of the socket: the
+// gate asks the owner of the socket to renew its endpoint. The other clients connect again.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "kvcast/stream/curve.h"
+#include "src/base/mutex.h"
+#include "src/stream/net/poller.h"
+#include "src/stream/net/socket.h"
+#include "src/stream/net/waker.h"
+
+namespace kvcast::stream {
+
+// Thread-safe.
+class Guard {
+ public:
+  struct Config {
+    CurveServer server;
+    std::vector<CurveRole> roles;  // a client needs one of them
+    // The socket connects to a client that binds. libzmq gives up such a connection after some
+    // failed handshakes, so it must be renewed after a failure.
+    bool connects = false;
+    // Called on the gate's thread, with the gate's lock held, as long as a renewal is needed. It
+    // must not block.
+    std::function<void()> wake;
+  };
+
+  // Makes `socket` a CURVE server. Must be called before the socket is bound or connected. The
+  // guard must be destroyed after the socket is closed. Throws std::system_error if the gate's
+  // thread cannot start.
+  static Result<std::unique_ptr<Guard>> Create(const std::shared_ptr<Context>& context,
+                                               Socket& socket, Config config);
+  ~Guard();
+  Guard(const Guard&) = delete;
+  Guard& operator=(const Guard&) = delete;
+
+  // Ends all connections of the socket, if a client has lost its role. The owner of the socket must
+  // call it on its thread after each `wake`.
+  void RenewIfNeeded(Socket& socket) {
+    if (needs_renewal()) Renew(socket);
+  }
+  const AccessList& clients() const { return *config_.server.clients; }
+  RefusedConnections refused() const;
+
+ private:
+  friend class Gate;
+  Guard(std::shared_ptr<Context> context, std::shared_ptr<Gate> gate, Config config,
+        Socket monitor);
+  bool needs_renewal() const { return needs_renewal_.load(std::memory_order_relaxed); }
+  void Renew(Socket& socket);
+  bool Allows(std::string_view key) const;
+  void Count(const MonitorEvent& event);
+  void CheckAdmitted();
+
+  const std::shared_ptr<Context> context_;
+  std::shared_ptr<Gate> gate_;
+  const Config config_;
+  std::string endpoint_;  // used by the owner's thread; empty before the first renewal
+  Socket monitor_;        // used by the gate's thread
+  std::set<std::string, std::less<>> admitted_;  // keys; used by the gate's thread
+  bool failed_ = false;                          // a handshake failed; used by the gate's thread
+  Poller::Watch watch_;
+  std::atomic<bool> needs_renewal_{false};
+  std::atomic<uint64_t> no_key_{0};
+  std::atomic<uint64_t> wrong_server_key_{0};
+  std::atomic<uint64_t> not_allowed_{0};
+  std::atomic<uint64_t> broken_{0};
+};
+
+// Thread-safe. The gate exists while a Guard holds it.
+class Gate {
+ public:
+  // The gate of the context. `slot` is the slot of the context.
+  static Result<std::shared_ptr<Gate>> Of(const std::shared_ptr<Context>& context,
+                                          Context::GateSlot& slot) KV_REQUIRES(slot.mutex);
+  ~Gate();
+  Gate(const Gate&) = delete;
+  Gate& operator=(const Gate&) = delete;
+
+ private:
+  friend class Guard;
+  Gate(std::shared_ptr<Context> context, Socket zap, std::shared_ptr<Waker> waker,
+       std::unique_ptr<Poller> poller);
+  static Result<std::shared_ptr<Gate>> Start(const std::shared_ptr<Context>& context);
+  std::string NextDomain();
+  void Add(const std::string& domain, Guard& guard);
+  void Remove(const Guard& guard);
+
+  void Run();
+  int64_t WaitMs();
+  void AnswerRequests();
+  void Answer(Frames request);
+  std::string AdmittedKey(Frames request) KV_REQUIRES(mutex_);
+  void CountEvents();
+  void RefreshLists();
+  void WakeOwners();
+
+  const std::shared_ptr<Context> context_;
+  Socket zap_;  // used by the thread
+  const std::shared_ptr<Waker> waker_;
+  const std::unique_ptr<Poller> poller_;
+  bool ready_ = true;  // set by the poller
+  Poller::Watch zap_watch_;
+  Poller::Watch waker_watch_;
+  int64_t refresh_ms_ = 0;  // when to read the lists again
+  std::atomic<bool> stopping_{false};
+
+  Mutex mutex_;
+  uint64_t domains_ KV_GUARDED_BY(mutex_) = 0;
+  std::map<std::string, Guard*, std::less<>> guards_ KV_GUARDED_BY(mutex_);  // by domain
+  std::thread thread_;  // last: the thread uses the other members
+};
+
+}  // namespace kvcast::stream
