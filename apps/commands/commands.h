@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "apps/commands/curve_options.h"
 #include "apps/demo/demo_options.h"
 #include "apps/engine/engine_options.h"
 #include "apps/simulate/simulate_options.h"
@@ -17,6 +18,12 @@
 #include "kvcast/cuda/cuda_device.h"
 
 namespace kvcast::tools {
+
+struct KeygenOptions {
+  std::string out;     // NAME: the files are NAME.key and NAME.pub
+  bool force = false;  // replace the files
+};
+int RunKeygen(const KeygenOptions& options);
 
 int RunEngine(const EngineOptions& options);
 int RunDemo(const DemoOptions& options);
@@ -38,6 +45,9 @@ struct RouterCommandOptions {
   std::string relay;                 // PUB endpoint; empty: from the configuration, or no relay
   bool relay_redact = false;
   bool allow_remote = false;  // the configuration may set this too
+  // See RouterOptions; empty: from the configuration, or none.
+  std::string curve_key;
+  std::string curve_clients;
   // Registered for every source that does not set the property itself, and verified. Empty:
   // detected.
   std::string hash_algorithm;
@@ -62,6 +72,7 @@ struct TailOptions {
   bool stats = false;
   std::string record;   // file; empty: none
   bool redact = false;  // remove the content of prompts (router::Redact) from output and recording
+  CurveClientOptions curve;
 };
 int RunTail(const TailOptions& options);
 
@@ -70,6 +81,7 @@ struct ReplayOptions {
   std::string endpoint = "tcp://127.0.0.1:5557";
   double speed = 1;    // recorded seconds per second; 0: as fast as possible
   double delay = 0.5;  // seconds to wait for subscribers
+  CurveServerOptions curve;
 };
 int RunReplay(const ReplayOptions& options);
 

@@ -93,6 +93,12 @@ class Pacer {
   double next_step_ = 0;
 };
 
+void NoteRefusals(RefusalLog& log, const Publisher& publisher) {
+  if (!log.Due()) return;
+  const PublisherCounters counters = publisher.counters();
+  log.Note(counters.refused, counters.replay_denied, counters.access_list_failures);
+}
+
 // If `writer` is nullptr, the publisher encodes the batch.
 Result<Seq> PublishBatch(Publisher& publisher, PeerWriter* writer, EventBatch batch) {
   if (writer == nullptr) return publisher.Publish(std::move(batch));
@@ -178,6 +184,7 @@ int RunControlled(const EngineOptions& options, Publisher& publisher, PeerWriter
                  {"replay_endpoint", publisher.replay_endpoint()}}
                 .dump());
   bool running = true;
+  RefusalLog log("kvcast engine");
   while (running && StopSignal() == 0) {
     const double wait = pacer.wait_seconds();
     auto message = line.Receive(static_cast<int64_t>(std::ceil(wait * 1000)));
@@ -186,6 +193,7 @@ int RunControlled(const EngineOptions& options, Publisher& publisher, PeerWriter
       message = line.Receive(0);
     }
     pacer.RunDueSteps();
+    NoteRefusals(log, publisher);
   }
   line.Send(TotalsJson(engine, publisher).dump());
   return StopSignal() == 0 ? 0 : 128 + StopSignal();
@@ -230,6 +238,7 @@ int RunTrace(const EngineOptions& options, Publisher& publisher, PeerWriter* wri
   const ModelClock clock(options.speed);
   Pacer pacer(engine, clock);
   size_t next = 0;
+  RefusalLog log("kvcast engine");
   while (StopSignal() == 0 && (next < trace->size() || !engine.idle())) {
     while (next < trace->size() && (*trace)[next].arrival_s <= clock.now()) {
       const TraceRequest& request = (*trace)[next];
@@ -239,6 +248,7 @@ int RunTrace(const EngineOptions& options, Publisher& publisher, PeerWriter* wri
       ++next;
     }
     pacer.RunDueSteps();
+    NoteRefusals(log, publisher);
     std::this_thread::sleep_for(
         std::chrono::duration<double>(std::min(pacer.wait_seconds(), 0.005)));
   }
@@ -278,6 +288,10 @@ int RunEngine(const EngineOptions& given) {
     config.heartbeat_ms = 0;
     config.extension = false;
   }
+  auto curve = LoadCurveServer({options.curve_key, options.curve_clients, options.insecure},
+                               {options.endpoint, options.replay_endpoint});
+  if (!curve.ok()) return Fail(curve.status());
+  config.curve = std::move(curve).value();
   auto publisher = Publisher::Create(config);
   if (!publisher.ok()) return Fail(publisher.status());
   InstallStopSignals();

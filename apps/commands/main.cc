@@ -75,6 +75,22 @@ void AddCacheFlags(CLI::App& app, CacheOptions& options) {
       ->check(CLI::Range(1.0, 1e12));
 }
 
+constexpr char kServerKeyHelp[] =
+    "file with the secret key (CURVE), see kvcast keygen; with --curve-clients";
+constexpr char kClientsHelp[] =
+    "file with the clients that may connect, one line each: ROLE[,ROLE] PUBLIC-KEY [NAME]; a role "
+    "is subscribe, replay or snapshot. A changed file counts within one second";
+constexpr char kInsecureHelp[] = "allow endpoints beyond loopback without CURVE";
+
+void AddKeygen(CLI::App& app, KeygenOptions& options, Command& command) {
+  CLI::App* sub = app.add_subcommand("keygen", "make a CURVE key pair and print the public key");
+  sub->add_option("--out", options.out,
+                  "NAME: write the secret key to NAME.key and the public key to NAME.pub")
+      ->required();
+  sub->add_flag("--force", options.force, "replace NAME.key if it exists");
+  sub->callback([&] { command = [&] { return RunKeygen(options); }; });
+}
+
 void AddEngine(CLI::App& app, EngineOptions& options, Command& command) {
   CLI::App* sub = app.add_subcommand(
       "engine", "run one simulated engine that replays a trace and publishes events");
@@ -86,6 +102,9 @@ void AddEngine(CLI::App& app, EngineOptions& options, Command& command) {
   sub->add_option("--replay-endpoint", options.replay_endpoint, "ROUTER endpoint; empty: no replay")
       ->capture_default_str();
   sub->add_option("--topic", options.topic, "topic of the messages");
+  sub->add_option("--curve-key", options.curve_key, kServerKeyHelp);
+  sub->add_option("--curve-clients", options.curve_clients, kClientsHelp);
+  sub->add_flag("--insecure", options.insecure, kInsecureHelp);
   sub->add_option("--rank", options.rank,
                   "data-parallel rank; the ports of the endpoints increase by this number")
       ->check(CLI::Range(int64_t{0}, int64_t{1023}))
@@ -183,7 +202,14 @@ void AddRouter(CLI::App& app, RouterCommandOptions& options, Command& command) {
   sub->add_flag(
       "--allow-remote", options.allow_remote,
       "--http, --admin-listen, --relay and bound sources may listen beyond loopback. Without "
-      "--token-file, HTTP has no authentication");
+      "--token-file, HTTP has no authentication. The relay needs --curve-clients, and a bound "
+      "source needs server_key or insecure=true");
+  sub->add_option("--curve-key", options.curve_key,
+                  "file with the router's secret key (CURVE), see kvcast keygen; for sources with "
+                  "server_key=PUBLIC-KEY, and for the relay");
+  sub->add_option("--curve-clients", options.curve_clients,
+                  "file with the clients that may subscribe to the relay, one line each: subscribe "
+                  "PUBLIC-KEY [NAME]. A changed file counts within one second");
   sub->add_option("--hash-algo", options.hash_algorithm,
                   "hash algorithm of the engines; the router verifies it (default: detected)");
   sub->add_option(
@@ -215,6 +241,11 @@ void AddTail(CLI::App& app, TailOptions& options, Command& command) {
                   "write the matching events to this file, for kvcast replay");
   sub->add_flag("--redact", options.redact,
                 "leave out token ids, LoRA names, salts, extra keys, metadata and session ids");
+  sub->add_option("--curve-key", options.curve.key,
+                  "file with the secret key of this client (CURVE), see kvcast keygen; with "
+                  "--server-key");
+  sub->add_option("--server-key", options.curve.server_key, "public key of the publishers");
+  sub->add_flag("--insecure", options.curve.insecure, kInsecureHelp);
   sub->callback([&] { command = [&] { return RunTail(options); }; });
 }
 
@@ -230,6 +261,9 @@ void AddReplay(CLI::App& app, ReplayOptions& options, Command& command) {
                   "seconds to wait for subscribers before the first batch")
       ->check(CLI::Range(0.0, 3600.0))
       ->capture_default_str();
+  sub->add_option("--curve-key", options.curve.key, kServerKeyHelp);
+  sub->add_option("--curve-clients", options.curve.clients, kClientsHelp);
+  sub->add_flag("--insecure", options.curve.insecure, kInsecureHelp);
   sub->callback([&] { command = [&] { return RunReplay(options); }; });
 }
 
@@ -458,6 +492,8 @@ int Main(int argc, char** argv) {
   AddReplay(app, replay, command);
   AddSimulate(app, simulation, command);
   AddConformance(app, conformance, command);
+  KeygenOptions keygen;
+  AddKeygen(app, keygen, command);
   SimOptions sim;
   AddSim(app, sim, command);
   CopyBenchOptions copy;

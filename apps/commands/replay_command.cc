@@ -2,12 +2,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <chrono>
 #include <cstdio>
+#include <memory>
 #include <thread>
-#include <zmq.hpp>
+#include <utility>
 
 #include "apps/commands/commands.h"
 #include "apps/support/capture.h"
 #include "apps/support/stop.h"
+#include "src/stream/net/gate.h"
+#include "src/stream/net/socket.h"
 
 namespace kvcast::tools {
 namespace {
@@ -23,12 +26,53 @@ bool SleepUntil(Clock::time_point due) {
   return StopSignal() == 0;
 }
 
-void Send(zmq::socket_t& socket, const CapturedMessage& message) {
-  uint8_t seq[8];
-  for (int i = 0; i < 8; ++i) seq[i] = static_cast<uint8_t>(message.seq >> (56 - 8 * i));
-  socket.send(zmq::buffer(message.topic), zmq::send_flags::sndmore);
-  socket.send(zmq::buffer(seq, sizeof(seq)), zmq::send_flags::sndmore);
-  socket.send(zmq::buffer(message.payload), zmq::send_flags::none);
+// The PUB socket, and its guard if it has CURVE.
+class Output {
+ public:
+  Status Open(const ReplayOptions& options);
+  std::string endpoint() const { return socket_.last_endpoint(); }
+  void Send(const CapturedMessage& message);
+  // Cuts off clients that were revoked.
+  void Renew() {
+    if (guard_ != nullptr) guard_->RenewIfNeeded(socket_);
+  }
+
+ private:
+  std::unique_ptr<stream::Guard> guard_;  // must be destroyed after the socket is closed
+  stream::Socket socket_;
+};
+
+stream::Frame FrameOf(const std::string& text) {
+  return {reinterpret_cast<const uint8_t*>(text.data()), text.size()};
+}
+
+Status Output::Open(const ReplayOptions& options) {
+  const auto curve = LoadCurveServer(options.curve, {options.endpoint});
+  if (!curve.ok()) return curve.status();
+  const auto context = stream::Context::Create();
+  auto socket = stream::Socket::Create(context, ZMQ_PUB);
+  if (!socket.ok()) return socket.status();
+  socket_ = std::move(socket).value();
+  socket_.SetOption(ZMQ_LINGER, 1000);
+  socket_.SetOption(ZMQ_SNDHWM, 0);
+  socket_.SetOption(ZMQ_MAXMSGSIZE, int64_t{4096});  // a subscription has a few bytes
+  if (*curve) {
+    auto guard = stream::Guard::Create(
+        context, socket_, {.server = **curve, .roles = {CurveRole::kSubscribe}, .wake = [] {}});
+    if (!guard.ok()) return guard.status();
+    guard_ = std::move(guard).value();
+  }
+  if (const Status bound = socket_.Bind(options.endpoint); !bound.ok()) {
+    return {StatusCode::kUnavailable,
+            "cannot publish on " + options.endpoint + ": " + bound.message()};
+  }
+  return Status();
+}
+
+void Output::Send(const CapturedMessage& message) {
+  socket_.Send(FrameOf(message.topic), /*more=*/true);
+  socket_.Send(stream::EncodeSeq(message.seq), /*more=*/true);
+  socket_.Send(FrameOf(message.payload), /*more=*/false);
 }
 
 }  // namespace
@@ -37,17 +81,9 @@ int RunReplay(const ReplayOptions& options) {
   InstallStopSignals();
   auto capture = CaptureReader::Open(options.file);
   if (!capture.ok()) return Fail(capture.status());
-  zmq::context_t context(1);
-  zmq::socket_t socket(context, zmq::socket_type::pub);
-  socket.set(zmq::sockopt::linger, 1000);
-  socket.set(zmq::sockopt::sndhwm, 0);
-  try {
-    socket.bind(options.endpoint);
-  } catch (const zmq::error_t& error) {
-    return Fail("cannot publish on " + options.endpoint + ": " + error.what());
-  }
-  std::fprintf(stderr, "kvcast replay: events on %s\n",
-               socket.get(zmq::sockopt::last_endpoint).c_str());
+  Output output;
+  if (const Status opened = output.Open(options); !opened.ok()) return Fail(opened);
+  std::fprintf(stderr, "kvcast replay: events on %s\n", output.endpoint().c_str());
   const auto begin = Clock::now() + std::chrono::duration_cast<Clock::duration>(
                                         std::chrono::duration<double>(options.delay));
   if (!SleepUntil(begin)) return 128 + StopSignal();
@@ -60,7 +96,8 @@ int RunReplay(const ReplayOptions& options) {
       if (!SleepUntil(begin + std::chrono::duration_cast<Clock::duration>(offset))) break;
     }
     if (StopSignal() != 0) break;
-    Send(socket, *message);
+    output.Renew();
+    output.Send(*message);
     ++sent;
   }
   std::printf("%lld messages\n", static_cast<long long>(sent));

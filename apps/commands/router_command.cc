@@ -2,8 +2,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <map>
+#include <set>
 #include <thread>
 
 #include "apps/commands/commands.h"
@@ -93,11 +96,53 @@ Result<RouterOptions> MakeOptions(const RouterCommandOptions& options) {
   if (!options.relay.empty()) router.relay.endpoint = options.relay;
   router.relay.redact |= options.relay_redact;
   router.allow_remote |= options.allow_remote;
+  if (!options.curve_key.empty()) router.curve_key = options.curve_key;
+  if (!options.curve_clients.empty()) router.curve_clients = options.curve_clients;
   for (WorkerRegistration& source : router.sources) {
     if (const Status filled = FillIn(options, source); !filled.ok()) return filled;
   }
   return router;
 }
+
+// Says which sources have no encryption, and which connections were refused.
+class SecurityLog {
+ public:
+  explicit SecurityLog(const RouterService& service) : service_(service) {}
+  void Note() {
+    if (!relay_.Due()) return;
+    const router::RelayCounters relay = service_.relay_counters();
+    relay_.Note(relay.refused, /*denied=*/0, relay.access_list_failures);
+    for (const router::WorkerReport& worker : service_.workers()) {
+      NoteInsecure(worker);
+      NoteHandshakes(worker);
+    }
+  }
+
+ private:
+  void NoteInsecure(const router::WorkerReport& worker) {
+    if (!worker.insecure || !insecure_.insert(worker.name).second) return;
+    std::fprintf(stderr,
+                 "kvcast router: source %s is insecure: its events are neither encrypted nor "
+                 "authenticated\n",
+                 worker.name.c_str());
+  }
+  void NoteHandshakes(const router::WorkerReport& worker) {
+    uint64_t& told = handshakes_[worker.name];
+    const uint64_t failed = worker.stream.failed_handshakes;
+    // Each tenfold number, because a source that is refused tries again all the time.
+    if (failed < std::max<uint64_t>(1, 10 * told)) return;
+    told = failed;
+    std::fprintf(stderr,
+                 "kvcast router: source %s: %llu connections ended before they were established: "
+                 "the publisher has another key or none, or does not accept the router's key\n",
+                 worker.name.c_str(), static_cast<unsigned long long>(failed));
+  }
+
+  const RouterService& service_;
+  RefusalLog relay_{"kvcast router: relay"};
+  std::set<std::string> insecure_;
+  std::map<std::string, uint64_t> handshakes_;
+};
 
 // Raises the limit of open files, which bounds the number of connections.
 void RaiseOpenFiles() {
@@ -129,7 +174,11 @@ int RunRouter(const RouterCommandOptions& options) {
   if (!(*service)->relay_endpoint().empty()) {
     std::fprintf(stderr, "kvcast router: relay on %s\n", (*service)->relay_endpoint().c_str());
   }
-  while (StopSignal() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  SecurityLog log(**service);
+  while (StopSignal() == 0) {
+    log.Note();
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
   (*service)->Stop();
   return 0;
 }

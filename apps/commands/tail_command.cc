@@ -7,37 +7,39 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <zmq.hpp>
 
 #include "apps/commands/commands.h"
 #include "apps/commands/tail_filter.h"
 #include "apps/commands/tail_stats.h"
 #include "apps/support/capture.h"
 #include "apps/support/event_json.h"
+#include "apps/support/printable.h"
 #include "apps/support/stop.h"
 #include "kvcast/wire/wire.h"
 #include "router/service/relay/relay.h"
+#include "src/stream/net/socket.h"
 
 namespace kvcast::tools {
 namespace {
 
 using Message = CapturedMessage;
 
+// A longer frame ends its connection.
+constexpr int64_t kMaxFrameBytes = (64 << 20) + (64 << 10);
+constexpr long kWaitMs = 200;
+
+std::string TextOf(stream::Frame frame) {
+  return {reinterpret_cast<const char*>(frame.data()), frame.size()};
+}
+
 // False: there is no message, or it is not a live message of three frames.
-bool ReceiveMessage(zmq::socket_t& socket, Message& message) {
-  std::vector<std::string> frames;
-  bool more = true;
-  while (more) {
-    zmq::message_t frame;
-    if (!socket.recv(frame, zmq::recv_flags::dontwait)) return false;
-    frames.push_back(frame.to_string());
-    more = socket.get(zmq::sockopt::rcvmore) != 0;
-  }
-  if (frames.size() != 3 || frames[1].size() != 8) return false;
-  message.seq = 0;
-  for (const char byte : frames[1]) message.seq = message.seq << 8 | static_cast<uint8_t>(byte);
-  message.topic = std::move(frames[0]);
-  message.payload = std::move(frames[2]);
+bool ReceiveMessage(stream::Socket& socket, stream::Multipart& received, Message& message) {
+  if (socket.Receive(received) == stream::RecvResult::kNone) return false;
+  const auto batch = stream::ParseLive(received.frames());
+  if (!batch) return false;
+  message.seq = batch->seq;
+  message.topic = TextOf(received.frames()[0]);
+  message.payload = TextOf(batch->payload);
   return true;
 }
 
@@ -46,15 +48,18 @@ void PrintJson(const Message& message, const EventBatch& batch, const DecodeCoun
   line["topic"] = message.topic;
   line["seq"] = message.seq;
   if (counts.rejected_total() > 0) line["rejected"] = counts.rejected_total();
-  std::printf("%s\n", line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
+  // Only ASCII, because a terminal may take other characters for commands.
+  std::printf("%s\n", line.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace).c_str());
 }
 
 void PrintEvents(const Message& message, const EventBatch& batch, const DecodeCounts& counts) {
-  std::printf("%-20s seq %-8llu rank %-4s %zu events\n", message.topic.c_str(),
+  std::printf("%-20s seq %-8llu rank %-4s %zu events\n", Printable(message.topic).c_str(),
               static_cast<unsigned long long>(message.seq),
               batch.data_parallel_rank ? std::to_string(*batch.data_parallel_rank).c_str() : "-",
               batch.events.size());
-  for (const Event& event : batch.events) std::printf("  %s\n", DescribeEvent(event).c_str());
+  for (const Event& event : batch.events) {
+    std::printf("  %s\n", Printable(DescribeEvent(event)).c_str());
+  }
   if (counts.rejected_total() > 0) {
     std::printf("  %llu events could not be decoded\n",
                 static_cast<unsigned long long>(counts.rejected_total()));
@@ -101,7 +106,7 @@ Result<bool> Tail::Take(Message& message) {
                                          message.payload.size());
   if (const Status status = DecodeBatch(payload, WireLimits{}, batch, counts); !status.ok()) {
     std::fprintf(stderr, "kvcast: seq %llu: %s\n", static_cast<unsigned long long>(message.seq),
-                 status.message().c_str());
+                 Printable(status.message()).c_str());
     return true;
   }
   if (!filter_.Keep(message.topic, batch)) return false;
@@ -145,37 +150,45 @@ void Tail::Repaint(bool last) {
   std::fflush(stdout);
 }
 
+Result<stream::Socket> OpenSocket(const TailOptions& options, const std::string& prefix) {
+  const auto curve = LoadCurveClient(options.curve, options.endpoints);
+  if (!curve.ok()) return curve.status();
+  auto socket = stream::Socket::Create(stream::Context::Create(), ZMQ_SUB);
+  if (!socket.ok()) return socket;
+  socket->SetOption(ZMQ_LINGER, 0);
+  socket->SetOption(ZMQ_MAXMSGSIZE, kMaxFrameBytes);
+  if (*curve) socket->Secure(**curve);
+  socket->Subscribe(prefix);
+  for (const std::string& endpoint : options.endpoints) {
+    if (endpoint.find('[') != std::string::npos) socket->SetOption(ZMQ_IPV6, 1);
+    if (const Status connected = socket->Connect(endpoint); !connected.ok()) {
+      // Exit code 1, as before a publisher runs.
+      return Status(StatusCode::kUnavailable,
+                    "cannot follow " + endpoint + ": " + connected.message());
+    }
+  }
+  return socket;
+}
+
 }  // namespace
 
 int RunTail(const TailOptions& options) {
   InstallStopSignals();
   Tail tail(options);
   if (const Status opened = tail.Open(); !opened.ok()) return Fail(opened);
-  zmq::context_t context(1);
-  zmq::socket_t socket(context, zmq::socket_type::sub);
-  socket.set(zmq::sockopt::linger, 0);
-  socket.set(zmq::sockopt::subscribe, tail.Prefix());
-  for (const std::string& endpoint : options.endpoints) {
-    try {
-      socket.connect(endpoint);
-    } catch (const zmq::error_t& error) {
-      return Fail("cannot follow " + endpoint + ": " + error.what());
-    }
-  }
+  auto socket = OpenSocket(options, tail.Prefix());
+  if (!socket.ok()) return Fail(socket.status());
   int64_t taken = 0;
-  try {
-    while (StopSignal() == 0 && (options.count == 0 || taken < options.count)) {
-      tail.Repaint(false);
-      zmq::pollitem_t item{socket.handle(), 0, ZMQ_POLLIN, 0};
-      if (zmq::poll(&item, 1, std::chrono::milliseconds(200)) == 0) continue;
-      Message message;
-      if (!ReceiveMessage(socket, message)) continue;
-      const auto counts = tail.Take(message);
-      if (!counts.ok()) return Fail(counts.status());
-      taken += *counts ? 1 : 0;
-    }
-  } catch (const zmq::error_t& error) {
-    if (StopSignal() == 0) return Fail(error.what());
+  stream::Multipart received;
+  while (StopSignal() == 0 && (options.count == 0 || taken < options.count)) {
+    tail.Repaint(false);
+    zmq_pollitem_t item{socket->get(), 0, ZMQ_POLLIN, 0};
+    if (zmq_poll(&item, 1, kWaitMs) <= 0) continue;
+    Message message;
+    if (!ReceiveMessage(*socket, received, message)) continue;
+    const auto counts = tail.Take(message);
+    if (!counts.ok()) return Fail(counts.status());
+    taken += *counts ? 1 : 0;
   }
   tail.Repaint(true);
   return StopSignal() == 0 ? 0 : 128 + StopSignal();

@@ -6,6 +6,8 @@
 #include <nlohmann/json.hpp>
 #include <variant>
 
+#include "apps/support/printable.h"
+
 namespace kvcast::tools {
 
 void TailStats::Note(std::string_view topic, uint64_t seq, const EventBatch& batch,
@@ -40,12 +42,13 @@ std::string TailStats::Table(double seconds) {
   for (auto& [topic, row] : rows_) {
     const auto fresh = static_cast<double>(row.batches - row.shown_batches);
     row.shown_batches = row.batches;
-    std::snprintf(
-        line, sizeof(line), "%-44.44s %10llu %9.0f %11llu %11llu %7llu %5llu\n",
-        topic.empty() ? "(empty)" : topic.c_str(), static_cast<unsigned long long>(row.batches),
-        fresh / std::max(seconds, 1e-3), static_cast<unsigned long long>(row.stored_blocks),
-        static_cast<unsigned long long>(row.removed_blocks),
-        static_cast<unsigned long long>(row.clears), static_cast<unsigned long long>(row.gaps));
+    std::snprintf(line, sizeof(line), "%-44.44s %10llu %9.0f %11llu %11llu %7llu %5llu\n",
+                  topic.empty() ? "(empty)" : Printable(topic).c_str(),
+                  static_cast<unsigned long long>(row.batches), fresh / std::max(seconds, 1e-3),
+                  static_cast<unsigned long long>(row.stored_blocks),
+                  static_cast<unsigned long long>(row.removed_blocks),
+                  static_cast<unsigned long long>(row.clears),
+                  static_cast<unsigned long long>(row.gaps));
     table += line;
   }
   return table;
@@ -64,7 +67,7 @@ std::string TailStats::Json() const {
                      {"gaps", row.gaps}};
   }
   const nlohmann::json all = {{"topics", std::move(topics)}, {"batches", batches}};
-  return all.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  return all.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
 }
 
 }  // namespace kvcast::tools

@@ -40,7 +40,11 @@ struct EngineOptions {
   std::string trace;     // empty: the bundled slice
   int64_t requests = 0;  // 0: all requests of the trace
   double speed = 1;      // trace seconds per second
-  std::string control;   // endpoint that sends the requests, in place of a trace; empty: none
+  // See CurveServerOptions.
+  std::string curve_key;
+  std::string curve_clients;
+  bool insecure = false;
+  std::string control;  // endpoint that sends the requests, in place of a trace; empty: none
   bool json = false;
 };
 

@@ -121,6 +121,8 @@ constexpr ConfigMember kConfigMembers[] = {
      [](auto& j, N n, O o) { return ReadInteger(j, n, 1, o.routing.booking_lifetime_ms); }},
     {"relay", [](auto& j, N n, O o) { return ReadText(j, n, o.relay.endpoint); }},
     {"relay_redact", [](auto& j, N n, O o) { return ReadBool(j, n, o.relay.redact); }},
+    {"curve_key", [](auto& j, N n, O o) { return ReadText(j, n, o.curve_key); }},
+    {"curve_clients", [](auto& j, N n, O o) { return ReadText(j, n, o.curve_clients); }},
     {"allow_remote", [](auto& j, N n, O o) { return ReadBool(j, n, o.allow_remote); }},
 };
 

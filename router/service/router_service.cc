@@ -39,19 +39,34 @@ Status CheckAddresses(const RouterOptions& options) {
     return Status(StatusCode::kInvalidArgument,
                   what + " is not loopback; set allow_remote (--allow-remote) to listen there");
   };
-  if (options.allow_remote) return Status();
-  if (!IsLoopbackAddress(options.http.address)) return refused("http: " + options.http.address);
-  const auto& admin = options.admin_http;
-  if (admin && admin->unix_path.empty() && !IsLoopbackAddress(admin->address)) {
-    return refused("admin_listen: " + admin->address);
-  }
-  const std::string& relay = options.relay.endpoint;
-  if (!relay.empty() && !IsLoopbackEndpoint(relay)) return refused("relay: " + relay);
-  for (const WorkerRegistration& source : options.sources) {
-    if (ListensBeyondLoopback(source)) {
-      return refused(source.worker.name + ": bind: " + source.endpoint);
+  if (!options.allow_remote) {
+    if (!IsLoopbackAddress(options.http.address)) return refused("http: " + options.http.address);
+    const auto& admin = options.admin_http;
+    if (admin && admin->unix_path.empty() && !IsLoopbackAddress(admin->address)) {
+      return refused("admin_listen: " + admin->address);
     }
   }
+  const std::string& relay = options.relay.endpoint;
+  if (relay.empty() || IsLoopbackEndpoint(relay)) return Status();
+  if (!options.allow_remote) return refused("relay: " + relay);
+  if (!options.curve_clients.empty()) return Status();
+  return Status(StatusCode::kInvalidArgument,
+                "relay: " + relay + " is not loopback; set curve_key and curve_clients (CURVE)");
+}
+
+// Reads the keys and the list of clients into the options of the subscriber and of the relay.
+Status LoadKeys(RouterOptions& options) {
+  if (options.curve_key.empty()) {
+    if (options.curve_clients.empty()) return Status();
+    return Status(StatusCode::kInvalidArgument, "curve_clients: needs curve_key");
+  }
+  auto keys = CurveKeyPair::Load(options.curve_key);
+  if (!keys.ok()) return keys.status();
+  options.subscriber.curve_keys = *keys;
+  if (options.curve_clients.empty()) return Status();
+  auto clients = AccessList::Load(options.curve_clients);
+  if (!clients.ok()) return clients.status();
+  options.relay.curve = CurveServer{std::move(keys).value(), std::move(clients).value()};
   return Status();
 }
 
@@ -146,6 +161,8 @@ Status RouterService::Impl::Follow(const RouterOptions& options) {
   if (!fleet.ok()) return fleet.status();
   core_.fleet = std::move(fleet).value();
   for (const WorkerRegistration& source : options.sources) {
+    const Status checked = CheckSource(source, core_.policy, SourceOrigin::kOperator);
+    if (!checked.ok()) return checked;
     if (Status status = core_.fleet->Add(source); !status.ok()) {
       // At the start, a name that two sources have is a usage error, and so are too many sources.
       const bool usage = status.code() == StatusCode::kFailedPrecondition ||
@@ -206,11 +223,15 @@ void RouterService::Impl::SampleEachSecond() {
   } while (!StopsBefore(SteadyUs() + kSamplePeriodUs));
 }
 
-Status RouterService::Impl::Start(const RouterOptions& options) {
+Status RouterService::Impl::Start(const RouterOptions& given) {
+  RouterOptions options = given;
   if (Status status = CheckAddresses(options); !status.ok()) return status;
+  if (Status status = LoadKeys(options); !status.ok()) return status;
   core_.now = options.now ? options.now : WallSeconds;
   core_.steady_ms = SteadyMs;
-  core_.source_rules = {options.allow_remote, options.source_networks};
+  core_.policy = {.allow_remote = options.allow_remote,
+                  .has_keys = options.subscriber.curve_keys.has_value(),
+                  .networks = options.source_networks};
   core_.request_router = std::make_unique<RequestRouter>(
       options.routing, options.random ? options.random : SystemRandom());
   if (!options.relay.endpoint.empty()) {
@@ -275,11 +296,16 @@ std::vector<WorkerReport> RouterService::workers() const {
                        .stream = stream,
                        .state = worker->source->State(stream.state),
                        .scheme = worker->source->verdict(),
-                       .counters = worker->source->counters()});
+                       .counters = worker->source->counters(),
+                       .insecure = worker->config.insecure});
   }
   return reports;
 }
 std::string RouterService::relay_endpoint() const { return impl_->relay_endpoint(); }
+RelayCounters RouterService::relay_counters() const {
+  const auto& relay = impl_->core().relay;
+  return relay == nullptr ? RelayCounters() : relay->counters();
+}
 void RouterService::Stop() { impl_->Stop(); }
 
 }  // namespace kvcast::router

@@ -36,7 +36,7 @@ struct RouterOptions {
   // the other members are those of `http`, without TLS for a unix socket. nullopt: `http` answers
   // all routes.
   std::optional<HttpOptions> admin_http;
-  // See ClientSourceRules and FleetLimits.
+  // See SourcePolicy and FleetLimits.
   std::vector<IpNetwork> source_networks;
   FleetLimits source_limits;
   SubscriberConfig subscriber;
@@ -48,9 +48,16 @@ struct RouterOptions {
   // Called for each applied batch of each worker. Calls for different workers may run at the same
   // time; see FleetObserver. Empty: no function is called.
   std::function<void(const FleetWorker&, const AppliedBatch&)> on_applied;
-  // Allows listeners beyond loopback. Without tokens, any client that can reach them can read
-  // prompts and register workers. Streams and the relay have no authentication.
+  // Allows listeners beyond loopback. Without tokens, any client that can reach the HTTP address
+  // can read prompts and register workers; without a certificate, HTTP is not encrypted. The relay
+  // and sources beyond loopback need CURVE in any case, or `insecure` of the source.
   bool allow_remote = false;
+  // Path of the router's secret CURVE key (CurveKeyPair::Load). It is the key of the subscriber for
+  // sources with a server_key, and the server key of the relay. Empty: no CURVE.
+  std::string curve_key;
+  // Path of the list of the relay's clients (AccessList). Empty: the relay has no CURVE, and must
+  // be on loopback.
+  std::string curve_clients;
   // Returns seconds since the Unix epoch, for the age of events; empty: the system's clock.
   std::function<double()> now;
   // Returns evenly distributed numbers from [0, 1), for decisions with a temperature; empty: a
@@ -65,22 +72,25 @@ struct WorkerReport {
   SourceState state = SourceState::kConnecting;  // see WorkerIngest::State
   SchemeVerdict scheme;
   SourceCounters counters;
+  bool insecure = false;  // see WorkerRegistration
 };
 
 // Owns the threads of the subscriber, of the HTTP server and of its handlers.
 class RouterService {
  public:
-  // Not ok in eight cases: ingest_threads is out of range; options.subscriber is invalid; a source
+  // Not ok in nine cases: ingest_threads is out of range; options.subscriber is invalid; a source
   // cannot be followed (the message names the source); two sources have the same name; there are
   // more sources than source_limits; an address cannot be bound; options.http is invalid, or its
   // certificate, key or token file cannot be used; an address to listen on (also that of a bound
-  // source) is not loopback and allow_remote is false. No threads run after an error.
+  // source) is not loopback and allow_remote is false; a source or the relay lacks the keys that it
+  // needs. No threads run after an error.
   static Result<std::unique_ptr<RouterService>> Start(const RouterOptions& options);
   ~RouterService();
 
   int http_port() const;
   int admin_port() const;              // 0: no admin_http, or a unix socket
   std::string relay_endpoint() const;  // as bound; empty: no relay
+  RelayCounters relay_counters() const;
   // Like POST /v1/route and /v1/feedback, without HTTP. Thread-safe.
   Result<RouteDecision> Route(const Query& query);
   Status TakeFeedback(const Feedback& feedback);

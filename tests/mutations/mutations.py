@@ -501,8 +501,8 @@ MUTATIONS = [
     ("be certain of what was forgotten", "router/service/route/query.cc",
      "  return state != SourceState::kConnecting && state != SourceState::kCleared;\n",
      "  return state != SourceState::kConnecting;\n", "router_service_test"),
-    ("listen anywhere for whom a request names", CLIENT_SOURCES,
-     "ListensBeyondLoopback(source) && !rules.allow_remote", "false", "router_service_test"),
+    ("listen anywhere for whom a request names", "router/service/ingest/source_policy.cc",
+     "!IsLoopbackEndpoint(source.endpoint) && !policy.allow_remote", "false", "router_service_test"),
     # Each block has two names: its hash and its content.
     ("serve a hash of two contents", "router/index/prefix_index_naming.cc",
      "  worker.ambiguous.AddHash(FingerprintOf(hash));\n", "", NAMING),

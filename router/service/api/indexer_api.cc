@@ -88,6 +88,10 @@ Result<WorkerRegistration> ParseRegistration(std::string_view body) {
       status = ReadText(value, name, source.endpoint);
     } else if (name == "replay_endpoint") {
       if (!value.is_null()) status = ReadText(value, name, source.replay_endpoint);
+    } else if (name == "server_key") {
+      status = ReadText(value, name, source.server_key);
+    } else if (name == "insecure") {
+      status = ReadBool(value, name, source.insecure);
     } else if (name == "block_size") {
       status = ReadInteger(value, name, 1, source.block_size);
     } else if (name == "additional_salt") {
@@ -230,9 +234,11 @@ HttpReply AnswerWorkers(const ServiceCore& core, const HttpRequest& request) {
 HttpReply Register(ServiceCore& core, const HttpRequest& request) {
   const auto source = ParseRegistration(request.body);
   if (!source.ok()) return ErrorReply(source.status());
-  Status status = CheckClientSource(*source, core.source_rules);
-  if (status.ok()) status = core.fleet->Add(*source, AddedBy::kClient);
-  if (!status.ok()) return ErrorReply(status);
+  const Status checked = CheckSource(*source, core.policy, SourceOrigin::kHttp);
+  if (!checked.ok()) return ErrorReply(checked);
+  if (Status status = core.fleet->Add(*source, AddedBy::kClient); !status.ok()) {
+    return ErrorReply(status);
+  }
   return JsonReply(Dump({{"status", "ok"}, {"worker", source->worker.name}}), 201);
 }
 

@@ -86,6 +86,15 @@ constexpr std::array kStreamMetrics = {
     WorkerMetric{"kvcast_source_reconnects_total",
                  "Reconnections to the publisher, since the worker was registered.", kCounter,
                  [](W w) { return w.stream.reconnects; }},
+    WorkerMetric{"kvcast_source_failed_handshakes_total",
+                 "Connections to the publisher that ended before they were established: the peer "
+                 "has another key or none, does not accept the router's key, or is not a "
+                 "publisher, since the worker was registered.",
+                 kCounter, [](W w) { return w.stream.failed_handshakes; }},
+    WorkerMetric{"kvcast_source_insecure",
+                 "1 if the source is registered as insecure: its events are neither encrypted nor "
+                 "authenticated. Otherwise 0.",
+                 kGauge, [](W w) { return uint64_t{w.insecure}; }},
     WorkerMetric{"kvcast_source_bad_messages_total",
                  "Messages of the publisher with invalid frames, invalid status replies, and "
                  "batches in the reply to a status request, since the worker was registered.",
@@ -342,6 +351,26 @@ constexpr std::array kServiceMetrics = {
         "kvcast_relay_dropped_batches_total",
         "Batches that the relay dropped or published only in part, since the router started.",
         kCounter, [](M m) { return Number(m.relay.dropped); }},
+    ServiceMetric{"kvcast_relay_refused_without_key_total",
+                  "Connections to the relay that were refused because the peer does not use CURVE, "
+                  "since the router started.",
+                  kCounter, [](M m) { return Number(m.relay.refused.no_key); }},
+    ServiceMetric{"kvcast_relay_refused_wrong_server_key_total",
+                  "Connections to the relay that were refused because the peer has another public "
+                  "key of the router, since the router started.",
+                  kCounter, [](M m) { return Number(m.relay.refused.wrong_server_key); }},
+    ServiceMetric{"kvcast_relay_refused_not_allowed_total",
+                  "Connections to the relay that were refused because the list of clients does not "
+                  "allow the peer's key, since the router started.",
+                  kCounter, [](M m) { return Number(m.relay.refused.not_allowed); }},
+    ServiceMetric{"kvcast_relay_broken_handshakes_total",
+                  "Connections to the relay that ended before the peer sent a key, with CURVE, "
+                  "since the router started.",
+                  kCounter, [](M m) { return Number(m.relay.refused.broken); }},
+    ServiceMetric{"kvcast_relay_access_list_failures_total",
+                  "Times that the changed list of the relay's clients could not be read, since the "
+                  "router started.",
+                  kCounter, [](M m) { return Number(m.relay.access_list_failures); }},
     ServiceMetric{"kvcast_http_connections", "Current number of open HTTP connections.", kGauge,
                   [](M m) { return Number(m.http.counters.connections); }},
     ServiceMetric{"kvcast_http_connections_accepted_total",

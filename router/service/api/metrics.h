@@ -37,6 +37,7 @@ struct WorkerMetrics {
   ReuseDiagnosis diagnosis;
   ReuseByKindAndCause reuse;
   FeedCounters feed;
+  bool insecure = false;  // see WorkerRegistration
 };
 
 // The counters of several HTTP servers together.

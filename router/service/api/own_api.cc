@@ -78,9 +78,11 @@ HttpReply AddSource(ServiceCore& core, const HttpRequest& request) {
   if (!json.ok()) return ErrorReply(json.status());
   const auto source = SourceFromJson(*json);
   if (!source.ok()) return ErrorReply(source.status());
-  Status status = CheckClientSource(*source, core.source_rules);
-  if (status.ok()) status = core.fleet->Add(*source, AddedBy::kClient);
-  if (!status.ok()) return ErrorReply(status);
+  const Status checked = CheckSource(*source, core.policy, SourceOrigin::kHttp);
+  if (!checked.ok()) return ErrorReply(checked);
+  if (Status status = core.fleet->Add(*source, AddedBy::kClient); !status.ok()) {
+    return ErrorReply(status);
+  }
   core.fleet->BeginPolls();
   return JsonReply(Dump(ShownSource(*source)), 201);
 }
@@ -141,6 +143,7 @@ WorkerMetrics ReadWorkerMetrics(const ServiceCore& core, const FleetWorker& work
   metrics.groups = core.index.Groups(worker.id);
   metrics.tallies = source.group_tallies();
   metrics.feed = core.fleet->feed(worker.id);
+  metrics.insecure = worker.config.insecure;
   metrics.load = core.request_router->load(worker.id);
   metrics.load_rates = worker.load_rates->view(core.steady_ms());
   metrics.diagnosis = core.reuse.diagnosis(worker.id);

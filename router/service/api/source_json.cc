@@ -114,6 +114,10 @@ Result<WorkerRegistration> SourceFromJson(const Json& object) {
   }
   if (source.worker.name.empty()) return BadField("name: required");
   if (source.endpoint.empty()) return BadField("endpoint: required");
+  for (const std::string& endpoint : {source.endpoint, source.replay_endpoint}) {
+    // A publisher of the router's own process is a part of a program that uses the library.
+    if (endpoint.starts_with("inproc:")) return BadField("endpoint: must be a tcp or ipc endpoint");
+  }
   const auto& rule = source.worker.sparse_rule;
   if (rule && rule->alignment == 0)
     return BadField("sparse_alignment: required with sparse_retention or sparse_rules");
@@ -131,6 +135,8 @@ Json SourceToJson(const WorkerRegistration& source) {
   PutIf(!source.replay_endpoint.empty(), object, "replay_endpoint", source.replay_endpoint);
   PutIf(!source.topic.empty(), object, "topic", source.topic);
   PutIf(source.bind, object, "bind", true);
+  PutIf(!source.server_key.empty(), object, "server_key", source.server_key);
+  PutIf(source.insecure, object, "insecure", true);
   PutIf(!source.model.empty(), object, "model", source.model);
   if (source.instance_is_number) {
     object["instance_id"] = std::stoll(source.instance);

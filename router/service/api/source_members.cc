@@ -226,6 +226,8 @@ constexpr SourceMember kMembers[] = {
      [](auto& j, N n, S s) { return ReadText(j, n, s.replay_endpoint); }},
     {"topic", Shape::kText, [](auto& j, N n, S s) { return ReadText(j, n, s.topic); }},
     {"bind", Shape::kBool, [](auto& j, N n, S s) { return ReadBool(j, n, s.bind); }},
+    {"server_key", Shape::kText, [](auto& j, N n, S s) { return ReadText(j, n, s.server_key); }},
+    {"insecure", Shape::kBool, [](auto& j, N n, S s) { return ReadBool(j, n, s.insecure); }},
     {"model", Shape::kText, [](auto& j, N n, S s) { return ReadText(j, n, s.model); }},
     {"instance_id", Shape::kText, ReadInstance},
     {"routing_group", Shape::kText,

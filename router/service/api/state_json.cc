@@ -48,6 +48,8 @@ Json WorkerJson(const ServiceCore& core, const FleetWorker& worker, double now) 
                {"endpoint", worker.config.endpoint},
                {"state", SourceStateName(worker.source->State(stream.state))},
                {"hint", SourceHint(stream)},
+               {"security", SecurityOf(worker.config)},
+               {"failed_handshakes", stream.failed_handshakes},
                {"next_seq", stream.next_seq},
                {"event_age_seconds", std::move(age)},
                {"named_by", core.index.ShapeOf(worker.id).has_named ? "content" : "scheme"},

@@ -93,7 +93,7 @@ function showFleet(state) {
   }));
   $('#workers tbody').replaceChildren(...state.workers.map((worker) => row([
     worker.model ? `${worker.name} (${worker.model})` : worker.name,
-    element('span', worker.state, `tag ${worker.state}`), [lag(worker.event_age_seconds), 'n'],
+    stateCell(worker), [lag(worker.event_age_seconds), 'n'],
     worker.batches, worker.lost, held(worker, 'GPU'), held(worker, 'CPU'),
     worker.load.active_prefill_tokens,
     worker.scheme === 'matched' ? 'matched' : `${worker.scheme}: ${worker.scheme_reason}`,
@@ -105,6 +105,13 @@ function showFleet(state) {
   $('#status').textContent = state.workers.length === 0
       ? 'no workers are followed'
       : `${synced} of ${state.workers.length} workers synced`;
+}
+
+function stateCell(worker) {
+  const cell = element('span', '');
+  cell.append(element('span', worker.state, `tag ${worker.state}`));
+  if (worker.security === 'insecure') cell.append(element('span', 'insecure', 'tag suspect'));
+  return cell;
 }
 
 function options(name, values) {

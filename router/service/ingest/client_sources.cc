@@ -8,7 +8,6 @@
 #include "router/service/ingest/event_feeds.h"
 #include "router/service/ingest/http_fetch.h"
 #include "router/service/json/json_fields.h"
-#include "src/http/loopback.h"
 
 namespace kvcast::router {
 namespace {
@@ -57,25 +56,17 @@ Status CheckNetwork(const char* member, const std::string& endpoint,
 
 }  // namespace
 
-bool ListensBeyondLoopback(const WorkerRegistration& source) {
-  return source.bind && !IsLoopbackEndpoint(source.endpoint);
-}
-
-Status CheckClientSource(const WorkerRegistration& source, const ClientSourceRules& rules) {
+Status CheckClientSource(const WorkerRegistration& source, const std::vector<IpNetwork>& networks) {
   const std::string& replay = source.replay_endpoint;
   Status status;
   if (!IsFeedEndpoint(source.endpoint)) status = CheckTcp("endpoint", source.endpoint);
   if (status.ok() && !replay.empty()) status = CheckTcp("replay_endpoint", replay);
   if (!status.ok()) return status;
-  if (ListensBeyondLoopback(source) && !rules.allow_remote) {
-    return BadField(source.worker.name + ": bind: " + source.endpoint +
-                    " is not loopback; set allow_remote to listen there");
-  }
   if (!source.bind && source.endpoint != kPushEndpoint) {
-    status = CheckNetwork("endpoint", source.endpoint, rules.networks);
+    status = CheckNetwork("endpoint", source.endpoint, networks);
     if (!status.ok()) return status;
   }
-  return replay.empty() ? Status() : CheckNetwork("replay_endpoint", replay, rules.networks);
+  return replay.empty() ? Status() : CheckNetwork("replay_endpoint", replay, networks);
 }
 
 }  // namespace kvcast::router

@@ -11,20 +11,11 @@
 
 namespace kvcast::router {
 
-struct ClientSourceRules {
-  bool allow_remote = false;  // sources with `bind` may listen beyond loopback
-  // Networks to which a source may point. If there are any, each endpoint must have an IP address
-  // and no name, because a name may resolve to another address later. Empty: all addresses and
-  // names.
-  std::vector<IpNetwork> networks;
-};
-
-// True: the source listens, and not only for programs of this machine.
-bool ListensBeyondLoopback(const WorkerRegistration& source);
-
 // Not ok (kInvalidArgument): one line that names the member. An endpoint of a client is
 // tcp://HOST:PORT, for format trtllm also http://, https:// or "push". Other transports of libzmq
-// would open files and UDP sockets.
-Status CheckClientSource(const WorkerRegistration& source, const ClientSourceRules& rules);
+// would open files and UDP sockets. If there are any `networks`, each endpoint to which the router
+// connects must be an address of one of them, and no name, because a name may resolve to another
+// address later.
+Status CheckClientSource(const WorkerRegistration& source, const std::vector<IpNetwork>& networks);
 
 }  // namespace kvcast::router

@@ -195,7 +195,7 @@ Status Fleet::AddRank(const WorkerRegistration& config, AddedBy added_by) {
   const Status followed = IsFeedEndpoint(config.endpoint)
                               ? feeds_->Add(id, config.endpoint, config.poll_ms)
                               : SubscriberOf(id).Add({id, config.endpoint, config.replay_endpoint,
-                                                      config.topic, config.bind},
+                                                      config.topic, config.bind, config.server_key},
                                                      std::make_shared<WorkerSink>(*this, worker));
   if (followed.ok()) return followed;
   Drop(*worker);

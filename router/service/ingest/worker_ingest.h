@@ -48,6 +48,8 @@ struct WorkerRegistration {
   std::string replay_endpoint;  // endpoint of the ROUTER socket; empty: gaps cannot be filled
   std::string topic;            // subscription prefix; empty: all
   bool bind = false;            // the publisher connects; see SourceConfig
+  std::string server_key;       // see SourceConfig; empty: no CURVE
+  bool insecure = false;        // without CURVE, the source may be beyond loopback
   // Number of the engine's GPU blocks that can hold prefixes. For vLLM: num_gpu_blocks - 1, because
   // vLLM never uses block 0. If a group holds more block copies on the GPU than this number, the
   // index missed removes (checked only with a replay endpoint). If the index holds this number of

@@ -2,7 +2,6 @@
 #include "router/service/relay/relay.h"
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <deque>
 #include <map>
@@ -11,19 +10,22 @@
 #include <utility>
 #include <variant>
 #include <vector>
-#include <zmq.hpp>
 
 #include "kvcast/core/tier.h"
 #include "kvcast/wire/wire.h"
 #include "router/service/relay/relay_topic.h"
 #include "src/base/clock.h"
 #include "src/base/mutex.h"
+#include "src/stream/net/gate.h"
+#include "src/stream/net/socket.h"
 
 namespace kvcast::router {
 namespace {
 
 constexpr int64_t kFreeingPeriodUs = 100000;
 constexpr int kLingerMs = 50;  // linger time of the PUB socket
+// A subscription has a few bytes. If a peer sends a larger frame, its connection is closed.
+constexpr int64_t kMaxSubscriptionFrameBytes = 4 << 10;
 
 struct Posted {
   std::string model;
@@ -44,12 +46,6 @@ struct GroupTierOf {
     return {TierOf(event.medium), -1};
   }
 };
-
-std::array<uint8_t, 8> SeqBytes(uint64_t seq) {
-  std::array<uint8_t, 8> bytes;
-  for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<uint8_t>(seq >> (56 - 8 * i));
-  return bytes;
-}
 
 }  // namespace
 
@@ -73,30 +69,33 @@ void Redact(EventBatch& batch) {
 
 class Relay::Impl {
  public:
-  explicit Impl(const RelayConfig& config) : config_(config), context_(1) {}
+  explicit Impl(const RelayConfig& config) : config_(config) {}
   ~Impl() { Stop(); }
   Status Start();
   void Post(Posted posted);
   const std::string& endpoint() const { return endpoint_; }
-  RelayCounters counters() const { return {batches_, messages_, dropped_, unsent_bytes_}; }
+  RelayCounters counters() const;
 
  private:
+  Status Open();
   void Stop();
   void Run();
   void Send(const Posted& posted);
   bool SendPart(const Posted& posted, const RelayTopic& topic, const EventBatch& part);
   void FreeUnsent();
-  zmq::message_t Counted(std::vector<uint8_t> payload);
+  std::shared_ptr<void> Count(size_t bytes);
 
   const RelayConfig config_;
   std::atomic<size_t> unsent_bytes_{0};  // must outlive context_, whose destructor frees messages
-  zmq::context_t context_;
-  zmq::socket_t socket_;  // after Start, only thread_ uses the socket
+  const std::shared_ptr<stream::Context> context_ = stream::Context::Create();
+  std::unique_ptr<stream::Guard> guard_;  // must be destroyed after socket_ is closed
+  stream::Socket socket_;                 // after Start, only thread_ uses the socket
   std::string endpoint_;
   Mutex mutex_;
   CondVar wake_;
   std::deque<Posted> queue_ KV_GUARDED_BY(mutex_);
   size_t queued_bytes_ KV_GUARDED_BY(mutex_) = 0;
+  bool renewing_ KV_GUARDED_BY(mutex_) = false;  // the guard needs a renewal of the socket
   bool stopping_ KV_GUARDED_BY(mutex_) = false;
   std::atomic<uint64_t> batches_{0};
   std::atomic<uint64_t> messages_{0};
@@ -104,23 +103,52 @@ class Relay::Impl {
   std::thread thread_;
 };
 
-Status Relay::Impl::Start() {
-  try {
-    socket_ = zmq::socket_t(context_, zmq::socket_type::pub);
-    // Not 0: libzmq 4.3.4 aborts the process if a connection breaks while a message is half sent
-    // and the socket is closing without a linger time (libzmq issue 3442).
-    socket_.set(zmq::sockopt::linger, kLingerMs);
-    socket_.set(zmq::sockopt::sndhwm, config_.send_hwm);
-    socket_.set(zmq::sockopt::tcp_maxrt, config_.stall_timeout_ms);
-    socket_.bind(config_.endpoint);
-    endpoint_ = socket_.get(zmq::sockopt::last_endpoint);
-  } catch (const zmq::error_t& error) {
-    const bool taken = error.num() == EADDRINUSE || error.num() == EADDRNOTAVAIL;
-    return Status(taken ? StatusCode::kUnavailable : StatusCode::kInvalidArgument,
-                  "relay: cannot bind " + config_.endpoint + ": " + error.what());
+Status Relay::Impl::Open() {
+  auto socket = stream::Socket::Create(context_, ZMQ_PUB);
+  if (!socket.ok()) return socket.status();
+  socket_ = std::move(socket).value();
+  // Not 0: libzmq 4.3.4 aborts the process if a connection breaks while a message is half sent
+  // and the socket is closing without a linger time (libzmq issue 3442).
+  socket_.SetOption(ZMQ_LINGER, kLingerMs);
+  socket_.SetOption(ZMQ_SNDHWM, config_.send_hwm);
+  socket_.SetOption(ZMQ_TCP_MAXRT, config_.stall_timeout_ms);
+  socket_.SetOption(ZMQ_MAXMSGSIZE, kMaxSubscriptionFrameBytes);
+  if (config_.endpoint.find('[') != std::string::npos) socket_.SetOption(ZMQ_IPV6, 1);
+  if (config_.curve) {
+    const auto wake = [this] {
+      {
+        const MutexLock lock(mutex_);
+        renewing_ = true;
+      }
+      wake_.NotifyOne();
+    };
+    auto guard = stream::Guard::Create(
+        context_, socket_,
+        {.server = *config_.curve, .roles = {CurveRole::kSubscribe}, .wake = wake});
+    if (!guard.ok()) return guard.status();
+    guard_ = std::move(guard).value();
   }
+  return socket_.Bind(config_.endpoint);
+}
+
+Status Relay::Impl::Start() {
+  if (const Status opened = Open(); !opened.ok()) {
+    return Status(opened.code(), "relay: " + opened.message());
+  }
+  endpoint_ = socket_.last_endpoint();
   thread_ = std::thread([this] { Run(); });
   return Status();
+}
+
+RelayCounters Relay::Impl::counters() const {
+  RelayCounters counters{.batches = batches_,
+                         .messages = messages_,
+                         .dropped = dropped_,
+                         .unsent_bytes = unsent_bytes_};
+  if (guard_ == nullptr) return counters;
+  counters.refused = guard_->refused();
+  counters.access_list_failures = config_.curve->clients->failed_refreshes();
+  return counters;
 }
 
 void Relay::Impl::Stop() {
@@ -130,6 +158,8 @@ void Relay::Impl::Stop() {
   }
   wake_.NotifyOne();
   if (thread_.joinable()) thread_.join();
+  socket_.Close();
+  guard_.reset();  // it may wake this object until then
 }
 
 void Relay::Impl::Post(Posted posted) {
@@ -151,12 +181,17 @@ void Relay::Impl::Run() {
     std::deque<Posted> work;
     {
       const MutexLock lock(mutex_);
-      while (queue_.empty() && unsent_bytes_ == 0 && !stopping_) wake_.Wait(mutex_);
-      if (queue_.empty() && !stopping_) wake_.WaitUntil(mutex_, SteadyUs() + kFreeingPeriodUs);
+      const auto idle = [this]() KV_REQUIRES(mutex_) {
+        return queue_.empty() && !stopping_ && !renewing_;
+      };
+      while (idle() && unsent_bytes_ == 0) wake_.Wait(mutex_);
+      if (idle()) wake_.WaitUntil(mutex_, SteadyUs() + kFreeingPeriodUs);
       if (stopping_) return;
+      renewing_ = false;
       work.swap(queue_);
       queued_bytes_ = 0;
     }
+    if (guard_ != nullptr) guard_->RenewIfNeeded(socket_);
     if (unsent_bytes_ > 0) FreeUnsent();
     for (const Posted& posted : work) Send(posted);
   }
@@ -189,7 +224,11 @@ void Relay::Impl::Send(const Posted& posted) {
 
 // ZeroMQ frees the messages of a disconnected subscriber only in the next call on the socket.
 // Reading this option has no other effect.
-void Relay::Impl::FreeUnsent() { (void)socket_.get(zmq::sockopt::events); }
+void Relay::Impl::FreeUnsent() {
+  int events = 0;
+  size_t size = sizeof(events);
+  (void)zmq_getsockopt(socket_.get(), ZMQ_EVENTS, &events, &size);
+}
 
 // Returns false if the part cannot be encoded, or does not fit into unsent_bytes_max.
 bool Relay::Impl::SendPart(const Posted& posted, const RelayTopic& topic, const EventBatch& part) {
@@ -197,31 +236,22 @@ bool Relay::Impl::SendPart(const Posted& posted, const RelayTopic& topic, const 
   if (!EncodeBatch(part, Dialect::kKvcast1, payload).ok()) return false;
   if (unsent_bytes_ + payload.size() > config_.unsent_bytes_max) return false;
   const std::string name = FormatTopic(topic);
-  const auto seq = SeqBytes(posted.seq);
+  const size_t bytes = payload.size();
   // A PUB socket never blocks: it drops messages for a slow subscriber.
-  socket_.send(zmq::buffer(name), zmq::send_flags::sndmore);
-  socket_.send(zmq::buffer(seq), zmq::send_flags::sndmore);
-  socket_.send(Counted(std::move(payload)), zmq::send_flags::none);
+  socket_.Send({reinterpret_cast<const uint8_t*>(name.data()), name.size()}, /*more=*/true);
+  socket_.Send(stream::EncodeSeq(posted.seq), /*more=*/true);
+  socket_.SendShared(std::make_shared<const std::vector<uint8_t>>(std::move(payload)), Count(bytes),
+                     /*more=*/false);
   ++messages_;
   return true;
 }
 
-// Counts the payload in unsent_bytes_ until ZeroMQ frees the message. ZeroMQ's high-water marks
+// Counts the bytes in unsent_bytes_ until ZeroMQ frees the message. ZeroMQ's high-water marks
 // cannot limit bytes, because they count messages. All subscriber queues share one message, so its
 // bytes count once.
-zmq::message_t Relay::Impl::Counted(std::vector<uint8_t> payload) {
-  struct Held {
-    std::vector<uint8_t> payload;
-    std::atomic<size_t>& unsent_bytes;
-  };
-  auto held = std::make_unique<Held>(Held{std::move(payload), unsent_bytes_});
-  unsent_bytes_ += held->payload.size();
-  const auto release = [](void*, void* hint) {
-    const std::unique_ptr<Held> owner(static_cast<Held*>(hint));
-    owner->unsent_bytes -= owner->payload.size();
-  };
-  Held* const raw = held.release();
-  return {raw->payload.data(), raw->payload.size(), release, raw};
+std::shared_ptr<void> Relay::Impl::Count(size_t bytes) {
+  unsent_bytes_ += bytes;
+  return {this, [this, bytes](void*) { unsent_bytes_ -= bytes; }};
 }
 
 Relay::Relay(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}

@@ -9,12 +9,14 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
 #include "kvcast/core/event.h"
 #include "kvcast/core/ids.h"
 #include "kvcast/core/status.h"
+#include "kvcast/stream/curve.h"
 
 namespace kvcast::router {
 
@@ -33,6 +35,9 @@ struct RelayConfig {
   size_t unsent_bytes_max = 256u << 20;
   // A subscriber that takes no byte for this time is disconnected, and its queue is freed.
   int stall_timeout_ms = 10000;
+  // Subscribers need the role kSubscribe. A subscriber that loses it is cut off within one second.
+  // nullopt: no encryption, and every peer is accepted.
+  std::optional<CurveServer> curve;
 };
 
 struct RelayCounters {
@@ -42,6 +47,8 @@ struct RelayCounters {
   // message that was not sent.
   uint64_t dropped = 0;
   uint64_t unsent_bytes = 0;  // current number; see RelayConfig::unsent_bytes_max
+  RefusedConnections refused;
+  uint64_t access_list_failures = 0;  // see AccessList::failed_refreshes
 };
 
 // Removes token ids, extra keys (multimodal hashes), LoRA names, salts, metadata and session ids

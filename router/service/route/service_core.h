@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "kvcast/router/prefix_index.h"
-#include "router/service/ingest/client_sources.h"
 #include "router/service/ingest/fleet.h"
+#include "router/service/ingest/source_policy.h"
 #include "router/service/relay/relay.h"
 #include "router/service/route/latency.h"
 #include "router/service/route/observations.h"
@@ -37,7 +37,7 @@ struct ServiceCore {
   std::unique_ptr<QueryEngine> queries;
   std::function<double()> now;         // seconds since the Unix epoch
   std::function<int64_t()> steady_ms;  // monotonic
-  ClientSourceRules source_rules;      // for sources that are registered over HTTP
+  SourcePolicy policy;
   std::atomic<uint64_t> answered{0};
   std::atomic<uint64_t> refused{0};
   std::atomic<bool> draining{false};

@@ -283,6 +283,7 @@ Json FieldsOf(const RouterOptions& options) {
           {"speculative_ms", options.routing.speculative.lifetime_ms},
           {"booking_lifetime_ms", options.routing.booking_lifetime_ms},
           {"relay", {options.relay.endpoint, options.relay.redact}},
+          {"curve", {options.curve_key, options.curve_clients}},
           {"allow_remote", options.allow_remote}};
 }
 

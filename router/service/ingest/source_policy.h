@@ -1,0 +1,37 @@
+// SourcePolicy: the sources that the service may follow.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "kvcast/core/status.h"
+#include "router/service/ingest/worker_ingest.h"
+#include "src/http/ip_network.h"
+
+namespace kvcast::router {
+
+struct SourcePolicy {
+  bool allow_remote = false;  // RouterOptions::allow_remote
+  bool has_keys = false;      // the router has CURVE keys of its own
+  // Networks to which the sources of HTTP clients may point, see client_sources.h.
+  std::vector<IpNetwork> networks;
+};
+
+enum class SourceOrigin : uint8_t { kOperator, kHttp };
+
+// Not ok, in one line that names the source, in these cases:
+// - A source with `bind` listens beyond loopback, and the policy does not allow it.
+// - An endpoint is beyond loopback, and the source has neither a server_key nor `insecure`.
+// - The source has a server_key and `insecure`, or the router has no keys, or the key is malformed.
+// - The source comes from HTTP, and CheckClientSource refuses it.
+// The other rules do not apply to the endpoints of feeds: they are not ZeroMQ endpoints.
+Status CheckSource(const WorkerRegistration& source, const SourcePolicy& policy,
+                   SourceOrigin origin);
+
+// "curve", "insecure" (as the source is registered), or "none": a source on this machine without
+// CURVE, or a feed.
+std::string_view SecurityOf(const WorkerRegistration& source);
+
+}  // namespace kvcast::router
