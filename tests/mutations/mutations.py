@@ -1156,4 +1156,8 @@ MUTATIONS = [
     ("hash the keys of objects with a fixed seed", "src/hash/seeded_hash.h",
      "return SeededHash{ProcessSeed()}(text);", "return std::hash<std::string_view>{}(text);",
      "router_mooncake_events_test"),
+    ("let malformed replies keep a request open", REPLIES, " && reply.kind != ReplyKind::kMalformed", "",
+     "stream_unit_test --gtest_filter=ReplayTurnTest.*"),
+    ("let a slow replay keep its turn", PUMP, "  if (IsTurnOver()) source_.OnTurnOver(now_ms);\n", "",
+     "stream_unit_test --gtest_filter=ReplayTurnTest.*"),
 ]

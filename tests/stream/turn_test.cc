@@ -5,6 +5,7 @@
 
 #include <array>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -31,15 +32,25 @@ class QueueTransport final : public SourceTransport {
     frames_ = {Frame{}, Frame(seq_), Frame(payload_)};
     return Frames(frames_);
   }
-  void OpenRequest(Frame) override {}
+  void OpenRequest(Frame) override { ++requests; }
   void CloseRequest() override {}
-  std::optional<Frames> ReceiveReply() override { return std::nullopt; }
+  std::optional<Frames> ReceiveReply() override {
+    if (replies.empty()) return std::nullopt;
+    reply_ = std::move(replies.front());
+    replies.pop_front();
+    reply_frames_.assign(reply_.begin(), reply_.end());
+    return Frames(reply_frames_);
+  }
   bool TakeReplyCut() override { return false; }
 
   bool connected = false;
   std::deque<size_t> sizes;  // bytes of each message
+  std::deque<std::vector<Bytes>> replies;
+  int requests = 0;
 
  private:
+  std::vector<Bytes> reply_;
+  std::vector<Frame> reply_frames_;
   uint64_t next_ = 0;
   SeqFrame seq_{};
   Bytes payload_;
@@ -48,9 +59,10 @@ class QueueTransport final : public SourceTransport {
 
 // A source whose batches take a given time to apply.
 struct TimedSource final : ReplicaSink {
-  TimedSource(int64_t& clock_us, FairPermits& turns)
+  TimedSource(int64_t& clock_us, FairPermits& turns, bool can_replay = false)
       : clock(clock_us),
-        pump({.turn = {.now_us = [this] { return clock; }}}, network, turns, *this) {}
+        pump({.can_replay = can_replay, .turn = {.now_us = [this] { return clock; }}}, network,
+             turns, *this) {}
   BatchResult Apply(Seq, std::span<const uint8_t>) override {
     clock += cost_us;
     ++applied;
@@ -151,6 +163,78 @@ TEST_F(TurnTest, APauseEndsIfTheClockIsSetBack) {
   now_ms = 10;
   Round();
   EXPECT_EQ(hostile().applied, 2);
+}
+
+// A reply with a batch.
+std::vector<Bytes> ReplyOf(uint64_t number) {
+  const SeqFrame seq = EncodeSeq(number);
+  return {Bytes(), Bytes(seq.begin(), seq.end()), Bytes(8, 0)};
+}
+
+// Two sources, and one turn for replays. The first source asks first.
+class ReplayTurnTest : public ::testing::Test {
+ protected:
+  ReplayTurnTest() {
+    hostile.pump.Work(now_ms);
+    good.pump.Work(now_ms);
+    EXPECT_EQ(hostile.network.requests, 1);
+    EXPECT_EQ(good.network.requests, 0) << "it waits for its turn";
+  }
+  // Returns the seconds until the second source makes its request. Until then, the first source
+  // gets a reply each second.
+  int SecondsUntilTheOther(const std::function<std::vector<Bytes>(uint64_t)>& reply) {
+    for (int second = 0; second < 1000; ++second) {
+      if (good.network.requests > 0) return second;
+      now_ms += 1000;
+      hostile.network.replies.push_back(reply(next_++));
+      hostile.pump.Work(now_ms);
+      good.pump.Work(now_ms);
+    }
+    return 1000;
+  }
+
+  int64_t clock_us = 0;
+  int64_t now_ms = 1000;
+  FairPermits turns{1};
+  TimedSource hostile{clock_us, turns, /*can_replay=*/true};
+  TimedSource good{clock_us, turns, /*can_replay=*/true};
+
+ private:
+  uint64_t next_ = 0;
+};
+
+TEST_F(ReplayTurnTest, MalformedRepliesDoNotKeepARequestOpen) {
+  const int seconds =
+      SecondsUntilTheOther([](uint64_t) { return std::vector<Bytes>{Bytes(1, 0)}; });
+  EXPECT_LE(seconds, 3);
+}
+
+TEST_F(ReplayTurnTest, AReplayThatDripsLosesItsTurn) {
+  const int seconds = SecondsUntilTheOther(ReplyOf);
+  EXPECT_GE(seconds, SourcePump::kTurnMs / 1000);
+  EXPECT_LE(seconds, SourcePump::kTurnMs / 1000 + 1);
+  EXPECT_GT(hostile.applied, 0) << "the batches count";
+}
+
+TEST_F(ReplayTurnTest, AFastReplayKeepsItsTurnForAMinute) {
+  const int seconds = SecondsUntilTheOther([](uint64_t number) {
+    auto reply = ReplyOf(number);
+    reply[2].assign(size_t{2} << 20, 0);
+    return reply;
+  });
+  EXPECT_GE(seconds, SourcePump::kMaxTurnMs / 1000);
+  EXPECT_LE(seconds, SourcePump::kMaxTurnMs / 1000 + 1);
+}
+
+TEST_F(ReplayTurnTest, ATurnThatNobodyWantsGoesOn) {
+  // The other source gives up its wait.
+  turns.Leave(&good.pump);
+  for (int second = 0; second < 30; ++second) {
+    now_ms += 1000;
+    hostile.network.replies.push_back(ReplyOf(static_cast<uint64_t>(second)));
+    hostile.pump.Work(now_ms);
+  }
+  EXPECT_EQ(hostile.network.requests, 1);
 }
 
 }  // namespace

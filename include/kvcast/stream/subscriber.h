@@ -152,7 +152,8 @@ std::string_view SourceHint(const SourceStatus& status);
 
 struct SubscriberConfig {
   // Maximum number of concurrent replays and snapshots; > 0. Other sources wait. A request without
-  // a reply releases its slot after replay_timeout_ms.
+  // a usable reply releases its slot after replay_timeout_ms. While others wait, a request releases
+  // its slot after 10 s, and 1 s more for each MiB of replies, but after at most 60 s.
   size_t max_replays = 4;
   // Maximum number of live batches per source that are held back during a replay.
   size_t hold_back_batches = 8192;
@@ -167,7 +168,9 @@ struct SubscriberConfig {
   // Interval between comparisons with the digests of a publisher with KVX1. It varies by up to a
   // quarter, so that the comparisons of many sources are spread over time. 0: never.
   int64_t audit_interval_ms = 10000;
-  int recv_hwm = 100000;  // maximum number of live messages in the socket of a source
+  // Maximum number of live messages in the socket of a source. Further messages wait at the
+  // publisher.
+  int recv_hwm = 1024;
   // Maximum size of a frame in bytes, at least 8192. A longer frame ends its connection. The
   // subscriber then reconnects and requests the missing batches. A batch that exceeds the limit in
   // a replay too is lost.

@@ -25,6 +25,8 @@ class FairPermits {
     return Has(who);
   }
   bool Has(Who who) const { return std::ranges::find(taken_, who) != taken_.end(); }
+  // True if a caller waits.
+  bool IsAwaited() const { return !waiting_.empty(); }
   // Gives the caller's permit back, or ends its wait.
   void Leave(Who who) {
     std::erase(taken_, who);

@@ -78,6 +78,9 @@ class Source {
   void OnReply(const Reply& reply, int64_t now_ms);
   // SourceNetwork::TakeTurn returned false before, and the turn is free for this source.
   void OnTurn(int64_t now_ms);
+  // The source has had its turn for too long, and others wait. The open request is given up, and is
+  // made again in a later turn if it is still needed.
+  void OnTurnOver(int64_t now_ms);
   // The connection of the open request has ended. Replies that it received before may still be fed.
   void OnReplyCut(int64_t now_ms);
   void OnBadMessage() { ++status_.bad_messages; }

@@ -26,7 +26,20 @@ SourcePump::SourcePump(const PumpConfig& config, SourceTransport& transport, Fai
 bool SourcePump::TakeTurn() {
   in_turns_ = true;
   waits_ = !turns_.Take(this);
+  if (!waits_) BeginTurn();
   return !waits_;
+}
+
+void SourcePump::BeginTurn() {
+  turn_ms_ = now_ms_;
+  turn_bytes_ = 0;
+}
+
+bool SourcePump::IsTurnOver() const {
+  if (!in_turns_ || waits_ || !turns_.IsAwaited()) return false;
+  const auto mebibytes = static_cast<int64_t>(turn_bytes_ >> 20);
+  const int64_t length_ms = std::min(kTurnMs + 1000 * mebibytes, kMaxTurnMs);
+  return now_ms_ - turn_ms_ >= length_ms;
 }
 
 void SourcePump::LeaveTurns() {
@@ -70,6 +83,7 @@ int64_t SourcePump::deadline_ms() const {
 }
 
 void SourcePump::Work(int64_t now_ms) {
+  now_ms_ = now_ms;
   more_ = false;
   // The clock may have been set back since the last renewal.
   const bool renewal_due = now_ms >= renew_due_ms_ || now_ms < renewed_ms_;
@@ -78,8 +92,10 @@ void SourcePump::Work(int64_t now_ms) {
   DrainMessages(now_ms);
   if (has_new_turn()) {
     waits_ = false;
+    BeginTurn();
     source_.OnTurn(now_ms);
   }
+  if (IsTurnOver()) source_.OnTurnOver(now_ms);
   source_.OnTimer(now_ms);
 }
 
@@ -169,6 +185,7 @@ void SourcePump::DrainReplies(int64_t now_ms) {
     // An event may have replaced the request that this reply belongs to.
     if (!request_open_ || requests_ != request) return;
     const size_t bytes = BytesOf(*frames);
+    turn_bytes_ += bytes;
     source_.OnReply(ParseReply(*frames), now_ms);
     more = budget_.Take(bytes);
   }

@@ -37,6 +37,11 @@ class SourcePump final : private SourceNetwork {
   // For a bound endpoint, or with a name, the pause is kRenewalPauseMs.
   static constexpr int64_t kRetryMs = 1000;
 
+  // While others wait for a turn, a turn lasts for kTurnMs, and 1 s more for each MiB of replies,
+  // but at most for kMaxTurnMs.
+  static constexpr int64_t kTurnMs = 10'000;
+  static constexpr int64_t kMaxTurnMs = 60'000;
+
   // All arguments must outlive the pump. The live connection must be open.
   SourcePump(const PumpConfig& config, SourceTransport& transport, FairPermits& turns,
              ReplicaSink& sink);
@@ -72,6 +77,9 @@ class SourcePump final : private SourceNetwork {
   void CloseRequest() override;
   void RenewLive() override { ScheduleRenewal(); }
   void LeaveTurns();
+  void BeginTurn();
+  // True if others wait, and the turn has lasted long enough.
+  bool IsTurnOver() const;
 
   void OpenLive(int64_t now_ms);
   // Drains the live messages and the replies.
@@ -92,6 +100,9 @@ class SourcePump final : private SourceNetwork {
   uint64_t pauses_ = 0;
   bool in_turns_ = false;  // has a turn, or waits for a turn
   bool waits_ = false;
+  int64_t turn_ms_ = 0;    // when the turn began
+  size_t turn_bytes_ = 0;  // of the replies in the turn
+  int64_t now_ms_ = 0;     // of the latest Work
 
   bool peer_ = false;              // bound: a publisher is connected
   bool disconnected_ = false;      // the live connection has ended

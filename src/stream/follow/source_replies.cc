@@ -13,7 +13,10 @@ void Source::OnReply(const Reply& reply, int64_t now_ms) {
   if (!request_.open() || request_.end) return;
   now_ms_ = now_ms;
   connection_.NoteMessage(now_ms_);
-  if (!request_.cut) request_.deadline_ms = now_ms + limits_.replay_timeout_ms;
+  // A publisher that answers with nothing usable is as slow as one that does not answer.
+  if (!request_.cut && reply.kind != ReplyKind::kMalformed) {
+    request_.deadline_ms = now_ms + limits_.replay_timeout_ms;
+  }
   switch (reply.kind) {
     case ReplyKind::kMalformed:
       OnBadMessage();

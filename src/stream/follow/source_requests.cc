@@ -128,6 +128,14 @@ void Source::OnTimer(int64_t now_ms) {
   NoteState();
 }
 
+void Source::OnTurnOver(int64_t now_ms) {
+  if (!request_.open() || request_.waiting) return;
+  now_ms_ = now_ms;
+  ++status_.replay_timeouts;
+  OnRequestTimeout();
+  NoteState();
+}
+
 void Source::OnRequestTimeout() {
   const SourceRequest over = request_;
   if (over.kind == Kind::kSnapshot) return FailSnapshot();
