@@ -26,7 +26,8 @@ class Replica {
   static constexpr size_t kRemembered = 64;  // batches
 
   // `index` must outlive the replica.
-  Replica(WorkerId worker, PrefixIndex& index) : worker_(worker), index_(index) {}
+  Replica(WorkerId worker, PrefixIndex& index, const residency::SnapshotLimits& limits = {})
+      : worker_(worker), index_(index), reader_(limits) {}
 
   // Returns the result of PrefixIndex::Apply, without the digests. The replica keeps the digests.
   ApplyResult Apply(uint64_t seq, const EventBatch& batch);

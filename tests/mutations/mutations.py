@@ -1160,4 +1160,9 @@ MUTATIONS = [
      "stream_unit_test --gtest_filter=ReplayTurnTest.*"),
     ("let a slow replay keep its turn", PUMP, "  if (IsTurnOver()) source_.OnTurnOver(now_ms);\n", "",
      "stream_unit_test --gtest_filter=ReplayTurnTest.*"),
+    ("keep a state that is too large", COPY, "  if (result == BatchResult::kTooLarge) DropTooLarge();\n", "",
+     "stream_unit_test --gtest_filter=SourceLimit.*"),
+    ("let a source hold any number of blocks", "router/service/ingest/worker_ingest.cc",
+     "  if (IsTooLarge(applied.counters, groups)) return BatchResult::kTooLarge;\n", "",
+     "router_service_test --gtest_filter=SourceProofTest.*"),
 ]

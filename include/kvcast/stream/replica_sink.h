@@ -28,6 +28,9 @@ enum class BatchResult : uint8_t {
   kComplete,
   // Applied; the batch shows that earlier batches or events are missing from the state.
   kIncomplete,
+  // Applied; the state is larger than the sink allows. The subscriber resets and quarantines the
+  // source.
+  kTooLarge,
 };
 
 // The reason why the sink must delete the state of a source.

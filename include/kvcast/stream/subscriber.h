@@ -93,6 +93,8 @@ enum class SourceReason : uint8_t {
   kContradicted,
   kDisconnected,
   kSilent,
+  // The state was larger than the sink allows (BatchResult::kTooLarge), and was reset.
+  kTooLarge,
 };
 std::string_view SourceReasonName(SourceReason reason);
 

@@ -15,6 +15,14 @@ constexpr std::array kStreamMetrics = {
                  "Batches that the router processed in the order of their sequence numbers, since "
                  "the worker was registered.",
                  kCounter, [](W w) { return w.stream.batches; }},
+    WorkerMetric{"kvcast_source_apply_seconds_total",
+                 "Seconds that the worker's batches took to decode and apply, since the worker was "
+                 "registered. The other workers of the same ingestion thread wait meanwhile.",
+                 kCounter, [](W w) { return static_cast<uint64_t>(w.wire.apply_ns); }, 1e-9},
+    WorkerMetric{"kvcast_source_oversized_total",
+                 "Times that the router dropped all blocks of the worker because it had more than "
+                 "max_residencies, since the worker was registered.",
+                 kCounter, [](W w) { return w.wire.oversized; }},
     WorkerMetric{"kvcast_source_gaps_total",
                  "Gaps in the sequence numbers of live batches (batches were dropped on the way or "
                  "could not be encoded), and batches received over HTTP that showed that events "

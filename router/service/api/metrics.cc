@@ -120,7 +120,8 @@ void AddBlockFamilies(const std::vector<WorkerMetrics>& workers,
 MetricFamily FamilyOf(const WorkerMetric& entry, const std::vector<WorkerMetrics>& workers) {
   MetricFamily family{entry.name, entry.help, entry.type, {}};
   for (const WorkerMetrics& worker : workers) {
-    family.metric.push_back(Sample(entry.type, {{"worker", worker.name}}, entry.read(worker)));
+    const double value = static_cast<double>(entry.read(worker)) * entry.unit;
+    family.metric.push_back(NumberSample(entry.type, {{"worker", worker.name}}, value));
   }
   return family;
 }

@@ -158,6 +158,7 @@ Json SourceToJson(const WorkerRegistration& source) {
   PutIf(!worker.groups.empty(), object, "groups", GroupsToJson(worker.groups));
   PutIf(worker.hash_block_size > 0, object, "hash_block_size", worker.hash_block_size);
   PutIf(source.gpu_blocks > 0, object, "gpu_blocks", source.gpu_blocks);
+  PutIf(source.max_residencies > 0, object, "max_residencies", source.max_residencies);
   PutIf(worker.alignment > 0, object, "alignment", worker.alignment);
   PutIf(worker.blocks_per_chunk > 1, object, "blocks_per_chunk", worker.blocks_per_chunk);
   for (const auto& [rule, text] : kOffloadRuleNames) {

@@ -259,6 +259,8 @@ constexpr SourceMember kMembers[] = {
      [](auto& j, N n, S s) { return ReadInteger(j, n, 0, s.worker.hash_block_size); }},
     {"gpu_blocks", Shape::kInteger,
      [](auto& j, N n, S s) { return ReadInteger(j, n, 0, s.gpu_blocks); }},
+    {"max_residencies", Shape::kInteger,
+     [](auto& j, N n, S s) { return ReadInteger(j, n, 0, s.max_residencies); }},
     {"alignment", Shape::kInteger,
      [](auto& j, N n, S s) { return ReadInteger(j, n, 0, s.worker.alignment); }},
     {"blocks_per_chunk", Shape::kInteger,

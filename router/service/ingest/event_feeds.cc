@@ -56,7 +56,8 @@ class EventFeeds::Worker {
     const BatchResult result = feeds_.sink_.apply(
         id_, Seq(state_.next()), {reinterpret_cast<const uint8_t*>(body.data()), body.size()});
     state_.OnApplied(result, now);
-    if (result == BatchResult::kRefuted) Drop();
+    if (result == BatchResult::kRefuted) Drop(SourceReason::kContradicted);
+    if (result == BatchResult::kTooLarge) Drop(SourceReason::kTooLarge);
     return result != BatchResult::kUndecodable;
   }
   void Fail(bool cut) {
@@ -66,7 +67,7 @@ class EventFeeds::Worker {
   }
   void Contradict() {
     const MutexLock lock(mutex_);
-    if (!removed_) Drop();
+    if (!removed_) Drop(SourceReason::kContradicted);
   }
   void Remove() {
     const MutexLock lock(mutex_);
@@ -84,9 +85,9 @@ class EventFeeds::Worker {
   const std::string endpoint;
 
  private:
-  void Drop() KV_REQUIRES(mutex_) {
+  void Drop(SourceReason reason) KV_REQUIRES(mutex_) {
     feeds_.sink_.on_reset(id_, ResetReason::kDoubt);
-    state_.OnReset(SourceReason::kContradicted);
+    state_.OnReset(reason);
   }
 
   const WorkerId id_;

@@ -90,7 +90,10 @@ Fleet::~Fleet() {
 
 BatchResult Fleet::Apply(const FleetWorker& worker, Seq seq, std::span<const uint8_t> payload) {
   if (observer_.on_payload) observer_.on_payload(worker, seq, payload);
-  return worker.source->OnBatch(payload, seq);
+  const int64_t begin_ns = SteadyNs();
+  const BatchResult result = worker.source->OnBatch(payload, seq);
+  worker.source->NoteApplyTime(SteadyNs() - begin_ns);
+  return result;
 }
 
 void Fleet::Reset(const FleetWorker& worker, ResetReason reason) {

@@ -50,6 +50,22 @@ Result<HashScheme> AssumedScheme(const WorkerRegistration& source) {
   return HashScheme{algorithm, {none_hash.begin(), none_hash.end()}, EventHashForm::kInt64};
 }
 
+// Groups are numbered by the engine, so it could make the default as large as it wants.
+constexpr size_t kMaxCountedGroups = 16;
+
+uint64_t MaxResidencies(int64_t configured, size_t groups) {
+  if (configured > 0) return static_cast<uint64_t>(configured);
+  return std::clamp<size_t>(groups, 1, kMaxCountedGroups) * uint64_t{kDefaultMaxBlocks};
+}
+
+residency::SnapshotLimits SnapshotLimitsOf(const WorkerRegistration& source) {
+  residency::SnapshotLimits limits;
+  // A block may have several copies.
+  const uint64_t copies = 2 * MaxResidencies(source.max_residencies, kMaxCountedGroups);
+  limits.max_copies = std::min(limits.max_copies, copies);
+  return limits;
+}
+
 // The lookup of TensorRT-LLM differs from that of vLLM.
 std::string_view RuleDoubtOf(const WorkerRegistration& source) {
   if (source.format != EventFormat::kTrtllm) return {};
@@ -132,6 +148,7 @@ WorkerIngest::Config WorkerIngest::ConfigOf(const WorkerRegistration& source, Ha
   Config config{.name = source.worker.name,
                 .model = source.model,
                 .gpu_blocks = source.gpu_blocks,
+                .max_residencies = source.max_residencies,
                 .has_hash_block_size = source.worker.hash_block_size > 0,
                 .assumed = std::move(assumed),
                 .lora_paths = source.lora_paths,
@@ -148,7 +165,7 @@ WorkerIngest::WorkerIngest(WorkerId id, const WorkerRegistration& config, Prefix
     : id_(id),
       config_(ConfigOf(config, std::move(assumed))),
       index_(index),
-      replica_(id, index),
+      replica_(id, index, SnapshotLimitsOf(config)),
       host_memory_(config.worker.offload_rule.value_or(OffloadRule::kConnector) ==
                    OffloadRule::kConnector),
       detector_(std::move(detector)),
@@ -252,12 +269,25 @@ BatchResult WorkerIngest::OnBatch(std::span<const uint8_t> payload, Seq seq) {
   }
   NoteCacheSize(applied.counters, groups);
   if (observer_) observer_({seq, batch_, applied.left_out});
+  if (IsTooLarge(applied.counters, groups)) return BatchResult::kTooLarge;
   if (replica_.Exceeds(config_.gpu_blocks)) return BatchResult::kRefuted;
   if (doubtful && !trtllm_) return BatchResult::kDoubtful;
   if (applied.unknown_removes > 0) return BatchResult::kImpossible;
   if (IsComplete(applied.counters)) return BatchResult::kComplete;
   if (!trtllm_) return BatchResult::kApplied;
   return trtllm_->lacks_events() ? BatchResult::kIncomplete : BatchResult::kComplete;
+}
+
+bool WorkerIngest::IsTooLarge(const IndexCounters& now, size_t groups) {
+  if (now.residencies <= MaxResidencies(config_.max_residencies, groups)) return false;
+  MutexLock lock(mutex_);
+  ++counters_.oversized;
+  return true;
+}
+
+void WorkerIngest::NoteApplyTime(int64_t ns) {
+  MutexLock lock(mutex_);
+  counters_.apply_ns += ns;
 }
 
 // The index keeps the learned rules until the worker is restarted.

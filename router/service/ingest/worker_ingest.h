@@ -55,6 +55,10 @@ struct WorkerRegistration {
   // index missed removes (checked only with a replay endpoint). If the index holds this number of
   // GPU blocks, no block is missing. 0: unknown.
   int64_t gpu_blocks = 0;
+  // Maximum number of residencies: blocks of all groups on all tiers together. A source with more
+  // is reset and quarantined. 0: kDefaultMaxBlocks for each group that has had blocks, for at most
+  // 16 groups.
+  int64_t max_residencies = 0;
   WorkerConfig worker;  // name (unique, not empty), groups, hash_block_size, alignment
   // The hash scheme of the engine, for queries by tokens. The router verifies the values, and
   // detects the values that are not set.
@@ -87,10 +91,14 @@ struct WorkerRegistration {
   LoadRateConfig load_rates;
 };
 
+inline constexpr int64_t kDefaultMaxBlocks = int64_t{1} << 22;
+
 struct SourceCounters {
   DecodeCounts decode;
   uint64_t undecodable_batches = 0;
-  uint64_t restarts = 0;  // restarts of the engine: epochs that ended
+  uint64_t oversized = 0;  // resets because of WorkerRegistration::max_residencies
+  int64_t apply_ns = 0;    // time that the batches took to decode and apply
+  uint64_t restarts = 0;   // restarts of the engine: epochs that ended
   // Resets because batches were lost or the state was in doubt. Format kTrtllm: also gaps in the
   // event ids.
   uint64_t losses = 0;
@@ -170,6 +178,8 @@ class WorkerIngest {
   // The reason why the engine's own lookup may differ from the router's answer, although the router
   // knows all blocks of the engine. Empty: there is no such reason.
   std::string_view rule_doubt() const;
+  // Adds to SourceCounters::apply_ns.
+  void NoteApplyTime(int64_t ns);
   // Takes names of the worker's blocks that queries have computed. The index gets them with the
   // next batch.
   void OfferNames(FoundNames names) { found_names_.Offer(std::move(names)); }
@@ -194,6 +204,7 @@ class WorkerIngest {
     std::string name;
     std::string model;
     int64_t gpu_blocks = 0;
+    int64_t max_residencies = 0;
     bool has_hash_block_size = false;  // hash_block_size is configured
     HashScheme assumed;                // used until the scheme is known
     std::map<std::string, std::string> lora_paths;
@@ -212,6 +223,7 @@ class WorkerIngest {
   // `groups`: the number of groups that have had blocks.
   void NoteCacheSize(const IndexCounters& now, size_t groups);
   bool IsComplete(const IndexCounters& now) const;
+  bool IsTooLarge(const IndexCounters& now, size_t groups);
   void NoteWideStores(const DecodeCounts& counts);
   void NoteIndexCounters(const IndexCounters& now);
   void NameFound();

@@ -30,6 +30,12 @@ class Quarantine {
     active_ = true;
     ++times_;
   }
+  // Records a failure that begins a quarantine at once.
+  void Begin(SourceReason why, int64_t now_ms) {
+    failures_ = std::max(failures_, kMaxFailures - 1);
+    changed_ms_ = now_ms;
+    NoteFailure(why, now_ms);
+  }
   // Records a passed audit: the state is correct, or it cannot be verified. No effect before
   // until_ms().
   void NotePass(int64_t now_ms) {

@@ -130,6 +130,7 @@ class Source {
   void Audit(const residency::PublisherStatus& status);
   void CompareDigests(const residency::PublisherStatus& status);
   void NoteFailure(SourceReason why);
+  void DropTooLarge();
   void Replace(SourceReason reason);
   void GoOnWithRepair();
   void StopRepair();

@@ -33,6 +33,7 @@ void Source::Apply(const Batch& batch) {
     Replace(SourceReason::kContradicted);
   }
   if (result == BatchResult::kUndecodable) Replace(SourceReason::kUndecodable);
+  if (result == BatchResult::kTooLarge) DropTooLarge();
   const auto& audit = replica_.pending_audit();
   if (audit && audit->next_seq == position_.next()) CompareDigests(*replica_.TakeAudit());
 }
@@ -72,6 +73,18 @@ void Source::CompareDigests(const PublisherStatus& status) {
   if (replica_.replaced() && publisher_.epoch && sink_->Repairs()) {
     replica_.SetRemedy(Remedy::kCompareBuckets);
   }
+}
+
+// A snapshot would be as large.
+void Source::DropTooLarge() {
+  const bool was_active = quarantine_.active();
+  quarantine_.Begin(SourceReason::kTooLarge, now_ms_);
+  if (!was_active) ++status_.quarantines;
+  replica_.SetReason(SourceReason::kTooLarge);
+  replica_.DropAudit();
+  StopRepair();
+  pacer_.PauseSnapshots(now_ms_);
+  Forget(ResetReason::kDoubt);
 }
 
 void Source::NoteFailure(SourceReason why) {

@@ -100,6 +100,8 @@ std::string_view SourceReasonName(SourceReason reason) {
       return "disconnected";
     case SourceReason::kSilent:
       return "silent";
+    case SourceReason::kTooLarge:
+      return "too_large";
   }
   return "unknown";
 }

@@ -19,6 +19,7 @@ ServiceMetrics Example() {
   worker.state = SourceState::kSynced;
   worker.stream.batches = 7;
   worker.stream.next_seq = 9;
+  worker.wire.apply_ns = 2'500'000'000;
   worker.wire.decode.rejected[static_cast<size_t>(Reject::kBadType)] = 2;
   worker.index.stored_blocks = 40;
   worker.index.residencies = 30;
@@ -44,6 +45,7 @@ TEST(Metrics, GivesCountersByWorkerStateAndReason) {
   const std::string page = RenderMetrics(Example());
   EXPECT_TRUE(HasLine(page, "kvcast_queries_total 12")) << page;
   EXPECT_TRUE(HasLine(page, R"(kvcast_source_batches_total{worker="engine \"0\""} 7)"));
+  EXPECT_TRUE(HasLine(page, R"(kvcast_source_apply_seconds_total{worker="engine \"0\""} 2.5)"));
   EXPECT_TRUE(HasLine(page, R"(kvcast_source_next_sequence{worker="engine \"0\""} 9)"));
   EXPECT_TRUE(HasLine(page, R"(kvcast_index_stored_blocks_total{worker="engine \"0\""} 40)"));
   EXPECT_TRUE(HasLine(page, R"(kvcast_index_residencies{worker="engine \"0\""} 30)"));

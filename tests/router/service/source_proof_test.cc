@@ -125,5 +125,35 @@ TEST_F(SourceProofTest, AContradictionSaysWhatItLooksLike) {
             "nothing: set groups, or replay_tokens");
 }
 
+TEST_F(SourceProofTest, MoreBlocksThanTheLimitAreTooLarge) {
+  WorkerRegistration config;
+  config.worker = Registered({Full(4), Full(4)});
+  config.max_residencies = 6;
+  sources.push_back(WorkerIngest::Create(WorkerId(0), config, index).value());
+  EXPECT_EQ(Send(Batch(StoreTokens(Hashes(1, 4), Tokens(1, 16)),
+                       StoreTokens(Hashes(1, 2), Tokens(1, 8), std::nullopt, 1))),
+            BatchResult::kApplied);
+  EXPECT_EQ(Send(Batch(StoreTokens({Hash(9)}, Tokens(90, 4)))), BatchResult::kTooLarge);
+  EXPECT_EQ(sources[0]->counters().oversized, 1u);
+  sources[0]->OnReset(ResetReason::kDoubt);
+  EXPECT_EQ(sources[0]->index_counters().residencies, 0u);
+  EXPECT_EQ(Send(Batch(StoreTokens({Hash(9)}, Tokens(90, 4)))), BatchResult::kApplied);
+}
+
+// A snapshot is counted before it replaces the state.
+TEST_F(SourceProofTest, ASnapshotAboveTheLimitIsRefused) {
+  WorkerRegistration config;
+  config.worker = Registered({Full(4)});
+  config.max_residencies = 3;
+  sources.push_back(WorkerIngest::Create(WorkerId(0), config, index).value());
+  std::vector<uint8_t> part;
+  ASSERT_TRUE(
+      EncodeBatch(Batch(StoreTokens(Hashes(1, 6), Tokens(1, 24))), kDefaultDialect, part).ok());
+  sources[0]->BeginSnapshot();
+  EXPECT_TRUE(sources[0]->AddToSnapshot(part)) << "a block may have two copies";
+  EXPECT_FALSE(sources[0]->AddToSnapshot(part));
+  sources[0]->DropSnapshot();
+}
+
 }  // namespace
 }  // namespace kvcast::router
