@@ -1165,4 +1165,9 @@ MUTATIONS = [
     ("let a source hold any number of blocks", "router/service/ingest/worker_ingest.cc",
      "  if (IsTooLarge(applied.counters, groups)) return BatchResult::kTooLarge;\n", "",
      "router_service_test --gtest_filter=SourceProofTest.*"),
+    ("search all names for each worker", "router/service/route/query_engine.cc",
+     "const bool named = missing.erase(source->name()) > 0;",
+     "const bool named = std::find(names.begin(), names.end(), source->name()) != names.end() && missing.erase(source->name()) > 0;",
+     SERVICE + "QueryEngineTest.ManyNames*"),
+]
 ]

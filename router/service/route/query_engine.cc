@@ -3,10 +3,13 @@
 
 #include <algorithm>
 #include <bit>
+#include <string_view>
 #include <tuple>
+#include <unordered_set>
 #include <utility>
 
 #include "router/service/route/inexact_reasons.h"
+#include "src/hash/seeded_hash.h"
 
 namespace kvcast::router {
 namespace {
@@ -116,14 +119,13 @@ QueryEngine::QueryEngine(const PrefixIndex& index, StatusOf status_of, std::func
 Result<std::vector<WorkerIngest*>> QueryEngine::Select(const std::vector<std::string>& names,
                                                        const SourceList& sources) {
   std::vector<WorkerIngest*> selected;
+  std::unordered_set<std::string_view, SeededTextHash> missing(names.begin(), names.end());
   for (const auto& source : sources) {
-    const bool named = std::find(names.begin(), names.end(), source->name()) != names.end();
+    const bool named = missing.erase(source->name()) > 0;  // no two sources have one name
     if (names.empty() || named) selected.push_back(source.get());
   }
   for (const std::string& name : names) {
-    const bool known =
-        std::any_of(selected.begin(), selected.end(),
-                    [&name](const WorkerIngest* source) { return source->name() == name; });
+    const bool known = !missing.contains(name);
     if (!known) return Status(StatusCode::kInvalidArgument, "workers: unknown worker " + name);
   }
   return selected;

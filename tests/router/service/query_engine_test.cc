@@ -5,12 +5,15 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <limits>
 #include <memory>
 #include <numeric>
 #include <string>
 #include <vector>
 
 #include "tests/router/names/scheme_streams.h"
+#include "tests/support/colliding_texts.h"
 #include "tests/support/index_events.h"
 
 namespace kvcast::router {
@@ -21,6 +24,7 @@ using kvcast::testing::Full;
 using kvcast::testing::Hashes;
 using kvcast::testing::Registered;
 using kvcast::testing::StoreFull;
+using kvcast::testing::ThreadNsOf;
 using kvcast::testing::Window;
 
 std::vector<TokenId> PromptOf(int64_t tokens) {
@@ -116,6 +120,28 @@ TEST_F(QueryEngineTest, NamedWorkersAnswerInOrderOfTheSources) {
   query.workers = {"nobody"};
   const QueryEngine engine(index, [](WorkerId) { return SourceStatus(); });
   EXPECT_EQ(engine.Answer(query, sources).status().message(), "workers: unknown worker nobody");
+}
+
+// If each worker searched all names, 512 workers would take 512 times as long as one.
+TEST_F(QueryEngineTest, ManyNamesAreNotSearchedForEachWorker) {
+  Query query;
+  query.by_tokens = false;
+  query.workers.assign(100000, "w0");
+  const auto ask_ns = [&] {
+    int64_t least = std::numeric_limits<int64_t>::max();
+    for (int run = 0; run < 3; ++run) {
+      least = std::min(least, ThreadNsOf([&] { EXPECT_EQ(Ask(query).size(), 1u); }));
+    }
+    return least;
+  };
+  const std::string seed(kDefaultHashSeed);
+  const auto add = [&](int i) {
+    AddWorker("w" + std::to_string(i), HashAlgorithm::kSha256, seed, 16, EventHashForm::kInt64, 1);
+  };
+  add(0);
+  const int64_t one_ns = ask_ns();
+  for (int i = 1; i < 512; ++i) add(i);
+  EXPECT_LT(ask_ns(), 8 * one_ns) << one_ns << " ns with one worker";
 }
 
 TEST_F(QueryEngineTest, BaselinePromisesByItsRuleAndProvesNothing) {
