@@ -1170,4 +1170,3 @@ MUTATIONS = [
      "const bool named = std::find(names.begin(), names.end(), source->name()) != names.end() && missing.erase(source->name()) > 0;",
      SERVICE + "QueryEngineTest.ManyNames*"),
 ]
-]
