@@ -78,8 +78,8 @@ TEST(Subscriber, AContradictionShowsBeforeTheNextMessage) {
   source.replay_endpoint.clear();
   ASSERT_TRUE(AddSource(*subscriber, sink, source).ok());
   SendUntilSeen(publisher, *subscriber);
-  ASSERT_TRUE(Eventually(
-      [&] { return subscriber->status(kWorker).next_seq == publisher.next_seq(); }));
+  ASSERT_TRUE(
+      Eventually([&] { return subscriber->status(kWorker).next_seq == publisher.next_seq(); }));
   const uint64_t resets = subscriber->status(kWorker).resets;
   subscriber->Contradict(kWorker);
   EXPECT_TRUE(Eventually([&] { return subscriber->status(kWorker).resets == resets + 1; }));
