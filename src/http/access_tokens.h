@@ -17,7 +17,7 @@ enum class AccessRole : uint8_t {
   kQuery,    // queries
   kRoute,    // decisions and reports about them; includes kQuery
   kObserve,  // metrics, state and the dashboard's data
-  kAdmin,    // everything, also changes and dumps
+  kAdmin,    // all requests, also changes and dumps
 };
 
 // True: a token with the role `held` allows what needs `needed`.

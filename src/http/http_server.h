@@ -1,6 +1,6 @@
 // HttpServer: fixed routes over HTTP/1.1, with or without TLS. One thread owns all sockets and
 // never blocks on a socket, so that an idle or slow client costs only a file descriptor. Handlers
-// run on pool threads. A server without tokens answers everybody who reaches it.
+// run on pool threads. A server without tokens answers every client that reaches it.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -71,8 +71,8 @@ struct HttpLimits {
 struct HttpOptions {
   std::string address = "127.0.0.1";
   int port = 0;  // 0: any free port
-  // Path of a socket with mode 0600; it replaces address and port. A socket at this path that
-  // nobody listens on is replaced. Empty: none.
+  // Path of a socket with mode 0600; it replaces address and port. A socket at this path on which no
+  // process listens is replaced. Empty: none.
   std::string unix_path;
   // Names that clients use for this server, see HostRules. Loopback names are always allowed.
   std::vector<std::string> allowed_hosts;

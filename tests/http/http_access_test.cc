@@ -209,7 +209,7 @@ TEST_F(HttpAccessTest, AUnixSocketIsForItsOwnerAlone) {
   EXPECT_NE(stat(options.unix_path.c_str(), &info), 0) << "the socket is removed";
 }
 
-TEST_F(HttpAccessTest, AUnixSocketThatNobodyListensOnIsReplaced) {
+TEST_F(HttpAccessTest, AnAbandonedUnixSocketIsReplaced) {
   options.unix_path = folder_ + "/socket";
   {
     const int old = ::socket(AF_UNIX, SOCK_STREAM, 0);

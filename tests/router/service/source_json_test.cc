@@ -255,7 +255,7 @@ TEST(ReadConfig, ReadsSourcesWeightsAndAddress) {
   EXPECT_EQ(options.ingest_threads, 3u);
 }
 
-TEST(ReadConfig, ReadsWhoMayAskAndRegister) {
+TEST(ReadConfig, ReadsTheRulesOfAccess) {
   RouterOptions options;
   const Status status = ReadConfig(
       R"({"token_file": "/t", "admin_listen": "127.0.0.1:7", "allowed_hosts": ["router", "[::2]"],
