@@ -71,8 +71,8 @@ struct HttpLimits {
 struct HttpOptions {
   std::string address = "127.0.0.1";
   int port = 0;  // 0: any free port
-  // Path of a socket with mode 0600; it replaces address and port. A socket at this path on which no
-  // process listens is replaced. Empty: none.
+  // Path of a socket with mode 0600; it replaces address and port. A socket at this path on which
+  // no process listens is replaced. Empty: none.
   std::string unix_path;
   // Names that clients use for this server, see HostRules. Loopback names are always allowed.
   std::vector<std::string> allowed_hosts;
