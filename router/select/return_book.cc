@@ -5,7 +5,15 @@
 
 namespace kvcast {
 
+void ReturnBook::Settle(double now_s) {
+  while (!unsettled_.empty() && unsettled_.front().at_s + kSettledSeconds <= now_s) {
+    ++of(unsettled_.front().turn).settled;
+    unsettled_.pop_front();
+  }
+}
+
 void ReturnBook::Routed(PrefixName conversation, Turn turn, double now_s) {
+  Settle(now_s);
   unsettled_.push_back({turn, now_s});
   if (unused_.insert_or_assign(conversation, turn).second) by_age_.push_back(conversation);
   while (by_age_.size() > most_) {
@@ -26,10 +34,7 @@ void ReturnBook::Shared() {
 }
 
 double ReturnBook::ChanceAtMost(Turn turn, double now_s) {
-  while (!unsettled_.empty() && unsettled_.front().at_s + kSettledSeconds <= now_s) {
-    ++of(unsettled_.front().turn).settled;
-    unsettled_.pop_front();
-  }
+  Settle(now_s);
   // The rule of three: if none of n tails was used again, the chance is at most 3 / n.
   constexpr double kMore = 3;
   const Counts& counts = of(turn);

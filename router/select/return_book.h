@@ -51,6 +51,7 @@ class ReturnBook {
     double used = 0;     // times that a tail was used again
   };
 
+  void Settle(double now_s);
   Counts& of(Turn turn) { return counts_[static_cast<size_t>(turn)]; }
 
   const size_t most_;

@@ -219,6 +219,10 @@ check("the worker that holds more blocks is chosen", decision["worker"] == "one"
 status, reply = router.call("POST", "/v1/route", {**hashes, "workers": ["two"], "book": False})
 check("only an allowed worker is chosen", reply["worker"] == "two", reply)
 check("without a limit the reply does not say whether it is kept", "keeps_slo" not in reply, reply)
+check("the reply has no prompt for vLLM unless it is asked for", "vllm_prompt" not in reply, reply)
+status, reply = router.call("POST", "/v1/route", {"model": "m", "tokens": list(range(50)), "vllm_checkpoint_token": 99,
+                                                 "book": False})
+check("without a hint there is no prompt for vLLM", status == 200 and reply["vllm_prompt"] is None, reply)
 for limit, kept in [(1e6, True), (0.001, False)]:
     status, reply = router.call("POST", "/v1/route", {**hashes, "ttft_slo_ms": limit, "book": False})
     check(f"a limit of {limit} ms", status == 200 and reply["keeps_slo"] is kept and
