@@ -12,7 +12,9 @@
 #include <time.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
+#include <cstring>
 #include <functional>
 #include <limits>
 #include <memory>
@@ -68,6 +70,9 @@ struct Input {
 
   size_t size() const { return events.size() + texts.size(); }
 };
+
+// Appends input of this size.
+using Make = std::function<void(size_t count, Input& input)>;
 
 // Appends event i of a kind.
 struct Kind {
@@ -151,11 +156,11 @@ class Bench {
     double seconds = 0;
     size_t bytes = 0;
   };
-  // Applies `count` events of the kinds in turn, `a_batch` events at a time.
-  Cost Measure(const Shape& shape, const std::vector<Kind>& kinds, size_t count, size_t a_batch) {
+  // Makes input of the given size, and applies it with `a_batch` events at a time.
+  Cost Measure(const Shape& shape, const Make& make, size_t count, size_t a_batch) {
     Begin(shape);
     Input input;
-    for (uint64_t i = 0; input.size() < count; ++i) kinds[i % kinds.size()].add(i, input);
+    make(count, input);
     std::vector<std::vector<uint8_t>> payloads;
     const size_t size = input.size();
     for (size_t first = 0; first < size; first += a_batch) {
@@ -209,33 +214,39 @@ Bench& TheBench() {
   return bench;
 }
 
-// Checks that 2n events take at most three times as long as n events.
-void ExpectLinear(const Shape& shape, const std::vector<Kind>& kinds, size_t a_batch) {
+// Checks that input of twice the size takes at most three times as long.
+void ExpectLinear(const std::string& name, const Shape& shape, const Make& make, size_t a_batch) {
   Bench& bench = TheBench();
-  std::string why;
   size_t count = kFirstEvents;
   while (count < kMostEvents &&
-         bench.Measure(shape, kinds, count, a_batch).seconds < kEnoughSeconds) {
+         bench.Measure(shape, make, count, a_batch).seconds < kEnoughSeconds) {
     count *= 2;
   }
   Bench::Cost once{1e9, SIZE_MAX};
   Bench::Cost twice = once;
   for (int i = 0; i < kRepeats; ++i) {
-    const Bench::Cost one = bench.Measure(shape, kinds, count, a_batch);
-    const Bench::Cost two = bench.Measure(shape, kinds, 2 * count, a_batch);
+    const Bench::Cost one = bench.Measure(shape, make, count, a_batch);
+    const Bench::Cost two = bench.Measure(shape, make, 2 * count, a_batch);
     once = {std::min(once.seconds, one.seconds), std::min(once.bytes, one.bytes)};
     twice = {std::min(twice.seconds, two.seconds), std::min(twice.bytes, two.bytes)};
     const bool fast = twice.seconds <= kMostRatio * once.seconds + kSlackSeconds;
     const bool small = twice.bytes <= 3 * once.bytes + kSlackBytes;
-    why = std::to_string(count) + " events: " + std::to_string(once.seconds) + " s, " +
-          std::to_string(once.bytes >> 10) +
-          " KiB; twice as many: " + std::to_string(twice.seconds) + " s, " +
-          std::to_string(twice.bytes >> 10) + " KiB";
     if (fast && small) return;
   }
+  ADD_FAILURE() << name << (a_batch == 1 ? ", one event a batch: " : ", in one batch: ") << count
+                << ": " << once.seconds << " s, " << (once.bytes >> 10)
+                << " KiB; twice as many: " << twice.seconds << " s, " << (twice.bytes >> 10)
+                << " KiB";
+}
+
+// The input has events of the kinds in turn.
+void ExpectLinear(const Shape& shape, const std::vector<Kind>& kinds, size_t a_batch) {
   std::string names;
   for (const Kind& kind : kinds) names += std::string(names.empty() ? "" : ", ") + kind.name;
-  ADD_FAILURE() << names << (a_batch == 1 ? ", one event a batch: " : ", in one batch: ") << why;
+  const Make make = [&kinds](size_t count, Input& input) {
+    for (uint64_t i = 0; input.size() < count; ++i) kinds[i % kinds.size()].add(i, input);
+  };
+  ExpectLinear(names, shape, make, a_batch);
 }
 
 void ExpectAllLinear(const Shape& shape, const std::vector<Kind>& kinds) {
@@ -379,6 +390,160 @@ TEST_P(DoublingOfStores, WithClears) {
 
 TEST(Doubling, LossesOfAnEngine) {
   ExpectAllLinear({}, {Removes(), RemovesOfNew(), Clears(), ClearsOfHost(), Reports()});
+}
+
+// The stores behind one block wait until a store names it.
+TEST(Doubling, ABlockThatManyStoresWaitFor) {
+  const Kind named = {
+      "a store that names the awaited block", [](uint64_t, Input& input) {
+        input.events.emplace_back(StoreTokens({Hash(kNew - 1)}, TokensOf(kNew - 1, kBlock)));
+        input.events.emplace_back(Remove({Hash(kNew - 1)}));
+      }};
+  ExpectLinear({}, {Orphans(), named}, SIZE_MAX);
+  ExpectLinear({}, {Orphans(), Orphans(), Orphans(), named, Clears()}, SIZE_MAX);
+}
+
+// Engines whose hashes are byte strings, and stores without tokens.
+TEST(Doubling, HashesOfBytes) {
+  const auto hash = [](uint64_t value) {
+    std::array<uint8_t, 32> bytes{};
+    std::memcpy(bytes.data(), &value, sizeof(value));
+    return BlockHash::FromBytes(bytes);
+  };
+  const Kind stores = {"stores", [hash](uint64_t i, Input& input) {
+                         BlockStored event = StoreFull({hash(i)}, 0, kBlock);
+                         if (i > 1) event.parent_block_hash = hash(i - 2);
+                         input.events.emplace_back(std::move(event));
+                       }};
+  const Kind named = {
+      "stores with tokens", [hash](uint64_t i, Input& input) {
+        input.events.emplace_back(StoreTokens({hash(i)}, TokensOf(i, kBlock), hash(i + 1)));
+      }};
+  const Kind removes = {"removes", [hash](uint64_t i, Input& input) {
+                          input.events.emplace_back(Remove({hash(i - 1)}));
+                        }};
+  ExpectAllLinear({}, {stores, named, removes, Clears()});
+}
+
+TEST(Doubling, TheSizeOfOneEvent) {
+  const auto large = [](const char* name, std::function<void(size_t, Input&)> add) {
+    ExpectLinear(name, {}, add, SIZE_MAX);
+  };
+  large("extra keys of a block", [](size_t count, Input& input) {
+    BlockStored event = StoreTokens({Hash(kNew)}, TokensOf(kNew, kBlock));
+    event.extra_keys.emplace(1, ExtraKeys());
+    for (size_t i = 0; i < count; ++i) {
+      event.extra_keys->front()->push_back(ExtraKey::Item(std::to_string(i), 0));
+    }
+    input.events.emplace_back(std::move(event));
+  });
+  large("blocks", [](size_t count, Input& input) {
+    std::vector<BlockHash> hashes;
+    for (size_t i = 0; i < count; ++i) hashes.push_back(Hash(kNew + i));
+    input.events.emplace_back(
+        StoreTokens(hashes, TokensOf(kNew, static_cast<int64_t>(count) * kBlock)));
+  });
+  large("blocks of a span that names every other block", [](size_t count, Input& input) {
+    std::vector<BlockHash> all;
+    std::vector<BlockHash> some;
+    for (size_t i = 0; i < count; ++i) {
+      all.push_back(Hash(kNew + i));
+      if (i % 2 == 0) some.push_back(all.back());
+    }
+    const auto tokens = TokensOf(kNew, static_cast<int64_t>(count) * kBlock);
+    input.events.emplace_back(StoreTokens(all, tokens));
+    input.events.emplace_back(StoreTokens(some, tokens, std::nullopt, 1));
+  });
+  large("tokens of a block", [](size_t count, Input& input) {
+    input.events.emplace_back(StoreTokens({Hash(kNew)}, TokensOf(kNew, static_cast<int64_t>(count)),
+                                          std::nullopt, 0, static_cast<int64_t>(count)));
+  });
+  large("removes of one event", [](size_t count, Input& input) {
+    std::vector<BlockHash> hashes;
+    for (size_t i = 0; i < count; ++i) hashes.push_back(Hash(kOwn + i));
+    input.events.emplace_back(Remove(hashes));
+  });
+}
+
+std::vector<uint8_t> MapOf(const std::vector<std::pair<std::string, std::string>>& texts,
+                           const std::vector<uint64_t>& hashes) {
+  std::vector<uint8_t> bytes;
+  wire::Writer out(bytes);
+  out.MapHead(texts.size() + 3);
+  out.Text("tenant_id");
+  out.Text("default");
+  for (const auto& [key, text] : texts) {
+    out.Text(key);
+    out.Text(text);
+  }
+  out.Text("block_size");
+  out.Unsigned(kBlock);
+  out.Text("seq_hashes");
+  out.ArrayHead(hashes.size());
+  for (const uint64_t hash : hashes) out.Unsigned(hash);
+  out.Close();
+  return bytes;
+}
+
+TEST(Doubling, Mooncake) {
+  const auto event = [](const char* type, const char* medium, uint64_t object,
+                        std::vector<uint64_t> hashes) {
+    return MapOf({{"event_type", type}, {"medium", medium}, {"object_key", std::to_string(object)}},
+                 hashes);
+  };
+  const std::vector<Kind> kinds = {
+      {"stores",
+       [&](uint64_t i, Input& in) { in.texts.push_back(event("stored", "cpu", i, {i})); }},
+      {"stores of one object",
+       [&](uint64_t i, Input& in) {
+         in.texts.push_back(event("stored", "cpu", 1, {i, i + 1}));
+       }},
+      {"stores in another tier",
+       [&](uint64_t i, Input& in) { in.texts.push_back(event("stored", "disk", i - 1, {i - 1})); }},
+      {"removes",
+       [&](uint64_t i, Input& in) { in.texts.push_back(event("removed", "cpu", i - 1, {})); }},
+      {"removes of one object",
+       [&](uint64_t, Input& in) { in.texts.push_back(event("removed", "cpu", 1, {})); }},
+      {"clears", [&](uint64_t, Input& in) { in.texts.push_back(event("cleared", "cpu", 1, {})); }},
+      {"bad events", [&](uint64_t, Input& in) { in.texts.push_back({0x80}); }}};
+  ExpectAllLinear({.format = EventFormat::kMooncake}, kinds);
+}
+
+TEST(Doubling, TensorRtLlm) {
+  const auto add = [](Input& input, const std::string& data) {
+    const std::string text =
+        "{\"event_id\":" + std::to_string(input.number++) + ",\"data\":{" + data + "}}";
+    input.texts.emplace_back(text.begin(), text.end());
+  };
+  const auto store = [](uint64_t hash, const std::string& parent) {
+    std::string tokens;
+    for (int64_t i = 0; i < kBlock; ++i) {
+      tokens +=
+          (i > 0 ? ",{\"token_id\":" : "{\"token_id\":") + std::to_string(hash % 1000000007) + "}";
+    }
+    return "\"type\":\"stored\",\"parent_hash\":" + parent +
+           ",\"blocks\":[{\"block_hash\":" + std::to_string(hash) + ",\"tokens\":[" + tokens +
+           "]}]";
+  };
+  const std::vector<Kind> kinds = {
+      {"stores", [&](uint64_t i, Input& in) { add(in, store(kNew + i, "null")); }},
+      {"stores behind one block", [&](uint64_t i, Input& in) { add(in, store(kNew + i, "5")); }},
+      {"removes",
+       [&](uint64_t i, Input& in) {
+         add(in, "\"type\":\"removed\",\"block_hashes\":[" + std::to_string(kNew + i - 1) + "]");
+       }},
+      {"moves",
+       [&](uint64_t i, Input& in) {
+         add(in, "\"type\":\"updated\",\"block_hash\":" + std::to_string(kNew + i - 1) +
+                     ",\"cache_level\":{\"old_value\":0,\"new_value\":" +
+                     std::to_string(i / 2 % 2) + "}");
+       }},
+      {"bad events", [&](uint64_t, Input& in) { add(in, "\"type\":\"stored\""); }},
+      {"gaps", [&](uint64_t i, Input& in) {
+         ++in.number;
+         add(in, store(kNew + i, "null"));
+       }}};
+  ExpectAllLinear({.format = EventFormat::kTrtllm}, kinds);
 }
 
 }  // namespace
