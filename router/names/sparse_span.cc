@@ -16,6 +16,10 @@ using internal::RetentionRule;
 // a span with more boundaries stay unplaced.
 constexpr int64_t kMaxBoundaries = 90;
 
+// Maximum number of blocks in the masks of all pairs together. The hashes of a longer span stay
+// unplaced.
+constexpr int64_t kMaxMaskedBlocks = int64_t{1} << 24;
+
 // The choices of blocks that the rule allows, and the blocks that all choices have in common.
 class Choices {
  public:
@@ -77,7 +81,8 @@ std::vector<int64_t> PossibleBoundaries(const RetentionRule& rule, int64_t first
 bool TryBoundaries(const RetentionRule& rule, int64_t first_block, int64_t blocks,
                    Choices& choices) {
   const std::vector<int64_t> boundaries = PossibleBoundaries(rule, first_block, blocks);
-  if (boundaries.empty()) return false;
+  const int64_t pairs = std::ssize(boundaries) * (std::ssize(boundaries) + 1) / 2;
+  if (boundaries.empty() || pairs * blocks > kMaxMaskedBlocks) return false;
   Bitmap mask;
   for (size_t i = 0; i < boundaries.size(); ++i) {
     for (size_t j = i; j < boundaries.size(); ++j) {

@@ -140,6 +140,18 @@ TEST(PlaceByRule, IsRefutedByABlockThatItDoesNotKeep) {
   EXPECT_FALSE(PlaceByRule(rule, WindowOf(9), 0, 8, blocks));
 }
 
+// Each pair of boundaries is tried on all blocks of the span.
+TEST(PlaceByRule, SpansThatCostTooMuchStayUnplaced) {
+  constexpr int64_t kBoundaries = 80;
+  for (const int64_t a_boundary : {int64_t{10}, int64_t{10'000}}) {
+    const int64_t end = kBoundaries * a_boundary;
+    const SparseRule rule{EngineRules::kMain2026August, 4 * a_boundary, 0};
+    Blocks blocks = {kNoBlock, end - 1};
+    EXPECT_TRUE(PlaceByRule(rule, WindowOf(9), 0, end, blocks));
+    EXPECT_EQ(blocks, (Blocks{a_boundary == 10 ? end - 2 : kNoBlock, end - 1}));
+  }
+}
+
 TEST(PlaceByRule, SaysNothingOfKindsWithoutARule) {
   const SparseRule rule{EngineRules::kMain2026August, 16, std::nullopt};
   Blocks blocks(1, kNoBlock);
