@@ -70,16 +70,17 @@ bool RefusalLog::Due() {
 }
 
 void RefusalLog::Note(const RefusedConnections& refused, uint64_t denied, uint64_t list_failures) {
-  const uint64_t total = refused.total() - refused.broken + denied + list_failures;
+  const uint64_t total = refused.total() + denied + list_failures;
   if (total == told_) return;
   told_ = total;
   std::fprintf(stderr,
                "%s: refused since the start: %llu connections without a key, %llu with another "
-               "server key, %llu with a key that is not allowed; %llu requests; %llu lists of "
-               "clients could not be read\n",
+               "server key, %llu with a key that is not allowed, %llu that ended early; %llu "
+               "requests; %llu lists of clients could not be read\n",
                who_.c_str(), static_cast<unsigned long long>(refused.no_key),
                static_cast<unsigned long long>(refused.wrong_server_key),
                static_cast<unsigned long long>(refused.not_allowed),
+               static_cast<unsigned long long>(refused.broken),
                static_cast<unsigned long long>(denied),
                static_cast<unsigned long long>(list_failures));
 }

@@ -15,7 +15,7 @@ namespace kvcast::residency {
 
 struct SnapshotLimits {
   uint64_t max_parts = 1u << 20;
-  uint64_t max_copies = 1u << 26;
+  uint64_t max_copies = 1u << 24;
   WireLimits wire;
 };
 

@@ -1170,8 +1170,6 @@ MUTATIONS = [
      "const bool named = missing.erase(source->name()) > 0;",
      "const bool named = std::find(names.begin(), names.end(), source->name()) != names.end() && missing.erase(source->name()) > 0;",
      SERVICE + "QueryEngineTest.ManyNames*"),
-    ("keep values that are nested too deep", "router/service/json/shallow_json.cc", " || open_.size() > max_depth_", "",
-     "router_service_test --gtest_filter=ShallowJson.*"),
     ("do not place the known hashes of a sparse store", "router/names/store_content.cc",
      "    if (block != block_of_content_.end()) block_of_[i] = block->second;\n", "", NAMING),
     ("try a sparse rule on spans of any length", "router/names/sparse_span.cc",

@@ -406,5 +406,52 @@ TEST(Subscriber, BadSourcesAreRefused) {
   }
 }
 
+// A source sends faster than its sink applies. Only a few messages wait in the subscriber; the
+// others wait at the publisher.
+TEST(Subscriber, TheBacklogOfASourceIsBounded) {
+  constexpr size_t kBytes = 64 << 10;
+  constexpr uint64_t kMessages = 20000;  // 1.2 GiB
+  constexpr uint64_t kBacklog = 4000;    // the queues of both sides, and the system's buffers
+  Socket pub = Socket::Create(Context::Create(), ZMQ_PUB).value();
+  pub.SetOption(ZMQ_XPUB_NODROP, 1);
+  pub.SetOption(ZMQ_SNDHWM, 1);
+  pub.SetOption(ZMQ_LINGER, 0);
+  ASSERT_TRUE(pub.Bind("tcp://127.0.0.1:0").ok());
+  std::atomic<bool> released{false};
+  std::atomic<uint64_t> applied{0};
+  const auto sink = std::make_shared<BatchSink>([&](Seq, std::span<const uint8_t>) {
+    if (!released) released.wait(false);
+    ++applied;
+  });
+  const auto subscriber = MakeSubscriber();
+  ASSERT_TRUE(subscriber->Add({kWorker, pub.last_endpoint(), "", ""}, sink).ok());
+  const auto payload = std::make_shared<const Bytes>(kBytes, uint8_t{1});
+  uint64_t seq = 0;
+  // True: the message was sent. The parts of a message have room together.
+  const auto send = [&] {
+    if (pub.Send({}, /*more=*/true) != SendResult::kSent) return false;
+    pub.Send(EncodeSeq(seq++), /*more=*/true);
+    return pub.SendShared(payload, nullptr, /*more=*/false) == SendResult::kSent;
+  };
+  // Without subscribers, messages are dropped.
+  ASSERT_TRUE(Eventually([&] {
+    send();
+    return subscriber->status(kWorker).state != SourceState::kConnecting;
+  }));
+  const uint64_t first = seq;
+  int refused = 0;
+  while (seq < first + kMessages && refused < 1000) {
+    refused = send() ? 0 : refused + 1;
+    if (refused > 0) zmq_poll(nullptr, 0, 1);
+  }
+  EXPECT_LT(seq - first, kBacklog);
+  released = true;
+  released.notify_all();
+  EXPECT_TRUE(Eventually([&] {
+    send();
+    return applied > 300;
+  })) << applied << " of " << seq - first;
+}
+
 }  // namespace
 }  // namespace kvcast::stream

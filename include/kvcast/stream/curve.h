@@ -83,7 +83,9 @@ struct RefusedConnections {
   uint64_t no_key = 0;            // the peer does not use CURVE
   uint64_t wrong_server_key = 0;  // the peer has another public key of this server
   uint64_t not_allowed = 0;       // the key of the peer does not have the role
-  uint64_t broken = 0;            // the connection ended, or was not ZMTP, before a key was seen
+  // The connection ended, or was not ZMTP, before a key was seen. A peer without a key is counted
+  // here if it closes the connection before the server has read its greeting.
+  uint64_t broken = 0;
 
   uint64_t total() const { return no_key + wrong_server_key + not_allowed + broken; }
 };

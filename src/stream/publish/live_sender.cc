@@ -13,10 +13,7 @@ constexpr size_t kTurnBatches = 256;
 }  // namespace
 
 LiveSender::LiveSender(Socket pub, std::string topic, ReplayRing& ring, Guard* guard)
-    : pub_(std::move(pub)),
-      guard_(guard),
-      topic_(std::move(topic)),
-      ring_(ring) {}
+    : pub_(std::move(pub)), guard_(guard), topic_(std::move(topic)), ring_(ring) {}
 
 LiveSender::Sent LiveSender::Send() {
   if (guard_ != nullptr) guard_->RenewIfNeeded(pub_);

@@ -16,25 +16,51 @@ RequestKind RequestKindOf(Frame start) {
   return request->verb == Verb::kStatus ? RequestKind::kStatus : RequestKind::kSnapshot;
 }
 
-Answer ReplayResponder::Begin(Frame start) {
+bool ReplayResponder::IsShared(const residency::BucketMask& buckets, uint64_t arrival) const {
+  // A later request may come from a client that has seen later batches than the snapshot.
+  return latest_.snapshot != nullptr && latest_.buckets == buckets && arrival < latest_.arrivals;
+}
+
+bool ReplayResponder::MakesSnapshot(Frame start, uint64_t arrival) const {
+  if (state_ == nullptr || RequestKindOf(start) != RequestKind::kSnapshot) return false;
+  const auto request = residency::ParseRequest(start);
+  const residency::BucketMask buckets =
+      request ? residency::BucketsOf(request->argument) : residency::BucketMask().set();
+  return !IsShared(buckets, arrival);
+}
+
+std::shared_ptr<const StateSnapshot> ReplayResponder::Snapshot(const residency::BucketMask& buckets,
+                                                               uint64_t arrival) {
+  if (!IsShared(buckets, arrival)) {
+    ++snapshots_;
+    latest_ = {std::make_shared<const StateSnapshot>(state_->Snapshot(buckets)), buckets,
+               arrivals_};
+  }
+  return latest_.snapshot;
+}
+
+Answer ReplayResponder::Begin(Frame start, uint64_t arrival) {
   if (state_ != nullptr) {
-    if (const auto request = residency::ParseRequest(start)) return BeginExtended(*request);
+    if (const auto request = residency::ParseRequest(start)) {
+      return BeginExtended(*request, arrival);
+    }
     if (residency::IsLegacySnapshotRequest(start)) {
-      return {.snapshot = state_->Snapshot(residency::BucketMask().set())};
+      return {.snapshot = Snapshot(residency::BucketMask().set(), arrival)};
     }
   }
   return {.next = ParseStart(start), .end = ring_.next_seq()};
 }
 
-Answer ReplayResponder::BeginExtended(const ExtensionRequest& request) {
+Answer ReplayResponder::BeginExtended(const ExtensionRequest& request, uint64_t arrival) {
   Answer answer;
   answer.status_at_end = true;
   switch (request.verb) {
     case Verb::kStatus:
-      answer.snapshot.emplace().status = state_->Status(/*buckets=*/request.argument != 0);
+      answer.snapshot = std::make_shared<const StateSnapshot>(
+          StateSnapshot{state_->Status(/*buckets=*/request.argument != 0), {}});
       break;
     case Verb::kSnapshot:
-      answer.snapshot = state_->Snapshot(residency::BucketsOf(request.argument));
+      answer.snapshot = Snapshot(residency::BucketsOf(request.argument), arrival);
       break;
     case Verb::kReplay:
       answer.next = request.argument;

@@ -11,7 +11,7 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
+#include <memory>
 #include <vector>
 
 #include "src/residency/extension.h"
@@ -29,7 +29,7 @@ RequestKind RequestKindOf(Frame start);
 struct Answer {
   uint64_t next = 0;  // the batches [next, end) of the ring are left to send
   uint64_t end = 0;
-  std::optional<StateSnapshot> snapshot;
+  std::shared_ptr<const StateSnapshot> snapshot;  // clients may share it; nullptr: no snapshot
   size_t parts_sent = 0;
   bool status_at_end = false;
 };
@@ -40,8 +40,18 @@ class ReplayResponder {
   // `state` nullptr: the publisher has no KVX1. Both arguments must outlive the responder.
   ReplayResponder(ReplayRing& ring, PublisherState* state) : ring_(ring), state_(state) {}
 
-  // `start`: the last frame of the request.
-  Answer Begin(Frame start);
+  // `start`: the last frame of the request. `arrival`: the number of requests that arrived before
+  // it. Requests for the same snapshot that have arrived before it is made share it.
+  Answer Begin(Frame start, uint64_t arrival);
+  // True: Begin makes a new snapshot for the request, which may take a second.
+  bool MakesSnapshot(Frame start, uint64_t arrival) const;
+  // Number of snapshots that Begin has made.
+  uint64_t snapshots() const { return snapshots_; }
+  // The responder forgets the latest snapshot. Answers keep it.
+  void ForgetSnapshot() { latest_ = {}; }
+  // Must be called when a request has arrived.
+  void NoteArrival() { ++arrivals_; }
+  uint64_t arrivals() const { return arrivals_; }
   // Appends the next replies to `out`, at most `limit` > 0. If there are none, only END is left. A
   // reply counts as sent when it is passed to Sent, in order. Later calls of Read return all
   // replies again that were not passed to Sent.
@@ -51,10 +61,21 @@ class ReplayResponder {
   Payload EndPayload(const Answer& answer) const;
 
  private:
-  Answer BeginExtended(const residency::ExtensionRequest& request);
+  struct Latest {
+    std::shared_ptr<const StateSnapshot> snapshot;
+    residency::BucketMask buckets;
+    uint64_t arrivals = 0;  // requests that had arrived when it was made
+  };
+  Answer BeginExtended(const residency::ExtensionRequest& request, uint64_t arrival);
+  bool IsShared(const residency::BucketMask& buckets, uint64_t arrival) const;
+  std::shared_ptr<const StateSnapshot> Snapshot(const residency::BucketMask& buckets,
+                                                uint64_t arrival);
 
   ReplayRing& ring_;
   PublisherState* const state_;
+  Latest latest_;
+  uint64_t arrivals_ = 0;
+  uint64_t snapshots_ = 0;
 };
 
 }  // namespace kvcast::stream

@@ -11,6 +11,7 @@ namespace {
 constexpr size_t kMaxStartBytes = 64;
 // Bytes that each reply takes from the byte rate in addition to its payload.
 constexpr double kReplyBytes = 64;
+constexpr int64_t kSnapshotRetryUs = 10'000;
 
 const Payload& EmptyPayload() {
   static const Payload empty = std::make_shared<const std::vector<uint8_t>>();
@@ -34,7 +35,8 @@ void ReplayScheduler::AddRequest(Frame client, Frame start) {
   // Snapshots are large, so an answer is created only when the request is served.
   const SeqFrame number = EncodeSeq(ParseStart(start));
   if (start.size() > kMaxStartBytes) start = number;
-  asking.requests.emplace_back(start.begin(), start.end());
+  asking.requests.push_back({{start.begin(), start.end()}, responder_.arrivals()});
+  responder_.NoteArrival();
 }
 
 ReplayScheduler::Client& ReplayScheduler::FindOrAddClient(Frame identity) {
@@ -75,11 +77,35 @@ int64_t ReplayScheduler::WaitMs(int64_t now_us) const {
 }
 
 void ReplayScheduler::Serve(int64_t now_us) {
+  snapshot_made_ = false;
+  if (std::exchange(snapshot_waits_, false)) DropSlowReaders(now_us);
+  ServeClients(/*status=*/true, now_us);
+  ServeClients(/*status=*/false, now_us);
+  const bool wanted = std::ranges::any_of(
+      clients_, [](const Client& client) { return !client.requests.empty() && !client.answer; });
+  if (!wanted) responder_.ForgetSnapshot();
+}
+
+void ReplayScheduler::DropSlowReaders(int64_t now_us) {
+  std::erase_if(held_, [](const Held& held) { return held.snapshot.expired(); });
+  if (held_.size() < kMaxSnapshots || now_us - held_.front().made_us < kSnapshotHoldUs) return;
+  responder_.ForgetSnapshot();
+  const auto oldest = held_.front().snapshot.lock();
+  for (auto client = clients_.begin(); client != clients_.end();) {
+    const auto current = client++;
+    if (current->answer && current->answer->snapshot == oldest) Drop(current);
+  }
+}
+
+// The requests for a status, or the others.
+void ReplayScheduler::ServeClients(bool status, int64_t now_us) {
   // Served clients move to the back of the list, so the number of clients is read before the loop.
   size_t turns = clients_.size();
   for (auto client = clients_.begin(); turns > 0; --turns) {
     const auto current = client++;
     if (!current->runnable(now_us)) continue;
+    if (status != (RequestKindOf(current->requests.front().start) == RequestKind::kStatus))
+      continue;
     if (ServeTurn(*current, now_us) == Turn::kGone) {
       Drop(current);
     } else if (!current->paused) {
@@ -91,8 +117,12 @@ void ReplayScheduler::Serve(int64_t now_us) {
 ReplayScheduler::Turn ReplayScheduler::ServeTurn(Client& client, int64_t now_us) {
   if (!client.answer) {
     if (!MayGoOn(client.request_rate, client, now_us)) return Turn::kServed;
+    const Request& request = client.requests.front();
+    const bool makes = responder_.MakesSnapshot(request.start, request.arrival);
+    if (makes && !MayMakeSnapshot(client, now_us)) return Turn::kServed;
     client.request_rate.Spend(1);
-    client.answer = responder_.Begin(client.requests.front());
+    client.answer = responder_.Begin(request.start, request.arrival);
+    if (makes) NoteSnapshot(*client.answer, now_us);
   }
   Answer& answer = *client.answer;
   slice_.clear();
@@ -112,6 +142,22 @@ ReplayScheduler::Turn ReplayScheduler::ServeTurn(Client& client, int64_t now_us)
   client.requests.pop_front();
   client.answer.reset();
   return Turn::kServed;
+}
+
+bool ReplayScheduler::MayMakeSnapshot(Client& client, int64_t now_us) {
+  if (snapshot_made_) return false;
+  responder_.ForgetSnapshot();
+  std::erase_if(held_, [](const Held& held) { return held.snapshot.expired(); });
+  if (held_.size() < kMaxSnapshots) return true;
+  snapshot_waits_ = true;
+  client.ready_us = now_us + kSnapshotRetryUs;
+  return false;
+}
+
+void ReplayScheduler::NoteSnapshot(const Answer& answer, int64_t now_us) {
+  snapshot_made_ = true;
+  held_.push_back({answer.snapshot, now_us});
+  counters_.snapshots = responder_.snapshots();
 }
 
 bool ReplayScheduler::MayGoOn(TokenBucket& rate, Client& client, int64_t now_us) {

@@ -33,6 +33,7 @@ struct ReplayCounters {
   std::atomic<uint64_t> delays{0};
   std::atomic<uint64_t> rejects{0};
   std::atomic<uint64_t> dropped{0};
+  std::atomic<uint64_t> snapshots{0};  // snapshots that were made; clients may share one
 };
 
 struct ReplayLimits {
@@ -49,6 +50,10 @@ class ReplayScheduler {
   static constexpr size_t kMaxClients = 64;
   // Maximum number of waiting requests per client. Further requests are dropped.
   static constexpr size_t kMaxRequestsPerClient = 16;
+  // Maximum number of snapshots in memory. Further requests for snapshots wait.
+  static constexpr size_t kMaxSnapshots = 2;
+  // If a request waits, the clients that read the oldest snapshot for longer than this are dropped.
+  static constexpr int64_t kSnapshotHoldUs = 10'000'000;
 
   // `ring`, `state` (nullptr: no KVX1) and `channel` must outlive the scheduler. `wake` is called
   // on any thread when a paused client has credit again. The caller must then call Resume. `wake`
@@ -62,7 +67,9 @@ class ReplayScheduler {
   void CountReject() { ++counters_.rejects; }
   // Ends the pauses of the clients that had no credit. Serve then tries them again.
   void Resume();
-  // Gives each client that can be served one turn. `now_us`: any monotonic time.
+  // Gives each client that can be served one turn: first the requests for a status, then the
+  // others. At most one snapshot is made, so that the caller can take new requests before the next
+  // one. `now_us`: any monotonic time.
   void Serve(int64_t now_us);
   // Milliseconds until the next call of Serve is needed; -1: not before AddRequest or Resume.
   int64_t WaitMs(int64_t now_us) const;
@@ -70,13 +77,17 @@ class ReplayScheduler {
   const ReplayCounters& counters() const { return counters_; }
 
  private:
+  struct Request {
+    std::vector<uint8_t> start;  // the last frame
+    uint64_t arrival = 0;        // number of requests that arrived before it
+  };
   struct Client {
     std::string identity;
     std::shared_ptr<ReplayCredit> credit;
     TokenBucket request_rate;
     TokenBucket byte_rate;
-    std::deque<std::vector<uint8_t>> requests = {};  // start frames; the front is served first
-    std::optional<Answer> answer = std::nullopt;     // answer to requests.front()
+    std::deque<Request> requests = {};            // the front is served first
+    std::optional<Answer> answer = std::nullopt;  // answer to requests.front()
     bool paused = false;
     int64_t ready_us = 0;  // the client is not served before this time
 
@@ -88,7 +99,11 @@ class ReplayScheduler {
 
   Client& FindOrAddClient(Frame identity);
   void MakeRoom();
+  void ServeClients(bool status, int64_t now_us);
   Turn ServeTurn(Client& client, int64_t now_us);
+  bool MayMakeSnapshot(Client& client, int64_t now_us);
+  void NoteSnapshot(const Answer& answer, int64_t now_us);
+  void DropSlowReaders(int64_t now_us);
   bool MayGoOn(TokenBucket& rate, Client& client, int64_t now_us);
   bool HasCredit(Client& client);
   bool Send(Client& client, uint64_t seq, Payload payload);
@@ -100,6 +115,13 @@ class ReplayScheduler {
   ReplayResponder responder_;
   Clients clients_;  // the most recently served client is at the back
   std::vector<RingEntry> slice_;
+  struct Held {
+    std::weak_ptr<const StateSnapshot> snapshot;
+    int64_t made_us = 0;
+  };
+  std::vector<Held> held_;       // snapshots that clients still read, the oldest first
+  bool snapshot_waits_ = false;  // a request waits because of kMaxSnapshots
+  bool snapshot_made_ = false;   // in the current call of Serve
   ReplayCounters counters_;
 };
 

@@ -124,6 +124,34 @@ run = tail([(b"kv", batch(bad, CLEARED))], "--count", "1")
 check("an event that cannot be decoded is counted, and the next event is printed",
       "1 events could not be decoded" in run.stdout and "cleared" in run.stdout, run)
 
+# A sender cannot control the terminal or forge lines: ESC, C1 controls, CR, LF, NUL, the direction of text.
+HOSTILE = "\x1b]0;title\x07\x1b[2J\r\nforged\x00\u009b31m\u202e\\"
+hostile = dict(STORED, medium=HOSTILE, kv_cache_spec_kind=HOSTILE, lora_name=HOSTILE)
+hostile_topic = HOSTILE.encode()
+PLAIN = set(range(0x20, 0x7f)) | {0x0a}
+for flags, expected_lines in [((), 4), (("--json",), 2), (("--stats",), None), (("--stats", "--json"), None)]:
+    run = tail([(hostile_topic, batch(hostile))], "--count", "2", *flags)
+    check(f"{flags}: only printable ASCII is printed", set(run.stdout.encode()) <= PLAIN, run)
+    check(f"{flags}: no forged line",
+          run.returncode == 0 and not any(line.startswith("forged") for line in run.stdout.splitlines()), run)
+    if expected_lines:
+        check(f"{flags}: the number of lines", len(run.stdout.splitlines()) == expected_lines, run)
+    if flags == ("--json",):
+        check("json: the text is complete", json.loads(run.stdout.splitlines()[0])["topic"] == HOSTILE, run)
+
+# A frame of 200 MiB ends its connection, and is not held in memory. Another publisher is followed.
+with Source([(b"kv", b"x" * (200 << 20))]) as huge, Source([(b"kv", batch(CLEARED))]) as good:
+    process = subprocess.Popen([kvcast, "tail", f"tcp://127.0.0.1:{huge.port}", f"tcp://127.0.0.1:{good.port}"],
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    heard = [process.stdout.readline() for _ in range(200)]
+    with open(f"/proc/{process.pid}/status", encoding="ascii") as status:
+        used = int(next(line for line in status if line.startswith("VmHWM")).split()[1])
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+run = subprocess.CompletedProcess([], process.returncode, "".join(heard), err)
+check("an oversized frame does not disturb another publisher", "cleared" in run.stdout, run)
+check(f"an oversized frame is not held in memory: {used} KiB", used < 150 << 10, run)
+
 run = subprocess.run([kvcast, "tail", "nonsense"], capture_output=True, text=True, timeout=60)
 check("an invalid endpoint: one line on stderr, exit code 1",
       run.returncode == 1 and run.stderr.count("\n") == 1 and "nonsense" in run.stderr, run)

@@ -238,15 +238,18 @@ struct SecureRelay : ::testing::Test {
 
 TEST_F(SecureRelay, AdmitsTheClientsOfTheList) {
   stream::Socket valid = Subscribe(CurveClient{client, server.key()});
-  stream::Socket plain = Subscribe(std::nullopt);
+  // A peer without a key may close the connection before the relay has read its greeting.
+  std::vector<stream::Socket> plain;
+  for (int i = 0; i < 20; ++i) plain.push_back(Subscribe(std::nullopt));
   stream::Socket stranger = Subscribe(CurveClient{NewKeys(), server.key()});
   stream::Socket misled = Subscribe(CurveClient{client, NewKeys().public_key});
   EXPECT_TRUE(PostUntil([&] {
     const RefusedConnections refused = relay->counters().refused;
-    return refused.no_key > 0 && refused.not_allowed > 0 && refused.wrong_server_key > 0 &&
-           Hears(valid);
+    return refused.no_key + refused.broken > 0 && refused.not_allowed > 0 &&
+           refused.wrong_server_key > 0 && Hears(valid);
   }));
-  for (stream::Socket* refused : {&plain, &stranger, &misled}) EXPECT_FALSE(Hears(*refused));
+  for (stream::Socket* refused : {&stranger, &misled}) EXPECT_FALSE(Hears(*refused));
+  for (stream::Socket& each : plain) EXPECT_FALSE(Hears(each));
 }
 
 TEST_F(SecureRelay, CutsOffAClientThatWasRevoked) {
