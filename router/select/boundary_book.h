@@ -10,6 +10,7 @@
 #include <unordered_map>
 
 #include "kvcast/router/speculative_prefixes.h"
+#include "src/hash/seeded_hash.h"
 
 namespace kvcast {
 
@@ -33,7 +34,7 @@ class BoundaryBook {
   size_t CountOf(PrefixName name) const;
 
   const size_t most_;
-  std::unordered_map<PrefixName, uint8_t> counts_;
+  std::unordered_map<PrefixName, uint8_t, router::SeededNumberHash> counts_;
   std::deque<PrefixName> by_age_;
   std::array<double, kLevels> reached_{};  // boundaries that were seen at least n times
 };

@@ -29,6 +29,12 @@ struct SeededHash {
   size_t operator()(std::string_view text) const;
 };
 
+// For tables whose keys are numbers from the network. std::hash returns the number itself, so
+// clients could choose numbers of one bucket.
+struct SeededNumberHash {
+  size_t operator()(uint64_t value) const { return SeededHash{ProcessSeed()}(value); }
+};
+
 // For tables whose keys are texts from the network. std::hash has the same seed in every process.
 struct SeededTextHash {
   using is_transparent = void;

@@ -1174,4 +1174,8 @@ MUTATIONS = [
      "    if (block != block_of_content_.end()) block_of_[i] = block->second;\n", "", NAMING),
     ("try a sparse rule on spans of any length", "router/names/sparse_span.cc",
      " || pairs * blocks > kMaxMaskedBlocks", "", NAMING),
+    ("give each name of a prefix the bucket that clients choose", "src/hash/seeded_hash.h",
+     "  size_t operator()(uint64_t value) const { return SeededHash{ProcessSeed()}(value); }\n",
+     "  size_t operator()(uint64_t value) const { return value; }\n",
+     "router_selector_test --gtest_filter=BoundaryBook.*"),
 ]
