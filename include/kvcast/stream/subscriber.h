@@ -170,8 +170,8 @@ struct SubscriberConfig {
   // Interval between comparisons with the digests of a publisher with KVX1. It varies by up to a
   // quarter, so that the comparisons of many sources are spread over time. 0: never.
   int64_t audit_interval_ms = 10000;
-  // Maximum number of live messages in the socket of a source. The bound is small, because a message
-  // may have max_frame_bytes. Beyond it, messages wait at the publisher.
+  // Maximum number of live messages in the socket of a source. The bound is small, because a
+  // message may have max_frame_bytes. Beyond it, messages wait at the publisher.
   int recv_hwm = 256;
   // Maximum size of a frame in bytes, at least 8192. A longer frame ends its connection. The
   // subscriber then reconnects and requests the missing batches. A batch that exceeds the limit in
