@@ -164,7 +164,10 @@ class FullQueue : public ::testing::Test {
     Socket monitor = other.Monitor(ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_DISCONNECTED).value();
     ASSERT_TRUE(other.Connect(network_.replay.endpoint()).ok());
     const auto hears = [&](int event) {
-      return Eventually([&] { return ReceiveMonitorEvent(monitor) == event; });
+      return Eventually([&] {
+        const auto next = ReceiveMonitorEvent(monitor);
+        return next && next->event == event;
+      });
     };
     EXPECT_TRUE(hears(ZMQ_EVENT_HANDSHAKE_SUCCEEDED));
     network_.replay.Stall(true);

@@ -450,7 +450,8 @@ TEST(Subscriber, TheBacklogOfASourceIsBounded) {
   EXPECT_TRUE(Eventually([&] {
     send();
     return applied > 300;
-  })) << applied << " of " << seq - first;
+  })) << applied
+      << " of " << seq - first;
 }
 
 }  // namespace
