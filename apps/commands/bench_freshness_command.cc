@@ -5,6 +5,7 @@
 
 #include "apps/bench/service/bench_freshness.h"
 #include "apps/commands/commands.h"
+#include "apps/commands/curve_rate.h"
 
 namespace kvcast::tools {
 namespace {
@@ -87,9 +88,27 @@ std::vector<Target> SteadyTargets(const FreshnessResult& result) {
   };
 }
 
+int RunCurveRates(bool as_json) {
+  const auto rates = MeasureCurveRates();
+  if (!rates.ok()) return Fail(rates.status());
+  nlohmann::json list = nlohmann::json::array();
+  for (const CurveRate& rate : *rates) {
+    const double ratio = rate.curve_per_s / rate.plain_per_s;
+    std::printf("%5zu bytes: %8.0f batches/s plain, %8.0f batches/s with CURVE, ratio %.2f\n",
+                rate.payload_bytes, rate.plain_per_s, rate.curve_per_s, ratio);
+    list.push_back({{"payload_bytes", rate.payload_bytes},
+                    {"plain_per_s", rate.plain_per_s},
+                    {"curve_per_s", rate.curve_per_s},
+                    {"ratio", ratio}});
+  }
+  if (as_json) std::printf("%s\n", nlohmann::json{{"rates", list}}.dump().c_str());
+  return 0;
+}
+
 }  // namespace
 
 int RunFreshnessBenchCommand(const FreshnessBenchOptions& options) {
+  if (options.curve) return RunCurveRates(options.json);
   const FreshnessConfig config{.sources = static_cast<int>(options.sources),
                                .batches_per_s = static_cast<int>(options.rate),
                                .seconds = static_cast<int>(options.seconds),

@@ -124,6 +124,7 @@ struct FreshnessBenchOptions {
   int64_t seconds = 10;
   int64_t burst = 1;  // factor of the rate during one second; 1: no burst
   int64_t publishers_nice = 5;
+  bool curve = false;  // measure the rate with and without CURVE, and nothing else
   bool json = false;
 };
 int RunFreshnessBenchCommand(const FreshnessBenchOptions& options);

@@ -400,6 +400,9 @@ void AddFreshnessBench(CLI::App& bench, FreshnessBenchOptions& options, Command&
                   "nice value of the publishers, which would run on other machines in production")
       ->check(CLI::Range(int64_t{0}, int64_t{19}))
       ->capture_default_str();
+  sub->add_flag(
+      "--curve", options.curve,
+      "measure instead the rate of one publisher at 2 kB and 16 kB, plain and with CURVE");
   sub->add_flag("--json", options.json, "print one JSON object as the last line of stdout");
   sub->callback([&] { command = [&] { return RunFreshnessBenchCommand(options); }; });
 }
