@@ -506,8 +506,6 @@ MUTATIONS = [
      "!IsLoopbackEndpoint(source.endpoint) && !policy.allow_remote", "false", "router_service_test"),
     ("listen anywhere for whom a request names", "router/service/api/own_api.cc",
      "CheckSource(*source, core.policy, SourceOrigin::kHttp)", "Status()", "router_source_security_test"),
-    ("connect to a socket of the process for whom a request names", "router/service/ingest/source_policy.cc",
-     "origin == SourceOrigin::kHttp && ", "false && ", "router_source_security_test"),
     ("follow without a key beyond loopback", "router/service/ingest/source_policy.cc",
      "  if (is_protected || IsLoopbackEndpoint(endpoint)) return Status();\n",
      "  if (!is_protected || IsLoopbackEndpoint(endpoint)) return Status();\n", "router_source_security_test"),
