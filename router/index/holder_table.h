@@ -112,7 +112,7 @@ class HolderTable {
   std::vector<HolderId> free_;
   std::vector<HolderId> closed_;
   std::vector<HolderId> swept_;
-  std::vector<bool> condemned_;  // by holder
+  std::vector<bool> condemned_;                   // by holder
   std::vector<std::atomic<uint64_t>*> versions_;  // writer; I1; by slot; nullptr: no worker
   std::vector<std::atomic<uint64_t>*> moving_;  // writer; I1; the versions that BeginMove made odd
 };

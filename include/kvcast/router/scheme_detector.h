@@ -70,7 +70,7 @@ inline constexpr uint64_t kMaxSpanSearch = 16384;
 inline constexpr int64_t kSearchShare = 8;
 inline constexpr int64_t kMaxSearchCredit = int64_t{1} << 22;
 inline constexpr int64_t kMaxSearchTokens = int64_t{1} << 22;  // tokens of one search
-inline constexpr size_t kMaxVerifiedDigests = 1024;  // kept as parents of later stores
+inline constexpr size_t kMaxVerifiedDigests = 1024;            // kept as parents of later stores
 // Number of consecutive tested stores without a fitting candidate after which the detector gives
 // up: the state becomes kTokenMode, or kMismatch if a property is registered. Two stores are
 // sufficient if all possibilities were tried (every hash_block_size, and keys with one reading);

@@ -74,6 +74,16 @@ void PutStoreRules(const WorkerConfig& config, Json& object) {
   object["sparse_rules"] = EngineRulesName(config.sparse_rule->rules);
 }
 
+void PutScheme(const WorkerRegistration& source, Json& object) {
+  if (source.algorithm) object["hash_algorithm"] = HashAlgorithmName(*source.algorithm);
+  if (source.hash_seed) object["hash_seed"] = *source.hash_seed;
+  PutIf(!source.none_hash.empty(), object, "none_hash", HexOf(source.none_hash));
+  PutIf(!source.candidate_seeds.empty(), object, "candidate_seeds", source.candidate_seeds);
+  for (const auto& bytes : source.candidate_none_hashes) {
+    object["candidate_none_hashes"].push_back(HexOf(bytes));
+  }
+}
+
 }  // namespace
 
 // libzmq accepts any port number. A source with a port out of range would never connect.
@@ -148,13 +158,7 @@ Json SourceToJson(const WorkerRegistration& source) {
   if (source.format == EventFormat::kTrtllm) PutTrtllm(source, object);
   if (source.format == EventFormat::kMooncake) object["tenant_id"] = source.mooncake.tenant_id;
   PutIf(!source.mooncake.backend_id.empty(), object, "backend_id", source.mooncake.backend_id);
-  if (source.algorithm) object["hash_algorithm"] = HashAlgorithmName(*source.algorithm);
-  if (source.hash_seed) object["hash_seed"] = *source.hash_seed;
-  PutIf(!source.none_hash.empty(), object, "none_hash", HexOf(source.none_hash));
-  PutIf(!source.candidate_seeds.empty(), object, "candidate_seeds", source.candidate_seeds);
-  for (const auto& bytes : source.candidate_none_hashes) {
-    object["candidate_none_hashes"].push_back(HexOf(bytes));
-  }
+  PutScheme(source, object);
   PutIf(!worker.groups.empty(), object, "groups", GroupsToJson(worker.groups));
   PutIf(worker.hash_block_size > 0, object, "hash_block_size", worker.hash_block_size);
   PutIf(source.gpu_blocks > 0, object, "gpu_blocks", source.gpu_blocks);
