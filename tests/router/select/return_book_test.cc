@@ -33,7 +33,7 @@ TEST(ReturnBook, TheLimitFollowsTheRuleOfThree) {
 
 TEST(ReturnBook, YoungTailsAreNoEvidence) {
   ReturnBook book;
-  Route(book, 1, 100);
+  Route(book, 1, 60);
   EXPECT_EQ(book.ChanceAtMost(Turn::kFirst, 59.5), 1);
   EXPECT_DOUBLE_EQ(book.ChanceAtMost(Turn::kFirst, 109), 3.0 / 50);
 }
