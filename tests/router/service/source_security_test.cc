@@ -72,7 +72,8 @@ TEST(SourcePolicy, BeyondLoopbackASourceNeedsCurveOrTheWordInsecure) {
 TEST(SourcePolicy, OverHttpASourceHasTcpEndpoints) {
   for (const char* endpoint : {"ipc:///run/kv.sock", "ipc://@abstract", "inproc://events",
                                "norm://127.0.0.1:1", "ws://127.0.0.1:1", "tipc://{1,2,3}"}) {
-    EXPECT_THAT(Checked(Source(endpoint), {}, SourceOrigin::kHttp), HasSubstr("must be tcp://HOST:PORT"));
+    EXPECT_THAT(Checked(Source(endpoint), {}, SourceOrigin::kHttp),
+                HasSubstr("must be tcp://HOST:PORT"));
     EXPECT_THAT(Checked(Source("tcp://127.0.0.1:1", endpoint), {}, SourceOrigin::kHttp),
                 HasSubstr("must be tcp://HOST:PORT"));
   }
