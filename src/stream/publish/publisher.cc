@@ -94,8 +94,9 @@ Result<GuardedSocket> Protect(Socket socket, const std::shared_ptr<Context>& con
   return protected_socket;
 }
 
-Result<GuardedSocket> OpenPub(const PublisherConfig& config, std::shared_ptr<Context> context,
-                              const std::string& endpoint, std::function<void()> wake) {
+Result<GuardedSocket> OpenPub(const PublisherConfig& config,
+                              const std::shared_ptr<Context>& context, const std::string& endpoint,
+                              std::function<void()> wake) {
   Result<Socket> pub = OpenSocket(context, ZMQ_PUB, endpoint, config.send_hwm, kFlushMs);
   if (!pub.ok()) return pub.status();
   pub->SetOption(ZMQ_MAXMSGSIZE, kMaxSubscriptionFrameBytes);
@@ -115,7 +116,8 @@ Result<GuardedSocket> OpenPub(const PublisherConfig& config, std::shared_ptr<Con
 // by the linger time. The linger time must not be 0: libzmq 4.3.4 aborts the process if a
 // connection breaks while a reply is half sent and the socket is closing without a linger time
 // (libzmq issue 3442).
-Result<GuardedSocket> OpenRouter(const PublisherConfig& config, std::shared_ptr<Context> context,
+Result<GuardedSocket> OpenRouter(const PublisherConfig& config,
+                                 const std::shared_ptr<Context>& context,
                                  const std::string& endpoint, std::function<void()> wake) {
   Result<Socket> router =
       OpenSocket(context, ZMQ_ROUTER, endpoint, /*send_hwm=*/0, kReplayLingerMs);
@@ -146,7 +148,7 @@ class Publisher::Impl {
   }
 
   Status Open();
-  Status OpenReplay(std::shared_ptr<Context> context, const std::string& endpoint_of_rank);
+  Status OpenReplay(const std::shared_ptr<Context>& context, const std::string& endpoint_of_rank);
 
   const PublisherConfig config;
   std::string endpoint;
@@ -188,13 +190,13 @@ Status Publisher::Impl::Open() {
   return Status();
 }
 
-Status Publisher::Impl::OpenReplay(std::shared_ptr<Context> context,
+Status Publisher::Impl::OpenReplay(const std::shared_ptr<Context>& context,
                                    const std::string& endpoint_of_rank) {
   Result<std::shared_ptr<stream::Waker>> waker = stream::Waker::Create();
   if (!waker.ok()) return waker.status();
   const Result<std::string> bound = NodeEndpoint(endpoint_of_rank, config.host_ip);
   if (!bound.ok()) return bound.status();
-  auto router = OpenRouter(config, std::move(context), *bound, [held = *waker] { held->Wake(); });
+  auto router = OpenRouter(config, context, *bound, [held = *waker] { held->Wake(); });
   if (!router.ok()) return router.status();
   replay_endpoint = router->socket.last_endpoint();
   replay_guard = std::move(router->guard);
