@@ -77,10 +77,10 @@ Result<std::vector<std::string>> TextsOf(const Json& json, const std::string& na
 
 using ReadTextsOf = Status (*)(const std::vector<std::string>&, const std::string&, RouterOptions&);
 
-template <ReadTextsOf Read>
+template <ReadTextsOf kRead>
 Status ReadList(const Json& json, const std::string& name, RouterOptions& options) {
   const auto texts = TextsOf(json, name);
-  return texts.ok() ? Read(*texts, name, options) : texts.status();
+  return texts.ok() ? kRead(*texts, name, options) : texts.status();
 }
 
 Status ReadAdmin(const Json& json, const std::string& name, RouterOptions& options) {

@@ -137,10 +137,11 @@ try:
     until("the page shows all events again", lambda: column(2) == unfiltered())
     # The explanation of one request opens by keyboard.
     until("requests are listed", lambda: len(texts(driver, "#decisions button")) > 3)
-    first = one(driver, "#decisions li:first-child button")
-    label = first.find_element(By.CSS_SELECTOR, "span").text
+    # In one call, because the page makes the list again when a request was routed.
+    label = driver.execute_script(
+        "const first = document.querySelector('#decisions li:first-child button'); first.focus();"
+        "return first.querySelector('span').textContent")
     request, worker = label.split(" → ")
-    driver.execute_script("arguments[0].focus()", first)
     driver.switch_to.active_element.send_keys(Keys.ENTER)
     until("the request is explained", lambda: texts(driver, "#explained h3") and
           texts(driver, "#explained h3")[0].startswith(request))
