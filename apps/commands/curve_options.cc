@@ -77,7 +77,7 @@ void RefusalLog::Note(const RefusedConnections& refused, uint64_t denied, uint64
                "%s: refused since the start: %llu connections without a key, %llu with another "
                "server key, %llu with a key that is not allowed, %llu that ended early; %llu "
                "requests; %llu lists of clients could not be read\n",
-               who_.c_str(), static_cast<unsigned long long>(refused.no_key),
+               name_.c_str(), static_cast<unsigned long long>(refused.no_key),
                static_cast<unsigned long long>(refused.wrong_server_key),
                static_cast<unsigned long long>(refused.not_allowed),
                static_cast<unsigned long long>(refused.broken),

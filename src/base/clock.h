@@ -19,11 +19,12 @@ inline int64_t SteadyUs() { return SteadyNs() / 1000; }
 inline int64_t SteadyMs() { return SteadyNs() / 1000000; }
 
 // CPU time of the calling thread. Its zero has no meaning.
-inline int64_t ThreadCpuUs() {
+inline int64_t ThreadCpuNs() {
   timespec now{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return int64_t{now.tv_sec} * 1'000'000 + now.tv_nsec / 1000;
+  return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
 }
+inline int64_t ThreadCpuUs() { return ThreadCpuNs() / 1000; }
 
 // Seconds since 1970. The clock may be set back.
 inline double WallSeconds() {

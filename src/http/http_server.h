@@ -59,7 +59,7 @@ struct HttpRoute {
   std::function<HttpReply(const HttpRequest& request)> handler;
   Lane lane = Lane::kQuery;
   size_t max_body_bytes = kSmallBody;  // a longer body gets 413
-  // What a token must allow, if the server has tokens. nullopt: no token is needed.
+  // The role that a token must have, if the server has tokens. nullopt: no token is needed.
   std::optional<AccessRole> access = AccessRole::kAdmin;
 };
 

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <ctime>
 #include <functional>
 #include <limits>
 #include <memory>
@@ -15,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include "src/base/clock.h"
 #include "src/http/http_server.h"
 #include "src/http/request_reader.h"
 #include "tests/http/patient_options.h"
@@ -43,12 +43,6 @@ std::string SmallChunks(size_t bytes) {
          "0\r\n\r\n";
 }
 
-int64_t ThreadNs() {
-  timespec now = {};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
-}
-
 constexpr size_t kSocketRead = 64 << 10;  // maximum bytes of one read
 
 // The CPU time of the fastest of five runs. The bytes arrive in pieces of `together` bytes.
@@ -57,7 +51,7 @@ int64_t ReadNs(const std::string& text, size_t together = kSocketRead) {
   for (int run = 0; run < 5; ++run) {
     RequestReader reader({});
     boost::beast::flat_buffer input;
-    const int64_t begin = ThreadNs();
+    const int64_t begin = ThreadCpuNs();
     for (size_t at = 0; at < text.size(); at += together) {
       const std::string_view piece = std::string_view(text).substr(at, together);
       const auto room = input.prepare(piece.size());
@@ -65,7 +59,7 @@ int64_t ReadNs(const std::string& text, size_t together = kSocketRead) {
       input.commit(piece.size());
       reader.Read(input);
     }
-    least = std::min(least, ThreadNs() - begin);
+    least = std::min(least, ThreadCpuNs() - begin);
     EXPECT_EQ(reader.state(), RequestReader::State::kComplete);
   }
   return least;
@@ -98,13 +92,13 @@ TEST(HttpBounds, BytesThatComeOneByOneCostTheSameEach) {
     for (int run = 0; run < 5; ++run) {
       RequestReader reader({.max_head_bytes = 1 << 20});
       boost::beast::flat_buffer input;
-      const int64_t begin = ThreadNs();
+      const int64_t begin = ThreadCpuNs();
       for (const char byte : text) {
         *static_cast<char*>(input.prepare(1).data()) = byte;
         input.commit(1);
         reader.Read(input);
       }
-      least = std::min(least, ThreadNs() - begin);
+      least = std::min(least, ThreadCpuNs() - begin);
       EXPECT_NE(reader.state(), RequestReader::State::kBad);
     }
     return least;

@@ -1,5 +1,5 @@
-// Publishers and subscribers with CURVE, over real sockets: who is admitted, who is refused and
-// counted, and how a client loses its access.
+// Publishers and subscribers with CURVE, over real sockets: the clients that are admitted or
+// refused, and counted, and how a client loses its access.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -220,7 +220,7 @@ TEST(Curve, EachRequestNeedsItsRole) {
   EXPECT_EQ(publisher->counters().replay_denied, 3u);
 }
 
-// The publisher connects, the subscriber binds: the publisher is the CURVE server all the same.
+// The publisher connects and the subscriber binds. The publisher is still the CURVE server.
 TEST(Curve, APublisherThatConnectsIsTheServer) {
   const CurveKeyPair client = NewKeys();
   const TestServer server(Line(kAllRoles, client));

@@ -4,9 +4,10 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <ctime>
 #include <string>
 #include <vector>
+
+#include "src/base/clock.h"
 
 namespace kvcast::testing {
 
@@ -37,14 +38,9 @@ inline std::vector<std::string> PlainTexts(size_t count) {
 // CPU time of the thread.
 template <typename Work>
 int64_t ThreadNsOf(Work work) {
-  const auto now = [] {
-    timespec time = {};
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-    return int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
-  };
-  const int64_t begin = now();
+  const int64_t begin = ThreadCpuNs();
   work();
-  return now() - begin;
+  return ThreadCpuNs() - begin;
 }
 
 }  // namespace kvcast::testing

@@ -2,22 +2,18 @@
 #include "apps/bench/growth/growing_index.h"
 
 #include <sys/resource.h>
-#include <time.h>
 
 #include <algorithm>
 #include <string>
 #include <vector>
 
 #include "apps/bench/index/fleet.h"
+#include "src/base/clock.h"
 
 namespace kvcast::bench {
 namespace {
 
-double ThreadNanoseconds() {
-  struct timespec now {};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) * 1e9 + static_cast<double>(now.tv_nsec);
-}
+double ThreadNanoseconds() { return static_cast<double>(ThreadCpuNs()); }
 
 int64_t ThreadFaults() {
   struct rusage usage {};

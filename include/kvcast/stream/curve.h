@@ -34,7 +34,7 @@ struct CurveKeyPair {
 // kInvalidArgument: `key` is not a key in Z85. The message does not contain the key.
 Status CheckCurveKey(std::string_view key);
 
-// What a client may do.
+// The requests that a client may make.
 enum class CurveRole : uint8_t {
   kSubscribe,  // receive the live stream of a publisher or of a relay
   kReplay,     // request batches again, and the status of a publisher

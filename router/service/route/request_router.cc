@@ -233,11 +233,12 @@ Result<RouteDecision> RequestRouter::Decide(const Query& asked, std::vector<Quer
   decision.will_not_return_after = forecast_.WillNotReturnAfter(facts);
   decision.traceparent = asked.traceparent;
   decision.request_id = asked.request_id.empty() ? RandomRequestId() : asked.request_id;
-  if (asked.book) Book(query, decision, now_ms);
+  if (asked.book) Book(query, decision, facts, now_ms);
   return decision;
 }
 
-void RequestRouter::Book(const Query& query, const RouteDecision& decision, double now_ms) {
+void RequestRouter::Book(const Query& query, const RouteDecision& decision,
+                         const FleetForecast::Facts& facts, double now_ms) {
   const RouteCandidate& chosen = decision.candidates[decision.chosen];
   const WorkerMatch& match = chosen.answer.match;
   const int64_t hash_block_size = chosen.answer.hash_block_size;
@@ -261,7 +262,7 @@ void RequestRouter::Book(const Query& query, const RouteDecision& decision, doub
   booking.first_token_s = FirstTokenSeconds(chosen.parts);
   booking.expires_ms = now_ms + static_cast<double>(config_.booking_lifetime_ms);
   booking.number = next_number_++;
-  forecast_.Routed(booking.number, FactsOf(query, chosen));
+  forecast_.Routed(booking.number, facts);
   loads_[match.worker].active_prefill_tokens += booking.prefill_tokens;
   order_.emplace_back(decision.request_id, booking.expires_ms);
   bookings_[decision.request_id] = booking;

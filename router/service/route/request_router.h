@@ -201,7 +201,9 @@ class RequestRouter {
   size_t Choose(const Query& query, const std::vector<RouteCandidate>& candidates)
       KV_REQUIRES(mutex_);
   size_t NextInTurn(const std::vector<RouteCandidate>& candidates) KV_REQUIRES(mutex_);
-  void Book(const Query& query, const RouteDecision& decision, double now_ms) KV_REQUIRES(mutex_);
+  // `facts`: of the chosen worker.
+  void Book(const Query& query, const RouteDecision& decision, const FleetForecast::Facts& facts,
+            double now_ms) KV_REQUIRES(mutex_);
   void BeginDecoding(Booking& booking) KV_REQUIRES(mutex_);
   void Release(const std::string& request_id, double now_ms) KV_REQUIRES(mutex_);
   void Expire(double now_ms) KV_REQUIRES(mutex_);

@@ -9,69 +9,18 @@ usage: dashboard_test.py KVCAST SCREENSHOT_FOLDER
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
-import time
 import urllib.request
 
-try:
-    from selenium import webdriver
-    from selenium.webdriver.chrome.service import Service
-    from selenium.webdriver.common.by import By
-    from selenium.webdriver.common.keys import Keys
-    from selenium.webdriver.support.ui import Select
-except ImportError:
-    print("python3-selenium is not installed")
-    sys.exit(77)
-if not shutil.which("chromium") or not shutil.which("chromedriver"):
-    print("chromium and chromium-driver are not installed")
-    sys.exit(77)
+sys.dont_write_bytecode = True  # keeps the source tree clean
+from browser import browser, check, finish, one, texts, until  # skips the test without a browser
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.support.ui import Select
 
 KVCAST, FOLDER = sys.argv[1], sys.argv[2]
 os.makedirs(FOLDER, exist_ok=True)
-failures = 0
-
-
-def check(what, condition, detail=""):
-    global failures
-    if not condition:
-        failures += 1
-        print(f"FAILED: {what} {detail}")
-
-
-def until(what, condition, seconds=60):
-    deadline = time.time() + seconds
-    while time.time() < deadline:
-        if condition():
-            return
-        time.sleep(0.1)
-    # The following checks need this condition, so the test stops here.
-    raise AssertionError(f"{what}: did not become true within {seconds} s")
-
-
-def browser(width, height, dark):
-    options = webdriver.ChromeOptions()
-    for flag in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
-                 f"--window-size={width},{height}"):
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    driver = webdriver.Chrome(service=Service(shutil.which("chromedriver")), options=options)
-    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {
-        "width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600})
-    driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {
-        "features": [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]})
-    return driver
-
-
-def one(driver, selector):
-    return driver.find_element(By.CSS_SELECTOR, selector)
-
-
-def texts(driver, selector):
-    return driver.execute_script(
-        "return [...document.querySelectorAll(arguments[0])].map(e => e.textContent)", selector)
 
 
 def refreshed(driver):
@@ -242,5 +191,4 @@ finally:
     if demo.poll() is None:
         demo.send_signal(signal.SIGINT)
         demo.wait(timeout=60)
-print("all dashboard checks passed" if failures == 0 else f"{failures} checks failed")
-sys.exit(failures > 0)
+finish()

@@ -5,53 +5,15 @@ usage: dashboard_token_test.py KVCAST
 """
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
 import tempfile
-import time
 
-try:
-    from selenium import webdriver
-    from selenium.webdriver.chrome.service import Service
-    from selenium.webdriver.common.by import By
-except ImportError:
-    print("python3-selenium is not installed")
-    sys.exit(77)
-if not shutil.which("chromium") or not shutil.which("chromedriver"):
-    print("chromium and chromium-driver are not installed")
-    sys.exit(77)
+sys.dont_write_bytecode = True  # keeps the source tree clean
+from browser import browser, check, finish, one, until  # skips the test without a browser
 
 KVCAST = sys.argv[1]
-failures = 0
-
-
-def check(what, condition, detail=""):
-    global failures
-    if not condition:
-        failures += 1
-        print(f"FAILED: {what} {detail}")
-
-
-def until(what, condition, seconds=60):
-    deadline = time.time() + seconds
-    while time.time() < deadline:
-        if condition():
-            return
-        time.sleep(0.1)
-    raise AssertionError(f"{what}: did not become true within {seconds} s")
-
-
-def browser():
-    options = webdriver.ChromeOptions()
-    for flag in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"):
-        options.add_argument(flag)
-    return webdriver.Chrome(service=Service(shutil.which("chromedriver")), options=options)
-
-
-def one(driver, selector):
-    return driver.find_element(By.CSS_SELECTOR, selector)
 
 
 def send_token(driver, token):
@@ -90,5 +52,4 @@ with tempfile.TemporaryDirectory() as folder:
         driver.quit()
         router.send_signal(signal.SIGTERM)
         router.wait(timeout=20)
-print("all checks passed" if failures == 0 else f"{failures} checks failed")
-sys.exit(failures > 0)
+finish()

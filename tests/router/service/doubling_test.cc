@@ -9,7 +9,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 #include <malloc.h>
-#include <time.h>
 
 #include <algorithm>
 #include <array>
@@ -24,6 +23,7 @@
 
 #include "kvcast/core/tier.h"
 #include "router/service/ingest/worker_ingest.h"
+#include "src/base/clock.h"
 #include "src/wire/writer.h"
 #include "tests/support/content_events.h"
 
@@ -56,11 +56,7 @@ size_t Entries() {
   return text == nullptr ? 100'000 : std::strtoull(text, nullptr, 10);
 }
 
-double CpuSeconds() {
-  timespec now{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
-}
+double CpuSeconds() { return static_cast<double>(ThreadCpuNs()) * 1e-9; }
 
 // Input of one source: engine events, or texts in another format.
 struct Input {

@@ -1,4 +1,4 @@
-// Which sources the service follows, and whom the relay admits.
+// The sources that the service follows, and the clients that the relay admits.
 // SPDX-License-Identifier: Apache-2.0
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
