@@ -50,11 +50,12 @@ void AddLoadRateFamilies(const std::vector<WorkerMetrics>& workers,
                      "tier.",
                      MetricType::Gauge,
                      {}};
-  MetricFamily reports{"kvcast_load_reports_total",
-                       "Reported measurements of the worker's loads from a lower tier, by how the "
-                       "router judged the report, since the worker was registered.",
-                       MetricType::Counter,
-                       {}};
+  MetricFamily reports{
+      "kvcast_load_reports_total",
+      "Reported measurements of the worker's loads from a lower tier, by result (taken, or the "
+      "reason why the router ignored the report), since the worker was registered.",
+      MetricType::Counter,
+      {}};
   ForEachTier(workers, [&](const TierLoadRate& tier, const Labels& labels) {
     const auto with = [&labels](const char* name, std::string value) {
       Labels more = labels;

@@ -15,18 +15,19 @@ constexpr std::array kStreamMetrics = {
                  "Batches that the router processed in the order of their sequence numbers, since "
                  "the worker was registered.",
                  kCounter, [](W w) { return w.stream.batches; }},
-    WorkerMetric{"kvcast_source_apply_seconds_total",
-                 "Seconds that the worker's batches took to decode and apply, since the worker was "
-                 "registered. The other workers of the same ingestion thread wait meanwhile.",
-                 kCounter, [](W w) { return static_cast<uint64_t>(w.wire.apply_ns); }, 1e-9},
+    WorkerMetric{
+        "kvcast_source_apply_seconds_total",
+        "Seconds that the router took to decode and apply the worker's batches, since the worker "
+        "was registered. During this time, the other workers of the same ingestion thread wait.",
+        kCounter, [](W w) { return static_cast<uint64_t>(w.wire.apply_ns); }, 1e-9},
     WorkerMetric{"kvcast_source_oversized_total",
-                 "Times that the router dropped all blocks of the worker because it had more than "
-                 "max_residencies, since the worker was registered.",
+                 "Times that the router dropped all blocks of the worker because the worker had "
+                 "more blocks than max_residencies allows, since the worker was registered.",
                  kCounter, [](W w) { return w.wire.oversized; }},
     WorkerMetric{"kvcast_source_gaps_total",
-                 "Gaps in the sequence numbers of live batches (batches were dropped on the way or "
-                 "could not be encoded), and batches received over HTTP that showed that events "
-                 "are missing, since the worker was registered.",
+                 "Gaps in the sequence numbers of live batches (batches were lost in transit or "
+                 "could not be encoded), since the worker was registered. A batch received over "
+                 "HTTP counts as a gap if it shows that events are missing.",
                  kCounter, [](W w) { return w.stream.gaps; }},
     WorkerMetric{"kvcast_source_replays_total",
                  "Requests sent to the publisher's replay endpoint for replays, status or "
@@ -37,9 +38,9 @@ constexpr std::array kStreamMetrics = {
                  "worker was registered.",
                  kCounter, [](W w) { return w.stream.replayed; }},
     WorkerMetric{"kvcast_source_duplicate_batches_total",
-                 "Live batches whose sequence numbers the router had already passed, because it "
-                 "received them live or by replay, applied a snapshot that contains them, or gave "
-                 "them up as lost, since the worker was registered.",
+                 "Live batches whose sequence numbers the router had already passed, since the "
+                 "worker was registered. The router had received these batches, had applied a "
+                 "snapshot that contains them, or had counted them as lost.",
                  kCounter, [](W w) { return w.stream.duplicates; }},
     WorkerMetric{"kvcast_source_resets_total",
                  "Times that the router dropped all blocks of the worker from the index, since the "
@@ -53,10 +54,11 @@ constexpr std::array kStreamMetrics = {
         "kvcast_source_epochs_total",
         "Restarts of the engine that the router detected, since the worker was registered.",
         kCounter, [](W w) { return w.wire.restarts; }},
-    WorkerMetric{"kvcast_source_losses_total",
-                 "Times that the router dropped all blocks of the worker because batches or events "
-                 "were lost or the blocks were in doubt, since the worker was registered.",
-                 kCounter, [](W w) { return w.wire.losses; }},
+    WorkerMetric{
+        "kvcast_source_losses_total",
+        "Times that the router dropped all blocks of the worker because batches or events were "
+        "lost, or because the blocks might be wrong, since the worker was registered.",
+        kCounter, [](W w) { return w.wire.losses; }},
     WorkerMetric{"kvcast_source_replay_timeouts_total",
                  "Requests to the publisher's replay endpoint whose reply was not complete before "
                  "the timeout, since the worker was registered.",
@@ -69,11 +71,12 @@ constexpr std::array kStreamMetrics = {
                  "Snapshots of the publisher that could not be received or applied, since the "
                  "worker was registered.",
                  kCounter, [](W w) { return w.stream.snapshot_failures; }},
-    WorkerMetric{"kvcast_source_digest_checks_total",
-                 "Comparisons of the worker's blocks in the index with the publisher's digests, "
-                 "including those without a result (the router no longer knows its own digests at "
-                 "that sequence number, or left out events), since the worker was registered.",
-                 kCounter, [](W w) { return w.stream.digest_checks; }},
+    WorkerMetric{
+        "kvcast_source_digest_checks_total",
+        "Comparisons of the worker's blocks in the index with the publisher's digests, since the "
+        "worker was registered. Comparisons without a result count too. They have no result if the "
+        "router does not keep its digests for that sequence number, or if it left out events.",
+        kCounter, [](W w) { return w.stream.digest_checks; }},
     WorkerMetric{"kvcast_source_digest_mismatches_total",
                  "Comparisons in which the worker's blocks in the index differed from the "
                  "publisher's digests, since the worker was registered.",
@@ -87,24 +90,24 @@ constexpr std::array kStreamMetrics = {
                  "worker was registered.",
                  kCounter, [](W w) { return w.stream.repair_failures; }},
     WorkerMetric{"kvcast_source_quarantines_total",
-                 "Times that the worker was quarantined because its blocks were found to be wrong, "
-                 "or snapshots of its publisher failed, several times, since the worker was "
-                 "registered.",
+                 "Times that the router quarantined the worker, since the worker was registered. "
+                 "The causes are several snapshot failures, several detections of wrong blocks, or "
+                 "more blocks than max_residencies allows.",
                  kCounter, [](W w) { return w.stream.quarantines; }},
     WorkerMetric{"kvcast_source_reconnects_total",
                  "Reconnections to the publisher, since the worker was registered.", kCounter,
                  [](W w) { return w.stream.reconnects; }},
     WorkerMetric{"kvcast_source_failed_handshakes_total",
-                 "Connections to the publisher that ended before they were established: the peer "
-                 "has another key or none, does not accept the router's key, or is not a "
-                 "publisher, since the worker was registered.",
+                 "Connections to the publisher that ended before they were established, since the "
+                 "worker was registered. The peer has a wrong key or no key, does not accept the "
+                 "router's key, or is not a publisher.",
                  kCounter, [](W w) { return w.stream.failed_handshakes; }},
     WorkerMetric{"kvcast_source_insecure",
-                 "1 if the source is registered as insecure: its events are neither encrypted nor "
-                 "authenticated. Otherwise 0.",
+                 "1 if the source is registered as insecure (its events are neither encrypted nor "
+                 "authenticated), otherwise 0.",
                  kGauge, [](W w) { return uint64_t{w.insecure}; }},
     WorkerMetric{"kvcast_source_bad_messages_total",
-                 "Messages of the publisher with invalid frames, invalid status replies, and "
+                 "Invalid messages of the publisher: invalid frames, invalid status replies, or "
                  "batches in the reply to a status request, since the worker was registered.",
                  kCounter, [](W w) { return w.stream.bad_messages; }},
     WorkerMetric{"kvcast_source_other_rank_batches_total",
@@ -140,8 +143,8 @@ constexpr std::array kEventMetrics = {
                  "Unknown event fields that the decoder skipped, since the worker was registered.",
                  kCounter, [](W w) { return w.wire.decode.unknown_fields; }},
     WorkerMetric{"kvcast_wire_component_fields_total",
-                 "Skipped event fields with the component names of a block, since the worker was "
-                 "registered.",
+                 "Event fields with the component names of a block, which the decoder skipped, "
+                 "since the worker was registered.",
                  kCounter, [](W w) { return w.wire.decode.component_fields; }},
     WorkerMetric{"kvcast_wire_undecodable_batches_total",
                  "Payloads that could not be decoded as a batch, since the worker was registered.",
@@ -158,15 +161,14 @@ constexpr std::array kEventMetrics = {
                  "Tested store events whose block hashes match the detected hash scheme, since the "
                  "worker was registered.",
                  kCounter, [](W w) { return w.scheme.matched; }},
-    WorkerMetric{
-        "kvcast_source_scheme_mismatched_stores_total",
-        "Tested store events whose block hashes match no known hash scheme, or match a scheme that "
-        "differs from the registered scheme or from the scheme detected before, since the worker "
-        "was registered.",
-        kCounter, [](W w) { return w.scheme.mismatched; }},
+    WorkerMetric{"kvcast_source_scheme_mismatched_stores_total",
+                 "Tested store events whose block hashes match no known hash scheme, or match a "
+                 "scheme that differs from the registered or the earlier detected scheme, since "
+                 "the worker was registered.",
+                 kCounter, [](W w) { return w.scheme.mismatched; }},
     WorkerMetric{"kvcast_source_scheme_inconclusive_stores_total",
-                 "Tested store events that prove nothing about the hash scheme, since the worker "
-                 "was registered.",
+                 "Tested store events that neither confirm nor contradict a hash scheme, since the "
+                 "worker was registered.",
                  kCounter, [](W w) { return w.scheme.inconclusive; }},
     WorkerMetric{
         "kvcast_source_scheme_changes_total",
@@ -187,8 +189,8 @@ constexpr std::array kEventMetrics = {
                  "AllBlocksCleared events that the index applied, since the worker was registered.",
                  kCounter, [](W w) { return w.index.clears; }},
     WorkerMetric{"kvcast_index_unknown_removes_total",
-                 "Block hashes in remove events that the worker did not hold, since the worker was "
-                 "registered.",
+                 "Block hashes in remove events for blocks that the worker did not hold, since the "
+                 "worker was registered.",
                  kCounter, [](W w) { return w.index.unknown_removes; }},
     WorkerMetric{"kvcast_index_bad_events_total",
                  "Events ignored because their group or block size is invalid or contradicts the "
@@ -200,27 +202,26 @@ constexpr std::array kEventMetrics = {
                  "worker was registered.",
                  kCounter, [](W w) { return w.index.unknown_kinds; }},
     WorkerMetric{"kvcast_index_assumed_kinds_total",
-                 "Store events without a kind of KV-cache group, treated as full attention, since "
-                 "the worker was registered.",
+                 "Store events that do not name the kind of their KV-cache group, since the worker "
+                 "was registered. The router treats this group as full attention.",
                  kCounter, [](W w) { return w.index.assumed_kinds; }},
     WorkerMetric{"kvcast_index_reannounced_blocks_total",
                  "Block hashes not indexed because their store events only report a prefix cache "
                  "hit, since the worker was registered.",
                  kCounter, [](W w) { return w.index.reannounced_blocks; }},
     WorkerMetric{"kvcast_index_residencies",
-                 "Current number of entries (tier, group, block hash) of the worker in the index.",
-                 kGauge, [](W w) { return w.index.residencies; }},
+                 "Current number of index entries (tier, group, block hash) of the worker.", kGauge,
+                 [](W w) { return w.index.residencies; }},
 };
 
 constexpr std::array kLoadMetrics = {
-    WorkerMetric{
-        "kvcast_route_active_prefill_tokens",
-        "Current number of prompt tokens of routed requests (without those with book=false) that "
-        "the worker has not computed yet.",
-        kGauge, [](W w) { return static_cast<uint64_t>(w.load.active_prefill_tokens); }},
+    WorkerMetric{"kvcast_route_active_prefill_tokens",
+                 "Current number of prompt tokens of routed requests that the worker has not "
+                 "computed yet. Requests with book=false do not count.",
+                 kGauge, [](W w) { return static_cast<uint64_t>(w.load.active_prefill_tokens); }},
     WorkerMetric{"kvcast_route_decode_blocks",
-                 "Current number of prompt blocks of the routed requests (without those with "
-                 "book=false) that the worker is decoding.",
+                 "Current number of prompt blocks of the routed requests in the decode phase on "
+                 "the worker. Requests with book=false do not count.",
                  kGauge, [](W w) { return static_cast<uint64_t>(w.load.decode_blocks); }},
     WorkerMetric{
         "kvcast_route_queued_requests",
@@ -246,8 +247,8 @@ constexpr std::array kNamingMetrics = {
                  "the worker was registered.",
                  kCounter, [](W w) { return w.index.bad_stores; }},
     WorkerMetric{"kvcast_dropped_stores_total",
-                 "Store events that waited for their parent block and were dropped because the "
-                 "waiting events, or their tokens, were too many, since the worker was registered.",
+                 "Store events that waited for their parent block and were dropped because too "
+                 "many events or too many tokens waited, since the worker was registered.",
                  kCounter, [](W w) { return w.index.dropped_stores; }},
     WorkerMetric{"kvcast_sparse_rules_refuted_total",
                  "Store events that contradicted the configured sparse rule (the rule for which "
@@ -256,13 +257,12 @@ constexpr std::array kNamingMetrics = {
                  kCounter, [](W w) { return w.index.rules_refuted; }},
     WorkerMetric{
         "kvcast_forgotten_names_total",
-        "Names (hash and content) of evicted blocks that the router dropped from its table, "
-        "because newer names needed their places (some of these blocks may be stored again), since "
-        "the worker was registered.",
+        "Names (hash and content) of evicted blocks that the router replaced in its table by newer "
+        "names, since the worker was registered. The worker may store some of these blocks again.",
         kCounter, [](W w) { return w.index.forgotten_names; }},
     WorkerMetric{"kvcast_dropped_names_total",
-                 "Prompts of queries whose block contents the router dropped because the queue "
-                 "for block contents was full, since the worker was registered.",
+                 "Prompts whose block contents the router dropped because the queue for block "
+                 "contents was full, since the worker was registered.",
                  kCounter, [](W w) { return w.wire.dropped_names; }},
     WorkerMetric{"kvcast_source_scheme_contradictions_total",
                  "Store events whose block hash contradicts the proven hash scheme, since the "
@@ -283,27 +283,26 @@ constexpr std::array kServiceMetrics = {
                   "Queries and routing requests refused with an error, since the router started.",
                   kCounter, [](M m) { return Number(m.bad_queries); }},
     ServiceMetric{"kvcast_routes_total",
-                  "Requests routed to a worker (without those with book=false), since the router "
-                  "started.",
+                  "Requests routed to a worker, since the router started. Requests with book=false "
+                  "do not count.",
                   kCounter, [](M m) { return Number(m.routing.decisions); }},
-    ServiceMetric{
-        "kvcast_route_speculative_choices_total",
-        "Requests routed to a worker (without those with book=false) that, according to "
-        "earlier routed requests, was expected to hold more tokens of the prompt than the "
-        "index showed, since the router started.",
-        kCounter, [](M m) { return Number(m.routing.speculative_choices); }},
+    ServiceMetric{"kvcast_route_speculative_choices_total",
+                  "Requests routed to a worker whose expected blocks (from earlier routed "
+                  "requests) cover more prompt tokens than its GPU blocks in the index, since the "
+                  "router started. Requests with book=false do not count.",
+                  kCounter, [](M m) { return Number(m.routing.speculative_choices); }},
     ServiceMetric{"kvcast_route_bookings",
-                  "Current number of routed requests (without those with book=false) that have "
-                  "neither finished nor expired.",
+                  "Current number of routed requests that have neither finished nor expired. "
+                  "Requests with book=false do not count.",
                   kGauge, [](M m) { return Number(m.routing.bookings); }},
     ServiceMetric{"kvcast_route_expired_bookings_total",
-                  "Routed requests that expired, because no feedback reported their end in time or "
-                  "because too many were unfinished, since the router started.",
+                  "Routed requests that expired, since the router started. A request expires if no "
+                  "feedback reports its end in time, or if too many requests are unfinished.",
                   kCounter, [](M m) { return Number(m.routing.expired_bookings); }},
     ServiceMetric{"kvcast_route_speculative_hashes",
-                  "Current number of prefixes of routed prompts (a sample for each request) that "
-                  "workers are expected to store soon. An entry expires if no store event confirms "
-                  "it in time.",
+                  "Current number of prefixes of routed prompts that workers are expected to store "
+                  "soon (a sample of the prefixes of each prompt). An entry expires if no store "
+                  "event confirms it in time.",
                   kGauge, [](M m) { return Number(m.routing.speculative_hashes); }},
     ServiceMetric{
         "kvcast_reuse_compared_total",
@@ -314,37 +313,37 @@ constexpr std::array kServiceMetrics = {
                   "to feedback, since the router started.",
                   kCounter, [](M m) { return Number(m.routing.equal); }},
     ServiceMetric{"kvcast_reuse_predicted_tokens_total",
-                  "Tokens that were predicted to be reused, summed over the routed requests with "
-                  "feedback, since the router started.",
+                  "Tokens that the router predicted to be reused, summed over the routed requests "
+                  "with feedback, since the router started.",
                   kCounter, [](M m) { return Number(m.routing.predicted_tokens); }},
     ServiceMetric{"kvcast_reuse_real_tokens_total",
-                  "Tokens that were reused, summed over the routed requests with feedback, since "
-                  "the router started.",
+                  "Tokens that the engines reused, summed over the routed requests with feedback, "
+                  "since the router started.",
                   kCounter, [](M m) { return Number(m.routing.reused_tokens); }},
     ServiceMetric{"kvcast_reuse_over_tokens_total",
-                  "Tokens that were predicted to be reused but were not, summed over the routed "
-                  "requests with feedback, since the router started.",
+                  "Tokens that the router predicted to be reused but the engine did not reuse, "
+                  "summed over the routed requests with feedback, since the router started.",
                   kCounter, [](M m) { return Number(m.routing.over_tokens); }},
     ServiceMetric{"kvcast_reuse_under_tokens_total",
-                  "Tokens that were reused beyond the prediction, summed over the routed requests "
-                  "with feedback, since the router started.",
+                  "Tokens that the engine reused in addition to the predicted tokens, summed over "
+                  "the routed requests with feedback, since the router started.",
                   kCounter, [](M m) { return Number(m.routing.under_tokens); }},
     ServiceMetric{"kvcast_route_first_tokens_total",
                   "Routed requests whose first token was reported by feedback, since the router "
                   "started.",
                   kCounter, [](M m) { return Number(m.routing.first_tokens); }},
     ServiceMetric{"kvcast_route_predicted_first_token_seconds_total",
-                  "Predicted seconds from the decision to the first token, summed over the routed "
-                  "requests with a reported first token, since the router started.",
+                  "Predicted seconds from the routing decision to the first token, summed over the "
+                  "routed requests with a reported first token, since the router started.",
                   kCounter, [](M m) { return m.routing.predicted_first_token_s; }},
     ServiceMetric{"kvcast_route_real_first_token_seconds_total",
-                  "Seconds from the decision to the report of the first token, summed over the "
-                  "routed requests with a reported first token, since the router started.",
+                  "Seconds from the routing decision to the report of the first token, summed over "
+                  "the routed requests with a reported first token, since the router started.",
                   kCounter, [](M m) { return m.routing.first_token_s; }},
     ServiceMetric{"kvcast_route_first_token_error_seconds_total",
-                  "Absolute difference between the predicted and the real seconds to the first "
-                  "token, summed over the routed requests with a reported first token, since the "
-                  "router started.",
+                  "Absolute difference between the predicted and the reported time to first token, "
+                  "in seconds, summed over the routed requests with a reported first token, since "
+                  "the router started.",
                   kCounter, [](M m) { return m.routing.first_token_error_s; }},
     ServiceMetric{"kvcast_relay_batches_total",
                   "Batches that the relay published completely, since the router started.",
@@ -364,7 +363,7 @@ constexpr std::array kServiceMetrics = {
                   "since the router started.",
                   kCounter, [](M m) { return Number(m.relay.refused.no_key); }},
     ServiceMetric{"kvcast_relay_refused_wrong_server_key_total",
-                  "Connections to the relay that were refused because the peer has another public "
+                  "Connections to the relay that were refused because the peer has a wrong public "
                   "key of the router, since the router started.",
                   kCounter, [](M m) { return Number(m.relay.refused.wrong_server_key); }},
     ServiceMetric{"kvcast_relay_refused_not_allowed_total",
@@ -372,17 +371,17 @@ constexpr std::array kServiceMetrics = {
                   "allow the peer's key, since the router started.",
                   kCounter, [](M m) { return Number(m.relay.refused.not_allowed); }},
     ServiceMetric{"kvcast_relay_broken_handshakes_total",
-                  "Connections to the relay that ended before the peer sent a key, with CURVE, "
-                  "since the router started.",
+                  "CURVE connections to the relay that ended before the peer sent a key, since the "
+                  "router started.",
                   kCounter, [](M m) { return Number(m.relay.refused.broken); }},
     ServiceMetric{"kvcast_relay_access_list_failures_total",
-                  "Times that the changed list of the relay's clients could not be read, since the "
+                  "Failed attempts to read the changed list of the relay's clients, since the "
                   "router started.",
                   kCounter, [](M m) { return Number(m.relay.access_list_failures); }},
     ServiceMetric{"kvcast_http_connections", "Current number of open HTTP connections.", kGauge,
                   [](M m) { return Number(m.http.counters.connections); }},
     ServiceMetric{"kvcast_http_connections_accepted_total",
-                  "HTTP connections accepted, since the router started.", kCounter,
+                  "Accepted HTTP connections, since the router started.", kCounter,
                   [](M m) { return Number(m.http.counters.accepted); }},
     ServiceMetric{"kvcast_http_connections_evicted_total",
                   "HTTP connections closed because too many were open or no file descriptor was "

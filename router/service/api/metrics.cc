@@ -39,8 +39,8 @@ ClientMetric Sample(MetricType type, Labels labels, uint64_t value) {
 
 MetricFamily HitFamily(const RoutingCounters& routing) {
   MetricFamily family{"kvcast_route_hits_total",
-                      "Routed requests (without those with book=false), by the hit of the chosen "
-                      "worker (full, partial or miss), since the router started.",
+                      "Routed requests, by the hit of the chosen worker (full, partial or miss), "
+                      "since the router started. Requests with book=false do not count.",
                       MetricType::Counter,
                       {}};
   for (const HitKind hit : {HitKind::kFull, HitKind::kPartial, HitKind::kMiss}) {
@@ -104,7 +104,8 @@ void AddBlockFamilies(const std::vector<WorkerMetrics>& workers,
                       std::vector<MetricFamily>& families) {
   using InTier = const GroupTally::InTier&;
   families.push_back(BlockFamily(
-      "kvcast_blocks", "Current number of block copies announced and not removed.",
+      "kvcast_blocks",
+      "Current number of block copies that the worker announced as stored and not as removed.",
       MetricType::Gauge, [](InTier t) { return static_cast<uint64_t>(t.held); }, workers));
   families.push_back(BlockFamily(
       "kvcast_blocks_stored_total",
@@ -233,11 +234,12 @@ MetricFamily RejectFamily(const std::vector<WorkerMetrics>& workers) {
 
 // Counts the events of a format that the index cannot use.
 MetricFamily LeftOutFamily(const std::vector<WorkerMetrics>& workers) {
-  MetricFamily family{"kvcast_format_left_out_total",
-                      "Events (for trtllm's reasons partial_block and no_room: blocks) that were "
-                      "not indexed, by format and reason, since the worker was registered.",
-                      MetricType::Counter,
-                      {}};
+  MetricFamily family{
+      "kvcast_format_left_out_total",
+      "Events that were not indexed, by format and reason, since the worker was registered. For "
+      "format trtllm, the reasons partial_block and no_room count blocks.",
+      MetricType::Counter,
+      {}};
   const auto add = [&family](const WorkerMetrics& worker, const char* format, const char* reason,
                              uint64_t count) {
     Labels labels = {{"worker", worker.name}, {"format", format}, {"reason", reason}};
@@ -263,12 +265,12 @@ MetricFamily LeftOutFamily(const std::vector<WorkerMetrics>& workers) {
 }
 
 MetricFamily RequestFamily(const HttpRequestCounts& requests) {
-  MetricFamily family{"kvcast_http_requests_total",
-                      "Answered HTTP requests by the path of the route and the status code, since "
-                      "the router started. The route \"other\" stands for all other paths, and for "
-                      "requests that are not HTTP.",
-                      MetricType::Counter,
-                      {}};
+  MetricFamily family{
+      "kvcast_http_requests_total",
+      "Answered HTTP requests, by route (the path) and status code, since the router started. The "
+      "route \"other\" counts all other paths and requests that are not HTTP.",
+      MetricType::Counter,
+      {}};
   for (const auto& [route, by_code] : requests) {
     for (const auto& [code, count] : by_code) {
       Labels labels = {{"route", route}, {"code", std::to_string(code)}};
@@ -303,13 +305,13 @@ std::string RenderMetrics(const ServiceMetrics& metrics) {
   if (metrics.latency != nullptr) {
     families.push_back(
         LatencyFamily("kvcast_query_duration_seconds",
-                      "Seconds per query (without the time for HTTP), since the router started.",
+                      "Seconds per query, without the time for HTTP, since the router started.",
                       *metrics.latency));
   }
   if (metrics.decision_latency != nullptr) {
     families.push_back(LatencyFamily("kvcast_decision_duration_seconds",
-                                     "Seconds per routing decision (with its query, without the "
-                                     "time for HTTP), since the router started.",
+                                     "Seconds per routing decision, with its query but without the "
+                                     "time for HTTP, since the router started.",
                                      *metrics.decision_latency));
   }
   for (const auto& table :

@@ -54,12 +54,12 @@ MetricFamily TestedFamily(Workers workers) {
 }
 
 MetricFamily LostFamily(Workers workers) {
-  MetricFamily family{
-      "kvcast_reuse_lost_prompts",
-      "Current number of sampled prompts that the worker cannot reuse although it holds blocks of "
-      "them, by cause (key_differs: also prompts of which it can reuse a part).",
-      MetricType::Gauge,
-      {}};
+  MetricFamily family{"kvcast_reuse_lost_prompts",
+                      "Current number of sampled prompts that the worker cannot reuse although it "
+                      "holds blocks of them, by cause. The cause key_differs also counts prompts "
+                      "that the worker can reuse in part.",
+                      MetricType::Gauge,
+                      {}};
   for (const WorkerMetrics& worker : workers) {
     for (size_t i = 0; i < kReuseCauses; ++i) {
       Labels labels = {{"worker", worker.name},
@@ -122,12 +122,12 @@ void AddReuseFamilies(Workers workers, std::vector<MetricFamily>& families) {
                   "group and by cause of missing reuse, since the worker was registered.",
                   &ReuseTotals::requests, workers));
   families.push_back(TotalFamily("kvcast_worker_predicted_tokens_total",
-                                 "Tokens that were predicted to be reused, summed over the "
+                                 "Tokens that the router predicted to be reused, summed over the "
                                  "requests with feedback, since the worker was registered.",
                                  &ReuseTotals::predicted_tokens, workers));
   families.push_back(TotalFamily("kvcast_worker_reused_tokens_total",
-                                 "Tokens that were reused, summed over the requests with feedback, "
-                                 "since the worker was registered.",
+                                 "Tokens that the worker reused, summed over the requests with "
+                                 "feedback, since the worker was registered.",
                                  &ReuseTotals::reused_tokens, workers));
 }
 
