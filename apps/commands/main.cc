@@ -79,7 +79,7 @@ constexpr char kServerKeyHelp[] =
     "file with the secret key (CURVE), see kvcast keygen; with --curve-clients";
 constexpr char kClientsHelp[] =
     "file with the clients that may connect, one line each: ROLE[,ROLE] PUBLIC-KEY [NAME]; a role "
-    "is subscribe, replay or snapshot. A changed file counts within one second";
+    "is subscribe, replay or snapshot. The program reads a changed file within one second";
 constexpr char kInsecureHelp[] = "allow endpoints beyond loopback without CURVE";
 
 void AddKeygen(CLI::App& app, KeygenOptions& options, Command& command) {
@@ -165,10 +165,10 @@ void AddRouterAccess(CLI::App& sub, RouterCommandOptions& options) {
                  "repeated (default: all)");
   const auto limit = CLI::Range(int64_t{1}, router::kMaxSourcesLimit);
   sub.add_option("--max-sources", options.max_sources,
-                 "greatest number of workers that the router follows (default: 4096)")
+                 "maximum number of workers that the router follows (default: 4096)")
       ->check(limit);
   sub.add_option("--max-http-sources", options.max_http_sources,
-                 "greatest number of workers that clients may register (default: 256)")
+                 "maximum number of workers that clients may register (default: 256)")
       ->check(limit);
 }
 
@@ -209,7 +209,7 @@ void AddRouter(CLI::App& app, RouterCommandOptions& options, Command& command) {
                   "server_key=PUBLIC-KEY, and for the relay");
   sub->add_option("--curve-clients", options.curve_clients,
                   "file with the clients that may subscribe to the relay, one line each: subscribe "
-                  "PUBLIC-KEY [NAME]. A changed file counts within one second");
+                  "PUBLIC-KEY [NAME]. The router reads a changed file within one second");
   sub->add_option("--hash-algo", options.hash_algorithm,
                   "hash algorithm of the engines; the router verifies it (default: detected)");
   sub->add_option(
@@ -281,7 +281,7 @@ void AddSimulate(CLI::App& app, simulate::SimulateOptions& options, Command& com
       ->check(CLI::Range(int64_t{1}, int64_t{1000}))
       ->capture_default_str();
   sub->add_option("--slice-requests", options.slice_requests,
-                  "most requests of a slice (default: 3000, of chat and Azure 780)")
+                  "maximum number of requests of a slice (default: 3000, for chat and Azure 780)")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
   sub->add_option("--engines", options.engines, "number of simulated engines")
       ->check(CLI::Range(int64_t{1}, int64_t{1024}))
@@ -323,7 +323,7 @@ void AddSimulate(CLI::App& app, simulate::SimulateOptions& options, Command& com
       ->capture_default_str();
   sub->add_option("--kill-at", options.kill_at_s,
                   "second at which the first engine ends; its requests are sent again one second "
-                  "later (default: it does not end)")
+                  "later (default: never)")
       ->check(CLI::Range(0.0, 1e9));
   sub->add_option("--report", options.report, "folder for a page with pictures (report.html)");
   sub->add_flag("--list-rules", options.list_rules,
@@ -365,8 +365,8 @@ void AddConformance(CLI::App& app, ConformanceOptions& options, Command& command
       ->capture_default_str();
   sub->add_option(
          "--joins", options.joins,
-         "router: join late, at this number of random steps of each file, each time without a "
-         "snapshot and with one; the run fails if an exact answer is wrong, or, with --told "
+         "router: number of random steps of each file at which a late router joins, once without "
+         "and once with a snapshot; the run fails if an exact answer is wrong, or, with --told "
          "all, if an answer after a snapshot differs under a proven scheme")
       ->capture_default_str();
   sub->add_flag("--table", options.table, "router: print a Markdown table of all policies");

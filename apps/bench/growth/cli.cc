@@ -14,7 +14,7 @@ void AddGrowthBench(CLI::App& bench, Command& command) {
         AddCount(sub, "--residencies", options.residencies,
                  "held (worker, block) pairs at the largest point", 1e10);
         sub.add_option("--memory-gb", options.memory_gb,
-                       "most memory of the process, in GB (10^9 bytes); the index stops growing "
+                       "maximum memory of the process, in GB (10^9 bytes); the index stops growing "
                        "before it uses more")
             ->check(CLI::Range(0.001, 1e5))
             ->capture_default_str();

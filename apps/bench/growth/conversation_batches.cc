@@ -96,7 +96,7 @@ const WorkerBatch& ConversationBatches::StoreBlocks(WorkerId worker, const Block
 void ConversationBatches::SetBlock(uint64_t at, uint64_t hash) {
   BlockStored& stored = StoredIn(stored_);
   stored.block_hashes[at] = BlockHash(hash);
-  // The token ids depend only on the hash. A word gives four of them.
+  // The token ids depend only on the hash. One word gives four token ids.
   const auto tokens = std::span(*stored.token_ids).subspan(at * kTokens, kTokens);
   uint64_t word = 0;
   for (uint64_t i = 0; i < kTokens; ++i) {

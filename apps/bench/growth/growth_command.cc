@@ -19,18 +19,18 @@ constexpr char kGrowthMethod[] =
     "One index grows from 10^6 residencies to --residencies and is measured at each doubling.\n"
     "A residency is a (worker, block) pair. A prompt has 625 blocks: a system prompt of 64 blocks\n"
     "that all workers hold, a text of 256 blocks that two workers hold for four conversations,\n"
-    "and five turns of 61 blocks. The events are made from numbers, and take no memory.\n"
+    "and five turns of 61 blocks. The events are generated and not stored.\n"
     "grow_ns: mean time of Apply per stored block, since the previous point. apply_ns: time of\n"
     "Apply per stored or removed block, while the oldest prompts are replaced (median of waves).\n"
     "query: Match over all workers. Three of four prompts are the next turn of a random held\n"
     "conversation, the others begin a conversation of a held text. Each answer is checked.\n"
-    "bytes: resident bytes per residency after Reclaim; grown_bytes: before it. batch_ms: the\n"
+    "bytes: resident bytes per residency after Reclaim; grown_bytes: before. batch_ms: the\n"
     "longest Apply of a batch of up to 317 blocks since the previous point; batch_cpu_ms: the\n"
     "largest CPU time of such a batch; batch_faults: the page faults in that batch. page_ms: the\n"
     "first write to a huge page (2 MiB), the lower bound of such a fault. reclaim_wait_ms: the\n"
-    "longest Apply of a batch of one block in another thread beside Reclaim, after a worker left.\n"
-    "reclaim_s: the time of Reclaim. others_pct: the share of the CPU that other processes and\n"
-    "the hypervisor used since the previous point.\n"
+    "longest Apply of a batch of one block while another thread runs Reclaim, after the removal\n"
+    "of a worker. reclaim_s: the time of Reclaim. others_pct: the share of the CPU that other\n"
+    "processes and the hypervisor used since the previous point.\n"
     "exponent: the least squares fit of log(figure) over log(residencies).";
 
 using Figure = double GrowthPoint::*;
@@ -125,7 +125,7 @@ std::string Svg(const Points& points) {
   });
 }
 
-// Measures the sizes until the memory is full. Returns whether it is full.
+// Measures the sizes until the memory is full. Returns true if it is full.
 Result<bool> MeasureSizes(GrowthCurve& curve, const std::vector<int64_t>& sizes, Report& report,
                           Points& points) {
   BeginTable(report);

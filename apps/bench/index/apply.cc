@@ -26,7 +26,7 @@ constexpr char kApplyMethod[] =
     "the time of a hash map for the same inserts and erases (the floor). The map is an\n"
     "absl::flat_hash_map<uint64,uint64> with one entry per (worker, group, block). The index\n"
     "and two hash maps execute a slice of 16 turns one after another. The batches of a turn\n"
-    "are made right before their calls, and this time is not measured. Figures are medians\n"
+    "are made before their calls, outside the measured time. Figures are medians\n"
     "of the slices. The suffixes of the figures: .each: one remove event per block, as in\n"
     "vLLM. .merged: one remove event per step and group. .p10, .p90: quantiles of the ratio.\n"
     ".index, .floor: times per block operation. .to_prefetched: the ratio to the map if it\n"
