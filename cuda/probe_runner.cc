@@ -77,7 +77,7 @@ Status ProbeRunner::Start(CopyDirection direction, const Probe& probe) {
   return engine_.Enqueue(direction, ops_, options, descriptors_, stream_.get(), counts);
 }
 
-// Uses the GPU's own clock. The GPU is idle from the first event until the calls have given it
+// Uses the GPU's own clock. The GPU is idle from the first event until the calls have submitted
 // work, so the result includes the time of the calls.
 Result<double> ProbeRunner::TimeOnce(CopyDirection direction, const Probe& probe) {
   const DriverApi& api = device_->api();

@@ -17,7 +17,7 @@ using router::WorkerView;
 
 namespace {
 
-// Number of readings without the mutex. If batches or moves disturb all these readings, the query
+// Number of read attempts without the mutex. If batches or moves disturb all attempts, the query
 // takes the mutex.
 constexpr int kReadings = 4;
 

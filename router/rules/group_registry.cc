@@ -9,8 +9,8 @@
 namespace kvcast::router {
 namespace {
 
-// An alignment in hash units that no hit can meet, because no prompt is so long. Its product with a
-// hash_block_size fits 64 bits.
+// An alignment in hash units that is longer than any prompt, so no hit reaches it. Its product with
+// a hash_block_size fits in 64 bits.
 constexpr int64_t kUnreachableUnits = int64_t{1} << 40;
 
 bool InRange(int64_t value, int64_t max) { return value >= 1 && value <= max; }
@@ -139,7 +139,7 @@ bool GroupRegistry::LearnKind(Group& group, const BlockStored& event) {
 bool GroupRegistry::LearnSizes(Group& group, const BlockStored& event) {
   if (!SizeFits(group, event.block_size)) return false;
   group.spec.block_size = std::max(group.spec.block_size, event.block_size);
-  // The partial block at the end of a prompt has a store of its own.
+  // The partial block at the end of a prompt has its own store event.
   group.size_shown = group.size_shown || event.block_hashes.size() > 1;
   const std::optional<int64_t>& window = event.kv_cache_spec_sliding_window;
   if (!IsWindowKind(group.spec.kind) || !window) return true;
@@ -187,9 +187,9 @@ void GroupRegistry::NoteBlockSize(int64_t block_size) {
   UpdateAlignment();
 }
 
-// vLLM enables partial hits if some Mamba group has blocks larger than the hash unit (mode "align";
-// in mode "all" the unit is the block) and all other groups with larger blocks can be looked up in
-// units.
+// vLLM enables partial hits under two conditions. A Mamba group has blocks larger than the hash
+// unit (mode "align"; in mode "all" the unit is the block). All other groups with larger blocks
+// support lookups in units.
 bool GroupRegistry::PartialHitsEnabled() const {
   if (no_partial_hits_) return false;
   bool mamba = false;
@@ -248,8 +248,8 @@ int64_t GroupRegistry::block_alignment() const {
   return alignment;
 }
 
-// Only Mamba counts: full attention stores the end of a prompt as a partial block whenever its
-// blocks have several units.
+// Only a Mamba group proves partial hits: if the blocks of a full-attention group have several
+// units, the group always stores the end of a prompt as a partial block.
 void GroupRegistry::NotePart(SpecKind kind) {
   if (kind == SpecKind::kMamba && !std::exchange(partial_hits_seen_, true)) ++changes_;
 }

@@ -45,7 +45,7 @@ class GroupManagers {
 
   std::vector<std::unique_ptr<SingleTypeManager>> managers_;
   bool unitary_;
-  int64_t cache_step_;       // tokens are cached in multiples of it; ignored if unitary_
+  int64_t cache_step_;       // cached lengths are multiples of it; ignored if unitary_
   int64_t prefilled_again_;  // trailing tokens that multi-module MTP may prefill again
 };
 

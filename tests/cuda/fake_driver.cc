@@ -682,7 +682,7 @@ void FakeDriver::RunOnBlocks(uint64_t places, uint64_t words, uint64_t bytes, ui
   }
 }
 
-// The kernel reads the table when the kernel runs.
+// The kernel reads the table when it runs, not at the launch.
 void FakeDriver::RunPieces(const Launch& launch, const uint64_t* src, const uint64_t* dst,
                            const uint32_t* bytes) {
   for (uint32_t i = 0; i < launch.count; ++i) {

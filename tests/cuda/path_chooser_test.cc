@@ -134,7 +134,7 @@ TEST(PathChooser, AChoiceStaysUntilAnotherIsClearlyBetter) {
   PathChooser chooser({.has_staging = false, .kernel_margin = 0}, Costs());
   // 16 KiB and 31 KiB belong to one class.
   EXPECT_EQ(chooser.Choose(Runs(512, 16 * kKibibyte)), kKernel);
-  EXPECT_EQ(chooser.Choose(Runs(512, 26 * kKibibyte)), kKernel);  // the engine is 6.5 % cheaper
+  EXPECT_EQ(chooser.Choose(Runs(512, 26 * kKibibyte)), kKernel);  // the copy engine is 6.5 % faster
   EXPECT_EQ(chooser.Choose(Runs(16, 31 * kKibibyte)), kKernel);
   PathChooser other({.has_staging = false, .kernel_margin = 0}, Costs());
   EXPECT_EQ(other.Choose(Runs(512, 26 * kKibibyte)), kEngine);
@@ -152,7 +152,7 @@ TEST(PathChooser, SizesAreChosenForApart) {
   EXPECT_EQ(classes[0].bytes[static_cast<size_t>(kKernel)], 512 * 4 * kKibibyte);
   EXPECT_EQ(classes[0].copies[static_cast<size_t>(kEngine)], 0u);
   EXPECT_EQ(classes[1].choice, kEngine);
-  // The expected time of the copy engine is 9 us and the time of 512 descriptors.
+  // The expected time of the copy engine is 9 us plus the time of 512 descriptors.
   EXPECT_NEAR(classes[0].expected[static_cast<size_t>(kEngine)], 290.6e-6, 1e-9);
   EXPECT_NEAR(classes[0].expected[static_cast<size_t>(kKernel)], 54.6e-6, 1e-7);
 }

@@ -1,4 +1,4 @@
-// Retention keeps the right blocks of window and Mamba groups, and all blocks of other groups.
+// Retention keeps the correct blocks of window and Mamba groups, and all blocks of other groups.
 // SPDX-License-Identifier: Apache-2.0
 #include "src/spec/retention.h"
 
@@ -35,7 +35,7 @@ RetentionRule MambaRule(std::optional<int64_t> interval) {
   return {Mamba(MambaMode::kAlign), 16, interval};
 }
 
-// Mamba mask, 256 tokens, block size 16: retention nil and 16 keep all blocks, 64 keeps
+// Mamba mask, 256 tokens, block size 16: no retention and 16 keep all blocks, 64 keeps
 // {3,7,11,14,15}, 0 keeps {14}, 0 with boundary 96 keeps {5,14}, 64 with 96 keeps {3,5,7,11,14,15}.
 // Boundary 100 equals boundary 96.
 TEST(Retention, MambaKeepsTheStatesAtSegmentEndsAndBoundaries) {

@@ -1,5 +1,5 @@
 // The replay of recorded runs passes a correct recording, counts the differences of a wrong
-// recording, and names the line that it cannot read.
+// recording, and names an unreadable line.
 // SPDX-License-Identifier: Apache-2.0
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

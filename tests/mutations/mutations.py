@@ -1125,7 +1125,7 @@ MUTATIONS = [
      "std::unordered_map<std::string, Booking, SeededTextHash>", "std::unordered_map<std::string, Booking>",
      SERVICE + "RequestRouterTest.IdsThatCollide*"),
     ("hear of a contradiction with the next message", "src/stream/follow/subscriber.cc",
-     "    NoteStatus(*link, now_ms);  // the source may be sure of its new state, and not be due\n", "",
+     "    NoteStatus(*link, now_ms);  // Work skips a link that is sure and not due\n", "",
      "stream_subscriber_test --gtest_filter=*AContradictionShows*"),
     ("take a token for any role", EXCHANGE,
      "if (Includes(*role, *route->access)) return std::nullopt;", "return std::nullopt;",

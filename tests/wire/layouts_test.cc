@@ -1,5 +1,5 @@
-// The same events decode to the same batch from arrays, from maps, and with wide heads. Each
-// dialect gives back the fields that it has.
+// Arrays, maps and wide heads with the same events decode to the same batch. Encoding and decoding
+// in a dialect keeps the fields of the dialect.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -109,8 +109,8 @@ TEST(Layouts, StoresWithAWideHeaderAreCounted) {
   EXPECT_EQ(Decode(WithWideHeader(removed)).counts.wide_stores, 0u);
 }
 
-// In vLLM 0.33 a store has one more field than before, so that it can have 16 pairs. Its encoder
-// therefore uses the wide head for every store.
+// In vLLM 0.33, a store can have 16 pairs. vLLM's encoder therefore uses the wide head for every
+// store.
 TEST(Layouts, TheTwelfthWritesStoresWithWideHeads) {
   BlockStored stored = FullStored();
   stored.lookahead.reset();

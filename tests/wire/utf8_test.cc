@@ -1,4 +1,4 @@
-// The UTF-8 check is right at every boundary of the encoding.
+// The UTF-8 check is correct at every boundary of the encoding.
 // SPDX-License-Identifier: Apache-2.0
 #include "src/wire/utf8.h"
 

@@ -16,7 +16,7 @@ enum class StatusCode : uint8_t {
   kOk,
   // The value is invalid in every state of the object.
   kInvalidArgument,
-  // Bytes from outside do not follow the format.
+  // Input bytes do not follow the format.
   kMalformed,
   // A named limit was exceeded.
   kLimit,

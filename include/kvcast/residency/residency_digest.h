@@ -46,8 +46,8 @@ struct GroupTierDigest {
 
   friend bool operator==(const GroupTierDigest&, const GroupTierDigest&) = default;
 };
-// Totals of all groups on all tiers, without empty ones, sorted by tier, then group. Equal
-// residencies therefore give equal values.
+// Totals of all non-empty groups on all tiers, sorted by tier, then group. Equal residencies
+// therefore give equal values.
 using ResidencyTotals = std::vector<GroupTierDigest>;
 
 // Maintains the digests of all groups on all tiers of one worker. Thread-compatible. 6 KiB per

@@ -25,8 +25,8 @@ namespace kvcast {
 struct WireLimits {
   size_t max_frame_bytes = 64u << 20;
   // A batch holds the events of one engine step, with one remove event per evicted block. A step of
-  // 8,192 tokens can evict 2,048 blocks of 4 tokens in each group. With a few groups, these are
-  // more than 10,000 events.
+  // 8,192 tokens can evict 2,048 blocks of 4 tokens in each group. With a few groups, the
+  // batch has more than 10,000 events.
   uint32_t max_events = 65536;
   uint32_t max_hashes = 65536;    // per event
   uint32_t max_hash_bytes = 256;  // known producers send up to 256 bytes

@@ -17,8 +17,8 @@ namespace {
 
 constexpr size_t kMaxNesting = 16;
 constexpr size_t kMaxHashText = 128;
-// A value of a document takes up to 100 bytes of memory. In the engine's events, a value has at
-// least 14 bytes of text on average.
+// A parsed JSON value takes up to 100 bytes of memory. In the engine's events, the average value
+// has at least 14 bytes of text.
 constexpr size_t kBytesPerValue = 8;
 constexpr size_t kFewValues = 1 << 16;  // allowed in a text of any length
 
@@ -54,7 +54,7 @@ struct Block {
   BlockHash hash;
   std::vector<TokenId> tokens;
   std::string medium;
-  // True: the block has content besides its tokens, in a form that a query cannot repeat.
+  // True: the block has content besides its tokens, in a form that a query cannot express.
   bool has_extra = false;
 };
 
@@ -173,7 +173,7 @@ void TrtllmEvents::Impl::NoteId(int64_t id) {
   const std::optional<int64_t> last = std::exchange(last_id_, id);
   if (last && id <= *last) {
     DropAllFor(counters.restarts);
-  } else if (last && *last != id - 1) {  // the ids may be further apart than the largest number
+  } else if (last && *last != id - 1) {  // the difference of the ids may overflow
     DropAllFor(counters.gaps);
   }
   if (id == 0) lacks_events_ = false;

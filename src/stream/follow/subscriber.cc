@@ -25,7 +25,7 @@ void EraseWorker(Links& links, WorkerId worker) {
   std::erase_if(links, [worker](const auto& link) { return link->worker() == worker; });
 }
 
-// The largest status without buckets has 3 tiers of 64 groups, and fits.
+// A frame of this size can hold the largest status without buckets: 3 tiers of 64 groups.
 constexpr int64_t kMinMaxFrameBytes = 8 << 10;
 
 Status CheckConfig(const SubscriberConfig& config) {
@@ -167,7 +167,7 @@ class Subscriber::Impl {
 
   mutable Mutex mutex_;
   CondVar removed_;
-  std::set<WorkerId> opening_ KV_GUARDED_BY(mutex_);  // workers that Add has not finished
+  std::set<WorkerId> opening_ KV_GUARDED_BY(mutex_);  // workers whose Add has not returned
   std::map<WorkerId, SourceStatus> statuses_
       KV_GUARDED_BY(mutex_);  // sources that are followed or being added
   Links to_add_ KV_GUARDED_BY(mutex_);
@@ -220,7 +220,7 @@ Status Subscriber::Impl::Add(const SourceConfig& source, std::shared_ptr<Replica
   }
   if (!statuses_.contains(source.worker)) {
     return Status(StatusCode::kFailedPrecondition,
-                  "worker " + std::to_string(source.worker.value) + " was removed meanwhile");
+                  "worker " + std::to_string(source.worker.value) + " was removed during Add");
   }
   to_add_.push_back(std::move(link).value());
   waker_->Wake();
@@ -247,7 +247,7 @@ void Subscriber::Impl::Contradict(WorkerId worker) {
   waker_->Wake();
 }
 
-// Contradict calls sinks, so the lock is not held.
+// Calls Contradict without the lock, because Contradict calls sinks.
 void Subscriber::Impl::TakeContradictions(int64_t now_ms) {
   std::vector<WorkerId> workers;
   {
@@ -258,7 +258,7 @@ void Subscriber::Impl::TakeContradictions(int64_t now_ms) {
     SourceLink* const link = FindLink(worker);
     if (link == nullptr) continue;
     link->Contradict(now_ms);
-    NoteStatus(*link, now_ms);  // the source may be sure of its new state, and not be due
+    NoteStatus(*link, now_ms);  // Work skips a link that is sure and not due
   }
 }
 

@@ -1,5 +1,5 @@
-// The JSON has its fixed members. The table, the page and its pictures hold every arm, and names
-// from outside cannot break them.
+// The JSON has fixed members. The table, the page and its pictures contain every arm. No name of a
+// workload breaks them.
 // SPDX-License-Identifier: Apache-2.0
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
