@@ -418,8 +418,10 @@ TEST(Subscriber, TheBacklogOfASourceIsBounded) {
   pub.SetOption(ZMQ_LINGER, 0);
   ASSERT_TRUE(pub.Bind("tcp://127.0.0.1:0").ok());
   std::atomic<bool> released{false};
+  std::atomic<bool> received{false};
   std::atomic<uint64_t> applied{0};
   const auto sink = std::make_shared<BatchSink>([&](Seq, std::span<const uint8_t>) {
+    received = true;
     if (!released) released.wait(false);
     ++applied;
   });
@@ -433,10 +435,10 @@ TEST(Subscriber, TheBacklogOfASourceIsBounded) {
     pub.Send(EncodeSeq(seq++), /*more=*/true);
     return pub.SendShared(payload, nullptr, /*more=*/false) == SendResult::kSent;
   };
-  // Without subscribers, messages are dropped.
+  // Until the subscription arrives at the socket, the socket drops messages.
   ASSERT_TRUE(Eventually([&] {
     send();
-    return subscriber->status(kWorker).state != SourceState::kConnecting;
+    return received.load();
   }));
   const uint64_t first = seq;
   int refused = 0;
