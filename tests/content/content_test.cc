@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "src/base/sanitizers.h"
 #include "tests/content/content_run.h"
 #include "tests/content/mixes.h"
 
@@ -17,7 +18,7 @@ constexpr int64_t kOperationsOfARun = 2500;
 
 int64_t OperationsOfAMix() {
   const char* asked = std::getenv("KVCAST_CONTENT_OPS");
-  const int64_t all = asked == nullptr ? 150'000 : std::atoll(asked);
+  const int64_t all = asked == nullptr ? (kSanitized ? 100'000 : 150'000) : std::atoll(asked);
   return CeilDiv(all, static_cast<int64_t>(Mixes().size()));
 }
 
@@ -55,7 +56,7 @@ TEST(LateLoads, AreComputedInsteadAndKeepTheirBlocks) {
   for (const char* mix :
        {"FullConnector", "ThreeSizesConnector", "FullSimpleEager", "FullWindowSimpleLazy"}) {
     RunCounts sum;
-    for (uint64_t seed = 1; seed <= 6 && !HasFailure(); ++seed) {
+    for (uint64_t seed = 1; seed <= (kSanitized ? 3u : 6u) && !HasFailure(); ++seed) {
       RunConfig config = Mix(mix);
       config.seed = seed;
       SCOPED_TRACE(config.name + ", seed " + std::to_string(seed));
@@ -71,7 +72,7 @@ TEST(LateLoads, AreComputedInsteadAndKeepTheirBlocks) {
 // Chunks have 48, 24 and 12 tokens. A hit may end inside a chunk of a window. A load that ends
 // inside a chunk reads one chunk more than a load that ends at the end of a chunk.
 TEST(Promises, NoPromiseIsBrokenWithSeveralChunkSizes) {
-  for (uint64_t seed = 1; seed <= 24 && !HasFailure(); ++seed) {
+  for (uint64_t seed = 1; seed <= (kSanitized ? 6u : 24u) && !HasFailure(); ++seed) {
     RunConfig config = Mix("ThreeSizesConnectorChunksOf3");
     config.host_blocks /= 3;
     config.seed = seed;

@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <random>
 
+#include "src/base/sanitizers.h"
 #include "tests/offload/age_model.h"
 
 namespace kvcast::offload {
@@ -340,7 +341,7 @@ void Compare(const RandomCase& which, uint32_t seed) {
 }
 
 TEST(RequestAgeRandom, TheManagerDoesWhatTheRulesSay) {
-  for (uint32_t seed = 0; seed < 100; ++seed) {
+  for (uint32_t seed = 0; seed < (kSanitized ? 25u : 100u); ++seed) {
     for (const auto rules : {EngineRules::kV032, EngineRules::kV033}) {
       for (const auto policy : {EvictionPolicyKind::kLru, EvictionPolicyKind::kArc}) {
         for (const bool compatible : {false, true}) {

@@ -16,6 +16,7 @@
 #include "router/index/holder_table.h"
 #include "router/index/residency_map.h"
 #include "src/base/reclaim_domain.h"
+#include "src/base/sanitizers.h"
 #include "src/base/slab_arena.h"
 
 namespace kvcast::router {
@@ -222,7 +223,7 @@ TEST_F(NamedBlocksTest, FindsWhatItsDefinitionHolds) {
   const size_t honest = sources.size();
   sources.push_back(NewSource(1));
   uint64_t refused = 0;
-  for (int step = 0; step < 4000; ++step) {
+  for (int step = 0; step < (kSanitized ? 1500 : 4000); ++step) {
     const bool lies = pick(6) == 0;
     Source& source = lies ? sources[honest] : sources[pick(honest)];
     const HolderId holder = source.holders[pick(2)];
