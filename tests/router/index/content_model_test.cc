@@ -22,7 +22,7 @@ namespace {
 constexpr int64_t kBlock = 4;
 constexpr size_t kBlocks = 150;  // per prompt: more than two runs
 constexpr size_t kPrompts = 6;
-constexpr size_t kWorkers = 6;
+constexpr size_t kFleetWorkers = 6;
 constexpr int kSteps = kSanitized ? 2000 : 10000;
 
 enum class Way : uint8_t { kContent, kHash, kBoth };
@@ -47,7 +47,7 @@ class ContentModel : public ::testing::TestWithParam<Fleet> {
       contents_.push_back(PromptContents(index_.keys(), tokens, kBlock, 0, {}));
       tokens_.push_back(std::move(tokens));
     }
-    for (size_t w = 0; w < kWorkers; ++w) {
+    for (size_t w = 0; w < kFleetWorkers; ++w) {
       WorkerConfig config = Registered({Full(kBlock)}, kBlock);
       config.offload_rule = OffloadRule::kConnector;
       EXPECT_TRUE(index_.AddWorker(Id(w), config).ok());
@@ -109,7 +109,7 @@ class ContentModel : public ::testing::TestWithParam<Fleet> {
   }
 
   void Change() {
-    const size_t worker = random_() % kWorkers;
+    const size_t worker = random_() % kFleetWorkers;
     const uint64_t kind = random_() % 200;
     if (kind == 0) {
       Clear(worker);
@@ -145,7 +145,7 @@ class ContentModel : public ::testing::TestWithParam<Fleet> {
     std::vector<BlockHash> hashes;
     for (size_t i = 0; i < units; ++i) hashes.push_back(Hash(HashOf(family, prompt, i)));
     std::vector<WorkerId> ids;
-    for (size_t w = 0; w < kWorkers; ++w) {
+    for (size_t w = 0; w < kFleetWorkers; ++w) {
       if (way == Way::kContent || FamilyOf(w) == family) ids.push_back(Id(w));
     }
     PromptBlocks query = {.hash_block_size = kBlock,
@@ -155,9 +155,9 @@ class ContentModel : public ::testing::TestWithParam<Fleet> {
     query.contents = query.contents.first(way == Way::kHash ? 0 : units);
     if (way == Way::kContent) query.hashes = {};
     // No ids: all workers.
-    if (ids.size() == kWorkers && random_() % 4 > 0) ids.clear();
+    if (ids.size() == kFleetWorkers && random_() % 4 > 0) ids.clear();
     const auto matches = index_.Match(query, ids);
-    ASSERT_EQ(matches.size(), ids.empty() ? kWorkers : ids.size());
+    ASSERT_EQ(matches.size(), ids.empty() ? kFleetWorkers : ids.size());
     ExpectScoresOf(index_, query, matches, ids);
     for (const WorkerMatch& match : matches) {
       const bool hidden = way == Way::kContent && match.unnamed_gpu > 0;
@@ -180,8 +180,8 @@ class ContentModel : public ::testing::TestWithParam<Fleet> {
   PrefixIndex index_{ContentKeys::OfProcess(), GetParam().shards};
   std::vector<std::vector<TokenId>> tokens_;
   std::vector<std::vector<ContentKey>> contents_;
-  std::array<std::map<uint64_t, int>, kWorkers> held_;  // number of copies, by hash
-  std::array<std::set<uint64_t>, kWorkers> on_cpu_;
+  std::array<std::map<uint64_t, int>, kFleetWorkers> held_;  // number of copies, by hash
+  std::array<std::set<uint64_t>, kFleetWorkers> on_cpu_;
   std::array<int, 3> exact_{};
   int loads_ = 0;
   int hits_ = 0;

@@ -1,0 +1,40 @@
+# KVCAST_QUICK: builds that only run tests compile in less time. Tests, programs and benchmarks use precompiled
+# headers and -O0. Libraries, and tests that compute for a long time, keep their options.
+
+# kvcast_precompile(TARGET HEADERS...): precompiles headers with -O0.
+function(kvcast_precompile target)
+  set_target_properties(${target} PROPERTIES EXCLUDE_FROM_ALL ON)
+  target_compile_options(${target} PRIVATE -O0)
+  target_precompile_headers(${target} PRIVATE <algorithm> <array> <atomic> <chrono> <deque> <functional> <map> <memory>
+    <optional> <random> <set> <span> <string> <string_view> <thread> <unordered_map> <utility> <variant> <vector>
+    <nlohmann/json.hpp> ${ARGN})
+endfunction()
+
+# Precompiled headers are valid only with equal options. Libraries compile with -fPIC, and programs with -fPIE.
+if(KVCAST_QUICK)
+  file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/headers.cc CONTENT "int main() { return 0; }\n")
+  add_library(kvcast_headers OBJECT ${CMAKE_BINARY_DIR}/headers.cc)
+  target_link_libraries(kvcast_headers PRIVATE kvcast_flags nlohmann_json::nlohmann_json)
+  kvcast_precompile(kvcast_headers)
+  if(KVCAST_TESTS)
+    add_executable(kvcast_test_headers ${CMAKE_BINARY_DIR}/headers.cc)
+    target_link_libraries(kvcast_test_headers
+      PRIVATE kvcast_flags GTest::gmock GTest::gtest_main nlohmann_json::nlohmann_json)
+    kvcast_precompile(kvcast_test_headers <gmock/gmock.h> <gtest/gtest.h>)
+  endif()
+endif()
+
+# kvcast_quick(TARGET [TEST]): compiles the target in less time in a quick build. TEST: the target is a program
+# that uses GoogleTest.
+function(kvcast_quick target)
+  if(NOT KVCAST_QUICK)
+    return()
+  endif()
+  if("TEST" IN_LIST ARGN)
+    target_compile_options(${target} PRIVATE -O0)
+    target_precompile_headers(${target} REUSE_FROM kvcast_test_headers)
+  else()
+    target_compile_options(${target} PRIVATE -O0 -fPIC)
+    target_precompile_headers(${target} REUSE_FROM kvcast_headers)
+  endif()
+endfunction()
