@@ -85,6 +85,11 @@ class Mutate(unittest.TestCase):
         self.assertIn("2 of 3 caught", text)
         self.assertIn(("simulation", "left right\n"), self.runs)
 
+    def test_a_program_runs_once_without_a_bug(self):
+        names = ["a_test --gtest_filter=X.*", "b_test --gtest_filter=Y.*", "a_test --gtest_filter=Z.*", "b_test", "c"]
+        self.assertEqual(mutate.joined(names), {"a_test --gtest_filter=X.*:Z.*": [names[0], names[2]],
+                                                "b_test": [names[1], names[3]], "c": ["c"]})
+
     def test_resume_skips_what_was_caught_in_the_same_tree(self):
         self.run_mutate("one bug")
         self.runs.clear()
