@@ -172,7 +172,7 @@ struct SubscriberConfig {
   int64_t audit_interval_ms = 10000;
   // Maximum number of live messages in the socket of a source. The bound is small, because a
   // message may have max_frame_bytes. Beyond it, messages wait at the publisher.
-  int recv_hwm = 256;
+  int recv_hwm = 64;
   // Maximum size of a frame in bytes, at least 8192. A longer frame ends its connection. The
   // subscriber then reconnects and requests the missing batches. A batch that exceeds the limit in
   // a replay too is lost.

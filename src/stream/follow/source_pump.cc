@@ -111,7 +111,7 @@ void SourcePump::DrainMessages(int64_t now_ms) {
   budget_.Begin();
   if (!renewal_scheduled()) DrainReplies(now_ms);
   cost_us += budget_.cost_us();
-  const int64_t pause_ms = budget_.PauseMs(cost_us);
+  const int64_t pause_ms = budget_.Charge(cost_us, now_ms);
   resume_ms_ = pause_ms > 0 ? now_ms + pause_ms : kAtOnce;
   pauses_ += pause_ms > 0;
 }
