@@ -129,6 +129,16 @@ struct FreshnessBenchOptions {
 };
 int RunFreshnessBenchCommand(const FreshnessBenchOptions& options);
 
+struct HostileBenchOptions {
+  int64_t sources = 63;  // good sources
+  int64_t rate = 256;    // batches per second of each good source
+  int64_t seconds = 10;  // of each attack
+  int64_t ingest_threads = 1;
+  std::vector<std::string> attacks;  // empty: none, then each attack
+  bool json = false;
+};
+int RunHostileBenchCommand(const HostileBenchOptions& options);
+
 struct ServiceBenchOptions {
   int64_t rate = 2000;          // decisions per second
   int64_t block_ops = 100'000;  // block operations per second, over all workers

@@ -378,6 +378,28 @@ void AddConformance(CLI::App& app, ConformanceOptions& options, Command& command
   sub->callback([&] { command = [&] { return RunConformance(options); }; });
 }
 
+void AddHostileBench(CLI::App& bench, HostileBenchOptions& options, Command& command) {
+  CLI::App* sub = bench.add_subcommand(
+      "hostile", "time until the batches of good sources are visible, while a source attacks");
+  sub->add_option("--attacks", options.attacks,
+                  "names of attacks, or none; empty: none and all attacks, one after another")
+      ->delimiter(',');
+  sub->add_option("--sources", options.sources, "number of good sources")
+      ->check(CLI::Range(int64_t{1}, int64_t{256}))
+      ->capture_default_str();
+  sub->add_option("--rate", options.rate, "batches per second of each good source")
+      ->check(CLI::Range(int64_t{1}, int64_t{100'000}))
+      ->capture_default_str();
+  sub->add_option("--seconds", options.seconds, "seconds of each attack")
+      ->check(CLI::Range(int64_t{1}, int64_t{3600}))
+      ->capture_default_str();
+  sub->add_option("--ingest-threads", options.ingest_threads, "ingestion threads of the router")
+      ->check(CLI::Range(int64_t{1}, int64_t{64}))
+      ->capture_default_str();
+  sub->add_flag("--json", options.json, "print one JSON object as the last line of stdout");
+  sub->callback([&] { command = [&] { return RunHostileBenchCommand(options); }; });
+}
+
 void AddFreshnessBench(CLI::App& bench, FreshnessBenchOptions& options, Command& command) {
   CLI::App* sub = bench.add_subcommand(
       "freshness", "time from publish() until a query sees the block, over TCP");
@@ -501,11 +523,13 @@ int Main(int argc, char** argv) {
   AddSim(app, sim, command);
   CopyBenchOptions copy;
   FreshnessBenchOptions freshness;
+  HostileBenchOptions hostile;
   ServiceBenchOptions service;
   CLI::App* bench = app.add_subcommand("bench", "measure this machine");
   bench->require_subcommand(1);
   AddCopyBench(*bench, copy, command);
   AddFreshnessBench(*bench, freshness, command);
+  AddHostileBench(*bench, hostile, command);
   AddServiceBench(*bench, service, command);
   bench::AddBenches(*bench, command);
   bench::AddGrowthBench(*bench, command);

@@ -45,6 +45,14 @@ run 0 replay --corpus "$out/corpus"
 for cell in apply apply2 quarter drain query mixed memory scores; do
   run 0 cells --corpus "$out/corpus" --cell $cell --rounds 1
 done
+# The benchmark of attacks prints a line per attack. Its targets need a quiet machine.
+if ! "$kvcast" bench hostile --seconds 1 --sources 3 --rate 50 --attacks none,c3 >"$out/hostile" ||
+  [ "$(grep -cE '^(none|c3) .* (NOT MET|met)$' "$out/hostile")" != 2 ]; then
+  echo "FAILED: bench hostile"; cat "$out/hostile"; failures=$((failures + 1))
+fi
+if "$kvcast" bench hostile --attacks c99 >"$out/hostile" 2>&1 || ! grep -q 'no attack has the name c99' "$out/hostile"; then
+  echo "FAILED: bench hostile c99"; failures=$((failures + 1))
+fi
 run 1 growth --residencies 4e4 --workers 4 --queries 100 --svg "$out/svg"
 run 0 sizes --max 1e5 --base 2e4 --samples 3 --csv "$out/csv" --svg "$out/svg"
 

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "apps/bench/service/bench_hostile.h"
+
+#include <sys/resource.h>
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "apps/bench/service/event_load.h"
+#include "apps/bench/service/freshness_load.h"
+#include "apps/support/steady_now.h"
+#include "router/service/ingest/fleet.h"
+
+namespace kvcast::tools {
+namespace {
+
+using router::FleetWorker;
+using router::WorkerRegistration;
+
+constexpr int kAwaitSeconds = 20;
+
+Status Broken(const char* what) { return {StatusCode::kUnavailable, what}; }
+
+std::string NameOf(const char* kind, size_t i) { return kind + std::to_string(i); }
+
+// The ingestion of a router, which measures the batches of the good sources.
+class Router {
+ public:
+  Router(const FreshnessConfig& good, size_t ingest_threads)
+      : good_(static_cast<size_t>(good.sources)),
+        index_(ContentKeys::OfProcess(), ingest_threads),
+        delays_(good_) {}
+
+  Status Start() {
+    auto fleet = router::Fleet::Create(
+        {}, index_, {.on_applied = [this](const FleetWorker& worker, const auto& applied) {
+          OnApplied(worker, applied.batch);
+        }});
+    if (!fleet.ok()) return fleet.status();
+    fleet_ = std::move(fleet).value();
+    return {};
+  }
+  Status Add(const std::string& name, const LoadEndpoints& endpoints) {
+    WorkerRegistration source;
+    source.worker.name = name;
+    source.endpoint = endpoints.endpoint.data();
+    source.replay_endpoint = endpoints.replay.data();
+    return fleet_->Add(source);
+  }
+
+  // Waits until the good sources are synced. False: they are not within kAwaitSeconds.
+  bool AwaitSynced() const {
+    return Await([this] {
+      for (size_t i = 0; i < good_; ++i) {
+        if (StateOf(NameOf("good-", i)) != SourceState::kSynced) return false;
+      }
+      return true;
+    });
+  }
+  // Counts batches that are published from now on.
+  void Measure() { begin_ = SteadyNow() + kWarmUpSeconds; }
+  void AwaitApplied(uint64_t batches) const {
+    Await([this, batches] { return applied_ >= batches; });
+  }
+
+  // Stops the ingestion.
+  HostileResult Result(const Published& published) {
+    HostileResult result;
+    result.published = published.batches;
+    result.rate = published.rate;
+    result.hostile_state = StateOf(NameOf("hostile-", 0));
+    fleet_.reset();
+    result.applied = applied_;
+    result.hostile_applied = hostile_applied_;
+    bench::Samples all;
+    for (const std::vector<float>& delays : delays_) {
+      for (const float delay : delays) all.Add(static_cast<double>(delay));
+    }
+    result.visible = QuantilesOf(all);
+    rusage usage{};
+    getrusage(RUSAGE_SELF, &usage);
+    result.resident_mib = static_cast<double>(usage.ru_maxrss) / 1024;
+    return result;
+  }
+
+ private:
+  template <typename Condition>
+  static bool Await(const Condition& condition) {
+    const double deadline = SteadyNow() + kAwaitSeconds;
+    while (!condition()) {
+      if (SteadyNow() > deadline) return false;
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    return true;
+  }
+
+  SourceState StateOf(const std::string& name) const {
+    const auto worker = fleet_->view()->Find(name);
+    return worker == nullptr ? SourceState::kConnecting : fleet_->State(*worker);
+  }
+
+  // One thread at a time calls this for each worker. The good workers have the first ids.
+  void OnApplied(const FleetWorker& worker, const EventBatch& batch) {
+    if (batch.events.empty()) return;  // heartbeat
+    if (worker.id.value >= good_) {
+      ++hostile_applied_;
+      return;
+    }
+    if (batch.ts >= begin_) {
+      delays_[worker.id.value].push_back(static_cast<float>(SteadyNow() - batch.ts));
+    }
+    ++applied_;
+  }
+
+  const size_t good_;
+  PrefixIndex index_;
+  std::vector<std::vector<float>> delays_;  // by good worker, in seconds
+  std::atomic<double> begin_ = 1e300;
+  std::atomic<uint64_t> applied_ = 0;
+  std::atomic<uint64_t> hostile_applied_ = 0;
+  std::unique_ptr<router::Fleet> fleet_;  // destroyed first: its threads use the other members
+};
+
+// Adds the sources whose endpoints arrive on `in`.
+Status AddAll(Router& router, const char* kind, size_t count, const PipeEnd& in) {
+  for (size_t i = 0; i < count; ++i) {
+    LoadEndpoints endpoints;
+    if (!in.Get(endpoints, kPipePatienceMs)) return Broken("a publisher did not start");
+    if (Status status = router.Add(NameOf(kind, i), endpoints); !status.ok()) return status;
+  }
+  return {};
+}
+
+Result<HostileResult> Run(const Attack* attack, const FreshnessConfig& good,
+                          size_t ingest_threads) {
+  const auto publishers = ForkedProcess::Start([&](const PipeEnd& in, const PipeEnd& out) {
+    setpriority(PRIO_PROCESS, 0, good.publishers_nice);
+    return PublishForFreshness(good, in, out);
+  });
+  if (!publishers.ok()) return publishers.status();
+  std::unique_ptr<ForkedProcess> attacker;
+  if (attack != nullptr) {
+    auto started = ForkedProcess::Start([&](const PipeEnd& in, const PipeEnd& out) {
+      setpriority(PRIO_PROCESS, 0, good.publishers_nice);
+      return SendHostile(*attack, in, out);
+    });
+    if (!started.ok()) return started.status();
+    attacker = std::move(started).value();
+  }
+  Router router(good, ingest_threads);
+  if (Status status = router.Start(); !status.ok()) return status;
+  const auto sources = static_cast<size_t>(good.sources);
+  if (Status status = AddAll(router, "good-", sources, (*publishers)->from()); !status.ok()) {
+    return status;
+  }
+  if (!router.AwaitSynced()) return Broken("some good sources are not synced");
+  if (attacker != nullptr) {
+    const auto count = static_cast<size_t>(attack->sources);
+    if (Status status = AddAll(router, "hostile-", count, attacker->from()); !status.ok()) {
+      return status;
+    }
+    if (!attacker->to().Put(char{1})) return Broken("the attacker has ended");
+  }
+  router.Measure();
+  Published published;
+  const int patience_ms = (kWarmUpSeconds + good.seconds + 60) * 1000;
+  if (!(*publishers)->to().Put(char{1}) || !(*publishers)->from().Get(published, patience_ms)) {
+    return Broken("the publishers did not finish");
+  }
+  router.AwaitApplied(published.batches);
+  HostileSent sent;
+  if (attacker != nullptr) {
+    if (!attacker->to().Put(char{1}) || !attacker->from().Get(sent, kPipePatienceMs)) {
+      return Broken("the attacker did not finish");
+    }
+  }
+  HostileResult result = router.Result(published);
+  result.sent = sent;
+  return result;
+}
+
+}  // namespace
+
+Result<HostileResult> RunHostileBench(const Attack* attack, const FreshnessConfig& good,
+                                      size_t ingest_threads) {
+  const auto child = ForkedProcess::Start([&](const PipeEnd&, const PipeEnd& out) {
+    const auto result = Run(attack, good, ingest_threads);
+    return result.ok() && out.Put(*result) ? 0 : 1;
+  });
+  if (!child.ok()) return child.status();
+  HostileResult result;
+  if (!(*child)->from().Get(result, (good.seconds + 120) * 1000)) {
+    return Broken("the router process failed");
+  }
+  return result;
+}
+
+}  // namespace kvcast::tools

@@ -1,0 +1,34 @@
+// The batches of engines that attack a router. Each batch is legal on the wire. It costs the router
+// as much time or memory as possible.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "kvcast/core/event.h"
+
+namespace kvcast::tools {
+
+struct Attack {
+  std::string_view name;  // for the command line
+  std::string_view summary;
+  // Number of batches that are sent once, before the others.
+  uint64_t prepared = 0;
+  // Batch number `round`, from 0. Batches below `prepared` prepare the attack.
+  EventBatch (*batch)(uint64_t round) = nullptr;
+  // All rounds after the prepared ones have the same batch.
+  bool constant = false;
+  // The batches have gaps, so the router requests replays. One useless frame a second answers.
+  bool slow_replay = false;
+  int sources = 1;  // number of attacking sources
+};
+
+std::span<const Attack> Attacks();
+
+// nullptr: no attack has this name.
+const Attack* FindAttack(std::string_view name);
+
+}  // namespace kvcast::tools

@@ -1,0 +1,51 @@
+// Each attack of `kvcast bench hostile` consists of batches that the router's decoder accepts.
+// SPDX-License-Identifier: Apache-2.0
+#include "apps/bench/service/hostile_batches.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "kvcast/wire/wire.h"
+
+namespace kvcast::tools {
+namespace {
+
+// Batches that are lost in the decoder cost little, so they would be no attack.
+TEST(HostileBatches, AreDecodedWhole) {
+  for (const Attack& attack : Attacks()) {
+    for (uint64_t round = 0; round <= attack.prepared + 1; ++round) {
+      const EventBatch batch = attack.batch(round);
+      std::vector<uint8_t> payload;
+      ASSERT_TRUE(EncodeBatch(batch, Dialect::kKvcast1, payload).ok()) << attack.name;
+      EventBatch decoded;
+      DecodeCounts counts;
+      const Status status = DecodeBatch(payload, WireLimits(), {}, decoded, counts);
+      ASSERT_TRUE(status.ok()) << attack.name << ": " << status.ToString();
+      const bool tokens_fit = attack.name != "h7-backlog";  // more than 1 Mi tokens in an event
+      EXPECT_EQ(decoded.events.size(), tokens_fit ? batch.events.size() : 0) << attack.name;
+    }
+  }
+}
+
+TEST(HostileBatches, HaveUniqueNames) {
+  std::set<std::string_view> names;
+  for (const Attack& attack : Attacks()) {
+    EXPECT_TRUE(names.insert(attack.name).second) << attack.name;
+    EXPECT_EQ(FindAttack(attack.name), &attack);
+  }
+  EXPECT_EQ(FindAttack("none"), nullptr);
+}
+
+TEST(HostileBatches, AreEqualWhereTheyAreConstant) {
+  for (const Attack& attack : Attacks()) {
+    if (!attack.constant) continue;
+    const EventBatch batch = attack.batch(attack.prepared + 1);
+    EXPECT_TRUE(batch == attack.batch(attack.prepared + 2)) << attack.name;
+  }
+}
+
+}  // namespace
+}  // namespace kvcast::tools
