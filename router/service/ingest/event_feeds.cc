@@ -30,11 +30,6 @@ bool IsEmptyList(std::string_view body) {
 
 }  // namespace
 
-bool IsFeedEndpoint(std::string_view endpoint) {
-  return endpoint == kPushEndpoint || endpoint.starts_with("http://") ||
-         endpoint.starts_with("https://");
-}
-
 // The mutex serialises the sink's calls for this worker.
 class EventFeeds::Worker {
  public:

@@ -30,7 +30,11 @@ namespace kvcast::router {
 
 // The endpoint of a source whose events are pushed.
 inline constexpr std::string_view kPushEndpoint = "push";
-bool IsFeedEndpoint(std::string_view endpoint);  // kPushEndpoint, or an HTTP URL
+// True: kPushEndpoint, or an HTTP URL.
+inline bool IsFeedEndpoint(std::string_view endpoint) {
+  return endpoint == kPushEndpoint || endpoint.starts_with("http://") ||
+         endpoint.starts_with("https://");
+}
 
 struct FeedSink {
   std::function<BatchResult(WorkerId, Seq, std::span<const uint8_t> payload)> apply;

@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "router/service/json/json_fields.h"
-#include "router/service/json/json_writer.h"
 #include "router/service/json/number_array.h"
 #include "router/service/route/packed_query.h"
 
@@ -159,50 +158,7 @@ Status TakeTokensOrHashes(std::string_view body, const PromptMembers& members, P
   return Status();
 }
 
-// True: the index holds everything that the stream announced up to a sequence number.
-bool HasWholeState(SourceState state) {
-  return state != SourceState::kConnecting && state != SourceState::kCleared;
-}
-
-void WriteScheme(const SchemeVerdict& verdict, JsonWriter& json) {
-  json.BeginObject();
-  if (verdict.scheme) {
-    json.Member("algorithm", HashAlgorithmName(verdict.scheme->algorithm));
-    json.Member("hash_block_size", verdict.scheme->hash_block_size);
-  }
-  json.Member("reason", verdict.reason);
-  if (verdict.scheme && !verdict.scheme->none_hash.empty()) {
-    json.Member("seed", ShownHashSeed(verdict.scheme->seed));
-  }
-  json.Member("state", SchemeStateName(verdict.state));
-  json.EndObject();
-}
-
 }  // namespace
-
-std::string_view HitName(HitKind hit) {
-  switch (hit) {
-    case HitKind::kFull:
-      return "full";
-    case HitKind::kPartial:
-      return "partial";
-    case HitKind::kMiss:
-      break;
-  }
-  return "miss";
-}
-
-std::string_view NamedByName(NamedBy by) {
-  switch (by) {
-    case NamedBy::kContent:
-      return "content";
-    case NamedBy::kScheme:
-      return "scheme";
-    case NamedBy::kHashes:
-      break;
-  }
-  return "hashes";
-}
 
 Status ReadQueryTokens(const Json& tokens, const std::string& member, Query& query) {
   if (!tokens.is_array() || tokens.empty()) {
@@ -266,54 +222,6 @@ Result<Query> ParseQuery(std::string_view body, QueryForm form, QueryEncoding en
     if (Status status = ReadMember(name, value, form, query); !status.ok()) return status;
   }
   return query;
-}
-
-void WriteAnswer(const QueryAnswer& answer, JsonWriter& json,
-                 const std::function<void(JsonWriter&)>& more) {
-  const WorkerMatch& match = answer.match;
-  json.BeginObject();
-  json.Member("certain", match.certain && HasWholeState(answer.state));
-  json.Member("event_age_seconds", answer.event_age_seconds);
-  json.Member("exact", answer.exact);
-  json.Member("exact_with_cpu", answer.exact_with_cpu);
-  json.Member("hash_block_size", answer.hash_block_size);
-  json.Member("hit", HitName(match.hit));
-  json.Member("limiting_group", match.limiting_group);
-  json.Member("model", answer.model);
-  json.Member("name", answer.name);
-  json.Member("named_by", NamedByName(answer.named_by));
-  json.Member("next_seq", answer.next_seq);
-  json.Member("per_group_tokens", std::span<const int64_t>(match.per_group_tokens));
-  json.Member("reason", answer.reason);
-  json.Member("reason_with_cpu", answer.reason_with_cpu);
-  json.Member("recompute_tokens", match.recompute_tokens);
-  json.Member("replay_tokens", match.replay_tokens);
-  json.Member("reusable_tokens", match.gpu_tokens);
-  json.Member("reusable_with_cpu_tokens", match.with_cpu_tokens);
-  json.Member("reusable_with_storage_tokens", match.with_storage_tokens);
-  json.Key("scheme");
-  WriteScheme(answer.scheme, json);
-  json.Member("state", SourceStateName(answer.state));
-  json.Member("weight", answer.weight);
-  if (more) more(json);
-  json.EndObject();
-}
-
-Json AnswerToJson(const QueryAnswer& answer) {
-  JsonWriter json;
-  WriteAnswer(answer, json);
-  return Json::parse(json.Take());
-}
-
-std::string RenderAnswers(const std::vector<QueryAnswer>& answers) {
-  JsonWriter json;
-  json.BeginObject();
-  json.Key("workers");
-  json.BeginArray();
-  for (const QueryAnswer& answer : answers) WriteAnswer(answer, json);
-  json.EndArray();
-  json.EndObject();
-  return json.Take();
 }
 
 }  // namespace kvcast::router
