@@ -92,8 +92,8 @@ int RunReplay(const ReplayOptions& options) {
   while (auto message = capture->Next()) {
     if (sent == 0) first = message->time;
     if (options.speed > 0) {
-      const std::chrono::duration<double> offset((message->time - first) / options.speed);
-      if (!SleepUntil(begin + std::chrono::duration_cast<Clock::duration>(offset))) break;
+      const int64_t offset = ReplayOffsetNs(first, message->time, options.speed);
+      if (!SleepUntil(begin + std::chrono::nanoseconds(offset))) break;
     }
     if (StopSignal() != 0) break;
     output.Renew();

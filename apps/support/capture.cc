@@ -16,7 +16,6 @@
 namespace kvcast::tools {
 namespace {
 
-constexpr std::string_view kMagic = "kvcast-capture-1\n";
 constexpr size_t kHeadBytes = 8 + 4 + 8 + 4;
 
 void Append(std::string& out, uint64_t value, int bytes) {
@@ -47,11 +46,11 @@ Result<CaptureWriter> CaptureWriter::Create(const std::string& path) {
     return status;
   }
   CaptureWriter writer(file);
-  std::fwrite(kMagic.data(), 1, kMagic.size(), file);
+  std::fwrite(kCaptureMagic.data(), 1, kCaptureMagic.size(), file);
   return writer;
 }
 
-Status CaptureWriter::Write(const CapturedMessage& message) {
+std::string EncodeRecord(const CapturedMessage& message) {
   std::string record;
   Append(record, std::bit_cast<uint64_t>(message.time), 8);
   Append(record, message.topic.size(), 4);
@@ -59,20 +58,31 @@ Status CaptureWriter::Write(const CapturedMessage& message) {
   Append(record, message.payload.size(), 4);
   record += message.topic;
   record += message.payload;
+  return record;
+}
+
+Status CaptureWriter::Write(const CapturedMessage& message) {
+  const std::string record = EncodeRecord(message);
   const bool written = std::fwrite(record.data(), 1, record.size(), file_.get()) == record.size();
   if (written && std::fflush(file_.get()) == 0) return Status();
   return Status(StatusCode::kUnavailable, std::string("recording: ") + std::strerror(errno));
 }
 
+Result<CaptureReader> CaptureReader::Parse(std::string bytes) {
+  if (!bytes.starts_with(kCaptureMagic)) {
+    return Status(StatusCode::kMalformed, "not a capture of kvcast tail --record");
+  }
+  CaptureReader reader(std::move(bytes));
+  reader.at_ = kCaptureMagic.size();
+  return reader;
+}
+
 Result<CaptureReader> CaptureReader::Open(const std::string& path) {
   auto bytes = ReadFile(path);
   if (!bytes.ok()) return bytes.status();
-  if (!bytes->starts_with(kMagic)) {
-    return Status(StatusCode::kMalformed, path + ": not a capture of kvcast tail --record");
-  }
-  CaptureReader reader(std::move(bytes).value());
-  reader.at_ = kMagic.size();
-  return reader;
+  auto reader = Parse(std::move(bytes).value());
+  if (reader.ok()) return reader;
+  return Status(reader.status().code(), path + ": " + reader.status().message());
 }
 
 std::optional<CapturedMessage> CaptureReader::Next() {
@@ -87,6 +97,13 @@ std::optional<CapturedMessage> CaptureReader::Next() {
   message.payload = bytes_.substr(at_ + kHeadBytes + topic, payload);
   at_ += kHeadBytes + topic + payload;
   return message;
+}
+
+int64_t ReplayOffsetNs(double first_time, double time, double speed) {
+  const double ns = (time - first_time) / speed * 1e9;
+  if (!(ns > 0)) return 0;  // also if it is not a number
+  if (ns >= static_cast<double>(kMaxReplayOffsetNs)) return kMaxReplayOffsetNs;
+  return static_cast<int64_t>(ns);
 }
 
 }  // namespace kvcast::tools

@@ -13,6 +13,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "kvcast/core/status.h"
 
@@ -24,6 +25,10 @@ struct CapturedMessage {
   uint64_t seq = 0;
   std::string payload;
 };
+
+// The bytes before the first record.
+inline constexpr std::string_view kCaptureMagic = "kvcast-capture-1\n";
+std::string EncodeRecord(const CapturedMessage& message);
 
 // Thread-compatible: one thread at a time may use a writer or a reader.
 class CaptureWriter {
@@ -42,8 +47,10 @@ class CaptureWriter {
 
 class CaptureReader {
  public:
-  // kMalformed: the file is not a capture. Reads the whole file.
+  // kMalformed: the file is not a capture. Reads the whole file, which may be compressed (file.h).
   static Result<CaptureReader> Open(const std::string& path);
+  // The same for the bytes of a file.
+  static Result<CaptureReader> Parse(std::string bytes);
   // nullopt: no more records.
   std::optional<CapturedMessage> Next();
 
@@ -52,5 +59,11 @@ class CaptureReader {
   std::string bytes_;
   size_t at_ = 0;
 };
+
+// The time from the replay of the first message to the replay of a message, in nanoseconds. A
+// capture may have any bytes as times, so the result is at least 0 and at most kMaxReplayOffsetNs.
+// REQUIRES: speed > 0.
+inline constexpr int64_t kMaxReplayOffsetNs = int64_t{1} << 61;  // 73 years
+int64_t ReplayOffsetNs(double first_time, double time, double speed);
 
 }  // namespace kvcast::tools

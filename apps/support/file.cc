@@ -96,12 +96,17 @@ bool StartsWith(const std::string& content, std::string_view magic) {
 
 }  // namespace
 
+Result<std::string> UnpackFile(std::string bytes, const std::string& path, size_t max_bytes) {
+  if (bytes.size() > max_bytes) return TooLarge(path, max_bytes);
+  if (StartsWith(bytes, "\x1f\x8b")) return Gunzip(path, bytes, max_bytes);
+  if (StartsWith(bytes, "\x28\xb5\x2f\xfd")) return Unzstd(path, bytes, max_bytes);
+  return bytes;
+}
+
 Result<std::string> ReadFile(const std::string& path, size_t max_bytes) {
   auto raw = ReadRaw(path, max_bytes);
   if (!raw.ok()) return raw;
-  if (StartsWith(*raw, "\x1f\x8b")) return Gunzip(path, *raw, max_bytes);
-  if (StartsWith(*raw, "\x28\xb5\x2f\xfd")) return Unzstd(path, *raw, max_bytes);
-  return raw;
+  return UnpackFile(std::move(raw).value(), path, max_bytes);
 }
 
 Status WriteFile(const std::string& path, std::string_view text) {

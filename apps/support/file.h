@@ -16,6 +16,9 @@ namespace kvcast::tools {
 // unreadable, is damaged, or is larger than `max_bytes` after decompression.
 Result<std::string> ReadFile(const std::string& path, size_t max_bytes = size_t{2} << 30);
 
+// The content of a file with these bytes, as ReadFile returns it.
+Result<std::string> UnpackFile(std::string bytes, const std::string& path, size_t max_bytes);
+
 // Replaces the file by `text`, uncompressed. Errors name the path.
 Status WriteFile(const std::string& path, std::string_view text);
 

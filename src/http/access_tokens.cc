@@ -95,25 +95,29 @@ Status AccessTokens::AddLine(std::string_view line) {
   return Status();
 }
 
-Result<AccessTokens> AccessTokens::Read(const std::string& path) {
-  Result<std::string> text = ReadSecretFile(path);
-  if (!text.ok()) return Bad("token file " + path + ": " + text.status().message());
+Result<AccessTokens> AccessTokens::Parse(std::string_view text) {
   AccessTokens tokens;
-  std::string_view rest = *text;
-  Status status;
-  for (int number = 1; !rest.empty() && status.ok(); ++number) {
-    const std::string_view line = Trimmed(rest.substr(0, rest.find('\n')));
-    rest.remove_prefix(std::min(rest.find('\n'), rest.size() - 1) + 1);
+  for (int number = 1; !text.empty(); ++number) {
+    const std::string_view line = Trimmed(text.substr(0, text.find('\n')));
+    text.remove_prefix(std::min(text.find('\n'), text.size() - 1) + 1);
     if (line.empty() || line.starts_with('#')) continue;
-    status = tokens.AddLine(line);
-    if (!status.ok()) {
-      status =
-          Bad("token file " + path + ": line " + std::to_string(number) + ": " + status.message());
+    if (const Status status = tokens.AddLine(line); !status.ok()) {
+      return Bad("line " + std::to_string(number) + ": " + status.message());
     }
   }
+  if (tokens.tokens_.empty()) return Bad("has no token");
+  return tokens;
+}
+
+Result<AccessTokens> AccessTokens::Read(const std::string& path) {
+  const auto bad = [&](const Status& why) {
+    return Bad("token file " + path + ": " + why.message());
+  };
+  Result<std::string> text = ReadSecretFile(path);
+  if (!text.ok()) return bad(text.status());
+  auto tokens = Parse(*text);
   OPENSSL_cleanse(text->data(), text->size());
-  if (!status.ok()) return status;
-  if (tokens.tokens_.empty()) return Bad("token file " + path + ": has no token");
+  if (!tokens.ok()) return bad(tokens.status());
   return tokens;
 }
 

@@ -34,6 +34,8 @@ class AccessTokens {
   // (kInvalidArgument): one line that names the file, and the wrong line by its number. The file
   // must be a regular file of at most 64 KiB that only its owner can access.
   static Result<AccessTokens> Read(const std::string& path);
+  // The same for the text of a file. Errors do not name a file.
+  static Result<AccessTokens> Parse(std::string_view text);
 
   // The role of the token in the value of an Authorization header ("Bearer TOKEN"). nullopt: no
   // such token. The time does not depend on how much of a token is right.

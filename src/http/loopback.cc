@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "src/http/loopback.h"
 
+#include "src/http/ip_network.h"
+
 namespace kvcast {
 
 bool IsLoopbackAddress(std::string_view address) {
-  const bool numeric = address.find_first_not_of("0123456789.") == std::string_view::npos;
-  return address == "localhost" || (numeric && address.starts_with("127.")) || address == "::1" ||
-         address == "[::1]";
+  if (address == "localhost" || address == "::1" || address == "[::1]") return true;
+  // Four numbers. Other texts of digits and dots may be names, which a resolver may know.
+  return address.starts_with("127.") && ParseIpAddress(address).has_value();
 }
 
 bool IsLoopbackEndpoint(std::string_view endpoint) {

@@ -15,6 +15,7 @@
 
 #include "src/http/host_rules.h"
 #include "src/http/http_server.h"
+#include "src/http/loopback.h"
 #include "tests/http/patient_options.h"
 #include "tests/http/raw_http.h"
 
@@ -147,6 +148,19 @@ TEST_F(HttpAccessTest, AllowedHostsAreAnsweredUnderTheirNames) {
   EXPECT_EQ(status("evil.example"), 403);
   EXPECT_EQ(status("router.example.evil.example"), 403);
   EXPECT_EQ(handled, 3);
+}
+
+TEST(Loopback, OnlyAddressesOfFourNumbersAreLoopback) {
+  for (const char* host : {"127.0.0.1", "127.255.0.9", "localhost", "::1", "[::1]"}) {
+    EXPECT_TRUE(IsLoopbackAddress(host)) << host;
+  }
+  // A resolver may know a name of digits and dots.
+  for (const char* host :
+       {"127.1", "127.", "127.0.0.1.", "127.1.2.3.4", "127.0.0.256", "127..0.1"}) {
+    EXPECT_FALSE(IsLoopbackAddress(host)) << host;
+    EXPECT_FALSE(IsLoopbackEndpoint("tcp://" + std::string(host) + ":5557")) << host;
+    EXPECT_NE(HostRules(true, {}).WhyRefused(host, "", false), nullptr) << host;
+  }
 }
 
 TEST(HostRules, AForeignNameOfAServerBeyondLoopbackChangesNothing) {

@@ -45,12 +45,15 @@ TEST_F(CurveFiles, AKeyThatOthersCanReadIsRefused) {
 TEST_F(CurveFiles, AFileWithoutAKeyIsRefusedAndNotPrinted) {
   std::string bad = keys.secret_key;
   bad[7] = '"';  // not a character of Z85
-  for (const auto& [text, why] : {std::pair(std::string(), "40 characters, not 0"),
-                                  std::pair(keys.secret_key.substr(1), "40 characters, not 39"),
-                                  std::pair(keys.secret_key + "x", "40 characters, not 41"),
-                                  std::pair(keys.secret_key + "\n\n", "40 characters, not 41"),
-                                  std::pair(std::string(1000, 'a'), "40 characters, not 256"),
-                                  std::pair(bad, "only characters of Z85")}) {
+  std::string cut = keys.secret_key;
+  cut[20] = '\0';  // the 20 characters before it are of Z85
+  for (const auto& [text, why] :
+       {std::pair(std::string(), "40 characters, not 0"),
+        std::pair(keys.secret_key.substr(1), "40 characters, not 39"),
+        std::pair(keys.secret_key + "x", "40 characters, not 41"),
+        std::pair(keys.secret_key + "\n\n", "40 characters, not 41"),
+        std::pair(std::string(1000, 'a'), "40 characters, not 256"),
+        std::pair(bad, "only characters of Z85"), std::pair(cut, "only characters of Z85")}) {
     const Status status = LoadKey(text);
     EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
     EXPECT_THAT(status.message(), HasSubstr(why));
@@ -84,8 +87,8 @@ TEST_F(CurveFiles, AWrongLineIsNamed) {
   EXPECT_TRUE(LoadList("").ok());
   for (const std::string& bad :
        {std::string("subscribe"), "publish " + keys.public_key, "subscribe,," + keys.public_key,
-        "subscribe,subscribe " + keys.public_key, keys.public_key, std::string("subscribe short"),
-        "Subscribe " + keys.public_key}) {
+        "subscribe,subscribe " + keys.public_key, "subscribe, " + keys.public_key, keys.public_key,
+        std::string("subscribe short"), "Subscribe " + keys.public_key}) {
     const Status status = LoadList(good + bad);
     EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << bad;
     EXPECT_THAT(status.message(), HasSubstr("list: line 2: ")) << bad;

@@ -29,6 +29,8 @@ struct CurveKeyPair {
   // (kInvalidArgument; the message names the file, never its content): the file cannot be read,
   // users other than the owner may read or write it, or it does not hold one key.
   static Result<CurveKeyPair> Load(const std::string& path);
+  // The same for the text of a file. Errors do not name a file.
+  static Result<CurveKeyPair> Parse(std::string_view text);
 };
 
 // kInvalidArgument: `key` is not a key in Z85. The message does not contain the key.

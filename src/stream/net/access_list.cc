@@ -1,25 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fstream>
-#include <map>
-#include <sstream>
 #include <utility>
 
 #include "kvcast/stream/curve.h"
 #include "src/base/mutex.h"
+#include "src/stream/net/curve_clients.h"
 
 namespace kvcast {
 namespace {
-
-using Roles = uint8_t;  // bits by CurveRole
-using Clients = std::map<std::string, Roles, std::less<>>;
-
-constexpr std::pair<CurveRole, std::string_view> kRoleNames[] = {
-    {CurveRole::kSubscribe, "subscribe"},
-    {CurveRole::kReplay, "replay"},
-    {CurveRole::kSnapshot, "snapshot"},
-};
-
-Roles BitOf(CurveRole role) { return static_cast<Roles>(1u << static_cast<unsigned>(role)); }
 
 Status BadList(const std::string& path, const std::string& why) {
   return {StatusCode::kInvalidArgument, path + ": " + why};
@@ -36,49 +24,6 @@ Result<std::string> ReadList(const std::string& path) {
   return text;
 }
 
-Result<Roles> ParseRoles(const std::string& text) {
-  Roles roles = 0;
-  std::istringstream names(text);
-  for (std::string name; std::getline(names, name, ',');) {
-    const Roles before = roles;
-    for (const auto& [role, known] : kRoleNames) {
-      if (name == known) roles |= BitOf(role);
-    }
-    if (roles == before) {
-      return Status(StatusCode::kInvalidArgument,
-                    "a role is subscribe, replay or snapshot, each once");
-    }
-  }
-  return roles;
-}
-
-Status ParseLine(const std::string& line, Clients& clients) {
-  std::istringstream words(line);
-  std::string roles_text;
-  std::string key;
-  words >> roles_text;
-  if (roles_text.empty() || roles_text.starts_with('#')) return Status();
-  words >> key;
-  const Result<Roles> roles = ParseRoles(roles_text);
-  if (!roles.ok()) return roles.status();
-  if (Status status = CheckCurveKey(key); !status.ok()) return status;
-  clients[key] |= *roles;
-  return Status();
-}
-
-Result<Clients> ParseList(const std::string& path, const std::string& text) {
-  Clients clients;
-  std::istringstream lines(text);
-  size_t number = 0;
-  for (std::string line; std::getline(lines, line);) {
-    ++number;
-    if (Status status = ParseLine(line, clients); !status.ok()) {
-      return BadList(path, "line " + std::to_string(number) + ": " + status.message());
-    }
-  }
-  return clients;
-}
-
 }  // namespace
 
 class AccessList::Impl {
@@ -90,8 +35,8 @@ class AccessList::Impl {
     if (!text.ok()) return text.status();
     MutexLock lock(mutex_);
     if (read_ && text_ == *text) return Status();
-    Result<Clients> clients = ParseList(path_, *text);
-    if (!clients.ok()) return clients.status();
+    Result<CurveClients> clients = ParseCurveClients(*text);
+    if (!clients.ok()) return BadList(path_, clients.status().message());
     read_ = true;
     text_ = std::move(text).value();
     clients_ = std::move(clients).value();
@@ -100,7 +45,7 @@ class AccessList::Impl {
   bool Allows(CurveRole role, std::string_view key) const {
     MutexLock lock(mutex_);
     const auto client = clients_.find(key);
-    return client != clients_.end() && (client->second & BitOf(role)) != 0;
+    return client != clients_.end() && (client->second & CurveRoleBit(role)) != 0;
   }
   void CountFailure() {
     MutexLock lock(mutex_);
@@ -116,7 +61,7 @@ class AccessList::Impl {
   mutable Mutex mutex_;
   bool read_ KV_GUARDED_BY(mutex_) = false;
   std::string text_ KV_GUARDED_BY(mutex_);  // content of the file
-  Clients clients_ KV_GUARDED_BY(mutex_);
+  CurveClients clients_ KV_GUARDED_BY(mutex_);
   uint64_t failed_ KV_GUARDED_BY(mutex_) = 0;
 };
 

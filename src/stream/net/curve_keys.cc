@@ -45,8 +45,10 @@ Status CheckCurveKey(std::string_view key) {
     return bad("a key has " + std::to_string(kKeyChars) + " characters, not " +
                std::to_string(key.size()));
   }
+  // libzmq would read only the part before the NUL, and leave the rest of the key unset.
+  const bool is_text = key.find('\0') == std::string_view::npos;
   std::array<uint8_t, kKeyBytes> bytes;
-  if (zmq_z85_decode(bytes.data(), std::string(key).c_str()) == nullptr) {
+  if (!is_text || zmq_z85_decode(bytes.data(), std::string(key).c_str()) == nullptr) {
     return bad("a key has only characters of Z85");
   }
   return Status();
@@ -61,17 +63,25 @@ Result<CurveKeyPair> CurveKeyPair::Generate() {
   return CurveKeyPair{public_key.data(), secret_key.data()};
 }
 
-Result<CurveKeyPair> CurveKeyPair::Load(const std::string& path) {
-  Result<std::string> text = ReadPrivateFile(path);
-  if (!text.ok()) return text.status();
-  std::string key = std::move(text).value();
-  if (key.ends_with('\n')) key.pop_back();
-  if (Status status = CheckCurveKey(key); !status.ok()) return BadKeyFile(path, status.message());
+Result<CurveKeyPair> CurveKeyPair::Parse(std::string_view text) {
+  if (text.ends_with('\n')) text.remove_suffix(1);
+  if (Status status = CheckCurveKey(text); !status.ok()) return status;
+  const std::string key(text);
   std::array<char, kKeyChars + 1> public_key;
   if (zmq_curve_public(public_key.data(), key.c_str()) != 0) {
     return Status(StatusCode::kUnavailable, "libzmq is built without CURVE");
   }
   return CurveKeyPair{public_key.data(), key};
+}
+
+Result<CurveKeyPair> CurveKeyPair::Load(const std::string& path) {
+  const Result<std::string> text = ReadPrivateFile(path);
+  if (!text.ok()) return text.status();
+  auto keys = Parse(*text);
+  if (!keys.ok() && keys.status().code() == StatusCode::kInvalidArgument) {
+    return BadKeyFile(path, keys.status().message());
+  }
+  return keys;
 }
 
 }  // namespace kvcast

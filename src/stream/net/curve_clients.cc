@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "src/stream/net/curve_clients.h"
+
+#include <sstream>
+#include <utility>
+
+namespace kvcast {
+namespace {
+
+constexpr std::pair<CurveRole, std::string_view> kRoleNames[] = {
+    {CurveRole::kSubscribe, "subscribe"},
+    {CurveRole::kReplay, "replay"},
+    {CurveRole::kSnapshot, "snapshot"},
+};
+
+Result<uint8_t> ParseRoles(const std::string& text) {
+  const Status bad(StatusCode::kInvalidArgument,
+                   "a role is subscribe, replay or snapshot, each once");
+  if (text.ends_with(',')) return bad;
+  uint8_t roles = 0;
+  std::istringstream names(text);
+  for (std::string name; std::getline(names, name, ',');) {
+    const uint8_t before = roles;
+    for (const auto& [role, known] : kRoleNames) {
+      if (name == known) roles |= CurveRoleBit(role);
+    }
+    if (roles == before) return bad;
+  }
+  return roles;
+}
+
+Status ParseLine(const std::string& line, CurveClients& clients) {
+  std::istringstream words(line);
+  std::string roles_text;
+  std::string key;
+  words >> roles_text;
+  if (roles_text.empty() || roles_text.starts_with('#')) return Status();
+  words >> key;
+  const Result<uint8_t> roles = ParseRoles(roles_text);
+  if (!roles.ok()) return roles.status();
+  if (Status status = CheckCurveKey(key); !status.ok()) return status;
+  clients[key] |= *roles;
+  return Status();
+}
+
+}  // namespace
+
+Result<CurveClients> ParseCurveClients(const std::string& text) {
+  CurveClients clients;
+  std::istringstream lines(text);
+  size_t number = 0;
+  for (std::string line; std::getline(lines, line);) {
+    ++number;
+    if (Status status = ParseLine(line, clients); !status.ok()) {
+      return Status(status.code(), "line " + std::to_string(number) + ": " + status.message());
+    }
+  }
+  return clients;
+}
+
+}  // namespace kvcast
