@@ -16,7 +16,7 @@ namespace {
 // Batches that are lost in the decoder cost little, so they would be no attack.
 TEST(HostileBatches, AreDecodedWhole) {
   for (const Attack& attack : Attacks()) {
-    for (uint64_t round = 0; round <= attack.prepared + 1; ++round) {
+    for (const uint64_t round : {uint64_t{0}, attack.prepared, attack.prepared + 1}) {
       const EventBatch batch = attack.batch(round);
       std::vector<uint8_t> payload;
       ASSERT_TRUE(EncodeBatch(batch, Dialect::kKvcast1, payload).ok()) << attack.name;
