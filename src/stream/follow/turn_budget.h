@@ -19,9 +19,9 @@ namespace kvcast::stream {
 struct TurnLimits {
   int messages = 256;  // > 0
   size_t bytes = size_t{1} << 20;
-  int64_t cost_us = 2000;
+  int64_t cost_us = 500;
   // A turn that costs more is slow.
-  int64_t slow_us = 4000;
+  int64_t slow_us = 2500;
   // Returns the CPU time of the thread. Empty: the cost of a turn is not known.
   std::function<int64_t()> now_us;
 };
