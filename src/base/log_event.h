@@ -1,0 +1,75 @@
+// The events of the log, and their limits. docs/logging.md says what each event means and what to
+// do; a test compares the two lists.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+
+namespace kvcast {
+
+enum class LogLevel : uint8_t { kDebug, kInfo, kWarning, kError };
+inline constexpr std::array<std::string_view, 4> kLogLevelNames = {"debug", "info", "warning",
+                                                                   "error"};
+
+// In each window of LogLimiter::kWindowMs, the log writes at most `lines_per_source` lines of the
+// event for one source, and at most `lines` lines of the event in all. An event that a peer without
+// a key or token can cause has a small `lines`.
+struct LogEvent {
+  std::string_view name;
+  LogLevel level = LogLevel::kInfo;
+  uint32_t lines_per_source = 20;
+  uint32_t lines = 100'000;
+
+  // The same event at another level.
+  constexpr LogEvent At(LogLevel other) const { return {name, other, lines_per_source, lines}; }
+};
+
+namespace log_events {
+
+// The process and its listeners.
+inline constexpr LogEvent kStarted = {"started"};
+inline constexpr LogEvent kStopping = {"stopping"};
+inline constexpr LogEvent kHttpListening = {"http_listening"};
+inline constexpr LogEvent kStreamListening = {"stream_listening"};
+// Sources.
+inline constexpr LogEvent kSourceAdded = {"source_added"};
+inline constexpr LogEvent kSourceRemoved = {"source_removed"};
+inline constexpr LogEvent kSourceRefused = {"source_refused", LogLevel::kWarning, 20, 200};
+inline constexpr LogEvent kSourceInsecure = {"source_insecure", LogLevel::kWarning};
+inline constexpr LogEvent kSourceState = {"source_state"};
+inline constexpr LogEvent kSourceReset = {"source_reset", LogLevel::kWarning};
+inline constexpr LogEvent kSourceSnapshot = {"source_snapshot"};
+inline constexpr LogEvent kSourceHandshakeFailed = {"source_handshake_failed", LogLevel::kWarning,
+                                                    1};
+// HTTP.
+inline constexpr LogEvent kHttpRefused = {"http_refused", LogLevel::kWarning, 10, 100};
+inline constexpr LogEvent kHttpFailed = {"http_failed", LogLevel::kError, 20, 200};
+inline constexpr LogEvent kHttpRequest = {"http_request", LogLevel::kDebug, 100'000};
+// Encrypted streams.
+inline constexpr LogEvent kStreamRefused = {"stream_refused", LogLevel::kWarning, 10, 100};
+inline constexpr LogEvent kStreamRevoked = {"stream_revoked", LogLevel::kWarning};
+inline constexpr LogEvent kStreamDenied = {"stream_denied", LogLevel::kWarning, 10, 100};
+inline constexpr LogEvent kClientListFailed = {"client_list_failed", LogLevel::kError, 2};
+// The simulated engine.
+inline constexpr LogEvent kPublishFailed = {"publish_failed", LogLevel::kError, 10};
+inline constexpr LogEvent kRequestRefused = {"request_refused", LogLevel::kWarning, 10};
+// The log itself.
+inline constexpr LogEvent kLinesSuppressed = {"lines_suppressed", LogLevel::kWarning};
+inline constexpr LogEvent kLinesLost = {"lines_lost", LogLevel::kError};
+
+}  // namespace log_events
+
+inline constexpr std::array kLogEvents = {
+    log_events::kStarted,          log_events::kStopping,       log_events::kHttpListening,
+    log_events::kStreamListening,  log_events::kSourceAdded,    log_events::kSourceRemoved,
+    log_events::kSourceRefused,    log_events::kSourceInsecure, log_events::kSourceState,
+    log_events::kSourceReset,      log_events::kSourceSnapshot, log_events::kSourceHandshakeFailed,
+    log_events::kHttpRefused,      log_events::kHttpFailed,     log_events::kHttpRequest,
+    log_events::kStreamRefused,    log_events::kStreamRevoked,  log_events::kStreamDenied,
+    log_events::kClientListFailed, log_events::kPublishFailed,  log_events::kRequestRefused,
+    log_events::kLinesSuppressed,  log_events::kLinesLost,
+};
+
+}  // namespace kvcast

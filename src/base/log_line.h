@@ -1,0 +1,60 @@
+// One line of the log, as text or as JSON.
+//
+// A value can come from a peer. In both formats a line has only printable ASCII characters, so a
+// value cannot begin a line, end a quoted value, or control a terminal.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <variant>
+
+#include "src/base/log_event.h"
+
+namespace kvcast {
+
+enum class LogFormat : uint8_t { kText, kJson };
+
+// A named value. A text is only referenced. A line leaves out a field with an empty text.
+class LogField {
+ public:
+  LogField(std::string_view key, std::string_view text) : key_(key), value_(text) {}
+  LogField(std::string_view key, const std::string& text) : LogField(key, std::string_view(text)) {}
+  LogField(std::string_view key, const char* text) : LogField(key, std::string_view(text)) {}
+  LogField(std::string_view key, bool value) : key_(key), value_(value) {}
+  LogField(std::string_view key, double value) : key_(key), value_(value) {}
+  template <typename Integer>
+  requires std::is_integral_v<Integer> LogField(std::string_view key, Integer value) : key_(key) {
+    if constexpr (std::is_signed_v<Integer>) {
+      value_ = static_cast<int64_t>(value);
+    } else {
+      value_ = static_cast<uint64_t>(value);
+    }
+  }
+
+  using Value = std::variant<std::string_view, bool, double, int64_t, uint64_t>;
+  std::string_view key() const { return key_; }
+  const Value& value() const { return value_; }
+
+ private:
+  std::string_view key_;
+  Value value_;
+};
+using LogFields = std::initializer_list<LogField>;
+
+// A longer text is cut, and ends in "...".
+inline constexpr size_t kMaxLogTextBytes = 256;
+
+// Returns the line with its newline. `unix_seconds`: the time of the line. `source`: empty if the
+// event has none.
+// Text: TIME LEVEL EVENT [source=NAME] KEY=VALUE ... A text that is not a plain word is in double
+// quotes, with a backslash before quotes and backslashes, and \xNN for other bytes.
+// JSON: one object with the members time, level, event, source, and the fields. Bytes that are not
+// UTF-8 become U+FFFD.
+std::string RenderLogLine(LogFormat format, double unix_seconds, const LogEvent& event,
+                          std::string_view source, LogFields fields);
+
+}  // namespace kvcast
