@@ -95,6 +95,13 @@ Status AccessTokens::AddLine(std::string_view line) {
   return Status();
 }
 
+std::string_view AccessRoleName(AccessRole role) {
+  for (const auto& [name, known] : kRoles) {
+    if (known == role) return name;
+  }
+  return "unknown";
+}
+
 Result<AccessTokens> AccessTokens::Parse(std::string_view text) {
   AccessTokens tokens;
   for (int number = 1; !text.empty(); ++number) {

@@ -20,6 +20,9 @@ enum class AccessRole : uint8_t {
   kAdmin,    // all requests, also changes and dumps
 };
 
+// As in the file of tokens: "query", "route", "observe" or "admin".
+std::string_view AccessRoleName(AccessRole role);
+
 // True: a token with the role `held` allows what needs `needed`.
 constexpr bool Includes(AccessRole held, AccessRole needed) {
   return held == needed || held == AccessRole::kAdmin ||

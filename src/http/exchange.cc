@@ -36,6 +36,10 @@ HttpReply Handle(const HttpRoute& route, const HttpRequest& request) {
   }
 }
 
+std::string_view RouteOf(const std::string* path) {
+  return path == nullptr ? std::string_view() : *path;
+}
+
 // nullopt: the reply cannot be completed, and the client must see that it is incomplete.
 std::optional<std::string> NextPiece(const std::function<std::string()>& next) {
   try {
@@ -116,7 +120,8 @@ void HttpServer::Impl::Advance(const Shared& connection) {
     const HttpReply refusal = *std::exchange(connection->refusal, {});
     connection->reader.Drop();
     connection->in = {};
-    return Answer(connection, refusal, false);
+    requests_.Note(connection->path, refusal.status);
+    return Reply(connection, refusal, false);
   }
   if (state == State::kBad) return Answer(connection, connection->reader.error(), false);
   if (!FindRoom(connection)) return;
@@ -160,26 +165,55 @@ size_t HttpServer::Impl::OnHead(Connection& connection, const HttpRequest& head)
   connection.path = path == routes_.end() ? nullptr : &path->first;
   connection.route = FindRoute(head);
   connection.head_only = head.method == "HEAD";
-  connection.refusal = Refusal(head, connection.route);
+  connection.role.reset();
+  connection.refusal = Refusal(head, connection);
   if (connection.refusal || connection.route == nullptr) return HttpRoute::kSmallBody;
   return connection.route->max_body_bytes;
 }
 
 std::optional<HttpReply> HttpServer::Impl::Refusal(const HttpRequest& head,
-                                                   const HttpRoute* route) const {
+                                                   Connection& connection) const {
+  const HttpRoute* const route = connection.route;
   const bool changes = head.method != "GET" && head.method != "HEAD";
   const char* const why =
       host_rules_.WhyRefused(head.Header("host"), head.Header("origin"), changes);
-  if (why != nullptr) return HttpError(403, why);
+  if (why != nullptr) return Refuse(head, connection, 403, why);
   if (!tokens_ || route == nullptr || !route->access) return std::nullopt;
-  const auto role = tokens_->RoleOf(head.Header("authorization"));
-  if (!role) {
-    HttpReply refusal = HttpError(401, "authorization: a valid bearer token is needed");
+  connection.role = tokens_->RoleOf(head.Header("authorization"));
+  if (!connection.role) {
+    HttpReply refusal =
+        Refuse(head, connection, 401, "authorization: a valid bearer token is needed");
     refusal.headers.emplace_back("WWW-Authenticate", "Bearer");
     return refusal;
   }
-  if (Includes(*role, *route->access)) return std::nullopt;
-  return HttpError(403, "authorization: the role of the token does not allow this request");
+  if (Includes(*connection.role, *route->access)) return std::nullopt;
+  return Refuse(head, connection, 403,
+                "authorization: the role of the token does not allow this request");
+}
+
+HttpReply HttpServer::Impl::Refuse(const HttpRequest& head, const Connection& connection,
+                                   int status, const char* why) const {
+  if (options_.on_answer) {
+    options_.on_answer({.peer = connection.peer,
+                        .method = head.method,
+                        .route = RouteOf(connection.path),
+                        .status = status,
+                        .refused_for = why,
+                        .traceparent = TraceParentOf(head)});
+  }
+  return HttpError(status, why);
+}
+
+void HttpServer::Impl::NoteAnswer(const Connection& connection, int status,
+                                  std::string_view traceparent) {
+  requests_.Note(connection.path, status);
+  if (!options_.on_answer) return;
+  options_.on_answer({.peer = connection.peer,
+                      .method = {},
+                      .route = RouteOf(connection.path),
+                      .status = status,
+                      .refused_for = {},
+                      .traceparent = traceparent});
 }
 
 const HttpRoute* HttpServer::Impl::FindRoute(const HttpRequest& request) const {
@@ -210,23 +244,26 @@ void HttpServer::Impl::Dispatch(const Shared& connection) {
   const HttpRoute* const route = connection->route;
   if (route == nullptr) return Answer(connection, NoRoute(request), request.keep_alive);
   const bool head_only = connection->head_only;
+  request.peer = connection->peer;
+  request.role = connection->role;
   Enter(*connection, Phase::kHandling);
   Pool& pool = PoolOf(route->lane);
-  boost::asio::post(
-      pool, [this, connection, route, &pool, request = std::move(request), head_only] {
-        HttpReply reply = Handle(*route, request);
-        const std::string_view trace = TraceParentOf(request);
-        if (!trace.empty()) reply.headers.emplace_back("traceparent", trace);
-        const bool in_pieces = reply.next_piece != nullptr;
-        const bool chunks = request.takes_chunks;
-        const bool stays = request.keep_alive && !stopping_ && (!in_pieces || chunks);
-        Finished finished{RenderReply(reply, stays, head_only, chunks), stays, {}, reply.status};
-        if (in_pieces && !head_only) {
-          finished.pieces =
-              std::make_shared<Pieces>(Pieces{std::move(reply.next_piece), &pool, chunks, stays});
-        }
-        Finish(connection, std::move(finished));
-      });
+  boost::asio::post(pool, [this, connection, route, &pool, request = std::move(request),
+                           head_only] {
+    HttpReply reply = Handle(*route, request);
+    const std::string_view trace = TraceParentOf(request);
+    if (!trace.empty()) reply.headers.emplace_back("traceparent", trace);
+    const bool in_pieces = reply.next_piece != nullptr;
+    const bool chunks = request.takes_chunks;
+    const bool stays = request.keep_alive && !stopping_ && (!in_pieces || chunks);
+    Finished finished{
+        RenderReply(reply, stays, head_only, chunks), stays, {}, reply.status, std::string(trace)};
+    if (in_pieces && !head_only) {
+      finished.pieces =
+          std::make_shared<Pieces>(Pieces{std::move(reply.next_piece), &pool, chunks, stays});
+    }
+    Finish(connection, std::move(finished));
+  });
 }
 
 void HttpServer::Impl::PostNextPiece(const Shared& connection) {
@@ -255,7 +292,7 @@ void HttpServer::Impl::Finish(Shared connection, Finished finished) {
 }
 
 void HttpServer::Impl::OnFinished(const Shared& connection, Finished finished) {
-  if (finished.status != 0) requests_.Note(connection->path, finished.status);
+  if (finished.status != 0) NoteAnswer(*connection, finished.status, finished.traceparent);
   if (finished.pieces && connection->pieces_until_ms == 0) {
     connection->pieces_until_ms = SteadyMs() + options_.pieces_timeout_ms;
   }
@@ -266,8 +303,12 @@ void HttpServer::Impl::OnFinished(const Shared& connection, Finished finished) {
 }
 
 void HttpServer::Impl::Answer(const Shared& connection, const HttpReply& reply, bool keep_alive) {
+  NoteAnswer(*connection, reply.status, {});
+  Reply(connection, reply, keep_alive);
+}
+
+void HttpServer::Impl::Reply(const Shared& connection, const HttpReply& reply, bool keep_alive) {
   keep_alive = keep_alive && !stopping_;
-  requests_.Note(connection->path, reply.status);
   connection->out += RenderReply(reply, keep_alive, connection->head_only);
   connection->closing = !keep_alive;
   Send(connection, Phase::kReplying);

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "src/http/http_server.h"
 
+#include <arpa/inet.h>
 #include <fcntl.h>
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <array>
 #include <boost/asio/post.hpp>
 #include <chrono>
 #include <utility>
@@ -34,6 +36,24 @@ size_t OpenFilesForConnections() {
 // Asio 1.74 does not set this flag, so programs that this process starts would inherit its sockets.
 void CloseInChildren(int socket) { fcntl(socket, F_SETFD, FD_CLOEXEC); }
 
+std::string PeerOf(const HttpStream::Socket& socket) {
+  boost::system::error_code error;
+  const auto endpoint = socket.remote_endpoint(error);
+  if (error) return "";
+  const auto* const address = reinterpret_cast<const sockaddr*>(endpoint.data());
+  std::array<char, INET6_ADDRSTRLEN> text{};
+  if (address->sa_family == AF_INET) {
+    inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in*>(address)->sin_addr, text.data(),
+              text.size());
+  } else if (address->sa_family == AF_INET6) {
+    inet_ntop(AF_INET6, &reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr, text.data(),
+              text.size());
+  } else {
+    return "unix";
+  }
+  return text.data();
+}
+
 Status Invalid(const std::string& text) { return {StatusCode::kInvalidArgument, "http: " + text}; }
 
 }  // namespace
@@ -46,6 +66,7 @@ HttpServer::Impl::Impl(const HttpOptions& options)
 
 HttpServer::Impl::Connection::Connection(uint64_t number, HttpStream::Socket socket, Impl& server)
     : id(number),
+      peer(PeerOf(socket)),
       stream(std::move(socket), server.tls_ ? &*server.tls_ : nullptr, server.scratch_),
       reader(server.options_.limits,
              [this, &server](const HttpRequest& head) { return server.OnHead(*this, head); }) {}

@@ -42,6 +42,9 @@ struct HttpRequest {
   std::string body;
   bool keep_alive = true;
   bool takes_chunks = true;  // HTTP/1.1
+  std::string peer;          // see HttpAnswer
+  // The role of the request's token. nullopt: the server has no tokens, or the route needs none.
+  std::optional<AccessRole> role;
 
   // The value of the header. Empty: the request does not have it.
   std::string_view Header(const std::string& lower_case_name) const;
@@ -61,6 +64,16 @@ struct HttpRoute {
   size_t max_body_bytes = kSmallBody;  // a longer body gets 413
   // The role that a token must have, if the server has tokens. nullopt: no token is needed.
   std::optional<AccessRole> access = AccessRole::kAdmin;
+};
+
+// A request that was answered.
+struct HttpAnswer {
+  std::string_view peer;    // the client's IP address, or "unix"
+  std::string_view method;  // only of a refused request
+  std::string_view route;   // path of the route; empty: the path has no route
+  int status = 0;
+  std::string_view refused_for;  // why a 401 or 403 refuses the client; empty: it was not refused
+  std::string_view traceparent;  // of the request; empty: none
 };
 
 struct HttpLimits {
@@ -85,6 +98,9 @@ struct HttpOptions {
   std::string tls_key;
   HttpLimits limits;
   int threads = 4;  // number of threads for handlers of lane kQuery
+  // Called for each answer, on the thread that owns all sockets; it must not block. The texts are
+  // valid only during the call. Empty: nothing is called.
+  std::function<void(const HttpAnswer&)> on_answer;
   // Maximum number of connections. The server lowers it to the number of files that the process may
   // open, minus a reserve. A connection is quiet while no handler runs for it. If the maximum is
   // reached, the server closes the connection that has been quiet for the longest time. If no

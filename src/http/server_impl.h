@@ -60,6 +60,7 @@ class HttpServer::Impl {
     bool closed() const { return phase == Phase::kClosed; }
 
     const uint64_t id;
+    const std::string peer;  // see HttpAnswer
     HttpStream stream;
     RequestReader reader;
     boost::beast::flat_buffer in;
@@ -75,6 +76,7 @@ class HttpServer::Impl {
     const HttpRoute* route = nullptr;     // nullptr: none
     const std::string* path = nullptr;    // key of Impl::routes_; nullptr: none
     bool head_only = false;               // HEAD
+    std::optional<AccessRole> role;       // of the token
     std::optional<HttpReply> refusal;     // the answer, without a handler and before the body
     std::shared_ptr<Pieces> pieces;       // nullptr: no piece of the reply follows `out`
     int64_t pieces_until_ms = 0;          // deadline of the reply in pieces; 0: no such reply
@@ -86,6 +88,7 @@ class HttpServer::Impl {
     bool keep_alive = false;
     std::shared_ptr<Pieces> pieces;  // nullptr: these bytes are the last
     int status = 0;                  // 0: a later piece
+    std::string traceparent = {};
   };
 
   // The values of HttpCounters. Used by any thread.
@@ -129,13 +132,18 @@ class HttpServer::Impl {
   HttpReply NoRoute(const HttpRequest& request) const;
   // Called when the head is complete. Returns the maximum size of the body.
   size_t OnHead(Connection& connection, const HttpRequest& head);
-  std::optional<HttpReply> Refusal(const HttpRequest& head, const HttpRoute* route) const;
+  std::optional<HttpReply> Refusal(const HttpRequest& head, Connection& connection) const;
+  HttpReply Refuse(const HttpRequest& head, const Connection& connection, int status,
+                   const char* why) const;
   void Dispatch(const Shared& connection);
   Pool& PoolOf(HttpRoute::Lane lane) { return *pools_[static_cast<size_t>(lane)]; }
   void PostNextPiece(const Shared& connection);
   void Finish(Shared connection, Finished finished);  // any thread
   void OnFinished(const Shared& connection, Finished finished);
+  // Answer: counts the reply, and sends it. Reply: only sends it.
   void Answer(const Shared& connection, const HttpReply& reply, bool keep_alive);
+  void Reply(const Shared& connection, const HttpReply& reply, bool keep_alive);
+  void NoteAnswer(const Connection& connection, int status, std::string_view traceparent);
   void Send(const Shared& connection, Phase phase);
   void Write(const Shared& connection);
   void OnSent(const Shared& connection);

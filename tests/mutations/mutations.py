@@ -69,6 +69,7 @@ READER_OF_REQUESTS = "src/http/request_reader.cc"
 HTTP_TESTS = "http_test --gtest_filter="
 CLIENT_SOURCES = "router/service/ingest/client_sources.cc"
 TOKENS = "src/http/access_tokens.cc"
+LOG = "base_test --gtest_filter=Logger.*"
 SERVICE = "router_service_test --gtest_filter="
 ACCESS = "router_access_test --gtest_filter="
 EXACTNESS_FAR = "router_exactness_test KVCAST_EXACTNESS_ANSWERS=1000000"
@@ -1163,7 +1164,7 @@ MUTATIONS = [
      "    NoteStatus(*link, now_ms);  // Work skips a link that is sure and not due\n", "",
      "stream_subscriber_test --gtest_filter=*AContradictionShows*"),
     ("take a token for any role", EXCHANGE,
-     "if (Includes(*role, *route->access)) return std::nullopt;", "return std::nullopt;",
+     "if (Includes(*connection.role, *route->access)) return std::nullopt;", "return std::nullopt;",
      HTTP_TESTS + "HttpAccessTest.AToken*"),
     ("read the body before the token", EXCHANGE,
      "  if (connection->refusal) {\n", "  if (connection->refusal && state != State::kBody) {\n",
@@ -1238,4 +1239,31 @@ MUTATIONS = [
      "  size_t operator()(uint64_t value) const { return SeededHash{ProcessSeed()}(value); }\n",
      "  size_t operator()(uint64_t value) const { return value; }\n",
      "router_selector_test --gtest_filter=BoundaryBook.*"),
+    ("let a text of the log begin a line", "src/base/log_line.cc",
+     "    } else if (c >= ' ' && c <= '~') {\n", "    } else if (c != 0) {\n", "base_test --gtest_filter=LogLine.*"),
+    ("let a character of a log in JSON begin a line", "src/base/log_line.cc",
+     "    } else if (character >= ' ' && character <= '~') {\n", "    } else if (character <= '~') {\n",
+     "base_test --gtest_filter=LogLine.*"),
+    ("take characters of the log in too long a form", "src/base/log_line.cc",
+     "valid = valid && character >= kLeast[bytes] && ", "valid = valid && ", "base_test --gtest_filter=LogLine.*"),
+    ("write any number of lines of a source", "src/base/log_limiter.cc",
+     "lines->second < event.lines_per_source && window.lines < event.lines", "window.lines < event.lines", LOG),
+    ("write any number of lines of an event", "src/base/log_limiter.cc",
+     "lines->second < event.lines_per_source && window.lines < event.lines",
+     "lines->second < event.lines_per_source", LOG),
+    ("do not tell suppressed lines", "src/base/logger.cc",
+     "  if (now_ms < limiter_.next_end_ms()) return;\n", "  if (now_ms > 0) return;\n", LOG),
+    ("write events below the level", "src/base/logger.cc", "  if (!Enabled(event)) return;\n", "", LOG),
+    ("queue any number of lines", "src/base/logger.cc",
+     "  if (queue_.size() >= config_.queue_lines) {\n", "  if (queue_.size() > 1'000'000) {\n", LOG),
+    ("do not tell lost lines", "src/base/logger.cc", "lost > 0) {\n", "lost > 1'000'000) {\n", LOG),
+    ("do not tell refused tokens", EXCHANGE, "  if (options_.on_answer) {\n", "  if (false) {\n",
+     HTTP_TESTS + "HttpAnswers*"),
+    ("keep the role of the request before", EXCHANGE, "  connection.role.reset();\n", "", HTTP_TESTS + "HttpAnswers*"),
+    ("do not tell refused keys", "src/stream/net/gate.cc",
+     "    if (key.empty() && guard != guards_.end()) {\n", "    if (false) {\n", "stream_curve_test --gtest_filter=NoticeLog*"),
+    ("do not tell revocations", "src/stream/net/gate.cc", "  if (revoked > 0) {\n", "  if (false) {\n",
+     "stream_curve_test --gtest_filter=NoticeLog*"),
+    ("do not tell lists that cannot be read", "src/stream/net/gate.cc", "    if (read.ok()) continue;\n", "    continue;\n",
+     "stream_curve_test --gtest_filter=NoticeLog*"),
 ]

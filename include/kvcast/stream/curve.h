@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -59,9 +60,9 @@ class AccessList {
   ~AccessList();
 
   bool Allows(CurveRole role, std::string_view public_key) const;
-  // Reads the file again. If it is missing or wrong, the list stays as it is, and the failure is
-  // counted.
-  void Refresh();
+  // Reads the file again. Not ok: the file is missing or wrong. The list then stays as it is, and
+  // the failure is counted.
+  Status Refresh();
   uint64_t failed_refreshes() const;
 
  private:
@@ -70,9 +71,30 @@ class AccessList {
   const std::unique_ptr<Impl> impl_;
 };
 
+// What the operator of a CURVE server should know.
+struct CurveNotice {
+  enum class Kind : uint8_t {
+    kRefused,     // a connection was refused
+    kRevoked,     // clients lost their role, and were cut off
+    kListFailed,  // the AccessList could not be read again
+  };
+  Kind kind = Kind::kRefused;
+  std::string_view socket;  // "live" or "replay"
+  // kRefused: the address of the peer. Empty if the peer proved no key, because libzmq does not
+  // give the address then.
+  std::string_view peer;
+  // kRefused: no_key, wrong_server_key, not_allowed or broken; see RefusedConnections. kListFailed:
+  // the file, and what is wrong.
+  std::string_view reason;
+  uint64_t clients = 0;  // kRevoked: the number of clients
+};
+
 struct CurveServer {
   CurveKeyPair keys;
   std::shared_ptr<AccessList> clients;
+  // Called on a thread of the library, under one of its locks: it must not block, and must not call
+  // the library. The texts are valid only during the call. Empty: nothing is called.
+  std::function<void(const CurveNotice&)> on_notice = {};
 };
 
 struct CurveClient {

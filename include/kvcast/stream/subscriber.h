@@ -185,6 +185,10 @@ struct SubscriberConfig {
   // Returns monotonic milliseconds. Called on the subscriber's thread. Empty: the steady clock of
   // the process.
   std::function<int64_t()> now_ms;
+  // Called on the subscriber's thread after the state or the reason of a source has changed: after
+  // each turn of the thread in which it is not what it was before. It must not block, and must not
+  // call the subscriber except `status`. Empty: nothing is called.
+  std::function<void(WorkerId, const SourceStatus&)> on_state;
 };
 
 // Follows the sources that are added.

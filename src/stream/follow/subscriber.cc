@@ -319,9 +319,14 @@ void Subscriber::Impl::Work() {
 
 void Subscriber::Impl::NoteStatus(const SourceLink& link, int64_t now_ms) {
   const SourceStatus status = link.status(now_ms);
-  MutexLock lock(mutex_);
-  const auto it = statuses_.find(link.worker());
-  if (it != statuses_.end()) it->second = status;
+  {
+    MutexLock lock(mutex_);
+    const auto it = statuses_.find(link.worker());
+    if (it == statuses_.end()) return;
+    const SourceStatus before = std::exchange(it->second, status);
+    if (before.state == status.state && before.reason == status.reason) return;
+  }
+  if (config_.on_state) config_.on_state(link.worker(), status);
 }
 
 Subscriber::Subscriber(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}

@@ -78,8 +78,10 @@ bool AccessList::Allows(CurveRole role, std::string_view public_key) const {
   return impl_->Allows(role, public_key);
 }
 
-void AccessList::Refresh() {
-  if (!impl_->Read().ok()) impl_->CountFailure();
+Status AccessList::Refresh() {
+  const Status read = impl_->Read();
+  if (!read.ok()) impl_->CountFailure();
+  return read;
 }
 
 uint64_t AccessList::failed_refreshes() const { return impl_->failed(); }

@@ -102,15 +102,36 @@ void Guard::Count(const MonitorEvent& event) {
     ++not_allowed_;
   } else if (event.value == ZMQ_PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH) {
     ++no_key_;
+    Refuse("", "no_key");
   } else if (event.value == ZMQ_PROTOCOL_ERROR_ZMTP_CRYPTOGRAPHIC) {
     ++wrong_server_key_;
+    Refuse("", "wrong_server_key");
   } else {
     ++broken_;
+    Refuse("", "broken");
   }
+}
+
+void Guard::Refuse(std::string_view peer, std::string_view reason) const {
+  Notify({.kind = CurveNotice::Kind::kRefused, .socket = {}, .peer = peer, .reason = reason});
+}
+
+void Guard::Notify(CurveNotice notice) const {
+  if (!config_.server.on_notice) return;
+  const bool live = std::ranges::find(config_.roles, CurveRole::kSubscribe) != config_.roles.end();
+  notice.socket = live ? "live" : "replay";
+  config_.server.on_notice(notice);
 }
 
 void Guard::CheckAdmitted() {
   const size_t revoked = std::erase_if(admitted_, [this](const auto& key) { return !Allows(key); });
+  if (revoked > 0) {
+    Notify({.kind = CurveNotice::Kind::kRevoked,
+            .socket = {},
+            .peer = {},
+            .reason = {},
+            .clients = revoked});
+  }
   if (revoked > 0 || (config_.connects && failed_)) needs_renewal_ = true;
   failed_ = false;
 }
@@ -215,6 +236,12 @@ void Gate::Answer(Frames request) {
   {
     MutexLock lock(mutex_);
     key = AdmittedKey(request);
+    const auto guard =
+        guards_.find(request.size() > kDomain ? TextOf(request[kDomain]) : std::string_view());
+    if (key.empty() && guard != guards_.end()) {
+      guard->second->Refuse(request.size() > kAddress ? TextOf(request[kAddress]) : "",
+                            "not_allowed");
+    }
   }
   zap_.Send(FrameOf("1.0"), /*more=*/true);
   zap_.Send(request.size() > kRequestId ? request[kRequestId] : Frame(), /*more=*/true);
@@ -251,8 +278,16 @@ void Gate::RefreshLists() {
   refresh_ms_ = SteadyMs() + AccessList::kRefreshMs;
   MutexLock lock(mutex_);
   std::set<AccessList*> lists;
-  for (const auto& [domain, guard] : guards_) lists.insert(guard->config_.server.clients.get());
-  for (AccessList* const list : lists) list->Refresh();
+  for (const auto& [domain, guard] : guards_) {
+    AccessList* const list = guard->config_.server.clients.get();
+    if (!lists.insert(list).second) continue;
+    const Status read = list->Refresh();
+    if (read.ok()) continue;
+    guard->Notify({.kind = CurveNotice::Kind::kListFailed,
+                   .socket = {},
+                   .peer = {},
+                   .reason = read.message()});
+  }
   for (const auto& [domain, guard] : guards_) guard->CheckAdmitted();
 }
 

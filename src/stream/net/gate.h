@@ -65,6 +65,8 @@ class Guard {
   bool Allows(std::string_view key) const;
   void Count(const MonitorEvent& event);
   void CheckAdmitted();
+  void Refuse(std::string_view peer, std::string_view reason) const;
+  void Notify(CurveNotice notice) const;
 
   const std::shared_ptr<Context> context_;
   std::shared_ptr<Gate> gate_;
