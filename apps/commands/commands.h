@@ -15,6 +15,7 @@
 #include "apps/engine/engine_options.h"
 #include "apps/simulate/simulate_options.h"
 #include "apps/support/fail.h"
+#include "apps/support/stderr_log.h"
 #include "kvcast/cuda/cuda_device.h"
 
 namespace kvcast::tools {
@@ -55,6 +56,7 @@ struct RouterCommandOptions {
   // Added to the candidates of every source.
   std::vector<std::string> candidate_seeds;
   std::vector<std::string> candidate_none_hashes;  // hex digits
+  LogOptions log;
 };
 int RunRouter(const RouterCommandOptions& options);
 
@@ -82,6 +84,7 @@ struct ReplayOptions {
   double speed = 1;    // recorded seconds per second; 0: as fast as possible
   double delay = 0.5;  // seconds to wait for subscribers
   CurveServerOptions curve;
+  LogOptions log;
 };
 int RunReplay(const ReplayOptions& options);
 

@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "apps/commands/curve_options.h"
 
-#include <cstdio>
-
-#include "src/base/clock.h"
 #include "src/http/loopback.h"
 
 namespace kvcast::tools {
@@ -60,29 +57,6 @@ Result<std::optional<CurveClient>> LoadCurveClient(const CurveClientOptions& opt
     return BadFlag("--server-key: " + key.message());
   }
   return std::make_optional(CurveClient{std::move(keys).value(), options.server_key});
-}
-
-bool RefusalLog::Due() {
-  const int64_t now_ms = SteadyMs();
-  if (now_ms < next_ms_) return false;
-  next_ms_ = now_ms + kPeriodMs;
-  return true;
-}
-
-void RefusalLog::Note(const RefusedConnections& refused, uint64_t denied, uint64_t list_failures) {
-  const uint64_t total = refused.total() + denied + list_failures;
-  if (total == told_) return;
-  told_ = total;
-  std::fprintf(stderr,
-               "%s: refused since the start: %llu connections without a key, %llu with another "
-               "server key, %llu with a key that is not allowed, %llu that ended early; %llu "
-               "requests; %llu lists of clients could not be read\n",
-               name_.c_str(), static_cast<unsigned long long>(refused.no_key),
-               static_cast<unsigned long long>(refused.wrong_server_key),
-               static_cast<unsigned long long>(refused.not_allowed),
-               static_cast<unsigned long long>(refused.broken),
-               static_cast<unsigned long long>(denied),
-               static_cast<unsigned long long>(list_failures));
 }
 
 }  // namespace kvcast::tools

@@ -32,20 +32,4 @@ Result<std::optional<CurveServer>> LoadCurveServer(const CurveServerOptions& opt
 Result<std::optional<CurveClient>> LoadCurveClient(const CurveClientOptions& options,
                                                    const std::vector<std::string>& endpoints);
 
-// Prints a line on stderr when a counter has increased. `name` begins the line. Not thread-safe.
-class RefusalLog {
- public:
-  static constexpr int64_t kPeriodMs = 1000;
-
-  explicit RefusalLog(std::string name) : name_(std::move(name)) {}
-  // True at most once in kPeriodMs: the caller should then read the counters and call Note.
-  bool Due();
-  void Note(const RefusedConnections& refused, uint64_t denied, uint64_t list_failures);
-
- private:
-  const std::string name_;
-  int64_t next_ms_ = 0;
-  uint64_t told_ = 0;
-};
-
 }  // namespace kvcast::tools

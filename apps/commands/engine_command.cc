@@ -17,6 +17,7 @@
 #include "apps/support/stop.h"
 #include "apps/support/trace.h"
 #include "kvcast/stream/publisher.h"
+#include "src/stream/net/notice_log.h"
 
 namespace kvcast::tools {
 namespace {
@@ -93,11 +94,44 @@ class Pacer {
   double next_step_ = 0;
 };
 
-void NoteRefusals(RefusalLog& log, const Publisher& publisher) {
-  if (!log.Due()) return;
-  const PublisherCounters counters = publisher.counters();
-  log.Note(counters.refused, counters.replay_denied, counters.access_list_failures);
-}
+// Writes the number of denied requests to the log, once in a second.
+class DeniedRequests {
+ public:
+  DeniedRequests(Logger& log, const Publisher& publisher) : log_(log), publisher_(publisher) {}
+  void Note() {
+    const auto now = Clock::now();
+    if (now < next_) return;
+    next_ = now + std::chrono::seconds(1);
+    const uint64_t denied = publisher_.counters().replay_denied;
+    if (denied == told_) return;
+    log_.Write(log_events::kStreamDenied, "",
+               {{"stream", "engine"},
+                {"requests", denied - std::exchange(told_, denied)},
+                {"reason", "the key of the client does not have the role"}});
+  }
+
+ private:
+  Logger& log_;
+  const Publisher& publisher_;
+  Clock::time_point next_{};
+  uint64_t told_ = 0;
+};
+
+// What the functions of a run share.
+struct Outlet {
+  Publisher& publisher;
+  PeerWriter* writer;  // nullptr: the publisher encodes the batches
+  Logger& log;
+  bool encrypted = false;
+
+  void LogListening() const {
+    log.Write(log_events::kStreamListening, "",
+              {{"stream", "engine"},
+               {"address", publisher.endpoint()},
+               {"replay", publisher.replay_endpoint()},
+               {"encrypted", encrypted}});
+  }
+};
 
 // If `writer` is nullptr, the publisher encodes the batch.
 Result<Seq> PublishBatch(Publisher& publisher, PeerWriter* writer, EventBatch batch) {
@@ -107,32 +141,32 @@ Result<Seq> PublishBatch(Publisher& publisher, PeerWriter* writer, EventBatch ba
   return publisher.PublishPayload(payload);
 }
 
-SimHooks PublishingHooks(Publisher& publisher, PeerWriter* writer) {
+SimHooks PublishingHooks(const Outlet& outlet) {
   SimHooks hooks;
-  hooks.publish = [&publisher, writer](std::vector<Event> events) {
+  hooks.publish = [outlet](std::vector<Event> events) {
     EventBatch batch;
     batch.ts = WallClockSeconds();
     batch.events = std::move(events);
     // Publishing fails only if the batch cannot be encoded. Events of our own pool can always be
     // encoded.
-    if (const auto seq = PublishBatch(publisher, writer, std::move(batch)); !seq.ok()) {
-      std::fprintf(stderr, "kvcast: %s\n", seq.status().ToString().c_str());
+    const auto seq = PublishBatch(outlet.publisher, outlet.writer, std::move(batch));
+    if (!seq.ok()) {
+      outlet.log.Write(log_events::kPublishFailed, "", {{"reason", seq.status().message()}});
     }
-    return publisher.next_seq();
+    return outlet.publisher.next_seq();
   };
   hooks.admitted = [](const Admission&) {};
   hooks.first_token = [](int64_t) {};
   hooks.finished = [](int64_t) {};
-  hooks.refused = [](int64_t number) {
-    std::fprintf(stderr,
-                 "kvcast: request %lld is refused: it needs more blocks than the pool has\n",
-                 static_cast<long long>(number));
+  hooks.refused = [&log = outlet.log](int64_t number) {
+    log.Write(log_events::kRequestRefused, "",
+              {{"request", number}, {"reason", "it needs more blocks than the pool has"}});
   };
   return hooks;
 }
 
-SimHooks ReportingHooks(Publisher& publisher, PeerWriter* writer, ControlClient& control) {
-  SimHooks hooks = PublishingHooks(publisher, writer);
+SimHooks ReportingHooks(const Outlet& outlet, ControlClient& control) {
+  SimHooks hooks = PublishingHooks(outlet);
   hooks.admitted = [&control](const Admission& admission) {
     control.Send(json{{"type", "admitted"},
                       {"number", admission.number},
@@ -170,13 +204,15 @@ bool HandleControl(const ControlMessage& message, SimEngine& engine) {
   return true;
 }
 
-int RunControlled(const EngineOptions& options, Publisher& publisher, PeerWriter* writer,
+int RunControlled(const EngineOptions& options, const Outlet& outlet,
                   std::unique_ptr<CacheManager> cache, std::unique_ptr<HostTier> tier) {
+  const Publisher& publisher = outlet.publisher;
   auto control = ControlClient::Create(options.control, options.name);
   if (!control.ok()) return Fail(control.status());
   ControlClient& line = **control;
+  outlet.LogListening();
   SimEngine engine(MakeSimConfig(options.cache), std::move(cache), options.cache.vocabulary,
-                   ReportingHooks(publisher, writer, line), std::move(tier));
+                   ReportingHooks(outlet, line), std::move(tier));
   const ModelClock clock(options.speed);
   Pacer pacer(engine, clock);
   line.Send(json{{"type", "hello"},
@@ -184,7 +220,7 @@ int RunControlled(const EngineOptions& options, Publisher& publisher, PeerWriter
                  {"replay_endpoint", publisher.replay_endpoint()}}
                 .dump());
   bool running = true;
-  RefusalLog log("kvcast engine");
+  DeniedRequests denied(outlet.log, outlet.publisher);
   while (running && StopSignal() == 0) {
     const double wait = pacer.wait_seconds();
     auto message = line.Receive(static_cast<int64_t>(std::ceil(wait * 1000)));
@@ -193,7 +229,7 @@ int RunControlled(const EngineOptions& options, Publisher& publisher, PeerWriter
       message = line.Receive(0);
     }
     pacer.RunDueSteps();
-    NoteRefusals(log, publisher);
+    denied.Note();
   }
   line.Send(TotalsJson(engine, publisher).dump());
   return StopSignal() == 0 ? 0 : 128 + StopSignal();
@@ -221,7 +257,7 @@ void PrintTotals(const EngineOptions& options, const SimEngine& engine,
       static_cast<long long>(tier->checked_blocks()));
 }
 
-int RunTrace(const EngineOptions& options, Publisher& publisher, PeerWriter* writer,
+int RunTrace(const EngineOptions& options, const Outlet& outlet,
              std::unique_ptr<CacheManager> cache, std::unique_ptr<HostTier> tier) {
   std::string path = options.trace;
   if (path.empty()) {
@@ -231,14 +267,13 @@ int RunTrace(const EngineOptions& options, Publisher& publisher, PeerWriter* wri
   }
   auto trace = LoadTrace(path, options.requests);
   if (!trace.ok()) return Fail(trace.status());
+  outlet.LogListening();
   SimEngine engine(MakeSimConfig(options.cache), std::move(cache), options.cache.vocabulary,
-                   PublishingHooks(publisher, writer), std::move(tier));
-  std::fprintf(stderr, "kvcast engine: %zu requests; events on %s, replay on %s\n", trace->size(),
-               publisher.endpoint().c_str(), publisher.replay_endpoint().c_str());
+                   PublishingHooks(outlet), std::move(tier));
   const ModelClock clock(options.speed);
   Pacer pacer(engine, clock);
   size_t next = 0;
-  RefusalLog log("kvcast engine");
+  DeniedRequests denied(outlet.log, outlet.publisher);
   while (StopSignal() == 0 && (next < trace->size() || !engine.idle())) {
     while (next < trace->size() && (*trace)[next].arrival_s <= clock.now()) {
       const TraceRequest& request = (*trace)[next];
@@ -248,11 +283,11 @@ int RunTrace(const EngineOptions& options, Publisher& publisher, PeerWriter* wri
       ++next;
     }
     pacer.RunDueSteps();
-    NoteRefusals(log, publisher);
+    denied.Note();
     std::this_thread::sleep_for(
         std::chrono::duration<double>(std::min(pacer.wait_seconds(), 0.005)));
   }
-  PrintTotals(options, engine, publisher);
+  PrintTotals(options, engine, outlet.publisher);
   return StopSignal() == 0 ? 0 : 128 + StopSignal();
 }
 
@@ -292,15 +327,16 @@ int RunEngine(const EngineOptions& given) {
                                {options.endpoint, options.replay_endpoint});
   if (!curve.ok()) return Fail(curve.status());
   config.curve = std::move(curve).value();
+  const auto log = MakeStderrLog(options.log);
+  if (config.curve) config.curve->on_notice = stream::LogNotices(*log, "engine");
   auto publisher = Publisher::Create(config);
   if (!publisher.ok()) return Fail(publisher.status());
   InstallStopSignals();
+  const Outlet outlet{**publisher, writer.get(), *log, config.curve.has_value()};
   if (!options.control.empty()) {
-    return RunControlled(options, **publisher, writer.get(), std::move(cache).value(),
-                         std::move(tier).value());
+    return RunControlled(options, outlet, std::move(cache).value(), std::move(tier).value());
   }
-  return RunTrace(options, **publisher, writer.get(), std::move(cache).value(),
-                  std::move(tier).value());
+  return RunTrace(options, outlet, std::move(cache).value(), std::move(tier).value());
 }
 
 }  // namespace kvcast::tools

@@ -82,6 +82,16 @@ constexpr char kClientsHelp[] =
     "is subscribe, replay or snapshot. The program reads a changed file within one second";
 constexpr char kInsecureHelp[] = "allow endpoints beyond loopback without CURVE";
 
+void AddLog(CLI::App& sub, LogOptions& log) {
+  sub.add_option("--log-format", log.format, "format of the log on stderr: text or json")
+      ->check(CLI::IsMember({"text", "json"}))
+      ->capture_default_str();
+  sub.add_option("--log-level", log.level,
+                 "least level of events in the log: debug, info, warning or error")
+      ->check(CLI::IsMember({"debug", "info", "warning", "error"}))
+      ->capture_default_str();
+}
+
 void AddKeygen(CLI::App& app, KeygenOptions& options, Command& command) {
   CLI::App* sub = app.add_subcommand("keygen", "make a CURVE key pair and print the public key");
   sub->add_option("--out", options.out,
@@ -118,6 +128,7 @@ void AddEngine(CLI::App& app, EngineOptions& options, Command& command) {
                   "stop after this number of requests (default: all of the trace)");
   sub->add_option("--speed", options.speed, "seconds of the trace per second of real time")
       ->capture_default_str();
+  AddLog(*sub, options.log);
   sub->add_option("--control", options.control,
                   "take requests from the demo at this endpoint, not from a trace");
   sub->add_flag("--json", options.json, "print the totals as one JSON object");
@@ -146,6 +157,7 @@ void AddDemo(CLI::App& app, DemoOptions& options, Command& command) {
   sub->add_option(
       "--serve", options.serve,
       "ADDR:PORT: run the router service and its dashboard at this address until Ctrl-C");
+  AddLog(*sub, options.log);
   sub->add_flag("--json", options.json, "print one JSON object as the last line of stdout");
   sub->callback([&] { command = [&] { return RunDemo(options); }; });
 }
@@ -219,6 +231,7 @@ void AddRouter(CLI::App& app, RouterCommandOptions& options, Command& command) {
                   "seed text to try, in addition to vllm-none-hash, 0 and 42; may be repeated");
   sub->add_option("--candidate-none-hash", options.candidate_none_hashes,
                   "NONE_HASH to try, as hex digits; may be repeated");
+  AddLog(*sub, options.log);
   sub->callback([&] { command = [&] { return RunRouter(options); }; });
 }
 
@@ -264,6 +277,7 @@ void AddReplay(CLI::App& app, ReplayOptions& options, Command& command) {
   sub->add_option("--curve-key", options.curve.key, kServerKeyHelp);
   sub->add_option("--curve-clients", options.curve.clients, kClientsHelp);
   sub->add_flag("--insecure", options.curve.insecure, kInsecureHelp);
+  AddLog(*sub, options.log);
   sub->callback([&] { command = [&] { return RunReplay(options); }; });
 }
 

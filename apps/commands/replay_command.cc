@@ -10,6 +10,7 @@
 #include "apps/support/capture.h"
 #include "apps/support/stop.h"
 #include "src/stream/net/gate.h"
+#include "src/stream/net/notice_log.h"
 #include "src/stream/net/socket.h"
 
 namespace kvcast::tools {
@@ -29,7 +30,7 @@ bool SleepUntil(Clock::time_point due) {
 // The PUB socket, and its guard if it has CURVE.
 class Output {
  public:
-  Status Open(const ReplayOptions& options);
+  Status Open(const ReplayOptions& options, Logger& log);
   std::string endpoint() const { return socket_.last_endpoint(); }
   void Send(const CapturedMessage& message);
   // Cuts off clients that were revoked.
@@ -46,9 +47,10 @@ stream::Frame FrameOf(const std::string& text) {
   return {reinterpret_cast<const uint8_t*>(text.data()), text.size()};
 }
 
-Status Output::Open(const ReplayOptions& options) {
-  const auto curve = LoadCurveServer(options.curve, {options.endpoint});
+Status Output::Open(const ReplayOptions& options, Logger& log) {
+  auto curve = LoadCurveServer(options.curve, {options.endpoint});
   if (!curve.ok()) return curve.status();
+  if (*curve) (*curve)->on_notice = stream::LogNotices(log, "replay");
   const auto context = stream::Context::Create();
   auto socket = stream::Socket::Create(context, ZMQ_PUB);
   if (!socket.ok()) return socket.status();
@@ -81,9 +83,13 @@ int RunReplay(const ReplayOptions& options) {
   InstallStopSignals();
   auto capture = CaptureReader::Open(options.file);
   if (!capture.ok()) return Fail(capture.status());
+  const auto log = MakeStderrLog(options.log);
   Output output;
-  if (const Status opened = output.Open(options); !opened.ok()) return Fail(opened);
-  std::fprintf(stderr, "kvcast replay: events on %s\n", output.endpoint().c_str());
+  if (const Status opened = output.Open(options, *log); !opened.ok()) return Fail(opened);
+  log->Write(log_events::kStreamListening, "",
+             {{"stream", "replay"},
+              {"address", output.endpoint()},
+              {"encrypted", !options.curve.key.empty()}});
   const auto begin = Clock::now() + std::chrono::duration_cast<Clock::duration>(
                                         std::chrono::duration<double>(options.delay));
   if (!SleepUntil(begin)) return 128 + StopSignal();

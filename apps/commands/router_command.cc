@@ -2,11 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <sys/resource.h>
 
-#include <algorithm>
 #include <chrono>
-#include <cstdio>
-#include <map>
-#include <set>
 #include <thread>
 
 #include "apps/commands/commands.h"
@@ -16,6 +12,7 @@
 #include "router/service/config_json.h"
 #include "router/service/json/json_fields.h"
 #include "router/service/router_service.h"
+#include "src/base/version.h"
 
 namespace kvcast::tools {
 namespace {
@@ -104,46 +101,6 @@ Result<RouterOptions> MakeOptions(const RouterCommandOptions& options) {
   return router;
 }
 
-// Says which sources have no encryption, and which connections were refused.
-class SecurityLog {
- public:
-  explicit SecurityLog(const RouterService& service) : service_(service) {}
-  void Note() {
-    if (!relay_.Due()) return;
-    const router::RelayCounters relay = service_.relay_counters();
-    relay_.Note(relay.refused, /*denied=*/0, relay.access_list_failures);
-    for (const router::WorkerReport& worker : service_.workers()) {
-      NoteInsecure(worker);
-      NoteHandshakes(worker);
-    }
-  }
-
- private:
-  void NoteInsecure(const router::WorkerReport& worker) {
-    if (!worker.insecure || !insecure_.insert(worker.name).second) return;
-    std::fprintf(stderr,
-                 "kvcast router: source %s is insecure: its events are neither encrypted nor "
-                 "authenticated\n",
-                 worker.name.c_str());
-  }
-  void NoteHandshakes(const router::WorkerReport& worker) {
-    uint64_t& told = handshakes_[worker.name];
-    const uint64_t failed = worker.stream.failed_handshakes;
-    // Each tenfold number, because a source that is refused tries again all the time.
-    if (failed < std::max<uint64_t>(1, 10 * told)) return;
-    told = failed;
-    std::fprintf(stderr,
-                 "kvcast router: source %s: %llu connections ended before they were established: "
-                 "the publisher has another key or none, or does not accept the router's key\n",
-                 worker.name.c_str(), static_cast<unsigned long long>(failed));
-  }
-
-  const RouterService& service_;
-  RefusalLog relay_{"kvcast router: relay"};
-  std::set<std::string> insecure_;
-  std::map<std::string, uint64_t> handshakes_;
-};
-
 // Raises the limit of open files, which bounds the number of connections.
 void RaiseOpenFiles() {
   rlimit limit = {};
@@ -159,26 +116,17 @@ int RunRouter(const RouterCommandOptions& options) {
   if (!router.ok()) return Fail(router.status());
   InstallStopSignals();
   RaiseOpenFiles();
+  const auto log = MakeStderrLog(options.log);
+  router->log = log.get();
   auto service = RouterService::Start(*router);
   if (!service.ok()) return Fail(service.status());
-  std::fprintf(stderr, "kvcast router: %zu sources, %s://%s:%d\n", router->sources.size(),
-               router->http.tls_certificate.empty() ? "http" : "https",
-               router->http.address.c_str(), (*service)->http_port());
-  if (router->admin_http) {
-    const std::string& path = router->admin_http->unix_path;
-    const std::string address =
-        path.empty() ? router->admin_http->address + ":" + std::to_string((*service)->admin_port())
-                     : "unix:" + path;
-    std::fprintf(stderr, "kvcast router: admin on %s\n", address.c_str());
-  }
-  if (!(*service)->relay_endpoint().empty()) {
-    std::fprintf(stderr, "kvcast router: relay on %s\n", (*service)->relay_endpoint().c_str());
-  }
-  SecurityLog log(**service);
-  while (StopSignal() == 0) {
-    log.Note();
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
-  }
+  log->Write(log_events::kStarted, "",
+             {{"command", "router"},
+              {"version", Version()},
+              {"sources", router->sources.size()},
+              {"ingest_threads", router->ingest_threads}});
+  while (StopSignal() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  log->Write(log_events::kStopping, "", {{"signal", StopSignal()}});
   (*service)->Stop();
   return 0;
 }

@@ -65,6 +65,8 @@ std::vector<std::string> EngineArguments(const DemoOptions& options, double spee
   }
   if (cache.announce_once) arguments.emplace_back("--announce-once");
   if (cache.exact_spans) arguments.emplace_back("--exact-spans");
+  const auto log = FlagsOf(options.log);
+  arguments.insert(arguments.end(), log.begin(), log.end());
   return arguments;
 }
 
@@ -127,6 +129,7 @@ class RoutedRun {
   const Clock::time_point start_ = Clock::now();
   double last_message_s_ = 0;
   ExactnessAudit audit_;
+  std::unique_ptr<Logger> log_;  // destroyed after service_
   std::unique_ptr<EngineFleet> fleet_;
   std::unique_ptr<router::RouterService>
       service_;  // destroyed before audit_: its threads feed the audit
@@ -239,6 +242,8 @@ Status RoutedRun::StartService(const std::vector<PeerDialect>& dialects) {
     audit_.OnBatch(EngineIndex(worker.config.worker.name), applied.seq.value,
                    std::make_shared<const EventBatch>(applied.batch));
   };
+  log_ = MakeStderrLog(options_.log);
+  service->log = log_.get();
   auto started = router::RouterService::Start(*service);
   if (!started.ok()) return started.status();
   service_ = std::move(started).value();

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <string>
 
+#include "apps/support/stderr_log.h"
+
 namespace kvcast::tools {
 
 // Options of the simulated model and its cache, shared by `engine` and `demo`.
@@ -44,6 +46,7 @@ struct EngineOptions {
   std::string curve_key;
   std::string curve_clients;
   bool insecure = false;
+  LogOptions log;
   std::string control;  // endpoint that sends the requests, in place of a trace; empty: none
   bool json = false;
 };

@@ -243,6 +243,11 @@ std::vector<GroupSpec> PrefixIndex::Groups(WorkerId worker) const {
                                [](const WorkerState& state) { return state.registry.Specs(); });
 }
 
+std::vector<uint64_t> PrefixIndex::GroupRejects(WorkerId worker) const {
+  return Of(worker).ReadWorker(worker, std::vector<uint64_t>(),
+                               [](const WorkerState& state) { return state.rejects; });
+}
+
 int64_t PrefixIndex::hash_block_size(WorkerId worker) const {
   return Of(worker).ReadWorker(worker, int64_t{0}, [](const WorkerState& state) {
     return state.registry.hash_block_size();

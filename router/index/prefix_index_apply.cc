@@ -119,7 +119,7 @@ size_t PrefixIndex::Impl::SkipHitReport(WorkerState& worker, std::span<const Eve
 void PrefixIndex::Impl::ApplyEvent(WorkerState& worker, const BlockStored& event,
                                    BatchAhead& ahead) {
   const Tier tier = TierOf(event.medium);
-  if (!worker.Accept(worker.registry.Store(event, tier))) return;
+  if (!worker.Accept(worker.registry.Store(event, tier), event.group_idx)) return;
   const uint8_t group = GroupRegistry::GroupOf(event.group_idx);
   const HolderId holder = OpenHolder(worker, tier, group);
   ResidencyMap::Cursor cursor;
@@ -186,7 +186,7 @@ void PrefixIndex::Impl::ApplyEvent(WorkerState& worker, const BlockRemoved& even
   if (removals.last == nullptr || removals.last->group_idx != event.group_idx ||
       removals.last->medium != event.medium) {
     removals.last = nullptr;
-    if (!worker.Accept(worker.registry.Remove(event))) return;
+    if (!worker.Accept(worker.registry.Remove(event), event.group_idx)) return;
     removals.last = &event;
     removals.tier = TierOf(event.medium);
     removals.group = GroupRegistry::GroupOf(event.group_idx);

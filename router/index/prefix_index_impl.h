@@ -74,7 +74,8 @@ struct WorkerState {
   WorkerRules::Shown shown;
   router::ReuseEvidence evidence;
   PromptSample sample;
-  uint64_t announced = 0;  // groups that a store has named, by bit
+  std::vector<uint64_t> rejects;  // see PrefixIndex::GroupRejects
+  uint64_t announced = 0;         // groups that a store has named, by bit
   // Of a hidden generation: the visible generation, whose names it uses. Else nullptr.
   WorkerState* elder = nullptr;
 
@@ -104,10 +105,17 @@ struct WorkerState {
     return !event.token_ids || event.token_ids->empty() ||
            router::LookaheadOf(event) == lookahead();
   }
+  void Reject(int64_t group) {
+    const bool known = group >= 0 && group < kMaxGroups;
+    const auto index = static_cast<size_t>(known ? group : kMaxGroups);
+    if (rejects.size() <= index) rejects.resize(index + 1);
+    ++rejects[index];
+  }
   // Counts the verdict on an event. True: the event changes residency.
-  bool Accept(Verdict verdict) {
+  bool Accept(Verdict verdict, const std::optional<int64_t>& group_idx) {
     if (verdict == Verdict::kBad) ++counters.bad_events;
     if (verdict == Verdict::kUnknownKind) ++counters.unknown_kinds;
+    if (verdict == Verdict::kBad || verdict == Verdict::kUnknownKind) Reject(group_idx.value_or(0));
     if (verdict == Verdict::kIndexAssumed) ++counters.assumed_kinds;
     return verdict == Verdict::kIndex || verdict == Verdict::kIndexAssumed;
   }

@@ -179,6 +179,7 @@ void PrefixIndex::Impl::SwapHidden(WorkerId id) {
   WorkerState& younger = *slots_[hidden->second];
   younger.elder = nullptr;
   younger.counters = elder.counters;
+  younger.rejects = std::move(elder.rejects);
   younger.idle = std::move(elder.idle);
   younger.parked.TakeAll(elder.parked);
   younger.has_names |= elder.has_names;

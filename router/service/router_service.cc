@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "kvcast/wire/wire.h"
+#include "router/service/api/http_log.h"
 #include "router/service/api/indexer_api.h"
 #include "router/service/api/own_api.h"
 #include "router/service/api/static_files.h"
@@ -18,6 +19,7 @@
 #include "src/base/clock.h"
 #include "src/base/mutex.h"
 #include "src/http/loopback.h"
+#include "src/stream/net/notice_log.h"
 
 namespace kvcast::router {
 namespace {
@@ -83,6 +85,18 @@ void RelayDecoded(Relay& relay, const FleetWorker& worker, const AppliedBatch& a
   relay.Post(config.model, config.worker.name, config.data_parallel_rank, applied.seq, payload);
 }
 
+// The events of sources that the log gets.
+void ObserveForLog(SourceLog& log, FleetObserver& observer) {
+  observer.on_dropped = [&log](const FleetWorker& worker, ResetReason reason,
+                               uint64_t residencies) {
+    log.NoteDropped(worker, reason, residencies);
+  };
+  observer.on_snapshot = [&log](const FleetWorker& worker) { log.NoteSnapshot(worker); };
+  observer.on_state = [&log](const FleetWorker& worker, const SourceStatus& stream) {
+    log.NoteState(worker, stream);
+  };
+}
+
 constexpr size_t kMaxAdminConnections = 256;
 
 HttpOptions AdminOptions(const RouterOptions& options) {
@@ -109,6 +123,8 @@ class RouterService::Impl {
   std::string relay_endpoint() const { return core_.relay ? core_.relay->endpoint() : ""; }
 
  private:
+  Status StartRelay(RouterOptions& options);
+  void LogStart(const RouterOptions& options);
   Status Follow(const RouterOptions& options);
   Status Serve(const RouterOptions& options);
   Status Listen(size_t server, const HttpOptions& options, std::vector<HttpRoute> routes);
@@ -155,7 +171,9 @@ Status RouterService::Impl::Follow(const RouterOptions& options) {
   observer.on_removed = [this, request_router](const FleetWorker& worker) {
     request_router->OnRemoved(worker.id);
     core_.reuse.Remove(worker.id);
+    core_.source_log->Forget(worker.id);
   };
+  if (core_.log != nullptr) ObserveForLog(*core_.source_log, observer);
   auto fleet =
       Fleet::Create(options.subscriber, core_.index, std::move(observer), options.source_limits);
   if (!fleet.ok()) return fleet.status();
@@ -163,7 +181,8 @@ Status RouterService::Impl::Follow(const RouterOptions& options) {
   for (const WorkerRegistration& source : options.sources) {
     const Status checked = CheckSource(source, core_.policy, SourceOrigin::kOperator);
     if (!checked.ok()) return checked;
-    if (Status status = core_.fleet->Add(source); !status.ok()) {
+    const Status status = core_.fleet->Add(source);
+    if (!status.ok()) {
       // At the start, a name that two sources have is a usage error, and so are too many sources.
       const bool usage = status.code() == StatusCode::kFailedPrecondition ||
                          status.code() == StatusCode::kExhausted;
@@ -185,7 +204,11 @@ HttpTotals RouterService::Impl::Totals() const {
 
 Status RouterService::Impl::Listen(size_t server, const HttpOptions& options,
                                    std::vector<HttpRoute> routes) {
-  Result<std::unique_ptr<HttpServer>> started = HttpServer::Start(options, std::move(routes));
+  HttpOptions logged = options;
+  if (core_.log != nullptr) {
+    logged.on_answer = [&log = *core_.log](const HttpAnswer& answer) { LogAnswer(log, answer); };
+  }
+  Result<std::unique_ptr<HttpServer>> started = HttpServer::Start(logged, std::move(routes));
   if (!started.ok()) return started.status();
   servers_[server] = std::move(started).value();
   serving_[server] = servers_[server].get();
@@ -218,9 +241,34 @@ void RouterService::Impl::SampleEachSecond() {
   int samples = 0;
   do {
     core_.observations.Sample(core_);
+    core_.source_log->Sample(*core_.fleet);
     core_.reuse.Refresh(core_.index, *core_.fleet->view(), core_.steady_ms);
     if (++samples % kReclaimSamples == 0) core_.index.Reclaim();
   } while (!StopsBefore(SteadyUs() + kSamplePeriodUs));
+}
+
+Status RouterService::Impl::StartRelay(RouterOptions& options) {
+  if (options.relay.endpoint.empty()) return Status();
+  auto& curve = options.relay.curve;
+  if (curve && core_.log != nullptr) curve->on_notice = stream::LogNotices(*core_.log, "relay");
+  auto relay = Relay::Create(options.relay);
+  if (!relay.ok()) return relay.status();
+  core_.relay = std::move(relay).value();
+  return Status();
+}
+
+// An error at the start is the only line, so these lines are written after the start.
+void RouterService::Impl::LogStart(const RouterOptions& options) {
+  if (core_.log == nullptr) return;
+  for (const WorkerRegistration& source : options.sources) core_.source_log->NoteAdded(source, {});
+  if (core_.relay != nullptr) {
+    core_.log->Write(log_events::kStreamListening, "",
+                     {{"stream", "relay"},
+                      {"address", core_.relay->endpoint()},
+                      {"encrypted", options.relay.curve.has_value()}});
+  }
+  if (options.admin_http) LogListening(*core_.log, "admin", AdminOptions(options), admin_port());
+  LogListening(*core_.log, "public", options.http, http_port());
 }
 
 Status RouterService::Impl::Start(const RouterOptions& given) {
@@ -234,17 +282,17 @@ Status RouterService::Impl::Start(const RouterOptions& given) {
                   .networks = options.source_networks};
   core_.request_router = std::make_unique<RequestRouter>(
       options.routing, options.random ? options.random : SystemRandom());
-  if (!options.relay.endpoint.empty()) {
-    auto relay = Relay::Create(options.relay);
-    if (!relay.ok()) return relay.status();
-    core_.relay = std::move(relay).value();
-  }
+  core_.log = options.log;
+  core_.source_log = std::make_unique<SourceLog>(options.log);
+  if (Status status = StartRelay(options); !status.ok()) return status;
   if (Status status = Follow(options); !status.ok()) return status;
   const bool full_only = options.routing.policy == RoutingPolicy::kFullOnly;
   core_.queries = std::make_unique<QueryEngine>(
       core_.index, [this](WorkerId worker) { return core_.fleet->stream(worker); }, core_.now,
       full_only ? MatchPolicy::kFullOnly : MatchPolicy::kExact);
-  return Serve(options);
+  if (Status status = Serve(options); !status.ok()) return status;
+  LogStart(options);
+  return Status();
 }
 
 // Stops in the reverse of the start order: queries read the fleet, and the fleet's threads write to

@@ -23,6 +23,7 @@
 #include "router/service/ingest/worker_ingest.h"
 #include "router/service/relay/relay.h"
 #include "router/service/route/request_router.h"
+#include "src/base/logger.h"
 #include "src/http/http_server.h"
 #include "src/http/ip_network.h"
 
@@ -60,6 +61,8 @@ struct RouterOptions {
   std::string curve_clients;
   // Returns seconds since the Unix epoch, for the age of events; empty: the system's clock.
   std::function<double()> now;
+  // Gets the events of docs/logging.md. It must outlive the service. nullptr: no log.
+  Logger* log = nullptr;
   // Returns evenly distributed numbers from [0, 1), for decisions with a temperature; empty: a
   // generator seeded by the system.
   std::function<double()> random;

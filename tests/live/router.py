@@ -29,10 +29,13 @@ class Router:
         self._process = subprocess.Popen([kvcast, "router", "--http", "127.0.0.1:0"],
                                          stderr=subprocess.PIPE, text=True,
                                          preexec_fn=_end_with_parent)
-        line = self._process.stderr.readline()
-        port = re.search(r"http://[^:]+:(\d+)", line)
-        if port is None:
-            raise RouterError(f"the router did not start: {line.strip()}")
+        port = None
+        line = ""
+        while port is None:
+            line, before = self._process.stderr.readline(), line
+            if not line:
+                raise RouterError(f"the router did not start: {before.strip()}")
+            port = re.search(r"http_listening .*http://[^:]+:(\d+)", line)
         threading.Thread(target=self._pass_on, daemon=True).start()
         self._connection = http.client.HTTPConnection("127.0.0.1", int(port.group(1)), timeout=60)
 

@@ -476,6 +476,9 @@ class PrefixIndex {
   // Tokens per hash of the worker's chain. 0: not known yet, or the worker is not registered.
   int64_t hash_block_size(WorkerId worker) const;
   IndexCounters counters(WorkerId worker) const;
+  // Number of events in bad_events and unknown_kinds, by group_idx. The element kMaxGroups counts
+  // groups out of range. Elements may be missing at the end.
+  std::vector<uint64_t> GroupRejects(WorkerId worker) const;
   // Number of times that a call took the lock of a shard.
   uint64_t writer_locks() const;
 

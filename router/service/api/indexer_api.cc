@@ -8,6 +8,7 @@
 
 #include "router/service/api/index_dump.h"
 #include "router/service/api/indexer_requests.h"
+#include "router/service/api/source_change.h"
 #include "router/service/json/json_fields.h"
 
 namespace kvcast::router {
@@ -79,12 +80,8 @@ HttpReply AnswerWorkers(const ServiceCore& core, const HttpRequest& request) {
 
 HttpReply Register(ServiceCore& core, const HttpRequest& request) {
   const auto source = ParseRegistration(request.body);
-  if (!source.ok()) return ErrorReply(source.status());
-  const Status checked = CheckSource(*source, core.policy, SourceOrigin::kHttp);
-  if (!checked.ok()) return ErrorReply(checked);
-  if (Status status = core.fleet->Add(*source, AddedBy::kClient); !status.ok()) {
-    return ErrorReply(status);
-  }
+  if (!source.ok()) return RefuseSource(core, request, "", source.status());
+  if (const auto refusal = AddForClient(core, request, *source)) return *refusal;
   return JsonReply(Dump({{"status", "ok"}, {"worker", source->worker.name}}), 201);
 }
 
@@ -99,7 +96,7 @@ HttpReply Unregister(ServiceCore& core, const HttpRequest& request) {
         (selection->rank && *selection->rank != config.data_parallel_rank)) {
       continue;
     }
-    removed += core.fleet->Remove(config.worker.name).ok();
+    removed += RemoveForClient(core, request, config.worker.name).ok();
   }
   if (removed == 0) return HttpError(404, "instance_id: no such worker");
   return JsonReply(Dump({{"status", "ok"}, {"removed", removed}}));

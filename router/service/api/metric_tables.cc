@@ -131,6 +131,15 @@ constexpr std::array kStreamMetrics = {
                  "Polls of events over HTTP that got a connection but no complete answer, since "
                  "the worker was registered.",
                  kCounter, [](W w) { return w.feed.cuts; }},
+    WorkerMetric{"kvcast_source_replay_waits_total",
+                 "Requests to the publisher's replay endpoint that had to wait, because the "
+                 "requests for other workers used all replay slots, since the worker was "
+                 "registered.",
+                 kCounter, [](W w) { return w.stream.replay_waits; }},
+    WorkerMetric{"kvcast_source_lag_batches",
+                 "Current number of batches that are known to exist and that the router has not "
+                 "processed.",
+                 kGauge, [](W w) { return w.stream.lag; }},
     WorkerMetric{"kvcast_source_next_sequence",
                  "Sequence number of the next batch that the router will process.", kGauge,
                  [](W w) { return w.stream.next_seq; }},
@@ -378,6 +387,16 @@ constexpr std::array kServiceMetrics = {
                   "Failed attempts to read the changed list of the relay's clients, since the "
                   "router started.",
                   kCounter, [](M m) { return Number(m.relay.access_list_failures); }},
+    ServiceMetric{"kvcast_log_lines_total", "Lines written to the log, since the router started.",
+                  kCounter, [](M m) { return Number(m.log.lines); }},
+    ServiceMetric{"kvcast_log_suppressed_lines_total",
+                  "Lines left out of the log because one event or source had too many, since the "
+                  "router started.",
+                  kCounter, [](M m) { return Number(m.log.suppressed); }},
+    ServiceMetric{"kvcast_log_lost_lines_total",
+                  "Lines of the log that were lost because its reader was too slow, since the "
+                  "router started.",
+                  kCounter, [](M m) { return Number(m.log.lost); }},
     ServiceMetric{"kvcast_http_connections", "Current number of open HTTP connections.", kGauge,
                   [](M m) { return Number(m.http.counters.connections); }},
     ServiceMetric{"kvcast_http_connections_accepted_total",

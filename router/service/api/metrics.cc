@@ -11,6 +11,7 @@
 
 #include "router/service/api/load_metrics.h"
 #include "router/service/api/metric_tables.h"
+#include "router/service/api/process_metrics.h"
 #include "router/service/api/reuse_metrics.h"
 #include "router/service/api/state_json.h"
 
@@ -61,6 +62,19 @@ MetricFamily LatencyFamily(const char* name, const char* help, const LatencyHist
   metric.histogram.sample_count = count;
   metric.histogram.sample_sum = latency.sum_seconds();
   return {name, help, MetricType::Histogram, {std::move(metric)}};
+}
+
+MetricFamily WeightFamily(const std::vector<WorkerMetrics>& workers) {
+  MetricFamily family{"kvcast_source_weight",
+                      "Confidence in answers from the worker's stream, from 0 to 1; see the states "
+                      "of its stream.",
+                      MetricType::Gauge,
+                      {}};
+  for (const WorkerMetrics& worker : workers) {
+    family.metric.push_back(
+        NumberSample(MetricType::Gauge, {{"worker", worker.name}}, worker.stream.weight));
+  }
+  return family;
 }
 
 MetricFamily AgeFamily(const std::vector<WorkerMetrics>& workers) {
@@ -232,6 +246,27 @@ MetricFamily RejectFamily(const std::vector<WorkerMetrics>& workers) {
   return family;
 }
 
+// One sample for each group that ever had such an event.
+MetricFamily GroupRejectFamily(const std::vector<WorkerMetrics>& workers) {
+  MetricFamily family{"kvcast_index_rejected_events_total",
+                      "Events that the index did not apply (bad_events and unknown_kinds), by "
+                      "KV-cache group, since the worker was registered.",
+                      MetricType::Counter,
+                      {}};
+  const auto add = [&family](const WorkerMetrics& worker, std::string group, uint64_t count) {
+    if (count == 0) return;
+    Labels labels = {{"worker", worker.name}, {"group", std::move(group)}};
+    family.metric.push_back(Sample(MetricType::Counter, std::move(labels), count));
+  };
+  for (const WorkerMetrics& worker : workers) {
+    for (size_t i = 0; i < worker.rejects.size(); ++i) {
+      add(worker, i < static_cast<size_t>(kMaxGroups) ? std::to_string(i) : "out_of_range",
+          worker.rejects[i]);
+    }
+  }
+  return family;
+}
+
 // Counts the events of a format that the index cannot use.
 MetricFamily LeftOutFamily(const std::vector<WorkerMetrics>& workers) {
   MetricFamily family{
@@ -296,6 +331,7 @@ void HttpTotals::Add(const HttpCounters& more, const HttpRequestCounts& more_req
 
 std::string RenderMetrics(const ServiceMetrics& metrics) {
   std::vector<MetricFamily> families;
+  AddProcessFamilies(families);
   for (const ServiceMetric& entry : ServiceMetricTable()) {
     families.push_back(
         {entry.name, entry.help, entry.type, {NumberSample(entry.type, {}, entry.read(metrics))}});
@@ -319,9 +355,11 @@ std::string RenderMetrics(const ServiceMetrics& metrics) {
     for (const WorkerMetric& entry : table) families.push_back(FamilyOf(entry, metrics.workers));
   }
   AddBlockFamilies(metrics.workers, families);
+  families.push_back(WeightFamily(metrics.workers));
   families.push_back(AgeFamily(metrics.workers));
   families.push_back(StateFamily(metrics.workers));
   families.push_back(RejectFamily(metrics.workers));
+  families.push_back(GroupRejectFamily(metrics.workers));
   families.push_back(LeftOutFamily(metrics.workers));
   families.push_back(SchemeStateFamily(metrics.workers));
   families.push_back(SchemeInfoFamily(metrics.workers));

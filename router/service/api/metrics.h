@@ -16,6 +16,7 @@
 #include "router/service/route/latency.h"
 #include "router/service/route/request_router.h"
 #include "router/service/route/reuse_watch.h"
+#include "src/base/logger.h"
 #include "src/http/http_server.h"
 
 namespace kvcast::router {
@@ -36,6 +37,7 @@ struct WorkerMetrics {
   LoadRatesView load_rates;
   ReuseDiagnosis diagnosis;
   ReuseByKindAndCause reuse;
+  std::vector<uint64_t> rejects;  // see PrefixIndex::GroupRejects
   FeedCounters feed;
   bool insecure = false;  // see WorkerRegistration
 };
@@ -49,6 +51,7 @@ struct HttpTotals {
 };
 
 struct ServiceMetrics {
+  LogCounters log;  // zeros without a log
   uint64_t queries = 0;
   uint64_t bad_queries = 0;
   HttpTotals http;
@@ -59,9 +62,9 @@ struct ServiceMetrics {
   std::vector<WorkerMetrics> workers;
 };
 
-// Names start with kvcast_, and names of counters end in _total. Metrics of a worker have the label
-// worker. Metrics of blocks also have tier, group and kind. An info metric always has the value 1,
-// and its labels are the information.
+// Names start with kvcast_, or with process_ for the metrics of any process, and names of counters
+// end in _total. Metrics of a worker have the label worker. Metrics of blocks also have tier, group
+// and kind. An info metric always has the value 1, and its labels are the information.
 std::string RenderMetrics(const ServiceMetrics& metrics);
 
 }  // namespace kvcast::router

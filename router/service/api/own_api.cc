@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "router/service/api/metrics.h"
+#include "router/service/api/source_change.h"
 #include "router/service/api/source_json.h"
 #include "router/service/api/state_json.h"
 #include "router/service/json/json_fields.h"
@@ -75,14 +76,10 @@ HttpReply ListSources(const ServiceCore& core) {
 
 HttpReply AddSource(ServiceCore& core, const HttpRequest& request) {
   const auto json = ParseObject(request.body, kSourceDepth);
-  if (!json.ok()) return ErrorReply(json.status());
+  if (!json.ok()) return RefuseSource(core, request, "", json.status());
   const auto source = SourceFromJson(*json);
-  if (!source.ok()) return ErrorReply(source.status());
-  const Status checked = CheckSource(*source, core.policy, SourceOrigin::kHttp);
-  if (!checked.ok()) return ErrorReply(checked);
-  if (Status status = core.fleet->Add(*source, AddedBy::kClient); !status.ok()) {
-    return ErrorReply(status);
-  }
+  if (!source.ok()) return RefuseSource(core, request, "", source.status());
+  if (const auto refusal = AddForClient(core, request, *source)) return *refusal;
   core.fleet->BeginPolls();
   return JsonReply(Dump(ShownSource(*source)), 201);
 }
@@ -90,7 +87,7 @@ HttpReply AddSource(ServiceCore& core, const HttpRequest& request) {
 HttpReply RemoveSource(ServiceCore& core, const HttpRequest& request) {
   const auto name = request.query.find("name");
   if (name == request.query.end()) return HttpError(400, "name: required, as ?name=");
-  const Status status = core.fleet->Remove(name->second);
+  const Status status = RemoveForClient(core, request, name->second);
   return status.ok() ? JsonReply(Dump({{"status", "ok"}})) : ErrorReply(status);
 }
 
@@ -142,6 +139,7 @@ WorkerMetrics ReadWorkerMetrics(const ServiceCore& core, const FleetWorker& work
   }
   metrics.groups = core.index.Groups(worker.id);
   metrics.tallies = source.group_tallies();
+  metrics.rejects = core.index.GroupRejects(worker.id);
   metrics.feed = core.fleet->feed(worker.id);
   metrics.insecure = worker.config.insecure;
   metrics.load = core.request_router->load(worker.id);
@@ -156,6 +154,7 @@ HttpReply AnswerMetrics(const ServiceCore& core, HttpTotals http) {
   metrics.queries = core.answered;
   metrics.bad_queries = core.refused;
   metrics.http = std::move(http);
+  if (core.log != nullptr) metrics.log = core.log->counters();
   metrics.routing = core.request_router->counters();
   if (core.relay) metrics.relay = core.relay->counters();
   metrics.latency = &core.latency;

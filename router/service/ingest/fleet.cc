@@ -41,6 +41,7 @@ class Fleet::WorkerSink final : public ReplicaSink {
   bool CommitSnapshot(const PublisherStatus& status) override {
     const bool taken = source_.CommitSnapshot(status);
     if (taken && fleet_.observer_.on_reset) fleet_.observer_.on_reset(*worker_);
+    if (taken && fleet_.observer_.on_snapshot) fleet_.observer_.on_snapshot(*worker_);
     return taken;
   }
   void DropSnapshot() override { source_.DropSnapshot(); }
@@ -62,6 +63,11 @@ Result<std::unique_ptr<Fleet>> Fleet::Create(const SubscriberConfig& config, Pre
   std::unique_ptr<Fleet> fleet(new Fleet(index, std::move(observer), limits));
   SubscriberConfig of_thread = config;
   of_thread.max_replays = std::max<size_t>(1, config.max_replays / index.shards());
+  if (fleet->observer_.on_state) {
+    of_thread.on_state = [raw = fleet.get()](WorkerId id, const SourceStatus& status) {
+      if (const auto worker = raw->Find(id)) raw->observer_.on_state(*worker, status);
+    };
+  }
   for (size_t shard = 0; shard < index.shards(); ++shard) {
     auto subscriber = Subscriber::Create(of_thread);
     if (!subscriber.ok()) return subscriber.status();
@@ -97,8 +103,10 @@ BatchResult Fleet::Apply(const FleetWorker& worker, Seq seq, std::span<const uin
 }
 
 void Fleet::Reset(const FleetWorker& worker, ResetReason reason) {
+  const uint64_t residencies = worker.source->index_counters().residencies;
   worker.source->OnReset(reason);
   if (observer_.on_reset) observer_.on_reset(worker);
+  if (observer_.on_dropped) observer_.on_dropped(worker, reason, residencies);
 }
 
 SourceStatus Fleet::stream(WorkerId worker) const {

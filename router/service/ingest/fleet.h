@@ -51,12 +51,17 @@ using FleetView = std::shared_ptr<const FleetList>;
 // The other functions are called on an ingestion thread, on a poller's thread, or on the thread
 // that calls Push or Contradict. For each worker, only one of these three functions runs at a time.
 // on_payload gets each payload before it is decoded. on_reset follows each reset, and each snapshot
-// or repair that was applied.
+// or repair that was applied. on_dropped follows each reset, and gets the number of residencies
+// that the worker had before. on_snapshot follows each applied snapshot or repair. on_state follows
+// a change of the state of a worker's stream; it is not called for workers of EventFeeds.
 struct FleetObserver {
   std::function<void(const FleetWorker&, Seq, std::span<const uint8_t> payload)> on_payload;
   std::function<void(const FleetWorker&, const AppliedBatch&)> on_applied;
   std::function<void(const FleetWorker&)> on_reset;
   std::function<void(const FleetWorker&)> on_removed;
+  std::function<void(const FleetWorker&, ResetReason, uint64_t residencies)> on_dropped;
+  std::function<void(const FleetWorker&)> on_snapshot;
+  std::function<void(const FleetWorker&, const SourceStatus&)> on_state;
 };
 
 // Thread-safe. Worker ids are never reused, so a late call for a removed worker finds no worker.

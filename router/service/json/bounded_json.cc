@@ -9,14 +9,14 @@
 namespace kvcast::router {
 namespace {
 
-using Json = nlohmann::json;
+using Document = nlohmann::json;
 
-class DocumentBuilder final : public nlohmann::json_sax<Json> {
+class DocumentBuilder final : public nlohmann::json_sax<Document> {
  public:
   explicit DocumentBuilder(const JsonBounds& bounds) : bounds_(bounds) {}
 
   bool too_many() const { return values_ > bounds_.max_values; }
-  Json Take() { return std::move(root_); }
+  Document Take() { return std::move(root_); }
 
   bool null() override { return Add(nullptr); }
   bool boolean(bool value) override { return Add(value); }
@@ -24,24 +24,28 @@ class DocumentBuilder final : public nlohmann::json_sax<Json> {
   bool number_unsigned(uint64_t value) override { return Add(value); }
   bool number_float(double value, const std::string&) override { return Add(value); }
   bool string(std::string& value) override { return Add(std::move(value)); }
-  bool binary(Json::binary_t& value) override { return Add(Json::binary(std::move(value))); }
-  bool start_object(size_t) override { return Open(Json::value_t::object); }
+  bool binary(Document::binary_t& value) override {
+    return Add(Document::binary(std::move(value)));
+  }
+  bool start_object(size_t) override { return Open(Document::value_t::object); }
   bool key(std::string& name) override {
     if (left_out_ == 0) key_ = std::move(name);
     return true;
   }
   bool end_object() override { return Close(); }
-  bool start_array(size_t) override { return Open(Json::value_t::array); }
+  bool start_array(size_t) override { return Open(Document::value_t::array); }
   bool end_array() override { return Close(); }
-  bool parse_error(size_t, const std::string&, const Json::exception&) override { return false; }
+  bool parse_error(size_t, const std::string&, const Document::exception&) override {
+    return false;
+  }
 
  private:
   bool IsTooDeep() const { return left_out_ > 0 || open_.size() > bounds_.max_depth; }
 
   // The place of the next value. Pointers into an array stay valid while its last element is open.
-  Json& Place() {
+  Document& Place() {
     if (open_.empty()) return root_;
-    Json& parent = *open_.back();
+    Document& parent = *open_.back();
     return parent.is_array() ? parent.emplace_back() : parent[key_];
   }
   template <typename Value>
@@ -51,14 +55,14 @@ class DocumentBuilder final : public nlohmann::json_sax<Json> {
     Place() = std::forward<Value>(value);
     return true;
   }
-  bool Open(Json::value_t type) {
+  bool Open(Document::value_t type) {
     if (IsTooDeep()) {
       ++left_out_;
       return true;
     }
     if (++values_ > bounds_.max_values) return false;
-    Json& place = Place();
-    place = Json(type);
+    Document& place = Place();
+    place = Document(type);
     open_.push_back(&place);
     return true;
   }
@@ -68,18 +72,18 @@ class DocumentBuilder final : public nlohmann::json_sax<Json> {
   }
 
   const JsonBounds bounds_;
-  Json root_;
-  std::vector<Json*> open_;  // arrays and objects that have not ended, outermost first
-  size_t left_out_ = 0;      // the same, of those that are left out
+  Document root_;
+  std::vector<Document*> open_;  // arrays and objects that have not ended, outermost first
+  size_t left_out_ = 0;          // the same, of those that are left out
   size_t values_ = 0;
   std::string key_;
 };
 
 }  // namespace
 
-Result<Json> ReadJson(std::string_view text, const JsonBounds& bounds) {
+Result<Document> ReadJson(std::string_view text, const JsonBounds& bounds) {
   DocumentBuilder builder(bounds);
-  if (Json::sax_parse(text, &builder)) return builder.Take();
+  if (Document::sax_parse(text, &builder)) return builder.Take();
   if (builder.too_many()) return Status(StatusCode::kLimit, "json: too many values");
   return Status(StatusCode::kMalformed, "json: malformed");
 }

@@ -10,6 +10,7 @@
 
 #include "kvcast/router/prefix_index.h"
 #include "router/service/ingest/fleet.h"
+#include "router/service/ingest/source_log.h"
 #include "router/service/ingest/source_policy.h"
 #include "router/service/relay/relay.h"
 #include "router/service/route/latency.h"
@@ -21,8 +22,8 @@
 
 namespace kvcast::router {
 
-// The fleet's threads use `index`, `observations`, `reuse`, `request_router` and `relay`, so
-// `fleet` is declared after these members.
+// The fleet's threads use `index`, `observations`, `reuse`, `request_router`, `relay` and
+// `source_log`, so `fleet` is declared after these members.
 struct ServiceCore {
   // `ingest_threads`: see RouterOptions.
   explicit ServiceCore(size_t ingest_threads = 1)
@@ -33,6 +34,8 @@ struct ServiceCore {
   ReuseWatch reuse;
   std::unique_ptr<RequestRouter> request_router;
   std::unique_ptr<Relay> relay;  // nullptr: no relay
+  Logger* log = nullptr;         // nullptr: no log
+  std::unique_ptr<SourceLog> source_log = std::make_unique<SourceLog>();
   std::unique_ptr<Fleet> fleet;
   std::unique_ptr<QueryEngine> queries;
   std::function<double()> now;         // seconds since the Unix epoch

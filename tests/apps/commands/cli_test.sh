@@ -70,8 +70,8 @@ for phase in report["phases"]:
 "$kvcast" engine --endpoint tcp://127.0.0.1:0 --replay-endpoint '' --requests 50 --speed 0.01 \
   >/dev/null 2>"$out/first" &
 first=$!
-for _ in $(seq 600); do grep -q 'events on' "$out/first" && break; sleep 0.1; done
-endpoint=$(sed -n 's/.*events on \(tcp:[^,]*\),.*/\1/p' "$out/first")
+for _ in $(seq 600); do grep -q 'stream_listening' "$out/first" && break; sleep 0.1; done
+endpoint=$(sed -n 's/.*stream_listening stream=engine address=\(tcp:[^ ]*\) .*/\1/p' "$out/first")
 expect 1 "$endpoint" "$kvcast" engine --endpoint "$endpoint" --replay-endpoint '' --requests 1
 kill $first; wait $first 2>/dev/null
 

@@ -119,7 +119,7 @@ def engine_with_curve(*more):
     engine = start("engine", "--endpoint", "tcp://127.0.0.1:0", "--replay-endpoint", "tcp://127.0.0.1:0",
                    "--curve-key", "engine.key", "--curve-clients", "clients", "--speed", "200",
                    "--blocks", "20000", *more)
-    match = await_line(engine, r"events on (\S+), replay on (\S+)")
+    match = await_line(engine, r"stream_listening stream=engine address=(\S+) replay=(\S+)")
     return engine, match[1], match[2]
 
 
@@ -143,12 +143,12 @@ def strangers(context, endpoint):
 
 def await_refusals(process, not_allowed=True):
     """Waits until the log has refusals of clients without a key, and of clients that are not allowed."""
-    while True:
-        match = await_line(process, r"refused since the start: (\d+) connections without a key, 0 with another server "
-                                    r"key, (\d+) with a key that is not allowed, (\d+) that ended early")
-        without_key, refused, early = (int(count) for count in match.groups())
-        if without_key + early > 0 and (refused > 0 or not not_allowed):
-            return
+    wanted = {"without a key"} | ({"not allowed"} if not_allowed else set())
+    while wanted:
+        match = await_line(process, r"warning stream_refused (source=127\.0\.0\.1 )?.*reason=(\w+)")
+        assert match[2] != "wrong_server_key", match[0]
+        assert bool(match[1]) == (match[2] == "not_allowed"), match[0]
+        wanted.discard("not allowed" if match[1] else "without a key")
 
 
 def test_foreign_client():
@@ -192,7 +192,7 @@ def test_tail_and_replay():
     player = start("replay", CAPTURE, "--endpoint", "tcp://127.0.0.1:0", "--curve-key", "engine.key",
                    "--curve-clients", "clients", "--delay", "3600")
     try:
-        endpoint = await_line(player, r"events on (\S+)")[1]
+        endpoint = await_line(player, r"stream_listening stream=replay address=(\S+)")[1]
     finally:
         end(player)
     assert endpoint.startswith("tcp://127.0.0.1:"), endpoint
@@ -209,7 +209,7 @@ def test_relay():
                    f"w={live_endpoint},{replay_endpoint},server_key={read('engine.pub')},model=m")
     context = zmq.Context()
     try:
-        relay = await_line(router, r"relay on (\S+)")[1]
+        relay = await_line(router, r"stream_listening stream=relay address=(\S+)")[1]
         reader = foreign(context, zmq.SUB, relay, server="router")
         plain = strangers(context, relay)
         assert reader.poll(TIMEOUT_MS), "nothing came from the relay"
@@ -225,7 +225,7 @@ def test_relay():
 def test_insecure_is_said():
     router = start("router", "--http", "127.0.0.1:0", "--source", "w=tcp://127.0.0.1:9,insecure=true")
     try:
-        await_line(router, r"source w is insecure: its events are neither encrypted nor authenticated")
+        await_line(router, r"warning source_insecure source=w .*neither encrypted nor authenticated")
     finally:
         end(router)
 

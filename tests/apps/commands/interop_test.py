@@ -82,7 +82,7 @@ def main():
         stderr=subprocess.PIPE, text=True)
     try:
         line = engine.stderr.readline()
-        match = re.search(r"events on (\S+), replay on (\S+)", line)
+        match = re.search(r"stream_listening stream=engine address=(\S+) replay=(\S+)", line)
         assert match, line
         reader = Reader(match[1], match[2])
         reader.catch_up()  # batches that were sent before the reader joined

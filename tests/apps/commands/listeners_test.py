@@ -100,8 +100,8 @@ def test_of_the_test():
 test_of_the_test()
 total = 0
 # Free ports instead of the default ports, because other programs may use those. The default hosts are the same.
-total += check(["router", "--http", "127.0.0.1:0", "--relay", "tcp://127.0.0.1:0"], r"relay on", 2)
-total += check(["engine", "--endpoint", "tcp://127.0.0.1:0", "--replay-endpoint", "tcp://127.0.0.1:0"], r"events on", 2)
+total += check(["router", "--http", "127.0.0.1:0", "--relay", "tcp://127.0.0.1:0"], r"http_listening", 2)
+total += check(["engine", "--endpoint", "tcp://127.0.0.1:0", "--replay-endpoint", "tcp://127.0.0.1:0"], r"stream_listening", 2)
 total += check(["demo", "--serve", "127.0.0.1:0", "--engines", "2"], r"http://127\.0\.0\.1:\d+", 6)
 help_text = subprocess.run([KVCAST, "engine", "--help"], capture_output=True, text=True, check=True).stdout
 defaults = re.findall(r"=(tcp://\S+)", help_text)

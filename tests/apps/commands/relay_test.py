@@ -77,8 +77,18 @@ router = subprocess.Popen(
      "--source", f"w.0={engines[0].endpoint},{engines[0].replay},model=llama-3.1",
      "--source", f"w1={engines[1].endpoint},{engines[1].replay},model=qwen,data_parallel_rank=3"],
     stderr=subprocess.PIPE, text=True)
-port = int(re.search(r"http://[^:]+:(\d+)", router.stderr.readline()).group(1))
-RELAY = re.search(r"relay on (\S+)", router.stderr.readline()).group(1)
+
+
+def await_line(stream, pattern):
+    """Returns the first group of the first line that has the pattern."""
+    for line in stream:
+        if match := re.search(pattern, line):
+            return match.group(1)
+    raise AssertionError(f"no line with {pattern}")
+
+
+RELAY = await_line(router.stderr, r"stream_listening stream=relay address=(\S+)")
+port = int(await_line(router.stderr, r"http_listening .*http://[^:]+:(\d+)"))
 
 
 def tail(*flags, endpoint=RELAY):
@@ -138,7 +148,7 @@ with tempfile.TemporaryDirectory() as folder:
         replay = subprocess.Popen([KVCAST, "replay", file, "--endpoint", "tcp://127.0.0.1:0",
                                    "--speed", "0", "--delay", "1"], stderr=subprocess.PIPE,
                                   stdout=subprocess.PIPE, text=True)
-        endpoint = re.search(r"events on (\S+)", replay.stderr.readline()).group(1)
+        endpoint = await_line(replay.stderr, r"stream_listening stream=replay address=(\S+)")
         got = batches(*flags, endpoint=endpoint)
         check("replay ends", replay.wait(timeout=30) == 0)
         return got

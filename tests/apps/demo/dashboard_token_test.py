@@ -28,7 +28,10 @@ with tempfile.TemporaryDirectory() as folder:
     os.chmod(path, 0o600)
     router = subprocess.Popen([KVCAST, "router", "--http", "127.0.0.1:0", "--token-file", path],
                               stderr=subprocess.PIPE, text=True)
-    url = re.search(r"http://\S+", router.stderr.readline()).group(0)
+    for line in router.stderr:
+        if match := re.search(r"http_listening .*(http://\S+)", line):
+            break
+    url = match.group(1)
     driver = browser()
     try:
         driver.get(url + "/")

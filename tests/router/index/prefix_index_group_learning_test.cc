@@ -68,11 +68,16 @@ TEST(GroupLearning, GroupOutOfRangeIsBad) {
   OneWorker registered(Registered({Full(), Full()}));
   registered.Apply(Batch(Store(Hashes(1, 1), 2), Remove(Hashes(1, 1), 2), Store({}, -1)));
   EXPECT_EQ(registered.counters().bad_events, 3u);
+  std::vector<uint64_t> rejects(kMaxGroups + 1);
+  rejects[2] = 2;
+  rejects[kMaxGroups] = 1;
+  EXPECT_EQ(registered.index.GroupRejects(kWorker), rejects);
   OneWorker learning;
   learning.Apply(Batch(Store(Hashes(1, 1), kMaxGroups), Store(Hashes(1, 1), -1),
                        Store(Hashes(1, 1), std::numeric_limits<int64_t>::max()),
                        Remove(Hashes(1, 1), std::numeric_limits<int64_t>::min())));
   EXPECT_EQ(learning.counters().bad_events, 4u);
+  EXPECT_EQ(learning.index.GroupRejects(kWorker).at(kMaxGroups), 4u);
   EXPECT_EQ(learning.counters().residencies, 0u);
 }
 
@@ -83,6 +88,7 @@ TEST(GroupLearning, UnknownKindIsCountedAndNeverMixedIn) {
   worker.Apply(Batch(Remove(chain, 1)));
   EXPECT_EQ(worker.Match(chain, 40), 32);
   EXPECT_EQ(worker.counters().unknown_kinds, 2u);
+  EXPECT_EQ(worker.index.GroupRejects(kWorker), (std::vector<uint64_t>{0, 2}));
   EXPECT_EQ(worker.counters().unknown_removes, 0u);
   EXPECT_EQ(worker.counters().residencies, 2u);
 }

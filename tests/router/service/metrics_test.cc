@@ -3,10 +3,14 @@
 #include "router/service/api/metrics.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
 #include <string>
+
+#include "src/base/clock.h"
+#include "src/base/version.h"
 
 namespace kvcast::router {
 namespace {
@@ -78,6 +82,57 @@ TEST(Metrics, SaysHowOftenAStateWasWrongAndWhatWasDone) {
   EXPECT_TRUE(has("repairs", 5));
   EXPECT_TRUE(has("repair_failures", 6));
   EXPECT_TRUE(has("quarantines", 7));
+}
+
+TEST(Metrics, SaysHowFarASourceIsBehind) {
+  ServiceMetrics metrics = Example();
+  SourceStatus& stream = metrics.workers[0].stream;
+  stream.lag = 12;
+  stream.weight = 0.25;
+  stream.replay_waits = 3;
+  metrics.workers[0].rejects = {0, 5};
+  metrics.workers[0].rejects.resize(kMaxGroups + 1);
+  metrics.workers[0].rejects[kMaxGroups] = 2;
+  metrics.log = {.lines = 7, .suppressed = 8, .lost = 9};
+  const std::string page = RenderMetrics(metrics);
+  const std::string worker = R"(worker="engine \"0\"")";
+  EXPECT_TRUE(HasLine(page, "kvcast_source_lag_batches{" + worker + "} 12")) << page;
+  EXPECT_TRUE(HasLine(page, "kvcast_source_weight{" + worker + "} 0.25"));
+  EXPECT_TRUE(HasLine(page, "kvcast_source_replay_waits_total{" + worker + "} 3"));
+  const std::string rejected = "kvcast_index_rejected_events_total{" + worker;
+  EXPECT_TRUE(HasLine(page, rejected + R"(,group="1"} 5)"));
+  EXPECT_TRUE(HasLine(page, rejected + R"(,group="out_of_range"} 2)"));
+  EXPECT_EQ(page.find(rejected + R"(,group="0")"), std::string::npos);
+  EXPECT_TRUE(HasLine(page, "kvcast_log_lines_total 7"));
+  EXPECT_TRUE(HasLine(page, "kvcast_log_suppressed_lines_total 8"));
+  EXPECT_TRUE(HasLine(page, "kvcast_log_lost_lines_total 9"));
+}
+
+// The value of a metric without labels.
+double ValueOf(const std::string& page, const std::string& metric) {
+  const size_t line = page.find("\n" + metric + " ");
+  return line == std::string::npos ? -1 : std::stod(page.substr(line + metric.size() + 2));
+}
+
+TEST(Metrics, NameTheBuildAndTheProcess) {
+  const std::string page = RenderMetrics({});
+  EXPECT_NE(page.find("\nkvcast_build_info{version=\"" + std::string(Version()) + "\",compiler=\""),
+            std::string::npos)
+      << page;
+  const double resident = ValueOf(page, "process_resident_memory_bytes");
+  EXPECT_GT(resident, 1 << 20);
+  EXPECT_GT(ValueOf(page, "process_virtual_memory_bytes"), resident);
+  EXPECT_GT(ValueOf(page, "process_cpu_seconds_total"), 0);
+  const double open = ValueOf(page, "process_open_fds");
+  EXPECT_GE(open, 3);
+  EXPECT_GT(ValueOf(page, "process_max_fds"), open);
+  EXPECT_GE(ValueOf(page, "process_threads"), 1);
+  const double age = WallSeconds() - ValueOf(page, "process_start_time_seconds");
+  EXPECT_GE(age, -1);  // the kernel counts in hundredths of a second
+  EXPECT_LT(age, 3600);
+  const int more = dup(STDERR_FILENO);
+  EXPECT_EQ(ValueOf(RenderMetrics({}), "process_open_fds"), open + 1);
+  close(more);
 }
 
 TEST(Metrics, ComparesFirstTokensWithTheirPrediction) {

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "router/service/ingest/source_log.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "router/service/ingest/source_policy.h"
+
+namespace kvcast::router {
+namespace {
+
+// Answers of a worker in such a state are missing, uncertain or incomplete.
+bool IsWrong(SourceState state) {
+  return state == SourceState::kSuspect || state == SourceState::kCleared ||
+         state == SourceState::kStale || state == SourceState::kQuarantined;
+}
+
+// The scheme, host and port of an endpoint: a URL may hold a password or a token elsewhere.
+std::string AddressOf(const std::string& endpoint) {
+  const size_t scheme = endpoint.find("://");
+  if (scheme == std::string::npos || endpoint.starts_with("ipc:")) return endpoint;
+  const size_t host = scheme + 3;
+  const size_t end = std::min(endpoint.find_first_of("/?#", host), endpoint.size());
+  const size_t user = endpoint.rfind('@', end);
+  const size_t begin = user != std::string::npos && user >= host ? user + 1 : host;
+  return endpoint.substr(0, host) + endpoint.substr(begin, end - begin);
+}
+
+std::string_view ByOf(const ChangeOrigin& origin) {
+  return origin.peer.empty() ? "configuration" : "client";
+}
+
+}  // namespace
+
+void SourceLog::NoteState(const FleetWorker& worker, const SourceStatus& stream) {
+  if (log_ == nullptr) return;
+  const MutexLock lock(mutex_);
+  Tell(worker, stream);
+}
+
+// The status is read under the lock, so that an older status cannot follow a newer one.
+void SourceLog::Sample(const Fleet& fleet) {
+  if (log_ == nullptr) return;
+  for (const FleetView view = fleet.view(); const auto& worker : view->workers) {
+    const MutexLock lock(mutex_);
+    const SourceStatus stream = fleet.stream(worker->id);
+    // A worker that was removed meanwhile has no reason.
+    const bool followed =
+        stream.state != SourceState::kConnecting || stream.reason != SourceReason::kNone;
+    if (!followed) continue;
+    Tell(*worker, stream);
+    uint64_t& told = told_[worker->id].failed_handshakes;
+    if (stream.failed_handshakes <= told) continue;
+    told = stream.failed_handshakes;
+    log_->Write(
+        log_events::kSourceHandshakeFailed, worker->config.worker.name,
+        {{"failed", stream.failed_handshakes},
+         {"reason", "the publisher has another key or none, or does not accept the router's key"}});
+  }
+}
+
+void SourceLog::Tell(const FleetWorker& worker, const SourceStatus& stream) {
+  Told& told = told_[worker.id];
+  const SourceState state = worker.source->State(stream.state);
+  const bool waits = state == SourceState::kConnecting && stream.reason != told.reason;
+  if (state == told.state && !waits) return;
+  const SourceState from = std::exchange(told.state, state);
+  told.reason = stream.reason;
+  const LogEvent event =
+      log_events::kSourceState.At(IsWrong(state) ? LogLevel::kWarning : LogLevel::kInfo);
+  // The stream is synced, and an event of it could not be decoded.
+  const bool undecodable = state != stream.state;
+  log_->Write(
+      event, worker.config.worker.name,
+      {{"from", SourceStateName(from)},
+       {"to", SourceStateName(state)},
+       {"reason", SourceReasonName(undecodable ? SourceReason::kUndecodable : stream.reason)},
+       {"hint", SourceHint(stream)},
+       {"weight", undecodable ? 0.0 : stream.weight},
+       {"lag", stream.lag},
+       {"next_seq", stream.next_seq},
+       {"lost", stream.lost},
+       {"resets", stream.resets},
+       {"residencies", worker.source->index_counters().residencies}});
+}
+
+void SourceLog::NoteDropped(const FleetWorker& worker, ResetReason reason, uint64_t residencies) {
+  if (log_ == nullptr) return;
+  const SourceCounters counters = worker.source->counters();
+  const bool restart = reason == ResetReason::kRestart;
+  log_->Write(log_events::kSourceReset.At(restart ? LogLevel::kInfo : LogLevel::kWarning),
+              worker.config.worker.name,
+              {{"reason", ResetReasonName(reason)},
+               {"residencies", residencies},
+               {"restarts", counters.restarts},
+               {"losses", counters.losses},
+               {"oversized", counters.oversized}});
+}
+
+void SourceLog::NoteSnapshot(const FleetWorker& worker) {
+  if (log_ == nullptr) return;
+  log_->Write(log_events::kSourceSnapshot, worker.config.worker.name,
+              {{"residencies", worker.source->index_counters().residencies}});
+}
+
+void SourceLog::NoteAdded(const WorkerRegistration& source, const ChangeOrigin& origin) {
+  if (log_ == nullptr) return;
+  const std::string& name = source.worker.name;
+  log_->Write(log_events::kSourceAdded, name,
+              {{"by", ByOf(origin)},
+               {"peer", origin.peer},
+               {"role", origin.role},
+               {"traceparent", origin.traceparent},
+               {"endpoint", AddressOf(source.endpoint)},
+               {"security", SecurityOf(source)},
+               {"model", source.model},
+               {"ranks", source.data_parallel_size}});
+  if (!source.insecure) return;
+  log_->Write(log_events::kSourceInsecure, name,
+              {{"endpoint", AddressOf(source.endpoint)},
+               {"reason", "its events are neither encrypted nor authenticated"}});
+}
+
+void SourceLog::NoteRefused(std::string_view name, const ChangeOrigin& origin,
+                            std::string_view reason) {
+  if (log_ == nullptr) return;
+  log_->Write(log_events::kSourceRefused, origin.peer,
+              {{"name", name},
+               {"role", origin.role},
+               {"traceparent", origin.traceparent},
+               {"reason", reason}});
+}
+
+void SourceLog::NoteRemoved(const std::string& name, const ChangeOrigin& origin) {
+  if (log_ == nullptr) return;
+  log_->Write(log_events::kSourceRemoved, name,
+              {{"by", ByOf(origin)},
+               {"peer", origin.peer},
+               {"role", origin.role},
+               {"traceparent", origin.traceparent}});
+}
+
+void SourceLog::Forget(WorkerId worker) {
+  const MutexLock lock(mutex_);
+  told_.erase(worker);
+}
+
+}  // namespace kvcast::router

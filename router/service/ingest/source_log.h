@@ -1,0 +1,56 @@
+// SourceLog: writes the states, resets and registrations of sources to the log of the process.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+
+#include "router/service/ingest/fleet.h"
+#include "src/base/logger.h"
+#include "src/base/mutex.h"
+
+namespace kvcast::router {
+
+// The client of a change. The texts are not owned.
+struct ChangeOrigin {
+  std::string_view peer;         // address of the HTTP client; empty: the configuration
+  std::string_view role;         // of its token; empty: the router has no tokens
+  std::string_view traceparent;  // of its request; empty: none
+};
+
+// Thread-safe. Without a logger, nothing is written.
+class SourceLog {
+ public:
+  explicit SourceLog(Logger* log = nullptr) : log_(log) {}
+
+  // Call after a worker's state may have changed. `stream`: its present status. Writes a line if
+  // the state differs from that of the latest line, or if only the reason of kConnecting does.
+  void NoteState(const FleetWorker& worker, const SourceStatus& stream);
+  // The same for all workers of the fleet, with their failed handshakes. Call once in a second: no
+  // other call shows the states of feeds, and the state of a source whose events were undecodable.
+  void Sample(const Fleet& fleet);
+  void NoteDropped(const FleetWorker& worker, ResetReason reason, uint64_t residencies);
+  void NoteSnapshot(const FleetWorker& worker);
+  void NoteAdded(const WorkerRegistration& source, const ChangeOrigin& origin);
+  // The router did not register a source. `name`: as the client gave it; may be empty.
+  void NoteRefused(std::string_view name, const ChangeOrigin& origin, std::string_view reason);
+  void NoteRemoved(const std::string& name, const ChangeOrigin& origin);
+  // Forgets the worker.
+  void Forget(WorkerId worker);
+
+ private:
+  struct Told {
+    SourceState state = SourceState::kConnecting;
+    SourceReason reason = SourceReason::kJoining;
+    uint64_t failed_handshakes = 0;
+  };
+  void Tell(const FleetWorker& worker, const SourceStatus& stream) KV_REQUIRES(mutex_);
+
+  Logger* const log_;
+  Mutex mutex_;
+  std::unordered_map<WorkerId, Told> told_ KV_GUARDED_BY(mutex_);
+};
+
+}  // namespace kvcast::router
