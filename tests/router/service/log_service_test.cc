@@ -276,6 +276,13 @@ TEST_P(EveryLine, HasNoTokenIdSeedKeyOrBearerToken) {
                         {"candidate_seeds", {kSeed}},
                         {"none_hash", "00c0ffee"}};
   (void)Register(secrets);
+  ASSERT_EQ(Register({{"name", "v"},
+                      {"endpoint", "http://127.0.0.1:9/kv?key=keyOfUrl"},
+                      {"format", "trtllm"},
+                      {"window_sizes", {4096}},
+                      {"tokens_per_block", 4},
+                      {"partial_reuse", false}}),
+            201);
   json tcp = {{"name", "t"}, {"endpoint", "tcp://127.0.0.1:9"}, {"hash_seed", kSeed}};
   tcp["server_key"] = stream::NewKeys().public_key;
   ASSERT_EQ(Register(tcp), 201);
