@@ -117,7 +117,7 @@ class DeniedRequests {
   uint64_t told_ = 0;
 };
 
-// What the functions of a run share.
+// The objects that the functions of a run share.
 struct Outlet {
   Publisher& publisher;
   PeerWriter* writer;  // nullptr: the publisher encodes the batches

@@ -34,7 +34,7 @@ class LineOutput {
 
   const int file_;
   const int patience_ms_;
-  bool stuck_ = false;     // the latest wait was in vain
+  bool stuck_ = false;     // the latest wait ended without room
   bool cut_line_ = false;  // the end of the latest line was lost
 };
 

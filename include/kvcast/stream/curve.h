@@ -71,7 +71,7 @@ class AccessList {
   const std::unique_ptr<Impl> impl_;
 };
 
-// What the operator of a CURVE server should know.
+// An event of a CURVE server, for its operator.
 struct CurveNotice {
   enum class Kind : uint8_t {
     kRefused,     // a connection was refused
@@ -84,7 +84,7 @@ struct CurveNotice {
   // give the address then.
   std::string_view peer;
   // kRefused: no_key, wrong_server_key, not_allowed or broken; see RefusedConnections. kListFailed:
-  // the file, and what is wrong.
+  // the file, and the error.
   std::string_view reason;
   uint64_t clients = 0;  // kRevoked: the number of clients
 };

@@ -185,9 +185,9 @@ struct SubscriberConfig {
   // Returns monotonic milliseconds. Called on the subscriber's thread. Empty: the steady clock of
   // the process.
   std::function<int64_t()> now_ms;
-  // Called on the subscriber's thread after the state or the reason of a source has changed: after
-  // each turn of the thread in which it is not what it was before. It must not block, and must not
-  // call the subscriber except `status`. Empty: nothing is called.
+  // Called on the subscriber's thread, after each turn of the thread that has changed the state of
+  // a source or its reason. The function must not block. It must not call the subscriber, except
+  // `status`. Empty: no function is called.
   std::function<void(WorkerId, const SourceStatus&)> on_state;
 };
 

@@ -19,7 +19,7 @@ constexpr uint8_t CurveRoleBit(CurveRole role) {
 // Public keys, each with the bits of its roles.
 using CurveClients = std::map<std::string, uint8_t, std::less<>>;
 
-// Not ok (kInvalidArgument): the number of the wrong line, and what is wrong.
+// Not ok (kInvalidArgument): the message has the number of the line and the error.
 Result<CurveClients> ParseCurveClients(const std::string& text);
 
 }  // namespace kvcast

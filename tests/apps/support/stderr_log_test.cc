@@ -1,4 +1,4 @@
-// A reader of the log that takes nothing loses lines, and stops nobody.
+// If the reader of stderr reads nothing, lines are lost, and no writer of the log waits.
 // SPDX-License-Identifier: Apache-2.0
 #include "apps/support/stderr_log.h"
 

@@ -1,4 +1,4 @@
-// What the service writes to its log: the states and resets of sources, registrations, refusals and
+// The service writes to its log: the states and resets of sources, registrations, refusals and
 // listeners, and no secret.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
