@@ -61,8 +61,9 @@ class QueueTransport final : public SourceTransport {
 struct TimedSource final : ReplicaSink {
   TimedSource(int64_t& clock_us, FairPermits& turns, bool can_replay = false)
       : clock(clock_us),
-        pump({.can_replay = can_replay, .turn = {.now_us = [this] { return clock; }}}, network,
-             turns, *this) {}
+        pump({.can_replay = can_replay,
+              .turn = {.slow_us = 2500, .now_us = [this] { return clock; }}},
+             network, turns, *this) {}
   BatchResult Apply(Seq, std::span<const uint8_t>) override {
     clock += cost_us;
     ++applied;
@@ -254,6 +255,19 @@ TEST_F(ReplayTurnTest, AFastReplayKeepsItsTurnForAMinute) {
   });
   EXPECT_GE(seconds, SourcePump::kMaxTurnMs / 1000);
   EXPECT_LE(seconds, SourcePump::kMaxTurnMs / 1000 + 1);
+}
+
+// The router has requested the replies, so they use no credit. Their pauses are short.
+TEST_F(ReplayTurnTest, SlowRepliesPauseForAtMostASecond) {
+  hostile.cost_us = 1'000'000;
+  for (uint64_t i = 0; i < 10; ++i) hostile.network.replies.push_back(ReplyOf(i));
+  for (int second = 1; second <= 5; ++second) {
+    now_ms += 1;
+    hostile.pump.Work(now_ms);
+    EXPECT_EQ(hostile.applied, second);
+    EXPECT_EQ(hostile.pump.deadline_ms(), now_ms + TurnBudget::kMaxReplyPauseMs);
+    now_ms += TurnBudget::kMaxReplyPauseMs;
+  }
 }
 
 TEST_F(ReplayTurnTest, ATurnThatNobodyWantsGoesOn) {

@@ -107,11 +107,10 @@ void SourcePump::DrainMessages(int64_t now_ms) {
   }
   budget_.Begin();
   if (!renewal_scheduled()) DrainLive(now_ms);
-  int64_t cost_us = budget_.cost_us();
+  int64_t pause_ms = budget_.Charge(budget_.cost_us(), now_ms);
   budget_.Begin();
   if (!renewal_scheduled()) DrainReplies(now_ms);
-  cost_us += budget_.cost_us();
-  const int64_t pause_ms = budget_.Charge(cost_us, now_ms);
+  pause_ms = std::max(pause_ms, TurnBudget::ReplyPauseMs(budget_.cost_us()));
   resume_ms_ = pause_ms > 0 ? now_ms + pause_ms : kAtOnce;
   pauses_ += pause_ms > 0;
 }

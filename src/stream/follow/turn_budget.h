@@ -14,14 +14,16 @@
 #include <cstdint>
 #include <functional>
 
+#include "src/base/sanitizers.h"
+
 namespace kvcast::stream {
 
 struct TurnLimits {
   int messages = 256;  // > 0
   size_t bytes = size_t{1} << 20;
   int64_t cost_us = 500;
-  // A turn that costs more is slow.
-  int64_t slow_us = 2500;
+  // A turn with live messages that costs more is slow. Sanitizers make code many times slower.
+  int64_t slow_us = kSanitized ? 50'000 : 2500;
   // Returns the CPU time of the thread. Empty: the cost of a turn is not known.
   std::function<int64_t()> now_us;
 };
@@ -33,6 +35,12 @@ class TurnBudget {
   static constexpr int64_t kCreditShare = 200;
   static constexpr int64_t kCreditUs = 100'000;
   static constexpr int64_t kMaxPauseMs = 60'000;
+  // Replies use no credit, because the source requests them, and requests are paced. A snapshot may
+  // be large. A turn with replies that costs more than kSlowRepliesUs is followed by a pause of
+  // kReplyPauseShare times its cost, which is shorter than the timeout of a request.
+  static constexpr int64_t kSlowRepliesUs = 20'000;
+  static constexpr int64_t kReplyPauseShare = 19;
+  static constexpr int64_t kMaxReplyPauseMs = 1000;
 
   explicit TurnBudget(const TurnLimits& limits) : limits_(limits) {}
 
@@ -49,7 +57,11 @@ class TurnBudget {
   }
   // Since Begin; 0 if it is not known.
   int64_t cost_us() const { return Now() - begin_us_; }
-  // Takes the cost of a turn from the credit. Returns the pause until there is credit again.
+  static int64_t ReplyPauseMs(int64_t cost_us) {
+    if (cost_us <= kSlowRepliesUs) return 0;
+    return std::min(kReplyPauseShare * cost_us / 1000, kMaxReplyPauseMs);
+  }
+  // Takes the cost of live messages from the credit. Returns the pause until there is credit again.
   int64_t Charge(int64_t cost_us, int64_t now_ms) {
     // The clock may have been set back.
     const int64_t passed_ms = std::max<int64_t>(now_ms - charged_ms_, 0);
