@@ -107,10 +107,11 @@ void SourcePump::DrainMessages(int64_t now_ms) {
   }
   budget_.Begin();
   if (!renewal_scheduled()) DrainLive(now_ms);
-  int64_t pause_ms = budget_.Charge(budget_.cost_us(), now_ms);
+  int64_t cost_us = budget_.cost_us();
   budget_.Begin();
   if (!renewal_scheduled()) DrainReplies(now_ms);
-  pause_ms = std::max(pause_ms, TurnBudget::ReplyPauseMs(budget_.cost_us()));
+  cost_us += budget_.cost_us();
+  const int64_t pause_ms = budget_.PauseMs(cost_us);
   resume_ms_ = pause_ms > 0 ? now_ms + pause_ms : kAtOnce;
   pauses_ += pause_ms > 0;
 }
