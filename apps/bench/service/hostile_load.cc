@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "apps/bench/service/hostile_load.h"
 
-#include <array>
 #include <chrono>
 #include <memory>
 #include <string>
@@ -12,19 +11,12 @@
 #include "apps/bench/service/event_load.h"
 #include "apps/support/steady_now.h"
 #include "kvcast/wire/wire.h"
+#include "src/stream/net/frames.h"
 
 namespace kvcast::tools {
 namespace {
 
 using Payload = std::vector<uint8_t>;
-
-std::array<uint8_t, 8> NumberFrame(uint64_t number) {
-  std::array<uint8_t, 8> frame{};
-  for (size_t i = 0; i < frame.size(); ++i) {
-    frame[i] = static_cast<uint8_t>(number >> (8 * (frame.size() - 1 - i)));
-  }
-  return frame;
-}
 
 class HostileSource {
  public:
@@ -53,7 +45,7 @@ class HostileSource {
   // False: the router does not take a batch now.
   bool Send(HostileSent& sent) {
     const Payload& payload = Next();
-    const auto number = NumberFrame(number_);
+    const stream::SeqFrame number = stream::EncodeSeq(number_);
     const auto flags = zmq::send_flags::dontwait | zmq::send_flags::sndmore;
     if (!live_.send(zmq::buffer("", 0), flags)) return false;
     live_.send(zmq::buffer(number), flags);

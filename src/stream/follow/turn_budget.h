@@ -3,8 +3,8 @@
 //
 // One thread works for many sources in turn. A turn ends with the message that reaches a bound, so
 // a source can exceed the bounds only by one message. If that message alone is slow, the source
-// pauses. Its turns then take at most a twentieth of the thread's time, and the other sources of
-// the thread rarely wait for it.
+// pauses. Turns of up to 50 ms then take at most a twentieth of the thread's time. The pause is not
+// longer than kMaxPauseMs, so turns of 300 ms take a quarter.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
