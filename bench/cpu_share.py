@@ -1,4 +1,4 @@
-"""The share of the machine's CPU time that others took from a benchmark.
+"""The share of the machine's CPU time that other processes and the hypervisor used during a benchmark.
 SPDX-License-Identifier: Apache-2.0
 """
 import os

@@ -1,5 +1,5 @@
 # CUDA is optional at build time and at run time. The build uses cuda.h and nvcc of the toolkit.
-# Programs link no part of the toolkit, and search for the driver when they run.
+# Programs link no part of the toolkit, and search for the CUDA driver at run time.
 # find_package(CUDAToolkit) is not used: CMake 3.25's module fails on CUDA 13, which has no nvToolsExt.
 set(KVCAST_HAVE_CUDA OFF)
 set(KVCAST_CUDA_MINIMUM 12.8)

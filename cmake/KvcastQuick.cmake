@@ -1,5 +1,5 @@
-# KVCAST_QUICK: builds that only run tests compile in less time. Tests, programs and benchmarks use precompiled
-# headers and -O0. Libraries, and tests that compute for a long time, keep their options.
+# KVCAST_QUICK: for builds that only run tests, to compile in less time. Tests, programs and benchmarks use
+# precompiled headers and -O0. Libraries, and tests that compute for a long time, keep their options.
 
 # kvcast_precompile(TARGET HEADERS...): precompiles headers with -O0.
 function(kvcast_precompile target)
@@ -16,7 +16,7 @@ if(KVCAST_QUICK)
   add_library(kvcast_headers OBJECT ${CMAKE_BINARY_DIR}/headers.cc)
   target_link_libraries(kvcast_headers PRIVATE kvcast_flags nlohmann_json::nlohmann_json)
   kvcast_precompile(kvcast_headers)
-  if(KVCAST_TESTS)
+  if(KVCAST_TESTS AND NOT KVCAST_FUZZ)
     add_executable(kvcast_test_headers ${CMAKE_BINARY_DIR}/headers.cc)
     target_link_libraries(kvcast_test_headers
       PRIVATE kvcast_flags GTest::gmock GTest::gtest_main nlohmann_json::nlohmann_json)
@@ -24,7 +24,7 @@ if(KVCAST_QUICK)
   endif()
 endif()
 
-# kvcast_quick(TARGET [TEST]): compiles the target in less time in a quick build. TEST: the target is a program
+# kvcast_quick(TARGET [TEST]): with KVCAST_QUICK, compiles the target in less time. TEST: the target is a program
 # that uses GoogleTest.
 function(kvcast_quick target)
   if(NOT KVCAST_QUICK)

@@ -31,7 +31,7 @@ if(PROJECT_IS_TOP_LEVEL)
   # Warnings are errors in all builds except release builds. A release build must not fail because a
   # newer compiler has a new warning.
   target_compile_options(kvcast_flags INTERFACE $<$<NOT:$<CONFIG:Release>>:-Werror>)
-  # g++ 12 gives three kinds of false warnings, at -O3 or with assertions of the C++ library: overlapping
+  # At -O3, or with assertions of the C++ library, g++ 12 gives three kinds of false warnings: overlapping
   # copies inside std::string, uninitialized members of an empty std::optional, and frees of pointers with an
   # offset.
   target_compile_options(kvcast_flags INTERFACE $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>)
@@ -49,12 +49,12 @@ if(PROJECT_IS_TOP_LEVEL)
     target_compile_options(kvcast_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wthread-safety;-Wno-deprecated-declarations>)
   endif()
 endif()
-# Checks at run time that end the program before a fault can be used: overflows of stack buffers, of the
-# buffers of C functions, and of std::vector and std::span. The loader makes its tables read-only.
-# Sanitizers make the same checks.
+# Checks at run time: overflows of stack buffers, of the buffers of C functions, and of std::vector and
+# std::span. An overflow ends the program, before an attacker can use it. The loader makes its tables
+# read-only. Sanitizers make the same checks.
 if(KVCAST_HARDEN AND NOT KVCAST_SANITIZE)
   add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fstack-protector-strong>)
-  # The C library checks only optimised code.
+  # _FORTIFY_SOURCE, the check of the C library, has an effect only in optimised code.
   add_compile_options($<$<AND:$<COMPILE_LANGUAGE:CXX>,$<NOT:$<CONFIG:>>>:-U_FORTIFY_SOURCE>
                       $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<NOT:$<CONFIG:>>>:-D_FORTIFY_SOURCE=2>)
   add_compile_definitions($<$<COMPILE_LANGUAGE:CXX>:_GLIBCXX_ASSERTIONS>)
@@ -63,8 +63,8 @@ endif()
 if(KVCAST_SANITIZE)
   add_compile_options(-fsanitize=${KVCAST_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
   add_link_options(-fsanitize=${KVCAST_SANITIZE})
-  # AddressSanitizer reports the same faults as these four checks, and the fuzz targets keep the checks. The
-  # checks take a third of the build time.
+  # These four checks are off, because they take a third of the build time. AddressSanitizer reports the same
+  # faults, and the fuzz targets have the checks.
   if(KVCAST_SANITIZE MATCHES undefined)
     add_compile_options(-fno-sanitize=null,alignment,object-size,vptr)
   endif()

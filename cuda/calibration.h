@@ -36,7 +36,7 @@ inline constexpr size_t kMaxProbeBytes = size_t{64} << 20;
 using MeasureProbe = std::function<Result<double>(const Probe&)>;
 
 struct CalibrationOptions {
-  bool has_rows = true;  // the driver takes rows as one descriptor
+  bool has_rows = true;  // the driver accepts one descriptor for several rows
   bool has_kernel = true;
   int kernel_blocks = 0;  // 0: Calibrate determines the number
 };

@@ -76,7 +76,7 @@ __device__ void WaitUntilRead() {
 
 __device__ void WaitUntilWritten() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
 
-// The first lane does all the work. The other lanes hold the next entries.
+// The first lane starts all copies. The other lanes only hold the next entries.
 class Ring {
  public:
   __device__ Ring(unsigned char* stages, uint64_t* full, Entry* pieces, uint32_t stage_bytes,

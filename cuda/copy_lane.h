@@ -50,8 +50,8 @@ class CopyLane {
                                                   const LaneConfig& config);
 
   // Starts a batch and fills `batch`. Not ok: nothing was started. If only a part of a batch was
-  // started, the batch is `failed`, and the lane has drained. Sets `poison` if the lane may not
-  // have drained.
+  // started, the batch is `failed`, and the call has waited until no copy of the lane runs. Sets
+  // `poison` if the lane may still run copies.
   Status Start(std::span<const CopyOp> ops, CUevent after, LaneBatch& batch, std::string& poison);
   // Sets `poison` if the driver cannot report the state.
   CopyState Poll(LaneBatch& batch, std::string& poison);

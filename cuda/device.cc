@@ -10,8 +10,8 @@ Result<CudaDevice> Device::Open(const DriverApi& api, int ordinal) {
   int count = 0;
   KVCAST_RETURN_IF_ERROR(ToStatus(api, api.DeviceGetCount(&count), "cuDeviceGetCount"));
   if (ordinal < 0 || ordinal >= count) {
-    return Status(StatusCode::kUnavailable, "no GPU " + std::to_string(ordinal) +
-                                                ": the CUDA driver has " + std::to_string(count));
+    return Status(StatusCode::kUnavailable, "no GPU with number " + std::to_string(ordinal) +
+                                                "; number of GPUs: " + std::to_string(count));
   }
   CUdevice handle = 0;
   KVCAST_RETURN_IF_ERROR(ToStatus(api, api.DeviceGet(&handle, ordinal), "cuDeviceGet"));

@@ -23,7 +23,7 @@ class Device {
   CUcontext context() const { return context_; }
   // Every thread must call this before any other call that works on the GPU. The call is cheap.
   Status MakeCurrent() const;
-  // Returns 0 if this driver does not know the attribute.
+  // Returns 0 if this driver does not support the attribute.
   int Attribute(CUdevice_attribute attribute) const;
 
   Status Check(CUresult result, const char* call) const { return ToStatus(api_, result, call); }

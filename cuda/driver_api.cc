@@ -26,7 +26,7 @@ void* LookUp(const char* name, int version) {
 Status Load(DriverApi& api) {
   // The library is never closed, because the driver has its own threads.
   void* const library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) return Unavailable("no CUDA driver: libcuda.so.1 is not there");
+  if (library == nullptr) return Unavailable("no CUDA driver: cannot load libcuda.so.1");
   g_get_proc_address =
       reinterpret_cast<decltype(g_get_proc_address)>(dlsym(library, "cuGetProcAddress_v2"));
   if (g_get_proc_address == nullptr) return Unavailable("the CUDA driver is older than 12.0");
@@ -48,7 +48,8 @@ Status FillDriverApi(DriverLookup lookup, DriverApi& api) {
 #undef KVCAST_FILL
   int version = 0;
   if (api.DriverGetVersion(&version) != CUDA_SUCCESS) version = 0;
-  // If the driver does not know a version, it returns the newest form that it knows.
+  // For a version that is newer than the driver, the lookup returns the newest form that the driver
+  // has. The version is therefore checked first.
   if (version >= 13000) {
     api.MemcpyBatchAsync13000 =
         reinterpret_cast<MemcpyBatch13000>(lookup("cuMemcpyBatchAsync", 13000));

@@ -97,7 +97,8 @@ struct DriverApi {
   Memcpy3DBatch12080 Memcpy3DBatchAsync12080 = nullptr;
 };
 
-// Finds a function by name, in the form that it has in CUDA `version`; nullptr: there is none.
+// Finds a function by name, in the form that it has in CUDA `version`. nullptr: there is no such
+// function.
 using DriverLookup = void* (*)(const char* name, int version);
 // Not ok, kUnavailable: the message names the missing function.
 Status FillDriverApi(DriverLookup lookup, DriverApi& api);

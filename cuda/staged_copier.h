@@ -37,8 +37,8 @@ bool IsOneHostRun(CopyDirection direction, const CopyOp& op);
 // stream for the copy engine, and its own stream for the kernel.
 //   load:  lane: copy into a grain  | own: scatter the bytes of the grain
 //   store: own: gather into a grain | lane: copy the bytes of the grain
-// A grain is filled again when its previous bytes have left the grain. The GPU waits for this, not
-// the CPU.
+// A grain is filled again when its previous bytes have left the grain. The streams of the GPU wait
+// for this. The CPU does not wait.
 class StagedCopier {
  public:
   static constexpr size_t kGrains = 8;

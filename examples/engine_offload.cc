@@ -107,7 +107,7 @@ class Engine {
     Compute(request, computed);
     scheduler_->RequestFinished(id, tokens, /*aborted=*/false);
     cache_->Free(request);
-    BuildStep({});  // an empty step, in which the stores of the previous step begin
+    BuildStep({});  // an empty step; the stores of the previous step begin in it
     EndCopies();
     Publish();
     std::printf("%s: %lld tokens from the GPU, %lld loaded, %lld computed; %lld blocks are wrong\n",

@@ -1,6 +1,7 @@
 #!/usr/bin/python3
-"""A vLLM engine counts its loads on its metrics page. This program reports them to `kvcast router`. The router derives
-from them the cost of a block in host memory or on storage (docs/load-rates.md). Uses only the standard library.
+"""Reports the loads of a vLLM engine to `kvcast router`. A vLLM engine counts its loads on its metrics page. From these
+counters the router computes the cost of a block in host memory or on storage (docs/load-rates.md). Uses only the
+standard library.
 
 usage: report_loads.py METRICS_URL ROUTER_URL WORKER [--engine N] [--loads-tier TIER] [--every SECONDS]
   METRICS_URL  metrics page of the engine: http://HOST:8000/metrics
@@ -20,8 +21,8 @@ import time
 import urllib.error
 import urllib.request
 
-# (bytes counter, seconds counter, labels), the newer names first. The counters are sums over tensor-parallel ranks and
-# over concurrent copies. Their quotient is therefore the rate of one copy.
+# Lists of (bytes counter, seconds counter, labels), the newer names first. The counters are sums over tensor-parallel
+# ranks and over concurrent copies. The quotient of two counters is therefore the rate of one copy.
 COUNTERS = {
     "loads": [("vllm:kv_offload_load_bytes_total", "vllm:kv_offload_load_time_total", {}),
               ("vllm:kv_offload_total_bytes_total", "vllm:kv_offload_total_time_total", {"transfer_type": "CPU_to_GPU"})],
@@ -40,7 +41,7 @@ def samples(page):
 
 
 def total(page, name, labels):
-    """Returns the sum of the samples that have these labels. None: no sample has them."""
+    """Returns the sum of the samples that have these labels. None: no sample has these labels."""
     found = [value for n, have, value in samples(page) if n == name and labels.items() <= have.items()]
     return sum(found) if found else None
 

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Follows a topic of a KV event stream. Uses only pyzmq and msgpack.
+"""Prints the batches of a topic of a KV event stream. Uses only pyzmq and msgpack.
 
     tail.py ENDPOINT [TOPIC] [COUNT]
 
@@ -37,7 +37,7 @@ def main() -> int:
             kind = event.get("type") if isinstance(event, dict) else event[0]
             if isinstance(event, dict):
                 hashes = event.get("block_hashes", [])
-            else:  # an array; an event that clears all blocks has no list
+            else:  # an array event; AllBlocksCleared has no list of hashes
                 hashes = next((field for field in event[1:2] if isinstance(field, list)), [])
             group = event.get("group_idx") if isinstance(event, dict) else None
             print(f"  {kind} group {group} {len(hashes)} hashes")

@@ -251,7 +251,8 @@ int RunCudaBenchCommand(const CudaDevice& device, const CopyBenchOptions& option
               info.name.c_str(), info.driver_version, info.copy_call.c_str(),
               static_cast<long long>(options.mib));
   std::printf(
-      "# ratio: our speed / the speed of a plain pinned copy of the same bytes before and after\n");
+      "# ratio: our speed / the speed of plain pinned copies just before and just after our "
+      "copy\n");
   CudaReport report;
   if (const Status status = Measure(device, options, report); !status.ok()) return Fail(status);
   if (!options.svg.empty()) {

@@ -1,7 +1,7 @@
 // The subcommands of `kvcast`: their options, filled by the command line, and their entry points.
-// Each entry point returns the process's exit code: 0 success, 1 failure, 2 usage. After a stop
-// signal, engine, demo, tail and replay return 128 + the signal. The router and a demo with `serve`
-// return 0.
+// Each entry point returns the process's exit code: 0: success, 1: failure, 2: usage error. After a
+// stop signal, engine, demo, tail and replay return 128 + the signal. The router and a demo with
+// `serve` return 0.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -45,12 +45,12 @@ struct RouterCommandOptions {
   int64_t ingest_threads = 0;        // 0: from the configuration, or 1
   std::string relay;                 // PUB endpoint; empty: from the configuration, or no relay
   bool relay_redact = false;
-  bool allow_remote = false;  // the configuration may set this too
+  bool allow_remote = false;  // also true if the configuration sets it
   // See RouterOptions; empty: from the configuration, or none.
   std::string curve_key;
   std::string curve_clients;
-  // Registered for every source that does not set the property itself, and verified. Empty:
-  // detected.
+  // The router uses and verifies the value for every source that does not set the property itself.
+  // Empty: the router detects the property.
   std::string hash_algorithm;
   std::string hash_seed;
   // Added to the candidates of every source.
@@ -81,7 +81,7 @@ int RunTail(const TailOptions& options);
 struct ReplayOptions {
   std::string file;
   std::string endpoint = "tcp://127.0.0.1:5557";
-  double speed = 1;    // recorded seconds per second; 0: as fast as possible
+  double speed = 1;    // recorded seconds per second of real time; 0: as fast as possible
   double delay = 0.5;  // seconds to wait for subscribers
   CurveServerOptions curve;
   LogOptions log;
@@ -90,7 +90,7 @@ int RunReplay(const ReplayOptions& options);
 
 struct ConformanceOptions {
   std::string kind;
-  // Offload class. true: the engine's rules. false: our own rules where the engine has a defect.
+  // Class offload. True: the engine's rules. False: our own rules where the engine has a defect.
   bool compatible = true;
   std::vector<std::string> paths;
   // Router class; see RouterConformanceOptions.
@@ -137,7 +137,7 @@ struct HostileBenchOptions {
   int64_t rate = 256;    // batches per second of each good source
   int64_t seconds = 10;  // of each attack
   int64_t ingest_threads = 1;
-  std::vector<std::string> attacks;  // empty: none, then each attack
+  std::vector<std::string> attacks;  // empty: "none" (no attack), then each attack
   bool json = false;
 };
 int RunHostileBenchCommand(const HostileBenchOptions& options);

@@ -13,7 +13,7 @@ Status CheckLocal(const std::vector<std::string>& endpoints, bool insecure, cons
   for (const std::string& endpoint : endpoints) {
     if (endpoint.find("://") == std::string::npos || IsLoopbackEndpoint(endpoint)) continue;
     return BadFlag(endpoint + " is not loopback; set " + flags +
-                   ", or --insecure to do without encryption and authentication");
+                   ", or set --insecure: no encryption and no authentication");
   }
   return Status();
 }
@@ -23,7 +23,7 @@ Status CheckLocal(const std::vector<std::string>& endpoints, bool insecure, cons
 Result<std::optional<CurveServer>> LoadCurveServer(const CurveServerOptions& options,
                                                    const std::vector<std::string>& endpoints) {
   if (options.key.empty() != options.clients.empty()) {
-    return BadFlag("--curve-key and --curve-clients need each other");
+    return BadFlag("set both --curve-key and --curve-clients");
   }
   if (options.key.empty()) {
     const Status local =
@@ -42,7 +42,7 @@ Result<std::optional<CurveServer>> LoadCurveServer(const CurveServerOptions& opt
 Result<std::optional<CurveClient>> LoadCurveClient(const CurveClientOptions& options,
                                                    const std::vector<std::string>& endpoints) {
   if (options.key.empty() != options.server_key.empty()) {
-    return BadFlag("--curve-key and --server-key need each other");
+    return BadFlag("set both --curve-key and --server-key");
   }
   if (options.key.empty()) {
     const Status local =

@@ -11,14 +11,14 @@
 
 namespace kvcast::tools {
 
-// Of a command that publishes events.
+// The flags of a command that publishes events.
 struct CurveServerOptions {
   std::string key;        // path of a secret key; empty: no CURVE
   std::string clients;    // path of an AccessList
   bool insecure = false;  // without CURVE, the endpoints may be beyond loopback
 };
 
-// Of a command that follows publishers.
+// The flags of a command that follows publishers.
 struct CurveClientOptions {
   std::string key;         // path of a secret key; empty: no CURVE
   std::string server_key;  // the publisher's public key

@@ -20,7 +20,8 @@ namespace {
 
 constexpr int kRounds = 5;
 constexpr size_t kBytesPerRound = 64 << 20;
-// Batches in flight. Fewer than the publisher's ring holds, so that no batch is dropped.
+// Maximum number of batches that are published and not yet applied. The publisher's ring holds more
+// batches, so no batch is dropped.
 constexpr uint64_t kWindow = 512;
 
 struct Keys {
@@ -77,7 +78,7 @@ Result<double> MeasureOnce(size_t payload_bytes, const Keys* keys) {
   const uint64_t count = kBytesPerRound / payload_bytes;
   std::chrono::steady_clock::time_point begin;
   for (uint64_t sent = 0; sent < count; ++sent) {
-    if (sent == 1) begin = std::chrono::steady_clock::now();  // the connection is made
+    if (sent == 1) begin = std::chrono::steady_clock::now();  // the first batch has arrived
     if (auto seq = (*publisher)->PublishPayload(payload); !seq.ok()) return seq.status();
     const uint64_t wanted = sent == 0 ? 1 : sent < kWindow ? 0 : sent - kWindow;
     for (uint64_t done = applied; done < wanted; done = applied) applied.wait(done);

@@ -1,5 +1,5 @@
-// `kvcast demo`: compares routing policies on one real trace in virtual time. Then runs the trace
-// with engine processes, and checks that the index agrees with the engines' own lookups.
+// `kvcast demo`: compares routing policies on one real trace in virtual time. The command then runs
+// the trace with engine processes, and checks that the index agrees with the engines' own lookups.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cstdio>
@@ -22,7 +22,7 @@ namespace {
 constexpr double kRunSeconds = 30;
 constexpr double kServedSeconds = 120;
 
-// Refuses the flags that the engines would refuse, before a process starts.
+// Refuses the flags that the engines would refuse. The check runs before a process starts.
 Status CheckOptions(const DemoOptions& options) {
   if (options.engines < 1 || options.engines > 64) {
     return {StatusCode::kInvalidArgument, "--engines: must be 1 to 64"};
@@ -52,7 +52,7 @@ Result<std::vector<TraceRequest>> LoadDemoTrace(const DemoOptions& options) {
   return LoadTrace(*path, options.requests);
 }
 
-// Trace seconds per second. By default the run takes `seconds`.
+// Seconds of the trace per second of real time. By default the run takes about `seconds`.
 double PaceOf(const DemoOptions& options, const std::vector<TraceRequest>& trace, double seconds) {
   return options.speed > 0 ? options.speed : std::max(trace.back().arrival_s / seconds, 1.0);
 }
@@ -94,7 +94,8 @@ int RunDemo(const DemoOptions& given) {
   auto trace = LoadDemoTrace(options);
   if (!trace.ok()) return Fail(trace.status());
   if (!options.serve.empty()) return Serve(options, *trace);
-  // Before the rate is measured, so that the figures do not depend on this machine.
+  // The comparison must run before ResolveLoadRate measures the load rate. The figures then do not
+  // depend on this machine.
   const auto comparison = ComparePolicies(options, *trace);
   if (!comparison.ok()) return Fail(comparison.status());
   PrintPolicies(options, *comparison);

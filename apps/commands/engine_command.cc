@@ -1,5 +1,6 @@
 // `kvcast engine`: one simulated engine. Its requests come from a trace, or from a demo over the
-// control connection. Its blocks, hits and events are real.
+// control connection. Only the time of the model is simulated: the blocks, hits and events
+// are those of a real cache manager.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <chrono>
@@ -25,7 +26,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using nlohmann::json;
 
-constexpr double kMaxBacklogSeconds = 1.0;  // maximum model time that a slow machine may catch up
+constexpr double kMaxBacklogSeconds = 1.0;  // a longer delay (model time) is not caught up
 constexpr double kIdleWaitSeconds = 0.05;
 
 double WallClockSeconds() {
@@ -94,7 +95,7 @@ class Pacer {
   double next_step_ = 0;
 };
 
-// Writes the number of denied requests to the log, once in a second.
+// Writes the number of new denied requests to the log, at most once per second.
 class DeniedRequests {
  public:
   DeniedRequests(Logger& log, const Publisher& publisher) : log_(log), publisher_(publisher) {}
@@ -107,7 +108,7 @@ class DeniedRequests {
     log_.Write(log_events::kStreamDenied, "",
                {{"stream", "engine"},
                 {"requests", denied - std::exchange(told_, denied)},
-                {"reason", "the key of the client does not have the role"}});
+                {"reason", "the key of the client does not have the role for the request"}});
   }
 
  private:
@@ -160,7 +161,7 @@ SimHooks PublishingHooks(const Outlet& outlet) {
   hooks.finished = [](int64_t) {};
   hooks.refused = [&log = outlet.log](int64_t number) {
     log.Write(log_events::kRequestRefused, "",
-              {{"request", number}, {"reason", "it needs more blocks than the pool has"}});
+              {{"request", number}, {"reason", "the request needs more blocks than the pool has"}});
   };
   return hooks;
 }

@@ -14,7 +14,7 @@
 namespace kvcast::tools {
 namespace {
 
-// The file has its mode from the beginning, so that no other user can open a secret key.
+// The file is created with its final mode, so that no other user can open a secret key.
 Status WriteKey(const std::string& path, const std::string& key, mode_t mode, bool replace) {
   const auto failed = [&path] {
     return Status(StatusCode::kUnavailable, path + ": " + std::strerror(errno));

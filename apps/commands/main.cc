@@ -172,9 +172,10 @@ void AddRouterAccess(CLI::App& sub, RouterCommandOptions& options) {
   sub.add_option("--allowed-host", options.allowed_hosts,
                  "name that clients use for the router, without a port; may be repeated. Requests "
                  "with another name in their Host header are refused");
-  sub.add_option("--source-network", options.source_networks,
-                 "network (CIDR) to which a source that a client registers may point; may be "
-                 "repeated (default: all)");
+  sub.add_option(
+      "--source-network", options.source_networks,
+      "network (CIDR) in which the endpoints of client-registered sources must be; may be "
+      "repeated (default: all)");
   const auto limit = CLI::Range(int64_t{1}, router::kMaxSourcesLimit);
   sub.add_option("--max-sources", options.max_sources,
                  "maximum number of workers that the router follows (default: 4096)")
@@ -267,7 +268,8 @@ void AddReplay(CLI::App& app, ReplayOptions& options, Command& command) {
   sub->add_option("file", options.file, "the capture")->required();
   sub->add_option("--endpoint", options.endpoint, "PUB endpoint; port 0 takes a free port")
       ->capture_default_str();
-  sub->add_option("--speed", options.speed, "recorded seconds per second; 0: as fast as possible")
+  sub->add_option("--speed", options.speed,
+                  "recorded seconds per second of real time; 0: as fast as possible")
       ->check(CLI::Range(0.0, 1e9))
       ->capture_default_str();
   sub->add_option("--delay", options.delay,
@@ -315,7 +317,7 @@ void AddSimulate(CLI::App& app, simulate::SimulateOptions& options, Command& com
                   "defaults")
       ->capture_default_str();
   sub->add_option("--index", options.index,
-                  "how the router knows the caches, comma-separated: exact, full (only the "
+                  "index of the caches in the router, comma-separated: exact, full (only the "
                   "full-attention groups), any (a block of at least one group), approx (no events)")
       ->capture_default_str();
   sub->add_option("--delay-ms", options.delay_ms,
@@ -380,8 +382,8 @@ void AddConformance(CLI::App& app, ConformanceOptions& options, Command& command
   sub->add_option(
          "--joins", options.joins,
          "router: number of random steps of each file at which a late router joins, once without "
-         "and once with a snapshot; the run fails if an exact answer is wrong, or, with --told "
-         "all, if an answer after a snapshot differs under a proven scheme")
+         "and once with a snapshot. The run fails if an exact answer is wrong. With --told all and "
+         "a proven scheme, it also fails if an answer after a snapshot differs")
       ->capture_default_str();
   sub->add_flag("--table", options.table, "router: print a Markdown table of all policies");
   sub->add_flag(
@@ -395,8 +397,10 @@ void AddConformance(CLI::App& app, ConformanceOptions& options, Command& command
 void AddHostileBench(CLI::App& bench, HostileBenchOptions& options, Command& command) {
   CLI::App* sub = bench.add_subcommand(
       "hostile", "time until the batches of good sources are visible, while a source attacks");
-  sub->add_option("--attacks", options.attacks,
-                  "names of attacks, or none; empty: none and all attacks, one after another")
+  sub->add_option(
+         "--attacks", options.attacks,
+         "names of attacks, comma-separated; none: a run without an attack (default: none, then "
+         "each attack)")
       ->delimiter(',');
   sub->add_option("--sources", options.sources, "number of good sources")
       ->check(CLI::Range(int64_t{1}, int64_t{256}))
@@ -436,9 +440,9 @@ void AddFreshnessBench(CLI::App& bench, FreshnessBenchOptions& options, Command&
                   "nice value of the publishers, which would run on other machines in production")
       ->check(CLI::Range(int64_t{0}, int64_t{19}))
       ->capture_default_str();
-  sub->add_flag(
-      "--curve", options.curve,
-      "measure instead the rate of one publisher at 2 kB and 16 kB, plain and with CURVE");
+  sub->add_flag("--curve", options.curve,
+                "measure only the rate of one publisher with batches of 2 kB and 16 kB, with and "
+                "without CURVE");
   sub->add_flag("--json", options.json, "print one JSON object as the last line of stdout");
   sub->callback([&] { command = [&] { return RunFreshnessBenchCommand(options); }; });
 }

@@ -33,7 +33,7 @@ class Output {
   Status Open(const ReplayOptions& options, Logger& log);
   std::string endpoint() const { return socket_.last_endpoint(); }
   void Send(const CapturedMessage& message);
-  // Cuts off clients that were revoked.
+  // Disconnects the clients that were revoked.
   void Renew() {
     if (guard_ != nullptr) guard_->RenewIfNeeded(socket_);
   }

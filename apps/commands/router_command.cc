@@ -64,7 +64,7 @@ Status SetAccess(const RouterCommandOptions& options, RouterOptions& router) {
   return status;
 }
 
-// Read the file first, because flags override it.
+// Reads the configuration file first, because the flags override its values.
 Result<RouterOptions> MakeOptions(const RouterCommandOptions& options) {
   RouterOptions router;
   router.http.port = router::kDefaultHttpPort;

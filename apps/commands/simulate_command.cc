@@ -34,7 +34,8 @@ int RunSimulate(const simulate::SimulateOptions& options) {
       return Fail(written);
     }
   }
-  // At these admissions the index had every batch of the engine, so each difference is an error.
+  // exact_checked counts the admissions at which the index had every batch of the engine. Each
+  // difference is thus an error.
   const bool exact = std::ranges::all_of(matrix->runs, [](const simulate::MatrixRun& run) {
     return run.result.exact_equal == run.result.exact_checked;
   });

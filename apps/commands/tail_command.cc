@@ -1,5 +1,5 @@
-// `kvcast tail`: follows event streams. Prints one header line per batch and one line per event, or
-// one JSON object per batch, or once per second the counts by topic.
+// `kvcast tail`: follows event streams. Prints one header line per batch and one line per event.
+// With --json: one JSON object per batch. With --stats: the counts by topic, once per second.
 // SPDX-License-Identifier: Apache-2.0
 #include <unistd.h>
 
@@ -24,7 +24,7 @@ namespace {
 
 using Message = CapturedMessage;
 
-// A longer frame ends its connection.
+// The socket closes the connection of a longer frame.
 constexpr int64_t kMaxFrameBytes = (64 << 20) + (64 << 10);
 constexpr long kWaitMs = 200;
 
@@ -32,7 +32,7 @@ std::string TextOf(stream::Frame frame) {
   return {reinterpret_cast<const char*>(frame.data()), frame.size()};
 }
 
-// False: there is no message, or it is not a live message of three frames.
+// False: there is no message, or the message is not a live message of three frames.
 bool ReceiveMessage(stream::Socket& socket, stream::Multipart& received, Message& message) {
   if (socket.Receive(received) == stream::RecvResult::kNone) return false;
   const auto batch = stream::ParseLive(received.frames());
@@ -48,7 +48,7 @@ void PrintJson(const Message& message, const EventBatch& batch, const DecodeCoun
   line["topic"] = message.topic;
   line["seq"] = message.seq;
   if (counts.rejected_total() > 0) line["rejected"] = counts.rejected_total();
-  // Only ASCII, because a terminal may take other characters for commands.
+  // The output is ASCII only: a terminal may interpret other characters as commands.
   std::printf("%s\n", line.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace).c_str());
 }
 
@@ -121,8 +121,8 @@ Result<bool> Tail::Take(Message& message) {
   return true;
 }
 
-// Records the received payload. With a filter or with redaction, encodes the remaining batch and
-// records this payload.
+// Records the received payload. With a filter or with redaction, encodes the remaining events and
+// records this encoding.
 Status Tail::Record(Message& message, const EventBatch& batch) {
   if (!writer_) return Status();
   if (options_.redact || !filter_.empty()) {
@@ -162,7 +162,7 @@ Result<stream::Socket> OpenSocket(const TailOptions& options, const std::string&
   for (const std::string& endpoint : options.endpoints) {
     if (endpoint.find('[') != std::string::npos) socket->SetOption(ZMQ_IPV6, 1);
     if (const Status connected = socket->Connect(endpoint); !connected.ok()) {
-      // Exit code 1, as before a publisher runs.
+      // kUnavailable gives exit code 1, not 2 (usage error).
       return Status(StatusCode::kUnavailable,
                     "cannot follow " + endpoint + ": " + connected.message());
     }

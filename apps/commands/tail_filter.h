@@ -13,8 +13,8 @@
 namespace kvcast::tools {
 
 // A field without a value matches everything. Model and worker are read from the relay's topics
-// (relay_topic.h), so they match nothing on a stream with other topics. The rank is read from the
-// relay's topic, else from the batch. A missing rank or group counts as 0.
+// (relay_topic.h), so a filter with one of them matches nothing on a stream with other topics. The
+// rank is read from the relay's topic, else from the batch. A missing rank or group counts as 0.
 struct TailFilter {
   std::string model;
   std::string worker;

@@ -17,8 +17,8 @@ void TailStats::Note(std::string_view topic, uint64_t seq, const EventBatch& bat
     it = rows_.emplace(rows_.size() < kTopicsMax ? std::string(topic) : "(others)", Row()).first;
   }
   Row& row = it->second;
-  // A relay sends a batch on a topic only if the batch has events of this topic. A missing sequence
-  // number is then not a gap.
+  // A relay sends a batch on a topic only if the batch has events of this topic. On such a topic, a
+  // missing sequence number is not a gap.
   if (row.batches > 0 && seq > row.next_seq && !topic.starts_with("kv.")) ++row.gaps;
   row.next_seq = seq + 1;
   ++row.batches;

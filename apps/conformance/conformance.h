@@ -15,10 +15,11 @@ namespace kvcast::tools {
 struct ConformanceReport {
   uint64_t files = 0;
   uint64_t compared = 0;                       // checks made
-  uint64_t equal = 0;                          // checks whose result equals the recorded one
+  uint64_t equal = 0;                          // checks whose result equals the recorded result
   uint64_t unsupported = 0;                    // records that could not be checked
   std::vector<std::string> first_differences;  // at most one line per file
-  // Router class: the difference between a policy's answers and the engine's own, over all files.
+  // Router class: the difference between a policy's answers and the engine's own lookups, over all
+  // files.
   struct PolicyFigures {
     std::string policy;
     uint64_t probes = 0;
@@ -37,12 +38,12 @@ struct ConformanceReport {
     // Answers that were not equal after a join by a snapshot, although the scheme was proven.
     // Counted only if all properties of the engine are configured.
     uint64_t joined_not_equal = 0;
-    // Answers after the first kSettledHits hits of each file: all, the equal ones, the exact ones.
+    // Answers after the first kSettledHits hits of each file: all answers, the equal answers, and
+    // the exact answers.
     uint64_t settled = 0;
     uint64_t settled_equal = 0;
     uint64_t settled_exact = 0;
-    // True: of the answers that differ, only those that exact_wrong and joined_not_equal count make
-    // the run fail.
+    // True: the run fails only if exact_wrong or joined_not_equal is not 0.
     bool only_exact_counts = false;
   };
   std::optional<ExactFigures> exactness;
@@ -72,7 +73,7 @@ Status RunOffloadConformance(const std::vector<std::string>& paths, ConformanceR
 
 struct RouterConformanceOptions {
   // exact, full-only, any-group, group-blind, min-of-maxima or all. The report counts the checks of
-  // one policy only. With all, this is the policy exact.
+  // one policy only. With all, it counts the checks of the policy exact.
   std::string policy = "exact";
   // The events of a step:
   //   recorded     The decoder decodes the recorded payload.

@@ -2,9 +2,9 @@
 //
 // An engine reports each admission with its own hit length and the number of batches that it had
 // published before the lookup. The audit keeps one index per engine, and applies exactly this
-// number of the batches that the router service decoded. The audit then matches the same prompt
-// with this index, by the names that a query of the service uses. Lag has no influence on the
-// comparison: every difference is an error.
+// number of the batches that the router service decoded. The audit then looks up the same prompt
+// in this index, with the block names that a query of the service uses: content keys and hashes.
+// The delay of events has no influence on the comparison: every difference is an error.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -29,13 +29,13 @@ struct AuditedAdmission {
   int64_t hit_tokens = 0;     // on the GPU
   int64_t loaded_tokens = 0;  // after the hit, from host memory
   int64_t total_tokens = 0;   // the prompt, and the tokens sampled before a preemption
-  uint64_t published = 0;
-  PromptNames names;  // without a chain if the engine's hashes cannot be computed
+  uint64_t published = 0;     // batches that the engine had published before the lookup
+  PromptNames names;          // no hash chain if the engine's hashes cannot be computed
 };
 
 struct AuditTotals {
   int64_t compared = 0;
-  int64_t equal = 0;         // equal hits on the GPU and with loads
+  int64_t equal = 0;         // equal on the GPU, and equal with loads
   int64_t over_tokens = 0;   // tokens predicted beyond the engine's hit
   int64_t under_tokens = 0;  // tokens of the engine's hit that were not predicted
   std::string first_difference;
@@ -58,7 +58,7 @@ class ExactnessAudit {
     PrefixIndex index;
     bool in_order = true;                                   // each batch came once, in order
     uint64_t applied = 0;                                   // batches in the index
-    std::deque<std::shared_ptr<const EventBatch>> batches;  // the first has the number `applied`
+    std::deque<std::shared_ptr<const EventBatch>> batches;  // the first batch has seq `applied`
     std::deque<AuditedAdmission> admissions;  // in the order of their published counts
     AuditTotals totals;
   };

@@ -46,7 +46,7 @@ Result<std::unique_ptr<ChildProcess>> ChildProcess::Start(
     return Status(StatusCode::kUnavailable, std::string("fork: ") + std::strerror(errno));
   }
   if (pid == 0) {
-    // Only async-signal-safe calls here: the parent has threads.
+    // The parent has threads, so only async-signal-safe calls are allowed here.
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) _exit(127);
     execv("/proc/self/exe", argv.data());

@@ -16,7 +16,7 @@
 namespace kvcast::tools {
 
 // One child process that runs the same program. The destructor kills the child. If this process
-// dies first, the kernel kills the child.
+// ends first, the kernel kills the child.
 class ChildProcess {
  public:
   static Result<std::unique_ptr<ChildProcess>> Start(const std::vector<std::string>& arguments);
@@ -46,8 +46,8 @@ struct EngineEndpoints {
 class EngineFleet {
  public:
   // Starts one engine ("engine-0" ...) for each element of `arguments`, and waits for the hello
-  // message of each engine. The arguments are those of `kvcast engine`, without name, endpoints and
-  // control.
+  // message of each engine. The arguments are flags of `kvcast engine`. Start adds --name,
+  // --control and the endpoints.
   static Result<std::unique_ptr<EngineFleet>> Start(
       const std::vector<std::vector<std::string>>& arguments);
 

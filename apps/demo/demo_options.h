@@ -13,11 +13,11 @@ struct DemoOptions {
   CacheOptions cache;
   int64_t engines = 4;
   int64_t requests = 1000;
-  // Trace seconds per second. 0: a run takes about 30 s, or 120 s with `serve`.
+  // Seconds of the trace per second of real time. 0: a run takes about 30 s, or 120 s with `serve`.
   double speed = 0;
   std::string trace;  // empty: the bundled slice
   // Comma-separated list. The engines take the dialects in turn. `all`: every dialect that can
-  // represent the model's events. Empty: the default of the release.
+  // represent the model's events. Empty: the layout of `cache.rules`.
   std::string dialects;
   // ADDR:PORT where the router service of the run listens. It serves its dashboard until the demo
   // is interrupted. Empty: no dashboard.

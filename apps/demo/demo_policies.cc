@@ -85,7 +85,7 @@ Result<PolicyComparison> ComparePolicies(const DemoOptions& options,
   if (!cache.ok()) return cache.status();
   const auto offload = MakeOffloadKind(options.cache);
   if (!offload.ok()) return offload.status();
-  // XXH3 is the fastest of the engines' hash functions; the results do not depend on it.
+  // XXH3 is the fastest of the engines' hash functions; the results do not depend on the hash.
   auto hasher = MakeHasher("xxhash", {});
   if (!hasher.ok()) return hasher.status();
   const simulate::Slice slice = simulate::SliceOfTrace(trace);

@@ -18,8 +18,8 @@ struct PolicyResult {
   std::string rule;   // as in `kvcast simulate --rules`
   std::string index;  // as in `kvcast simulate --index`
   std::string title;  // the rule in words
-  // False: the rule chooses without the index. The promises are then those of the index for the
-  // chosen engine.
+  // False: the rule chooses without the index. `run` then has the predictions of the index for the
+  // engine that the rule chose.
   bool reads_index = true;
   simulate::RunResult run;
 
@@ -38,9 +38,9 @@ struct PolicyComparison {
   bool exact() const;
 };
 
-// Runs each policy with the trace's own times. Equal arguments give equal results. The load rate is
-// options.cache.load_rate, or the default of SimEngineConfig: never a measured rate. Error: the
-// options do not fit the cache.
+// Runs each policy with the arrival times of the trace. Equal arguments give equal results. The
+// load rate is options.cache.load_rate, or the default of SimEngineConfig: never a measured rate.
+// Error: the options do not fit the cache.
 Result<PolicyComparison> ComparePolicies(const DemoOptions& options,
                                          const std::vector<TraceRequest>& trace);
 

@@ -147,7 +147,7 @@ json PoliciesJson(const PolicyComparison& comparison) {
   return policies;
 }
 
-// The figures of three policies of the comparison, by a short name.
+// Adds the figures of three policies under the names kvcast, full_only and round_robin.
 void AddPoliciesByName(const PolicyComparison& comparison, json& report) {
   for (const char* key :
        {"computed_tokens", "reused_tokens", "loaded_tokens", "mispredicted", "first_token_s"}) {
@@ -246,12 +246,12 @@ void PrintPolicies(const DemoOptions& options, const PolicyComparison& compariso
     equal += run.exact_equal;
   }
   std::fprintf(out,
-               "(virtual time: the speed of this machine has no influence. Tokens of prompts; the "
-               "first 15 %% of the requests do not\n"
-               "count. TTFT: time to first token. wrong promises: tokens that the index predicted "
-               "and the engine did not reuse.\n"
-               "One slice of one trace: `kvcast simulate` compares on many slices, with "
-               "intervals.)\n"
+               "(virtual time: the speed of this machine has no influence. The first 15 %% of the "
+               "requests do not count.\n"
+               "TTFT: time to first token. computed: prompt tokens that were not reused. wrong "
+               "promises: tokens that the index predicted and the engine did not reuse.\n"
+               "This is one slice of one trace. `kvcast simulate` compares the rules on many "
+               "slices, with intervals.)\n"
                "index = engine's own lookup, if the index had all batches of the engine: %lld of "
                "%lld\n",
                Print(equal), Print(checked));

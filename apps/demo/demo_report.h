@@ -9,8 +9,8 @@
 
 namespace kvcast::tools {
 
-// Returns the totals of the engines by dialect. An entry has the name of its dialect. The entries
-// are in the order in which the dialects first occur among the engines.
+// Returns the totals of the engines by dialect. The name of an entry is that of the dialect. The
+// entries are in the order in which the dialects first occur among the engines.
 std::vector<EngineResult> ResultsByDialect(const RunResult& run);
 
 // Both functions print to stdout, or to stderr with options.json.

@@ -22,7 +22,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using nlohmann::json;
 
-constexpr double kStallSeconds = 30;  // the run fails if no engine sends a message for so long
+constexpr double kStallSeconds = 30;  // the run fails if no engine sends a message for this time
 constexpr double kStopDeadlineSeconds = 10;
 constexpr double kAuditStallSeconds = 10;
 // The run fails if the service is not synced with every engine after this time.
@@ -54,7 +54,8 @@ std::vector<std::string> EngineArguments(const DemoOptions& options, double spee
   if (cache.blocks > 0) {
     arguments.insert(arguments.end(), {"--blocks", std::to_string(cache.blocks)});
   }
-  // The router does not know this seed, so it cannot compute the hashes of such an engine.
+  // An engine with the format of TensorRT-LLM or Mooncake gets a seed that the router does not
+  // have. The router then cannot compute the engine's hashes.
   const std::string seed = dialect.of_engine() ? cache.hash_seed : "of another engine";
   if (!seed.empty()) arguments.insert(arguments.end(), {"--hash-seed", seed});
   if (cache.cpu_blocks > 0) {
@@ -132,7 +133,7 @@ class RoutedRun {
   std::unique_ptr<Logger> log_;  // destroyed after service_
   std::unique_ptr<EngineFleet> fleet_;
   std::unique_ptr<router::RouterService>
-      service_;  // destroyed before audit_: its threads feed the audit
+      service_;  // destroyed before audit_: its threads call the audit
   PromptNamer namer_;
   std::vector<Routed> routed_;  // by request
   int64_t done_ = 0;
@@ -292,7 +293,7 @@ Status RoutedRun::RouteOne(size_t number) {
                      .exact = answer.exact};
   const json header = {
       {"type", "request"}, {"number", number}, {"output", trace_[number].output_length}};
-  // CheckAlive detects an engine that has exited.
+  // An error is ignored: CheckAlive detects an engine that has exited.
   (void)fleet_->control().Send(answer.name, header.dump(), PackTokens(query.tokens));
   return {};
 }
@@ -320,7 +321,7 @@ void RoutedRun::OnAdmitted(size_t engine, const json& report) {
   const auto number = report.value("number", int64_t{0});
   const auto sampled = report.value("sampled", int64_t{0});
   if (report.value("first", true)) OnFirstAdmission(engine, report);
-  // A request that was preempted comes back with the tokens that it had sampled.
+  // A preempted request returns with the tokens that were sampled before the preemption.
   auto tokens = PromptTokens(trace_[static_cast<size_t>(number)], options_.cache.vocabulary);
   for (int64_t k = 0; k < sampled; ++k) {
     tokens.push_back(OutputToken(number, k, options_.cache.vocabulary));
@@ -356,8 +357,8 @@ void RoutedRun::OnFirstAdmission(size_t engine, const json& report) {
   result_.live.over_tokens += std::max<int64_t>(error, 0);
   result_.live.under_tokens += std::max<int64_t>(-error, 0);
   // If the engine published batches between the answer and the admission, a difference does not
-  // refute the answer. With such feedback, the service would doubt the engine's state and replace
-  // it by a snapshot. The audit needs every batch, and a snapshot has none.
+  // show that the answer was wrong. This feedback is not sent: the service could replace the state
+  // of the engine by a snapshot. The audit needs every batch, and a snapshot has no batches.
   if (routed.next_seq != published) return;
   Tell({.event = router::Feedback::Event::kAdmitted, .reused_tokens = hit, .next_seq = published},
        number);

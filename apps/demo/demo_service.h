@@ -1,4 +1,4 @@
-// The router service of a demo run, with the engines registered as users register theirs.
+// The router service of a demo run. It follows the simulated engines like real engines.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -15,7 +15,8 @@ namespace kvcast::tools {
 
 // Returns the options of a service that follows the engines. engines[i] uses
 // dialects[i % dialects.size()]. `cache` is the result of MakeCacheConfig(options.cache). `speed`
-// is in trace seconds per second. Not ok: options.serve is not an address, or the model is unknown.
+// is in seconds of the trace per second of real time. Not ok: options.serve is not an address, or
+// the model is unknown.
 Result<router::RouterOptions> MakeServiceOptions(const DemoOptions& options,
                                                  const CacheConfig& cache,
                                                  const std::vector<EngineEndpoints>& engines,

@@ -23,7 +23,7 @@ std::optional<int64_t> ConnectorTier::Match(const CacheRequest& request, int64_t
   return scheduler_->MatchedTokens(Of(request).id, local_tokens, now_ms).tokens;
 }
 
-// Returns the blocks of the request's table that the scheduler does not know.
+// Returns the blocks of the request's table that the scheduler has not yet received.
 std::vector<std::vector<BlockId>> ConnectorTier::NewBlocks(const CacheRequest& request,
                                                            Known& known) const {
   std::vector<std::vector<BlockId>> blocks;

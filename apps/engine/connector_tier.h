@@ -51,8 +51,8 @@ class ConnectorTier {
  private:
   struct Known {
     OffloadRequestId id;
-    bool starts = true;          // the next step sends the whole block table to the scheduler
-    std::vector<size_t> blocks;  // by group: number of leading blocks that the scheduler knows
+    bool starts = true;                // the next step sends the whole block table to the scheduler
+    std::vector<size_t> blocks;        // by group: number of leading blocks that the scheduler has
     std::optional<OffloadJobId> load;  // the load in progress
   };
 

@@ -126,7 +126,7 @@ void ControlClient::Send(const std::string& header) {
   try {
     impl_->socket.send(zmq::buffer(header), zmq::send_flags::none);
   } catch (const zmq::error_t&) {
-    // The demo has exited; the parent-death signal or the stop flag ends the engine.
+    // The demo has ended. The parent-death signal or the stop flag then ends the engine.
   }
 }
 

@@ -51,9 +51,9 @@ class HostTier {
   int64_t loaded_blocks() const { return copies_.loaded_blocks(); }
 
   // Returns how many tokens after the `local_tokens` on the GPU can be loaded. These tokens may
-  // reach the end of the request; the engine then computes the last token again. nullopt: not known
-  // yet; call again in the next step. The request must exist until the BuildStep after Finish.
-  // `now_ms` is the time of any clock that does not go back.
+  // reach the end of the request; the engine then computes the last token again. nullopt: the
+  // number is not known yet; call again in the next step. The request must exist until the
+  // BuildStep after Finish. `now_ms` is the time of any clock that does not go back.
   std::optional<int64_t> Match(const CacheRequest& request, int64_t local_tokens, int64_t now_ms);
   // Call after the request's blocks are allocated. The load of its external tokens starts with the
   // next BuildStep. Not ok: `external_tokens` is not the result of the latest Match in this step;

@@ -25,7 +25,7 @@ Result<double> MeasureLoadBandwidth(size_t block_bytes) {
   if (!gpu.ok()) return gpu.status();
   auto host = HostPool::Create({.bytes = num_blocks * block_bytes});
   if (!host.ok()) return host.status();
-  // Write all pages: unwritten memory may be a single page of zeros.
+  // Write all pages: the system may map all unwritten pages to one page of zeros.
   std::memset(host->base(), 1, host->bytes());
   auto backend = MakeHostCopyBackend({.threads = 1});
   if (!backend.ok()) return backend.status();

@@ -108,7 +108,7 @@ Status CanTell(const PeerDialect& dialect, const CacheConfig& cache, bool host_m
     }
   }
   if (dialect.format != EventFormat::kTrtllm) return Status();
-  if (host_memory) return refused("represents one tier of a block, but host memory needs two");
+  if (host_memory) return refused("represents only one tier of a block, but host memory needs two");
   std::vector<int64_t> windows = WindowsOf(groups, kMaxWindow);
   std::ranges::sort(windows);
   if (std::ranges::adjacent_find(windows) != windows.end()) {

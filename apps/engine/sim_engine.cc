@@ -195,7 +195,7 @@ void SimEngine::ScheduleWaiting(int64_t& budget) {
 }
 
 SimEngine::Admitted SimEngine::Admit(Running& entry, int64_t& budget) {
-  // A subscriber that replays the stream up to published_ must see the same blocks as this lookup.
+  // A subscriber that applies the stream up to published_ must have the same blocks as this lookup.
   PublishPending();
   CacheRequest& request = entry.request;
   const PrefixHit hit = cache_->GetComputedBlocks(request);
@@ -227,7 +227,7 @@ SimEngine::Admitted SimEngine::Admit(Running& entry, int64_t& budget) {
   budget -= tokens;
   // AfterAlloc does not fail, because `loadable` is the result of Match in this step.
   if (tier_ != nullptr) KV_CHECK(tier_->AfterAlloc(request, loadable).ok());
-  // A request that loads all of its tokens must compute the last one again.
+  // A request that loads all of its tokens must compute the last token again.
   const int64_t reusable = std::min(reused + loadable, length - 1);
   Report(entry, held, reusable - reused);
   if (loadable == 0) return Admitted::kRunning;

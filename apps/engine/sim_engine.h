@@ -43,7 +43,7 @@ struct SimRequest {
   std::vector<TokenId> answer;
   int64_t keep_prefix_tokens = 0;                // see CacheRequest
   std::optional<int64_t> will_not_return_after;  // see CacheRequest
-  // The hash chain of the prompt, if the caller knows it. Empty: the engine computes it.
+  // The hash chain of the prompt, if the caller has it. Empty: the engine computes it.
   std::vector<Digest> chain;
 };
 
@@ -120,7 +120,7 @@ class SimEngine {
   // The result of an admission.
   enum class Admitted : uint8_t {
     kNot,      // no room: no other request is admitted in this step
-    kPending,  // the host tier does not know yet how many tokens it can load
+    kPending,  // the number of tokens that the host tier can load is not known yet
     kRunning,
     kLoading,
   };

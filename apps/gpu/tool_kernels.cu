@@ -37,7 +37,8 @@ extern "C" __global__ void __launch_bounds__(1024)
   }
 }
 
-// 256 threads compute 32 x 32 elements of the result. Each thread computes four rows of one column.
+// A block of 256 threads computes 32 x 32 elements of the result. Each thread computes four
+// elements of one column.
 extern "C" __global__ void __launch_bounds__(256)
     tool_gemm(float* c, const float* a, const float* b, uint32_t n) {
   constexpr uint32_t kTile = 32;

@@ -1,4 +1,4 @@
-// Conversations of coding agents. A conversation is a header line, and one line per request. Its
+// Conversations of coding agents. A conversation is a header line, and one line per request. The
 // requests are closed loop: the next request comes after the answer and a think time.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
@@ -14,7 +14,7 @@ namespace {
 
 using nlohmann::json;
 
-// A conversation ends before its first request with a longer prompt.
+// A conversation ends before the first request whose prompt is longer than this.
 constexpr int64_t kMaxPromptTokens = 128 << 10;
 constexpr double kMaxThinkSeconds = 60;
 // Conversations that start per second.
@@ -24,17 +24,17 @@ constexpr int64_t kFleetTokens = 3'000'000;
 // The most requests of a slice.
 constexpr int64_t kSliceRequests = 3000;
 constexpr int64_t kMaxBlockTokens = 1 << 20;
-// Sessions of different conversations have different numbers up to this number of agents.
+// With up to this number of agents per conversation, all sessions have different numbers.
 constexpr int64_t kMaxAgents = 1 << 20;
 
 struct Conversation {
   int64_t tool_blocks = 0;
   uint64_t tools = 0;  // name of the tool prompt: the model and the length of the prompt
-  std::vector<uint64_t> tool_names;  // the blocks of the tool prompt, as the first request has them
+  std::vector<uint64_t> tool_names;       // the blocks of the tool prompt in the first request
   std::vector<WorkloadRequest> requests;  // `after` and `next` are positions in this list
 };
 
-// The value of a member that must be an integer from `low` to `high`. `error` is set if it is not.
+// Returns the value of a member that must be an integer from `low` to `high`. If not, sets `error`.
 int64_t Integer(const json& row, const char* key, int64_t low, int64_t high, std::string& error) {
   if (!error.empty()) return low;  // the first error is reported
   const auto it = row.find(key);
@@ -238,7 +238,7 @@ Result<Workload> ParseAgents(std::string_view text, const std::string& name,
   std::vector<Conversation>& conversations = parser.conversations();
   std::erase_if(conversations, [](const Conversation& c) { return c.requests.empty(); });
   if (conversations.empty()) return Status(StatusCode::kMalformed, name + ": holds no request");
-  // The recorded order follows time and user. A shuffle makes the slices similar.
+  // The recorded conversations are ordered by time and user. A shuffle makes the slices similar.
   Random random(options.seed);
   for (size_t i = conversations.size(); i > 1; --i) {
     std::swap(conversations[i - 1], conversations[random.Next() % i]);

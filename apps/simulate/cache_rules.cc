@@ -28,7 +28,8 @@ double Uncached(const RuleInput& input, const RuleEngine& engine) {
   return static_cast<double>(std::max<int64_t>(input.prompt_tokens - engine.hit_tokens, 0));
 }
 
-// The engine with the most cached tokens; of several, the one with the fewest requests.
+// Returns the engine with the most cached tokens. If several engines have equally many, returns the
+// engine with the fewest requests.
 size_t Warmest(const RuleInput& input) {
   return Lowest(input,
                 [](const RuleEngine& engine) { return Requests(engine) - 1e6 * Hit(engine); });
@@ -49,9 +50,9 @@ Spread SpreadOf(const RuleInput& input, const Cost& value) {
   return spread;
 }
 
-// SGLang's cache_aware, and Dynamo's two-tier rule, which took over its values: the least loaded
-// engine if the loads differ much, else the engine with the longest cached prefix if this prefix is
-// a large enough share of the prompt.
+// SGLang's policy cache_aware, and Dynamo's two-tier rule. If the loads differ much, the rule
+// chooses the least loaded engine. Otherwise it chooses the engine with the longest cached prefix.
+// If this prefix is too small a share of the prompt, it chooses the least loaded engine.
 class ThresholdRule final : public Rule {
  public:
   explicit ThresholdRule(const RuleParameters& p)
@@ -122,7 +123,8 @@ class DynamoRule final : public Rule {
   const double host_;
 };
 
-// LMetric: uncached tokens times the number of requests, with a guard against hot prompts.
+// LMetric: the cost is the uncached tokens times the number of requests. A guard sends some
+// requests of a very frequent prompt to other engines.
 class LMetricRule final : public Rule {
  public:
   explicit LMetricRule(const RuleParameters& p)
@@ -142,7 +144,8 @@ class LMetricRule final : public Rule {
   static constexpr size_t kWindow = 1000;  // requests
 
   // A class is the set of requests with the same first blocks. If the share of a class is larger
-  // than the share of the engines that hold its prefix, these engines get an alarm.
+  // than the share of the engines that hold its prefix, the class gets an alarm. After many alarms
+  // in a row, the rule chooses an engine that does not hold the prefix.
   size_t Guarded(const RuleInput& input, const Cost& cost, size_t chosen) {
     if (input.prefixes.size() < kClassBlocks) return chosen;
     const PrefixNumber name = input.prefixes[kClassBlocks - 1];
@@ -176,7 +179,8 @@ class LMetricRule final : public Rule {
   std::unordered_map<PrefixNumber, int> alarms_;
 };
 
-// DualMap: two engines per prefix, by a hash; the warmer of them, unless it has too much work.
+// DualMap: a hash assigns two engines to each prefix. The rule chooses the engine of the two with
+// more cached tokens. If this engine has too much work, it chooses the engine with less work.
 class DualMapRule final : public Rule {
  public:
   explicit DualMapRule(const RuleParameters& p) : limit_(p.at("limit_tokens")) {}
@@ -197,7 +201,8 @@ class DualMapRule final : public Rule {
   static constexpr size_t kBlocks = 4;
   static constexpr int kLevels = 8;
 
-  // The prefix gets longer while too many requests share it.
+  // Returns the two engines. If too many requests share the prefix, the hash covers a longer
+  // prefix.
   std::pair<size_t, size_t> Homes(const RuleInput& input) {
     ++requests_;
     const double most = 2 / static_cast<double>(input.engines.size());
@@ -233,13 +238,13 @@ std::unique_ptr<Rule> Make(const RuleParameters& parameters, const RuleFleet&) {
 std::vector<RuleInfo> CacheRules() {
   return {
       {"sglang",
-       "longest cached prefix if it is above cache_threshold of the prompt, else least loaded; "
-       "least loaded if the loads differ much",
+       "longest cached prefix if its share of the prompt is above cache_threshold, else least "
+       "loaded; least loaded if the loads differ much",
        "SGLang model gateway, policy cache_aware",
        {{"cache_threshold", 0.3}, {"balance_abs", 64}, {"balance_rel", 1.5}},
        Make<ThresholdRule>},
       {"smg",
-       "longest cached prefix; least loaded if that engine is far above the mean load",
+       "longest cached prefix; least loaded if the load of this engine is far above the mean",
        "SMG, policy cache_aware with events",
        {{"balance_abs", 32}, {"balance_rel", 1.1}},
        Make<SmgRule>},
@@ -249,17 +254,19 @@ std::vector<RuleInfo> CacheRules() {
        {{"overlap_weight", 1}, {"host_weight", 0.75}},
        Make<DynamoRule>},
       {"dynamo_two_tier",
-       "least loaded if the loads differ much, else longest cached prefix above cache_threshold",
+       "least loaded if the loads differ much, else longest cached prefix if its share of the "
+       "prompt is above cache_threshold, else least loaded",
        "NVIDIA Dynamo, two-tier policy (#14498)",
        {{"cache_threshold", 0.5}, {"balance_abs", 32}, {"balance_rel", 1.1}},
        Make<ThresholdRule>},
       {"lmetric",
-       "uncached tokens * (requests + 1), with a guard against hot prompts",
+       "lowest uncached tokens * (requests + 1); a very frequent prompt also goes to other engines",
        "LMetric (OSDI 2026), arXiv 2603.15202",
        {{"queued_prefill", 1}, {"guard", 1}},
        Make<LMetricRule>},
       {"dualmap",
-       "two engines per prefix, by a hash; the warmer unless it has too much work",
+       "a hash assigns two engines to a prefix: of the two, the engine with more cached tokens, "
+       "unless it has too much work",
        "DualMap (ICLR 2026), arXiv 2602.06502",
        {{"limit_tokens", 65536}},
        Make<DualMapRule>},

@@ -28,11 +28,12 @@ using tools::Admission;
 using tools::SimEngine;
 
 constexpr double kFeedbackDelay = 0.001;  // seconds, from an engine to the router
-constexpr double kWarmUpShare = 0.15;     // of the requests, which no result counts
+constexpr double kWarmUpShare = 0.15;     // share of the first requests that no result counts
 constexpr double kDetectionDelay = 1;     // seconds until the requests of a dead engine are resent
 constexpr size_t kTenths = 10;
 
-// The kinds of happenings. Happenings at equal times are handled in the order of this list.
+// The kinds of simulated happenings. Happenings at equal times are handled in the order of this
+// list.
 enum class What : uint8_t { kKill, kStepEnd, kBatch, kFeedback, kArrival, kStep };
 
 enum class Report : uint8_t { kAdmitted, kFirstToken, kFinished };
@@ -79,10 +80,10 @@ class Fleet {
     std::vector<size_t> first_tokens;  // of the step in progress
     std::vector<size_t> finished;
     std::deque<Batch> in_flight;  // published, and not applied to the index
-    double applied_at_s = 0;      // time at which the last of them is applied
+    double applied_at_s = 0;      // time at which the last of these batches is applied
     uint64_t published = 0;
     bool dead = false;
-    std::vector<size_t> requests;  // that are not finished
+    std::vector<size_t> requests;  // the unfinished requests
   };
   struct RequestState {
     double arrival_s = 0;
@@ -420,7 +421,7 @@ void Fleet::EndRequest(size_t r) {
   }
 }
 
-// The engine is gone: its blocks leave the index, and its requests are sent to other engines.
+// Ends an engine: removes its blocks from the index, and sends its requests to other engines.
 void Fleet::Kill(size_t e) {
   Engine& engine = engines_[e];
   if (workers_.size() < 2) return;
@@ -451,7 +452,7 @@ Seq Fleet::Publish(size_t e, std::vector<Event> events) {
   } else if (engine.in_flight.back().lost) {
     // The next batch shows the gap.
   } else {
-    // A batch before this one that was lost is asked for, and this batch waits for it.
+    // If earlier batches were lost, the index requests them, and this batch waits for them.
     const auto lost = std::ranges::count(engine.in_flight, true, &Batch::lost);
     double at_s = now_s_ + options_.delay_s;
     if (lost > 0) at_s += 2 * options_.delay_s;

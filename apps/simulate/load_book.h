@@ -1,5 +1,5 @@
-// LoadBook: the work that a router has sent to each engine and that has not ended, as a router
-// without reports from the engines can know it. The rules of other routers read it.
+// LoadBook: the unfinished work that a router has sent to each engine. It uses only data that a
+// router without load reports of the engines has. The rules of other routers read it.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

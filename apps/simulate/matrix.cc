@@ -60,7 +60,7 @@ Result<Arms> ParseArms(const SimulateOptions& options) {
   return arms;
 }
 
-// The checks that the command line leaves out. It accepts NaN.
+// Refuses numbers that the command line accepts although they are wrong, for example NaN.
 Status CheckNumbers(const SimulateOptions& options) {
   const auto bad = [](const char* flag) {
     return Status(StatusCode::kInvalidArgument, std::string(flag) + ": expected a number");
@@ -135,8 +135,8 @@ Result<CacheConfig> CacheOf(const Workload& workload, const Slice& slice, const 
   return config;
 }
 
-// A slice with all that its runs share. Built by the first job that needs it, and freed after the
-// last.
+// The data that the runs of one slice share. The first job that needs the data builds it. The data
+// is freed after the last job.
 struct PreparedSlice {
   CacheConfig cache;
   std::unique_ptr<Prompts> prompts;
@@ -237,7 +237,7 @@ Result<Matrix> RunMatrix(const SimulateOptions& options,
   std::vector<PreparedSlice> prepared;
   for (const Workload& workload : *workloads) {
     for (size_t s = 0; s < workload.slices.size(); ++s) {
-      // Errors show before the first run.
+      // Check all slices here, so that an error is reported before the first run.
       auto cache = CacheOf(workload, workload.slices[s], *model, options);
       if (!cache.ok()) return cache.status();
       prepared.emplace_back().cache = std::move(cache).value();

@@ -29,7 +29,8 @@ struct PairedRatio {
   std::string workload;
   std::string a;
   std::string b;
-  // Mean time to the first token of `a`, divided by that of `b`. Both are means over the slices.
+  // Mean time to the first token of `a`, divided by the mean time of `b`. Both are means over the
+  // slices.
   double ratio = 1;
   // The 95 % interval, by a bootstrap over the slices. With one slice, both ends are the ratio.
   double low = 1;

@@ -53,8 +53,8 @@ bool ReadNumber(std::string_view text, T& value) {
   return end.ec == std::errc() && end.ptr == text.data() + text.size();
 }
 
-// "2023-11-16 18:15:46.6805900", with or without "+00:00", as seconds since 1970. nullopt: it is
-// not such a time.
+// Returns a time as seconds since 1970. Form of the text: "2023-11-16 18:15:46.6805900", with or
+// without "+00:00". nullopt: the text has another form.
 std::optional<double> ParseTime(std::string_view text) {
   if (text.ends_with("+00:00")) text.remove_suffix(6);
   int year = 0;

@@ -27,7 +27,8 @@ Prompts::Prompts(const Slice& slice, int64_t unit, BlockHasher hasher)
   // A name stands for all blocks before it. So the pair (name, unit of the block) names a prefix.
   std::unordered_map<uint64_t, PrefixNumber> known;
   std::vector<TokenId> tokens;
-  // Continuations come first: they hold the prefixes in which the earlier prompt ends.
+  // Begin with the last request: if a prompt has a continuation, its last prefixes are prefixes of
+  // the continuation.
   for (size_t r = slice.requests.size(); r-- > 0;) {
     const WorkloadRequest& request = slice.requests[r];
     std::vector<PrefixNumber>& prefixes = prefixes_[r];

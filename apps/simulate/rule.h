@@ -20,7 +20,7 @@
 
 namespace kvcast::simulate {
 
-// One engine, as a rule sees it. The tokens come from the index, by the semantics of the run.
+// The data of one engine that a rule gets. The hit tokens come from the index of the run.
 struct RuleEngine {
   size_t engine = 0;                // constant for the whole run
   int64_t hit_tokens = 0;           // on the GPU
@@ -61,7 +61,7 @@ class Rule {
   virtual ~Rule() = default;
   // Returns a position in input.engines.
   virtual size_t Choose(const RuleInput& input) = 0;
-  // Reports of the engines. A rule that does not need them ignores them.
+  // Reports of the engines. The default implementations do nothing.
   virtual void Admitted(size_t /*request*/, int64_t /*hit_tokens*/, double /*now_s*/) {}
   virtual void FirstToken(size_t /*request*/, double /*now_s*/) {}
   virtual void Finished(size_t /*request*/, double /*now_s*/) {}

@@ -48,8 +48,8 @@ class LlmdRule final : public Rule {
   const double usage_;
 };
 
-// llm-d's guide since July 2026: engines that hold most of the prompt, unless they are saturated;
-// of these, the lowest token load.
+// The rule of llm-d's guide since July 2026. It considers only the engines that hold most of the
+// prompt, unless the queues of these engines are too long. It chooses the lowest token load.
 class LlmdStickyRule final : public Rule {
  public:
   explicit LlmdStickyRule(const RuleParameters& p)
@@ -122,8 +122,9 @@ class AibrixRule final : public Rule {
   const double imbalance_;
 };
 
-// Preble's E2 rule: the engine with the longest prefix if it is more than half of the prompt, else
-// the engine with the least work of the last minutes. Its term for evictions is left out.
+// Preble's E2 rule: the engine with the longest prefix if this prefix is more than half of the
+// prompt, else the engine with the least work of the last minutes. The rule's term for evictions is
+// left out.
 class PrebleRule final : public Rule {
  public:
   PrebleRule(const RuleParameters& p, const RuleFleet& fleet)
@@ -181,16 +182,16 @@ std::vector<RuleInfo> ScoreRules() {
          return std::make_unique<LlmdRule>(p);
        }},
       {"llmd_sticky",
-       "engines with at least `share` of the prompt, unless their queue is patience_s longer; of "
-       "these, the least queued and own tokens",
+       "of the engines that hold at least `share` of the prompt, the engine with the fewest queued "
+       "and uncached tokens; of all engines, if the queues of these engines are patience_s longer",
        "llm-d router, prefix-cache-affinity filter with token load (July 2026)",
        {{"share", 0.8}, {"tokens_per_s", 15928}, {"patience_s", 18}},
        [](const RuleParameters& p, const RuleFleet&) -> std::unique_ptr<Rule> {
          return std::make_unique<LlmdStickyRule>(p);
        }},
       {"aibrix",
-       "best cached share among engines up to the mean load plus one standard deviation; only the "
-       "least loaded if the loads differ by more than `imbalance`",
+       "best cached share among engines up to the mean load plus one standard deviation; least "
+       "loaded if the loads differ by more than `imbalance`",
        "AIBrix gateway, prefix-cache",
        {{"imbalance", 8}},
        [](const RuleParameters& p, const RuleFleet&) -> std::unique_ptr<Rule> {

@@ -2,7 +2,7 @@
 //
 // The times come from the sizes of the model and of the machine, by a roofline: matrix products at
 // 55 % of the peak of an H100 (989.5 TFLOP/s), weights at 73 % and KV at 51 % of its bandwidth
-// (3.35 TB/s). Only ratios between rules should be read from a simulation.
+// (3.35 TB/s). Only the ratios between rules are meaningful, and not the absolute times.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -41,10 +41,10 @@ struct SimCacheOptions {
   int64_t engines = 1;
   int64_t requests = 0;  // of the slice
 };
-// The cache of one engine. Its pool has room for fleet_tokens / mean_tokens / engines sequences
-// that no request uses, by the retention 0, and at least for two requests of `longest_tokens`. It
-// is never larger than all blocks of `requests` such requests. REQUIRES: longest_tokens is at most
-// kMaxSequenceTokens.
+// Returns the cache of one engine. Its pool has room for fleet_tokens / mean_tokens / engines idle
+// sequences, with the blocks that retention 0 keeps. It has at most the blocks of `requests`
+// requests of `longest_tokens` tokens, and at least the blocks that two such running requests need.
+// REQUIRES: longest_tokens is at most kMaxSequenceTokens.
 Result<CacheConfig> MakeSimCache(const SimModel& model, const SimCacheOptions& options,
                                  int64_t longest_tokens);
 

@@ -20,7 +20,7 @@ std::string RenderTable(const Matrix& matrix);
 std::string RenderJson(const Matrix& matrix);
 // The rules with their parameters and sources, one per line.
 std::string RenderRules();
-// Creates the folder of WriteReport, so that an error shows before the simulation.
+// Creates the folder of WriteReport, so that an error is reported before the simulation.
 Status CreateReportFolder(const std::string& folder);
 // Writes report.html and one SVG per picture into the folder, which is created if it is missing:
 // distribution of the time to the first token, reuse over time, and requests per engine.

@@ -21,7 +21,8 @@ struct WorkloadRequest {
   double delay_s = 0;
   // The position of the request that must end first. kNoRequest: none; the request is open loop.
   int64_t after = kNoRequest;
-  // The conversation of the request. Requests without a known conversation have one of their own.
+  // The conversation of the request. A request without a known conversation is a conversation of
+  // its own.
   int64_t session = 0;
   int64_t prompt_tokens = 0;
   int64_t output_tokens = 1;
@@ -51,9 +52,9 @@ struct Workload {
 
 // Sets WorkloadRequest::next of open-loop requests, which name no conversation. A request continues
 // an earlier request if its prompt begins with all whole blocks of the earlier prompt, and is at
-// least as long as that prompt and its answer. Each request is continued by the first such request.
-// Prompts with fewer than two whole blocks are not continued. A continued request and its
-// continuation get the same session.
+// least as long as the earlier prompt and its answer. If several requests can continue a request,
+// the first of them continues it. Prompts with fewer than two whole blocks are not continued. A
+// continued request and its continuation get the same session.
 void LinkTurns(Slice& slice);
 
 }  // namespace kvcast::simulate

@@ -32,8 +32,8 @@ Result<Workload> MakeWorkload(std::string_view name, const SliceOptions& options
 // line. The name of the workload is the path.
 Result<Workload> LoadWorkload(const std::string& path, const SliceOptions& options);
 
-// Prompts of one format, as slices. Exposed for tests; `text` is the content of a file and `name`
-// stands for it in errors.
+// Parse requests of one format into slices. Public for tests. `text` is the content of a file.
+// Errors contain `name` as the name of the file.
 Result<Workload> ParseMooncake(std::string_view text, const std::string& name,
                                const SliceOptions& options);
 Result<Workload> ParseAgents(std::string_view text, const std::string& name,
@@ -42,7 +42,8 @@ Result<Workload> ParseAzure(std::string_view text, const std::string& name,
                             const SliceOptions& options);
 // All requests of a Mooncake trace as one slice, with the trace's times.
 Slice SliceOfTrace(const std::vector<tools::TraceRequest>& trace);
-// Requests with a shared prompt and a private question. Popularity of the prompts: Zipf.
+// Returns requests with a shared prompt and a private question. The popularity of the prompts
+// follows Zipf's law.
 Workload GenerateShared(const SliceOptions& options);
 
 }  // namespace kvcast::simulate

@@ -33,11 +33,11 @@ uint64_t Read(std::string_view bytes, size_t at, int count) {
 }  // namespace
 
 Result<CaptureWriter> CaptureWriter::Create(const std::string& path) {
-  // A capture has the token ids of prompts. O_NOFOLLOW: in a folder that others can write, a link
-  // could lead the capture to a file of theirs.
+  // A capture contains the token ids of prompts. O_NOFOLLOW: in a folder that other users can
+  // write, a symbolic link could redirect the capture to the file of another user.
   const int flags = O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW;
   const int opened = ::open(path.c_str(), flags, S_IRUSR | S_IWUSR);
-  // The file may have existed, with another mode.
+  // The file may exist already, with another mode.
   const bool is_private = opened >= 0 && ::fchmod(opened, S_IRUSR | S_IWUSR) == 0;
   std::FILE* const file = is_private ? ::fdopen(opened, "wb") : nullptr;
   if (file == nullptr) {
@@ -101,7 +101,7 @@ std::optional<CapturedMessage> CaptureReader::Next() {
 
 int64_t ReplayOffsetNs(double first_time, double time, double speed) {
   const double ns = (time - first_time) / speed * 1e9;
-  if (!(ns > 0)) return 0;  // also if it is not a number
+  if (!(ns > 0)) return 0;  // also if `ns` is not a number
   if (ns >= static_cast<double>(kMaxReplayOffsetNs)) return kMaxReplayOffsetNs;
   return static_cast<int64_t>(ns);
 }

@@ -49,7 +49,7 @@ class CaptureReader {
  public:
   // kMalformed: the file is not a capture. Reads the whole file, which may be compressed (file.h).
   static Result<CaptureReader> Open(const std::string& path);
-  // The same for the bytes of a file.
+  // The same for the uncompressed bytes of a file.
   static Result<CaptureReader> Parse(std::string bytes);
   // nullopt: no more records.
   std::optional<CapturedMessage> Next();

@@ -9,8 +9,8 @@
 
 namespace kvcast::tools {
 
-// Omits the fields that the producer did not send. Exception: parent_block_hash and
-// data_parallel_rank are then null. A byte string is {"bytes": hex}.
+// Omits the fields that the producer did not send. Exception: a missing parent_block_hash or
+// data_parallel_rank is null. A byte string is {"bytes": hex}.
 nlohmann::json BatchToJson(const EventBatch& batch);
 
 // "stored   group 1 sliding_window/1024 GPU, 3 blocks of 16, 48 tokens, first 7123..., parent -".

@@ -16,7 +16,7 @@ namespace kvcast::tools {
 // unreadable, is damaged, or is larger than `max_bytes` after decompression.
 Result<std::string> ReadFile(const std::string& path, size_t max_bytes = size_t{2} << 30);
 
-// The content of a file with these bytes, as ReadFile returns it.
+// Returns the decompressed content of a file whose bytes are `bytes`. Errors name `path`.
 Result<std::string> UnpackFile(std::string bytes, const std::string& path, size_t max_bytes);
 
 // Replaces the file by `text`, uncompressed. Errors name the path.

@@ -1,6 +1,5 @@
-// A child process that is a copy of this process, with a pipe in each direction. Benchmarks use it
-// if two parts must not share a heap, and must not share the CPU time that the system gives one
-// process.
+// A child process that is a copy of this process, with a pipe in each direction. Benchmarks use a
+// child if two parts must not share a heap, or the CPU time that the system gives one process.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -16,10 +15,10 @@
 
 namespace kvcast::tools {
 
-// Time after which one side gives up waiting for the other side's message.
+// Maximum time for which one process waits for a message of the other process.
 inline constexpr int kPipePatienceMs = 60'000;
 
-// One end of a pipe, closed with the object.
+// One end of a pipe. The destructor closes it.
 class PipeEnd {
  public:
   explicit PipeEnd(int descriptor) : descriptor_(descriptor) {}

@@ -1,4 +1,4 @@
-// A progress bar on a terminal, otherwise a line every 10 %; both on stderr.
+// Shows progress on stderr: a bar on a terminal, otherwise a line every 10 %.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

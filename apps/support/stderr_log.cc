@@ -32,7 +32,8 @@ bool LineOutput::AwaitRoom(int ms) const {
   return poll(&wait, 1, ms) > 0 && (wait.revents & POLLOUT) != 0;
 }
 
-// If poll says that a pipe has room, it has room for PIPE_BUF bytes, so the writes do not block.
+// If poll reports room in a pipe, the pipe has room for PIPE_BUF bytes. Writes of at most PIPE_BUF
+// bytes thus do not block.
 bool LineOutput::Write(std::string_view line) {
   if (stuck_ && !AwaitRoom(0)) return false;
   const std::string whole = (cut_line_ ? "\n" : "") + std::string(line);

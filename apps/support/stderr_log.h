@@ -15,14 +15,14 @@ struct LogOptions {
   std::string level = "info";   // a name of kLogLevelNames
 };
 
-// REQUIRES: the options have values that LogOptions names.
+// REQUIRES: each option has a value that the comments of LogOptions list.
 std::unique_ptr<Logger> MakeStderrLog(const LogOptions& options);
 
-// The same options as flags of another `kvcast` process.
+// Returns the flags that give another `kvcast` process the same options.
 std::vector<std::string> FlagsOf(const LogOptions& options);
 
-// Writes lines to a file descriptor. A reader that takes nothing for `patience_ms` loses lines, so
-// that it cannot stop the process. Thread-compatible.
+// Writes lines to a file descriptor. If the reader reads nothing for `patience_ms`, lines are lost:
+// a slow reader must not block the process. Thread-compatible.
 class LineOutput {
  public:
   explicit LineOutput(int file, int patience_ms = 1000) : file_(file), patience_ms_(patience_ms) {}

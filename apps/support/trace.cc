@@ -13,7 +13,7 @@ namespace {
 
 using nlohmann::json;
 
-// The most tokens of one request. The longest recorded request has 124,847.
+// The maximum number of tokens of one request. The longest recorded request has 124,847.
 constexpr int64_t kMaxTokens = int64_t{1} << 24;
 
 std::optional<int64_t> Number(const json& row, const char* key, int64_t max) {

@@ -31,7 +31,7 @@ struct TraceRequest {
 // arrivals were recorded at one time, they are spread evenly up to the next recorded time. Errors
 // name the file and the line.
 Result<std::vector<TraceRequest>> LoadTrace(const std::string& path, int64_t limit);
-// The same for the content of a file. `name` stands for the file in errors.
+// The same for the content of a file. Errors use `name` as the file's name.
 Result<std::vector<TraceRequest>> ParseTrace(std::string_view content, const std::string& name,
                                              int64_t limit);
 
@@ -39,7 +39,7 @@ Result<std::vector<TraceRequest>> ParseTrace(std::string_view content, const std
 std::vector<TokenId> PromptTokens(const TraceRequest& request, int64_t vocabulary);
 
 // Returns the k-th sampled token of request number `request`. The result is deterministic, so that
-// a router knows the tokens of a preempted request that returns.
+// the demo can compute the tokens of a request that returns after a preemption.
 TokenId OutputToken(int64_t request, int64_t k, int64_t vocabulary);
 
 }  // namespace kvcast::tools

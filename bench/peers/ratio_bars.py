@@ -47,7 +47,7 @@ def svg(results):
     out = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height:.0f}" '
            'font-family="sans-serif" font-size="12">', f'<rect width="{width}" height="{height:.0f}" fill="white"/>',
            text(LABELS, 20, "kvcast beside the indexes of dynamo-kv-router", style=' font-size="15"'),
-           text(LABELS, 38, "ratio to the best of them; right of 1: kvcast is better; black line: from the lowest to the highest round")]
+           text(LABELS, 38, "ratio to the best peer; right of 1: kvcast is better; black line: from the lowest to the highest round")]
     for step in range(-steps, steps + 1):
         x = x_of(2.0 ** step)
         out.append(line(x, TOP, x, height - 16, f'stroke="{"#222" if step == 0 else "#ddd"}"'))

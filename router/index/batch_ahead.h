@@ -1,5 +1,5 @@
-// BatchAhead: prefetches the table lines of a batch's hashes before the batch uses them. Before
-// that, it prefetches the memory that leads to these lines.
+// BatchAhead: prefetches the table lines of a batch's hashes before the batch uses them. Earlier
+// still, it prefetches the pointers to these lines.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -35,9 +35,9 @@ class ChangeLog {
   uint64_t begun() const { return begun_.load(std::memory_order_acquire); }  // I12
   // Every change with a lower number has ended.
   uint64_t ended() const { return ended_.load(std::memory_order_acquire); }  // I12
-  // Calls `visit(slot)` for each change of the numbers begin to end - 1. False: the log may not
-  // have all of them any more; `visit` may then have been called for other slots. REQUIRES: `end`
-  // was returned by begun() or ended().
+  // Calls `visit(slot)` for each change of the numbers begin to end - 1. False: the log may no
+  // longer have all these changes, and `visit` may have been called for other slots. REQUIRES:
+  // `end` was returned by begun() or ended().
   template <typename Visit>
   bool ForEach(uint64_t begin, uint64_t end, Visit&& visit) const {
     if (end - begin >= kRecent) return false;

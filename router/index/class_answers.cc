@@ -132,8 +132,8 @@ uint32_t ClassAnswers::Unknown(const WorkerMatch& match) const {
     drop(Untold::kWindow);
     drop(Untold::kChunkSize);
   }
-  // If a hit ends at block ends and the lookup drops no block, the hit is equal with both
-  // alignments.
+  // If a hit ends where blocks of all groups end, and the lookup drops no block, both possible
+  // alignments give the same hit.
   const bool drops = std::any_of(rules.groups.begin(), rules.groups.end(),
                                  [](const GroupSpec& group) { return group.eagle; });
   const int64_t aligned = rules.block_alignment;

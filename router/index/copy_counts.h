@@ -1,5 +1,5 @@
-// CopyCounts: the copies of blocks beyond the first copy. They are rare, so they are not kept in
-// the runs.
+// CopyCounts: the copies of blocks beyond the first copy. Such copies are rare, so they are not
+// kept in the runs.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

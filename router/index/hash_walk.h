@@ -45,7 +45,8 @@ struct RunStore<Key>::HashWalk {
   const bool unnamed_only;
   Visit& visit;
   Spot near{};   // expected slot of the next key: the slot after the last match
-  Spot after{};  // expected slot otherwise: the first slot of the run that continues that run
+  Spot after{};  // second expected slot: the first slot of the run that continues the run of the
+                 // last match
 
   decltype(auto) KeyAt(size_t position) const { return KeyForm<Key>::Of(chain[position]); }
   bool IsWanted(Spot spot) const {
@@ -59,10 +60,10 @@ struct RunStore<Key>::HashWalk {
     return is_at(near) ? near : is_at(after) ? after : Spot();
   }
 
-  // Returns the number of leading keys, of at most `most`, that are equal to the chain from
-  // `position` on. REQUIRES: the first key is equal. It counts even if the writer has cleared its
-  // live bit since the lookup, so that `most` is 0. The published bits of that slot are correct
-  // (I4).
+  // Returns the number of leading keys that are equal to the chain from `position` on: at most
+  // `most`, but at least 1. REQUIRES: the first key is equal. The first key counts even if the
+  // writer has cleared its live bit since the lookup, and `most` is therefore 0. The published bits
+  // of that slot are correct (I4).
   size_t EqualKeys(const Key* keys, size_t position, size_t most) const {
     size_t length = 0;
     if constexpr (std::is_same_v<Hash, Key> && std::is_same_v<Key, uint64_t>) {

@@ -31,7 +31,8 @@ HolderId HolderIdOf(std::span<const HolderId> holders, size_t group) {
   return group < holders.size() ? holders[group] : kNoHolderId;
 }
 
-// The leading stores that start at the root and have equal spans. Each store is of another group.
+// The leading stores that start at the root and have equal spans. Each store belongs to a different
+// group.
 class RootRun {
  public:
   RootRun(std::span<const Event> events, const std::vector<GroupSpec>& specs)
@@ -140,8 +141,8 @@ HitReport ReadHitReport(std::span<const Event> events, std::span<const HolderId>
   for (GroupResidency& group : groups) group.spec.eagle = false;
   report.compared = report.blocks;
   if (servable(run.span()) != run.span()) return {.compared = report.compared};
-  // If a hit is not longer than replay_tokens, the engine reports the hit, but computes all its
-  // tokens.
+  // If a hit is not longer than replay_tokens, the engine reports the hit, but computes all tokens
+  // of the hit again.
   const bool counts = shorter && run.span() > replay_tokens;
   report.reading = counts ? HitReportReading::kYes : HitReportReading::kMaybe;
   return report;

@@ -31,11 +31,11 @@ namespace kvcast::router {
 
 enum class HitReportReading : uint8_t {
   kNo,
-  // A report, or stores of computed blocks. The two cannot be told apart in two cases:
+  // A report, or stores of computed blocks. These two cannot be distinguished in two cases:
   // - No prefix shorter than the span can be served. A request whose prompt ends with the span then
-  //   has no hit, because a hit never covers the last token. It computes the blocks again.
+  //   has no hit, because a hit never covers the last token. The request computes the blocks again.
   // - The span has at most replay_tokens tokens. The engine then reports a hit, but computes all
-  //   its tokens again.
+  //   tokens of the hit again.
   kMaybe,
   kUnclear,  // a report or a copy; undecidable
   kYes,
@@ -58,9 +58,9 @@ class HitReportState {
     if (reports_ == HitReports::kNever) return false;
     return reports_ == HitReports::kUnknown ? !seen_ : !contradicted_;
   }
-  // Notes that the reading of a store compared `compared` blocks. False: the readings have cost
-  // more than kReadingShare blocks for each block of the stores, and kReadingCredit blocks in
-  // addition. The caller must then take the reading as kUnclear.
+  // Notes that the reading of a store compared `compared` blocks. False: all readings so far have
+  // cost more than kReadingCredit blocks plus kReadingShare blocks for each block of the stores.
+  // The caller must then use kUnclear as the reading.
   bool Affords(size_t stored, uint64_t compared) {
     credit_ = std::min(credit_ + kReadingShare * static_cast<int64_t>(stored), kReadingCredit);
     credit_ -= static_cast<int64_t>(compared);

@@ -26,7 +26,7 @@ class HolderSet {
 
   uint32_t size() const { return size_.load(std::memory_order_acquire); }  // I7
   uint32_t capacity() const { return capacity_; }
-  // Starts to load what a reader needs of a set with a capacity of up to 11.
+  // Starts to load the header, ids and published bits of a set with a capacity of up to 11.
   static void Prefetch(const HolderSet* set) {
     constexpr size_t kLine = 64;
     for (size_t line = 0; line < 3; ++line) {

@@ -4,9 +4,9 @@
 // holders. Readers ignore a closed holder. A sweep later removes the blocks of closed holders from
 // the runs.
 //
-// The table also has the address of each worker's version. A writer that moves blocks uses it to
-// make the versions of their holders odd. Numbers such as I1 in comments are the invariants of
-// README.md in this folder.
+// The table also has the address of each worker's version. A writer that moves blocks uses this
+// address to make the versions of the blocks' holders odd. Numbers such as I1 in comments are the
+// invariants of README.md in this folder.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -73,7 +73,8 @@ class HolderTable {
   const ChangeLog& changes() const { return changes_; }
 
   HolderId Open(const Holder& holder);
-  // The current batch will close the holder. Its next bits then count for nothing.
+  // Must be called if the current batch will close the holder. The holder's next bits are ignored
+  // from then on.
   void Condemn(HolderId id);
   bool IsCondemned(HolderId id) const { return condemned_[id]; }
   // Closes the holder. The blocks of a closed holder belong to no worker.
@@ -82,10 +83,10 @@ class HolderTable {
   // Sets the version of the worker in this slot (I1). nullptr: the slot has no worker. The version
   // must exist until it is replaced.
   void SetVersion(WorkerSlot slot, std::atomic<uint64_t>* version);
-  // A writer that moves blocks must call BeginMove for each holder of them, before the first change
-  // that readers can see. It must call EndMove after the last change. BeginMove makes the version
-  // of the holder's worker odd, unless it is odd already. EndMove makes these versions even.
-  // REQUIRES: the holder is open, and its worker has a version.
+  // A writer that moves blocks must call BeginMove for each holder of these blocks, before the
+  // first change that readers can see. It must call EndMove after the last change. BeginMove makes
+  // the version of the holder's worker odd, unless it is odd already. EndMove makes these versions
+  // even. REQUIRES: the holder is open, and its worker has a version.
   void BeginMove(HolderId id);
   void EndMove();
 
@@ -95,7 +96,7 @@ class HolderTable {
   bool BeginSweep();
   void EndSweep();
   bool any_closed() const { return !closed_.empty() || !swept_.empty(); }
-  // The number of holder numbers so far, including numbers of closed holders and free numbers.
+  // The number of ids so far, including the ids of closed holders and free ids.
   size_t size() const { return used_; }
 
  private:
@@ -117,7 +118,7 @@ class HolderTable {
   std::vector<std::atomic<uint64_t>*> moving_;  // writer; I1; the versions that BeginMove made odd
 };
 
-// The open holders of one worker. Writer.
+// The open holders of one worker. For the writer only.
 class OwnHolders {
  public:
   // Returns the holder of the tier and group; kNoHolderId: it is not open.

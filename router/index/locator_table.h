@@ -73,8 +73,8 @@ class LocatorTable {
   void PrefetchPath(uint64_t hash) const;
   void Prefetch(uint64_t hash) const;
 
-  // Writer. REQUIRES: Insert: no entry with this hash and locator exists. Erase, Replace: it
-  // exists.
+  // Writer. REQUIRES for Insert: no entry with this hash and locator exists. REQUIRES for Erase and
+  // Replace: the entry exists.
   void Insert(uint64_t hash, Locator locator, Room room = nullptr);
   void Erase(uint64_t hash, Locator locator);
   void Replace(uint64_t hash, Locator locator, Locator by);
@@ -161,7 +161,7 @@ class LocatorTable {
   };
 
   static size_t NumberOf(uint64_t hash) { return hash >> (64 - kShardBits); }
-  // Not 0, because 0 marks a free entry.
+  // The result is not 0, because 0 marks a free entry.
   static uint64_t FingerprintOf(uint64_t hash) {
     const uint64_t bits =
         hash >> (64 - kShardBits - kFingerprintBits) & ((uint64_t{1} << kFingerprintBits) - 1);

@@ -238,8 +238,8 @@ bool MatchQuery::Read() {
   return EndReading();
 }
 
-// If both contents and hashes are given, the walk by hash reads only unnamed blocks. These may fill
-// the gaps between the blocks that were found by content.
+// If both contents and hashes are given, the walk by hash reads only unnamed blocks. Unnamed blocks
+// may fill the gaps between the blocks that were found by content.
 template <typename Visit>
 void MatchQuery::Walk(bool until_gap, Visit&& visit) {
   const bool both = !contents_.empty() && has_chain();
@@ -432,7 +432,7 @@ const HoldingClasses::Root& MatchQuery::RootOf(ClassId base) const {
   return scratch_.classes.root(scratch_.classes.node(base).number);
 }
 
-// Computes what ClassAnswers computes for a class with leading blocks.
+// Returns the score that ClassAnswers would give for a class with this number of leading blocks.
 WorkerScore MatchQuery::ScoreOf(ClassId base, uint32_t leading) const {
   const HoldingClasses::Root& root = RootOf(base);
   const WorkerRules& rules = *root.rules;

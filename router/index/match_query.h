@@ -46,16 +46,17 @@ class MatchQuery {
     kScores  // for AddScores: blocks on the GPU
   };
   // Uses the first shape.prompt_units contents and hashes of the prompt. `memory`: selects the
-  // thread-local memory. A thread that queries several indexes in turns keeps the workers of each
-  // one (I12) if each has its own memory.
+  // thread-local memory. If a thread queries several indexes alternately, each index needs its own
+  // `memory`. Otherwise the thread does not keep the workers of the previous query (I12).
   MatchQuery(const ResidencyMap& map, const HolderTable& holder_table, const PromptBlocks& prompt,
              const QueryShape& shape, Detail detail = Detail::kAll, size_t memory = 0);
   ~MatchQuery();
 
-  // Adds a worker to the query. Does nothing if it was added before.
+  // Adds a worker to the query. Does nothing if the worker was added before.
   void Ask(const WorkerView& worker);
-  // Adds all workers of the roster with this number. A thread that asks the same roster again reads
-  // only the workers that have changed since (I12). REQUIRES: no worker was added before.
+  // Adds all workers of the roster with this number. If a thread queries the same roster again, it
+  // reads only the workers that have changed since its previous query (I12). REQUIRES: no worker
+  // was added before.
   void AskAll(std::span<const WorkerView* const> workers, uint64_t roster);
   // Reads the blocks of the workers that are not settled. A worker is settled if its version was
   // even and did not change during a reading. True: all workers are settled.
@@ -128,14 +129,14 @@ class MatchQuery {
   bool ReadLeading(bool until_gap);
   bool CollectLeading(const HolderSet& set, uint32_t offset,
                       const HoldingClasses::Stretch& stretch);
-  // True: the stretch follows the previous one, its set has the same holders, and every worker that
-  // leads also holds all blocks of the stretch. Extends their leading blocks.
+  // True: the stretch follows the previous stretch, its set has the same holders, and every worker
+  // that leads also holds all blocks of the stretch. Extends their leading blocks.
   bool AllStillLead(const HolderSet& set, uint32_t offset, const HoldingClasses::Stretch& stretch);
   void AddPendingLead();
   // Calls `visit(word, i, bits)` for each holder that has some of the `length` blocks from this
   // offset on. `word`: the word of holder i of the set in HolderTable. The slot of a closed holder
-  // is above all slots, and the worker of a slot may not be queried. Returns the number of holders
-  // of the set.
+  // is above all slots. The worker of a slot is not always part of the query. Returns the number of
+  // holders of the set.
   template <typename Visit>
   uint32_t VisitHolders(const HolderSet& set, uint32_t offset, uint32_t length,
                         Visit&& visit) const;

@@ -19,12 +19,13 @@ constexpr size_t kTestedUnits = 1 << 16;
 // A prompt to be tested.
 struct TestedPrompt {
   SampledPrompt sampled;
-  // Another sampled prompt begins with the same tokens under another salt or adapter. No request
-  // needed this prompt again.
+  // True: another sampled prompt begins with the same tokens under another salt or adapter, and no
+  // request needed this prompt again.
   bool key_differs = false;
 };
 
-// Returns the names of the token starts that occur under several scopes among the prompts.
+// Returns the keys of first units (SampledPrompt::tokens) that occur in the prompts under several
+// scopes. A scope is a salt and an adapter.
 absl::flat_hash_set<ContentKey> UnderSeveralScopes(std::span<const SampledPrompt> prompts) {
   std::map<ContentKey, ContentKey> scope_of;
   absl::flat_hash_set<ContentKey> several;
@@ -121,7 +122,7 @@ bool HoldsAny(const std::vector<GroupResidency>& groups) {
   });
 }
 
-// The common cause of the lost prompts.
+// Counts the causes of the lost prompts, to find the most frequent cause.
 struct Findings {
   std::map<std::pair<ReuseCause, int64_t>, int64_t> by_cause_and_group;  // group -1: none
 

@@ -63,7 +63,7 @@ struct WorkerState {
   OwnHolders holders;
   uint32_t number = 0;  // unique among all current and past states
   // Counters and stores for the naming of blocks by content.
-  std::array<uint64_t, kTiers> unnamed{};  // entries, by tier
+  std::array<uint64_t, kTiers> unnamed{};  // number of unnamed entries, by tier
   bool has_names = false;                  // a block was named since the last ForgetNames
   IdleNames idle;
   router::PendingStores parked;
@@ -75,8 +75,9 @@ struct WorkerState {
   router::ReuseEvidence evidence;
   PromptSample sample;
   std::vector<uint64_t> rejects;  // see PrefixIndex::GroupRejects
-  uint64_t announced = 0;         // groups that a store has named, by bit
-  // Of a hidden generation: the visible generation, whose names it uses. Else nullptr.
+  uint64_t announced = 0;         // bit i: a store has named group i
+  // Of a hidden generation: the visible generation, whose names the hidden generation uses.
+  // Otherwise nullptr.
   WorkerState* elder = nullptr;
 
   uint64_t total() const {
@@ -148,7 +149,7 @@ struct Roster {
     return std::lower_bound(by_id.begin(), by_id.end(), id,
                             [](const auto& entry, WorkerId value) { return entry.first < value; });
   }
-  // Not 0.
+  // Returns a number that is not 0 and that was not returned before.
   static uint64_t NewNumber() {
     static std::atomic<uint64_t> last{0};
     return 1 + last.fetch_add(1, std::memory_order_relaxed);
@@ -255,7 +256,7 @@ class PrefixIndex::Impl {
     uint8_t group;
     router::SpanStart start;
     router::Holding holding;              // the holder of its blocks
-    router::ResidencyMap::Cursor cursor;  // on its last block so far
+    router::ResidencyMap::Cursor cursor;  // on the latest added block of the store
   };
   // Adds the blocks of the store. True: its holder did not have the first block before.
   bool HoldAll(router::WorkerState& worker, CurrentStore& store, router::BatchAhead& ahead)
@@ -300,7 +301,7 @@ class PrefixIndex::Impl {
   void NoteReuse(router::WorkerState& worker, const BlockStored& event, uint8_t group,
                  const router::SpanStart& start, bool added) KV_REQUIRES(mutex_);
   // For workers whose hits may end inside blocks: notes the tokens of all units of the store. True:
-  // the tokens of the first unit are new, and so was the parent when it was stored.
+  // the tokens of the first unit are new, and the parent was new when it was stored.
   bool NoteUnits(router::WorkerState& worker, const BlockStored& event, uint8_t group)
       KV_REQUIRES(mutex_);
   // Moves all copies of the block that the worker holds from one name to another. False: the worker

@@ -139,7 +139,8 @@ bool RunStore<Key>::OwnsRival(const Block& block) {
   return owns;
 }
 
-// Gives the run a new holder set without void holders, and with room for one more.
+// Gives the run a new holder set without void holders (see IsVoid), and with room for at least one
+// more holder.
 template <typename Key>
 HolderSet& RunStore<Key>::GrowHolders(uint32_t number) {
   Run& run = At(number);
@@ -155,7 +156,7 @@ HolderSet& RunStore<Key>::GrowHolders(uint32_t number) {
       lost = lost || !set.Empty(i);
     }
   }
-  if (lost) lost_.push_back(number);  // the void holders may have been the last ones of a slot
+  if (lost) lost_.push_back(number);  // the void holders may have been the last holders of a slot
   pool_.ReplaceHolders(run, grown);
   return *grown;
 }
@@ -181,7 +182,8 @@ void RunStore<Key>::Enter(Spot spot, HolderId holder, Cursor& cursor) {
   dirty_.push_back({spot.run, position, holder});
 }
 
-// True if the source holds the slot behind the cursor, and it has another hash of this content.
+// True if the source holds the slot behind the cursor, and this slot has another hash of the
+// block's content.
 template <typename Key>
 bool RunStore<Key>::HoldsNextOtherwise(const Block& block, const Cursor& cursor) const {
   const Spot next = {cursor.run, cursor.offset + 1};
@@ -314,7 +316,7 @@ void RunStore<Key>::Publish() {
   for (const Dirty& dirty : dirty_) {
     HolderSet& set = *At(dirty.run).holders.load(std::memory_order_relaxed);
     uint32_t position = dirty.position;
-    // The set may have been replaced since then.
+    // The set may have been replaced since Enter noted the position.
     if (position >= set.size() || set.id(position) != dirty.holder) {
       position = set.Find(dirty.holder);
     }

@@ -51,7 +51,8 @@ namespace kvcast::router {
 
 enum class Removal : uint8_t { kNotHeld, kCopiesLeft, kLastCopy };
 
-// The name that a block hash stands for. Two words, so that compilers pass it in registers.
+// The name that a block hash stands for. The class has two words, so that compilers pass it in
+// registers.
 class BlockName {
  public:
   constexpr BlockName() = default;
@@ -173,10 +174,10 @@ class RunStore {
 
   // Readers. Calls `visit(set, offset, position, length)` for every stretch of `chain`, from
   // position `begin` on, whose keys are in neighbouring slots. Bit offset + i of a holder belongs
-  // to chain[position + i]. The walk skips a key without a slot. With `until_gap`, the walk ends
-  // there. If no hash had two slots before the walk, and a hash gets a second slot during the walk,
-  // the walk visits the chain twice. `unnamed_only`: visits only blocks whose content is unknown.
-  // Hash: BlockHash, or uint64_t for the hashes of this form. Defined in hash_walk.h.
+  // to chain[position + i]. The walk skips a key without a slot. With `until_gap`, the walk ends at
+  // this key. If no hash had two slots before the walk, and a hash gets a second slot during the
+  // walk, the walk visits the chain twice. `unnamed_only`: visits only blocks whose content is
+  // unknown. Hash: BlockHash, or uint64_t for the hashes of this form. Defined in hash_walk.h.
   template <typename Hash, typename Visit>
   void WalkHashes(std::span<const Hash> chain, size_t begin, bool until_gap, bool unnamed_only,
                   Visit&& visit) const;
@@ -184,7 +185,7 @@ class RunStore {
   // content may differ from the later blocks of the run.
   struct RunView {
     const ContentKey* contents;
-    uint32_t slots;   // slots up to the last live one
+    uint32_t slots;   // slots up to the last live slot
     uint32_t stride;  // tokens per block
     const HolderSet* holders;
   };
@@ -203,7 +204,7 @@ class RunStore {
   uint64_t size() const { return table_.size(); }  // writer; number of live slots
 
  private:
-  // For more holders of a source, HoldsAny looks at the holders of the run instead.
+  // If a source has more holders, HoldsAny searches the holders of the run instead.
   static constexpr size_t kFewHolders = 4;
   static constexpr uint32_t kRunBits = 6;
   static constexpr int kTwinBits = 40;  // enough for all slots
@@ -215,7 +216,7 @@ class RunStore {
   };
   struct Dirty {  // a holder whose next bits are not published
     uint32_t run;
-    uint32_t position;  // in the run's holder set of that time
+    uint32_t position;  // in the holder set that the run had at that time
     HolderId holder;
   };
   struct Block {  // the arguments of Add
@@ -292,7 +293,7 @@ class RunStore {
   // any block of that run. A source has at most one such run per content. A walk therefore meets at
   // most one run per source for one content. Runs that another source began do not count, even if
   // this source holds blocks there.
-  // Retires the void runs of the source that it meets.
+  // Also retires the runs of the source that it finds and that only void holders have (see IsVoid).
   bool OwnsRival(const Block& block);
   bool HoldsNextOtherwise(const Block& block, const Cursor& cursor) const;
   Known FindKnown(const Block& block);

@@ -1,10 +1,10 @@
 // The functions of RunStore that take dead slots and runs out of the store. Included by
 // run_store.cc.
 //
-// The blocks of a closed holder stay until the sweep, and the blocks that a batch adds and removes
-// again stay until Tidy. If a source made many of them for one hash or one content, each search for
-// that hash or content would visit all of them. So Add buries those that it meets, before it adds
-// another one.
+// The blocks of a closed holder stay until the sweep. The blocks that a batch adds and removes
+// again stay until Tidy. If a source made many such blocks for one hash or one content, each search
+// for that hash or content would visit all these blocks. So Add removes the blocks of this kind
+// that it finds (Bury), before it adds a block.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -167,14 +167,16 @@ void RunStore<Key>::FreeRun(uint32_t number) {
   pool_.Free(number);
 }
 
-// True if the bits of this holder belong to no worker, now or after the batch.
+// True if the bits of this holder belong to no worker, now or after the batch. The holder is then
+// void.
 template <typename Key>
 bool RunStore<Key>::IsVoid(const HolderSet& set, uint32_t i) const {
   if (set.Empty(i) || !holder_table_.Read(set.id(i))) return true;
   return holder_table_.IsCondemned(set.id(i)) && set.bits(i) == 0;
 }
 
-// Kills the slots, which only void holders have. Tidy settles or frees the run.
+// Removes slots that only void holders have from the table of hashes. Tidy then retires or settles
+// the run.
 template <typename Key>
 void RunStore<Key>::Bury(uint32_t number, uint64_t slots) {
   HolderSet& set = *At(number).holders.load(std::memory_order_relaxed);
@@ -198,7 +200,8 @@ void RunStore<Key>::BuryIfVoid(Spot spot) {
   Bury(spot.run, bit);
 }
 
-// Takes a run of named blocks that only void holders have out of the tables.
+// If only void holders have blocks of the run, removes the run from the tables. REQUIRES: the
+// blocks of the run are named.
 template <typename Key>
 void RunStore<Key>::RetireIfVoid(uint32_t number) {
   const Run& run = At(number);

@@ -201,8 +201,8 @@ std::optional<KeyReading> ReadSpanKeys(const BlockStored& event, ExtraKeyScheme 
   KeyReading reading{AdapterKeys(event), AdapterKeys(event), {}};
   for (size_t i = 0; i < event.block_hashes.size(); ++i) {
     const std::optional<SentKeys> sent = KeysOf(event, i);
-    // Only the first block of a prompt has the salt as a key. If the store announces that block, it
-    // announces it first.
+    // Only the first block of a prompt has the salt as a key. If the store announces that block,
+    // the block is the first block of the store.
     const bool may_be_first = i == 0 && !event.parent_block_hash;
     if (!sent || !AreTexts(event, sent->keys, may_be_first)) return std::nullopt;
     if (i == 0) reading.first = sent->keys;

@@ -1,5 +1,5 @@
 // Key readings: split the extra keys of a stored block into the keys of its hash units, in the form
-// that is hashed.
+// that is hashed (ExtraKeyScheme).
 //
 // An event has the keys of a whole block of the group, computed for the event, in the bare form.
 // The engine made the hashes per hash unit, when the request arrived or grew. Usually the keys of

@@ -24,20 +24,21 @@ class KindProofs {
   // kind with keys, one in `period` is tested. A kind without proof is tested each time, until
   // kSchemeMissesToGiveUp tests in a row gave no proof.
   KeyKindSet TakeTurns(KeyKindSet present);
-  // The next store of each kind with keys must be tested.
+  // Makes the next store of each kind with keys due for a test.
   void RestartTurns();
 
-  // A block of these kinds fits, in this form, with `lookahead` tokens of lookahead. True: this
-  // contradicts a proof of the other form.
+  // Must be called if a block of these kinds fits in this form, with `lookahead` tokens of
+  // lookahead. True: the fit contradicts a proof of the other form.
   bool Fit(KeyKindSet kinds, ExtraKeyScheme form, int64_t lookahead);
-  // A block of these kinds fits no form, although all possibilities were tried. True: this
-  // contradicts a proof.
+  // Must be called if a block of these kinds fits no form, although all possibilities were tried.
+  // True: the miss contradicts a proof.
   bool Refute(KeyKindSet kinds);
-  // A block of these kinds fits no form, but this proves nothing, or the block could not be tested.
+  // Must be called if a block of these kinds fits no form, but not all possibilities were tried, or
+  // if the block could not be tested.
   void NoteOpen(KeyKindSet kinds, std::string_view reason);
-  // The proof of these kinds is not valid any more.
+  // Must be called if the proofs of these kinds are no longer valid.
   void Withdraw(KeyKindSet kinds, std::string_view reason);
-  // The scheme has changed: drops all proofs and turns.
+  // Must be called if the scheme has changed. Drops all proofs and turns.
   void Reset();
 
   bool IsAnyProven(KeyKindSet kinds) const { return Unproven(kinds) != kinds; }

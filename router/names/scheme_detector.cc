@@ -196,7 +196,8 @@ std::optional<Fit> SchemeDetector::Impl::FitKnown(const BlockProbe& probe) {
 }
 
 std::optional<SchemeSearch::Found> SchemeDetector::Impl::Search(const BlockProbe& probe) {
-  // If the scheme is known, a store of an adapter without a configured path does not contradict it.
+  // If the scheme is known, a store of an adapter without a configured path does not contradict the
+  // scheme.
   const bool untold = router::UntoldAdapter(probe.event, search_.lora_paths()).has_value();
   if (IsKnown() && (untold || (probe.incomplete && fitted_blocks_))) return std::nullopt;
   return search_.Find(probe);
@@ -266,8 +267,8 @@ void SchemeDetector::Impl::OnFit(bool at_root) {
 
 SchemeDetector::Impl::Outcome SchemeDetector::Impl::OnFound(const ChainScheme& found) {
   const bool seedless = found.none_hash.empty();
-  // A seed for the known algorithm and hash_block_size completes the scheme. It does not make
-  // another scheme.
+  // A seed for the known algorithm and hash_block_size completes the scheme. Such a seed does not
+  // make another scheme.
   const bool completes = scheme_ && scheme_->none_hash.empty() &&
                          scheme_->algorithm == found.algorithm &&
                          scheme_->hash_block_size == found.hash_block_size;
@@ -322,7 +323,8 @@ SchemeDetector::Impl::Outcome SchemeDetector::Impl::OnKeysMiss(const BlockProbe&
   const int64_t units = probe.event.block_size / hash_block_size;
   if (!divides || router::IsReadInFull(probe.event, probe.index, units, search_.lora_paths())) {
     // A kind with an adapter is refuted first, because the adapter's path is the only part of a
-    // hash that no event carries. Else the kinds that are not proven are refuted, if there are any.
+    // hash that no event carries. Otherwise, the kinds that are not proven are refuted. If all
+    // kinds are proven, all kinds are refuted.
     const KeyKindSet adapter = kinds & SetOf(KeyKind::kLora);
     const KeyKindSet open = proofs_.Unproven(kinds);
     proofs_changed_ = true;

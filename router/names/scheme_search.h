@@ -20,7 +20,7 @@ namespace kvcast::router {
 // The part of a store that is hashed. Borrows the store.
 struct BlockProbe {
   const BlockStored& event;
-  size_t index = 0;                // the tested block, counted in the span
+  size_t index = 0;                // the tested block, counted from the start of the span
   const Digest* parent = nullptr;  // nullptr: at the root
   // The span announces only some of its blocks. All blocks are hashed from the start of the span,
   // and `index` is 0.

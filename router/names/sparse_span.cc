@@ -60,9 +60,9 @@ class Choices {
 };
 
 // Returns the multiples of the alignment whose tail (the blocks that a hit at the boundary needs)
-// may lie in the span. Adds one multiple whose tail lies outside the span. Each of them may be the
-// prompt's end, or a boundary that the prompt shares with other prompts. The event contains
-// neither. Empty: there are too many multiples.
+// may lie in the span. Adds one multiple whose tail lies outside the span. Each multiple may be the
+// prompt's end, or a boundary that the prompt shares with other prompts. The event does not show
+// which multiples these are. Empty: there are too many multiples.
 std::vector<int64_t> PossibleBoundaries(const RetentionRule& rule, int64_t first_block,
                                         int64_t blocks) {
   const int64_t size = rule.spec.block_size;

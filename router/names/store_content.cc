@@ -8,7 +8,7 @@
 namespace kvcast::router {
 namespace {
 
-// No prompt reaches this offset. Sums with it fit 64 bits.
+// No prompt reaches this offset. Sums with this offset fit 64 bits.
 constexpr int64_t kMaxOffset = int64_t{1} << 40;
 
 // Returns the pair (identifier, offset), or nullptr.

@@ -35,8 +35,8 @@ struct BlockContent {
 
 // Reads the extra keys of block `index` of the event. The order in vLLM: LoRA name; (identifier,
 // offset from the block's start) of each item; salt (only in the first block of the prompt); digest
-// of embeddings. An item is listed if it touches the block, or the tokens behind the block that its
-// hash covers.
+// of embeddings. An item is listed if it touches the block, or the tokens behind the block that the
+// block's hash covers.
 BlockContent ReadBlockContent(const BlockStored& event, size_t index, bool first_block);
 
 // Number of tokens behind a block that the store's hashes cover. SGLang's pairs of tokens cover one

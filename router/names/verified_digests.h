@@ -16,7 +16,7 @@ class VerifiedDigests {
  public:
   explicit VerifiedDigests(size_t capacity) : capacity_(capacity) {}
 
-  // True if an older digest was dropped for it.
+  // True if an older digest was dropped for the new digest.
   bool Add(const Digest& digest) {
     const uint64_t key = digest.low64();
     if (!digests_.try_emplace(key, digest).second) return false;

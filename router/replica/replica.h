@@ -1,8 +1,9 @@
 // Replica: the index's copy of one publisher's residency, changed batch by batch.
 //
 // It remembers the digest after each of the last kRemembered batches, so that a status of the
-// publisher can be compared with the state of the same moment. It builds snapshots in the worker's
-// hidden generation. It collects a repair of some buckets and applies the repair as one batch.
+// publisher can be compared with the state at the same sequence number. It builds snapshots in the
+// worker's hidden generation. It collects a repair of some buckets and applies the repair as one
+// batch.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -33,7 +34,7 @@ class Replica {
   ApplyResult Apply(uint64_t seq, const EventBatch& batch);
   // Notes a batch without applicable content.
   void Skip(uint64_t seq) { Remember(seq + 1); }
-  // Forgets the worker's blocks, and with `restart` its groups.
+  // Forgets the worker's blocks. If `restart` is true, also forgets the worker's groups.
   void Reset(bool restart);
 
   // True if a group holds more blocks on the GPU than the engine has. The index then missed
@@ -41,7 +42,8 @@ class Replica {
   bool Exceeds(int64_t gpu_blocks) const;
 
   // Returns kUnknown in three cases: the state of the status is not remembered; the status has no
-  // digests; the index has left out stores that only repeat residency, which the publisher counts.
+  // digests; the index has left out stores that only repeat residency, but the publisher counts
+  // these stores.
   DigestVerdict Compare(const residency::PublisherStatus& status) const;
 
   // Returns the mask for a SNAPSHOT request, for the current state. REQUIRES: the status has all

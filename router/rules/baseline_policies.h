@@ -1,5 +1,5 @@
-// The prefix lengths that other routers would predict from the residency in this index. They serve
-// to measure the error of those routers. The index itself uses none of these rules.
+// The prefix lengths that other routers would predict from the residency in this index. They are
+// used to measure the prediction errors of such routers. The index itself uses none of these rules.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -33,8 +33,8 @@ class GroupRegistry {
   Verdict Store(const BlockStored& event, Tier tier);
   Verdict Remove(const BlockRemoved& event) const;
 
-  // Sets the hash_block_size. Returns false and changes nothing in three cases: another one is
-  // registered, `size` is out of range, or it does not divide a known block size.
+  // Sets the hash_block_size. Returns false and changes nothing in three cases: another size is
+  // registered, `size` is out of range, or `size` does not divide a known block size.
   bool LearnHashBlockSize(int64_t size);
 
   // An absent group_idx means group 0. REQUIRES: the event's verdict was kIndex or kIndexAssumed.
@@ -55,12 +55,12 @@ class GroupRegistry {
   // block of several hash units, can have two hashes.
   bool one_hash_per_block() const;
   bool has_full_kind() const;
-  // True if hits are assumed to end inside Mamba blocks although no store has shown it.
+  // True if hits are assumed to end inside Mamba blocks, although no store has shown such a hit.
   bool assumes_partial_hits() const;
   // True in two cases. First: a Mamba group, or a group of full attention beside it, may have
-  // larger blocks than its stores so far, because the end of a prompt inside a block is stored as a
-  // smaller block. Second: a Mamba group may have hits inside the blocks of other groups, as with
-  // decode context parallelism.
+  // larger blocks than its stores so far. The reason: the end of a prompt inside a block is stored
+  // as a smaller block. Second: a Mamba group may have hits inside the blocks of other groups, as
+  // with decode context parallelism.
   bool assumes_block_sizes() const;
   // Least common multiple of the block sizes: the alignment of hits that end where blocks end.
   int64_t block_alignment() const;
@@ -102,7 +102,7 @@ class GroupRegistry {
   bool registered_ = false;
   int64_t fixed_hash_block_size_ = 0;  // registered or learned; 0: gcd of the block sizes
   bool hash_block_size_registered_ = false;
-  bool no_partial_hits_ = false;    // the registered release has none
+  bool no_partial_hits_ = false;    // the registered release has no partial hits
   bool partial_hits_seen_ = false;  // a Mamba state was stored inside a block
   int64_t fixed_alignment_ = 0;     // registered; 0: by rule
   int64_t hash_block_size_ = 0;

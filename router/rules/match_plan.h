@@ -1,4 +1,5 @@
-// MatchPlan: the bitmaps of one worker for one query. It computes the reusable prefix from them.
+// MatchPlan: the bitmaps of one worker for one query. It computes the reusable prefix from these
+// bitmaps.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -17,7 +18,7 @@ namespace kvcast::router {
 // The part of a query that is equal for all workers.
 struct QueryShape {
   int64_t hash_block_size = 0;  // tokens per block hash
-  int64_t units = 0;            // leading hashes that can serve a hit: within prompt tokens - 1
+  int64_t units = 0;  // leading hashes that can serve a hit: at most prompt_tokens - 1 tokens
   // All hashes of the prompt: units + 1 if the prompt ends with a hash unit.
   int64_t prompt_units = 0;
   int64_t prompt_tokens = 0;  // at least 1
@@ -30,8 +31,8 @@ class MatchPlan {
   // Borrows `worker`. REQUIRES: worker.hash_block_size is shape.hash_block_size or 0.
   MatchPlan(const WorkerRules& worker, const QueryShape& shape);
 
-  // The worker holds in `group`, on `tier`, the hashes of the chain whose bits are set. The
-  // position alone decides if a hash is the end of a block or a partial entry, so one index may
+  // Marks the hashes of the chain whose bits are set as held by the worker in `group`, on `tier`.
+  // The position alone decides if a hash is the end of a block or a partial entry, so one index may
   // contain both. REQUIRES: no bit at or above shape.prompt_units.
   void Mark(uint8_t group, Tier tier, std::span<const uint64_t> positions);
 
@@ -65,7 +66,7 @@ class MatchPlan {
   std::vector<int> part_of_group_;     // index into parts_ by group_idx; -1: takes no part
   std::vector<GroupResidency> parts_;  // the groups that take part
   bool full_kinds_only_ = true;
-  // Blocks on lower tiers, by part: those on the CPU, and those on any lower tier. Empty: none.
+  // Blocks on lower tiers, by part: blocks on the CPU, and blocks on any lower tier. Empty: none.
   std::vector<GroupResidency> on_cpu_;
   std::vector<GroupResidency> on_any_lower_;
 };

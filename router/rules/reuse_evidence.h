@@ -29,7 +29,7 @@ namespace kvcast::router {
 class ReuseEvidence {
  public:
   // Maximum numbers of remembered blocks with more than one copy, and of remembered units. Above
-  // these numbers nothing more can be shown.
+  // these numbers, the collection stops.
   static constexpr size_t kMaxCopied = 4096;
   static constexpr size_t kMaxUnits = 1 << 18;
   // Maximum numbers of remembered parents, of remembered children per parent, and of blocks that
@@ -156,7 +156,8 @@ class ReuseEvidence {
     uint64_t parent = 0;
     uint32_t since = 0;  // number of removals before the first child
     uint32_t count = 0;
-    // The low halves of the values. If two children are mistaken for one, less is shown.
+    // The low halves of the values. Two children with equal low halves count as one child. Less is
+    // shown in this case.
     std::array<uint32_t, kChildren> blocks{};
   };
   static uint64_t Of(uint64_t block, uint8_t group) {
@@ -172,7 +173,7 @@ class ReuseEvidence {
   std::unique_ptr<std::array<uint32_t, kParents>> removed_;  // by block: its latest removal
   uint32_t removals_ = 0;
   uint32_t blocks_ = 0;
-  absl::flat_hash_map<uint64_t, size_t> copied_;  // copies that existed
+  absl::flat_hash_map<uint64_t, size_t> copied_;  // number of copies that existed, by block
   absl::flat_hash_set<uint64_t> units_;           // of earlier batches
   absl::flat_hash_set<uint64_t> batch_units_;     // of this batch, by group
   std::vector<uint64_t> waiting_units_;           // of this batch

@@ -31,7 +31,7 @@ struct ReuseProbe {
 
 struct ProbeFinding {
   bool lost = false;                // the held blocks serve no part of the prefix
-  std::optional<ReuseCause> cause;  // nullopt: no cause explains it
+  std::optional<ReuseCause> cause;  // nullopt: no cause explains the loss
   std::optional<size_t> part;       // position of the group in `held`; nullopt: no single group
 };
 

@@ -31,7 +31,7 @@ uint32_t UntoldOf(const WorkerRules& rules, const WorkerConfig& config,
   const bool drop_known = config.eagle.has_value() || rules.lookahead > 0 || reuse_shown;
   if (!drop_known) untold |= Bit(Untold::kEagle);
   // A window group that the engine computes again after a hit announces no blocks, so the stream
-  // does not show it.
+  // does not show this group.
   if (!config.replay_tokens) untold |= Bit(Untold::kReplay);
   return untold;
 }

@@ -12,8 +12,9 @@
 // blocks, which is 4 %. If four workers hold each block, a block takes 10 bytes, and there is one
 // unit for 24 blocks. If no other worker holds the blocks, a block takes 34 bytes, and there is one
 // unit for 7 blocks (`kvcast bench memory`). The sample of a worker with few blocks may take
-// kMinBytes. At most one fifth of the limit counts for the growing prompt: a prompt of kMaxUnits
-// takes 80 KB in addition, and is removed when another prompt grows.
+// kMinBytes. For the growing prompt, at most one fifth of the limit is counted. The growing prompt
+// can therefore exceed the limit: a prompt of kMaxUnits takes 80 KB. It is then removed when
+// another prompt grows.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

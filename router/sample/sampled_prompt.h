@@ -18,7 +18,7 @@ class SampledPrompt {
  public:
   // The common part of a path and a prompt.
   struct Agreement {
-    size_t units = 0;      // units of the path, up to the last prefix that both know
+    size_t units = 0;      // units of the path up to the last common key
     bool differs = false;  // after `units`, path and prompt differ
   };
 

@@ -24,7 +24,7 @@ void BoundaryBook::Seen(PrefixName name) {
 }
 
 double BoundaryBook::ChanceOfAnother(PrefixName name) const {
-  // This prompt counts too.
+  // The current prompt counts too.
   const size_t seen = std::min(CountOf(name) + 1, kLevels - 2);
   return (reached_[seen + 1] + 0.5) / (reached_[seen] + 1);
 }

@@ -17,18 +17,20 @@ namespace kvcast {
 // Thread-compatible.
 class BoundaryBook {
  public:
-  // `most`: the most boundaries. The book drops those that it learned first.
+  // `most`: maximum number of boundaries. Above this number, the book drops the oldest boundary.
   explicit BoundaryBook(size_t most = 65536) : most_(most) {}
 
-  // A prompt shares the prefix `name` with prompts of other conversations, and nothing after it.
+  // Must be called when a prompt shares exactly the prefix `name` with prompts of other
+  // conversations.
   void Seen(PrefixName name);
   // True: an earlier prompt had this boundary.
   bool Knows(PrefixName name) const { return counts_.contains(name); }
-  // The chance that a boundary is seen again, after this prompt and the earlier ones with it.
+  // The chance that one more prompt has the boundary, after the current prompt and the earlier
+  // prompts with this boundary.
   double ChanceOfAnother(PrefixName name) const;
 
  private:
-  // Boundaries that were seen more often count as seen kLevels - 1 times.
+  // A boundary that was seen kLevels times or more counts as seen kLevels - 1 times.
   static constexpr size_t kLevels = 8;
 
   size_t CountOf(PrefixName name) const;
@@ -36,7 +38,7 @@ class BoundaryBook {
   const size_t most_;
   std::unordered_map<PrefixName, uint8_t, router::SeededNumberHash> counts_;
   std::deque<PrefixName> by_age_;
-  std::array<double, kLevels> reached_{};  // boundaries that were seen at least n times
+  std::array<double, kLevels> reached_{};  // [n]: boundaries that were seen at least n times
 };
 
 }  // namespace kvcast

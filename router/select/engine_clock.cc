@@ -9,23 +9,27 @@
 namespace kvcast {
 namespace {
 
-// Without a report for this time, the clock takes its own prediction for the state of the engine.
+// If the engine sends no reports, the clock takes the predicted state as the real state of the
+// engine after this time.
 constexpr double kTrustSeconds = 1;
-// Single errors come from requests that the clock does not know. So the slowdown changes only if
-// the mean error is large: the weight of a new error in the mean, the errors that it needs, and the
-// logarithm of the factor that it must exceed.
+// Single errors come from requests that the clock does not follow. So the slowdown changes only if
+// the mean error is large. The constants are: the weight of a new error in the mean, the least
+// number of errors, and the least mean error (the logarithm of a factor).
 constexpr double kErrorWeight = 0.1;
 constexpr int kErrors = 10;
 constexpr double kErrorBound = 0.25;
-// An error counts at most as this. One report that is late for another reason then changes nothing.
+// Larger errors count as this error. A single report that is late for another reason then does not
+// change the slowdown.
 constexpr double kErrorMost = 1.5;
-// A phase of a step is not known while requests decode. Shorter prompts tell nothing about costs.
+// While requests decode, the time since the start of the current step is not known. A prompt whose
+// predicted time is shorter than this number of decode steps gives no observation.
 constexpr double kStepsOfPhase = 3;
-// With more prompts in its queue, the engine's steps are full. Their times then follow from sums.
+// If more prompts than this are in the queue, the engine's steps are full. Sums over the queue then
+// replace the prediction of single steps.
 constexpr size_t kPromptsOfWalk = 12;
-// The same if the prompts need more steps than this.
+// Sums also replace single steps if the prompts need more steps than this.
 constexpr double kStepsOfWalk = 256;
-// Bound of the steps that are followed for a report.
+// Maximum number of steps that FirstToken or Trust predicts in one call.
 constexpr int kMaxSteps = 10'000;
 
 // The work of a step without prompts.
@@ -39,8 +43,8 @@ StepWork DecodeStepOf(int64_t decodes, int64_t context) {
 
 }  // namespace
 
-// The predicted steps from anchor_s_ on. An engine computes its prompts in order, so the prompts
-// that are not complete are the last ones, and only the first of them can have computed tokens.
+// The predicted steps from anchor_s_ on. An engine computes its prompts in order. So the incomplete
+// prompts are the last prompts, and only the first incomplete prompt can have computed tokens.
 class EngineClock::Walk {
  public:
   // `added`: a prompt after those of the clock, or nullptr. It must outlive the walk.
@@ -54,7 +58,7 @@ class EngineClock::Walk {
 
   bool done() const { return at_.next == prompts_; }
   const Position& at() const { return at_; }
-  // The engine has not completed a prompt before this time. For engines that report.
+  // For engines that send reports: the engine has not completed a prompt before this time.
   void NotBefore(double time_s) { not_before_s_ = time_s; }
 
   // Predicts the next step. REQUIRES: !done().
@@ -87,8 +91,8 @@ class EngineClock::Walk {
     return i < clock_.prefills_.size() ? clock_.prefills_[i] : *added_;
   }
 
-  // No prompt waits until `until_s`. Decoding requests go on step by step; a prompt waits for the
-  // end of the step in which it arrives.
+  // Skips the time until `until_s`, in which no prompt waits. Decoding requests continue step by
+  // step. A prompt waits for the end of the step in which it arrives.
   void SkipTo(double until_s) {
     at_.guessed = at_.decodes > 0;
     if (at_.guessed) {
@@ -157,7 +161,7 @@ void EngineClock::Sent(uint64_t request, double now_s, int64_t context, int64_t 
   tail_.reset();
   if (prefills_.empty() && decodes_.empty()) anchor_s_ = now_s;
   const bool alone = prefills_.empty();
-  if (!alone) prefills_.back().alone = false;  // an earlier prompt has not been alone since
+  if (!alone) prefills_.back().alone = false;  // from now on, the previous prompt is not alone
   prefills_.push_back({request, now_s, context, std::max<int64_t>(tokens, 1), alone});
   Count(prefills_.back());
 }
@@ -173,8 +177,9 @@ void EngineClock::Admitted(uint64_t request, int64_t context) {
   Count(*it);
 }
 
-// Takes the predicted state as known, at `now_s`. A prompt that is complete there has
-// one token left until its report comes, or without reports none.
+// Takes the predicted state `at` as the real state at `now_s`. If the engine sends reports, a
+// prompt that is complete in this state keeps one token until its report arrives. If the engine
+// sends no reports, such a prompt becomes a decoding request.
 void EngineClock::Settle(const Position& at, double now_s) {
   anchor_s_ = now_s;
   for (size_t i = 0; i < std::min(at.next + 1, prefills_.size()); ++i) {
@@ -267,7 +272,8 @@ double EngineClock::StepsOf(int64_t tokens) const {
   return static_cast<double>(steps);
 }
 
-// The time of all prompts in the queue, from anchor_s_ on, if the engine computes without a pause.
+// The seconds from anchor_s_ until all prompts in the queue are computed, if the engine makes no
+// pause.
 double EngineClock::QueueSeconds(const StepCost& cost) const {
   return slowdown_ * (cost.Of(queued_work_) + StepsOf(queued_tokens_) * cost.Of(DecodeStep()));
 }

@@ -1,9 +1,11 @@
-// EngineClock: predicts the steps of one engine, and thereby the time of a request's first token.
+// EngineClock: predicts the steps of one engine, and from the steps the time of a request's first
+// token.
 //
 // The clock follows the requests that the router has sent to the engine. It assumes vLLM's
 // scheduler: a step computes one token of each decoding request, and fills its budget with the
-// oldest prompts. A report of a first token corrects the clock: at this time a step ended. If an
-// engine that reports is late, its work moves to later times.
+// oldest prompts. A report of a first token corrects the clock, because a step ended at this time.
+// If an engine that sends reports is late, the clock moves the end of its current prompt to a later
+// time.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -18,15 +20,17 @@ namespace kvcast {
 // Thread-compatible. All times are seconds of one clock that does not go back.
 class EngineClock {
  public:
-  // `step_tokens`: the most tokens that the engine computes in a step (max_num_batched_tokens).
-  // `late_s`: an engine that reports is late if it has not reported a first token this long after
-  // the predicted time.
+  // `step_tokens`: maximum number of tokens that the engine computes in a step
+  // (max_num_batched_tokens). `late_s`: an engine that sends reports is late if a report of a first
+  // token is missing `late_s` seconds after the predicted time.
   explicit EngineClock(int64_t step_tokens, double late_s = 0.05)
       : step_tokens_(step_tokens), late_s_(late_s) {}
 
-  // A prompt was sent to the engine. It computes `tokens` tokens after `context` tokens.
+  // Must be called when a prompt was sent to the engine. The engine computes `tokens` tokens of the
+  // prompt after `context` tokens.
   void Sent(uint64_t request, double now_s, int64_t context, int64_t tokens, const StepCost& cost);
-  // The engine found another context than expected.
+  // Must be called when the engine has reported its context for the prompt. `context` replaces the
+  // expected context.
   void Admitted(uint64_t request, int64_t context);
 
   // The work that the engine did between two known times.
@@ -34,17 +38,17 @@ class EngineClock {
     StepWork work;
     double seconds = 0;
   };
-  // The engine reported the first token. nullopt: the engine also had other prompts, so the clock
-  // cannot tell what the engine computed in this time.
+  // Must be called when the engine has reported the first token. nullopt: the work between the two
+  // times is not known, for example because the engine also had other prompts.
   std::optional<Observation> FirstToken(uint64_t request, double now_s, const StepCost& cost);
-  // The request ended, or the router gave it up.
+  // Must be called when the request has ended, or when its booking has expired.
   void Ended(uint64_t request);
 
   // The prediction for a prompt that is sent now. A prompt that is sent later may share the last
-  // step, and make it longer; the prediction does not include this.
+  // step, and make it longer; the prediction does not include this delay.
   struct Prediction {
     double first_token_s = 0;  // seconds from now to the end of the step that completes the prompt
-    double compute_s = 0;      // of them, seconds of the steps that the prompt alone needs
+    double compute_s = 0;      // the part that the steps of this prompt alone take
   };
   Prediction Predict(double now_s, int64_t context, int64_t tokens, const StepCost& cost) const;
 
@@ -62,18 +66,18 @@ class EngineClock {
     uint64_t request = 0;
     double sent_s = 0;
     int64_t context = 0;  // computed tokens, at anchor_s_
-    int64_t tokens = 0;   // to compute, at anchor_s_
-    bool alone = true;    // the engine has had no other prompt since this one was sent
+    int64_t tokens = 0;   // tokens to compute, at anchor_s_
+    bool alone = true;    // the engine has had no other prompt since this prompt was sent
   };
   struct Decode {
     uint64_t request = 0;
     int64_t context = 0;
   };
-  // A state of the predicted engine, at the end of a step.
+  // A predicted state of the engine, at the end of a step.
   struct Position {
     double now_s = 0;
-    double start_s = 0;    // the last time before which the engine had no prefill, or the anchor
-    size_t next = 0;       // complete prompts
+    double start_s = 0;    // end of the latest pause without prompts; without a pause: anchor_s_
+    size_t next = 0;       // number of complete prompts
     int64_t computed = 0;  // tokens of the first prompt that is not complete
     int64_t decodes = 0;
     int64_t decode_context = 0;
@@ -92,20 +96,21 @@ class EngineClock {
   // REQUIRES: prefills_ is not empty.
   const Tail& TailFor(const StepCost& cost) const;
 
-  // Every change of prefills_ is between Uncount and Count of the changed prefill.
+  // A change of an element of prefills_ must be between Uncount and Count of this element.
   void Count(const Prefill& prefill);
   void Uncount(const Prefill& prefill);
   StepWork DecodeStep() const;  // the work of a step without prompts
-  // The tokens of prompts in a step, at least, while the engine works on its queue.
+  // The least number of prompt tokens in a step while prompts are in the queue.
   int64_t PromptTokensOfStep() const;
   double StepsOf(int64_t tokens) const;
   double QueueSeconds(const StepCost& cost) const;
   void Settle(const Position& at, double now_s);
   std::optional<Observation> Observe(const Walk& walk, double now_s, const StepCost& cost);
-  // Bounds the steps of a walk if no report comes.
+  // If the engine sends no reports, takes the predicted state as the real state from time to time.
+  // This bounds the steps of a walk.
   void Trust(double now_s, const StepCost& cost);
 
-  // Takes the logarithm of a real time divided by the predicted time.
+  // `error`: the logarithm of the real time divided by the predicted time.
   void NoteError(double error);
 
   const int64_t step_tokens_;

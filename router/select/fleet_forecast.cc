@@ -9,11 +9,13 @@ namespace {
 
 constexpr double kRateSeconds = 60;  // time constant of arrivals and work
 constexpr double kMaxUtilisation = 0.95;
-// The chance of another prompt from which on an engine should keep a boundary.
+// An engine should keep a boundary if the chance of another prompt with the boundary is at least
+// this.
 constexpr double kKeepChance = 0.5;
-// The chance that the tail of a prompt is used again, up to which an engine may evict it first.
+// An engine may evict the tail of a prompt first if the chance that the tail is used again is at
+// most this.
 constexpr double kReturnChance = 0.1;
-// The most prefixes before a boundary that are compared with the known boundaries.
+// Maximum number of prefixes before a boundary that are compared with the known boundaries.
 constexpr size_t kLookBack = 256;
 
 }  // namespace
@@ -123,7 +125,8 @@ Candidate FleetForecast::Weigh(const Facts& facts, const CostWeights& weights) {
   const size_t resident = ResidentBlocks(facts);
   const int64_t own_end = OwnEnd(facts.worker);
   if (own_end == 0) boundary_blocks_ = std::max(boundary_blocks_, resident);
-  // The engine has the windows at the end of the conversation's own last prompt.
+  // If the conversation's last prompt went to this worker, the worker has the windows at the end of
+  // that prompt. Only the tokens behind this end count.
   const int64_t partial =
       static_cast<int64_t>(resident) * facts.hash_block_size - std::max(context, own_end);
   if (partial > 0) {
@@ -176,8 +179,8 @@ void FleetForecast::FirstToken(uint64_t request, double now_s) {
   const auto observed = ClockOf(worker, model).FirstToken(request, now_s, estimator.cost());
   if (!observed) return;
   estimator.Observe(observed->work, observed->seconds);
-  // The costs describe an average worker of the model. So the slowdowns of these workers have the
-  // geometric mean 1.
+  // The costs describe an average worker of the model. So the slowdowns of these workers are scaled
+  // to the geometric mean 1.
   double sum = 0;
   int engines = 0;
   for (const auto& [id, engine] : engines_) {
@@ -204,7 +207,8 @@ void FleetForecast::Removed(WorkerId worker) {
   conversations_.Forget(worker);
   std::erase_if(sent_, [&](const auto& entry) {
     if (entry.second.worker != worker) return false;
-    conversations_.Ended(entry.second.conversation, now_s_);  // it may go on at another worker
+    // The conversation may continue on another worker.
+    conversations_.Ended(entry.second.conversation, now_s_);
     return true;
   });
 }

@@ -1,6 +1,6 @@
-// FleetForecast: predicts for each worker when it would give the first token of a prompt, and what
-// the choice of the worker costs the requests that come later. It learns from the requests that the
-// router has sent and from the reports about them.
+// FleetForecast: predicts for each worker the time to the first token of a prompt, and the cost of
+// this choice for later requests. It learns from the requests that the router has sent, and from
+// the reports about these requests.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -24,7 +24,7 @@
 namespace kvcast {
 
 struct ForecastConfig {
-  // The most tokens that an engine computes in a step (vLLM's max_num_batched_tokens).
+  // Maximum number of tokens that an engine computes in a step (vLLM's max_num_batched_tokens).
   int64_t step_tokens = 8192;
   // The costs of a step before the first reports. An 8B model on one H100 has about these costs.
   StepCost start{{0.01, 5e-5, 5e-10, 5e-5, 3e-8}};
@@ -37,7 +37,7 @@ class FleetForecast {
  public:
   explicit FleetForecast(const ForecastConfig& config = {});
 
-  // The router's knowledge about a prompt on one worker. Lengths are in tokens.
+  // The router's data about a prompt on one worker. Lengths are in tokens.
   struct Facts {
     WorkerId worker;
     std::string_view model;  // workers of one model have the same costs
@@ -55,23 +55,24 @@ class FleetForecast {
   // prefixes.
   void Begin(std::span<const PrefixName> prefixes, double now_s);
   Candidate Weigh(const Facts& facts, const CostWeights& weights);
-  // Seconds that a worker of the model needs for a prompt of which it holds nothing.
+  // Seconds that a worker of the model needs for a prompt if the worker holds no block of the
+  // prompt.
   double PromptSeconds(std::string_view model, int64_t prompt_tokens) {
     return EstimatorOf(model).cost().Prefill(0, std::max<int64_t>(prompt_tokens, 1));
   }
   // The `delay` of CostWeights.
   double delay() const { return delay_; }
 
-  // The prompt of the latest Begin goes to this worker. `request`: chosen by the caller, different
-  // from that of every request that has not ended.
+  // Must be called if the prompt of the latest Begin goes to facts.worker. `request`: a number that
+  // the caller chooses; no other request that has not ended may have this number.
   void Routed(uint64_t request, const Facts& facts);
   // The hint for the engine to which the prompt of the latest Begin goes; see
   // CacheRequest::keep_prefix_tokens. 0: none. Call it after Weigh of all workers, and before
   // Routed.
   int64_t KeepPrefixTokens(const Facts& facts) const;
-  // Another hint, see CacheRequest::will_not_return_after. Call it like KeepPrefixTokens.
+  // A second hint, see CacheRequest::will_not_return_after. Call it like KeepPrefixTokens.
   std::optional<int64_t> WillNotReturnAfter(const Facts& facts);
-  // Reports. Reports about unknown requests are ignored.
+  // Reports about routed requests. A report about an unknown request is ignored.
   void Admitted(uint64_t request, int64_t reused_tokens);
   void FirstToken(uint64_t request, double now_s);
   void Ended(uint64_t request, double now_s);
@@ -96,9 +97,9 @@ class FleetForecast {
   size_t ResidentBlocks(const Facts& facts) const;
   // Tokens of the prompt that the worker need not compute.
   int64_t ContextOf(const Facts& facts) const;
-  // The end of the conversation's last prompt, if it went to the worker; else 0.
+  // Tokens of the conversation's last prompt, if that prompt went to the worker; otherwise 0.
   int64_t OwnEnd(WorkerId worker) const;
-  // True: an earlier prompt had the prompt's boundary.
+  // True: an earlier prompt had the prompt's boundary (return_book.h).
   bool IsBoundaryKnown() const;
   // True: an earlier prompt had a boundary that is before the prompt's boundary.
   bool IsEarlierBoundaryKnown() const;
@@ -124,7 +125,8 @@ class FleetForecast {
   double delay_ = 0;
   std::span<const PrefixName> prefixes_;
   std::optional<PrefixName> continues_;
-  // Blocks of the longest prefix that a worker holds, without the worker of the conversation.
+  // Blocks before the prompt's boundary: blocks of the longest prefix that a worker holds. The
+  // worker of the prompt's own conversation does not count.
   size_t boundary_blocks_ = 0;
   std::optional<double> first_s_;  // time of the first decision
   Decayed arrivals_;

@@ -17,29 +17,34 @@
 
 namespace kvcast {
 
-// The first prompt of a conversation, or a later one. The chances of the two are learned apart.
+// The first prompt of a conversation, or a later one. The book learns a separate chance for each of
+// the two.
 enum class Turn : uint8_t { kFirst, kLater };
 
 // Thread-compatible. All times are seconds of one clock that does not go back.
 class ReturnBook {
  public:
-  // `most`: the most tails that may still be used again. The book drops the oldest ones.
+  // `most`: maximum number of tails that may still be used again. Above this number, the book drops
+  // the oldest tail.
   explicit ReturnBook(size_t most = 65536) : most_(most) {}
 
-  // A prompt with a known boundary was routed. `conversation`: its name from now on.
+  // Must be called when a prompt with a known boundary was routed. `conversation`: the
+  // conversation's name after this prompt.
   void Routed(PrefixName conversation, Turn turn, double now_s);
-  // The conversation continues.
+  // Must be called when the conversation continues.
   void Continued(PrefixName conversation);
-  // A prompt of another conversation shares more than a known boundary. It is not known with which
-  // prompt, so it counts for both turns.
+  // Must be called when a prompt shares more than a known boundary with another conversation. The
+  // turn of the other prompt is not known, so the event counts for both turns.
   void Shared();
 
-  // An upper limit of the chance that a tail is used again, with 95 % certainty. It follows from
-  // the tails that are older than kSettled seconds. Without any, 1.
+  // An upper limit of the chance that a tail is used again, with 95 % certainty. The limit is
+  // computed from the tails that are older than kSettledSeconds. It is 1 if there are no such
+  // tails.
   double ChanceAtMost(Turn turn, double now_s);
 
  private:
-  // A tail that is used again later than this counts as used again from then on.
+  // A tail is settled after this time. If the tail is used again later, it counts as used from then
+  // on.
   static constexpr double kSettledSeconds = 60;
 
   struct Tail {
@@ -58,7 +63,7 @@ class ReturnBook {
   std::array<Counts, 2> counts_;
   std::deque<Tail> unsettled_;                   // oldest first
   std::unordered_map<PrefixName, Turn> unused_;  // by conversation
-  std::deque<PrefixName> by_age_;                // of unused_, and names that left it
+  std::deque<PrefixName> by_age_;  // the names in unused_, and names that were removed from unused_
 };
 
 }  // namespace kvcast

@@ -7,7 +7,7 @@
 namespace kvcast {
 namespace {
 
-constexpr double kShortestSeconds = 0.1;  // idle times below it are in the first bin
+constexpr double kShortestSeconds = 0.1;  // shorter idle times are in the first bin
 constexpr double kBinsPerOctave = 4;
 // Chances are multiples of 1 / kChanceSteps. Sums of tokens times chances are then exact, and do
 // not depend on the order of the conversations in the hash table.
@@ -38,7 +38,8 @@ void SequenceBook::Refresh(double now_s) {
   for (const auto& [name, sequence] : sequences_) {
     if (sequence.active == 0) ++waiting[BinOf(now_s - sequence.last_s)];
   }
-  // Of the conversations that were idle this long: those that continued later.
+  // Of the conversations that were idle longer than the bin: the number that continued, and the
+  // number that has not continued.
   double continued = 0;
   double ended = 0;
   for (size_t bin = kBins; bin-- > 0;) {
@@ -77,7 +78,8 @@ PrefixName SequenceBook::Routed(std::optional<PrefixName> continues,
     expected_[sequence.worker] -=
         static_cast<double>(sequence.tokens) * Weight(sequence, refreshed_s_);
     if (sequence.active == 0) ++gaps_[BinOf(now_s - sequence.last_s)];
-    // The ends of the earlier requests are reported with a name that is gone.
+    // The ends of the earlier requests are reported with the old name, which the book no longer
+    // has.
     if (*continues != name) sequence.active = 0;
     sequences_.erase(it);
   }

@@ -24,33 +24,36 @@ namespace kvcast {
 // Thread-compatible. All times are seconds of one clock that does not go back.
 class SequenceBook {
  public:
-  // `most`: the most conversations. The book drops those whose last request is the oldest.
+  // `most`: maximum number of conversations. Above this number, the book drops the conversation
+  // whose last request is the oldest.
   explicit SequenceBook(size_t most = 65536) : most_(most) {}
 
   struct Sequence {
     WorkerId worker;
     int64_t tokens = 0;  // of the last prompt
-    double last_s = 0;   // active: time of the last request; else: time at which it ended
+    double last_s = 0;   // if `active` > 0: time of the last request; otherwise: time of its end
     int64_t active = 0;  // requests with the conversation's name that have not ended
     uint64_t order = 0;  // of the last request
   };
   // The name of the conversation that the prompt continues. `prefixes`: the prompt's prefixes, from
-  // the shortest to the longest. Looks at the longest kLookBack of them.
+  // the shortest to the longest. Compares only the kLookBack longest prefixes.
   std::optional<PrefixName> Find(std::span<const PrefixName> prefixes) const;
   // REQUIRES: `name` is a result of Find, and the book was not changed since.
   const Sequence& of(PrefixName name) const { return sequences_.at(name); }
 
-  // A prompt was routed. `continues`: result of Find. Returns the conversation's new name.
+  // Must be called when a prompt was routed. `continues`: the result of Find. Returns the
+  // conversation's new name.
   PrefixName Routed(std::optional<PrefixName> continues, std::span<const PrefixName> prefixes,
                     WorkerId worker, int64_t tokens, double now_s);
   void Ended(PrefixName name, double now_s);
   void Forget(WorkerId worker);
 
-  // Expected tokens of the conversations on the worker that the worker will need again. `without`:
-  // a conversation that does not count. Refreshed every kRefreshSeconds.
+  // Expected number of tokens that the conversations on the worker will need again. `without`: a
+  // conversation that does not count. The chances behind this number are at most kRefreshSeconds
+  // old.
   double ExpectedTokens(WorkerId worker, std::optional<PrefixName> without, double now_s);
-  // The chance that a conversation continues whose last request ended this time ago. Refreshed by
-  // ExpectedTokens; before its first call, 0.
+  // The chance that a conversation continues if its last request ended `idle_s` seconds ago.
+  // ExpectedTokens computes the chances; before its first call, the result is 0.
   double ChanceToContinue(double idle_s) const { return chances_[BinOf(idle_s)]; }
   size_t size() const { return sequences_.size(); }
 
@@ -70,7 +73,8 @@ class SequenceBook {
   uint64_t next_order_ = 0;
   std::array<double, kBins> gaps_{};  // continued conversations by their idle time
   std::array<double, kBins> chances_{};
-  std::unordered_map<WorkerId, double> expected_;  // at refreshed_s_, and changed by Routed
+  // By worker: expected tokens, computed at refreshed_s_ and then changed by Routed.
+  std::unordered_map<WorkerId, double> expected_;
   double refreshed_s_ = -1e300;
 };
 

@@ -62,7 +62,7 @@ struct SpeculativePrefixes::Impl {
     const auto count = of_worker.find(worker);
     if (--count->second == 0) of_worker.erase(count);
   }
-  // Removes the record. Also removes its entry, unless the entry was confirmed or renewed.
+  // Removes the oldest record. Also removes its entry, unless the entry was confirmed or renewed.
   void DropOldest() {
     const Record& oldest = records.front();
     RemoveIf(oldest.prefix, oldest.worker,

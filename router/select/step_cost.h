@@ -1,4 +1,4 @@
-// StepWork and StepCost: what an engine's steps compute, and the seconds that this takes.
+// StepWork and StepCost: the work of an engine's steps, and the seconds that the work takes.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

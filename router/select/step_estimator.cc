@@ -21,7 +21,8 @@ void StepEstimator::Observe(const StepWork& work, double seconds) {
   if (!(seconds > 0)) return;
   std::array<double, kWorkParts> x{};
   for (size_t i = 0; i < kWorkParts; ++i) x[i] = start_.seconds[i] * work.amount[i] / seconds;
-  // An observation that the current costs explain badly counts less: the engine did something else.
+  // An observation that the current costs explain badly counts less, because the engine probably
+  // did other work too.
   const double predicted = cost_.Of(work) / seconds;
   const double error = std::abs(std::log(std::max(predicted, 1e-6)));
   const double weight = observations_ < 50 ? 1 : 1 / (1 + 10 * error * error);
@@ -34,8 +35,9 @@ void StepEstimator::Observe(const StepWork& work, double seconds) {
   if (++observations_ % kSolveEvery == 0) Solve();
 }
 
-// Solves (products + start weight) * factors = targets + start weight. The factors are those of the
-// start costs. A part whose factor would be negative becomes 0, and the others are solved again.
+// Solves (products + start weight) * factors = targets + start weight. Each factor multiplies the
+// start cost of its part. A part whose factor would be negative gets the cost 0, and the equations
+// of the other parts are solved again.
 void StepEstimator::Solve() {
   std::array<bool, kWorkParts> fixed{};
   std::array<double, kWorkParts> factors{};

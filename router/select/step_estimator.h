@@ -1,8 +1,7 @@
 // StepEstimator: learns the seconds per unit of work from observed times.
 //
 // It keeps the sums of a least-squares fit of relative errors, in which older observations count
-// less. Until there are enough observations, the result stays close to the costs that it starts
-// with.
+// less. Until there are enough observations, the result stays close to the start costs.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -85,7 +85,7 @@ void RelayDecoded(Relay& relay, const FleetWorker& worker, const AppliedBatch& a
   relay.Post(config.model, config.worker.name, config.data_parallel_rank, applied.seq, payload);
 }
 
-// The events of sources that the log gets.
+// Sets the functions of `observer` that write the events of sources to the log.
 void ObserveForLog(SourceLog& log, FleetObserver& observer) {
   observer.on_dropped = [&log](const FleetWorker& worker, ResetReason reason,
                                uint64_t residencies) {
@@ -137,7 +137,8 @@ class RouterService::Impl {
   static constexpr size_t kPublic = 0;
   static constexpr size_t kAdmin = 1;  // nullptr: none
   std::array<std::unique_ptr<HttpServer>, 2> servers_;
-  // The same, for handlers. nullptr: a request arrived before the server was stored.
+  // The servers of servers_, for handlers. nullptr: there is no server, or servers_ does not have
+  // the server yet, because a request arrived first.
   std::array<std::atomic<const HttpServer*>, 2> serving_{};
   Mutex sampler_mutex_;
   CondVar sampler_wake_;
@@ -183,7 +184,8 @@ Status RouterService::Impl::Follow(const RouterOptions& options) {
     if (!checked.ok()) return checked;
     const Status status = core_.fleet->Add(source);
     if (!status.ok()) {
-      // At the start, a name that two sources have is a usage error, and so are too many sources.
+      // At the start, two sources with one name are a usage error. Too many sources are a usage
+      // error too.
       const bool usage = status.code() == StatusCode::kFailedPrecondition ||
                          status.code() == StatusCode::kExhausted;
       return usage ? Status(StatusCode::kInvalidArgument, status.message()) : status;
@@ -257,7 +259,8 @@ Status RouterService::Impl::StartRelay(RouterOptions& options) {
   return Status();
 }
 
-// An error at the start is the only line, so these lines are written after the start.
+// If the start fails, the log has only the line of the error. So these lines are written after the
+// start.
 void RouterService::Impl::LogStart(const RouterOptions& options) {
   if (core_.log == nullptr) return;
   for (const WorkerRegistration& source : options.sources) core_.source_log->NoteAdded(source, {});

@@ -1,6 +1,6 @@
-// RouterService: follows publishers, keeps the prefix index and answers over HTTP. The routes are
-// those of own_api.h, indexer_api.h and static_files.h; GET /openapi.json describes them. Errors
-// are
+// RouterService: follows publishers, keeps the prefix index and answers over HTTP. own_api.h,
+// indexer_api.h and static_files.h list the routes, and GET /openapi.json describes the routes.
+// Errors are
 // {"error": text}. 400: a bad request. 401: a token is needed. 403: a host or an origin that is not
 // allowed, or a token whose role does not allow the request. 404: an
 // unknown path, worker, model or request. 405: a wrong method. 408: a request that is not complete
@@ -32,10 +32,10 @@ namespace kvcast::router {
 struct RouterOptions {
   std::vector<WorkerRegistration> sources;
   HttpOptions http;
-  // A second address. Routes with the access kAdmin (registrations, removals, pushed events, dumps)
-  // are answered only there, and all other routes too. Only address, port and unix_path are used;
-  // the other members are those of `http`, without TLS for a unix socket. nullopt: `http` answers
-  // all routes.
+  // A second address. If it is set, only this address answers the routes with access kAdmin
+  // (registrations, removals, pushed events, dumps). This address also answers all other routes.
+  // Only its address, port and unix_path are used. All other members are taken from `http`, but a
+  // unix socket has no TLS. nullopt: `http` answers all routes.
   std::optional<HttpOptions> admin_http;
   // See SourcePolicy and FleetLimits.
   std::vector<IpNetwork> source_networks;
@@ -50,8 +50,8 @@ struct RouterOptions {
   // time; see FleetObserver. Empty: no function is called.
   std::function<void(const FleetWorker&, const AppliedBatch&)> on_applied;
   // Allows listeners beyond loopback. Without tokens, any client that can reach the HTTP address
-  // can read prompts and register workers; without a certificate, HTTP is not encrypted. The relay
-  // and sources beyond loopback need CURVE in any case, or `insecure` of the source.
+  // can read prompts and register workers; without a certificate, HTTP is not encrypted. Beyond
+  // loopback, the relay always needs CURVE, and a source needs CURVE or `insecure`.
   bool allow_remote = false;
   // Path of the router's secret CURVE key (CurveKeyPair::Load). It is the key of the subscriber for
   // sources with a server_key, and the server key of the relay. Empty: no CURVE.
@@ -59,7 +59,7 @@ struct RouterOptions {
   // Path of the list of the relay's clients (AccessList). Empty: the relay has no CURVE, and must
   // be on loopback.
   std::string curve_clients;
-  // Returns seconds since the Unix epoch, for the age of events; empty: the system's clock.
+  // Returns seconds since the Unix epoch, for the age of events. Empty: the system's clock is used.
   std::function<double()> now;
   // Gets the events of docs/logging.md. It must outlive the service. nullptr: no log.
   Logger* log = nullptr;
@@ -81,12 +81,15 @@ struct WorkerReport {
 // Owns the threads of the subscriber, of the HTTP server and of its handlers.
 class RouterService {
  public:
-  // Not ok in nine cases: ingest_threads is out of range; options.subscriber is invalid; a source
-  // cannot be followed (the message names the source); two sources have the same name; there are
-  // more sources than source_limits; an address cannot be bound; options.http is invalid, or its
-  // certificate, key or token file cannot be used; an address to listen on (also that of a bound
-  // source) is not loopback and allow_remote is false; a source or the relay lacks the keys that it
-  // needs. No threads run after an error.
+  // Not ok in these cases (no threads run after an error):
+  // - ingest_threads is out of range, or options.subscriber is invalid.
+  // - A source cannot be followed. The message names the source.
+  // - Two sources have the same name, or there are more sources than source_limits allows.
+  // - An address cannot be bound.
+  // - options.http is invalid, or its certificate, key or token file cannot be used.
+  // - An address to listen on, also of a source with `bind`, is not loopback, and allow_remote is
+  //   false.
+  // - A source or the relay lacks keys that it needs.
   static Result<std::unique_ptr<RouterService>> Start(const RouterOptions& options);
   ~RouterService();
 

@@ -1,5 +1,5 @@
-// KV_CHECK: checks an invariant of our own code, in every build. KV_DCHECK: for costly checks, in
-// debug builds only. Neither macro may check input from outside: bad input gets a Status or a
+// KV_CHECK: checks an invariant of the code itself, in every build. KV_DCHECK: for costly checks,
+// in debug builds only. The macros must not check input from outside: bad input gets a Status or a
 // counted reject.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

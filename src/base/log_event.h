@@ -1,5 +1,5 @@
-// The events of the log, and their limits. docs/logging.md says what each event means and what to
-// do; a test compares the two lists.
+// The events of the log, and their limits. docs/logging.md explains each event and the necessary
+// action; a test compares the two lists.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -14,8 +14,8 @@ inline constexpr std::array<std::string_view, 4> kLogLevelNames = {"debug", "inf
                                                                    "error"};
 
 // In each window of LogLimiter::kWindowMs, the log writes at most `lines_per_source` lines of the
-// event for one source, and at most `lines` lines of the event in all. An event that a peer without
-// a key or token can cause has a small `lines`.
+// event for one source, and at most `lines` lines of the event in total. An event that a peer
+// without a key or token can cause has a small `lines`.
 struct LogEvent {
   std::string_view name;
   LogLevel level = LogLevel::kInfo;

@@ -1,4 +1,4 @@
-// LogLimiter: bounds the lines of the log by event and by source. Not thread-safe. Times are
+// LogLimiter: limits the number of log lines per event and per source. Not thread-safe. Times are
 // arguments.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -16,7 +16,7 @@ namespace kvcast {
 class LogLimiter {
  public:
   static constexpr int64_t kWindowMs = 60'000;
-  // Sources of one event that are counted separately. All others count as one source.
+  // Sources of one event that are counted separately. All further sources count as one source.
   static constexpr size_t kMaxSources = 8192;
 
   // The lines of one event that were left out in one window.
@@ -29,9 +29,10 @@ class LogLimiter {
   // True: the line may be written. The first line of an event begins its window.
   // REQUIRES: the window of the event has not ended. Call TakeEnded(now_ms) first.
   bool Take(const LogEvent& event, std::string_view source, int64_t now_ms);
-  // Ends the windows that are over at `now_ms`, and returns those with suppressed lines.
+  // Ends the windows whose end is reached at `now_ms`. Returns an entry for each of these windows
+  // that has suppressed lines.
   std::vector<Suppressed> TakeEnded(int64_t now_ms);
-  // The end of the first window to end. kNever: no window is open.
+  // The earliest end of an open window. kNever: no window is open.
   int64_t next_end_ms() const;
   static constexpr int64_t kNever = INT64_MAX;
 

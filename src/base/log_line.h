@@ -18,7 +18,7 @@ namespace kvcast {
 
 enum class LogFormat : uint8_t { kText, kJson };
 
-// A named value. A text is only referenced. A line leaves out a field with an empty text.
+// A named value. A text value is borrowed. A field with an empty text is not written.
 class LogField {
  public:
   LogField(std::string_view key, std::string_view text) : key_(key), value_(text) {}
@@ -49,11 +49,11 @@ using LogFields = std::initializer_list<LogField>;
 inline constexpr size_t kMaxLogTextBytes = 256;
 
 // Returns the line with its newline. `unix_seconds`: the time of the line. `source`: empty if the
-// event has none.
-// Text: TIME LEVEL EVENT [source=NAME] KEY=VALUE ... A text that is not a plain word is in double
-// quotes, with a backslash before quotes and backslashes, and \xNN for other bytes.
-// JSON: one object with the members time, level, event, source, and the fields. Bytes that are not
-// UTF-8 become U+FFFD.
+// event has no source.
+// - Text: TIME LEVEL EVENT [source=NAME] KEY=VALUE ... A text that is not a plain word is in double
+//   quotes, with a backslash before quotes and backslashes, and \xNN for other bytes.
+// - JSON: one object with the members time, level, event, source, and the fields. Bytes that are
+//   not UTF-8 become U+FFFD.
 std::string RenderLogLine(LogFormat format, double unix_seconds, const LogEvent& event,
                           std::string_view source, LogFields fields);
 

@@ -8,7 +8,7 @@
 namespace kvcast {
 namespace {
 
-constexpr int64_t kTickUs = 1'000'000;  // between looks at windows that may have ended
+constexpr int64_t kTickUs = 1'000'000;  // interval between checks for ended windows
 
 Logger::Config WithClocks(Logger::Config config) {
   if (!config.now_ms) config.now_ms = SteadyMs;

@@ -36,8 +36,8 @@ class Logger {
     LogLevel level = LogLevel::kInfo;  // events below it are not written
     LogFormat format = LogFormat::kText;
     size_t queue_lines = 4096;
-    // Writes one line. False: the output took no byte of it. Called on the logger's thread; may
-    // block. Must be set.
+    // Writes one line. False: the output wrote no byte of the line. Called on the logger's thread;
+    // may block. Must be set.
     std::function<bool(std::string_view line)> output;
     std::function<int64_t()> now_ms;  // monotonic milliseconds; empty: the steady clock
     std::function<double()> now_s;    // seconds since the Unix epoch; empty: the system's clock

@@ -1,6 +1,6 @@
 // Mutex: std::mutex with thread-safety annotations that clang checks (-Wthread-safety). CondVar:
-// the condition variable of a Mutex. It is not a std::condition_variable_any, because that class
-// has a lock of its own, and a woken thread would wait for that lock too.
+// the condition variable of a Mutex. CondVar does not use std::condition_variable_any, because that
+// class has a lock of its own. A woken thread would wait for that lock too.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -48,7 +48,7 @@ using MutexLock = ScopedLock<Mutex>;
 
 class CondVar {
  public:
-  // Both waits may return without a reason, as in std::condition_variable.
+  // Both waits may return without a notification, as in std::condition_variable.
   void Wait(Mutex& mutex) KV_REQUIRES(mutex) {
     std::unique_lock<std::mutex> lock(mutex.mutex_, std::adopt_lock);
     signal_.wait(lock);

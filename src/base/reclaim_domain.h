@@ -1,4 +1,4 @@
-// ReclaimDomain: readers take no lock, and memory is freed when no reader can see it.
+// ReclaimDomain: readers take no lock, and memory is freed when no reader can access it.
 //
 // A reader pins the domain while it follows pointers. A writer unlinks an object, so that no later
 // reader finds it, and then retires the object. When every reader that was pinned at that time has
@@ -42,7 +42,7 @@ class ReclaimDomain {
   // REQUIRES: the object is unlinked. Only one thread at a time may call Retire or Collect. `free`
   // must not call Retire.
   void Retire(Free free, void* context, uintptr_t object);
-  // Frees the objects that no reader can see. Retire also calls it from time to time.
+  // Frees the objects that no reader can access. Retire also calls it from time to time.
   void Collect();
 
  private:

@@ -8,7 +8,7 @@ namespace kvcast {
 
 // For example "0.1.0".
 std::string_view Version();
-// The compiler that built it, with its version.
+// The compiler that built the program, with its version.
 std::string_view CompilerText();
 
 }  // namespace kvcast

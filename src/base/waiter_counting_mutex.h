@@ -1,6 +1,6 @@
 // WaiterCountingMutex: a mutex that reports whether a thread waits for it. A thread that takes the
-// mutex repeatedly can then let other threads take it. std::mutex is not fair: the thread that has
-// released it usually takes it again before a waiting thread.
+// mutex repeatedly can then let other threads take it. std::mutex is not fair: a thread that
+// releases the mutex and locks it again usually gets it before a waiting thread.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

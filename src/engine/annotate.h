@@ -1,4 +1,4 @@
-// Adds to a stored event the fields of its group that the pool does not know.
+// Adds to a stored event the fields of its group that the pool does not set.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -10,9 +10,9 @@
 
 namespace kvcast::engine {
 
-// Sets the spec kind and the window of the event's group. If the group has no window, the event has
-// none. If the event has no group index, the call removes both fields. If no group has the event's
-// index, the call removes both fields, and the error names the index.
+// Sets the spec kind and the window of the event's group. If the group has no window, the event
+// gets no window. If the event has no group index, the call removes both fields. If no group has
+// the event's index, the call removes both fields and returns an error with the index.
 Status Annotate(std::span<const GroupSpec> groups, BlockStored& event);
 
 }  // namespace kvcast::engine

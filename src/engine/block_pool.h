@@ -28,7 +28,7 @@ inline constexpr BlockId kNullBlock{0};
 struct PoolOptions {
   int64_t num_blocks = 0;        // includes the null block
   int64_t hash_block_size = 16;  // tokens per hash
-  int64_t lookahead = 0;         // tokens after a block that its hash covers
+  int64_t lookahead = 0;         // number of tokens after a block that the block's hash covers
   bool enable_caching = true;
   bool reuse_uncached_first = true;
   EventOptions events;
@@ -55,7 +55,7 @@ struct PartialBlock {
   int64_t prefix_tokens = 0;
 };
 
-// The place of freed blocks in the queue. Blocks that still have references are not concerned.
+// The place of freed blocks in the queue. Blocks that still have references do not enter the queue.
 enum class FreeTo : uint8_t {
   kUsual,  // blocks that are not cached: the head; cached blocks: the tail
   // As kUsual, but cached blocks that no request ever adopted go before all other cached blocks.
@@ -84,9 +84,9 @@ class BlockPool {
     cached_.Prefetch({digest, group});
   }
 
-  // Takes n blocks from the head of the queue and appends them to `out`. Their previous content
-  // leaves the cache, with one BlockRemoved per key. With announce_once, a key that another block
-  // holds has no event. REQUIRES: n <= num_free().
+  // Takes n blocks from the head of the queue and appends them to `out`. The previous content of
+  // these blocks leaves the cache, with one BlockRemoved per key. With announce_once, there is no
+  // event for a key that another block holds. REQUIRES: n <= num_free().
   void Allocate(int64_t n, std::vector<BlockId>& out);
   // Adds one reference to each block.
   void Touch(std::span<const BlockId> blocks);
@@ -94,17 +94,17 @@ class BlockPool {
   // content.
   void Adopt(std::span<const BlockId> blocks);
   // Drops one reference of each block. Blocks without references go to the queue, in the given
-  // order. Without reuse_uncached_first, kUsual and kEvictFirst treat blocks that are not cached as
-  // adopted blocks.
+  // order. Without reuse_uncached_first, kUsual and kEvictFirst put blocks that are not cached at
+  // the tail.
   void Free(std::span<const BlockId> blocks, FreeTo place = FreeTo::kUsual);
 
-  // Caches the full blocks of the table that are not null and are kept. One BlockStored covers all
-  // these blocks, and is sent even if no block was cached. EventOptions::exact_spans and
-  // announce_once change this rule. If a block already has keys of prefixes that end inside it,
-  // these keys are removed first.
+  // Caches the full blocks of the table, except null blocks and blocks that `keep` excludes. One
+  // BlockStored covers all these blocks, and is sent even if no block was cached.
+  // EventOptions::exact_spans and announce_once change this rule. If a block already has keys of
+  // prefixes that end inside the block, these keys are removed first.
   void CacheFullBlocks(const FullBlocks& blocks);
   // Caches a block under the hash of a prefix that ends inside the block or at its end. If the
-  // first key of the block names a shorter prefix, all keys of the block are removed first.
+  // first key of the block belongs to a shorter prefix, all keys of the block are removed first.
   // nullopt: the block is null, or the prefix has no hash.
   std::optional<BlockKey> CachePartialBlock(const PartialBlock& partial);
   // Announces the whole blocks of a hit again and changes nothing else. Null positions are
@@ -144,7 +144,7 @@ class BlockPool {
 
   PoolOptions options_;
   std::vector<uint32_t> refs_;
-  std::vector<bool> adopted_;  // by block: a request adopted its content from another request
+  std::vector<bool> adopted_;  // by block: a request adopted the block's content (see Adopt)
   FreeBlockQueue free_;
   CachedBlockMap cached_;
   EventLog events_;

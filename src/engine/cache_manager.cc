@@ -60,8 +60,8 @@ bool IsHitValid(const PrefixHit& hit, const CacheConfig& config) {
   return true;
 }
 
-// A hit with tokens is allowed only in the first call for a request, and only without tokens that
-// were computed before.
+// A hit with tokens is allowed only in the first call for a request, and only if no tokens were
+// computed before.
 bool AreArgsValid(const AllocateArgs& args, bool first, const CacheConfig& config) {
   if (!AreTokensValid(args, config.rules)) return false;
   if (args.hit == nullptr) return true;
@@ -115,8 +115,8 @@ class CacheManager::Impl {
     return demand;
   }
 
-  // The admission gate: tests if the pool has room for all known tokens of the request, at the peak
-  // of its demand.
+  // The admission check: true if the pool has room for all known tokens of the request, at the peak
+  // of the request's demand.
   bool WholeSequenceFits(RequestSlot slot, const CacheRequest& request, const AllocateArgs& args,
                          SlotDemand demand) const {
     demand.tokens = std::min(static_cast<int64_t>(request.tokens.size()), config.max_model_len);
@@ -297,7 +297,7 @@ void CacheManager::Free(CacheRequest& request, bool ended) {
   if (!slot) return;
   int64_t kept_tokens = std::numeric_limits<int64_t>::max();
   if (ended && request.will_not_return_after) {
-    // A group may hold more of a shared prefix than the router knew.
+    // The shared prefix in a group may be longer than the prefix in the router's hint.
     kept_tokens =
         std::max({*request.will_not_return_after, request.shared_prefix_boundary, int64_t{0}});
   }

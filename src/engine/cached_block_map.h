@@ -3,7 +3,7 @@
 // Several blocks may hold one key: two requests that computed the same content keep both blocks.
 // One block may hold several keys: the key of the full block, and the keys of partial ends inside
 // the block. The entry of a block's first key fills one cache line. The index of the entry is the
-// block's id. Steady insert and erase traffic allocates nothing.
+// block's id. In steady operation, inserts and erases allocate no memory.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -33,7 +33,7 @@ class CachedBlockMap {
   bool HasKeys(BlockId block) const { return first_[block.value].in_use(); }
   // The first key of a block. REQUIRES: HasKeys(block).
   const BlockKey& PrimaryKey(BlockId block) const { return first_[block.value].key; }
-  // The prefix length that the first key names. REQUIRES: HasKeys(block).
+  // The prefix length of the first key, in tokens. REQUIRES: HasKeys(block).
   int64_t PrimaryCoveredTokens(BlockId block) const { return first_[block.value].covered_tokens; }
 
   // Drops all keys of a block, in the order of insertion. Calls `removed(key, last)` for each key;
@@ -52,7 +52,8 @@ class CachedBlockMap {
   size_t num_keys() const { return table_.size(); }
   // The number of (key, block) pairs.
   size_t num_entries() const { return num_entries_; }
-  // Calls `visit` for every key, with the number of blocks that hold it, in no particular order.
+  // Calls `visit` for every key, with the number of blocks that hold the key, in no particular
+  // order.
   void ForEachKey(const std::function<void(const BlockKey&, int64_t copies)>& visit) const;
   // True if the two directions of the map agree.
   bool IsConsistent() const;
@@ -64,7 +65,7 @@ class CachedBlockMap {
   static constexpr uint32_t kMore = uint32_t{1} << 31;
 
   // One (key, block) pair. The entries of one key form a list in order of insertion. The entries of
-  // one block form another such list.
+  // one block form another list, also in order of insertion.
   struct alignas(64) Entry {
     BlockKey key;  // an empty digest: the entry is not in use
     BlockId block;

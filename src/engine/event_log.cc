@@ -70,7 +70,7 @@ void EventLog::Describe(const StoredSpan& span, std::optional<int64_t> token_off
   if (span.digests.empty()) {
     event.extra_keys.reset();
   } else {
-    // Events carry the bare form of extra keys, even if the chain has tagged keys.
+    // Events contain extra keys without tags, even if the chain has tagged keys.
     FillExtraKeys(span, {.lookahead = lookahead_}, Engaged(event.extra_keys));
   }
   event.group_idx = span.group.value;

@@ -1,8 +1,8 @@
 // EventLog: the events of one block pool that are not announced yet, in order of occurrence.
 //
 // Removals are stored as digests until they are read, because an engine evicts thousands of blocks
-// per step. A separate Event for each of them would cost more time than the cache itself. Steady
-// traffic allocates nothing per block.
+// per step. A separate Event for each removal would cost more time than all other work of the
+// cache. In steady operation, no memory is allocated per block.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -33,7 +33,7 @@ struct StoredSpan {
 
 class EventLog {
  public:
-  // `lookahead`: tokens after a block that its hash covers.
+  // `lookahead`: number of tokens after a block that the block's hash covers.
   EventLog(const EventOptions& options, std::string medium, int64_t lookahead = 0);
 
   bool enabled() const { return enabled_; }
@@ -49,9 +49,9 @@ class EventLog {
   void AddCleared();
 
   // Calls `visit` with every BlockStored&, BlockRemoved& and AllBlocksCleared& in order, and
-  // empties the log. A BlockRemoved has one or more hashes; each hash is an event of its own. The
+  // empties the log. A BlockRemoved has one or more hashes; each hash counts as one event. The
   // event object is reused for the next event, so `visit` must copy the parts that it keeps.
-  // `visit` must not change any field except spec kind and window, which the pool does not know.
+  // `visit` must not change any field except spec kind and window, which the pool does not set.
   template <typename Visit>
   void Drain(const Visit& visit);
 
@@ -108,7 +108,7 @@ void EventLog::Drain(const Visit& visit) {
   Clear();
 }
 
-// Appends an event that Drain visits to `events`. A BlockRemoved becomes one event per hash.
+// Appends to `events` an event that Drain visits. A BlockRemoved becomes one event per hash.
 template <typename EventType>
 void AppendEvents(const EventType& visited, std::vector<Event>& events) {
   events.emplace_back(visited);

@@ -47,11 +47,11 @@ class FreeBlockQueue {
     uint32_t next;
   };
   void InsertBefore(uint32_t position, BlockId id);
-  // The element after `position` that is not the divider.
+  // The next element after `position`, without the divider.
   uint32_t After(uint32_t position) const;
 
-  // The elements after the last block: the sentinel that closes the ring, and the divider, which is
-  // before all blocks that Append added.
+  // By block id. Two elements follow the blocks: the sentinel, which closes the ring, and the
+  // divider, which is linked before all blocks that Append added.
   std::vector<Link, HugePageAllocator<Link>> links_;
   uint32_t sentinel_;
   uint32_t divider_;

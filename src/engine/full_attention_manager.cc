@@ -19,7 +19,7 @@ void FullAttentionManager::CacheBlocks(RequestSlot slot, const CacheRequest& req
   if (block_size() == hash_block_size || context().rules < EngineRules::kMain2026August) return;
   // Only the last hash boundary of the prompt gets an entry inside a block.
   const bool newer = context().rules >= EngineRules::kV032;
-  // A repeated request can hit all tokens except its last one.
+  // A repeated request can hit all tokens except the last token.
   const int64_t limit = request.prompt_tokens - (newer && !spec().eagle ? 1 : 0);
   const int64_t boundary =
       std::min<int64_t>(limit / hash_block_size, std::ssize(request.chain)) * hash_block_size;

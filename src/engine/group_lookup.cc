@@ -106,8 +106,8 @@ int64_t GroupLookup::SearchBackward(int64_t max_units) {
   const int64_t units_per_block = spec_.block_size / unit_;
   int64_t hit = 0;
   // Blocks that were not probed count as absent. They cannot hide a boundary that is higher than a
-  // found boundary: the higher boundary needs no block before the blocks of the found one, and all
-  // later blocks were probed.
+  // found boundary: the higher boundary needs no block before the blocks of the found boundary, and
+  // all later blocks were probed.
   for (int64_t end = max_units; end > 0 && hit == 0;) {
     const int64_t begin = std::max<int64_t>(0, end - kSearchStride * units_per_block);
     for (int64_t at = end; at > begin; --at) {
@@ -161,8 +161,8 @@ void GroupLookup::FillTables(int64_t hit_tokens, std::vector<std::vector<BlockId
     }
     if (hit_tokens % block_size == 0) continue;
     // If the whole block is resident, it is the tail. Otherwise the tail is the block of a partial
-    // entry that ends at or after the hit, because a full-attention block serves every boundary
-    // before the end of its entry.
+    // entry that ends at or after the hit. A full-attention block serves every boundary before the
+    // end of its entry.
     if (IsFullKind(spec_.kind) && residency_.blocks.Test(whole)) {
       table.back() = block_ids_[i][static_cast<size_t>(whole)];
       continue;

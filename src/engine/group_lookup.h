@@ -1,8 +1,8 @@
 // GroupLookup: the cache-hit lookup for the groups of one spec. It probes the pool.
 //
-// A block counts if all these groups have it. The lookup probes no more blocks than the rule of the
-// kind can need, and each block at most once per request. The found blocks become a residency
-// bitmap. The rules of reuse.h compute the hit from this bitmap.
+// A block counts only if all these groups have the block. The lookup probes no more blocks than the
+// rule of the kind can need, and each block at most once per request. The found blocks become a
+// residency bitmap. The rules of reuse.h compute the hit from this bitmap.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -37,7 +37,7 @@ class GroupLookup {
 
  private:
   bool ProbeBlock(int64_t index);
-  // Call this some blocks before ProbeBlock.
+  // Prefetches the memory that ProbeBlock(index) will read.
   void Prefetch(int64_t index) const;
   void ProbePartialEnd(int64_t end_unit);
   bool FindInAll(const Digest& digest, std::vector<std::vector<BlockId>>& found, int64_t at);

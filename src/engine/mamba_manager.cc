@@ -170,8 +170,8 @@ void MambaManager::CacheBlocks(RequestSlot slot, const CacheRequest& request, in
   CachePartialTail(slot, request, tokens);
 }
 
-// The block of a chunk's checkpoint holds the state of `tokens` tokens. The block may have been
-// cached as a full block, under the key of another prefix.
+// The block of a chunk's checkpoint holds the state of Checkpoint::tokens tokens. The block may
+// have been cached as a full block, under the key of another prefix.
 void MambaManager::CacheCheckpoint(RequestSlot slot, const CacheRequest& request) {
   const auto checkpoint = std::exchange(state(slot).checkpoint, std::nullopt);
   if (!checkpoint) return;

@@ -42,7 +42,7 @@ class MambaManager final : public SingleTypeManager {
   bool aligned() const { return spec().mamba_mode == MambaMode::kAlign; }
   RunningState& state(RequestSlot slot);
   const RunningState* find_state(RequestSlot slot) const;
-  // Modes none and all: adds slots for drafts.
+  // For the modes none and all: adds slots for drafts.
   SlotDemand WithSpeculativeBlocks(SlotDemand demand) const;
   int64_t RequiredBlocks(const SlotDemand& demand) const;
   bool WasCachedThisStep(BlockId block) const;

@@ -122,14 +122,14 @@ void SingleTypeManager::TakeBlocksToZero(std::vector<BlockId>& blocks) {
   to_zero_.clear();
 }
 
-// The prefix lengths at which a later request can hit: a request with the same prompt, or with the
-// same first part.
+// Sets boundaries_ to the prefix lengths at which a later request can hit. The later request has
+// the same prompt, or the same first part of the prompt.
 void SingleTypeManager::FillBoundaries(const CacheRequest& request) {
   boundaries_.clear();
   const int64_t grid = context_.alignment;
   const auto floor = [grid](int64_t tokens) { return tokens / grid * grid; };
   if (context_.rules >= EngineRules::kV032 && context_.drops) {
-    // A group drops a block for its draft head, so the later request gives up one unit of the grid.
+    // A group drops a block for its draft head, so the later request loses one unit of the grid.
     boundaries_ = {std::max<int64_t>(floor(request.prompt_tokens - 1) - grid, 0),
                    std::max<int64_t>(floor(request.prompt_tokens) - grid, 0)};
     if (boundaries_[0] == boundaries_[1]) boundaries_.pop_back();

@@ -1,9 +1,9 @@
 // SingleTypeManager: the block tables of one KV-cache group.
 //
-// This class hides the parts that depend on the kind of a group's cache: the number of blocks that
-// a step needs, the blocks that attention will never read again, and the blocks that the cache
-// keeps. The base class implements sliding windows and chunks. The managers of other kinds override
-// the parts that differ.
+// The virtual functions implement the parts that depend on the kind of a group's cache: the number
+// of blocks that a step needs, the blocks that attention will never read again, and the blocks that
+// the cache keeps. The base class implements sliding windows and chunks. The managers of other
+// kinds override the parts that differ.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -24,9 +24,9 @@ struct GroupContext {
   GroupSpec spec;
   GroupIdx group;
   int64_t alignment = 0;      // scheduler_block_size
-  int64_t hit_alignment = 0;  // grid of hits
-  bool drops = false;         // a group of the cache drops a block for its draft head
-  int64_t lookahead = 0;      // tokens after a block that its hash covers
+  int64_t hit_alignment = 0;  // grid of hit lengths, in tokens
+  bool drops = false;         // at least one group drops a block for its draft head
+  int64_t lookahead = 0;      // number of tokens after a block that the block's hash covers
   std::optional<int64_t> retention_interval;
   EngineRules rules = EngineRules::kMain2026August;
   std::optional<int64_t> max_admission_blocks;
@@ -42,10 +42,10 @@ struct GroupContext {
 struct SlotDemand {
   int64_t tokens = 0;          // includes drafts
   int64_t main_tokens = 0;     // without drafts
-  int64_t local_computed = 0;  // computed here, with the cache hit of this step
-  int64_t total_computed = 0;  // local_computed, and the tokens loaded from another tier
+  int64_t local_computed = 0;  // computed by this engine; includes the cache hit of this step
+  int64_t total_computed = 0;  // local_computed plus the tokens that are loaded from another tier
   int64_t encoder_tokens = 0;  // for cross attention
-  int64_t prefill_tokens = 0;  // where the prompt, or the recomputed part, ends
+  int64_t prefill_tokens = 0;  // end of the prompt, or of the part that is recomputed
   bool apply_admission_cap = false;
 };
 
@@ -57,12 +57,12 @@ class SingleTypeManager {
   SingleTypeManager& operator=(const SingleTypeManager&) = delete;
 
   // The number of free blocks that AddHit, AllocateExternal and AllocateNew will take from the
-  // pool. The number is an estimate with the admission cap, and exact without it. A number above
-  // the size of the pool means that the request cannot run in this step.
+  // pool. Without the admission cap, the number is exact. With the cap, it is an estimate. A number
+  // above the size of the pool means that the request cannot run in this step.
   virtual int64_t BlocksToAllocate(RequestSlot slot, std::span<const BlockId> hits,
                                    const SlotDemand& demand) const;
-  // First allocation of a request. Its table becomes the cache hit. The blocks of the hit that
-  // attention still reads gain a reference. The other positions of the hit become null blocks.
+  // First allocation of a request. The request's table becomes the cache hit. The blocks of the hit
+  // that attention still reads gain a reference. The other positions of the hit become null blocks.
   virtual void AddHit(RequestSlot slot, std::span<const BlockId> hits, const SlotDemand& demand);
   // Takes blocks for tokens that are loaded from another tier. REQUIRES: AddHit was called for
   // every group.
@@ -87,7 +87,7 @@ class SingleTypeManager {
   // reference for the copy. The caller must free these references in the pool after the copy.
   void TakeCopies(std::vector<BlockCopy>& copies);
   // Appends the blocks that were taken since the previous call, if blocks must be zeroed. Targets
-  // of copies are not among them.
+  // of copies are not included.
   void TakeBlocksToZero(std::vector<BlockId>& blocks);
 
  protected:

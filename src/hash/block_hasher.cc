@@ -148,8 +148,8 @@ void BlockHasher::ExtendChain(std::span<const TokenId> tokens, int64_t hash_bloc
       impl_->WritePreimage(&parent, block,
                            {keys.keys, keys.object_tags, {form.extra_keys, behind}});
     }
-    // The preimage of the next block waits for the bytes of the digest. The alignment keeps them
-    // within one cache line, which is faster to copy.
+    // The preimage of the next block needs the bytes of the digest. The alignment keeps these bytes
+    // within one cache line, so that the copy is faster.
     alignas(32) const Digest digest = impl_->DigestPreimage();
     chain.push_back(digest);
   }

@@ -105,7 +105,7 @@ uint8_t* BlockTemplate::PutCbor(uint8_t* at, const Digest& parent, std::span<con
   at = PutDigest(at, parent);
   at = PutCborHead(at, kCborArray, tokens.size());
   at = PutTail(PutCborInts(at, tokens));
-  // CBOR has no end mark of an array, so no bytes follow the lookahead.
+  // A CBOR array has no end mark, so no bytes follow the lookahead.
   return lookahead.empty() ? at : PutCborInts(at, lookahead);
 }
 

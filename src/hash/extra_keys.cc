@@ -76,7 +76,7 @@ void AppendMultimodal(const std::vector<MultimodalItem>& items, const HashedRang
   while (range.lookahead > 0 && cursor > first && End(items[cursor - 1]) > range.end) --cursor;
 }
 
-// The bytes of those rows of [begin, end) that exist. After the last row the engine hashes an empty
+// The bytes of the existing rows in [begin, end). After the last row the engine hashes an empty
 // slice.
 std::span<const uint8_t> Rows(const PromptEmbeddings& embeddings, int64_t begin, int64_t end) {
   const size_t rows = embeddings.row_bytes == 0 ? 0 : embeddings.data.size() / embeddings.row_bytes;

@@ -1,7 +1,7 @@
 // PickleWriter: writes pickle protocol 5 for the types of a block-hash preimage. The bytes are
 // equal to those of CPython's C pickler.
 //
-// Two features make the bytes more than a plain encoding:
+// Two features of pickle go beyond a plain encoding of the values:
 // - frames: opcodes are grouped in frames. A frame closes at the first object boundary at or
 //   after 64 KiB. A string of 64 KiB or more is outside the frames. A frame of less than 4 bytes
 //   has no header;

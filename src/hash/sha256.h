@@ -1,5 +1,6 @@
 // SHA-256 by OpenSSL. The algorithm is fetched once, and the context is reused. OpenSSL's one-shot
-// call would do both steps for each block, and they cost more than the digest of a block.
+// call would fetch the algorithm and create a context for each block. These two steps cost more
+// than the digest of a block.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

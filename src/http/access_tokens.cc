@@ -26,7 +26,7 @@ constexpr std::pair<std::string_view, AccessRole> kRoles[] = {{"query", AccessRo
 
 Status Bad(const std::string& text) { return {StatusCode::kInvalidArgument, text}; }
 
-// Empty: the open file may hold tokens.
+// Empty: no other user can access the open file, so the file may hold tokens.
 std::string WhyUnsafe(int file) {
   struct stat info = {};
   if (fstat(file, &info) != 0) return std::strerror(errno);

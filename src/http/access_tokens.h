@@ -1,4 +1,4 @@
-// AccessTokens: the bearer tokens of a service, and what each token allows.
+// AccessTokens: the bearer tokens of a service, and the role of each token.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -15,33 +15,33 @@ namespace kvcast {
 
 enum class AccessRole : uint8_t {
   kQuery,    // queries
-  kRoute,    // decisions and reports about them; includes kQuery
+  kRoute,    // routing decisions, and reports about decisions; includes kQuery
   kObserve,  // metrics, state and the dashboard's data
   kAdmin,    // all requests, also changes and dumps
 };
 
-// As in the file of tokens: "query", "route", "observe" or "admin".
+// The name of the role in the token file: "query", "route", "observe" or "admin".
 std::string_view AccessRoleName(AccessRole role);
 
-// True: a token with the role `held` allows what needs `needed`.
+// True: a token with the role `held` allows requests that need the role `needed`.
 constexpr bool Includes(AccessRole held, AccessRole needed) {
   return held == needed || held == AccessRole::kAdmin ||
          (held == AccessRole::kRoute && needed == AccessRole::kQuery);
 }
 
-// Holds digests of the tokens, and not the tokens. Thread-safe after Read.
+// Holds only digests of the tokens. Thread-safe after Read.
 class AccessTokens {
  public:
   // Reads lines "ROLE TOKEN"; ROLE is query, route, observe or admin. Empty lines and lines that
   // begin with # are skipped. A token is 1 to 1,024 visible ASCII characters. Not ok
-  // (kInvalidArgument): one line that names the file, and the wrong line by its number. The file
-  // must be a regular file of at most 64 KiB that only its owner can access.
+  // (kInvalidArgument): the error is one line with the file name, and with the number of the wrong
+  // line. The file must be a regular file of at most 64 KiB that only its owner can access.
   static Result<AccessTokens> Read(const std::string& path);
-  // The same for the text of a file. Errors do not name a file.
+  // Parses the text of such a file. The errors contain no file name.
   static Result<AccessTokens> Parse(std::string_view text);
 
-  // The role of the token in the value of an Authorization header ("Bearer TOKEN"). nullopt: no
-  // such token. The time does not depend on how much of a token is right.
+  // The role of the token in the value of an Authorization header ("Bearer TOKEN"). nullopt: the
+  // token is unknown. The time does not depend on the number of correct characters in the token.
   std::optional<AccessRole> RoleOf(std::string_view authorization) const;
 
  private:

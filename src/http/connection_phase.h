@@ -40,12 +40,12 @@ constexpr bool MayFollow(ConnectionPhase before, ConnectionPhase after) {
   return false;
 }
 
-// From the first byte of a request to the last byte of its reply.
+// True from the first byte of a request to the last byte of its reply.
 constexpr bool HasRequest(ConnectionPhase phase) {
   return phase >= ConnectionPhase::kReceiving && phase <= ConnectionPhase::kReplying;
 }
 
-// The server may close the connection to make room for another connection.
+// True: the server may close the connection to make room for another connection.
 constexpr bool IsQuiet(ConnectionPhase phase) {
   return phase != ConnectionPhase::kHandling && phase != ConnectionPhase::kClosed;
 }

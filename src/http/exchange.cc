@@ -40,7 +40,7 @@ std::string_view RouteOf(const std::string* path) {
   return path == nullptr ? std::string_view() : *path;
 }
 
-// nullopt: the reply cannot be completed, and the client must see that it is incomplete.
+// nullopt: the reply cannot be completed. The client must see that the reply is incomplete.
 std::optional<std::string> NextPiece(const std::function<std::string()>& next) {
   try {
     return next();
@@ -314,8 +314,8 @@ void HttpServer::Impl::Reply(const Shared& connection, const HttpReply& reply, b
   Send(connection, Phase::kReplying);
 }
 
-// A write is in progress only in the phases kContinuing and kReplying. Neither phase may follow
-// kContinuing or kReplying, so writes do not overlap.
+// A write is in progress only in the phases kContinuing and kReplying. Between two of these phases
+// there is always another phase, so writes do not overlap.
 void HttpServer::Impl::Send(const Shared& connection, Phase phase) {
   Enter(*connection, phase);
   CountHeld(*connection);
@@ -354,9 +354,9 @@ void HttpServer::Impl::OnSent(const Shared& connection) {
   return connection->in.size() > 0 ? Advance(connection) : Read(connection);
 }
 
-// The server reads until the client ends, for at most kLingerMs. If the server closed the
-// connection with unread bytes, TCP would reset the connection, and the client could lose the
-// answer.
+// The server reads until the client ends the connection, but at most for kLingerMs. If the server
+// closed the connection with unread bytes, TCP would reset the connection, and the client could
+// lose the answer.
 void HttpServer::Impl::Linger(const Shared& connection) {
   Enter(*connection, Phase::kLingering);
   connection->in = {};

@@ -20,7 +20,7 @@ std::string LowerCase(std::string_view text) {
 
 constexpr char kForeign[] = "origin: requests from pages of other sites are refused";
 
-// The header without its port.
+// The Host header without its port.
 std::string_view NameOf(std::string_view host) {
   if (host.starts_with('[')) return host.substr(0, host.find(']') + 1);
   return host.substr(0, host.rfind(':'));
@@ -44,7 +44,7 @@ const char* HostRules::WhyRefused(std::string_view host, std::string_view origin
                                   bool changes) const {
   const bool names_count = local_only_ || !names_.empty();
   if (names_count && !host.empty() && !IsOwn(host)) {
-    return "host: neither a loopback name nor an allowed host";
+    return "host: not a loopback name, and not an allowed host";
   }
   if (origin.empty() || !changes) return nullptr;
   const size_t scheme = origin.find("://");

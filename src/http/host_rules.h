@@ -1,9 +1,9 @@
-// HostRules: the Host and Origin headers that a server accepts. They protect against requests that
-// a page of another site makes a browser send.
+// HostRules: the Host and Origin headers that a server accepts. The rules protect against requests
+// that a browser sends for a page of another site.
 //
 // If the name of a foreign page resolves to this server ("DNS rebinding"), the browser sends the
-// foreign name as Host, and takes the server for the page's own. A browser sends an IP address as
-// Host only for a page of this address, so an address cannot be rebound.
+// foreign name as Host. The browser then treats the server as part of the foreign site. A browser
+// sends an IP address as Host only for a page of this address, so an address cannot be rebound.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -20,8 +20,9 @@ class HostRules {
   // use, without a port. They are compared without regard to case.
   HostRules(bool local_only, std::vector<std::string> names);
 
-  // nullptr: the request is accepted. Else: one line that states why not. `changes`: the request is
-  // neither GET nor HEAD. An empty header: the request does not have it.
+  // nullptr: the request is accepted. Otherwise: one line with the reason of the refusal.
+  // `changes`: the method may change data, so it is not GET or HEAD. A header is empty if the
+  // request does not have the header.
   const char* WhyRefused(std::string_view host, std::string_view origin, bool changes) const;
 
  private:

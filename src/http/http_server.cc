@@ -25,7 +25,7 @@ constexpr int kTickMs = 250;
 constexpr size_t kReservedFiles = 256;
 
 // The number of files that this process may open, minus a reserve for the sockets of other parts.
-// If the number is small, the reserve is half of it.
+// If the number is small, the reserve is half of the number.
 size_t OpenFilesForConnections() {
   rlimit limit = {};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return kReservedFiles;

@@ -24,10 +24,10 @@ struct HttpReply {
   int status = 200;
   std::string body;
   std::string content_type = "application/json";
-  // Headers in addition to those that every reply has.
+  // Headers in addition to the headers that every reply has.
   std::vector<std::pair<std::string, std::string>> headers;
-  // Not empty: returns the pieces that follow `body`. The server calls it when the previous piece
-  // has been sent. An empty piece ends the reply.
+  // Not empty: returns the pieces that follow `body`. The server calls the function when the
+  // previous piece has been sent. An empty piece ends the reply.
   std::function<std::string()> next_piece;
 };
 
@@ -43,17 +43,18 @@ struct HttpRequest {
   bool keep_alive = true;
   bool takes_chunks = true;  // HTTP/1.1
   std::string peer;          // see HttpAnswer
-  // The role of the request's token. nullopt: the server has no tokens, or the route needs none.
+  // The role of the request's token. nullopt: the server has no tokens, or the route needs no
+  // token.
   std::optional<AccessRole> role;
 
-  // The value of the header. Empty: the request does not have it.
+  // The value of the header. Empty: the request does not have the header.
   std::string_view Header(const std::string& lower_case_name) const;
 };
 
 struct HttpRoute {
   enum class Method : uint8_t { kGet, kPost, kDelete };
-  // The threads of a route. Routes of kObserver (state, metrics, dumps), of kChange (registrations,
-  // pushed events) and of kHealth have one thread each, which no other lane uses.
+  // The threads of a route. Each lane has its own threads. The lanes kObserver (state, metrics,
+  // dumps), kChange (registrations, pushed events) and kHealth have one thread each.
   enum class Lane : uint8_t { kQuery, kObserver, kChange, kHealth };
   static constexpr size_t kSmallBody = 64 << 10;
   Method method = Method::kGet;
@@ -69,10 +70,10 @@ struct HttpRoute {
 // A request that was answered.
 struct HttpAnswer {
   std::string_view peer;    // the client's IP address, or "unix"
-  std::string_view method;  // only of a refused request
+  std::string_view method;  // only for a 401 or 403; otherwise empty
   std::string_view route;   // path of the route; empty: the path has no route
   int status = 0;
-  std::string_view refused_for;  // why a 401 or 403 refuses the client; empty: it was not refused
+  std::string_view refused_for;  // the reason of a 401 or 403; empty: another status
   std::string_view traceparent;  // of the request; empty: none
 };
 
@@ -84,16 +85,18 @@ struct HttpLimits {
 struct HttpOptions {
   std::string address = "127.0.0.1";
   int port = 0;  // 0: any free port
-  // Path of a socket with mode 0600; it replaces address and port. A socket at this path on which
-  // no process listens is replaced. Empty: none.
+  // Path of a unix socket with mode 0600, which is used in place of address and port. If the path
+  // has a socket on which no process listens, this old socket is replaced. Empty: address and port
+  // are used.
   std::string unix_path;
   // Names that clients use for this server, see HostRules. Loopback names are always allowed.
   std::vector<std::string> allowed_hosts;
-  // A request with a token that does not allow the route gets 403, and a request without a token
-  // gets 401, before its body is read. See AccessTokens::Read. Empty: no token is needed.
+  // The file of the access tokens, see AccessTokens::Read. Empty: no token is needed. A request
+  // without a valid token gets 401. A request whose token does not allow the route gets 403. For
+  // both statuses, the server replies without reading the body.
   std::string token_file;
-  // PEM files: the certificate with its chain, and its key without a password. Both or neither must
-  // be set. Neither: no TLS.
+  // PEM files: the certificate with its chain, and its key without a password. Both must be set, or
+  // both must be empty. Empty: no TLS.
   std::string tls_certificate;
   std::string tls_key;
   HttpLimits limits;
@@ -101,11 +104,11 @@ struct HttpOptions {
   // Called for each answer, on the thread that owns all sockets; it must not block. The texts are
   // valid only during the call. Empty: nothing is called.
   std::function<void(const HttpAnswer&)> on_answer;
-  // Maximum number of connections. The server lowers it to the number of files that the process may
-  // open, minus a reserve. A connection is quiet while no handler runs for it. If the maximum is
-  // reached, the server closes the connection that has been quiet for the longest time. If no
-  // connection is quiet, the server closes the new connection. Only HttpCounters::evicted records
-  // the closing.
+  // Maximum number of connections. The server lowers this maximum to the number of files that the
+  // process may open, minus a reserve. A connection is quiet while no handler runs for it. If the
+  // maximum is reached, the server closes the connection that has been quiet for the longest time.
+  // If no connection is quiet, the server closes the new connection. Only HttpCounters::evicted
+  // records the closing.
   size_t max_connections = 16384;
   // Maximum number of bytes of all held requests and replies. If the maximum is exceeded, the
   // largest unfinished request gets 503. If no request is unfinished, the latest request gets 503.
@@ -128,8 +131,8 @@ struct HttpCounters {
   uint64_t held_bytes = 0;     // bytes that are held now
 };
 
-// Numbers of answered requests by status, by the path of their route. The path "other" stands for
-// all paths without a route, and for requests that have no valid head.
+// Numbers of answered requests, by the path of their route and then by status. The path "other"
+// stands for all paths without a route, and for requests that have no valid head.
 using HttpRequestCounts = std::map<std::string, std::map<int, uint64_t>, std::less<>>;
 
 class HttpServer {

@@ -1,5 +1,5 @@
 // HttpStream: reads and writes the bytes of a connection, with or without TLS. Handlers must keep
-// the stream alive. They run on the thread of its io_context.
+// the stream alive. Handlers run on the thread of the stream's io_context.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

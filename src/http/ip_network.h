@@ -1,5 +1,5 @@
-// IpNetwork: a network of IP addresses, as CIDR. IPv4 addresses that are mapped into IPv6 count as
-// IPv4 addresses.
+// IpNetwork: a network of IP addresses, in CIDR notation. IPv4 addresses that are mapped into IPv6
+// count as IPv4 addresses.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -19,14 +19,14 @@ std::optional<IpBytes> ParseIpAddress(std::string_view text);
 
 class IpNetwork {
  public:
-  // Reads "ADDRESS/BITS" or "ADDRESS". The bits of the address behind the prefix must be 0.
-  // nullopt: another form.
+  // Reads "ADDRESS/BITS" or "ADDRESS". The bits of the address after the prefix must be 0. nullopt:
+  // another form.
   static std::optional<IpNetwork> Parse(std::string_view text);
   bool Contains(const IpBytes& address) const;
 
  private:
   IpBytes prefix_{};
-  int bits_ = 0;  // 0 to 128, of the mapped form
+  int bits_ = 0;  // length of the prefix, 0 to 128; IPv4: in the mapped form
 };
 
 }  // namespace kvcast

@@ -34,11 +34,12 @@ Status Unavailable(const std::string& where, const std::string& why) {
   return {StatusCode::kUnavailable, "http: cannot listen on " + where + why};
 }
 
-// Removes a socket that no process listens on. Not ok: something else has the path.
+// Removes a socket that no process listens on. Not ok: a process listens on the socket, or the file
+// at the path is not a socket.
 Status RemoveOldSocket(const std::string& path) {
   struct stat info = {};
   if (lstat(path.c_str(), &info) != 0) return Status();
-  if (!S_ISSOCK(info.st_mode)) return Unavailable("unix:" + path, ": the file is no socket");
+  if (!S_ISSOCK(info.st_mode)) return Unavailable("unix:" + path, ": the file is not a socket");
   asio::io_context io;
   asio::local::stream_protocol::socket probe(io);
   boost::system::error_code error;

@@ -7,7 +7,8 @@ namespace kvcast {
 
 bool IsLoopbackAddress(std::string_view address) {
   if (address == "localhost" || address == "::1" || address == "[::1]") return true;
-  // Four numbers. Other texts of digits and dots may be names, which a resolver may know.
+  // ParseIpAddress accepts only four numbers. Another text of digits and dots may be a name for a
+  // resolver.
   return address.starts_with("127.") && ParseIpAddress(address).has_value();
 }
 

@@ -13,7 +13,7 @@ namespace kvcast {
 // uses.
 class RequestCounts {
  public:
-  // `path`: of a route; nullptr: no route has the request's path.
+  // `path`: the path of the route; nullptr: no route has the request's path.
   void Note(const std::string* path, int status) {
     const MutexLock lock(mutex_);
     ++counts_[path == nullptr ? "other" : *path][status];

@@ -36,7 +36,7 @@ class RequestReader {
   State state() const { return state_; }
   size_t held_bytes() const;  // bytes of the body
   // True: the client waits for "100 Continue" before it sends the body. The function returns true
-  // once per request.
+  // at most once per request.
   bool TakeAwaitsContinue() { return std::exchange(awaits_continue_, false); }
   const HttpReply& error() const { return error_; }
   // Returns the request. After this call, the next request may be read. REQUIRES: kComplete.

@@ -70,16 +70,16 @@ class HttpServer::Impl {
     int64_t deadline_ms = 0;          // of the phase, or of the write after its latest progress
     Phase phase = Phase::kHandshake;  // only Enter changes it
     bool reading = false;             // a read is in progress
-    bool closing = false;             // no request follows after the current reply
+    bool closing = false;             // the connection ends after the current reply
     bool ended = false;               // the client sends no more bytes
     // Of the latest complete head, until its reply was sent.
-    const HttpRoute* route = nullptr;     // nullptr: none
-    const std::string* path = nullptr;    // key of Impl::routes_; nullptr: none
-    bool head_only = false;               // HEAD
-    std::optional<AccessRole> role;       // of the token
-    std::optional<HttpReply> refusal;     // the answer, without a handler and before the body
-    std::shared_ptr<Pieces> pieces;       // nullptr: no piece of the reply follows `out`
-    int64_t pieces_until_ms = 0;          // deadline of the reply in pieces; 0: no such reply
+    const HttpRoute* route = nullptr;   // nullptr: none
+    const std::string* path = nullptr;  // key of Impl::routes_; nullptr: none
+    bool head_only = false;             // HEAD
+    std::optional<AccessRole> role;     // of the token
+    std::optional<HttpReply> refusal;   // the answer, which no handler makes; the body is not read
+    std::shared_ptr<Pieces> pieces;     // nullptr: no piece of the reply follows `out`
+    int64_t pieces_until_ms = 0;        // deadline of the reply in pieces; 0: no such reply
     std::list<uint64_t>::iterator quiet;  // position in Impl::quiet_ if IsQuiet(phase)
   };
   using Shared = std::shared_ptr<Connection>;
@@ -165,8 +165,8 @@ class HttpServer::Impl {
   // Connections for which IsQuiet(phase) is true. The connection that has been quiet for the
   // longest time is first.
   std::list<uint64_t> quiet_;
-  // Unfinished requests that hold more than kSmallBytes: bytes and inverted connection id. Of equal
-  // sizes, the request of the youngest connection comes first.
+  // Unfinished requests that hold more than kSmallBytes: bytes and inverted connection id. The last
+  // element is refused first: of equal sizes, the request of the oldest connection.
   std::set<std::pair<size_t, uint64_t>> unfinished_;
   uint64_t next_id_ = 0;
   bool accept_paused_ = false;  // until the next sweep

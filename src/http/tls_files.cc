@@ -18,7 +18,7 @@ using Error = boost::system::error_code;
 
 Status Bad(const std::string& text) { return {StatusCode::kInvalidArgument, text}; }
 
-// OpenSSL's own errors do not name the cause.
+// The errors of OpenSSL do not contain the cause.
 Status CheckReadable(const std::string& path) {
   const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (file < 0) return Bad(std::strerror(errno));
@@ -57,7 +57,7 @@ Status LoadTlsFiles(const std::string& certificate, const std::string& key, Cont
   context.set_options(Context::no_sslv2 | Context::no_sslv3 | Context::no_tlsv1 |
                           Context::no_tlsv1_1 | SSL_OP_NO_RENEGOTIATION,
                       error);
-  // Without the function, OpenSSL would ask the terminal.
+  // Without this function, OpenSSL would request the password on the terminal.
   context.set_password_callback([](size_t, Context::password_purpose) { return std::string(); },
                                 error);
   if (Status status = LoadCertificate(certificate, context); !status.ok()) {

@@ -1,10 +1,11 @@
 // KVX1, the extension of the replay protocol: its requests, and the status at the end of its
 // answers.
 //
-// A request has 16 bytes: "KVX1", a verb, a 24-bit count and a 64-bit argument, big-endian. It is
-// sent in the place of the start number. A server without the extension reads it as a number after
-// all batches, and answers with END alone. The END of an answer to a KVX1 request carries a status
-// as its payload. Other clients never get a status. The byte format is in schemas/README.md.
+// A request has 16 bytes: "KVX1", a verb, a 24-bit count and a 64-bit argument, big-endian. The
+// request is sent in the place of the start number of a replay request. A server without the
+// extension reads the request as a sequence number after all batches, and its answer is only the
+// END message. The END of an answer to a KVX1 request carries a status as its payload. Other
+// clients never get a status. The byte format is in schemas/README.md.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -41,8 +42,9 @@ using ExtensionRequestFrame = std::array<uint8_t, 16>;
 ExtensionRequestFrame EncodeRequest(const ExtensionRequest& request);
 // nullopt: the frame is not a KVX1 request, or its verb is unknown.
 std::optional<ExtensionRequest> ParseRequest(std::span<const uint8_t> frame);
-// True for the 8 bytes "snapshot". The answer is a snapshot whose batches have the resume number,
-// then an END without a status.
+// True for the 8 bytes "snapshot". The answer is a snapshot, then an END without a status. All
+// batches of the snapshot have the resume number, which is the number of the first batch after the
+// snapshot.
 bool IsLegacySnapshotRequest(std::span<const uint8_t> frame);
 
 // The argument of a SNAPSHOT request has one bit for every four buckets.

@@ -14,7 +14,7 @@
 namespace kvcast::residency {
 namespace {
 
-// The seed is secret: clients of the engine may know how it hashes their prompts.
+// The seed is secret, because clients may be able to compute the block hashes of their prompts.
 struct HashOfBlock {
   size_t operator()(const BlockHash& hash) const {
     static const uint64_t seed = [] {

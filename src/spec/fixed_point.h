@@ -1,12 +1,12 @@
-// The prefix length on which all groups of a cache agree, computed as vLLM's hybrid coordinator
-// does.
+// The longest prefix that all groups of a cache accept. The algorithm is that of vLLM's hybrid
+// coordinator.
 //
-// In each round, one spec group after the other accepts the candidate length or shortens it. The
-// search ends when a round does not change the candidate. One round is enough for a single spec
-// group, and for full attention with one more spec group. For groups whose rules depend only on the
-// boundary, the result is the highest boundary that is usable in all groups. If a rule depends on
-// the limit of the search (EAGLE, hits inside blocks), the order of the searches matters. The order
-// here is vLLM's order.
+// A spec group is a set of groups with equal specs (spec_groups.h). In each round, one spec group
+// after the other accepts the candidate length or shortens it. The search ends when a round does
+// not change the candidate. One round is enough for a single spec group, and for full attention
+// with one more spec group. For groups whose rules depend only on the boundary, the result is the
+// highest boundary that is usable in all groups. If a rule depends on the limit of the search
+// (EAGLE, hits inside blocks), the order of the searches matters. The order here is vLLM's order.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

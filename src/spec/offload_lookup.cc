@@ -52,7 +52,7 @@ class Lookup {
   const OffloadQuestion& question_;
   const OffloadAnswers& answers_;
   int64_t max_tokens_;        // upper bound of the prefix
-  std::vector<bool> popped_;  // EAGLE groups that have given up their last chunk
+  std::vector<bool> popped_;  // EAGLE groups that have dropped their last chunk
   bool deferred_ = false;     // the result depends on pending chunks
   bool window_seen_ = false;  // a window group was visited in this pass
   int64_t gain_ = 0;        // tokens after local_tokens that can be loaded, after the latest visit
@@ -236,7 +236,7 @@ bool Lookup::HasBridge(int64_t end, bool& waits) const {
 int64_t Lookup::LastBoundary(int64_t end, int64_t margin) const {
   const int64_t block = layout_.groups[0].tokens_per_block;
   // A tail contains the state that the draft head reads. The tail may therefore lie in the block of
-  // the chunk that was given up for the draft head.
+  // the chunk that was dropped for the draft head.
   int64_t last = std::min(question_.prompt_tokens - 1, end + (margin > 0 ? 2 : 1) * block - 1);
   last = std::min(last, question_.num_hashes * layout_.tokens_per_hash - margin);
   if (question_.max_load_tokens) {
@@ -269,7 +269,8 @@ OffloadAnswer Lookup::WithTail(int64_t complete) {
       missing = result == LookupResult::kMiss;
       waits |= result == LookupResult::kPending || result == LookupResult::kRetry;
     }
-    // vLLM waits for one group's part of a boundary even if another group lacks its own part.
+    // vLLM waits for a pending boundary of one group even if another group does not have this
+    // boundary.
     pending |= waits && (layout_.compatible || !missing);
     if (!missing && !waits) return {boundary - question_.local_tokens, boundary};
   }

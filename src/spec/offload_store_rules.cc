@@ -51,8 +51,8 @@ int64_t StorableChunks(const OffloadGroup& group, int64_t blocks_per_chunk,
                        int64_t offloadable_tokens, int64_t prompt_tokens, int64_t allocated_blocks,
                        bool is_final) {
   int64_t chunks = offloadable_tokens / group.tokens_per_chunk;
-  // The draft head still rewrites the newest chunk. The chunks of a prompt are complete: a request
-  // that shares the prompt must find them without a hole.
+  // The draft head still rewrites the newest chunk, so this chunk is not stored yet. All chunks of
+  // a prompt are stored, because a request that shares the prompt must find them without a gap.
   if (group.eagle && offloadable_tokens > prompt_tokens && !is_final) --chunks;
   return std::clamp<int64_t>(chunks, 0, allocated_blocks / blocks_per_chunk);
 }

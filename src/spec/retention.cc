@@ -18,7 +18,7 @@ struct Tail {
 Tail TailOf(const GroupSpec& spec) {
   if (spec.kind == SpecKind::kMamba) return {1, 0};
   const int64_t window = WindowBlocks(spec);
-  // EAGLE examines one block after the boundary and gives it up.
+  // EAGLE examines one block after the boundary and drops it.
   return spec.eagle ? Tail{window + 1, 1} : Tail{window, 0};
 }
 

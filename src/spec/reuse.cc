@@ -62,7 +62,8 @@ Bitmap EndsOfResidentBlocks(const Bitmap& blocks, int64_t limit) {
 }
 
 // The result is in hash units. All boundaries are usable up to the last boundary that the leading
-// blocks and a partial entry after them cover. With EAGLE the last drop unit is subtracted.
+// blocks and a partial entry after them cover. With EAGLE, the last drop unit (see DropUnit) is
+// subtracted.
 Bitmap FullBoundaries(const GroupResidency& residency, int64_t hash_block_size, int64_t max_units,
                       int64_t alignment) {
   const int64_t units_per_block = residency.spec.block_size / hash_block_size;
@@ -84,8 +85,8 @@ Bitmap FullBoundaries(const GroupResidency& residency, int64_t hash_block_size, 
 }
 
 // EAGLE on a grid of `step` > 1 blocks, near the start of the prompt. If a run of resident blocks
-// starts at block 0, the lookup rounds the run down to the grid, gives up the last block, and
-// rounds down again.
+// starts at block 0, the lookup rounds the run down to the grid, drops the last block, and rounds
+// down again.
 void DropStepNearStart(Bitmap& usable, const Bitmap& blocks, int64_t need, int64_t step,
                        int64_t limit) {
   const int64_t run = LeadingOnes(blocks, limit);

@@ -23,7 +23,7 @@ enum class FaultKind : uint8_t {
   // Faults with a duration. Most of them have no amount.
   kPausePublisher,  // the process is stopped, but does not end
   kPauseFollower,
-  kPartition,     // no message arrives, and neither end is notified
+  kPartition,     // no message arrives, and the two ends are not notified
   kCutReplies,    // a legacy server drops most replies after the first `amount` of an answer
   kBreakReplies,  // the connection of the replies ends; `amount`: percentage of replies
   // Faults without a duration.
@@ -31,7 +31,7 @@ enum class FaultKind : uint8_t {
   kRestart,        // the engine makes `amount` steps before a client can connect
   kSilentRestart,  // a restart; the old connection seems to stay open for `amount` * 20 ms
   kBurst,          // the engine makes `amount` steps at once
-  kBurn,           // `amount` steps are refused: their sequence numbers are used
+  kBurn,           // `amount` steps are refused: they use sequence numbers, but send no batch
   kClear,          // the engine resets its prefix cache
   kClockJump,      // the follower's clock jumps by `amount` ms
   kDamage,         // `amount` entries of the index are changed (publishers with digests)
@@ -52,7 +52,7 @@ struct Fault {
 
 std::string ToString(const Fault& fault);
 
-// Ordered by time. For every fault, at_ms + duration_ms is below `end_ms`.
+// Returns the faults in order of time. For every fault, at_ms + duration_ms is below `end_ms`.
 std::vector<Fault> DrawFaults(uint64_t seed, int publishers, int64_t end_ms);
 
 }  // namespace kvcast::sim

@@ -164,7 +164,7 @@ void Follower::Check(int64_t now_ms) {
   if (damaged_ && status.state == SourceState::kSynced && life_ &&
       visible_ == publisher_.oracle(*life_).sum(status.next_seq)) {
     damaged_ = false;
-    ++record_.reached["damage undone by the stream"];
+    ++record_.reached["damage removed by later events"];
   }
   if (status.state == SourceState::kSynced && !damaged_) {
     const HoldingsSum claimed = life_ ? publisher_.oracle(*life_).sum(std::min(
@@ -278,7 +278,7 @@ void Follower::CheckConverged(int64_t now_ms) {
 }
 
 void Follower::Damage(Random& random, int64_t entries) {
-  // Sorted, because the order of the index is not the same in every process.
+  // The entries are sorted, because the order of the index is not the same in every process.
   std::set<std::tuple<Tier, uint8_t, uint64_t>> held;
   index_.ForEachResidency(worker_, [&](Tier tier, uint8_t group, const BlockHash& hash, uint32_t) {
     held.emplace(tier, group, hash.integer());

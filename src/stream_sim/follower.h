@@ -86,11 +86,12 @@ class Follower final : public ReplicaSink {
   bool silent_since_connect_ = true;
   bool repairs_ = false;  // true after BeginRepair, false after BeginSnapshot
   bool damaged_ = false;
-  // The state was damaged at some time. Recorded digests may contain the damage after its repair.
+  // The state was damaged at some time. Recorded digests may contain the damage even after the
+  // repair.
   bool was_damaged_ = false;
   HoldingsSum visible_;   // the sum at the last check
   HoldingsSum compared_;  // the sum at the last comparison of the content
-  int unchanged_ = 0;     // calls of CheckContent since then that did not compare
+  int unchanged_ = 0;     // calls of CheckContent since the last comparison
   SourceState last_state_ = SourceState::kConnecting;
   int64_t window_ms_ = 0;  // start of the second in which requests are counted
   uint64_t window_requests_ = 0;

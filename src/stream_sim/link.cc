@@ -27,7 +27,8 @@ Link::Link(uint64_t seed, int number, const stream::SourceLimits& limits, bool c
   follower_.Watch(pump_.source());
 }
 
-// TCP holds messages back until the partition ends.
+// Returns the time at which a message of the time `ms` passes. TCP holds messages back until a
+// partition ends.
 int64_t Link::Passable(int64_t ms) const {
   return std::max(ms, faults_.until_ms(FaultKind::kPartition));
 }
@@ -73,8 +74,8 @@ void Link::CheckPump() {
   given_.reset();
 }
 
-// If the pump leaves messages without a pending wake-up, it must have scheduled its next turn
-// itself.
+// If messages are unread and no wake-up is pending, the pump must have scheduled its next call of
+// Work itself.
 void Link::CheckNothingIsLeft() {
   const bool comes_back = pump_.deadline_ms() <= follower_ms();
   if (connection_.watched && live_.announces()) return Wake();
@@ -109,7 +110,7 @@ void Link::Restart(int64_t batches, bool large_ring) {
   ++record_.reached["restarts"];
 }
 
-// Messages in flight still arrive. The follower sees the end of the connection later.
+// Messages in flight still arrive. The follower is notified of the end of the connection later.
 void Link::RestartSilently(int64_t amount) {
   // Without an epoch no follower can detect this restart.
   if (!follower_.status(follower_ms()).extended) return Restart(amount);

@@ -1,5 +1,5 @@
-// Link: the network between one publisher and its follower. It behaves like ZeroMQ over TCP, and
-// worse during faults.
+// Link: the network between one publisher and its follower. Without faults, it behaves like ZeroMQ
+// over TCP. Faults lose, change, repeat or delay messages, or end connections.
 //
 // The live connection delivers messages in order. It ends when the publisher ends, when a fault
 // cuts it, or after three seconds of silence. Messages in flight are then lost. The socket
@@ -67,7 +67,7 @@ class Link final : private stream::SourceTransport, private stream::ReplyChannel
     const bool bound;              // the publisher connects to the follower
     uint64_t number = 0;           // of the latest connection
     bool subscribed = false;       // the publisher has received the subscription
-    bool established = false;      // the follower knows the connection
+    bool established = false;      // the follower gets kConnected for the connection
     bool watched = false;          // the follower reads from the connection
     int64_t endpoint_free_ms = 0;  // bound: when the endpoint can be bound again
     int64_t last_arrival_ms = 0;
@@ -137,7 +137,7 @@ class Link final : private stream::SourceTransport, private stream::ReplyChannel
   bool SurvivesReply(uint64_t seq);
   void SendReply(const ReplyMessage& reply);
 
-  // Schedules the next turn of the follower's thread.
+  // Schedules the next call of Work.
   void Wake();
   void Work();
   void CheckPump();

@@ -67,7 +67,7 @@ void Link::Establish(uint64_t connection) {
 // A peer that is not a publisher connects to a bound endpoint.
 void Link::VisitByStranger(uint64_t connection) {
   if (connection != connection_.number) return;
-  ++record_.reached["strangers at a bound endpoint"];
+  ++record_.reached["peers at a bound endpoint that are not publishers"];
   live_.Push(stream::LiveEvent::kHandshakeFailed);
   live_.Push(stream::LiveEvent::kDisconnected);
   Wake();

@@ -1,5 +1,6 @@
-// Oracle: the blocks that one life of a publisher holds according to its batches, computed directly
-// from the definition. It shares only CopyDigestOf with mirrors, residency digests and the index.
+// Oracle: the blocks that one life of a publisher (see engine.h) holds according to its batches,
+// computed directly from the events. It shares only CopyDigestOf with mirrors, residency digests
+// and the index.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -27,7 +28,7 @@ HoldingsSum SumOf(const ResidencyTotals& totals);
 
 class Oracle {
  public:
-  // Adds the batch of the next sequence number, published or refused.
+  // Adds the batch of the next sequence number. The batch may be published or refused.
   void Add(const EventBatch& batch);
 
   uint64_t next_seq() const { return sums_.size() - 1; }

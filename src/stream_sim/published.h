@@ -1,5 +1,5 @@
-// Published: the batches that one life of a publisher must have published, by sequence number, as
-// the simulation recorded them. It shares no code with the publisher.
+// Published: the simulation's record of the batches that one life of a publisher (see engine.h)
+// must have published, by sequence number. It shares no code with the publisher.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -20,7 +20,7 @@ class Published {
 
   // Records the use of the next sequence number. The events of a refused batch are in no published
   // batch, but the engine holds their blocks. The number gets the time stamp of `batch`. Exception:
-  // the time stamp of a heartbeat is the latest time stamp plus the time since then.
+  // the time stamp of a heartbeat is the latest time stamp plus the time since that time stamp.
   void Number(Kind kind, const EventBatch& batch, int64_t now_ms) {
     if (kind == Kind::kHeartbeat && last_ts_) {
       stamps_.push_back({kind, *last_ts_ + static_cast<double>(now_ms - last_ts_ms_) * 1e-3});

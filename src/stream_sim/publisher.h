@@ -1,6 +1,6 @@
-// SimPublisher: one publisher over its lives. It has an engine, the real publisher logic, and the
-// record of the batches that each life must have published. Some publishers support KVX1; the
-// others answer like the publisher of vLLM.
+// SimPublisher: one publisher over its lives (see engine.h). It has an engine, the real publisher
+// logic, and the record of the batches that each life must have published. Some publishers support
+// KVX1 (see src/residency/extension.h); the other publishers answer like the publisher of vLLM.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -42,20 +42,21 @@ class SimPublisher final : private stream::ReplyChannel {
   SimPublisher(uint64_t seed, int number, const Agenda& agenda, stream::ReplyChannel& channel,
                Record& record);
 
-  // The engine's thread: makes one step of the engine. Its events are published in a batch, or
-  // added for the next batch.
+  // Makes one step of the engine, as the engine's thread. The events of the step are published in a
+  // batch, or added for the next batch.
   void PublishStep();
   // Makes one step, publishes its events in a batch, and returns the sequence number.
   uint64_t PublishBatch();
   void PublishClear();
-  // Makes one step that is refused: its sequence number is used, and no reader of the stream gets
-  // its events. In some cases the events cannot be encoded for the publisher's state either.
+  // Makes one step whose batch is refused: the batch uses a sequence number, and no reader of the
+  // stream gets its events. In some cases the events cannot be encoded for the publisher's state
+  // either.
   void Burn();
-  // The heartbeat thread.
+  // Makes one tick of the heartbeat thread.
   void Tick();
-  // The sending thread.
+  // Returns the unsent batches, as the sending thread takes them.
   std::vector<RingEntry> TakeUnsent();
-  // The replay thread.
+  // Receives a request, as the replay thread.
   void Ask(const std::string& client, Frame start);
   // Serves each client once. Returns the milliseconds until the next call is needed; -1: no call is
   // needed.
@@ -63,8 +64,8 @@ class SimPublisher final : private stream::ReplyChannel {
   // True: a paused client has credit again.
   bool has_credit() const { return *credit_; }
 
-  // Starts a new life. `large_ring`: its ring holds all batches. `same_kind`: it supports KVX1 if
-  // and only if the previous life did.
+  // Starts a new life. `large_ring`: the ring of the new life holds all batches. `same_kind`: the
+  // new life supports KVX1 if and only if the previous life did.
   void Restart(bool large_ring = false, bool same_kind = false);
 
   bool extended() const { return extended_; }

@@ -10,7 +10,16 @@
 namespace kvcast::sim {
 
 struct Violation {
-  // Atomic, Ordered, Honest, Detecting, Converging, Isolated, Fenced, Bounded or Prompt.
+  // One of these names:
+  //   Atomic      The state does not change before a snapshot is complete.
+  //   Ordered     Batches are numbered and applied in order.
+  //   Honest      A synced state equals the oracle's state, and the status fits the state.
+  //   Detecting   Lost batches, silence and damage are found within a limited time.
+  //   Converging  After the faults, the state reaches the publisher's state.
+  //   Isolated    No batch of another publisher is applied.
+  //   Fenced      Data of different lives of a publisher is not mixed.
+  //   Bounded     The requests, the held batches and the length of the run are limited.
+  //   Prompt      No batch or message that is due is left waiting.
   std::string guarantee;
   std::string what;
 };

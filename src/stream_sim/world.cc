@@ -26,8 +26,8 @@ constexpr int64_t kQuarantinesEndMs = kEndMs + 2 * stream::Quarantine::kMaxMs;
 // After this time without faults, no source may be synced with an outdated state.
 constexpr int64_t kDetectionMs = 12000;
 constexpr int64_t kTickMs = 1000;
-// The longest pause between two ticks of a publisher. Each second has at least one tick, but none
-// in its last kQuietMs. The heartbeats therefore arrive before the run ends.
+// The longest pause between two ticks of a publisher. Each second has at least one tick, but no
+// tick in its last kQuietMs. The heartbeats therefore arrive before the run ends.
 constexpr int64_t kMaxLookMs = 300;
 constexpr int64_t kQuietMs = 100;
 constexpr uint64_t kMaxEvents = 400000;
@@ -59,7 +59,7 @@ class World {
         if (++events > kMaxEvents) record_.Fail("Bounded", "the run does not end");
       }
       if (!record_.violations.empty() || !AnyQuarantined() || end_ms >= kQuarantinesEndMs) break;
-      if (end_ms == kEndMs) ++record_.reached["runs that a quarantine makes longer"];
+      if (end_ms == kEndMs) ++record_.reached["runs that last longer because of a quarantine"];
       end_ms += kTickMs;
     }
     record_.events += events;
@@ -163,7 +163,7 @@ class World {
       if (has_snapshots || !(quarantined || state == SourceState::kCleared)) {
         link.follower().CheckConverged(link.follower_ms());
       }
-      ++record_.reached["restarts after batches were lost for good"];
+      ++record_.reached["restarts after batches were lost permanently"];
       link.Restart(1, /*large_ring=*/true);
     }
   }

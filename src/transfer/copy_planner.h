@@ -91,7 +91,7 @@ class CopyPlanner {
 
   // REQUIRES: `moves` are prepared, and the planning of the previous group has ended. `layout` and
   // `moves` must outlive the planning. If `region_bytes` is not 0, no copy crosses a multiple of
-  // it, counted from `host`. No move may cross such a multiple either.
+  // this size, counted from `host`. The moves must not cross such a multiple either.
   void Start(CopyDirection direction, const GroupLayout& layout, std::byte* host,
              std::span<const BlockMove> moves, size_t region_bytes = 0);
   // Adds copies to the batch while there is room. True: all moves are written. False: the batch is
@@ -126,7 +126,7 @@ class CopyPlanner {
   std::byte* host_ = nullptr;
   size_t region_bytes_ = 0;
   std::span<const BlockMove> moves_;  // moves that are not written yet
-  // Copies of the current move. Those before next_op_ are in a batch.
+  // Copies of the current move. The copies before next_op_ are in a batch.
   std::vector<CopyOp> ops_;
   size_t next_op_ = 0;
 };

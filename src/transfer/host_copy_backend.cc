@@ -16,8 +16,8 @@ namespace kvcast {
 namespace {
 
 constexpr int kMaxThreads = 256;
-// Amount of work that a thread takes in one step. It is large enough that the cost of taking it
-// does not matter, and small enough that all threads end at about the same time.
+// Amount of work that a thread takes in one step. It is so large that the lock costs little in
+// comparison, and so small that all threads end at about the same time.
 constexpr size_t kPieceBytes = size_t{1} << 20;
 
 struct Batch {

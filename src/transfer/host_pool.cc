@@ -92,7 +92,7 @@ Result<HostPool> HostPool::Create(const HostPoolConfig& config) {
   }
   const size_t page = config.pages == HostPages::kSmall ? static_cast<size_t>(sysconf(_SC_PAGESIZE))
                                                         : kHugePageBytes;
-  if (config.bytes > SIZE_MAX - 2 * page) return Invalid("bytes: too many");
+  if (config.bytes > SIZE_MAX - 2 * page) return Invalid("bytes: is too large");
   const size_t mapped = (config.bytes + page - 1) / page * page;
   int flags = MAP_PRIVATE | MAP_ANONYMOUS;
   if (config.pages == HostPages::kHuge) flags |= MAP_HUGETLB;

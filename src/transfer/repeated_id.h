@@ -14,7 +14,7 @@ namespace kvcast::transfer {
 class RepeatedId {
  public:
   // Returns the index of the first id that also occurs earlier in the list; ids.size() if there is
-  // none. Ids outside [first, bound) are ignored.
+  // no such id. Ids outside [first, bound) are ignored.
   template <typename Id>
   size_t Find(std::span<const Id> ids, size_t first, size_t bound) {
     if (seen_.size() < bound / kBits + 1) seen_.resize(bound / kBits + 1);

@@ -7,8 +7,8 @@
 
 namespace kvcast::transfer {
 
-// Copies with non-temporal stores. The old bytes of the destination are not read first, and neither
-// side evicts other data from the caches. Below kStreamCopyFrom bytes memcpy is faster, and
+// Copies with non-temporal stores. The old bytes of the destination are not read first, and the
+// copy does not evict other data from the caches. Below kStreamCopyFrom bytes memcpy is faster, and
 // the function uses memcpy. The stores have no order before StreamFence: call StreamFence before
 // you signal that the copy is done.
 //

@@ -36,7 +36,7 @@ Status Validate(const TransferConfig& config) {
   if (config.host.base == nullptr) return Invalid("host.base", "is null");
   if (config.host.slot_bytes == 0) return Invalid("host.slot_bytes", "must be positive");
   if (config.host.region_bytes % config.host.slot_bytes != 0) {
-    return Invalid("host.region_bytes", "must be whole slots");
+    return Invalid("host.region_bytes", "must be a multiple of host.slot_bytes");
   }
   if (config.max_batch_bytes == 0) return Invalid("max_batch_bytes", "must be positive");
   if (config.max_batch_ops == 0) return Invalid("max_batch_ops", "must be positive");

@@ -194,8 +194,8 @@ std::span<const BlockId> BlocksOfEntry(const JobState& job, size_t entry) {
   return std::span<const BlockId>(job.blocks).subspan(begin, job.groups[entry].blocks_end - begin);
 }
 
-// Returns the blocks of this entry and of all earlier entries of its group. `several` has the
-// memory of the list if there are earlier entries.
+// Returns the blocks of this entry and of all earlier entries of its group. If there are earlier
+// entries, the result points into `several`.
 std::span<const BlockId> BlocksOfGroup(const JobState& job, size_t entry,
                                        std::vector<BlockId>& several) {
   several.clear();
@@ -251,7 +251,7 @@ Status TransferLanes::AddMoves(JobState& job, size_t index) {
     return InvalidGroup(group, "first_block is not in the first chunk");
   }
   if (group.slots_end - slots_begin != chunks * slots_per_chunk) {
-    return InvalidGroup(group, "the slots do not fit the blocks");
+    return InvalidGroup(group, "the numbers of slots and blocks do not match");
   }
   for (size_t i = 0; i < num_blocks; ++i) {
     const BlockId block = job.blocks[blocks_begin + i];

@@ -221,7 +221,7 @@ Status BatchDecoder::ReadEvent() {
     return {};
   }
   if (budget_.exceeded)
-    return {StatusCode::kLimit, "a limit on the sums over the batch was exceeded"};
+    return {StatusCode::kLimit, "the events of the batch together exceed a limit"};
   ++counts_.rejected[static_cast<size_t>(*reject)];
   in_ = start;
   return in_.Skip() ? Status() : CutShort();

@@ -86,8 +86,8 @@ const char* ProblemOf(const BlockStored& event) {
   if (!HashesFit(event.block_hashes)) return "block_hashes too long";
   if (event.parent_block_hash && !HashFits(*event.parent_block_hash))
     return "parent_block_hash too long";
-  if (!TokensFit(event)) return "token_ids do not fill their positions";
-  if (!LookaheadFits(event)) return "lookahead tokens do not fill their blocks";
+  if (!TokensFit(event)) return "token_ids and tokens_per_position do not match";
+  if (!LookaheadFits(event)) return "lookahead tokens and block_hashes do not match";
   if (!ExtraKeysFit(event)) return "extra_keys too long, too deep or not UTF-8";
   if (!MetadataFits(event)) return "metadata too long, too deep or not UTF-8";
   for (const auto* text :

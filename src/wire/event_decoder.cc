@@ -135,7 +135,7 @@ bool ReadPairs(FieldReader& in, const EventFields& known, uint64_t pairs, EventT
 
 // Elements 7 and 8 of a BlockStored array. vLLM puts the LoRA name and the extra keys there. SGLang
 // puts a metadata map and a list of component names there. Only the types of the values distinguish
-// the two.
+// the two producers.
 bool ReadContestedElement(FieldReader& in, Field field, BlockStored& event) {
   Kind kind;
   if (!in.PeekKind(kind)) return false;
@@ -178,9 +178,9 @@ bool ReadElements(FieldReader& in, const EventFields& known, uint64_t elements, 
   return seen.ContainsAll(known.required) || in.Fail(Reject::kMissingField);
 }
 
-// Empties an event but keeps the memory of its long lists. token_ids and lookahead may stay
-// engaged: token_ids is a required field, so the decoder always overwrites it, and DropUnsent
-// resets the lookahead.
+// Empties an event but keeps the memory of its long lists. token_ids and lookahead may keep a
+// value. token_ids is a required field, so the decoder always overwrites it. DropUnsent resets the
+// lookahead.
 void Clear(BlockStored& event) {
   std::vector<BlockHash> hashes;
   std::vector<TokenId> tokens;

@@ -22,8 +22,9 @@ struct EventContext {
 };
 
 // Decodes the event at the reader's position. The event is a map with a "type", an array that
-// starts with the tag, or bytes that hold either. nullopt: the event is decoded and the reader
-// stands after it. Otherwise the reason of the reject; the position and `event` are then undefined.
+// starts with the tag, or bytes that hold such a map or array. nullopt: the event is decoded, and
+// the reader's position is after the event. Otherwise the result is the reason of the reject, and
+// the position and `event` are undefined.
 std::optional<Reject> DecodeEvent(Reader& in, const EventContext& context, Event& event);
 
 }  // namespace kvcast::wire

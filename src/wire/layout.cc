@@ -26,7 +26,7 @@ constexpr Field kSglangMapStored[] = {
     Field::kBlockHashes, Field::kParentBlockHash, Field::kTokenIds,  Field::kBlockSize,
     Field::kLoraId,      Field::kMedium,          Field::kCacheSalt, Field::kSessionId,
 };
-// All fields that the decoder knows by name: vLLM's fields, then the fields of other producers.
+// All fields that the decoder reads by name: vLLM's fields, then the fields of other producers.
 constexpr Field kNamedStored[] = {
     Field::kBlockHashes, Field::kParentBlockHash, Field::kTokenIds,          Field::kBlockSize,
     Field::kLoraId,      Field::kMedium,          Field::kLoraName,          Field::kExtraKeys,

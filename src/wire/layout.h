@@ -94,7 +94,7 @@ struct EventLayout {
   size_t always = 0;
   // True: map heads have a 16-bit count even for few pairs. vLLM's encoder chooses the form of a
   // head by the number of pairs that the event's class can have, tag included. For up to 15 pairs
-  // it uses the shortest form, and for 16 pairs this form.
+  // it uses the shortest form, and for 16 pairs the 16-bit form.
   bool wide_head = false;
 };
 

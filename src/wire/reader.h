@@ -63,8 +63,8 @@ class Reader {
   bool at_end() const { return next_ == end_; }
 
   // Reads one value. Consumes text, bytes and extensions with their content, but only the head of a
-  // container. False (the position is then undefined): the value is cut short, it declares more
-  // than the remaining bytes can hold, or its lead byte is 0xc1, which MessagePack never uses.
+  // container. False: the value is cut short, it declares more than the remaining bytes can hold,
+  // or its lead byte is 0xc1, which MessagePack never uses. The position is then undefined.
   bool Next(Value& value) {
     if (at_end()) return false;
     const uint8_t lead = *next_++;
@@ -96,8 +96,8 @@ class Reader {
   // `out`.
   size_t NextSmallIntegers(size_t count, int64_t* out);
 
-  // As NextSmallIntegers, but skips the values. It stops earlier before the end of the input.
-  // Returns the number of skipped values.
+  // As NextSmallIntegers, but skips the values, and stops at a larger distance from the end of the
+  // input. Returns the number of skipped values.
   size_t SkipSmallIntegers(size_t count);
 
   // Skips bytes that are equal to `model`, except for one number in the 9-byte form. The lead byte
@@ -105,7 +105,7 @@ class Reader {
   // nothing is consumed.
   bool NextLike(std::span<const uint8_t> model, size_t number_at, uint64_t& number);
 
-  // Skips one value with all its content, at any depth. False: as Next.
+  // Skips one value with all its content, at any depth. False: see Next.
   bool Skip();
 
   enum class SkipResult : uint8_t { kOk, kMalformed, kTooDeep };

@@ -1,4 +1,4 @@
-// The check of UTF-8. MessagePack requires valid UTF-8 in text.
+// Checks whether text is UTF-8, because MessagePack requires valid UTF-8 in text.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

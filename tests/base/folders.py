@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Checks the folders of the source tree: they must not include each other in a cycle, and their size is bounded.
+"""Checks that the folders of the source tree do not include each other in a cycle, and that no folder has too many files.
 
 usage: folders.py SOURCE_DIR
 Prints the largest folder, and each problem.

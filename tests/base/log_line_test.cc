@@ -1,4 +1,4 @@
-// A line of the log is one line of printable ASCII, and its values can be read again.
+// Each log entry is one line of printable ASCII, and a reader can recover its values.
 // SPDX-License-Identifier: Apache-2.0
 #include "src/base/log_line.h"
 

@@ -1,4 +1,5 @@
-// The log writes each event once, bounds what a peer can cause, and never waits for its output.
+// The log writes each event once, bounds the number of lines that a peer can cause, and never waits
+// for its output.
 // SPDX-License-Identifier: Apache-2.0
 #include "src/base/logger.h"
 
@@ -87,7 +88,7 @@ TEST(Logger, CountsOfOpenWindowsAreWrittenAtTheEnd) {
   EXPECT_EQ(written.back(), "warning lines_suppressed source=a of=happened lines=2\n");
 }
 
-// With as many addresses as refusals, or with one.
+// All refusals come from one address, or each refusal comes from another address.
 TEST(Logger, AMillionRefusalsGiveABoundedNumberOfLines) {
   for (const LogEvent& event : {log_events::kHttpRefused, log_events::kStreamRefused}) {
     for (const int addresses : {1, 1'000'000}) {
@@ -109,7 +110,7 @@ TEST(Logger, AMillionRefusalsGiveABoundedNumberOfLines) {
   }
 }
 
-TEST(Logger, AStuckOutputLosesLinesAndStopsNobody) {
+TEST(Logger, AStuckOutputLosesLinesAndStopsNoThread) {
   std::atomic<bool> stuck{true};
   std::atomic<bool> entered{false};
   Lines written;

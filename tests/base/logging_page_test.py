@@ -1,5 +1,6 @@
 #!/usr/bin/python3
-"""docs/logging.md lists the events of src/base/log_event.h, with their levels and what to do. Each event is used.
+"""docs/logging.md lists the events of src/base/log_event.h, with their levels and the actions of an operator. The code
+uses each event.
 
 usage: logging_page_test.py SOURCE_DIR
 SPDX-License-Identifier: Apache-2.0

@@ -32,7 +32,7 @@ void RetireNew(ReclaimDomain& domain, int& freed) {
   domain.Retire(FreeCounted, nullptr, reinterpret_cast<uintptr_t>(new Counted{&freed}));
 }
 
-TEST(ReclaimDomainTest, FreesAtOnceWithoutReaders) {
+TEST(ReclaimDomainTest, WithoutReadersFreesImmediately) {
   int freed = 0;
   ReclaimDomain domain;  // after `freed`, because the destructor frees objects too
   RetireNew(domain, freed);
@@ -41,7 +41,7 @@ TEST(ReclaimDomainTest, FreesAtOnceWithoutReaders) {
   EXPECT_EQ(freed, 1);
 }
 
-TEST(ReclaimDomainTest, WaitsForTheReadersOfThatTimeOnly) {
+TEST(ReclaimDomainTest, WaitsOnlyForReadersThatBeganBeforeTheRetire) {
   int freed = 0;
   ReclaimDomain domain;
   std::optional<ReclaimDomain::Pin> early(std::in_place, domain);
@@ -64,7 +64,7 @@ TEST(ReclaimDomainTest, RetireCollectsByItself) {
   EXPECT_GT(freed, 800);
 }
 
-TEST(ReclaimDomainTest, TheRestGoesWithTheDomain) {
+TEST(ReclaimDomainTest, TheDestructorFreesTheOtherObjects) {
   int freed = 0;
   {
     ReclaimDomain domain;
@@ -73,7 +73,7 @@ TEST(ReclaimDomainTest, TheRestGoesWithTheDomain) {
   EXPECT_EQ(freed, 1);
 }
 
-// Calls `condition` until it holds. False after a minute.
+// Calls `condition` until it is true. Returns false after a minute.
 bool Soon(const std::function<bool()>& condition) {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
   while (!condition()) {
@@ -88,7 +88,7 @@ TEST(ReclaimDomainTest, ReadersBesideAWriterSeeOnlyLiveObjects) {
   constexpr uint64_t kAlive = 0x600DF00D;
   constexpr uint64_t kDead = 0;
   constexpr size_t kReaders = 3;
-  constexpr int kReads = 20;  // of each reader, at least
+  constexpr int kReads = 20;  // minimum for each reader
   // Objects that are retired during a read. Retire collects several times meanwhile.
   constexpr uint64_t kRetiredDuringRead = 300;
   using Objects = std::deque<std::atomic<uint64_t>>;
@@ -129,7 +129,7 @@ TEST(ReclaimDomainTest, ReadersBesideAWriterSeeOnlyLiveObjects) {
   EXPECT_EQ(dead, 0);
 }
 
-// The time that a thread has computed, in nanoseconds.
+// The CPU time of a thread in nanoseconds.
 int64_t ComputedNs(pthread_t thread) {
   clockid_t clock;
   timespec time{};

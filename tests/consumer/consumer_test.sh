@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# `cmake --install` installs a package. find_package(kvcast) finds it, and the examples build and run with it.
+# `cmake --install` installs a package that find_package(kvcast) finds. The examples build and run with the package.
 # usage: consumer_test.sh BUILD_DIR SOURCE_DIR COMPILER FLAGS
 # SPDX-License-Identifier: Apache-2.0
 set -euo pipefail
@@ -8,7 +8,7 @@ out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
 cmake --install "$build" --prefix "$out/kvcast" >"$out/log" || { cat "$out/log"; exit 1; }
 [ "$("$out/kvcast/bin/kvcast" --version | head -c 6)" = kvcast ]
-# The program reads the installed traces. The changed trace shows that it does not read those of the source tree.
+# The program reads the installed traces. The changed trace shows that the program does not read the source tree.
 for trace in "$source"/examples/traces/*; do
   cmp "$trace" "$out/kvcast/share/kvcast/traces/$(basename "$trace")"
 done

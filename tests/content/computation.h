@@ -1,4 +1,5 @@
-// Computation: the reads and writes of a step's forward pass in the bytes of the pool, with checks.
+// Computation: reads and writes the bytes of the pool as a step's forward pass does, and checks the
+// bytes.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -14,7 +15,7 @@ namespace kvcast::content {
 // The work of one request in a step. The step computes the tokens [computed, end). In each group,
 // the step reads all earlier tokens that the group does not skip.
 struct RequestWork {
-  std::string who;  // for messages
+  std::string who;  // name of the request, for messages
   int64_t computed = 0;
   int64_t end = 0;
   std::vector<uint64_t> prefix;              // code by token, up to end
@@ -31,7 +32,7 @@ class Computation {
   // Reads the states, writes all new states and tokens, then reads the tokens of attention. A
   // request may read tokens that another request of the same step has written.
   void Begin(const std::vector<RequestWork>& step);
-  // Checks that the tokens that the step read or wrote and the states that it wrote are unchanged.
+  // Checks that the tokens that the step read or wrote are unchanged, and the states that it wrote.
   // Does not check the states that the step read, because a step may overwrite a state in place.
   void End(const std::vector<RequestWork>& step);
 

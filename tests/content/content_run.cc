@@ -151,7 +151,7 @@ int64_t ContentRun::TokensOfStep(const Request& request) const {
 }
 
 // Collects two sets of blocks: the blocks that the table gained since the previous report to the
-// tier, and the blocks that the table gained since the previous poisoning.
+// tier, and the blocks that the table gained since new blocks were last filled with garbage.
 void ContentRun::NoteBlocks(Request& request) {
   request.new_blocks.assign(config_.groups.size(), {});
   for (uint32_t g = 0; g < config_.groups.size(); ++g) {

@@ -1,5 +1,5 @@
-// ContentRun: an engine with a real CacheManager and a tier behind it. It serves random requests
-// and checks bytes wherever they are used.
+// ContentRun: an engine with a real CacheManager and a tier of host memory (tier.h). The engine
+// serves random requests. The run checks all bytes that the engine uses.
 //
 // The engine may schedule a step while earlier steps still run. Copies end in any order and at any
 // time, or fail. A newly allocated block is filled with garbage before a load or a step writes it.
@@ -52,7 +52,7 @@ class ContentRun {
   std::optional<int64_t> Lookup(Request& request, const PrefixHit& hit);
   void TakeEvents();
   // `promised`: `external` is the whole match of the tier, which the test did not shorten. The tier
-  // must not refuse such a load.
+  // must not refuse a promised load.
   bool StartLoad(Request& request, const PrefixHit& hit, int64_t external, bool promised);
   bool ScheduleTokens(Request& request, const PrefixHit* hit);
   int64_t TokensOfStep(const Request& request) const;

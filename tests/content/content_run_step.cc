@@ -189,7 +189,7 @@ void ContentRun::Run() {
     Step(false);
     if (config_.threads) tier_->copies().EndAll();  // because no step waits for a load
   }
-  for (int i = 0; i < 3; ++i) {  // the steps hand out, submit and end the last stores
+  for (int i = 0; i < 3; ++i) {  // the steps return, submit and end the last stores
     Step(false);
     tier_->copies().EndAll();
     TakeArrivals();

@@ -26,7 +26,7 @@ class Content : public ::testing::TestWithParam<RunConfig> {};
 INSTANTIATE_TEST_SUITE_P(Mixes, Content, ::testing::ValuesIn(Mixes()),
                          [](const auto& test) { return test.param.name; });
 
-TEST_P(Content, OfEveryBlockBelongsToItsKey) {
+TEST_P(Content, EveryBlockHasTheBytesOfItsKey) {
   RunCounts sum;
   int64_t left = OperationsOfAMix();
   for (uint64_t seed = 1; left > 0 && !HasFailure(); ++seed) {
@@ -71,7 +71,7 @@ TEST(LateLoads, AreComputedInsteadAndKeepTheirBlocks) {
 
 // Chunks have 48, 24 and 12 tokens. A hit may end inside a chunk of a window. A load that ends
 // inside a chunk reads one chunk more than a load that ends at the end of a chunk.
-TEST(Promises, NoPromiseIsBrokenWithSeveralChunkSizes) {
+TEST(Promises, NoPredictedHitIsRefusedWithSeveralChunkSizes) {
   for (uint64_t seed = 1; seed <= (kSanitized ? 6u : 24u) && !HasFailure(); ++seed) {
     RunConfig config = Mix("ThreeSizesConnectorChunksOf3");
     config.host_blocks /= 3;

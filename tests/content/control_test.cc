@@ -1,5 +1,5 @@
-// The content test can fail: each run except the runs of the first test omits one of the rules that
-// keep bytes right, and the test finds wrong bytes.
+// These tests show that the content test detects wrong bytes. Each test except the first omits one
+// of the rules that keep bytes right, and must find wrong bytes.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -35,12 +35,12 @@ TEST(ContentControl, NothingIsFoundIfNoRuleIsOmitted) {
   }
 }
 
-TEST(ContentControl, StoresThatAreNotFlushedReadLaterBytes) {
+TEST(ContentControl, StoresThatAreNotFlushedReadTheBytesOfLaterSteps) {
   EXPECT_GT(FindingsOf("FullWindowConnector", Fault::kNoFlush).in_host, 0);
   EXPECT_GT(FindingsOf("ThreeSizesConnectorChunksOf3", Fault::kNoFlush).in_host, 0);
 }
 
-TEST(ContentControl, StoresWithoutPinsReadLaterBytes) {
+TEST(ContentControl, StoresWithoutPinsReadTheBytesOfLaterSteps) {
   EXPECT_GT(FindingsOf("FullWindowSimpleEager", Fault::kNoPin).in_host, 0);
   EXPECT_GT(FindingsOf("FullWindowSimpleLazy", Fault::kNoPin).in_host, 0);
 }
@@ -58,20 +58,20 @@ TEST(ContentControl, CopiesThatDoNotWaitForTheComputationReadAndWriteTooEarly) {
   }
 }
 
-TEST(ContentControl, StoresBeforeTheStepThatComputesTheirBlocksStoreSomethingElse) {
+TEST(ContentControl, StoresBeforeTheStepThatComputesTheirBlocksHaveWrongBytes) {
   EXPECT_GT(FindingsOf("FullConnector", Fault::kStoreTooEarly).in_host, 0);
   // The fault affects only blocks that one request computes and another request of the same step
   // reuses.
   EXPECT_GT(FindingsOf("FullSimpleEager", Fault::kStoreTooEarly).in_host, 0);
 }
 
-TEST(ContentControl, RequestsThatGoOnBeforeTheirLoadEndsReadSomethingElse) {
+TEST(ContentControl, RequestsThatContinueBeforeTheirLoadEndsReadWrongBytes) {
   for (const char* mix : {"FullWindowConnector", "FullSimpleEager", "FullWindowSimpleLazy"}) {
     EXPECT_GT(FindingsOf(mix, Fault::kReleasedEarly).before_use, 0) << mix;
   }
 }
 
-TEST(ContentControl, BlocksThatAreFreedUnderALateLoadAreWrittenByIt) {
+TEST(ContentControl, ALateLoadWritesToBlocksThatAreFreedTooEarly) {
   for (const char* mix : {"FullConnector", "FullWindowConnector"}) {
     const Findings found = FindingsOf(mix, Fault::kFreedWhenLate);
     EXPECT_GT(found.before_use + found.after_use, 0) << mix;
@@ -82,7 +82,7 @@ TEST(ContentControl, VllmsRulesLetWrongBytesThrough) {
   EXPECT_GT(FindingsOf("FullWindowConnectorChunksOf3", Fault::kLikeVllm).sum(), 0);
 }
 
-TEST(ContentControl, BytesThatMoveAfterTheirCopyHasEndedAreSeen) {
+TEST(ContentControl, BytesThatMoveAfterTheirCopyHasEndedAreDetected) {
   for (const char* mix : {"FullWindowConnector", "FullSimpleEager", "FullWindowSimpleLazy"}) {
     const Findings found = FindingsOf(mix, Fault::kReportedEarly);
     EXPECT_GT(found.in_host, 0) << mix;

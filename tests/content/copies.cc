@@ -57,8 +57,8 @@ void Copies::Touch(size_t at) {
   }
 }
 
-// A stuck batch stays stuck for a limited time, but the engine may treat it as stuck forever. The
-// batch may write during all of that time.
+// A stuck batch ends after a limited time, but the engine may treat the batch as stuck forever. The
+// batch may write at any time before its end.
 bool Copies::IsStuck(size_t at) {
   const auto& batch = backend_->batches[at];
   if (batch.direction != CopyDirection::kLoad || config_.late_load_ms == 0) return false;

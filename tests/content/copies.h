@@ -25,7 +25,7 @@ class Copies {
 
   // The job starts after all work that was submitted to the stream so far.
   void Submit(TransferJob job);
-  // Blocks until these jobs have ended. Some may fail.
+  // Blocks until these jobs have ended. Some jobs may fail.
   void Wait(std::span<const TransferJobId> jobs);
   // Advances some batches at random.
   void Progress();
@@ -45,11 +45,11 @@ class Copies {
   std::mt19937_64 random_;
   testing::DeferredBackend* backend_ = nullptr;  // nullptr with threads
   std::unique_ptr<TransferEngine> engine_;
-  // By batch of a load: the final value of progress_ at which the batch is stuck. 0: the batch is
-  // never stuck.
+  // For each batch of a load: the last value of progress_ at which the batch is stuck. 0: the batch
+  // is never stuck.
   std::map<CopyTicket, int64_t> stuck_;
   int64_t progress_ = 0;
-  std::vector<CopyOp> late_;  // of batches that were reported early
+  std::vector<CopyOp> late_;  // copies of batches that were reported early
 };
 
 }  // namespace kvcast::content

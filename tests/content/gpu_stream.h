@@ -1,4 +1,5 @@
-// GpuStream: the work that the engine submitted to its device. It runs in order, some time later.
+// GpuStream: the work that the engine submitted to its device. The work runs in order, some time
+// later.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -15,7 +16,7 @@ class GpuStream {
     work_.push_back(std::move(work));
     ++submitted_;
   }
-  // Names the end of all submitted work, in the form that CopyBackend::Submit takes.
+  // Returns an event for the end of all submitted work, in the form that CopyBackend::Submit takes.
   void* Event() const { return reinterpret_cast<void*>(submitted_); }
 
   bool HasReached(void* event) const { return done() >= reinterpret_cast<uintptr_t>(event); }

@@ -63,7 +63,7 @@ class KvMemory {
 
   std::vector<Group> groups_;
   size_t num_blocks_;
-  size_t row_bytes_ = 0;  // of the largest group
+  size_t row_bytes_ = 0;  // bytes of a row, for the largest group
   std::unique_ptr<std::byte[]> memory_;
 };
 

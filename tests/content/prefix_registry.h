@@ -1,4 +1,5 @@
-// PrefixRegistry: maps a digest to the tokens that it stands for, as codes of the run's prefixes.
+// PrefixRegistry: maps a digest to the tokens of its prefix. A token is given as the code of the
+// prefix that ends with it (RequestWork::prefix).
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -1,5 +1,5 @@
 // The router's prediction of loads equals the engine's load at every lookup that no running copy
-// affects. The router knows only the events of both pools.
+// affects. The router gets only the events of both pools.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -33,7 +33,7 @@ Promises Compare(RunConfig config) {
   worker.offload_rule = RuleOf(config);
   EXPECT_TRUE(index.AddWorker(kWorker, worker).ok());
   Promises promises;
-  config.late_load_ms = 0;  // late loads hold back chunks that are still announced
+  config.late_load_ms = 0;  // late loads reserve chunks that are still announced
   config.on_events = [&](std::vector<Event> events) {
     EventBatch batch;
     batch.events = std::move(events);

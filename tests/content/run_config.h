@@ -1,4 +1,5 @@
-// The configuration of one content run: the groups of a model, the tier behind them, sizes, a seed.
+// The configuration of one content run: the groups of a model, the tier of host memory, sizes, and
+// a seed.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -15,7 +16,7 @@ namespace kvcast::content {
 
 enum class TierKind : uint8_t { kConnector, kSimpleEager, kSimpleLazy };
 
-// The rule that a run omits, so that the test can show that it detects the omission.
+// The rule that a run omits. The test must detect the omission.
 enum class Fault : uint8_t {
   kNone,
   kNoFlush,        // no step waits for the stores that must end before it
@@ -33,7 +34,7 @@ enum class Fault : uint8_t {
 struct FreeLookup {
   const CacheRequest& request;
   int64_t local_tokens = 0;     // the hit on the GPU
-  int64_t external_tokens = 0;  // loadable tokens behind the hit
+  int64_t external_tokens = 0;  // loadable tokens after the hit
 };
 
 struct RunConfig {
@@ -44,7 +45,7 @@ struct RunConfig {
   std::vector<uint32_t> cell_bytes;
   int64_t blocks_per_chunk = 1;                      // connector
   EngineRules rules = EngineRules::kMain2026August;  // connector
-  int64_t num_blocks = 100;                          // GPU, the null block included
+  int64_t num_blocks = 100;                          // on the GPU, including the null block
   int64_t host_blocks = 180;                         // in blocks of the largest group
   int64_t hash_block_size = 4;                       // tokens
   // True: copies run on their own threads. The test does not control their timing, and no copy

@@ -1,5 +1,5 @@
-// Tier: the host memory behind the GPU as the engine of the content test sees it. It holds a
-// scheduler of copies, its worker and the memory.
+// Tier: the host memory of the engine in the content test. A tier has a scheduler of copies, the
+// scheduler's worker, and the memory.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -29,9 +29,9 @@ struct Request {
   int64_t load_end = 0;
   int64_t outputs_left = 0;
   bool load_failed = false;
-  bool starts = true;  // the tier has not seen the table since the admission
+  bool starts = true;  // the tier has not received the table since the admission
   bool ended = false;
-  std::vector<size_t> known_blocks;  // by group: blocks of the table that the tier knows
+  std::vector<size_t> known_blocks;  // by group: blocks of the table that were reported to the tier
   std::vector<size_t> clean_blocks;  // by group: blocks of the table that were poisoned or hit
   std::vector<std::vector<BlockId>> new_blocks;
 };

@@ -74,7 +74,7 @@ std::vector<CopyOp> Ops(CopyDirection direction, std::byte* gpu, std::byte* host
   return ops;
 }
 
-TEST_P(CudaAllocationTest, NoBatchAllocatesOnceAllSizesHaveBeenSeen) {
+TEST_P(CudaAllocationTest, AfterBatchesOfAllSizesNoBatchAllocates) {
   constexpr size_t kPool = size_t{16} << 20;
   FakeDriver driver({.version = GetParam().version});
   const DriverApi api = Apart(driver.api());

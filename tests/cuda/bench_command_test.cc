@@ -16,7 +16,7 @@ namespace {
 
 using testing::FakeDriver;
 
-TEST(CudaBenchCommand, AnswersAreLinesAndThenOneObject) {
+TEST(CudaBenchCommand, PrintsLinesAndThenOneObject) {
   FakeDriver driver;
   ::testing::internal::CaptureStdout();
   const int code =

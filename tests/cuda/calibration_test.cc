@@ -90,13 +90,13 @@ TEST(Calibration, AGivenNumberOfMultiprocessorsIsMeasuredAlone) {
   EXPECT_EQ(blocks, (std::vector<int>{2, 2}));
 }
 
-TEST(Calibration, WithoutRowsThereAreNone) {
+TEST(Calibration, WithoutRowsTheCostPerRowIsInfinite) {
   const Machine machine;
   const auto costs = Calibrate({.has_rows = false}, machine.Measure());
   EXPECT_TRUE(std::isinf(costs->engine_per_row));
 }
 
-TEST(Calibration, AProbeThatFailsIsTheResult) {
+TEST(Calibration, TheErrorOfAFailedProbeIsReturned) {
   const Machine machine;
   int calls = 0;
   const auto costs = Calibrate({}, [&](const Probe& probe) -> Result<double> {
@@ -107,7 +107,7 @@ TEST(Calibration, AProbeThatFailsIsTheResult) {
   EXPECT_EQ(calls, 5);
 }
 
-TEST(Calibration, ATimeOfNothingIsAnError) {
+TEST(Calibration, AProbeTimeOfZeroIsAnError) {
   const auto costs = Calibrate({}, [](const Probe&) -> Result<double> { return 0.0; });
   EXPECT_EQ(costs.status().code(), StatusCode::kUnavailable);
 }

@@ -30,7 +30,7 @@ CopyBenchConfig Small(std::vector<CopyBenchShape> shapes) {
   return {.payload_bytes = 1 << 20, .max_cycles = 2, .max_seconds = 0, .shapes = std::move(shapes)};
 }
 
-TEST(CudaCopyBench, MeasuresUsAndTheRivals) {
+TEST(CudaCopyBench, MeasuresKvcastAndTheOtherMethods) {
   for (const int version : {13000, 12040}) {
     FakeDriver driver({.version = version});
     std::vector<CopyBenchCell> cells;
@@ -100,7 +100,7 @@ TEST(CudaCopyBench, AnyWrongByteIsFound) {
   }
 }
 
-TEST(CudaCopyBench, CopiesThatAreLostAreFoundBeforeAnythingIsTimed) {
+TEST(CudaCopyBench, LostCopiesAreFoundBeforeTheFirstTiming) {
   FakeDriver driver;
   driver.loses_batches = true;
   int cells = 0;
@@ -132,7 +132,7 @@ TEST(CudaCopyBench, AMethodThatFailsEndsTheRun) {
   }
 }
 
-TEST(CudaCopyBench, WorkIsInTheOrderThatItsShapeSays) {
+TEST(CudaCopyBench, WorkIsInTheOrderOfItsShape) {
   FakeDriver driver;
   auto arena = BenchArena::Create(driver.Open(), 2 << 20);
   ASSERT_TRUE(arena.ok());

@@ -81,7 +81,7 @@ TEST_P(CopyEngineTest, RunsAreOneCall) {
   EXPECT_EQ(counts_.descriptors, 8u);
 }
 
-TEST_P(CopyEngineTest, SourcesAreReadInTheStreamsOrderUnlessItIsSaidOtherwise) {
+TEST_P(CopyEngineTest, SourcesAreReadInStreamOrderUnlessTheCopyIsUnordered) {
   const CopyOp op{host(0), gpu(0), kPage, 0, 0, 1};
   ASSERT_TRUE(Copy(kLoad, {op}).ok());
   EXPECT_EQ(fake_.driver.batches[0].order, CU_MEMCPY_SRC_ACCESS_ORDER_STREAM);
@@ -93,7 +93,7 @@ TEST_P(CopyEngineTest, SourcesAreReadInTheStreamsOrderUnlessItIsSaidOtherwise) {
             static_cast<unsigned>(CU_MEMCPY_FLAG_PREFER_OVERLAP_WITH_COMPUTE));
 }
 
-TEST_P(CopyEngineTest, RowsAreOneDescriptorWhereThatIsAskedFor) {
+TEST_P(CopyEngineTest, RowsAreOneDescriptorIfRequested) {
   const CopyOp op{gpu(0), host(kPage), 512, 3 * 512, 512, 6};
   auto want = fake_.HostBytes();
   for (size_t row = 0; row < 6; ++row) {
@@ -122,7 +122,7 @@ TEST_P(CopyEngineTest, RunsAndRowsOfOneBatchAreTwoCalls) {
   EXPECT_EQ(std::memcmp(host(kPage + 300), gpu(kPage + 600), 100), 0);
 }
 
-TEST_P(CopyEngineTest, CopiesOfNothingAreNotGivenToTheDriver) {
+TEST_P(CopyEngineTest, EmptyCopiesAreNotPassedToTheDriver) {
   ASSERT_TRUE(Copy(kLoad, {{host(0), gpu(0), 0, 0, 0, 1}}).ok());
   ASSERT_TRUE(Copy(kLoad, {{host(0), gpu(0), 0, 64, 64, 4}}, {.rows_as_one = true}).ok());
   EXPECT_TRUE(fake_.driver.batches.empty());
@@ -152,7 +152,7 @@ TEST_P(CopyEngineTest, AnErrorNamesTheCallAndTheCopyIfItIsKnown) {
 INSTANTIATE_TEST_SUITE_P(Forms, CopyEngineTest, ::testing::ValuesIn(kForms),
                          [](const auto& test) { return std::to_string(test.param.version); });
 
-TEST(CopyEngineRegistrations, CopiesAreCutWhereRegistrationsEnd) {
+TEST(CopyEngineRegistrations, CopiesAreSplitAtTheEndsOfRegistrations) {
   FakeGpu fake(kPool, kPool, {}, 4 * kPage);
   const CUstream stream = fake.driver.NewStream();
   const CopyEngine engine(fake.device, fake.host.get());

@@ -33,7 +33,7 @@ std::vector<CopyOp> Copies(const FakeGpu& fake, CopyDirection direction, size_t 
 
 class CopyGraphTest : public ::testing::TestWithParam<CopyDirection> {};
 
-TEST_P(CopyGraphTest, ALaunchDoesWhatItsNodesWereBoundToThen) {
+TEST_P(CopyGraphTest, ALaunchRunsTheCopiesThatItsNodesHaveAtTheLaunch) {
   FakeGpu fake(kPool, kPool);
   fake.driver.runs_by_itself = false;
   auto graph = CopyGraph::Create(fake.device, GetParam(), Copies(fake, GetParam(), 1));
@@ -81,7 +81,7 @@ TEST_P(CopyGraphTest, NothingIsKeptOfWhatFails) {
   }
 }
 
-TEST_P(CopyGraphTest, ErrorsOfABoundNodeAndOfALaunchAreSaid) {
+TEST_P(CopyGraphTest, ErrorsOfABoundNodeAndOfALaunchAreReturned) {
   FakeGpu fake(kPool, kPool);
   const std::vector<CopyOp> ops = Copies(fake, GetParam(), 1);
   {

@@ -105,7 +105,7 @@ struct Case {
 };
 class CudaCopyPathTest : public ::testing::TestWithParam<Case> {};
 
-TEST_P(CudaCopyPathTest, EveryByteIsWhereItBelongsAndNoOtherIsTouched) {
+TEST_P(CudaCopyPathTest, CopiesEveryByteAndChangesNoOtherByte) {
   std::mt19937 random(11);
   for (int round = 0; round < 12; ++round) {
     World world(By(GetParam().path), GetParam().options, GetParam().registration_bytes);
@@ -157,7 +157,7 @@ TEST_P(CudaCopyPathTest, AStoreReadsWhatWasComputedBeforeItsEvent) {
         world.Submit(kStore, {world.Op(kStore, kBlock, 0)}, waits ? computed : nullptr);
     world.fake.driver.RunAllBut(world.compute);
     EXPECT_EQ(world.backend->Wait(ticket), CopyState::kDone);
-    // Without the event, the copy runs ahead of the computation.
+    // Without the event, the copy runs before the computation.
     EXPECT_EQ(*world.host(0) == std::byte{77} && *world.host(kBlock - 1) == std::byte{77}, waits);
   }
 }
@@ -204,7 +204,7 @@ TEST_P(CudaCopyPathTest, AHeldBackStreamSeesWhatWasLoaded) {
   }
 }
 
-TEST_P(CudaCopyPathTest, ABatchIsDoneWhenItsBytesAreThere) {
+TEST_P(CudaCopyPathTest, ABatchIsDoneWhenItsBytesHaveArrived) {
   World world(By(GetParam().path), GetParam().options);
   world.fake.driver.runs_by_itself = false;
   const CopyTicket ticket = world.Submit(kLoad, {world.Op(kLoad, kBlock, 0)});
@@ -221,7 +221,7 @@ TEST_P(CudaCopyPathTest, ABatchIsDoneWhenItsBytesAreThere) {
   EXPECT_TRUE(std::equal(world.host(0), world.host(kBlock), world.gpu(kBlock)));
 }
 
-TEST_P(CudaCopyPathTest, MoreThanAnyRingHoldsIsCopiedWhole) {
+TEST_P(CudaCopyPathTest, ABatchLargerThanTheRingsIsCopiedWhole) {
   for (const auto direction : {kLoad, kStore}) {
     World world(By(GetParam().path, 512 << 10), GetParam().options);
     world.fake.driver.runs_by_itself = false;
@@ -237,7 +237,7 @@ TEST_P(CudaCopyPathTest, MoreThanAnyRingHoldsIsCopiedWhole) {
   }
 }
 
-TEST_P(CudaCopyPathTest, ABatchThatCannotBeStartedWholeHasFailedAndNothingOfItIsLeft) {
+TEST_P(CudaCopyPathTest, ABatchThatStartsOnlyInPartHasFailedAndLeavesNoWork) {
   World world(By(GetParam().path), GetParam().options);
   const bool kernel = GetParam().path == CudaCopyPath::kKernel;
   // The first call succeeds, so copies are in flight when the second call fails.
@@ -279,7 +279,7 @@ INSTANTIATE_TEST_SUITE_P(
       return test.param.registration_bytes > 0 ? name + "_registered_in_parts" : name;
     });
 
-TEST(CudaCopyBackend, TheKernelIsOneForBulkCopiesWhereThereAreSuch) {
+TEST(CudaCopyBackend, UsesTheKernelWithBulkCopiesIfTheGpuHasBulkCopies) {
   for (const int capability : {80, 90}) {
     World world(By(CudaCopyPath::kKernel), {.compute_capability = capability});
     world.backend->Wait(world.Submit(kLoad, {world.Op(kLoad, 0, 0, 32768)}));
@@ -304,7 +304,7 @@ TEST(CudaCopyBackend, ALaunchIsShort) {
   for (const auto& launch : world.fake.driver.launches) EXPECT_LE(launch.count, 2048u);
 }
 
-TEST(CudaCopyBackend, TablesOfLaunchesUnderWayStayAsTheyAre) {
+TEST(CudaCopyBackend, TablesOfRunningLaunchesAreNotOverwritten) {
   World world(By(CudaCopyPath::kKernel));
   world.fake.driver.runs_by_itself = false;
   // A table of 131,072 pieces takes more than half of the ring. Each batch has its own bytes.
@@ -327,7 +327,7 @@ TEST(CudaCopyBackend, TablesOfLaunchesUnderWayStayAsTheyAre) {
   EXPECT_GT(world.backend->stats().loads.table_waits, 0u);
 }
 
-TEST(CudaCopyBackend, SourcesAreReadEarlyOnlyWhereNothingCouldWriteThem) {
+TEST(CudaCopyBackend, SourcesAreReadEarlyOnlyIfNoOtherWorkCanWriteThem) {
   CudaCopyConfig config = By(CudaCopyPath::kCopyEngine);
   config.unordered_loads = true;
   World world(config);
@@ -342,7 +342,7 @@ TEST(CudaCopyBackend, SourcesAreReadEarlyOnlyWhereNothingCouldWriteThem) {
                               CU_MEMCPY_SRC_ACCESS_ORDER_STREAM}));
 }
 
-TEST(CudaCopyBackend, OverlapIsAskedForOnlyForSmallFragments) {
+TEST(CudaCopyBackend, OverlapIsRequestedOnlyForSmallFragments) {
   CudaCopyConfig config = By(CudaCopyPath::kCopyEngine);
   config.prefer_overlap = true;
   World world(config);
@@ -352,7 +352,7 @@ TEST(CudaCopyBackend, OverlapIsAskedForOnlyForSmallFragments) {
   EXPECT_EQ(world.fake.driver.batches[1].flags, 0u);
 }
 
-TEST(CudaCopyBackend, FragmentsOfOneBatchGoBySize) {
+TEST(CudaCopyBackend, TheSizeOfAFragmentDecidesItsPath) {
   World world;  // chooses by the rule of thumb
   std::vector<CopyOp> ops;
   for (size_t i = 0; i < 40; ++i) ops.push_back(world.Op(kStore, i * 8192, i * 8192, 4096));
@@ -396,7 +396,7 @@ TEST(CudaCopyBackend, CopiesNothingIfTheWaitForTheEventFails) {
   EXPECT_TRUE(world.fake.HostBytes() == before);
 }
 
-TEST(CudaCopyBackend, AQueueThatCannotRunEmptyPoisonsTheBackend) {
+TEST(CudaCopyBackend, AfterAFailedWaitForTheQueueAllBatchesFail) {
   World world(By(CudaCopyPath::kCopyEngine));
   world.fake.driver.runs_by_itself = false;
   const CopyTicket before = world.Submit(kLoad, {world.Op(kLoad, 0, 0)});
@@ -415,7 +415,7 @@ TEST(CudaCopyBackend, AQueueThatCannotRunEmptyPoisonsTheBackend) {
   EXPECT_THAT(refused.status().message(), HasSubstr("poisoned"));
 }
 
-TEST(CudaCopyBackend, ACopyThatBreaksTheGpuPoisonsTheBackend) {
+TEST(CudaCopyBackend, AfterACopyThatBreaksTheGpuAllBatchesFail) {
   World world;
   world.fake.driver.runs_by_itself = false;
   const CopyTicket first = world.Submit(kLoad, {world.Op(kLoad, 0, 0)});
@@ -427,7 +427,7 @@ TEST(CudaCopyBackend, ACopyThatBreaksTheGpuPoisonsTheBackend) {
   EXPECT_THAT(world.backend->stats().poisoned, HasSubstr("CUDA_ERROR_ILLEGAL_ADDRESS"));
 }
 
-TEST(CudaCopyBackend, EveryThreadMayDriveIt) {
+TEST(CudaCopyBackend, AnyThreadMayUseTheBackend) {
   World world;
   CopyState state = CopyState::kRunning;
   std::thread([&] {
@@ -436,7 +436,7 @@ TEST(CudaCopyBackend, EveryThreadMayDriveIt) {
   EXPECT_EQ(state, CopyState::kDone);
 }
 
-TEST(CudaCopyBackend, NothingOfItIsLeft) {
+TEST(CudaCopyBackend, TheDestructorReleasesAllResources) {
   FakeDriver driver;
   {
     const CudaDevice device = driver.Open();
@@ -476,7 +476,7 @@ TEST(CudaCopyBackend, CostsAreMeasuredAtTheStart) {
   EXPECT_EQ(stats.loads.costs.kernel_blocks, 6);  // 6 x 12 GB/s fill the link
 }
 
-TEST(CudaCopyBackend, WithoutCostsItWorksByARuleOfThumbAndSaysWhy) {
+TEST(CudaCopyBackend, WithoutCostsARuleOfThumbDecidesAndTheStatsNameTheReason) {
   FakeDriver driver;
   const CudaDevice device = driver.Open();
   const auto host = PinnedPool::Create(device, {.bytes = kPoolBytes, .threads = 1}).value();
@@ -508,7 +508,7 @@ TEST(CudaCopyBackend, BadConfigurationsAreNamed) {
 }
 
 // A transfer engine uses the backend: blocks of two groups are stored and loaded again.
-TEST(CudaCopyBackend, CarriesTheTransferEnginesJobs) {
+TEST(CudaCopyBackend, RunsTheJobsOfTheTransferEngine) {
   constexpr int64_t kBlocks = 40;
   FakeGpu fake(2 << 20, 2 << 20);
   CudaCopyConfig config;

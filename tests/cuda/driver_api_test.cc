@@ -1,4 +1,4 @@
-// The driver API finds its functions, and names those that are missing.
+// The driver API finds its functions, and an error names a missing function.
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/driver_api.h"
 
@@ -50,7 +50,7 @@ TEST(DriverApi, AMissingFunctionIsNamed) {
   EXPECT_EQ(status.message(), "the CUDA driver has no cuEventRecord");
 }
 
-TEST(DriverApi, ErrorsSayWhichCallAndWhichError) {
+TEST(DriverApi, ErrorsNameTheCallAndTheError) {
   const FakeDriver driver;
   const Status status = ToStatus(driver.api(), CUDA_ERROR_INVALID_VALUE, "cuMemFree");
   EXPECT_EQ(status.ToString(), "unavailable: cuMemFree: CUDA_ERROR_INVALID_VALUE (1)");
@@ -59,7 +59,7 @@ TEST(DriverApi, ErrorsSayWhichCallAndWhichError) {
   EXPECT_TRUE(ToStatus(driver.api(), CUDA_SUCCESS, "cuMemFree").ok());
 }
 
-TEST(Device, SaysWhatItIs) {
+TEST(Device, ReportsItsProperties) {
   FakeDriver driver({.version = 12080, .compute_capability = 80, .numa_node = 1});
   const CudaDeviceInfo info = InfoOf(driver.Open());
   EXPECT_EQ(info.name, "Fake GPU");
@@ -70,13 +70,13 @@ TEST(Device, SaysWhatItIs) {
   EXPECT_EQ(info.copy_call, "cuMemcpyBatchAsync 12.8");
 }
 
-TEST(Device, ANumberThatIsNotThereIsAnError) {
+TEST(Device, AGpuNumberThatDoesNotExistIsAnError) {
   const FakeDriver driver;
   const auto device = Device::Open(driver.api(), 1);
-  EXPECT_EQ(device.status().message(), "no GPU 1: the CUDA driver has 1");
+  EXPECT_EQ(device.status().message(), "no GPU with number 1; number of GPUs: 1");
 }
 
-TEST(Device, TheContextIsGivenBackWithTheLastUser) {
+TEST(Device, TheContextIsReleasedWithTheLastUser) {
   FakeDriver driver;
   CudaDevice device = driver.Open();
   auto event = std::make_unique<Event>(MakeEvent(device).value());
@@ -88,7 +88,7 @@ TEST(Device, TheContextIsGivenBackWithTheLastUser) {
 }
 
 // On any machine the result is a device or an error of one clear line.
-TEST(Device, AMachineWithoutADriverSaysSo) {
+TEST(Device, AMachineWithoutADriverGivesAClearError) {
   const auto device = OpenCudaDevice();
   if (device.ok()) GTEST_SKIP() << "this machine has " << InfoOf(*device).name;
   EXPECT_EQ(device.status().code(), StatusCode::kUnavailable);

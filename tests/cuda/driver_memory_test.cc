@@ -27,7 +27,7 @@ void ExpectNothingKept(const FakeDriver& driver) {
   EXPECT_THAT(driver.faults, IsEmpty());
 }
 
-TEST(DriverMemory, IsThereForTheCpuAndForCopies) {
+TEST(DriverMemory, CanBeUsedByTheCpuAndByCopies) {
   for (const auto& make : {DriverMemory::Allocate, DriverMemory::Map}) {
     FakeDriver driver({.numa_node = 1});
     const CudaDevice device = driver.Open();

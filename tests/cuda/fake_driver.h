@@ -1,10 +1,10 @@
 // FakeDriver: a CUDA driver without a GPU, behind the same table of functions.
 //
 // A stream runs its work as late as a GPU may: when a caller waits for the work or queries an
-// event. Only then the stream reads sources, tables and descriptors. GPU memory is plain memory.
-// Kernels see registered memory at other addresses than the CPU does. The fake refuses each call
-// that a real driver would refuse. If a real driver would accept a call that a GPU cannot execute,
-// the fake records a fault.
+// event. Only then does the stream read sources, tables and descriptors. GPU memory is plain
+// memory. Kernels have other addresses for registered memory than the CPU. The fake refuses each
+// call that a real driver would refuse. If a real driver would accept a call that a GPU cannot
+// execute, the fake records a fault.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -29,7 +29,7 @@ struct FakeOptions {
   int compute_capability = 90;
   int numa_node = -1;
   bool maps_host_memory = true;
-  const char* missing = "";  // functions whose names begin with this are not available
+  const char* missing = "";  // functions whose names begin with this text are not available
 };
 
 // Units: seconds, and bytes per second.

@@ -50,7 +50,7 @@ CudaCopyPath ChoiceOf(const CudaCopyCosts& costs, const CopyShape& shape, PathRu
   return PathChooser(rules, costs).Choose(shape);
 }
 
-TEST(CopyShape, CountsWhatCosts) {
+TEST(CopyShape, CountsCopiesRowsBytesAndRunsInHostMemory) {
   CopyShape shape;
   std::byte memory[4096];
   shape.Add(CopyDirection::kStore, {nullptr, memory, 100, 500, 100, 4});
@@ -95,7 +95,7 @@ TEST(PathChooser, AFewFragmentsAreNotWorthALaunch) {
   EXPECT_EQ(ChoiceOf(costs, Runs(4, 4 * kKibibyte)), kEngine);
 }
 
-TEST(PathChooser, LayersAreStagedWhereTheHostsSideIsWhole) {
+TEST(PathChooser, LayersAreStagedIfTheyAreAdjacentInHostMemory) {
   CudaCopyCosts costs = Costs();
   costs.kernel_rate = 25e9;
   EXPECT_EQ(ChoiceOf(costs, Layers(64, 64, 4 * kKibibyte)), kStaged);
@@ -140,7 +140,7 @@ TEST(PathChooser, AChoiceStaysUntilAnotherIsClearlyBetter) {
   EXPECT_EQ(other.Choose(Runs(512, 26 * kKibibyte)), kEngine);
 }
 
-TEST(PathChooser, SizesAreChosenForApart) {
+TEST(PathChooser, EachSizeHasItsOwnChoice) {
   PathChooser chooser({}, Costs());
   EXPECT_EQ(chooser.Choose(Runs(512, 4 * kKibibyte)), kKernel);
   EXPECT_EQ(chooser.Choose(Runs(16, 256 * kKibibyte)), kEngine);

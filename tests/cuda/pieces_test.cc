@@ -25,7 +25,8 @@ TEST(Pieces, AreCutByBytesNotByRows) {
 
 TEST(Pieces, HeadAndTailAreSetApart) {
   Pieces aligned, odd;
-  CutIntoPieces(Rows(100, 0, 0, 1), 1000, 2024, aligned, odd);  // both 8 past a multiple of 16
+  // Both addresses are 8 past a multiple of 16.
+  CutIntoPieces(Rows(100, 0, 0, 1), 1000, 2024, aligned, odd);
   ASSERT_EQ(aligned.size(), 1u);
   EXPECT_EQ(aligned.src[0], 1008u);
   EXPECT_EQ(aligned.bytes[0], 80u);
@@ -39,7 +40,7 @@ TEST(Pieces, RowsThatNeverAlignOnBothSidesAreOdd) {
   EXPECT_EQ(odd.bytes, (std::vector<uint32_t>{16384, 3616}));
 }
 
-TEST(Pieces, EveryByteGoesWhereTheCopySaysOnce) {
+TEST(Pieces, EachByteIsCopiedOnceToTheRightAddress) {
   std::mt19937 random(7);
   for (int round = 0; round < 500; ++round) {
     const size_t row_bytes = 1 + random() % 40'000;

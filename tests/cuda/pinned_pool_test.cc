@@ -1,4 +1,4 @@
-// Host memory is usable by the GPU as a whole, or its creation fails.
+// The GPU can use all bytes of a pinned pool. If it cannot, the creation of the pool fails.
 // SPDX-License-Identifier: Apache-2.0
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -82,7 +82,7 @@ TEST(PinnedPool, LiesOnTheNodeNextToTheGpu) {
   EXPECT_TRUE(PinnedPool::Create(driver.Open(), config).ok());
 }
 
-TEST(PinnedPool, AnAddressThatTheDriverWillNotTellIsAnError) {
+TEST(PinnedPool, AnAddressThatTheDriverDoesNotReturnIsAnError) {
   FakeDriver driver;
   driver.FailCall("cuMemHostGetDevicePointer", CUDA_ERROR_INVALID_VALUE);
   EXPECT_FALSE(PinnedPool::Create(driver.Open(), Small(kPageBytes)).ok());
@@ -112,7 +112,7 @@ TEST(PinnedPool, MovesWithItsRegistration) {
   EXPECT_EQ(driver.registrations.size(), 1u);
 }
 
-TEST(CudaMemory, IsGivenBack) {
+TEST(CudaMemory, IsReleased) {
   FakeDriver driver;
   driver.gpu_bytes = 1 << 20;
   {

@@ -37,7 +37,7 @@ TEST(TableRing, AnEmptyRingHasRoomForAllOfItself) {
   EXPECT_EQ(ring.Take(101), std::nullopt);
 }
 
-TEST(TableRing, NoTwoTablesEverMeet) {
+TEST(TableRing, NoTwoTablesOverlap) {
   constexpr size_t kBytes = 1000;
   std::mt19937 random(3);
   TableRing ring(kBytes);

@@ -47,7 +47,7 @@ TEST(BlockWriter, CountsBlocksThatDoNotHoldTheirWord) {
   EXPECT_THAT(driver.faults, IsEmpty());
 }
 
-TEST(BlockWriter, ListsStayAsTheyAreUntilTheirKernelHasRun) {
+TEST(BlockWriter, ListsAreNotOverwrittenBeforeTheirKernelHasRun) {
   FakeDriver driver;
   const CudaDevice device = driver.Open();
   constexpr uint32_t kMany = 30'000;
@@ -71,7 +71,7 @@ TEST(BlockWriter, ListsStayAsTheyAreUntilTheirKernelHasRun) {
   EXPECT_THAT(driver.faults, IsEmpty());
 }
 
-TEST(CudaTierMemory, BlocksComeBackAsTheyWereComputed) {
+TEST(CudaTierMemory, LoadedBlocksEqualTheComputedBlocks) {
   FakeDriver driver;
   const CudaDevice device = driver.Open();
   auto memory = MakeCudaTierMemory({kBlockBytes, kBlocks, kBlocks}, device);
@@ -86,7 +86,7 @@ TEST(CudaTierMemory, BlocksComeBackAsTheyWereComputed) {
   const auto blocks = AllBlocks();
   const TransferGroup group{GroupIdx(0), 0, blocks, slots};
   // The fake driver computes as late as possible. The computation runs before the store only
-  // because the store waits for it.
+  // because the store waits for the computation.
   driver.runs_by_itself = false;
   memory->fill(blocks, Words(5));
   engine->Submit({TransferJobId(1), CopyDirection::kStore, {&group, 1}, memory->computed()});

@@ -1,4 +1,4 @@
-// Admission decides whether a step gets its blocks and whether a request is admitted at all.
+// Admission: whether a step gets its blocks, and whether a request can ever be admitted.
 // SPDX-License-Identifier: Apache-2.0
 #include <limits>
 
@@ -47,7 +47,7 @@ TEST(Admission, RefusesAPromptThatCannotFit) {
       << "one step of the prompt would fit";
 }
 
-TEST(Admission, CanEverFitAsksAboutAnEmptyPool) {
+TEST(Admission, CanEverFitAssumesAnEmptyPool) {
   TestEngine engine(FullAndWindow(46));
   CacheRequest other = Request("0", Tokens(300));
   engine.Start(other);
@@ -57,7 +57,7 @@ TEST(Admission, CanEverFitAsksAboutAnEmptyPool) {
 
 // A Mamba state moves to a new block before the block of the previous step is released. A request
 // therefore needs two blocks, although admission counts only one block for the first step.
-TEST(Admission, CanEverFitCountsTheStateThatIsLeftBehind) {
+TEST(Admission, CanEverFitCountsTheStateOfThePreviousStep) {
   TestEngine two(Config({Mamba(MambaMode::kAlign)}, 3));
   EXPECT_TRUE(two.cache().CanEverFit(100));
   TestEngine one(Config({Mamba(MambaMode::kAlign)}, 2));
@@ -77,7 +77,7 @@ TEST(Admission, CanEverFitCountsTheEncodersTokens) {
   EXPECT_TRUE(engine.cache().CanEverFit(-1, -1)) << "a request without tokens always fits";
 }
 
-TEST(Admission, KeepsTheWatermarkFreeWhenAsked) {
+TEST(Admission, KeepsTheWatermarkFreeIfRequested) {
   CacheConfig config = Config({Full()}, 11);
   config.watermark = 0.2;
   TestEngine engine(config);
@@ -189,7 +189,7 @@ TEST(Admission, CrossAttentionHoldsTheEncodersTokens) {
   ASSERT_TRUE(engine.Allocate(request, {.new_tokens = 20, .encoder_tokens = 40}));
   EXPECT_EQ(engine.last_new(), (IdLists{{1, 2}, {3, 4, 5}, {}}));
   CacheRequest same = Request("1", Tokens(20));
-  EXPECT_EQ(engine.Lookup(same).tokens, 16) << "the other groups take no part";
+  EXPECT_EQ(engine.Lookup(same).tokens, 16) << "the lookup ignores the other groups";
   engine.Free(request);
   EXPECT_EQ(engine.free_blocks(), 19);
 }

@@ -11,7 +11,7 @@ namespace {
 constexpr GroupIdx kGroup0{0};
 constexpr GroupIdx kGroup1{1};
 
-TEST(BlockPool, NeverHandsOutTheNullBlock) {
+TEST(BlockPool, NeverAllocatesTheNullBlock) {
   BlockPool pool(Pool(4, 16));
   EXPECT_EQ(pool.num_free(), 3);
   EXPECT_EQ(ToIds(Allocated(pool, 3)), (Ids{1, 2, 3}));
@@ -36,8 +36,8 @@ TEST(BlockPool, CachesOnlyTheBlocksGivenAndAddsLaterOnes) {
   EXPECT_TRUE(pool.CheckInvariants().ok());
 }
 
-// Group 0 caches 2 blocks and group 1 caches 3 blocks of one request. h2 is a miss in group 0, a
-// hit in group 1, and a miss in both groups together.
+// Group 0 caches 2 blocks and group 1 caches 3 blocks of one request. The third block is a miss in
+// group 0, a hit in group 1, and a miss in a lookup of both groups.
 TEST(BlockPool, LooksUpEachGroupOnItsOwn) {
   BlockPool pool(Pool(10, 4));
   const CacheRequest request = HashedRequest(12, 4);
@@ -92,7 +92,7 @@ TEST(BlockPool, TakesCachedBlocksInTheOrderOfTheirLastUse) {
   EXPECT_EQ(pool.cached().num_keys(), 0u) << "a block that is taken leaves the cache";
 }
 
-TEST(BlockPool, ABlockIsFreeWhenItsLastReferenceGoes) {
+TEST(BlockPool, ABlockIsFreeWhenItsLastReferenceIsReleased) {
   BlockPool pool(Pool(3, 4));
   const auto table = Allocated(pool, 1);
   pool.Touch(table);
@@ -167,7 +167,7 @@ TEST(BlockPool, PartialEntriesNeedABoundaryWithinTheHashes) {
   EXPECT_TRUE(cache(table[2], 8)) << "a state may be kept where its block ends";
 }
 
-// A lookup may find a full block by a prefix that ends inside it.
+// A lookup may find a full block by a prefix that ends inside the block.
 TEST(BlockPool, AShorterPrefixInAFullBlockIsAnAlias) {
   BlockPool pool(Pool(4, 4));
   const CacheRequest request = HashedRequest(8, 4);

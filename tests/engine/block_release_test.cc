@@ -44,7 +44,8 @@ class TableOf11 {
 };
 
 // SWA, block size 2, window 4. Leading null blocks of the table, by processed tokens: none at 0 and
-// 4 tokens, 1 at 5 and 6, 2 at 7, 4 at 11. At 11 tokens two blocks are freed, the later one first.
+// 4 tokens, 1 at 5 and 6, 2 at 7, 4 at 11. At 11 tokens two blocks are freed, the later block
+// first.
 TEST(BlockRelease, AWindowReleasesTheWholeBlocksBeforeIt) {
   TableOf11<SingleTypeManager> table(Window(4, 2));
   EXPECT_EQ(table.NullsAfter(0), 0u);

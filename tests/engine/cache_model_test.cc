@@ -1,8 +1,8 @@
-// CacheManager agrees with a naive cache made of plain lists. The same random calls give the same
-// block ids, hits, events, copies and free counts after every call, over random mixes of groups.
+// CacheManager agrees with a naive cache made of plain lists, for random mixes of groups. After
+// each of the same random calls, block ids, hits, events, copies and free counts are equal.
 //
 // KVCAST_MODEL_OPS: number of calls (default: a smoke run). KVCAST_MODEL_SEED: the first seed. With
-// KVCAST_MODEL_OPS=1 only that seed runs.
+// KVCAST_MODEL_OPS=1 only the first seed runs.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -20,7 +20,7 @@ constexpr int64_t kCallsPerSeed = 400;
 constexpr int64_t kSmokeCalls = 200000;
 constexpr int kFatalSignals[] = {SIGABRT, SIGSEGV, SIGFPE};
 
-// Printed before the program ends by a failed KV_CHECK or a crash.
+// If a failed KV_CHECK or a crash ends the program, the signal handler prints this text first.
 std::string running_seed;
 
 void SaySeed(int signal) {
@@ -49,7 +49,7 @@ void RunSeed(uint64_t seed, Coverage& coverage) {
   run.End();
 }
 
-TEST(CacheModel, AnswersLikePlainListsOnRandomCalls) {
+TEST(CacheModel, AgreesWithPlainListsOnRandomCalls) {
   const int64_t calls = Setting("KVCAST_MODEL_OPS", kSmokeCalls);
   auto seed = static_cast<uint64_t>(Setting("KVCAST_MODEL_SEED", 1));
   for (const int fatal : kFatalSignals) std::signal(fatal, SaySeed);

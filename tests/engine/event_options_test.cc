@@ -1,5 +1,6 @@
-// Event options that vLLM lacks: a hash is announced once, a span covers exactly the blocks that it
-// names, and a clear names its tier. TakePayload returns the encoded events.
+// Event options that vLLM lacks. announce_once: only the first copy of a hash is announced.
+// exact_spans: an event covers exactly the blocks that it names. name_cleared_tier: a clear names
+// its tier. TakePayload returns the encoded events.
 // SPDX-License-Identifier: Apache-2.0
 #include "kvcast/wire/wire.h"
 #include "src/engine/block_pool.h"

@@ -22,7 +22,7 @@ std::set<uint32_t> HeldBlocks(const TestEngine& engine, const CacheRequest& requ
 }
 
 // Every group hits locally, then the manager takes blocks for external tokens. No group may lose
-// its hit, although the hits are the next blocks that the pool would give away.
+// its hit, although the hit blocks are the next blocks in the free queue of the pool.
 void LoadBehindHits(std::vector<GroupSpec> groups) {
   const auto count = static_cast<uint32_t>(groups.size());
   TestEngine engine(Config(std::move(groups), 10 * count + 1));

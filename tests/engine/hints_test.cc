@@ -1,7 +1,7 @@
 // The hints of a router. A request with CacheRequest::keep_prefix_tokens keeps the blocks that a
-// hit at this boundary needs, so that the next request with the prefix hits. A request with
-// CacheRequest::will_not_return_after leaves blocks that are evicted before all other cached
-// blocks.
+// hit of this length needs. The next request with this prefix then hits. After a request with
+// CacheRequest::will_not_return_after has ended, its blocks after this position are evicted before
+// all other cached blocks.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 
@@ -99,9 +99,9 @@ Ids EvictionOrder(TestEngine& engine) {
   return blocks;
 }
 
-// Blocks 1 to 19, of 16 tokens.
+// The pool has the blocks 1 to 19 of 16 tokens.
 struct WillNotReturn : ::testing::Test {
-  // Computes a prompt of its own tokens and ends.
+  // Runs a request to its end. Its prompt begins with the token `first`.
   CacheRequest Run(const char* id, TokenId first, int64_t tokens,
                    std::optional<int64_t> will_not_return_after = std::nullopt) {
     CacheRequest request = Request(id, Tokens(tokens, first));
@@ -127,7 +127,7 @@ TEST_F(WillNotReturn, ItsOwnBlocksAreEvictedFirst) {
   EXPECT_EQ(Evicted(), (Ids{8, 7, 10, 9, 4, 3, 2, 1, 6, 5})) << "in the order of their ends";
 }
 
-TEST_F(WillNotReturn, BlocksThatAreNotCachedAreTakenBefore) {
+TEST_F(WillNotReturn, UncachedBlocksAreAllocatedFirst) {
   const CacheRequest hinted = Run("hinted", 1000, 64, 0);
   Run("fills the pool", 2000, 16 * 15);
   EXPECT_EQ(Hit(hinted), 48);
@@ -152,7 +152,7 @@ TEST_F(WillNotReturn, ABlockThatAnotherRequestAdoptedIsKept) {
   EXPECT_EQ(Evicted(), (Ids{8, 7, 4, 3, 2, 1, 9, 6, 5}));
 }
 
-TEST_F(WillNotReturn, ABlockIsItsOwnAfterItGotNewContent) {
+TEST_F(WillNotReturn, ABlockWithNewContentIsNoLongerAdopted) {
   Run("first", 0, 64);
   Run("adopts three blocks", 0, 64);
   CacheRequest hinted = Request("hinted", Tokens(16 * 19, 1000));  // takes all blocks
@@ -187,7 +187,8 @@ TEST_F(WillNotReturn, ASharedPrefixOfTheOwnLookupIsKept) {
   hybrid.Start(second);
   ASSERT_EQ(second.shared_prefix_boundary, 64);
   hybrid.cache().Free(second, /*ended=*/true);
-  // The tail of the second request has five cached blocks, and that of the first has the next four.
+  // First in the order are five cached blocks of the second request's tail, then four of the first
+  // request's tail.
   const Ids order = EvictionOrder(hybrid);
   for (size_t i = 0; i < 9; ++i) hybrid.Evict(order[i]);
   CacheRequest third = Request("2", Concat(Tokens(64), Tokens(64, 3000)));

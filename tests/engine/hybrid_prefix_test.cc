@@ -6,7 +6,7 @@ namespace kvcast::engine {
 namespace {
 
 // Full + SWA + SWA (window 32), 21 blocks, prompts of 55 tokens that share the first 48 tokens. The
-// blocks are [1-4], [5-8], [9-12].
+// first request has the blocks [1-4], [5-8], [9-12]. hN is the block at position N of a group.
 class FullAndTwoWindows : public ::testing::Test {
  protected:
   FullAndTwoWindows() : engine_(Config({Full(), Window(32), Window(32)}, 21)) {
@@ -98,10 +98,10 @@ TEST(EaglePrefix, LeavesTheLastBlockToBeComputedAgain) {
 
 // The same configuration. Each eviction starts from a full cache. The hits have 5, 0, 4, 4, 3, 3, 4
 // blocks.
-TEST(EaglePrefix, EvictionsCostWhatTheirGroupNeedsWithTheBlockBehind) {
+TEST(EaglePrefix, EvictionsShortenTheHitByTheNeedsOfTheirGroup) {
   // Blocks h0 to h5 are 1 to 6 of full attention, 8 to 13 and 15 to 20 of the windows.
   const std::vector<std::pair<Ids, int64_t>> rows = {
-      {{8, 15}, 5},      // h0 of both windows: before the windows
+      {{8, 15}, 5},      // h0 of both window groups: no window reaches h0
       {{1}, 0},          // h0 of full attention
       {{6, 13, 20}, 4},  // h5 of all groups
       {{6}, 4},          // h5 of full attention
@@ -131,7 +131,7 @@ TEST(EaglePrefix, AWholePromptOfThreeBlocksHitsOne) {
 }
 
 // EAGLE, 37 tokens, full attention: the hit has 1 block.
-TEST(EaglePrefix, APromptThatEndsInsideABlockLosesItsLastFullOne) {
+TEST(EaglePrefix, APromptThatEndsInsideABlockLosesItsLastFullBlock) {
   TestEngine engine(Config({Eagle(Full())}, 11));
   CacheRequest first = Request("0", Tokens(37));
   engine.Start(first);
@@ -166,7 +166,7 @@ TEST(EaglePrefix, AWindowOfOneTokenNeedsOnlyTheBlockItGivesUp) {
 
 // Full with block size 32, SWA with block size 16 and window 32, 160 tokens, 112 allocated: blocks
 // [1..4], [5..11]. A lookup of 113 tokens hits 96 tokens, 3 and 6 blocks. After the eviction of h5
-// and h4 in the SWA group it hits 64.
+// and h4 in the SWA group, the lookup hits 64 tokens.
 TEST(MixedBlockSizes, HitsLieOnTheCommonMultiple) {
   TestEngine engine(Config({Full(32), Window(32, 16)}, 40));
   CacheRequest first = Request("0", Tokens(160));
@@ -194,10 +194,10 @@ Ids CachedWindowBlocks(GroupSpec window, std::optional<int64_t> retention, int64
   return CachedPositions(engine.cache(), request, GroupIdx(1));
 }
 
-// Full with block size 32. SWA block size 8, window 8, 64 tokens, retention nil: {3,7}. SWA block
-// size 16, window 32, 112 tokens: {0..5}. SWA block size 8, window 8, 128 tokens, retention 64:
-// {7,11,15}; retention 0: {11}. EAGLE, 127 tokens, retention 0: {11,12} up to 2026-08, one unit of
-// the grid lower in later releases.
+// Cached blocks of the SWA group. Full has block size 32. SWA block size 8, window 8, 64 tokens,
+// retention nil: {3,7}. SWA block size 16, window 32, 112 tokens: {0..5}. SWA block size 8, window
+// 8, 128 tokens, retention 64: {7,11,15}; retention 0: {11}. EAGLE, 127 tokens, retention 0:
+// {11,12} up to 2026-08, and in later releases the blocks one unit of the grid before.
 TEST(MixedBlockSizes, WindowsCacheOnlyWhatAHitOnTheGridCanUse) {
   EXPECT_EQ(CachedWindowBlocks(Window(8, 8), std::nullopt, 64), (Ids{3, 7}));
   EXPECT_EQ(CachedWindowBlocks(Window(32, 16), std::nullopt, 112), (Ids{0, 1, 2, 3, 4, 5}));
@@ -210,7 +210,7 @@ TEST(MixedBlockSizes, WindowsCacheOnlyWhatAHitOnTheGridCanUse) {
 
 // SWA block size 8, window 8, 128 tokens, retention 0: a replay hits 96 tokens, a request of 96
 // tokens hits 0.
-TEST(Retention0, ServesAReplayOfThePromptButNoShorterOne) {
+TEST(Retention0, ServesAReplayOfThePromptButNoShorterPrompt) {
   CacheConfig config = Config({Full(32), Window(8, 8)}, 100);
   config.retention_interval = 0;
   TestEngine engine(config);
@@ -260,8 +260,8 @@ TEST(Retention, AWindowAloneKeepsItsCheckpointsAndTheReplayBoundary) {
   }
 }
 
-// Two requests share 4 blocks (SWA, retention 0). A third request hits 0 tokens without the pin and
-// 64 tokens with it.
+// Two requests share 4 blocks (SWA, retention 0). If the second request does not pin the shared
+// boundary, a third request hits 0 tokens, otherwise 64 tokens.
 TEST(SharedPrefixBoundary, PinsWhatOneGroupHasAndAnotherLacks) {
   for (const bool pinned : {false, true}) {
     CacheConfig config = Config({Full(), Window(16)}, 100);

@@ -49,8 +49,8 @@ std::vector<BlockStored> Stored(TestEngine& engine, int64_t tokens) {
 }
 
 // Llama (1 group) and gemma-3-1b (7 groups), 32 tokens: one event per group, with group_idx =
-// position, 2 hashes, 32 tokens, no parent. The hybrid manager is on by default. Events are no
-// input of this decision.
+// position, 2 hashes, 32 tokens, no parent. The hybrid manager is on by default, with or without
+// events.
 TEST(LayersToEvents, EachGroupSendsItsOwnEvent) {
   ASSERT_TRUE(*ResolveHybridManager(Gemma(), {}));
   for (const auto& [layers, groups] :

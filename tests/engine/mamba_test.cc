@@ -44,7 +44,7 @@ TEST(MambaAll, SpeculationAddsStatesForDrafts) {
   EXPECT_EQ(engine.Table(request, 1).size(), 4u);
 }
 
-TEST(MambaAlign, KeepsTheStateOfTheStepsEndAndNothingBefore) {
+TEST(MambaAlign, KeepsOnlyTheStateAtTheEndOfTheStep) {
   TestEngine engine(FullAndMamba(MambaMode::kAlign, 16, 50));
   CacheRequest request = Request("0", Tokens(100));
   Prefill(engine, request, {48, 96});
@@ -52,7 +52,7 @@ TEST(MambaAlign, KeepsTheStateOfTheStepsEndAndNothingBefore) {
   EXPECT_EQ(CachedPositions(engine.cache(), request, GroupIdx(1)), (Ids{2, 5}));
 }
 
-TEST(MambaAlign, ReleasesAStateOneStepAfterTheNextOneExists) {
+TEST(MambaAlign, ReleasesAStateOneStepAfterTheNextStateExists) {
   TestEngine engine(FullAndMamba(MambaMode::kAlign, 16, 50));
   CacheRequest request = Request("0", Tokens(200));
   Prefill(engine, request, {48, 96});
@@ -70,7 +70,7 @@ TEST(MambaAlign, SpeculativeBlocksMoveForwardWithTheState) {
   CacheRequest request = Request("0", Tokens(100));
   Prefill(engine, request, {16});
   const Ids before = engine.Table(request, 1);
-  ASSERT_EQ(before.size(), 2u) << "the state and one for the draft";
+  ASSERT_EQ(before.size(), 2u) << "one block for the state, one block for the draft";
   ASSERT_TRUE(engine.Allocate(request, {.computed_tokens = 16, .new_tokens = 48}));
   const Ids after = engine.Table(request, 1);
   ASSERT_EQ(after.size(), 5u);
@@ -96,8 +96,8 @@ TEST(MambaAlign, ASharedPrefixWithoutAStateIsABoundaryToStopAt) {
   EXPECT_EQ(engine.Lookup(third).tokens, 32);
 }
 
-// Two requests share 2 blocks (Mamba align, retention 0). A third request hits 0 tokens without the
-// pin and 32 tokens with it.
+// Two requests share 2 blocks (Mamba align, retention 0). If the second request does not pin the
+// shared boundary, a third request hits 0 tokens, otherwise 32 tokens.
 TEST(MambaAlign, APinnedBoundaryKeepsTheStateThatTheThirdRequestNeeds) {
   for (const bool pinned : {false, true}) {
     CacheConfig config = FullAndMamba(MambaMode::kAlign, 16, 50);
@@ -178,7 +178,7 @@ TEST_F(PartialTail, ARequestThatGoesOnInsideASharedBlockGetsACopy) {
     EXPECT_EQ(copies[group].target.value, engine_.Table(second, group)[1]);
     EXPECT_EQ(copies[group].source.value, engine_.Table(first, group)[1]);
   }
-  // The source and the target are held until the copy has run, even if both requests are gone.
+  // The source and the target are held until the copy has run, even if both requests have ended.
   const int64_t free = engine_.free_blocks();
   engine_.Free(first);
   engine_.Free(second);

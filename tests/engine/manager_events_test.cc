@@ -1,4 +1,4 @@
-// The manager hands out annotated, ordered and complete events.
+// The events of the manager are annotated, ordered and complete.
 // SPDX-License-Identifier: Apache-2.0
 #include "src/engine/annotate.h"
 #include "tests/support/engine_testing.h"
@@ -154,7 +154,7 @@ CacheConfig FourHashesABlock() {
 }
 
 // A hit of 16 tokens has no whole block, so there is no event.
-TEST(ManagerEvents, AReportOfAHitInsideTheFirstBlockSaysNothing) {
+TEST(ManagerEvents, AReportOfAHitInsideTheFirstBlockSendsNoEvent) {
   TestEngine engine(FourHashesABlock());
   CacheRequest first = Request("0", Tokens(20));
   ASSERT_TRUE(engine.Allocate(first, {.new_tokens = 16}));

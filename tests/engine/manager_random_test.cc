@@ -172,7 +172,7 @@ class Traffic {
   int64_t hits_ = 0;
 };
 
-TEST(ManagerRandom, InvariantsHoldAndEventsTellWhatIsCached) {
+TEST(ManagerRandom, InvariantsHoldAndEventsDetermineTheCachedBlocks) {
   int64_t hits = 0;
   int configs = 0;
   for (uint64_t seed = 1; seed <= 150; ++seed) {

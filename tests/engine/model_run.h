@@ -43,8 +43,8 @@ class ModelRun {
 
   // Makes one random call.
   void Call();
-  // Compares events, free counts and block tables. From time to time, also compares the blocks to
-  // zero and all cached keys. Checks the manager's invariants.
+  // Compares events, free counts and block tables, and checks the manager's invariants. In some
+  // calls, also compares all cached keys and the list of blocks that must be zeroed.
   void Compare();
   // Frees all requests. Afterwards no block except the sink blocks may be in use.
   void End();

@@ -34,7 +34,7 @@ class Cache {
   bool Reset() { return pool_.Reset(); }
   void Evict(Block block) { pool_.Evict(block); }
   void BeginStep();
-  // In the order of the groups.
+  // Returns the blocks that must be zeroed, in the order of the groups.
   Blocks TakeBlocksToZero();
   std::vector<Event> TakeEvents() { return pool_.TakeEvents(); }
 
@@ -49,13 +49,13 @@ class Cache {
   struct Held {
     Blocks table;
     int64_t num_cached = 0;
-    // The first part of the block at this index is shared. It must be copied before it is written.
+    // The first part of the block at this index is shared. The block must be copied before a write.
     std::optional<int64_t> shared_tail;
     // Used in Mamba align mode.
     bool started = false;
     std::optional<int64_t> last_state;
   };
-  // In tokens, counted from the beginning of the request.
+  // All lengths are in tokens from the beginning of the request.
   struct Lengths {
     int64_t slots = 0;    // end of the step, drafts included
     int64_t main = 0;     // end of the step without drafts

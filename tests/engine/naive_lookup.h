@@ -14,14 +14,14 @@ namespace kvcast::naive {
 struct Grid {
   int64_t hash_block_size = 0;  // tokens per hash
   int64_t step = 0;             // scheduler_block_size
-  int64_t alignment = 0;        // of hits
+  int64_t alignment = 0;        // hits end at multiples of this length
   bool inside_blocks = false;   // hits may end inside a block
 
   static Grid Of(const CacheConfig& config);
 };
 
-// Returns `groups`. If one of several groups with equal spec has the EAGLE flag, all of them get
-// it.
+// Returns `groups`. If one of several groups with equal spec has the EAGLE flag, all these groups
+// get the flag.
 std::vector<GroupSpec> WithSharedEagle(std::vector<GroupSpec> groups);
 
 class Lookup {
@@ -30,7 +30,7 @@ class Lookup {
 
   struct Hit {
     int64_t tokens = 0;
-    int64_t longest = 0;  // of any single scan
+    int64_t longest = 0;  // the longest hit of a single scan
     std::vector<Blocks> tables;
   };
   // `chain`: the prefixes of the prompt, one per hash unit.

@@ -1,9 +1,9 @@
-// Reference implementation of BlockPool (test oracle): plain lists, and every rule in the most
-// obvious way.
+// Reference implementation of BlockPool (test oracle) with plain lists. Each rule has the simplest
+// code.
 //
-// It is written from vLLM's caching rules, not from src/engine, and shares no code with src/engine.
-// The pool names a prefix by a number. It finds the number by the tokens of the prefix, not by a
-// hash. Digests are made only for the events and for the comparison of the cached keys.
+// The code follows vLLM's caching rules and shares no code with src/engine. Each prefix has a
+// number. The pool finds the number by the tokens of the prefix, not by a hash. Digests are made
+// only for the events and for the comparison of the cached keys.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -102,7 +102,7 @@ class Pool {
     int64_t tokens = 0;
   };
 
-  // An announced block: the prefix that ends with it, and the position of its first token.
+  // An announced block: the prefix that ends with the block, and the position of the first token.
   struct Named {
     Prefix prefix = kRoot;
     int64_t begin = 0;
@@ -125,8 +125,8 @@ class Pool {
   PrefixNames& names_;
   EventOptions options_;
   bool scratch_first_;  // free blocks without keys go to the head
-  // Free blocks are taken from early_ first. It has blocks that are not cached, and then the blocks
-  // that were freed early.
+  // Free blocks are taken from early_ first. This list has the blocks that are not cached, then the
+  // blocks that were freed early.
   std::list<Block> early_;
   std::list<Block> free_;
   std::vector<bool> adopted_;

@@ -43,7 +43,7 @@ TEST(PoolEvents, StoredCarriesHashesTokensAndExtraKeysOfTheSpan) {
 }
 
 // The parent block is null, 2 of 4 blocks are cached, block size 1: the parent is the hash of
-// logical block 1, the hashes are 2 and 3. The pool itself sets no kind.
+// logical block 1, and the event has the hashes of blocks 2 and 3. The pool itself sets no kind.
 TEST(PoolEvents, ParentIsTheLogicalBlockBeforeEvenIfThatIsNull) {
   BlockPool pool(Pool(10, 1));
   const CacheRequest request = HashedRequest(4, 1);
@@ -53,7 +53,7 @@ TEST(PoolEvents, ParentIsTheLogicalBlockBeforeEvenIfThatIsNull) {
   const auto stored = OnlyEvent<BlockStored>(pool);
   EXPECT_EQ(stored.parent_block_hash, Hash(request, 1));
   EXPECT_EQ(stored.block_hashes, (std::vector{Hash(request, 2), Hash(request, 3)}));
-  EXPECT_EQ(stored.kv_cache_spec_kind, std::nullopt) << "the pool does not know kinds";
+  EXPECT_EQ(stored.kv_cache_spec_kind, std::nullopt) << "the pool does not set kinds";
 }
 
 TEST(PoolEvents, SkippedBlocksAreInTheTokensButNotInTheHashes) {

@@ -13,7 +13,7 @@ constexpr int64_t kBlockSize = 6;
 constexpr uint32_t kBlocks = 24;
 constexpr int64_t kTokens = 60;
 
-// Follows every rule of the pool in the most obvious way.
+// A pool with the simplest code for each rule.
 class NaivePool {
  public:
   NaivePool() {
@@ -229,7 +229,7 @@ class RandomRun {
   int64_t removed_ = 0;
 };
 
-TEST(PoolModel, BehavesLikePlainListsOnRandomOperations) {
+TEST(PoolModel, AgreesWithPlainListsOnRandomOperations) {
   for (uint64_t seed = 1; seed <= 60; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     RandomRun run(seed);

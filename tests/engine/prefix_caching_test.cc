@@ -13,10 +13,10 @@ CacheRequest Shared(std::string id, int64_t own_tokens, TokenId first) {
 }
 
 // Full attention, 11 blocks, prompt of 48 + 7 tokens: the allocation of 55 tokens gives blocks
-// [1,2,3,4], and 3 of them are cached in group 0. A prompt of the same 48 + 5 tokens hits [1,2,3],
-// 48 tokens, and gets the new block [5]; hit blocks have 2 references each, and 5 blocks are free.
-// After both requests are freed, a prompt of 48 + 6 tokens gets [5], with 6 free. Then 160 fresh
-// tokens get [5,4,6,7,8,9,10,3,2,1].
+// [1,2,3,4], and 3 of these blocks are cached in group 0. A prompt of the same 48 + 5 tokens hits
+// [1,2,3], 48 tokens, and gets the new block [5]. Hit blocks have 2 references each, and 5 blocks
+// are free. After both requests are freed, a prompt of 48 + 6 tokens gets [5], and 6 blocks are
+// free. Then 160 new tokens get [5,4,6,7,8,9,10,3,2,1].
 TEST(PrefixCaching, SecondRequestReusesFullBlocksAndFreedOnesComeBackInOrder) {
   TestEngine engine(Config({Full()}, 11));
   CacheRequest req0 = Shared("0", 7, 1000);
@@ -43,8 +43,7 @@ TEST(PrefixCaching, SecondRequestReusesFullBlocksAndFreedOnesComeBackInOrder) {
   EXPECT_EQ(engine.Start(req3), (IdLists{{5, 4, 6, 7, 8, 9, 10, 3, 2, 1}}));
 }
 
-// The ids in the order in which a pool of 11 blocks would give them away, from the head of its
-// queue.
+// Allocates all free blocks, and returns their ids in the order of the free queue.
 Ids FreeOrder(TestEngine& engine) {
   CacheRequest all = Request("all", Tokens(16 * engine.free_blocks(), 90000));
   return engine.StartWithoutLookup(all).at(0);
@@ -105,8 +104,8 @@ TEST(PrefixCaching, LastTokenOfAPromptIsAlwaysComputed) {
   EXPECT_EQ(engine.Lookup(longer).tokens, 48);
 }
 
-// 2 blocks: one cached block is freed. A request of 15 tokens takes it, and the block loses its
-// hash.
+// 2 blocks: one cached block is freed. A request of 15 tokens takes this block, and the block loses
+// its hash.
 TEST(PrefixCaching, ATakenBlockIsNoLongerCached) {
   TestEngine engine(Config({Full()}, 2));
   CacheRequest req0 = Request("0", Tokens(16));
@@ -117,8 +116,7 @@ TEST(PrefixCaching, ATakenBlockIsNoLongerCached) {
   EXPECT_TRUE(engine.cache().CachedKeys(kGroup0).empty());
 }
 
-// 3 blocks: two cached blocks are free. A request of 32 tokens hits block 1, and block 2 is evicted
-// for it.
+// 3 blocks: two cached blocks are free. A request of 32 tokens hits block 1 and evicts block 2.
 TEST(PrefixCaching, AHitIsNotEvictedByItsOwnRequest) {
   TestEngine engine(Config({Full()}, 3));
   CacheRequest req0 = Request("0", Tokens(16));
@@ -133,8 +131,8 @@ TEST(PrefixCaching, AHitIsNotEvictedByItsOwnRequest) {
   EXPECT_EQ(engine.Table(req2, 0), (Ids{1, 2}));
 }
 
-// 5 blocks are free. A request of 9 blocks has 6 hits (3 of them free) and needs 3 new blocks. It
-// is refused, and the references of the hits are unchanged.
+// 5 blocks are free. A request of 9 blocks has 6 hits, 3 of which are free, and needs 3 new blocks.
+// The request is refused, and the references of the hits are unchanged.
 TEST(PrefixCaching, FreeHitsCountAsDemandAndARefusalTouchesNothing) {
   TestEngine engine(Config({Full()}, 11));
   CacheRequest req0 = Request("0", Tokens(48));
@@ -159,8 +157,8 @@ TEST(PrefixCaching, FreeHitsCountAsDemandAndARefusalTouchesNothing) {
   EXPECT_TRUE(engine.Allocate(req3, {.new_tokens = 48, .hit = &hit}));
 }
 
-// Reset returns false while blocks are in use. After they are freed it returns true, and no hash is
-// left.
+// Reset returns false while blocks are in use. After the blocks are freed, Reset returns true and
+// drops all hashes.
 TEST(PrefixCaching, ResetForgetsAllBlocksButNotWhileOneIsInUse) {
   TestEngine engine(Config({Full()}, 11));
   CacheRequest req0 = Request("0", Tokens(55));
@@ -252,8 +250,8 @@ TEST(PrefixCaching, LookaheadGetsSlotsButDraftsAreNotCached) {
   EXPECT_EQ(CachedPositions(engine.cache(), request, kGroup0), (Ids{0}));
 }
 
-// The common prefix: the leading blocks that have one reference per request. Only full attention
-// has a common prefix.
+// The common prefix is the leading blocks that have one reference per running request. Only full
+// attention has a common prefix.
 TEST(PrefixCaching, CommonPrefixIsWhatAllRunningRequestsShare) {
   TestEngine engine(Config({Full(), Window(32)}, 40));
   CacheRequest req0 = Shared("0", 7, 1000);

@@ -21,7 +21,8 @@ std::vector<BlockStored> StoresOf(TestEngine& engine) {
   return stores;
 }
 
-// A block is cached when the tokens after it are known, and its event contains these tokens.
+// A block is cached when the request has the lookahead tokens after the block. The event of the
+// block contains these tokens.
 TEST(Release033, ABlockWithLookaheadIsCachedOneTokenLater) {
   TestEngine engine(Of033({Full()}, 1));
   CacheRequest request = Request("0", Tokens(32));
@@ -38,7 +39,7 @@ TEST(Release033, ABlockWithLookaheadIsCachedOneTokenLater) {
 }
 
 // Two blocks with equal tokens but different tokens after them are different blocks.
-TEST(Release033, ALookaheadHashCoversWhatFollows) {
+TEST(Release033, ALookaheadHashCoversTheFollowingTokens) {
   TestEngine engine(Of033({Full()}, 1));
   CacheRequest first = Request("0", Tokens(40));
   engine.Start(first);
@@ -86,7 +87,7 @@ GroupSpec Replayed(int64_t window) {
   return spec;
 }
 
-// The window group announces no blocks and is computed again after a hit.
+// The window group announces no blocks. After a hit, the engine computes the window's tokens again.
 TEST(Release033, BoundedReplayAdoptsAHitAndComputesItsEndAgain) {
   CacheConfig config = Of033({Full(), Replayed(32)});
   config.replay_tokens = 32;

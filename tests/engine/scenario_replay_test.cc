@@ -74,7 +74,7 @@ TEST_F(ScenarioReplayTest, AWrongChunkIsADifference) {
   EXPECT_THAT(report_.first_differences[0], HasSubstr("new tokens is 2, recorded 1"));
 }
 
-TEST_F(ScenarioReplayTest, ARunThatTakesAnotherCourseIsNotContinued) {
+TEST_F(ScenarioReplayTest, ARunIsNotContinuedAfterAnImpossibleOperation) {
   const std::string impossible =
       R"({"step":0,"ops":[{"op":"alloc","req":"r9","computed":0,"new":1,"ok":true}],"events":[],)"
       R"("free_blocks":4})";

@@ -40,7 +40,7 @@ int64_t AllocationsOfOneLife(TestEngine& engine, CacheRequest& request) {
   return spent;
 }
 
-TEST(SteadyState, ALongRequestTakesNoMoreHeapThanAShortOne) {
+TEST(SteadyState, ALongRequestTakesNoMoreHeapThanAShortRequest) {
   TestEngine engine(Config({Full(), Window(64), Mamba(MambaMode::kAlign)}, 4000), false);
   CacheRequest small = Request("small", Tokens(16 * 4));
   CacheRequest large = Request("large", Tokens(16 * 1000, 100000));

@@ -41,7 +41,7 @@ int64_t ChunkedHit(const std::string& cached, int64_t tail) {
   return LookUp(Chunked(4, 2), cached, tail).blocks;
 }
 
-// SWA: none / T / T,F / T,T / T,T,F / T,T,T / T,T,T,F give 0 / 1 / 1 / 2 / 2 / 3 / 3 blocks.
+// Sliding window. A hit needs two cached blocks before its end, or all blocks from the start.
 TEST(WindowLookup, NeedsTwoCachedBlocksInARowOrTheStart) {
   EXPECT_EQ(WindowHit(""), 0);
   EXPECT_EQ(WindowHit("T"), 1);
@@ -52,8 +52,7 @@ TEST(WindowLookup, NeedsTwoCachedBlocksInARowOrTheStart) {
   EXPECT_EQ(WindowHit("TTTF"), 3);
 }
 
-// SWA: T,T,F,T,F,F,T,T,F,T,T,T gives 12 blocks, the first 10 null. T,T,F,T,F,F,T,T,F,F,F gives 8
-// blocks, with or without one more T.
+// Sliding window. The blocks before the run that serves the hit are null blocks.
 TEST(WindowLookup, TakesTheLastRunThatIsLongEnough) {
   const Hit hit = LookUp(Window(4, 2), "TTFTFFTTFTTT");
   EXPECT_EQ(hit.blocks, 12);
@@ -68,8 +67,7 @@ TEST(WindowLookup, FindsARunFarToTheLeft) {
   EXPECT_EQ(WindowHit(cached), 5);
 }
 
-// Chunked: T / T,F / T,T / T,T,F / T,T,T / T,T,T,F with tail 0 or 1 give 1 / 2 / 2 / 2 / 3 / 4
-// blocks.
+// Chunked attention. A hit needs cached blocks only in the chunk where the prompt ends.
 TEST(ChunkedLookup, NeedsTheBlocksOfTheCurrentChunk) {
   for (const int64_t tail : {0, 1}) {
     EXPECT_EQ(ChunkedHit("T", tail), 1);
@@ -97,8 +95,8 @@ TEST(ChunkedLookup, CountsChunksFromTheStartOfThePrompt) {
   EXPECT_EQ(LookUp(Chunked(8, 2), "TT", 0, 1).table, (Ids{1, 2}));
 }
 
-// Chunked: with tail 1, 8 arbitrary blocks + T give 9, and + F gives 8. With tail 0 or 1, 8
-// arbitrary blocks + (T,T), (T,F), (F,T), (F,F) give 10.
+// Chunked attention. With 9 blocks and tail 1, the chunk where the prompt ends begins at the ninth
+// block. With 10 blocks, this chunk begins after the last block.
 TEST(ChunkedLookup, BlocksBeforeTheChunkCountAsPresent) {
   EXPECT_EQ(ChunkedHit("TFFTFTFFT", 1), 9);
   EXPECT_EQ(ChunkedHit("TFFTFTFFF", 1), 8);

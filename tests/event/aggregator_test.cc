@@ -55,9 +55,9 @@ TEST(EventAggregator, OneWorkerHasEverythingInCommon) {
   EXPECT_EQ(aggregator.Common(), (Events{Stored(1), AllBlocksCleared(), Removed(1)}));
 }
 
-// Common compares only counts. It leaves out an event that one worker lacks. A known weakness: it
-// also leaves out an event that all workers have if one worker repeats the event.
-TEST(EventAggregator, UncommonShowsWhatCommonLeavesOut) {
+// Common compares only counts. It leaves out an event that one worker lacks. A known weakness: if
+// one worker repeats an event that all workers have, Common leaves out this event too.
+TEST(EventAggregator, UncommonShowsTheEventsThatCommonLeavesOut) {
   EventAggregator aggregator = Aggregator(2);
   aggregator.Add(Events{Stored(1), Stored(2), Stored(3)});
   aggregator.Add(Events{Stored(1), Stored(3), Stored(3)});

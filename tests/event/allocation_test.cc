@@ -8,7 +8,7 @@
 namespace kvcast {
 namespace {
 
-TEST(EventHashAllocation, None) {
+TEST(EventHashAllocation, HashingAllocatesNoMemory) {
   BlockStored stored;
   const std::vector<uint8_t> long_hash(64, 7);
   stored.block_hashes.assign(64, BlockHash::FromBytes(long_hash));

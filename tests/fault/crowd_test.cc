@@ -42,13 +42,13 @@ class CrowdTest : public ::testing::Test {
     router_.Send(EncodeSeq(kEndSeq), /*more=*/true);
     router_.Send({}, /*more=*/false);
   }
-  // Requests that the sources have sent.
+  // Returns the number of requests that the sources have sent.
   uint64_t Sent() const {
     uint64_t sent = 0;
     for (uint32_t i = 0; i < kSources; ++i) sent += subscriber_->status(WorkerId(i)).replays;
     return sent;
   }
-  // Each source has sent a request, or waits for its turn.
+  // Returns true if each source has sent a request, or waits for its turn.
   bool AllHaveAsked() const {
     for (uint32_t i = 0; i < kSources; ++i) {
       const SourceStatus status = subscriber_->status(WorkerId(i));
@@ -128,7 +128,7 @@ TEST_F(CrowdTest, SilentPublishersHoldTheirPlacesForABoundedTime) {
 }
 
 // A source that is removed gives up its turn, or its place in the queue.
-TEST_F(CrowdTest, SourcesThatAreRemovedLeave) {
+TEST_F(CrowdTest, RemovedSourcesGiveUpTheirTurns) {
   SubscriberConfig config;
   config.replay_timeout_ms = 60000;
   Follow(config);

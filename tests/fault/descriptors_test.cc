@@ -72,7 +72,8 @@ TEST(Descriptors, ASubscriberFollowsWhenDescriptorsAreFreeAgain) {
         EXPECT_EQ(added.code(), StatusCode::kUnavailable);
         continue;
       }
-      // The replay is complete, or no descriptor was free for the request, so it timed out.
+      // Either the replay is complete, or no descriptor was free for the request and the request
+      // timed out.
       ASSERT_TRUE(Eventually([&] {
         const SourceStatus status = subscriber->status(worker);
         return status.next_seq == 1 || status.replay_timeouts > 0;

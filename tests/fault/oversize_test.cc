@@ -1,4 +1,4 @@
-// Frames that are too long to be received: row M7 of tests/RELIABILITY.md. libzmq ends the
+// Tests frames that are too long to be received (row M7 of tests/RELIABILITY.md). libzmq ends the
 // connection that delivers such a frame, and does not reconnect.
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/fault/fault_test.h"
@@ -49,8 +49,8 @@ TEST_F(FaultTest, AFrameAtTheLimitPasses) {
   EXPECT_EQ(subscriber_->status(kWorker).replay_timeouts, 0u);
 }
 
-// The batch is too long for a reply of a replay too. The loss is reported, and the batches after it
-// arrive.
+// The batch is also too long for a reply of a replay. The subscriber reports the loss, and receives
+// the later batches.
 TEST_F(FaultTest, ABatchAboveTheLimitIsReportedAsLost) {
   const auto publisher = MakePublisher(TestPublisherConfig());
   Follow({kWorker, publisher->endpoint(), publisher->replay_endpoint(), ""}, LimitedConfig());

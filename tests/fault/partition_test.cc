@@ -1,5 +1,5 @@
-// Networks that stall, end connections, lose messages and delay messages: rows F2, F6, F8, F10, F11
-// and F14 of tests/RELIABILITY.md.
+// Tests networks that stall, end connections, lose messages and delay messages (rows F2, F6, F8,
+// F10, F11 and F14 of tests/RELIABILITY.md).
 // SPDX-License-Identifier: Apache-2.0
 #include <atomic>
 #include <thread>
@@ -20,7 +20,7 @@ class PartitionTest : public FaultTest {
     PublishUpTo(*publisher_, 10);
     ASSERT_TRUE(Reaches(SourceState::kSynced, 10));
   }
-  // No batch was lost, applied twice or dropped by a reset.
+  // Expects that no batch was lost, applied twice or dropped by a reset.
   void ExpectAllIn(uint64_t end) {
     EXPECT_TRUE(Reaches(SourceState::kSynced, end));
     EXPECT_EQ(sink_.deliveries(), Batches(0, end));
@@ -62,8 +62,8 @@ TEST_F(PartitionTest, OneDirectionStallsAndContinues) {
   Figure("F8", "synced after the stall of one direction", since.seconds(), 2, "s");
 }
 
-// A pause, as if the process were stopped. The second pause ends when the subscriber has noticed
-// it.
+// The network pauses, as if the publisher's process were stopped. The second pause ends after the
+// subscriber has noticed the pause.
 TEST_F(PartitionTest, APauseForgetsNothing) {
   Start();
   for (const bool noticed : {false, true}) {
@@ -95,7 +95,7 @@ TEST_F(PartitionTest, CutConnectionsComeBack) {
   }
 }
 
-TEST_F(PartitionTest, LateAnswersAreNotTakenForNewOnes) {
+TEST_F(PartitionTest, LateAnswersAreNotTakenForNewAnswers) {
   Start();
   network_->replay.Delay(milliseconds(300));
   for (int i = 0; i < 4; ++i) {

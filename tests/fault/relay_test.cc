@@ -1,4 +1,4 @@
-// A relay that restarts between a worker and a follower: row F9 of tests/RELIABILITY.md. The
+// Tests a relay that restarts between a worker and a follower (row F9 of tests/RELIABILITY.md). The
 // follower gets the live batches through the relay, and requests replays from the worker itself.
 // SPDX-License-Identifier: Apache-2.0
 #include "router/service/relay/relay.h"
@@ -26,8 +26,8 @@ class Worker {
   explicit Worker(uint64_t life, const PublisherConfig& config)
       : life_(life), publisher_(MakePublisher(config)) {}
 
-  // Publishes batches up to `end`, exclusive. Each batch stores a block whose hash encodes life and
-  // number.
+  // Publishes batches up to `end`, exclusive. Each batch stores a block whose hash encodes the
+  // epoch and the number.
   void SpeakUpTo(uint64_t end) {
     while (publisher_->next_seq().value < end) {
       BlockStored stored;
@@ -88,7 +88,7 @@ class Follower {
     MutexLock lock(mutex_);
     return believed_;
   }
-  // The state had batches of two epochs at the same time.
+  // Returns true if the state had batches of two epochs at the same time.
   bool mixed() const {
     MutexLock lock(mutex_);
     return mixed_;
@@ -160,7 +160,7 @@ class RelayRestart : public ::testing::TestWithParam<Dialect> {
   std::unique_ptr<RelayingRouter> router_;
 };
 
-TEST_P(RelayRestart, WorkerThatLivedOnIsKnownInFull) {
+TEST_P(RelayRestart, TheStateOfARunningWorkerIsCompleteAgain) {
   Worker worker(1, config());
   worker.SpeakUpTo(kBatches);
   StartRelay(worker);
@@ -178,7 +178,7 @@ TEST_P(RelayRestart, WorkerThatLivedOnIsKnownInFull) {
   Figure("F9", "synced after the relay's restart", since.seconds(), 5, "s");
 }
 
-TEST_P(RelayRestart, WorkerThatRestartedBehindItIsForgotten) {
+TEST_P(RelayRestart, TheStateOfARestartedWorkerIsDropped) {
   PublisherConfig worker_config = config();
   auto first = std::make_unique<Worker>(1, worker_config);
   worker_config.endpoint = first->source().endpoint;
@@ -200,7 +200,7 @@ TEST_P(RelayRestart, WorkerThatRestartedBehindItIsForgotten) {
 }
 
 // The follower has no replay endpoint.
-TEST_P(RelayRestart, WorkerWhoseEpochCannotBeProvenIsForgotten) {
+TEST_P(RelayRestart, WithoutReplayTheStateOfARestartedWorkerIsDropped) {
   PublisherConfig worker_config = config();
   auto first = std::make_unique<Worker>(1, worker_config);
   worker_config.endpoint = first->source().endpoint;

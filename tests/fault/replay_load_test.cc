@@ -1,4 +1,4 @@
-// 64 replay clients while a producer publishes: row L6 of tests/RELIABILITY.md.
+// Runs 64 replay clients while a producer publishes (row L6 of tests/RELIABILITY.md).
 // SPDX-License-Identifier: Apache-2.0
 #include <sched.h>
 
@@ -50,7 +50,7 @@ class Client {
   uint64_t bytes_ = 0;
 };
 
-// The clients stand for clients on other machines. If the machine has at least two cores, one core
+// The clients represent clients on other machines. If the machine has at least two cores, one core
 // is reserved for the clients.
 class OwnCore {
  public:
@@ -128,7 +128,7 @@ std::vector<double> Publish(Publisher& publisher, double seconds) {
   return calls_us;
 }
 
-TEST(ReplayLoad, GreedyClientsWaitAndNobodyElse) {
+TEST(ReplayLoad, OnlyGreedyClientsWait) {
   const OwnCore clients_core;
   clients_core.TakeFrom();
   PublisherConfig config = TestPublisherConfig();
@@ -138,7 +138,7 @@ TEST(ReplayLoad, GreedyClientsWaitAndNobodyElse) {
   const auto context = Context::Create();
   std::vector<std::unique_ptr<Client>> greedy;
   std::unique_ptr<Client> modest;
-  // The first socket starts the I/O threads.
+  // The first socket starts the I/O threads, which then run on the core of the clients.
   std::thread([&] {
     clients_core.GiveTo();
     for (size_t i = 0; i < kGreedy; ++i) {

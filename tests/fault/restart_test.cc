@@ -1,4 +1,4 @@
-// A publisher that is killed and restarts: rows F5 and F15 of tests/RELIABILITY.md.
+// Tests a publisher that is killed and restarts (rows F5 and F15 of tests/RELIABILITY.md).
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/fault/fault_test.h"
 
@@ -9,7 +9,8 @@ constexpr uint64_t kBefore = 100;
 
 struct Restart {
   const char* name;
-  // Number of batches of the new publisher before the subscriber finds it.
+  // Number of batches that the new publisher publishes before the subscriber finds the new
+  // publisher.
   uint64_t batches;
   bool with_replay;
 };
@@ -18,7 +19,7 @@ class RestartTest : public FaultTest, public ::testing::WithParamInterface<Resta
 
 // The new publisher may be at any sequence number. The old state must be dropped before the first
 // batch of the new publisher is applied.
-TEST_P(RestartTest, TheOldLifeIsForgottenBeforeTheNewOneIsHeard) {
+TEST_P(RestartTest, TheOldStateIsDroppedBeforeABatchOfTheNewPublisherIsApplied) {
   const Restart& restart = GetParam();
   auto first = MakePublisher(TestPublisherConfig());
   Network network(*first);

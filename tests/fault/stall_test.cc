@@ -1,4 +1,4 @@
-// One of many subscribers stalls: row L5 of tests/RELIABILITY.md.
+// Tests one stalled subscriber among many subscribers (row L5 of tests/RELIABILITY.md).
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <atomic>
@@ -18,8 +18,8 @@ constexpr int kQueue = 100;
 constexpr int kStep = kQueue / 2;
 constexpr WorkerId kWorker{0};
 
-// Counts the batches that arrive out of order, and the resets. Blocks its subscriber's thread while
-// the follower is stalled.
+// Counts the batches that arrive out of order, and the resets. Blocks the thread of its subscriber
+// while the follower is stalled.
 class Follower {
  public:
   explicit Follower(const Publisher& publisher, bool replay = true) {
@@ -97,7 +97,7 @@ class StallTest : public ::testing::Test {
   std::unique_ptr<Follower> live_only_;
 };
 
-TEST_F(StallTest, TheOthersGoOnAndTheStalledOneCatchesUp) {
+TEST_F(StallTest, OtherFollowersContinueAndTheStalledFollowerCatchesUp) {
   const double before = PublishAll();
   Follower& stalled = *followers_.front();
   ASSERT_TRUE(Eventually([&] { return stalled.SyncedAt(publisher_->next_seq().value); }));
@@ -155,7 +155,8 @@ class FullQueue : public ::testing::Test {
     }));
   }
 
-  // Waits until ZeroMQ's heartbeats give up another connection, whose network stalls.
+  // Stalls the network of another connection, and waits until ZeroMQ's heartbeats end this
+  // connection.
   void AwaitLostHeartbeats() {
     Socket other = Socket::Create(Context::Create(), ZMQ_DEALER).value();
     other.SetOption(ZMQ_LINGER, 0);
@@ -193,7 +194,7 @@ TEST_F(FullQueue, StaysFullWhileItsConnectionIsGone) {
 }
 
 // Five window probes take 6 s. The keepalives of the kernel find a lost peer after 3 s.
-TEST_F(FullQueue, StaysFullAndItsConnectionLives) {
+TEST_F(FullQueue, StaysFullAndKeepsItsConnection) {
   ASSERT_TRUE(Eventually([&] { return network_.live.window_probes() >= 5; }));
   EXPECT_GE(Read(kQueue), kQueue / 2);
   EXPECT_TRUE(Eventually([&] { return Read(10 * kQueue) > 0; }));

@@ -40,11 +40,11 @@ class TcpProxy {
   // Bytes from the target are forwarded after this delay.
   void Delay(std::chrono::milliseconds delay) { delay_ms_ = delay.count(); }
 
-  // Bytes forwarded, both directions.
+  // Returns the number of forwarded bytes in both directions.
   uint64_t passed_bytes() const { return passed_bytes_; }
   int connections() const { return connections_; }
-  // The number of window probes that TCP has sent to the newest client since its buffers are full.
-  // TCP doubles the time from probe to probe. 0: the client takes bytes.
+  // Returns the number of window probes that TCP has sent to the newest client since the client's
+  // buffers became full. TCP doubles the time from probe to probe. 0: the client accepts bytes.
   int window_probes() const;
 
  private:
@@ -72,12 +72,12 @@ class TcpProxy {
   void Run();
   int Poll() const;
   void Accept();
-  // False: the connection has ended.
+  // Returns false if the connection has ended.
   bool Pump(Way& way, bool stalled, std::chrono::milliseconds delay);
   static void Close(const Connection& connection);
 
   int listener_ = -1;
-  int waker_ = -1;  // an eventfd: a flag has changed
+  int waker_ = -1;  // an eventfd that signals a changed flag
   std::string endpoint_;
   std::mutex mutex_;
   uint16_t target_port_ = 0;

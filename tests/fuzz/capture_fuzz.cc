@@ -1,6 +1,6 @@
-// Fuzz target: captures of `kvcast tail --record`. The records that the reader gives are the bytes
-// of the file. Their times give pauses within bounds. What `kvcast tail` prints has no control
-// characters. A packed file of any bytes gives at most the allowed number of bytes.
+// Fuzz target: captures of `kvcast tail --record`. The records that the reader returns are the
+// bytes of the file. The times of the records give pauses within bounds. The output of `kvcast
+// tail` has no control characters. Any compressed file gives at most the allowed number of bytes.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cstddef>
@@ -56,8 +56,8 @@ void CheckCapture(const std::string& bytes) {
     CheckPrinted(*message);
   }
   KV_CHECK(bytes.starts_with(written));
-  // Only a record that is cut off may follow. Without its last byte, the reader gives a record
-  // less.
+  // Only a record that is cut off may follow. If the last byte of the records is missing, the
+  // reader returns one record less.
   if (records == 0) return;
   auto cut = CaptureReader::Parse(written.substr(0, written.size() - 1));
   for (int64_t i = 1; i < records; ++i) KV_CHECK(cut->Next().has_value());

@@ -34,7 +34,7 @@ void CheckStatus(std::span<const uint8_t> input) {
   for (size_t i = 1; i < groups.size(); ++i) KV_CHECK(in_order(groups[i - 1], groups[i]));
 }
 
-// The first byte gives the number of frames. A byte with its length precedes each frame.
+// The first byte gives the number of frames. One byte with the length precedes each frame.
 void CheckFrames(std::span<const uint8_t> input) {
   if (input.empty()) return;
   std::array<stream::Frame, 6> frames;

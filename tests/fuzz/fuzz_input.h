@@ -37,7 +37,7 @@ class Parts {
   Bytes bytes_;
 };
 
-// A refused input names a reason, of bounded length.
+// Checks that the error of a refused input has a reason of bounded length.
 inline void CheckReason(const Status& status) {
   constexpr size_t kMaxReasonBytes = 8 << 10;
   if (status.ok()) return;

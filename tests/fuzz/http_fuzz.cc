@@ -1,6 +1,6 @@
-// Fuzz target: what a stranger sends to the HTTP server. A second reader, which follows RFC 9112
-// without Boost.Beast, finds the same requests in the bytes. The sizes of the pieces in which the
-// bytes arrive do not matter. An accepted request, written again, is the same request.
+// Fuzz target: bytes that a client sends to the HTTP server. A second reader, which follows RFC
+// 9112 without Boost.Beast, finds the same requests in the bytes. The sizes of the pieces in which
+// the bytes arrive do not matter. An accepted request, written again, is the same request.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cstddef>
@@ -76,7 +76,8 @@ void CheckRequest(const HttpRequest& request) {
   KV_CHECK(trace.empty() || (trace.size() == 55 && std::ranges::all_of(trace, IsVisible)));
 }
 
-// A page of another site has its own name as Host, and its own origin.
+// A request from a page of another site has the name or the origin of that site. Checks that the
+// server accepts only its own names, loopback addresses, and their origins.
 void CheckHosts(const HttpRequest& request) {
   const HostRules rules(/*local_only=*/true, {"router.example"});
   const std::string_view host = request.Header("host");
@@ -159,7 +160,7 @@ void CheckRequests(std::string_view text) {
   }
 }
 
-// The answer of an engine that is polled.
+// Reads the text as the answer of an engine that the router polls.
 void CheckAnswer(std::string_view text) {
   using router::HttpAnswerReader;
   constexpr size_t kBodyMax = 128;

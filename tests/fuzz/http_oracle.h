@@ -1,5 +1,6 @@
 // A second reader of HTTP/1.1 requests, by RFC 9112. It is slow and simple, and shares no code with
-// the server's reader. It accepts more requests: it reads only what the server has accepted.
+// the server's reader. It does not refuse all invalid requests, because it reads only requests that
+// the server has accepted.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

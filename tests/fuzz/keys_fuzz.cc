@@ -1,5 +1,5 @@
 // Fuzz target: CURVE key files, lists of CURVE clients, and token files. A second reader accepts
-// the same keys. What a list or a token file allows is what its lines state. No error names a
+// the same keys. A list or a token file allows exactly what its lines state. No error contains a
 // secret.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
@@ -70,7 +70,7 @@ void CheckKey(std::string_view text) {
   KV_CHECK(keys.status().message() == other.message());
 }
 
-// The second letters of the roles of each key. `good` becomes false if a line is wrong.
+// Maps each key to the second letters of its roles. `good` becomes false if a line is wrong.
 std::map<std::string, std::string> ExpectedClients(std::string_view text, bool& good) {
   std::map<std::string, std::string> clients;
   for (const std::string_view line : Lines(text)) {

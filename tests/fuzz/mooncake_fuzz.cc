@@ -65,7 +65,7 @@ std::vector<std::vector<uint8_t>> OneByOne(Bytes payload) {
 
 bool IsClear(const Event& event) { return std::holds_alternative<AllBlocksCleared>(event); }
 
-// A clear of the three tiers that follows such a clear has no effect.
+// A clear of the three tiers has no effect if it follows a clear of the three tiers.
 void Append(std::vector<Event> events, std::vector<Event>& to) {
   const bool repeats = !to.empty() && IsClear(to.back()) && !events.empty() && IsClear(events[0]);
   if (repeats) events.erase(events.begin(), events.begin() + kTiers);

@@ -40,7 +40,7 @@ bool ValidUtf8(const std::string& text) {
   return true;
 }
 
-// The readers below throw this to reject the event.
+// The functions of this file throw Rejected to reject the event.
 struct Rejected {};
 void Require(bool condition) {
   if (!condition) throw Rejected();

@@ -91,8 +91,8 @@ void CheckSame(const Result<Query>& a, const Result<Query>& b) {
   KV_CHECK(Same(*a, *b));
 }
 
-// The object with the member twice. The reader of the long array leaves such a body to the JSON
-// parser, which takes the last value.
+// Returns the object as text, with the member twice. The reader of the long array leaves such a
+// body to the JSON parser, which takes the last value.
 std::string WithMemberTwice(std::string_view member, const Json& object) {
   const std::string first = "{\"" + std::string(member) + "\":0";
   return first + (object.empty() ? "" : ",") + object.dump().substr(1);

@@ -43,7 +43,7 @@ void CheckClientEndpoint(const std::string& endpoint, const IpNetwork& network) 
   KV_CHECK(address && network.Contains(*address));
 }
 
-// Without CURVE and without `insecure`, an endpoint is on this machine.
+// Checks that without CURVE and without `insecure`, an endpoint is on this machine.
 void CheckLoopback(const WorkerRegistration& source) {
   const Status status = CheckSource(source, SourcePolicy{}, SourceOrigin::kHttp);
   if (!status.ok() || source.insecure || IsFeedEndpoint(source.endpoint)) return;
@@ -82,7 +82,7 @@ void CheckBounds(const WorkerRegistration& source) {
   KV_CHECK(source.gpu_blocks >= 0 && source.max_residencies >= 0 && source.poll_ms >= 1);
 }
 
-// The value that a source has without the member.
+// True if a source without the member has the same value.
 bool IsDefault(const std::string& name, const Json& value, const Json& source) {
   const std::set<std::string> of_trtllm = {"largest_is_window", "partial_reuse", "poll_ms"};
   if (source.value("format", "") != "trtllm" && of_trtllm.contains(name)) return true;
@@ -100,7 +100,7 @@ std::string Lower(std::string text) {
   return text;
 }
 
-// The written source has the member, unless the member has the default value.
+// Checks that the written source has the member, unless the member has the default value.
 void CheckMember(const std::string& name, const Json& value, const Json& written) {
   if (!written.contains(name)) return KV_CHECK(IsDefault(name, value, written));
   const Json& kept = written[name];

@@ -9,7 +9,7 @@ import struct
 
 import msgpack
 
-BATCHES_MAX = 40  # of each capture, and of the captures
+BATCHES_MAX = 40  # the captures use about this number of batches
 
 
 def wire(source):

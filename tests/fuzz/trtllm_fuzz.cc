@@ -1,5 +1,5 @@
 // Fuzz target: TensorRT-LLM's JSON events. The decoder stores only blocks that it does not hold,
-// and removes only blocks that it holds, from their tier. After a text that it cannot read, it
+// and removes only blocks that it holds, from their tier. After an unreadable text, the decoder
 // holds no blocks. Events in one array and events one by one give the same batch.
 // SPDX-License-Identifier: Apache-2.0
 #include <cstddef>

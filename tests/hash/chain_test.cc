@@ -188,7 +188,7 @@ TEST(Chain, GrowsByTheUnitsItDoesNotHoldYet) {
   EXPECT_EQ(chain, Chain(hasher, std::span(tokens).first(98), 16, inputs));
 }
 
-TEST(Chain, IsLeftAloneIfItReachesFurtherThanTheTokens) {
+TEST(Chain, IsUnchangedIfItCoversMoreThanTheTokens) {
   BlockHasher hasher = MakeHasher(HashAlgorithm::kSha256);
   std::vector<Digest> chain = Chain(hasher, TokenRange(0, 64), 16);
   const std::vector<Digest> before = chain;

@@ -182,7 +182,7 @@ TEST_F(ConformanceHash, FoldersAreWalkedForFilesOfThisClass) {
   EXPECT_TRUE(report_.ok());
 }
 
-TEST_F(ConformanceHash, AFolderWithoutSuchFilesIsNamed) {
+TEST_F(ConformanceHash, AFolderWithoutRecordsIsNamed) {
   Write("vectors.jsonl", "{\"hex\":\"90\"}\n");
   const Status status = RunOn(folder_);
   EXPECT_EQ(status.code(), StatusCode::kNotFound);

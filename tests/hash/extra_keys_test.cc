@@ -1,5 +1,5 @@
-// The extra keys of a block contain the items that overlap it, in order, and the cursor advances
-// past finished items.
+// The extra keys of a block contain the items that overlap the block, in order. The cursor advances
+// past items that have ended.
 // SPDX-License-Identifier: Apache-2.0
 #include "src/hash/extra_keys.h"
 
@@ -143,8 +143,7 @@ TEST(ExtraKeys, TaggedFormNamesTheSourceOfEachKey) {
       }));
 }
 
-// If the hash reaches an item only through the lookahead, the item belongs to the next block as
-// well.
+// If only the lookahead tokens of a block reach an item, the item is also a key of the next block.
 TEST(ExtraKeys, LookaheadReachesItemsOfTheNextBlock) {
   const HashInputs inputs = Images({{"h1", 12, 2}, {"h2", 16, 2}, {"h3", 18, 2}, {"h4", 40, 2}});
   BlockKeys block;

@@ -32,7 +32,7 @@ TEST(NoneHash, RawBytesAreTheParentOfTheFirstBlock) {
   }
 }
 
-TEST(NoneHash, EnginesThatDrawItHave32BytesUnderXxhashToo) {
+TEST(NoneHash, ARandomNoneHashHas32BytesUnderXxhashToo) {
   BlockHasher hasher = MakeHasherOfOnes(HashAlgorithm::kXxhash, 32);
   const std::string preimage = hasher.Preimage(nullptr, TokenRange(0, 1), {});
   EXPECT_EQ(ToHex(preimage).substr(22, 4), "4320");

@@ -2,8 +2,8 @@
 
 Reads one JSON object per line: parent (hex), tokens, keys (null or list of items). Item: {"none":
 true}, {"bool": b}, {"int": n}, {"float": hex}, {"bytes": hex}, {"text": hex of UTF-8, "tag": n} or
-{"list": [items]}. Equal texts with an equal tag above 0 are one Python object. So are equal texts that
-are empty or have one character below U+0100. Every other text is its own object.
+{"list": [items]}. Equal texts with an equal tag above 0 are one Python object. Equal texts that are
+empty or have one character below U+0100 are also one object. Every other text is a separate object.
 Prints per line: pickle preimage, its SHA-256, its XXH3-128, CBOR preimage, its SHA-256, its
 XXH3-128, in hex; "-" replaces a value that needs a missing package.
 SPDX-License-Identifier: Apache-2.0

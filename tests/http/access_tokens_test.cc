@@ -1,4 +1,4 @@
-// The file of tokens is read strictly, and the role of a token is found.
+// AccessTokens refuses an invalid token file, and finds the role of a token.
 // SPDX-License-Identifier: Apache-2.0
 #include "src/http/access_tokens.h"
 

@@ -154,7 +154,7 @@ TEST(Loopback, OnlyAddressesOfFourNumbersAreLoopback) {
   for (const char* host : {"127.0.0.1", "127.255.0.9", "localhost", "::1", "[::1]"}) {
     EXPECT_TRUE(IsLoopbackAddress(host)) << host;
   }
-  // A resolver may know a name of digits and dots.
+  // A resolver may resolve a name of digits and dots to any address.
   for (const char* host :
        {"127.1", "127.", "127.0.0.1.", "127.1.2.3.4", "127.0.0.256", "127..0.1"}) {
     EXPECT_FALSE(IsLoopbackAddress(host)) << host;
@@ -166,7 +166,7 @@ TEST(Loopback, OnlyAddressesOfFourNumbersAreLoopback) {
 TEST(HostRules, AForeignNameOfAServerBeyondLoopbackChangesNothing) {
   const HostRules any(/*local_only=*/false, {});
   EXPECT_EQ(any.WhyRefused("router:8080", "", true), nullptr) << "not a browser";
-  EXPECT_EQ(any.WhyRefused("evil.example", "", false), nullptr) << "no names are known";
+  EXPECT_EQ(any.WhyRefused("evil.example", "", false), nullptr) << "no names are configured";
   EXPECT_NE(any.WhyRefused("evil.example:80", "http://evil.example:80", true), nullptr);
   EXPECT_EQ(any.WhyRefused("10.0.0.5:80", "http://10.0.0.5:80", true), nullptr);
   EXPECT_EQ(any.WhyRefused("[2001:db8::1]:80", "http://[2001:db8::1]:80", true), nullptr);

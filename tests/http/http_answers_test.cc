@@ -1,4 +1,5 @@
-// HttpOptions::on_answer gets each answer, with what a log says about refusals and failures.
+// HttpOptions::on_answer gets the status, the peer, the request and the trace of each answer, and
+// the reason of a refusal.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -101,7 +102,7 @@ TEST_F(HttpAnswersTest, AHandlerSeesThePeerAndTheRole) {
             std::string::npos);
 }
 
-// The role of a request is not that of the request before it on the same connection.
+// A request does not inherit the role of the previous request on the same connection.
 TEST_F(HttpAnswersTest, ARoleCountsForOneRequest) {
   RawHttp client(server->port());
   const std::string head = " HTTP/1.1\r\nHost: localhost\r\n";

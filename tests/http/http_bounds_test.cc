@@ -158,7 +158,7 @@ class HttpBoundsTest : public ::testing::Test {
   std::unique_ptr<HttpServer> server;
 };
 
-TEST_F(HttpBoundsTest, OthersAreAnsweredWhileOneSendsLittleByLittle) {
+TEST_F(HttpBoundsTest, OtherClientsAreAnsweredWhileOneClientSendsSlowly) {
   Start();
   for (const auto& make : {EmptyLines, SmallChunks}) {
     std::atomic<bool> over{false};
@@ -242,7 +242,7 @@ TEST_F(HttpBoundsTest, ChangesHoldUpOnlyChanges) {
 
 // Uploads that lack one byte hold memory until they time out. The server still answers later
 // requests. If the bound is exceeded, the server closes the largest upload.
-TEST_F(HttpBoundsTest, UploadsThatDoNotEndAreNotInTheWayOfOthers) {
+TEST_F(HttpBoundsTest, UnfinishedUploadsDoNotBlockOtherRequests) {
   constexpr size_t kBytes = 200000;
   constexpr uint64_t kUploads = 17;
   HttpOptions options = PatientOptions();
@@ -273,7 +273,7 @@ TEST_F(HttpBoundsTest, UploadsThatDoNotEndAreNotInTheWayOfOthers) {
   }
 }
 
-TEST_F(HttpBoundsTest, ALargeUploadGoesBeforeSmallerOnes) {
+TEST_F(HttpBoundsTest, ALargeUploadIsClosedBeforeSmallerUploads) {
   HttpOptions options = PatientOptions();
   options.max_held_bytes = 150000;
   Start(options);

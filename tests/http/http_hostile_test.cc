@@ -1,6 +1,6 @@
 // Requests that two readers could parse differently. Each such request is refused, or is parsed as
-// RFC 9112 requires. After a refused request the server parses no bytes. After a parsed request it
-// finds the next request.
+// RFC 9112 requires. After a refused request, the server parses no bytes. After a parsed request,
+// the server finds the next request.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -37,14 +37,15 @@ class HttpHostileTest : public ::testing::Test {
             .value();
   }
 
-  // Sends the bytes, ends the sending direction, and returns all replies.
+  // Sends the bytes, shuts down the sending direction, and returns all replies.
   std::string Replies(const std::string& bytes) {
     RawHttp client(server->port());
     client.Send(bytes);
     client.EndSending();
     return client.ReadToEnd();
   }
-  // The request is refused with this status, and the bytes after it are not parsed.
+  // Expects that the server refuses the request with this status, and does not parse the bytes
+  // after the request.
   void ExpectRefused(const std::string& bytes, int status) {
     smuggled = 0;
     const std::string replies = Replies(bytes + kSmuggled);

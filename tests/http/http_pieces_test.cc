@@ -92,7 +92,7 @@ TEST_F(HttpPiecesTest, HeadHasNone) {
   EXPECT_EQ(made, 0);
 }
 
-TEST_F(HttpPiecesTest, AReplyThatCannotBeEndedHasNoEnd) {
+TEST_F(HttpPiecesTest, AReplyWhosePieceFailsIsNotEnded) {
   Start();
   RawHttp client(server->port());
   client.Send("GET /broken HTTP/1.1\r\nHost: localhost\r\n\r\n");
@@ -103,7 +103,7 @@ TEST_F(HttpPiecesTest, AReplyThatCannotBeEndedHasNoEnd) {
 // A client that does not read gets a bounded number of pieces: the pieces in the kernel's buffers,
 // and the pieces that the server holds. The thread that made the pieces is free, and other clients
 // are answered.
-TEST_F(HttpPiecesTest, AClientThatDoesNotReadHoldsNobodyUp) {
+TEST_F(HttpPiecesTest, AClientThatDoesNotReadDelaysNoOtherClient) {
   Start();
   RawHttp stalled(server->port());
   stalled.Send("GET /endless HTTP/1.1\r\nHost: localhost\r\n\r\n");
@@ -115,7 +115,7 @@ TEST_F(HttpPiecesTest, AClientThatDoesNotReadHoldsNobodyUp) {
   EXPECT_LE(server->counters().held_bytes, 2 * kBig);
 }
 
-TEST_F(HttpPiecesTest, AClientThatDoesNotReadIsGivenUp) {
+TEST_F(HttpPiecesTest, AClientThatDoesNotReadTimesOut) {
   HttpOptions options = PatientOptions();
   options.write_timeout_ms = 1;
   Start(options);
@@ -128,7 +128,7 @@ TEST_F(HttpPiecesTest, AClientThatDoesNotReadIsGivenUp) {
 
 // The server ends a reply in pieces that is not complete after pieces_timeout_ms, even if the
 // client reads without a pause.
-TEST_F(HttpPiecesTest, AReplyHasItsTime) {
+TEST_F(HttpPiecesTest, AReplyHasATimeLimit) {
   HttpOptions options = PatientOptions();
   options.pieces_timeout_ms = 50;
   Start(options);
@@ -145,7 +145,7 @@ TEST_F(HttpPiecesTest, AReplyHasItsTime) {
   EXPECT_EQ(server->counters().timed_out, 1u);
 }
 
-TEST_F(HttpPiecesTest, StopEndsThem) {
+TEST_F(HttpPiecesTest, StopEndsReplies) {
   HttpOptions options = PatientOptions();
   options.drain_timeout_ms = 1;
   Start(options);

@@ -1,5 +1,5 @@
-// The HTTP server: addresses, errors as JSON objects, limits of bodies and connections, the order
-// of replies, timeouts, Stop, and requests from pages of other sites.
+// Tests of the HTTP server: addresses, errors as JSON objects, limits of bodies and connections,
+// the order of replies, timeouts, Stop, and requests from pages of other sites.
 // SPDX-License-Identifier: Apache-2.0
 #include "src/http/http_server.h"
 
@@ -264,7 +264,7 @@ TEST(HttpServer, AHandlerHasNoTimeLimit) {
   EXPECT_TRUE(reply.starts_with("HTTP/1.1 200 ")) << reply;
 }
 
-TEST(HttpServer, IdleConnectionsAreClosedWithoutAWord) {
+TEST(HttpServer, IdleConnectionsAreClosedWithoutAReply) {
   HttpOptions options = PatientOptions();
   options.idle_timeout_ms = 1;
   const auto server = StartEcho(options);
@@ -285,7 +285,7 @@ TEST(HttpServer, IdleConnectionsAreClosedAfterAReplyToo) {
 
 // Clients that have sent half of a request hold no thread. A server with one thread still answers
 // the next client.
-TEST(HttpServer, SlowClientsHoldNobodyUp) {
+TEST(HttpServer, SlowClientsDelayNoOtherClient) {
   HttpOptions options = PatientOptions();
   options.threads = 1;
   const auto server = StartEcho(options);
@@ -334,7 +334,7 @@ TEST(HttpServer, AConnectionWhoseHandlerRunsMakesNoRoom) {
   EXPECT_TRUE(reply.ends_with("done")) << reply;
 }
 
-TEST(HttpServer, AReplyThatIsNotReadIsGivenUp) {
+TEST(HttpServer, AReplyThatIsNotReadTimesOut) {
   HttpOptions options = PatientOptions();
   options.write_timeout_ms = 1;
   options.limits.max_body_bytes = 64 << 20;
@@ -348,7 +348,7 @@ TEST(HttpServer, AReplyThatIsNotReadIsGivenUp) {
   EXPECT_EQ(server->counters().held_bytes, 0u);
 }
 
-TEST(HttpServer, StopAnswersWhatHasBegun) {
+TEST(HttpServer, StopAnswersRequestsThatHaveBegun) {
   SlowServer slow;
   RawHttp idle(slow.server->port());
   RawHttp busy = slow.Begin();
@@ -377,7 +377,7 @@ TEST(HttpServer, StopWaitsForARequestThatHasBegun) {
   stopping.join();
 }
 
-TEST(HttpServer, StopGivesUpARequestThatDoesNotEnd) {
+TEST(HttpServer, StopClosesARequestThatDoesNotEnd) {
   HttpOptions options = PatientOptions();
   options.drain_timeout_ms = 1;
   const auto server = StartEcho(options);

@@ -80,7 +80,7 @@ TEST_F(HttpTlsTest, RequestsAndRepliesGoThroughOneConnection) {
   EXPECT_EQ(server->counters().accepted, 1u);
 }
 
-TEST_F(HttpTlsTest, ARefusalComesThroughAndEndsTheConnection) {
+TEST_F(HttpTlsTest, ARefusalReachesTheClientAndEndsTheConnection) {
   Start();
   const auto client = Client();
   const auto reply = client->Post("/echo", std::string((16 << 20) + 1, 'x'), "text/plain");
@@ -98,7 +98,7 @@ TEST_F(HttpTlsTest, AClientWithoutTlsIsNotAnswered) {
 }
 
 // A client that sends no bytes times out during the handshake.
-TEST_F(HttpTlsTest, AHandshakeThatDoesNotComeEnds) {
+TEST_F(HttpTlsTest, AMissingHandshakeTimesOut) {
   options.request_timeout_ms = 1;
   Start();
   RawHttp silent(server->port());
@@ -148,8 +148,8 @@ TEST_F(HttpTlsTest, FilesThatCannotBeUsedAreNamed) {
             "http: TLS certificate " + options.tls_certificate + ": No such file or directory");
 }
 
-// Each case is one line that names the file and the cause.
-TEST_F(HttpTlsTest, FilesThatDoNotServeAreErrors) {
+// Each error is one line that names the file and the cause.
+TEST_F(HttpTlsTest, InvalidFilesAreErrors) {
   const auto error = [this] {
     const Status status = HttpServer::Start(options, {}).status();
     EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);

@@ -131,7 +131,7 @@ TEST(RequestReader, LinesOfChunksAndTrailersAreBounded) {
   EXPECT_EQ(ErrorOf(chunked + "0\r\nA: " + std::string(300, 'x')), 431);
 }
 
-TEST(RequestReader, ContinueIsAskedForOnceAndOnlyForABody) {
+TEST(RequestReader, ReportsOnceThatAClientWaitsForContinue) {
   RequestReader reader({});
   ReadAll(reader,
           "POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n");
@@ -142,7 +142,7 @@ TEST(RequestReader, ContinueIsAskedForOnceAndOnlyForABody) {
   EXPECT_FALSE(empty.TakeAwaitsContinue());
 }
 
-TEST(RenderReply, SaysItsLengthAndLeavesTheBodyOutForHead) {
+TEST(RenderReply, WritesTheLengthAndOmitsTheBodyForHead) {
   const HttpReply reply{.status = 200, .body = "hi", .content_type = "text/plain"};
   const std::string whole = RenderReply(reply, true);
   EXPECT_TRUE(whole.starts_with("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n")) << whole;

@@ -54,7 +54,7 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--host-mib", type=int, default=0,
                         help="host memory of the offloading connector, in MiB; 0: no connector")
     parser.add_argument("--tell", choices=("nothing", "needed", "all"), default="needed",
-                        help="members of the source that are set; needed: those that the events do not show in time")
+                        help="members of the source that are set; needed: the members that the events do not show in time")
     parser.add_argument("--tell-more", type=json.loads, default={}, metavar="JSON",
                         help="further members of the source")
     parser.add_argument("--judge", choices=("all", "exact"), default="all",

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""All cases and tests that docs/engines.md names exist. So do all scenarios and layouts, which are checked
+"""All cases, tests, scenarios and layouts that docs/engines.md names exist. Scenarios and layouts are checked
 only if KVCAST_CONFORMANCE and KVCAST_CONFORMANCE_033 name the whole set of recordings. The page names every
 live case, except the cases of the short form and the planted faults.
 

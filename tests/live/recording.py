@@ -1,4 +1,4 @@
-"""Writes a live run as a scenario file. `kvcast conformance router FILE` replays it.
+"""Writes a live run as a scenario file. `kvcast conformance router FILE` replays the scenario.
 
 The file has one line per published batch. The probes of a line are the lookups between this batch and
 the next batch. The file contains only the operations of the engine that the replay of a router reads. It

@@ -1,8 +1,8 @@
 """An engine in a separate process, which can be killed. RemoteEngine has functions like `Engine`, over a pipe.
 
-As a program, this file is the engine's process. The first line that it reads has the options. It answers
-with the properties and the endpoints. Each further line is one request, and each answer is one line. All
-lines are JSON.
+As a program, this file is the engine's process. The first line of its input has the options. The process
+answers with the properties and the endpoints. Each further line is one request, and each answer is one line.
+All lines are JSON.
 SPDX-License-Identifier: Apache-2.0
 """
 import dataclasses

@@ -9,8 +9,8 @@ _COUNTS = ("asked", "equal", "over", "under", "lag", "hits", "keyed_hits", "over
 
 
 class Report:
-    """Counts the answers of a run. `lag` counts the differences while the engine had events that it had
-    not published: the router cannot know these events. Such a difference is not counted as over or under."""
+    """Counts the answers of a run. `lag` counts the differences while the engine had unpublished events: the
+    router has not received these events. Such a difference is not counted as over or under."""
 
     def __init__(self):
         self.sequential = dict.fromkeys(_COUNTS, 0)

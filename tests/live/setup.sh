@@ -17,8 +17,8 @@ ready=kvcast-live-ready  # this file is written last
 
 site_packages() { "$venv"/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))'; }
 
-# PyPI's torch is linked with NVIDIA's libraries. A run on the CPU calls no function of them. Stub libraries
-# replace all of them except the CUDA runtime, which has only 2 MB. Each function of a stub aborts.
+# PyPI's torch is linked with NVIDIA's libraries. A run on the CPU calls no function of these libraries. Stub
+# libraries replace all of them except the CUDA runtime, which has only 2 MB. Each function of a stub aborts.
 stub() {  # SONAME PREFIX...
   local so=$1 prefix
   shift

@@ -26,7 +26,7 @@ BUGS = [("one bug", "a.txt", "right", "wrong", "good_test"),
 
 
 class Check:
-    """Fails if `reads` does not hold for a.txt."""
+    """Fails if `reads` is false for the text of a.txt."""
     def __init__(self, source, runs, name, reads):
         self.source, self.runs, self.name, self.reads = source, runs, name, reads
 

@@ -1,6 +1,5 @@
 // AgeModel: the age rules of OffloadUse, and the rules of store_threshold from v0.32 on. The model
-// keeps lists and searches them from end to end. Every chunk takes one slot. A number names a
-// chunk.
+// keeps plain lists and searches whole lists. Every chunk takes one slot. A chunk is a number.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -1,5 +1,7 @@
-// ARC moves chunks between T1, T2 and their ghosts, and evicts the right chunks. The tests run
-// vLLM's own cases in the compatible mode, and the cases in which kvcast differs.
+// ARC keeps chunks in the lists T1 (used once) and T2 (reused). A ghost is the key of an evicted
+// chunk; B1 and B2 are the ghosts of T1 and T2. ARC moves chunks between these lists, and evicts
+// the right chunks. The tests run vLLM's own cases in the compatible mode, and the cases in which
+// kvcast differs.
 // SPDX-License-Identifier: Apache-2.0
 #include <numeric>
 

@@ -32,7 +32,7 @@ TEST(Reset, DropsChunksInUseAndHandsOutAllSlotsAgain) {
   }
 }
 
-TEST(Reset, AsInVllmSaysNothing) {
+TEST(Reset, AsInVllmMakesNoEvent) {
   TestOffload offload(AsVllm(Pages(4)));
   offload.Store({1, 2});
   offload.Events();
@@ -78,7 +78,7 @@ TEST(Lru, ALoadedPrefixLosesItsEndFirst) {
   EXPECT_EQ(offload.Idle(), (Numbers{4, 1, 3, 2}));
 }
 
-TEST(Events, AreNotKeptWhereNobodyReadsThem) {
+TEST(Events, AreNotKeptIfTheyAreTurnedOff) {
   OffloadConfig config = Pages(2);
   config.enable_events = false;
   TestOffload offload(config);

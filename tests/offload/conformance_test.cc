@@ -38,11 +38,11 @@ TEST(OffloadConformance, EveryRecordedEventPayloadIsWrittenByteForByte) { Expect
 
 // The recordings show defects of the engine. Every test here runs in the compatible mode, which has
 // these defects.
-TEST(OffloadConformance, TheRunsThatShowFaultsOfTheEngineAreFollowedToo) {
+TEST(OffloadConformance, RunsWithFaultsOfTheEngineAreEqual) {
   ExpectEqual("scheduler/known-defects");
 }
 
-TEST(OffloadConformance, RareCasesAreFollowedToo) { ExpectEqual("corners"); }
+TEST(OffloadConformance, RareCasesAreEqual) { ExpectEqual("corners"); }
 
 }  // namespace
 }  // namespace kvcast::tools

@@ -1,5 +1,5 @@
-// FreeRuns keeps free slots as runs of neighbours and gives out the shortest run that is long
-// enough. SlotPool gives out disjoint chains of slots.
+// FreeRuns keeps free slots as runs of neighbours and allocates from the shortest run that is long
+// enough. SlotPool allocates disjoint chains of slots.
 // SPDX-License-Identifier: Apache-2.0
 #include "src/offload/manager/free_runs.h"
 

@@ -124,7 +124,7 @@ TEST_P(ManagerOfBothPolicies, TheRemovalStandsBeforeTheStoreThatTookItsSlot) {
   EXPECT_THAT(offload.Events(), ElementsAre("-1", "+3"));
 }
 
-TEST_P(ManagerOfBothPolicies, AStoreThatCannotBeChangesNothing) {
+TEST_P(ManagerOfBothPolicies, AStoreWithoutRoomChangesNothing) {
   TestOffload offload(Pages(4, GetParam()));
   offload.Store({1, 2, 3});
   offload.Load({3});
@@ -144,7 +144,7 @@ TEST(Manager, LoadSlotsStandInTheOrderOfTheKeys) {
   EXPECT_EQ(offload.Load({2, 3, 1}), (Numbers{1, 2, 0}));
 }
 
-TEST(Manager, ALoadOfWhatIsNotStoredChangesNothing) {
+TEST(Manager, ALoadOfAbsentChunksChangesNothing) {
   TestOffload offload(Pages(4));
   offload.Store({1});
   offload.Prepare({2});

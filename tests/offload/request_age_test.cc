@@ -65,8 +65,8 @@ TEST(RequestAge, AllStoresOfARequestShareItsRankAndTheLongestPrefixIsEvictedFirs
   EXPECT_EQ(fleet.Store(3, {20, 21})->evicted, (Numbers{2, 1}));
 }
 
-// When a request ends, its chunks become more recent than all other chunks. Among them, the first
-// chunk of the prefix is the most recent one.
+// When a request ends, its chunks become more recent than all other chunks. The first chunk of the
+// prefix is the most recent of all.
 TEST(RequestAge, AtItsEndARequestsChunksBecomeTheMostRecentTheFirstOneMostOfAll) {
   Fleet fleet(V033(5));
   fleet.Store(1, {0, 1, 2});
@@ -90,7 +90,7 @@ TEST(RequestAge, ALoadChangesNoRankUntilItsRequestEnds) {
 }
 
 // Request 3 offers chunk 0, which is stored already. This offer is a use of the chunk.
-TEST(RequestAge, AChunkThatWasThereWhenItWasOfferedIsUsedToo) {
+TEST(RequestAge, AnOfferOfAStoredChunkIsAUse) {
   Fleet fleet(V033(4));
   fleet.Store(1, {0, 1});
   fleet.Finish(1);
@@ -115,7 +115,7 @@ TEST(RequestAge, ChunksInUseAreRankedByTheEndOfTheirRequest) {
   EXPECT_THAT(fleet.offload().Idle(), ElementsAre(20, 10, 0));
 }
 
-TEST(RequestAge, AStoreNeverEvictsWhatItWasAskedFor) {
+TEST(RequestAge, AStoreNeverEvictsTheChunksThatItOffers) {
   Fleet fleet(V033(2));
   fleet.Store(1, {0});
   fleet.Store(2, {10});
@@ -130,7 +130,7 @@ TEST(RequestAge, ATouchChangesNothing) {
   EXPECT_THAT(fleet.offload().Idle(), ElementsAre(0, 10));
 }
 
-TEST(RequestAge, AResetForgetsWhatRequestsUsed) {
+TEST(RequestAge, AResetDropsTheUsesOfRequests) {
   Fleet fleet(V033(3));
   fleet.Store(1, {0});
   fleet.manager().Reset();
@@ -185,8 +185,9 @@ TEST(RequestAgeArc, AChunkThatAnotherRequestStoresStaysInT1) {
   EXPECT_THAT(fleet.offload().T1(), ElementsAre(0));
 }
 
-// A ghost is the key of an evicted chunk. A request that offers it again moves the target of ARC,
-// even if the store then finds no victim. Further offers by the same request do not move it.
+// A ghost is the key of an evicted chunk. A request that offers this key again moves the target of
+// ARC, even if the store then finds no victim. Further offers by the same request do not move the
+// target.
 TEST(RequestAgeArc, AGhostMovesTheTargetOnceARequestBeforeTheVictimsAreChosen) {
   Fleet fleet(V033(2, EvictionPolicyKind::kArc));
   fleet.Store(1, {0, 1});

@@ -152,7 +152,7 @@ TEST(Lookup, OfAPlainGroupWithOneChunkAndAnEagleGroupWithThreeIsEmptyInVllm) {
   EXPECT_EQ(Tokens(Layout({full, eagle}), 13, answers), 4) << "EAGLE drops the second chunk";
 }
 
-// EAGLE gives up chunk 2, so the prefix has two chunks. Group 1 ends the prefix there too. If chunk
+// EAGLE drops chunk 2, so the prefix has two chunks. Group 1 ends the prefix there too. If chunk
 // 3 of the EAGLE group is pending, group 1 shortens the prefix, and the lookup starts again. The
 // new pass must still look up chunk 2, which lies behind the shorter prefix.
 TEST(Lookup, OfAnEagleGroupIsNoShorterBecauseAnotherGroupWaits) {
@@ -185,9 +185,9 @@ OffloadLayout LikeVllm(OffloadLayout layout) {
   return layout;
 }
 
-// The window has 24 tokens, its chunks have 24. An end on a chunk boundary needs one chunk. An end
-// at 36 tokens needs two chunks.
-TEST(Lookup, AWindowIsAskedForAllTheChunksThatItsLoadReads) {
+// The window has 24 tokens, and its chunks have 24 tokens. An end on a chunk boundary needs one
+// chunk. An end at 36 tokens needs two chunks.
+TEST(Lookup, AWindowLookupIncludesAllChunksThatItsLoadReads) {
   const GroupSpec full{.block_size = 4};
   GroupSpec window = Window(24);
   window.block_size = 24;
@@ -204,14 +204,14 @@ TEST(Lookup, AWindowIsAskedForAllTheChunksThatItsLoadReads) {
   EXPECT_EQ(tokens(LikeVllm(layout), "MH"), 36) << "the load of this hit is not possible";
 }
 
-TEST(Lookup, AWindowThatIsATokenLongerThanItsChunksNeedsNoneForThatToken) {
+TEST(Lookup, AWindowThatIsOneTokenLongerThanItsChunksNeedsNoMoreChunks) {
   const OffloadLayout layout = Layout({Window(9)});
   Answers answers({"MHH"});
   EXPECT_EQ(Tokens(layout, 13, answers), 12);
   EXPECT_EQ(Tokens(LikeVllm(layout), 13, answers), 0);
 }
 
-TEST(Lookup, TokensThatAWindowKeepsBesidesAreAskedForToo) {
+TEST(Lookup, TokensThatAWindowKeepsInAdditionAreLookedUp) {
   GroupSpec window = Window(8);
   window.extra_retained_tokens = 4;
   Answers answers({"MHH"});
@@ -229,7 +229,7 @@ TEST(Lookup, AtTheStartOfAnAttentionChunkNothingIsNeeded) {
   EXPECT_EQ(Tokens(Layout({{.block_size = 4}, chunked}), 25, beyond), 20);
 }
 
-TEST(Lookup, AStateIsThatOfTheEndOfItsChunk) {
+TEST(Lookup, AStateIsTheStateAtTheEndOfItsChunk) {
   const GroupSpec full{.block_size = 12};
   const GroupSpec mamba{.kind = SpecKind::kMamba, .block_size = 16, .mamba_mode = MambaMode::kAll};
   Answers answers({"HHHM", "HHH"});
@@ -372,7 +372,7 @@ TEST(Lookup, AsInVllmAnEndInsideABlockIsWaitedForAlthoughAnotherGroupLacksIt) {
   }
 }
 
-TEST(Layout, NamesWhatIsWrong) {
+TEST(Layout, ErrorsNameTheWrongField) {
   const auto error = [](const OffloadLayoutConfig& config) {
     return OffloadLayout::Derive(config).status().message();
   };

@@ -117,8 +117,8 @@ TEST(LoadWindow, AnEndInsideAChunkNeedsOneChunkMore) {
 }
 
 TEST(LoadWindow, AnotherLoadIsWaitedForAtItsWholeWidth) {
-  // 12 tokens end inside the window's chunk 1. The load reads chunk 0 too, but releases before
-  // v0.32 do not look it up.
+  // 12 tokens end inside the window's chunk 1. The load also reads chunk 0, but releases before
+  // v0.32 do not look up chunk 0.
   const auto asks = [](EngineRules rules) {
     const auto layout = Derived({FullOf(4), WindowOf(8, 8)}, {rules});
     OffloadAnswers answers;
@@ -155,7 +155,7 @@ TEST(LoadWindow, ARunAtTheEndNeedsMoreThanOneBefore) {
   EXPECT_EQ(ScanOf("HH", 3, 4), 2);  // the caller has the chunks before it
 }
 
-TEST(LoadWindow, IsTheLastOneByASearchFromEveryEnd) {
+TEST(LoadWindow, EqualsTheLastWindowOfASearchFromEveryEnd) {
   std::mt19937 random(7);
   for (int round = 0; round < 20000; ++round) {
     std::string letters(random() % 12, ' ');
@@ -233,7 +233,7 @@ TEST(LoadWindow, TheLookupIsTheLongestEndThatEveryGroupCanLoad) {
   EXPECT_GT(hits, 3000);
 }
 
-TEST(Eagle, AFullGroupIsAskedForOneChunkBehindThePrefixToo) {
+TEST(Eagle, AFullGroupLooksUpOneChunkAfterThePrefix) {
   // The window has no draft head and ends the prefix at 8. The full group drops chunk 2, not chunk
   // 1.
   const std::vector<std::string> held = {"HHHH", "HHMM"};
@@ -317,7 +317,7 @@ TEST(StoreMask, ByARetentionIntervalKeepsItsMultiplesAndTheBoundaries) {
   const std::vector<GroupSpec> groups = {FullOf(16), WindowOf(8, 4)};
   const auto none = Derived(groups, {.retention_interval = 0});
   // The prompt without its last token has 3 chunks of full attention: 48 tokens. The shared prefix
-  // of 40 tokens has 2: 32 tokens.
+  // of 40 tokens has 2 chunks: 32 tokens.
   EXPECT_THAT(Kept(*none, 1, 14, {.prompt_tokens = 57}), ElementsAre(10, 11));
   EXPECT_THAT(Kept(*none, 1, 14, {.prompt_tokens = 57, .shared_prefix_boundary = 40}),
               ElementsAre(6, 7, 10, 11));

@@ -280,7 +280,7 @@ TEST_F(LastTierWriter, ADescriptionStaysUntilTheLastTierHasRemovedTheKey) {
   EXPECT_FALSE(writer_.Knows(Key(2)));
 }
 
-TEST_F(LastTierWriter, OwnersOfOneMediumAreResidenciesOfTheirOwn) {
+TEST_F(LastTierWriter, OwnersOfOneMediumAreSeparateResidencies) {
   Write(OffloadEvent::Kind::kStored, {2}, disk_);
   Write(OffloadEvent::Kind::kStored, {2}, {.medium = kMediumStorage});
   Write(OffloadEvent::Kind::kRemoved, {2});

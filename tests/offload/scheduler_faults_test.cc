@@ -12,7 +12,7 @@ using ::testing::IsEmpty;
 using ::testing::Not;
 using ::testing::SizeIs;
 
-// A window gave up blocks, and another request computed into them. Then all chunks are stored
+// A window released blocks, and another request wrote to these blocks. Then all chunks are stored
 // again. A store under the old keys would contain the other request's content.
 class StaleBlocks : public ::testing::TestWithParam<bool> {};
 INSTANTIATE_TEST_SUITE_P(Compatible, StaleBlocks, ::testing::Bool());
@@ -113,7 +113,7 @@ TEST(Faults, AChunkThatEndsWithATokenThatWasNotComputedIsNotAnnounced) {
   }
 }
 
-TEST(Faults, OfAnAbortedRequestOnlyWhatWasComputedIsStored) {
+TEST(Faults, OnlyComputedChunksOfAnAbortedRequestAreStored) {
   TestEngine engine(Config({Full()}));
   TestRequest& request = engine.Add(16);
   engine.Match(request);

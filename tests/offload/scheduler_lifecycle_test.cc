@@ -127,7 +127,7 @@ TEST(Lifecycle, AFinishedRequestsBlockGivenToANewRequestFlushesItsStore) {
   }
 }
 
-TEST(Lifecycle, AFinishedRequestsLastStoreIsFlushedWhereItsBlockIsGoneInTheSameStep) {
+TEST(Lifecycle, TheLastStoreOfAFinishedRequestIsFlushedIfItsBlockIsReusedInTheSameStep) {
   OffloadSchedulerConfig config = Config({Full()}, 1, 2);
   TestEngine engine(config);
   TestRequest& holder = engine.Add(8);

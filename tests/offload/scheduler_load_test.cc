@@ -47,8 +47,7 @@ TEST(Loads, TouchTheKeysOfTheNewRequest) {
 }
 
 // If the last turn of a conversation is edited, the new prompt continues from any earlier token.
-// The scheduler must therefore keep the window's blocks at every position, not only those at the
-// end.
+// The scheduler must therefore keep the window's blocks at every position, and not only at the end.
 TEST(Loads, APromptThatLeavesTheOldOneEarlierHitsUpToThere) {
   TestEngine engine(Config({Full(), Window(8)}));
   TestRequest& old = engine.Add(41, 41);
@@ -132,7 +131,7 @@ TEST(Loads, ASecondRequestWaitsForALoadInFlight) {
   EXPECT_EQ(engine.Match(second, 12), 0);  // the GPU has the chunk at this point
 }
 
-TEST(Loads, WithoutPrefixCachingOnTheGpuNobodyWaitsForAnothersLoad) {
+TEST(Loads, WithoutPrefixCachingOnTheGpuNoRequestWaitsForTheLoadOfAnother) {
   OffloadSchedulerConfig config = Config({Full()});
   config.gpu_prefix_caching = false;
   TestEngine engine(config);
@@ -165,7 +164,7 @@ TEST(Loads, EagleGroupsComputeTheirLastChunkAgain) {
   }
 }
 
-TEST(Loads, OfAPlainAndAnEagleGroupOnlyOneChunkIsGivenUp) {
+TEST(Loads, OfAPlainAndAnEagleGroupOnlyOneChunkIsDropped) {
   TestEngine engine(Config({Full(), Eagle(Full())}));
   engine.Stored(engine.Add(12, 12));
   TestRequest& request = engine.Add(20, 12);
@@ -202,7 +201,7 @@ TEST(Loads, ContradictingArgumentsAreRefusedAndChangeNothing) {
   EXPECT_TRUE(engine.Load(request, 12).ok());
 }
 
-TEST(Loads, OfChunksThatWereEvictedAfterTheQuestionAreRefused) {
+TEST(Loads, OfChunksThatWereEvictedAfterTheLookupAreRefused) {
   TestEngine engine(Config({Full()}, 1, 3));
   TestRequest& stored = engine.Stored(engine.Add(13));
   TestRequest& request = engine.AddCopy(stored);

@@ -138,7 +138,7 @@ TEST(Stores, FullGroupsOfTwoBlockSizesAreStoredWhenEachHasAChunk) {
 }
 
 TEST(Stores, OfASmallWindowHaveOnlyBlocksThatALoadCanReach) {
-  // Loads end at multiples of 16 tokens. There the window needs two blocks of 4.
+  // Loads end at multiples of 16 tokens. At these ends, the window needs two blocks of 4 tokens.
   TestEngine engine(Config({Full(16), Window(8)}));
   TestRequest& request = engine.Add(32);
   engine.Match(request);
@@ -168,7 +168,7 @@ TEST(Stores, BlocksThatAWindowLostWhileStoresFailedAreNotStored) {
   engine.Schedule(request, 1);
   EXPECT_THAT(engine.Step().stores, IsEmpty());
   engine.Complete();
-  // Two blocks that the window gave up come back as blocks of another request.
+  // Another request gets two blocks that the window released.
   TestRequest& other = engine.Add(8);
   engine.Match(other);
   engine.Schedule(other, 7, {before[0].value, before[1].value});

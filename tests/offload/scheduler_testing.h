@@ -1,5 +1,5 @@
-// A small engine around an OffloadScheduler. It hands out GPU blocks and schedules tokens, and the
-// test ends the copies.
+// A small engine around an OffloadScheduler. The engine allocates GPU blocks and schedules tokens.
+// The test ends the copies.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -114,7 +114,7 @@ class TestEngine {
   CallTexts calls;
 
   // Adds a request with a prompt of `tokens` tokens. The first `shared` tokens are 0, 1, 2, ... in
-  // every prompt. The tokens after them differ from those of all other calls of Add.
+  // every prompt. Each call of Add uses different tokens after the first `shared` tokens.
   TestRequest& Add(int64_t tokens, int64_t shared = 0, OffloadRequestOptions options = {}) {
     TestRequest& request = requests_.emplace_back();
     request.id = OffloadRequestId(requests_.size());
@@ -309,7 +309,7 @@ class TestEngine {
 
   OffloadSchedulerConfig config_;
   BlockHasher hasher_;
-  std::deque<TestRequest> requests_;  // the scheduler borrows them from here
+  std::deque<TestRequest> requests_;  // the scheduler keeps references to these
   std::unique_ptr<OffloadScheduler> scheduler_;
   std::map<uint64_t, Scheduled> step_;
   std::map<OffloadJobId, OffloadJob> jobs_;

@@ -26,9 +26,9 @@ TEST(V033, LookupsAndStoresTouchNothing) {
   EXPECT_THAT(engine.calls.Take(), Not(Contains(StartsWith("touch"))));
 }
 
-// There is room for four chunks. The loaded chunks of a request count as used when it finishes.
-// They are then younger than chunks that another request stored in the meantime.
-TEST(V033, ARequestIsChargedForItsLoadsWhenItFinishes) {
+// There is room for four chunks. The loaded chunks of a request count as used when the request
+// finishes. They are then younger than chunks that another request stored in the meantime.
+TEST(V033, TheLoadsOfARequestCountAsUsesWhenItFinishes) {
   for (const bool finishes : {false, true}) {
     TestEngine engine(V033(Config({Full()}, 1, 4)));
     TestRequest& first = engine.Stored(engine.Add(8));
@@ -202,12 +202,12 @@ TEST_F(WithinStep, ALoadThatFitsIsMadeBeforeTheStepAndItsEndIsNotReported) {
   EXPECT_THAT(engine.Step().before_step, IsEmpty());
 }
 
-TEST_F(WithinStep, OneTokenIsLeftToCompute) {
+TEST_F(WithinStep, ALoadLeavesOneTokenToCompute) {
   engine.Stored(engine.Add(8, 8));
   EXPECT_EQ(Ask(engine.Add(8, 8)).tokens, 7);
 }
 
-TEST_F(WithinStep, TheBudgetIsThatOfAllLoadsOfAStep) {
+TEST_F(WithinStep, AllLoadsOfAStepShareTheBudget) {
   EXPECT_FALSE(Ask(engine.AddCopy(engine.Stored(engine.Add(13)))).within_step)
       << "three chunks exceed the budget";
   TestRequest& first = engine.AddCopy(engine.Stored(engine.Add(5)));
@@ -230,7 +230,7 @@ TEST_F(WithinStep, AFailedLoadIsReported) {
   EXPECT_THAT(engine.Complete(false).failed, ElementsAre(request.id));
 }
 
-TEST_F(WithinStep, WithoutABudgetThereIsNone) {
+TEST_F(WithinStep, WithoutABudgetNoLoadIsWithinAStep) {
   TestEngine plain(V033(Config({Full()})));
   plain.Stored(plain.Add(8, 8));
   TestRequest& request = plain.Add(9, 8);
@@ -238,7 +238,7 @@ TEST_F(WithinStep, WithoutABudgetThereIsNone) {
   EXPECT_FALSE(plain.scheduler().MatchedTokens(request.id, 0, 0).within_step);
 }
 
-// Full attention and states in blocks of 16 tokens, hash units of 4.
+// Full attention and states in blocks of 16 tokens, and hash units of 4 tokens.
 OffloadSchedulerConfig HandedOver(int64_t blocks_per_chunk = 1) {
   OffloadSchedulerConfig config =
       V033(Config({Full(16), Mamba(16, MambaMode::kAlign)}, blocks_per_chunk));
@@ -315,8 +315,8 @@ TEST(V033, StatesThatCannotBeUsedAreNotStored) {
               IsEmpty());
 }
 
-// The request has a prompt of 60 tokens. Another request stored the first 33 of these tokens. The
-// request loads 16 of them (none without `loads`), computes up to `computed` tokens, and leaves a
+// The request has a prompt of 60 tokens. Another request stored the first 33 of these tokens. If
+// `loads` is true, the request loads 16 tokens. It computes up to `computed` tokens, and leaves a
 // copy of its state at 56 tokens.
 struct DraftedTail {
   explicit DraftedTail(int64_t computed, bool loads = true)

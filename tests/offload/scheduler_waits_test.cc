@@ -1,5 +1,5 @@
-// Every wait has an end, except in the compatible mode. After a failed or late copy, the tokens are
-// computed.
+// Every wait ends, except in the compatible mode. After a failed or late copy, the engine computes
+// the tokens.
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/offload/scheduler_testing.h"
 
@@ -16,7 +16,7 @@ OffloadSchedulerConfig WaitAtMost(int64_t ms) {
   return config;
 }
 
-TEST(Waits, ForAStoreThatDoesNotEndTheyEndWithTheDeadline) {
+TEST(Waits, ForAStoreThatDoesNotEndEndAtTheDeadline) {
   TestEngine engine(WaitAtMost(50));
   TestRequest& first = engine.Stored(engine.Add(13, 8));
   TestRequest& second = engine.AddCopy(first);
@@ -72,7 +72,7 @@ TEST(Waits, ForARequestsOwnStoreEndInComputing) {
   EXPECT_EQ(engine.Match(request, 0, 150), 0);
 }
 
-TEST(Waits, EachBeginsWithItsFirstQuestion) {
+TEST(Waits, EachWaitBeginsWithItsFirstLookup) {
   TestEngine engine(WaitAtMost(50));
   TestRequest& first = engine.Add(13);
   engine.Match(first);
@@ -112,7 +112,7 @@ TEST(Failures, OfALoadCostARecomputeAndAreNotTriedAgain) {
   EXPECT_TRUE(engine.scheduler().manager().CheckInvariants().ok());
 }
 
-TEST(Failures, OfAStoreLeaveNothingBehindAndNothingIsAnnounced) {
+TEST(Failures, OfAStoreLeaveNoChunkAndNoEvent) {
   TestEngine engine(Config({Full()}));
   TestRequest& request = engine.Add(13);
   engine.Match(request);
@@ -127,7 +127,7 @@ TEST(Failures, OfAStoreLeaveNothingBehindAndNothingIsAnnounced) {
   EXPECT_THAT(engine.Run(again, 13).stores, SizeIs(1));
 }
 
-TEST(Failures, OfOneWorkerAreFailuresOfTheJobOnceAllHaveReported) {
+TEST(Failures, OfOneWorkerFailTheJobWhenAllWorkersHaveReported) {
   OffloadSchedulerConfig config = Config({Full()});
   config.num_workers = 2;
   TestEngine engine(config);
@@ -156,7 +156,7 @@ std::vector<uint64_t> LateAt(TestEngine& engine, int64_t now_ms) {
 }
 
 // Each load has 3 chunks of 4096 bytes. The expected rate is 1024 bytes per ms.
-TEST(LateLoads, AreThoseThatTookLongerThanTheirBytesAndAllBeforeThemShould) {
+TEST(LateLoads, AreLoadsThatExceedTheExpectedTimeOfTheirBytesAndOfEarlierLoads) {
   TestEngine engine(LateAfter(50, 1024));
   TestRequest& stored = engine.Stored(engine.Add(13, 0));
   TestRequest& other = engine.Stored(engine.Add(13, 0));
@@ -175,7 +175,7 @@ TEST(LateLoads, AreThoseThatTookLongerThanTheirBytesAndAllBeforeThemShould) {
   engine.Complete();
 }
 
-TEST(LateLoads, AreComputedAtOnceByThoseWhoWaitForThem) {
+TEST(LateLoads, AreComputedAtOnceByTheRequestsThatWaitForThem) {
   TestEngine engine(LateAfter(50, 1 << 20));
   TestRequest& stored = engine.Stored(engine.Add(13));
   TestRequest& first = engine.AddCopy(stored);
@@ -187,7 +187,7 @@ TEST(LateLoads, AreComputedAtOnceByThoseWhoWaitForThem) {
   EXPECT_EQ(engine.Match(second, 0, 49), std::nullopt);
   EXPECT_THAT(LateAt(engine, 50), ElementsAre(first.id.value));
   EXPECT_EQ(engine.Match(first, 0, 51), 0);
-  EXPECT_EQ(engine.Match(second, 0, 51), 0) << "another copy would wait behind the late one";
+  EXPECT_EQ(engine.Match(second, 0, 51), 0) << "another copy would wait behind the late copy";
   engine.Run(first, 13);
   EXPECT_FALSE(engine.Finish(first)) << "its new blocks have no load";
   const OffloadArrivals arrivals = engine.Acknowledge(job);
@@ -218,7 +218,7 @@ TEST(LateLoads, KeepTheirSlots) {
 
 // TakeLateLoads does not report the late load of an ended request, because this request does not
 // wait. A request that needs the same chunks computes its tokens.
-TEST(LateLoads, OfARequestThatEndedAreNotTold) {
+TEST(LateLoads, OfARequestThatEndedAreNotReported) {
   TestEngine engine(LateAfter(50, 1 << 20));
   TestRequest& stored = engine.Stored(engine.Add(13));
   TestRequest& first = engine.AddCopy(stored);
@@ -249,7 +249,7 @@ TEST(LateLoads, LoadsThatAResetDroppedAreReleased) {
   EXPECT_THAT(arrivals.loaded, IsEmpty());
 }
 
-TEST(LateLoads, MayBecomeSoAfterAReset) {
+TEST(LateLoads, MayBecomeLateAfterAReset) {
   TestEngine engine(LateAfter(50, 1 << 20));
   TestRequest& stored = engine.Stored(engine.Add(13));
   TestRequest& request = engine.AddCopy(stored);

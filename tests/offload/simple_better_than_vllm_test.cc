@@ -73,7 +73,7 @@ TEST_P(BothWays, ALoadBringsTheWholeChunkThatAttentionReads) {
   if (!like_vllm()) tier.CompleteLoads();
 }
 
-TEST(SimpleStoredAgain, KeepsWhatIsThereAndFillsInFromTheBeginning) {
+TEST(SimpleStoredAgain, KeepsStoredBlocksAndStoresTheOthersFromTheBeginning) {
   TestTier tier(Config({Full()}, 40), Eager(5));
   CacheRequest request = Request("a", Tokens(6 * 16 + 1));
   tier.Start(request);
@@ -119,7 +119,7 @@ TEST(SimpleFailure, OfOneWorkerFailsTheStore) {
   EXPECT_EQ(tier.HostKeys(), 0);
 }
 
-TEST(SimpleFailure, OfALoadForgetsTheHostBlocksSoThatItIsNotTriedForEver) {
+TEST(SimpleFailure, OfALoadRemovesTheHostBlocksSoThatTheLoadIsNotRepeated) {
   TestTier tier(Config({Full()}, 20), Eager(9));
   tier.Serve(Request("a", Tokens(33)));
   tier.ForgetGpu();
@@ -167,7 +167,7 @@ TEST_P(BothWays, EqualBlocksTakeOneHostBlock) {
   tier.CompleteStores();
 }
 
-TEST_P(BothWays, AResetThatHasToWaitLeavesNothingToBeFound) {
+TEST_P(BothWays, AResetThatHasToWaitLeavesNoBlockToBeFound) {
   TestTier tier(Config({Full()}, 20), Way(Eager(9)));
   CacheRequest request = Request("a", Tokens(33));
   tier.Start(request);
@@ -186,7 +186,7 @@ TEST_P(BothWays, AResetThatHasToWaitLeavesNothingToBeFound) {
   EXPECT_EQ(tier.HostKeys(), like_vllm() ? 2 : 4) << "running requests are stored again";
 }
 
-TEST_P(BothWays, ASchedulerThatTakesLessGetsTheBlocksThatTheWindowNeedsThere) {
+TEST_P(BothWays, AShorterAcceptedHitLoadsTheBlocksThatItsWindowNeeds) {
   TestTier tier(Config({Full(), Window(32)}, 60), Way(Eager(30)));
   CacheRequest request = Request("a", Tokens(6 * 16 + 1));
   tier.Start(request);
@@ -222,7 +222,7 @@ TEST_P(BothWays, AShorterHitThatAWindowCannotServeIsRefused) {
   EXPECT_EQ(tier.Step().load.cpu.size(), like_vllm() ? 2u : 0u);
 }
 
-TEST(SimpleAlloc, MoreThanWasMatchedIsRefused) {
+TEST(SimpleAlloc, MoreTokensThanTheMatchAreRefused) {
   TestTier tier(Config({Full()}, 20), Eager(9));
   CacheRequest request = Request("a", Tokens(33));
   const PrefixHit hit = tier.gpu().GetComputedBlocks(request);
@@ -231,7 +231,7 @@ TEST(SimpleAlloc, MoreThanWasMatchedIsRefused) {
   EXPECT_EQ(tier.load_status().code(), StatusCode::kFailedPrecondition);
 }
 
-// The pool of an engine that leaves the ids of released blocks in its tables. vLLM's connector sees
+// The pool of an engine that leaves the ids of released blocks in its tables. vLLM's connector gets
 // such tables.
 class StaleTable final : public GpuBlockPool {
  public:
@@ -253,7 +253,7 @@ class StaleTable final : public GpuBlockPool {
   std::map<BlockId, BlockContent> contents_;
 };
 
-TEST_P(BothWays, ABlockThatHoldsAnotherRequestsContentByNowIsNotStored) {
+TEST_P(BothWays, ABlockThatHoldsTheContentOfAnotherRequestIsNotStored) {
   const CacheRequest request = engine::HashedRequest(32, 16);
   BlockContent others{request.chain[0], GroupIdx(0), 16};
   others.digest.data[5] = 77;

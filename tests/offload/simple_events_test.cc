@@ -43,7 +43,7 @@ TEST(SimpleEvents, AResetSaysWhichTierItCleared) {
   EXPECT_THAT(tier.Events(), ElementsAre("cleared CPU"));
 }
 
-TEST(SimpleEvents, LikeVllmTheyAreOfMediumGpuAndTellOfNoStore) {
+TEST(SimpleEvents, LikeVllmTheyHaveMediumGpuAndNoStoreIsAnnounced) {
   TestTier tier(Config({Full()}, 20), LikeVllm(Eager(2)));
   const auto serve = [&tier](CacheRequest request) {
     tier.Start(request);
@@ -138,7 +138,7 @@ std::string Spans(const std::vector<BlockStored>& events) {
   return text;
 }
 
-TEST(JoinChains, JoinsWhatFollowsInOneGroupAndNothingElse) {
+TEST(JoinChains, JoinsOnlyConsecutiveSpansOfOneGroup) {
   const BlockStored first = Piece(1, std::nullopt, 0);
   const BlockStored second = Piece(2, 1, 2);
   const BlockStored third = Piece(3, 2, 4);

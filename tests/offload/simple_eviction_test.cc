@@ -1,6 +1,6 @@
 // The simple offload evicts the oldest blocks of the host pool, and keeps blocks that are pinned,
-// loaded or stored. The end or preemption of a request and a reset release all blocks after the
-// copies have ended.
+// being loaded or being stored. At the end or preemption of a request, and at a reset, all blocks
+// are released when the copies have ended.
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/offload/simple_testing.h"
 
@@ -135,7 +135,7 @@ TEST(SimpleFinish, DuringALoadDefersTheCleanup) {
   EXPECT_EQ(tier.offload().CompleteLoad("b").code(), StatusCode::kNotFound);
 }
 
-TEST(SimpleFinish, BeforeTheLoadWasHandedOutDropsIt) {
+TEST(SimpleFinish, BeforeBuildStepReturnsTheLoadDropsTheLoad) {
   TestTier tier(Gpu(), Eager(9));
   tier.Serve(Request("a", Tokens(33)));
   tier.ForgetGpu();
@@ -174,7 +174,7 @@ TEST(SimpleGiveUp, ALoadKeepsItsBlocksUntilItsCopyEnds) {
   }
 }
 
-TEST(SimplePreempt, AsksForAFlushOnceAndStoresFromTheStartAgain) {
+TEST(SimplePreempt, RequestsOneFlushAndStoresFromTheStartAgain) {
   TestTier tier(Gpu(), Eager(9));
   CacheRequest request = Request("a", Tokens(33));
   tier.Start(request);

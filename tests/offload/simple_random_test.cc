@@ -1,6 +1,6 @@
-// Random traffic has preemptions, aborts, evictions, resets and failures. A request reads only
-// right blocks, every reference is accounted for, and no block is found before its copy has ended.
-// KVCAST_SEEDS sets the number of seeds.
+// Random traffic with preemptions, aborts, evictions, resets and failures. A request reads only
+// blocks with the right content. No reference is left at the end. No lookup finds a block before
+// its copy has ended. KVCAST_SEEDS sets the number of seeds.
 // SPDX-License-Identifier: Apache-2.0
 #include <cstdlib>
 #include <list>
@@ -174,7 +174,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"LazyMixedSizes", {Full(32), Window(40, 16), Window(24, 8)}, StoreMode::kLazy}),
     [](const auto& test) { return test.param.name; });
 
-TEST_P(SimpleRandom, EveryBlockHoldsWhatItShould) {
+TEST_P(SimpleRandom, EveryBlockHoldsItsContent) {
   const char* asked = std::getenv("KVCAST_SEEDS");
   const int seeds = asked == nullptr ? 3 : std::atoi(asked);
   int64_t loaded = 0;

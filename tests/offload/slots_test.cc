@@ -1,4 +1,5 @@
-// Groups of any sizes share one budget; a chunk takes whole slots and wastes less than a page.
+// Groups with any chunk sizes share one budget. A chunk takes whole slots and wastes less than a
+// page.
 // SPDX-License-Identifier: Apache-2.0
 #include <random>
 
@@ -59,7 +60,7 @@ TEST(Slots, ALargerSlotKeepsChunksInFewerPieces) {
   EXPECT_EQ(offload.manager().slots_per_chunk(GroupIdx(1)), 1);
 }
 
-TEST(Slots, TheSlotsOfAChunkStandTogetherInThePlan) {
+TEST(Slots, TheSlotsOfAChunkAreConsecutiveInThePlan) {
   TestOffload offload(Groups({2 * kPage, kPage}, 6 * kPage));
   StorePlan plan;
   ASSERT_TRUE(offload.manager().PrepareStore(std::vector{Key(1), Key(1, 1), Key(2)}, plan).ok());
@@ -70,7 +71,7 @@ TEST(Slots, TheSlotsOfAChunkStandTogetherInThePlan) {
   EXPECT_EQ(ToNumbers(slots), (Numbers{3, 4, 2}));
 }
 
-TEST(Slots, ALargeChunkEvictsAsManySmallOnesAsItNeeds) {
+TEST(Slots, ALargeChunkEvictsAsManySmallChunksAsItNeeds) {
   OffloadConfig config = Groups({3 * kPage, kPage}, 5 * kPage);
   TestOffload offload(AsVllm(config));  // for comparison: one slot
   EXPECT_EQ(offload.manager().num_slots(), 1);
@@ -183,7 +184,7 @@ TEST(Slots, OfAJobAreFewRunsHoweverLongMemoryHasBeenInUse) {
   EXPECT_LT(used_ahead, 3);
 }
 
-TEST(Slots, EvictingAheadMakesRoomForWhatComesNext) {
+TEST(Slots, EvictingAheadMakesRoomForLaterStores) {
   OffloadConfig config = Groups({kPage}, 8 * kPage);
   config.evict_ahead_bytes = 3 * kPage;
   TestOffload offload(config);

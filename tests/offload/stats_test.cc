@@ -46,7 +46,7 @@ TEST(Gauges, WritesAndReadsAreToldApart) {
   EXPECT_EQ(stats.usage, 0.25);
 }
 
-TEST(AllocationSizes, CountOnlyWhatWasNotThere) {
+TEST(AllocationSizes, CountOnlyNewChunks) {
   TestOffload offload(Pages(4));
   offload.Store({1, 2});
   offload.Store({1, 2, 3});
@@ -66,7 +66,7 @@ TEST(AllocationSizes, AreRecordedWhereTheEvictionFailsToo) {
   EXPECT_EQ(sizes.sum, 5);
 }
 
-TEST(AllocationSizes, AStoreOfNothingNewIsNoSample) {
+TEST(AllocationSizes, AStoreWithoutNewChunksIsNoSample) {
   TestOffload offload(Pages(4));
   offload.Store({1});
   offload.Store({1});
@@ -96,7 +96,7 @@ class ReuseFilterTest : public ::testing::Test {
   std::optional<Stored> second_;
 };
 
-TEST_F(ReuseFilterTest, Threshold2KeepsOnlyWhatWasLookedUpTwice) {
+TEST_F(ReuseFilterTest, Threshold2StoresOnlyKeysThatWereLookedUpTwice) {
   LookUpTwoThenOne();
   EXPECT_EQ(first_, (Stored{{}, {}, {}}));
   EXPECT_EQ(second_, (Stored{{1}, {0}, {}}));

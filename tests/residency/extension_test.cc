@@ -32,7 +32,7 @@ TEST(ExtensionRequest, IsSixteenBytes) {
   EXPECT_EQ(ParseRequest(frame), (ExtensionRequest{Verb::kReplay, 0x010203, 0x1122334455667788}));
 }
 
-TEST(ExtensionRequest, AnythingElseIsNone) {
+TEST(ExtensionRequest, OtherBytesAreNoRequest) {
   EXPECT_FALSE(ParseRequest({}));
   EXPECT_FALSE(ParseRequest(Bytes(std::string("KVX1\x01", 5))));
   EXPECT_FALSE(ParseRequest(Bytes("KVX2" + std::string(1, '\x01') + std::string(11, '\0'))));
@@ -47,7 +47,7 @@ TEST(ExtensionRequest, LegacySnapshotIsAWord) {
   EXPECT_FALSE(IsLegacySnapshotRequest(Bytes("snapshoT")));
 }
 
-TEST(ExtensionRequest, BucketsAreAskedForInFours) {
+TEST(ExtensionRequest, BucketsAreRequestedInGroupsOfFour) {
   BucketMask buckets;
   buckets.set(6);
   EXPECT_EQ(ArgumentOf(buckets), 2u);
@@ -57,7 +57,7 @@ TEST(ExtensionRequest, BucketsAreAskedForInFours) {
   EXPECT_EQ(ArgumentOf(BucketMask().set()), ~uint64_t{0});
 }
 
-TEST(PublisherStatus, SurvivesTheWire) {
+TEST(PublisherStatus, IsTheSameAfterEncodingAndParsing) {
   PublisherStatus status = SomeStatus();
   Result<PublisherStatus> again = ParseStatus(EncodeStatus(status));
   ASSERT_TRUE(again.ok());

@@ -28,7 +28,7 @@ TEST(ResidencyDigest, AddAndRemoveCancelOut) {
   EXPECT_TRUE(digest.Totals().empty());
 }
 
-TEST(ResidencyDigest, CopiesCount) {
+TEST(ResidencyDigest, CopiesChangeTheDigest) {
   ResidencyDigest once;
   ResidencyDigest twice;
   once.Add(Tier::kGpu, 0, Unsigned(1));
@@ -38,7 +38,7 @@ TEST(ResidencyDigest, CopiesCount) {
   EXPECT_EQ(twice.Totals()[0].total.copies, 2u);
 }
 
-TEST(ResidencyDigest, TierGroupAndFormOfTheHashCount) {
+TEST(ResidencyDigest, TierGroupAndFormOfTheHashChangeTheDigest) {
   const uint8_t five[8] = {5};
   std::vector<ResidencyTotals> totals;
   const auto add = [&totals](Tier tier, uint8_t group, const BlockHash& hash) {

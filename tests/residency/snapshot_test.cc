@@ -1,4 +1,4 @@
-// A snapshot of a mirror reads back as the same state; an incomplete snapshot is detected.
+// Reading a snapshot of a mirror gives the same state. The reader detects an incomplete snapshot.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -96,7 +96,7 @@ TEST(Snapshot, ACycleOfParentsEnds) {
   EXPECT_TRUE(reader.Finish(mirror.digest().Totals()).ok());
 }
 
-TEST(Snapshot, RandomStatesComeThrough) {
+TEST(Snapshot, RandomStatesAreReadBack) {
   std::mt19937 random(1);
   const auto roll = [&random](int sides) {
     return std::uniform_int_distribution<int>(0, sides - 1)(random);
@@ -149,7 +149,7 @@ TEST(Snapshot, APartThatCameTwiceIsNoticed) {
   EXPECT_FALSE(reader.Finish(mirror.digest().Totals()).ok());
 }
 
-TEST(Snapshot, BucketsCanBeAskedForAlone) {
+TEST(Snapshot, ASnapshotMayHaveOnlySomeBuckets) {
   Mirror mirror;
   std::vector<uint64_t> hashes(500);
   for (size_t i = 0; i < hashes.size(); ++i) hashes[i] = i;
@@ -170,7 +170,7 @@ TEST(Snapshot, BucketsCanBeAskedForAlone) {
   EXPECT_EQ(found, 1u);
 }
 
-TEST(Snapshot, SomeBucketsAreFewStores) {
+TEST(Snapshot, ASnapshotOfSomeBucketsHasFewStores) {
   Mirror mirror;
   std::vector<uint64_t> hashes(4000);
   for (size_t i = 0; i < hashes.size(); ++i) hashes[i] = i;
@@ -186,7 +186,8 @@ TEST(Snapshot, SomeBucketsAreFewStores) {
       ++stores;
     }
   }
-  EXPECT_EQ(stores, 3u) << "one store for blocks with one copy, two for blocks with two";
+  EXPECT_EQ(stores, 3u)
+      << "one store for blocks with one copy, and two stores for blocks with two copies";
   DigestBuckets all = *mirror.digest().Buckets(Tier::kGpu, 0);
   all[0] = {};
   EXPECT_EQ(*reader.digest().Buckets(Tier::kGpu, 0), all);

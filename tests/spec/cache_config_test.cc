@@ -1,4 +1,4 @@
-// ValidateCacheConfig fills in defaults, and every error names its field.
+// ValidateCacheConfig fills in defaults, and every error names the wrong field.
 // SPDX-License-Identifier: Apache-2.0
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -11,7 +11,7 @@ GroupSpec Window(int64_t window) {
   return {.kind = SpecKind::kSlidingWindow, .block_size = 16, .sliding_window = window};
 }
 
-TEST(SpecKind, NamesAreThoseOfTheEventsAndParseBack) {
+TEST(SpecKind, NamesEqualTheNamesInEventsAndParseBack) {
   EXPECT_EQ(SpecKindName(SpecKind::kFullAttention), "full_attention");
   EXPECT_EQ(SpecKindName(SpecKind::kSlidingWindowMla), "sliding_window_mla");
   EXPECT_EQ(SpecKindName(SpecKind::kMamba), "mamba");
@@ -22,7 +22,7 @@ TEST(SpecKind, NamesAreThoseOfTheEventsAndParseBack) {
   EXPECT_EQ(ParseSpecKind("flash_attention_9"), SpecKind::kUnknown);
 }
 
-TEST(MaxAdmissionBlocks, WindowHoldsItsReachTheTokensInFlightAndOneMoreBlock) {
+TEST(MaxAdmissionBlocks, WindowHoldsTheWindowTheTokensInFlightAndOneMoreBlock) {
   EXPECT_EQ(MaxAdmissionBlocks(Window(1024), 16384, 1024), 129);
   EXPECT_EQ(MaxAdmissionBlocks(Window(1024), 16384, 2048), 193);
   EXPECT_EQ(MaxAdmissionBlocks(Window(64), 1024, 128), 13);
@@ -43,7 +43,7 @@ TEST(MaxAdmissionBlocks, KindsThatGrowWithTheSequenceHaveNone) {
   EXPECT_EQ(MaxAdmissionBlocks({.kind = SpecKind::kMamba}, 1024, 64), std::nullopt);
 }
 
-TEST(SkippedTokens, WindowLeavesBehindAllButItsReach) {
+TEST(SkippedTokens, WindowSkipsAllTokensBeforeTheWindow) {
   GroupSpec window = Window(4);
   window.block_size = 2;
   EXPECT_EQ(SkippedTokens(window, 3), 0);
@@ -52,7 +52,7 @@ TEST(SkippedTokens, WindowLeavesBehindAllButItsReach) {
   EXPECT_EQ(SkippedTokens(window, 7), 2);
 }
 
-TEST(SkippedTokens, ChunkedLeavesBehindWholeChunks) {
+TEST(SkippedTokens, ChunkedSkipsWholeChunks) {
   GroupSpec group{.kind = SpecKind::kChunkedLocalAttention, .block_size = 4, .chunk_size = 8};
   EXPECT_EQ(SkippedTokens(group, 7), 0);
   EXPECT_EQ(SkippedTokens(group, 8), 8);

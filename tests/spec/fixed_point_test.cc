@@ -1,4 +1,5 @@
-// The fixed point searches the groups of a cache in the specified order and with the right limits.
+// FixedPoint finds the prefix that all groups can serve. It searches the groups of a cache in the
+// specified order and with the right limits.
 // SPDX-License-Identifier: Apache-2.0
 #include "src/spec/fixed_point.h"
 
@@ -28,7 +29,7 @@ SpecGroup OneMember(SpecKind kind, size_t index, bool eagle = false, int64_t blo
   return group;
 }
 
-// Answers searches from a script and records the calls.
+// Returns the given answers to searches in turn, and records the calls.
 class Script {
  public:
   explicit Script(std::vector<int64_t> answers) : answers_(std::move(answers)) {}
@@ -51,7 +52,7 @@ class Script {
 constexpr SpecKind kFull = SpecKind::kFullAttention;
 constexpr SpecKind kWindow = SpecKind::kSlidingWindow;
 
-TEST(FixedPoint, FullAttentionAndOneOtherGroupAreAskedOnce) {
+TEST(FixedPoint, FullAttentionAndOneOtherGroupAreSearchedOnce) {
   Script script({96, 32});
   const FixedPoint point = script.Run({OneMember(kFull, 0), OneMember(kWindow, 1)}, 16, 100);
   EXPECT_EQ(point.tokens, 32);
@@ -59,7 +60,7 @@ TEST(FixedPoint, FullAttentionAndOneOtherGroupAreAskedOnce) {
   EXPECT_EQ(script.calls(), (std::vector<Call>{{0, 100, false}, {1, 96, false}}));
 }
 
-TEST(FixedPoint, FullAttentionIsAskedOnceAndOthersUntilARoundChangesNothing) {
+TEST(FixedPoint, FullAttentionIsSearchedOnceAndOthersUntilARoundChangesNothing) {
   Script script({96, 80, 48, 32, 32, 32, 32});
   const auto groups = {OneMember(kFull, 0), OneMember(kWindow, 1), OneMember(kWindow, 2, false, 8)};
   EXPECT_EQ(script.Run(groups, 16, 100).tokens, 32);
@@ -81,7 +82,7 @@ TEST(FixedPoint, EagleLooksOneBlockPastTheCandidateButNotPastTheLimit) {
   EXPECT_EQ(lower.calls()[1], (Call{1, 64, true}));
 }
 
-TEST(FixedPoint, EagleLooksPastTheLongestHitWhereItMay) {
+TEST(FixedPoint, EagleLooksPastTheLongestHitUpToItsOwnLimit) {
   Script script({96, 64, 64});
   script.Run({OneMember(kFull, 0, true), OneMember(kWindow, 1, true), OneMember(kWindow, 2)}, 16,
              100, 112);

@@ -1,4 +1,4 @@
-// If no pool can serve a set of layers, the set is refused before the start. The error names the
+// A set of layers that no pool can serve is refused before the engine starts. The error names the
 // layer or the fields.
 // SPDX-License-Identifier: Apache-2.0
 #include <gmock/gmock.h>

@@ -1,4 +1,5 @@
-// The layers of a model share block tables by the grouping rules, one rule per test.
+// Layers of a model that are in the same group share a block table. Each test checks one grouping
+// rule.
 // SPDX-License-Identifier: Apache-2.0
 #include "kvcast/spec/kv_cache_groups.h"
 
@@ -262,7 +263,7 @@ TEST(HybridManager, IsOnUnlessThereIsAConflict) {
   EXPECT_FALSE(*ResolveHybridManager(chunked_eagle, {.allow_chunked_local = true}));
 }
 
-TEST(HybridManager, AskedForAgainstAConflictIsAnError) {
+TEST(HybridManager, ARequestDespiteAConflictIsAnError) {
   const auto resolved =
       ResolveHybridManager(FullAndWindow(1, 1), {.requested = true, .connector_supports = false});
   EXPECT_EQ(resolved.status().code(), StatusCode::kInvalidArgument);

@@ -12,7 +12,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr int64_t kPage = 4096;  // of FullLayer and WindowLayer at block size 16
+constexpr int64_t kPage = 4096;  // bytes of a FullLayer or WindowLayer page at block size 16
 
 CacheConfig Limits(int64_t max_model_len, int64_t max_in_flight_tokens) {
   CacheConfig config;

@@ -166,7 +166,7 @@ TEST(ReuseRules, FullAttentionServesItsLeadingBlocksAndItsPartialEnd) {
   CompareOnRandomResidency(SpecKind::kFullAttention, false);
 }
 
-TEST(ReuseRules, FullAttentionWithEagleGivesUpOneStep) {
+TEST(ReuseRules, FullAttentionWithEagleDropsOneStep) {
   CompareOnRandomResidency(SpecKind::kMlaAttention, true);
 }
 

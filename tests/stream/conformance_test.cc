@@ -1,4 +1,4 @@
-// Our own stream reproduces the recorded frames, replay exchanges and TCP bytes.
+// The stream of this library reproduces the recorded frames, replay exchanges and TCP bytes.
 // SPDX-License-Identifier: Apache-2.0
 #include "apps/conformance/conformance.h"
 

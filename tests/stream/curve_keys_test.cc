@@ -1,4 +1,4 @@
-// Files with CURVE keys, and the lists of the clients of a CURVE server.
+// Tests files with CURVE keys, and the lists of the clients of a CURVE server.
 // SPDX-License-Identifier: Apache-2.0
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -46,7 +46,7 @@ TEST_F(CurveFiles, AFileWithoutAKeyIsRefusedAndNotPrinted) {
   std::string bad = keys.secret_key;
   bad[7] = '"';  // not a character of Z85
   std::string cut = keys.secret_key;
-  cut[20] = '\0';  // the 20 characters before it are of Z85
+  cut[20] = '\0';  // the 20 characters before the zero byte are of Z85
   for (const auto& [text, why] :
        {std::pair(std::string(), "40 characters, not 0"),
         std::pair(keys.secret_key.substr(1), "40 characters, not 39"),
@@ -111,7 +111,7 @@ TEST_F(CurveFiles, AChangedListCountsFromTheNextRefresh) {
   EXPECT_EQ(list->failed_refreshes(), 0u);
 }
 
-TEST_F(CurveFiles, AWrongOrMissingListLeavesTheOldOne) {
+TEST_F(CurveFiles, AWrongOrMissingListLeavesTheOldList) {
   const auto list = AccessList::Load(folder.Write("list", Line("subscribe", keys))).value();
   folder.Write("list", "nonsense\n");
   EXPECT_FALSE(list->Refresh().ok());
@@ -143,7 +143,8 @@ TEST(SocketNames, NamesOfTheLibraryAreRefused) {
   EXPECT_TRUE(socket.Bind("inproc://kvcast").ok());
 }
 
-// A socket that connects to the name of a monitor before the monitor exists becomes its peer.
+// A socket that connects to the name of a monitor before the monitor exists becomes the peer of the
+// monitor.
 TEST(SocketNames, MonitorsHaveRandomNames) {
   const std::shared_ptr<Context> context = Context::Create();
   std::vector<Socket> squatters;

@@ -1,5 +1,5 @@
-// Publishers and subscribers with CURVE, over real sockets: the clients that are admitted or
-// refused, and counted, and how a client loses its access.
+// Tests publishers and subscribers with CURVE over real sockets: which clients are admitted, which
+// clients are refused and counted, and how a client loses its access.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -124,7 +124,7 @@ TEST_F(CurveRefusal, ASourceWithWrongKeysIsAnError) {
             "server_key: a key has 40 characters, not 5");
 }
 
-// A publisher without CURVE, and a subscriber that expects the key of the publisher.
+// The publisher has no CURVE, and the subscriber expects a key of the publisher.
 TEST(Curve, ASubscriberDoesNotTrustAServerWithoutTheKey) {
   const auto publisher = MakePublisher(TestPublisherConfig());
   Follower follower(NewKeys());
@@ -159,7 +159,8 @@ TEST(Curve, ARevokedClientIsCutOffAndTheOthersGoOn) {
   EXPECT_TRUE(Eventually([&] { return revoked.Has(end); }));
 }
 
-// A DEALER of a client. Receive returns the payload of the next END; every reply before is counted.
+// A DEALER of a client. Ask sends a request. It returns the number of batches before the next END,
+// and whether END has a status.
 class Requester {
  public:
   Requester(const Publisher& publisher, const CurveKeyPair& keys, const std::string& server_key)
@@ -227,13 +228,13 @@ TEST(Curve, APublisherThatConnectsIsTheServer) {
   Socket probe = Socket::Create(Context::Create(), ZMQ_PUB).value();
   ASSERT_TRUE(probe.Bind("tcp://127.0.0.1:0").ok());
   const std::string port = probe.last_endpoint().substr(std::string("tcp://127.0.0.1").size());
-  // A name is connected to; a numeric loopback address would be bound.
+  // The publisher connects to a host name. It would bind a numeric loopback address.
   PublisherConfig config = TestPublisherConfig();
   config.endpoint = "tcp://localhost" + port;
   config.replay_endpoint.clear();
   config.curve = server.server();
   const auto publisher = MakePublisher(config);
-  // The probe has no keys, so the handshake fails, and libzmq gives the connection up.
+  // The probe has no keys, so the handshake fails, and libzmq gives up the connection.
   ASSERT_TRUE(Eventually([&] { return publisher->counters().refused.no_key > 0; }));
   probe.Close();
   Follower follower(client);
@@ -254,7 +255,7 @@ size_t ResidentBytes() {
   return resident * static_cast<size_t>(sysconf(_SC_PAGESIZE));
 }
 
-// Sends the bytes over as many connections as it takes, until the server has taken `total` bytes or
+// Sends the bytes over one connection after the other, until the server has taken `total` bytes or
 // has closed `closes` connections.
 void Flood(const std::string& endpoint, const std::string& greeting, const std::string& bytes,
            size_t total, int closes) {
@@ -304,7 +305,7 @@ TEST(CurveFlood, PeersWithoutAKeyDoNotFillTheMemory) {
   EXPECT_TRUE(valid.sink.WaitFor(1));
 }
 
-// Without CURVE too, the size of one frame is limited.
+// The size of one frame is also limited without CURVE.
 TEST(CurveFlood, AnOversizedSubscriptionEndsItsConnection) {
   if (kSanitized) GTEST_SKIP() << "a sanitizer keeps freed memory";
   const auto publisher = MakePublisher(TestPublisherConfig());

@@ -1,6 +1,6 @@
-// The parts of an endpoint, and the endpoints that are refused. The endpoint of each data-parallel
-// rank, the address that replaces a wildcard, and whether the publisher binds an endpoint or
-// connects to it.
+// Tests the parts of an endpoint, and which endpoints are refused. Also tests the endpoint of each
+// data-parallel rank, the address that replaces a wildcard, and whether a publisher binds an
+// endpoint or connects to the endpoint.
 // SPDX-License-Identifier: Apache-2.0
 #include "kvcast/stream/endpoint.h"
 
@@ -55,7 +55,7 @@ TEST(NodeEndpoint, OnlyTheWildcardWithPortZeroGetsAHost) {
 }
 
 // Readers on other nodes connect to the endpoint that the publisher reports.
-TEST(NodeEndpoint, APublisherSaysItsAddressAndPort) {
+TEST(NodeEndpoint, APublisherReportsItsAddressAndPort) {
   PublisherConfig config;
   config.endpoint = config.replay_endpoint = "tcp://*:0";
   config.host_ip = "127.0.0.1";
@@ -126,7 +126,7 @@ TEST(ParseEndpoint, TakesTheTransportsThatASourceCanHave) {
   }
 }
 
-TEST(ParseEndpoint, RefusesWhatCanNeverWork) {
+TEST(ParseEndpoint, RefusesImpossibleEndpoints) {
   const std::string label(64, 'a');
   std::string long_name = "a";
   for (int i = 0; i < 150; ++i) long_name += ".a";

@@ -30,7 +30,7 @@ class ExtendedHarness : public ::testing::Test, private ReplicaSink, private Sou
     limits.jitter_seed = jitter_seed;
     return limits;
   }
-  // The latest extension request since the previous call; nullopt: none.
+  // Returns the latest extension request since the previous call; nullopt: no request.
   std::optional<ExtensionRequest> Asked() { return std::exchange(asked, std::nullopt); }
   std::optional<Verb> AskedVerb() {
     const auto request = Asked();
@@ -48,7 +48,7 @@ class ExtendedHarness : public ::testing::Test, private ReplicaSink, private Sou
     const std::vector<uint8_t> payload = residency::EncodeStatus(status);
     source.OnReply({ReplyKind::kEnd, {kEndSeq, payload}}, now_ms);
   }
-  // The end of an answer from a publisher that has lost its own state.
+  // Sends the end of an answer from a publisher that has lost its own state.
   void EndWithoutDigests(uint64_t next_seq, uint64_t epoch = 1) {
     PublisherStatus status;
     status.epoch.low = epoch;
@@ -64,8 +64,8 @@ class ExtendedHarness : public ::testing::Test, private ReplicaSink, private Sou
     const Bytes payload = TestPayload(seq, life);
     source.OnLive({seq, payload}, now_ms);
   }
-  // Connects twice. The Source trusts only the second connection: before it, a status has named the
-  // epoch.
+  // Connects twice. The Source trusts only the second connection, because a status has named the
+  // epoch before this connection.
   void Join(uint64_t next_seq, uint64_t first_held = 0, uint64_t epoch = 1) {
     source.OnConnected(now_ms);
     End(next_seq, epoch, first_held);

@@ -1,4 +1,5 @@
-// Frames of live messages, requests and replies: which frames are accepted, and which are rejected.
+// Tests which frames of live messages, requests and replies are accepted, and which frames are
+// rejected.
 // SPDX-License-Identifier: Apache-2.0
 #include "src/stream/net/frames.h"
 
@@ -68,7 +69,7 @@ TEST(Frames, ReplyIsAcceptedWithAndWithoutTopic) {
   EXPECT_EQ(ParseReply(without).batch.seq, 3u);
 }
 
-TEST(Frames, EndMarkerIsKnownBySeqOrByEmptyPayload) {
+TEST(Frames, EndMarkerIsRecognizedBySeqOrByEmptyPayload) {
   EXPECT_EQ(ParseReply(FramesOf({"", "", kEnd, ""})).kind, ReplyKind::kEnd);
   EXPECT_EQ(ParseReply(FramesOf({"", kEnd, ""})).kind, ReplyKind::kEnd);
   EXPECT_EQ(ParseReply(FramesOf({"", kEnd, "status"})).kind, ReplyKind::kEnd);

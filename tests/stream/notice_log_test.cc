@@ -1,5 +1,5 @@
 // The log of a CURVE server names each refused client, each revocation and each list that cannot be
-// read, and never a key.
+// read. It never contains a key.
 // SPDX-License-Identifier: Apache-2.0
 #include "src/stream/net/notice_log.h"
 

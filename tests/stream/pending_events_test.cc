@@ -1,5 +1,4 @@
-// The time at which pending events get a batch of their own. The tests pass the time as an
-// argument.
+// Tests when pending events get a batch of their own. The tests pass the time as an argument.
 // SPDX-License-Identifier: Apache-2.0
 #include "src/stream/publish/pending_events.h"
 

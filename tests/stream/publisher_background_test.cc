@@ -15,7 +15,7 @@
 namespace kvcast {
 namespace {
 
-// Scheduling policy by thread id.
+// Returns the scheduling policies by thread id.
 std::map<int, int> Policies() {
   std::map<int, int> policies;
   for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
@@ -25,7 +25,7 @@ std::map<int, int> Policies() {
   return policies;
 }
 
-TEST(PublisherBackground, AllThreadsOfAPublisherGiveWay) {
+TEST(PublisherBackground, AllThreadsOfAPublisherHaveThePolicyBatch) {
 #ifdef KVCAST_THREAD_SANITIZER
   GTEST_SKIP() << "ThreadSanitizer has a thread of its own";
 #endif
@@ -52,7 +52,7 @@ TEST(PublisherBackground, AllThreadsOfAPublisherGiveWay) {
   EXPECT_EQ(sched_getscheduler(0), SCHED_OTHER);
 }
 
-TEST(PublisherBackground, SharedThreadsAreThereOnce) {
+TEST(PublisherBackground, PublishersShareOneSetOfThreads) {
   PublisherConfig config{.endpoint = "tcp://127.0.0.1:0", .heartbeat_ms = 0, .flush_ms = 0};
   config.shares_threads = true;
   const auto first = Publisher::Create(config);

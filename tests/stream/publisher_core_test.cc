@@ -1,4 +1,5 @@
-// PublisherCore without threads: numbers, pending events, heartbeats. The test sets the clock.
+// Tests the numbers, pending events and heartbeats of PublisherCore without threads. The test sets
+// the clock.
 // SPDX-License-Identifier: Apache-2.0
 #include "src/stream/publish/publisher_core.h"
 
@@ -31,7 +32,7 @@ class PublisherCoreTest : public ::testing::Test {
     core.Tick();
   }
   uint64_t next_seq() const { return core.ring().next_seq(); }
-  // The decoded batch of this number.
+  // Returns the decoded batch of this number.
   EventBatch Held(uint64_t seq) {
     std::vector<RingEntry> entries;
     core.ring().Read(seq, seq + 1, 1, entries);

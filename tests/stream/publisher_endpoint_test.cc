@@ -1,4 +1,4 @@
-// The endpoints on which a publisher listens, and the errors if it cannot listen.
+// Tests the endpoints on which a publisher listens, and the errors if the publisher cannot listen.
 // SPDX-License-Identifier: Apache-2.0
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

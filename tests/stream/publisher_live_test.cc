@@ -1,4 +1,4 @@
-// Live messages of our publisher, and the guarantees for its caller.
+// Tests the live messages of a publisher, and the guarantees for the caller of the publisher.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -80,7 +80,7 @@ TEST(PublisherLive, BatchWithoutRankGetsThePublishersRank) {
   }
 }
 
-// A batch that cannot be encoded.
+// Returns a batch that cannot be encoded.
 EventBatch UnencodableBatch() {
   EventBatch batch = ClearBatch();
   batch.events.emplace_back(BlockStored{.medium = "\xff not text"});
@@ -159,7 +159,7 @@ TEST(PublisherLive, DoesNotBlockWithoutSubscriber) {
   EXPECT_EQ(publisher->counters().batches, 20000u);
 }
 
-TEST(PublisherLive, StalledSubscriberBlocksNeitherPublisherNorOthers) {
+TEST(PublisherLive, StalledSubscriberDoesNotBlockThePublisherOrOtherSubscribers) {
   constexpr uint64_t kBatches = 1000;
   const auto publisher = MakePublisher(TestPublisherConfig());
   ZmtpPeer stalled = Subscribe(*publisher, "");
@@ -190,7 +190,7 @@ TEST(PublisherLive, BatchesThatLeaveTheRingUnsentAreCountedAndLeaveAGap) {
   EXPECT_EQ(received + publisher->counters().live_dropped, kBatches);
 }
 
-TEST(PublisherLive, DestructionSendsWhatIsQueued) {
+TEST(PublisherLive, DestructionSendsTheQueuedBatches) {
   constexpr uint64_t kBatches = 3000;
   auto publisher = MakePublisher(TestPublisherConfig());
   ZmtpPeer peer = Subscribe(*publisher, "");
@@ -214,7 +214,7 @@ TEST(PublisherLive, DestructionSendsABatchThatWasJustPublished) {
   }
 }
 
-TEST(PublisherLive, DestructionSendsWhatIsQueuedThroughSharedThreads) {
+TEST(PublisherLive, DestructionSendsTheQueuedBatchesThroughSharedThreads) {
   constexpr uint64_t kBatches = 3000;
   PublisherConfig config = TestPublisherConfig();
   config.shares_threads = true;

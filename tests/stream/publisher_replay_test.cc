@@ -1,4 +1,5 @@
-// Answers of our publisher to a replay client: the recorded protocol, without silent losses.
+// Tests the answers of a publisher to a replay client. The answers follow the recorded protocol,
+// and no loss is silent.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 #include <netinet/in.h>
@@ -111,7 +112,7 @@ TEST(PublisherReplay, RequestsOfOneClientAreAnsweredInOrder) {
   for (const uint64_t start : {0, 599, 300}) ExpectReplay(peer, start, 600);
 }
 
-TEST(PublisherReplay, ReqClientGetsOneReplyItCanUse) {
+TEST(PublisherReplay, ReqClientGetsOneUsableReply) {
   const auto publisher = MakePublisher(ReplayConfig());
   PublishUpTo(*publisher, 2);
   ZmtpPeer peer = Connect(*publisher, "REQ");
@@ -192,7 +193,7 @@ TEST(PublisherReplay, ClientThatAsksTooOftenWaitsAndOthersDoNot) {
   EXPECT_EQ(publisher->counters().replay_dropped, 0u);
 }
 
-TEST(PublisherReplay, WithoutRatesNobodyWaits) {
+TEST(PublisherReplay, WithoutRatesNoClientWaits) {
   PublisherConfig config = ReplayConfig();
   config.replay_requests_per_s = config.replay_bytes_per_s = 0;
   const auto publisher = MakePublisher(config);
@@ -205,7 +206,7 @@ TEST(PublisherReplay, WithoutRatesNobodyWaits) {
   EXPECT_EQ(publisher->counters().replay_delays, 0u);
 }
 
-TEST(PublisherReplay, BatchesAreThereBeforeTheyAreSentLive) {
+TEST(PublisherReplay, BatchesCanBeReplayedBeforeTheyAreSentLive) {
   const auto publisher = MakePublisher(ReplayConfig());
   ZmtpPeer peer = Connect(*publisher);
   for (uint64_t end = 1; end <= 200; ++end) {
@@ -215,7 +216,8 @@ TEST(PublisherReplay, BatchesAreThereBeforeTheyAreSentLive) {
   }
 }
 
-// The descriptor of the accepted connection of this process at a local endpoint. -1: there is none.
+// Returns the descriptor of the connection that this process accepted at a local endpoint. -1:
+// there is no such connection.
 int AcceptedAt(const std::string& endpoint) {
   const int port = std::stoi(endpoint.substr(endpoint.rfind(':') + 1));
   for (int fd = 0; fd < 1024; ++fd) {
@@ -228,7 +230,8 @@ int AcceptedAt(const std::string& endpoint) {
   return -1;
 }
 
-// The kernel takes no more bytes for the connection, and the peer takes no more bytes either.
+// Returns true if the kernel accepts no more bytes for the connection, and the peer accepts no more
+// bytes from the kernel.
 bool IsFull(int connection) {
   pollfd item{connection, POLLOUT, 0};
   tcp_info info{};

@@ -1,4 +1,4 @@
-// A token bucket passes a burst and then its rate.
+// A token bucket first passes a burst, and then limits the rate.
 // SPDX-License-Identifier: Apache-2.0
 #include "src/stream/publish/replay_rate.h"
 
@@ -9,8 +9,8 @@ namespace {
 
 constexpr int64_t kSecond = 1000000;
 
-// Number of items of cost `tokens` that pass from `begin_us` to `end_us`, if each item is taken as
-// early as allowed.
+// Returns the number of items of cost `tokens` that pass from `begin_us` to `end_us`, if each item
+// is taken as early as allowed.
 int64_t Passed(TokenBucket& bucket, double tokens, int64_t begin_us, int64_t end_us) {
   int64_t count = 0;
   for (int64_t now = begin_us; now < end_us; now = std::max(now, bucket.ReadyAt(now))) {

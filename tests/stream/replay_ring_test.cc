@@ -49,7 +49,7 @@ TEST(ReplayRing, DropsOldestWhenRingIsFull) {
   EXPECT_EQ(Held(ring, 0), (Numbers{2, 3, 4}));
 }
 
-TEST(ReplayRing, DropsOldestWhenBytesArePassed) {
+TEST(ReplayRing, DropsOldestWhenTheByteLimitIsExceeded) {
   ReplayRing ring(100, 10);
   for (int i = 0; i < 4; ++i) ring.Append(Of(4));
   EXPECT_EQ(Held(ring, 0), (Numbers{2, 3}));
@@ -78,7 +78,7 @@ TEST(ReplayRing, ReadsUpToEndAndLimit) {
   EXPECT_EQ(Held(ring, 2, /*end=*/8, /*limit=*/2), (Numbers{2, 3}));
 }
 
-TEST(ReplayRing, HandsEachBatchToTheSenderOnce) {
+TEST(ReplayRing, PassesEachBatchToTheSenderOnce) {
   ReplayRing ring(10, 1000);
   for (int i = 0; i < 3; ++i) ring.Append(Of(1));
   EXPECT_EQ(Taken(ring, 2), (Numbers{0, 1}));
@@ -214,7 +214,7 @@ TEST(ReplayRing, AfterARefusedBatchTheSenderGoesOn) {
   EXPECT_EQ(Taken(ring, 10), (Numbers{1}));
 }
 
-TEST(ReplayRing, AProducerThatIsAheadEncodesItself) {
+TEST(ReplayRing, AProducerThatIsFarAheadEncodesItsBatchesItself) {
   constexpr size_t kBatches = 3 * EncodeQueue::kMaxBatches;
   ReplayRing ring(kBatches, SIZE_MAX);
   for (size_t i = 0; i < kBatches; ++i) EXPECT_EQ(ring.Append(Events(static_cast<double>(i))), i);

@@ -1,5 +1,5 @@
-// Many clients ask for snapshots: the work and the memory of the publisher stay bounded, and a
-// request for a status does not wait for snapshots.
+// Many clients request snapshots. The work and the memory of the publisher stay bounded. A request
+// for a status does not wait for snapshots.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -64,7 +64,7 @@ struct ReplaySnapshots : ::testing::Test {
       {.rate = {}, .credit = {.replies = 1, .bytes = SIZE_MAX}}, ring, &state, channel, [] {}};
 };
 
-TEST_F(ReplaySnapshots, ClientsThatAskBeforeItIsMadeShareOne) {
+TEST_F(ReplaySnapshots, ClientsThatAskBeforeTheSnapshotIsMadeShareOneSnapshot) {
   for (int i = 0; i < 48; ++i) AskSnapshot(i);
   for (int i = 0; i < 10 && channel.Ends() < 48; ++i) scheduler.Serve(i);
   EXPECT_EQ(channel.Ends(), 48u);
@@ -72,8 +72,8 @@ TEST_F(ReplaySnapshots, ClientsThatAskBeforeItIsMadeShareOne) {
   EXPECT_EQ(snapshots(), 1u);
 }
 
-// A client that asks later may have seen later batches than the snapshot.
-TEST_F(ReplaySnapshots, ALaterRequestGetsANewOne) {
+// A client that asks later may already have batches that the snapshot does not contain.
+TEST_F(ReplaySnapshots, ALaterRequestGetsANewSnapshot) {
   AskSnapshot(0);
   scheduler.Serve(0);
   Store();
@@ -91,7 +91,7 @@ TEST_F(ReplaySnapshots, AStatusDoesNotWaitForSnapshots) {
   ASSERT_FALSE(channel.sent.empty());
   EXPECT_EQ(channel.sent.front().client, "status");
   EXPECT_TRUE(channel.sent.front().status);
-  EXPECT_EQ(snapshots(), 1u);  // in one call
+  EXPECT_EQ(snapshots(), 1u);  // the call of Serve made one snapshot
   for (int i = 1; i < 200 && channel.Ends() < 41; ++i) scheduler.Serve(i);
   EXPECT_EQ(channel.Ends(), 41u);
   EXPECT_EQ(snapshots(), 40u);

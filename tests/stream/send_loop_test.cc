@@ -1,4 +1,4 @@
-// A published batch is sent soon, also after a silence. Without batches the loop sleeps.
+// The loop sends a published batch soon, even after a pause. Without batches, the loop sleeps.
 // SPDX-License-Identifier: Apache-2.0
 #include "src/stream/publish/send_loop.h"
 
@@ -50,7 +50,7 @@ class Outlet {
     Append();
     loop.Notice();
   }
-  // Number of messages received since the start.
+  // Returns the number of messages received since the start.
   size_t Received() {
     for (Multipart message; sub_.Receive(message) != RecvResult::kNone;) ++received_;
     return received_;
@@ -70,7 +70,7 @@ class Outlet {
   size_t received_ = 0;
 };
 
-TEST(SendLoop, SendsWhatIsPublishedAlsoAfterASilence) {
+TEST(SendLoop, SendsPublishedBatchesAlsoAfterAPause) {
   const auto context = Context::Create();
   SendLoop loop;
   Outlet outlet("outlet", context);
@@ -83,8 +83,8 @@ TEST(SendLoop, SendsWhatIsPublishedAlsoAfterASilence) {
   loop.Remove(outlet.sender());
 }
 
-// A loop that polls would send a batch without a notice. Another loop that polls shows how long
-// that takes at most.
+// A loop that polls would send a batch without a notice. The test waits until a second loop, which
+// is awake, has sent 100 batches. In this time, the first loop must send nothing.
 TEST(SendLoop, SleepsWhenNothingIsPublished) {
   constexpr size_t kPasses = 100;
   const auto context = Context::Create();
@@ -113,7 +113,7 @@ TEST(SendLoop, SleepsWhenNothingIsPublished) {
 }
 
 // A batch that is published while the loop goes to sleep must not be missed.
-TEST(SendLoop, MissesNothingWhileItFallsAsleep) {
+TEST(SendLoop, MissesNoBatchWhileItGoesToSleep) {
   const auto context = Context::Create();
   SendLoop loop;
   Outlet outlet("outlet", context);
@@ -125,7 +125,7 @@ TEST(SendLoop, MissesNothingWhileItFallsAsleep) {
     ASSERT_TRUE(Eventually([&] { return outlet.Received() == sent; })) << sent;
   };
   // The loop stays awake for longer than kAwake, because naps take longer than planned. The test
-  // measures this time, and publishes shortly before it ends.
+  // measures this time, and publishes shortly before this time ends.
   for (auto before = milliseconds(0); before < milliseconds(100); before += milliseconds(10)) {
     send();
     const auto start = std::chrono::steady_clock::now();
@@ -138,9 +138,9 @@ TEST(SendLoop, MissesNothingWhileItFallsAsleep) {
   loop.Remove(outlet.sender());
 }
 
-TEST(SendLoop, ServesOthersWhileSomeComeAndGo) {
+TEST(SendLoop, ServesASenderWhileOthersAreAddedAndRemoved) {
   constexpr size_t kBatches = 20000;
-  constexpr size_t kOfEach = 2000;  // enough for the loop to be sending when its sender is removed
+  constexpr size_t kOfEach = 2000;  // so many that the loop still sends when the sender is removed
   const auto context = Context::Create();
   SendLoop loop;
   Outlet stays("stays", context);
@@ -164,7 +164,7 @@ TEST(SendLoop, ServesOthersWhileSomeComeAndGo) {
   loop.Remove(stays.sender());
 }
 
-TEST(SendLoop, TheSharedOneEndsWithItsLastHolder) {
+TEST(SendLoop, TheSharedLoopEndsWithItsLastHolder) {
   std::shared_ptr<SendLoop> loop = SendLoop::Shared();
   EXPECT_EQ(SendLoop::Shared(), loop);
   const std::weak_ptr<SendLoop> watched = loop;

@@ -1,4 +1,4 @@
-// Audits: the times of audits, and the quarantine of a source that repeatedly fails its audits.
+// Tests the times of audits, and the quarantine of a source that repeatedly fails its audits.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 

@@ -1,4 +1,5 @@
-// Answers whose connection ends before END, for example because one of the batches cannot be sent.
+// Tests answers whose connection ends before END, for example because one of the batches cannot be
+// sent.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -26,7 +27,7 @@ TEST(SourceCut, IsAskedAgainSoonAndThenLater) {
   EXPECT_EQ(source.state(), SourceState::kGap);
 }
 
-TEST(SourceCut, RepliesThatWereReceivedBeforeCount) {
+TEST(SourceCut, RepliesBeforeTheCutAreUsed) {
   SourceHarness source(/*can_replay=*/true);
   source.JoinAndApply(3);
   source.Live(5);
@@ -36,7 +37,7 @@ TEST(SourceCut, RepliesThatWereReceivedBeforeCount) {
   EXPECT_EQ(source.state(), SourceState::kSynced);
 }
 
-TEST(SourceCut, AReplyAfterTheCutDoesNotPutTheNextRequestOff) {
+TEST(SourceCut, AReplyAfterTheCutDoesNotDelayTheNextRequest) {
   SourceHarness source(/*can_replay=*/true);
   source.JoinAndApply(3);
   source.Live(5);
@@ -46,7 +47,7 @@ TEST(SourceCut, AReplyAfterTheCutDoesNotPutTheNextRequestOff) {
   EXPECT_EQ(WaitForRequest(source), RequestPacer::kMinRetryMs);
 }
 
-TEST(SourceCut, AHoleThatCannotBeSentIsLeftBehind) {
+TEST(SourceCut, AHoleThatCannotBeSentIsSkipped) {
   SourceHarness source(/*can_replay=*/true);
   source.JoinAndApply(3);
   source.Live(4);

@@ -1,5 +1,5 @@
-// Sources of publishers that support KVX1: epochs identify the publisher, snapshots replace clears,
-// and digests find the damage that sequence numbers do not show.
+// Tests sources whose publishers support KVX1 (schemas/README.md). Epochs identify the publisher,
+// snapshots replace clears, and digests find damage that sequence numbers do not show.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -23,7 +23,7 @@ TEST_F(SourceExtended, TheFirstRequestIsForAStatus) {
   EXPECT_FALSE(source.status(now_ms).extended);
 }
 
-TEST_F(SourceExtended, FirstConnectionIsMadeAnewOnceThePublisherIsKnown) {
+TEST_F(SourceExtended, TheFirstConnectionIsRenewedWhenThePublisherIsKnown) {
   source.OnConnected(now_ms);
   Live(5);
   End(6);
@@ -34,7 +34,7 @@ TEST_F(SourceExtended, FirstConnectionIsMadeAnewOnceThePublisherIsKnown) {
   EXPECT_EQ(AskedVerb(), Verb::kReplay);
 }
 
-TEST_F(SourceExtended, HistoryIsAppliedOnceItsEpochIsKnown) {
+TEST_F(SourceExtended, HistoryIsAppliedWhenItsEpochIsKnown) {
   Join(3);
   EXPECT_EQ(AskedVerb(), Verb::kReplay);
   for (uint64_t seq = 0; seq < 3; ++seq) Reply(seq);
@@ -53,7 +53,7 @@ TEST_F(SourceExtended, HistoryOfAnotherEpochIsNotApplied) {
   EXPECT_EQ(renewals, 1);
 }
 
-TEST_F(SourceExtended, HistoryThatHasLeftTheRingIsASnapshot) {
+TEST_F(SourceExtended, HistoryThatHasLeftTheRingIsReplacedByASnapshot) {
   Join(10, /*first_held=*/4);
   const auto request = Asked();
   ASSERT_TRUE(request);
@@ -85,7 +85,7 @@ TEST_F(SourceExtended, AnotherEpochIsFenced) {
   Live(0);
   source.OnDisconnected();
   source.OnConnected(now_ms);
-  Live(1, 1);  // the number would fit
+  Live(1, 1);  // the number fits, but the epoch differs
   End(2, /*epoch=*/2);
   EXPECT_EQ(Log(), (Texts{"0.0", "reset restart"}));
   EXPECT_EQ(renewals, 1);
@@ -342,7 +342,7 @@ TEST_F(SourceExtended, APublisherWithoutDigestsIsAskedForOneSnapshot) {
 }
 
 // The ring holds a batch that ends each connection, so each answer ends before its status.
-TEST_F(SourceExtended, WithoutSnapshotsAnAnswerThatIsAlwaysCutOffIsLeftBehind) {
+TEST_F(SourceExtended, WithoutSnapshotsAnAnswerThatIsAlwaysCutOffIsGivenUp) {
   source.OnConnected(now_ms);
   EndWithoutDigests(3);
   source.OnConnected(now_ms);
@@ -395,7 +395,7 @@ TEST_F(SourceExtended, WithoutDigestsAQuarantineEndsInTime) {
   EXPECT_EQ(state(), SourceState::kCleared);
 }
 
-TEST_F(SourceExtended, TheNextLifeHasSnapshotsAgain) {
+TEST_F(SourceExtended, TheNextEpochHasSnapshotsAgain) {
   JoinEmpty();
   Live(0);
   source.OnContradiction(now_ms);

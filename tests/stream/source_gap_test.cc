@@ -1,4 +1,4 @@
-// A gap in the live stream: the source closes it by replay, or reports the loss.
+// The source closes a gap in the live stream by replay, or reports the loss.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 

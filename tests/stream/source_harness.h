@@ -38,10 +38,10 @@ class SourceHarness : private ReplicaSink, private SourceNetwork {
     const Bytes payload = TestPayload(seq, epoch);
     source_.OnReply({ReplyKind::kBatch, {seq, payload}}, now_ms);
   }
-  // The connection of the open request ends.
+  // Ends the connection of the open request.
   void Cut() { source_.OnReplyCut(now_ms); }
   void End() { source_.OnReply({ReplyKind::kEnd, {}}, now_ms); }
-  // The replies begin..end-1 and the end marker, as a ring that holds these batches sends them.
+  // Sends the replies begin..end-1 and the end marker, like a ring that holds these batches.
   void Replay(uint64_t begin, uint64_t end, int epoch = 0) {
     for (uint64_t seq = begin; seq < end; ++seq) Reply(seq, epoch);
     End();
@@ -52,17 +52,17 @@ class SourceHarness : private ReplicaSink, private SourceNetwork {
     source_.OnTimer(now_ms);
   }
 
-  // No request is answered until `timeouts` requests have timed out.
+  // Answers no request until `timeouts` requests have timed out.
   void WaitForTimeouts(uint64_t timeouts) {
     while (status().replay_timeouts < timeouts) WaitUntilDue();
   }
 
-  // Start of the latest request since the previous call; nullopt: no request.
+  // Returns the start of the latest request since the previous call; nullopt: no request.
   std::optional<uint64_t> TakeRequest() { return std::exchange(request_, std::nullopt); }
   std::vector<std::string> TakeDeliveries() { return std::exchange(deliveries_, {}); }
   SourceStatus status() const { return source_.status(now_ms); }
   SourceState state() const { return source_.status(now_ms).state; }
-  // Number of renewals of the live connection since the previous call.
+  // Returns the number of renewals of the live connection since the previous call.
   int TakeRenewals() { return std::exchange(renewals_, 0); }
   bool replay_open() const { return open_; }
   int64_t deadline_ms() const { return source_.deadline_ms(); }

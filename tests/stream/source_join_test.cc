@@ -1,5 +1,5 @@
-// Joining a stream: the source first subscribes, and then gets the history by replay. Each batch is
-// applied once and in order.
+// When a source joins a stream, the source first subscribes, and then gets the history by replay.
+// Each batch is applied once and in order.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -168,7 +168,7 @@ TEST(SourceJoin, RepliesKeepARequestAlive) {
   EXPECT_GT(source.deadline_ms(), deadline);
 }
 
-TEST(SourceJoin, LongReplayMayOverlapLongAgoLiveBatches) {
+TEST(SourceJoin, LongReplayMayOverlapOldLiveBatches) {
   SourceHarness source(/*can_replay=*/true);
   source.Connect();
   for (uint64_t seq = 0; seq < 500; ++seq) source.Reply(seq);
@@ -187,7 +187,7 @@ TEST(SourceJoin, LongReplayMayOverlapLongAgoLiveBatches) {
 
 // A batch that is published while the new subscription is on its way may be missing from both the
 // first answer and the live stream.
-TEST(SourceJoin, ASecondLookComesSoonAfterEachConnection) {
+TEST(SourceJoin, ASecondRequestFollowsSoonAfterEachConnection) {
   SourceHarness source(/*can_replay=*/true);
   source.JoinAndApply(3);
   for (int i = 0; i < 2; ++i) {

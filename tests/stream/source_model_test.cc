@@ -1,4 +1,5 @@
-// Random histories of one source against a model of publisher, network and replay server.
+// Runs random histories of one source with a model of the publisher, the network and the replay
+// server.
 //
 // The histories have losses, delays, restarts and overruns. Between two resets, batches of two
 // epochs are never mixed, and no batch is applied twice or out of order. A source in state kSynced
@@ -231,7 +232,7 @@ class World final : private ReplicaSink, private SourceNetwork {
     return true;
   }
 
-  // One above the highest number that a subscriber can see.
+  // Returns the number after the highest number that a subscriber can receive.
   uint64_t visible_end() const { return ring_.empty() ? 0 : ring_.back() + 1; }
 
   std::mt19937 random_;
@@ -244,7 +245,7 @@ class World final : private ReplicaSink, private SourceNetwork {
   std::set<uint64_t> burned_;
 
   bool live_up_ = false;
-  bool ended_ = false;       // the subscriber knows that its connection has ended
+  bool ended_ = false;       // the subscriber has seen the end of its connection
   std::deque<Name> live_;    // sent but not received, in order
   std::deque<bool> events_;  // of the socket monitor; true: connected, false: disconnected
   std::optional<uint64_t> request_;

@@ -1,4 +1,4 @@
-// Sources whose endpoint has a host name. No source waits for the name of another source.
+// Tests sources whose endpoint has a host name. No source waits for the name of another source.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -44,7 +44,7 @@ class Names {
   }
 
  private:
-  // A lookup may end after the subscriber and this object.
+  // A lookup may end later than the subscriber and this object.
   struct State {
     std::mutex mutex;
     std::condition_variable changed;
@@ -61,7 +61,8 @@ struct NamedSource : ::testing::Test {
   NamedSource() {
     SubscriberConfig config;
     config.resolve = names.function();
-    // Fifty times as fast, because a name is looked up again after seconds.
+    // The clock runs fifty times as fast, because a source waits for seconds before it looks up a
+    // name again.
     config.now_ms = [] { return SteadyUs() / 20; };
     subscriber = Subscriber::Create(config).value();
   }
@@ -77,7 +78,7 @@ struct NamedSource : ::testing::Test {
   std::unique_ptr<Subscriber> subscriber;
 };
 
-// The system's resolver does not know the names of these tests, so libzmq never gets a name.
+// The system's resolver cannot resolve the names of these tests, so libzmq must never get a name.
 TEST_F(NamedSource, FollowsTheAddressOfTheName) {
   names.Set("engine.test", "127.0.0.1");
   const auto publisher = MakePublisher(TestPublisherConfig());
@@ -115,7 +116,7 @@ TEST_F(NamedSource, ANameThatIsUnknownIsLookedUpAgain) {
   EXPECT_TRUE(sink.WaitFor(10));
 }
 
-// An engine that is started again on another node, where nothing listens at the old address.
+// An engine is started again on another node. Nothing listens at the old address.
 TEST_F(NamedSource, FollowsTheNameToAnotherAddress) {
   names.Set("engine.test", "127.0.0.2");
   const auto publisher = MakePublisher(TestPublisherConfig());  // on 127.0.0.1
@@ -157,7 +158,7 @@ TEST(NameResolver, TheDestructorDoesNotWait) {
   names.Block(false);
 }
 
-TEST(NameResolver, TheSystemKnowsThisMachine) {
+TEST(NameResolver, TheSystemResolvesLocalhost) {
   NameResolver resolver(nullptr);
   const auto local = resolver.Begin("localhost");
   ASSERT_TRUE(Eventually([&] { return local->done(); }));

@@ -1,4 +1,4 @@
-// The parts of a Source, each alone: connection, position, copy of the state, publisher, pauses.
+// Tests each part of a Source alone: connection, position, copy of the state, publisher, pauses.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -184,7 +184,7 @@ TEST(KnownPublisherPart, AStatusBelowTheAppliedNumbersIsOfAnotherPublisher) {
   EXPECT_FALSE(publisher.Replaces(status, 6)) << "the epoch decides";
 }
 
-TEST(KnownPublisherPart, ItsEpochMustBeOlderThanTheConnection) {
+TEST(KnownPublisherPart, TheEpochMustBeOlderThanTheConnection) {
   KnownPublisher publisher;
   const residency::PublisherStatus status;
   publisher.latest_epoch = status.epoch;
@@ -235,7 +235,7 @@ TEST(RequestPacerPart, JitterStaysWithinAQuarter) {
   EXPECT_GT(most, 1220);
 }
 
-TEST(LookSchedulePart, TheFirstProbeIsFollowedByASecondOneSoon) {
+TEST(LookSchedulePart, ASecondProbeSoonFollowsTheFirstProbe) {
   LookSchedule looks(2000);
   EXPECT_EQ(looks.probe_due_ms(), kAtOnce);
   looks.NoteJoined(10);

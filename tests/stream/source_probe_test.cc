@@ -8,7 +8,7 @@
 namespace kvcast::stream {
 namespace {
 
-TEST(SourceProbe, SecondLookSoonAfterJoining) {
+TEST(SourceProbe, IsSentSoonAfterJoining) {
   SourceHarness source(/*can_replay=*/true);
   source.Connect();
   source.Replay(0, 2);
@@ -40,7 +40,7 @@ TEST(SourceProbe, FindsASilentRestart) {
   EXPECT_EQ(source.TakeDeliveries().back(), "reset restart");
 }
 
-TEST(SourceProbe, LiveTrafficPutsItOff) {
+TEST(SourceProbe, LiveTrafficDelaysAProbe) {
   SourceHarness source(/*can_replay=*/true);
   source.JoinAndApply(1);
   source.now_ms += 1500;
@@ -48,7 +48,7 @@ TEST(SourceProbe, LiveTrafficPutsItOff) {
   EXPECT_EQ(source.deadline_ms(), source.now_ms + SourceLimits().probe_interval_ms);
 }
 
-TEST(SourceProbe, LiveBatchesAreNotHeldBackByIt) {
+TEST(SourceProbe, AProbeDoesNotHoldBackLiveBatches) {
   SourceHarness source(/*can_replay=*/true);
   source.JoinAndApply(2);
   source.WaitUntilDue();

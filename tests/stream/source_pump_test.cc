@@ -1,5 +1,5 @@
-// The loop around a source, with a scripted network: the order in which the loop handles its
-// inputs, and when it makes a new live connection.
+// Tests the loop around a source with a scripted network: the order in which the loop handles its
+// inputs, and when the loop makes a new live connection.
 // SPDX-License-Identifier: Apache-2.0
 #include "src/stream/follow/source_pump.h"
 
@@ -117,7 +117,7 @@ TEST_F(SourcePumpTest, AFullTurnAsksForAnother) {
   EXPECT_GT(pump.deadline_ms(), 1000);
 }
 
-TEST_F(SourcePumpTest, AnEndIsKnownAfterTheMessagesBeforeIt) {
+TEST_F(SourcePumpTest, ADisconnectIsHandledAfterTheMessagesBeforeTheDisconnect) {
   Join();
   network.live = {0};
   network.events = {LiveEvent::kDisconnected};

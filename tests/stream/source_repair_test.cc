@@ -1,5 +1,6 @@
-// Repair of a state whose digest differs. Both states are compared at the same sequence number, and
-// only the buckets that differ are requested. If the repair fails, the whole state is requested.
+// Tests the repair of a state whose digest differs. The state of the source and the state of the
+// publisher are compared at the same sequence number. Only the buckets that differ are requested.
+// If the repair fails, the whole state is requested.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -35,7 +36,7 @@ class SourceRepair : public ExtendedHarness {
   }
 };
 
-TEST_F(SourceRepair, OnlyTheBucketsThatDifferAreAskedFor) {
+TEST_F(SourceRepair, OnlyTheBucketsThatDifferAreRequested) {
   FindDamage();
   EXPECT_EQ(Asked(), (ExtensionRequest{Verb::kStatus, 0, 1}));
   differing = 0x8001;
@@ -51,7 +52,7 @@ TEST_F(SourceRepair, OnlyTheBucketsThatDifferAreAskedFor) {
   EXPECT_EQ(Log(), Batches(1, 2));
 }
 
-TEST_F(SourceRepair, TheStateIsBroughtToTheMomentOfEachAnswer) {
+TEST_F(SourceRepair, TheStateIsComparedAtTheSequenceNumberOfEachAnswer) {
   FindDamage();
   differing = 1;
   Live(1);
@@ -85,7 +86,7 @@ TEST_F(SourceRepair, IfEverythingDiffersEverythingIsReplaced) {
   EXPECT_EQ(Log(), (Texts{"compare at 1", "begin"}));
 }
 
-TEST_F(SourceRepair, AnswersWithoutBucketsAreNoUse) {
+TEST_F(SourceRepair, AnswersWithoutBucketsLeadToASnapshot) {
   FindDamage();
   PublisherStatus status;
   status.epoch.low = 1;
@@ -97,7 +98,7 @@ TEST_F(SourceRepair, AnswersWithoutBucketsAreNoUse) {
   EXPECT_EQ(source.status(now_ms).repair_failures, 1u);
 }
 
-TEST_F(SourceRepair, AnswersOfThePastAreNoUse) {
+TEST_F(SourceRepair, AnswersOfThePastLeadToASnapshot) {
   FindDamage();
   End(0);
   EXPECT_EQ(Log(), Texts{"begin"});
@@ -161,7 +162,7 @@ TEST_F(SourceRepair, AnotherEpochIsFenced) {
   EXPECT_EQ(Log(), (Texts{"reset restart", "drop"}));
 }
 
-TEST_F(SourceRepair, APublisherThatForgotTheExtensionIsAnotherOne) {
+TEST_F(SourceRepair, APublisherThatForgotTheExtensionIsAnotherPublisher) {
   FindBuckets();
   PlainEnd();
   EXPECT_EQ(Log(), (Texts{"reset restart", "drop"}));

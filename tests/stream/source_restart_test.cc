@@ -1,4 +1,4 @@
-// A restarted publisher: its batches are never mixed with the batches of the previous epoch.
+// The batches of a restarted publisher are never mixed with the batches of the previous epoch.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -100,7 +100,7 @@ TEST(SourceRestart, ReconnectIsNotTrustedBeforeTheOverlap) {
   source.Connect();
   EXPECT_EQ(source.state(), SourceState::kSuspect);
   EXPECT_EQ(source.TakeRequest(), 2u);
-  source.Live(3, /*epoch=*/1);  // the number fits exactly, but the epoch is another one
+  source.Live(3, /*epoch=*/1);  // the number fits, but the epoch differs
   EXPECT_EQ(source.TakeDeliveries(), Texts{});
   source.Reply(2, /*epoch=*/1);
   EXPECT_EQ(source.TakeDeliveries(), Texts{"reset restart"});
@@ -121,7 +121,7 @@ TEST(SourceRestart, ReconnectToTheSamePublisherGoesOn) {
   EXPECT_EQ(source.state(), SourceState::kSynced);
 }
 
-TEST(SourceRestart, PublisherThatIsBehindIsANewOne) {
+TEST(SourceRestart, PublisherThatIsBehindIsANewPublisher) {
   SourceHarness source(/*can_replay=*/true);
   source.JoinAndApply(3);
   source.Disconnect();
@@ -183,7 +183,7 @@ TEST(SourceRestart, EndsTheDegradedState) {
   EXPECT_EQ(source.state(), SourceState::kSynced);
 }
 
-TEST(SourceRestart, HeldBackBatchesOfTheOldLifeAreForgotten) {
+TEST(SourceRestart, HeldBackBatchesOfTheOldEpochAreForgotten) {
   SourceHarness source(/*can_replay=*/true);
   source.Connect();
   source.Live(5);  // the source is joining, so it holds the batch back

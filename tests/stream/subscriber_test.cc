@@ -1,4 +1,4 @@
-// A subscriber over real sockets: history, gaps, restarts, ranks, and the status that it reports.
+// Tests a subscriber over real sockets: history, gaps, restarts, ranks, and the reported status.
 // SPDX-License-Identifier: Apache-2.0
 #include "kvcast/stream/subscriber.h"
 
@@ -86,7 +86,7 @@ TEST(Subscriber, AContradictionShowsBeforeTheNextMessage) {
   EXPECT_EQ(subscriber->status(kWorker).state, SourceState::kCleared);
 }
 
-TEST(Subscriber, LinkThatHasNothingWantsNoWork) {
+TEST(Subscriber, AnIdleLinkIsNotDue) {
   const auto publisher = MakePublisher(TestPublisherConfig());
   PublishUpTo(*publisher, 10);
   RecordingSink recorder;
@@ -272,7 +272,7 @@ void ExpectRanksApart(PublisherConfig config) {
 
 TEST(Subscriber, RanksAreSourcesOfTheirOwn) { ExpectRanksApart(TestPublisherConfig()); }
 
-TEST(Subscriber, RanksMeetOverInprocToo) {
+TEST(Subscriber, RanksOverInprocAreSourcesOfTheirOwnToo) {
 #if defined(KVCAST_THREAD_SANITIZER)
   GTEST_SKIP() << "libzmq is not instrumented: its hand-over between threads looks like a race";
 #endif
@@ -335,7 +335,7 @@ TEST(Subscriber, RemovedSourceIsSilent) {
   EXPECT_EQ(sink.deliveries(), (Texts{"0.0", "0.0", "0.1", "0.2"}));
 }
 
-// A removal between the two halves of an addition must not leave a link that no Remove can find.
+// A removal between the two steps of an addition must not leave a link that no Remove can find.
 TEST(Subscriber, SourceThatIsRemovedWhileItIsAddedIsSilent) {
   const auto publisher = MakePublisher(TestPublisherConfig());
   const auto subscriber = MakeSubscriber();
@@ -406,8 +406,8 @@ TEST(Subscriber, BadSourcesAreRefused) {
   }
 }
 
-// A source sends faster than its sink applies. Only a few messages wait in the subscriber; the
-// others wait at the publisher.
+// A source sends faster than its sink applies. Only a few messages wait in the subscriber. The
+// other messages wait at the publisher.
 TEST(Subscriber, TheBacklogOfASourceIsBounded) {
   constexpr size_t kBytes = 64 << 10;
   constexpr uint64_t kMessages = 20000;  // 1.2 GiB
@@ -429,7 +429,8 @@ TEST(Subscriber, TheBacklogOfASourceIsBounded) {
   ASSERT_TRUE(subscriber->Add({kWorker, pub.last_endpoint(), "", ""}, sink).ok());
   const auto payload = std::make_shared<const Bytes>(kBytes, uint8_t{1});
   uint64_t seq = 0;
-  // True: the message was sent. The parts of a message have room together.
+  // Returns true if the message was sent. A queue with room for the first part of a message has
+  // room for all parts.
   const auto send = [&] {
     if (pub.Send({}, /*more=*/true) != SendResult::kSent) return false;
     pub.Send(EncodeSeq(seq++), /*more=*/true);

@@ -1,5 +1,6 @@
-// One source that floods delays the others by a bounded number of messages, bytes and time. The
-// loop is the subscriber's: one turn for each source after the other.
+// A source that floods the subscriber delays the other sources by a bounded number of messages and
+// bytes, and by a bounded time. As in the loop of the subscriber, each source gets one turn after
+// the other.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -131,10 +132,11 @@ TEST_F(TurnTest, EveryBatchIsAppliedInTheEnd) {
     ++rounds;
   } while (hostile().pump.deadline_ms() == kAtOnce);
   EXPECT_EQ(hostile().applied, 100);
-  EXPECT_EQ(rounds, 50 + 1) << "two batches a turn, and a turn that finds none";
+  EXPECT_EQ(rounds, 50 + 1) << "two batches per turn, and a last turn without a batch";
 }
 
-// A single batch cannot be interrupted. The pause after it limits the share of the thread's time.
+// A single batch cannot be interrupted. The pause after the batch limits the source's share of the
+// thread's time.
 TEST_F(TurnTest, ASourceOfVerySlowBatchesPauses) {
   hostile().cost_us = 40'000;
   hostile().network.sizes.assign(100, 10);
@@ -165,23 +167,23 @@ TEST_F(TurnTest, APauseEndsIfTheClockIsSetBack) {
   EXPECT_EQ(hostile().applied, 2);
 }
 
-// A reply with a batch.
+// Returns a reply with a batch.
 std::vector<Bytes> ReplyOf(uint64_t number) {
   const SeqFrame seq = EncodeSeq(number);
   return {Bytes(), Bytes(seq.begin(), seq.end()), Bytes(8, 0)};
 }
 
-// Two sources, and one turn for replays. The first source asks first.
+// Two sources share one turn for replays. The first source makes its request first.
 class ReplayTurnTest : public ::testing::Test {
  protected:
   ReplayTurnTest() {
     hostile.pump.Work(now_ms);
     good.pump.Work(now_ms);
     EXPECT_EQ(hostile.network.requests, 1);
-    EXPECT_EQ(good.network.requests, 0) << "it waits for its turn";
+    EXPECT_EQ(good.network.requests, 0) << "the second source waits for its turn";
   }
-  // Returns the seconds until the second source makes its request. Until then, the first source
-  // gets a reply each second.
+  // Returns the seconds until the second source makes its request. Until this request, the first
+  // source gets a reply each second.
   int SecondsUntilTheOther(const std::function<std::vector<Bytes>(uint64_t)>& reply) {
     for (int second = 0; second < 1000; ++second) {
       if (good.network.requests > 0) return second;
@@ -209,11 +211,11 @@ TEST_F(ReplayTurnTest, MalformedRepliesDoNotKeepARequestOpen) {
   EXPECT_LE(seconds, 3);
 }
 
-TEST_F(ReplayTurnTest, AReplayThatDripsLosesItsTurn) {
+TEST_F(ReplayTurnTest, ASlowReplayLosesItsTurn) {
   const int seconds = SecondsUntilTheOther(ReplyOf);
   EXPECT_GE(seconds, SourcePump::kTurnMs / 1000);
   EXPECT_LE(seconds, SourcePump::kTurnMs / 1000 + 1);
-  EXPECT_GT(hostile.applied, 0) << "the batches count";
+  EXPECT_GT(hostile.applied, 0) << "the batches of the turn are applied";
 }
 
 TEST_F(ReplayTurnTest, AFastReplayKeepsItsTurnForAMinute) {
@@ -226,7 +228,7 @@ TEST_F(ReplayTurnTest, AFastReplayKeepsItsTurnForAMinute) {
   EXPECT_LE(seconds, SourcePump::kMaxTurnMs / 1000 + 1);
 }
 
-TEST_F(ReplayTurnTest, ATurnThatNobodyWantsGoesOn) {
+TEST_F(ReplayTurnTest, AReplayKeepsItsTurnIfNoSourceWaits) {
   // The other source gives up its wait.
   turns.Leave(&good.pump);
   for (int second = 0; second < 30; ++second) {

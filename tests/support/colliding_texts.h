@@ -35,7 +35,7 @@ inline std::vector<std::string> PlainTexts(size_t count) {
   return texts;
 }
 
-// CPU time of the thread.
+// Returns the CPU time that `work` takes on this thread, in nanoseconds.
 template <typename Work>
 int64_t ThreadNsOf(Work work) {
   const int64_t begin = ThreadCpuNs();

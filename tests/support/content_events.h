@@ -21,7 +21,7 @@
 
 namespace kvcast::testing {
 
-// Tokens first, first + 1, ...
+// Returns `count` tokens: first, first + 1, ...
 inline std::vector<TokenId> Tokens(TokenId first, int64_t count) {
   std::vector<TokenId> tokens(static_cast<size_t>(count));
   std::iota(tokens.begin(), tokens.end(), first);
@@ -30,7 +30,8 @@ inline std::vector<TokenId> Tokens(TokenId first, int64_t count) {
 
 inline BlockHash Hash(uint64_t value) { return BlockHash::FromUnsigned(value); }
 
-// A store of blocks with `block_size` tokens: `hashes` for the span `tokens`, after block `parent`.
+// Returns a store of blocks with `block_size` tokens: `hashes` for the span `tokens`, after block
+// `parent`.
 inline BlockStored StoreTokens(std::vector<BlockHash> hashes, std::vector<TokenId> tokens,
                                std::optional<BlockHash> parent = std::nullopt, int64_t group = 0,
                                int64_t block_size = 4) {
@@ -76,7 +77,7 @@ class ContentWorker {
     tokens.insert(tokens.end(), static_cast<size_t>(std::max<int64_t>(1, lookahead)), -1);
     return MatchWhole(tokens, inputs, lookahead);
   }
-  // Reusable GPU tokens of the prompt that Match builds, according to the index.
+  // Returns the reusable GPU tokens of the prompt that Match builds, according to the index.
   int64_t Reusable(std::vector<TokenId> tokens, const HashInputs& inputs = {},
                    int64_t lookahead = 0) const {
     return Match(std::move(tokens), inputs, lookahead).gpu_tokens;
@@ -95,14 +96,15 @@ class ContentWorker {
     ExpectScoresOf(index_, prompt, matches);
     return matches.empty() ? WorkerMatch() : matches[0];
   }
-  // The content of a held block, according to the index; kUnnamed: not known.
+  // Returns the content of a held block, according to the index. kUnnamed: the content is not
+  // known.
   ContentKey ContentOf(const BlockHash& hash) const { return index_.ContentOf(kWorker, hash); }
   bool Knows(const BlockHash& hash) const { return ContentOf(hash) != kUnnamed; }
 
   PrefixIndex& index() { return index_; }
   const PrefixIndex& index() const { return index_; }
   IndexCounters counters() const { return index_.counters(kWorker); }
-  // Number of stored blocks that stayed unnamed for this reason.
+  // Returns the number of stored blocks that stayed unnamed for this reason.
   uint64_t unnamed_for(UnnamedReason reason) const {
     return counters().unnamed_blocks[static_cast<size_t>(reason)];
   }

@@ -6,8 +6,8 @@
 
 namespace kvcast::wire {
 
-// Bytes requested since the start of the program, including freed bytes. Only for single-threaded
-// programs.
+// Returns the bytes requested since the start of the program, including freed bytes. Only for
+// single-threaded programs.
 size_t AllocatedBytes();
 
 }  // namespace kvcast::wire

@@ -44,7 +44,7 @@ class TemporaryFolder {
   std::filesystem::path path_;
 };
 
-// The list of a server in a file, and the server's keys.
+// The keys of a server, and its access list in a file.
 class TestServer {
  public:
   // `lines`: the access list.

@@ -1,8 +1,8 @@
 // DeferredBackend: a copy backend that the test drives.
 //
 // A batch moves its bytes when the test calls Move or Finish, or when the engine waits for the
-// batch. The test may end batches in any order. A source is thus read as late as a device may read
-// it. A batch may also fail and leave garbage in its target.
+// batch. The test may end batches in any order. So a source may be read as late as a device may
+// read the source. A batch may also fail and leave garbage in its target.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -53,7 +53,7 @@ class DeferredBackend final : public CopyBackend {
       std::memcpy(op.dst + row * op.dst_pitch, op.src + row * op.src_pitch, op.row_bytes);
     }
   }
-  // Moves the bytes of batches[at]. The batch stays running and may move them again.
+  // Moves the bytes of batches[at]. The batch stays running and may move its bytes again.
   void Move(size_t at) {
     Reach(at);
     for (const CopyOp& op : batches[at].ops) Run(op);
@@ -81,7 +81,8 @@ class DeferredBackend final : public CopyBackend {
 
   std::vector<Batch> batches;  // submitted; Poll or Wait removes an ended batch
   int refuse_next = 0;         // number of submissions to refuse
-  // Runs the device up to the event that a batch waits for. Empty: there is no device.
+  // Runs the device up to the event that a batch waits for. If `reach` is not set, there is no
+  // device.
   std::function<void(void* event)> reach;
 
  private:

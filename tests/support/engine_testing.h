@@ -78,7 +78,7 @@ inline std::vector<BlockId> ToBlocks(const Ids& ids) {
   return blocks;
 }
 
-// Options of a pool, for tests that use no manager.
+// Returns options of a pool, for tests that use no manager.
 inline PoolOptions Pool(int64_t num_blocks, int64_t hash_block_size) {
   PoolOptions options;
   options.num_blocks = num_blocks;
@@ -86,7 +86,8 @@ inline PoolOptions Pool(int64_t num_blocks, int64_t hash_block_size) {
   return options;
 }
 
-// A request with an artificial hash chain: the first byte of digest i is i + 1, the last byte is i.
+// Returns a request with an artificial hash chain: the first byte of digest i is i + 1, the last
+// byte is i.
 inline CacheRequest HashedRequest(int64_t tokens, int64_t hash_block_size) {
   CacheRequest request = Request("hashed", Tokens(tokens));
   for (int64_t i = 0; i < tokens / hash_block_size; ++i) {
@@ -105,7 +106,7 @@ inline std::vector<Event> TakeEvents(BlockPool& pool) {
   return events;
 }
 
-// Positions of the request's blocks that are cached for the group.
+// Returns the positions of the request's blocks that are cached for the group.
 inline Ids CachedPositions(const CacheManager& cache, const CacheRequest& request, GroupIdx group) {
   const int64_t units =
       cache.config().groups[group.value].block_size / cache.config().hash_block_size;

@@ -102,7 +102,8 @@ struct OneWorker {
     added = index.AddWorker(kWorker, config);
   }
   void Apply(const EventBatch& batch) { index.Apply(kWorker, batch); }
-  // Reusable tokens of a prompt of `tokens` tokens; -1: the answer has no worker.
+  // Returns the reusable tokens of a prompt of `tokens` tokens; -1: the answer does not contain the
+  // worker.
   int64_t Match(const std::vector<BlockHash>& chain, int64_t tokens, int64_t hash_block_size = 16,
                 MatchPolicy policy = MatchPolicy::kExact) const {
     const auto matches = index.Match(chain, hash_block_size, tokens, {}, policy);

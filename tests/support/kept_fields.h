@@ -1,4 +1,4 @@
-// The fields of a batch that a dialect keeps. Encoding and then decoding must give this batch.
+// KeptFields gives the batch that encoding in a dialect and then decoding must give.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -7,10 +7,10 @@
 
 namespace kvcast::wire {
 
-// The batch without the fields that the dialect lacks.
+// Returns the batch without the fields that the dialect lacks.
 EventBatch KeptFields(const EventBatch& batch, Dialect dialect);
 
-// True if every field is equal. NaN equals NaN of the same bits.
+// True if every field is equal. A NaN equals a NaN with the same bits.
 bool SameBatch(const EventBatch& a, const EventBatch& b);
 
 }  // namespace kvcast::wire

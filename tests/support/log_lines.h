@@ -23,13 +23,14 @@ class LogLines {
 
   Logger& log() { return log_; }
   void Advance(int64_t ms) { now_ms_ += ms; }
-  // All lines until now, without their times (text) and newlines.
+  // Returns all lines until now, without newlines. Lines of LogFormat::kText are without their
+  // times.
   std::vector<std::string> lines() {
     log_.Flush();
     const MutexLock lock(mutex_);
     return lines_;
   }
-  // The lines that contain all of these texts.
+  // Returns the lines that contain all of these texts.
   std::vector<std::string> With(const std::vector<std::string>& texts) {
     std::vector<std::string> found = lines();
     std::erase_if(found, [&](const std::string& line) {

@@ -41,7 +41,7 @@ class LossyPublisher {
         std::make_unique<ReplayServer>(std::move(router), Waker::Create().value(), server, ring_);
   }
 
-  // Appends a batch to the ring only: it is lost in the live stream.
+  // Appends a batch to the ring and does not send the batch, so the live stream lacks the batch.
   void Lose() {
     ring_.Append(std::make_shared<const Bytes>(TestPayload(ring_.next_seq(), epoch_)));
   }

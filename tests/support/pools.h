@@ -14,7 +14,8 @@ namespace kvcast::testing {
 inline constexpr auto kLoad = CopyDirection::kLoad;
 inline constexpr auto kStore = CopyDirection::kStore;
 
-// A byte that depends on all bits of its offset `place`, so that a misplaced byte is visible.
+// Returns a byte that depends on all bits of its offset `place`, so that a misplaced byte is
+// visible.
 inline std::byte ByteOf(uint64_t seed, uint64_t place) {
   uint64_t x = seed * 0x9E3779B97F4A7C15u + place;
   x ^= x >> 31;
@@ -27,7 +28,7 @@ inline void FillWith(std::vector<std::byte>& memory, uint64_t seed) {
   for (size_t i = 0; i < memory.size(); ++i) memory[i] = ByteOf(seed, i);
 }
 
-// The address of byte `at` of a block, by the definition of a layout.
+// Returns the address of byte `at` of a block, by the definition of a layout.
 inline std::byte* AddressOf(const GroupLayout& layout, size_t block, size_t at) {
   for (const BlockPart& part : layout.parts) {
     const size_t bytes = part.row_bytes * part.rows;
@@ -40,14 +41,14 @@ inline std::byte* AddressOf(const GroupLayout& layout, size_t block, size_t at) 
   return nullptr;
 }
 
-// A block-major pool of `blocks` blocks in `memory`.
+// Returns a block-major pool of `blocks` blocks in `memory`.
 inline GroupLayout BlockMajor(std::vector<std::byte>& memory, int64_t blocks, size_t block_bytes) {
   memory.resize(static_cast<size_t>(blocks) * block_bytes);
   return {{{.base = memory.data(), .block_stride = block_bytes, .row_bytes = block_bytes}}, blocks};
 }
 
-// A layer-major pool in `memory`: each layer has one row of every block. The rows of a block lie at
-// a constant distance.
+// Returns a layer-major pool in `memory`: each layer has one row of every block. The rows of a
+// block lie at a constant distance.
 inline GroupLayout LayerMajor(std::vector<std::byte>& memory, int64_t blocks, uint32_t layers,
                               size_t row_bytes) {
   const size_t pitch = static_cast<size_t>(blocks) * row_bytes;

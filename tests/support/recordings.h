@@ -1,5 +1,6 @@
-// The folders of recorded engine data: always the selection of tests/data/recordings. The variables
-// KVCAST_CONFORMANCE and KVCAST_CONFORMANCE_033 may each add the folder of a whole set.
+// Finds the folders of recorded engine data. The selection in tests/data/recordings is always
+// included. Each of the variables KVCAST_CONFORMANCE and KVCAST_CONFORMANCE_033 may add the folder
+// of a whole set.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -22,8 +23,8 @@ struct RecordingSet {
 
 inline void PrintTo(const RecordingSet& set, std::ostream* out) { *out << set.folder; }
 
-// Returns the folder `part` ("scenarios") of each set that has it. A folder that the environment
-// names but that does not exist is included, so that its test fails.
+// Returns the folder `part` (for example "scenarios") of each set that has this folder. If a
+// variable names a folder that does not exist, the folder is included, so that its test fails.
 inline std::vector<RecordingSet> RecordingSets(std::string_view part) {
   namespace fs = std::filesystem;
   const fs::path shipped = SourceDir() / "tests" / "data" / "recordings";

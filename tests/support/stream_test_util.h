@@ -25,7 +25,8 @@ using Bytes = std::vector<uint8_t>;
 Bytes TestPayload(uint64_t seq, int epoch = 0, size_t size = 0);
 std::string TestText(uint64_t seq, int epoch = 0);
 
-// Polls `condition` every millisecond. Returns true as soon as it holds, false after a minute.
+// Polls `condition` every millisecond. Returns true as soon as the condition holds, or false after
+// a minute.
 bool Eventually(const std::function<bool()>& condition);
 
 // Records the deliveries of a subscriber as texts. "0.5" is batch 5 of publisher epoch 0;
@@ -33,7 +34,7 @@ bool Eventually(const std::function<bool()>& condition);
 // reset is "reset " and the name of its reason, for example "reset restart".
 class RecordingSink {
  public:
-  // The sink of one worker. The RecordingSink must outlive the returned sink.
+  // Returns the sink of one worker. The RecordingSink must outlive the returned sink.
   std::shared_ptr<ReplicaSink> Of(WorkerId worker);
   std::vector<std::string> deliveries() const;
   // Waits until at least `deliveries` deliveries have arrived. Returns false after a minute.

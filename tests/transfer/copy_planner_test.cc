@@ -44,7 +44,7 @@ Status PlanAll(CopyDirection direction, const GroupLayout& layout, const HostLay
 
 class CopyPlannerTest : public ::testing::Test {
  protected:
-  static constexpr size_t kBytes = 64;  // of a block
+  static constexpr size_t kBytes = 64;  // bytes of a block
 
   std::vector<BlockMove> Moves(const std::vector<std::pair<uint32_t, size_t>>& block_to_place) {
     std::vector<BlockMove> moves;
@@ -97,8 +97,8 @@ TEST_F(CopyPlannerTest, LayersAtAConstantDistanceAreRowsOfOneCopy) {
 
 TEST_F(CopyPlannerTest, BatchesHaveBoundedBytesAndCopies) {
   limits_ = {.bytes = 3 * kBytes, .ops = 2};
-  // A run of 7 blocks is cut into 3 + 3 + 1. Two single blocks follow. The batch with the last
-  // block of the run has room for only one of them, because it may have two copies.
+  // A run of 7 blocks is cut into 3 + 3 + 1. Two single blocks follow. A batch may have two copies,
+  // so the batch with the last block of the run has room for one single block.
   ASSERT_TRUE(
       Plan(CopyDirection::kStore,
            Moves({{0, 0}, {1, 1}, {2, 2}, {3, 3}, {4, 4}, {5, 5}, {6, 6}, {20, 7}, {30, 8}}))

@@ -35,7 +35,7 @@ std::vector<SlotId> Slots(std::initializer_list<uint32_t> ids) {
 
 class TransferEngineTest : public ::testing::Test {
  protected:
-  static constexpr size_t kBytes = 64;  // of a block and of a slot
+  static constexpr size_t kBytes = 64;  // bytes of a block and of a slot
 
   TransferEngineTest() {
     config_.groups.push_back({BlockMajor(gpu_, 32, kBytes), 1});
@@ -59,7 +59,7 @@ class TransferEngineTest : public ::testing::Test {
     engine_->Submit({TransferJobId(id), direction, {&group, 1}, nullptr});
   }
 
-  // "3" for a job that ended well, "3: why" for a job that failed.
+  // "3" for job 3 if it succeeded, "3: ERROR" if it failed.
   std::vector<std::string> Ended() {
     std::vector<TransferResult> results;
     engine_->Poll(results);
@@ -107,7 +107,7 @@ TEST_F(TransferEngineTest, NullBlocksArePassedOverAndTheirPlaceWithThem) {
   EXPECT_EQ(engine_->stats().stores.blocks, 2u);
 }
 
-TEST_F(TransferEngineTest, BlocksOfAChunkLieOneBehindTheOtherInItsSlots) {
+TEST_F(TransferEngineTest, BlocksOfAChunkAreAdjacentInItsSlots) {
   // A chunk of 3 blocks of 64 bytes takes 2 slots of 100 bytes, which are not adjacent here.
   config_.groups[0].blocks_per_chunk = 3;
   config_.host = {host_.data(), host_.size(), 100};
@@ -286,7 +286,7 @@ TEST_F(TransferEngineTest, ABatchThatIsRefusedFailsItsJob) {
   EXPECT_THAT(Ended(), ElementsAre("2"));
 }
 
-TEST_F(TransferEngineTest, AWrongJobEndsWithItsFaultAndCopiesNothing) {
+TEST_F(TransferEngineTest, AnInvalidJobEndsWithAnErrorAndCopiesNothing) {
   Start();
   Submit(1, kStore, Blocks({1, 32}), Slots({1, 2}));
   Submit(2, kStore, Blocks({1, 2}), Slots({1}));
@@ -305,13 +305,13 @@ TEST_F(TransferEngineTest, AWrongJobEndsWithItsFaultAndCopiesNothing) {
                                                 TransferGroup{GroupIdx(0), 0, second, two_slots}};
   engine_->Submit({TransferJobId(8), kLoad, entries, nullptr});
   EXPECT_THAT(backend_->batches, IsEmpty());
-  EXPECT_THAT(
-      Ended(),
-      ElementsAre("1: block 32: is not in the pool", "2: group 0: the slots do not fit the blocks",
-                  "3: group 0: first_block is not in the first chunk",
-                  "4: slot 5: is written twice", "5: block 1: its slot is not in host memory",
-                  "6: block 2: is written twice", "7: group 1: does not exist",
-                  "8: block 5: is written twice"));
+  EXPECT_THAT(Ended(), ElementsAre("1: block 32: is not in the pool",
+                                   "2: group 0: the numbers of slots and blocks do not match",
+                                   "3: group 0: first_block is not in the first chunk",
+                                   "4: slot 5: is written twice",
+                                   "5: block 1: its slot is not in host memory",
+                                   "6: block 2: is written twice", "7: group 1: does not exist",
+                                   "8: block 5: is written twice"));
 }
 
 TEST_F(TransferEngineTest, AnEmptyJobEnds) {
@@ -384,7 +384,7 @@ TEST_F(TransferEngineTest, ErrorsOfTheConfigurationNameTheField) {
   EXPECT_EQ(with([](auto& c) { c.host.base = nullptr; }), "host.base: is null");
   EXPECT_EQ(with([](auto& c) { c.host.slot_bytes = 0; }), "host.slot_bytes: must be positive");
   EXPECT_EQ(with([](auto& c) { c.host.region_bytes = kBytes + 1; }),
-            "host.region_bytes: must be whole slots");
+            "host.region_bytes: must be a multiple of host.slot_bytes");
   EXPECT_EQ(with([](auto& c) { c.store_batches_beside_loads = 0; }),
             "store_batches_beside_loads: must be positive");
   EXPECT_EQ(with([](auto& c) { c.max_batch_bytes = 0; }), "max_batch_bytes: must be positive");

@@ -81,7 +81,7 @@ TEST(HostCopyBackend, ManyBatchesOfManyFragmentsAtOnce) {
   }
 }
 
-TEST(HostCopyBackend, PollTellsTheEndOnceItIsThere) {
+TEST(HostCopyBackend, PollReportsTheEndOfABatch) {
   std::vector<std::byte> source(1 << 20);
   std::vector<std::byte> target(source.size());
   FillWith(source, 4);

@@ -65,10 +65,10 @@ TEST(HostPool, ErrorsNameTheField) {
             "threads: must be in 0..256");
   EXPECT_EQ(HostPool::Create({.bytes = 1, .numa_node = -1}).status().message(),
             "numa_node: must be in 0..1023");
-  EXPECT_EQ(HostPool::Create({.bytes = SIZE_MAX}).status().message(), "bytes: too many");
+  EXPECT_EQ(HostPool::Create({.bytes = SIZE_MAX}).status().message(), "bytes: is too large");
 }
 
-TEST(HostPool, MemoryThatIsNotThereIsExhausted) {
+TEST(HostPool, ATooLargePoolIsExhausted) {
   const auto pool = HostPool::Create({.bytes = size_t{1} << 60});
   EXPECT_EQ(pool.status().code(), StatusCode::kExhausted);
   EXPECT_EQ(pool.status().message(), "mmap of the host pool: Cannot allocate memory");

@@ -13,7 +13,7 @@
 namespace kvcast {
 namespace {
 
-TEST(TransferThreads, BlocksComeBackAsTheyWent) {
+TEST(TransferThreads, LoadedBlocksEqualTheStoredBlocks) {
   constexpr uint32_t kBlocks = 200;
   constexpr size_t kBytes = 40'000;
   std::vector<std::byte> gpu;

@@ -1,5 +1,6 @@
-// The memory that the decoder allocates is bounded by the received bytes, not by the lengths that
-// they declare. A second batch of the same shape needs no new memory in the same batch object.
+// The number of received bytes bounds the memory that the decoder allocates. Declared lengths do
+// not raise this bound. If a second batch of the same shape is decoded into the same batch object,
+// the decoder allocates no memory.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -52,7 +53,7 @@ std::vector<Payload> Bombs(const std::string& count16, const std::string& count3
   return bombs;
 }
 
-TEST(Allocation, DeclaredLengthsWithoutDataCostNothing) {
+TEST(Allocation, DeclaredLengthsWithoutDataAllocateLittle) {
   for (const auto& [count16, count32] :
        {std::pair{"ffff", "ffffffff"}, std::pair{"ffff", "00010000"}, {"8000", "7fffffff"}}) {
     for (const Payload& bomb : Bombs(count16, count32)) {
@@ -62,16 +63,16 @@ TEST(Allocation, DeclaredLengthsWithoutDataCostNothing) {
   }
 }
 
-// The bytes after each head are extensions. They are well-formed and enough for the count, but no
-// field has this type.
-TEST(Allocation, DeclaredLengthsWithTheWrongDataCostLittle) {
+// Well-formed extensions follow each head. Their number is sufficient for the count, but no field
+// has the type extension.
+TEST(Allocation, DeclaredLengthsWithTheWrongDataAllocateLittle) {
   for (Payload bomb : Bombs("ffff", "00010000")) {
     bomb.resize(bomb.size() + 300000, 0xd4);
     EXPECT_LE(BytesAllocatedBy(bomb), Allowed(bomb.size())) << ToHex(std::span(bomb).first(40));
   }
 }
 
-TEST(Allocation, CutPayloadsCostLittle) {
+TEST(Allocation, CutPayloadsAllocateLittle) {
   for (const Payload& payload : GoodPayloads()) {
     for (size_t size = 0; size < payload.size(); size += 7) {
       ASSERT_LE(BytesAllocatedBy(std::span(payload).first(size)), Allowed(size));

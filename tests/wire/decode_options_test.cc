@@ -1,6 +1,5 @@
-// Decode options only leave out data. For every payload, the events are equal to the events of a
-// plain decode after two changes: all tokens are set to 0, and adjacent removes that differ only in
-// their hashes are merged.
+// A plain decode is a decode without options. Options change the events of a plain decode in only
+// two ways: all tokens are 0, and adjacent removes that differ only in their hashes are merged.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -58,7 +57,7 @@ EventBatch Expected(const EventBatch& plain, const DecodeOptions& options) {
   return batch;
 }
 
-// Numbers of payloads.
+// The number of payloads with each effect.
 struct Effects {
   int refused = 0;    // a plain decode returns an error
   int rejected = 0;   // a plain decode rejects some events
@@ -170,8 +169,9 @@ TEST(DecodeOptions, AStoreBetweenRemovesKeepsTheirOrder) {
   EXPECT_EQ(DecodeWith(kMerged, payload).batch, Decode(payload).batch);
 }
 
-// Without token ids, a store has as many tokens as the payload, and each token is 0.
-TEST(DecodeOptions, TokensAreCountedAndNotSaid) {
+// With the option that leaves out token ids, a store has as many tokens as the payload, and each
+// token is 0.
+TEST(DecodeOptions, TokensAreCountedAndSetToZero) {
   EventBatch batch = BatchOf(FullStored());
   auto& tokens = *std::get<BlockStored>(batch.events[0]).token_ids;
   tokens.assign(1000, 150'000);
@@ -223,7 +223,7 @@ TEST(DecodeOptions, DamagedBatches) {
 
 // With small limits, the decode options change neither the status nor the numbers of rejected
 // events.
-TEST(DecodeOptions, LimitsHoldAsBefore) {
+TEST(DecodeOptions, LimitsHoldAsInAPlainDecode) {
   std::mt19937_64 random(5);
   Effects effects;
   for (int i = 0; i < 500; ++i) {
@@ -238,8 +238,8 @@ TEST(DecodeOptions, LimitsHoldAsBefore) {
   EXPECT_GT(effects.merged, 30);
 }
 
-// Of the fields that are decoded, only the hash may differ. The test's events also have an unknown
-// field with the bytes of a hash. This field may differ too, because it is not decoded.
+// Merged removes are equal in all decoded fields except the hash. The test's events also have an
+// unknown field with the bytes of a hash. This field may differ too, because it is not decoded.
 TEST(DecodeOptions, OnlyTheHashMayDifferBetweenMergedRemoves) {
   const auto event = [](uint8_t hash, uint8_t other) {
     return FromHex("84") + Text("type") + Text("BlockRemoved") + Text("unknown") +

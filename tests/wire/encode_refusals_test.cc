@@ -74,7 +74,7 @@ TEST(EncodeRefusals, TextThatIsNotUtf8) {
   ExpectRefused(removed);
 }
 
-TEST(EncodeRefusals, ListsWithoutEnd) {
+TEST(EncodeRefusals, ListsThatAreNestedTooDeep) {
   ExtraKey deep = ExtraKey::Int(1);
   for (int i = 0; i < 100; ++i) deep = ExtraKey{ExtraKeyList{{deep}}};
   ExpectRefusedAfter([&](BlockStored& e) { e.extra_keys = ExtraKeyEntries{ExtraKeys{deep}}; });

@@ -1,5 +1,5 @@
-// Hashes keep their form and their bytes, and a salt is found in the field or in the metadata. A
-// failed decode does not change the counts. The reasons of rejects have different names.
+// Hashes keep their form and their bytes. CacheSaltOf finds a salt in the field or in the metadata.
+// A failed decode does not change the counts. The reject reasons have different names.
 // SPDX-License-Identifier: Apache-2.0
 #include "kvcast/core/event.h"
 

@@ -1,5 +1,5 @@
-// The encoder's output is equal to payloads that were written by hand from the format, one per
-// event class and hash form.
+// The encoder's output equals payloads that were written by hand from the format. There is one
+// payload for each event class and each hash form.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 

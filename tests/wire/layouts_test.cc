@@ -1,5 +1,5 @@
-// Arrays, maps and wide heads with the same events decode to the same batch. Encoding and decoding
-// in a dialect keeps the fields of the dialect.
+// Batches with the same events decode to the same batch if the events are arrays, maps, or maps
+// with a 16-bit count (wide heads). A round trip in a dialect keeps the fields of the dialect.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -53,7 +53,7 @@ TEST(Layouts, ArraysAndMapsMixInOneBatch) {
   EXPECT_EQ(Decode(mixed).batch, expected);
 }
 
-TEST(Layouts, EachDialectGivesBackWhatItHas) {
+TEST(Layouts, EachDialectKeepsItsFields) {
   EventBatch batch = BatchOf(FullStored());
   std::get<BlockStored>(batch.events[0]).cache_salt = "salt";
   std::get<BlockStored>(batch.events[0]).metadata = {{"cache_salt", ExtraKey::Text("salt")}};
@@ -66,7 +66,7 @@ TEST(Layouts, EachDialectGivesBackWhatItHas) {
   }
 }
 
-TEST(Layouts, DialectNamesGoBothWays) {
+TEST(Layouts, DialectNamesParseBack) {
   for (int i = 0; i <= static_cast<int>(Dialect::kKvcast1); ++i) {
     const auto dialect = static_cast<Dialect>(i);
     EXPECT_EQ(ParseDialect(DialectName(dialect)), dialect);
@@ -111,7 +111,7 @@ TEST(Layouts, StoresWithAWideHeaderAreCounted) {
 
 // In vLLM 0.33, a store can have 16 pairs. vLLM's encoder therefore uses the wide head for every
 // store.
-TEST(Layouts, TheTwelfthWritesStoresWithWideHeads) {
+TEST(Layouts, Vllm12WritesStoresWithWideHeads) {
   BlockStored stored = FullStored();
   stored.lookahead.reset();
   const Payload before = Encode(BatchOf(stored), Dialect::kVllm11);

@@ -59,7 +59,7 @@ TEST(Lookahead, ListsOfDifferentLengthsAreABadValue) {
   ExpectRejected("920b0c", "92 9103 90", Reject::kBadValue);
 }
 
-TEST(Lookahead, ListsForOtherThanTheHashesAreABadValue) {
+TEST(Lookahead, AnotherNumberOfListsThanOfHashesIsABadValue) {
   ExpectRejected("910b", "92 9103 9104", Reject::kBadValue);
   ExpectRejected("920b0c", "91 9103", Reject::kBadValue);
   ExpectRejected("920b0c", "90", Reject::kBadValue);
@@ -100,14 +100,14 @@ TEST(Lookahead, ListsAreBoundedByTheHashesAndTheDepth) {
   EXPECT_EQ(Decode(nested, limits).rejected(Reject::kLimit), 1u);
 }
 
-TEST(Lookahead, IsPassedOverWithTheTokens) {
+TEST(Lookahead, IsSkippedWithTheTokens) {
   Decoded decoded;
   decoded.status = DecodeBatch(StoreWith(FromHex("920b0c"), FromHex("92 920506 920708")),
                                WireLimits(), {.token_ids = false}, decoded.batch, decoded.counts);
   EXPECT_EQ(OnlyStore(decoded).lookahead, (LookaheadTokens{2, {0, 0, 0, 0}}));
 }
 
-TEST(Lookahead, AnEarlierEventsListsDoNotStay) {
+TEST(Lookahead, ListsOfAnEarlierEventDoNotRemain) {
   EventBatch batch;
   DecodeCounts counts;
   ASSERT_TRUE(DecodeBatch(StoreWith(FromHex("910b"), FromHex("919103")), {}, batch, counts).ok());

@@ -1,4 +1,4 @@
-"""Converts a MessagePack value to JSON with a small decoder that shares no code with the project's own.
+"""Converts a MessagePack value to JSON. The small decoder shares no code with the decoder of the project.
 
 SPDX-License-Identifier: Apache-2.0
 """

@@ -1,5 +1,5 @@
-// The decoder refuses or skips deep and wide input in linear time. A decoder that took quadratic
-// time would need hours for a million elements.
+// The decoder refuses or skips deep and wide input in linear time. For a million elements,
+// quadratic time would be hours.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -30,7 +30,7 @@ Payload EventWithUnknown(const Payload& value) {
 
 class NestingDepth : public testing::TestWithParam<size_t> {};
 
-TEST_P(NestingDepth, CostsTheEventOnly) {
+TEST_P(NestingDepth, RejectsOnlyTheEvent) {
   const Payload nested = Repeat("91", GetParam()) + FromHex("c0");
   for (const Payload& event : {nested, EventWithUnknown(nested)}) {
     const Payload payload = BatchAround(event);
@@ -41,7 +41,7 @@ TEST_P(NestingDepth, CostsTheEventOnly) {
   }
 }
 
-TEST_P(NestingDepth, OfMapsCostsTheEventOnly) {
+TEST_P(NestingDepth, OfMapsRejectsOnlyTheEvent) {
   const Payload nested = Repeat("81 a161", GetParam()) + FromHex("c0");
   const Decoded decoded = Decode(BatchAround(EventWithUnknown(nested)));
   ASSERT_TRUE(decoded.status.ok());

@@ -92,7 +92,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Form{"c8000105aa", Kind::kExtension, 2},
                     Form{"c90000000105aa", Kind::kExtension, 2}));
 
-TEST(ReaderBounds, CountsAreHeldToTheBytesThatRemain) {
+TEST(ReaderBounds, CountsAreBoundedByTheRemainingBytes) {
   for (const char* hex : {"dd ffffffff c0", "dd 00000002 c0", "df 00000001 c0", "92 c0", "81 c0"}) {
     const Payload bytes = FromHex(hex);
     Reader reader(bytes);
@@ -109,7 +109,7 @@ TEST(ReaderBounds, TheNeverUsedByteIsRefusedAnywhere) {
   }
 }
 
-TEST(ReaderSkip, HoldsToItsDepth) {
+TEST(ReaderSkip, RefusesValuesBeyondItsDepth) {
   const Payload bytes = FromHex("91 91 81 01 90");  // four levels
   for (uint32_t depth = 0; depth < 6; ++depth) {
     Reader reader(bytes);
@@ -118,7 +118,7 @@ TEST(ReaderSkip, HoldsToItsDepth) {
   }
 }
 
-TEST(ReaderSkip, StopsBehindTheValue) {
+TEST(ReaderSkip, StopsAfterTheValue) {
   const Payload bytes = FromHex("92 a161 81 01 02 05");
   Reader reader(bytes);
   ASSERT_TRUE(reader.Skip());
@@ -181,7 +181,7 @@ struct NumberList {
   size_t small = 0;  // numbers before the first OtherNumber
 };
 
-// A third of the lists have such numbers.
+// A third of the lists may also have numbers of OtherNumber.
 NumberList RandomNumbers(std::mt19937_64& random, size_t longest) {
   NumberList list;
   const bool all_small = random() % 3 != 0;
@@ -223,7 +223,7 @@ TEST(ReaderSmallIntegers, AgreeWithReadingOneByOne) {
   }
 }
 
-TEST(ReaderSmallIntegers, AreSkippedAsTheyAreRead) {
+TEST(ReaderSmallIntegers, SkipTheSameValuesAsReading) {
   std::mt19937_64 random(8);
   for (int round = 0; round < 1000; ++round) {
     SCOPED_TRACE(round);

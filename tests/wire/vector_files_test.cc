@@ -1,5 +1,6 @@
-// The bundled vectors decode as documented: recorded payloads, unusual payloads that are accepted,
-// and payloads or single events that must be refused with a reason.
+// The bundled vectors decode as documented. They are recorded payloads (good), unusual payloads
+// that the decoder must accept (tolerated), and payloads or single events that the decoder must
+// refuse with a reason (rejected).
 // SPDX-License-Identifier: Apache-2.0
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -52,7 +53,7 @@ std::map<std::string, uint64_t> RejectsByName(const DecodeCounts& counts) {
   return rejects;
 }
 
-TEST(WireVectors, GoodOnesDecodeAndEncodeExactly) {
+TEST(WireVectors, GoodVectorsDecodeAndEncodeExactly) {
   tools::ConformanceReport report;
   const Status status = tools::RunWireConformance({VectorPath("good.jsonl")}, report);
   ASSERT_TRUE(status.ok()) << status.ToString();
@@ -61,7 +62,7 @@ TEST(WireVectors, GoodOnesDecodeAndEncodeExactly) {
   EXPECT_TRUE(report.ok());
 }
 
-TEST(WireVectors, ToleratedOnesDecodeToTheStatedEvents) {
+TEST(WireVectors, ToleratedVectorsDecodeToTheStatedEvents) {
   for (const Vector& vector : Load("tolerated.jsonl")) {
     const Decoded decoded = Decode(vector.payload);
     ASSERT_TRUE(decoded.status.ok()) << vector.name << ": " << decoded.status.ToString();
@@ -71,7 +72,7 @@ TEST(WireVectors, ToleratedOnesDecodeToTheStatedEvents) {
   }
 }
 
-TEST(WireVectors, RejectedPayloadsAreAStatusAndLeaveNothing) {
+TEST(WireVectors, RejectedPayloadsGiveAStatusAndAnEmptyBatch) {
   size_t seen = 0;
   for (const Vector& vector : Load("rejected.jsonl")) {
     if (!vector.expect.contains("status")) continue;
@@ -85,7 +86,7 @@ TEST(WireVectors, RejectedPayloadsAreAStatusAndLeaveNothing) {
   EXPECT_GT(seen, 25u);
 }
 
-TEST(WireVectors, RejectedEventsAreCountedByReasonAndSpareTheirNeighbours) {
+TEST(WireVectors, RejectedEventsAreCountedByReasonAndTheOthersAreDecoded) {
   size_t seen = 0;
   for (const Vector& vector : Load("rejected.jsonl")) {
     if (vector.expect.contains("status")) continue;

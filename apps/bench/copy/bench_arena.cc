@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kPoison = 0xA5;
 
-// Returns the word at byte `at` of a source. No word of a pool has the poison in all of its bytes.
+// Returns the word at byte `at` of a source. No such word consists of kPoison bytes only.
 uint64_t WordAt(size_t at) { return (at / 8 + 1) * 0x9E3779B97F4A7C15u; }
 
 // Returns the positions 0..n-1 in random order. Runs of `run` positions stay together.

@@ -1,4 +1,5 @@
-// BenchArena: the pools on both sides, their content, and the methods that copy it.
+// BenchArena: a pool on the GPU and a pool in host memory, their content, and the methods that copy
+// between them.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -22,7 +23,8 @@ class BenchArena {
  public:
   static constexpr size_t kGuardBytes = size_t{1} << 20;
 
-  // Allocates `bytes` of blocks on each side, with guards around them.
+  // Allocates a pool of `bytes` on the GPU and one in host memory, with kGuardBytes before and
+  // after each pool.
   static Result<std::unique_ptr<BenchArena>> Create(const CudaDevice& device, size_t bytes);
 
   const CudaDevice& device() const { return device_; }

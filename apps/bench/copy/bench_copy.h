@@ -22,8 +22,8 @@ struct CopyBenchConfig {
 };
 
 // Rates are in bytes per second. All figures are medians over the cycles, except the 10th and the
-// 90th percentile. A ratio is a rate of one cycle, divided by the mean of two ceilings: the one
-// that was measured before this rate, and the one that was measured after it.
+// 90th percentile. A ratio is a rate of one cycle, divided by the mean of two ceilings: the
+// ceiling measured before this rate, and the ceiling measured after this rate.
 struct CopyBenchCell {
   size_t fragment_bytes = 0;
   double ceiling = 0;  // rate of one contiguous streaming copy with the same number of threads

@@ -1,5 +1,5 @@
-// The measured methods: those of this library, and reimplementations of the published methods of
-// other projects.
+// The measured methods: the methods of this library, and reimplementations of methods that other
+// projects have published.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cstring>
@@ -151,7 +151,7 @@ BenchMethod Rival(const Arena& arena, const char* name, const CopyEngineOptions&
           .chosen = {}};
 }
 
-// Copies a table to the GPU first, then launches one kernel over all fragments.
+// Copies a table of the fragments to the GPU first, then launches one kernel over all fragments.
 class KernelRival {
  public:
   // blocks 0: one thread block per fragment.

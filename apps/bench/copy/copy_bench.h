@@ -17,8 +17,9 @@ namespace kvcast::cuda {
 
 enum class BlockOrder : uint8_t { kRandom, kRunsOfFour, kSequential };
 
-// The copied data: whole blocks of `rows` rows of `row_bytes`. In the GPU pool, the rows of a block
-// are as far apart as the length of a layer. In host memory, the rows of a block are adjacent.
+// The copied data: whole blocks of `rows` rows of `row_bytes`. In the GPU pool, the distance
+// between the rows of a block is the length of a layer. In host memory, the rows of a block are
+// adjacent.
 struct CopyBenchShape {
   CopyDirection direction = CopyDirection::kLoad;
   size_t row_bytes = 0;

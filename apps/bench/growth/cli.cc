@@ -9,7 +9,8 @@ namespace kvcast::bench {
 void AddGrowthBench(CLI::App& bench, Command& command) {
   AddBench<GrowthBenchOptions>(
       bench, command, "growth",
-      "cost of apply, query, memory and pauses while one index grows, with the exponents",
+      "cost of apply, query, memory and pauses while one index grows, with the exponents of the "
+      "curves",
       RunGrowthBench, [](CLI::App& sub, GrowthBenchOptions& options) {
         AddCount(sub, "--residencies", options.residencies,
                  "held (worker, block) pairs at the largest point", 1e10);

@@ -1,5 +1,5 @@
 // ConversationBatches: the event batches of the engines that hold Conversations. All calls use the
-// same two batches, so the events take no memory that grows.
+// same two batches, so the memory of the events does not grow.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -32,7 +32,7 @@ class ConversationBatches {
     uint64_t begin;  // position in the prompt
     uint64_t end;
   };
-  // The blocks of a turn. `with_project`: and the text of the project before them.
+  // The blocks of a turn. `with_project`: also the text of the project, which precedes the turn.
   static Blocks BlocksOf(uint64_t conversation, uint64_t turn, bool with_project);
   const WorkerBatch& StoreBlocks(WorkerId worker, const Blocks& blocks);
   void SetBlock(uint64_t at, uint64_t hash);

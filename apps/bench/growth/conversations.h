@@ -1,7 +1,8 @@
 // Conversations: prompts with shared prefixes, for a fleet of any size. A prompt consists of a
 // system prompt, the text of a project, and the turns of one conversation. All workers hold all
-// system prompts. Two workers hold the text of a project, and half of its conversations each. A
-// block hash is a function of numbers, so the content of the fleet takes no memory.
+// system prompts. Each project has two workers: both hold the text of the project, and each
+// holds half of its conversations. A block hash is computed from the numbers of the block, so the
+// content of the fleet takes no memory.
 //
 // A wave has as many projects as there are workers. Its steps are the turns of its conversations:
 // the first turns of all conversations, then the second turns, and so on.
@@ -38,7 +39,7 @@ class Conversations {
     return workers_ * (kHolders * kProjectBlocks + kPerProject * kTurns * kTurnBlocks);
   }
 
-  // Conversations have numbers from 0 on. Those of a wave have consecutive numbers.
+  // Conversations have numbers from 0 on. The conversations of a wave have consecutive numbers.
   uint64_t ProjectOf(uint64_t conversation) const {
     return conversation / conversations() * workers_ + conversation % workers_;
   }

@@ -25,8 +25,8 @@ class GrowingIndex {
   uint64_t held() const {
     return has_systems_ ? content_.system_residencies() + waves() * content_.wave_residencies() : 0;
   }
-  // The same number by the counters of the index. Not ok: the index refused or ignored an event, or
-  // the numbers differ, so the measurement is invalid.
+  // The same number according to the counters of the index. Not ok: the index refused or ignored an
+  // event, or the numbers differ, so the measurement is invalid.
   Result<uint64_t> Counted() const;
 
   // The cost of batches.
@@ -36,7 +36,7 @@ class GrowingIndex {
     Samples wave_ns;             // per block, one sample for each wave
     double longest_ns = 0;       // of a batch
     double longest_cpu_ns = 0;   // the largest CPU time of a batch
-    int64_t longest_faults = 0;  // page faults in the batch of that CPU time
+    int64_t longest_faults = 0;  // page faults in the batch with longest_cpu_ns
   };
   using IsFull = std::function<bool()>;
   // Stores waves until the workers hold about `pairs` pairs, and at least one wave. Stops after a
@@ -50,8 +50,9 @@ class GrowingIndex {
     Samples ns;
     uint64_t wrong = 0;  // answers that contradict the content
   };
-  // Asks for random prompts that are partly held: three of four are the next turn of a held
-  // conversation, the others are a new conversation of a held project. REQUIRES: Grow was called.
+  // Sends queries for random prompts that are partly held. Three of four prompts are the next turn
+  // of a held conversation. The other prompts begin a new conversation of a held project. REQUIRES:
+  // Grow was called.
   Asked Ask(uint64_t queries);
   // Another worker stores some of the held prompts and leaves. Then Reclaim frees its blocks.
   Result<ReclaimPause> Leave();

@@ -23,7 +23,7 @@ struct GrowthBenchOptions {
 // Returns the process's exit code (apps/commands/commands.h).
 int RunGrowthBench(const GrowthBenchOptions& options);
 
-// Adds the subcommand to `bench`. If it is parsed, it sets `command` to its function.
+// Adds the subcommand to `bench`. If the subcommand is parsed, it sets `command` to its function.
 void AddGrowthBench(CLI::App& bench, std::function<int()>& command);
 
 }  // namespace kvcast::bench

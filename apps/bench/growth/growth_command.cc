@@ -27,10 +27,10 @@ constexpr char kGrowthMethod[] =
     "bytes: resident bytes per residency after Reclaim; grown_bytes: before. batch_ms: the\n"
     "longest Apply of a batch of up to 317 blocks since the previous point; batch_cpu_ms: the\n"
     "largest CPU time of such a batch; batch_faults: the page faults in that batch. page_ms: the\n"
-    "first write to a huge page (2 MiB), the lower bound of such a fault. reclaim_wait_ms: the\n"
-    "longest Apply of a batch of one block while another thread runs Reclaim, after the removal\n"
-    "of a worker. reclaim_s: the time of Reclaim. others_pct: the share of the CPU that other\n"
-    "processes and the hypervisor used since the previous point.\n"
+    "time of the first write to a huge page (2 MiB), the lower bound for a fault of such a page.\n"
+    "reclaim_wait_ms: the longest Apply of a batch of one block while another thread runs\n"
+    "Reclaim, after the removal of a worker. reclaim_s: the time of Reclaim. others_pct: the\n"
+    "share of the CPU that other processes and the hypervisor used since the previous point.\n"
     "exponent: the least squares fit of log(figure) over log(residencies).";
 
 using Figure = double GrowthPoint::*;
@@ -125,7 +125,7 @@ std::string Svg(const Points& points) {
   });
 }
 
-// Measures the sizes until the memory is full. Returns true if it is full.
+// Measures the sizes until the memory is full. Returns true if the memory is full.
 Result<bool> MeasureSizes(GrowthCurve& curve, const std::vector<int64_t>& sizes, Report& report,
                           Points& points) {
   BeginTable(report);

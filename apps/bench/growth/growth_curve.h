@@ -21,9 +21,9 @@ struct GrowthPoint {
   double grown_bytes = 0;      // per residency, before Reclaim
   double batch_ms = 0;         // the longest batch
   double batch_cpu_ms = 0;     // the largest CPU time of a batch
-  double batch_faults = 0;     // page faults in the batch of that CPU time
+  double batch_faults = 0;     // page faults in the batch with batch_cpu_ms
   double page_ms = 0;          // the first write to a huge page
-  double reclaim_wait_ms = 0;  // the longest batch of one block beside Reclaim
+  double reclaim_wait_ms = 0;  // the longest batch of one block while Reclaim runs
   double reclaim_s = 0;
   double others_pct = 0;  // share of the CPU that others used since the previous point, in percent
   uint64_t wrong = 0;     // answers that contradict the content
@@ -35,8 +35,8 @@ struct GrowthLimits {
   int64_t memory = 0;   // bytes of the process
 };
 
-// The sizes to measure: from 10^6, or an eighth of `most` if this is less, in steps of 2. The last
-// size is `most`.
+// The sizes to measure. The first size is 10^6, or an eighth of `most` if this is less. Each size
+// is twice the previous size. The last size is `most`.
 std::vector<int64_t> GrowthSizes(int64_t most);
 
 class GrowthCurve {

@@ -1,5 +1,5 @@
-// CellIndex: the index of `kvcast bench cells`, with the calls of a router. No other file contains
-// the query that the cells measure.
+// CellIndex: the index of `kvcast bench cells`, with the calls that a router makes. No other file
+// contains the query that the cells measure.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

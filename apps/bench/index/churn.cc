@@ -9,7 +9,7 @@
 namespace kvcast::bench {
 namespace {
 
-// The most blocks that an engine schedules in one step.
+// The maximum number of blocks that an engine schedules in one step.
 constexpr int64_t kStepBlocks = 8192 / kBlockTokens;
 
 uint64_t Unsigned(int64_t value) { return static_cast<uint64_t>(value); }

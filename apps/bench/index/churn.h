@@ -45,8 +45,8 @@ class Churn {
   };
   // The holders of a chain store it one after another. Turns of other chains lie between.
   Turn At(uint64_t turn) const;
-  // From this turn on, the caches are full, and no worker holds one of the first chains, which the
-  // lowest ranks never store.
+  // From this turn on, the caches are full. The first chains, which the lowest ranks never store,
+  // are evicted.
   uint64_t steady_turn() const { return holders_ * (live_ + (holders_ - 1) * lag_); }
   // Number of (worker, block) pairs from the steady turn on.
   uint64_t residencies() const { return live_ * holders_ * blocks_; }

@@ -1,5 +1,5 @@
 // FloorMap and MaskFloorMap: the baselines ("floors") of the benchmarks. Each is a plain hash map
-// of 64-bit keys and values that gets the same operations as the index. They do less than the
+// of 64-bit keys and values that gets the same operations as the index. The maps do less than the
 // index: they count no copies, and do not find the workers that hold the blocks of a prompt.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

@@ -100,7 +100,8 @@ class LookupCase {
     if (depth == Depth::kHalf) return blocks_ / 2;
     return depth == Depth::kMixed ? random_() % (blocks_ + 1) : blocks_;
   }
-  // Returns a random chain that is held for `margin` more chains, and the number of blocks to use.
+  // Returns a random chain, and the number of its blocks to use. The holders keep the chain until
+  // each of them has stored `margin` more chains.
   std::pair<uint64_t, size_t> Draw(Depth depth, uint64_t turn, uint64_t margin) {
     const Churn::Range held = churn_.FullyHeld(turn, margin);
     return {held.first + random_() % (held.last - held.first + 1), DrawHeld(depth)};
@@ -117,7 +118,7 @@ class LookupCase {
     const auto start = Clock::now();
     const std::vector<WorkerMatch> matches = index_.Match(chain_, kBlockTokens, tokens);
     timings.query.Add(NanosecondsSince(start));
-    // This thread waited too long, and the writer evicted the chain. The answer cannot be checked.
+    // If this thread was delayed, the writer has evicted the chain. The answer cannot be checked.
     if (churn_.FullyHeld(writer_.turn(), 1).first > prompt) return;
     if (!Right(matches, static_cast<int64_t>(held) * kBlockTokens)) ++timings.wrong;
   }

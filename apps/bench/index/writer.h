@@ -35,7 +35,7 @@ class Writer {
   PrefixIndex& index_;
   std::atomic<uint64_t> turn_;
   std::atomic<bool> stopping_ = false;
-  double reached_ = 0;  // the result of Stop; thread_ writes it before it ends
+  double reached_ = 0;  // the result of Stop; thread_ writes the value before the thread ends
   std::thread thread_;
 };
 

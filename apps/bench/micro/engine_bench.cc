@@ -20,7 +20,8 @@
 #include "kvcast/wire/wire.h"
 #include "src/engine/free_block_queue.h"
 
-// g++ 12 sees through operator delete into std::free, but not through operator new into malloc.
+// g++ 12 inlines operator delete, and does not inline operator new. It then sees memory of operator
+// new in a call of std::free, and warns.
 #pragma GCC diagnostic ignored "-Wmismatched-new-delete"
 
 namespace {
@@ -42,7 +43,7 @@ constexpr int64_t kBlocks = 1 << 20;
 constexpr int64_t kBlockSize = 16;
 constexpr int64_t kBlocksOfRequest = 625;
 constexpr int64_t kTokens = kBlocksOfRequest * kBlockSize;
-// The pool holds half of the requests, so a prompt has been evicted when it comes again.
+// The pool holds half of the requests, so a prompt is evicted before its next use.
 constexpr size_t kRequests = 2 * kBlocks / kBlocksOfRequest;
 
 // Requests with random tokens and random digests as their chain.
@@ -87,7 +88,8 @@ void RunLife(CacheManager& manager, CacheRequest& request) {
   manager.Free(request);
 }
 
-// Runs `life` for one request after another. The pool and all buffers are warm.
+// Runs `life`, which allocates and frees the blocks of a request, for one request after another.
+// The pool and all buffers are warm.
 template <typename Life>
 void RunLives(benchmark::State& state, const Life& life) {
   std::vector<CacheRequest>& requests = Requests();

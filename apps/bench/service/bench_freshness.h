@@ -14,7 +14,7 @@ struct FreshnessConfig {
   int batches_per_s = 256;  // of each source
   int seconds = 10;         // measured time; a warm-up of one second runs before it
   // The nice value of the publisher process. In production the publishers run on other machines;
-  // here they may use only the time that the router leaves.
+  // here they get less CPU time than the router if both need it.
   int publishers_nice = 5;
   int blocks_per_batch = 8;  // half of them stored (16 tokens each), half of them removed
   // Factor of the rate during one additional second in the middle; 1: no burst.

@@ -53,7 +53,7 @@ class Router {
     return fleet_->Add(source);
   }
 
-  // Waits until the good sources are synced. False: they are not within kAwaitSeconds.
+  // Waits until the good sources are synced. False: a source is not synced after kAwaitSeconds.
   bool AwaitSynced() const {
     return Await([this] {
       for (size_t i = 0; i < good_; ++i) {
@@ -62,7 +62,7 @@ class Router {
       return true;
     });
   }
-  // Counts batches that are published from now on.
+  // Measures the batches that are published after a warm-up of kWarmUpSeconds.
   void Measure() { begin_ = SteadyNow() + kWarmUpSeconds; }
   void AwaitApplied(uint64_t batches) const {
     Await([this, batches] { return applied_ >= batches; });

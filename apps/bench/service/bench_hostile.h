@@ -1,5 +1,5 @@
-// The benchmark of an attack: a source that attacks the router, beside sources that do not. The
-// router's ingestion is that of `kvcast router`.
+// The benchmark of attacks: the delay of the batches of good sources while another source attacks
+// the router. The ingestion is the same as in `kvcast router`.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -1,6 +1,6 @@
-// The prompts of the freshness benchmark. Each source stores its own prompts in a fixed order. Both
-// processes compute this order, so the router process knows the prompts that a source holds,
-// without communication.
+// The prompts of the freshness benchmark. Each source stores its own prompts in a fixed order. The
+// publisher process and the router process both compute this order. The router process can thus
+// determine the prompts that a source holds without communication.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -33,7 +33,7 @@ class FreshnessQueries {
   FreshnessQueries(const PrefixIndex& index, int sources);
   ~FreshnessQueries() { Stop(); }
 
-  // Reports that a source stored `blocks` more blocks. Only one thread may call this.
+  // Reports that a source stored `blocks` more blocks. Only one thread may call this function.
   void NoteStored(int source, uint64_t blocks) {
     auto& stored = stored_[static_cast<size_t>(source)];
     stored.store(stored.load(std::memory_order_relaxed) + blocks, std::memory_order_relaxed);

@@ -35,7 +35,7 @@ BlockStored Store(uint64_t first, uint64_t count, int64_t block_size = kBlock) {
   return stored;
 }
 
-// C2 a: one block has very many extra keys.
+// c2a: one block has very many extra keys.
 EventBatch ExtraKeysOfOneBlock(uint64_t) {
   BlockStored stored = Store(1, 1);
   stored.extra_keys.emplace(1, ExtraKeys());
@@ -45,7 +45,7 @@ EventBatch ExtraKeysOfOneBlock(uint64_t) {
   return {.events = {AllBlocksCleared{}, std::move(stored)}};
 }
 
-// C2 b: a clear follows each store, and host memory holds many blocks without tokens.
+// c2b: a clear follows each store, and host memory holds many blocks without tokens.
 constexpr uint64_t kHostBatches = 64;
 EventBatch ClearsBesideHostMemory(uint64_t round) {
   EventBatch batch;
@@ -65,7 +65,8 @@ EventBatch ClearsBesideHostMemory(uint64_t round) {
   return batch;
 }
 
-// C2 c: many stores wait for the name of one block, which comes and goes.
+// c2c: many stores wait for the names of their parents. Each further batch stores and removes one
+// of the parents.
 constexpr uint64_t kParkedBatches = 16;
 EventBatch StoresThatWait(uint64_t round) {
   constexpr uint64_t kAwaited = uint64_t{1} << 61;
@@ -86,12 +87,13 @@ EventBatch StoresThatWait(uint64_t round) {
   return batch;
 }
 
-// C2 d: one block has very many tokens, and a clear makes the router test its hash again.
+// c2d: one block has very many tokens. After each clear, the router tests the hash of the block
+// again.
 EventBatch TokensOfOneBlock(uint64_t) {
   return {.events = {AllBlocksCleared{}, Store(1, 1, 720'720)}};
 }
 
-// C2 e: a clear follows each store of one block.
+// c2e: a clear follows each store of one block.
 EventBatch StoresAndClears(uint64_t) {
   EventBatch batch;
   for (uint64_t i = 0; i < 30'000; ++i) {
@@ -101,7 +103,7 @@ EventBatch StoresAndClears(uint64_t) {
   return batch;
 }
 
-// C2 f: the same complete chain is announced again and again.
+// c2f: the same complete chain is announced again and again.
 EventBatch HitReports(uint64_t round) {
   EventBatch batch;
   const uint64_t copies = round == 0 ? 1 : 64;
@@ -109,7 +111,7 @@ EventBatch HitReports(uint64_t round) {
   return batch;
 }
 
-// C3: large batches that are all legal and new.
+// c3: large legal batches with new events.
 EventBatch Flood(uint64_t round) {
   EventBatch batch;
   for (uint64_t i = 0; i < 5000; ++i) {
@@ -124,10 +126,10 @@ EventBatch Flood(uint64_t round) {
   return batch;
 }
 
-// H7: new blocks, and no block is removed.
+// h7: new blocks, and no block is removed.
 EventBatch NeverRemoves(uint64_t round) { return {.events = {Store(round * 16'384 + 1, 16'384)}}; }
 
-// H7: the largest batches.
+// h7-backlog: the largest batches.
 EventBatch LargeBatches(uint64_t) { return {.events = {Store(1, 1, 4 << 20)}}; }
 
 EventBatch Small(uint64_t round) { return {.events = {Store(round + 1, 1)}}; }
@@ -161,7 +163,7 @@ constexpr std::array kAttacks = {
            .constant = true},
     Attack{.name = "c3", .summary = "legal batches of 10,000 events", .batch = Flood},
     Attack{.name = "h5",
-           .summary = "four sources whose replays take forever",
+           .summary = "four sources with replays that do not end",
            .batch = Small,
            .slow_replay = true,
            .sources = 4},

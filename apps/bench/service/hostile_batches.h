@@ -1,5 +1,5 @@
-// The batches of engines that attack a router. Each batch is legal on the wire. It costs the router
-// as much time or memory as possible.
+// The batches of engines that attack a router. Each batch is legal on the wire, and costs the
+// router as much time or memory as possible.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -21,7 +21,8 @@ struct Attack {
   EventBatch (*batch)(uint64_t round) = nullptr;
   // All rounds after the prepared ones have the same batch.
   bool constant = false;
-  // The batches have gaps, so the router requests replays. One useless frame a second answers.
+  // The batches have gaps, so the router requests replays. The source answers with one useless
+  // frame per second.
   bool slow_replay = false;
   int sources = 1;  // number of attacking sources
 };

@@ -24,7 +24,8 @@ class HostileSource {
       : attack_(attack),
         live_(context, zmq::socket_type::pub),
         replay_(context, zmq::socket_type::router) {
-    // A full queue refuses the batch. Else libzmq would drop it, and the attack would be smaller.
+    // A full queue refuses the batch. Otherwise libzmq would drop the batch, and the attack would
+    // be smaller.
     live_.set(zmq::sockopt::xpub_nodrop, true);
     live_.set(zmq::sockopt::sndhwm, 16);
     live_.set(zmq::sockopt::linger, 0);
@@ -57,7 +58,7 @@ class HostileSource {
     return true;
   }
 
-  // Answers each replay request with one frame that is no reply.
+  // Answers replay requests with one frame per second. The frame is not a valid reply.
   void AnswerUselessly() {
     zmq::message_t part;
     while (replay_.recv(part, zmq::recv_flags::dontwait)) {

@@ -140,8 +140,8 @@ class HttpLoad {
     }
   }
 
-  // Sets the timer to the next due request. A request that waits for a free connection is sent as
-  // soon as one is free.
+  // Sets the timer to the next due request. A request that waits for a connection is sent as soon
+  // as a connection is free.
   void Arm() const {
     if (next_ == total_ || free_.empty()) return;
     const auto ns = static_cast<int64_t>(Due(next_) * 1e9);

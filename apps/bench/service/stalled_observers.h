@@ -1,4 +1,5 @@
-// Clients of a router that send requests and never read: hanging dashboards and stopped tails.
+// Clients of a router that send requests and never read, like a dashboard that hangs or a stopped
+// `kvcast tail`.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

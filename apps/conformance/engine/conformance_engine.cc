@@ -16,7 +16,7 @@ void ReplayAll(const Scenario& scenario, ScenarioReplay& replay) {
   if (scenario.final_state) replay.CheckFinal(*scenario.final_state);
 }
 
-// True: the run used asynchronous scheduling, which schedules a second batch while the first one
+// True: the run used asynchronous scheduling, which schedules the next step while the current step
 // runs.
 bool IsAsynchronous(const Scenario& scenario) {
   return std::any_of(scenario.steps.begin(), scenario.steps.end(), [](const ScenarioStep& step) {

@@ -1,6 +1,6 @@
 // ScenarioScheduler: computes how many tokens of a request the recorded engine schedules in a step.
 //
-// The recorded operations contain this number too; a replay compares the two.
+// The recorded operations contain this number too. A replay compares the two numbers.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

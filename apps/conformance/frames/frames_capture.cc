@@ -6,7 +6,7 @@
 namespace kvcast::tools {
 namespace {
 
-// True: the client asks for a replay, and each message begins with the delimiter. False: the client
+// True: the client requests a replay, and each message begins with the delimiter. False: the client
 // is a subscriber, and a message is topic, sequence number and payload.
 bool IsReplay(const CapturedConnection& connection) {
   return connection.name.find("replay") != std::string::npos;
@@ -46,7 +46,7 @@ size_t LastClientChunk(const CapturedConnection& connection) {
   return last;
 }
 
-// Plays the connection. The publisher must know the subscription before it publishes.
+// Plays the connection. The publisher must have the subscription before it publishes.
 Status Play(const CapturedConnection& connection, RecordedPublisher& publisher, ZmtpPeer& peer,
             FramesTally& tally) {
   const size_t last_client_chunk = LastClientChunk(connection);

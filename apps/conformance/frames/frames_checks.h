@@ -48,8 +48,8 @@ class RecordedPublisher {
   std::unique_ptr<Publisher> publisher_;
 };
 
-// Returns the layout of the replies to a client of this socket type. The number of frames of one
-// reply decides.
+// Returns the layout of the replies to a client of this socket type. The number of frames of
+// `reply` shows the layout.
 ReplayLayout LayoutOf(const FrameList& reply, const std::string& socket);
 
 // Checks the endpoint of the rank, and every live message that a subscriber gets from our

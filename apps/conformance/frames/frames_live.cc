@@ -54,7 +54,7 @@ class LiveRun {
   Status Publish(uint64_t seq, const std::string& payload) {
     return publisher_.PublishAs(seq, payload);
   }
-  // Receives messages until one has a sequence number of at least `seq`.
+  // Receives messages until a message has a sequence number of at least `seq`. Returns it.
   Result<FrameList> Receive(uint64_t seq) {
     for (;;) {
       Result<FrameList> frames = subscriber_.ReceiveMessage();

@@ -83,7 +83,7 @@ CapturedConnection ParseConnection(const std::string& name, const json& object) 
   connection.name = name;
   for (const json& chunk : object.at("bytes")) {
     const std::string from = chunk.at("from").get<std::string>();
-    if (from != "server" && from != "client") throw BadRecord{"bytes from neither side"};
+    if (from != "server" && from != "client") throw BadRecord{"from: expected server or client"};
     connection.chunks.push_back({from == "server", FromHex(chunk.at("hex").get<std::string>())});
   }
   connection.messages = ParseMessages(object.at("messages"));
@@ -104,7 +104,7 @@ FramesFile ParseDocument(const json& document) {
     }
   }
   if (file.recordings.empty() && file.connections.empty()) {
-    throw BadRecord{"holds no recording of frames"};
+    throw BadRecord{"the file has no recording of frames"};
   }
   return file;
 }

@@ -85,7 +85,7 @@ Status CheckExchange(const ReplayExchange& exchange, ReplayLayout layout,
     tally.CheckFrames(client->Receive(), exchange.replies[i],
                       exchange.what + ": reply " + std::to_string(i));
   }
-  // A REQ socket takes one reply and hides the rest.
+  // A REQ socket receives one reply and drops the other replies.
   if (exchange.socket == "DEALER") CheckNothingMore(*client, layout, exchange.what, tally);
   return Status();
 }

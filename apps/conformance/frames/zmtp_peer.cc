@@ -100,7 +100,7 @@ Status ZmtpPeer::ReceiveSome() {
   const int ready = poll(&item, 1, timeout_ms_);
   if (ready < 0 && errno == EINTR) return Status();
   if (ready < 0) return Unavailable("poll");
-  if (ready == 0) return Status(StatusCode::kUnavailable, "the server sent nothing more in time");
+  if (ready == 0) return Status(StatusCode::kUnavailable, "the server sent no more bytes in time");
   char chunk[16384];
   const ssize_t n = recv(descriptor_, chunk, sizeof(chunk), 0);
   if (n < 0 && errno == EINTR) return Status();

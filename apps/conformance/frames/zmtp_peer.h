@@ -1,6 +1,6 @@
-// ZmtpPeer: a client that speaks ZMTP 3.1 (NULL mechanism) over a plain TCP socket, without libzmq.
+// ZmtpPeer: a client that uses ZMTP 3.1 (NULL mechanism) over a plain TCP socket, without libzmq.
 //
-// The peer receives every byte of the server, and knows when the server has processed the sent
+// The peer receives every byte of the server. It can wait until the server has processed the sent
 // bytes. Thread-compatible.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

@@ -101,7 +101,7 @@ ExtraKey ReadExtraKey(FieldReader& reader, const Json& value, int depth) {
     for (const Json& item : value) list.items.push_back(ReadExtraKey(reader, item, depth + 1));
     return {std::move(list)};
   }
-  reader.Fail("extra_keys", "neither text, integer, bytes nor list");
+  reader.Fail("extra_keys", "expected text, an integer, bytes or a list");
   return {};
 }
 
@@ -185,7 +185,7 @@ void ReadTokens(FieldReader& reader, HashRecord& out) {
 void ReadForm(FieldReader& reader, ChainForm& form) {
   if (const Json* name = reader.Find("extra_key_scheme")) {
     const auto scheme = ParseExtraKeyScheme(reader.Text("extra_key_scheme", *name));
-    if (!scheme) reader.Fail("extra_key_scheme", "neither bare nor tagged");
+    if (!scheme) reader.Fail("extra_key_scheme", "expected bare or tagged");
     form.extra_keys = scheme.value_or(ExtraKeyScheme::kBare);
   }
   if (const Json* tokens = reader.Find("hash_lookahead_tokens")) {

@@ -22,7 +22,8 @@ using Json = nlohmann::json;
 
 namespace {
 
-// Recordings that show defects of the engine. They are run only if their path is given.
+// The folder of recordings that show defects of the engine. Its recordings are run only if their
+// path is given.
 constexpr char kKnownDefects[] = "known-defects";
 
 bool IsRecording(const fs::path& path) {
@@ -39,7 +40,7 @@ Status AddFolder(const std::string& folder, std::vector<std::string>& files) {
     if (IsRecording(it->path())) files.push_back(it->path());
   }
   if (error) return {StatusCode::kUnavailable, folder + ": " + error.message()};
-  if (files.size() == before) return {StatusCode::kNotFound, folder + ": holds no recording"};
+  if (files.size() == before) return {StatusCode::kNotFound, folder + ": has no recording"};
   std::sort(files.begin() + static_cast<ptrdiff_t>(before), files.end());
   return Status();
 }

@@ -22,7 +22,7 @@ Json TailName(const OffloadLayout& layout, size_t group, int64_t boundary) {
   return {group, boundary % chunk == 0 ? boundary / chunk - 1 : -boundary};
 }
 
-// Answers the questions of one case as recorded. Logs the questions.
+// Returns the recorded results of the lookups of one case. Records which lookups were called.
 class RecordedAnswers {
  public:
   RecordedAnswers(const OffloadLayout& layout, const Json& record)

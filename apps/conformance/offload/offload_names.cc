@@ -34,7 +34,8 @@ void OffloadNames::AddHash(const std::string& hex) {
   digest.size = kDigestBytes;
   const int64_t number = num_hashes();
   if (hex.empty()) {
-    // Write the number at both ends: hash tables use the first bytes, events carry the last bytes.
+    // Write the number at both ends: hash tables use the first bytes, events contain the last
+    // bytes.
     std::memcpy(digest.data.data(), &number, sizeof(number));
     std::memcpy(digest.data.data() + kDigestBytes - sizeof(number), &number, sizeof(number));
   } else {

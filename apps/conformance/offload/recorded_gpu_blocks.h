@@ -25,13 +25,13 @@ class RecordedGpuBlocks final : public GpuBlockPool {
 
   // Replaces a request's table, or appends to it.
   void SetTable(const std::string& request, const nlohmann::json& blocks, bool append);
-  // Clears the blocks that the next scan sees. All blocks are then unknown.
+  // Clears the blocks that the next scan reads. All blocks are then unknown.
   void ClearScan();
   void SetContent(BlockId block, const std::optional<BlockContent>& content);
   // Sets the free queue after the cursor. If `cursor` is given, that block is free.
   void SetFreeQueue(std::optional<BlockId> cursor, std::vector<BlockId> blocks);
 
-  // True: the scheduler asked for a block that the recording does not contain, or unpinned a block
+  // True: the scheduler used a block that the recording does not contain, or unpinned a block
   // too often.
   bool is_misused() const { return misused_; }
   int64_t pins() const;

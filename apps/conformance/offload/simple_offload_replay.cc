@@ -15,7 +15,7 @@ using Ordered = nlohmann::ordered_json;
 
 namespace {
 
-// A recorded hash is a number. The digest is chosen so that events carry this number.
+// A recorded hash is a number. The digest is chosen so that events contain this number.
 Digest DigestOf(uint64_t number) {
   Digest digest;
   digest.size = 32;
@@ -93,7 +93,7 @@ void SimpleOffloadReplay::Run(std::string_view line) {
   const Status status = offload_->CheckInvariants();
   checks_.Check(status.ok(), status.ToString());
   checks_.Check(!gpu_->is_misused(),
-                "our scheduler asks for a GPU block that the recording does not contain, or unpins "
+                "our scheduler uses a GPU block that the recording does not contain, or unpins "
                 "too often");
 }
 

@@ -228,12 +228,12 @@ Status RunRouterConformance(const std::vector<std::string>& paths,
   if (options.told == "nothing") {
     service.told = Told::kNothing;
   } else if (options.told != "all") {
-    return {StatusCode::kInvalidArgument, "--told: neither all nor nothing"};
+    return {StatusCode::kInvalidArgument, "--told: expected all or nothing"};
   }
   if (options.scheme == "unknown") {
     service.scheme = Scheme::kUnknown;
   } else if (options.scheme != "found") {
-    return {StatusCode::kInvalidArgument, "--scheme: neither found nor unknown"};
+    return {StatusCode::kInvalidArgument, "--scheme: expected found or unknown"};
   }
   std::vector<Policy> policies(kPolicies.begin(), kPolicies.end());
   if (options.policy != "all") {
@@ -242,11 +242,12 @@ Status RunRouterConformance(const std::vector<std::string>& paths,
     policies = {*policy};
   }
   if (*feed == Feed::kInterleaved && policies != std::vector{Policy::kExact}) {
-    return {StatusCode::kInvalidArgument, "the interleaved feed is for the exact policy"};
+    return {StatusCode::kInvalidArgument, "--feed interleaved: only for the policy exact"};
   }
   if (options.joins > 0 &&
       (*feed == Feed::kInterleaved || policies != std::vector{Policy::kExact})) {
-    return {StatusCode::kInvalidArgument, "--joins: for the exact policy, and not interleaved"};
+    return {StatusCode::kInvalidArgument,
+            "--joins: only for the policy exact, and not with --feed interleaved"};
   }
   const auto files = ScenarioPaths(paths);
   if (!files.ok()) return files.status();

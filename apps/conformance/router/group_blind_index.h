@@ -17,8 +17,8 @@ namespace kvcast::tools {
 
 class GroupBlindIndex : public PolicyIndex {
  public:
-  // Such a router knows one block size. This is the smallest block size of `groups`, or, without
-  // groups, the hash block size of the query.
+  // The index has one block size: the smallest block size of `groups`. If there are no groups, it
+  // is the hash block size of the query.
   explicit GroupBlindIndex(std::span<const GroupSpec> groups);
 
   std::vector<size_t> Apply(const EventBatch& batch) override;

@@ -52,7 +52,7 @@ Promise FleetMember::Match(std::span<const BlockHash> chain, int64_t hash_block_
     if (worker == self_) continue;
     const int64_t lone = fleet_.alone[worker]->Match(chain, hash_block_size, prompt_tokens).tokens;
     if (lone == together[worker].tokens) continue;
-    difference = "worker " + std::to_string(worker) + " answers " +
+    difference = "worker " + std::to_string(worker) + " predicts " +
                  std::to_string(together[worker].tokens) + " among others, " +
                  std::to_string(lone) + " alone";
   }

@@ -1,5 +1,5 @@
 // Recorded runs as workers of one index, with their steps in random order. The events of one worker
-// must not change the answer of another.
+// must not change the answers of another worker.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

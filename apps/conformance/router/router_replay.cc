@@ -88,7 +88,7 @@ void RouterReplay::RunProbe(int64_t step, const ScenarioProbe& probe) {
   // The index has no tokens for a group that no event has shown yet.
   const bool comparable = promise.per_group.size() == probe.per_group.size();
   check_(!comparable || promise.per_group == probe.per_group,
-         prompt + " tokens: the tokens of the single groups differ");
+         prompt + " tokens: the tokens by group differ");
 }
 
 void RouterReplay::CheckFinal(const ScenarioFinal& recorded) {

@@ -18,9 +18,9 @@
 
 namespace kvcast::tools {
 
-// The engine's configuration as a registration with a router.
+// Returns the engine's configuration as a registration with a router.
 Result<WorkerConfig> RegistrationOf(const ScenarioConfig& config);
-// The same, and the registration also states whether the requests ask for hit reports.
+// As above, and the registration also states whether the engine reports hits.
 Result<WorkerConfig> RegistrationOf(const Scenario& scenario);
 
 // The difference between the predictions and the engine's own lookups.
@@ -43,7 +43,7 @@ class RouterReplay {
   // `config`.
   static Result<RouterReplay> Create(const ScenarioConfig& config, const WorkerConfig& registration,
                                      Check check);
-  // The same with `index` in place of an exact index.
+  // As above, with `index` instead of an exact index.
   static Result<RouterReplay> Create(const ScenarioConfig& config,
                                      std::unique_ptr<PolicyIndex> index, Check check);
 

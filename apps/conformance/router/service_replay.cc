@@ -174,7 +174,7 @@ void ServiceReplay::RunProbe(int64_t step, const ScenarioProbe& probe) {
     }
     query.inputs.prompt_embeddings.reset();
   }
-  // The router knows the path of an adapter only if it is configured.
+  // The router has the path of an adapter only if the path is configured.
   if (options_.told == Told::kNothing) query.inputs.lora_path.clear();
   const router::QueryEngine engine(index_,
                                    [this](WorkerId) { return SourceStatus{.state = state_}; });
@@ -183,7 +183,7 @@ void ServiceReplay::RunProbe(int64_t step, const ScenarioProbe& probe) {
   const router::QueryAnswer& answer = answers->front();
   const WorkerMatch& match = answer.match;
   const int64_t predicted = match.gpu_tokens;
-  // If replay_tokens is not configured, the router does not know how many tokens of a hit are
+  // If replay_tokens is not configured, the router cannot predict how many tokens of a hit are
   // computed again.
   const bool same_replay = options_.told == Told::kNothing || match.replay_tokens == probe.replay;
   const bool equal = predicted == probe.hit && same_replay && length == probe.prompt.length;

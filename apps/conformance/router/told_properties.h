@@ -25,7 +25,7 @@ struct ToldProperties {
   ChainForm chain_form;
   EventHashForm hash_form = EventHashForm::kInt64;
   int64_t hash_block_size = 0;
-  // By adapter name. A name that the run uses with two paths has both.
+  // The paths by adapter name. If the run uses a name with two paths, both paths are in the set.
   std::map<std::string, std::set<std::string>> lora_paths;
 
   EngineRules release = EngineRules::kMain2026August;

@@ -23,7 +23,8 @@ struct ScenarioConfig {
   HashAlgorithm algorithm = HashAlgorithm::kSha256;
   std::string none_hash;  // raw bytes
   EventHashForm hash_form = EventHashForm::kInt64;
-  // True: an engine without map events. It reports no boundaries and sends fewer fields.
+  // True: the engine sends array events. Such an engine reports no boundaries and sends fewer
+  // fields.
   bool array_events = false;
   ChainForm chain_form;
   int64_t replay_tokens = 0;  // tokens of a hit that are computed again

@@ -40,7 +40,7 @@ Status AddFolder(const std::string& folder, std::vector<std::string>& files) {
     if (name.ends_with(".jsonl") || name.ends_with(".jsonl.gz")) files.push_back(it->path());
   }
   if (error) return {StatusCode::kUnavailable, folder + ": " + error.message()};
-  if (files.size() == before) return {StatusCode::kNotFound, folder + ": holds no scenario"};
+  if (files.size() == before) return {StatusCode::kNotFound, folder + ": has no scenario"};
   std::sort(files.begin() + static_cast<ptrdiff_t>(before), files.end());
   return Status();
 }

@@ -40,8 +40,8 @@ struct LookaheadTokens {
 // Blocks that became reusable.
 struct BlockStored {
   // In order of position. The list may be empty. The list may also name fewer blocks than the token
-  // span holds (a "sparse" store), because sliding-window and Mamba groups announce only the blocks
-  // that they keep.
+  // span holds (a "sparse" store). Sliding-window and Mamba groups announce only the blocks that
+  // they keep.
   std::vector<BlockHash> block_hashes;
   // Hash of the block before the first position of the token span. nullopt: the span starts at the
   // root.
@@ -105,8 +105,8 @@ struct BlockRemoved {
 
 // The publisher reset its prefix cache.
 struct AllBlocksCleared {
-  // The tier that was cleared. nullopt: the producer does not name the tier. vLLM never names it:
-  // an event of vLLM means that the GPU pool was reset, and states nothing about other tiers.
+  // The tier that was cleared. nullopt: the producer does not name the tier. vLLM never names the
+  // tier: its event means that the GPU pool was reset, and states nothing about other tiers.
   std::optional<std::string> medium;
 
   friend bool operator==(const AllBlocksCleared&, const AllBlocksCleared&) = default;

@@ -54,8 +54,8 @@ class EventAggregator {
   // Every event. An event that was added n times occurs n times.
   std::vector<Event> All() const;
   // The events that Common() omits, with their counts. A count below num_workers() means that some
-  // workers did not send the event. A count above it means that some workers sent the event more
-  // than once.
+  // workers did not send the event. A count above num_workers() means that some workers sent the
+  // event more than once.
   std::vector<CountedEvent> Uncommon() const;
 
   // Removes all events. The number of workers does not change.

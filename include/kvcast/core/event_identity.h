@@ -2,8 +2,8 @@
 //
 // operator== compares every field. An absent field differs from any value (group_idx 0 is not "no
 // group"). The hash covers exactly the fields that operator== compares. vLLM's hash omits
-// lora_name, although vLLM's equality compares it; both choices are consistent. With this hash,
-// events that differ only in their adapter do not collide.
+// lora_name, although vLLM's equality compares it. This is consistent too, but events that differ
+// only in their adapter then have equal hashes.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -9,7 +9,7 @@
 namespace kvcast {
 
 // The tier of an event's medium. An absent medium and the name "GPU" are kGpu. A name that starts
-// with "CPU" is kCpu. All other names are kStorage. Upper and lower case are equal.
+// with "CPU" is kCpu. All other names are kStorage. The comparison ignores case.
 enum class Tier : uint8_t { kGpu, kCpu, kStorage };
 inline constexpr int kTiers = 3;
 

@@ -1,6 +1,6 @@
 // CudaCopyBackend: a CopyBackend that copies between a GPU and pinned host memory.
 //
-// Each direction has one queue and three copy paths:
+// Each direction has one queue and three copy paths. A fragment is one row of a copy (see CopyOp).
 //   copy engine   batched calls to the DMA engines of the GPU. This path uses no multiprocessor. It
 //                 costs CPU time for each fragment.
 //   kernel        a few multiprocessors read and write host memory directly. For small fragments.
@@ -44,10 +44,10 @@ struct CudaCopyConfig {
   std::optional<CudaCopyPath> store_path;
   // False: the backend measures nothing and chooses paths by a fixed rule.
   bool calibrate = true;
-  // Penalty on the expected time of the kernel path, as a fraction: the kernel is chosen only if
-  // its time * (1 + kernel_margin) is below the time of the copy engine. The reason is that kernels
-  // take multiprocessors from the model. A third of the penalty applies to the staged path. Must
-  // not be negative.
+  // Penalty on the expected time of the kernel path, as a fraction. The kernel is chosen only if
+  // its expected time * (1 + kernel_margin) is below the expected time of the copy engine. The
+  // reason is that kernels take multiprocessors from the model. A third of the penalty applies to
+  // the staged path. Must not be negative.
   double kernel_margin = 0.15;
   // Number of thread blocks of a copy kernel; each occupies one multiprocessor. 0: the smallest
   // number that saturates the link; without calibration 4.
@@ -116,7 +116,7 @@ struct CudaCopyStats {
 // after the computation that writes its blocks. For a load, it must be recorded after the last
 // computation that reads or clears its blocks, unless this computation is known to have ended.
 //
-// Thread-compatible, as every CopyBackend. stats() is thread-safe.
+// Thread-compatible, like every CopyBackend. stats() is thread-safe.
 class CudaCopyBackend final : public CopyBackend {
  public:
   // Errors: kInvalidArgument (the message names the field of the configuration); kExhausted if

@@ -1,4 +1,4 @@
-// CudaDevice: a GPU that the program finds at run time. Neither this header nor the link step needs
+// CudaDevice: a GPU that the program finds at run time. This header and the link step do not need
 // CUDA.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -15,7 +15,7 @@ namespace cuda {
 class Device;
 }
 
-// A shared reference to a GPU. Every object that uses the GPU holds one. The last reference
+// A shared reference to a GPU. Every object that uses the GPU holds a reference. The last reference
 // releases the context.
 using CudaDevice = std::shared_ptr<const cuda::Device>;
 

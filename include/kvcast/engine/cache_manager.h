@@ -38,12 +38,13 @@ struct CacheRequest {
   bool skip_prefix_lookup = false;  // for example because the request needs prompt logprobs
   // A hint of a router: other requests will begin with this number of tokens of the prompt. The
   // manager keeps the blocks that a hit at this boundary needs, as if the lookup had found the
-  // boundary itself. Rounded down to a possible hit. 0: none; the cache then behaves like vLLM's.
+  // boundary itself. The value is rounded down to the length of a possible hit. 0: no hint; the
+  // cache then behaves like vLLM's.
   int64_t keep_prefix_tokens = 0;
   // A hint of a router: no other request will need the tokens after this position, including the
-  // sampled tokens. When the request has ended, the blocks that begin there or later are evicted
-  // before all other cached blocks, except blocks that another request has adopted. Lookups do not
-  // change. nullopt: none; the cache then behaves like vLLM's.
+  // sampled tokens. When the request has ended, the blocks that begin at this position or later are
+  // evicted before all other cached blocks. Exception: blocks that another request has adopted.
+  // Lookups do not change. nullopt: no hint; the cache then behaves like vLLM's.
   std::optional<int64_t> will_not_return_after;
   // kv_cache_report_mode "full": if a lookup has a hit, the manager announces the blocks of the hit
   // again.
@@ -106,7 +107,7 @@ struct CacheUsage {
 };
 
 // Options of the events that a cache produces. The defaults give the event stream of vLLM, byte for
-// byte. The options after `hash_form` are kvcast's own. Readers of vLLM's stream understand the
+// byte. The options after `hash_form` are kvcast's own. Readers of vLLM's stream can decode the
 // events that these options produce.
 struct EventOptions {
   bool enabled = true;
@@ -170,8 +171,8 @@ class CacheManager {
   // Returns the copies that were queued since the last call, in order. The engine must run them
   // before the step. Only caches with PartialHitsEnabled produce copies.
   std::vector<BlockCopy> TakeCopies();
-  // The engine reports that copies from TakeCopies have run. Their blocks lose the reference that
-  // kept them.
+  // The engine reports that copies from TakeCopies have run. The call releases the references to
+  // the blocks of these copies.
   void ReleaseCopies(std::span<const BlockCopy> copies);
 
   // Returns the blocks of attention groups that were allocated for new tokens since the last call,
@@ -187,7 +188,7 @@ class CacheManager {
   bool CanEverFit(int64_t total_tokens, int64_t encoder_tokens = 0) const;
 
   // Releases the request's blocks, the last block first. The blocks stay cached. Preemption uses
-  // this call too. `ended`: the request will not run again, so will_not_return_after counts.
+  // this call too. `ended`: the request will not run again, so will_not_return_after applies.
   void Free(CacheRequest& request, bool ended = false);
 
   // Removes all blocks from the prefix cache. Returns false, without any change, if blocks are in

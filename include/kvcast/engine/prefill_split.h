@@ -8,7 +8,7 @@
 // - the last state that a prompt with the same text can hit
 // - the position where the prompt diverges from a prefix that other prompts share
 //
-// A cache without such groups accepts chunks of any length.
+// If no Mamba group is in mode kAlign, chunks may have any length.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -26,13 +26,13 @@ class PrefillSplit {
   // that the scheduler gives one request in one step.
   PrefillSplit(const CacheConfig& config, int64_t max_chunk_tokens);
 
-  // Returns the number of tokens of `request` to compute in this step, 0 to `tokens`. 0: the rest
-  // of the budget does not reach a position where a state may be kept; the request must wait for
+  // Returns the number of tokens of `request` to compute in this step, 0 to `tokens`. 0: the
+  // remaining budget does not reach a position where a state may be kept; the request must wait for
   // the next step.
   //
-  // `computed`: tokens that are already computed. It includes a hit and a load, but not the tokens
-  // of a hit that are computed again (PrefixHit::replay_tokens). `tokens`: the smaller of the
-  // request's remaining tokens and the remaining budget of the step. REQUIRES:
+  // `computed`: tokens that are already computed. The tokens of a hit and of a load count. The
+  // tokens of a hit that are computed again (PrefixHit::replay_tokens) do not count. `tokens`: the
+  // smaller of the request's remaining tokens and the remaining budget of the step. REQUIRES:
   // request.shared_prefix_boundary is the result of the request's own lookup.
   int64_t ChunkTokens(const CacheRequest& request, int64_t computed, int64_t tokens) const;
 
@@ -47,7 +47,7 @@ class PrefillSplit {
   EngineRules rules_;
   bool splits_ = false;           // a group keeps states at the ends of chunks
   bool partial_hits_ = false;     // hits may end inside a block
-  bool drops_ = false;            // a group gives up a part of its hit for its draft head
+  bool drops_ = false;            // a group drops a part of its hit for its draft head
   bool keeps_junctions_ = false;  // CacheConfig::mamba_shared_prefix_checkpoint
   int64_t lookahead_ = 0;         // lookahead tokens of a block hash
   int64_t block_size_ = 0;        // smallest of the groups in prefix caching, per rank

@@ -5,8 +5,7 @@
 //   extra         = the extra keys or None; with lookahead L: (the extra keys or None, t1, ..., tL)
 //
 // The parent of the first block is NONE_HASH = F(serialise(seed text)). t1, ..., tL are the L
-// tokens after the block. With lookahead, the extra keys are those of the block and of these L
-// tokens.
+// tokens after the block. With lookahead, the extra keys cover the block and these L tokens.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -61,7 +60,7 @@ enum class ExtraKeyScheme : uint8_t {
   // name, (identifier, offset), salt, digest. Used by vLLM before 0.31.
   kBare,
   // ("lora", name, path), ("mm", identifier, offset), ("cache_salt", salt), ("prompt_embeds",
-  // digest). Used by vLLM from 0.31 on. No event carries the path.
+  // digest). Used by vLLM from 0.31 on. No event carries the path of the adapter.
   kTagged,
 };
 // Name and parser: "bare", "tagged". ParseExtraKeyScheme returns nullopt for any other name.
@@ -122,8 +121,8 @@ struct HashInputs {
   std::string lora_name;  // empty: none
   // Path of the adapter. Only the tagged form hashes it; no event carries it.
   std::string lora_path;
-  // Sorted by offset, as in the engine. Other orders, and offsets and lengths outside the prompt,
-  // are safe: the result is equal to the result of the engine's loop over the items.
+  // Sorted by offset, as in the engine. Other orders are safe, and so are offsets and lengths
+  // outside the prompt: the result is the same as the result of the engine's loop over the items.
   std::vector<MultimodalItem> mm_items;
   // Empty: none. The salt is part of the first block only.
   std::string cache_salt;
@@ -143,10 +142,10 @@ struct HashInputs {
 // - (identifier, offset - begin) of each overlapping multimodal item
 // - the salt, if begin is 0
 // - SHA-256 of the embedding slice. After the last row the slice is empty, and its digest is still
-//   a key. If the inputs do not hold the digest, it is omitted.
+//   a key. If the inputs do not hold the digest, there is no such key.
 //
-// With lookahead, items and embeddings are those of [begin, end + form.lookahead). Source: vLLM's
-// generate_block_hash_extra_keys with start_mm_idx = 0. Events carry the bare form.
+// With lookahead, the items and the embeddings of [begin, end + form.lookahead) count. Source:
+// vLLM's generate_block_hash_extra_keys with start_mm_idx = 0. Events carry the bare form.
 ExtraKeys ExtraKeysFor(const HashInputs& inputs, int64_t begin, int64_t end,
                        const ChainForm& form = {});
 
@@ -193,13 +192,14 @@ class BlockHasher {
                        const BlockForm& form = {});
 
   // Appends the missing digests of all complete hash units to `chain`. chain[i] covers the tokens
-  // [i*hash_block_size, (i+1)*hash_block_size). It exists only if form.lookahead tokens follow the
-  // unit. The chain ends before the first unit whose embedding digest the inputs do not hold.
+  // [i*hash_block_size, (i+1)*hash_block_size). An element exists only if form.lookahead tokens
+  // follow its unit. The chain ends before the first unit whose embedding digest the inputs do not
+  // hold.
   //
   // An empty chain means that a request arrives with `tokens`. A non-empty chain means that the
   // request has grown by output tokens. The two cases differ if several multimodal items touch the
-  // first unit that was incomplete on arrival. In this case the engine, and this function, use only
-  // the last item.
+  // first unit that was incomplete on arrival: for a request that has grown, the engine and this
+  // function use only the last item.
   //
   // REQUIRES: hash_block_size > 0; form.lookahead in [0, kMaxHashLookahead]. Without extra keys,
   // only the growth of `chain` allocates memory.

@@ -135,11 +135,12 @@ struct AllocationSizes {
 // - LRU, v0.32: when the request finishes, its chunks become the most recent chunks. As with older
 //   rules, a chunk also becomes the most recent when its store or load ends.
 // - ARC: readable chunks that the request used and did not store itself move to T2. If an evicted
-//   chunk is stored again, it moves the target before victims are selected, once per request and
+//   chunk is stored again, the target changes before victims are selected, once per request and
 //   chunk.
 //
-// PrepareStore counts its keys for store_threshold. A chunk that is already readable passes in any
-// case. A key of the call never displaces the count of another key of the same call.
+// PrepareStore counts its keys for store_threshold. A chunk that is already readable reaches the
+// threshold in any case. A key of the call never displaces the count of another key of the same
+// call.
 struct OffloadUse {
   OffloadRequestId request;
   std::span<const int64_t> ends;  // by key: tokens of the prefix that ends with the chunk
@@ -178,8 +179,8 @@ class OffloadManager {
   static Result<std::unique_ptr<OffloadManager>> Create(const OffloadConfig& config);
   ~OffloadManager();
 
-  // Returns the state of a chunk. Before v0.32 it also counts for store_threshold, once per
-  // request. It has no other effect.
+  // Returns the state of a chunk. Before v0.32 the call also counts for store_threshold, once per
+  // request. The call has no other effect.
   LookupResult Lookup(const OffloadKey& key, OffloadRequestId request);
 
   // Adds a reader to every chunk, and appends the slots of the chunks in the order of `keys`.
@@ -192,8 +193,8 @@ class OffloadManager {
   Status CompleteLoad(std::span<const OffloadKey> keys);
 
   // Before v0.32: the chunks become the most recent chunks, with the first key as the most recent.
-  // The end of a prefix is therefore evicted before its start. An absent key that ARC still
-  // remembers as evicted moves the target of ARC. From v0.32 on the call has no effect; see
+  // The end of a prefix is therefore evicted before its start. An absent key that is in the list of
+  // evicted keys of ARC moves the target of ARC. From v0.32 on the call has no effect; see
   // OffloadUse.
   void Touch(std::span<const OffloadKey> keys);
 
@@ -203,12 +204,13 @@ class OffloadManager {
   //
   // On error it reserves nothing and evicts nothing. Errors: kExhausted if the evictable chunks are
   // not sufficient (counts of store_threshold and the ARC target may change); kInvalidArgument if a
-  // group does not exist, or if, from v0.32 on, `use` does not have one end per key.
+  // group does not exist. From v0.32 on, also kInvalidArgument if `use` does not have one end per
+  // key.
   Status PrepareStore(std::span<const OffloadKey> keys, StorePlan& plan,
                       const OffloadUse& use = {});
-  // Ends the store of reserved chunks: their bytes are present (`success`), or will never be. Keys
-  // that are not in state storing are ignored. A caller may therefore complete a part of a job, or
-  // complete a job twice.
+  // Ends the store of reserved chunks. `success`: the bytes of the chunks are present. Otherwise
+  // the chunks become absent. Keys that are not in state storing are ignored. A caller may
+  // therefore complete a part of a job, or complete a job twice.
   void CompleteStore(std::span<const OffloadKey> keys, bool success);
 
   // Applies the uses of the request to the age of its chunks (see OffloadUse), and drops its
@@ -221,7 +223,7 @@ class OffloadManager {
   void Reset();
 
   // Returns the changes since the last call. An eviction precedes the store that uses its slots.
-  // The caller must call it every step, because the list grows without limit.
+  // The caller must call this function in every step, because the list grows without limit.
   std::vector<OffloadEvent> TakeEvents();
   const OffloadConfig& config() const;
   OffloadStats TakeStats();

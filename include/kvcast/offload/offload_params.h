@@ -13,7 +13,7 @@
 
 namespace kvcast {
 
-// The tiers behind host memory from which a request may load. A request may always load from host
+// The tiers below host memory from which a request may load. A request may always load from host
 // memory.
 class TierFilter {
  public:

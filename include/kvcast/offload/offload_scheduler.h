@@ -35,7 +35,7 @@ namespace kvcast {
 
 // The chunks that are offered for storing.
 enum class OffloadPolicy : uint8_t {
-  kChunkLevel,  // all chunks except the loaded ones
+  kChunkLevel,  // all chunks except the loaded chunks
   // All chunks of the request, for tiers that need whole contexts.
   kRequestLevel,
 };
@@ -48,14 +48,14 @@ struct OffloadSchedulerConfig {
   // The vLLM release of the connector. It sets layout.rules and memory.rules. Differences from
   // v0.32 on:
   // - Lookups and stores touch no chunk (see OffloadUse). max_load_tokens applies.
-  // - The scheduler also keeps the descriptions for events of pending chunks, not only of readable
-  //   chunks.
+  // - The scheduler keeps the data for the events of pending and of readable chunks. Before v0.32,
+  //   it keeps only the data of readable chunks.
   // - A finished request of a group with a draft head stores its last chunk.
   // - With `compatible`, a finished request does not store its last token, unless the token belongs
   //   to the prompt.
   //
   // Differences from v0.33 on:
-  // - A prefix end inside a block is also stored with draft heads, for requests that loaded.
+  // - With draft heads, a prefix end inside a block is stored if the request has loaded tokens.
   // - With `compatible`, the scheduler behaves as with states_handed_over.
   EngineRules rules = EngineRules::kMain2026August;
   // True: OffloadStep::tails contains every state at the end of a chunk that should be stored.
@@ -70,7 +70,7 @@ struct OffloadSchedulerConfig {
   bool gpu_prefix_caching = true;
   // Maximum time in milliseconds that a request waits for chunks that are not yet readable, or that
   // another request loads. The time starts at the first lookup of the wait. After this time the
-  // request loads the available chunks and computes the rest.
+  // request loads the available chunks and computes the other tokens.
   int64_t max_pending_ms = 100;
   // A load is late after late_load_ms plus its expected copy time. The expected copy time is the
   // number of bytes of this load and of all loads in flight before it, divided by
@@ -87,9 +87,9 @@ struct OffloadSchedulerConfig {
   // True: behave as vLLM's connector in the cases in which this scheduler differs. Implies
   // memory.compatible and layout.compatible.
   // - A lookup may stay pending without a time limit.
-  // - A block that a window gave up is stored, even if another request owns it. Exception: another
-  //   request gets the block in a step that also schedules the first request, or in the first step
-  //   after the first request has ended.
+  // - A block that a window has released is stored, even if another request owns the block now.
+  //   Exception: another request gets the block in a step that also schedules the first request, or
+  //   in the first step after the first request has ended.
   // - A finished request stores its last token, which was never computed.
   // - A chunk of a window that lacks blocks is stored without them, and still gives a hit.
   // - Blocks that a job does not copy leave no gap. A later state of the job may then be at a
@@ -110,7 +110,7 @@ struct OffloadRequestOptions {
 // Result of MatchedTokens.
 struct OffloadMatch {
   // Number of tokens to load after the tokens on the GPU. nullopt: not known yet; the engine must
-  // ask again in the next step.
+  // call MatchedTokens again in the next step.
   std::optional<int64_t> tokens;
   // The prefix end in tokens, if it is inside a block.
   std::optional<int64_t> tail_boundary;
@@ -142,7 +142,7 @@ struct OffloadStep {
     BlockId block;
     int64_t boundary = 0;  // position of the state, tokens
   };
-  std::span<const Scheduled> scheduled;  // in the order in which requests may use host memory
+  std::span<const Scheduled> scheduled;  // the requests get host memory in this order
   std::span<const OffloadRequestId> preempted;
   std::span<const Tail> tails;  // the states of one request are adjacent
 };
@@ -211,8 +211,8 @@ class OffloadScheduler {
   ~OffloadScheduler();
 
   // Adds a request. `request` is borrowed. Its chain must contain the hashes of all lookups and
-  // stores. It must exist until the BuildStep after RequestFinished. Error: kInvalidArgument if the
-  // id is in use.
+  // stores. The request must exist until the BuildStep after RequestFinished. Error:
+  // kInvalidArgument if the id is in use.
   Status AddRequest(OffloadRequestId id, const CacheRequest& request,
                     const OffloadRequestOptions& options = {});
 
@@ -242,9 +242,9 @@ class OffloadScheduler {
   // call.
   const OffloadPlan& BuildStep(const OffloadStep& step);
 
-  // Reports copies. A job ends when all workers have reported it. It fails if one worker fails. The
-  // chunks of a failed store are dropped; the engine must compute the tokens of a failed load.
-  // Replaces the content of `arrivals` with the requests whose loads ended.
+  // Reports copies. A job ends when all workers have reported it. The job fails if one worker
+  // fails. The chunks of a failed store are dropped; the engine must compute the tokens of a failed
+  // load. Replaces the content of `arrivals` with the requests whose loads ended.
   void OnCompletions(std::span<const OffloadCompletion> completions, OffloadArrivals& arrivals);
 
   // Appends each load that has become late. A load is appended only once. Loads of ended requests

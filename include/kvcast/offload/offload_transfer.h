@@ -28,9 +28,9 @@ struct TransferLists {
 // Converts `job` of `scheduler`. Groups without blocks are omitted. The result borrows the lists of
 // `job` and `lists`. `after`: see TransferJob.
 //
-// REQUIRES: every chunk of the job has its slots. If windows gave up blocks, a job of a compatible
-// scheduler may have too few or too many slots. The engine refuses such a job, or copies to wrong
-// positions.
+// REQUIRES: every chunk of the job has its slots. If windows have released blocks, a job of a
+// compatible scheduler may have too few or too many slots. The engine refuses such a job, or copies
+// to wrong positions.
 TransferJob ToTransferJob(const OffloadJob& job, const OffloadScheduler& scheduler,
                           TransferLists& lists, void* after = nullptr);
 

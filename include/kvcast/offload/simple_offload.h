@@ -36,8 +36,8 @@ struct SimpleOffloadConfig {
   CacheConfig cache;           // the GPU's config; one group must be full attention
   int64_t num_cpu_blocks = 0;  // including block 0, the null block; see CpuBlocksFor
   StoreMode mode = StoreMode::kEager;
-  // kLazy: the number of blocks at the head of the GPU's free queue that the mirror keeps copied in
-  // host memory. 0: the value of LazyTargetFree.
+  // kLazy: the number of blocks at the head of the GPU's free queue of which SimpleOffload keeps
+  // copies in host memory. 0: the value of LazyTargetFree.
   int64_t lazy_target_free = 0;
   int64_t num_workers = 1;  // workers that copy and report each store
   // Unless `compatible` is set, exact_spans, announce_once and name_cleared_tier are always on.
@@ -91,9 +91,9 @@ struct BlockPairs {
 
 // The copies of one step. The caller owns it and may reuse it; its lists then keep their memory.
 //
-// Loads must wait for the computation that was submitted before, because it may still read the
-// destination blocks. Stores must also wait for the computation of this step: a request of this
-// step may have hit blocks that another request computes in the same step.
+// Loads must wait for the computation that was submitted before, because this computation may still
+// read the destination blocks. Stores must also wait for the computation of this step: a request of
+// this step may have hit blocks that another request computes in the same step.
 struct TransferStep {
   std::optional<int64_t> load_event;
   BlockPairs load;  // host to GPU, by request
@@ -128,7 +128,7 @@ class SimpleOffload {
   // tokens.
   Status UpdateAfterAlloc(const CacheRequest& request, int64_t external_tokens);
 
-  // A request is preempted. The engine must call it before it frees the GPU blocks, and before
+  // A request is preempted. The engine must call Preempt before it frees the GPU blocks, and before
   // BuildStep. `computed_tokens`: tokens whose KV exists.
   void Preempt(const CacheRequest& request, int64_t computed_tokens);
 
@@ -137,11 +137,11 @@ class SimpleOffload {
   // until the copy has ended.
   void BuildStep(std::span<const StepRequest> scheduled, TransferStep& step);
 
-  // Reports that `workers` more workers have ended a store. When all workers have ended it, lookups
-  // find its blocks. If one worker failed, the host blocks become free. kEager then tries again
-  // when the request ends. kLazy tries again when the GPU block has other content. Errors, without
-  // any change: kNotFound for an event that is not in progress; kInvalidArgument for too many
-  // workers.
+  // Reports that `workers` more workers have ended a store. When all workers have ended the store,
+  // lookups find its blocks. If one worker failed, the host blocks become free. kEager then tries
+  // again when the request ends. kLazy tries again when the GPU block has other content. Errors,
+  // without any change: kNotFound for an event that is not in progress; kInvalidArgument for too
+  // many workers.
   Status CompleteStore(int64_t store_event, int64_t workers = 1, bool success = true);
   // Reports that all workers have ended the load of a request. If the load failed, its host blocks
   // are dropped from the cache, and the next Match does not find them; the request must compute the
@@ -149,20 +149,20 @@ class SimpleOffload {
   Status CompleteLoad(const std::string& request_id, bool success = true);
 
   // Gives up a load that takes too long; the request must compute the tokens. The engine may free
-  // its GPU blocks immediately, because both sides of the copy stay pinned until CompleteLoad. The
-  // host blocks are dropped from the cache, so that no other request waits for them. Until
-  // CompleteLoad, Match of the request returns 0. Error: kNotFound if the request has no load, or
-  // if BuildStep has not returned it yet.
+  // its GPU blocks immediately, because the source and destination blocks of the copy stay pinned
+  // until CompleteLoad. The host blocks are dropped from the cache, so that no other request waits
+  // for them. Until CompleteLoad, Match of the request returns 0. Error: kNotFound if the request
+  // has no load, or if BuildStep has not returned it yet.
   Status GiveUpLoad(const std::string& request_id);
 
-  // The request has ended. The engine must call it before it frees the GPU blocks. It may free them
-  // immediately afterwards, because blocks of running copies are pinned. `computed_tokens`: tokens
-  // whose KV exists.
+  // The request has ended. The engine must call RequestFinished before it frees the GPU blocks. It
+  // may free them immediately afterwards, because blocks of running copies are pinned.
+  // `computed_tokens`: tokens whose KV exists.
   void RequestFinished(const CacheRequest& request, int64_t computed_tokens);
 
   // Removes all blocks from the cache, and drops the copies that BuildStep has not returned yet.
-  // Returns false if copies are in progress. They keep their blocks until they end, and these
-  // blocks are not cached then; a later call returns true.
+  // Returns false if copies are in progress. These copies keep their blocks until they end. Their
+  // blocks are then not cached, and a later call returns true.
   bool Reset();
 
   // True: the engine must build a step, or must report copies, even if no request is scheduled.
@@ -170,8 +170,9 @@ class SimpleOffload {
 
   // Returns the events since the last call, in order of occurrence. A block is announced when its
   // copy has ended. Its removal is announced before its host block is used again. The events have
-  // the same fields as the events of the GPU. Exception: blocks that the GPU had before this object
-  // saw their request are placeholders, without tokens and parent, and with block_size 0.
+  // the same fields as the events of the GPU. Exception: blocks that the GPU held before their
+  // request was passed to this object are placeholders, without tokens and parent, and with
+  // block_size 0.
   std::vector<Event> TakeEvents();
 
   const SimpleOffloadConfig& config() const;  // after validation

@@ -32,7 +32,7 @@ struct PublisherStatus {
   // batch.
   uint64_t first_held = 0;
   uint64_t next_seq = 0;
-  // False: the publisher does not know its own state, and `groups` is empty.
+  // False: the publisher has no digests of its state, and `groups` is empty.
   bool has_digests = false;
   std::vector<GroupTierStatus> groups;  // on all tiers, sorted by tier, then group
 

@@ -1,14 +1,14 @@
 // Content keys: 64-bit names that the router computes for prompt prefixes.
 //
 // A key names a whole prefix: its tokens, LoRA name, salt, and multimodal items at their positions.
-// It depends neither on block sizes nor on the hash scheme of an engine. The keys of one prompt
+// A key does not depend on block sizes or on the hash scheme of an engine. The keys of one prompt
 // therefore serve every engine, group and tier.
 //
 // A key is the value of a polynomial over the field of integers modulo p = 2^64 - 59, at a secret
 // point r: key(prefix + token) = key(prefix) * r + token. The key of a prefix is therefore
-// sufficient to compute the key of any extension, and the key of a stored block is sufficient to
-// name the blocks that are stored after it. Two different prefixes of n tokens have equal keys with
-// a probability of at most n / p.
+// sufficient to compute the key of any extension. The key of a stored block is sufficient to name
+// the blocks that are stored after it. Two different prefixes of n tokens have equal keys with a
+// probability of at most n / p.
 //
 // Each process has its own random secret. A sender can therefore not choose prefixes that collide.
 // Keys of two processes are unrelated.
@@ -52,8 +52,8 @@ class ContentKeys {
   // nanosecond.
   ContentKey Extend(ContentKey prefix, TokenId token) const;
   ContentKey Extend(ContentKey prefix, std::span<const TokenId> tokens) const;
-  // The inverse of Extend: `key` names a prefix that ends with `tokens`; the result names it
-  // without `tokens`.
+  // The inverse of Extend: `key` names a prefix that ends with `tokens`; the result names this
+  // prefix without `tokens`.
   ContentKey Retract(ContentKey key, std::span<const TokenId> tokens) const;
   // Sets keys[i] to the key of the prefix followed by the first (i + 1) * step tokens. REQUIRES:
   // step > 0, tokens.size() >= keys.size() * step.
@@ -65,7 +65,7 @@ class ContentKeys {
   ContentKey AddEmbeddings(ContentKey prefix, std::span<const uint8_t> digest) const;
 
   // The name of a block with lookahead. `prefix` is the key of the prefix that includes the
-  // lookahead tokens: the block ends `lookahead` tokens before the end of this prefix, and the hash
+  // lookahead tokens. The block ends `lookahead` tokens before the end of this prefix, and the hash
   // of the block covers these tokens too. With lookahead 0 the result is `prefix`. Blocks of
   // different lookahead have different names, except by chance.
   ContentKey Mark(ContentKey prefix, int64_t lookahead) const;
@@ -78,8 +78,8 @@ class ContentKeys {
   void ExtendByPortably(ContentKey prefix, std::span<const TokenId> tokens, size_t step,
                         std::span<ContentKey> keys) const;
 
-  // Constants of the vector code. It sums kCell tokens in one step, with the powers r^15 ... r^0 in
-  // halves of 32 bits; of_cell is r^16.
+  // Constants of the vector code, which sums kCell tokens in one step. `low` and `high` are the
+  // 32-bit halves of the powers r^15 ... r^0. `of_cell` is r^16.
   static constexpr size_t kCell = 16;
   struct alignas(32) LanePowers {
     std::array<uint64_t, kCell> low{};

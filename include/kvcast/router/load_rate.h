@@ -17,17 +17,18 @@ enum class LoadReport : uint8_t {
   kTaken,        // the report is a sample
   kIdle,         // the worker loaded nothing
   kSmall,        // fewer than LoadRate::kMinBytes: latency dominates such loads
-  kImplausible,  // no time, or a rate outside LoadRate::kMinRate to kMaxRate
+  kImplausible,  // the rate is not in LoadRate::kMinRate to kMaxRate
 };
 inline constexpr int kLoadReports = 4;
 std::string_view LoadReportName(LoadReport report);  // "taken", "idle", "small", "implausible"
 
 // The estimate is the median of the last kWindow samples. Of two middle samples, the slower one is
-// the median. Fewer than half of the samples cannot move the median past the other samples. There
-// is an estimate if at least kEnough samples are younger than kLifetimeMs.
+// the median. If fewer than half of the samples are wrong, the median is in the range of the
+// correct samples. There is an estimate if at least kEnough samples are younger than kLifetimeMs.
 //
-// Bytes and seconds are those of vLLM's counters kv_offload_load_bytes and kv_offload_load_time.
-// `now_ms` is the time of a monotonic clock in milliseconds. Thread-compatible.
+// `bytes` and `seconds` have the meaning of vLLM's counters kv_offload_load_bytes and
+// kv_offload_load_time. `now_ms` is the time of a monotonic clock in milliseconds.
+// Thread-compatible.
 class LoadRate {
  public:
   static constexpr size_t kWindow = 15;
@@ -38,7 +39,7 @@ class LoadRate {
   static constexpr double kMaxRate = 1e13;
 
   // Adds one report: the bytes that were loaded, and the seconds that their copies took. REQUIRES:
-  // both are finite and not negative.
+  // `bytes` and `seconds` are finite and not negative.
   LoadReport Note(double bytes, double seconds, int64_t now_ms);
   // Adds a report of totals since the engine started. The sample is the increase since the last
   // sample. If the totals are lower than before, the engine has restarted. An increase of fewer

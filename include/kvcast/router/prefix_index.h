@@ -60,7 +60,7 @@ enum class HitReports : uint8_t {
 // How an engine looks up blocks on lower tiers, after its own hit on the GPU.
 enum class OffloadRule : uint8_t {
   // vLLM's offloading connector. The lookup works in chunks. Every group needs its chunks on the
-  // lower tier: a full-attention group needs all chunks, a window group the last chunks, and a
+  // lower tier. A full-attention group needs all chunks, a window group the last chunks, and a
   // Mamba group the last chunk.
   kConnector,
   // OffloadScheduler with OffloadLayoutConfig::compatible = false. A window needs only the chunks
@@ -72,10 +72,10 @@ enum class OffloadRule : uint8_t {
   kMirroredPool,
 };
 
-// The rule that decides which blocks of a window group the engine caches. A sparse store has fewer
-// hashes than its tokens hold. With this rule, the index can often prove the positions of these
-// hashes. Without this rule, the index finds the position of a hash only if another event names the
-// hash.
+// The rule that decides which blocks of a window group the engine caches. A sparse store names
+// fewer blocks than its tokens fill. With this rule, the index can often prove the positions of
+// these blocks. Without this rule, the index finds the position of a hash only if another event
+// names the hash.
 struct SparseRule {
   EngineRules rules = EngineRules::kMain2026August;
   int64_t alignment = 0;                      // scheduler_block_size, tokens; > 0
@@ -88,7 +88,7 @@ enum class UnnamedReason : uint8_t {
   kNoTokens,
   // The store continues a block whose content is not known.
   kUnknownParent,
-  // The store names fewer hashes than its tokens hold, and the position of the block is not known.
+  // The store names fewer blocks than its tokens fill, and the position of the block is not known.
   kSparse,
   // The block has extra keys that a content key cannot represent, such as a LoRA id without a name.
   // Or: a store on a lower tier has other lookahead tokens than the GPU stores of the worker.
@@ -126,8 +126,8 @@ struct WorkerConfig {
   // attention, in tokens. nullopt and 0: not known.
   std::optional<bool> eagle;
   int64_t chunk_size = 0;
-  // The caching rules of the engine's release. nullopt: the index uses the rules of LearnRules.
-  // Without these, it uses the rules that give the shortest reusable prefixes.
+  // The caching rules of the engine's release. nullopt: the index uses the rules of LearnRules. If
+  // LearnRules was not called, the index uses the rules that give the shortest reusable prefixes.
   std::optional<EngineRules> rules;
   // Number of tokens after a block that its hash also covers. If this number is more than 0, no
   // group drops a block for its draft head. The chain of a query then ends at the last block with
@@ -174,8 +174,8 @@ struct IndexCounters {
   uint64_t unknown_kinds = 0;
   // Stores without a kind; the index treats them as full_attention.
   uint64_t assumed_kinds = 0;
-  // Hashes of stores that the index did not apply, because they only repeat a prefix that the index
-  // has. vLLM sends such stores in report mode "full".
+  // Hashes of stores that the index did not apply, because the stores only repeat a prefix that the
+  // index has. vLLM sends such stores in report mode "full".
   uint64_t reannounced_blocks = 0;
   uint64_t residencies = 0;  // current number of (tier, group, hash) entries
   // Current number of these entries on the GPU, if each entry fills one block of the engine. 0 if a
@@ -194,10 +194,10 @@ struct IndexCounters {
   uint64_t bad_stores = 0;
   // Number of sparse rules that a store contradicted. The index does not use a contradicted rule.
   uint64_t rules_refuted = 0;
-  // Stores that waited for the name of the previous block, and that the index dropped because of
-  // its limit.
+  // Stores that waited for the name of the previous block, and that the index dropped because too
+  // many stores or tokens waited.
   uint64_t dropped_stores = 0;
-  // Names of evicted blocks that the index dropped because of its limit.
+  // Names of evicted blocks that newer names replaced, because the number of such names is limited.
   uint64_t forgotten_names = 0;
 };
 
@@ -238,12 +238,14 @@ struct WorkerMatch {
   // Tokens of the prompt that are not in gpu_tokens, or are computed again.
   int64_t recompute_tokens = 0;
   // False: since its cache was last empty, the worker stored again a prefix that it could have hit.
-  // The store is a report or a copy. With HitReports::kUnknown, the index counts the store as
-  // copies. If the store was a report, the answer is too long. With kExpected, the index does not
-  // apply the store (IndexCounters::reannounced_blocks). Answers then stay certain until removes
-  // contradict this reading, or a store is neither clearly a report nor clearly a copy. With both,
-  // answers are not certain after a snapshot or a repair (see NoteRecord). With kNever, answers are
-  // always certain.
+  // Such a store is a report of a hit, or a copy. HitReports decides:
+  // - kUnknown: the index counts the store as copies. After a report, the answer is too long.
+  // - kExpected: the index does not apply the store (IndexCounters::reannounced_blocks). Answers
+  //   stay certain until removes show that the store was a copy, or until the index cannot
+  //   determine whether a later store is a report or a copy.
+  // - kNever: answers are always certain.
+  // With kUnknown and kExpected, answers are not certain after a snapshot or a repair (see
+  // NoteRecord).
   bool certain = true;
   // Queries by content only. True: the worker sent contradicting names for a block of the prompt.
   // The answer does not include this block.
@@ -271,8 +273,8 @@ struct WorkerScore {
   int64_t gpu_tokens = 0;  // as in WorkerMatch; at least 1
 };
 
-// Properties of a worker that an answer depends on, and that are unknown: neither its events nor
-// its registration contain them. A bit mask.
+// Properties of a worker that an answer depends on, and that neither the events nor the
+// registration of the worker contain. The values are bits of a mask.
 enum class Untold : uint32_t {
   // The kinds of the groups.
   kKinds = 1,
@@ -284,7 +286,7 @@ enum class Untold : uint32_t {
   kGroups = 8,
   // The groups may drop a block for a draft head.
   kEagle = 16,
-  // The engine may compute windows beside MLA groups again.
+  // After a hit, the engine may compute windows beside MLA groups again.
   kReplay = 32,
   // The engine release. Releases differ in the lookup that drops a block, and in the number of
   // chunks that a window loads.
@@ -297,8 +299,8 @@ enum class Untold : uint32_t {
   // The rule of lookups on lower tiers. kOffloadRule and kLoadEnd occur only in untold_with_cpu.
   kOffloadRule = 512,
   // The end of a load is unknown in three cases. First: the engine computes windows again after the
-  // load. Second: the load ends inside a block of which a longer beginning is announced too. Third:
-  // vLLM's rule depends on copies in progress.
+  // load. Second: the load ends inside a block, and the events also announce a longer part of this
+  // block. Third: vLLM's rule depends on copies in progress.
   kLoadEnd = 1024,
 };
 inline constexpr int kUntoldProperties = 11;
@@ -340,16 +342,17 @@ inline constexpr size_t kMaxIndexShards = 64;
 // The index is divided into shards. Each worker belongs to one shard. A shard has a lock for its
 // writers, so changes of workers of different shards run at the same time. A query visits the
 // shards of all its workers. A block that workers of several shards hold takes memory in each of
-// them.
+// these shards.
 //
 // Thread-safe. Batches of one worker must be applied by one thread at a time, because their order
 // matters. Each change takes the lock of the worker's shard. ShapeOf takes no lock. Match and
-// Scores take the lock of a shard only if all of 4 readings were disturbed: a queried worker of the
-// shard changed, or some of its blocks were moved.
+// Scores first read a shard without its lock. A reading is disturbed if a queried worker of the
+// shard changes, or if some of its blocks are moved. After 4 disturbed readings, the call takes the
+// lock of the shard.
 class PrefixIndex {
  public:
   // `keys`: the instance that makes the content keys of the queries. It must outlive the index.
-  // `shards`: from 1 to kMaxIndexShards. As many shards as threads that apply batches are enough.
+  // `shards`: from 1 to kMaxIndexShards. One shard for each thread that applies batches is enough.
   explicit PrefixIndex(const ContentKeys& keys = ContentKeys::OfProcess(), size_t shards = 1);
   ~PrefixIndex();
   PrefixIndex(const PrefixIndex&) = delete;
@@ -377,9 +380,9 @@ class PrefixIndex {
   // restarted, possibly with another model.
   void RestartWorker(WorkerId worker);
 
-  // A hidden generation of a worker is a second set of blocks that no query sees. BeginHidden
-  // starts an empty generation, and drops an unfinished one. ApplyHidden applies a batch to the
-  // hidden generation. SwapHidden replaces the blocks and the learned groups of the worker with
+  // A hidden generation of a worker is a second set of blocks that no query reads. BeginHidden
+  // starts an empty generation, and drops an unfinished generation. ApplyHidden applies a batch to
+  // the hidden generation. SwapHidden replaces the blocks and the learned groups of the worker with
   // those of the hidden generation, in one atomic step for queries. DropHidden deletes the
   // generation. Without a hidden generation, ApplyHidden, SwapHidden and DropHidden do nothing.
   void BeginHidden(WorkerId worker);
@@ -403,9 +406,9 @@ class PrefixIndex {
                                                  uint32_t copies)>& visit) const;
 
   // Sets the worker's hash_block_size to the value that the scheme detector found in its stores
-  // (see scheme_detector.h). It is valid until the learned groups are removed. Errors: kNotFound if
-  // the worker is not registered; kFailedPrecondition if another hash_block_size is registered, or
-  // if the value is out of range or does not divide a known block size.
+  // (see scheme_detector.h). The value is valid until the learned groups are removed. Errors:
+  // kNotFound if the worker is not registered; kFailedPrecondition if another hash_block_size is
+  // registered, or if the value is out of range or does not divide a known block size.
   Status LearnHashBlockSize(WorkerId worker, int64_t hash_block_size);
   // Declares that the worker may hold blocks whose stores are in no batch, because the subscriber
   // joined the stream late. Until a clear of the GPU cache, the index does not conclude that a
@@ -421,10 +424,10 @@ class PrefixIndex {
   // Registered rules have priority. No-op if the worker is not registered.
   void LearnRules(WorkerId worker, EngineRules rules);
 
-  // Applies one decoded batch. Events of a worker that is not registered are dropped. A query sees
-  // either the whole batch or no part of it. Without WorkerConfig::repeats_are_refreshes, the index
-  // counts copies: n stores of a (tier, group, hash) need n removes. AllBlocksCleared empties one
-  // tier: the tier that it names, else the GPU.
+  // Applies one decoded batch. Events of a worker that is not registered are dropped. A query
+  // includes either the whole batch or no part of it. Without WorkerConfig::repeats_are_refreshes,
+  // the index counts copies: n stores of a (tier, group, hash) need n removes. AllBlocksCleared
+  // empties one tier: the tier that it names, else the GPU.
   //
   // Takes the lock of the worker's shard once.
   ApplyResult Apply(WorkerId worker, const EventBatch& batch);

@@ -1,10 +1,11 @@
 // ReuseDiagnosis: the reason why the prefixes of a worker are not reused, as one of six causes.
 //
-// The index keeps a sample of the prompts that a worker stores. It tests each sampled prompt up to
-// the longest prefix that later requests to this worker needed again. A prefix was needed again if
-// a group stored it twice, or if it was continued in two ways. If there is no such prefix, the
-// index tests the whole prompt. A prompt is lost if the reuse rule serves no part of the tested
-// prefix from the blocks that the worker holds now. Exception: ReuseCause::kKeyDiffers.
+// The index keeps a sample of the prompts that a worker stores. The index tests each sampled prompt
+// up to the longest prefix that later requests to this worker needed again. A prefix was needed
+// again if a group stored it twice, or if stores continued it with different tokens. If there is no
+// such prefix, the index tests the whole prompt. A prompt is lost if the reuse rule serves no part
+// of the tested prefix from the blocks that the worker holds now. Exception:
+// ReuseCause::kKeyDiffers.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -31,7 +32,7 @@ enum class ReuseCause : uint8_t {
   // predictions, the feedback was that the engine reused nothing.)
   kNeverAnnounced,
   // The limiting group is known from events, but never stored a block that a hit of at most L
-  // tokens needs: its held blocks and its removed blocks together would not serve such a hit.
+  // tokens needs. Even its held and its removed blocks together would not serve such a hit.
   kNeverStored,
   // The limiting group stored the blocks that a hit needs, and removed them while another group
   // still holds blocks.

@@ -1,12 +1,12 @@
 // SchemeDetector: finds the scheme of the hash chain that a source uses, and verifies it with the
 // source's own stores.
 //
-// If a router hashes a prompt differently from the engine, every lookup misses, and no error shows
-// it. A dense store contains all inputs of its hashes (tokens, extra keys, parent, lookahead
-// tokens). The detector hashes the first block of the store under every known scheme and compares
-// the results. A chance match of 64 bits is practically impossible. One fit at the root
-// therefore determines algorithm, seed and hash_block_size. A fit after another block does not
-// determine the seed.
+// If a router hashes a prompt differently from the engine, every lookup misses, without an error. A
+// dense store, which names all blocks of its tokens, contains all inputs of its hashes (tokens,
+// extra keys, parent, lookahead tokens). The detector hashes the first block of the store under
+// every known scheme. A scheme fits if the result is the hash in the store. A chance match of 64
+// bits is practically impossible. One fit at the root therefore determines algorithm, seed and
+// hash_block_size. A fit after another block does not determine the seed.
 //
 // A fit proves the scheme only for the kinds of key of the blocks that fit. Releases differ in the
 // form in which the hash covers extra keys (bare, tagged), and a block without keys does not show
@@ -73,8 +73,8 @@ inline constexpr int64_t kMaxSearchTokens = int64_t{1} << 22;  // tokens of one 
 inline constexpr size_t kMaxVerifiedDigests = 1024;            // kept as parents of later stores
 // Number of consecutive tested stores without a fitting candidate after which the detector gives
 // up: the state becomes kTokenMode, or kMismatch if a property is registered. Two stores are
-// sufficient if all possibilities were tried (every hash_block_size, and keys with one reading);
-// else this number is necessary.
+// sufficient if every hash_block_size was tried and the keys have only one reading. Otherwise this
+// number is necessary.
 inline constexpr uint64_t kSchemeMissesToGiveUp = 8;
 // Number of GPU stores without token ids after which the detector gives up, if no GPU store had
 // token ids. The state becomes kTokenMode. If a property is registered, only the reason changes.
@@ -144,7 +144,7 @@ std::string_view KeyKindName(KeyKind kind);
 
 // Evidence for one kind of key.
 enum class KeyProof : uint8_t {
-  // No testable store of this kind, or no conclusive one.
+  // No testable store of this kind, or no conclusive store.
   kUnproven,
   // kPlain and kLookahead only: the last tested store fits.
   kProven,
@@ -152,7 +152,7 @@ enum class KeyProof : uint8_t {
   kBare,
   // Other kinds: the last tested store fits with tagged keys.
   kTagged,
-  // The last conclusive store fits neither form.
+  // The last conclusive store fits no form.
   kRefuted,
 };
 // "unproven", "proven", "bare", "tagged", "refuted".
@@ -181,7 +181,8 @@ struct SchemeVerdict {
   // By KeyKind. The proofs refer to `scheme`. A verdict may be kMatched although one kind is
   // refuted.
   std::array<KeyKindState, kKeyKinds> kinds{};
-  // L of the last store that fits. If L changes, kPlain and kLookahead must be proven again.
+  // Lookahead tokens per block of the last store that fits. If this number changes, kPlain and
+  // kLookahead must be proven again.
   int64_t lookahead = 0;
 
   const KeyKindState& of(KeyKind kind) const { return kinds[static_cast<size_t>(kind)]; }
@@ -189,8 +190,8 @@ struct SchemeVerdict {
 };
 
 // Returns the form in which the engine hashes a prompt with these inputs. The form has lookahead if
-// the stores have it. nullopt: the scheme is not known, a kind of key of the prompt is not proven,
-// or two kinds are proven in different forms. The chain of the prompt is
+// the stores have lookahead tokens. nullopt: the scheme is not known, a kind of key of the prompt
+// is not proven, or two kinds are proven in different forms. The chain of the prompt is
 //
 //   BlockHasher::FromNoneHash(scheme->algorithm, scheme->none_hash)
 //       ->ExtendChain(tokens, scheme->hash_block_size, inputs, chain, form)
@@ -199,7 +200,8 @@ std::optional<ChainForm> ProvenForm(const SchemeVerdict& verdict, const HashInpu
 // kinds of key that prevent the proof, each with its reason. Empty: ProvenForm returns a form.
 std::string WhyUnprovenForm(const SchemeVerdict& verdict, const HashInputs& inputs);
 // Returns the most likely form, without proof. It is the form in which more kinds are proven. If
-// both forms have equal numbers of kinds, it is tagged if the stores have lookahead; else bare.
+// both forms have equal numbers of kinds, the result is tagged if the stores have lookahead, else
+// bare.
 ChainForm LikelyForm(const SchemeVerdict& verdict);
 
 // The reason why a store could not be tested.
@@ -225,7 +227,7 @@ std::string_view SchemeSkipName(SchemeSkip reason);
 // Results of tested blocks, per kind of key.
 struct KeyKindCounters {
   uint64_t fits = 0;
-  // Fit neither form, although all possibilities were tried.
+  // Fit no form, although all possibilities were tried.
   uint64_t misses = 0;
   // Misses of a kind that was proven, and fits in the form that was not proven.
   uint64_t contradictions = 0;
@@ -266,19 +268,19 @@ struct SchemeCounters {
 //   times as much if several multimodal items share the block.
 // - All candidates: 4 algorithms x seeds x units. `units` is the sum, over all hash block sizes, of
 //   the units in a block: 31 for a block of 16 tokens. Extra keys double the cost. Over an
-//   incomplete span the cost is at most kMaxSpanSearch. All candidates are tried only until the
-//   first verdict, after a store that does not fit, and, if no scheme is known, for one in
-//   sample_period testable stores. All searches together hash at most kSearchShare tokens for each
-//   token of the stores, and kMaxSearchCredit tokens in addition. A store that is not searched for
-//   this reason shows no scheme.
+//   incomplete span the cost is at most kMaxSpanSearch. All candidates are tried only in three
+//   cases: before the first verdict; after a store that does not fit; if no scheme is known, for
+//   one in sample_period testable stores. All searches together hash at most kSearchShare tokens
+//   for each token of the stores, and kMaxSearchCredit tokens in addition. If this limit prevents
+//   the search of a store, the store shows no scheme.
 //
 // Delay of a verdict:
 // - The first testable store at the root shows a wrong registration. If the hashes are bytes and
 //   the algorithm or the hash_block_size is wrong, the first testable store at any position shows
-//   it. If no candidate fits, the second store shows it. If the events have no field extra_keys,
-//   the eighth store shows it.
+//   the error. If no candidate fits, the second store shows the error. If the events have no field
+//   extra_keys, the eighth store shows the error.
 // - A changed scheme is found within sample_period stores at the root. After AllBlocksCleared, the
-//   first store at the root shows it.
+//   first store at the root shows the change.
 class SchemeDetector {
  public:
   // Error: kInvalidArgument for too many seeds, an empty or too long NONE_HASH, or a

@@ -24,19 +24,19 @@ struct Candidate {
   WorkerId worker;
   int64_t reusable_tokens = 0;     // of the prompt, exact: PrefixIndex::Match
   int64_t speculative_tokens = 0;  // expected soon: SpeculativePrefixes::Match
-  // Until the engine has done the work that it has now.
+  // Time until the engine has done its present work.
   double queue_s = 0;
-  // To compute the tokens of the prompt that the worker neither holds nor loads.
+  // Time to compute the tokens of the prompt that the worker does not hold and does not load.
   double compute_s = 0;
-  // To load tokens of the prompt from host memory and storage.
+  // Time to load tokens of the prompt from host memory and storage.
   double load_s = 0;
-  // The part of compute_s for tokens that at least one group of the worker holds, but not all. The
-  // prompt of another conversation has left these blocks. The worker must compute the tokens, like
-  // any other worker. It then also caches the blocks of the missing groups at this boundary, so
-  // that the next prompt with this prefix hits.
+  // The part of compute_s for tokens that only some groups of the worker hold. An earlier prompt of
+  // another conversation stored these blocks. The worker must compute the tokens, like any other
+  // worker. It then also caches the blocks of the missing groups at this boundary, so that the next
+  // prompt with this prefix hits.
   double partial_s = 0;
-  // To compute again the tokens that the worker will have to evict for the prompt, and that their
-  // conversations will need again.
+  // Time to compute again the tokens that the worker will have to evict for the prompt, and that
+  // their conversations will need again.
   double eviction_s = 0;
 };
 
@@ -86,8 +86,8 @@ TokenLoadCosts CostsOfLoads(const LoadCosts& measured, const CostWeights& weight
 
 // The cost of one candidate, by the formula above.
 double Cost(const Candidate& candidate, const CostWeights& weights, double delay = 0);
-// The part of the cost that the candidate's own prompt does not feel: the cost without its own time
-// to the first token.
+// The cost without the first line of the formula, which is the prompt's own time to the first
+// token.
 double FleetCost(const Candidate& candidate, const CostWeights& weights, double delay = 0);
 
 // Returns the cheapest candidate. Among equal costs it prefers more exact reusable tokens, then the
@@ -100,8 +100,9 @@ std::optional<Choice> SelectWorker(std::span<const Candidate> candidates,
 // Round robin over the allowed candidates. It ignores cache and load. Thread-compatible.
 class RoundRobin {
  public:
-  // Returns the allowed candidate with the lowest id above the id of the previous choice, or else
-  // the allowed candidate with the lowest id. nullopt: no candidate is allowed.
+  // Returns the allowed candidate with the lowest id above the id of the previous choice. If there
+  // is no such candidate, returns the allowed candidate with the lowest id. nullopt: no candidate
+  // is allowed.
   std::optional<WorkerId> Next(std::span<const Candidate> candidates,
                                std::span<const WorkerId> allowed = {});
 

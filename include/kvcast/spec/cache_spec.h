@@ -17,7 +17,7 @@
 
 namespace kvcast {
 
-// Kind of a group; `kv_cache_spec_kind` of the events.
+// Kind of a group: the field `kv_cache_spec_kind` of the events.
 enum class SpecKind : uint8_t {
   kFullAttention,
   kMlaAttention,
@@ -28,8 +28,8 @@ enum class SpecKind : uint8_t {
   kMamba,
   kEncoderOnlyAttention,
   kCrossAttention,
-  // One scratch block per request, used as a circular buffer (the tail of an indexer). No event
-  // names such a group.
+  // One scratch block per request, used as a circular buffer, for example by the indexer of a
+  // sparse-attention layer. No event names such a group.
   kCircularBuffer,
   kUnknown,
 };
@@ -73,8 +73,8 @@ struct GroupSpec {
   int64_t prefill_checkpoint_alignment = 0;
   int64_t extra_retained_tokens = 0;  // window kinds, with multi-module MTP
   int64_t sink_tokens = 0;            // sink kind: blocks for these tokens are reserved at start
-  // R-SWA (reported as full attention): a decode step reads the prompt and this number of last
-  // tokens. 0: off.
+  // Reference window (R-SWA): a decode step reads the prompt and the last reference_window tokens.
+  // Events report such a group as full attention. 0: off.
   int64_t reference_window = 0;
   // The group has a draft head, which requires that the last block of a hit is computed again.
   bool eagle = false;
@@ -101,11 +101,11 @@ enum class EngineRules : uint8_t {
   // cached.
   kMain2026May,
   // vLLM main from June 2026 on. Freed blocks that are not cached are allocated before freed blocks
-  // that are cached. The end of a prompt inside a block is cached.
+  // that are cached. If a prompt ends inside a block, its end is cached too.
   kMain2026August,
   // v0.32. The lookup of a group that drops a block for its draft head covers every hashed block of
-  // the prompt (see EagleLimit). The cache keeps the prefixes that such a lookup can reach. This
-  // value also stands for v0.29 to v0.31, except for EagleLimit.
+  // the prompt (see EagleLimit). The cache keeps the prefixes that such a lookup can reach. The
+  // rules of v0.29 to v0.31 differ from this value only in EagleLimit.
   kV032,
   // v0.33. With lookahead hashes, no group drops a block.
   kV033,
@@ -140,7 +140,8 @@ struct CacheConfig {
   // prefix_cache_retention_interval. nullopt: the cache keeps every block of a window that may
   // serve a hit (dense retention). 0: it keeps only the blocks that a hit at a replay boundary
   // needs. Replay boundaries are the end of the prompt and PrefixHit::shared_prefix_boundary. If
-  // the value is above 0, the cache also keeps the blocks that a hit at a multiple of it needs.
+  // the value is above 0, the cache also keeps the blocks that a hit at a multiple of the value
+  // needs.
   std::optional<int64_t> retention_interval;
   EngineRules rules = EngineRules::kV033;
   // Bounded replay, for window groups outside prefix caching. The engine computes the last
@@ -168,11 +169,11 @@ struct CacheConfig {
 // together. Error: kInvalidArgument; the message names the field.
 Result<CacheConfig> ValidateCacheConfig(CacheConfig config);
 
-// True if a hit may end inside a block. This requires caching, several groups, rules from
-// kMain2026August on, and:
-// - a Mamba group that keeps states at aligned step ends, in blocks larger than the hash unit. With
+// True if a hit may end inside a block. All of these conditions must hold:
+// - Caching is on, there are several groups, and the rules are kMain2026August or later.
+// - A Mamba group keeps states at aligned step ends, in blocks larger than the hash unit. With
 //   decode context parallel, blocks of one hash unit are also sufficient.
-// - every other group can look up at hash units, or has blocks of one hash unit.
+// - Every other group can look up at hash units, or has blocks of one hash unit.
 //
 // REQUIRES: a validated config.
 bool PartialHitsEnabled(const CacheConfig& config);
@@ -233,7 +234,8 @@ int64_t ReservedBlocks(const CacheConfig& config);
 
 // The number of blocks that a request may hold beyond MaxBlocksPerRequest. If prefixes may end
 // inside a block, a request holds two blocks until its copy has run: the cached block and the copy.
-// It holds both in each group that shares such blocks. REQUIRES: a validated config.
+// The request holds both blocks in each group that shares such blocks. REQUIRES: a validated
+// config.
 int64_t MaxCopyBlocks(const CacheConfig& config);
 
 // The smallest num_blocks with which a request of `total_tokens` tokens can run every step, if it

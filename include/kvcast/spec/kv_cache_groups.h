@@ -38,7 +38,7 @@ struct LayerSpec {
   int64_t padded_page_bytes = 0;
   // True: the backend can read attention pages that are padded.
   bool indexes_by_block_stride = false;
-  // True: an MLA layer that holds hidden states for extraction.
+  // True: the layer is an MLA layer that holds hidden states for extraction.
   bool hidden_state = false;
 };
 
@@ -51,8 +51,9 @@ Result<int64_t> PageBytes(const LayerSpec& layer);
 // result above 63 bits.
 Result<int64_t> MaxMemoryUsageBytes(const LayerSpec& layer, const RequestLimits& limits);
 
-// Inputs for the decision between two modes: each group keeps a cache of its kind (hybrid manager),
-// or all layers keep every block as full attention does.
+// Inputs for the decision between two modes. With the hybrid manager, each group keeps the blocks
+// that its kind needs. Without the hybrid manager, all layers keep every block, as full attention
+// does.
 struct HybridManagerOptions {
   std::optional<bool> requested;  // nullopt: on if possible
   bool platform_supports = true;
@@ -62,7 +63,7 @@ struct HybridManagerOptions {
 };
 
 // Returns true (hybrid manager on) unless one of the inputs excludes it. Error: kInvalidArgument if
-// it was requested and is excluded. KV events do not exclude it.
+// the hybrid manager was requested and is excluded. KV events do not exclude it.
 Result<bool> ResolveHybridManager(const std::vector<LayerSpec>& layers,
                                   const HybridManagerOptions& options);
 
@@ -86,7 +87,7 @@ struct KvCacheGroup {
 
 struct KvCacheGroups {
   std::vector<KvCacheGroup> groups;  // empty: a model without attention
-  int64_t page_bytes = 0;            // of every layer; 0: layers differ
+  int64_t page_bytes = 0;            // equal for all layers; 0: the layers differ
   int64_t group_size = 0;            // number of layers of the largest group
   int64_t block_bytes = 0;           // bytes of one block in all layers; equal for every group
   int64_t decode_context_parallel = 1;

@@ -36,9 +36,9 @@ struct PoolMemory {
 // max_model_len becomes the longest length for which the pool is large enough. A model without
 // layers gets one block (the null block) and no groups.
 //
-// The pool must hold MaxBlocksPerRequest + ReservedBlocks + MaxCopyBlocks. vLLM counts neither
-// MaxCopyBlocks nor the blocks of attention sinks. It can therefore wait without end for a request
-// that it accepted.
+// The pool must hold MaxBlocksPerRequest + ReservedBlocks + MaxCopyBlocks. vLLM does not count
+// MaxCopyBlocks and the blocks of attention sinks. A request that vLLM accepted can therefore wait
+// without end.
 //
 // Errors: kInvalidArgument for an invalid value; kExhausted if the memory is too small. If
 // max_model_len is too large, the message states the sufficient number of blocks.
@@ -57,9 +57,8 @@ struct BatchOverlap {
 };
 
 // CacheConfig::max_in_flight_tokens: the number of batches in flight times max_num_batched_tokens.
-// There is one batch per pipeline stage. Asynchronous scheduling adds one batch (v2 runner), or
-// makes it 2 batches (v1 runner, one stage only). Error: kInvalidArgument; the message names the
-// field.
+// There is one batch per pipeline stage. Asynchronous scheduling adds one batch. With the v1
+// runner, it is possible only with one stage. Error: kInvalidArgument; the message names the field.
 Result<int64_t> MaxInFlightTokens(const BatchOverlap& overlap, int64_t max_num_batched_tokens);
 
 }  // namespace kvcast

@@ -1,5 +1,5 @@
-// Offload rules: pure functions that decide which prefix of a request can be loaded from the memory
-// behind the GPU, and which chunks are stored there.
+// Offload rules: pure functions that decide which prefix of a request can be loaded from the tiers
+// below the GPU (host memory and storage), and which chunks are stored there.
 //
 // The rules are those of vLLM's offloading connector. A chunk is blocks_per_chunk blocks of one
 // group under one key. Full attention needs every chunk of a prefix; a window needs the last few.
@@ -27,7 +27,8 @@ enum class LookupResult : uint8_t {
   kHit,
   // The chunk is present, but its bytes are not readable yet.
   kPending,
-  // Not known yet: the caller must ask again. Only tiers behind host memory give this answer.
+  // Not known yet: the caller must repeat the lookup. Only tiers below host memory give this
+  // answer.
   kRetry,
 };
 
@@ -62,22 +63,22 @@ struct OffloadLayoutConfig {
   std::vector<GroupSpec> groups;
   int64_t tokens_per_hash = 16;  // every block size is a multiple of it
   int64_t blocks_per_chunk = 1;
-  // Rules before v0.32: if no group has `eagle` set, all groups are EAGLE groups. Ignored from
-  // v0.32 on.
+  // True, with rules before v0.32: if no group has `eagle` set, all groups are EAGLE groups.
+  // Ignored from v0.32 on.
   bool speculative_eagle = false;
   // Block sizes already count the tokens of all ranks (GroupSpec::block_size). A value above 1 only
   // disables prefixes that end inside a block.
   int64_t decode_context_parallel = 1;
   // True: the lookup gives the results of vLLM's connector. They differ from the results with false
   // in these known points:
-  // - A window needs window_chunks chunks at every prefix end. This number is one too small if the
-  //   prefix ends inside a chunk of the window group and the groups have several chunk sizes; the
-  //   hit may then not be loadable. The number is one too large if a window is one token longer
-  //   than whole chunks.
+  // - A window needs window_chunks chunks at every prefix end. If the prefix ends inside a chunk of
+  //   the window group and the groups have several chunk sizes, this number is one too small. The
+  //   hit may then not be loadable. If a window is one token longer than whole chunks, the number
+  //   is one too large.
   // - If a prefix end inside a block is pending in one group, the lookup waits, although a group
   //   that is queried later lacks this end.
-  // - Rules before v0.32: a group of a full kind with a draft head is not queried for the chunk
-  //   after the prefix, but still gives up one chunk. The group gives up a second chunk if pending
+  // - Rules before v0.32: a group of a full kind with a draft head drops one chunk, although the
+  //   lookup does not query the chunk after the prefix. The group drops a second chunk if pending
   //   chunks restart the lookup.
   //
   // False: a prefix needs exactly the chunks that its load reads. The lookup waits only for blocks
@@ -85,8 +86,8 @@ struct OffloadLayoutConfig {
   bool compatible = false;
   // The vLLM release of the connector. Differences from v0.32 on:
   // - Groups outside prefix caching (see TakesPart) are not part of the layout.
-  // - Every group with a draft head is queried for one chunk after the prefix. Before v0.32 this
-  //   holds only for windows. If `compatible` is false, it holds with all rules.
+  // - Every group with a draft head is queried for one chunk after the prefix. Before v0.32, if
+  //   `compatible` is true, only windows are queried for this chunk.
   // - If `compatible` is true, a window also keeps its extra_retained_tokens. At a prefix that ends
   //   inside a chunk, it needs LoadWindowChunks chunks. The lookup waits for a pending chunk only
   //   if the chunk is in the window that it found.
@@ -119,8 +120,8 @@ struct OffloadLayout {
 
   // Error: kInvalidArgument; the message names the field. Causes: no group, a size that is not
   // positive, a block size that is not a multiple of tokens_per_hash, Mamba states of different
-  // sizes, a kind that is not cached. From v0.32 on, groups outside prefix caching are not checked;
-  // additional causes are: no group takes part in prefix caching, or retention_interval is not a
+  // sizes, a kind that is not cached. From v0.32 on, groups outside prefix caching are not checked.
+  // There are two more causes: no group takes part in prefix caching; retention_interval is not a
   // multiple of the chunks of the windows.
   static Result<OffloadLayout> Derive(const OffloadLayoutConfig& config);
 };
@@ -137,21 +138,21 @@ struct ChunkRange {
 ChunkRange NeededChunks(const OffloadGroup& group, int64_t tokens);
 
 // The number of chunks that a window needs before a prefix end at `tokens` tokens, as vLLM counts
-// from v0.32 on. The result is window_chunks, or more if the prefix ends inside a chunk: the part
-// of that chunk after the end shifts the window towards the start. REQUIRES: group.window_chunks
-// has a value.
+// from v0.32 on. The result is at least window_chunks. If the prefix ends inside a chunk, the
+// result may be larger, because the part of this chunk after the prefix end counts too. REQUIRES:
+// group.window_chunks has a value.
 int64_t LoadWindowChunks(const OffloadGroup& group, int64_t tokens);
 
 // Returns the state of chunk 0, 1, ... of one group.
 using ChunkAnswer = std::function<LookupResult(int64_t chunk)>;
 
 // The number of leading chunks of [0, chunks) that are present. nullopt: a chunk is pending, or not
-// known yet. kRetry does not end the scan. The lower tier therefore learns all chunks in one
-// lookup.
+// known yet. kRetry does not end the scan. One scan therefore requests all chunks up to the first
+// miss from the lower tier.
 std::optional<int64_t> ScanPrefix(int64_t chunks, const ChunkAnswer& answer);
 // The end of the last run of `required` present chunks. If no such run exists: the length of the
-// run of present chunks at the start of the range, because the caller has the chunks before the
-// range. nullopt: a chunk that the scan queried is pending, or not known yet.
+// run of present chunks at the start of the range. This run is usable, because the caller has the
+// chunks before the range. nullopt: a chunk that the scan queried is pending, or not known yet.
 std::optional<int64_t> ScanWindow(int64_t chunks, int64_t required, const ChunkAnswer& answer);
 
 // The same as ScanWindow, by the rules from v0.32 on: a run that ends with the last chunk needs
@@ -160,14 +161,14 @@ std::optional<int64_t> ScanWindow(int64_t chunks, int64_t required, const ChunkA
 std::optional<int64_t> ScanLoadWindow(int64_t chunks, int64_t required, int64_t required_at_end,
                                       const ChunkAnswer& answer);
 
-// The request that a lookup is for, and its sizes.
+// The sizes of the request of a lookup.
 struct OffloadQuestion {
   int64_t num_tokens = 0;     // tokens of the request
   int64_t prompt_tokens = 0;  // tokens of its prompt
   int64_t local_tokens = 0;   // leading tokens that the GPU already holds
   int64_t num_hashes = 0;     // complete hash units of the request
-  // Maximum number of tokens to load. If this limit shortens the prefix, its complete chunks end at
-  // a common chunk boundary of all groups. nullopt: no limit.
+  // Maximum number of tokens to load. If this limit shortens the prefix, the complete chunks of the
+  // shorter prefix end at a common chunk boundary of all groups. nullopt: no limit.
   std::optional<int64_t> max_load_tokens;
 };
 
@@ -175,8 +176,9 @@ struct OffloadQuestion {
 // OffloadLayout::groups.
 struct OffloadAnswers {
   std::function<LookupResult(size_t group, int64_t chunk)> chunk;
-  // State of the block or Mamba state that is stored under the hash of the first `tokens` tokens: a
-  // prefix end inside a block, plus the group's tail_margin. Empty function: every answer is kMiss.
+  // State of the block or Mamba state that is stored under the hash of the first `tokens` tokens.
+  // `tokens` is a prefix end inside a block, plus the group's tail_margin. Empty function: every
+  // answer is kMiss.
   std::function<LookupResult(size_t group, int64_t tokens)> tail;
   // True if another request currently loads this chunk. Empty function: always false.
   std::function<bool(size_t group, int64_t chunk)> being_loaded;
@@ -184,7 +186,7 @@ struct OffloadAnswers {
 
 // Result of a lookup.
 struct OffloadAnswer {
-  // Tokens to load after local_tokens. nullopt: pending; the caller must ask again.
+  // Tokens to load after local_tokens. nullopt: pending; the caller must repeat the lookup.
   std::optional<int64_t> tokens;
   // The prefix end in tokens, if it is inside a block.
   std::optional<int64_t> tail_boundary;

@@ -3,8 +3,8 @@
 //
 // A publisher is always the CURVE server, and its subscribers are CURVE clients, whichever of them
 // binds. A server has a secret key and a list of the clients that it admits. A client has a key
-// pair of its own, and knows the public key of its server. Without a CurveServer or CurveClient, a
-// socket is neither encrypted nor authenticated.
+// pair of its own, and the public key of its server. Without a CurveServer or CurveClient, a socket
+// is not encrypted and not authenticated.
 //
 // A key is written in Z85 (RFC 32): 40 characters for 32 bytes.
 // SPDX-License-Identifier: Apache-2.0
@@ -48,7 +48,7 @@ enum class CurveRole : uint8_t {
 //
 // A file has one line for each client: ROLE[,ROLE] PUBLIC-KEY [NAME]. ROLE is subscribe, replay or
 // snapshot. Lines that begin with # and empty lines have no meaning. A key that is on several lines
-// has the roles of all of them. A server reads the file again every AccessList::kRefreshMs.
+// has the roles of all these lines. A server reads the file again every AccessList::kRefreshMs.
 class AccessList {
  public:
   static constexpr int64_t kRefreshMs = 250;

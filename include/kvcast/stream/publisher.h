@@ -74,9 +74,9 @@ struct PublisherConfig {
   // Address of this node, for endpoints without an address; see NodeEndpoint.
   std::string host_ip;
   // Clients need the role kSubscribe for the PUB socket. For the ROUTER socket they need kReplay or
-  // kSnapshot, and for each request its role. A client that loses a role is cut off within one
-  // second: all connections of the socket end, and the other clients connect again and fill their
-  // gaps. nullopt: no encryption, and every peer is accepted. Only for tcp and ipc endpoints.
+  // kSnapshot. Each request also needs its own role. A client that loses a role is cut off within
+  // one second: all connections of the socket end, and the other clients connect again and fill
+  // their gaps. nullopt: no encryption, and every peer is accepted. Only for tcp and ipc endpoints.
   std::optional<CurveServer> curve;
   // Monotonic microseconds; empty: the process's steady clock. Called on the caller's thread and on
   // the publisher's threads.
@@ -131,10 +131,10 @@ class Publisher {
   static Result<std::unique_ptr<Publisher>> Create(const PublisherConfig& config);
   ~Publisher();
 
-  // Assigns the next sequence number to the batch and queues it. It is sent within one millisecond
-  // if a core is free for the sending thread. The call never blocks on a socket or a subscriber. It
-  // encodes only if the queue is full: 256 batches, or more than 2^20 events, hashes and tokens. A
-  // batch without a rank gets the rank of the publisher.
+  // Assigns the next sequence number to the batch and queues it. The batch is sent within one
+  // millisecond if a core is free for the sending thread. The call never blocks on a socket or a
+  // subscriber. The call encodes batches only if the queue is full: 256 batches, or more than 2^20
+  // events, hashes and tokens. A batch without a rank gets the rank of the publisher.
   //
   // Error: the batch cannot be encoded. Its sequence number is used. The number is a gap that
   // replay cannot fill, so every subscriber detects the loss. A KVX1 snapshot still contains the
@@ -143,8 +143,8 @@ class Publisher {
   Result<Seq> Publish(EventBatch batch);
   // Queues events for the next batch, before the batch's own events. If no batch follows (for
   // example when an idle engine resets its cache), the events are published in a batch of their own
-  // after `flush_ms`, on an idle machine at most 20 ms later. `ts`: wall-clock time of that batch,
-  // seconds since the Unix epoch.
+  // after `flush_ms`. On an idle machine, the additional delay is at most 20 ms. `ts`: wall-clock
+  // time of that batch, seconds since the Unix epoch.
   void Add(std::vector<Event> events, double ts);
   // Publishes the events of Add that are still queued. Afterwards all events of Add are in batches
   // below next_seq(). Errors: as for Publish.

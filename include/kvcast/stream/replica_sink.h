@@ -55,8 +55,8 @@ class ReplicaSink {
   // digests and snapshots from publishers with KVX1. The value must not change.
   virtual bool TakesSnapshots() const { return false; }
   // A snapshot is built in a hidden state. BeginSnapshot starts an empty hidden state, and drops an
-  // unfinished hidden state. Batches of stores are added to the hidden state. Then it either
-  // replaces the state, or is dropped.
+  // unfinished hidden state. Batches of stores are added to the hidden state. Then the hidden state
+  // either replaces the state, or is dropped.
   virtual void BeginSnapshot() {}
   // False: the payload is invalid.
   virtual bool AddToSnapshot(std::span<const uint8_t> /*payload*/) { return false; }

@@ -73,7 +73,7 @@ enum class SourceReason : uint8_t {
   kNone,
   kJoining,
   kUnheard,  // no live connection for kUnheardMs
-  // The address of a host name is not known yet, or the name has none.
+  // The address of a host name is not known yet, or the name has no address.
   kUnresolved,
   kGap,  // a sequence number was skipped
   // The live connection was re-established. A new publisher may have replaced the old one.
@@ -131,7 +131,7 @@ struct SourceStatus {
   uint64_t duplicates = 0;
   uint64_t reconnects = 0;
   // Live connections that ended before they were established: the peer has another key or no key,
-  // does not accept ours, or is not a publisher.
+  // does not accept the key of the subscriber, or is not a publisher.
   uint64_t failed_handshakes = 0;
   uint64_t resets = 0;
   // Sequence numbers that never arrived. Numbers from before the source was joined do not count.
@@ -154,8 +154,8 @@ std::string_view SourceHint(const SourceStatus& status);
 
 struct SubscriberConfig {
   // Maximum number of concurrent replays and snapshots; > 0. Other sources wait. A request without
-  // a usable reply releases its slot after replay_timeout_ms. While others wait, a request releases
-  // its slot after 10 s, and 1 s more for each MiB of replies, but after at most 60 s.
+  // a usable reply releases its slot after replay_timeout_ms. While other sources wait, a request
+  // releases its slot after 10 s plus 1 s for each MiB of replies, at most after 60 s.
   size_t max_replays = 4;
   // Maximum number of live batches per source that are held back during a replay.
   size_t hold_back_batches = 8192;
@@ -167,8 +167,8 @@ struct SubscriberConfig {
   int64_t probe_interval_ms = 2000;
   // Silence in milliseconds after which a source is kStale.
   int64_t stale_ms = 3000;
-  // Interval between comparisons with the digests of a publisher with KVX1. It varies by up to a
-  // quarter, so that the comparisons of many sources are spread over time. 0: never.
+  // Interval between comparisons with the digests of a publisher with KVX1. The interval varies by
+  // up to a quarter, so that the comparisons of many sources are spread over time. 0: never.
   int64_t audit_interval_ms = 10000;
   // Maximum number of live messages in the socket of a source. The bound is small, because a
   // message may have max_frame_bytes. Beyond it, messages wait at the publisher.

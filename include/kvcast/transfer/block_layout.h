@@ -27,8 +27,8 @@ struct BlockPart {
   uint32_t rows = 1;
 };
 
-// The blocks of one KV-cache group in the GPU pool. The bytes of a block are those of parts[0], row
-// by row, then those of parts[1], and so on.
+// The blocks of one KV-cache group in the GPU pool. The bytes of a block are the bytes of parts[0],
+// row by row, then the bytes of parts[1], and so on.
 struct GroupLayout {
   std::vector<BlockPart> parts;
   int64_t num_blocks = 0;
@@ -42,7 +42,7 @@ Status ValidateLayout(const GroupLayout& layout);
 // Host memory, divided into slots of equal size. Slot s starts at base + s * slot_bytes. A chunk
 // has the blocks_per_chunk blocks of its group (see TransferGroupConfig), one after the other. It
 // occupies ceil(blocks_per_chunk * block_bytes / slot_bytes) slots, which need not be adjacent. The
-// rest of its last slot is unused.
+// remaining bytes of the last slot are unused.
 struct HostLayout {
   std::byte* base = nullptr;  // borrowed
   size_t bytes = 0;

@@ -60,9 +60,9 @@ class CopyBackend {
   // NOLINTNEXTLINE(performance-unnecessary-value-param): implementations keep it.
   virtual bool TellEnds(std::function<void()> /*tell*/) { return false; }
 
-  // Starts the copies of a batch, in any order, and concurrently with those of other batches. The
-  // call reads `ops` before it returns. No destination of the batch may overlap another destination
-  // or a source of the batch.
+  // Starts the copies of a batch, in any order, and concurrently with the copies of other batches.
+  // The call reads `ops` before it returns. No destination of the batch may overlap another
+  // destination or a source of the batch.
   //
   // `after`: an event of the backend's device (CUDA: cudaEvent_t). The copies access no source and
   // no destination before this event. nullptr: no event.

@@ -20,8 +20,8 @@ struct HostCopyConfig {
   bool streaming = true;
 };
 
-// Creates the backend. It takes loads before stores. It has no events: `after` of Submit must be
-// nullptr. Error: kInvalidArgument if `threads` is not in [0, 256].
+// Creates the backend. The backend starts queued loads before queued stores. It has no events:
+// `after` of Submit must be nullptr. Error: kInvalidArgument if `threads` is not in [0, 256].
 Result<std::unique_ptr<CopyBackend>> MakeHostCopyBackend(const HostCopyConfig& config = {});
 
 }  // namespace kvcast

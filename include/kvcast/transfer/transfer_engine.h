@@ -22,9 +22,9 @@ namespace kvcast {
 using TransferJobId = StrongId<struct TransferJobIdTag, uint64_t>;
 
 // Blocks of one group, and the chunks that hold them in host memory. blocks[i] is block number
-// first_block + i of the chunks, counted over all chunks: chunk c holds the blocks [c *
-// blocks_per_chunk, (c + 1) * blocks_per_chunk). Null blocks (id 0) are not copied; their position
-// in the chunk stays unused.
+// first_block + i, counted over all these chunks. Chunk c holds the blocks [c * blocks_per_chunk,
+// (c + 1) * blocks_per_chunk). Null blocks (id 0) are not copied; their position in the chunk stays
+// unused.
 struct TransferGroup {
   GroupIdx group;
   uint32_t first_block = 0;  // < blocks_per_chunk
@@ -56,8 +56,8 @@ struct TransferGroupConfig {
 struct TransferConfig {
   std::vector<TransferGroupConfig> groups;  // by group index
   HostLayout host;
-  // Size of a batch. It must be large enough to hide the time between the end of a batch and the
-  // start of the next batch, and small enough for an early start of the first copy.
+  // Size of a batch. It must be large enough to hide the time between two batches, and small enough
+  // for an early start of the first copy.
   size_t max_batch_bytes = size_t{16} << 20;
   size_t max_batch_ops = 4096;
   int batches_in_flight = 4;  // per direction
@@ -86,9 +86,9 @@ struct TransferStats {
 };
 
 // Jobs of one direction start in the order of submission; several may be in progress. Two jobs in
-// progress must not access the same memory, unless both only read it. The source and the
-// destination of a store, and the destination of a load, belong to the job until Poll returns its
-// result.
+// progress must not access the same memory, unless both jobs only read this memory. The source and
+// the destination of a store, and the destination of a load, belong to the job until Poll returns
+// its result.
 //
 // Thread-safe. Allocates nothing in steady state.
 class TransferEngine {

@@ -64,13 +64,13 @@ struct DecodeCounts {
   uint64_t decoded = 0;  // events, including events that were merged into another one
   std::array<uint64_t, kRejectReasons> rejected{};
   uint64_t unknown_fields = 0;  // skipped map keys and array elements
-  // BlockStored maps of fewer than 16 pairs with a 16-bit header. vLLM sends all stores in this
-  // form from 0.33 on, and no store in older releases. (msgspec selects the header by the number of
-  // declared fields.)
+  // BlockStored maps of fewer than 16 pairs with a 16-bit header. From 0.33 on, vLLM sends all
+  // stores in this form. Older releases send no store in this form. (msgspec selects the header by
+  // the number of declared fields.)
   uint64_t wide_stores = 0;
-  // Of the unknown fields, those that list the components of a block that SGLang holds (full, swa,
-  // mamba). SGLang sends them for hybrid models if an option is on. The decoded event does not
-  // contain them, so it does not show which parts of the block SGLang holds.
+  // Unknown fields that list the components of a block that SGLang holds (full, swa, mamba). SGLang
+  // sends these fields for hybrid models if an option is on. The decoded event does not contain
+  // them, so it does not show which parts of the block SGLang holds.
   uint64_t component_fields = 0;
 
   uint64_t rejected_total() const {
@@ -80,8 +80,8 @@ struct DecodeCounts {
   }
 };
 
-// Options that reduce the output of the decoder. They change neither the validity of the input nor
-// the counters.
+// Options that reduce the output of the decoder. They do not change the counters, or which input is
+// valid.
 struct DecodeOptions {
   // False: the decoder does not read token ids. token_ids and lookahead then have the number of
   // elements that was sent, and all elements are 0.
@@ -139,11 +139,14 @@ std::string_view DialectName(Dialect dialect);
 std::optional<Dialect> ParseDialect(std::string_view name);
 
 // Appends the payload of `batch` to `out`, byte-equal to the output of the producer's encoder.
-// Fields that the dialect does not have are omitted. Error: kInvalidArgument, without output, if
-// the batch contains a value that no decoder accepts. Such values are text that is not UTF-8, a
-// negative block size, window or token offset, a number of token ids that is no multiple of
-// tokens_per_position, lookahead tokens that are not `width` tokens for each block hash, lists that
-// are nested too deep, and a length of 2^32 or more. Thread-safe.
+// Fields that the dialect does not have are omitted. Thread-safe. Error: kInvalidArgument, without
+// output, if the batch contains a value that no decoder accepts:
+// - text that is not UTF-8
+// - a negative block size, window or token offset
+// - a number of token ids that is not a multiple of tokens_per_position
+// - a number of lookahead tokens that is not `width` for each block hash
+// - lists that are nested too deep
+// - a length of 2^32 or more
 Status EncodeBatch(const EventBatch& batch, Dialect dialect, std::vector<uint8_t>& out);
 
 }  // namespace kvcast

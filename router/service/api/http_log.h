@@ -9,8 +9,9 @@
 
 namespace kvcast::router {
 
-// Writes a refusal (401 and 403), a failure (500 and above, but not of /readyz), or, at level
-// debug, any answer. Takes no lock for an answer that is not written.
+// Writes the answer to the log if it is a refusal (401, 403) or a failure (500 and above, except
+// from /readyz). At level debug, writes every answer. Takes no lock for an answer that is not
+// written.
 void LogAnswer(Logger& log, const HttpAnswer& answer);
 
 // `listener`: "public" or "admin". `port`: as bound.

@@ -162,7 +162,8 @@ class IndexDump {
 
   ServiceCore& core_;
   const size_t entries_max_;
-  // Not the seed of the index, because the order of the answer shows which hashes fall together.
+  // Differs from the seed of the index, because the order of the answer shows which hashes are in
+  // the same slice.
   const SeededHash slicer_{NewSeed()};
   std::vector<Scope> scopes_;
   size_t scope_ = 0;

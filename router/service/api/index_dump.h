@@ -5,10 +5,10 @@
 //     {"worker_id", "dp_rank", "medium", "group_idx", "event": {"event_id", "dp_rank",
 //      "data": {"stored": {"parent_hash": null, "blocks": [{"block_hash"}, ...]}}}}, ...]}, ...}
 //
-// A block hash identifies its whole prefix, so the index keeps no parents and no tokens. The events
-// of a dump contain neither. A byte hash is a string of hex digits. A block with several copies has
-// "copies". Each worker is read at a different time, and a large worker is read in slices. A batch
-// that is applied during the dump may or may not be part of the dump.
+// A block hash identifies its whole prefix, so the index keeps no parents and no tokens. So the
+// events of a dump contain no parents and no tokens. A byte hash is a string of hex digits. A block
+// with several copies has "copies". Each worker is read at a different time, and a large worker is
+// read in slices. A batch that is applied during the dump may or may not be part of the dump.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

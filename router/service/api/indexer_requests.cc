@@ -46,8 +46,8 @@ std::string Unknown(const std::string& name) {
   return "unknown member: " + name.substr(0, kMaxTextBytes);
 }
 
-// Escapes slashes, so that unlike selections have unlike names. The model is the only part with
-// slashes.
+// Escapes slashes, so that different selections have different names. Only the model in a name may
+// contain slashes.
 std::string WithoutSlashes(std::string_view text) {
   std::string escaped;
   for (const char c : text) {

@@ -75,7 +75,8 @@ constexpr std::array kStreamMetrics = {
         "kvcast_source_digest_checks_total",
         "Comparisons of the worker's blocks in the index with the publisher's digests, since the "
         "worker was registered. Comparisons without a result count too. They have no result if the "
-        "router does not keep its digests for that sequence number, or if it left out events.",
+        "router does not keep its digests for that sequence number, or if the router left out "
+        "events.",
         kCounter, [](W w) { return w.stream.digest_checks; }},
     WorkerMetric{"kvcast_source_digest_mismatches_total",
                  "Comparisons in which the worker's blocks in the index differed from the "
@@ -181,7 +182,7 @@ constexpr std::array kEventMetrics = {
                  kCounter, [](W w) { return w.scheme.inconclusive; }},
     WorkerMetric{
         "kvcast_source_scheme_changes_total",
-        "Changes of the detected hash scheme to another one, since the worker was registered.",
+        "Changes of the detected hash scheme to another scheme, since the worker was registered.",
         kCounter, [](W w) { return w.scheme.changes; }},
     WorkerMetric{"kvcast_source_scheme_hashes_total",
                  "Hashes that the hash-scheme detector computed, since the worker was registered.",
@@ -389,10 +390,11 @@ constexpr std::array kServiceMetrics = {
                   kCounter, [](M m) { return Number(m.relay.access_list_failures); }},
     ServiceMetric{"kvcast_log_lines_total", "Lines written to the log, since the router started.",
                   kCounter, [](M m) { return Number(m.log.lines); }},
-    ServiceMetric{"kvcast_log_suppressed_lines_total",
-                  "Lines left out of the log because one event or source had too many, since the "
-                  "router started.",
-                  kCounter, [](M m) { return Number(m.log.suppressed); }},
+    ServiceMetric{
+        "kvcast_log_suppressed_lines_total",
+        "Lines left out of the log because one event or source had too many lines, since the "
+        "router started.",
+        kCounter, [](M m) { return Number(m.log.suppressed); }},
     ServiceMetric{"kvcast_log_lost_lines_total",
                   "Lines of the log that were lost because its reader was too slow, since the "
                   "router started.",

@@ -66,8 +66,8 @@ MetricFamily LatencyFamily(const char* name, const char* help, const LatencyHist
 
 MetricFamily WeightFamily(const std::vector<WorkerMetrics>& workers) {
   MetricFamily family{"kvcast_source_weight",
-                      "Confidence in answers from the worker's stream, from 0 to 1; see the states "
-                      "of its stream.",
+                      "Confidence in the answers for the worker, from 0 to 1, by the state of its "
+                      "event stream.",
                       MetricType::Gauge,
                       {}};
   for (const WorkerMetrics& worker : workers) {
@@ -119,7 +119,8 @@ void AddBlockFamilies(const std::vector<WorkerMetrics>& workers,
   using InTier = const GroupTally::InTier&;
   families.push_back(BlockFamily(
       "kvcast_blocks",
-      "Current number of block copies that the worker announced as stored and not as removed.",
+      "Current number of block copies that the worker announced as stored and has not announced as "
+      "removed.",
       MetricType::Gauge, [](InTier t) { return static_cast<uint64_t>(t.held); }, workers));
   families.push_back(BlockFamily(
       "kvcast_blocks_stored_total",
@@ -246,7 +247,7 @@ MetricFamily RejectFamily(const std::vector<WorkerMetrics>& workers) {
   return family;
 }
 
-// One sample for each group that ever had such an event.
+// One sample for each group that ever had a rejected event.
 MetricFamily GroupRejectFamily(const std::vector<WorkerMetrics>& workers) {
   MetricFamily family{"kvcast_index_rejected_events_total",
                       "Events that the index did not apply (bad_events and unknown_kinds), by "
@@ -267,7 +268,7 @@ MetricFamily GroupRejectFamily(const std::vector<WorkerMetrics>& workers) {
   return family;
 }
 
-// Counts the events of a format that the index cannot use.
+// Counts, for each format, the events that the index cannot use.
 MetricFamily LeftOutFamily(const std::vector<WorkerMetrics>& workers) {
   MetricFamily family{
       "kvcast_format_left_out_total",

@@ -42,7 +42,7 @@ struct WorkerMetrics {
   bool insecure = false;  // see WorkerRegistration
 };
 
-// The counters of several HTTP servers together.
+// The sums of the counters of several HTTP servers.
 struct HttpTotals {
   HttpCounters counters;
   HttpRequestCounts requests;
@@ -62,9 +62,9 @@ struct ServiceMetrics {
   std::vector<WorkerMetrics> workers;
 };
 
-// Names start with kvcast_, or with process_ for the metrics of any process, and names of counters
-// end in _total. Metrics of a worker have the label worker. Metrics of blocks also have tier, group
-// and kind. An info metric always has the value 1, and its labels are the information.
+// Metric names start with kvcast_. Metrics that every process can have start with process_. Names
+// of counters end in _total. Metrics of a worker have the label worker. Metrics of blocks also have
+// tier, group and kind. An info metric always has the value 1, and its labels are the information.
 std::string RenderMetrics(const ServiceMetrics& metrics);
 
 }  // namespace kvcast::router

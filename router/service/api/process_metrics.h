@@ -8,8 +8,8 @@
 
 namespace kvcast::router {
 
-// Adds kvcast_build_info and the process_ metrics. A value that the system does not give is left
-// out.
+// Adds kvcast_build_info and the process_ metrics. If the system does not provide a value, the
+// metric is left out.
 void AddProcessFamilies(std::vector<prometheus::MetricFamily>& families);
 
 }  // namespace kvcast::router

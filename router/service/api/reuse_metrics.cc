@@ -54,12 +54,13 @@ MetricFamily TestedFamily(Workers workers) {
 }
 
 MetricFamily LostFamily(Workers workers) {
-  MetricFamily family{"kvcast_reuse_lost_prompts",
-                      "Current number of sampled prompts that the worker cannot reuse although it "
-                      "holds blocks of them, by cause. The cause key_differs also counts prompts "
-                      "that the worker can reuse in part.",
-                      MetricType::Gauge,
-                      {}};
+  MetricFamily family{
+      "kvcast_reuse_lost_prompts",
+      "Current number of sampled prompts that the worker cannot reuse although it "
+      "holds blocks of these prompts, by cause. The cause key_differs also counts prompts "
+      "that the worker can reuse in part.",
+      MetricType::Gauge,
+      {}};
   for (const WorkerMetrics& worker : workers) {
     for (size_t i = 0; i < kReuseCauses; ++i) {
       Labels labels = {{"worker", worker.name},

@@ -1,4 +1,5 @@
-// Registrations and removals by HTTP clients. Each is written to the log.
+// Registrations and removals by HTTP clients. Every registration, removal and refusal is written to
+// the log.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -13,13 +14,13 @@
 
 namespace kvcast::router {
 
-// Checks and adds the source. nullopt: it was added. Else: the reply to the client.
+// Checks and adds the source. nullopt: the source was added. Otherwise: the reply to the client.
 std::optional<HttpReply> AddForClient(ServiceCore& core, const HttpRequest& request,
                                       const WorkerRegistration& source);
 // The reply to a client whose source is refused. `name`: empty if the request names no source.
 HttpReply RefuseSource(ServiceCore& core, const HttpRequest& request, std::string_view name,
                        const Status& status);
-// Status of Fleet::Remove.
+// Removes the source. Returns the status of Fleet::Remove.
 Status RemoveForClient(ServiceCore& core, const HttpRequest& request, const std::string& name);
 
 }  // namespace kvcast::router

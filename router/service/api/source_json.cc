@@ -125,7 +125,8 @@ Result<WorkerRegistration> SourceFromJson(const Json& object) {
   if (source.worker.name.empty()) return BadField("name: required");
   if (source.endpoint.empty()) return BadField("endpoint: required");
   for (const std::string& endpoint : {source.endpoint, source.replay_endpoint}) {
-    // A publisher of the router's own process is a part of a program that uses the library.
+    // An inproc endpoint needs a publisher in the router's own process. Only a program that uses
+    // the library can have such a publisher.
     if (endpoint.starts_with("inproc:")) return BadField("endpoint: must be a tcp or ipc endpoint");
   }
   const auto& rule = source.worker.sparse_rule;

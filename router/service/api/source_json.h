@@ -15,9 +15,9 @@ namespace kvcast::router {
 
 // Not ok: one line that names the wrong member. Unknown members are refused.
 Result<WorkerRegistration> SourceFromJson(const nlohmann::json& object);
-// Refuses TCP endpoints without a port that can be connected to. Format trtllm: checks
-// TrtllmConfig, and refuses groups. Other formats: refuses window_sizes, tokens_per_block, and
-// endpoints of EventFeeds.
+// Refuses TCP endpoints whose port is not from 1 to 65535. Format trtllm: checks TrtllmConfig, and
+// refuses groups. Other formats: refuses window_sizes, tokens_per_block, and endpoints of
+// EventFeeds.
 Status CheckFormat(const WorkerRegistration& source);
 // The JSON that SourceFromJson accepts for this source. Most members with their default value are
 // left out.

@@ -1,6 +1,6 @@
-// The dashboard: requests the new data from the service once a second and draws it. All its state
-// comes from the service. A hidden or paused page sends no requests. If the service needs a token, the
-// page asks for it and keeps it only in its memory.
+// The dashboard: requests new data from the service once per second and draws the data. All state
+// of the page comes from the service. A hidden or paused page sends no requests. If the service
+// needs a token, the page shows a form for the token and keeps the token only in memory.
 // SPDX-License-Identifier: Apache-2.0
 'use strict';
 
@@ -47,7 +47,7 @@ async function ask(path) {
   return reply.json();
 }
 
-// The page sends no requests until the form is sent.
+// The page sends no requests until the user has sent the form.
 function askForToken(error) {
   if (!$('#login').hidden) return;
   $('#refused').textContent = page.token ? error : '';

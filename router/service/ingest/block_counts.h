@@ -24,15 +24,15 @@ struct GroupTally {
 
 // The counts of one worker. Thread-compatible. The counts cover the blocks that events announced or
 // that a snapshot contained. Without a snapshot, blocks that were stored before the router joined
-// are missing. The counts do not show which blocks can be reused.
+// the stream are missing. The counts do not show which blocks can be reused.
 class BlockCounts {
  public:
   // `left_out`: positions of events that were not applied, ascending.
   void Apply(const EventBatch& batch, std::span<const size_t> left_out);
   // Adds the copies of one block that a snapshot contains.
   void Hold(Tier tier, uint8_t group, uint32_t copies);
-  // Takes the held blocks from `other`. Totals of removed blocks stay. Totals of stored blocks rise
-  // to those of `other` where these are higher.
+  // Takes the held blocks from `other`. The totals of removed blocks do not change. A total of
+  // stored blocks that is lower than the total of `other` rises to the total of `other`.
   void Replace(const BlockCounts& other);
   // Sets the held blocks to 0, because they may be gone.
   void Clear();

@@ -30,7 +30,8 @@ std::string HostOf(const std::string& endpoint) {
   return std::string(address.substr(0, address.rfind(':')));
 }
 
-// libzmq reads more in an endpoint than a host, for example a source address before a semicolon.
+// libzmq accepts more in an endpoint than a host and a port, for example a source address before a
+// semicolon.
 Status CheckTcp(const char* member, const std::string& endpoint) {
   const std::string host = HostOf(endpoint);
   if (endpoint.starts_with(kTcp) && !host.empty() && host.size() <= kMaxHostBytes &&

@@ -13,9 +13,9 @@ namespace kvcast::router {
 
 // Not ok (kInvalidArgument): one line that names the member. An endpoint of a client is
 // tcp://HOST:PORT, for format trtllm also http://, https:// or "push". Other transports of libzmq
-// would open files and UDP sockets. If there are any `networks`, each endpoint to which the router
-// connects must be an address of one of them, and no name, because a name may resolve to another
-// address later.
+// would open files and UDP sockets. If `networks` is not empty, each endpoint to which the router
+// connects must have an IP address in one of the networks. Host names are then refused, because a
+// name may resolve to another address later.
 Status CheckClientSource(const WorkerRegistration& source, const std::vector<IpNetwork>& networks);
 
 }  // namespace kvcast::router

@@ -6,7 +6,7 @@
 namespace kvcast::router {
 namespace {
 
-// The weights are those of sources that a subscriber follows; see SourceStatus::weight.
+// Sources that a subscriber follows have the same weights; see SourceStatus::weight.
 double FeedWeight(SourceState state, int64_t unsure_ms) {
   if (state == SourceState::kConnecting) return 0;
   if (state == SourceState::kSynced || state == SourceState::kCleared) return 1;

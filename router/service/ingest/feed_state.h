@@ -28,15 +28,15 @@ class FeedState {
 
   // Call for an answer without events.
   void OnEmpty(int64_t now_ms) { OnHeard(now_ms); }
-  // Call after events were applied. The state is complete if and only if the result is kComplete.
+  // Call after events were applied. The worker's blocks count as complete if and only if the result
+  // is kComplete.
   void OnApplied(BatchResult result, int64_t now_ms);
-  // Call if a poll got no connection, or got a status other than 200. The engine has then handed
-  // out no events.
+  // Call if a poll got no connection, or got a status other than 200. In both cases, the engine has
+  // sent no events.
   void OnFailure(int64_t now_ms);
-  // Call if the engine may have handed out events that did not arrive. The next event shows the
-  // gap.
+  // Call if the engine may have sent events that did not arrive. The next event shows the gap.
   void OnCut(int64_t now_ms);
-  // Call after the state was dropped for this reason.
+  // Call after the worker's blocks were dropped for this reason.
   void OnReset(SourceReason reason);
 
   SourceStatus status(int64_t now_ms) const;

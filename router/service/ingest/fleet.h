@@ -47,13 +47,14 @@ struct FleetList {
 };
 using FleetView = std::shared_ptr<const FleetList>;
 
-// on_removed is called on the thread that calls Remove, or that calls Add if a later rank fails.
-// The other functions are called on an ingestion thread, on a poller's thread, or on the thread
-// that calls Push or Contradict. For each worker, only one of these three functions runs at a time.
-// on_payload gets each payload before it is decoded. on_reset follows each reset, and each snapshot
-// or repair that was applied. on_dropped follows each reset, and gets the number of residencies
-// that the worker had before. on_snapshot follows each applied snapshot or repair. on_state follows
-// a change of the state of a worker's stream; it is not called for workers of EventFeeds.
+// on_removed is called on the thread that calls Remove. If Add fails for a later rank, on_removed
+// is also called on the thread that calls Add. The other functions are called on an ingestion
+// thread, on a poller's thread, or on the thread that calls Push or Contradict. For each worker,
+// only one of these other functions runs at a time. on_payload gets each payload before it is
+// decoded. on_reset follows each reset, and each snapshot or repair that was applied. on_dropped
+// follows each reset, and gets the number of residencies that the worker had before. on_snapshot
+// follows each applied snapshot or repair. on_state follows a change of the state of a worker's
+// stream; it is not called for workers of EventFeeds.
 struct FleetObserver {
   std::function<void(const FleetWorker&, Seq, std::span<const uint8_t> payload)> on_payload;
   std::function<void(const FleetWorker&, const AppliedBatch&)> on_applied;
@@ -115,7 +116,7 @@ class Fleet {
   PrefixIndex& index_;
   const FleetObserver observer_;
   const FleetLimits limits_;
-  Mutex admin_mutex_;  // allows one Add or Remove at a time; the sink never takes it
+  Mutex admin_mutex_;  // allows one Add or Remove at a time; the sink never locks it
   uint32_t next_id_ KV_GUARDED_BY(admin_mutex_) = 0;
   mutable Mutex view_mutex_;
   FleetView view_ KV_GUARDED_BY(view_mutex_) = std::make_shared<const FleetList>();

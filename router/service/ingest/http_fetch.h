@@ -68,7 +68,7 @@ struct FetchOptions {
   std::string_view method = "GET";
   int64_t timeout_ms = 10000;  // of the whole request, except the lookup of the host name
   size_t body_max = size_t{64} << 20;
-  int stop_fd = -1;  // readable: the request is stopped
+  int stop_fd = -1;  // if this descriptor becomes readable, the request stops
 };
 
 // Sends the request over a new connection, and blocks until the outcome is known.

@@ -197,7 +197,8 @@ class MooncakeEvents::Impl {
   // False: the event is left out.
   bool Stored(Fields& fields, int64_t group, std::vector<Event>& out);
   bool Removed(const Fields& fields, int64_t group, std::vector<Event>& out);
-  // Makes room for this number of hashes, in place of `freed` hashes. False: there is no room.
+  // Adds `hashes` to the number of remembered hashes, and subtracts `freed`. False: the limit would
+  // be exceeded. The number is then unchanged.
   bool TakeRoom(size_t hashes, size_t freed);
   static void Forget(Object& object, std::vector<Event>& out);
   void ClearAll(std::vector<Event>& out);
@@ -343,7 +344,8 @@ bool MooncakeEvents::Impl::Removed(const Fields& fields, int64_t group, std::vec
     Object& object = it->second;
     const bool held =
         std::exchange(object.in_tier[static_cast<size_t>(TierOf(fields.medium))], false);
-    // A remove that is repeated must not cost the hashes of the object each time.
+    // The object is already removed from this tier. A repeated remove must not emit all hashes of
+    // the object again.
     if (!held && fields.hashes.empty()) return true;
     if (removed.block_hashes.empty()) removed.block_hashes = object.hashes;
     removed.group_idx = object.group;

@@ -24,10 +24,10 @@ struct MooncakeConfig {
   std::string tenant_id = "default";  // events of other tenants are left out
   std::string backend_id;  // events of other backends are left out; empty: all are accepted
   size_t bytes_max = size_t{64} << 20;  // a longer batch is an error
-  // Bounds of one event. An event beyond them is a bad event.
+  // Bounds of one event. An event that exceeds a bound is a bad event.
   size_t hashes_max = size_t{1} << 16;
   size_t tokens_max = size_t{1} << 20;
-  // Bounds of the sums over all events of a batch. A batch beyond them is an error.
+  // Bounds of the sums over all events of a batch. A batch that exceeds a bound is an error.
   size_t batch_events_max = size_t{1} << 16;
   size_t batch_hashes_max = size_t{1} << 20;
   size_t batch_tokens_max = size_t{8} << 20;

@@ -14,7 +14,8 @@ namespace {
 
 using wire::Writer;
 
-// nullptr: the format can represent the event.
+// Returns the part of the event that the format cannot represent. nullptr: the format can represent
+// the whole event.
 const char* Untellable(const BlockStored& event) {
   if (event.block_hashes.empty()) return "a store without hashes";
   if (event.lora_id || event.tokens_per_position != 1) return "a LoRA id, or token pairs";

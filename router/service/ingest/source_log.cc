@@ -9,13 +9,14 @@
 namespace kvcast::router {
 namespace {
 
-// Answers of a worker in such a state are missing, uncertain or incomplete.
+// True: in this state, the answers for the worker are missing, uncertain or incomplete.
 bool IsWrong(SourceState state) {
   return state == SourceState::kSuspect || state == SourceState::kCleared ||
          state == SourceState::kStale || state == SourceState::kQuarantined;
 }
 
-// The scheme, host and port of an endpoint: a URL may hold a password or a token elsewhere.
+// Returns the scheme, host and port of an endpoint. The other parts of a URL may contain a password
+// or a token.
 std::string AddressOf(const std::string& endpoint) {
   const size_t scheme = endpoint.find("://");
   if (scheme == std::string::npos || endpoint.starts_with("ipc:")) return endpoint;
@@ -44,7 +45,7 @@ void SourceLog::Sample(const Fleet& fleet) {
   for (const FleetView view = fleet.view(); const auto& worker : view->workers) {
     const MutexLock lock(mutex_);
     const SourceStatus stream = fleet.stream(worker->id);
-    // A worker that was removed meanwhile has no reason.
+    // The stream of a worker that was removed in the meantime is kConnecting without a reason.
     const bool followed =
         stream.state != SourceState::kConnecting || stream.reason != SourceReason::kNone;
     if (!followed) continue;
@@ -68,7 +69,7 @@ void SourceLog::Tell(const FleetWorker& worker, const SourceStatus& stream) {
   told.reason = stream.reason;
   const LogEvent event =
       log_events::kSourceState.At(IsWrong(state) ? LogLevel::kWarning : LogLevel::kInfo);
-  // The stream is synced, and an event of it could not be decoded.
+  // True: the stream is synced, but an event of the stream could not be decoded.
   const bool undecodable = state != stream.state;
   log_->Write(
       event, worker.config.worker.name,

@@ -13,11 +13,11 @@
 
 namespace kvcast::router {
 
-// The client of a change. The texts are not owned.
+// The origin of a change. The texts are not owned.
 struct ChangeOrigin {
   std::string_view peer;         // address of the HTTP client; empty: the configuration
-  std::string_view role;         // of its token; empty: the router has no tokens
-  std::string_view traceparent;  // of its request; empty: none
+  std::string_view role;         // role of the client's token; empty: the router has no tokens
+  std::string_view traceparent;  // of the client's request; empty: none
 };
 
 // Thread-safe. Without a logger, nothing is written.
@@ -26,10 +26,12 @@ class SourceLog {
   explicit SourceLog(Logger* log = nullptr) : log_(log) {}
 
   // Call after a worker's state may have changed. `stream`: its present status. Writes a line if
-  // the state differs from that of the latest line, or if only the reason of kConnecting does.
+  // the state differs from the state in the latest line. In state kConnecting, also writes a line
+  // if only the reason differs.
   void NoteState(const FleetWorker& worker, const SourceStatus& stream);
-  // The same for all workers of the fleet, with their failed handshakes. Call once in a second: no
-  // other call shows the states of feeds, and the state of a source whose events were undecodable.
+  // Does the same for all workers of the fleet, and writes their failed handshakes. Must be called
+  // once per second, because no other call notes the states of feeds and of sources whose events
+  // were undecodable.
   void Sample(const Fleet& fleet);
   void NoteDropped(const FleetWorker& worker, ResetReason reason, uint64_t residencies);
   void NoteSnapshot(const FleetWorker& worker);

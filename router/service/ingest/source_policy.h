@@ -26,7 +26,8 @@ enum class SourceOrigin : uint8_t { kOperator, kHttp };
 // - An endpoint is beyond loopback, and the source has neither a server_key nor `insecure`.
 // - The source has a server_key and `insecure`, or the router has no keys, or the key is malformed.
 // - The source comes from HTTP, and CheckClientSource refuses it.
-// The other rules do not apply to the endpoints of feeds: they are not ZeroMQ endpoints.
+// For sources with feed endpoints (event_feeds.h), only the last rule applies, because these
+// endpoints are not ZeroMQ endpoints.
 Status CheckSource(const WorkerRegistration& source, const SourcePolicy& policy,
                    SourceOrigin origin);
 

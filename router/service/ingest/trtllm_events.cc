@@ -20,7 +20,7 @@ constexpr size_t kMaxHashText = 128;
 // A parsed JSON value takes up to 100 bytes of memory. In the engine's events, the average value
 // has at least 14 bytes of text.
 constexpr size_t kBytesPerValue = 8;
-constexpr size_t kFewValues = 1 << 16;  // allowed in a text of any length
+constexpr size_t kFewValues = 1 << 16;  // a text of any length may have this number of values
 
 // nullptr: the member is absent or null.
 const Json* Find(const Json& object, const char* field) {

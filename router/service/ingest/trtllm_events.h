@@ -27,8 +27,8 @@ struct TrtllmConfig {
   // By group_idx. The largest window is full attention unless `largest_is_window` is true.
   std::vector<int64_t> window_sizes;
   bool largest_is_window = false;
-  // True: the engine also reuses parts of blocks (enable_partial_reuse, its default). Answers are
-  // in whole blocks, so they may then be too short.
+  // True: the engine also reuses parts of blocks (enable_partial_reuse, its default). Answers count
+  // only whole blocks, so the engine may reuse more than the answer.
   bool partial_reuse = true;
   int64_t tokens_per_block = 0;  // > 0
   // Events of other ranks are left out. nullopt: events that name a rank are left out.

@@ -50,7 +50,8 @@ Result<HashScheme> AssumedScheme(const WorkerRegistration& source) {
   return HashScheme{algorithm, {none_hash.begin(), none_hash.end()}, EventHashForm::kInt64};
 }
 
-// Groups are numbered by the engine, so it could make the default as large as it wants.
+// The engine chooses the group numbers. Without this limit, it could raise the default without
+// bound.
 constexpr size_t kMaxCountedGroups = 16;
 
 uint64_t MaxResidencies(int64_t configured, size_t groups) {
@@ -301,8 +302,8 @@ void WorkerIngest::NoteIndexCounters(const IndexCounters& now) {
   index_counters_ = now;
 }
 
-// An engine removes blocks when its pool is full. Windows need few blocks beside the full-attention
-// groups, which are taken to share the pool equally.
+// An engine removes blocks when its pool is full. Window groups need few blocks, so the
+// full-attention groups are assumed to share the whole pool equally.
 void WorkerIngest::NoteCacheSize(const IndexCounters& now, size_t groups) {
   uint64_t blocks = static_cast<uint64_t>(config_.gpu_blocks);
   if (blocks == 0 && now.removed_blocks > 0) blocks = now.whole_gpu_blocks;
@@ -415,8 +416,8 @@ void WorkerIngest::NoteHashForm() {
   }
 }
 
-// Must be called before the batch is applied. Until the index knows the hash block size, it uses
-// the greatest common divisor of the block sizes, which may be too large.
+// Must be called before the batch is applied. Until the index has the hash block size, it uses the
+// greatest common divisor of the block sizes, which may be too large.
 void WorkerIngest::NoteScheme() {
   const SchemeVerdict& now = detector_.verdict();
   bool changed;
@@ -453,7 +454,7 @@ HashScheme WorkerIngest::scheme() const {
 
 std::string_view WorkerIngest::rule_doubt() const {
   if (has_components_) {
-    return "components: the events say which components of a block are held, and only whole blocks "
+    return "components: the events name single components of a block, and only whole blocks "
            "are indexed";
   }
   return config_.rule_doubt;

@@ -47,17 +47,17 @@ struct WorkerRegistration {
   std::string endpoint;
   std::string replay_endpoint;  // endpoint of the ROUTER socket; empty: gaps cannot be filled
   std::string topic;            // subscription prefix; empty: all
-  bool bind = false;            // the publisher connects; see SourceConfig
+  bool bind = false;            // the router listens, and the publisher connects; see SourceConfig
   std::string server_key;       // see SourceConfig; empty: no CURVE
-  bool insecure = false;        // without CURVE, the source may be beyond loopback
+  bool insecure = false;        // the source may be beyond loopback without CURVE
   // Number of the engine's GPU blocks that can hold prefixes. For vLLM: num_gpu_blocks - 1, because
   // vLLM never uses block 0. If a group holds more block copies on the GPU than this number, the
   // index missed removes (checked only with a replay endpoint). If the index holds this number of
   // GPU blocks, no block is missing. 0: unknown.
   int64_t gpu_blocks = 0;
-  // Maximum number of residencies: blocks of all groups on all tiers together. A source with more
-  // is reset and quarantined. 0: kDefaultMaxBlocks for each group that has had blocks, for at most
-  // 16 groups.
+  // Maximum number of residencies: blocks of all groups on all tiers together. If a source has
+  // more, the router drops its blocks and quarantines it. 0: kDefaultMaxBlocks for each group that
+  // has had blocks, for at most 16 groups.
   int64_t max_residencies = 0;
   WorkerConfig worker;  // name (unique, not empty), groups, hash_block_size, alignment
   // The hash scheme of the engine, for queries by tokens. The router verifies the values, and
@@ -120,7 +120,7 @@ struct AppliedBatch {
 };
 
 // Returns one source for each data-parallel rank from data_parallel_rank on. The names are
-// NAME-dp<rank>, and all have one instance. The ports are those of EndpointForRank; with
+// NAME-dp<rank>. All ranks have the same instance. The ports are those of EndpointForRank; with
 // rank_by_tag all ranks have the same port. If the ranks run on several nodes, each node needs a
 // source of its own. A source with one rank is returned unchanged. kInvalidArgument: a rank is too
 // large, or an endpoint cannot have ranks.
@@ -167,16 +167,17 @@ class WorkerIngest {
   std::optional<int64_t> reuse_contradiction() const;
   // WorkerRegistration::gpu_blocks; 0: unknown.
   int64_t gpu_blocks() const { return config_.gpu_blocks; }
-  // Tokens that fit into the worker's GPU cache: gpu_blocks, or the most blocks that the worker has
-  // held since its first remove, divided among its full-attention groups. 0: not known.
+  // Tokens that fit into the worker's GPU cache. The cache has gpu_blocks blocks or, if that is
+  // unknown, the most blocks that the worker has held since its first remove. The full-attention
+  // groups share these blocks equally. 0: not known.
   int64_t cache_tokens() const { return cache_size_.tokens; }
   // The hash scheme of the stores. Until it is detected: the configured scheme, by default that of
   // vLLM. The form of the hashes is that of the stores; before the first store, integers.
   HashScheme scheme() const;
   SchemeVerdict verdict() const;
   SchemeCounters scheme_counters() const;
-  // The reason why the engine's own lookup may differ from the router's answer, although the router
-  // knows all blocks of the engine. Empty: there is no such reason.
+  // The reason why the engine's own lookup may differ from the router's answer, although the index
+  // has all blocks of the engine. Empty: there is no such reason.
   std::string_view rule_doubt() const;
   // Adds to SourceCounters::apply_ns.
   void NoteApplyTime(int64_t ns);
@@ -194,8 +195,8 @@ class WorkerIngest {
   IndexCounters index_counters() const;
   // The state of the stream. Exception: kSuspect instead of kSynced if a batch or event could not
   // be decoded, or if a batch with events did not name its rank. The index may then hold blocks
-  // that the engine does not hold. A snapshot or a restart of the engine ends the exception. It
-  // does not apply to EventFormat::kTrtllm.
+  // that the engine does not hold. A snapshot or a restart of the engine ends the exception. The
+  // exception does not apply to EventFormat::kTrtllm.
   SourceState State(SourceState stream) const;
 
  private:
@@ -251,8 +252,8 @@ class WorkerIngest {
   std::atomic<bool> inexact_{false};
   struct CacheSize {
     uint64_t blocks = 0;
-    size_t groups = 0;               // that have had blocks
-    std::atomic<int64_t> tokens{0};  // of these blocks
+    size_t groups = 0;               // number of groups that have had blocks
+    std::atomic<int64_t> tokens{0};  // tokens that these blocks can hold
   };
   CacheSize cache_size_;
   std::atomic<bool> has_components_{false};  // see DecodeCounts::component_fields

@@ -74,7 +74,7 @@ class DocumentBuilder final : public nlohmann::json_sax<Document> {
   const JsonBounds bounds_;
   Document root_;
   std::vector<Document*> open_;  // arrays and objects that have not ended, outermost first
-  size_t left_out_ = 0;          // the same, of those that are left out
+  size_t left_out_ = 0;  // number of arrays and objects that are left out and have not ended
   size_t values_ = 0;
   std::string key_;
 };

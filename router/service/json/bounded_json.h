@@ -22,7 +22,7 @@ struct JsonBounds {
   size_t max_values = std::numeric_limits<size_t>::max();
 };
 
-// kMalformed: the text is not JSON. kLimit: the document would have more values.
+// kMalformed: the text is not JSON. kLimit: the document would have more than max_values values.
 Result<nlohmann::json> ReadJson(std::string_view text, const JsonBounds& bounds);
 
 }  // namespace kvcast::router

@@ -16,14 +16,14 @@ namespace kvcast::router {
 
 using Json = nlohmann::json;
 
-inline constexpr size_t kMaxTextBytes = 1024;    // names, salts, endpoints
+inline constexpr size_t kMaxTextBytes = 1024;    // of names, salts and endpoints
 inline constexpr size_t kMaxHexHashBytes = 256;  // bytes of a hash; 2 hex digits per byte
 
 // Not ok: the body is not JSON, or is not an object. Values nested deeper than `max_depth` are left
 // out of the result.
 Result<Json> ParseObject(std::string_view body, int max_depth);
-// The same for a map in MessagePack. REQUIRES: the body's depth is bounded, because nlohmann-json
-// reads nested values recursively.
+// Like ParseObject, for a map in MessagePack. REQUIRES: the body's depth is bounded, because
+// nlohmann-json reads nested values recursively.
 Result<Json> ParsePackedObject(std::string_view body);
 
 Status BadField(std::string text);  // kInvalidArgument

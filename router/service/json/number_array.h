@@ -38,7 +38,8 @@ struct HashArray {
   std::string rest;
 };
 
-// As TakeNumberArray, for an array of hashes: integers of either sign, or strings of hex digits.
+// As TakeNumberArray, for an array of hashes: positive or negative integers, or strings of hex
+// digits.
 std::optional<HashArray> TakeHashArray(std::string_view body, std::string_view member, size_t most);
 
 }  // namespace kvcast::router

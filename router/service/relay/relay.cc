@@ -107,8 +107,8 @@ Status Relay::Impl::Open() {
   auto socket = stream::Socket::Create(context_, ZMQ_PUB);
   if (!socket.ok()) return socket.status();
   socket_ = std::move(socket).value();
-  // Not 0: libzmq 4.3.4 aborts the process if a connection breaks while a message is half sent
-  // and the socket is closing without a linger time (libzmq issue 3442).
+  // The linger time must not be 0. Otherwise libzmq 4.3.4 aborts the process if a connection breaks
+  // while a message is half sent and the socket is closing (libzmq issue 3442).
   socket_.SetOption(ZMQ_LINGER, kLingerMs);
   socket_.SetOption(ZMQ_SNDHWM, config_.send_hwm);
   socket_.SetOption(ZMQ_TCP_MAXRT, config_.stall_timeout_ms);
@@ -159,7 +159,7 @@ void Relay::Impl::Stop() {
   wake_.NotifyOne();
   if (thread_.joinable()) thread_.join();
   socket_.Close();
-  guard_.reset();  // it may wake this object until then
+  guard_.reset();  // until this call, the guard may wake this object
 }
 
 void Relay::Impl::Post(Posted posted) {

@@ -21,7 +21,7 @@
 namespace kvcast::router {
 
 struct RelayConfig {
-  std::string endpoint;  // to bind; empty: no relay
+  std::string endpoint;  // endpoint to bind; empty: no relay
   bool redact = false;   // see Redact
   // Maximum sizes of the queue of the relay's thread. If the queue is full, the oldest batch is
   // dropped, and subscribers see a gap.
@@ -35,8 +35,8 @@ struct RelayConfig {
   size_t unsent_bytes_max = 256u << 20;
   // A subscriber that takes no byte for this time is disconnected, and its queue is freed.
   int stall_timeout_ms = 10000;
-  // Subscribers need the role kSubscribe. A subscriber that loses it is cut off within one second.
-  // nullopt: no encryption, and every peer is accepted.
+  // Subscribers need the role kSubscribe. A subscriber that loses the role is disconnected within
+  // one second. nullopt: no encryption, and every peer is accepted.
   std::optional<CurveServer> curve;
 };
 

@@ -6,7 +6,8 @@
 namespace kvcast::router {
 namespace {
 
-// The reason, and the member of the source that removes it.
+// Returns the reason. The text names the member of the source's configuration that removes the
+// reason.
 std::string WhyUntold(Untold property) {
   switch (property) {
     case Untold::kKinds:
@@ -20,7 +21,7 @@ std::string WhyUntold(Untold property) {
     case Untold::kEagle:
       return "not known whether the engine drops a block for a draft head: set eagle";
     case Untold::kReplay:
-      return "not known whether the engine ignores such short hits: set replay_tokens";
+      return "not known whether the engine ignores short hits: set replay_tokens";
     case Untold::kBlockSize:
       return "not known whether a group has larger blocks than its stores, or whether a Mamba "
              "group has hits inside blocks of other groups: set groups and alignment";
@@ -34,7 +35,7 @@ std::string WhyUntold(Untold property) {
     case Untold::kRelease:
       break;
   }
-  return "not known how far the engine looks when a lookup drops a block: set release";
+  return "not known how many blocks a lookup reads if it drops a block: set release";
 }
 
 }  // namespace
@@ -78,7 +79,7 @@ std::string WhyContradicted(int64_t difference, int64_t block) {
   } else if (difference < 0) {
     text += ", as if a group announces nothing: set groups, or replay_tokens";
   } else {
-    text += ", as if the engine has a release that looks further: set release";
+    text += ", as if the engine has a release that looks up more blocks: set release";
   }
   return text;
 }

@@ -1,5 +1,5 @@
-// The reasons why answers are not exact. A reason names the member of the source that settles it,
-// if such a member exists. An empty reason: the property is proven.
+// The reasons why answers are not exact. If a member of the source's configuration can remove the
+// reason, the text names this member. An empty reason: the property is proven.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

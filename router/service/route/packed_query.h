@@ -15,9 +15,9 @@ namespace kvcast::router {
 bool IsPackedType(std::string_view content_type);
 
 // Reads `tokens` or `hashes`. `rest` of the result is MessagePack: the body with an empty array in
-// place of the prompt. Not ok: the body is not a map of MessagePack, has a value nested deeper than
-// `max_depth` (1: the map alone), has not exactly one valid prompt, or is refused by
-// CheckRestBytes.
+// place of the prompt. Not ok in four cases: the body is not a map of MessagePack; a value is
+// nested deeper than `max_depth` (1: the map alone); the body does not have exactly one valid
+// prompt; CheckRestBytes refuses the rest.
 Result<Prompt> TakePackedPrompt(std::string_view body, int max_depth);
 
 }  // namespace kvcast::router

@@ -19,7 +19,7 @@
 //   request_id     names the request in /v1/feedback; absent: the service chooses an id
 //   temperature    see request_router.h; absent: the service's temperature
 //   ttft_slo_ms    limit of the time to the first token, see request_router.h; absent: no limit.
-//                  With it, the temperature is ignored
+//                  With a limit, the temperature is ignored
 //   book           false: the request adds no load and no expected blocks, and its feedback is
 //                  refused. Default: true
 //   vllm_checkpoint_token
@@ -56,7 +56,7 @@ struct Query {
   HashInputs inputs;
   std::vector<BlockHash> hashes;
   int64_t hash_block_size = 0;       // 0: not given
-  int64_t prompt_tokens = 0;         // 0: not given; with tokens, their number
+  int64_t prompt_tokens = 0;         // 0: not given; by tokens: the number of tokens
   std::vector<std::string> workers;  // empty: all
   std::string model;                 // empty: any
   std::string routing_group;         // empty: any
@@ -136,7 +136,7 @@ struct QueryAnswer {
   double weight = 0;  // 0 to 1, by the source's state; see SourceStatus
   uint64_t next_seq = 0;
   // Seconds since WorkerIngest::last_batch_ts, at least 0; nullopt: there is no time stamp. The
-  // error is the difference between the two clocks.
+  // error of this value is the difference between the worker's clock and the router's clock.
   std::optional<double> event_age_seconds;
   SchemeVerdict scheme;
   NamedBy named_by = NamedBy::kContent;

@@ -121,7 +121,7 @@ Result<std::vector<WorkerIngest*>> QueryEngine::Select(const std::vector<std::st
   std::vector<WorkerIngest*> selected;
   std::unordered_set<std::string_view, SeededTextHash> missing(names.begin(), names.end());
   for (const auto& source : sources) {
-    const bool named = missing.erase(source->name()) > 0;  // no two sources have one name
+    const bool named = missing.erase(source->name()) > 0;  // names of sources are unique
     if (names.empty() || named) selected.push_back(source.get());
   }
   for (const std::string& name : names) {
@@ -251,7 +251,7 @@ void QueryEngine::OfferNames(WorkerIngest& source, const Cohort& cohort, int64_t
                              PromptNames& names) {
   const SharedChain& hashes = names.Chain(*cohort.chain, cohort.hash_block_size);
   const auto& contents = names.Contents(cohort.hash_block_size, cohort.lookahead);
-  // Either list may end before a block that the query does not describe.
+  // Each of the two lists may end early, before a block that the query does not describe.
   const size_t named = std::min({static_cast<size_t>(units), hashes->size(), contents->size()});
   source.OfferNames(
       {.hashes = hashes, .contents = contents, .units = named, .scheme = cohort.chain->scheme});

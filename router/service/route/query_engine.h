@@ -1,9 +1,9 @@
 // QueryEngine: computes one answer per worker for a query.
 //
-// A query by tokens is matched by content, which needs no knowledge of the engine's hash scheme. In
-// three cases the content does not decide, and QueryEngine computes the hashes of the worker's
-// engine: blocks with unknown content, LoRA adapters whose path enters the hash, and sources that
-// send no tokens.
+// A query by tokens is matched by content. A match by content does not depend on the engine's hash
+// scheme. In three cases the content is not enough: the worker has blocks with unknown content, the
+// path of the LoRA adapter enters the hash, or the source sends no tokens. QueryEngine then
+// computes the hashes of the worker's engine.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -64,8 +64,9 @@ class QueryEngine {
     // because no other scheme gives the same hashes. Without a hit, the answer is proven if no
     // block of the worker can belong to this prompt and this adapter name.
     bool proven_by_hit = false;
-    // True: the index may learn the content keys of the blocks that the chain finds, because the
-    // engine uses this chain and the content keys describe everything that the hashes cover.
+    // True: the index may learn the content keys of the blocks that the chain finds, because two
+    // conditions hold. The engine uses this chain, and the content keys describe everything that
+    // the hashes cover.
     bool names_blocks = false;
   };
   // The block names of one query's prompt. Each chain is computed once.
@@ -95,8 +96,8 @@ class QueryEngine {
   ContentHits HitsByContent(const WorkerIngest& source, const Cohort& cohort, const Query& query,
                             PromptNames& names) const;
   Plan PlanFor(const WorkerIngest& source, const QueryAnswer& answer, const Query& query) const;
-  // For a prompt of a LoRA adapter whose path is known: the index is queried by the engine's hash
-  // chain.
+  // Completes the plan for a prompt of a LoRA adapter whose path is known: the plan queries the
+  // index by the engine's hash chain.
   static void PlanByPath(const WorkerIngest& source, const SchemeVerdict& verdict,
                          const Query& query, const HashInputs& inputs, Plan& plan);
   void MatchCohort(const Query& query, const Cohort& cohort, std::span<const WorkerId> workers,

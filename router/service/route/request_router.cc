@@ -154,7 +154,8 @@ size_t RequestRouter::ChooseWithin(const std::vector<RouteCandidate>& candidates
 size_t RequestRouter::Choose(const Query& query, const std::vector<RouteCandidate>& candidates) {
   const auto best = std::min_element(candidates.begin(), candidates.end(), IsCheaper);
   const double temperature = query.temperature.value_or(config_.temperature);
-  // The time to compute the whole prompt: the worker's own time to compute, without its hit.
+  // The time to compute the whole prompt on a worker that holds no block of the prompt, times the
+  // temperature.
   const double scale =
       temperature * forecast_.PromptSeconds(best->answer.model, query.prompt_tokens);
   if (scale <= 0) return static_cast<size_t>(best - candidates.begin());
@@ -204,7 +205,8 @@ Result<RouteDecision> RequestRouter::Decide(const Query& asked, std::vector<Quer
   RouteDecision decision;
   decision.prompt_tokens = query.prompt_tokens;
   std::vector<ExpectedOf> expected;
-  // The names of a prompt depend on the hashes of its workers. The first worker's are taken.
+  // Workers with different hashes may have different names for the prompt's prefixes. The forecast
+  // uses the names of the first worker.
   const SharedPrefixes prefixes = answers.front().prefixes;
   forecast_.Begin(prefixes ? std::span<const PrefixName>(*prefixes) : std::span<const PrefixName>(),
                   now_ms / 1000);

@@ -1,15 +1,16 @@
-// RequestRouter: turns the index's answers for a prompt into a routing decision, books the load of
-// each routed request, and remembers the blocks that the request will store ("expected" blocks).
+// RequestRouter: turns the index's answers for a prompt into a routing decision. It books the load
+// of each routed request, and remembers the blocks that the request will store ("expected" blocks).
 //
 // A decision computes a cost for each worker, in seconds. kvcast/router/selector.h has the sum,
 // FleetForecast computes its parts, and docs/options.md has the weights. If the load rates of a
 // worker are known (load_rates.h), they replace the weights load_token and load_storage_token.
 //
 // RequestRouter chooses the worker with the lowest cost. With a temperature T > 0, it draws each
-// worker with a probability proportional to exp(-(cost - lowest cost) / (T * S)), where S is the
-// time to compute the whole prompt. With a limit of the time to the first token (ttft_slo_ms), it
-// chooses among the workers that are predicted to keep the limit, the one that costs the fleet
-// least; if no worker is predicted to keep it, the one with the shortest time.
+// worker with a probability proportional to exp(-(cost - lowest cost) / (T * S)). S is the time to
+// compute the whole prompt. With a limit of the time to the first token (ttft_slo_ms), it considers
+// only the workers that are predicted to keep the limit. Of these, it chooses the worker with the
+// lowest cost for the fleet (FleetCost). If no worker is predicted to keep the limit, it chooses
+// the worker with the shortest predicted time.
 //
 // A connecting worker is chosen only if all workers are connecting. The tokens that a worker holds
 // are multiplied by the weight of its source's state (kvcast/stream/subscriber.h).
@@ -96,7 +97,7 @@ struct RouteDecision {
   std::optional<bool> keeps_slo;
   // A hint for the engine, see CacheRequest::keep_prefix_tokens. 0: none.
   int64_t keep_prefix_tokens = 0;
-  // Another hint, see CacheRequest::will_not_return_after.
+  // A second hint for the engine, see CacheRequest::will_not_return_after.
   std::optional<int64_t> will_not_return_after;
   std::vector<RouteCandidate> candidates;
   std::string reason;
@@ -120,8 +121,8 @@ struct RoutingCounters {
   uint64_t reused_tokens = 0;
   uint64_t over_tokens = 0;
   uint64_t under_tokens = 0;
-  // Requests with a reported first token: sums of the predicted and the real times to it, and of
-  // the absolute differences. In seconds.
+  // Requests with a reported first token: their number, and sums in seconds of the predicted times
+  // to the first token, of the real times, and of the absolute differences.
   uint64_t first_tokens = 0;
   double predicted_first_token_s = 0;
   double first_token_s = 0;

@@ -16,8 +16,7 @@ struct ReuseAnswer {
 };
 
 // Sets the cause of `diagnosis` if the answers show a cause and the blocks in the index show none.
-// Answers with a prediction of 0 tokens are ignored. Fewer than kMinTestedPrompts answers show
-// nothing.
+// Answers with a prediction of 0 tokens are ignored. At least kMinTestedPrompts answers are needed.
 void ApplyAnswers(std::span<const ReuseAnswer> answers, ReuseDiagnosis& diagnosis);
 
 }  // namespace kvcast::router

@@ -53,8 +53,8 @@ class ReuseWatch {
   void Reset(WorkerId worker);
   void Remove(WorkerId worker);
 
-  // The diagnosis of the latest Refresh. If it has no cause, the latest answers may give one; see
-  // ApplyAnswers.
+  // The diagnosis of the latest Refresh. If this diagnosis has no cause, the latest answers may
+  // give a cause; see ApplyAnswers.
   ReuseDiagnosis diagnosis(WorkerId worker) const;
   ReuseByKindAndCause totals(WorkerId worker) const;
 

@@ -9,7 +9,7 @@
 
 namespace kvcast::router {
 
-// Ask without the count.
+// Like Ask, but does not count the query.
 static Result<std::vector<QueryAnswer>> AnswersOf(ServiceCore& core, const Query& query,
                                                   const FleetView& view) {
   const int64_t begin_ns = SteadyNs();
@@ -28,7 +28,7 @@ Result<std::vector<QueryAnswer>> ServiceCore::Ask(const Query& query, const Flee
   return answers;
 }
 
-// Prompts of two models may share token ids without sharing content.
+// The same token ids can stand for different texts in two models.
 static Status CheckOneModel(const Query& query, const FleetList& fleet) {
   if (!query.model.empty() || fleet.workers.empty()) return Status();
   const std::string& first = fleet.workers[0]->config.model;
@@ -39,7 +39,8 @@ static Status CheckOneModel(const Query& query, const FleetList& fleet) {
                 "model: required, because the workers serve several models");
 }
 
-// The search starts at the previous match, because answers are mostly in the order of the workers.
+// Sets load_costs and cache_tokens of each answer. The search for a worker starts at the previous
+// match, because answers are mostly in the order of the workers.
 static void AddWorkerFacts(const FleetList& fleet, int64_t now_ms,
                            std::vector<QueryAnswer>& answers) {
   const size_t workers = fleet.workers.size();
@@ -54,7 +55,7 @@ static void AddWorkerFacts(const FleetList& fleet, int64_t now_ms,
   }
 }
 
-// Route without the count.
+// Like Route, but does not count the query.
 static Result<RouteDecision> DecisionOf(ServiceCore& core, const Query& query) {
   const int64_t begin_ns = SteadyNs();
   const FleetView view = core.fleet->view();
@@ -100,7 +101,8 @@ static Result<bool> TakeAdmission(ServiceCore& core, const Feedback& feedback) {
   core.reuse.Note(
       worker->id, kind,
       {.promised_tokens = booked->promised_tokens, .reused_tokens = feedback.reused_tokens});
-  // If the prediction follows another rule than the engine's, a difference refutes nothing.
+  // If the prediction follows another rule than the engine's, a difference does not refute the
+  // worker's state.
   if (core.request_router->policy() == RoutingPolicy::kFullOnly) return false;
   const bool comparable =
       booked->comparable && (!feedback.next_seq || *feedback.next_seq == booked->next_seq);

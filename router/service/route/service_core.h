@@ -52,9 +52,9 @@ struct ServiceCore {
   // names a model, and no worker has this model and routing group. Other errors: see
   // QueryEngine::Answer. Counts the query and measures its duration.
   Result<std::vector<QueryAnswer>> Ask(const Query& query, const FleetView& view);
-  // Chooses a worker. Errors in addition to those of Ask: kInvalidArgument if the workers serve
-  // several models and the query names no model, and kUnavailable if no worker can be chosen.
-  // Counts the decision as one query.
+  // Chooses a worker. Returns the errors of Ask, and two more. kInvalidArgument: the workers serve
+  // several models, and the query names no model. kUnavailable: no worker can be chosen. Counts the
+  // decision as one query.
   Result<RouteDecision> Route(const Query& query);
   // Returns how many loads of the report became samples. kNotFound: the worker is unknown.
   Result<size_t> Take(const LoadRateReport& report);

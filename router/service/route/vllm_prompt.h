@@ -4,7 +4,7 @@
 // token, by default the text <|mamba_checkpoint|>. vLLM removes the marker before it hashes the
 // prompt, and keeps the recurrent states at its position, rounded down to a hash unit. vLLM refuses
 // a prompt with several markers, with a marker at its start or end or inside a multimodal item, or
-// with a marker before the first whole hash unit. The form has nothing for will_not_return_after.
+// with a marker before the first whole hash unit. This form cannot express will_not_return_after.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -9,11 +9,11 @@ namespace kvcast::offload {
 
 class ChunkDescriber {
  public:
-  // plain: describes only groups of full kinds, without extra keys, as vLLM does.
+  // `plain`: only groups of full kinds are described, without extra keys, as in vLLM.
   ChunkDescriber(const OffloadLayout& layout, bool enabled, bool plain)
       : layout_(layout), enabled_(enabled), plain_(plain) {}
 
-  // True if the events of this group's chunks carry more than the hash.
+  // True if the events of this group's chunks contain more than the hash.
   bool Describes(size_t group) const {
     return enabled_ && !(plain_ && layout_.groups[group].window_chunks);
   }

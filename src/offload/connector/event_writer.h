@@ -1,4 +1,5 @@
-// EventWriter: turns the events of a manager, which carry keys, into the events that routers read.
+// EventWriter: translates the events of an OffloadManager, which contain keys, into the events that
+// routers read.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -32,7 +33,8 @@ enum class OffloadEventForm : uint8_t {
   k2026May,  // older form: one event per call, raw hashes, no group, no description
 };
 
-// The tier whose events are written. A residency of a key is its pair (medium, ownership).
+// The tier whose events are written. A residency of a key is the pair (medium, ownership) of a tier
+// that holds the key.
 struct EventTier {
   std::string medium;
   std::optional<std::string> locality;
@@ -41,8 +43,9 @@ struct EventTier {
 
 class EventWriter {
  public:
-  // keep_until_last (v0.32): a description is kept until EndBatch after every tier has removed the
-  // key. Otherwise a description is kept until the tier of `medium` has removed the key.
+  // keep_until_last (v0.32): a description is kept until the EndBatch after the last tier has
+  // removed the key. Otherwise a description is kept until the tier of `medium` has removed the
+  // key.
   EventWriter(std::vector<GroupSpec> groups, EventHashForm hash_form, std::string medium,
               OffloadEventForm form = OffloadEventForm::kByGroup, bool keep_until_last = false)
       : groups_(std::move(groups)),
@@ -65,7 +68,7 @@ class EventWriter {
   // batch.
   void EndBatch();
 
-  // Appends the events. A key without a description is announced by its hash alone, with block size
+  // Appends the events. A key without a description is announced only by its hash, with block size
   // 0. `tier`: the tier of the event. Unless keep_until_last is set, events of another medium than
   // `medium` do not change the descriptions.
   void Translate(const OffloadEvent& event, std::vector<Event>& out) {
@@ -91,7 +94,7 @@ class EventWriter {
   // The following members are used only with keep_until_last.
   using Residency = std::pair<std::string, std::optional<std::string>>;
   absl::flat_hash_map<OffloadKey, std::vector<Residency>> residencies_;
-  std::vector<OffloadKey> removed_;  // removed in this batch; no tier held the key then
+  std::vector<OffloadKey> removed_;  // keys that the last tier removed in this batch
 };
 
 }  // namespace kvcast::offload

@@ -1,4 +1,4 @@
-// FenceMap: the GPU blocks that running stores read without holding them.
+// FenceMap: the GPU blocks that running stores read without a reference to the blocks.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -17,7 +17,7 @@ namespace kvcast::offload {
 
 class FenceMap {
  public:
-  // Idempotent.
+  // A second call with the same arguments changes nothing.
   void Add(BlockId block, OffloadJobId job) {
     std::vector<OffloadJobId>& jobs = jobs_[block];
     if (std::find(jobs.begin(), jobs.end(), job) == jobs.end()) jobs.push_back(job);

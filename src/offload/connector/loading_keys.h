@@ -11,7 +11,7 @@
 
 namespace kvcast::offload {
 
-// The request of a late load does not wait for the load.
+// A load is late if its request does not wait for the load any more.
 class LoadingKeys {
  public:
   using Keys = std::span<const OffloadKey>;

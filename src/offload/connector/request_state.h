@@ -19,8 +19,8 @@ struct TableEntry {
 struct GroupState {
   std::vector<TableEntry> table;
   int64_t next_stored_chunk = 0;  // chunks before this index are not offered for storing again
-  // Number of complete chunks in the prefix of the latest match: the tokens on the GPU, and the
-  // tokens to load.
+  // Number of complete chunks in the prefix of the latest match. The prefix has the tokens on the
+  // GPU and the tokens to load.
   int64_t hit_chunks = 0;
 };
 

@@ -119,8 +119,8 @@ class OffloadScheduler::Impl {
 
   // Passes the manager's events to the writer.
   void TranslateEvents();
-  // Called where a later translation would lose the descriptions of keys. vLLM translates events
-  // only when they are taken.
+  // Called where a later translation would lose the descriptions of keys. With `compatible`, events
+  // are translated only when they are taken, as in vLLM.
   void TranslateEventsNow() {
     if (!config.compatible) TranslateEvents();
   }
@@ -135,7 +135,7 @@ class OffloadScheduler::Impl {
   std::vector<OffloadRequestId> finished;  // since the previous BuildStep, in order
   std::map<OffloadJobId, Job> jobs;
   OffloadJobId next_job;
-  // Loads that a Reset dropped. Their requests still wait for them.
+  // Loads that a Reset dropped. The requests still wait for these loads.
   std::map<OffloadJobId, Job> dropped_loads;
   offload::FenceMap fences;
   offload::LoadingKeys loading;

@@ -10,8 +10,8 @@ using offload::GroupState;
 
 namespace {
 
-// Number of blocks of a group that hold a prefix of `tokens` tokens. If a window does not see the
-// last part of the prefix, the group has no block for that part.
+// Number of blocks of a group that hold a prefix of `tokens` tokens. If the window does not include
+// the last part of the prefix, the group has no block for that part.
 int64_t BlocksOf(const OffloadGroup& group, int64_t tokens, bool compatible) {
   const bool seen = compatible || SkippedTokens(group.spec, tokens) < tokens;
   return seen ? CeilDiv(tokens, group.tokens_per_block) : tokens / group.tokens_per_block;

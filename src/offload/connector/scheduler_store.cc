@@ -189,7 +189,7 @@ void OffloadScheduler::Impl::StoreTails(const OffloadStep& step) {
 
 // True if the prefix end may be stored. Without a draft head, the result is always true. With a
 // draft head, a prefix end is stored together with the tokens that the head reads, and only if the
-// request has loaded. Otherwise the prefix end stays in the GPU cache only.
+// request has started a load. Otherwise the prefix end stays in the GPU cache only.
 bool OffloadScheduler::Impl::IsKept(const Request& request, int64_t boundary,
                                     int64_t computed_tokens) const {
   int64_t margin = 0;

@@ -1,8 +1,9 @@
 // ArcPolicy: adaptive replacement (Megiddo and Modha, 2003) as in vLLM's offloading.
 //
-// T1 holds the chunks that were used once, T2 the chunks that were used again. B1 and B2 remember
-// the keys evicted from T1 and T2. A use of a key in B1 means that T1 was too small; a use of a key
-// in B2 means that T2 was too small. All sizes are in slots, so that a chunk counts by its size.
+// T1 holds the chunks that were used once, T2 the chunks that were used again. B1 and B2 hold the
+// keys that were evicted from T1 and T2 (ghosts). A use of a key in B1 means that T1 was too small;
+// a use of a key in B2 means that T2 was too small. All sizes are in slots, so that a chunk counts
+// by its size.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

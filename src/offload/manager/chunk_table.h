@@ -1,7 +1,7 @@
 // ChunkTable: the data of every chunk, found by key, and the lists that order the chunks.
 //
 // Chunks have numbers. The number of an erased chunk is used again. The table holds the chunks that
-// are present, and the chunks that a policy remembers after their eviction.
+// are present, and the evicted chunks that a policy keeps as ghosts.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -34,7 +34,7 @@ struct ChunkEntry {
   // Number of the latest PrepareStore call for this chunk. This call must not evict the chunk.
   uint64_t mark = 0;
   // For LRU from v0.33 on: the chunk with the smallest rank is evicted first. Among equal ranks,
-  // the chunk that ends the longest prefix is evicted first.
+  // the chunk at the end of the longest prefix is evicted first.
   uint64_t rank = 0;
   int64_t end = 0;  // tokens
 
@@ -107,7 +107,7 @@ class ChunkList {
   uint32_t oldest() const { return oldest_; }
   bool Contains(uint32_t chunk) const { return table_[chunk].list == this; }
 
-  // Removes the chunk from its list, if it is in one, and adds it to this list as the newest.
+  // Removes the chunk from its present list, if any, and adds it to this list as the newest chunk.
   void MoveToNewest(uint32_t chunk);
   static void Remove(ChunkTable& table, uint32_t chunk);
   // Empties the list without changes to its chunks. REQUIRES: the caller also clears the table.

@@ -1,7 +1,7 @@
 // EvictionPolicy: decides which idle chunks are evicted first.
 //
 // The manager owns the chunks and reports their changes to the policy. The policy keeps the chunks
-// in lists.
+// in lists. A ghost is an evicted chunk that the policy still keeps in a list.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -24,26 +24,26 @@ class EvictionPolicy {
   virtual void OnIdle(uint32_t chunk) = 0;
   virtual void OnLoading(uint32_t chunk) = 0;
   virtual void OnStoreFailed(uint32_t chunk) = 0;
-  // A chunk of the table was used. The chunk is present, or the policy remembers it.
+  // A chunk of the table was used. The chunk is present or a ghost.
   virtual void OnTouch(uint32_t chunk) = 0;
   // A request that used the chunk has finished. The chunk is present. `reused`: the request did not
   // store the chunk. `rank` is greater than all earlier ranks.
   virtual void OnCharged(uint32_t chunk, bool reused, uint64_t rank, int64_t end) = 0;
-  // An absent chunk of the table will be stored. The policy may remember it.
+  // An absent chunk of the table will be stored. The chunk may be a ghost.
   virtual void OnStoreMiss(uint32_t chunk) = 0;
 
   // Appends idle chunks with at least `slots` slots in total, in order of eviction. Chunks with the
-  // mark `mark` are left out. False: there are not enough chunks. Changes nothing. Visits each
-  // chunk at most once.
+  // mark `mark` are left out. False: there are not enough chunks. The call does not change the
+  // policy, and visits each chunk at most once.
   virtual bool ChooseVictims(int64_t slots, uint64_t mark,
                              std::vector<uint32_t>& victims) const = 0;
-  // Appends the chunks that left all lists of the policy. They may include chunks that are not
-  // victims.
+  // Appends the chunks that left all lists of the policy. These chunks may include chunks that are
+  // not victims.
   virtual void OnEvicted(std::span<const uint32_t> victims, std::vector<uint32_t>& forgotten) = 0;
   // Called when the table is being cleared.
   virtual void Clear() = 0;
 
-  // Adds the chunks and ghosts that the policy orders.
+  // Adds the chunks and ghosts of the policy's lists to `state`.
   using Describe = std::function<OffloadManager::Chunk(const ChunkEntry&)>;
   virtual void Inspect(const Describe& describe, OffloadManager::State& state) const = 0;
 };

@@ -21,7 +21,7 @@ class OffloadManager::Impl {
   Impl(const OffloadConfig& config, offload::OffloadGeometry geometry);
 
   // Steps of PrepareStore. ChooseChunks sets `chunks` to the absent chunks to store, and adds their
-  // entries to the table. It returns the number of slots that they need.
+  // entries to the table. It returns the number of slots that these chunks need.
   int64_t ChooseChunks(std::span<const OffloadKey> keys, OffloadRequestId request);
   bool Passes(const OffloadKey& key) const;
   bool MakeRoom(int64_t slots, StorePlan& plan);

@@ -1,5 +1,6 @@
 // RequestUses: the chunks that each running request has stored or loaded, and the present chunks
-// that it has offered for a store. FinishRequest takes the list of its request.
+// that it has offered for a store. OffloadManager::FinishRequest takes the list of the finished
+// request.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -17,14 +17,14 @@ namespace kvcast::offload {
 
 class ReuseFilter {
  public:
-  // A threshold below 2 passes every key and counts nothing. once_per_request: a request counts at
-  // most once for each key.
+  // If the threshold is below 2, every key passes and nothing is counted. once_per_request: a
+  // request counts at most once for each key.
   ReuseFilter(int64_t threshold, int64_t max_keys, bool once_per_request);
 
   bool active() const { return threshold_ >= 2; }
   void Count(const OffloadKey& key, OffloadRequestId request);
-  // Counts all keys of an offer. To make room, it drops the oldest key that the offer does not
-  // contain. If there is no such key, the new key is not counted.
+  // Counts all keys of an offer. To make room, the call drops the oldest key that the offer does
+  // not contain. If there is no such key, the new key is not counted.
   void CountOffer(std::span<const OffloadKey> keys, OffloadRequestId request);
   bool Passes(const OffloadKey& key) const;
   void FinishRequest(OffloadRequestId request) { counted_.erase(request); }

@@ -1,7 +1,7 @@
-// SlotPool: the free slots of host memory, and the slots that belong together.
+// SlotPool: the free slots of host memory, and the slots of each chunk.
 //
 // A chunk holds a chain of slots, linked in one array. A chain has as few runs of adjacent slots as
-// possible, so that the copies of a job are few and large, even after long use of the memory.
+// possible, even after long use of the memory. So the copies of a job are few and large.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -18,8 +18,8 @@ inline constexpr uint32_t kNoSlot = UINT32_MAX;
 
 class SlotPool {
  public:
-  // last_first: takes first the slots that were never used. After them it takes the slots that were
-  // given back last, as vLLM does.
+  // last_first: the pool first takes the slots that were never used. After these slots, it takes
+  // the slots that were given back last, as vLLM does.
   explicit SlotPool(uint32_t num_slots, bool last_first = false)
       : num_slots_(num_slots), last_first_(last_first) {}
 

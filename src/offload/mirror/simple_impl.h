@@ -39,8 +39,9 @@ class SimpleOffload::Impl {
   void CollectGroup(const CacheRequest& request, GroupIdx group, int64_t tokens, bool from_start,
                     int64_t& cursor);
   bool IsMissing(BlockId block, const BlockContent& content);
-  // Holds the blocks in `present`, so that the stores of the candidates do not evict them. If there
-  // is not enough room for all, the blocks and candidates of shorter prefixes have priority.
+  // Adds a reference to each block in `present`, so that the stores of the candidates do not evict
+  // these blocks. If there is not enough room for all, the blocks and candidates of shorter
+  // prefixes have priority.
   void ProtectPresent();
   // Removes candidates from the end of the list until there is room for the remaining candidates.
   // The list is ordered by the prefix lengths.
@@ -52,13 +53,13 @@ class SimpleOffload::Impl {
   void EndStore(offload::Store& store);
 
   // Makes an event of blocks [first, first + count) of a request's group. DescribeUnknown makes an
-  // event from the content of a block alone, because the request of the block was never seen.
+  // event only from the content of a block, because the request of the block is not known.
   BlockStored Describe(const CacheRequest& request, GroupIdx group, int64_t first, int64_t count);
   BlockStored DescribeUnknown(const BlockContent& content);
   void DescribeCandidates(const CacheRequest& request);
   void DescribeFreeBlocks();
-  // Lazy mode: keeps the events of the request's blocks, because the request may be gone when the
-  // blocks are stored.
+  // Lazy mode: keeps the events of the request's blocks, because the request may have ended when
+  // the blocks are stored.
   void DescribeTables(const CacheRequest& request, int64_t confirmed_tokens);
   void DescribeBlock(const CacheRequest& request, GroupIdx group, int64_t index, BlockId block);
   bool announces_stores() const { return !config.compatible && cpu.events().enabled(); }
@@ -86,12 +87,12 @@ class SimpleOffload::Impl {
   std::map<int64_t, offload::Store> stores;
   offload::Store next_store;
   absl::flat_hash_map<std::string, offload::StoreProgress> progress;
-  // The keys that are being stored, without abandoned stores.
+  // The keys of the stores in progress, except the keys of abandoned stores.
   absl::flat_hash_set<OffloadKey> storing_keys;
   absl::flat_hash_set<BlockId> storing_gpu_blocks;
   std::optional<BlockId> lazy_cursor;
-  // Lazy mode: blocks whose store failed. Without this list, each step would try the store again
-  // and fail again, without end.
+  // Lazy mode: blocks whose store failed. Without this list, each step would start the same store
+  // again.
   absl::flat_hash_map<BlockId, BlockContent> failed_stores;
   struct Described {
     BlockContent content;

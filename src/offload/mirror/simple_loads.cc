@@ -111,8 +111,8 @@ void SimpleOffload::Impl::ForgetHost(const Load& load) {
 }
 
 void SimpleOffload::Impl::EndLoad(Load& load, bool success) {
-  // The host memory may be bad. If the blocks stayed in the cache, every load of this prefix would
-  // fail.
+  // The host memory may be faulty. If the blocks stayed in the cache, every load of this prefix
+  // would fail.
   if (!success) ForgetHost(load);
   Release(load.copies);
 }

@@ -11,7 +11,7 @@ using offload::StoreProgress;
 
 StoreProgress& SimpleOffload::Impl::ProgressOf(const CacheRequest& request) {
   StoreProgress& found = progress[request.id];
-  if (found.finished) found.cursors.clear();  // another request with the same id
+  if (found.finished) found.cursors.clear();  // a new request has the same id
   found.cursors.resize(config.cache.groups.size());
   found.finished = false;
   return found;

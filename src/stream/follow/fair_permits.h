@@ -11,7 +11,7 @@ namespace kvcast::stream {
 
 class FairPermits {
  public:
-  // Identifies a caller: any address. The address is not dereferenced.
+  // An address that identifies a caller. It is not dereferenced.
   using Who = const void*;
 
   // `places`: the number of permits. REQUIRES: places > 0.

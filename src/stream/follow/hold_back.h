@@ -23,9 +23,9 @@ class HoldBack {
       : max_batches_(max_batches), max_bytes_(max_bytes) {}
 
   // Copies the payload. False: the batch does not fit beside the held batches with lower numbers.
-  // If the number is held already, the held batch stays. Exception: a proven batch replaces an
-  // unproven batch. `unproven`: the end of the batch's answer, which contains the publisher's
-  // epoch, has not arrived yet.
+  // If a batch of this number is held already, the held batch stays. Exception: a proven batch
+  // replaces an unproven batch. `unproven`: the batch belongs to an answer whose end has not
+  // arrived yet. The end contains the publisher's epoch.
   bool Add(const Batch& batch, bool unproven = false);
   // Marks the unproven batches as proven: they belong to the epoch of the other batches.
   void Prove();
@@ -35,7 +35,7 @@ class HoldBack {
   std::optional<Frame> Find(uint64_t seq) const;
   // The lowest held number.
   std::optional<uint64_t> first_seq() const;
-  // Removes and returns the batch of this number. Drops all batches before it.
+  // Removes and returns the batch of this number. Drops all batches with lower numbers.
   std::optional<Held> Take(uint64_t seq);
   void Clear();
 

@@ -1,5 +1,5 @@
-// KnownPublisher: the facts that a source knows about its publisher, and the proof that the
-// publisher is still the same one.
+// KnownPublisher: the facts that a source has about its publisher. PublisherProof: whether the
+// source needs a proof that the publisher is still the same publisher.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -10,7 +10,8 @@
 
 namespace kvcast::stream {
 
-// Whether a replayed batch or a status must prove the publisher before the next batch is applied.
+// Whether the source needs a proof of the publisher before it applies the next batch. The proof is
+// a replayed batch that equals an applied batch, or a status with the epoch of the applied batches.
 // Thread-compatible.
 class PublisherProof {
  public:
@@ -20,11 +21,11 @@ class PublisherProof {
   void RequireAtNextLive() { at_next_live_ = true; }
   void RequireAfterRequest() { after_request_ = true; }
   void Give() { missing_ = false; }
-  // The postponed requirements concerned the previous connection.
+  // Drops the postponed requirements, because they concerned the previous connection.
   void Reconnect() { at_next_live_ = after_request_ = false; }
 
   bool required_at_next_live() const { return at_next_live_; }
-  // True: the requirement was postponed, and holds from this call on.
+  // True: a requirement was postponed until this event. It holds from this call on.
   bool ApplyAtNextLive() { return Move(at_next_live_); }
   bool ApplyAfterRequest() { return Move(after_request_); }
 
@@ -41,7 +42,7 @@ class PublisherProof {
 };
 
 struct KnownPublisher {
-  bool extended = false;                  // supports KVX1: has replied with a status
+  bool extended = false;                  // supports KVX1 (extension.h): has replied with a status
   bool gives_digests = true;              // false: the latest status of this epoch had no digests
   bool asked = false;                     // `extended` is known for this connection
   bool replied_batch = false;             // has replied with a batch in this epoch
@@ -62,13 +63,14 @@ struct KnownPublisher {
     replied_batch = false;
     proof = {};
   }
-  // If the publisher had this epoch before the live connection was established, and still has it,
-  // this publisher is the peer of the live connection. Otherwise the peer may be the previous
-  // publisher. Its last batches may still be on their way.
+  // True: the epoch of `status` was known before the live connection was established. The peer of
+  // the live connection is then the publisher of this epoch. False: the peer may be the previous
+  // publisher, and the last batches of the previous publisher may still be on their way.
   bool IsPeerOfConnection(const residency::PublisherStatus& status) const {
     return epoch_at_connect == status.epoch;
   }
-  // True: the status shows that the applied batches, all below `next`, come from another publisher.
+  // True: the applied batches come from another publisher than the status. All applied batches are
+  // below `next`.
   bool Replaces(const residency::PublisherStatus& status, uint64_t next) const {
     return epoch ? *epoch != status.epoch : next > 0 && status.next_seq < next;
   }

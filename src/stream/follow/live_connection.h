@@ -1,4 +1,4 @@
-// LiveConnection: the state of a source's live connection, as far as the source knows it.
+// LiveConnection: the state of a source's live connection.
 //
 //   kAwaited -> kUp <--> kSilent
 //     |         ^ |         |
@@ -35,7 +35,7 @@ class LiveConnection {
     return state_ == State::kAwaited ? unheard_due_ms_.value_or(kNever) : kNever;
   }
 
-  // True: an earlier connection was established.
+  // True: a connection was established before this one.
   bool Establish(int64_t now_ms) {
     const bool again = was_up();
     state_ = State::kUp;
@@ -53,7 +53,7 @@ class LiveConnection {
   void CheckSilence(int64_t now_ms, int64_t stale_ms) {
     if (state_ == State::kUp && now_ms >= silent_at_ms(stale_ms)) state_ = State::kSilent;
   }
-  // The first call starts the allowed time.
+  // The first call starts the time `allowed_ms`.
   void CheckUnheard(int64_t now_ms, int64_t allowed_ms) {
     if (!unheard_due_ms_) unheard_due_ms_ = now_ms + allowed_ms;
     if (now_ms >= unheard_at_ms()) state_ = State::kUnheard;

@@ -1,5 +1,5 @@
-// LookSchedule: the times at which a source sends requests without another reason. A probe finds
-// batches that did not arrive. An audit compares digests.
+// LookSchedule: the times of the periodic requests of a source. A probe finds batches that did not
+// arrive. An audit compares digests.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -14,7 +14,7 @@ namespace kvcast::stream {
 class LookSchedule {
  public:
   // A batch that is published while the subscription is on its way may be missing from both the
-  // first replay and the live stream. A second probe, this many ms after the first, finds the
+  // first replay and the live stream. A second probe, kSettleMs after the first probe, finds the
   // batch.
   static constexpr int64_t kSettleMs = 100;
 
@@ -30,7 +30,7 @@ class LookSchedule {
     const bool again = std::exchange(second_probe_scheduled_, true);
     probe_due_ms_ = now_ms + (again ? probe_interval_ms_ : kSettleMs);
   }
-  // A message showed the state of the publisher.
+  // The next probe is due one interval after `now_ms`.
   void NoteProbe(int64_t now_ms) { probe_due_ms_ = now_ms + probe_interval_ms_; }
   void AuditAt(int64_t due_ms) { audit_due_ms_ = due_ms; }
 

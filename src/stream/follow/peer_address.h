@@ -16,7 +16,7 @@ namespace kvcast::stream {
 // Thread-compatible. All times are in milliseconds of one monotonic clock.
 class PeerAddress {
  public:
-  // Minimum time between a lookup without an address and the next lookup.
+  // Minimum time between a lookup that found no address and the next lookup.
   static constexpr int64_t kRetryMs = 1000;
 
   // `endpoint` may be empty. An endpoint that ParseEndpoint refuses counts as numeric.
@@ -30,7 +30,7 @@ class PeerAddress {
   }
 
   bool has_name() const { return named_.has_value(); }
-  // True: the name was looked up since the last Forget, or there is none.
+  // True: the endpoint has no name, or an address was found since the last Forget.
   bool is_known() const { return !named_ || lookup_.address_known; }
   // The endpoint with the latest numeric address. Empty before the first lookup.
   const std::string& text() const { return text_; }

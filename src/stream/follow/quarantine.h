@@ -1,6 +1,6 @@
 // Quarantine: decides when a source is quarantined. A source is quarantined if its state was found
-// to be wrong repeatedly, although the state was replaced. Its answers do not count until the state
-// was correct for some time. Not thread-safe.
+// to be wrong repeatedly, although the state was replaced. The weight of a quarantined source is 0.
+// The quarantine ends after the state was correct for some time. Not thread-safe.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -16,12 +16,12 @@ class Quarantine {
   static constexpr int kMaxFailures = 3;
   // If no failure follows for this time, all failures are forgotten.
   static constexpr int64_t kFailureMs = 600000;
-  // Time without a failure that ends the first quarantine. Each further quarantine takes twice the
-  // time of the previous one, at most kMaxMs.
+  // The first quarantine ends after this time without a failure. Each further quarantine takes
+  // twice the time of the previous quarantine, but at most kMaxMs.
   static constexpr int64_t kMinMs = 20000;
   static constexpr int64_t kMaxMs = 600000;
 
-  // Records an audit failure: the state was wrong, or no state could be received.
+  // Records a failure: the state was wrong, or no state could be received.
   void NoteFailure(SourceReason why, int64_t now_ms) {
     if (!active_ && now_ms - changed_ms_ >= kFailureMs) Reset();
     changed_ms_ = now_ms;
@@ -36,8 +36,7 @@ class Quarantine {
     changed_ms_ = now_ms;
     NoteFailure(why, now_ms);
   }
-  // Records a passed audit: the state is correct, or it cannot be verified. No effect before
-  // until_ms().
+  // Records that the state is correct or cannot be verified. Has no effect before until_ms().
   void NotePass(int64_t now_ms) {
     if (failures_ == 0 || now_ms < until_ms()) return;
     // The next failure starts the quarantine again.
@@ -46,7 +45,7 @@ class Quarantine {
     active_ = false;
     changed_ms_ = now_ms;
   }
-  // Forgets all failures. Must be called when a new publisher has replaced the previous one.
+  // Forgets all failures. Must be called when a new publisher has replaced the previous publisher.
   void Reset() { *this = Quarantine(); }
 
   bool active() const { return active_; }

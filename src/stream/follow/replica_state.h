@@ -57,13 +57,13 @@ class ReplicaState {
   uint64_t buckets_to_replace() const { return buckets_; }
   // The latest reason to suspect, to replace or to clear the copy.
   SourceReason reason() const { return reason_; }
-  // The copy is compared with this status when the copy reaches its sequence number.
+  // The copy is compared with this status when the copy reaches the sequence number of the status.
   const std::optional<residency::PublisherStatus>& pending_audit() const { return audit_; }
 
   void Join() {
     if (contents_ == Contents::kUnjoined) contents_ = Contents::kEmpty;
   }
-  // A batch was applied. True: it is the first one since the last reset.
+  // A batch was applied. True: it is the first batch since the last reset.
   bool NoteApplied() {
     if (applied()) return false;
     contents_ = incomplete() ? Contents::kPartial : Contents::kWhole;
@@ -82,7 +82,7 @@ class ReplicaState {
     contents_ = Contents::kWhole;
     Clear();
   }
-  // The copy was forgotten. True: it had applied batches.
+  // The copy was forgotten. True: the copy had applied batches.
   bool Forget() {
     const bool had = applied();
     contents_ = incomplete() ? Contents::kCleared : Contents::kEmpty;
@@ -102,7 +102,7 @@ class ReplicaState {
     reason_ = reason;
     audit_.reset();
   }
-  // REQUIRES: with kReplaceBuckets, the copy is being replaced.
+  // REQUIRES: for kReplaceBuckets, replaced() is true.
   void SetRemedy(Remedy remedy, uint64_t buckets = 0) {
     remedy_ = remedy;
     buckets_ = buckets;
@@ -124,7 +124,7 @@ class ReplicaState {
   }
 
   Contents contents_ = Contents::kUnjoined;
-  bool suspect_ = false;  // the copy lacks events, or is contradicted
+  bool suspect_ = false;  // the copy lacks events, or a batch contradicts it
   Remedy remedy_ = Remedy::kNone;
   uint64_t buckets_ = 0;
   SourceReason reason_ = SourceReason::kNone;

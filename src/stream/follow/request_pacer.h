@@ -14,8 +14,8 @@ namespace kvcast::stream {
 // Thread-compatible. All times are in milliseconds of one monotonic clock.
 class RequestPacer {
  public:
-  // Number of replays without progress after which a hole is given up. Number of failed snapshots
-  // after which the state is forgotten.
+  // Number of replays without progress after which a hole (see stream_position.h) is given up. Also
+  // the number of failed snapshots after which the state is forgotten.
   static constexpr int kMaxTries = 3;
   // Range of the pause between requests without progress. The pause doubles each time.
   static constexpr int64_t kMinRetryMs = 100;
@@ -23,7 +23,7 @@ class RequestPacer {
   // Pause after a snapshot was committed or given up, before the next snapshot.
   static constexpr int64_t kSnapshotPauseMs = 5000;
 
-  // 0: no jitter.
+  // `jitter_seed` 0: no jitter.
   explicit RequestPacer(uint64_t jitter_seed) : jitter_(jitter_seed) {}
 
   void Reconnect() { hole_tries_ = snapshot_tries_ = cuts_ = 0; }
@@ -55,7 +55,7 @@ class RequestPacer {
     snapshot_tries_ = 0;
   }
 
-  // The number of consecutive answers that were cut off, without progress.
+  // The number of answers that were cut off since the last progress.
   int cuts() const { return cuts_; }
   void NoteCut() { ++cuts_; }
   void ForgetCuts() { cuts_ = 0; }

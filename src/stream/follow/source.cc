@@ -34,8 +34,8 @@ void Source::OnConnected(int64_t now_ms) {
     ++status_.reconnects;
     if (position_.next() > 0) Unprove(SourceReason::kReconnected);
   }
-  // A request is made even if no batch seems to be missing, because it is the first look at this
-  // publisher.
+  // A request is made even if no batch seems to be missing, because the reply shows the state of
+  // this publisher.
   if (can_replay_) OpenRequest(limits_.extension ? Kind::kStatus : Kind::kReplay);
   NoteState();
 }
@@ -86,7 +86,7 @@ void Source::OnLiveStepBack(const Batch& batch) {
     return;
   }
   if (match == FingerprintWindow::Match::kUnknown && batch.seq != 0 && can_replay_) {
-    // The window cannot decide this case. The replay will identify the publisher.
+    // The window does not hold this number. The replay will identify the publisher.
     if (batch.seq >= position_.next()) hold_back_.Add(batch);
     publisher_.proof.RequireAfterRequest();
     return Settle();
@@ -94,7 +94,7 @@ void Source::OnLiveStepBack(const Batch& batch) {
   BeginEpochWith(batch);
 }
 
-// The replay was ahead of the live stream.
+// The batch was applied already, because a replay was ahead of the live stream.
 void Source::OnLiveOverlap(const Batch& batch) {
   const FingerprintWindow::Match match = applied_payloads_.Compare(batch);
   if (match == FingerprintWindow::Match::kOther) return BeginEpochWith(batch);

@@ -9,11 +9,11 @@
 //              batch equals an applied batch, or a status contains the same epoch.
 //   replaced   The state may be wrong. No batch is applied until a snapshot was committed or the
 //              state was forgotten. Exception: the repair below.
-//   extended   The publisher supports KVX1.
+//   extended   The publisher supports KVX1 (see src/residency/extension.h).
 //
-// The members hold the facts. LiveConnection, KnownPublisher, StreamPosition, ReplicaState and
-// SourceRequest describe the present state. RequestPacer and LookSchedule hold the times of
-// requests. The functions of Source decide.
+// The members LiveConnection, KnownPublisher, StreamPosition, ReplicaState and SourceRequest hold
+// the present state. RequestPacer and LookSchedule hold the times of requests. The functions of
+// Source make the decisions.
 //
 // A state whose digest differs is repaired in these steps:
 //   1. Live batches are held back, and the digests of all buckets are requested.
@@ -51,7 +51,7 @@ struct SourceLimits {
   size_t hold_back_bytes = 64u << 20;
   int64_t replay_timeout_ms = 2000;
   int64_t probe_interval_ms = 2000;   // 0: never
-  int64_t stale_ms = 3000;            // maximum silence
+  int64_t stale_ms = 3000;            // without a message for this time, the state is kStale
   int64_t audit_interval_ms = 10000;  // between audits of a KVX1 publisher; 0: never
   bool extension = false;             // the sink takes snapshots; the source sends KVX1 requests
   // Differs between sources, and spreads their audits and retries. 0: audits and retries are made
@@ -70,18 +70,19 @@ class Source {
   // A live connection was established: the first one, or a new one. Messages of the previous
   // connection must not be fed after this call.
   void OnConnected(int64_t now_ms);
-  // The live connection was lost. Messages that it received before may still be fed. Replies are
+  // The live connection was lost. Messages that were received before may still be fed. Replies are
   // ignored until OnConnected, because they may belong to another publisher.
   void OnDisconnected();
   // Messages must be fed in the order of their arrival.
   void OnLive(const Batch& batch, int64_t now_ms);
   void OnReply(const Reply& reply, int64_t now_ms);
-  // SourceNetwork::TakeTurn returned false before, and the turn is free for this source.
+  // The source waited for a turn (SourceNetwork::TakeTurn returned false), and has the turn now.
   void OnTurn(int64_t now_ms);
-  // The source has had its turn for too long, and others wait. The open request is given up, and is
-  // made again in a later turn if it is still needed.
+  // The source has had its turn for too long, and other sources wait. The open request is given up.
+  // If the request is still needed, it is made again in a later turn.
   void OnTurnOver(int64_t now_ms);
-  // The connection of the open request has ended. Replies that it received before may still be fed.
+  // The connection of the open request has ended. Replies that were received before may still be
+  // fed.
   void OnReplyCut(int64_t now_ms);
   void OnBadMessage() { ++status_.bad_messages; }
   // The caller found that the state is impossible. The state is replaced or forgotten.
@@ -164,7 +165,7 @@ class Source {
     return publisher_.extended &&
            (replica_.suspect() || (replica_.incomplete() && publisher_.gives_digests));
   }
-  // A repair waits until the state is at the sequence number of its answer.
+  // True: a repair waits until the state is at the sequence number of the repair's answer.
   bool catches_up() const { return request_.end && position_.next() < request_.end->next_seq; }
   bool blocked() const {
     return publisher_.proof.missing() || (replica_.replaced() && !catches_up()) ||

@@ -15,7 +15,7 @@ constexpr int kLinkEvents = ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_DISCONNECT
                             ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL |
                             ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL | ZMQ_EVENT_HANDSHAKE_FAILED_AUTH;
 
-// A name is looked up again this long after a connection was begun that is not established.
+// If a connection is not established within this time, the host name is looked up again.
 constexpr int64_t kLookAgainMs = 5000;
 
 // Sources of this process and of other processes get different seeds.
@@ -87,8 +87,8 @@ Status SourceLink::CheckKeys() const {
   return {StatusCode::kInvalidArgument, "server_key: the subscriber has no keys of its own"};
 }
 
-// Publishers bind ipc and inproc endpoints themselves. No publisher would know a port that the
-// system chooses.
+// Publishers bind ipc and inproc endpoints themselves, so only tcp endpoints can be bound here. The
+// port must be fixed, because no publisher can find a port that the system chooses.
 Status SourceLink::CheckLiveEndpoint() const {
   const std::string& endpoint = config_.endpoint;
   if (!config_.bind) return ParseEndpoint(endpoint).status();

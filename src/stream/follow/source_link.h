@@ -95,14 +95,14 @@ class SourceLink final : private SourceTransport {
   int64_t look_again_ms_ = 0;  // when to look the names up again, if there is no live connection
   bool connected_ = false;     // the live connection is established
   bool started_ = false;
-  bool connected_at_once_ = false;  // inproc: no monitor events, and never a reconnect
+  bool connected_at_once_ = false;  // inproc: has no monitor events, and never reconnects
   bool ready_ = true;               // a socket may have a message
   uint64_t failed_handshakes_ = 0;
   Multipart message_;
   Socket monitor_;  // monitor of sub_; must be closed after sub_
   Socket sub_;
   Socket replay_monitor_;
-  Socket replay_;  // one DEALER per request: late replies to other requests cannot mix in
+  Socket replay_;  // one DEALER per request: it receives no late replies to earlier requests
   // Declared after the sockets that they watch, so that they are destroyed first.
   std::array<Poller::Watch, 2> live_watches_;
   std::array<Poller::Watch, 2> replay_watches_;

@@ -19,7 +19,7 @@ class SourceNetwork {
   // Replies to the open request must not be fed after this call. The turn is given back.
   virtual void CloseRequest() = 0;
   // Drops the live connection and makes a new one. The old connection may still hold messages of an
-  // ended epoch. They must not be fed after this call.
+  // ended epoch. These messages must not be fed after this call.
   virtual void RenewLive() = 0;
 };
 

@@ -116,8 +116,8 @@ void SourcePump::DrainMessages(int64_t now_ms) {
   pauses_ += pause_ms > 0;
 }
 
-// Runs between receiving a message and handling it. An event is then known before any message that
-// arrived after it.
+// Also called between the receipt of a message and its handling, so that an event is handled before
+// each message that arrived after the event.
 void SourcePump::DrainEvents(int64_t now_ms) {
   while (!renewal_scheduled()) {
     const std::optional<LiveEvent> event = transport_.NextLiveEvent();

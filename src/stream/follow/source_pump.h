@@ -1,6 +1,6 @@
 // SourcePump: the loop that feeds one Source from its network. It defines the order of events, live
-// messages, replies and timers, and makes the live connection again. The subscriber and the
-// simulation use the same pump with different transports.
+// messages, replies and timers, and renews the live connection. The subscriber and the simulation
+// use the same pump with different transports.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -23,22 +23,22 @@ struct PumpConfig {
   // The transport looks up a name before it makes a connection. OpenLive fails until the address is
   // known.
   bool resolves = false;
-  // Of the live messages, and again of the replies, in one call of Work.
+  // Limits for one call of Work. They apply to the live messages, and separately to the replies.
   TurnLimits turn;
 };
 
 // Thread-compatible.
 class SourcePump final : private SourceNetwork {
  public:
-  // Minimum time between two live connections. It bounds the work if received frames end each
+  // Minimum time between two live connections. It bounds the work if a received frame ends each
   // connection.
   static constexpr int64_t kRenewalPauseMs = 100;
   // Pause after a failed attempt to make a live connection, for example if no socket was available.
-  // For a bound endpoint, or with a name, the pause is kRenewalPauseMs.
+  // If the endpoint is bound or has a host name, the pause is kRenewalPauseMs.
   static constexpr int64_t kRetryMs = 1000;
 
-  // While others wait for a turn, a turn lasts for kTurnMs, and 1 s more for each MiB of replies,
-  // but at most for kMaxTurnMs.
+  // A turn is the permit for one replay or snapshot. While other sources wait for a turn, a turn
+  // lasts kTurnMs plus 1 s for each MiB of replies, but at most kMaxTurnMs.
   static constexpr int64_t kTurnMs = 10'000;
   static constexpr int64_t kMaxTurnMs = 60'000;
 
@@ -67,7 +67,7 @@ class SourcePump final : private SourceNetwork {
   // True: the source waited for a turn, and has it.
   bool has_new_turn() const { return waits_ && has_turn(); }
   bool has_turn() const { return turns_.Has(this); }
-  // Number of pauses after slow turns.
+  // Number of pauses that the TurnBudget required.
   uint64_t pauses() const { return pauses_; }
   const Source& source() const { return source_; }
 
@@ -78,7 +78,7 @@ class SourcePump final : private SourceNetwork {
   void RenewLive() override { ScheduleRenewal(); }
   void LeaveTurns();
   void BeginTurn();
-  // True if others wait, and the turn has lasted long enough.
+  // True: other sources wait, and the turn has reached its length.
   bool IsTurnOver() const;
 
   void OpenLive(int64_t now_ms);

@@ -18,8 +18,8 @@ void Source::Apply(const Batch& batch) {
   if (replica_.NoteApplied()) status_.first_seq = batch.seq;
   position_.Advance(batch.seq + 1);
   ++status_.batches;
-  // Unknown removes are evidence only if no batch is missing and the publisher supports KVX1: other
-  // engines send removes without stores.
+  // A remove of an unknown block shows a wrong state only if no batch is missing and the publisher
+  // supports KVX1. Other engines send removes without stores.
   if (result == BatchResult::kImpossible && publisher_.extended && !replica_.incomplete())
     replica_.Suspect(SourceReason::kContradicted);
   if (result == BatchResult::kComplete) replica_.NoteNothingMissing();
@@ -38,8 +38,9 @@ void Source::Apply(const Batch& batch) {
   if (audit && audit->next_seq == position_.next()) CompareDigests(*replica_.TakeAudit());
 }
 
-// Apply may call SkipTo, and SkipTo calls ApplyHeld. Then the outer loop continues with the batches
-// that are held at that time. Recursion would need stack for each held batch.
+// Apply may call SkipTo, and SkipTo calls ApplyHeld. Then the inner ApplyHeld returns at once, and
+// the outer loop continues with the batches that are held at that time. Recursion would need stack
+// for each held batch.
 void Source::ApplyHeld() {
   if (std::exchange(applies_held_, true)) return;
   while (!blocked()) {
@@ -75,7 +76,7 @@ void Source::CompareDigests(const PublisherStatus& status) {
   }
 }
 
-// A snapshot would be as large.
+// No snapshot is requested, because a snapshot would be too large, too.
 void Source::DropTooLarge() {
   const bool was_active = quarantine_.active();
   quarantine_.Begin(SourceReason::kTooLarge, now_ms_);

@@ -13,7 +13,8 @@ void Source::OnReply(const Reply& reply, int64_t now_ms) {
   if (!request_.open() || request_.end) return;
   now_ms_ = now_ms;
   connection_.NoteMessage(now_ms_);
-  // A publisher that answers with nothing usable is as slow as one that does not answer.
+  // A malformed reply does not extend the deadline. So a request that gets only malformed replies
+  // times out.
   if (!request_.cut && reply.kind != ReplyKind::kMalformed) {
     request_.deadline_ms = now_ms + limits_.replay_timeout_ms;
   }
@@ -57,8 +58,8 @@ void Source::OnReplayBatch(const Batch& batch) {
     // The status at the end of the answer contains the epoch.
     if (!proven && !publisher_.proof.missing()) Unprove(SourceReason::kUnproven);
   } else if (!proven || (oldest_held && batch.seq > position_.next())) {
-    // The publisher's ring does not hold the overlap that would prove the publisher, or it does not
-    // hold the batches of the hole.
+    // The publisher's ring does not hold the applied batch that would prove the publisher, or does
+    // not hold the batches of the hole.
     SkipTo(std::min(batch.seq, hold_back_.first_seq().value_or(batch.seq)),
            ResetReason::kLostBatches);
     request_.proven = true;
@@ -153,8 +154,8 @@ void Source::OnPlainReplayEnd(const SourceRequest& ended) {
   Settle();
 }
 
-// Handles the fields of any status. False: the status belongs to a new epoch, and this function has
-// begun the new epoch.
+// Handles the status in an answer of any kind. False: the status belongs to a new epoch, and this
+// function has begun the new epoch.
 bool Source::TakeStatus(const PublisherStatus& status, bool proven) {
   publisher_.extended = true;
   publisher_.latest_epoch = status.epoch;

@@ -10,6 +10,8 @@
 namespace kvcast::stream {
 
 struct SourceRequest {
+  // kBuckets: a status with the digests of all buckets. kRepair: a snapshot of the buckets that
+  // differ.
   enum class Kind : uint8_t { kNone, kStatus, kReplay, kSnapshot, kBuckets, kRepair };
 
   Kind kind = Kind::kNone;
@@ -26,7 +28,7 @@ struct SourceRequest {
   int64_t deadline_ms = 0;
 
   bool open() const { return kind != Kind::kNone; }
-  // Its answer fills a snapshot.
+  // The sink collects the answer as a snapshot.
   bool fills() const { return kind == Kind::kSnapshot || kind == Kind::kRepair; }
   bool repairs() const { return kind == Kind::kBuckets || kind == Kind::kRepair; }
 };

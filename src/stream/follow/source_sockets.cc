@@ -10,7 +10,7 @@ namespace {
 // its connection is found after 3 s. ZeroMQ's heartbeats are not used, for two reasons. First, if
 // the queue of a connection is full, libzmq reads nothing from the connection, and the heartbeats
 // treat the connection as lost. Second, libzmq ends the process if a heartbeat is due on a broken
-// connection (libzmq issue 3937). It also ends the process if the queue is read after another
+// connection (libzmq issue 3937). libzmq also ends the process if the queue is read after another
 // connection has replaced the broken connection.
 constexpr int kKeepaliveIdle = 1;
 constexpr int kKeepaliveInterval = 1;

@@ -18,8 +18,8 @@ struct SourceSocketOptions {
   std::optional<CurveClient> curve;  // both sockets
 };
 
-// A SUB socket that is neither connected nor bound yet. It reconnects by itself. Messages of
-// different connections may then be received in any order.
+// A SUB socket that is not connected or bound yet. After a lost connection, the socket reconnects
+// by itself. Messages of different connections may then be received in any order.
 Result<Socket> MakeLiveSocket(std::shared_ptr<Context> context, const std::string& endpoint,
                               const SourceSocketOptions& options);
 

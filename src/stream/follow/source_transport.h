@@ -23,15 +23,15 @@ class SourceTransport {
  public:
   virtual ~SourceTransport() = default;
 
-  // Replaces the live connection, and drops the messages and events of the old one. The new
-  // connection may drop and reconnect by itself: kDisconnected and kConnected report that. False:
-  // no connection can be made at this time; the old connection is unchanged.
+  // Replaces the live connection, and drops the messages and events of the old one. If the new
+  // connection drops and reconnects by itself, kDisconnected and kConnected are returned. False: no
+  // connection can be made at this time; the old connection is unchanged.
   virtual bool OpenLive() = 0;
   // The live connection is not used until the next OpenLive. New messages of the connection do not
   // wake the caller. A bound endpoint is released.
   virtual void EndLive() = 0;
   // The oldest event that was not returned yet. An event is returned here before any message that
-  // the network received after it.
+  // the network received after the event.
   virtual std::optional<LiveEvent> NextLiveEvent() = 0;
   virtual std::optional<Frames> ReceiveLive() = 0;
 

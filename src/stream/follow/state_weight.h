@@ -1,5 +1,5 @@
-// StateWeight: the confidence in the answers of a source, from 0 to 1. While the source is neither
-// synced nor cleared, the weight falls with time.
+// StateWeight: the confidence in the answers of a source, from 0 to 1. If the state of the source
+// is not synced or cleared, the weight falls with time.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -1,5 +1,5 @@
 // StreamPosition: the sequence numbers of a source: the next number to apply, and the highest
-// numbers that were seen. A number below the seen numbers that was not applied is a hole.
+// numbers that were seen. A hole is a number that was not applied, below a number that was seen.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -38,8 +38,8 @@ class StreamPosition {
     announced_due_ms_ = kNever;
   }
 
-  // A status names the numbers below `end`. Batches that have not arrived live at `due_ms` are
-  // missing. A second announcement before that time is ignored.
+  // A status shows that all numbers below `end` exist. Batches below `end` that have not arrived by
+  // `due_ms` are missing. A second announcement before `due_ms` is ignored.
   void Announce(uint64_t end, int64_t due_ms) {
     if (end <= seen_next_ || announced_due_ms_ != kNever) return;
     announced_next_ = end;

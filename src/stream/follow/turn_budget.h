@@ -1,10 +1,11 @@
 // TurnBudget: the bytes and the time that one turn of a source may take, and the pause after a turn
-// that took far more.
+// that took far longer.
 //
-// One thread works for many sources in turn. A turn ends with the message that reaches a bound, so
-// a source can exceed the bounds only by one message. If that message alone is slow, the source
-// pauses. Turns of up to 50 ms then take at most a twentieth of the thread's time. The pause is not
-// longer than kMaxPauseMs, so turns of 300 ms take a quarter.
+// One thread works for many sources, one after the other. Here, a turn is the handling of a
+// source's messages in one call of SourcePump::Work. A turn ends with the message that reaches a
+// bound, so a source can exceed the bounds only by one message. If that message alone is slow, the
+// source pauses. Turns of up to 50 ms then take at most a twentieth of the thread's time. The pause
+// is not longer than kMaxPauseMs, so turns of 300 ms take about a quarter.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -21,7 +22,7 @@ struct TurnLimits {
   int64_t cost_us = 500;
   // A turn that costs more is followed by a pause of kPauseShare times its cost.
   int64_t slow_us = 20'000;
-  // Returns the CPU time of the thread. Empty: the cost of a turn is not known.
+  // Returns the CPU time of the thread. Empty: each turn costs 0.
   std::function<int64_t()> now_us;
 };
 
@@ -29,7 +30,7 @@ struct TurnLimits {
 class TurnBudget {
  public:
   static constexpr int64_t kPauseShare = 19;
-  // Shorter than a request's timeout, because replies wait, too.
+  // Shorter than the timeout of a request, because replies also wait during a pause.
   static constexpr int64_t kMaxPauseMs = 1000;
 
   explicit TurnBudget(const TurnLimits& limits) : limits_(limits) {}
@@ -45,7 +46,7 @@ class TurnBudget {
     bytes_ += bytes;
     return messages_ < limits_.messages && bytes_ < limits_.bytes && cost_us() < limits_.cost_us;
   }
-  // Since Begin; 0 if it is not known.
+  // The CPU time since Begin; 0 without TurnLimits::now_us.
   int64_t cost_us() const { return Now() - begin_us_; }
   // The pause after a turn of this cost.
   int64_t PauseMs(int64_t cost_us) const {

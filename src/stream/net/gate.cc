@@ -13,13 +13,13 @@ namespace {
 
 constexpr char kZapEndpoint[] = "inproc://zeromq.zap.01";
 constexpr size_t kKeyBytes = 32;
-constexpr int64_t kRenewalMs = 5;  // period in which the owners of sockets are woken
+constexpr int64_t kRenewalMs = 5;  // while a renewal is needed, the owner is woken in this period
 // A connection without a key holds a file descriptor, so its handshake has a short time limit.
 constexpr int kHandshakeMs = 5000;
 constexpr int kFailures = ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL |
                           ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL | ZMQ_EVENT_HANDSHAKE_FAILED_AUTH;
 
-// The frames of a request.
+// The frames of a ZAP request (RFC 27).
 enum ZapFrame : size_t { kVersion, kRequestId, kDomain, kAddress, kIdentity, kMechanism, kKey };
 constexpr size_t kZapFrames = 7;
 
@@ -149,9 +149,10 @@ Result<std::shared_ptr<Gate>> Gate::Start(const std::shared_ptr<Context>& contex
   Result<Socket> zap = Socket::Create(context, ZMQ_REP);
   if (!zap.ok()) return zap.status();
   zap->SetOption(ZMQ_LINGER, 0);
-  // Not Socket::Bind, which refuses the name.
+  // Socket::Bind is not used, because it refuses this name.
   if (zmq_bind(zap->get(), kZapEndpoint) != 0) {
-    return Status(StatusCode::kUnavailable, "another program part authorizes clients");
+    return Status(StatusCode::kUnavailable,
+                  "another part of the program already authorizes clients");
   }
   Result<std::shared_ptr<Waker>> waker = Waker::Create();
   if (!waker.ok()) return waker.status();
@@ -180,7 +181,8 @@ Gate::~Gate() {
   stopping_ = true;
   waker_->Wake();
   if (thread_.joinable()) thread_.join();
-  // zmq_close releases the name on another thread, some time later.
+  // zmq_unbind releases the name at once. zmq_close releases the name on another thread, some time
+  // later.
   zmq_unbind(zap_.get(), kZapEndpoint);
 }
 
@@ -194,7 +196,7 @@ void Gate::Add(const std::string& domain, Guard& guard) {
     MutexLock lock(mutex_);
     guards_.emplace(domain, &guard);
   }
-  // Events before Add have not been read.
+  // The thread has not read the events that arrived before Add.
   waker_->Wake();
 }
 

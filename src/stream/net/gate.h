@@ -1,10 +1,11 @@
 // Gate: admits the CURVE clients of one ZeroMQ context, and counts the connections that fail.
 // Guard: the part of the gate that belongs to one socket.
 //
-// libzmq asks the gate for each client (ZAP, RFC 27). The gate answers from the AccessList of the
-// socket. It reads changed lists again. libzmq cannot end one connection of a PUB or ROUTER socket,
-// so a client that loses its role is cut off together with all other clients of the socket: the
-// gate asks the owner of the socket to renew its endpoint. The other clients connect again.
+// libzmq sends the gate a request for each client (ZAP, RFC 27). The gate answers from the
+// AccessList of the socket. It reads changed lists again. libzmq cannot end a single connection of
+// a PUB or ROUTER socket. So if a client loses its role, all connections of the socket are ended:
+// the gate wakes the owner of the socket, and the owner renews the endpoint. The other clients
+// connect again.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -30,12 +31,12 @@ class Guard {
  public:
   struct Config {
     CurveServer server;
-    std::vector<CurveRole> roles;  // a client needs one of them
+    std::vector<CurveRole> roles;  // a client needs at least one of these roles
     // The socket connects to a client that binds. libzmq gives up such a connection after some
-    // failed handshakes, so it must be renewed after a failure.
+    // failed handshakes, so the connection must be renewed after a failure.
     bool connects = false;
-    // Called on the gate's thread, with the gate's lock held, as long as a renewal is needed. It
-    // must not block.
+    // Called repeatedly while a renewal is needed, on the gate's thread, with the gate's lock held.
+    // It must not block.
     std::function<void()> wake;
   };
 
@@ -48,8 +49,8 @@ class Guard {
   Guard(const Guard&) = delete;
   Guard& operator=(const Guard&) = delete;
 
-  // Ends all connections of the socket, if a client has lost its role. The owner of the socket must
-  // call it on its thread after each `wake`.
+  // Ends all connections of the socket if a renewal is needed, for example because a client has
+  // lost its role. The owner of the socket must call this function on its thread after each `wake`.
   void RenewIfNeeded(Socket& socket) {
     if (needs_renewal()) Renew(socket);
   }

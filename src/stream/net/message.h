@@ -25,7 +25,7 @@ class Message {
   zmq_msg_t* get() { return &message_; }
   const zmq_msg_t* get() const { return &message_; }
   Frame bytes() const {
-    auto* message = const_cast<zmq_msg_t*>(&message_);  // the C API does not know const
+    auto* message = const_cast<zmq_msg_t*>(&message_);  // the C API has no const
     return {static_cast<const uint8_t*>(zmq_msg_data(message)), zmq_msg_size(message)};
   }
 
@@ -41,7 +41,7 @@ class Multipart {
 
   // Valid until the next Receive into this object.
   Frames frames() const { return {views_.data(), count_}; }
-  // The public key of the peer, which its Guard has admitted; empty: the connection has no CURVE.
+  // The public key of the peer that the Guard has admitted. Empty: the connection has no CURVE.
   std::string_view user_id() const {
     const char* const id =
         count_ > 0 ? zmq_msg_gets(messages_[count_ - 1].get(), "User-Id") : nullptr;

@@ -15,7 +15,8 @@
 namespace kvcast::stream {
 namespace {
 
-// The first IPv4 address, because libzmq prefers IPv4; else the first address.
+// Returns the first IPv4 address, because libzmq prefers IPv4. If the name has no IPv4 address,
+// returns the first address.
 std::string SystemLookup(const std::string& name) {
   addrinfo hints = {};
   hints.ai_family = AF_UNSPEC;
@@ -37,7 +38,7 @@ std::string SystemLookup(const std::string& name) {
 
 }  // namespace
 
-// The threads share it, because a lookup may take longer than the resolver exists.
+// The threads share the state, because a lookup may end after the resolver was destroyed.
 struct NameResolver::State {
   struct Job {
     std::string name;

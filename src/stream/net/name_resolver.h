@@ -1,5 +1,6 @@
-// NameResolver: looks up the addresses of host names on threads of its own. libzmq would look them
-// up on its I/O thread, at each attempt to connect, and all sockets of the process would wait.
+// NameResolver: looks up the addresses of host names on threads of its own. libzmq would look the
+// names up on its I/O thread, at each attempt to connect. All sockets of the process would wait for
+// the lookup.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -16,7 +17,7 @@ namespace kvcast::stream {
 class NameLookup {
  public:
   bool done() const { return done_.load(std::memory_order_acquire); }
-  // A numeric address; empty: the name has none. REQUIRES: done().
+  // A numeric address. Empty: the name has no address. REQUIRES: done().
   const std::string& address() const { return address_; }
 
  private:
@@ -28,13 +29,13 @@ class NameLookup {
 // Thread-safe. If a lookup is in progress, the destructor does not wait for it.
 class NameResolver {
  public:
-  // Maximum number of lookups at the same time. Others wait.
+  // Maximum number of lookups at the same time. Further lookups wait.
   static constexpr size_t kMaxThreads = 16;
-  // Returns a numeric address of the name, or an empty text. It may block.
+  // Returns a numeric address of the name, or an empty text. The function may block.
   using Function = std::function<std::string(const std::string& name)>;
 
-  // `function` empty: the system's resolver. It is called on any thread, also after the destructor
-  // of the resolver.
+  // `function` empty: the system's resolver is used. `function` may be called on any thread, also
+  // after the destructor of the resolver.
   explicit NameResolver(Function function);
   ~NameResolver();
 

@@ -1,4 +1,4 @@
-// The notices of CURVE servers in the log.
+// Writes the notices of CURVE servers to the log.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -10,8 +10,8 @@
 
 namespace kvcast::stream {
 
-// For CurveServer::on_notice. `stream`: what the server publishes, for example "relay". The logger
-// must outlive the server.
+// Returns a function for CurveServer::on_notice. `stream`: the name of the stream that the server
+// publishes, for example "relay". The logger must outlive the server.
 std::function<void(const CurveNotice&)> LogNotices(Logger& log, std::string stream);
 
 }  // namespace kvcast::stream

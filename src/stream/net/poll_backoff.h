@@ -8,9 +8,9 @@
 
 namespace kvcast::stream {
 
-// Polling costs the producer of work nothing, but a wake-up has a cost. While the thread finds no
-// work, its naps grow. After kAwake without work, the thread sleeps until it is woken. An idle
-// process then costs nothing either.
+// A wake-up costs the producer of work CPU time. Polling costs the producer nothing. While the
+// polling thread finds no work, its naps grow. After kAwake without work, the thread sleeps until
+// it is woken. An idle process then uses no CPU time.
 class PollBackoff {
  public:
   static constexpr std::chrono::microseconds kShortest{100};

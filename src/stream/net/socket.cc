@@ -26,8 +26,8 @@ constexpr size_t kMinSharedBytes = 2048;
 constexpr int kMaxSockets = 16384;
 
 // libzmq starts its threads with the first socket of a context, and ends the process if these
-// threads get no descriptors. The check makes this unlikely, but cannot exclude it: other threads
-// may take the descriptors after the check.
+// threads get no descriptors. HasSpareDescriptors makes such an end unlikely, but cannot prevent
+// it: other threads may take the descriptors after the check.
 constexpr size_t kSpareDescriptors = 16;
 
 bool HasSpareDescriptors() {
@@ -56,8 +56,8 @@ SendResult SendMessage(void* socket, zmq_msg_t* message, bool more) {
   return SendResult::kSent;
 }
 
-// If another socket had such a name, it would become the peer of a monitor or of the gate, and
-// libzmq's I/O thread would wait for it.
+// If another socket had such a name, that socket would become the peer of a monitor or of the gate.
+// libzmq's I/O thread would wait for that socket.
 bool IsReserved(std::string_view endpoint) {
   return endpoint.starts_with("inproc://kvcast-") || endpoint.starts_with("inproc://zeromq.");
 }
@@ -227,7 +227,7 @@ bool Socket::Renew(const std::string& endpoint, bool bound) {
     zmq_disconnect(socket_, endpoint.c_str());
     return zmq_connect(socket_, endpoint.c_str()) == 0;
   }
-  // If an earlier call has released the endpoint already, this call fails and changes nothing.
+  // If an earlier Renew has released the endpoint already, zmq_unbind fails and changes nothing.
   zmq_unbind(socket_, endpoint.c_str());
   return zmq_bind(socket_, endpoint.c_str()) == 0;
 }
@@ -256,9 +256,9 @@ SendResult Socket::Send(Frame bytes, bool more) {
 SendResult Socket::SendShared(Payload payload, std::shared_ptr<void> owner, bool more) {
   if (owner == nullptr && payload->size() < kMinSharedBytes) return Send(*payload, more);
   auto* buffer = new SharedBuffer{std::move(payload), std::move(owner)};
-  // The cast is needed because the C API does not know const. ZeroMQ does not write into a message
-  // that it sends. An empty vector may have no address, and a message without an address would
-  // never be released.
+  // The cast is needed because the C API has no const. ZeroMQ does not write into a message that it
+  // sends. An empty vector may have no address, and a message without an address would never be
+  // released.
   static uint8_t nothing;
   auto* data = const_cast<uint8_t*>(buffer->payload->data());
   zmq_msg_t message;

@@ -1,7 +1,7 @@
 // Socket and Context: owners of ZeroMQ handles. Errors are returned as Status.
 //
-// Only one thread may use a socket at a time. To pass it to another thread, a lock or a thread
-// start is needed.
+// Only one thread may use a socket at a time. To pass a socket to another thread, a memory barrier
+// is needed, for example a lock or a thread start.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -83,12 +83,13 @@ class Socket {
   void* get() const { return socket_; }
   void Close();
 
-  // REQUIRES: libzmq knows the option and accepts the value. Otherwise the process aborts.
+  // REQUIRES: libzmq supports the option and accepts the value. Otherwise the process aborts.
   void SetOption(int option, int value);
   void SetOption(int option, int64_t value);
   void Subscribe(std::string_view prefix);
-  // The socket accepts only connections of this security. Must be called before Bind and Connect.
-  // REQUIRES: the keys are valid. A socket of a server needs a Guard too.
+  // Makes the socket a CURVE server or a CURVE client, which has only CURVE connections. Must be
+  // called before Bind and Connect. REQUIRES: the keys are valid. A socket of a server needs a
+  // Guard too.
   void Secure(const CurveKeyPair& server, const std::string& zap_domain);
   void Secure(const CurveClient& client);
 
@@ -112,9 +113,9 @@ class Socket {
   // Never blocks.
   RecvResult Receive(Multipart& message);
 
-  // Returns a PAIR socket that receives the ZMQ_EVENT_ `events` of this socket. It must be closed
-  // after this socket. Otherwise libzmq's I/O thread blocks forever when it sends an event to the
-  // closed monitor. All sockets that this thread serves then block too.
+  // Returns a PAIR socket that receives the ZMQ_EVENT_ `events` of this socket. The PAIR socket
+  // must be closed after this socket. Otherwise libzmq's I/O thread blocks forever when it sends an
+  // event to the closed PAIR socket. All sockets that this thread serves then block too.
   Result<Socket> Monitor(int events);
 
  private:

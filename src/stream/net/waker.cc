@@ -20,7 +20,8 @@ Result<std::shared_ptr<Waker>> Waker::Create() {
 
 Waker::~Waker() { close(descriptor_); }
 
-// The write and the read can fail only with EAGAIN: the counter is already set, or already zero.
+// The write fails only if the counter is at its maximum. The read fails only if the counter is 0.
+// Both errors (EAGAIN) can be ignored.
 void Waker::Wake() {
   const uint64_t one = 1;
   [[maybe_unused]] const ssize_t written = write(descriptor_, &one, sizeof(one));

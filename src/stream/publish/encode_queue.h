@@ -1,5 +1,5 @@
 // EncodeQueue: batches that have a sequence number but are not encoded yet, in the order of the
-// numbers. They include refused batches.
+// numbers. Refused batches are included.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -13,7 +13,8 @@ namespace kvcast::stream {
 // A batch that uses a sequence number.
 struct NumberedBatch {
   EventBatch batch;
-  // True: the batch was refused. Only the publisher's own reader gets it.
+  // True: the batch was refused. Only the publisher's own reader (ReplayRing::ReadOn) gets the
+  // batch.
   bool refused = false;
   // For a refused batch: true if `batch` contains its events.
   bool known = true;
@@ -25,7 +26,7 @@ class EncodeQueue {
  public:
   static constexpr size_t kMaxBatches = 256;
   // Limit for the number of events, hashes and tokens. The queue is full when the limit is
-  // exceeded, so a single batch may be larger.
+  // exceeded, so a single batch may be larger than the limit.
   static constexpr size_t kMaxItems = 1 << 20;
 
   EncodeQueue() : slots_(kMaxBatches) {}

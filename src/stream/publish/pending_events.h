@@ -1,5 +1,5 @@
-// PendingEvents: events that wait for the next batch. If no batch follows in time, they get a batch
-// of their own. The class reads no clock: times are arguments.
+// PendingEvents: events that wait for the next batch. If no batch follows in time, the events get a
+// batch of their own. The class reads no clock: times are arguments.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -1,6 +1,6 @@
 // PublisherCore: the logic of a publisher: sequence numbers, refused batches, pending events,
-// heartbeats, the ring and the state for KVX1. It has no socket and no thread, and the clock is an
-// argument. Publisher and the simulation use the same core.
+// heartbeats, the ring and the state for KVX1 (see publisher_state.h). It has no socket and no
+// thread, and the clock is an argument. Publisher and the simulation use the same core.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -33,8 +33,8 @@ class PublisherCore {
   // Starts to keep the state for KVX1 answers. Must be called before the first batch.
   void KeepState(const Epoch& epoch);
 
-  // As the methods of Publisher. Publish is inline, because cache misses of code are the largest
-  // cost of Publish.
+  // These methods are the methods of Publisher with the same names. Publish is inline, because
+  // cache misses of code are the largest cost of Publish.
   Result<Seq> Publish(EventBatch&& batch) {
     if (has_pending_.load(std::memory_order_acquire)) return PublishPending(std::move(batch));
     return PublishBatch(std::move(batch));
@@ -43,7 +43,7 @@ class PublisherCore {
   Status Flush();
   Result<Seq> PublishPayload(std::span<const uint8_t> payload);
 
-  // Publishes pending events that are due, calls CatchUp of the state, and publishes a heartbeat
+  // Publishes pending events that are due, calls PublisherState::CatchUp, and publishes a heartbeat
   // after `heartbeat_ms` without a batch. Must be called every kTickMs.
   void Tick();
   static constexpr int64_t kTickMs = 20;
@@ -70,8 +70,8 @@ class PublisherCore {
   void NoteTime(double ts);
   void PublishHeartbeat();
 
-  // The members that each Publish uses lie together, because the caches of the engine's thread are
-  // cold.
+  // The members that each Publish uses are adjacent in memory, because the caches of the engine's
+  // thread are cold.
   const std::function<int64_t()> now_us_;
   // Written under pending_mutex_. Add sets the flag before Add returns. The flag is cleared after
   // the pending events have their sequence number. A Publish that reads false needs no lock.

@@ -1,7 +1,8 @@
-// PublisherState: the data of a publisher for KVX1 answers: its epoch, and the blocks that its
-// engine holds according to its batches, with digests. It reads the publisher's batches from the
-// ring. The producer's calls do not update PublisherState. The thread that calls CatchUp, Status or
-// Snapshot reads the new batches from the ring.
+// PublisherState: the data of a publisher for KVX1 answers (see src/residency/extension.h): the
+// epoch, the blocks that the engine holds according to the published batches, and the digests of
+// these blocks. PublisherState reads the publisher's batches from the ring. The producer's calls do
+// not update PublisherState. The thread that calls CatchUp, Status or Snapshot reads the new
+// batches from the ring.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -30,9 +31,9 @@ class PublisherState {
 
   // Reads the batches that were appended to the ring since the last call.
   void CatchUp();
-  // Status and Snapshot first catch up with the ring. If the ring dropped batches before they were
-  // read, or if a batch or one of its events could not be decoded, the status has no digests from
-  // then on.
+  // Status and Snapshot first catch up with the ring. After one of these failures, the status has
+  // no digests any more: the ring dropped batches before they were read, or a batch or one of its
+  // events could not be decoded.
   residency::PublisherStatus Status(bool buckets);
   StateSnapshot Snapshot(const residency::BucketMask& buckets);
 

@@ -1,10 +1,10 @@
 // ReplayResponder: makes the replies of a publisher to a request, one by one. It has no sockets and
-// no thread.
+// no thread. KVX1: see src/residency/extension.h.
 //
 //   start number      the held batches from this number on, END
-//   "snapshot"        the state as stores, each reply with the resume number, END
+//   "snapshot"        the state as store events, each reply with the resume number, END
 //   KVX1 REPLAY       the held batches of the range, END with a status
-//   KVX1 SNAPSHOT     the state as stores, END with the status of the same moment
+//   KVX1 SNAPSHOT     the state as store events, END with the status of the same moment
 //   KVX1 STATUS       END with a status
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -41,7 +41,8 @@ class ReplayResponder {
   ReplayResponder(ReplayRing& ring, PublisherState* state) : ring_(ring), state_(state) {}
 
   // `start`: the last frame of the request. `arrival`: the number of requests that arrived before
-  // it. Requests for the same snapshot that have arrived before it is made share it.
+  // this request. Requests for a snapshot of the same buckets share the snapshot if they arrived
+  // before it was made.
   Answer Begin(Frame start, uint64_t arrival);
   // True: Begin makes a new snapshot for the request, which may take a second.
   bool MakesSnapshot(Frame start, uint64_t arrival) const;
@@ -52,9 +53,9 @@ class ReplayResponder {
   // Must be called when a request has arrived.
   void NoteArrival() { ++arrivals_; }
   uint64_t arrivals() const { return arrivals_; }
-  // Appends the next replies to `out`, at most `limit` > 0. If there are none, only END is left. A
-  // reply counts as sent when it is passed to Sent, in order. Later calls of Read return all
-  // replies again that were not passed to Sent.
+  // Appends the next replies to `out`, at most `limit` > 0. If Read appends nothing, only END is
+  // left. Each sent reply must be passed to Sent, in order. Read returns a reply again until the
+  // reply was passed to Sent.
   void Read(const Answer& answer, size_t limit, std::vector<RingEntry>& out) const;
   void Sent(Answer& answer, const RingEntry& reply) const;
   // The payload of END; nullptr: no payload.
@@ -64,7 +65,7 @@ class ReplayResponder {
   struct Latest {
     std::shared_ptr<const StateSnapshot> snapshot;
     residency::BucketMask buckets;
-    uint64_t arrivals = 0;  // requests that had arrived when it was made
+    uint64_t arrivals = 0;  // requests that had arrived when the snapshot was made
   };
   Answer BeginExtended(const residency::ExtensionRequest& request, uint64_t arrival);
   bool IsShared(const residency::BucketMask& buckets, uint64_t arrival) const;

@@ -6,9 +6,9 @@
 // that is appended as events is encoded by the first thread that reads the ring, usually the
 // sending thread. The producer encodes only if the queue of batches that are not encoded is full.
 //
-// A sequence number may belong to a refused batch. A refused batch is neither sent nor replayed, so
-// that readers of the stream see a gap that cannot be filled. Only the publisher's own reader
-// (ReadOn) gets the batch, if its events are known.
+// A sequence number may belong to a refused batch. A refused batch is not sent and not replayed, so
+// readers of the stream see a gap that cannot be filled. Only the publisher's own reader (ReadOn)
+// gets the batch, if its events are known.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -38,7 +38,7 @@ struct RingCounters {
 };
 
 // Thread-safe. A call waits at most for a short copy and for the encoding of the batches that were
-// appended before it.
+// appended before the call.
 class ReplayRing {
  public:
   // REQUIRES: max_batches > 0.
@@ -48,7 +48,7 @@ class ReplayRing {
   uint64_t Append(EventBatch batch);
   uint64_t Append(Payload payload);
   // Uses the next sequence number for a refused batch. `known`: the events of the batch, for
-  // ReadOn; nullopt: they are not known, or cannot be encoded. REQUIRES:
+  // ReadOn; nullopt: the events are not known, or cannot be encoded. REQUIRES:
   // CheckEncodable(*known).ok().
   uint64_t AppendRefused(std::optional<EventBatch> known);
 
@@ -59,9 +59,9 @@ class ReplayRing {
   // batches may be unsent. `out` may then be unchanged, because refused batches are skipped. False:
   // no batch is unsent.
   bool TakeUnsent(size_t limit, std::vector<RingEntry>& out);
-  // From the next batch on, batches that leave the ring before ReadOn has returned them are kept
-  // for ReadOn. Their bytes have a limit of their own, which equals the byte limit of the ring.
-  // Beyond this limit, all of them are dropped.
+  // Batches that are appended after this call are kept for ReadOn if they leave the ring before
+  // ReadOn has returned them. The kept batches have a byte limit of their own, which equals the
+  // byte limit of the ring. If the kept batches exceed this limit, all of them are dropped.
   void KeepForReader();
   // Appends to `out` the next batches for the reader, at most `limit`, including refused batches.
   // Numbers whose batch is not known are skipped.
@@ -86,7 +86,7 @@ class ReplayRing {
   // time, because a producer may wait for this lock to encode a batch itself.
   void EncodeWaiting();
   uint64_t end_seq() const;
-  // Encodes the oldest batch that is not encoded. False: there was none.
+  // Encodes the oldest batch that is not encoded. False: all batches are encoded.
   bool EncodeOldest();
   bool EncodeOldestLocked() KV_REQUIRES(encoding_);
   void Hold(Held held) KV_REQUIRES(encoding_, mutex_);

@@ -7,7 +7,7 @@
 namespace kvcast::stream {
 namespace {
 
-// A longer start frame can only be a number.
+// A longer start frame is always a number, because the other requests are shorter.
 constexpr size_t kMaxStartBytes = 64;
 // Bytes that each reply takes from the byte rate in addition to its payload.
 constexpr double kReplyBytes = 64;
@@ -97,7 +97,7 @@ void ReplayScheduler::DropSlowReaders(int64_t now_us) {
   }
 }
 
-// The requests for a status, or the others.
+// `status` true: serves the requests for a status. False: serves all other requests.
 void ReplayScheduler::ServeClients(bool status, int64_t now_us) {
   // Served clients move to the back of the list, so the number of clients is read before the loop.
   size_t turns = clients_.size();

@@ -52,7 +52,8 @@ class ReplayScheduler {
   static constexpr size_t kMaxRequestsPerClient = 16;
   // Maximum number of snapshots in memory. Further requests for snapshots wait.
   static constexpr size_t kMaxSnapshots = 2;
-  // If a request waits, the clients that read the oldest snapshot for longer than this are dropped.
+  // If a request waits for a snapshot, and the oldest snapshot is older than this, the clients that
+  // still read the oldest snapshot are dropped.
   static constexpr int64_t kSnapshotHoldUs = 10'000'000;
 
   // `ring`, `state` (nullptr: no KVX1) and `channel` must outlive the scheduler. `wake` is called
@@ -67,9 +68,9 @@ class ReplayScheduler {
   void CountReject() { ++counters_.rejects; }
   // Ends the pauses of the clients that had no credit. Serve then tries them again.
   void Resume();
-  // Gives each client that can be served one turn: first the requests for a status, then the
-  // others. At most one snapshot is made, so that the caller can take new requests before the next
-  // one. `now_us`: any monotonic time.
+  // Gives each client that can be served one turn: first the clients with a request for a status,
+  // then the other clients. At most one snapshot is made, so that the caller can take new requests
+  // before the next snapshot. `now_us`: any monotonic time.
   void Serve(int64_t now_us);
   // Milliseconds until the next call of Serve is needed; -1: not before AddRequest or Resume.
   int64_t WaitMs(int64_t now_us) const;
@@ -79,7 +80,7 @@ class ReplayScheduler {
  private:
   struct Request {
     std::vector<uint8_t> start;  // the last frame
-    uint64_t arrival = 0;        // number of requests that arrived before it
+    uint64_t arrival = 0;        // number of requests that arrived before this request
   };
   struct Client {
     std::string identity;

@@ -64,7 +64,7 @@ void ReplayServer::ReceiveRequests() {
     } else if (MayRequest(*start)) {
       scheduler_.AddRequest(client, *start);
     } else {
-      // As for a request that the server does not know.
+      // The answer to a denied request is the answer to an unknown request: only END.
       ++denied_;
       Send({client.begin(), client.end()}, kEndSeq, std::make_shared<std::vector<uint8_t>>(),
            nullptr);

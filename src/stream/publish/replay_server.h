@@ -39,7 +39,7 @@ class ReplayServer final : private ReplyChannel {
   ~ReplayServer() override;
 
   const ReplayCounters& counters() const { return scheduler_.counters(); }
-  // Requests whose client does not have the role.
+  // Number of requests that were denied because the client does not have the role.
   uint64_t denied() const { return denied_; }
 
  private:

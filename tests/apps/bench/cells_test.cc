@@ -1,6 +1,6 @@
-// Tests of the cells that compare our index with other indexes. The scores equal the scores of
-// plain sets. Every cell returns figures. The batches that empty the workers have the documented
-// order.
+// Tests of the cells: measurements that compare kvcast's index with other indexes. The scores equal
+// the scores of plain sets of blocks. Every cell returns figures. The batches that empty the
+// workers have the documented order.
 // SPDX-License-Identifier: Apache-2.0
 #include "apps/bench/index/cells.h"
 
@@ -76,7 +76,7 @@ ScoreSum NaiveScores(const Corpus& corpus, size_t points) {
   return sum;
 }
 
-TEST(Cells, ScoresAreThoseOfPlainSets) {
+TEST(Cells, ScoresEqualTheScoresOfPlainSets) {
   const Corpus corpus = FewRequests();
   for (const int64_t points : {1, 7, 40}) {
     const ScoreSum naive = NaiveScores(corpus, static_cast<size_t>(points));

@@ -1,5 +1,5 @@
-// The workload of the index benchmarks stores and evicts prompts by its definition. Its operations
-// and its event batches contain the same changes.
+// Churn, the workload of the index benchmarks, stores and evicts prompts in the documented order.
+// Its operations and its event batches contain the same changes.
 // SPDX-License-Identifier: Apache-2.0
 #include "apps/bench/index/churn.h"
 
@@ -71,7 +71,7 @@ TEST_P(ChurnTest, FullyHeldChainsHaveAllTheirHolders) {
   }
 }
 
-TEST(Churn, HasAboutAsManyResidenciesAsAskedFor) {
+TEST(Churn, HasAboutTheConfiguredNumberOfResidencies) {
   for (const int64_t holders : {1, 4, 64}) {
     const Churn churn({.residencies = 10'000'000, .holders = holders});
     EXPECT_NEAR(static_cast<double>(churn.residencies()), 1e7, 1e5) << holders;
@@ -100,7 +100,7 @@ Told ToldBy(const std::vector<EventBatch>& batches) {
   return told;
 }
 
-TEST_P(ChurnTest, TheFloorGetsTheOperationsOfTheEvents) {
+TEST_P(ChurnTest, OperationsEqualTheChangesOfTheEvents) {
   const Churn churn(GetParam());
   for (const Removes removes : {Removes::kEach, Removes::kMerged}) {
     TurnBatches batches(churn, removes);

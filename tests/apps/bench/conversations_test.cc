@@ -1,4 +1,4 @@
-// The growing fleet stores and evicts prompts by the definition of its content.
+// The batches of the growing fleet store and evict the prompts that Conversations defines.
 // SPDX-License-Identifier: Apache-2.0
 #include "apps/bench/growth/conversations.h"
 
@@ -13,7 +13,7 @@
 namespace kvcast::bench {
 namespace {
 
-// The blocks of each worker by the events, without the system prompts.
+// The blocks that each worker holds after the events, without the system prompts.
 class Holders {
  public:
   explicit Holders(uint64_t workers) : content_(workers), batches_(content_) {}
@@ -28,7 +28,7 @@ class Holders {
       Take(batches_.Evict(wave, step));
     }
   }
-  // Whether the worker of the conversation holds its whole prompt.
+  // Whether the worker of the conversation holds the conversation's whole prompt.
   bool HoldsPrompt(uint64_t conversation) {
     const auto& held = held_[content_.WorkerOf(conversation).value];
     for (uint64_t i = Conversations::kSystemBlocks; i < Conversations::kPromptBlocks; ++i) {

@@ -1,5 +1,5 @@
-// The decoder returns the corpus that was encoded. It refuses a damaged file and names the reason.
-// MakeCorpus makes the same valid corpus from the same trace.
+// The decoder returns the corpus that was encoded. The decoder refuses a damaged file and names the
+// reason. MakeCorpus makes the same valid corpus from the same trace.
 // SPDX-License-Identifier: Apache-2.0
 #include "apps/bench/index/corpus.h"
 
@@ -125,7 +125,7 @@ TEST(MakeCorpus, IsDeterministicAndValid) {
   EXPECT_EQ(*decoded, corpus);
 }
 
-TEST(MakeCorpus, EnginesStoreWhatIsNotThereAndRemoveWhatIs) {
+TEST(MakeCorpus, EnginesStoreAbsentBlocksAndRemoveHeldBlocks) {
   const Corpus corpus = MakeCorpus(Trace(), FewWorkers());
   std::map<uint32_t, std::set<uint64_t>> held;
   int64_t queries = 0;

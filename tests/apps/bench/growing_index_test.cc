@@ -1,4 +1,4 @@
-// The index holds what the content defines, and answers queries accordingly.
+// The index holds the blocks that Conversations defines, and its answers match these blocks.
 // SPDX-License-Identifier: Apache-2.0
 #include "apps/bench/growth/growing_index.h"
 
@@ -10,7 +10,7 @@ namespace {
 class GrowingIndexTest : public ::testing::TestWithParam<uint64_t> {};
 INSTANTIATE_TEST_SUITE_P(Workers, GrowingIndexTest, ::testing::Values(2, 3, 8));
 
-TEST_P(GrowingIndexTest, TheIndexCountsWhatTheContentHolds) {
+TEST_P(GrowingIndexTest, TheIndexCountsTheBlocksOfTheContent) {
   GrowingIndex index(GetParam());
   ASSERT_TRUE(index.AddWorkers().ok());
   EXPECT_EQ(index.held(), 0u);

@@ -1,4 +1,4 @@
-// The curve has the sizes that the options name, and a point has the figures of its size.
+// The curve has a point for each size that the options name. A point has the figures of its size.
 // SPDX-License-Identifier: Apache-2.0
 #include "apps/bench/growth/growth_curve.h"
 

@@ -1,5 +1,6 @@
 #!/usr/bin/python3
-"""`kvcast bench growth` at small size: the table, the JSON object, the chart, the memory bound, and wrong flags.
+"""Runs `kvcast bench growth` at small size. The test covers the table, the JSON object, the chart, the memory bound,
+and wrong flags.
 
 usage: growth_test.py KVCAST
 The test sets no bound for a measured time.
@@ -16,8 +17,8 @@ KVCAST = sys.argv.pop(1)
 FIGURES = ["grow_ns", "apply_ns", "query_p50_us", "query_p99_us", "bytes", "grown_bytes", "batch_ms", "batch_cpu_ms",
            "page_ms", "reclaim_wait_ms", "reclaim_s"]
 SMALL = ["--workers", "4", "--queries", "100"]
-# A worker holds 16 system prompts of 64 blocks. For each worker a wave has one project. Two workers hold its text of
-# 256 blocks, and its four conversations have five turns of 61 blocks.
+# A worker holds 16 system prompts of 64 blocks. For each worker, a wave has one project. Two workers hold the project's
+# text of 256 blocks. The project has four conversations, each with five turns of 61 blocks.
 SYSTEM = 4 * 16 * 64
 WAVE = 4 * (2 * 256 + 4 * 5 * 61)
 

@@ -13,7 +13,7 @@
 namespace kvcast::tools {
 namespace {
 
-// Batches that are lost in the decoder cost little, so they would be no attack.
+// A batch that the decoder drops costs little, so it is no attack.
 TEST(HostileBatches, AreDecodedWhole) {
   for (const Attack& attack : Attacks()) {
     for (const uint64_t round : {uint64_t{0}, attack.prepared, attack.prepared + 1}) {

@@ -16,7 +16,7 @@ TEST(MachineShare, ReadsTheLineOfAllCores) {
   EXPECT_EQ(times->total, 100 + 20 + 30 + 400 + 50 + 6 + 7 + 80);
 }
 
-TEST(MachineShare, OtherTextGivesNoTimes) {
+TEST(MachineShare, InvalidTextGivesNoTimes) {
   for (const char* text : {"", "cpu", "cpu 1 2 3 4 5 6 7", "cpu0 1 2 3 4 5 6 7 8",
                            "cpu 1 2 3 x 5 6 7 8", "cpu 1 2 3 -4 5 6 7 8"}) {
     EXPECT_FALSE(ParseCpuTimes(text)) << text;

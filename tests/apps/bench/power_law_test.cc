@@ -1,4 +1,4 @@
-// The fit finds the exponent of a power law, and its error.
+// The fit finds the exponent of a power law, and the error of the exponent.
 // SPDX-License-Identifier: Apache-2.0
 #include "apps/bench/growth/power_law.h"
 
@@ -23,8 +23,8 @@ TEST(PowerLaw, FitsAnExactLaw) {
   EXPECT_NEAR(law->At(1e12), 5e3, 1e-3);
 }
 
-TEST(PowerLaw, TheErrorIsThatOfALinearRegressionOfTheLogarithms) {
-  // ln x: 0, 1, 2, 3. ln y: 0, 1, 1, 2. The slope is 0.6, and the rest is 0.2.
+TEST(PowerLaw, TheErrorEqualsTheErrorOfALinearRegressionOfTheLogarithms) {
+  // ln x: 0, 1, 2, 3. ln y: 0, 1, 1, 2. The slope is 0.6, and the sum of squared residuals is 0.2.
   Pairs points;
   for (const auto& [x, y] : Pairs{{0, 0}, {1, 1}, {2, 1}, {3, 2}}) {
     points.emplace_back(std::exp(x), std::exp(y));

@@ -1,5 +1,5 @@
-// The report prints one line per figure and target, and one JSON object at the end on request. On a
-// busy machine it judges no target.
+// The report prints one line for each figure and each target. With --json, it ends with one JSON
+// object. On a busy machine, the report judges no target.
 // SPDX-License-Identifier: Apache-2.0
 #include "apps/bench/index/report.h"
 
@@ -18,7 +18,7 @@ std::vector<std::string> Lines(const std::string& text) {
   return lines;
 }
 
-// The shares of the CPU that others used.
+// Returns a function that reports these shares of the CPU for other processes and the hypervisor.
 Report::ReadShares Used(double others, double stolen = 0) {
   return [others, stolen] { return MachineShare::Shares{.others = others, .stolen = stolen}; };
 }

@@ -26,12 +26,12 @@ TEST(Samples, OneSampleIsEveryQuantile) {
   EXPECT_EQ(samples.Quantile(1), 7);
 }
 
-TEST(Samples, NoneAreZero) {
+TEST(Samples, NoSamplesGiveZero) {
   EXPECT_EQ(Samples().median(), 0);
   EXPECT_EQ(Samples().sum(), 0);
 }
 
-TEST(Samples, OfFewTheP99IsTheWorst) {
+TEST(Samples, P99OfFewSamplesIsTheGreatestSample) {
   Samples samples;
   for (const double value : {3.0, 9.0, 5.0}) samples.Add(value);
   EXPECT_EQ(samples.Quantile(0.99), 9);

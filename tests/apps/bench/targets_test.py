@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""bench/targets judges only runs on a quiet machine, compares with the history, and pairs two programs.
+"""bench/targets judges only runs on a quiet machine, compares figures with the history, and runs two programs in pairs.
 
 usage: targets_test.py BENCH_TARGETS
 SPDX-License-Identifier: Apache-2.0
@@ -32,7 +32,7 @@ def options(runs):
 
 class Targets(unittest.TestCase):
     def test_share_of_others(self):
-        # 120 ticks were used, 110 of them by this process, of 200 ticks.
+        # Of 200 ticks, 120 were used; this process used 110 of these.
         self.assertAlmostEqual(targets.cpu_share.foreign_share((500, 1000, 100), (620, 1200, 210)), 0.05)
         self.assertEqual(targets.cpu_share.foreign_share((500, 1000, 100), (600, 1200, 210)), 0)
 

@@ -18,7 +18,7 @@ expect() {
   local got=$?
   [ $got = "$code" ] || fail "$*: exit code $got, not $code"
   [ "$(wc -l <"$out/err")" = 1 ] || fail "$*: $(wc -l <"$out/err") lines on stderr, not 1"
-  grep -qF -- "$text" "$out/err" || fail "$*: stderr does not say '$text'"
+  grep -qF -- "$text" "$out/err" || fail "$*: stderr does not contain '$text'"
 }
 
 expect 2 'unknown' "$kvcast" demo --model nothing
@@ -54,7 +54,7 @@ if ! "$kvcast" bench copy --list | grep -q '^cuda *runs here'; then
     --endpoint tcp://127.0.0.1:0 --replay-endpoint ''
 fi
 
-# The service under load, with observers that do not read. The test sets no bound for a measured time.
+# The service runs under load, with observers that do not read. The test sets no bound for a measured time.
 "$kvcast" bench service --seconds 1 --rate 100 --block-ops 5000 --workers 2 --blocks 40 --connections 4 \
   --observers 2 --json >"$out/service" 2>"$out/err" || fail 'bench service'
 tail -1 "$out/service" | /usr/bin/python3 -c '

@@ -96,13 +96,13 @@ def test_errors():
         (engine + ["letters.key", "--curve-clients", "clients"], "characters of Z85"),
         (engine + ["none.key", "--curve-clients", "clients"], "none.key: No such file"),
         (engine + ["engine.key", "--curve-clients", "bad_clients"], "bad_clients: line 1"),
-        (engine + ["engine.key"], "need each other"),
+        (engine + ["engine.key"], "set both --curve-key and --curve-clients"),
         (["engine", "--endpoint", remote], f"{remote} is not loopback; set --curve-key"),
         (["engine", "--endpoint", "tcp://*:5557"], "tcp://*:5557 is not loopback"),
         (["engine", "--replay-endpoint", "tcp://*:5657"], "tcp://*:5657 is not loopback"),
         (["replay", CAPTURE, "--endpoint", remote], "is not loopback"),
         (["tail", remote], f"{remote} is not loopback; set --curve-key and --server-key"),
-        (["tail", "--curve-key", "client.key"], "need each other"),
+        (["tail", "--curve-key", "client.key"], "set both --curve-key and --server-key"),
         (["tail", "--curve-key", "client.key", "--server-key", "x"], "40 characters, not 1"),
         (["router", "--source", f"w={remote}"], "is not loopback; set server_key"),
         (["router", "--source", f"w={remote},server_key={read('engine.pub')}"], "has no keys"),
@@ -160,7 +160,7 @@ def test_foreign_client():
         plain = strangers(context, live_endpoint)
         live = foreign(context, zmq.SUB, live_endpoint)
         replay = foreign(context, zmq.DEALER, replay_endpoint)
-        assert live.poll(TIMEOUT_MS), "nothing came with CURVE"
+        assert live.poll(TIMEOUT_MS), "no batch came with CURVE"
         newest = int.from_bytes(live.recv_multipart()[1], "big")
         replay.send_multipart([b"", (0).to_bytes(8, "big")])
         seqs = []
@@ -171,7 +171,7 @@ def test_foreign_client():
         write("clients", "# nobody\n")
         # Both sockets are cut off, and are refused when they connect again.
         await_refusals(engine)
-        while live.poll(0):  # batches from before the cut
+        while live.poll(0):  # batches that were sent before the cut
             live.recv_multipart()
         assert not live.poll(0), "a client that is not allowed any more got a batch"
         assert not any(each.poll(0) for each in plain), "a client without a key got a batch"
@@ -212,7 +212,7 @@ def test_relay():
         relay = await_line(router, r"stream_listening stream=relay address=(\S+)")[1]
         reader = foreign(context, zmq.SUB, relay, server="router")
         plain = strangers(context, relay)
-        assert reader.poll(TIMEOUT_MS), "nothing came from the relay"
+        assert reader.poll(TIMEOUT_MS), "no batch came from the relay"
         assert reader.recv_multipart()[0].startswith(b"kv.m.w."), "not a topic of the relay"
         await_refusals(router, not_allowed=False)
         assert not any(each.poll(0) for each in plain), "a client without a key got a batch"

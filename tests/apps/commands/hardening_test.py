@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""The program is built with the protections of a hardened Debian package, and the examples of its deployment
-restrict it. Usage: hardening_test.py PROGRAM SOURCE_DIR [--files-only]
+"""The program is built with the protections of a hardened Debian package. The example of a systemd unit restricts the
+program. A capture file is private. Usage: hardening_test.py PROGRAM SOURCE_DIR [--files-only]
 --files-only: the program is not hardened, because a sanitizer checks it."""
 # SPDX-License-Identifier: Apache-2.0
 import os
@@ -55,7 +55,7 @@ def check_unit():
 
 
 def mode_of_capture(capture):
-    """The mode of the file after `kvcast tail` has opened it."""
+    """Returns the mode of the file after `kvcast tail` has opened the file."""
     tail = subprocess.Popen([program, "tail", "--record", capture, "tcp://127.0.0.1:9"], stdout=subprocess.DEVNULL)
     try:
         deadline = time.monotonic() + 60
@@ -70,7 +70,7 @@ def mode_of_capture(capture):
 
 
 def check_capture():
-    """A capture is private, and no link leads it to another file."""
+    """Only the owner can read a capture, and `kvcast tail` does not write a capture through a symbolic link."""
     with tempfile.TemporaryDirectory() as folder:
         capture = os.path.join(folder, "capture")
         expect(mode_of_capture(capture) == 0o600, "a new capture is private")

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""With default options, the commands listen on loopback only. The list of sockets is the system's (/proc/net), not
-the program's. The test itself shows that it sees a socket that listens on all interfaces.
+"""With default options, the commands listen on loopback only. The test reads the list of sockets from the system
+(/proc/net). First it checks that this list shows a socket that listens on all interfaces.
 usage: listeners_test.py KVCAST
 SPDX-License-Identifier: Apache-2.0
 """
@@ -99,7 +99,7 @@ def test_of_the_test():
 
 test_of_the_test()
 total = 0
-# Free ports instead of the default ports, because other programs may use those. The default hosts are the same.
+# The commands use free ports, because other programs may use the default ports. The hosts are the default hosts.
 total += check(["router", "--http", "127.0.0.1:0", "--relay", "tcp://127.0.0.1:0"], r"http_listening", 2)
 total += check(["engine", "--endpoint", "tcp://127.0.0.1:0", "--replay-endpoint", "tcp://127.0.0.1:0"], r"stream_listening", 2)
 total += check(["demo", "--serve", "127.0.0.1:0", "--engines", "2"], r"http://127\.0\.0\.1:\d+", 6)

@@ -1,9 +1,9 @@
 #!/usr/bin/python3
-"""The alerts, their runbook and the page of the log describe the program that exists:
-- each alert has a section in docs/runbooks.md, and each section an alert; a section has Meaning, Look at and Do;
+"""The alerts, docs/runbooks.md and docs/logging.md match the program:
+- each alert has a section in docs/runbooks.md, and each section has an alert; a section has Meaning, Look at and Do;
 - each metric in an expression of an alert, in docs/runbooks.md and docs/logging.md is on the router's page, and so is each label value;
 - each state of a source except synced has an alert;
-- promtool accepts the rules, if it is installed, and finds the states that it should find;
+- if promtool is installed, it accepts the rules, and each alert for a state fires only in this state;
 - the log of a router has only the events, levels and fields that docs/logging.md lists.
 
 usage: monitoring_test.py KVCAST SOURCE_DIR
@@ -37,7 +37,7 @@ def check(what, held, detail=""):
 
 
 def alerts():
-    """Returns the rules. Reads the YAML that the file uses: one value a line, and folded expressions."""
+    """Returns the rules. Reads only the YAML that the file uses: one value in a line, and folded expressions."""
     rules = []
     for text in RULES.read_text(encoding="utf-8").split("- alert: ")[1:]:
         expr = re.search(r"^        expr: (?:>-\n((?:          .*\n)+)|(.*)\n)", text, re.M)

@@ -3,7 +3,7 @@
 The program has all flags that the examples of the documentation use.
 
 usage: options_test.py KVCAST SOURCE_DIR [--write]
---write: replaces the tables of commands and flags in docs/options.md by those of the program.
+--write: replaces the tables of commands and flags in docs/options.md by the tables of the program.
 tests/router/service/options_page_test.cc checks the tables of JSON members.
 SPDX-License-Identifier: Apache-2.0
 """

@@ -220,7 +220,7 @@ check("the worker that holds more blocks is chosen", decision["worker"] == "one"
       "48 of 65 tokens" in decision["reason"] and len(decision["candidates"]) == 2, decision)
 status, reply = router.call("POST", "/v1/route", {**hashes, "workers": ["two"], "book": False})
 check("only an allowed worker is chosen", reply["worker"] == "two", reply)
-check("without a limit the reply does not say whether it is kept", "keeps_slo" not in reply, reply)
+check("the reply to a request without a limit has no keeps_slo", "keeps_slo" not in reply, reply)
 check("the reply has no prompt for vLLM unless it is asked for", "vllm_prompt" not in reply, reply)
 status, reply = router.call("POST", "/v1/route", {"model": "m", "tokens": list(range(50)), "vllm_checkpoint_token": 99,
                                                  "book": False})
@@ -355,7 +355,8 @@ if shutil.which("promtool"):
     lint = subprocess.run(["promtool", "check", "metrics"], input=page, capture_output=True, text=True)
     check("promtool", lint.returncode == 0, lint.stderr)
 
-# The dashboard in examples/monitoring names existing metrics; monitoring_test.py checks the alerts. A router starts with examples/deploy/router.json.
+# The dashboard in examples/monitoring names existing metrics (monitoring_test.py checks the alerts). A router starts
+# with examples/deploy/router.json.
 examples = os.path.join(os.path.dirname(OPENAPI), "..", "examples")
 with open(os.path.join(examples, "monitoring", "grafana-dashboard.json"), encoding="utf-8") as file:
     for metric in set(re.findall(r"kvcast_[a-z_]+", file.read())):
@@ -417,8 +418,8 @@ check("a source is removed", router.call("DELETE", "/v1/sources?name=two")[0] ==
 check("one worker is left",
       [w["name"] for w in router.call("POST", "/v1/query", {"hashes": [1]})[1]["workers"]] == ["one"])
 
-# Of many connections, nine in ten send nothing. Each tenth sends the beginning of a request, and each
-# hundredth later sends one more byte.
+# Many connections are open. Nine in ten send nothing. Each tenth connection sends the beginning of a request. Each
+# hundredth connection sends one more byte later.
 soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
 resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 count = min(10000, hard - 300)

@@ -1,5 +1,5 @@
-// The tail filter keeps the events that its options select. Its subscription prefix excludes no
-// topic that can match.
+// The tail filter keeps the events that its options select. Each topic that can match begins with
+// the filter's subscription prefix.
 // SPDX-License-Identifier: Apache-2.0
 #include "apps/commands/tail_filter.h"
 
@@ -39,7 +39,7 @@ TEST(TailFilter, ModelAndWorkerAreReadFromTheTopic) {
   EXPECT_FALSE(filter.Keep("another topic", batch));
 }
 
-TEST(TailFilter, ARankIsTheTopicsOrElseTheBatchs) {
+TEST(TailFilter, TheRankComesFromTheTopicOrFromTheBatch) {
   const TailFilter filter{.rank = 3};
   EventBatch batch = Batch(Store(Hashes(1, 1)));
   EXPECT_FALSE(filter.Keep("", batch));
@@ -49,7 +49,7 @@ TEST(TailFilter, ARankIsTheTopicsOrElseTheBatchs) {
   EXPECT_FALSE(filter.Keep(TopicOf("m", "w", 0), batch));
 }
 
-TEST(TailFilter, TierAndGroupTakeOutEventByEvent) {
+TEST(TailFilter, TierAndGroupFilterSingleEvents) {
   const auto events = [] {
     return Batch(Store(Hashes(1, 1), 0), Store(Hashes(2, 1), 1), StoreIn("CPU", Hashes(3, 1)),
                  Remove(Hashes(4, 1), std::nullopt), AllBlocksCleared());
@@ -67,7 +67,7 @@ TEST(TailFilter, TierAndGroupTakeOutEventByEvent) {
   EXPECT_FALSE((TailFilter{.tier = "STORAGE"}.Keep("", batch)));
 }
 
-TEST(TailFilter, ThePrefixLetsThroughAllThatCanMatch) {
+TEST(TailFilter, ThePrefixExcludesNoTopicThatCanMatch) {
   EXPECT_EQ(TailFilter().Prefix(), "");
   EXPECT_EQ((TailFilter{.rank = 1}.Prefix()), "");
   EXPECT_EQ((TailFilter{.worker = "w"}.Prefix()), "kv.");

@@ -139,7 +139,7 @@ for flags, expected_lines in [((), 4), (("--json",), 2), (("--stats",), None), (
     if flags == ("--json",):
         check("json: the text is complete", json.loads(run.stdout.splitlines()[0])["topic"] == HOSTILE, run)
 
-# A frame of 200 MiB ends its connection, and is not held in memory. Another publisher is followed.
+# A frame of 200 MiB ends its connection, and is not held in memory. Tail follows another publisher at the same time.
 with Source([(b"kv", b"x" * (200 << 20))]) as huge, Source([(b"kv", batch(CLEARED))]) as good:
     process = subprocess.Popen([kvcast, "tail", f"tcp://127.0.0.1:{huge.port}", f"tcp://127.0.0.1:{good.port}"],
                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

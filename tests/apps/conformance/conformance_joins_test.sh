@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # `kvcast conformance router --joins`: a router that joins late gives no wrong exact answer. If all
-# properties are configured and the scheme is proven, every answer after a join by a snapshot equals the
-# engine's.
+# properties are configured and the hash scheme is proven, every answer after a join by a snapshot equals
+# the engine's lookup.
 # usage: conformance_joins_test.sh KVCAST SET     (SET: recordings.sh)
 set -euo pipefail
 . "$(dirname "$0")/recordings.sh"

@@ -1,5 +1,5 @@
-"""A headless browser for the tests of the dashboard. Importing it ends the program with exit code 77 if the browser or its
-driver is not installed.
+"""A headless browser for the tests of the dashboard. If the browser or its driver is not installed, the import of this
+file ends the program with exit code 77.
 SPDX-License-Identifier: Apache-2.0
 """
 import shutil

@@ -86,7 +86,7 @@ try:
     until("the page shows all events again", lambda: column(2) == unfiltered())
     # The explanation of one request opens by keyboard.
     until("requests are listed", lambda: len(texts(driver, "#decisions button")) > 3)
-    # In one call, because the page makes the list again when a request was routed.
+    # One call does all steps, because the page makes the list again when a request was routed.
     label = driver.execute_script(
         "const first = document.querySelector('#decisions li:first-child button'); first.focus();"
         "return first.querySelector('span').textContent")
@@ -118,7 +118,7 @@ try:
         "return [...document.querySelectorAll('select, button, canvas, [role=region]')].every("
         "e => (e.labels && e.labels.length) || e.textContent.trim() || e.getAttribute('aria-label'))"))
 
-    # Returns the texts of these elements whose contrast with the background is below 4.5, by the formula of WCAG.
+    # Returns the texts whose contrast with the background is below 4.5 (formula of WCAG).
     contrast = """
       const lum = c => { const v = c.map(x => (x /= 255) <= 0.03928 ? x / 12.92 : ((x + 0.055) / 1.055) ** 2.4);
                          return 0.2126 * v[0] + 0.7152 * v[1] + 0.0722 * v[2]; };
@@ -182,7 +182,7 @@ try:
             hosts.add(re.sub(r"^(\w+://[^/]+).*", r"\1", message["params"]["request"]["url"]))
     hosts = {host for host in hosts if not host.startswith("data:")}
     check("the page sends requests only to its own host", hosts == {url}, hosts)
-    # If the service ends, the page shows that.
+    # If the service ends, the page shows that the service does not answer.
     demo.send_signal(signal.SIGINT)
     demo.wait(timeout=60)
     until("the page shows that the service does not answer", lambda: "does not answer" in one(driver, "#status").text)

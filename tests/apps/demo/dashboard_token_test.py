@@ -36,7 +36,7 @@ with tempfile.TemporaryDirectory() as folder:
     try:
         driver.get(url + "/")
         until("the page asks for a token", lambda: one(driver, "#login").is_displayed())
-        check("the page says why", "token with the role observe" in one(driver, "#status").text)
+        check("the page shows the reason", "token with the role observe" in one(driver, "#status").text)
         check("there is no error yet", one(driver, "#refused").text == "")
         send_token(driver, "wrong")
         until("a wrong token is refused", lambda: "valid bearer token" in one(driver, "#refused").text)

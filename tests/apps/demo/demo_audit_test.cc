@@ -1,6 +1,6 @@
-// The audit compares the index's hit with the engine's hit, after exactly the batches that the
-// engine published before its lookup. After a lost or repeated batch, the audit applies no more
-// batches. It then still compares admissions that need none of these batches.
+// The audit compares the index's hit with the engine's hit. Before the comparison, the audit
+// applies exactly the batches that the engine published before its lookup. After a lost or repeated
+// batch, the audit applies no more batches. It still compares admissions that need no later batch.
 // SPDX-License-Identifier: Apache-2.0
 #include "apps/demo/demo_audit.h"
 
@@ -46,7 +46,7 @@ TEST(ExactnessAudit, EvaluatesAfterExactlyTheBatchesPublishedBeforeTheLookup) {
   EXPECT_EQ(audit.totals().equal, 1);
 }
 
-TEST(ExactnessAudit, WaitsForBatchesThatHaveNotCome) {
+TEST(ExactnessAudit, WaitsForMissingBatches) {
   ExactnessAudit audit(1, OneFullGroup(), 16);
   audit.OnAdmission(0, AuditedHit(32, 2));
   EXPECT_EQ(audit.pending(), 1);

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A demo has small GPU pools and host memory. Every prediction is exact, loads included, and every
-# checked block holds the right bytes.
+# A demo has small GPU pools and host memory. Every prediction is exact, including the predicted loads.
+# Every checked block holds the right bytes.
 # usage: demo_host_memory_test.sh KVCAST eager|lazy|connector [MODEL BLOCKS [ARGUMENT...]]
 set -euo pipefail
 kvcast=$1; offload=$2; model=${3:-hybrid}; blocks=${4:-12000}
@@ -14,7 +14,7 @@ tail -1 "$out/json" | /usr/bin/python3 -c '
 import json, sys
 report = json.load(sys.stdin)
 exact = report["exactness"]
-# Of a decision that another batch overtook, nothing is compared. A busy machine has more of them.
+# If another batch overtakes a decision, the decision is not compared. This happens more often on a busy machine.
 assert exact["compared"] >= 200 and exact["equal"] == exact["compared"], exact
 assert report["stream"]["lost"] == 0, report["stream"]
 # The comparison of policies has no draft tokens.

@@ -1,5 +1,5 @@
-// The comparison of policies is deterministic, uses the demo's caches and times, and finds the
-// index equal to the engines' own lookups.
+// The comparison of policies is deterministic and uses the demo's caches and times. In the
+// comparison, the index equals the engines' own lookups.
 // SPDX-License-Identifier: Apache-2.0
 #include "apps/demo/demo_policies.h"
 
@@ -13,7 +13,8 @@
 namespace kvcast::tools {
 namespace {
 
-// Conversations of several turns. Each turn repeats the prompt of the turn before, and adds blocks.
+// Conversations of several turns. Each turn repeats the prompt of the previous turn, and adds
+// blocks.
 std::vector<TraceRequest> Conversations(int64_t requests) {
   constexpr int64_t kOpen = 12;
   std::vector<TraceRequest> trace;
@@ -102,7 +103,7 @@ TEST(DemoPolicies, OnlyTheFullAttentionIndexPromisesEvictedWindows) {
             10 * Find(comparison, "kvcast", "exact").run.wrong_promise_tokens);
 }
 
-TEST(DemoPolicies, TheCacheAndTheTimesAreThoseOfTheDemo) {
+TEST(DemoPolicies, ThePoliciesUseTheCacheAndTheTimesOfTheDemo) {
   const PolicyComparison small = Compare(SmallPools());
   DemoOptions options = SmallPools();
   options.cache.blocks = 40000;

@@ -1,5 +1,5 @@
-// A simulated engine with an offloading connector sends the right events, orders its copies and
-// waits for them.
+// A simulated engine with an offloading connector sends the right events, orders its copies, and
+// waits for the copies.
 // SPDX-License-Identifier: Apache-2.0
 #include "apps/engine/connector_tier.h"
 
@@ -64,7 +64,7 @@ TEST(ConnectorTier, AnnouncesChunksByGroup) {
   EXPECT_EQ(of_window, 4);
 }
 
-TEST(ConnectorTier, AChunkOfSeveralBlocksNamesThemAll) {
+TEST(ConnectorTier, TheEventOfAChunkNamesAllItsBlocks) {
   TierOptions setup = Connector();
   setup.blocks_per_chunk = 4;
   Tiered tiered(std::move(setup));
@@ -105,7 +105,7 @@ TEST(ConnectorTier, AFailedCopyIsNotAnnounced) {
   EXPECT_TRUE(events.removed.empty());
 }
 
-TEST(ConnectorTier, AnEvictedChunkIsAnnouncedBeforeTheOneThatTakesItsPlace) {
+TEST(ConnectorTier, AnEvictionIsAnnouncedBeforeTheChunkThatGetsTheSlot) {
   TierOptions setup = Connector();
   setup.cpu_blocks = 4;
   Tiered tiered(std::move(setup));
@@ -124,16 +124,16 @@ TEST(ConnectorTier, AnEvictedChunkIsAnnouncedBeforeTheOneThatTakesItsPlace) {
   EXPECT_EQ(events.stored.size(), 6u);
 }
 
-TEST(ConnectorTier, StoresPromptsAlone) {
+TEST(ConnectorTier, StoresOnlyPrompts) {
   Tiered tiered(Connector());
   tiered.Serve(40, 0, /*outputs=*/100);
   EXPECT_EQ(tiered.host().stored_blocks(), 2);
 }
 
 // Two prompts have the same first 320 tokens, and host memory holds these tokens. The second
-// request waits for the load of the first request and then hits its blocks. The engine admits a
-// third request in the meantime.
-TEST(ConnectorTier, ARequestWaitsForAnothersLoad) {
+// request waits for the load of the first request and then hits the loaded blocks. In the meantime,
+// the engine admits a third request.
+TEST(ConnectorTier, ARequestWaitsForTheLoadOfAnotherRequest) {
   TierOptions setup = Connector();
   setup.engine.load_tokens_per_s = 320 / 0.05;
   Tiered tiered(std::move(setup));
@@ -176,7 +176,7 @@ TEST(ConnectorTier, AWaitForALongLoadEnds) {
 }
 
 // The pool has room for one request at a time.
-TEST(ConnectorTier, BlocksAreCopiedBeforeTheyGoToAnotherRequest) {
+TEST(ConnectorTier, BlocksAreCopiedBeforeAnotherRequestGetsThem) {
   TierOptions setup = Connector();
   setup.gpu_blocks = 22;
   setup.backend = Faulty(CopyDirection::kStore, Fate::kLate);

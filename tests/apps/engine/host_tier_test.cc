@@ -1,5 +1,5 @@
 // Loads from the host memory of the simulated engine return the computed bytes. If a load fails,
-// the engine recomputes its tokens.
+// the engine computes the tokens of the load again.
 // SPDX-License-Identifier: Apache-2.0
 #include "apps/engine/host_tier.h"
 
@@ -68,7 +68,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"gpt-oss", OffloadKind::kConnector, 3}, Case{"gemma3", OffloadKind::kConnector}),
     [](const auto& test) { return test.param.Name(); });
 
-TEST_P(HostTierOf, GivesBackWhatTheGpuHasLost) {
+TEST_P(HostTierOf, LoadsBlocksThatTheGpuHasEvicted) {
   Tiered tiered(Small());
   tiered.Serve(320, 0);
   tiered.FillGpu();
@@ -82,7 +82,7 @@ TEST_P(HostTierOf, GivesBackWhatTheGpuHasLost) {
   tiered.ExpectAllGivenBack();
 }
 
-TEST_P(HostTierOf, LoadsBehindWhatTheGpuStillHas) {
+TEST_P(HostTierOf, LoadsTheBlocksAfterTheHitOnTheGpu) {
   Tiered tiered(Small());
   tiered.Serve(320, 0);
   ASSERT_TRUE(tiered.engine().ResetPrefixCache());
@@ -98,8 +98,8 @@ TEST_P(HostTierOf, LoadsBehindWhatTheGpuStillHas) {
     EXPECT_EQ(then.loaded_tokens, 0);
   }
   ASSERT_TRUE(tiered.engine().ResetPrefixCache());
-  // The first request has only the first half of the prompt. The GPU then has the blocks of this
-  // half. Host memory has them too.
+  // The first request has only the first half of the prompt. After it, the GPU and host memory have
+  // the blocks of this half.
   tiered.Serve(161, 0);
   tiered.Serve(320, 0);
   EXPECT_EQ(tiered.admissions.back().hit_tokens, 160);
@@ -107,8 +107,8 @@ TEST_P(HostTierOf, LoadsBehindWhatTheGpuStillHas) {
   EXPECT_EQ(tiered.host().wrong_blocks(), 0);
 }
 
-// Adds many requests with few prefixes. Their blocks exceed the GPU pool, and requests with long
-// answers preempt each other.
+// Adds many requests with few different prefixes. The blocks of the requests exceed the GPU pool,
+// and requests with long answers preempt each other.
 void Traffic(Tiered& tiered, uint64_t seed) {
   std::mt19937_64 random(seed);
   const auto below = [&](int64_t limit) {
@@ -150,7 +150,8 @@ TEST_P(HostTierOf, SameRequestsSameTotals) {
 }
 
 // Every loaded block holds the right bytes, and every hit equals the hit that the index predicted
-// from the events. Resets of the GPU cache are included; host memory keeps its blocks over a reset.
+// from the events. The traffic includes resets of the GPU cache. Host memory keeps its blocks at a
+// reset.
 TEST_P(HostTierOf, NoTrafficBringsAWrongBlock) {
   int64_t preempted = 0;
   int64_t loaded = 0;
@@ -171,7 +172,7 @@ TEST_P(HostTierOf, NoTrafficBringsAWrongBlock) {
 }
 
 // Host memory is smaller than the prefixes of the prompts, so it evicts blocks all the time.
-TEST_P(HostTierOf, NoEvictionBreaksAPromise) {
+TEST_P(HostTierOf, EvictionsCauseNoWrongPrediction) {
   int64_t removed = 0;
   for (uint64_t seed = 1; seed <= 2; ++seed) {
     TierOptions setup = Small();
@@ -194,7 +195,7 @@ TEST_P(HostTierOf, NoEvictionBreaksAPromise) {
   EXPECT_GT(removed, 100);
 }
 
-TEST_P(HostTierOf, CopiesThatFailNowAndThenCostRecomputesOnly) {
+TEST_P(HostTierOf, FailedCopiesCauseRecomputesAndNoWrongBytes) {
   TierOptions setup = Small();
   setup.backend = std::make_unique<FaultyBackend>([](CopyDirection direction, int64_t number) {
     if (number % 3 != 1) return Fate::kCopied;
@@ -209,8 +210,8 @@ TEST_P(HostTierOf, CopiesThatFailNowAndThenCostRecomputesOnly) {
   tiered.ExpectAllGivenBack();
 }
 
-// Control of the tests above: they must detect bytes that did not arrive.
-TEST_P(HostTierOf, ALoadThatBringsNoBytesIsSeen) {
+// The check of the previous tests must detect bytes that did not arrive.
+TEST_P(HostTierOf, ALoadThatBringsNoBytesIsDetected) {
   TierOptions setup = Small();
   setup.backend = Faulty(CopyDirection::kLoad, Fate::kLost);
   Tiered tiered(std::move(setup));
@@ -221,7 +222,7 @@ TEST_P(HostTierOf, ALoadThatBringsNoBytesIsSeen) {
   EXPECT_EQ(tiered.host().wrong_blocks(), tiered.host().loaded_blocks());
 }
 
-TEST_P(HostTierOf, AStoreThatSavesNoBytesIsSeen) {
+TEST_P(HostTierOf, AStoreThatSavesNoBytesIsDetected) {
   TierOptions setup = Small();
   setup.backend = Faulty(CopyDirection::kStore, Fate::kLost);
   Tiered tiered(std::move(setup));
@@ -234,7 +235,7 @@ TEST_P(HostTierOf, AStoreThatSavesNoBytesIsSeen) {
 
 // The destination block of a load may already hold the right bytes. The check must detect the
 // missing copy even then.
-TEST(HostTier, BytesThatDidNotComeAreSeenWhereTheyWereBefore) {
+TEST(HostTier, MissingBytesAreDetectedIfTheBlockHeldThemBefore) {
   TierOptions setup;
   setup.gpu_blocks = 22;
   setup.backend = Faulty(CopyDirection::kLoad, Fate::kLost);
@@ -310,7 +311,7 @@ TEST(HostTier, IfAllStoresFailNothingIsLoadedAndAllRequestsFinish) {
 
 // The blocks at the head of the GPU's free list exceed the capacity of host memory. The tier must
 // not store these blocks again and again.
-TEST(HostTier, ALazyTierSmallerThanTheFreeListComesToRest) {
+TEST(HostTier, ALazyTierSmallerThanTheFreeListStopsStoring) {
   TierOptions setup;
   setup.kind = OffloadKind::kMirrorLazy;
   setup.cpu_blocks = 9;
@@ -321,7 +322,7 @@ TEST(HostTier, ALazyTierSmallerThanTheFreeListComesToRest) {
   EXPECT_LE(tiered.host().stored_blocks(), stored + 16);
 }
 
-TEST(HostTier, APreemptedRequestLoadsWhatItHadAndIsRight) {
+TEST(HostTier, APreemptedRequestLoadsItsBlocksWithTheRightBytes) {
   TierOptions setup;
   setup.cpu_blocks = 401;
   Tiered tiered(std::move(setup));
@@ -339,8 +340,8 @@ TEST(HostTier, APreemptedRequestLoadsWhatItHadAndIsRight) {
   EXPECT_LE(tiered.totals().recomputed_again, tiered.totals().preempted * 2 * 16);
 }
 
-// The second request stores the blocks that it hits. At this time the scheduler does not know yet
-// that the first request has computed these blocks.
+// The second request stores the blocks that it hits. At this time, the first request has not yet
+// reported to the scheduler that it has computed these blocks.
 TEST(HostTier, BlocksHitInTheStepThatComputesThemAreStored) {
   TierOptions setup;
   setup.gpu_blocks = 101;
@@ -356,7 +357,7 @@ TEST(HostTier, BlocksHitInTheStepThatComputesThemAreStored) {
   EXPECT_EQ(tiered.host().wrong_blocks(), 0);
 }
 
-TEST(HostTier, LoadsShareTheWayToTheGpu) {
+TEST(HostTier, LoadsShareTheBandwidthToTheGpu) {
   TierOptions setup;
   setup.gpu_blocks = 101;
   setup.engine.load_tokens_per_s = 304;
@@ -383,7 +384,7 @@ TEST(HostTier, ARequestThatLoadsCountsAsRunning) {
   tiered.Add(320, 0);
   tiered.Add(100, 5000);
   tiered.engine().Step();
-  EXPECT_EQ(tiered.admissions.back().loaded_tokens, 304) << "the second one waits";
+  EXPECT_EQ(tiered.admissions.back().loaded_tokens, 304) << "the second request waits";
   tiered.RunUntilIdle();
   EXPECT_EQ(tiered.finished.size(), 3u);
 }

@@ -9,7 +9,7 @@
 namespace kvcast::tools {
 namespace {
 
-TEST(LoadRate, ANamedRateIsKept) {
+TEST(LoadRate, AConfiguredRateIsKept) {
   CacheOptions options;
   options.cpu_blocks = 100;
   options.load_rate = 1234;
@@ -17,7 +17,7 @@ TEST(LoadRate, ANamedRateIsKept) {
   EXPECT_EQ(options.load_rate, 1234);
 }
 
-TEST(LoadRate, WithoutHostMemoryThereIsNone) {
+TEST(LoadRate, WithoutHostMemoryTheRateIsZero) {
   CacheOptions options;
   ASSERT_TRUE(ResolveLoadRate(options).ok());
   EXPECT_EQ(options.load_rate, 0);

@@ -50,7 +50,7 @@ void RunUntilIdle(SimEngine& engine) {
   ASSERT_TRUE(engine.idle());
 }
 
-TEST(SimEngine, FinishesEveryRequestAndGivesBackEveryBlock) {
+TEST(SimEngine, FinishesEveryRequestAndFreesEveryBlock) {
   Recorder recorder;
   SimEngine engine({}, Cache("hybrid", 2000), 1000, recorder.hooks());
   const int64_t free_before = engine.cache().usage().free_blocks;
@@ -80,7 +80,7 @@ TEST(SimEngine, BlocksThatWillNotReturnAreEvictedWhenTheirRequestHasEnded) {
   engine.Add({0, Prompt(160, 0), 1});
   RunUntilIdle(engine);
   engine.Add(
-      {.number = 1, .prompt = Prompt(160, 1000), .will_not_return_after = 0});  // the later one
+      {.number = 1, .prompt = Prompt(160, 1000), .will_not_return_after = 0});  // the later request
   RunUntilIdle(engine);
   engine.Add({2, Prompt(400, 5000), 1});  // evicts some blocks
   RunUntilIdle(engine);
@@ -106,7 +106,7 @@ TEST(SimEngine, AdmissionCountsOnlyBatchesPublishedBeforeItsLookup) {
   EXPECT_EQ(recorder.admissions[1].hit_tokens, 144);
 }
 
-TEST(SimEngine, PreemptedRequestsComeBackWithTheirSampledTokens) {
+TEST(SimEngine, PreemptedRequestsContinueWithTheirSampledTokens) {
   Recorder recorder;
   SimEngine engine({}, Cache("full", 41), 1000, recorder.hooks());
   for (int64_t i = 0; i < 4; ++i) engine.Add({i, Prompt(140, 1000 * i), 200});
@@ -119,7 +119,7 @@ TEST(SimEngine, PreemptedRequestsComeBackWithTheirSampledTokens) {
   EXPECT_GT(came_back, 0);
 }
 
-TEST(SimEngine, RequestThatCanNeverFitIsRefusedAndTheRestGoOn) {
+TEST(SimEngine, ARequestThatCanNeverFitIsRefusedAndOtherRequestsContinue) {
   Recorder recorder;
   SimEngine engine({}, Cache("full", 20), 1000, recorder.hooks());
   engine.Add({0, Prompt(1000, 0), 1});
@@ -140,8 +140,8 @@ TEST(SimEngine, LongPromptIsPrefilledInChunks) {
   EXPECT_EQ(recorder.finished.size(), 1u);
 }
 
-// Accepted drafts save steps. The engine computes rejected drafts again. Drafts do not change the
-// cached blocks of a request.
+// Accepted draft tokens save steps. The engine computes the tokens of rejected drafts again. Drafts
+// do not change the cached blocks of a request.
 TEST(SimEngine, DraftsSaveStepsAndChangeNoHit) {
   std::vector<int64_t> steps;
   for (const int64_t drafts : {0, 3}) {

@@ -1,4 +1,4 @@
-// A simulated engine with host memory. Its copies fail as the test specifies.
+// A simulated engine with host memory. The copies of the engine fail as the test specifies.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -197,8 +197,8 @@ class Tiered {
 
  private:
   void Compare(const Admission& seen) {
-    // If the load of a request failed, the connector loads no tokens for this request. The index
-    // cannot know about the failure.
+    // If the load of a request failed, the connector loads no tokens for this request. No event
+    // reports the failure to the index.
     const bool may_have_failed = !seen.first && totals().failed_loads > 0;
     if (kind_ == OffloadKind::kConnector && may_have_failed) return;
     std::vector<TokenId> tokens = prompts_[static_cast<size_t>(seen.number)];

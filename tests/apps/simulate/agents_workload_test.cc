@@ -1,5 +1,6 @@
-// Conversations of agents: requests of one conversation are closed loop, prompts of tools are
-// shared by equal models and tools, and an error names the line and the reason.
+// The workload of agents. A request of a conversation is sent after the previous request has ended.
+// Conversations with equal models and tools share the prompt of the tools. An error names the line
+// and the reason.
 // SPDX-License-Identifier: Apache-2.0
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -69,7 +70,7 @@ TEST(Agents, ConversationEndsBeforeTooLongAPrompt) {
   EXPECT_EQ(slice.requests.size(), 1u);
 }
 
-// Prompt lengths tell the conversations apart, because the slice has its own order.
+// The key is the prompt length. It identifies a request, because the slice has its own order.
 std::map<int64_t, std::vector<uint64_t>> BlocksByLength(const std::string& text) {
   std::map<int64_t, std::vector<uint64_t>> blocks;
   for (const auto& request : OneSlice(text).requests)

@@ -1,5 +1,5 @@
-// The rules that compare the cached prefix with the load, on inputs that show their formulas and
-// thresholds. The prompt has 1000 tokens in blocks of 10 tokens.
+// Tests of the rules that compare the cached prefix with the load. The inputs show the formulas and
+// thresholds of the rules. The prompt has 1000 tokens in blocks of 10 tokens.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 namespace kvcast::simulate {
 namespace {
 
-// Two engines. Engine 1 has `hit` cached tokens; both have loads.
+// Two engines with these numbers of requests. Engine 1 has `hit` cached tokens.
 TestInput Two(int64_t hit, int64_t requests_0, int64_t requests_1) {
   TestInput input(2);
   input.engines[1].hit_tokens = hit;
@@ -34,7 +34,7 @@ TEST(Sglang, DifferentLoadsCountByBothThresholds) {
   EXPECT_EQ(Two(1000, 200, 301).Choose("sglang:balance_rel=2"), 1u);
 }
 
-TEST(Sglang, OfEquallyWarmEnginesTheLeastLoaded) {
+TEST(Sglang, ChoosesTheLeastLoadedOfEnginesWithEqualPrefixes) {
   TestInput input = Two(500, 0, 3);
   input.engines[0].hit_tokens = 500;
   EXPECT_EQ(input.Choose("sglang"), 0u);
@@ -42,7 +42,7 @@ TEST(Sglang, OfEquallyWarmEnginesTheLeastLoaded) {
   EXPECT_EQ(input.Choose("sglang"), 1u);
 }
 
-TEST(DynamoTwoTier, HasItsOwnThresholds) {
+TEST(DynamoTwoTier, DiffersFromSglangInTheThresholds) {
   EXPECT_EQ(Two(510, 0, 5).Choose("dynamo_two_tier"), 1u);
   EXPECT_EQ(Two(500, 0, 5).Choose("dynamo_two_tier"), 0u);
   EXPECT_EQ(Two(1000, 0, 32).Choose("dynamo_two_tier"), 1u);
@@ -51,7 +51,7 @@ TEST(DynamoTwoTier, HasItsOwnThresholds) {
   EXPECT_EQ(Two(1000, 1000, 1101).Choose("dynamo_two_tier"), 0u);
 }
 
-TEST(Smg, WarmEngineUnlessItIsFarAboveTheMean) {
+TEST(Smg, ChoosesTheWarmEngineUnlessItsLoadIsFarAboveTheMean) {
   EXPECT_EQ(Two(10, 0, 64).Choose("smg"), 1u);  // the mean is 32
   EXPECT_EQ(Two(10, 0, 66).Choose("smg"), 0u);
   EXPECT_EQ(Two(10, 400, 480).Choose("smg"), 1u);  // 480 is not above 1.1 * 440
@@ -60,7 +60,9 @@ TEST(Smg, WarmEngineUnlessItIsFarAboveTheMean) {
   EXPECT_EQ(Two(10, 400, 492).Choose("smg:balance_rel=1.2"), 1u);
 }
 
-TEST(Smg, WithoutACachedPrefixTheLeastLoaded) { EXPECT_EQ(Two(0, 5, 4).Choose("smg"), 1u); }
+TEST(Smg, WithoutACachedPrefixChoosesTheLeastLoadedEngine) {
+  EXPECT_EQ(Two(0, 5, 4).Choose("smg"), 1u);
+}
 
 TEST(Dynamo, AddsUncachedBlocksAndBlocksInUse) {
   TestInput input = Two(509, 0, 0);  // 100 - 50 blocks
@@ -101,7 +103,8 @@ TEST(LMetric, QueuedPrefillCountsIfItsParameterIsSet) {
   EXPECT_EQ(input.Choose("lmetric:queued_prefill=0"), 1u);
 }
 
-// Engine 0 of four holds the prefix of every request but the first.
+// Returns the chosen engines. Engine 0 of four engines holds the prefix of every request except the
+// first request.
 std::vector<size_t> HotPrompt(const char* rule_text) {
   TestInput input(4);
   const auto rule = TestInput::Make(rule_text, 4);
@@ -120,7 +123,7 @@ TEST(LMetric, GuardSendsAHotPromptElsewhereAfterSeveralAlarms) {
   EXPECT_EQ(HotPrompt("lmetric:guard=0"), (std::vector<size_t>{0, 0, 0, 0}));
 }
 
-// The two engines of the prompt, in the order of the rule.
+// Returns the two engines that the rule considers for the prompt, in the order of the rule.
 std::vector<size_t> HomesOf(const TestInput& like) {
   std::vector<size_t> homes = {TestInput(like).Choose("dualmap")};
   for (size_t e = 0; e < like.engines.size(); ++e) {
@@ -131,7 +134,7 @@ std::vector<size_t> HomesOf(const TestInput& like) {
   return homes;
 }
 
-TEST(DualMap, TakesTheWarmerOfTwoEnginesUnlessItHasTooMuchWork) {
+TEST(DualMap, ChoosesTheWarmerOfTwoEnginesUnlessItHasTooMuchWork) {
   TestInput input(5);
   const std::vector<size_t> homes = HomesOf(input);
   ASSERT_EQ(homes.size(), 2u);
@@ -142,11 +145,11 @@ TEST(DualMap, TakesTheWarmerOfTwoEnginesUnlessItHasTooMuchWork) {
   ++first.load.prefill_tokens;
   EXPECT_EQ(input.Choose("dualmap"), homes[1]);
   EXPECT_EQ(input.Choose("dualmap:limit_tokens=70000"), homes[0]);
-  second.load.prefill_tokens = 70000;  // both have too much: the one with less work
+  second.load.prefill_tokens = 70000;  // both engines are above the limit: the one with less work
   EXPECT_EQ(input.Choose("dualmap"), homes[0]);
 }
 
-TEST(DualMap, RarePrefixKeepsItsEngineAndAFrequentPrefixGetsMore) {
+TEST(DualMap, ARarePrefixKeepsItsEngineAndAFrequentPrefixGetsMoreEngines) {
   TestInput input(8);
   const auto rule = TestInput::Make("dualmap", 8);
   std::set<size_t> rare;

@@ -1,5 +1,5 @@
-// Simulated engines, the real index and a rule together: the index is exact, runs are repeatable,
-// and every request ends.
+// Simulations of a fleet with simulated engines, the real index and a rule. The index is exact,
+// runs are repeatable, and every request ends.
 // SPDX-License-Identifier: Apache-2.0
 #include "apps/simulate/fleet_simulation.h"
 
@@ -37,7 +37,7 @@ std::vector<std::string_view> Names() {
 }
 INSTANTIATE_TEST_SUITE_P(Models, EachModel, ::testing::ValuesIn(Names()));
 
-TEST(Fleet, FullOnlyIndexPromisesWhatAWindowModelDoesNotKeep) {
+TEST(Fleet, FullOnlyIndexPromisesTokensThatAWindowModelHasEvicted) {
   SmallFleet fleet("hybrid", SharedSlice(kRequests));
   fleet.options.delay_s = 0;
   const RunResult exact = fleet.Run("dynamo");
@@ -58,7 +58,7 @@ TEST(Fleet, TwoRunsAreEqual) {
   SmallFleet fleet("hybrid", SharedSlice(kRequests));
   fleet.options.loss = 0.05;
   fleet.options.kill_at_s = 5;
-  // The second rule has many ties, so it uses the draws.
+  // The second rule has many equal costs, so it uses the random draws.
   for (const auto& [rule, kind] :
        {std::pair{"kvcast", IndexKind::kExact}, {"least_loaded", IndexKind::kApproximate}}) {
     const RunResult a = fleet.Run(rule, kind);
@@ -154,7 +154,7 @@ TEST(Fleet, LostBatchesAreAppliedAfterTheNextBatch) {
 
 TEST(Fleet, BatchesAfterALossWaitForTheReplay) {
   // All batches of the first request are published in less than 100 s. The second request comes
-  // after 2000 s. At this time, a batch without a loss has arrived, and no replay.
+  // after 2000 s. At this time, all batches before the first loss have arrived, and no replay has.
   Slice slice = SharedSlice(2);
   slice.requests[0].output_tokens = 1000;
   slice.requests[1].delay_s = 2000;
@@ -174,7 +174,7 @@ TEST(Fleet, BatchesAfterALossWaitForTheReplay) {
   }
 }
 
-TEST(Fleet, IndexWithoutAnyBatchKnowsNothing) {
+TEST(Fleet, IndexWithoutAnyBatchIsEmpty) {
   SmallFleet fleet("full", SharedSlice(kRequests));
   fleet.options.loss = 1;
   const RunResult result = fleet.Run("kvcast");
@@ -223,7 +223,7 @@ TEST(Fleet, HostMemoryGivesLoadedTokens) {
   EXPECT_EQ(result.exact_equal, result.exact_checked);
 }
 
-TEST(Fleet, SlowFactorCountsForLoadsToo) {
+TEST(Fleet, SlowFactorAppliesToLoads) {
   SmallFleet fleet("full", SharedSlice(kRequests), 1);
   fleet.options.cpu_blocks = 4000;
   const RunResult even = fleet.Run("round_robin");

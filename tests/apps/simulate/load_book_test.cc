@@ -1,5 +1,5 @@
-// The load book counts the unfinished work of each engine. The approximate index forgets prefixes
-// after its lifetime.
+// The load book counts the unfinished work of each engine. The approximate index removes a prefix
+// when the index's lifetime for prefixes has passed.
 // SPDX-License-Identifier: Apache-2.0
 #include "apps/simulate/load_book.h"
 
@@ -77,7 +77,7 @@ TEST(ApproximateIndex, HoldsRoutedPrefixesForTheLifetime) {
   EXPECT_EQ(index.Match(0, prompt, 11 + ApproximateIndex::kLifetimeSeconds), 0);
 }
 
-TEST(ApproximateIndex, SharedPrefixLivesFromItsLastRouting) {
+TEST(ApproximateIndex, TheLifetimeOfASharedPrefixBeginsAtItsLastRouting) {
   ApproximateIndex index(1, 5);
   index.Routed(0, Prefixes{0, 1}, 0);
   index.Routed(0, Prefixes{0, 3}, 100);
@@ -85,7 +85,7 @@ TEST(ApproximateIndex, SharedPrefixLivesFromItsLastRouting) {
   EXPECT_EQ(index.Match(0, Prefixes{0, 3}, 150), 2);
 }
 
-TEST(ApproximateIndex, ForgetsOneEngine) {
+TEST(ApproximateIndex, RemovesThePrefixesOfOneEngine) {
   ApproximateIndex index(2, 5);
   index.Routed(0, Prefixes{0}, 0);
   index.Routed(1, Prefixes{0}, 0);

@@ -1,4 +1,5 @@
-// The matrix does not depend on the number of jobs, finds a worse rule, and reports wrong options.
+// The results of the matrix do not depend on the number of jobs and show a worse rule. Wrong
+// options are errors.
 // SPDX-License-Identifier: Apache-2.0
 #include "apps/simulate/matrix.h"
 
@@ -54,7 +55,7 @@ std::string WriteFile(const std::string& name, const std::string& content) {
   return path;
 }
 
-TEST(Matrix, IsEqualWithOneAndSeveralJobs) {
+TEST(Matrix, TheResultIsEqualWithOneAndSeveralJobs) {
   SimulateOptions options = Small("kvcast,round_robin", "exact,approx");
   options.slices = 2;
   options.slice_requests = 40;
@@ -145,7 +146,7 @@ struct BadOptions {
 
 class RefusedMatrix : public ::testing::TestWithParam<BadOptions> {};
 
-TEST_P(RefusedMatrix, SaysWhatIsWrong) {
+TEST_P(RefusedMatrix, NamesTheWrongOption) {
   SimulateOptions options = Small("kvcast");
   GetParam().change(options);
   const auto matrix = RunMatrix(options, [](size_t, size_t) { FAIL() << "a run started"; });

@@ -1,5 +1,5 @@
-// The Mooncake and Azure formats: valid rows become slices, and an error names the file, the line
-// and the reason.
+// The Mooncake and Azure formats: valid rows become slices. An error names the file, the line and
+// the reason.
 // SPDX-License-Identifier: Apache-2.0
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

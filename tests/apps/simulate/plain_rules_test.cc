@@ -1,4 +1,4 @@
-// The rules without an index, on inputs that show their formulas.
+// Tests of the rules without an index. The inputs show the formulas of the rules.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 namespace kvcast::simulate {
 namespace {
 
-TEST(RoundRobin, TakesOneEngineAfterTheOther) {
+TEST(RoundRobin, ChoosesTheEnginesInTurn) {
   TestInput input(3);
   const auto rule = TestInput::Make("round_robin", 3);
   for (size_t k = 0; k < 7; ++k) EXPECT_EQ(input.Choose(*rule), k % 3);
@@ -54,11 +54,11 @@ TEST(BoundedHash, LeavesTheHomeAboveTheBound) {
   TestInput input(4);
   const size_t home = input.Choose("session_hash");
   EXPECT_EQ(input.Choose("bounded_hash"), home);
-  // 7 requests with the new one: the bound is ceil(1.25 * 7 / 4) = 3.
+  // 7 requests with the new request: the bound is ceil(1.25 * 7 / 4) = 3.
   for (size_t e = 0; e < 4; ++e) input.engines[e].load.requests = e == home ? 3 : 1;
   EXPECT_NE(input.Choose("bounded_hash"), home);
   EXPECT_EQ(input.Choose("bounded_hash:factor=2"), home);  // ceil(2 * 7 / 4) = 4
-  // 9 requests with the new one: the bound is ceil(1.25 * 9 / 4) = 3.
+  // 9 requests with the new request: the bound is ceil(1.25 * 9 / 4) = 3.
   for (RuleEngine& engine : input.engines) engine.load.requests = 2;
   EXPECT_EQ(input.Choose("bounded_hash"), home);
 }

@@ -1,5 +1,5 @@
-// Prompts with an equal prefix have equal tokens and digests, and the digests are those of the hash
-// function over the tokens.
+// Prompts with an equal prefix have equal tokens and equal digests. A digest is the hash of the
+// tokens.
 // SPDX-License-Identifier: Apache-2.0
 #include "apps/simulate/prompts.h"
 
@@ -27,7 +27,8 @@ WorkloadRequest Turn(std::vector<uint64_t> blocks, int64_t tail, int64_t output,
   return request;
 }
 
-// The last request continues the first one. The second one has the first two blocks of the first.
+// The last request continues the first request. The second request has the first two blocks of the
+// first request.
 Slice ThreeRequests() {
   return {.block_tokens = kBlock,
           .requests = {Turn({1, 2, 3}, 5, 6, 2), Turn({1, 2, 9}, 7, 20), Turn({1, 2, 3, 4}, 7, 3)}};

@@ -1,5 +1,5 @@
-// The JSON has fixed members. The table, the page and its pictures contain every arm. No name of a
-// workload breaks them.
+// The JSON has fixed members. The table, the page and its pictures contain every arm: a rule with
+// an index. All outputs are valid for any name of a workload.
 // SPDX-License-Identifier: Apache-2.0
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

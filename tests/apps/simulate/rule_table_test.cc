@@ -1,5 +1,5 @@
-// The text of a rule gives the rule and its parameters. An error names the wrong part. The draw
-// decides between equal costs.
+// The parser reads a rule and its parameters from a text. An error names the wrong part. The random
+// draw decides between equal costs.
 // SPDX-License-Identifier: Apache-2.0
 #include "apps/simulate/rule_table.h"
 

@@ -1,5 +1,5 @@
-// Faults and workloads with which other rules have failed: our rule is not worse than the least
-// loaded engine.
+// Faults and workloads with which other rules have failed. With each of these, kvcast's rule is not
+// worse than the rule least_loaded.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -23,7 +23,8 @@ void AppendPrivate(uint64_t owner, int64_t count, std::vector<uint64_t>& blocks)
   }
 }
 
-// One prefix that is 26 % of each prompt, and arrivals faster than one engine can serve.
+// All prompts share one prefix, which is 26 % of each prompt. Requests arrive faster than one
+// engine can serve them.
 Workload HotPrefix() {
   Workload workload{.name = "hot prefix", .slices = {}, .fleet_tokens = 2'000'000, .load = 0.8};
   Slice slice{.block_tokens = kBlock, .requests = {}};
@@ -41,8 +42,8 @@ Workload HotPrefix() {
   return workload;
 }
 
-// 24 conversations with long prompts. The first requests come at the same time, so that a rule
-// that follows the cache alone keeps all of them where they started.
+// 24 conversations with long prompts. The first requests come at the same time. A rule that follows
+// the cache alone keeps each conversation on the engine of its first request.
 Workload LongSessions() {
   Workload workload{.name = "long sessions", .slices = {}, .fleet_tokens = 1'500'000, .load = {}};
   Slice slice{.block_tokens = kBlock, .requests = {}};

@@ -1,5 +1,5 @@
-// The rules that combine several signals, on inputs that show their formulas and thresholds. The
-// prompt has 1000 tokens.
+// Tests of the rules that combine several signals. The inputs show the formulas and thresholds of
+// the rules. The prompt has 1000 tokens.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -32,7 +32,7 @@ TEST(Llmd, QueueScoreIsLinearBetweenTheShortestAndTheLongest) {
   EXPECT_EQ(input.Choose("llmd"), 2u);
 }
 
-TEST(LlmdSticky, EnginesWithMostOfThePromptUnlessTheirQueueIsTooLong) {
+TEST(LlmdSticky, ChoosesAnEngineWithMostOfThePromptUnlessItsQueueIsTooLong) {
   TestInput input(2);
   input.engines[1].hit_tokens = 800;
   input.engines[1].load.prefill_tokens = 18 * 15928;
@@ -43,7 +43,7 @@ TEST(LlmdSticky, EnginesWithMostOfThePromptUnlessTheirQueueIsTooLong) {
   EXPECT_EQ(input.Choose("llmd_sticky:tokens_per_s=20000"), 1u);
 }
 
-TEST(LlmdSticky, WithoutSuchAnEngineTheFewestQueuedAndOwnTokens) {
+TEST(LlmdSticky, OtherwiseTheEngineWithTheFewestTokensToCompute) {
   TestInput input(2);
   input.engines[1].hit_tokens = 799;
   input.engines[1].load.prefill_tokens = 700;  // 901 tokens against 1000
@@ -53,7 +53,7 @@ TEST(LlmdSticky, WithoutSuchAnEngineTheFewestQueuedAndOwnTokens) {
   EXPECT_EQ(input.Choose("llmd_sticky:share=0.7"), 1u);
 }
 
-TEST(Aibrix, BestShareUpToTheMeanLoadPlusOneDeviation) {
+TEST(Aibrix, ChoosesTheBestShareUpToTheMeanLoadPlusOneDeviation) {
   TestInput input(3);
   input.engines[0].hit_tokens = 1000;
   input.engines[1].hit_tokens = 300;
@@ -65,7 +65,7 @@ TEST(Aibrix, BestShareUpToTheMeanLoadPlusOneDeviation) {
   EXPECT_EQ(input.Choose("aibrix"), 0u);
 }
 
-TEST(Aibrix, OnlyTheLeastLoadedIfLoadsDifferMuch) {
+TEST(Aibrix, ChoosesTheLeastLoadedEngineIfLoadsDifferMuch) {
   TestInput input(2);
   input.engines[0].hit_tokens = 1000;
   input.engines[0].load.requests = 8;
@@ -75,7 +75,7 @@ TEST(Aibrix, OnlyTheLeastLoadedIfLoadsDifferMuch) {
   EXPECT_EQ(input.Choose("aibrix:imbalance=9"), 0u);
 }
 
-TEST(Preble, LongestPrefixAboveTheShare) {
+TEST(Preble, ChoosesTheLongestPrefixAboveTheShare) {
   TestInput input(2);
   input.engines[1].hit_tokens = 510;
   input.engines[1].load.requests = 100;
@@ -85,7 +85,7 @@ TEST(Preble, LongestPrefixAboveTheShare) {
   EXPECT_EQ(input.Choose("preble:share=0.4"), 1u);
 }
 
-TEST(Preble, OtherwisePrefillTimePlusATimePerRequest) {
+TEST(Preble, OtherwiseAddsPrefillTimeAndATimePerRequest) {
   TestInput input(2);
   input.engines[1].hit_tokens = 500;  // 0.5 s against 1 s
   input.engines[1].load.requests = 3;

@@ -18,7 +18,7 @@ expect() {
   local got=$?
   [ $got = "$code" ] || fail "$*: exit code $got, not $code"
   [ "$(wc -l <"$out/err")" = 1 ] || fail "$*: $(wc -l <"$out/err") lines on stderr, not 1"
-  grep -qF -- "$text" "$out/err" || fail "$*: stderr does not say '$text'"
+  grep -qF -- "$text" "$out/err" || fail "$*: stderr does not contain '$text'"
 }
 
 expect 2 '--nonsense' --nonsense
@@ -76,7 +76,7 @@ done
 cmp -s "$out/table --jobs 1" "$out/table --jobs 2" || fail '--jobs 2 changes the result'
 cmp -s "$out/table --jobs 1" "$out/table --jobs 1 --seed 2" && fail '--seed 2 does not change the result'
 
-# The program finds a trace of the folder KVCAST_DATA_DIR before its own traces.
+# The program searches for a trace in the folder KVCAST_DATA_DIR first, and then in its own traces.
 mkdir -p "$out/data/traces"
 printf '{"timestamp": 0, "input_length": 7, "output_length": 1, "hash_ids": [1]}\n' \
   >"$out/data/traces/mooncake_conversation_40min.jsonl.zst"

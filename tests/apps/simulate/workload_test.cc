@@ -52,7 +52,7 @@ TEST(LinkTurns, OneBlockIsNoConversation) {
   EXPECT_EQ(Linked({Request({1}, 0, 1, 0), Request({1, 2}, 0, 1, 1)}).requests[0].next, kNoRequest);
 }
 
-TEST(LinkTurns, PromptIsContinuedOnceAndByTheFirst) {
+TEST(LinkTurns, APromptIsContinuedOnlyByTheFirstPossibleRequest) {
   const Slice slice =
       Linked({Request({1, 2}, 0, 1, 0), Request({1, 2, 3}, 0, 1, 1), Request({1, 2, 4}, 0, 1, 2)});
   EXPECT_EQ(slice.requests[0].next, 1);

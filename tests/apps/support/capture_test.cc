@@ -1,5 +1,5 @@
-// CaptureReader gives the records of a capture up to one that is cut off. The pause before a record
-// is bounded, whatever time the record has.
+// CaptureReader returns the records of a capture, and ends before a record that is cut off. The
+// pause before a record is bounded, also if the record has an invalid time.
 // SPDX-License-Identifier: Apache-2.0
 #include "apps/support/capture.h"
 

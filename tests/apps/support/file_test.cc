@@ -1,5 +1,5 @@
-// ReadFile returns the content of plain, gzip and zstd files, and refuses damaged and too large
-// files. WriteFile replaces a file. SplitLines drops line ends.
+// ReadFile returns the content of plain, gzip and zstd files. ReadFile refuses damaged files and
+// files that are too large. WriteFile replaces a file. SplitLines drops line ends.
 // SPDX-License-Identifier: Apache-2.0
 #include "apps/support/file.h"
 
@@ -62,7 +62,7 @@ TEST(ReadFile, CutShortCompressedFileIsMalformed) {
   }
 }
 
-TEST(ReadFile, RefusesWhatIsLargerThanTheLimitOnceDecompressed) {
+TEST(ReadFile, RefusesFilesThatAreLargerThanTheLimitAfterDecompression) {
   const std::string text(1000, 'a');
   for (const std::string& content : {text, Gzip(text), Zstd(text)}) {
     EXPECT_TRUE(ReadFile(Write("limit", content), 1000).ok());

@@ -1,5 +1,5 @@
-// The ratio chart has a logarithmic axis of fragment sizes and a linear axis of ratios. It clips
-// ratios to the picture, and escapes names.
+// The ratio chart has a logarithmic axis of fragment sizes and a linear axis of ratios. The chart
+// clips ratios to the picture, and escapes names.
 // SPDX-License-Identifier: Apache-2.0
 #include "apps/support/ratio_chart.h"
 

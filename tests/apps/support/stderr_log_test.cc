@@ -1,4 +1,4 @@
-// If the reader of stderr reads nothing, lines are lost, and no writer of the log waits.
+// If the reader of stderr stops reading, the log loses lines, and no writer of the log waits.
 // SPDX-License-Identifier: Apache-2.0
 #include "apps/support/stderr_log.h"
 
@@ -24,7 +24,7 @@ struct StderrLog : ::testing::Test {
     close(ends[0]);
     close(ends[1]);
   }
-  // All bytes that are in the pipe.
+  // Reads all bytes that are in the pipe.
   std::string Read() const {
     std::string text(size_t{1} << 20, '\0');
     size_t got = 0;

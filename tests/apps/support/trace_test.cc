@@ -55,7 +55,7 @@ TEST(Trace, RequestsThatShareIdsShareExactlyTheirTokens) {
   EXPECT_EQ(SharedTokens(first, second), 1024);
 }
 
-TEST(Trace, RequestsOfOneRecordedStepAreSpreadUpToTheNext) {
+TEST(Trace, RequestsOfOneRecordedTimeAreSpreadUntilTheNextTime) {
   std::string text;
   for (const int64_t timestamp : {0, 0, 0, 3000}) {
     text += R"({"timestamp": )" + std::to_string(timestamp) +
@@ -83,7 +83,7 @@ struct BadTrace {
 
 class RefusedTrace : public ::testing::TestWithParam<BadTrace> {};
 
-TEST_P(RefusedTrace, NamesTheFileTheLineAndWhatIsWrong) {
+TEST_P(RefusedTrace, NamesTheFileTheLineAndTheReason) {
   const auto path = WriteFile("bad.jsonl", GetParam().content);
   const auto trace = LoadTrace(path, 0);
   ASSERT_FALSE(trace.ok());

@@ -1,4 +1,4 @@
-// Every path on a GPU copies every byte, and leaves the guards around the pools unchanged.
+// On a GPU, every copy path copies every byte, and leaves the guards around the pools unchanged.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <random>

@@ -1,5 +1,5 @@
 // Copies keep their order with computation on a GPU. Each test has a control run in which no stream
-// waits. The control must see wrong bytes, or the test would prove nothing.
+// waits. If the control run finds no wrong bytes, the test proves nothing and fails.
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/cuda/gpu/gpu.h"
 
@@ -17,8 +17,8 @@ class GpuOrder : public testing::GpuTest, public ::testing::WithParamInterface<C
     config.calibrate = false;
     config.load_path = config.store_path = GetParam();
     backend_ = Backend(config);
-    // The first copies make the driver load the kernels. During this, the driver may wait for all
-    // streams.
+    // At the first copies, the driver loads the kernels. While it loads them, the driver may wait
+    // for all streams.
     Store(nullptr);
     Load(nullptr);
   }

@@ -3,8 +3,8 @@
 
 usage: select.py [--check] WHOLE WHOLE_033
 WHOLE and WHOLE_033 are the folders that KVCAST_CONFORMANCE and KVCAST_CONFORMANCE_033 name.
-`--check` fails if a file is missing here, or if its lines are neither all lines nor the first lines
-of the file in the whole set.
+`--check` fails if a file is missing here. It also fails if the lines of a file differ from the first lines
+(or all lines) of the file in the whole set.
 Rules: README.md, "Selection". SPDX-License-Identifier: Apache-2.0
 """
 import gzip

@@ -1,4 +1,5 @@
-// Engines of random configurations, and the source configurations that describe them to a router.
+// Engines of random configurations, and the source configurations that describe the engines to a
+// router.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -56,8 +57,8 @@ inline void DrawNewRules(Random& random, CacheConfig& config) {
   if (Pick(random, 0, 1) == 0) config.chain_form.extra_keys = ExtraKeyScheme::kTagged;
   if (config.rules >= EngineRules::kV033 && Pick(random, 0, 1) == 0) {
     config.chain_form.lookahead = Pick(random, 1, 3);
-    // The hash of a block covers the tokens after the block, so the lookup does not give up the
-    // last block of a hit for a draft head.
+    // With a lookahead, the hash of a block also covers the first tokens after the block. So the
+    // lookup keeps the last block of a hit, even with a draft head.
     for (GroupSpec& group : config.groups) group.eagle = false;
   }
   if (Pick(random, 0, 4) == 0) {
@@ -110,7 +111,7 @@ inline Drawn Draw(Random& random) {
   drawn.images = Pick(random, 0, 1) == 0;
   drawn.drafts = Pick(random, 0, 2) == 0 ? Pick(random, 1, 4) : 0;
   // The registration does not state whether the engine reports hits. With Mamba or chunked groups,
-  // the router may then count a report as copies without noticing it.
+  // the router may then count a report as copies and not detect the error.
   const bool reports_recognizable = std::ranges::all_of(config.groups, [](const GroupSpec& group) {
     return IsFullKind(group.kind) || IsWindowKind(group.kind);
   });
@@ -119,8 +120,8 @@ inline Drawn Draw(Random& random) {
 }
 
 // The difference between an engine and its registration: a property that the registration leaves
-// out (kHide...), or states wrongly (kWrong...). kHideAll: it has only a name. kCount: number of
-// values.
+// out (kHide...), or states wrongly (kWrong...). kHideAll: the registration has only a name.
+// kCount: the number of values.
 enum class Change {
   kNone,
   kHideAll,
@@ -160,9 +161,9 @@ inline void HideGroups(const CacheConfig& cache, Change change, WorkerConfig& wo
   }
 }
 
-// The registration leaves out hit_reports. If it stated that the engine reports hits, the router
-// would assume such reports until removes contradict it, and some answers would be wrong until
-// then.
+// Returns the registration of the engine, with the change. The registration leaves out hit_reports.
+// If it contained HitReports::kExpected, the router would read repeated stores as hit reports until
+// a remove contradicts them. Some answers before that remove would be wrong.
 inline router::WorkerRegistration SourceOf(const Drawn& drawn, const CacheConfig& cache,
                                            Change change) {
   router::WorkerRegistration source;
@@ -229,7 +230,7 @@ inline Dialect DialectOf(const Drawn& drawn) {
   return drawn.cache.rules >= EngineRules::kV033 ? Dialect::kVllm12 : Dialect::kVllm10;
 }
 
-// The integer in an environment variable, or `otherwise` if the variable is not set.
+// Returns the integer in an environment variable, or `otherwise` if the variable is not set.
 inline int64_t Setting(const char* name, int64_t otherwise) {
   const char* text = std::getenv(name);
   return text == nullptr ? otherwise : std::strtoll(text, nullptr, 10);

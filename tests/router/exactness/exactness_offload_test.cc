@@ -1,5 +1,6 @@
-// No exact answer about loads is wrong: engines of random configurations have host memory behind
-// the GPU, and a source follows each engine with no, one or several properties hidden or wrong.
+// No answer about loads that is marked exact is wrong. Engines of random configurations have host
+// memory behind the GPU. A source follows each engine. The registration of the source is complete,
+// hides properties of the engine, or states a property wrongly.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -28,7 +29,7 @@ struct DrawnHost {
   bool request_level = false;
   bool arc = false;
   bool lazy = false;
-  bool told = true;  // the registration contains the rule
+  bool told = true;  // the registration contains the offload rule
 };
 
 DrawnHost DrawHost(Random& random) {
@@ -85,7 +86,7 @@ struct LoadCounts {
   int64_t equal = 0;  // answers equal to the engine's lookup
 };
 
-// Only kvcast's own stream names the cleared tier. vLLM's connector clears no tier.
+// Only the dialect kvcast-1 names the tier of a clear. vLLM's connector sends no clear.
 Dialect DialectOf(const DrawnHost& host, const Drawn& drawn) {
   return host.rule == OffloadRule::kConnector ? DialectOf(drawn) : Dialect::kKvcast1;
 }

@@ -1,5 +1,6 @@
-// No exact answer is wrong: engines of random configurations run random traffic. A source follows
-// each engine with all properties, or with one or several properties hidden or wrong.
+// No answer that is marked exact is wrong. Engines of random configurations run random traffic. A
+// source follows each engine. The registration of the source is complete, hides properties of the
+// engine, or states a property wrongly.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 

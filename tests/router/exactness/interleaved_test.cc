@@ -12,7 +12,8 @@ namespace {
 using tools::Scenario;
 using tools::ScenarioStep;
 
-// A made-up run stores one prompt and then removes its end, with a probe after each step.
+// Returns a scenario of two steps. The first step stores two blocks of a prompt. The second step
+// removes the last block. A probe follows each step.
 Scenario TwoSteps(std::vector<int64_t> recorded_hits) {
   Scenario scenario;
   scenario.config.cache.groups = {Full()};

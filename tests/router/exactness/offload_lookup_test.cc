@@ -1,6 +1,6 @@
 // ReusableWithOffload predicts the tokens that recorded lookups of the engine's own connector
-// found. Only the cases that residency alone decides are compared: no transfer in flight, no hit
-// inside a chunk, no decode context parallelism, no Mamba mode "none".
+// found. The test compares only the cases that are decided by the residency of the blocks alone: no
+// transfer in flight, no hit inside a chunk, no decode context parallelism, no Mamba mode "none".
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -82,8 +82,9 @@ int64_t Predict(const Json& config, const Json& recorded) {
   return ReusableWithOffload(groups, asked).tokens;
 }
 
-// Full attention has chunks of 4 tokens, a window of 8 has chunks of 8. A prefix of 12 tokens ends
-// inside the second chunk of the window. The window of the next token begins in the first chunk.
+// The full-attention group has chunks of 4 tokens. The window group has a window of 8 tokens and
+// chunks of 8 tokens. A prefix of 12 tokens ends inside the second chunk of the window group. The
+// window of the next token begins in the first chunk.
 int64_t Reusable(EngineRules rules, OffloadRule rule, bool first_window_chunk) {
   std::vector<GroupResidency> groups(2);
   groups[0].spec = {.kind = SpecKind::kFullAttention, .block_size = 4};
@@ -140,7 +141,7 @@ void ExpectTheConnectorsOwn(const std::string& file) {
   EXPECT_GT(gains, 300);
 }
 
-TEST(OffloadLookup, IsTheConnectorsOwn) {
+TEST(OffloadLookup, EqualsTheRecordedLookupsOfTheConnector) {
   for (const testing::RecordingSet& set : testing::RecordingSets("offload/lookup")) {
     ExpectTheConnectorsOwn(set.folder + "/lookup-cases.jsonl.gz");
   }

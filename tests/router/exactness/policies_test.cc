@@ -1,5 +1,5 @@
-// The rules of other routers answer right for a model with full attention alone. They answer wrong
-// for windows, states, block copies and groups of several block sizes.
+// The rules of other routers give right answers for a model with only full attention. They give
+// wrong answers for windows, states, block copies and groups of several block sizes.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -67,7 +67,7 @@ TEST_F(Policies, GroupBlindForgetsCopies) {
   EXPECT_EQ(Match(Policy::kGroupBlind, 100), 0);
 }
 
-TEST_F(Policies, MinOfMaximaPromisesAStateThatLiesDeeper) {
+TEST_F(Policies, MinOfMaximaCountsAStateBehindTheFullAttentionBlocks) {
   Register({Full(), Mamba(16)});
   Apply(Batch(Store(Hashes(1, 3), 0), Store(Hashes(2, 1), 1), Store(Hashes(4, 1), 1)));
   EXPECT_EQ(Match(Policy::kExact, 100), 32);
@@ -91,7 +91,7 @@ TEST_F(Policies, AnyGroupCountsUnitsInsideLargerBlocks) {
   EXPECT_EQ(Match(Policy::kAnyGroup, 100, 8), 72);
 }
 
-TEST_F(Policies, ClearEmptiesAllOfThem) {
+TEST_F(Policies, ClearEmptiesThemAll) {
   Register({Full()});
   Apply(Batch(Store(Hashes(1, 6)), AllBlocksCleared{}));
   for (const Policy policy : tools::kPolicies) {

@@ -54,8 +54,8 @@ inline CacheRequest RandomRequest(Random& random, bool images) {
 class RandomEngine {
  public:
   // `images`: some prompts have multimodal items. `reports`: the engine reports the hit of one
-  // request in `reports`; 0: of none. `drafts`: tokens that a draft head adds to each decode step;
-  // some are rejected.
+  // request in `reports`; 0: of no request. `drafts`: tokens that a draft head adds to each decode
+  // step; the engine rejects some of these tokens.
   RandomEngine(Random& random, TestEngine engine, bool images, int64_t reports = 0,
                int64_t drafts = 0)
       : random_(random),
@@ -125,7 +125,7 @@ class RandomEngine {
     return std::max(local_tokens, std::min(local_tokens + *tokens, most));
   }
   const CacheConfig& config() const { return engine_.config(); }
-  // Number of cached hashes in all groups.
+  // Returns the number of cached hashes in all groups.
   uint64_t cached() {
     uint64_t cached = 0;
     for (uint32_t group = 0; group < config().groups.size(); ++group) {
@@ -142,7 +142,7 @@ class RandomEngine {
     int64_t computed = 0;
     int64_t tokens_max = 0;
     int64_t scheduled = 0;
-    bool drafts = false;   // the next step verifies drafts, because the request has sampled
+    bool drafts = false;   // the request has sampled, so the next step verifies drafts
     int64_t load_end = 0;  // end of the prefix after the load in flight, in tokens; 0: no load
   };
 
@@ -167,7 +167,8 @@ class RandomEngine {
                                           .new_tokens = run.scheduled,
                                           .lookahead_tokens = drafts_});
   }
-  // Ends the previous step. If it computed all tokens, appends one token and the accepted drafts.
+  // Ends the previous step. If the step computed all tokens, appends one token and the accepted
+  // drafts.
   void Sample(Running& run) {
     if (run.scheduled == 0) return;
     const int64_t known = std::ssize(run.request.tokens);
@@ -211,7 +212,7 @@ class RandomEngine {
     host_->Step(scheduled);
     ended_.clear();
   }
-  // Returns the tokens of a match that this engine loads.
+  // Returns how many of the `matched` tokens this engine loads.
   int64_t Loaded(const PrefixHit& hit, int64_t matched) const {
     // The behaviour of bounded replay after a load is not known.
     if (config().replay_tokens > 0) return 0;
@@ -220,7 +221,7 @@ class RandomEngine {
     const int64_t grid = config().scheduler_block_size;
     return hit.tokens % grid == 0 ? matched / grid * grid : 0;
   }
-  // False: the request does not run.
+  // Returns false if the request does not run.
   bool StartLoad(Running& run, const PrefixHit& hit, int64_t tokens) {
     AllocateArgs args;
     args.external_tokens = tokens;
@@ -261,7 +262,7 @@ class RandomEngine {
     const int64_t wanted = std::min(total - run.computed, Pick(random_, 1, kMaxChunk));
     run.scheduled = split_.ChunkTokens(run.request, run.computed, wanted);
     if (run.scheduled == 0) return false;
-    // Tokens that are computed again have their slots from the hit.
+    // The hit already has the slots of the tokens that are computed again.
     const int64_t held = run.computed > 0 ? hit.tokens : 0;
     args.new_tokens = std::max<int64_t>(0, run.computed + run.scheduled - held);
     args.lookahead_tokens = drafts_;

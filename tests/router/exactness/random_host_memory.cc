@@ -117,7 +117,7 @@ class HostMemory::Connector {
     }
     return blocks;
   }
-  // Some steps that end inside a block leave a copy of their states.
+  // Adds a copy of the Mamba states for some of the steps that end inside a block.
   void AddTails(const Scheduled& entry, std::vector<OffloadStep::Tail>& tails) {
     const OffloadLayout& layout = scheduler_->layout();
     const int64_t boundary = entry.computed + entry.tokens;

@@ -1,5 +1,5 @@
-// Host memory behind a random engine: schedulers of copies without bytes. Copies end late and in
-// any order, and some fail.
+// Host memory behind a random engine. Its scheduler plans copies, and no bytes are copied. Copies
+// end late and in any order, and some fail.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -42,8 +42,8 @@ class HostMemory {
   // Returns the number of tokens that can be loaded in addition to the GPU's tokens. nullopt: the
   // caller must call Match again in a later step.
   std::optional<int64_t> Match(const CacheRequest& request, int64_t local_tokens);
-  // Called when the request has blocks, including blocks for `tokens` loaded tokens. False: nothing
-  // will be loaded.
+  // Must be called when the request has its blocks, including the blocks of the `tokens` tokens to
+  // load. Returns false if the engine loads nothing.
   bool Load(const CacheRequest& request, int64_t tokens);
   // Must be called before the blocks of the request are freed.
   void End(const CacheRequest& request, int64_t computed_tokens);
@@ -52,8 +52,9 @@ class HostMemory {
   // Does nothing for vLLM's connector, because this connector announces no reset.
   void Reset();
   std::vector<Event> TakeEvents();
-  // Returns the answer of Match for a request that has waited for its whole time limit. Returns
-  // nullopt if the request waits for copies and has no time limit.
+  // Returns the answer of Match. If the answer is nullopt at first, returns the answer after the
+  // time limit of the request. Returns nullopt if the request waits for copies and has no time
+  // limit.
   std::optional<int64_t> Probe(const CacheRequest& request, int64_t local_tokens);
 
  private:

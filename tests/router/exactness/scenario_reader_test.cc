@@ -14,8 +14,8 @@ namespace {
 
 using Json = nlohmann::json;
 
-// A list of one group is a Json::array. Compilers disagree whether Json({x}) is a list or a copy of
-// x.
+// A list of one group must be written as a Json::array. Compilers disagree whether Json({x}) is a
+// list or a copy of x.
 Json ConfigLine(Json groups) {
   return {{"name", "test"},
           {"groups", std::move(groups)},

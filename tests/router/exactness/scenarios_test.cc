@@ -1,6 +1,6 @@
-// For every probe, the index predicts the tokens that the engine's own lookup would reuse, from the
-// recorded events of the engine. One test registers the groups. The other test lets the index learn
-// the groups, if the events describe them.
+// The index applies the recorded events of an engine. For every probe, the index predicts the
+// tokens that the engine's own lookup reused. One test registers the groups. The other test lets
+// the index learn the groups, if the events describe the groups.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -83,7 +83,7 @@ void ExpectExact(const std::string& file, const Recording& recording, const Scor
 }
 
 // False if the groups have properties that no event carries: EAGLE, the chunk size, bounded replay,
-// and before 2026-05 the kinds. (A single group of full attention needs no kind: it is the
+// and, before 2026-05, the kinds. (A single group of full attention needs no kind: it is the
 // default.)
 bool EventsDescribeTheGroups(const Recording& recording) {
   const std::vector<GroupSpec>& groups = recording.config.cache.groups;
@@ -141,8 +141,8 @@ TEST_P(Scenarios, PredictionEqualsTheLookupWithLearnedGroups) {
   if (!EventsDescribeTheGroups(recording)) GTEST_SKIP() << "the events do not describe the groups";
   WorkerConfig registration;
   if (ReportsHits(GetParam().file)) registration.hit_reports = HitReports::kExpected;
-  // The events show a hash_block_size that is smaller than every block only from the first store
-  // that ends inside a block on. So the test registers hash_block_size.
+  // If hash_block_size is smaller than every block, the events do not show it before the first
+  // store that ends inside a block. So the test registers hash_block_size.
   registration.hash_block_size = recording.config.cache.hash_block_size;
   ExpectExact(GetParam().file, recording, Replay(recording, registration));
 }

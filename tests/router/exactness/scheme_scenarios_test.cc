@@ -39,10 +39,10 @@ TEST(RecordedSchemes, AreFoundOutAndWrongRegistrationsReported) {
   }
 }
 
-// The detector tests stores at the rate of a router. After it has found a scheme, it tests one
-// testable store in 64. After a clear, it tests one store at the root, one store behind the root,
-// and one store of each kind of key. If a kind has only incomplete spans, the detector tests a few
-// more of its stores.
+// The detector tests stores at the rate of a router. After the detector has found a scheme, it
+// tests one testable store in 64. After a clear, it tests one store at the root, one store behind
+// the root, and one store of each kind of key. If a kind has only incomplete spans, the detector
+// tests a few more of its stores.
 TEST(RecordedSchemes, AreFoundOutBySamplesToo) {
   const std::vector<RecordedStream> streams = ReadAll();
   SchemeDetectorConfig candidates = SchemeCandidates(streams);

@@ -101,7 +101,7 @@ TEST_F(BucketRepairTest, EqualContentsHaveNoDifferingBuckets) {
   EXPECT_EQ(replica.DifferingBuckets(Status()), 0u);
 }
 
-TEST_F(BucketRepairTest, OnlyTheBucketsOfWhatWasDamagedAreAskedFor) {
+TEST_F(BucketRepairTest, OnlyTheDamagedBucketsAreRequested) {
   ApplyBlocks(5000);
   const Content before = Held();
   for (const int64_t damaged : {1, 2, 10, 100}) {
@@ -116,7 +116,7 @@ TEST_F(BucketRepairTest, OnlyTheBucketsOfWhatWasDamagedAreAskedFor) {
   }
 }
 
-TEST_F(BucketRepairTest, FewBucketsAreFewBytes) {
+TEST_F(BucketRepairTest, ASnapshotOfFewBucketsIsSmall) {
   ApplyBlocks(4000);  // fits into one part
   EXPECT_LT(Parts(1)[0]->size(), Parts(~uint64_t{0})[0]->size() / 8);
 }
@@ -131,7 +131,7 @@ TEST_F(BucketRepairTest, CorrectBlocksInADifferingBucketAreNotTouched) {
   EXPECT_EQ(after.removed_blocks - before.removed_blocks, 4u);
 }
 
-TEST_F(BucketRepairTest, CopiesAreBroughtToTheRightNumber) {
+TEST_F(BucketRepairTest, TheNumbersOfCopiesAreRepaired) {
   Apply(Batch(StoreFull(Hashes(1, 3), 0)));
   Apply(Batch(StoreFull(Hashes(1, 2), 0)));
   Apply(Batch(StoreFull(Hashes(1, 1), 0)));  // copies of hashes 1, 2, 3: 3, 2, 1
@@ -142,7 +142,7 @@ TEST_F(BucketRepairTest, CopiesAreBroughtToTheRightNumber) {
   EXPECT_EQ(Held(), before);
 }
 
-TEST_F(BucketRepairTest, GroupsThatOnlyOneOfThemHasAreRepaired) {
+TEST_F(BucketRepairTest, GroupsThatOnlyTheIndexOrOnlyThePublisherHasAreRepaired) {
   Apply(Batch(StoreFull(Hashes(1, 4), 0), StoreIn(kMediumCpu, Hashes(1, 4)),
               StoreIn("DISK", Hashes(9, 2))));
   const Content before = Held();
@@ -176,7 +176,7 @@ TEST_F(BucketRepairTest, PartsOfOtherBucketsAreRefused) {
   EXPECT_FALSE(replica.AddToSnapshot(*Parts(2)[0]));
 }
 
-TEST_F(BucketRepairTest, WithAPartMissingNothingChanges) {
+TEST_F(BucketRepairTest, ARepairWithAMissingPartChangesNothing) {
   ApplyBlocks(1000);
   Damage(Batch(Remove(Hashes(200, 7), 2)));
   const Content damaged = Held();
@@ -201,7 +201,7 @@ TEST_F(BucketRepairTest, BlocksThatTheIndexDoesNotTakeFailTheRepair) {
   worker.groups = {testing::Full()};
   index.RemoveWorker(kWorker);
   ASSERT_TRUE(index.AddWorker(kWorker, worker).ok());
-  Apply(Batch(StoreFull(Hashes(1, 4), 0), StoreFull(Hashes(5, 4), 1)));  // no group 1 here
+  Apply(Batch(StoreFull(Hashes(1, 4), 0), StoreFull(Hashes(5, 4), 1)));  // the index has no group 1
   EXPECT_FALSE(Repair());
 }
 
@@ -249,7 +249,7 @@ TEST_F(BucketRepairTest, ADroppedRepairLeavesTheNextSnapshotAlone) {
   EXPECT_EQ(Held(), before);
 }
 
-TEST_F(BucketRepairTest, ARepairBehindASnapshotThatWasBegunLeavesNothingOfIt) {
+TEST_F(BucketRepairTest, ARepairDropsAnUnfinishedSnapshot) {
   ApplyBlocks(1000);
   const Content before = Held();
   Damage(Batch(Remove(Hashes(200, 7), 2)));

@@ -13,7 +13,7 @@
 namespace kvcast::router {
 namespace {
 
-// The slots of the changes; nullopt: the log does not have all of them.
+// Returns the slots of the changes; nullopt: the log does not have all changes.
 std::optional<std::vector<WorkerSlot>> Slots(const ChangeLog& log, uint64_t begin, uint64_t end) {
   std::vector<WorkerSlot> slots;
   const bool all = log.ForEach(begin, end, [&slots](WorkerSlot slot) { slots.push_back(slot); });
@@ -63,7 +63,7 @@ int64_t Reusable(const PrefixIndex& index, WorkerId worker) {
 }
 
 // A thread keeps the properties of the workers that it has queried. It must not use these
-// properties for another index, nor for other workers of the same index.
+// properties for another index, or for other workers of the same index.
 TEST(ReadersOfChanges, TwoIndexesAreNotMixedUp) {
   PrefixIndex one;
   PrefixIndex other;

@@ -1,6 +1,6 @@
-// Random events of workers with one full group: an exact answer equals the leading run of held
-// blocks, for a query by content, by hash, or by both. The answer with loads from the CPU tier is
-// compared too.
+// Applies random events of workers with one full-attention group. An exact answer must equal the
+// leading run of held blocks, for a query by content, by hash, or by both. The exact answers with
+// loads from the CPU tier are compared too.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -20,7 +20,7 @@ namespace kvcast::testing {
 namespace {
 
 constexpr int64_t kBlock = 4;
-constexpr size_t kBlocks = 150;  // per prompt: more than two runs
+constexpr size_t kBlocks = 150;  // blocks per prompt; more than two runs
 constexpr size_t kPrompts = 6;
 constexpr size_t kFleetWorkers = 6;
 constexpr int kSteps = kSanitized ? 2000 : 10000;
@@ -129,7 +129,8 @@ class ContentModel : public ::testing::TestWithParam<Fleet> {
     return run * kBlock;
   }
 
-  // The tokens with loads. Behind the hit on the GPU (`local`), only blocks on the CPU tier count.
+  // Returns the reusable tokens with loads from the CPU tier. Behind the hit on the GPU (`local`),
+  // only blocks on the CPU tier count.
   int64_t TruthWithCpu(size_t worker, size_t prompt, int64_t tokens, int64_t local) const {
     int64_t end = local / kBlock;
     while ((end + 1) * kBlock <= tokens && end < int64_t{kBlocks} &&
@@ -154,7 +155,7 @@ class ContentModel : public ::testing::TestWithParam<Fleet> {
                           .hashes = hashes};
     query.contents = query.contents.first(way == Way::kHash ? 0 : units);
     if (way == Way::kContent) query.hashes = {};
-    // No ids: all workers.
+    // Without ids, the query is for all workers.
     if (ids.size() == kFleetWorkers && random_() % 4 > 0) ids.clear();
     const auto matches = index_.Match(query, ids);
     ASSERT_EQ(matches.size(), ids.empty() ? kFleetWorkers : ids.size());

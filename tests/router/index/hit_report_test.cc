@@ -33,7 +33,7 @@ TEST(HitReport, IsNoSecondCopy) {
   worker.Apply(Batch(Root(chain)));
   EXPECT_TRUE(Certain(worker));
   worker.Apply(Batch(Root(chain), Root(Hashes(1, 2))));
-  EXPECT_TRUE(Certain(worker)) << "the engine is known to send them";
+  EXPECT_TRUE(Certain(worker)) << "the engine is registered as a sender of hit reports";
   EXPECT_EQ(worker.counters().reannounced_blocks, 6u);
   EXPECT_EQ(worker.counters().stored_blocks, 4u);
   worker.Apply(Batch(Remove(chain)));
@@ -48,10 +48,10 @@ TEST(HitReport, FromAWorkerThatIsNotKnownToReportCountsAsACopy) {
   worker.Apply(Batch(Root(chain)));
   EXPECT_TRUE(Certain(worker));
   worker.Apply(Batch(Root(chain)));
-  EXPECT_FALSE(Certain(worker)) << "it could have been a report";
+  EXPECT_FALSE(Certain(worker)) << "the second store may have been a report";
   EXPECT_EQ(worker.counters().reannounced_blocks, 0u);
   worker.Apply(Batch(Remove(chain)));
-  EXPECT_EQ(worker.Match(chain, 70), 64) << "one copy of each is left";
+  EXPECT_EQ(worker.Match(chain, 70), 64) << "one copy of each block is left";
   worker.Apply(Batch(Remove(chain)));
   EXPECT_EQ(worker.Match(chain, 70), 0);
 }
@@ -89,7 +89,7 @@ TEST(HitReport, APrefixComputedAgainIsACopyAlsoWhereReportsAreSent) {
   EXPECT_EQ(worker.Match(chain, 100), 96);
 }
 
-TEST(HitReport, AStoreThatReachesBeyondWhatIsThereIsNew) {
+TEST(HitReport, AStoreThatNamesAnAbsentBlockIsACopy) {
   OneWorker worker(Reporting({Full()}));
   worker.Apply(Batch(Root(Hashes(1, 3)), Root(Hashes(1, 4))));
   EXPECT_TRUE(Certain(worker));
@@ -150,7 +150,7 @@ TEST(HitReport, StartsAtTheRootOnTheGpu) {
 
 // The index left stores out as reports. A remove of a block that is not held shows that these
 // stores were copies.
-TEST(HitReport, IsContradictedByARemoveTooMany) {
+TEST(HitReport, IsContradictedByARemoveOfAnAbsentBlock) {
   OneWorker worker(Reporting({Full()}));
   const auto chain = Hashes(1, 4);
   worker.Apply(Batch(Root(chain), Root(chain), Remove(chain), Remove(Hashes(1, 1))));
@@ -160,8 +160,8 @@ TEST(HitReport, IsContradictedByARemoveTooMany) {
   EXPECT_FALSE(Certain(worker));
 }
 
-// Reports name blocks on the GPU, so removes on other tiers show nothing about them.
-TEST(HitReport, ARemoveTooManyOfAnotherTierContradictsNothing) {
+// A hit report names only blocks on the GPU. So a remove on another tier contradicts no report.
+TEST(HitReport, ARemoveOnAnotherTierContradictsNoReport) {
   OneWorker worker(Reporting({Full()}));
   const auto chain = Hashes(1, 4);
   BlockRemoved unknown = Remove(Hashes(1, 1));
@@ -171,7 +171,7 @@ TEST(HitReport, ARemoveTooManyOfAnotherTierContradictsNothing) {
   EXPECT_TRUE(Certain(worker));
 }
 
-TEST(HitReport, ADoubtfulOneMayHaveBeenACopy) {
+TEST(HitReport, OfOneBlockMayHaveBeenACopy) {
   OneWorker worker(Reporting({Full()}));
   const auto chain = Hashes(1, 4);
   worker.Apply(Batch(Root(chain), Root(chain), Root(Hashes(1, 1))));
@@ -217,7 +217,7 @@ TEST(HitReport, BlocksOfASnapshotMayBeReports) {
   }
 }
 
-TEST(HitReport, EagleGroupsReportWhatTheyGaveUpNot) {
+TEST(HitReport, OfAnEagleGroupLeavesOutTheDroppedBlock) {
   GroupSpec full = Full();
   full.eagle = true;
   OneWorker worker(Reporting({full}));
@@ -225,8 +225,8 @@ TEST(HitReport, EagleGroupsReportWhatTheyGaveUpNot) {
   EXPECT_EQ(worker.counters().reannounced_blocks, 3u);
 }
 
-// The stores of a run are compared again at each store of the run. If this costs too much, the
-// reading ends, and the answers are not certain.
+// The index compares all stores of a possible report again at each further store. If the
+// comparisons cost too much, the index stops them, and the answers are not certain.
 TEST(HitReport, ReadingsCostABoundedNumberOfComparisons) {
   constexpr int64_t kGroups = 64;
   constexpr int64_t kChainBlocks = 16;

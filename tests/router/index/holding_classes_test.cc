@@ -88,7 +88,7 @@ TEST_F(HoldingClassesTest, TwoHashesOfOneContentAreAmbiguous) {
   EXPECT_FALSE(held.ambiguous());
 }
 
-// A block that was found by hash counts, even if the content at its position is ambiguous.
+// A block that was found by its hash is counted, even if the content at its position is ambiguous.
 TEST_F(HoldingClassesTest, AmbiguousContentsDropBlocksThatWereFoundByContent) {
   const std::vector<ContentKey> contents = {ContentKey{11}, ContentKey{12}, ContentKey{13}};
   AmbiguousNames names;
@@ -105,7 +105,7 @@ TEST_F(HoldingClassesTest, AmbiguousContentsDropBlocksThatWereFoundByContent) {
 }
 
 // Each stretch of this walk has one holder per worker, so two workers have the same class if and
-// only if they hold the same blocks. The number of classes makes the table grow.
+// only if they hold the same blocks. The test makes so many classes that the table grows.
 TEST_F(HoldingClassesTest, ManyClassesStayApart) {
   std::mt19937_64 random(6);
   std::set<std::pair<std::vector<size_t>, ClassId>> seen;

@@ -175,7 +175,7 @@ TEST(KnownFaults, ARemoveStaysWithItsWorker) {
   EXPECT_EQ(matches[1].gpu_tokens, 96);
 }
 
-// AIBrix, in the same code: a remove from the CPU tier also removes the block on the GPU. In this
+// The same code of AIBrix: a remove from the CPU tier also removes the block on the GPU. In this
 // test, the engine stored the CPU blocks before the router joined.
 TEST(KnownFaults, ARemoveStaysOnItsTier) {
   Both both({.ignores_tier = true, .ignores_copies = true}, Registered({Full()}));
@@ -292,7 +292,8 @@ TEST(KnownFaults, AClearEmptiesAllGroupsOfTheGpu) {
   EXPECT_EQ(match.with_cpu_tokens, 128);
 }
 
-// A wrong overlap leads to a wrong decision. Here, the decision selects the worker for the prefill.
+// A wrong overlap (the predicted part of the prompt) leads to a wrong decision. In this test, the
+// decision selects the worker for the prefill.
 TEST(KnownFaults, ADecisionOnTheOverlapFollowsTheWorkerThatCanServe) {
   Mistaken naive({.drops_other_groups = true});
   PrefixIndex ours;

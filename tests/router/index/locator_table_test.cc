@@ -30,14 +30,14 @@ bool TrimAll(LocatorTable& table) {
   return again;
 }
 
-TEST_F(LocatorTableTest, HasNothingAtFirst) {
+TEST_F(LocatorTableTest, IsEmptyAtFirst) {
   EXPECT_EQ(Find(0, 1), 0u);
   table.PrefetchPath(0);
   table.Prefetch(0);
   EXPECT_EQ(table.size(), 0u);
 }
 
-TEST_F(LocatorTableTest, TellsKeysOfEqualHashApart) {
+TEST_F(LocatorTableTest, DistinguishesKeysOfEqualHash) {
   for (Locator key = 1; key <= 100; ++key) table.Insert(42, key);
   for (Locator key = 1; key <= 100; ++key) EXPECT_EQ(Find(42, key), key);
   EXPECT_EQ(Find(42, 101), 0u);
@@ -50,7 +50,7 @@ TEST_F(LocatorTableTest, TellsKeysOfEqualHashApart) {
 // one run would look like two runs.
 TEST_F(LocatorTableTest, VisitsEachEntryOnce) {
   std::mt19937_64 random(5);
-  constexpr size_t kEqual = 40;  // more than five buckets hold
+  constexpr size_t kEqual = 40;  // more entries than five buckets hold
   for (int i = 0; i < 100; ++i) {
     const uint64_t hash = random();
     for (Locator key = 1; key <= kEqual; ++key) table.Insert(hash, key);
@@ -107,7 +107,7 @@ TEST_F(LocatorTableTest, TrimTakesTheRoomThatGrowthLeft) {
   EXPECT_LT(arena.bytes(), kHashes * 16);
 }
 
-TEST_F(LocatorTableTest, FindsWhatItsDefinitionFinds) {
+TEST_F(LocatorTableTest, AgreesWithAMultimap) {
   std::mt19937_64 random(4);
   std::multimap<uint64_t, Locator> held;
   // The hashes have few shards and few home buckets, and their fingerprints are often equal.
@@ -149,7 +149,7 @@ TEST_F(LocatorTableTest, FindsWhatItsDefinitionFinds) {
 
 // The filter never rejects a hash of the table, also after growth, after shrinking, or with full
 // buckets. It rejects most other hashes.
-TEST_F(LocatorTableTest, TheFilterKnowsAllThatIsThere) {
+TEST_F(LocatorTableTest, TheFilterAcceptsEveryHashOfTheTable) {
   LocatorTable filtered(arena, reclaim, LocatorTable::Filter::kKept);
   EXPECT_FALSE(filtered.MayHave(7));
   std::mt19937_64 random(11);

@@ -14,7 +14,7 @@ WorkerMatch Ask(const OneWorker& worker, int64_t tokens, int64_t hash_block_size
   return matches.empty() ? WorkerMatch() : matches[0];
 }
 
-TEST(Answer, FullWhereThePromptCouldHitNoMore) {
+TEST(Answer, AHitOfTheLongestPossiblePrefixIsFull) {
   OneWorker worker(Registered({Full(), Window(32)}));
   worker.Apply(Batch(Store(Hashes(1, 4), 0), Store(Hashes(1, 4), 1)));
   for (const int64_t tokens : {64, 63, 50, 49}) {
@@ -28,7 +28,7 @@ TEST(Answer, FullWhereThePromptCouldHitNoMore) {
   EXPECT_EQ(Ask(worker, 81).hit, HitKind::kPartial);
 }
 
-TEST(Answer, PartialNamesTheGroupInTheWay) {
+TEST(Answer, APartialHitNamesTheLimitingGroup) {
   OneWorker worker(Registered({Window(32), Full()}));
   worker.Apply(Batch(Store(Hashes(1, 6), 1), Store(Hashes(1, 3), 0)));
   const WorkerMatch match = Ask(worker, 100);
@@ -39,7 +39,7 @@ TEST(Answer, PartialNamesTheGroupInTheWay) {
   EXPECT_EQ(match.recompute_tokens, 52);
 }
 
-TEST(Answer, MissNamesTheGroupInTheWayToo) {
+TEST(Answer, AMissNamesTheLimitingGroup) {
   OneWorker worker(Registered({Full(), Mamba(16)}));
   worker.Apply(Batch(Store(Hashes(1, 6), 0)));
   const WorkerMatch match = Ask(worker, 100);
@@ -48,7 +48,7 @@ TEST(Answer, MissNamesTheGroupInTheWayToo) {
   EXPECT_EQ(match.recompute_tokens, 100);
 }
 
-TEST(Answer, NoGroupIsInTheWayOfBlocksThatNobodyHas) {
+TEST(Answer, NoGroupIsLimitingIfNoGroupHasTheBlocks) {
   OneWorker worker(Registered({Full(), Window(32)}));
   EXPECT_EQ(Ask(worker, 100).hit, HitKind::kMiss);
   EXPECT_EQ(Ask(worker, 100).limiting_group, std::nullopt);
@@ -77,7 +77,7 @@ TEST(Answer, TheOffloadRuleOfAWorkerWithoutBlocksIsUnknownToo) {
 // Full attention reaches 48 tokens. Mamba states end at 16 and 64 tokens. Window blocks end at 16,
 // 48 and 80 tokens. Each group alone reaches further than all groups together. The group that
 // reaches least is not the limiting group.
-TEST(Answer, TheGroupInTheWayMayReachFurthestAlone) {
+TEST(Answer, TheLimitingGroupNeedNotReachTheLeast) {
   OneWorker worker(Registered({Full(), Mamba(16), Window(16)}));
   worker.Apply(Batch(Store(Hashes(1, 3), 0), Store(Hashes(1, 1), 1), Store(Hashes(4, 1), 1),
                      Store(Hashes(1, 1), 2), Store(Hashes(3, 1), 2), Store(Hashes(5, 1), 2)));
@@ -117,7 +117,7 @@ TEST(Answer, WindowsNeedTheirLastBlocksOnly) {
 
 // The connector looks up ceil(W / block) blocks. The engine's own lookup needs ceil((W - 1) /
 // block) blocks, which is one block less here.
-TEST(Answer, AWindowOfOneTokenMoreNeedsABlockMore) {
+TEST(Answer, AWindowOneTokenLongerNeedsOneMoreBlock) {
   OneWorker worker(Registered({Full(), Window(33)}));
   BlockStored window = StoreIn("CPU", Hashes(5, 2));
   window.group_idx = 1;
@@ -129,7 +129,7 @@ TEST(Answer, AWindowOfOneTokenMoreNeedsABlockMore) {
 }
 
 // OffloadScheduler looks up only the blocks that a load reads.
-TEST(Answer, TheRuleOfAWindowIsThatOfTheWorkersScheduler) {
+TEST(Answer, TheOffloadRuleDecidesTheBlocksOfAWindow) {
   WorkerConfig config = Registered({Full(), Window(33)});
   config.offload_rule = OffloadRule::kOffloadScheduler;
   OneWorker worker(config);
@@ -141,7 +141,7 @@ TEST(Answer, TheRuleOfAWindowIsThatOfTheWorkersScheduler) {
   EXPECT_EQ(Ask(worker, 100).with_cpu_tokens, 0) << "80 tokens would need block 4";
 }
 
-TEST(Answer, AWindowMayLeanOnWhatTheGpuHit) {
+TEST(Answer, AWindowMayUseBlocksOfTheGpuHit) {
   OneWorker worker(Registered({Full(), Window(64)}));
   BlockStored window = StoreIn("CPU", Hashes(4, 1));
   window.group_idx = 1;
@@ -209,7 +209,7 @@ TEST_F(MirroredPool, TheLastTokenIsComputedAndWholeBlocksAreLoaded) {
   EXPECT_EQ(Ask(worker, 65).with_cpu_tokens, 64);
 }
 
-// A query by hashes may name any length. The work must follow the hashes.
+// A query by hashes may state any prompt length. The cost must depend only on the number of hashes.
 TEST_F(MirroredPool, APromptOfUnboundedLengthCostsNoMoreThanItsHashes) {
   OneWorker worker(Config({Full(), Window(32)}));
   worker.Apply(Batch(Store(Hashes(1, 2), 0), Store(Hashes(1, 2), 1), StoreIn("CPU", Hashes(3, 2)),
@@ -234,7 +234,7 @@ TEST_F(MirroredPool, AHitInsideABlockIsNotContinued) {
   EXPECT_EQ(Ask(fine, 200).with_cpu_tokens, 48);
 }
 
-TEST(Answer, ChunksAreKnownByTheirLastBlock) {
+TEST(Answer, ChunksAreNamedByTheirLastBlock) {
   WorkerConfig config = Registered({Full()});
   config.blocks_per_chunk = 3;
   OneWorker worker(config);

@@ -26,8 +26,8 @@ bool NaiveWorker::HoldsBlock(int64_t group, const std::vector<uint64_t>& chain, 
   return Holds(group, chain[static_cast<size_t>(last_hash)]);
 }
 
-// True if the group holds an entry that ends inside the block that contains the boundary, at the
-// boundary or behind it. (Engines cache the end of a prompt inside a block under such an entry.)
+// True if the group holds an entry that ends in the block of the boundary, at or behind the
+// boundary. (Engines cache the end of a prompt inside a block under such an entry.)
 bool NaiveWorker::PartialCovers(int64_t group, const std::vector<uint64_t>& chain, int64_t boundary,
                                 int64_t max_tokens) const {
   const int64_t size = groups[static_cast<size_t>(group)].block_size;

@@ -1,6 +1,6 @@
-// NaiveWorker: the definition of the index as code, for one worker. Tests compare the index with
-// this definition. It keeps copies in a std::map, and tries every boundary for every group. Of the
-// library, it uses only kvcast/spec/cache_spec.h.
+// NaiveWorker defines the answers of the index for one worker, in simple code. Tests compare the
+// index with NaiveWorker. NaiveWorker keeps copies in a std::map, and tries every boundary for
+// every group. Of the library, it uses only kvcast/spec/cache_spec.h.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -33,9 +33,9 @@ struct NaiveWorker {
   int64_t WithLoads(const std::vector<uint64_t>& chain, int64_t tokens, int64_t local,
                     int last_tier) const;
   // Returns the longest prefix, in tokens, at whose end each group has an entry on a lower tier.
-  // The prefix is longer than `end` by less than one block. If it contains the next whole block
-  // after `end`, each group without states must have this block on a lower tier too. Returns `end`
-  // if there is no such prefix, or if the groups keep no Mamba states inside blocks.
+  // The prefix is longer than `end` by less than one block. If the prefix contains the next whole
+  // block after `end`, each group without states must have this block on a lower tier too. Returns
+  // `end` if there is no such prefix, or if the groups keep no Mamba states inside blocks.
   int64_t WithTail(const std::vector<uint64_t>& chain, int64_t tokens, int64_t end,
                    int last_tier) const;
 

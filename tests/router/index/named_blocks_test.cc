@@ -1,6 +1,6 @@
-// ResidencyMap with blocks that are named by content agrees with its definition: the blocks of each
-// holder, and their contents. Honest sources share a hash scheme or have their own scheme. A
-// hostile source invents names.
+// ResidencyMap with blocks that are named by content agrees with a simple model. The model has the
+// held hashes of each holder, and the content of each hash. Honest sources share a hash scheme or
+// have their own scheme. A hostile source invents names.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -88,7 +88,7 @@ class NamedBlocksTest : public ::testing::Test {
     const Addition added = map.Add(hash, name, source.HoldingAt(holder), 1, follows, cursor);
     const bool other_name =
         source.HoldsAnywhere(hash.integer()) && source.content.at(hash.integer()) != content;
-    EXPECT_EQ(added == Addition::kOtherName, other_name) << "a source names a hash once";
+    EXPECT_EQ(added == Addition::kOtherName, other_name) << "a source gives a hash only one name";
     if (added == Addition::kFirst || added == Addition::kCopy) {
       ++source.held[holder][hash.integer()];
       source.content[hash.integer()] = content;
@@ -213,7 +213,7 @@ class NamedBlocksTest : public ::testing::Test {
   std::deque<std::atomic<uint64_t>> versions;  // by slot
 };
 
-TEST_F(NamedBlocksTest, FindsWhatItsDefinitionHolds) {
+TEST_F(NamedBlocksTest, AgreesWithASimpleModel) {
   std::mt19937_64 random(11);
   const auto pick = [&random](size_t below) { return static_cast<size_t>(random() % below); };
   constexpr size_t kNodes = 400;
@@ -339,7 +339,7 @@ TEST_F(NamedBlocksTest, OneContentMayHaveAHashOfEverySource) {
   EXPECT_EQ(WalkedByContent(path).size(), 6400u);
 }
 
-TEST_F(NamedBlocksTest, BlocksOfSeveralUnitsLieAtTheirEnds) {
+TEST_F(NamedBlocksTest, BlocksOfSeveralUnitsAreFoundAtTheirLastUnit) {
   Source source = NewSource(1);
   ResidencyMap::Cursor cursor;
   // Blocks of 48 tokens end with units 2, 5, 8.

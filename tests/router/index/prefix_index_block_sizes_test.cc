@@ -8,7 +8,7 @@
 namespace kvcast::testing {
 namespace {
 
-TEST(PrefixIndexBlockSizes, ABlockSitsUnderTheLastHashInsideIt) {
+TEST(PrefixIndexBlockSizes, ABlockHasTheHashOfItsLastUnit) {
   OneWorker worker(Registered({Full(32), Window(8, 8)}));
   ASSERT_EQ(worker.index.hash_block_size(kWorker), 8);
   const auto chain = Hashes(1, 12);
@@ -27,7 +27,7 @@ TEST(PrefixIndexBlockSizes, HitsAreMultiplesOfTheLeastCommonMultiple) {
   EXPECT_EQ(worker.Match(chain, 65, 8), 32);
 }
 
-TEST(PrefixIndexBlockSizes, AUnitThatWasFoundOutIsUsed) {
+TEST(PrefixIndexBlockSizes, ALearnedHashBlockSizeIsUsed) {
   OneWorker worker;
   worker.Apply(Batch(StoreFull(Hashes(1, 4), 0, 32)));
   EXPECT_EQ(worker.index.hash_block_size(kWorker), 32);
@@ -45,7 +45,7 @@ TEST(PrefixIndexBlockSizes, AUnitThatWasFoundOutIsUsed) {
   EXPECT_EQ(worker.index.hash_block_size(kWorker), 0);
 }
 
-TEST(PrefixIndexBlockSizes, ARegisteredUnitIsNotOverruled) {
+TEST(PrefixIndexBlockSizes, ARegisteredHashBlockSizeIsKept) {
   OneWorker worker(Registered({Full(32)}, 16));
   EXPECT_TRUE(worker.index.LearnHashBlockSize(kWorker, 16).ok());
   EXPECT_FALSE(worker.index.LearnHashBlockSize(kWorker, 32).ok());

@@ -70,8 +70,8 @@ TEST_P(PrefixIndexConcurrency, ABatchIsSeenWholeOrNotAtAll) {
   EXPECT_EQ(index.counters(WorkerId(0)).residencies, 0u);
 }
 
-// As above, for workers of one full group: the number of leading blocks decides the answer. The
-// blocks lie in three runs.
+// The same test for workers with one full-attention group. The number of leading blocks decides the
+// answer. The blocks lie in three runs.
 TEST_P(PrefixIndexConcurrency, ABatchOfOneFullGroupIsSeenWholeOrNotAtAll) {
   constexpr int64_t kBlocks = 150;
   constexpr uint32_t kIdle = 3;  // workers whose blocks do not change
@@ -146,7 +146,7 @@ TEST(PrefixIndexReaders, AMoveOfARunChangesNoAnswer) {
   EXPECT_EQ(ambiguous, 0);
 }
 
-TEST(PrefixIndexReaders, WorkersComeAndGoBesideQueries) {
+TEST(PrefixIndexReaders, WorkersAreAddedAndRemovedDuringQueries) {
   PrefixIndex index;
   const auto chain = Hashes(1, 8);
   ASSERT_TRUE(index.AddWorker(WorkerId(0), Registered({Full()})).ok());

@@ -25,7 +25,7 @@ TEST(GroupLearning, KindWindowAndBlockSizeComeFromStores) {
   EXPECT_EQ(worker.Match(chain, 129), 0) << "a store without hashes teaches that the group exists";
 }
 
-TEST(GroupLearning, WorkerThatShowedNothingAnswersZeroAtAnyUnit) {
+TEST(GroupLearning, AWorkerWithoutStoresReusesNothing) {
   OneWorker worker;
   EXPECT_EQ(worker.Match(Hashes(1, 4), 100, 16), 0);
   EXPECT_EQ(worker.Match(Hashes(1, 4), 100, 48), 0);
@@ -81,7 +81,7 @@ TEST(GroupLearning, GroupOutOfRangeIsBad) {
   EXPECT_EQ(learning.counters().residencies, 0u);
 }
 
-TEST(GroupLearning, UnknownKindIsCountedAndNeverMixedIn) {
+TEST(GroupLearning, UnknownKindIsCountedAndNotIndexed) {
   OneWorker worker;
   const auto chain = Hashes(1, 2);
   worker.Apply(Batch(StoreFull(chain, 0), StoreKind("ring_attention", chain, 1)));
@@ -113,21 +113,21 @@ TEST(GroupLearning, SizesOutOfRangeAreBad) {
   EXPECT_TRUE(worker.index.Groups(kWorker).empty());
 }
 
-TEST(GroupLearning, WindowThatWasNeverGivenAsksForEveryBlock) {
+TEST(GroupLearning, AWindowOfUnknownSizeNeedsEveryBlock) {
   OneWorker worker;
   const auto chain = Hashes(1, 4);
   worker.Apply(Batch(StoreKind("sliding_window", {chain[0], chain[1], chain[3]}, 0)));
   EXPECT_EQ(worker.Match(chain, 65), 32);
 }
 
-TEST(GroupLearning, ChunkSizeIsNotOnTheWireSoThatEveryBlockIsAskedFor) {
+TEST(GroupLearning, AChunkOfUnknownSizeNeedsEveryBlock) {
   OneWorker worker;
   const auto chain = Hashes(1, 4);
   worker.Apply(Batch(StoreKind("chunked_local_attention", {chain[0], chain[3]}, 0)));
   EXPECT_EQ(worker.Match(chain, 65), 16);
 }
 
-TEST(GroupLearning, CoprimeBlockSizesEndInNoHitNotInOverflow) {
+TEST(GroupLearning, CoprimeBlockSizesGiveNoHitAndNoOverflow) {
   OneWorker worker;
   int64_t group = 0;
   for (const int64_t size : {1048573, 1048571, 1048559, 1048549, 1048517, 1048507}) {

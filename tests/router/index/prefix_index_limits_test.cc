@@ -1,6 +1,6 @@
-// The index never predicts more than the prompt minus one token. An invalid prompt gets 0 tokens.
-// An invalid hash_block_size gets an empty answer. MatchPolicy::kFullOnly uses only the groups of
-// full kinds.
+// The index never predicts more than the prompt minus one token. For an invalid prompt, the answer
+// is 0 tokens. For an invalid hash_block_size, the answer is empty. MatchPolicy::kFullOnly uses
+// only the groups of full kinds.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -31,11 +31,11 @@ TEST_F(Limits, EmptyAndNegativePromptsReuseNothing) {
   EXPECT_EQ(worker.Match(chain, -7), 0);
 }
 
-TEST_F(Limits, PromptLongerThanItsChainReusesWhatTheChainCovers) {
+TEST_F(Limits, APromptLongerThanItsChainReusesTheTokensOfTheChain) {
   EXPECT_EQ(worker.Match(chain, std::numeric_limits<int64_t>::max()), 64);
 }
 
-TEST_F(Limits, UnitsOutOfRangeMatchNobody) {
+TEST_F(Limits, HashBlockSizesOutOfRangeMatchNoWorker) {
   for (const int64_t hash_block_size : {int64_t{0}, int64_t{-16}, kMaxBlockSize + 1}) {
     EXPECT_TRUE(worker.index.Match(chain, hash_block_size, 100).empty()) << hash_block_size;
   }

@@ -1,4 +1,5 @@
-// Under random operations on five kinds of workers, the index gives the answers of its definition.
+// Applies random operations to five kinds of workers. The index gives the same answers as
+// NaiveWorker.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -113,7 +114,7 @@ class ModelRun {
   }
 
   // In half of the calls, removes the worker and adds it again with the same id. The index must
-  // refuse a registration of a present id, and the registration must change nothing.
+  // refuse a worker whose id is present, and must then change nothing.
   void RegisterAgain(size_t worker) {
     Flush(worker);
     if (random_() % 2 == 0) {
@@ -157,7 +158,8 @@ class ModelRun {
     index_.Apply(Id(worker), batch);
   }
 
-  // From 1 to `usual`. In a tenth of the calls, up to three runs of the index.
+  // Returns a random number of blocks, at least 1. The maximum is `usual`. In a tenth of the calls,
+  // the maximum is the length of three runs of the index.
   uint64_t Length(uint64_t usual) {
     return 1 + random_() % (random_() % 10 == 0 ? 3 * router::kRunKeys : usual);
   }
@@ -272,7 +274,7 @@ class PrefixIndexModel : public ::testing::TestWithParam<size_t> {};
 
 INSTANTIATE_TEST_SUITE_P(Shards, PrefixIndexModel, ::testing::Values(1, 3));
 
-TEST_P(PrefixIndexModel, AnswersWhatItsDefinitionSays) {
+TEST_P(PrefixIndexModel, GivesTheAnswersOfNaiveWorker) {
   const auto seed = static_cast<uint64_t>(FromEnvironment("KVCAST_MODEL_SEED", 20261121));
   const int64_t operations =
       FromEnvironment("KVCAST_MODEL_OPS", kDefaultOperations) / (GetParam() == 1 ? 1 : 4);

@@ -37,7 +37,7 @@ TEST(PrefixIndexTiers, ClearEmptiesTheGpuAlone) {
   EXPECT_EQ(worker.counters().clears, 1u);
 }
 
-TEST(PrefixIndexTiers, RemoveBehindAClearOfItsBatchIsUnknown) {
+TEST(PrefixIndexTiers, RemoveAfterAClearInTheSameBatchIsUnknown) {
   OneWorker worker(Registered({Full()}));
   const auto chain = Hashes(1, 3);
   worker.Apply(Batch(Store(chain)));

@@ -33,7 +33,7 @@ TEST_F(TwoWorkers, AnswersComeInOrderOfRegistration) {
   EXPECT_EQ(matches[1].worker, kA);
 }
 
-TEST_F(TwoWorkers, BlocksOfOneWorkerAreNotTheOthers) {
+TEST_F(TwoWorkers, BlocksOfOneWorkerDoNotBelongToTheOtherWorker) {
   index.Apply(kA, Batch(Store(chain)));
   index.Apply(kB, Batch(Store(Hashes(1, 1))));
   EXPECT_EQ(Tokens(kA), 64);

@@ -145,7 +145,7 @@ TEST_F(PromptSampleTest, GroupsBeyondTheBoundAreNotFollowed) {
   EXPECT_TRUE(sample_.prompts().empty());
 }
 
-TEST_F(PromptSampleTest, ASecondStoreOfAGroupShowsWhatWasAskedFor) {
+TEST_F(PromptSampleTest, ASecondStoreOfAGroupShowsTheRequestedPrefix) {
   Store({1}, 0, 3, 0);
   Store({1}, 0, 3, 1);
   EXPECT_EQ(sample_.prompts()[0].asked_for(), 0u);
@@ -169,7 +169,7 @@ TEST_F(PromptSampleTest, ABranchIsAPromptOfItsOwn) {
 }
 
 // The blocks of one prompt after the branch do not belong to the other prompt.
-TEST_F(PromptSampleTest, ABranchHasNothingFromBehindIt) {
+TEST_F(PromptSampleTest, ABranchHasNoLaterBlocksOfTheOtherPrompt) {
   Store({0}, 0, 100);
   Store({7, 70}, 70, 5, 1);
   const SampledPrompt& branch = sample_.prompts()[1];
@@ -305,7 +305,7 @@ TEST(PromptSampleOfAnIndex, AFullCacheOfLongPromptsIsDiagnosed) {
 }
 
 // A prompt that left the cache does not describe the cache. The sample must drop this prompt soon.
-TEST_F(PromptSampleTest, TheSampleTurnsOverAsTheCacheDoes) {
+TEST_F(PromptSampleTest, PromptsThatLeftTheCacheLeaveTheSample) {
   const uint64_t prompts = kPool / kLong;
   for (uint64_t round = 0; round < 6; ++round) {
     for (uint64_t i = 0; i < prompts; ++i) {
@@ -329,7 +329,7 @@ TEST_F(PromptSampleTest, ALongPromptEvictsNoOtherPrompts) {
 }
 
 // If the sample has room for few prompts, a short prompt stays in the sample as long as it is in
-// the cache. Later, it leaves the sample too.
+// the cache. Later, the short prompt leaves the sample too.
 TEST_F(PromptSampleTest, AShortPromptStaysAsLongAsInTheCache) {
   constexpr uint64_t kSmallPool = 20'000;
   StoreInPool(kSmallPool, {0}, 0, 100);
@@ -375,7 +375,7 @@ TEST_F(PromptSampleTest, ASharedPrefixIsNotLost) {
 
 // ---- Memory.
 
-TEST_F(PromptSampleTest, LargeCachesPayAShareOfTheirOwnMemory) {
+TEST_F(PromptSampleTest, TheSampleOfALargeCacheTakesAShareOfTheIndexMemory) {
   for (const size_t units : {30u, 300u, 625u, 3000u, 8000u}) {
     sample_.Clear();
     held_ = 0;
@@ -388,7 +388,7 @@ TEST_F(PromptSampleTest, LargeCachesPayAShareOfTheirOwnMemory) {
   }
 }
 
-TEST_F(PromptSampleTest, SmallCachesPayAFixedMinimum) {
+TEST_F(PromptSampleTest, TheSampleOfASmallCacheTakesAFixedMinimum) {
   for (const size_t units : {30u, 300u, 625u, 3000u, 8000u}) {
     sample_.Clear();
     held_ = 0;

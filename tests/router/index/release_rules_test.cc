@@ -42,7 +42,7 @@ int64_t HitOfWholePrompt(const WorkerConfig& config, int64_t blocks = 4) {
   return worker.Match(Hashes(1, blocks), 16 * blocks);
 }
 
-TEST(ReleaseRules, FromV032DroppingGroupsSeeTheLastBlockOfAPrompt) {
+TEST(ReleaseRules, FromV032GroupsWithADraftHeadSeeTheLastBlockOfAPrompt) {
   const std::vector<GroupSpec> groups = {Eagle(Full()), Eagle(Window(32))};
   EXPECT_EQ(HitOfWholePrompt(EagleWorker(groups, EngineRules::kMain2026August)), 32);
   EXPECT_EQ(HitOfWholePrompt(EagleWorker(groups, EngineRules::kV032)), 48);
@@ -56,11 +56,11 @@ TEST(ReleaseRules, TheLastBlockIsSeenInPromptsOfAnyLength) {
   }
 }
 
-TEST(ReleaseRules, AnUntoldReleasePromisesTheLess) {
+TEST(ReleaseRules, AnUnknownReleaseGivesTheSmallerHit) {
   EXPECT_EQ(HitOfWholePrompt(EagleWorker({Eagle(Full()), Eagle(Window(32))}, std::nullopt)), 32);
 }
 
-TEST(ReleaseRules, TheOnlyGroupOfACacheLooksNoFurtherThanBefore) {
+TEST(ReleaseRules, FromV032ASingleGroupDoesNotSeeTheLastBlock) {
   EXPECT_EQ(HitOfWholePrompt(EagleWorker({Eagle(Full())}, EngineRules::kV032)), 32);
 }
 
@@ -73,7 +73,7 @@ TEST(ReleaseRules, AHitOfTheWholePromptIsFull) {
   EXPECT_EQ(match.per_group_tokens, (std::vector<int64_t>{48, 48}));
 }
 
-TEST(ReleaseRules, WithLookaheadNoGroupDrops) {
+TEST(ReleaseRules, WithLookaheadNoGroupDropsABlock) {
   WorkerConfig config = EagleWorker({Eagle(Full()), Eagle(Window(32))}, EngineRules::kV033);
   config.hash_lookahead_tokens = 1;
   OneWorker worker(config);
@@ -105,7 +105,7 @@ TEST(UncachedGroups, TheirEventsAreCountedAndNotIndexed) {
   EXPECT_EQ(worker.counters().residencies, 0u);
 }
 
-TEST(UncachedGroups, DoNotEnterTheHashUnitButTheGridOfHits) {
+TEST(UncachedGroups, ChangeTheAlignmentAndNotTheHashBlockSize) {
   OneWorker worker(Registered({Full(32), Uncached(Window(32, 48))}));
   ASSERT_TRUE(worker.added.ok()) << worker.added.ToString();
   EXPECT_EQ(worker.index.hash_block_size(kWorker), 32);
@@ -128,7 +128,7 @@ TEST(Replay, TheLastTokensOfAHitAreComputedAgain) {
   EXPECT_EQ(match.recompute_tokens, 68);
 }
 
-TEST(Replay, AHitThatIsComputedAgainAsAWholeIsNone) {
+TEST(Replay, AHitThatIsComputedAgainCompletelyIsAMiss) {
   OneWorker worker(ReplayWorker(64));
   worker.Apply(Batch(Store(Hashes(1, 6), 0)));
   const WorkerMatch match = Ask(worker, 80);
@@ -139,7 +139,7 @@ TEST(Replay, AHitThatIsComputedAgainAsAWholeIsNone) {
   EXPECT_EQ(Ask(worker, 81).gpu_tokens, 80);
 }
 
-TEST(Replay, IsKeptByAWorkerOfOneFullGroup) {
+TEST(Replay, AppliesToAWorkerWithOneFullGroup) {
   WorkerConfig config = Registered({Full()});
   config.replay_tokens = 32;
   OneWorker worker(config);

@@ -1,4 +1,4 @@
-// A replica works over real sockets. A late joiner gets a snapshot or a replay. Digests find faults
+// Tests a replica over real sockets. A late joiner gets a snapshot or a replay. Digests find faults
 // in the index, and a repair corrects the faults.
 // SPDX-License-Identifier: Apache-2.0
 #include "router/replica/replica.h"
@@ -88,7 +88,7 @@ class ReplicaTest : public ::testing::Test {
                           std::make_shared<IndexSink>(replica))
                     .ok());
   }
-  // Waits until the index holds exactly the published blocks. False: the time ran out.
+  // Waits until the index holds exactly the published blocks. Returns false if the time runs out.
   bool Synced() const {
     return Eventually([this] {
       const SourceStatus status = subscriber->status(kWorker);
@@ -117,9 +117,9 @@ TEST_F(ReplicaTest, LateJoinerOfALongStreamGetsASnapshot) {
   StartPublisher(/*ring_batches=*/4);
   for (uint64_t i = 0; i < 200; ++i) Store(i % 50, static_cast<int64_t>(i % 3));
   for (uint64_t i = 0; i < 20; ++i) RemoveOne(i, static_cast<int64_t>(i % 3));
-  // The call of counters() encodes every batch. The ring then has only the last four batches, so
-  // the follower receives the earlier batches neither live nor by a replay. There may be heartbeats
-  // between the batches.
+  // counters() encodes every published batch. The ring then has only the last four batches. The
+  // follower can receive the earlier batches only in a snapshot. There may be heartbeats among the
+  // batches.
   ASSERT_GE(publisher->counters().batches, 220u);
   Follow();
   EXPECT_TRUE(Synced());
@@ -140,8 +140,8 @@ TEST_F(ReplicaTest, LateJoinerOfAShortStreamGetsAReplay) {
   EXPECT_EQ(status().digest_mismatches, 0u);
 }
 
-// Replay cannot fill the gap. The publisher's record of held blocks includes the refused batch, so
-// a snapshot includes it too.
+// A replay does not contain the refused batch. The publisher's record of held blocks includes the
+// events of this batch, so a snapshot includes these events too.
 TEST_F(ReplicaTest, ASnapshotContainsTheEventsOfARefusedBatch) {
   StartPublisher(/*ring_batches=*/1000);
   for (uint64_t i = 0; i < 100; ++i) Store(i, 0);
@@ -157,8 +157,8 @@ TEST_F(ReplicaTest, ASnapshotContainsTheEventsOfARefusedBatch) {
   EXPECT_EQ(status().resets, 0u);
 }
 
-// If the publisher cannot encode the tier of a block, its own record of held blocks is lost. The
-// publisher announces this loss, and the follower clears the worker.
+// If the publisher cannot encode the tier of a block, the publisher loses its own record of held
+// blocks. The publisher announces this loss, and the follower clears the worker.
 TEST_F(ReplicaTest, AWorkerWithUnknownContentsIsCleared) {
   StartPublisher(/*ring_batches=*/1000);
   for (uint64_t i = 0; i < 100; ++i) Store(i, 0);
@@ -203,18 +203,18 @@ TEST_F(ReplicaTest, MoreBlocksThanTheEngineHasAreTooMany) {
   replica.Apply(0, Batch(StoreFull(Hashes(1, 4), 0), StoreFull(Hashes(1, 4), 1)));
   EXPECT_FALSE(replica.Exceeds(4));
   EXPECT_TRUE(replica.Exceeds(3));
-  EXPECT_FALSE(replica.Exceeds(0)) << "not known";
+  EXPECT_FALSE(replica.Exceeds(0)) << "the engine's number of blocks is not known";
   replica.Apply(1, Batch(StoreFull(Hashes(1, 1), 1)));
   EXPECT_TRUE(replica.Exceeds(4)) << "a copy is a block too";
 }
 
-TEST_F(ReplicaTest, ASilentEngineIsHeard) {
+TEST_F(ReplicaTest, HeartbeatsOfASilentEngineAreReceived) {
   StartPublisher(/*ring_batches=*/1000);
   Store(1, 0);
   Follow();
   ASSERT_TRUE(Synced());
   EXPECT_TRUE(Eventually([this] { return status().next_seq >= 4; }));
-  // A heartbeat is a batch before it is counted as a heartbeat.
+  // The publisher counts a heartbeat first as a batch and then as a heartbeat.
   EXPECT_TRUE(Eventually([this] {
     const PublisherCounters counters = publisher->counters();
     return counters.heartbeats + 1 == counters.batches;
@@ -223,7 +223,7 @@ TEST_F(ReplicaTest, ASilentEngineIsHeard) {
 }
 
 // A digest that matched before a reset does not hold for the blocks after the reset.
-TEST(Replica, DigestsOfWhatWasForgottenAreForgotten) {
+TEST(Replica, AResetForgetsDigests) {
   PrefixIndex index;
   WorkerConfig worker = testing::Registered({});
   worker.digests = true;

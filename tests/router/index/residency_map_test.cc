@@ -1,4 +1,4 @@
-// ResidencyMap agrees with its definition: a map from (holder, hash) to copies.
+// ResidencyMap agrees with a simple model: a std::map from (holder, hash) to copies.
 // SPDX-License-Identifier: Apache-2.0
 #include "router/index/residency_map.h"
 
@@ -169,10 +169,10 @@ TEST_F(ResidencyMapTest, EqualNumbersOfOtherFormsAreOtherHashes) {
   EXPECT_FALSE(map.Holds(negative, holder));
 }
 
-// A holder is closed, and a new holder gets its number. The entries of the closed holder must not
-// appear under the new holder. This must hold even if a run with these entries moves to a run
-// number that the sweep has passed.
-TEST_F(ResidencyMapTest, ARunThatMovesBehindTheSweepTakesNothingClosedAlong) {
+// A holder is closed, and a new holder gets the number of the closed holder. The entries of the
+// closed holder must not appear under the new holder. This must hold even if a run with these
+// entries moves to a run number that the sweep has passed.
+TEST_F(ResidencyMapTest, ARunThatMovesBehindTheSweepLosesTheEntriesOfClosedHolders) {
   const HolderId stays = Open();
   const HolderId leaves = Open();
   const auto early = ChainOf(BlockHash::Form::kUnsigned, 1, 64);
@@ -215,7 +215,7 @@ TEST_F(ResidencyMapTest, CopiesOfAClosedHolderAreForgotten) {
 
 struct ResidencyMapModelTest : ResidencyMapTest, ::testing::WithParamInterface<BlockHash::Form> {};
 
-TEST_P(ResidencyMapModelTest, HoldsWhatItsDefinitionHolds) {
+TEST_P(ResidencyMapModelTest, AgreesWithASimpleModel) {
   std::mt19937_64 random(20);
   const auto pick = [&random](size_t below) { return random() % below; };
   constexpr size_t kChains = 12;

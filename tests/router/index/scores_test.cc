@@ -1,4 +1,5 @@
-// Scores returns the lengths of Match, also if the index finds blocks of a prompt in several ways.
+// Scores returns the same lengths as Match, even if the index finds the blocks of a prompt in
+// several ways.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -11,7 +12,7 @@ namespace {
 
 // The index finds blocks 0 to 3 and block 5 by content. The content of block 4 is not known. The
 // index finds block 4 by hash, after all blocks that it finds by content.
-TEST(Scores, ABlockThatItsHashFindsFillsAGap) {
+TEST(Scores, ABlockFoundByHashFillsAGap) {
   PrefixIndex index;
   ASSERT_TRUE(index.AddWorker(kWorker, Registered({Full(4)}, 4)).ok());
   const auto hashes = Hashes(1, 6);

@@ -1,5 +1,5 @@
-// Blocks that a source added and lost again do not lengthen the searches for their hash, for their
-// content, or for the holders of their run, whether or not a sweep has removed them.
+// A source adds blocks and loses them again. These blocks do not lengthen the searches for their
+// hash, for their content, or for the holders of their run, before or after a sweep removes them.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -16,10 +16,10 @@ constexpr uint64_t kHash = 7;
 constexpr ContentKey kContent = 1'000'003;
 constexpr size_t kMost = 4;
 
-// How a source loses its blocks before it adds the next ones.
+// How a source loses its blocks before it adds the next blocks.
 enum class Loss {
-  kRemoved,         // removes, in one batch with the stores
-  kCleared,         // clears, in one batch with the stores
+  kRemoved,         // removes in the same batch as the stores
+  kCleared,         // clears in the same batch as the stores
   kClearedByBatch,  // a clear in each batch
 };
 
@@ -51,7 +51,8 @@ class VoidBlocks : public ::testing::TestWithParam<Loss> {
     map_.Publish();
     map_.Tidy();
   }
-  // Numbers of slots, and of their holders, that a search for the hash visits.
+  // Returns the number of slots that a search for the hash visits, and the number of holders of
+  // these slots.
   std::pair<size_t, size_t> Visited(uint64_t hash) const {
     size_t slots = 0;
     size_t holders = 0;

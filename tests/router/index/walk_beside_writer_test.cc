@@ -120,7 +120,7 @@ TEST_F(WalkBesideWriterTest, AMoveChangesTheVersionsOfTheHolders) {
     }
   });
   ASSERT_EQ(met, 2) << "the block must move during the walk";
-  EXPECT_EQ(versions_[0], 2u) << "two holders have the block, but it moved once";
+  EXPECT_EQ(versions_[0], 2u) << "two holders have the block, but the block moved once";
   EXPECT_EQ(versions_[1], 0u) << "this source holds no moved block";
 }
 

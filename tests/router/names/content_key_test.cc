@@ -139,7 +139,7 @@ TEST(ContentKeys, ScopesItemsAndMarksHaveDifferentKeys) {
   EXPECT_EQ(keys.Mark(root, 0), root);
 }
 
-TEST(ContentKeys, TheSecretDecides) {
+TEST(ContentKeys, KeysDependOnTheSecret) {
   const ContentKeys keys(kSecret);
   const ContentKeys same(kSecret);
   const ContentKeys other(kSecret + 1);

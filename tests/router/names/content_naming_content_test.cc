@@ -1,5 +1,5 @@
-// LoRA, salt, multimodal items and embeddings enter the content key besides tokens. A query by
-// content does not find blocks whose content the events do not determine.
+// The content key of a block depends on tokens, LoRA, salt, multimodal items and embeddings. A
+// query by content does not find blocks whose content the events do not determine.
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/support/content_events.h"
 
@@ -59,10 +59,11 @@ TEST(ContentNamingContent, ALoraWithoutANameIsHidden) {
   worker.Apply(StoreTokens({Hash(2)}, Tokens(5, 4), Hash(1)));
   EXPECT_EQ(worker.Reusable(Tokens(1, 8)), 0);
   EXPECT_EQ(worker.unnamed_for(UnnamedReason::kHiddenContent), 1u);
-  EXPECT_EQ(worker.unnamed_for(UnnamedReason::kUnknownParent), 1u) << "the block behind it";
+  EXPECT_EQ(worker.unnamed_for(UnnamedReason::kUnknownParent), 1u)
+      << "the block behind the hidden block";
 }
 
-TEST(ContentNamingContent, AnItemCountsFromWhereItBegins) {
+TEST(ContentNamingContent, AnItemChangesTheContentFromItsFirstToken) {
   ContentWorker worker;
   const ExtraKeys begins{ExtraKey::Item("cat", 2)};
   const ExtraKeys goes_on{ExtraKey::Item("cat", -2)};

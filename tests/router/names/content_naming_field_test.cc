@@ -14,7 +14,7 @@
 namespace kvcast::testing {
 namespace {
 
-// Bytes of hex digits; blanks are ignored.
+// Returns the bytes of the hex digits. Ignores blanks.
 std::vector<uint8_t> Bytes(std::string_view hex) {
   std::string digits;
   for (const char c : hex) {
@@ -82,7 +82,7 @@ TEST(ContentNamingField, SglangHostTierIsApart) {
   EXPECT_EQ(worker.residencies_by_tier(), (std::array<uint64_t, kTiers>{1, 2, 0}));
 }
 
-// SGLang's newer stores repeat blocks that are held. Older releases of vLLM send the same bytes for
+// Newer releases of SGLang store held blocks again. Older releases of vLLM send the same bytes for
 // a second copy.
 TEST(ContentNamingField, ARepeatIsACopyOrARefreshAsRegistered) {
   FieldWorker copies;
@@ -146,7 +146,7 @@ TEST(ContentNamingField, SglangPairs) {
   EXPECT_EQ(worker.Reusable({1, 2, 3, 4, 5}), 0);
 }
 
-// LMCache sends signed hashes, parent 0 for the root, and medium "CPU" or a device. It never
+// LMCache sends signed hashes, parent 0 for the root, and medium "CPU" or a device. It sends no
 // removes.
 TEST(ContentNamingField, LmcacheStoresAreNeverOfTheGpu) {
   FieldWorker worker({}, {.zero_parent_is_root = true, .repeats_are_refreshes = true});
@@ -191,7 +191,7 @@ TEST(ContentNamingField, ASparseStoreWithAnOffsetIsNotGuessed) {
   worker.Apply(StoreTokens({Hash(6), Hash(7)}, Tokens(1, 8)));
   EXPECT_FALSE(worker.Knows(Hash(8))) << "the hash may name either of two blocks";
   worker.Apply(StoreTokens({Hash(8)}, Tokens(9, 4), Hash(7)));
-  EXPECT_EQ(worker.Reusable(Tokens(1, 12)), 12) << "a dense store has named it";
+  EXPECT_EQ(worker.Reusable(Tokens(1, 12)), 12) << "a dense store has named the block";
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 // Naming works for streams that no engine sends: random hashes, parents, tokens and sizes. The cost
 // of one event does not grow with the number of known blocks. The cost tests measure no time. If
-// the cost grew, they would take minutes, and only the timeout of the test program could end them.
+// the cost grew, these tests would run until the timeout of the test program.
 // SPDX-License-Identifier: Apache-2.0
 #include <limits>
 #include <map>
@@ -36,8 +36,8 @@ std::optional<ExtraKeys> RandomExtraKeys(Random& random) {
   }
 }
 
-// A store with a block size that the index accepts. If the index refused the store, a remove could
-// not find its blocks.
+// Returns a store with a block size that the index accepts. If the index refused the store, a
+// remove could not find its blocks.
 BlockStored RandomStore(Random& random) {
   const uint64_t group = Pick(random, 0, 2);
   const uint64_t largest = group == 0 ? 2 : group == 1 ? 0 : 1;
@@ -82,7 +82,7 @@ Held HeldBy(const PrefixIndex& index) {
 }
 
 // Tokens do not change which hashes are held.
-TEST(ContentNamingHostile, TokensChangeNothingOfWhatIsHeld) {
+TEST(ContentNamingHostile, TokensDoNotChangeTheHeldHashes) {
   for (uint64_t seed = 1; seed <= 40; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Random random(seed);
@@ -118,8 +118,8 @@ TEST(ContentNamingHostile, TokensChangeNothingOfWhatIsHeld) {
   }
 }
 
-// The store of a prompt of one block. `number` determines the hash and, with `first_token`, the
-// content.
+// Returns the store of a prompt of one block. `number` determines the hash and, with `first_token`,
+// the content.
 BlockStored OwnPrompt(int64_t number, TokenId first_token) {
   return StoreTokens({Hash(static_cast<uint64_t>(number))}, {first_token, number, 0, 0});
 }
@@ -135,7 +135,7 @@ TEST(ContentNamingCost, AContradictionCostsTheSameHoweverMuchIsKnown) {
 }
 
 // Every hash of the store contradicts its earlier content.
-TEST(ContentNamingCost, AStoreFullOfContradictionsIsTakenInOneGo) {
+TEST(ContentNamingCost, AStoreOfManyContradictionsIsAppliedInOnePass) {
   constexpr int64_t kHashes = 20'000;
   ContentWorker worker({Full(4)});
   std::vector<BlockHash> hashes;
@@ -149,7 +149,7 @@ TEST(ContentNamingCost, AStoreFullOfContradictionsIsTakenInOneGo) {
 
 // Each block waits for the block before it, and the first block waits for block 0, which comes
 // last.
-TEST(ContentNamingCost, ALongChainThatWaitedIsNamedInOneGo) {
+TEST(ContentNamingCost, ALongWaitingChainIsNamedInOnePass) {
   constexpr int64_t kStores = 4000;
   ContentWorker worker({Full(4)});
   for (int64_t i = kStores; i > 0; --i) {
@@ -168,7 +168,7 @@ TEST(ContentNamingCost, AClearOfAnEmptyTierCostsNothing) {
   EXPECT_EQ(worker.counters().residencies, 100'000u);
 }
 
-TEST(ContentNamingCost, AWindowOfAnySizeIsNotCountedOut) {
+TEST(ContentNamingCost, TheCostDoesNotGrowWithTheWindow) {
   const SparseRule rule{EngineRules::kMain2026August, 4, 0};
   std::vector<int64_t> blocks_of = {router::kNoBlock};
   EXPECT_TRUE(router::PlaceByRule(rule, Window(kMaxWindow, 4), 0, 4, blocks_of));

@@ -64,8 +64,8 @@ TEST(ContentNamingLearning, BlocksBehindAKnownHashNeedNoParent) {
   EXPECT_EQ(worker.counters().ambiguous, 0u) << "the child named its parent";
 }
 
-// A store can determine the content of its parent. The parent then names the blocks that wait for
-// it, and later children.
+// A store can determine the content of its parent. The content of the parent then determines the
+// contents of waiting and later children.
 TEST(ContentNamingLearning, AParentNamedByAChildNamesItsOtherChildren) {
   ContentWorker worker({Full(8), Full(4)});
   worker.Apply(StoreTokens({Hash(2)}, Tokens(1, 8), std::nullopt, 0, 8));
@@ -157,7 +157,7 @@ TEST(ContentNamingLearning, TheZeroParentIsTheRootOnlyIfRegistered) {
   EXPECT_EQ(told.Reusable(Tokens(50, 8)), 8);
 }
 
-TEST(ContentNamingLearning, AnOffsetSaysThatAStoreWithoutParentIsNotAtTheRoot) {
+TEST(ContentNamingLearning, AStoreWithoutParentAndWithAnOffsetIsNotAtTheRoot) {
   ContentWorker worker;
   BlockStored store = StoreTokens({Hash(1)}, Tokens(1, 4));
   store.token_offset = 64;
@@ -182,7 +182,7 @@ TEST(ContentNamingLearning, PairsOfSpeculativeEnginesAreALookaheadOfOneToken) {
   EXPECT_EQ(worker.Reusable({1, 2, 3, 4, 5}), 0) << "a block with lookahead has another name";
 }
 
-TEST(ContentNamingLearning, PairsGoOnBehindTheirParent) {
+TEST(ContentNamingLearning, PairsContinueTheirParent) {
   ContentWorker worker;
   BlockStored first = StoreTokens({Hash(1)}, {1, 2, 2, 3, 3, 4, 4, 5});
   BlockStored next = StoreTokens({Hash(2)}, {5, 6, 6, 7, 7, 8, 8, 9}, Hash(1));
@@ -221,7 +221,7 @@ TEST(ContentNamingLearning, TokensBehindABlockArePartOfItsName) {
   EXPECT_EQ(worker.Reusable(other, {}, 2), 4);
 }
 
-TEST(ContentNamingLearning, TokensBehindABlockThatAreNotThoseOfTheSpanTeachNothing) {
+TEST(ContentNamingLearning, LookaheadTokensThatDifferFromTheSpanTeachNothing) {
   ContentWorker worker;
   worker.Apply(WithLookahead(StoreTokens({Hash(1), Hash(2)}, Tokens(1, 8)), {5, 7, 9, 10}));
   EXPECT_EQ(worker.counters().bad_stores, 1u);

@@ -1,8 +1,8 @@
-// Queries by content agree with the simulated engine, in random configurations and under random
-// traffic. The test replaces every hash by an opaque random hash. The answer never exceeds the
-// engine's own lookup. It equals the lookup unless the hit needs a block whose content the answer
-// reports as unknown. If an engine has no registered properties, an answer that no unknown property
-// could change equals the engine's lookup.
+// Compares queries by content with a simulated engine, in random configurations and under random
+// traffic. The test replaces every hash by a random hash. If the groups are registered, an answer
+// is never longer than the engine's own lookup. It is shorter only if the hit needs a block whose
+// content the index does not know. If the groups are not registered, an answer equals the engine's
+// lookup, unless an unknown property could change the answer.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <iostream>
@@ -38,12 +38,12 @@ GroupSpec RandomGroup(Random& random) {
 
 // The kind of configuration that a run draws.
 struct Kind {
-  bool knows_rule = false;    // the router knows which blocks the engine caches
-  bool full_at_unit = false;  // some group announces every unit
+  bool knows_rule = false;    // the registration contains the sparse rule
+  bool full_at_unit = false;  // a full group announces every hash unit
   // Only window groups, and one full group of any block size. All blocks are retained.
   bool windows_alone = false;
   bool images = true;
-  bool told = true;  // the router knows the groups
+  bool told = true;  // the registration contains the groups
 };
 
 std::vector<GroupSpec> RandomGroups(Random& random, const Kind& kind, int64_t count) {
@@ -76,7 +76,7 @@ CacheConfig RandomConfig(Random& random, const Kind& kind) {
   return config;
 }
 
-// An engine, and a router that sees only its events, with opaque hashes.
+// An engine, and a router that sees only the engine's events, with random hashes.
 class Pair {
  public:
   Pair(Random& random, const CacheConfig& config, const Kind& kind)
@@ -246,7 +246,8 @@ TEST(ContentNamingRandom, EqualsTheEnginesLookupWhereAGroupAnnouncesEveryUnit) {
   EXPECT_LE(1000 * totals.below, totals.hits);
 }
 
-// Exception: the answer may lack a block between two other blocks, if no other group names it.
+// Exception: the answer may lack a block between two other blocks, if no other group names this
+// block.
 TEST(ContentNamingRandom, IsSeldomBelowTheEnginesLookupWhereTheSparseRuleIsKnown) {
   const Totals totals =
       RunSeeds(3000, 120, {.knows_rule = true, .windows_alone = true, .images = false});

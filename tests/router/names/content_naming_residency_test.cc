@@ -53,7 +53,7 @@ TEST(ContentNamingResidency, AReportOfAHitIsNotACopy) {
   worker.Apply(full, windowed);
   EXPECT_EQ(worker.counters().reannounced_blocks, 6u);
   EXPECT_EQ(worker.Reusable(Tokens(1, 12)), 12);
-  EXPECT_EQ(worker.Reusable(Tokens(1, 4)), 0) << "its window block is gone";
+  EXPECT_EQ(worker.Reusable(Tokens(1, 4)), 0) << "the window block is gone";
   worker.Apply(Remove(hashes), Remove(Hashes(2, 2), 1));
   EXPECT_EQ(worker.counters().residencies, 0u);
   worker.Apply(Remove(hashes), Remove(hashes, 1));
@@ -105,7 +105,7 @@ TEST(ContentNamingResidency, ABlockThatWaitedAndWasRemovedIsNotPromised) {
   EXPECT_EQ(worker.Reusable(Tokens(1, 8)), 4);
 }
 
-TEST(ContentNamingResidency, ARemovedBlockIsStillTheParentOfLaterOnes) {
+TEST(ContentNamingResidency, ARemovedBlockIsStillTheParentOfLaterBlocks) {
   ContentWorker worker;
   worker.Apply(StoreTokens({Hash(1)}, Tokens(1, 4)), Remove({Hash(1)}));
   worker.Apply(StoreTokens({Hash(2)}, Tokens(5, 4), Hash(1)));
@@ -208,7 +208,7 @@ TEST(ContentNamingSnapshot, BlocksKeepTheNamesThatTheStreamGaveThem) {
   EXPECT_TRUE(worker.index().ShapeOf(kWorker).has_named);
 }
 
-TEST(ContentNamingSnapshot, NamesOfRemovedBlocksOutliveIt) {
+TEST(ContentNamingSnapshot, NamesOfRemovedBlocksOutliveTheSnapshot) {
   ContentWorker worker({Full(4)});
   worker.Apply(StoreTokens({Hash(1)}, Tokens(1, 4)), Remove({Hash(1)}));
   worker.index().BeginHidden(kWorker);
@@ -226,10 +226,10 @@ TEST(ContentNamingSnapshot, AnUnnamedBlockStaysUnnamed) {
   EXPECT_EQ(worker.counters().unnamed, 2u);
   EXPECT_TRUE(worker.index().ShapeOf(kWorker).has_unnamed);
   worker.Apply(StoreTokens({Hash(1)}, Tokens(1, 4)));
-  EXPECT_EQ(worker.Reusable(Tokens(1, 8)), 8) << "its store still waited for block 1";
+  EXPECT_EQ(worker.Reusable(Tokens(1, 8)), 8) << "the store of block 2 still waited for block 1";
 }
 
-TEST(ContentNamingSnapshot, ItsOwnTokensNameBlocksToo) {
+TEST(ContentNamingSnapshot, TokensOfTheSnapshotNameBlocksToo) {
   ContentWorker worker({Full(4)});
   worker.Apply(StoreTokens({Hash(1)}, Tokens(1, 4)));
   worker.index().BeginHidden(kWorker);
@@ -279,7 +279,7 @@ TEST(ContentNamingBounds, NamesOfEvictedBlocksAreForgottenInTheEnd) {
   worker.Apply(StoreTokens({Hash(2)}, Tokens(5, 4), Hash(1)));
   EXPECT_FALSE(worker.Knows(Hash(2)));
   worker.Apply(StoreTokens({Hash(3)}, Tokens(5, 4), Hash(99 + others)));
-  EXPECT_TRUE(worker.Knows(Hash(3))) << "the last one is known";
+  EXPECT_TRUE(worker.Knows(Hash(3))) << "the last name is known";
 }
 
 TEST(ContentNamingBounds, NamesOfHeldBlocksAreNotForgotten) {
@@ -343,7 +343,7 @@ TEST(PendingStores, TakenStoresLeaveNothingBehind) {
   EXPECT_EQ(parked.size(), 0u);
 }
 
-// The sum of content is bounded, whatever the store holds beside its tokens.
+// The size of all waiting stores together is bounded, including their extra keys.
 TEST(PendingStores, ExtraKeysAreBounded) {
   PendingStores parked;
   BlockStored store = StoreTokens({Hash(2)}, Tokens(5, 4));
@@ -367,9 +367,9 @@ TEST(PendingStores, MovedStoresKeepTheirOrder) {
   EXPECT_EQ(hashes, (std::vector<BlockHash>{Hash(9), Hash(2), Hash(0), Hash(1)}));
 }
 
-// The cost of a store does not grow with the number of stores behind the same block. Else this test
-// would take hours.
-TEST(PendingStores, SiblingsCostNothing) {
+// The cost of a store does not grow with the number of waiting stores of the same parent. Otherwise
+// this test would take hours.
+TEST(PendingStores, TheCostDoesNotGrowWithTheNumberOfSiblings) {
   PendingStores parked;
   constexpr int64_t kTokens = 256;
   constexpr uint64_t kRounds = (kSanitized ? 4 : 100) * PendingStores::kMaxStores;

@@ -1,5 +1,5 @@
-// A sparse store names fewer hashes than its tokens hold. The index never guesses the positions of
-// these hashes.
+// A sparse store has fewer hashes than its token span has blocks. The index never guesses the
+// positions of these hashes.
 // SPDX-License-Identifier: Apache-2.0
 #include "router/names/sparse_span.h"
 #include "tests/support/content_events.h"
@@ -52,7 +52,7 @@ TEST(ContentNamingSparse, OneHashOfFourBlocksIsNotGuessed) {
 }
 
 // Stores of small blocks wait until a group of larger blocks names the block before them.
-TEST(ContentNamingSparse, ABlockIsNamedOnceTheOneBeforeIs) {
+TEST(ContentNamingSparse, ABlockIsNamedAfterTheBlockBeforeIt) {
   ContentWorker worker({Full(8), WindowOf(8)});
   worker.Apply(WithNoExtraKeys(StoreTokens({Hash(2)}, Tokens(1, 8), std::nullopt, 0, 8)));
   BlockStored first = StoreInWindow({Hash(3)}, Tokens(9, 4), 8);
@@ -75,7 +75,8 @@ TEST(ContentNamingSparse, ABlockIsNamedOnceTheOneBeforeIs) {
   EXPECT_FALSE(worker.Knows(Hash(41)));
 }
 
-// The tokens between a parent and a block after a gap may hold an image that the event hides.
+// The tokens between a parent and a block after a gap may contain an image that the event does not
+// name.
 TEST(ContentNamingSparse, TokensOfSkippedBlocksAreNotTheirContent) {
   ContentWorker worker({WindowOf(5)},
                        {.sparse_rule = SparseRule{EngineRules::kV021, 4, std::nullopt}});
@@ -128,7 +129,7 @@ TEST(PlaceByRule, SparseRetentionIsPlacedOnlyWhereOneChoiceIsLeft) {
   Blocks blocks(2, kNoBlock);
   EXPECT_TRUE(PlaceByRule(rule, WindowOf(9), 0, 8, blocks));
   EXPECT_EQ(blocks, (Blocks{kNoBlock, kNoBlock}))
-      << "the blocks before token 16, or those before token 32";
+      << "the blocks before token 16 or the blocks before token 32";
   blocks = {kNoBlock, 7};
   EXPECT_TRUE(PlaceByRule(rule, WindowOf(9), 0, 8, blocks));
   EXPECT_EQ(blocks, (Blocks{6, 7}));
@@ -140,7 +141,7 @@ TEST(PlaceByRule, IsRefutedByABlockThatItDoesNotKeep) {
   EXPECT_FALSE(PlaceByRule(rule, WindowOf(9), 0, 8, blocks));
 }
 
-// Each pair of boundaries is tried on all blocks of the span.
+// PlaceByRule tries each pair of boundaries on all blocks of the span.
 TEST(PlaceByRule, SpansThatCostTooMuchStayUnplaced) {
   constexpr int64_t kBoundaries = 80;
   for (const int64_t a_boundary : {int64_t{10}, int64_t{10'000}}) {
@@ -152,7 +153,7 @@ TEST(PlaceByRule, SpansThatCostTooMuchStayUnplaced) {
   }
 }
 
-TEST(PlaceByRule, SaysNothingOfKindsWithoutARule) {
+TEST(PlaceByRule, PlacesNoBlocksOfKindsWithoutARule) {
   const SparseRule rule{EngineRules::kMain2026August, 16, std::nullopt};
   Blocks blocks(1, kNoBlock);
   EXPECT_TRUE(PlaceByRule(rule, {.kind = SpecKind::kMamba, .block_size = 4}, 0, 8, blocks));

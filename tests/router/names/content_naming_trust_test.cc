@@ -66,7 +66,7 @@ TEST(ContentNamingTrust, AContentOfTwoHashesIsNotPromised) {
 }
 
 // The worker holds the two hashes one after the other.
-TEST(ContentNamingTrust, AContentMayGetAnotherHashOnceItIsGone) {
+TEST(ContentNamingTrust, AContentMayGetAnotherHashAfterItsBlockIsRemoved) {
   ContentWorker worker;
   worker.Apply(StoreTokens({Hash(1)}, Tokens(1, 4)), Remove({Hash(1)}));
   worker.Apply(StoreTokens({Hash(11)}, Tokens(1, 4)));
@@ -87,7 +87,7 @@ TEST(ContentNamingTrust, AnUnnamedBlockWhoseContentIsTakenStaysUnnamed) {
   EXPECT_EQ(worker.counters().unknown_removes, 0u);
 }
 
-TEST(ContentNamingTrust, OthersAreNotAffected) {
+TEST(ContentNamingTrust, OtherBlocksAreNotAffected) {
   ContentWorker worker;
   worker.Apply(StoreTokens({Hash(5), Hash(6)}, Tokens(50, 8)));
   worker.Apply(StoreTokens({Hash(1)}, Tokens(1, 4)), StoreTokens({Hash(11)}, Tokens(1, 4)));
@@ -156,7 +156,7 @@ TEST(ContentNamingTrust, AContradictionInOneOfManyGroupsIsSeen) {
   EXPECT_EQ(worker.counters().ambiguous, 3u);
 }
 
-// A clear makes room for another content of the same hash in the same batch.
+// After a clear, the same hash may have another content, even in the same batch.
 TEST(ContentNamingTrust, AClearEndsTheNamesOfManyGroups) {
   ContentWorker worker;
   for (int64_t group = 0; group < 20; ++group) {

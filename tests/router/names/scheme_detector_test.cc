@@ -1,5 +1,5 @@
-// The detector finds the hash scheme of a source from its stores, compares it with the
-// registration, and keeps checking it.
+// The detector finds the hash scheme of a source from its stores, compares the scheme with the
+// registration, and continues to check the scheme.
 // SPDX-License-Identifier: Apache-2.0
 #include "kvcast/router/scheme_detector.h"
 
@@ -51,7 +51,7 @@ void ExpectScheme(const SchemeDetector& detector, SchemeState state, const Engin
   EXPECT_EQ(found.none_hash, std::vector<uint8_t>(none_hash.begin(), none_hash.end()));
 }
 
-TEST(SchemeDetector, SaysNothingBeforeAStoreAtTheRoot) {
+TEST(SchemeDetector, StateIsUnknownBeforeAStoreAtTheRoot) {
   SchemeDetector detector = Detector();
   EXPECT_EQ(detector.verdict().state, SchemeState::kUnknown);
   EXPECT_EQ(detector.verdict().reason, "no store at the root seen yet");
@@ -207,7 +207,7 @@ TEST(SchemeRegistration, BadConfigurationsAreRefused) {
 
 // With byte hashes, a store has the whole hash of its parent. So stores behind the root show the
 // algorithm and the hash_block_size.
-TEST(SchemeBehindTheRoot, BytesTellAlgorithmAndUnitButNoSeed) {
+TEST(SchemeBehindTheRoot, ByteHashesShowAlgorithmAndUnitButNoSeed) {
   const EngineScheme engine{.algorithm = HashAlgorithm::kXxhash, .form = EventHashForm::kBytes};
   const auto prompt = SchemeTokens(64, 1);
   SchemeDetector detector = Detector();
@@ -301,7 +301,7 @@ TEST(SchemeSampling, OneTestableStoreInSixtyFourAfterTheMatch) {
   EXPECT_EQ(detector.counters().tested, 10u);
 }
 
-TEST(SchemeSampling, StoresAtTheRootAndBehindItHaveTheirOwnTurns) {
+TEST(SchemeSampling, StoresAtTheRootAndBehindTheRootAreSampledSeparately) {
   const EngineScheme engine{.form = EventHashForm::kBytes};
   const auto prompt = SchemeTokens(64, 1);
   SchemeDetector detector = Detector();
@@ -312,7 +312,8 @@ TEST(SchemeSampling, StoresAtTheRootAndBehindItHaveTheirOwnTurns) {
   EXPECT_EQ(detector.counters().tested, 5u + 15u);
 }
 
-// Stores behind the root fit under any seed. They must not take the samples of stores at the root.
+// A store behind the root fits any seed. Such stores must not use up the samples of stores at the
+// root.
 TEST(SchemeSampling, RootsAreSampledHoweverFewTheyAre) {
   const EngineScheme before{.seed = "0", .form = EventHashForm::kBytes};
   const EngineScheme after{.seed = "42", .form = EventHashForm::kBytes};
@@ -338,11 +339,12 @@ TEST(SchemeSampling, CostIsBoundedWhateverTheStoresHold) {
   detector.Observe(store);
   const uint64_t first = detector.counters().hashes;
   detector.Observe(store);
-  EXPECT_EQ(detector.counters().hashes - first,
-            8 + static_cast<uint64_t>(kMaxFollowedUnits));  // the first block, and two after it
+  EXPECT_EQ(
+      detector.counters().hashes - first,
+      8 + static_cast<uint64_t>(kMaxFollowedUnits));  // the first block and the next two blocks
 }
 
-TEST(SchemeSampling, UnknownSchemeIsTriedInFullOnlyNowAndThen) {
+TEST(SchemeSampling, UnknownSchemeIsSearchedRarely) {
   SchemeDetectorConfig config;
   config.seeds = {"a decoy"};
   SchemeDetector detector = Detector(config);
@@ -381,7 +383,7 @@ TEST(SchemeChange, IsLookedForAtOnceAfterAClearAndAfterARestart) {
   }
 }
 
-TEST(SchemeChange, ClearOfAnotherTierSaysNothing) {
+TEST(SchemeChange, ClearOfAnotherTierForcesNoTest) {
   SchemeDetector detector = Detector();
   detector.Observe(RootStore({}, 1));
   detector.Observe(Event(AllBlocksCleared{.medium = "CPU"}));

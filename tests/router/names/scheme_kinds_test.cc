@@ -1,5 +1,5 @@
-// The detector proves the scheme for each kind of key separately. Only store events with keys of
-// this kind prove the form of these keys.
+// The detector proves the scheme for each kind of key separately. Only store events with keys of a
+// kind prove the form of the keys of this kind.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -53,7 +53,7 @@ HashInputs Embeddings() {
   return inputs;
 }
 
-// The first four blocks of prompt number `n`, which has 80 tokens.
+// Returns a store of the first four blocks of prompt number `n`, which has 80 tokens.
 BlockStored Store(const EngineScheme& engine, int64_t n, const HashInputs& inputs = {}) {
   return DenseStore(engine, SchemeTokens(80, 1000 * n), 0, 4, 16, inputs);
 }

@@ -1,4 +1,5 @@
-// A span that announces only some of its blocks proves a scheme if their hashes occur in order.
+// A store that announces only some blocks of its span proves a scheme if the hashes of these blocks
+// occur in order.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -24,7 +25,8 @@ SchemeDetector SpanDetector(uint64_t period = 1) {
   return SchemeDetector::Create(config).value();
 }
 
-// Announces the blocks `announced` of the first 32 blocks of prompt number `n`.
+// Returns a store whose span is the first 32 blocks of prompt number `n`. The store announces only
+// the blocks `announced`.
 BlockStored Span(const EngineScheme& engine, int64_t n, const std::vector<size_t>& announced,
                  const HashInputs& inputs = {}) {
   const auto tokens = SchemeTokens(33 * 16, 10000 * n);

@@ -19,7 +19,7 @@ using testing::SchemeTokens;
 const EngineScheme kPickle{};
 const EngineScheme kFine{.hash_block_size = 8};
 
-// A detector that has matched `scheme` and tests every testable store.
+// Returns a detector that has matched `scheme` and tests every testable store.
 SchemeDetector Matched(const EngineScheme& scheme) {
   SchemeDetectorConfig config;
   config.sample_period = 1;
@@ -49,7 +49,7 @@ void ExpectSkipped(const BlockStored& store, SchemeSkip reason) {
   EXPECT_EQ(detector.verdict().state, SchemeState::kMatched);
 }
 
-// A store with another seed. If it is tested, it is a mismatch.
+// Returns a store with another seed. If the detector tests this store, the outcome is a mismatch.
 BlockStored Foreign() { return DenseStore({.seed = "nobody knows"}, SchemeTokens(64, 1), 0, 4); }
 
 TEST(SchemeStores, OtherTiersAnnounceChunksOfTheirOwn) {
@@ -123,14 +123,16 @@ TEST(SchemeStores, TooManyUnitsInABlock) {
 }
 
 // A block of 512 tokens has 512 units if hash_block_size is 1. This is more than kMaxUnitsPerBlock,
-// so the detector does not try it. It might fit, so a miss is no proof.
+// so the detector does not try hash_block_size 1. A scheme with this size might fit, so a miss is
+// no proof.
 TEST(SchemeStores, BlocksWithUnitsThatWereNotTriedProveNothing) {
   SchemeDetector detector = Matched(kPickle);
   const EngineScheme foreign{.seed = "nobody knows", .hash_block_size = 512};
   EXPECT_EQ(OutcomeOf(detector, testing::RootStore(foreign, 2)), Outcome::kInconclusive);
 }
 
-// Layouts before extra_keys: a match counts, but a mismatch may come from a salt that was not sent.
+// Old event layouts have no extra_keys. A match is then a proof, but a mismatch may come from a
+// salt that was not sent.
 TEST(SchemeStores, KeysThatWereNotSentProveNothing) {
   HashInputs inputs;
   inputs.lora_name = "adapter";
@@ -196,7 +198,8 @@ TEST(SchemeStores, PlaceholdersDoNotHideThatOtherStoresCarryTokenIds) {
       << "the new engine sent no token ids";
 }
 
-// One unit per block: the extra keys of a block in the event are those in its hash.
+// If a block has one unit, the event lists exactly the extra keys that the hash of the block
+// covers.
 TEST(SchemeKeys, EveryKindOfKeyMatchesIfAUnitIsABlock) {
   HashInputs inputs;
   inputs.lora_name = "adapter";
@@ -212,7 +215,7 @@ TEST(SchemeKeys, EveryKindOfKeyMatchesIfAUnitIsABlock) {
   }
 }
 
-TEST(SchemeKeys, WrongKeysSpeakAgainstTheScheme) {
+TEST(SchemeKeys, WrongKeysContradictTheScheme) {
   HashInputs inputs;
   inputs.cache_salt = "tenant";
   SchemeDetector detector = Matched(kPickle);
@@ -256,7 +259,7 @@ TEST(SchemeKeys, BlocksOfSeveralItemsProveNothing) {
   EXPECT_EQ(detector.verdict().state, SchemeState::kMatched);
 }
 
-// Several units per block: the detector assigns adapter names and salts to units. It does not
+// If a block has several units, the detector assigns adapter names and salts to units. It does not
 // assign multimodal items and embeddings.
 TEST(SchemeKeys, AdapterAndSaltAreAssignedToUnits) {
   HashInputs adapter;
@@ -331,7 +334,8 @@ TEST(SchemeStores, BlocksWithTooManyKeysAreSkipped) {
   ExpectSkipped(store, SchemeSkip::kUnresolvedKeys);
 }
 
-// 720,720 has more divisors up to 256 than any smaller number. Each is a possible number of units.
+// 720,720 has more divisors up to 256 than any smaller number. Each of these divisors is a possible
+// number of units.
 TEST(SchemeStores, ASearchHashesABoundedNumberOfTokens) {
   constexpr int64_t kLargeBlock = 720'720;
   SchemeDetector detector = SchemeDetector::Create({}).value();
@@ -346,7 +350,8 @@ TEST(SchemeStores, ASearchHashesABoundedNumberOfTokens) {
   EXPECT_LE(detector.counters().hashes, uint64_t{kMaxSearchTokens} / kLargeBlock + 1);
 }
 
-// After each clear, the next store is tested. Its search needs credit.
+// After each clear, the detector tests the next store. The search uses credit, which grows with the
+// number of received tokens.
 TEST(SchemeStores, ClearsDoNotMakeSearchesUnbounded) {
   constexpr int64_t kBlock = 5040;
   constexpr int64_t kStores = 100;

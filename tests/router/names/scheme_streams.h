@@ -35,9 +35,9 @@ inline std::vector<TokenId> SchemeTokens(int64_t count, TokenId first) {
   return tokens;
 }
 
-// Blocks [from, to) of a prompt, announced densely by a group with this block size. The prompt must
-// contain the lookahead tokens of the last block. `arrived`: number of tokens when the request
-// arrived; the other tokens were appended later. 0: all tokens.
+// Returns a store of blocks [from, to) of a prompt, in a group with this block size. The store
+// announces every block. The prompt must contain the lookahead tokens of the last block. `arrived`:
+// number of tokens when the request arrived; the other tokens were appended later. 0: all tokens.
 inline BlockStored DenseStore(const EngineScheme& scheme, const std::vector<TokenId>& prompt,
                               int64_t from, int64_t to, int64_t block_size = 16,
                               const HashInputs& inputs = {}, size_t arrived = 0) {
@@ -96,14 +96,14 @@ inline BlockStored Announcing(const BlockStored& dense, const std::vector<size_t
   return store;
 }
 
-// The first block of prompt number `n`. All numbers give different blocks.
+// Returns a store of the first block of prompt number `n`. All numbers give different blocks.
 inline BlockStored RootStore(const EngineScheme& scheme, int64_t n) {
   return DenseStore(scheme, SchemeTokens(scheme.hash_block_size, 1000 * n), 0, 1,
                     scheme.hash_block_size);
 }
 
-// Events of an engine that runs `requests` requests in chunks of 64 tokens. Some requests are
-// plain. Some requests have a LoRA adapter, a salt or an image.
+// Returns the events of an engine that runs `requests` requests in chunks of 64 tokens. Some
+// requests are plain. Some requests have a LoRA adapter, a salt or an image.
 inline std::vector<Event> EngineStream(const EngineScheme& scheme, std::vector<GroupSpec> groups,
                                        int64_t requests = 8) {
   CacheConfig config;

@@ -1,6 +1,6 @@
-// An answer names the properties of a worker that could change the answer, if neither the events
-// nor the registration contain them. Stores that prove reuse of a block rule out some of these
-// properties. The index learns the lookahead of the hashes from stores.
+// An answer lists each untold property of a worker that could change the answer. A property is
+// untold if it is missing in the events and in the registration. Stores that prove reuse of a block
+// rule out some of these properties. The index learns the lookahead of the hashes from stores.
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/support/content_events.h"
 
@@ -49,7 +49,7 @@ TEST(Untold, KindsAreToldByTheStreamOrTheRegistration) {
   EXPECT_EQ(registered.Match(Tokens(1, 12)).untold, 0u);
 }
 
-TEST(Untold, OneStoreWithTheKindTellsIt) {
+TEST(Untold, OneStoreWithTheKindIsEnough) {
   ContentWorker worker;
   worker.Apply(OfKind(ThreeBlocks(), std::nullopt));
   worker.Apply(StoreTokens({Hash(4)}, Tokens(13, 4), Hash(3)));
@@ -90,7 +90,7 @@ TEST(Untold, AChunkSizeIsToldByTheRegistrationAlone) {
   EXPECT_TRUE(Lacks(silent.Match(Tokens(1, 20)), Untold::kChunkSize));
   ASSERT_EQ(silent.Match(Tokens(1, 12)).hit, HitKind::kFull);
   EXPECT_FALSE(Lacks(silent.Match(Tokens(1, 12)), Untold::kChunkSize));
-  // Chunked attention can serve tokens that it does not hold.
+  // A group with chunked attention can serve tokens whose blocks it does not hold.
   EXPECT_TRUE(Lacks(silent.Match(Tokens(500, 12)), Untold::kChunkSize));
   ContentWorker told({}, {.chunk_size = 8});
   told.Apply(store);
@@ -108,7 +108,7 @@ TEST(Untold, ARegisteredChunkSizeIsUsed) {
   EXPECT_EQ(worker.Reusable(Tokens(1, 12)), 12) << "the chunk of the last block begins at token 8";
 }
 
-TEST(Untold, FurtherGroupsCouldOnlyTakeFromAHit) {
+TEST(Untold, FurtherGroupsCouldOnlyShortenAHit) {
   ContentWorker worker;
   worker.Apply(ThreeBlocks());
   EXPECT_TRUE(Lacks(worker.Match(Tokens(1, 12)), Untold::kGroups));
@@ -187,8 +187,8 @@ TEST(Untold, TheReleaseMattersIfABlockIsDroppedAtTheEndOfThePrompt) {
   EXPECT_TRUE(Lacks(learned.MatchWhole(Tokens(1, 12)), Untold::kRelease));
 }
 
-// From v0.32 on, a lookup goes one unit further. A release that the stream shows counts until the
-// engine restarts. A registered release has priority.
+// From v0.32 on, a lookup goes one unit further. The index uses a release that the stream shows
+// until the engine restarts. A registered release has priority.
 TEST(Untold, TheReleaseThatAStreamShowsIsUsed) {
   const std::vector<GroupSpec> groups = {Eagle(Full(4)), Eagle(Window(5, 4))};
   const auto apply = [](ContentWorker& worker) {
@@ -213,7 +213,7 @@ TEST(Untold, TheReleaseThatAStreamShowsIsUsed) {
   EXPECT_EQ(older.MatchWhole(Tokens(1, 12)).gpu_tokens, before);
 }
 
-// In releases without partial hits, hits end with blocks.
+// In releases without partial hits, each hit ends at the end of a block.
 TEST(Untold, HitsInsideMambaBlocksMatterIfTheHitEndsThere) {
   const auto mamba = [](BlockStored event) {
     event.group_idx = 1;
@@ -231,7 +231,7 @@ TEST(Untold, HitsInsideMambaBlocksMatterIfTheHitEndsThere) {
       << "the store of a prompt's end changes nothing";
 }
 
-// A draft head drops a unit if hits end inside blocks, and otherwise a block.
+// For a draft head, the lookup drops a unit if hits may end inside blocks, and a block otherwise.
 TEST(Untold, HitsInsideMambaBlocksMatterBesideADraftHead) {
   WorkerConfig config;
   config.eagle = true;
@@ -258,7 +258,8 @@ TEST(Untold, FullAttentionWithOnlyEndsOfPromptsMayHaveLargerBlocks) {
   worker.Apply(StoreTokens({Hash(2)}, Tokens(5, 4), Hash(1)), state);
   EXPECT_TRUE(Lacks(worker.Match(Tokens(1, 12)), Untold::kBlockSize));
   worker.Apply(StoreTokens({Hash(1), Hash(2)}, Tokens(1, 8)));
-  EXPECT_FALSE(Lacks(worker.Match(Tokens(1, 12)), Untold::kBlockSize)) << "an end is stored alone";
+  EXPECT_FALSE(Lacks(worker.Match(Tokens(1, 12)), Untold::kBlockSize))
+      << "the end of a prompt is stored alone";
   ContentWorker larger;
   larger.Apply(StoreTokens({Hash(2)}, Tokens(5, 4), Hash(1)), state);
   larger.Apply(StoreTokens({Hash(3)}, Tokens(1, 16), std::nullopt, 0, 16));
@@ -304,7 +305,7 @@ TEST(LearnedLookahead, IsThatOfTheLastStore) {
   EXPECT_FALSE(Lacks(worker.Match(Tokens(1, 6), {}, 2), Untold::kEagle));
 }
 
-TEST(LearnedLookahead, TakesTheDropFromGroupsThatAreRegisteredWithOne) {
+TEST(LearnedLookahead, EndsTheDropOfGroupsWithADraftHead) {
   ContentWorker worker({Eagle(Full(4))});
   BlockStored store = StoreTokens({Hash(1), Hash(2)}, Tokens(1, 8));
   store.lookahead = LookaheadTokens{.width = 1, .token_ids = {5, 9}};
@@ -355,7 +356,7 @@ TEST(LearnedLookahead, StoresOfLowerTiersWithoutLookaheadLeaveBlocksOfTheGpuUnna
   ContentWorker worker({Window(5, 4)}, {.hash_lookahead_tokens = 1});
   worker.Apply(WithLookahead(StoreTokens({Hash(2)}, Tokens(1, 8)), {9}));
   worker.Apply(OnHost(StoreTokens({Hash(1), Hash(2)}, Tokens(1, 8))));
-  EXPECT_FALSE(worker.Knows(Hash(2))) << "a sparse store does not tell which block it names";
+  EXPECT_FALSE(worker.Knows(Hash(2))) << "a sparse store does not show which block its hash names";
   EXPECT_EQ(worker.counters().unnamed_gpu, 1u);
 }
 
@@ -391,7 +392,7 @@ TEST(LearnedLookahead, NamesOfALowerTierWithoutLookaheadMakeAnswersUncertain) {
   EXPECT_TRUE(of_snapshot.Match(Tokens(1, 4), {}, 1).ambiguous);
 }
 
-// The prompt 1 ... 4 and two continuations of it.
+// Parent stores the prompt 1 ... 4. Child stores a continuation of this prompt.
 BlockStored Parent() { return StoreTokens({Hash(1)}, Tokens(1, 4)); }
 BlockStored Child(int64_t number, int64_t group = 0) {
   return StoreTokens({Hash(static_cast<uint64_t>(100 + number))}, Tokens(100 * number, 4), Hash(1),
@@ -414,7 +415,7 @@ TEST(ReuseEvidence, AnotherChildOfABlockThatWasNotStoredAgainShowsNoDrop) {
 
 // For a draft head, a lookup of states drops no block on the GPU, but it drops a chunk in host
 // memory.
-TEST(ReuseEvidence, OfAGroupOfStatesTellsNothingOfLoads) {
+TEST(ReuseEvidence, OfAGroupOfStatesDoesNotApplyToLoads) {
   const auto loads_lack_eagle = [](const WorkerConfig& config, const std::string& kind) {
     const auto second = [&kind](BlockStored event) {
       event.group_idx = 1;
@@ -446,7 +447,7 @@ TEST(ReuseEvidence, TheSameChildShowsNothing) {
   EXPECT_FALSE(ShowsReuse(worker));
 }
 
-// Each request that stored the block may have stored one child of it.
+// Each request that stored the block may have stored one child of the block.
 TEST(ReuseEvidence, MoreChildrenThanCopiesShowNoDrop) {
   ContentWorker worker;
   worker.Apply(Parent(), Child(1), Parent(), Child(2));
@@ -489,7 +490,7 @@ TEST(ReuseEvidence, ABlockThatWasAwayShowsNothing) {
 }
 
 // An engine may evict a block although the request that extends the block still runs.
-TEST(ReuseEvidence, ABlockThatWasForgottenAndStoredByAnotherShowsNothing) {
+TEST(ReuseEvidence, ABlockThatAnotherRequestStoredAgainShowsNothing) {
   ContentWorker worker;
   worker.Apply(Parent());
   worker.Apply(Remove({Hash(1)}));
@@ -575,7 +576,7 @@ TEST(ReuseEvidence, BesideBlocksWithoutTokensLargerBlocksShowNothing) {
   EXPECT_FALSE(sizes.Shows());
 }
 
-// The earlier blocks were stored before the index knew that hits end inside blocks.
+// The earlier blocks were stored before the index learned that hits may end inside blocks.
 TEST(ReuseEvidence, ChildrenOfABlockThatIsOlderThanTheSmallestSizeShowNothing) {
   PrefixIndex index;
   WorkerConfig config;

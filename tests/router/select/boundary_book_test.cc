@@ -1,4 +1,5 @@
-// BoundaryBook learns how often a common prefix of two conversations is the prefix of a third.
+// BoundaryBook learns how often a common prefix of two conversations is the prefix of a third
+// conversation.
 // SPDX-License-Identifier: Apache-2.0
 #include "router/select/boundary_book.h"
 
@@ -11,19 +12,21 @@ void See(BoundaryBook& book, PrefixName name, int times) {
   for (int i = 0; i < times; ++i) book.Seen(name);
 }
 
-TEST(BoundaryBook, WithoutDataAnotherPromptIsAsProbableAsNot) {
+TEST(BoundaryBook, WithoutDataTheChanceIsOneHalf) {
   const BoundaryBook book;
   EXPECT_DOUBLE_EQ(book.ChanceOfAnother(1), 0.5);
 }
 
 TEST(BoundaryBook, LearnsTheChanceFromOtherBoundaries) {
-  // Of 20 boundaries, each is seen once. 5 of them are seen again, each of these six times.
+  // The book sees 20 boundaries once. Then it sees 5 of these boundaries five more times.
   BoundaryBook book;
   for (PrefixName name = 1; name <= 20; ++name) See(book, name, 1);
   EXPECT_DOUBLE_EQ(book.ChanceOfAnother(99), 0.5 / 21) << "no boundary came twice";
   for (PrefixName name = 1; name <= 5; ++name) See(book, name, 5);
-  EXPECT_DOUBLE_EQ(book.ChanceOfAnother(99), 5.5 / 21) << "after the first prompt with it";
-  EXPECT_DOUBLE_EQ(book.ChanceOfAnother(20), 5.5 / 6) << "after the second prompt with it";
+  EXPECT_DOUBLE_EQ(book.ChanceOfAnother(99), 5.5 / 21)
+      << "after the first prompt with this boundary";
+  EXPECT_DOUBLE_EQ(book.ChanceOfAnother(20), 5.5 / 6)
+      << "after the second prompt with this boundary";
   EXPECT_DOUBLE_EQ(book.ChanceOfAnother(1), 0.5 / 6) << "no boundary came more than six times";
 }
 
@@ -45,10 +48,11 @@ TEST(BoundaryBook, DropsTheBoundariesThatItLearnedFirst) {
   EXPECT_NE(book.ChanceOfAnother(2), book.ChanceOfAnother(99));
 }
 
-// Clients choose the names of queries by hash. These names fall into one bucket of a table of
-// libstdc++ without a seed. This test would then take minutes.
+// In a query by hash, the client chooses the names. In a hash table of libstdc++ without a seed,
+// the names of this test would fall into one bucket, and the test would take minutes.
 TEST(BoundaryBook, NamesThatCollideAreNoSlower) {
-  constexpr PrefixName kStep = PrefixName{42043} * 85229;  // numbers of buckets
+  // The factors are bucket counts of libstdc++.
+  constexpr PrefixName kStep = PrefixName{42043} * 85229;
   constexpr PrefixName kNames = 60'000;
   BoundaryBook book;
   for (int round = 0; round < 60; ++round) {

@@ -10,9 +10,9 @@
 namespace kvcast {
 namespace {
 
-// A step takes 1 s, and 1 ms more for each token of a prompt. Attention is free.
+// A step takes 1 s, and 1 ms more for each token of a prompt. Attention costs nothing.
 constexpr StepCost kPlain{{1, 0.001, 0, 0, 0}};
-// The same with attention and decoding requests.
+// The same costs, with the costs of attention and of decoding requests.
 constexpr StepCost kWhole{{1, 0.001, 1e-6, 0.01, 1e-5}};
 constexpr int64_t kStepTokens = 1000;
 
@@ -38,9 +38,10 @@ TEST_F(EngineClockTest, APromptOnAnIdleEngineNeedsItsOwnStepsOnly) {
 }
 
 TEST_F(EngineClockTest, TokensReadTheContextBeforeThem) {
-  // 100 tokens read 500 tokens before the first and 50 more on average.
+  // Each of the 100 tokens reads the 500 tokens of the context and, on average, 50 earlier tokens
+  // of the prompt.
   EXPECT_DOUBLE_EQ(Predicted(0, 100, 500, kWhole), 1 + 0.1 + 1e-6 * 100 * 550);
-  // The second chunk reads the first.
+  // The tokens of the second chunk also read the first chunk.
   EXPECT_DOUBLE_EQ(Predicted(0, 1500, 0, kWhole),
                    (1 + 1 + 1e-6 * 1000 * 500) + (1 + 0.5 + 1e-6 * 500 * 1250));
 }
@@ -53,7 +54,7 @@ TEST_F(EngineClockTest, PromptsThatFitShareAStep) {
   EXPECT_DOUBLE_EQ(later.compute_s, 1.3);
 }
 
-TEST_F(EngineClockTest, APromptFillsWhatTheOlderOneLeavesOfTheStep) {
+TEST_F(EngineClockTest, APromptUsesTheRestOfTheStepOfAnOlderPrompt) {
   clock.Sent(1, 0, 0, 1400, kPlain);
   // Steps of 1000 tokens, of 400 + 600 tokens, and of 100 tokens.
   EXPECT_DOUBLE_EQ(Predicted(0, 700), 2 + 2 + 1.1);
@@ -71,7 +72,7 @@ TEST_F(EngineClockTest, DecodingRequestsSlowEachStepAndTakeTheirTokens) {
   EXPECT_NEAR(full.first_token_s, 1 + 0.999 + 1e-6 * 999 * 499.5 + decode_s, 1e-9);
   const auto more = clock.Predict(5, 0, 1000, kWhole);
   EXPECT_NEAR(more.first_token_s, full.first_token_s + 1 + 0.001 + 1e-6 * 999.5 + decode_s, 1e-9);
-  // A prompt that arrives in the middle of a step waits for its end.
+  // A prompt that arrives in the middle of a step waits for the end of the step.
   const double step_s = 1 + decode_s;
   EXPECT_NEAR(clock.Predict(5 + 0.25 * step_s, 0, 999, kWhole).first_token_s,
               0.75 * step_s + full.first_token_s, 1e-9);
@@ -84,7 +85,8 @@ TEST_F(EngineClockTest, AReportCorrectsTheStateOfTheEngine) {
   clock.Sent(1, 0, 0, 1000, kPlain);
   clock.Sent(2, 0, 0, 1000, kPlain);
   EXPECT_DOUBLE_EQ(Predicted(3, 100), (4 - 3) + 1.1) << "both steps take 2 s";
-  // The first step took 3 s. So the second begins now, with 999 tokens beside the decoding request.
+  // The first step took 3 s. So the second step begins now, with 999 tokens beside the decoding
+  // request.
   clock.FirstToken(1, 3, kPlain);
   EXPECT_NEAR(Predicted(3, 1), 1.999 + 1.002, 1e-9);
 }
@@ -100,12 +102,12 @@ TEST_F(EngineClockTest, AnObservationIsTheWorkOfAPromptThatWasAlone) {
   EXPECT_DOUBLE_EQ(observed->work[WorkPart::kDecodeTokens], 0);
 }
 
-TEST_F(EngineClockTest, PromptsThatMeetOnAnEngineTeachNothing) {
+TEST_F(EngineClockTest, PromptsThatOverlapOnAnEngineTeachNothing) {
   clock.Sent(1, 0, 0, 1500, kPlain);
   clock.Sent(2, 1, 0, 800, kPlain);
   EXPECT_FALSE(clock.FirstToken(1, 4, kPlain));
-  EXPECT_FALSE(clock.FirstToken(2, 5, kPlain)) << "its computation began beside the first";
-  EXPECT_FALSE(clock.FirstToken(3, 6, kPlain)) << "not known";
+  EXPECT_FALSE(clock.FirstToken(2, 5, kPlain)) << "its computation began during the first prompt";
+  EXPECT_FALSE(clock.FirstToken(3, 6, kPlain)) << "the request is not known";
   EXPECT_DOUBLE_EQ(clock.slowdown(), 1);
 }
 
@@ -115,7 +117,7 @@ TEST_F(EngineClockTest, TheEngineMayFindAnotherContextThanExpected) {
   EXPECT_DOUBLE_EQ(Predicted(0.5, 100), (1.2 - 0.5) + 1.1);
   clock.Admitted(1, 5000);
   EXPECT_DOUBLE_EQ(Predicted(0.5, 100), (1.001 - 0.5) + 1.1) << "the last token is computed";
-  clock.Admitted(7, 100);  // not known
+  clock.Admitted(7, 100);  // the request is not known
 }
 
 TEST_F(EngineClockTest, ARequestThatEndedWaitsNoLonger) {
@@ -124,11 +126,11 @@ TEST_F(EngineClockTest, ARequestThatEndedWaitsNoLonger) {
   clock.Ended(2);
   EXPECT_EQ(clock.prefills(), 1u);
   EXPECT_DOUBLE_EQ(Predicted(0, 1), 2 + 1.001);
-  EXPECT_FALSE(clock.FirstToken(2, 1, kPlain)) << "not known any more";
+  EXPECT_FALSE(clock.FirstToken(2, 1, kPlain)) << "the request is not known any more";
 }
 
 // With many prompts in the queue, the prediction uses sums over the prompts. After any history, the
-// sums are those of the prompts that wait now.
+// sums must cover exactly the prompts that wait now.
 TEST_F(EngineClockTest, ALongQueueIsTheSumOfItsPrompts) {
   for (const bool reports : {false, true}) {
     EngineClock used(kStepTokens);
@@ -185,7 +187,7 @@ TEST_F(EngineClockTest, APredictionDependsOnTheStateOnly) {
         break;
     }
     EngineClock changed = clock;
-    changed.ScaleSlowdown(1);  // forgets what the clock keeps
+    changed.ScaleSlowdown(1);  // drops the part of the prediction that the clock keeps
     const StepCost& cost = i / 100 % 2 == 0 ? kPlain : kWhole;
     for (const double ahead_s : {0.0, 0.3, 7.0}) {
       for (const int64_t tokens : {1, 900, 2500}) {
@@ -203,8 +205,8 @@ TEST_F(EngineClockTest, ALateEngineDelaysAllPromptsOfItsQueue) {
   clock.Ended(1);
   clock.Sent(2, 10, 0, 1000, kPlain);
   clock.Sent(3, 10, 0, 1000, kPlain);
-  // Expected at 12 s and at 14 s. At 20 s the first report is missing: it comes at 19.95 s or
-  // later.
+  // The first tokens are expected at 12 s and at 14 s. At 20 s, both reports are missing. A report
+  // takes up to 50 ms, so the first token of the first prompt comes at 19.95 s or later.
   EXPECT_NEAR(Predicted(20, 100), (19.95 + 2) + 1.1 - 20, 1e-9);
 }
 
@@ -221,7 +223,7 @@ TEST_F(EngineClockTest, WithoutReportsThePredictionIsTakenForTheState) {
   clock.Sent(2, 100, 0, 500, kPlain);
   EXPECT_EQ(clock.decodes(), 1u);
   EXPECT_EQ(clock.prefills(), 1u);
-  EXPECT_NEAR(Predicted(100, 400), 1.9, 1e-9) << "the second and this prompt share a step";
+  EXPECT_NEAR(Predicted(100, 400), 1.9, 1e-9) << "the second prompt and this prompt share a step";
   EXPECT_FALSE(clock.FirstToken(1, 101, kPlain)) << "the report comes very late";
   EXPECT_DOUBLE_EQ(clock.slowdown(), 1);
 }
@@ -245,7 +247,8 @@ TEST_F(EngineClockTest, TheEndOfADecodingStepIsAGuess) {
   clock.Sent(2, 8.2, 0, 500, kPlain);
   EXPECT_FALSE(clock.FirstToken(2, 10, kPlain));
   clock.Ended(2);
-  // A long prompt takes more than three of these steps: 999 and 501 tokens, from 20 s on.
+  // A long prompt takes longer than three decoding steps. It has steps of 999 and 501 tokens, from
+  // 20 s on.
   clock.Sent(3, 19.2, 0, 1500, kPlain);
   const auto observed = clock.FirstToken(3, 23.6, kPlain);
   ASSERT_TRUE(observed);
@@ -259,7 +262,7 @@ TEST_F(EngineClockTest, ASlowEngineIsLearned) {
   double now_s = 0;
   for (uint64_t request = 1; request <= 40; ++request) {
     clock.Sent(request, now_s, 0, 1000, kPlain);
-    now_s += 3 * 2;  // the costs say 2 s
+    now_s += 3 * 2;  // the predicted time is 2 s
     clock.FirstToken(request, now_s, kPlain);
     clock.Ended(request);
   }

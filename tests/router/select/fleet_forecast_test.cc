@@ -57,7 +57,7 @@ struct FleetForecastTest : ::testing::Test {
   uint64_t next = 1;
 };
 
-TEST_F(FleetForecastTest, ComputesWhatTheWorkerNeitherHoldsNorLoads) {
+TEST_F(FleetForecastTest, ComputesTheTokensThatTheWorkerDoesNotHoldOrLoad) {
   FleetForecast::Facts facts = On(1, 500);
   facts.reusable_tokens = 200;
   facts.from_cpu_tokens = 100;
@@ -129,14 +129,14 @@ TEST_F(FleetForecastTest, ModelsAreLearnedApart) {
 }
 
 TEST_F(FleetForecastTest, AWorkerWithoutRoomMustEvictWhatOthersNeedAgain) {
-  Send(Prompt(100, 50), On(1, 5000), 0);  // goes on
+  Send(Prompt(100, 50), On(1, 5000), 0);  // the conversation goes on
   FleetForecast::Facts facts = On(1, 2000);
   const auto evicted = [&](const std::vector<PrefixName>& prompt, const CostWeights& weights = {}) {
     return Weigh(prompt, facts, 0, weights).eviction_s;
   };
   EXPECT_EQ(evicted(Prompt(1, 20)), 0) << "the size of the cache is not known";
   facts.cache_tokens = 10000;
-  // 60 % of the cache, 6000 tokens, serve conversations.
+  // By default, 60 % of the cache (6000 tokens) serves conversations.
   EXPECT_DOUBLE_EQ(evicted(Prompt(1, 20)), 0.001 * (5000 + 2000 - 6000));
   EXPECT_DOUBLE_EQ(evicted(Prompt(1, 20), {.cache_share = 1}), 0);
   EXPECT_DOUBLE_EQ(evicted(Prompt(1, 20), {.cache_share = 0}), 0.001 * 2000)
@@ -223,14 +223,15 @@ TEST_F(FleetForecastTest, TheHintIsTheLongestPrefixOnAnyWorker) {
   EXPECT_EQ(forecast.KeepPrefixTokens(chosen), 700);
 }
 
-TEST_F(FleetForecastTest, WhatOnlyTheOwnConversationHoldsIsNoBoundary) {
+TEST_F(FleetForecastTest, TheEndOfTheOwnConversationIsNoBoundary) {
   Send(Prompt(1, 7), On(1, 700), 0);
   FleetForecast::Facts facts = On(1, 1000);
   facts.resident_tokens = 700;
   EXPECT_EQ(Hint(Prompt(1, 10), facts), 0);
 }
 
-// Prompts of 10 blocks, of which the first 5 are shared and on worker 1. One prompt per second.
+// Prompts of 10 blocks. The prompts share the first 5 blocks, which worker 1 holds. One prompt is
+// sent per second.
 struct ReturnHintTest : FleetForecastTest {
   static std::vector<PrefixName> Single(PrefixName number) {
     std::vector<PrefixName> prompt = Prompt(1, 5);
@@ -258,11 +259,13 @@ struct ReturnHintTest : FleetForecastTest {
 
 TEST_F(ReturnHintTest, TailsOfSinglePromptsWillNotReturn) {
   SendSingles(30);  // the boundary is known from the second prompt on
-  EXPECT_EQ(ReturnHint(Single(999)), std::nullopt) << "29 tails prove no more than 3 in 29";
+  EXPECT_EQ(ReturnHint(Single(999)), std::nullopt)
+      << "29 tails prove only a chance of at most 3 in 29";
   SendSingles(1);
   EXPECT_EQ(ReturnHint(Single(999)), 500);
   EXPECT_EQ(ReturnHint(Single(999), Shared(0)), std::nullopt) << "no worker holds the boundary";
-  EXPECT_EQ(ReturnHint(Single(999), Shared(4)), std::nullopt) << "no earlier prompt left there";
+  EXPECT_EQ(ReturnHint(Single(999), Shared(4)), std::nullopt)
+      << "no earlier prompt branched off there";
 }
 
 TEST_F(ReturnHintTest, ConversationsThatContinueReturn) {
@@ -286,7 +289,7 @@ TEST_F(ReturnHintTest, ASecondTurnIsLearnedApart) {
 TEST_F(ReturnHintTest, TailsThatOtherConversationsShareReturn) {
   SendSingles(60);
   for (PrefixName number = 1; number <= 10; ++number) {
-    auto prompt = Single(number);  // seven blocks are the same
+    auto prompt = Single(number);  // the first seven blocks are the same
     for (size_t block = 7; block < 10; ++block) prompt[block] += 100;
     Send(prompt, Shared(7), now_s);
   }

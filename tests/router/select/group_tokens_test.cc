@@ -1,4 +1,4 @@
-// GroupTokens keeps the tokens of any number of groups; copies are independent.
+// GroupTokens keeps the tokens of any number of groups. Copies are independent.
 // SPDX-License-Identifier: Apache-2.0
 #include "kvcast/spec/group_tokens.h"
 
@@ -34,7 +34,7 @@ TEST(GroupTokens, AnyNumberOfGroupsIsKept) {
   }
 }
 
-TEST(GroupTokens, CopiesAreTheirOwn) {
+TEST(GroupTokens, CopiesAreIndependent) {
   for (const size_t count : {3, 9}) {
     const GroupTokens tokens = Filled(count);
     GroupTokens copy = tokens;
@@ -45,7 +45,7 @@ TEST(GroupTokens, CopiesAreTheirOwn) {
   }
 }
 
-TEST(GroupTokens, AssigningLeavesNothingOfWhatWasThere) {
+TEST(GroupTokens, AssignReplacesAllTokens) {
   GroupTokens tokens = Filled(9);
   tokens.assign(2, 5);
   EXPECT_EQ(tokens, (std::vector<int64_t>{5, 5}));

@@ -72,7 +72,7 @@ TEST(LoadRate, IdleSmallAndImplausibleReportsAreNoSamples) {
   }
 }
 
-TEST(LoadRate, AgesAway) {
+TEST(LoadRate, OldReportsExpire) {
   LoadRate rate;
   for (const int64_t at_ms : {0, 1000, 2000, 3000}) rate.Note(1e8, 1, at_ms);
   const int64_t life = LoadRate::kLifetimeMs;
@@ -99,7 +99,7 @@ TEST(LoadRate, FollowsAChangeWithinHalfAWindow) {
   EXPECT_NEAR(*rate.bytes_per_second(100'000), 1e8, 1);
 }
 
-TEST(LoadRate, TotalsGiveWhatWasAdded) {
+TEST(LoadRate, TotalsGiveTheDifferencesBetweenReports) {
   LoadRate rate;
   EXPECT_EQ(rate.NoteTotals(1e9, 1, 0), LoadReport::kTaken);
   EXPECT_EQ(rate.NoteTotals(1e9, 1, 1), LoadReport::kIdle);

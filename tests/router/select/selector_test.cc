@@ -70,7 +70,7 @@ TEST(SelectWorker, PrefersTheShortestComputation) {
   EXPECT_EQ(choice->worker, WorkerId(2));
   EXPECT_EQ(choice->cost, 2);
   EXPECT_EQ(choice->reusable_tokens, 64);
-  EXPECT_EQ(choice->speculative_tokens, 96) << "expected tokens are reported apart";
+  EXPECT_EQ(choice->speculative_tokens, 96) << "expected tokens are reported separately";
 }
 
 TEST(SelectWorker, AQueueOutweighsAShortPrefix) {
@@ -125,7 +125,7 @@ TEST(SelectWorker, OnlyAllowedWorkersAreChosen) {
   EXPECT_FALSE(SelectWorker({}, {}));
 }
 
-TEST(SelectWorker, SlowLoadsTurnTheChoice) {
+TEST(SelectWorker, SlowLoadsChangeTheChoice) {
   Candidate near = Computing(1, 0.2);
   Candidate far = Computing(2, 0.2);
   const Candidate cold = Computing(3, 1);
@@ -136,20 +136,21 @@ TEST(SelectWorker, SlowLoadsTurnTheChoice) {
   };
   EXPECT_EQ(choose(0.1, 0.1), WorkerId(1));
   EXPECT_EQ(choose(0.3, 0.2), WorkerId(2));
-  EXPECT_EQ(choose(2.0, 1.5), WorkerId(2)) << "the computation is work of the fleet, the load not";
+  EXPECT_EQ(choose(2.0, 1.5), WorkerId(2))
+      << "the fleet's work includes the computation, but not the load";
   EXPECT_EQ(choose(2.0, 1.7), WorkerId(3)) << "to compute is cheaper than both loads";
 }
 
-TEST(CostsOfLoads, LoadedTokensCostWhatTheirTierSays) {
+TEST(CostsOfLoads, LoadedTokensHaveTheCostOfTheirTier) {
   const struct {
     LoadCosts known;
     TokenLoadCosts costs;
     const char* why;
   } rows[] = {
-      {{}, {0.1, 0.75}, "no load cost is known: the weights count"},
-      {{0.5, std::nullopt}, {0.5, 0.75}, "host memory alone is known"},
-      {{std::nullopt, 0.5}, {0.1, 0.5}, "storage alone is known"},
-      {{0.2, 0.4}, {0.2, 0.4}, "both are known"},
+      {{}, {0.1, 0.75}, "no load cost is known, so the weights apply"},
+      {{0.5, std::nullopt}, {0.5, 0.75}, "only the cost of host memory is known"},
+      {{std::nullopt, 0.5}, {0.1, 0.5}, "only the cost of storage is known"},
+      {{0.2, 0.4}, {0.2, 0.4}, "both costs are known"},
       {{0.0, 0.0}, {0, 0}, "loads that take no time"},
       {{2.0, 3.0}, {2, 3}, "loads are slower than computing"},
       {{2.0, std::nullopt}, {2, 2}, "storage is behind host memory"},

@@ -22,20 +22,20 @@ Names Prefixes(PrefixName first, size_t blocks) {
   return names;
 }
 
-// Routes the prompt as the next one of its conversation.
+// Routes the prompt as the next prompt of its conversation.
 PrefixName Route(SequenceBook& book, const Names& prompt, WorkerId worker, int64_t tokens,
                  double now_s) {
   return book.Routed(book.Find(prompt), prompt, worker, tokens, now_s);
 }
 
-TEST(SequenceBook, APromptContinuesTheConversationWhoseLastPromptItBeginsWith) {
+TEST(SequenceBook, APromptContinuesTheConversationWhoseLastPromptIsItsPrefix) {
   SequenceBook book;
   const PrefixName name = Route(book, Prefixes(10, 3), kFirst, 50, 1);
   EXPECT_EQ(name, 12u);
   EXPECT_EQ(book.Find(Prefixes(10, 4)), name);
   EXPECT_EQ(book.Find(Prefixes(10, 3)), name) << "the same prompt again";
   EXPECT_EQ(book.Find(Prefixes(10, 2)), std::nullopt) << "shorter than the last prompt";
-  EXPECT_EQ(book.Find(Names{10, 11, 77}), std::nullopt) << "its last block differs";
+  EXPECT_EQ(book.Find(Names{10, 11, 77}), std::nullopt) << "the last block differs";
   EXPECT_EQ(book.Find({}), std::nullopt);
 }
 
@@ -80,7 +80,8 @@ TEST(SequenceBook, LearnsTheChanceByTheIdleTime) {
   }
   book.ExpectedTokens(kFirst, {}, 1000);
   EXPECT_NEAR(book.ChanceToContinue(0), 50.5 / (50 + 100 + 1), 1e-6) << "of 150 ends";
-  EXPECT_NEAR(book.ChanceToContinue(10), 0.5 / (100 + 1), 1e-6) << "none goes on later than 1 s";
+  EXPECT_NEAR(book.ChanceToContinue(10), 0.5 / (100 + 1), 1e-6)
+      << "no conversation goes on later than 1 s";
   EXPECT_GT(book.ChanceToContinue(0.5), book.ChanceToContinue(1));
   EXPECT_GT(book.ChanceToContinue(1), book.ChanceToContinue(2));
 }
@@ -117,7 +118,7 @@ TEST(SequenceBook, TheSamePromptTwiceIsOneConversationWithTwoRequests) {
   const PrefixName name = Route(book, Prefixes(10, 3), kFirst, 600, 0);
   EXPECT_EQ(Route(book, Prefixes(10, 3), kSecond, 600, 0), name);
   EXPECT_EQ(book.of(name).active, 2);
-  EXPECT_EQ(book.ExpectedTokens(kFirst, {}, 0), 0) << "the second is on the other worker";
+  EXPECT_EQ(book.ExpectedTokens(kFirst, {}, 0), 0) << "the second request is on the other worker";
   book.Ended(name, 1);
   EXPECT_EQ(book.of(name).active, 1);
   book.Ended(name, 2);
@@ -141,7 +142,7 @@ TEST(SequenceBook, DropsTheConversationsWithTheOldestRequests) {
   SequenceBook book(2);
   Route(book, Prefixes(10, 3), kFirst, 50, 1);
   Route(book, Prefixes(20, 3), kFirst, 50, 2);
-  Route(book, Prefixes(10, 4), kFirst, 50, 3);  // continues the first
+  Route(book, Prefixes(10, 4), kFirst, 50, 3);  // continues the first conversation
   Route(book, Prefixes(30, 3), kFirst, 50, 4);
   EXPECT_EQ(book.size(), 2u);
   EXPECT_FALSE(book.Find(Prefixes(20, 9)));

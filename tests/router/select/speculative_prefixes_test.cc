@@ -1,4 +1,4 @@
-// A routed prompt is expected on its worker until an event confirms it or its time expires.
+// A routed prompt is expected on its worker until an event confirms the prompt or its time expires.
 // SPDX-License-Identifier: Apache-2.0
 #include "kvcast/router/speculative_prefixes.h"
 
@@ -18,8 +18,8 @@ std::vector<PrefixName> Names(uint64_t first, size_t count) {
   return names;
 }
 
-// The position of the longest prefix of Names(first, count) that is expected on the worker, plus 1.
-// 0: no prefix is expected.
+// Returns the length, in names, of the longest prefix of Names(first, count) that is expected on
+// the worker. 0: no prefix is expected.
 size_t ExpectedOn(WorkerId worker, SpeculativePrefixes& speculative, uint64_t first, size_t count,
                   int64_t now_ms) {
   for (const auto& expected : speculative.Match(Names(first, count), now_ms)) {
@@ -63,7 +63,7 @@ TEST(SpeculativePrefixes, ConfirmedHashesLeaveAndTheRestStays) {
   EXPECT_EQ(speculative.entries(), 0u);
 }
 
-TEST(SpeculativePrefixes, StoresElsewhereConfirmNothing) {
+TEST(SpeculativePrefixes, StoresOnOtherTiersAndWorkersConfirmNothing) {
   SpeculativePrefixes speculative;
   speculative.Routed(kWorker, Names(1, 4), 0);
   speculative.Confirm(kWorker, Batch(StoreIn("CPU", Hashes(1, 4))));
@@ -71,7 +71,7 @@ TEST(SpeculativePrefixes, StoresElsewhereConfirmNothing) {
   EXPECT_EQ(speculative.entries(), 4u);
 }
 
-TEST(SpeculativePrefixes, ClearAndForgetEndAllThatWasExpected) {
+TEST(SpeculativePrefixes, ClearAndForgetRemoveAllEntriesOfAWorker) {
   SpeculativePrefixes speculative;
   speculative.Routed(kWorker, Names(1, 4), 0);
   speculative.Confirm(kWorker, Batch(AllBlocksCleared{}));
@@ -91,7 +91,7 @@ TEST(SpeculativePrefixes, TheOldestLeaveWhenTheBoundIsReached) {
   EXPECT_EQ(ExpectedOn(kWorker, speculative, 11, 3, 2), 3u);
 }
 
-TEST(SpeculativePrefixes, OfAPromptLongerThanTheBoundTheDeepEndStays) {
+TEST(SpeculativePrefixes, APromptLongerThanTheBoundKeepsItsLastPrefixes) {
   SpeculativePrefixes speculative({.entries_max = 4});
   speculative.Routed(kWorker, Names(1, 10), 0);
   EXPECT_EQ(speculative.entries(), 4u);

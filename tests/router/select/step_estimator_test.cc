@@ -34,7 +34,7 @@ TEST(StepCost, AddsTheParts) {
   EXPECT_DOUBLE_EQ(work[WorkPart::kPrefillPairs], 10 * 105);
   const StepCost cost{{1, 0.1, 0.001, 7, 9}};
   EXPECT_DOUBLE_EQ(cost.Of(work), 2 + 1 + 1.05);
-  EXPECT_DOUBLE_EQ(cost.Prefill(100, 10), 1 + 1.05) << "without the part of a step";
+  EXPECT_DOUBLE_EQ(cost.Prefill(100, 10), 1 + 1.05) << "without the fixed cost of a step";
   work += work;
   EXPECT_DOUBLE_EQ(cost.Of(work), 2 * 4.05);
 }
@@ -59,7 +59,8 @@ TEST(StepEstimator, FindsCostsInNoisyTimes) {
   StepEstimator estimator(kStart);
   for (int i = 0; i < 2000; ++i) {
     const StepWork step = AnyStep(random);
-    // Up to 10 % more or less, and each twentieth step has waited for something else.
+    // The time of a step is up to 10 % too long or too short. Every twentieth step takes four times
+    // as long.
     const double noise = 0.9 + 0.2 * static_cast<double>(random() % 1000) / 1000;
     estimator.Observe(step, planted.Of(step) * noise * (i % 20 == 19 ? 4 : 1));
   }
@@ -77,8 +78,8 @@ TEST(StepEstimator, StaysAtTheStartWithoutData) {
   estimator.Observe(step, 0);
   estimator.Observe(step, -1);
   estimator.Observe(step, std::nan(""));
-  EXPECT_EQ(estimator.observations(), 0) << "no time is no observation";
-  // Steps without decoding requests say nothing about the cost of decoding.
+  EXPECT_EQ(estimator.observations(), 0) << "an invalid time is not counted";
+  // Steps without decoding requests do not show the cost of decoding.
   for (int i = 0; i < 100; ++i) {
     StepWork prefill;
     prefill[WorkPart::kSteps] = 1;
@@ -105,7 +106,7 @@ TEST(StepEstimator, AFewStepsScaleTheCosts) {
   EXPECT_NEAR(estimator.cost().Of(step) / kStart.Of(step), 2, 0.2);
 }
 
-// Two almost equal steps with different times tell nothing about the share of each part.
+// Two almost equal steps with different times do not show the share of each part.
 TEST(StepEstimator, StaysNearTheStartAfterNoise) {
   StepEstimator estimator(kStart);
   for (int i = 0; i < 8; ++i) {
@@ -124,7 +125,7 @@ TEST(StepEstimator, CostsAreNeverNegative) {
   StepEstimator estimator(kStart);
   for (int i = 0; i < 400; ++i) {
     const StepWork step = AnyStep(random);
-    // Times that fall with the decoding requests: no costs explain them.
+    // The times fall as the number of decoding requests grows. No costs explain such times.
     const double seconds = 0.5 / (1 + step[WorkPart::kDecodeTokens]);
     estimator.Observe(step, seconds);
     for (const double part : estimator.cost().seconds) ASSERT_GE(part, 0);

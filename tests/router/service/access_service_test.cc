@@ -1,5 +1,5 @@
-// The service with tokens, with a second address for changes, and with rules for the sources that
-// clients register.
+// Tests the service with tokens, with a second address for changes, and with rules for the sources
+// that clients register.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 #include <httplib.h>
@@ -233,7 +233,7 @@ TEST_F(AccessServiceTest, WorkersAreBounded) {
   EXPECT_EQ(status.message(), "max_sources: at most 1 workers are followed");
 }
 
-TEST_F(AccessServiceTest, UnlikeSelectionsAreUnlikeWorkers) {
+TEST_F(AccessServiceTest, DifferentSelectionsAreDifferentWorkers) {
   Start();
   const auto add = [this](const char* group, const char* model, const char* instance) {
     const Json body = {{"instance_id", instance},

@@ -58,13 +58,13 @@ TEST_F(BlockCountsTest, EventsThatWereLeftOutAreNotCounted) {
   EXPECT_EQ(In(0, Tier::kGpu).stored, 1001u);
 }
 
-TEST_F(BlockCountsTest, RemovesOfWhatWasNeverAnnouncedDoNotMakeItNegative) {
+TEST_F(BlockCountsTest, RemovesOfUnknownBlocksDoNotMakeACountNegative) {
   Apply(Batch(Store(Hashes(1, 2)), Remove(Hashes(1, 5)), Store(Hashes(1, 1))));
   EXPECT_EQ(In(0, Tier::kGpu).held, 1);
   EXPECT_EQ(In(0, Tier::kGpu).removed, 5u);
 }
 
-TEST_F(BlockCountsTest, AClearIsOfOneTierAndAllGroups) {
+TEST_F(BlockCountsTest, AClearAppliesToOneTierAndAllGroups) {
   Apply(Batch(Store(Hashes(1, 2), 0), Store(Hashes(1, 3), 1), StoreIn("CPU", Hashes(1, 4)),
               ClearOf("GPU")));
   EXPECT_EQ(In(0, Tier::kGpu).held, 0);
@@ -75,7 +75,7 @@ TEST_F(BlockCountsTest, AClearIsOfOneTierAndAllGroups) {
   EXPECT_EQ(In(0, Tier::kCpu).held, 0);
 }
 
-TEST_F(BlockCountsTest, ASnapshotReplacesWhatIsHeldAndKeepsThePast) {
+TEST_F(BlockCountsTest, ASnapshotReplacesTheHeldCountsAndKeepsTheTotals) {
   Apply(Batch(Store(Hashes(1, 8), 0), Remove(Hashes(1, 3), 0), Store(Hashes(1, 5), 1)));
   BlockCounts snapshot;
   snapshot.Hold(Tier::kGpu, 0, 2);

@@ -1,4 +1,5 @@
-// ReadJson makes the same document as nlohmann's parser, within its bounds and in linear time.
+// ReadJson returns the same document as nlohmann's parser. It takes linear time, and bounds the
+// depth and the number of values.
 // SPDX-License-Identifier: Apache-2.0
 #include "router/service/json/bounded_json.h"
 
@@ -73,7 +74,7 @@ TEST(BoundedJson, DeepTextsCostNoStack) {
   EXPECT_TRUE(ReadJson(text, {}).ok());
 }
 
-// A parser that searches the elements before each element takes 64 times as long.
+// A parser that searches all earlier elements for each element would take 64 times as long.
 TEST(BoundedJson, EightTimesTheElementsCostEightTimesTheTime) {
   for (const std::string element : {"{}", "[]", "{\"a\":0}", "[[]]"}) {
     const auto read_ns = [&](size_t count) {

@@ -1,6 +1,7 @@
-// Twice the input of a source takes at most three times as long to apply, whatever the input is,
-// and about twice the memory. The input is a mix of kinds of events behind a large index. Each case
-// is measured with events in one batch, and with one event in each batch.
+// If the input of a source doubles, the time and the memory to apply the input grow at most by a
+// factor of three, for any input. The input is a mix of kinds of events. The index is large before
+// the measurement. Most cases are measured with all events in one batch, and with one event in each
+// batch.
 //
 // The cost is the CPU time of the thread. A case is large enough to take kEnoughSeconds, or has
 // kMostEvents events. A case that is too slow is repeated, and fails only if the least cost of
@@ -62,7 +63,7 @@ double CpuSeconds() { return static_cast<double>(ThreadCpuNs()) * 1e-9; }
 struct Input {
   std::vector<Event> events;
   std::vector<std::vector<uint8_t>> texts;
-  uint64_t number = 0;  // of TensorRT-LLM's event ids
+  uint64_t number = 0;  // the next event id of TensorRT-LLM
 
   size_t size() const { return events.size() + texts.size(); }
 };
@@ -97,7 +98,7 @@ std::vector<uint8_t> Joined(std::string_view open, const std::vector<std::vector
   return all;
 }
 
-// The payload of events [first, first + count).
+// Returns the payload of events [first, first + count).
 std::vector<uint8_t> PayloadOf(EventFormat format, const Input& input, size_t first, size_t count) {
   if (format == EventFormat::kTrtllm) return Joined("[", input.texts, first, count, ",", "]");
   if (format == EventFormat::kMooncake) {
@@ -120,8 +121,8 @@ std::vector<uint8_t> PayloadOf(EventFormat format, const Input& input, size_t fi
 
 struct Shape {
   EventFormat format = EventFormat::kEngine;
-  int64_t groups = 1;   // that the source has before the measurement
-  bool on_cpu = false;  // its blocks are in host memory
+  int64_t groups = 1;   // number of groups that the source has before the measurement
+  bool on_cpu = false;  // the source's blocks before the measurement are in host memory
   HitReports hit_reports = HitReports::kUnknown;
 };
 
@@ -129,8 +130,8 @@ struct Shape {
 class Bench {
  public:
   Bench() {
-    // Freed memory is used again. Else the kernel's cost of new pages would be a part of the
-    // result.
+    // The allocator reuses freed memory. Otherwise, the kernel's cost of new pages would be a part
+    // of the result.
     mallopt(M_MMAP_THRESHOLD, 1 << 30);
     mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());
     WorkerConfig config;
@@ -210,7 +211,7 @@ Bench& TheBench() {
   return bench;
 }
 
-// Checks that input of twice the size takes at most three times as long.
+// Checks that input of twice the size takes at most three times the time and the memory.
 void ExpectLinear(const std::string& name, const Shape& shape, const Make& make, size_t a_batch) {
   Bench& bench = TheBench();
   size_t count = kFirstEvents;
@@ -388,7 +389,7 @@ TEST(Doubling, LossesOfAnEngine) {
   ExpectAllLinear({}, {Removes(), RemovesOfNew(), Clears(), ClearsOfHost(), Reports()});
 }
 
-// The stores behind one block wait until a store names it.
+// The stores behind one block wait until another store names this block.
 TEST(Doubling, ABlockThatManyStoresWaitFor) {
   const Kind named = {
       "a store that names the awaited block", [](uint64_t, Input& input) {

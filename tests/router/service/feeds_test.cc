@@ -39,7 +39,7 @@ TEST(HttpUrl, HasHostPortAndTarget) {
   EXPECT_EQ(ParseHttpUrl("http://[::1]:9").value().host, "::1");
 }
 
-TEST(HttpUrl, AnythingElseIsRefused) {
+TEST(HttpUrl, OtherUrlsAreRefused) {
   for (const char* text :
        {"", "http://", "https://h", "tcp://h:1", "http://:80", "http://h:", "http://h:0",
         "http://h:70000", "http://h:8x", "http://[::1", "http://[", "http://u@h", "http://h/a b",
@@ -122,7 +122,7 @@ TEST(HttpAnswerReader, SurvivesRandomBytes) {
   EXPECT_GT(bad, 10000u);
 }
 
-TEST(FeedState, IsWholeOnlyWhenTheEventsSaySo) {
+TEST(FeedState, IsSyncedOnlyAfterCompleteEvents) {
   FeedState feed(/*polled=*/true, /*stale_ms=*/3000, /*now_ms=*/0);
   EXPECT_EQ(feed.status(1).state, SourceState::kConnecting);
   EXPECT_EQ(feed.status(kUnheardMs).reason, SourceReason::kUnheard);
@@ -178,7 +178,7 @@ TEST(FeedState, EmptyAnswersAfterALostAnswerDoNotRaiseTheWeight) {
 }
 
 // An engine's HTTP server. POST /kv_cache_events returns the queued events and removes them from
-// the queue. With `with_get`, GET does this, and POST gets status 405.
+// the queue. With `with_get`, GET returns and removes the events, and POST gets status 405.
 class EventServer {
  public:
   explicit EventServer(bool with_get = false) {
@@ -224,7 +224,7 @@ class EventServer {
     const std::lock_guard<std::mutex> lock(mutex_);
     return polls_;
   }
-  // Waits until there were at least `polls` polls. False after a minute.
+  // Waits until there were at least `polls` polls. Returns false after a minute.
   bool AwaitPolls(int polls) const {
     std::unique_lock<std::mutex> lock(mutex_);
     return polled_.wait_for(lock, std::chrono::minutes(1), [&] { return polls_ >= polls; });
@@ -241,7 +241,7 @@ class EventServer {
   int polls_ = 0;
 };
 
-TEST(Fetch, SaysWhetherTheRequestWasSent) {
+TEST(Fetch, ShowsWhetherTheRequestWasSent) {
   EventServer server;
   const HttpUrl url = ParseHttpUrl(server.url()).value();
   const FetchResult answer = Fetch(url, {.method = "POST"});
@@ -409,7 +409,7 @@ TEST_F(FeedServiceTest, BadPushesAreRefusedAndCounted) {
   EXPECT_EQ(Ask({1, 2})[0].at("exact"), false);
 }
 
-TEST_F(FeedServiceTest, AnEngineThatIsGoneIsStaleAndOneThatBeginsAnewIsFollowed) {
+TEST_F(FeedServiceTest, AnUnreachableEngineIsStaleAndARestartedEngineIsFollowed) {
   auto server = std::make_unique<EventServer>();
   Start({TrtllmAt(server->url())});
   const auto stored = [](int64_t hash, TokenId first) {

@@ -59,7 +59,7 @@ struct FleetTest : ::testing::Test {
   std::unique_ptr<Fleet> fleet;
 };
 
-TEST_F(FleetTest, AWorkerThatLeavesHoldsNothingAndComesBackAsAnother) {
+TEST_F(FleetTest, ARemovedWorkerHoldsNothingAndComesBackWithANewId) {
   ASSERT_TRUE(fleet->Add(Source("a")).ok());
   ASSERT_TRUE(publisher->Publish(Batch(StoreFull(Hashes(1, 4), 0))).ok());
   while (last_seq < 0) std::this_thread::yield();

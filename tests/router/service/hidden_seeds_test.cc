@@ -1,5 +1,5 @@
-// A seed lets a client compute the hashes of guessed prompts. No reply contains a seed that is not
-// well known.
+// A seed lets a client compute the hashes of guessed prompts. So a reply may contain only
+// well-known seeds.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 #include <httplib.h>

@@ -1,4 +1,4 @@
-// GET /dump returns every block that the index holds, once, in bounded pieces.
+// GET /dump returns every block of the index once, in pieces of bounded size.
 // SPDX-License-Identifier: Apache-2.0
 #include "router/service/api/index_dump.h"
 
@@ -141,8 +141,8 @@ TEST_F(IndexDumpTest, ALargeWorkerIsReadInSlices) {
   }
 }
 
-// With one order for all dumps, the slices would show which hashes fall together in the index's
-// tables, which are seeded by the process.
+// The index's hash tables have a secret seed in each process. If all dumps had the same order, the
+// slices would show which hashes are close to each other in these tables.
 TEST_F(IndexDumpTest, EachDumpHasSlicesOfItsOwn) {
   const WorkerId worker = Add("a");
   core.index.Apply(worker, Batch(StoreFull(Hashes(1, 5000), 0)));

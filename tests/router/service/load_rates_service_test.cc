@@ -23,9 +23,9 @@ using kvcast::testing::Full;
 using kvcast::testing::Hashes;
 using kvcast::testing::StoreIn;
 
-// The prompt has 100 tokens. "first" and "second" hold 64 of them in one tier. "cold" holds none.
-// At 1 GB/s the load of a token takes as long as its computation. The configured rate of host
-// memory is ten times that rate.
+// The prompt has 100 tokens. "first" and "second" hold 64 of these tokens in one tier. "cold" holds
+// none of them. At 1 GB/s the load of a token takes as long as its computation. The configured rate
+// of host memory is 10 GB/s.
 struct LoadRatesServiceTest : ::testing::Test {
   void Start(const std::string& medium) {
     RouterOptions options;
@@ -121,8 +121,8 @@ TEST_F(LoadRatesServiceTest, AWorkerWithSlowLoadsIsNotChosen) {
     EXPECT_EQ(Of(before, "first").at(member), Of(after, "first").at(member)) << member;
   }
   EXPECT_EQ(Of(after, "first").at("reusable_with_cpu_tokens"), 64);
-  // At 2 GB/s, loading is faster than computing. At 0.4 GB/s it takes 2.5 times as long, and the
-  // router counts each computed token twice.
+  // At 2 GB/s, loading is faster than computing. At 0.4 GB/s, a load takes 2.5 times as long as the
+  // computation. The router counts each computed token twice.
   EXPECT_EQ(Route({"first", "cold"}).at("worker"), "first");
   for (int i = 0; i < 3; ++i) Report("first", "CPU", 2.5);
   EXPECT_EQ(Route({"first", "cold"}).at("worker"), "cold");

@@ -34,7 +34,7 @@ void ExpectCost(const std::optional<double>& cost, const std::optional<double>& 
   EXPECT_NEAR(cost.value_or(0), expected.value_or(0), 1e-9) << why;
 }
 
-TEST(LoadRates, CostIsOfWhatIsMeasuredOrElseConfigured) {
+TEST(LoadRates, CostFollowsTheMeasuredRateOrElseTheConfiguredRate) {
   constexpr double kNo = 0;  // not reported
   const struct {
     LoadRateConfig config;
@@ -78,7 +78,7 @@ TEST(LoadRates, TheConfiguredRateComesBackWithAge) {
   EXPECT_EQ(view.cpu.age_seconds, LoadRate::kLifetimeMs / 1000.0);
 }
 
-TEST(LoadRates, AreShownWithNullForWhatIsNotKnown) {
+TEST(LoadRates, UnknownValuesAreShownAsNull) {
   LoadRates rates({kTokenBytes, kPrefill, 0, 1'000'000'000});
   Report(rates, Tier::kCpu, 5e8, 1000);
   rates.Note({Tier::kCpu, 0, 0, false}, 1000);
@@ -211,7 +211,7 @@ TEST(LoadRateConfig, IsPartOfASource) {
 
 // A token takes 1 s to compute. The fleet's work counts each computed token once more. With weight
 // 0.5, half of a source's tokens count. The cost of a loaded token is unchanged.
-TEST(LoadRates, DecisionsSayWhatALoadedTokenCosts) {
+TEST(LoadRates, DecisionsShowTheCostOfALoadedToken) {
   RoutingConfig config;
   config.forecast.start = {{0, 1, 0, 0, 0}};
   RequestRouter request_router(config, [] { return 0.0; });

@@ -1,5 +1,5 @@
-// The service writes to its log: the states and resets of sources, registrations, refusals and
-// listeners, and no secret.
+// The service logs the states and resets of sources, registrations, refusals and listeners. It logs
+// no secret.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 #include <httplib.h>
@@ -101,8 +101,7 @@ TEST_F(LogServiceTest, EachQuarantineOfASourceWritesALineWithItsReason) {
   }
 }
 
-// The "from" of each line is the "to" of the line before it, although two threads look at the
-// state.
+// The "from" of each line is the "to" of the previous line, although two threads read the state.
 TEST_F(LogServiceTest, TheStatesOfASourceAreAChain) {
   auto publisher = stream::MakePublisher(stream::TestPublisherConfig());
   AddSource(*publisher);
@@ -251,7 +250,7 @@ TEST_F(LogServiceTest, ASourceWithAnotherKeyIsInTheLog) {
   EXPECT_TRUE(Await({"warning source_handshake_failed source=w failed="}));
 }
 
-// Everything is logged, and no line has a secret.
+// The log has level debug. No line may contain a secret.
 struct EveryLine : LogServiceTest, ::testing::WithParamInterface<LogFormat> {
   EveryLine() : LogServiceTest(LogLevel::kDebug, GetParam()) {}
 };
@@ -316,8 +315,8 @@ TEST_P(EveryLine, HasNoTokenIdSeedKeyOrBearerToken) {
   }
 }
 
-// Probes ask for the readiness all the time.
-TEST(HttpLog, ThatTheRouterIsNotReadyIsNoFailure) {
+// Probes request /readyz all the time. So status 503 of /readyz is not logged.
+TEST(HttpLog, AReplyThatTheRouterIsNotReadyIsNoFailure) {
   LogLines lines;
   for (const std::string_view route : {"/readyz", "/v1/route"}) {
     LogAnswer(lines.log(), {.peer = "10.0.0.1",

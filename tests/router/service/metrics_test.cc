@@ -60,7 +60,7 @@ TEST(Metrics, GivesCountersByWorkerStateAndReason) {
   EXPECT_TRUE(HasLine(page, "# TYPE kvcast_index_residencies gauge"));
 }
 
-TEST(Metrics, SaysHowOftenAStateWasWrongAndWhatWasDone) {
+TEST(Metrics, CountsWrongStatesAndTheirRepairs) {
   ServiceMetrics metrics = Example();
   SourceStatus& stream = metrics.workers[0].stream;
   stream.snapshots = 1;
@@ -84,7 +84,7 @@ TEST(Metrics, SaysHowOftenAStateWasWrongAndWhatWasDone) {
   EXPECT_TRUE(has("quarantines", 7));
 }
 
-TEST(Metrics, SaysHowFarASourceIsBehind) {
+TEST(Metrics, ShowsHowFarASourceIsBehind) {
   ServiceMetrics metrics = Example();
   SourceStatus& stream = metrics.workers[0].stream;
   stream.lag = 12;
@@ -108,7 +108,7 @@ TEST(Metrics, SaysHowFarASourceIsBehind) {
   EXPECT_TRUE(HasLine(page, "kvcast_log_lost_lines_total 9"));
 }
 
-// The value of a metric without labels.
+// Returns the value of a metric without labels.
 double ValueOf(const std::string& page, const std::string& metric) {
   const size_t line = page.find("\n" + metric + " ");
   return line == std::string::npos ? -1 : std::stod(page.substr(line + metric.size() + 2));
@@ -148,7 +148,7 @@ TEST(Metrics, ComparesFirstTokensWithTheirPrediction) {
   EXPECT_TRUE(HasLine(page, "kvcast_route_first_token_error_seconds_total 0.875"));
 }
 
-TEST(Metrics, SaysWhichContentIsNotKnown) {
+TEST(Metrics, CountsBlocksOfUnknownContent) {
   const std::string page = RenderMetrics(Example());
   EXPECT_TRUE(HasLine(page, R"(kvcast_unnamed_blocks{worker="engine \"0\""} 6)")) << page;
   EXPECT_TRUE(HasLine(page, R"(kvcast_named_late_blocks_total{worker="engine \"0\""} 2)"));

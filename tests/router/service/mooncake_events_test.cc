@@ -107,8 +107,8 @@ class MooncakeStore {
     ASSERT_TRUE(batch.ok()) << batch.status().ToString();
     worker_.index().Apply(kWorker, *batch);
   }
-  // Tokens of a prompt that are reusable with loads from the CPU tier, and with loads from the CPU
-  // and storage tiers.
+  // Returns the number of reusable tokens of a prompt with loads from the CPU tier, and with loads
+  // from the CPU and storage tiers.
   std::pair<int64_t, int64_t> Reusable(std::vector<TokenId> tokens,
                                        const HashInputs& inputs = {}) const {
     const WorkerMatch match = worker_.Match(std::move(tokens), inputs);
@@ -135,7 +135,7 @@ TEST(MooncakeEvents, StoredBlocksAreThoseOfTheTier) {
   EXPECT_EQ(store.counters().events, 3u);
 }
 
-TEST(MooncakeEvents, MillisecondsAndRankStayOutOfTheWay) {
+TEST(MooncakeEvents, TheTimeStampIsInMilliseconds) {
   MooncakeEvents events{MooncakeConfig()};
   const auto batch = events.Decode(BatchOf({}));
   ASSERT_TRUE(batch.ok());
@@ -154,7 +154,7 @@ TEST(MooncakeEvents, LegacyAliasesAddNothing) {
   EXPECT_EQ(store.residencies(), 1u);
 }
 
-TEST(MooncakeEvents, ABaseBlockSaysThatTheSpanIsNotAtTheRoot) {
+TEST(MooncakeEvents, ASpanWithABaseBlockIsNotAtTheRoot) {
   MooncakeStore store;
   store.Take({With(Stored({1}, {1, 2, 3, 4}, Nil()), "base_block_idx", Number(5))});
   EXPECT_EQ(store.Reusable(Tokens(1, 4)), Tiers(0, 0));
@@ -200,7 +200,7 @@ TEST(MooncakeEvents, AnObjectIsRememberedForEachTier) {
   EXPECT_EQ(store.counters().events, 4u) << "an event that is left out is not counted as decoded";
 }
 
-TEST(MooncakeEvents, AnObjectIsToldOnceUntilItChanges) {
+TEST(MooncakeEvents, AnUnchangedObjectIsStoredOnce) {
   MooncakeEvents events{MooncakeConfig()};
   const auto key = Text("object");
   const Map first = With(Stored({1}, {1, 2, 3, 4}, Nil()), "object_key", key);
@@ -212,7 +212,7 @@ TEST(MooncakeEvents, AnObjectIsToldOnceUntilItChanges) {
   EXPECT_EQ(removed.medium, "CPU");
 }
 
-TEST(MooncakeEvents, AnObjectLeavesItsGroupWhenItComesToAnother) {
+TEST(MooncakeEvents, AnObjectLeavesItsGroupWhenItMovesToAnotherGroup) {
   MooncakeEvents events{MooncakeConfig()};
   const auto key = Text("object");
   const Map first = With(Stored({1}, {1, 2, 3, 4}, Nil()), "object_key", key);
@@ -221,7 +221,7 @@ TEST(MooncakeEvents, AnObjectLeavesItsGroupWhenItComesToAnother) {
   ASSERT_EQ(moved->events.size(), 2u);
   EXPECT_EQ(std::get<BlockRemoved>(moved->events[0]).group_idx, 0);
   EXPECT_EQ(std::get<BlockStored>(moved->events[1]).group_idx, 1);
-  // The remove names the object, and another group.
+  // The remove names the object and no group. The object is in group 1.
   const auto removed = events.Decode(BatchOf({With(Removed({}), "object_key", key)}));
   ASSERT_EQ(removed->events.size(), 1u);
   EXPECT_EQ(std::get<BlockRemoved>(removed->events[0]).group_idx, 1);
@@ -257,7 +257,7 @@ TEST(MooncakeEvents, AClearEmptiesEveryTier) {
   EXPECT_EQ(store.counters().events, 3u);
 }
 
-TEST(MooncakeEvents, OthersAreLeftOut) {
+TEST(MooncakeEvents, EventsOfOtherTenantsAndBackendsAreLeftOut) {
   MooncakeStore store({.tenant_id = "mine", .backend_id = "store-0"});
   const Map event = With(Stored({1}, {1, 2, 3, 4}, Nil()), "tenant_id", Text("mine"));
   store.Take({event, With(event, "backend_id", Text("store-1")),
@@ -326,7 +326,6 @@ TEST(MooncakeEvents, KeysThatCollideUnderAFixedSeedCostNoMore) {
   EXPECT_LT(decode_ns(CollidingTexts(16000)), 4 * plain_ns) << plain_ns << " ns for other keys";
 }
 
-// An answer of the service includes the blocks of a Mooncake store.
 TEST(MooncakeEvents, TheHashesOfAllObjectsAreBounded) {
   MooncakeStore store({.object_hashes_max = 3});
   const Map pair = Stored({1, 2}, {1, 2, 3, 4, 5, 6, 7, 8}, Nil());
@@ -354,7 +353,7 @@ TEST(MooncakeEvents, ABatchIsBounded) {
   EXPECT_FALSE(MooncakeEvents({.batch_tokens_max = 15}).Decode(batch).ok());
 }
 
-// A short event must not become a long one each time.
+// A short event without effect must not be decoded to a long event.
 TEST(MooncakeEvents, EventsWithoutEffectBecomeNoEvents) {
   MooncakeEvents events({});
   std::vector<uint64_t> many(1000);
@@ -365,14 +364,14 @@ TEST(MooncakeEvents, EventsWithoutEffectBecomeNoEvents) {
       events.Decode(BatchOf({object, from_storage, from_storage, from_nowhere}))->events.size(),
       1u);
   EXPECT_EQ(events.Decode(BatchOf(std::vector<Map>(1000)))->events.size(), 3u)
-      << "one clear a tier";
+      << "one clear per tier";
   EXPECT_EQ(events.counters().bad_events, 1000u);
   EXPECT_EQ(events.Decode(BatchOf({{}, object, {}}))->events.size(), 7u);
 }
 
-// A decoder that has seen many objects forgets one object as fast as any other decoder. Else this
-// test would take minutes.
-TEST(MooncakeEvents, AClearCostsWhatItTakesAway) {
+// The cost of a clear depends only on the objects that the clear removes, and not on earlier
+// objects. Otherwise this test would take minutes.
+TEST(MooncakeEvents, TheCostOfAClearDependsOnTheRemovedObjects) {
   constexpr size_t kStores = kSanitized ? 2'000 : 20'000;
   MooncakeEvents events({.batch_events_max = size_t{1} << 20});
   const Map object = With(Stored({1}, {1, 2, 3, 4}, Nil()), "object_key", Text("a"));
@@ -392,7 +391,7 @@ TEST(MooncakeEvents, AClearCostsWhatItTakesAway) {
   for (int i = 0; i < 10; ++i) EXPECT_EQ(events.Decode(batch)->events.size(), 4 * kStores);
 }
 
-TEST(MooncakeEvents, ASourceOfTheServiceIsAskedByTokens) {
+TEST(MooncakeEvents, AnAnswerOfTheServiceIncludesTheBlocksOfAMooncakeStore) {
   PrefixIndex index;
   router::WorkerRegistration config;
   config.worker.name = "store";

@@ -1,5 +1,5 @@
 // The service answers queries by tokens. The service finds blocks by their content, or by the
-// engine's own hashes if content does not decide. Each answer states whether it is proven.
+// engine's own hashes if the content is not enough. Each answer states whether the answer is exact.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 #include <httplib.h>
@@ -31,8 +31,8 @@ using kvcast::testing::Registered;
 using kvcast::testing::RootStore;
 using kvcast::testing::Tokens;
 
-// A store as SGLang sends it: integer hashes of an unknown scheme, and no groups, kinds or extra
-// keys. Pages have 4 tokens.
+// Returns a store in SGLang's form. It has integer hashes of an unknown scheme, and no groups,
+// kinds or extra keys. Pages have 4 tokens.
 BlockStored SglangStore(std::vector<BlockHash> hashes, std::vector<TokenId> tokens,
                         std::optional<BlockHash> parent = std::nullopt) {
   BlockStored event;
@@ -50,7 +50,8 @@ BlockRemoved SglangRemove(std::vector<BlockHash> hashes) {
   return event;
 }
 
-// The first pages of many other prompts. After these stores the router gives up on hash schemes.
+// Returns stores of the first pages of many other prompts. After these stores, the router stops the
+// search for a hash scheme.
 EventBatch OtherPrompts() {
   EventBatch batch;
   for (uint64_t i = 0; i < kSchemeMissesToGiveUp; ++i) {
@@ -109,7 +110,7 @@ TEST_F(NamingServiceTest, TheFirstStoreIsServedAndProven) {
   EXPECT_EQ(Reusable(20), 8);
 }
 
-TEST_F(NamingServiceTest, GroupsThatAreNotToldAreNoProof) {
+TEST_F(NamingServiceTest, AnAnswerForUnknownGroupsIsNotExact) {
   Follow(Registered({}));
   Send(Batch(SglangStore(Hashes(1, 3), PromptFromOne(12))));
   EXPECT_EQ(Reusable(20), 12);
@@ -133,8 +134,9 @@ TEST_F(NamingServiceTest, PropertiesThatTheStreamShowsNeedNoRegistration) {
   EXPECT_EQ(Reusable(20), 8);
 }
 
-// A new child of a known block is evidence of reuse (reuse_evidence.h). After a late join it is no
-// evidence: the engine may have stored the child before, and dropped it for a draft head.
+// A new child of a known block is evidence of reuse (reuse_evidence.h). After a late join, a new
+// child is no evidence. The engine may have stored the child before the join, and dropped it for a
+// draft head.
 TEST_F(NamingServiceTest, AStreamThatIsJoinedLateShowsNoReuse) {
   const auto store = [](BlockHash hash, TokenId first, std::optional<BlockHash> parent) {
     return kvcast::testing::StoreTokens({hash}, Tokens(first, 4), parent);
@@ -193,7 +195,7 @@ TEST_F(NamingServiceTest, SaltsOfMetadataAreOtherCaches) {
   EXPECT_EQ(Ask(query).match.gpu_tokens, 12);
 }
 
-TEST_F(NamingServiceTest, HashesAreAskedAsTheEngineSentThem) {
+TEST_F(NamingServiceTest, AQueryMayContainTheHashesOfTheEngine) {
   Follow(Registered({Full(4)}));
   Send(Batch(SglangStore(Hashes(1, 3), PromptFromOne(12))));
   const QueryAnswer answer = Ask({.by_tokens = false, .hashes = Hashes(1, 2)});
@@ -213,7 +215,7 @@ TEST_F(NamingServiceTest, PairsOfTokensAreServed) {
   EXPECT_EQ(Ask({.tokens = {1, 2, 3, 4, 6, 7}}).match.gpu_tokens, 0) << "the last pair is (4, 5)";
 }
 
-TEST_F(NamingServiceTest, LostBatchesTakeBackWhatIsHeld) {
+TEST_F(NamingServiceTest, LostBatchesClearTheHeldBlocks) {
   Follow(Registered({Full(4)}));
   Send(Batch(SglangStore(Hashes(1, 2), PromptFromOne(8))));
   sources[0]->OnReset(ResetReason::kLostBatches);
@@ -247,7 +249,7 @@ TEST_F(NamingServiceTest, AKnownSchemeIsNotNeededForContent) {
 }
 
 // The store of the first block has no tokens. Content keys need the tokens from the root on. Hashes
-// do not need them.
+// do not need these tokens.
 TEST_F(NamingServiceTest, AKnownSchemeFindsBlocksWhoseContentIsNotKnown) {
   Follow(Registered({Full(16)}), kDefaultDialect);
   const EngineScheme scheme;
@@ -291,8 +293,8 @@ TEST_F(NamingServiceTest, BlocksThatAQueryFindsByHashAreNamed) {
   EXPECT_TRUE(answer.exact);
 }
 
-// The router joined the stream late, so the blocks of the worker have no names. They get names
-// after the first query for each prompt.
+// The router joined the stream late, so the blocks of the worker have no names. The blocks get
+// names after the first query for each prompt.
 TEST_F(NamingServiceTest, AWorkerOfUnnamedBlocksIsNamedByQueries) {
   Follow(Registered({Full(16)}), kDefaultDialect);
   const EngineScheme scheme;
@@ -311,7 +313,7 @@ TEST_F(NamingServiceTest, AWorkerOfUnnamedBlocksIsNamedByQueries) {
   EXPECT_EQ(AskTokens(100).match.gpu_tokens, 64);
 }
 
-TEST_F(NamingServiceTest, NamesOfAnEngineThatBeganAnewAreNotUsed) {
+TEST_F(NamingServiceTest, NamesFromBeforeARestartAreNotUsed) {
   WorkerRegistration config;
   config.worker = Registered({Full(16)});
   config.candidate_seeds = {"another"};
@@ -325,7 +327,7 @@ TEST_F(NamingServiceTest, NamesOfAnEngineThatBeganAnewAreNotUsed) {
   };
   const EngineScheme before;
   Send(Batch(RootStore(before, 50), store(before)));
-  // The names stand for a query that began before the restart and ends after it.
+  // These names are those of a query that began before the restart and ends after the restart.
   FoundNames names{.hashes = std::make_shared<std::vector<BlockHash>>(store(before).block_hashes),
                    .contents = std::make_shared<std::vector<ContentKey>>(
                        PromptContents(index.keys(), PromptFromOne(64), 16, 0, {})),
@@ -358,8 +360,9 @@ TEST_F(NamingServiceTest, NamesThatDoNotFitAreDroppedAndCounted) {
   EXPECT_EQ(index.counters(WorkerId(0)).unnamed_gpu, 0u);
 }
 
-// Each scheme costs a chain of the whole prompt. If the budget is exceeded, the answer reports it.
-TEST_F(NamingServiceTest, AQueryHashesInSoManyWaysAndNoMore) {
+// For each scheme, a query hashes the whole prompt. If the schemes exceed the budget, the answer
+// states the reason.
+TEST_F(NamingServiceTest, TheHashSchemesOfAQueryAreBounded) {
   constexpr int64_t kTokens = 700'000;
   constexpr uint32_t kEngines = 4;
   std::vector<EngineScheme> schemes;
@@ -473,7 +476,7 @@ struct LoraTest : NamingServiceTest {
   EngineScheme engine;
 };
 
-TEST_F(LoraTest, TheNameDecidesWhereTheEngineHashesItAlone) {
+TEST_F(LoraTest, TheNameIsEnoughIfTheEngineHashesOnlyTheName) {
   Serve(ExtraKeyScheme::kBare, {});
   const QueryAnswer answer = AskAdapter(Adapter());
   EXPECT_EQ(answer.scheme.of(KeyKind::kLora).proof, KeyProof::kBare);
@@ -485,7 +488,7 @@ TEST_F(LoraTest, TheNameDecidesWhereTheEngineHashesItAlone) {
   EXPECT_TRUE(AskTokens(100).exact);
 }
 
-TEST_F(LoraTest, APathThatIsToldIsAskedByTheEnginesChain) {
+TEST_F(LoraTest, ARegisteredPathIsHashedWithTheEnginesScheme) {
   Serve(ExtraKeyScheme::kTagged, {{"sql", kPath}});
   const QueryAnswer answer = AskAdapter(Adapter());
   EXPECT_EQ(answer.scheme.of(KeyKind::kLora).proof, KeyProof::kTagged);
@@ -503,7 +506,7 @@ TEST_F(LoraTest, AnotherPathIsAnotherCache) {
   EXPECT_TRUE(answer.exact);
 }
 
-TEST_F(LoraTest, APathThatIsNotToldIsNoProof) {
+TEST_F(LoraTest, AnAnswerForAnUnknownPathIsNotExact) {
   Serve(ExtraKeyScheme::kTagged, {});
   const QueryAnswer answer = AskAdapter(Adapter());
   EXPECT_EQ(answer.named_by, NamedBy::kContent);
@@ -513,7 +516,7 @@ TEST_F(LoraTest, APathThatIsNotToldIsNoProof) {
   EXPECT_TRUE(AskTokens(100).exact) << "without an adapter";
 }
 
-TEST_F(LoraTest, AQueryMayTellThePathOfAnAdapterThatTheRegistrationLacks) {
+TEST_F(LoraTest, AQueryMayStateThePathOfAnAdapterThatTheRegistrationLacks) {
   Serve(ExtraKeyScheme::kTagged, {{"sql", kPath}});
   HashInputs other;
   other.lora_name = "chat";
@@ -528,7 +531,7 @@ TEST_F(LoraTest, AQueryMayTellThePathOfAnAdapterThatTheRegistrationLacks) {
   EXPECT_TRUE(answer.exact);
 }
 
-// Batches of a publisher go over sockets into the service, and answers come out over HTTP.
+// A publisher sends batches to the service over sockets. The test queries the service over HTTP.
 TEST(NamingServiceOverSockets, AnSglangEngineIsAskedByTokens) {
   PublisherConfig publishing;
   publishing.endpoint = "tcp://127.0.0.1:0";

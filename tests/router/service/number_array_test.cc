@@ -1,5 +1,4 @@
-// The fast reader of a prompt accepts the numbers that a JSON parser would read, or leaves the body
-// unchanged.
+// The fast reader of a prompt returns the same numbers as a JSON parser, or returns nothing.
 // SPDX-License-Identifier: Apache-2.0
 #include "router/service/json/number_array.h"
 
@@ -31,7 +30,7 @@ TEST(NumberArray, IsTakenOutOfItsObject) {
                                                       "x": {"y": [1, {"z": "}"}]}, "b": true})"));
 }
 
-TEST(NumberArray, IsLeftAloneWhereItIsSomethingElse) {
+TEST(NumberArray, OtherBodiesAreNotTaken) {
   for (const char* body : {"",
                            "[1]",
                            "{}",
@@ -88,7 +87,7 @@ TEST(HashArray, HoldsIntegersOfEitherSignAndHexDigits) {
             TakeHashArray(R"({"hashes": ["00"]})", "hashes", 1)->hashes);
 }
 
-TEST(HashArray, IsLeftAloneWhereItIsSomethingElse) {
+TEST(HashArray, OtherBodiesAreNotTaken) {
   for (const char* element : {"", "0.5", "\"abc\"", "\"\"", "\"0x12\"", "-", "- 1", "-0",
                               "-9223372036854775809", "\"00", "true", "[1]", "--1", "-01"}) {
     const std::string body = std::string("{\"hashes\": [") + element + "]}";

@@ -1,4 +1,5 @@
-// Observations keep recent events and decisions, and return those that a request selects.
+// Observations keep recent events and decisions, and return the events and decisions that a request
+// selects.
 // SPDX-License-Identifier: Apache-2.0
 #include "router/service/route/observations.h"
 
@@ -45,7 +46,7 @@ struct ObservationsTest : ::testing::Test {
   Observations observations;
 };
 
-TEST_F(ObservationsTest, EventsAreToldNewestFirst) {
+TEST_F(ObservationsTest, EventsAreListedNewestFirst) {
   Note(0, 5, Batch(Store(Hashes(10, 3))));
   Note(1, 9, Batch(Remove(Hashes(20, 1), 2)));
   const Json events = Events();
@@ -93,7 +94,7 @@ TEST_F(ObservationsTest, AnEmptyBatchIsNoEntry) {
   EXPECT_EQ(Events()["next"], 0);
 }
 
-TEST_F(ObservationsTest, FiltersTakeWhatMatchesAll) {
+TEST_F(ObservationsTest, AnEventMustMatchAllFilters) {
   Note(0, 1,
        Batch(Store(Hashes(1, 1), 0), Store(Hashes(1, 1), 1), Remove(Hashes(1, 1), 1),
              StoreIn("CPU", Hashes(1, 1))));
@@ -111,7 +112,7 @@ TEST_F(ObservationsTest, FiltersTakeWhatMatchesAll) {
   EXPECT_EQ(Events({{"limit", "2"}})["events"].size(), 2u);
 }
 
-TEST_F(ObservationsTest, SinceTellsWhatIsNewAndANumberFromTheFutureAll) {
+TEST_F(ObservationsTest, SinceSelectsNewEventsAndATooLargeNumberSelectsAllEvents) {
   for (uint64_t seq = 0; seq < 3; ++seq) Note(0, seq, Batch(Store(Hashes(seq, 1))));
   const Json second = Events({{"since", "2"}});
   ASSERT_EQ(second["events"].size(), 1u);

@@ -41,7 +41,7 @@ Cells CellsOf(const std::string& line) {
 // A row of a table: its cells by the names of the columns.
 using Row = std::map<std::string, std::string>;
 
-// The rows of the table below the heading.
+// Returns the rows of the table below the heading.
 std::vector<Row> TableOf(const std::string& heading) {
   std::ifstream page(SourceDir() / "docs" / "options.md");
   std::string line;
@@ -64,7 +64,7 @@ std::vector<Row> TableOf(const std::string& heading) {
 
 std::string Code(const std::string& text) { return "`" + text + "`"; }
 
-// The JSON of a default that the page writes as code; nullopt: a default in words.
+// Returns the JSON of a default that the page writes as code; nullopt: the default is in words.
 std::optional<Json> Literal(const std::string& cell) {
   if (cell.size() < 2 || cell.front() != '`' || cell.back() != '`') return std::nullopt;
   return std::make_optional<Json>(Json::parse(cell.substr(1, cell.size() - 2)));
@@ -76,7 +76,7 @@ Cells Column(const std::vector<Row>& rows, const std::string& column) {
   return cells;
 }
 
-// The elements of `some` that `others` lacks.
+// Returns the elements of `some` that `others` does not contain.
 Cells Without(Cells some, Cells others) {
   std::sort(some.begin(), some.end());
   std::sort(others.begin(), others.end());
@@ -114,7 +114,7 @@ std::string Bounds(const Json& schema) {
   return schema.contains("minimum") ? ", " + schema["minimum"].dump() + " or more" : "";
 }
 
-// The words of the page for the type that a schema describes.
+// Returns the words of the page for the type that a schema describes.
 std::string TypeOf(const Json& schema) {
   if (schema.contains("oneOf")) {
     return TypeOf(schema["oneOf"][0]) + " or " + TypeOf(schema["oneOf"][1]);
@@ -138,7 +138,7 @@ std::string TypeOf(const Json& schema) {
   return text;
 }
 
-// The page's type of a member with this shape begins with these words.
+// Returns the first words of the page's type of a member with this shape.
 std::string TypeOf(MemberShape shape) {
   const std::map<MemberShape, std::string> types = {{MemberShape::kText, "text"},
                                                     {MemberShape::kInteger, "integer"},
@@ -183,14 +183,14 @@ void CompareTypes(const std::vector<Row>& rows, std::span<const Member> members,
   }
 }
 
-// True: the member accepts the value.
+// Returns true if the member accepts the value.
 bool Takes(const SourceMember& member, const Json& value) {
   WorkerRegistration source;
   return member.read(value, member.name, source).ok();
 }
 
-// The sources for which defaults are compared. The first source has the default format, and each
-// format has one more source. All sources have a sparse rule.
+// Returns the sources whose defaults are compared. The first source has the default format, and
+// each format has one more source. All sources have a sparse rule.
 std::vector<WorkerRegistration> SourcesOfAllFormats() {
   std::vector<WorkerRegistration> sources(1);
   for (const auto& [format, name] : kEventFormatNames) sources.emplace_back().format = format;
@@ -267,7 +267,7 @@ TEST(OpenApi, GivesTheBoundsOfTheMembers) {
   }
 }
 
-// The fields of the options that the file sets, except the weights.
+// Returns the fields of the options that the file sets, except the weights.
 Json FieldsOf(const RouterOptions& options) {
   return {{"http", options.http.address + ":" + std::to_string(options.http.port)},
           {"tls", {options.http.tls_certificate, options.http.tls_key}},

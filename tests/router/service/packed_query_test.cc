@@ -54,7 +54,8 @@ void ExpectEqual(const Query& a, const Query& b) {
 }
 
 TEST(PackedQuery, HasTheMembersOfTheJsonForm) {
-  // Token ids of all lengths of MessagePack. The reader has a fast path for runs of short ids.
+  // Token ids of all lengths that MessagePack has. The reader has a fast path for runs of short
+  // ids.
   Json tokens = Json::array();
   for (int64_t i = 0; i < 1000; ++i) tokens.push_back(i * 37 % 150000);
   for (const int64_t id : {int64_t{0}, int64_t{127}, int64_t{128}, int64_t{65536}, INT64_MAX}) {
@@ -122,7 +123,7 @@ TEST(PackedQuery, IsBounded) {
   for (int shift = 24; shift >= 0; shift -= 8) many.push_back(static_cast<char>(count >> shift));
   EXPECT_EQ(ErrorOf(many + std::string(count, '\x01')),
             "tokens: more than " + std::to_string(kMaxQueryTokens) + " elements");
-  // A count without elements reserves nothing.
+  // For a large count without elements, the parser reserves no memory.
   EXPECT_EQ(ErrorOf(many), "body: not MessagePack");
   const Json large = {{"tokens", {1}}, {"model", std::string(kMaxQueryRestBytes, 'x')}};
   EXPECT_EQ(ErrorOf(large), "body: longer than " + std::to_string(kMaxQueryRestBytes) +

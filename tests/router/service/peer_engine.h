@@ -32,7 +32,7 @@ class PeerEngine {
                  .value();
   }
 
-  // Returns the next prompt: a new one, or the beginning of an earlier prompt with another
+  // Returns the next prompt: a new prompt, or the beginning of an earlier prompt with another
   // continuation.
   std::vector<TokenId> NextPrompt() {
     std::vector<TokenId> prompt;
@@ -49,7 +49,7 @@ class PeerEngine {
     }
     return prompt;
   }
-  // Tokens of the prompt that the engine's own lookup finds.
+  // Returns the number of tokens of the prompt that the engine's own lookup finds.
   int64_t Lookup(const std::vector<TokenId>& prompt) {
     CacheRequest request = RequestOf(prompt);
     cache_->BeginStep();

@@ -118,7 +118,7 @@ void ExpectTheEnginesAnswer(const Model& model, Reader& reader, const Write& wri
   EXPECT_EQ(reader.counters().unknown_removes, 0u);
 }
 
-TEST(PeerFormats, TrtllmSaysWhatTheEngineHas) {
+TEST(PeerFormats, AnswersFromTrtllmEqualTheEnginesLookup) {
   for (const Model& model : {FullModel(), HybridModel()}) {
     for (uint32_t seed = 1; seed <= 5; ++seed) {
       Reader reader(TrtllmSource(model));
@@ -130,7 +130,7 @@ TEST(PeerFormats, TrtllmSaysWhatTheEngineHas) {
   }
 }
 
-TEST(PeerFormats, MooncakeSaysWhatTheEngineHas) {
+TEST(PeerFormats, AnswersFromMooncakeEqualTheEnginesLookup) {
   for (const Model& model : {FullModel(), HybridModel()}) {
     for (uint32_t seed = 1; seed <= 5; ++seed) {
       Reader reader(MooncakeSource(model));
@@ -239,8 +239,8 @@ TEST(PeerFormats, DamagedMooncakeIsRefusedAndCounted) {
   }
 }
 
-// Two connectors behind one engine of a hybrid model keep the same blocks in host memory. Each has
-// its own copy; `ownership` distinguishes the copies.
+// Two connectors behind one engine of a hybrid model keep the same blocks in host memory. Each
+// connector has its own copy. `ownership` distinguishes the copies.
 TEST(PeerFormats, ABlockOfTwoConnectorsIsThereUntilBothRemovedIt) {
   WorkerRegistration config;
   config.worker.name = "vllm";
@@ -280,8 +280,8 @@ TEST(PeerFormats, ABlockOfTwoConnectorsIsThereUntilBothRemovedIt) {
   EXPECT_EQ(reader.counters().unknown_removes, 0u);
 }
 
-// SGLang's HiCache: a block that was written through to host memory stays there when the GPU evicts
-// it.
+// In SGLang's HiCache, a block that was written through to host memory stays in host memory when
+// the GPU evicts the block.
 struct HiCache {
   explicit HiCache(Dialect wire) : dialect(wire), reader(Config()) {}
   static WorkerRegistration Config() {
@@ -298,8 +298,8 @@ struct HiCache {
     ASSERT_TRUE(EncodeBatch(batch, dialect, bytes).ok());
     reader.Take(bytes);
   }
-  // Reusable tokens on the GPU, with loads from host memory, and with loads from host memory and
-  // storage.
+  // Returns the reusable tokens on the GPU, with loads from host memory, and with loads from host
+  // memory and storage.
   std::vector<int64_t> Answers() const {
     const WorkerMatch match = reader.Match(Tokens(1, 13));
     return {match.gpu_tokens, match.with_cpu_tokens, match.with_storage_tokens};
@@ -309,7 +309,7 @@ struct HiCache {
   Reader reader;
 };
 
-TEST(PeerFormats, HiCacheTiersAreToldApart) {
+TEST(PeerFormats, HiCacheTiersAreSeparate) {
   using Answers = std::vector<int64_t>;
   for (const Dialect dialect : {Dialect::kSglang3, Dialect::kSglang4, Dialect::kSglang5}) {
     SCOPED_TRACE(DialectName(dialect));
@@ -348,7 +348,8 @@ TEST(PeerFormats, AClearOfHiCacheEmptiesHostMemoryAndNoStorage) {
   EXPECT_EQ(vllm.Answers(), (Answers{0, 12, 12}));
 }
 
-// SGLang's map of a store, with `key` in addition to the required members.
+// Returns a batch with SGLang's map of a store. The map has `key` in addition to the required
+// members.
 Bytes SglangStore(const char* key, const std::function<void(wire::Writer&)>& value) {
   Bytes bytes;
   wire::Writer out(bytes);
@@ -402,7 +403,7 @@ TEST(PeerFormats, ComponentsOfABlockAreCountedAndTheAnswerIsNotExact) {
   EXPECT_EQ(other.source().rule_doubt(), "");
 }
 
-TEST(PeerFormats, AGapOfEventIdsIsNotWholeUntilTheEngineBeginsAnew) {
+TEST(PeerFormats, AfterAGapOfEventIdsBlocksAreMissingUntilTheEngineRestarts) {
   Reader reader(TrtllmSource(FullModel()));
   const Write write = TrtllmBytes(FullModel());
   EXPECT_EQ(reader.Take(write(Batch(StoreTokens({Hash(1)}, Tokens(1, 4))))),
@@ -418,7 +419,7 @@ TEST(PeerFormats, AGapOfEventIdsIsNotWholeUntilTheEngineBeginsAnew) {
   EXPECT_EQ(reader.source().counters().losses, 1u);
 }
 
-TEST(PeerFormats, AReaderThatComesLateIsNotWhole) {
+TEST(PeerFormats, ALateReaderLacksBlocks) {
   Reader reader(TrtllmSource(FullModel()));
   const Write write = TrtllmBytes(FullModel());
   (void)write(Batch(StoreTokens({Hash(1)}, Tokens(1, 4))));

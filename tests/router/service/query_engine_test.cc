@@ -122,7 +122,7 @@ TEST_F(QueryEngineTest, NamedWorkersAnswerInOrderOfTheSources) {
   EXPECT_EQ(engine.Answer(query, sources).status().message(), "workers: unknown worker nobody");
 }
 
-// If each worker searched all names, 512 workers would take 512 times as long as one.
+// If each worker searched all names, 512 workers would take 512 times as long as one worker.
 TEST_F(QueryEngineTest, ManyNamesAreNotSearchedForEachWorker) {
   Query query;
   query.by_tokens = false;
@@ -144,7 +144,7 @@ TEST_F(QueryEngineTest, ManyNamesAreNotSearchedForEachWorker) {
   EXPECT_LT(ask_ns(), 8 * one_ns) << one_ns << " ns with one worker";
 }
 
-TEST_F(QueryEngineTest, BaselinePromisesByItsRuleAndProvesNothing) {
+TEST_F(QueryEngineTest, ABaselinePredictsByItsRuleAndProvesNothing) {
   WorkerRegistration config;
   config.worker = Registered({Full(16), Window(32)});
   config.worker.name = "hybrid";
@@ -225,7 +225,7 @@ TEST_F(QueryEngineTest, UnitThatTheIndexCannotTakeProvesNothing) {
             "hash scheme: the stores' hash block size is not the worker's");
 }
 
-TEST_F(QueryEngineTest, AStreamThatIsNotHeardSaysWhatToLookAt) {
+TEST_F(QueryEngineTest, TheReasonOfASilentStreamNamesWhatToCheck) {
   AddWorker("a", HashAlgorithm::kSha256, "0", 16, EventHashForm::kInt64, 0);
   SourceStatus status;
   const QueryEngine engine(index, [&status](WorkerId) { return status; });
@@ -275,7 +275,7 @@ TEST_F(QueryEngineTest, ProofMustHoldBeforeAndAfterTheIndexIsAsked) {
   }
 }
 
-TEST_F(QueryEngineTest, HashesAreTakenAsTheyAre) {
+TEST_F(QueryEngineTest, HashesOfAQueryAreUsedUnchanged) {
   AddWorker("a", HashAlgorithm::kSha256, "0", 16, EventHashForm::kInt64, 0);
   AddWorker("b", HashAlgorithm::kSha256, "0", 32, EventHashForm::kInt64, 0);
   index.Apply(WorkerId(0), Batch(StoreFull(Hashes(1, 4), 0, 16)));

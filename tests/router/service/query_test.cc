@@ -1,4 +1,5 @@
-// The parser of a query's body accepts valid bodies. For every other body it gives one clear line.
+// The parser of a query's body accepts valid bodies. For every other body, the parser returns an
+// error of one line.
 // SPDX-License-Identifier: Apache-2.0
 #include "router/service/route/query.h"
 
@@ -23,7 +24,7 @@ TEST(ParseQuery, ReadsTokensLoraSaltAndWorkers) {
   EXPECT_EQ(query->workers, std::vector<std::string>{"w"});
 }
 
-TEST(ParseQuery, ReadsWhatElseABlockHolds) {
+TEST(ParseQuery, ReadsLoraPathsItemsAndEmbeddingDigests) {
   const std::string ones = [] {
     std::string hex;
     for (int i = 0; i < 32; ++i) hex += "01";
@@ -237,7 +238,7 @@ TEST(ParseQuery, ReadsTheMarkerOfAVllmPromptOnlyWithTokens) {
             "unknown member: vllm_checkpoint_token");
 }
 
-TEST(ParseQuery, OnlyARouteMayHaveALimitOfItsTime) {
+TEST(ParseQuery, OnlyARouteMayHaveATimeLimit) {
   const auto message = [](const char* limit, QueryForm form) {
     const std::string body = std::string(R"({"tokens": [1], "ttft_slo_ms": )") + limit + "}";
     return ParseQuery(body, form).status().message();
@@ -287,7 +288,7 @@ TEST(RenderAnswers, GivesOneObjectPerWorker) {
             "\"state\":\"synced\",\"weight\":0.5}]}\n");
 }
 
-TEST(RenderAnswers, NoStateIsCertainBeforeItIsWhole) {
+TEST(RenderAnswers, AConnectingOrClearedStateIsNotCertain) {
   QueryAnswer answer;
   answer.match.certain = true;
   const auto certain = [&answer](SourceState state) {
@@ -300,7 +301,7 @@ TEST(RenderAnswers, NoStateIsCertainBeforeItIsWhole) {
   EXPECT_TRUE(certain(SourceState::kGap));
 }
 
-TEST(RenderAnswers, SaysNullWhereNothingIsKnown) {
+TEST(RenderAnswers, WritesNullForUnknownValues) {
   const std::string text = RenderAnswers({QueryAnswer()});
   EXPECT_NE(text.find("\"event_age_seconds\":null"), std::string::npos) << text;
   EXPECT_NE(text.find("\"limiting_group\":null"), std::string::npos) << text;

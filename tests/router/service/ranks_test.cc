@@ -64,7 +64,7 @@ TEST_F(TaggedSource, TakesItsOwnBatchesAlone) {
   EXPECT_EQ(source->State(SourceState::kSynced), SourceState::kSynced);
 }
 
-TEST_F(TaggedSource, DoubtsWhatHasNoRank) {
+TEST_F(TaggedSource, DoubtsBatchesWithoutARank) {
   EXPECT_EQ(Send(OfRank(std::nullopt, {})), BatchResult::kApplied) << "a heartbeat";
   EXPECT_EQ(source->State(SourceState::kSynced), SourceState::kSynced);
   EXPECT_EQ(Send(OfRank(std::nullopt, Batch(StoreFull(Hashes(1, 4), 0)))), BatchResult::kDoubtful);
@@ -195,12 +195,12 @@ TEST_F(RanksTest, OnPortsOffsetByTheRank) {
 
 // The publisher's snapshot contains the blocks of all ranks, and does not name the rank of a block.
 // Therefore a source of one rank refuses the snapshot.
-TEST_F(RanksTest, OnOneSocketALateReaderIsNotWhole) {
+TEST_F(RanksTest, OnOneSocketALateReaderLacksBlocks) {
   PublisherConfig config = OnFreePorts();
   config.ring_batches = 2;
   const auto publisher = Publisher::Create(config).value();
-  // The service must connect after the publisher has sent all batches. `reader` receives them
-  // first.
+  // The service must connect after the publisher has sent all batches. So `reader` receives all
+  // batches before the service starts.
   auto reader = tools::ZmtpPeer::Connect(publisher->endpoint());
   ASSERT_TRUE(reader.ok() && reader->Handshake("SUB").ok());
   ASSERT_TRUE(reader->Subscribe("").ok() && reader->Fence().ok());

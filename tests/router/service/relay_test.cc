@@ -81,7 +81,7 @@ struct RelayTest : ::testing::Test {
   void Post(uint64_t seq, const EventBatch& batch) {
     relay->Post("m", "w.1", 2, Seq(seq), Encoded(batch));
   }
-  // Posted batches that the relay has sent or dropped.
+  // Returns the number of posted batches that the relay has sent or dropped.
   uint64_t Handled() const { return relay->counters().batches + relay->counters().dropped; }
   // Waits until the reader receives batches. The reader misses batches that are sent before its
   // subscription, so this function sends a batch again and again.
@@ -96,8 +96,8 @@ struct RelayTest : ::testing::Test {
     EXPECT_FALSE(reader.Read().topic.empty());
     ASSERT_TRUE(Eventually([&] { return Handled() == before + posted; }));
   }
-  // Posts batches until one is dropped, because so many bytes are unsent. False: the subscriber was
-  // disconnected before.
+  // Posts batches until the relay drops a batch, because the unsent bytes have reached the bound.
+  // Returns false if the relay disconnects the subscriber first.
   bool Fill(size_t unsent_bytes_max) {
     constexpr uint64_t kMany = 2000;  // more than the system's buffers hold
     const EventBatch large = Batch(StoreFull(Hashes(uint64_t{1} << 60, 10000), 0));
@@ -137,7 +137,7 @@ TEST_F(RelayTest, ABatchIsSplitByTierAndGroupAndKeepsItsNumber) {
                                                    {"kv.m.w%2E1.2.CPU.0", 1}}));
 }
 
-TEST_F(RelayTest, RedactionTakesTheTokensAndKeys) {
+TEST_F(RelayTest, RedactionRemovesTheTokensAndKeys) {
   BlockStored stored = StoreFull(Hashes(1, 1), 0);
   stored.token_ids = std::vector<TokenId>(16, 5);
   stored.lora_name = "tenant";

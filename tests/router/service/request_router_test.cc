@@ -30,8 +30,8 @@ using kvcast::testing::ThreadNsOf;
 
 constexpr int64_t kPrompt = 1000;
 
-// A token of a prompt takes 1 ms, and nothing else takes time. Requests that come later do not
-// count.
+// A token of a prompt takes 1 ms, and nothing else takes time. The delay of later requests has
+// weight 0.
 RoutingConfig Plain() {
   RoutingConfig config;
   config.forecast.start = {{0, 0.001, 0, 0, 0}};
@@ -88,13 +88,13 @@ struct RequestRouterTest : ::testing::Test {
   RequestRouter request_router{config, [this] { return drawn; }};
 };
 
-TEST_F(RequestRouterTest, CostsAreThoseOfTheTable) {
+TEST_F(RequestRouterTest, TheCostFollowsTheWeights) {
   QueryAnswer answer = Worker(1, 400, 600);
   answer.match.per_group_tokens = {900, 400};
   request_router.SetQueue(WorkerId(1), 7);
   const RouteDecision decision = Decide(request_router, {answer});
-  // 400 tokens computed, 200 loaded at a tenth of the cost. One group holds 296 more tokens in
-  // whole blocks, and another prompt with them is as probable as not.
+  // The worker computes 400 tokens, and loads 200 tokens at a tenth of the cost. One group holds
+  // 296 more tokens in whole blocks. The probability of another prompt with these tokens is 0.5.
   EXPECT_NEAR(decision.candidates[0].cost, 0.4 + 0.4 + 0.1 * 0.2 - 0.5 * 0.296, 1e-9);
   config.weights.queued_request = 10;
   RequestRouter other(config, [] { return 0.0; });
@@ -161,7 +161,7 @@ TEST_F(RequestRouterTest, SiblingsFollowTheFirstOfTheBurst) {
   EXPECT_EQ(Chosen(second), "w0") << "on another worker the prefix would be computed twice";
   const RouteCandidate& first = second.candidates[0];
   EXPECT_EQ(first.speculative_tokens, 62 * 16);
-  // The first request needs 990 ms more. Then this one computes 8 tokens.
+  // The first request needs 990 ms more. Then the second request computes 8 tokens.
   EXPECT_NEAR(first.parts.queue_s, 0.99, 1e-9);
   EXPECT_NEAR(first.cost, 0.99 + 0.008 + 0.008, 1e-9);
   EXPECT_EQ(request_router.load(WorkerId(0)).active_prefill_tokens, 1008);
@@ -181,9 +181,9 @@ TEST_F(RequestRouterTest, AWorkerThatHasComputedItsPromptsIsFreeAgain) {
     return Decide(request_router, {other}, unbooked, now_ms).candidates[0].parts.queue_s;
   };
   EXPECT_NEAR(queue_s(400.5), 0.5995, 1e-9) << "fractions of a millisecond count";
-  EXPECT_NEAR(queue_s(1200), 0, 1e-9) << "it is predicted to be ready";
+  EXPECT_NEAR(queue_s(1200), 0, 1e-9) << "the worker is predicted to be ready";
   EXPECT_TRUE(request_router.Take(Said(Feedback::Event::kFirstToken, "r"), 400.5).ok());
-  EXPECT_NEAR(queue_s(400.5), 0, 1e-9) << "it was ready earlier";
+  EXPECT_NEAR(queue_s(400.5), 0, 1e-9) << "the worker was ready earlier than predicted";
 }
 
 // w0 has a queue of 3 s and most of the prompt. w1 is idle and holds nothing.
@@ -200,7 +200,7 @@ struct TimeLimit : RequestRouterTest {
     Query query = Prompt();
     query.book = false;
     query.ttft_slo_ms = limit_ms;
-    query.temperature = 100;  // does not count with a limit
+    query.temperature = 100;  // has no effect with a limit
     if (!limit_ms) query.temperature = 0;
     return Decide(request_router, std::move(answers), query, 1);
   }
@@ -213,10 +213,10 @@ TEST_F(TimeLimit, WithoutALimitTheLowestCostIsChosen) {
   EXPECT_FALSE(Json::parse(RenderDecision(decision)).contains("keeps_slo"));
 }
 
-TEST_F(TimeLimit, TheCheapestForTheFleetIsChosenAmongThoseThatKeepIt) {
+TEST_F(TimeLimit, OfTheWorkersThatKeepTheLimitTheCheapestForTheFleetIsChosen) {
   drawn = 0.999999;
   const RouteDecision decision = Within(5000);
-  EXPECT_EQ(Chosen(decision), "w0") << "it computes 100 tokens, w1 would compute 1000";
+  EXPECT_EQ(Chosen(decision), "w0") << "w0 computes 100 tokens, w1 would compute 1000";
   EXPECT_EQ(decision.keeps_slo, true);
   EXPECT_EQ(decision.reason,
             "900 of 1000 tokens reusable; cost 3.199 s; the lowest is w1 with 2.000 s; "
@@ -226,7 +226,7 @@ TEST_F(TimeLimit, TheCheapestForTheFleetIsChosenAmongThoseThatKeepIt) {
   EXPECT_EQ(Json::parse(RenderDecision(Within(3000))).at("keeps_slo"), true);
 }
 
-TEST_F(TimeLimit, IfNoWorkerKeepsItTheShortestTimeIsChosen) {
+TEST_F(TimeLimit, IfNoWorkerKeepsTheLimitTheShortestTimeIsChosen) {
   const RouteDecision decision = Within(999);
   EXPECT_EQ(Chosen(decision), "w1");
   EXPECT_EQ(decision.keeps_slo, false);
@@ -287,7 +287,7 @@ TEST_F(RequestRouterTest, AHintNamesThePositionAfterWhichNothingReturns) {
   for (uint64_t i = 0; i < 40; ++i) {
     QueryAnswer answer = Worker(0, 0);
     answer.match.per_group_tokens = {496, 0};
-    // The first 31 blocks are the same, and the others are not.
+    // The first 31 blocks of all prompts are the same, and the other blocks differ.
     std::vector<PrefixName> names = *Prefixes(1, 62);
     for (size_t block = 31; block < 62; ++block) names[block] += 1000 * (i + 1);
     answer.prefixes = std::make_shared<const std::vector<PrefixName>>(std::move(names));
@@ -347,7 +347,7 @@ TEST_F(RequestRouterTest, BookingsFollowTheFeedback) {
 
 // An admission states whether the request's answer and its reuse are comparable, and at which
 // sequence number the answer was given.
-TEST_F(RequestRouterTest, AnAdmissionSaysWhetherTheAnswerWasExactAndWhen) {
+TEST_F(RequestRouterTest, AnAdmissionStatesWhetherTheAnswerWasExactAndItsSequenceNumber) {
   QueryAnswer exact = Worker(0, 480);
   exact.exact = true;
   exact.next_seq = 7;
@@ -456,7 +456,7 @@ TEST_F(RequestRouterTest, RoundRobinTakesWorkersInTurnAndBooksThem) {
   EXPECT_EQ(in_turn.counters().bookings, 4u);
 }
 
-TEST_F(RequestRouterTest, NobodyToChooseIsUnavailable) {
+TEST_F(RequestRouterTest, WithoutWorkersADecisionIsUnavailable) {
   EXPECT_EQ(request_router.Decide(Prompt(), {}, 0).status().code(), StatusCode::kUnavailable);
 }
 
@@ -485,7 +485,7 @@ TEST_F(RequestRouterTest, NoLengthOfAPromptOverflowsTheLoad) {
   EXPECT_EQ(Chosen(Decide(at, {Worker(1, 0), Worker(2, 0)})), "w2");
 }
 
-// With the fixed seed, a route that follows 16,000 routes with such ids compares 16,000 ids.
+// With a fixed seed, a route after 16,000 routes with colliding ids would compare 16,000 ids.
 TEST_F(RequestRouterTest, IdsThatCollideUnderAFixedSeedCostNoMore) {
   const std::vector<std::string> colliding = CollidingTexts(16000);
   ASSERT_EQ(std::hash<std::string>()(colliding[0]), std::hash<std::string>()(colliding[1]));

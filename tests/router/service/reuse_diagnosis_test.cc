@@ -137,7 +137,7 @@ std::string Describe(const ReuseDiagnosis& found) {
   return text;
 }
 
-// Expects the cause, and the limiting group; -1: none.
+// Expects the cause, and the limiting group; -1: no group.
 void ExpectNamed(const ReuseDiagnosis& found, ReuseCause cause, int64_t group) {
   ASSERT_TRUE(found.cause) << Describe(found);
   EXPECT_EQ(ReuseCauseName(*found.cause), ReuseCauseName(cause)) << Describe(found);
@@ -229,7 +229,7 @@ TEST(ReuseDiagnosis, AnAdapterOfItsOwnForEachRequestIsNamed) {
 
 // ---- Cases without a cause.
 
-TEST(ReuseDiagnosis, AHealthyHybridNamesNone) {
+TEST(ReuseDiagnosis, AHealthyHybridModelHasNoCause) {
   const CacheConfig config = Config({Full(), Window(32), Mamba(MambaMode::kAll)}, 4000);
   for (const bool told : {true, false}) {
     Followed worker(config, told ? Told(config) : router::WorkerRegistration());
@@ -246,7 +246,7 @@ TEST(ReuseDiagnosis, AHealthyHybridNamesNone) {
 }
 
 // Each turn of a conversation continues the previous turn.
-TEST(ReuseDiagnosis, ConversationsThatAreReusedNameNone) {
+TEST(ReuseDiagnosis, ReusedConversationsHaveNoCause) {
   const CacheConfig config = Config({Full(), Window(32)}, 4000);
   Followed worker(config, Told(config));
   for (int64_t i = 0; i < kRequests; ++i) {
@@ -259,7 +259,7 @@ TEST(ReuseDiagnosis, ConversationsThatAreReusedNameNone) {
 }
 
 // Tenants return with the same salt, so their prompts have hits.
-TEST(ReuseDiagnosis, SaltsThatComeBackNameNone) {
+TEST(ReuseDiagnosis, ReusedSaltsHaveNoCause) {
   const CacheConfig config = Config({Full(), Window(32)}, 4000);
   Followed worker(config, Told(config));
   for (int64_t i = 0; i < 2 * kRequests; ++i) {
@@ -294,7 +294,7 @@ std::vector<router::ReuseAnswer> Answers(int64_t promised, int64_t reused, int64
   return {static_cast<size_t>(count), router::ReuseAnswer{promised, reused}};
 }
 
-TEST(ReuseDiagnosis, LearnedGroupsThatServeNothingLackOneThatIsNotAnnounced) {
+TEST(ReuseDiagnosis, LearnedGroupsThatServeNothingLackAGroup) {
   const CacheConfig config = Config({Full(), Window(32)}, 1000);
   Followed worker(config);
   worker.HideGroup(1);
@@ -307,7 +307,7 @@ TEST(ReuseDiagnosis, LearnedGroupsThatServeNothingLackOneThatIsNotAnnounced) {
   ExpectNamed(found, kNeverAnnounced, -1);
 }
 
-TEST(ReuseDiagnosis, AGroupNumberWithoutStoresIsTheOneThatIsNotAnnounced) {
+TEST(ReuseDiagnosis, AGroupNumberWithoutStoresWasNeverAnnounced) {
   const CacheConfig config = Config({Full(), Window(32), Full()}, 1000);
   Followed worker(config);
   worker.HideGroup(1);
@@ -317,7 +317,7 @@ TEST(ReuseDiagnosis, AGroupNumberWithoutStoresIsTheOneThatIsNotAnnounced) {
   ExpectNamed(found, kNeverAnnounced, 1);
 }
 
-TEST(ReuseDiagnosis, PromisesThatAreRoundedDownShowAToldAlignmentThatIsTooFine) {
+TEST(ReuseDiagnosis, HitsThatTheEngineRoundsDownShowARegisteredAlignmentThatIsTooFine) {
   const CacheConfig config = Config({Full(16), Full(64)}, 1000);
   router::WorkerRegistration source = Told(config);
   source.worker.alignment = 16;
@@ -329,7 +329,7 @@ TEST(ReuseDiagnosis, PromisesThatAreRoundedDownShowAToldAlignmentThatIsTooFine) 
   ExpectNamed(found, kToldAlignmentWrong, -1);
 }
 
-TEST(ReuseDiagnosis, KeptPromisesNameNone) {
+TEST(ReuseDiagnosis, CorrectPredictionsHaveNoCause) {
   const CacheConfig config = Config({Full(), Window(32)}, 1000);
   Followed worker(config);
   for (int64_t i = 0; i < kRequests; ++i) worker.Serve(Concat(Shared(96), Own(i, 64)));

@@ -7,7 +7,7 @@
 namespace kvcast::router {
 namespace {
 
-TEST(ReuseFeedback, PromisesThatStayWrongAreRefuted) {
+TEST(ReuseFeedback, RepeatedWrongPredictionsAreRefuted) {
   ReuseFeedback feedback;
   for (int i = 1; i < ReuseFeedback::kMinAnswers; ++i) EXPECT_FALSE(feedback.Note(1000, 800));
   EXPECT_TRUE(feedback.Note(1000, 800));
@@ -19,7 +19,7 @@ TEST(ReuseFeedback, AFewWrongAnswersAmongManyRefuteNothing) {
   for (int i = 0; i < 200; ++i) EXPECT_FALSE(feedback.Note(1000, i % 32 == 0 ? 0 : 1000));
 }
 
-TEST(ReuseFeedback, MoreThanPromisedIsFine) {
+TEST(ReuseFeedback, MoreReuseThanPredictedRefutesNothing) {
   ReuseFeedback feedback;
   for (int i = 0; i < 200; ++i) EXPECT_FALSE(feedback.Note(100, 1000));
   EXPECT_EQ(feedback.missing_share(), 0);
@@ -44,7 +44,7 @@ TEST(ReuseFeedback, ThreeEqualDifferencesOfTheLastTenAreAContradiction) {
   EXPECT_EQ(feedback.contradiction(), -16);
 }
 
-TEST(ReuseFeedback, DifferencesOfOtherSizeOrSignAreOtherThings) {
+TEST(ReuseFeedback, DifferencesOfAnotherSizeOrSignAreCountedSeparately) {
   ReuseFeedback feedback;
   for (const int64_t difference : {-16, 16, -32, 32, -16, 16, -48, 0, 0, 0}) {
     feedback.Compare(difference);
@@ -52,7 +52,7 @@ TEST(ReuseFeedback, DifferencesOfOtherSizeOrSignAreOtherThings) {
   EXPECT_EQ(feedback.contradiction(), std::nullopt);
 }
 
-TEST(ReuseFeedback, AHundredThatAgreeEndAContradiction) {
+TEST(ReuseFeedback, AHundredCorrectAnswersEndAContradiction) {
   ReuseFeedback feedback;
   const auto agree = [&feedback](int times) {
     for (int i = 0; i < times; ++i) feedback.Compare(0);

@@ -20,9 +20,9 @@
 namespace kvcast::router {
 namespace {
 
-// The batches of an engine with full attention and the group `second`. The prompts share a prefix.
-// A Mamba group in mode "align" keeps its only state after the shared prefix, so nothing is reused.
-// With a window group, the prefix is reused.
+// Returns the batches of an engine with full attention and the group `second`. The prompts share a
+// prefix. A Mamba group in mode "align" keeps its only state after the shared prefix, so nothing is
+// reused. With a window group, the prefix is reused.
 std::vector<EventBatch> StoresOf(const GroupSpec& second, int64_t requests) {
   engine::TestEngine engine(engine::Config({engine::Full(), second}, 1000));
   std::vector<EventBatch> batches;
@@ -100,7 +100,7 @@ TEST_F(ReuseServiceTest, NamesTheCauseAndTheGroup) {
             std::string::npos);
 }
 
-TEST_F(ReuseServiceTest, AHealthyWorkerHasWhatWasPredictedAndObserved) {
+TEST_F(ReuseServiceTest, AHealthyWorkerShowsPredictedAndObservedTokens) {
   Follow(engine::Window(32));
   for (const EventBatch& batch : StoresOf(engine::Window(32), 12)) {
     ASSERT_TRUE(publisher->Publish(batch).ok());
@@ -129,7 +129,7 @@ TEST_F(ReuseServiceTest, AHealthyWorkerHasWhatWasPredictedAndObserved) {
 }
 
 // Reset keeps the totals of a worker, because they are counters. Remove deletes the totals.
-TEST(ReuseWatch, AnswersCountUntilTheEngineBeginsAnew) {
+TEST(ReuseWatch, TotalsAreKeptUntilTheWorkerIsRemoved) {
   ReuseWatch watch;
   constexpr WorkerId kWorker{1};
   for (int64_t i = 0; i < kMinTestedPrompts; ++i) {

@@ -1,5 +1,5 @@
-// End to end: batches of a publisher go over sockets into the index, and answers come out over
-// HTTP.
+// Tests the service end to end. Publishers send batches over sockets, and the tests query the
+// service over HTTP.
 // SPDX-License-Identifier: Apache-2.0
 #include "router/service/router_service.h"
 
@@ -181,7 +181,7 @@ TEST_F(RouterServiceTest, WorkersAreFollowedSideBySide) {
 
 // Four engines hash in four ways. One engine has a registered algorithm, and this algorithm is
 // wrong.
-TEST_F(RouterServiceTest, MixedFleetIsFoundOutAndSaysWhatIsProven) {
+TEST_F(RouterServiceTest, TheSchemesOfAMixedFleetAreFound) {
   const EngineScheme schemes[] = {
       {.algorithm = HashAlgorithm::kSha256Cbor, .seed = "0", .hash_block_size = 8},
       {.algorithm = HashAlgorithm::kXxhash, .seed = "42", .form = EventHashForm::kBytes},
@@ -384,7 +384,7 @@ TEST_F(RouterServiceTest, PromptsThatAreTooLongAreBadRequests) {
             "400block_hashes: more than 131072 elements");
 }
 
-TEST_F(RouterServiceTest, ListensBeyondLoopbackOnlyWhenTold) {
+TEST_F(RouterServiceTest, ListensBeyondLoopbackOnlyIfAllowed) {
   for (const char* address : {"0.0.0.0", "::", "[::]", "203.0.113.1", "127.example.org", "host"}) {
     RouterOptions options;
     options.http.address = address;
@@ -411,7 +411,7 @@ TEST_F(RouterServiceTest, ListensBeyondLoopbackOnlyWhenTold) {
   EXPECT_TRUE(RouterService::Start(local).ok());
 }
 
-TEST_F(RouterServiceTest, ABoundSourceBeyondLoopbackTakesAWord) {
+TEST_F(RouterServiceTest, ABoundSourceBeyondLoopbackMustBeAllowed) {
   WorkerRegistration source;
   source.worker.name = "w";
   source.bind = true;

@@ -54,7 +54,7 @@ TEST(SourceJson, AnInstanceThatIsANumberStaysANumber) {
   EXPECT_EQ(SourceToJson(*source).at("instance_id"), Json(7));
 }
 
-TEST(SourceJson, AFlagSaysTheSame) {
+TEST(SourceJson, AFlagGivesTheSameSource) {
   const auto flag = SourceFromFlag(
       "w=tcp://h:1,tcp://h:2,topic=kv,bind=true,model=m,instance_id=i,routing_group=blue,"
       "data_parallel_rank=3,format=mooncake,tenant_id=t,backend_id=b,hash_algorithm=sha256_cbor,"
@@ -111,9 +111,9 @@ TEST(ExpandRanks, EachRankIsAWorkerOfOneInstance) {
   EXPECT_FALSE(ExpandRanks(source).ok());
 }
 
-// Nodes of one engine have their own ranks. A port follows from the rank, not from the position in
+// Each node of an engine has its own ranks. A port follows from the rank, not from the position in
 // the list.
-TEST(ExpandRanks, ANodeThatFollowsHasTheRanksFromItsFirstOn) {
+TEST(ExpandRanks, ASecondNodeHasTheRanksFromItsFirstRankOn) {
   WorkerRegistration source;
   source.worker.name = "w";
   source.endpoint = "tcp://node1:5557";

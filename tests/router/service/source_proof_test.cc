@@ -1,5 +1,5 @@
 // A batch may prove that the index holds all blocks of an engine. Feedback of an engine may
-// contradict the answers of its source, and these answers are then not exact.
+// contradict the answers of its source. These answers are then not exact.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -47,7 +47,7 @@ struct SourceProofTest : ::testing::Test {
   SourceList sources;
 };
 
-TEST_F(SourceProofTest, AsManyBlocksAsTheEngineHasProveThatNoneIsMissing) {
+TEST_F(SourceProofTest, StoresOfAllBlocksOfTheEngineProveThatNoBlockIsMissing) {
   Follow(/*gpu_blocks=*/3);
   EXPECT_EQ(Send(Batch(StoreTokens(Hashes(1, 2), Tokens(1, 8)))), BatchResult::kApplied);
   EXPECT_EQ(Ask(9, SourceState::kCleared).reason,
@@ -81,7 +81,7 @@ TEST_F(SourceProofTest, AClearedCacheLacksNothing) {
   EXPECT_EQ(Send(Batch(StoreTokens({Hash(1)}, Tokens(1, 4)))), BatchResult::kApplied);
 }
 
-TEST_F(SourceProofTest, AClearSaysNothingOfOtherTiers) {
+TEST_F(SourceProofTest, AClearProvesNothingAboutOtherTiers) {
   Follow();
   BlockStored offloaded = StoreTokens({Hash(1)}, Tokens(1, 4));
   offloaded.medium = "CPU";
@@ -112,13 +112,13 @@ TEST_F(SourceProofTest, FeedbackThatCannotBeComparedContradictsNothing) {
   EXPECT_TRUE(Ask(9).exact);
 }
 
-TEST_F(SourceProofTest, AContradictionSaysWhatItLooksLike) {
+TEST_F(SourceProofTest, TheReasonOfAContradictionNamesTheProbableCause) {
   Follow();
   Send(Batch(StoreTokens(Hashes(1, 2), Tokens(1, 8))));
   Compare(8, 11, 3);
   EXPECT_EQ(Ask(9).reason,
             "feedback: requests reuse 3 tokens more than predicted, as if the engine has a release "
-            "that looks further: set release");
+            "that looks up more blocks: set release");
   Compare(8, 1, 3);
   EXPECT_EQ(Ask(9).reason,
             "feedback: requests reuse 7 tokens fewer than predicted, as if a group announces "

@@ -1,4 +1,4 @@
-// The sources that the service follows, and the clients that the relay admits.
+// Tests which sources the service accepts, and which clients the relay admits.
 // SPDX-License-Identifier: Apache-2.0
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -111,7 +111,7 @@ struct SecureService : ::testing::Test {
   std::unique_ptr<RouterService> service;
 };
 
-// Each transport and each impossible endpoint, over both routes.
+// Both routes refuse other transports and impossible endpoints.
 TEST_F(SecureService, BadEndpointsAreRefusedOverHttp) {
   Start();
   for (const std::string& endpoint :

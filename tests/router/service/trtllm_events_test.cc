@@ -106,7 +106,7 @@ TEST(TrtllmEvents, ATierChangeMovesTheBlock) {
   EXPECT_EQ(worker.residencies(), 0u);
 }
 
-TEST(TrtllmEvents, ABlockToldTwiceIsOneCopy) {
+TEST(TrtllmEvents, ABlockStoredTwiceIsOneCopy) {
   TrtllmWorker worker;
   const Json stored = StoredOf(nullptr, {BlockOf(1, Tokens(1, 4))});
   worker.Take(Json::array({EventOf(0, stored), EventOf(1, stored), EventOf(2, RemovedOf({1}))}));
@@ -132,7 +132,7 @@ TEST(TrtllmEvents, APartialBlockIsLeftOut) {
   EXPECT_EQ(worker.counters().partial_blocks, 1u);
 }
 
-TEST(TrtllmEvents, ALostEventTakesEverythingBack) {
+TEST(TrtllmEvents, ALostEventClearsTheWorker) {
   TrtllmWorker worker;
   worker.Take(EventOf(0, StoredOf(nullptr, {BlockOf(1, Tokens(1, 4))})));
   worker.Take(EventOf(2, StoredOf(1, {BlockOf(2, Tokens(5, 4))})));
@@ -213,7 +213,7 @@ TEST(TrtllmEvents, ValuesAreBoundedByTheBytes) {
   EXPECT_EQ(large.residencies(), static_cast<size_t>(kBlocks));
 }
 
-TEST(TrtllmEvents, BoundsRefuse) {
+TEST(TrtllmEvents, InputsAboveTheBoundsAreRefused) {
   TrtllmWorker worker(
       {.window_sizes = {9}, .tokens_per_block = 4, .json_bytes_max = 2000, .hashes_max = 1});
   EXPECT_FALSE(worker.events().Decode("{").ok());

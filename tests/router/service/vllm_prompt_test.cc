@@ -24,7 +24,7 @@ struct VllmPrompt : ::testing::Test {
     decision.candidates.resize(1);
     decision.candidates[0].answer.hash_block_size = 4;
   }
-  // The position of the marker. nullopt: the prompt has none.
+  // Returns the position of the marker. nullopt: the prompt has no marker.
   std::optional<int64_t> Position() const {
     auto prompt = PromptWithCheckpoint(query, decision);
     if (!prompt) return std::nullopt;
@@ -60,7 +60,7 @@ TEST_F(VllmPrompt, WithoutAHintOrATokenThereIsNoMarker) {
 
 TEST_F(VllmPrompt, ThereIsOneMarkerWithTokensOnBothSides) {
   decision.keep_prefix_tokens = 10;
-  EXPECT_EQ(Position(), std::nullopt) << "no token after it";
+  EXPECT_EQ(Position(), std::nullopt) << "no token follows the marker";
   decision.keep_prefix_tokens = 8;
   query.tokens[2] = kMarker;
   EXPECT_EQ(PromptWithCheckpoint(query, decision), std::nullopt);

@@ -1,6 +1,6 @@
-// A damaged batch or event makes a source suspect. An event of an unknown type does not. After a
-// damaged batch, the index forgets all blocks of the worker. A source also learns the hash scheme
-// of the stores.
+// A damaged batch or event makes a source suspect. An event of an unknown type does not make the
+// source suspect. After a damaged batch, the index forgets all blocks of the worker. A source also
+// learns the hash scheme of the stores.
 // SPDX-License-Identifier: Apache-2.0
 #include "router/service/ingest/worker_ingest.h"
 
@@ -115,7 +115,7 @@ TEST_F(SourceTest, BrokenEventDegradesAndKeepsItsNeighbours) {
   EXPECT_EQ(State(), SourceState::kSuspect);
 }
 
-TEST_F(SourceTest, EventOfAKindToComeDegradesNothing) {
+TEST_F(SourceTest, AnEventOfAnUnknownTypeDegradesNothing) {
   source->OnBatch(BatchOfOneArray("BlockPromoted", 0x05));
   EXPECT_EQ(source->counters().decode.rejected_total(), 1u);
   EXPECT_EQ(State(), SourceState::kSynced);
@@ -129,7 +129,7 @@ TEST_F(SourceTest, RestartOfThePublisherEndsTheDegradation) {
   EXPECT_EQ(State(), SourceState::kSynced);
 }
 
-TEST_F(SourceTest, ResetForgetsWhatTheWorkerHeld) {
+TEST_F(SourceTest, ResetForgetsTheBlocksOfTheWorker) {
   for (const ResetReason reason : {ResetReason::kLostBatches, ResetReason::kRestart}) {
     Send(Batch(StoreFull(Hashes(1, 4), 0)));
     EXPECT_EQ(Reusable(), 64);
@@ -165,7 +165,7 @@ TEST_F(CacheSize, IsLearnedFromTheBlocksAfterTheFirstRemove) {
   Send(Batch(StoreFull(Hashes(50, 3), 0)));
   EXPECT_EQ(source->cache_tokens(), 12 * 16);
   Send(Batch(Remove(Hashes(50, 3))));
-  EXPECT_EQ(source->cache_tokens(), 12 * 16) << "the most blocks count";
+  EXPECT_EQ(source->cache_tokens(), 12 * 16) << "the largest number of blocks counts";
 }
 
 TEST_F(CacheSize, IsSharedByTheFullAttentionGroups) {
@@ -211,7 +211,7 @@ struct SourceSchemeTest : ::testing::Test {
   std::unique_ptr<WorkerIngest> source;
 };
 
-TEST_F(SourceSchemeTest, IsLearnedAndTheHashUnitWithIt) {
+TEST_F(SourceSchemeTest, TheSchemeAndTheHashUnitAreLearned) {
   Create(Unregistered());
   EXPECT_EQ(source->scheme().algorithm, HashAlgorithm::kSha256);
   const EngineScheme engine{
@@ -262,7 +262,8 @@ TEST_F(SourceSchemeTest, SilentChangeOfTheUnitIsLearnedToo) {
 }
 
 // The source gets no reset when an engine of another release and with another block size starts.
-// The first batch shows both. The release decides the answer, because a draft head drops a block.
+// The first batch shows the release and the block size. The release decides the answer, because a
+// draft head drops a block.
 TEST_F(SourceSchemeTest, AReleaseIsLearnedFromTheBatchThatChangesTheUnit) {
   WorkerRegistration config = Unregistered();
   config.worker.eagle = true;
@@ -303,7 +304,7 @@ TEST_F(SourceSchemeTest, RegisteredUnitIsNotOverruled) {
   EXPECT_EQ(index.hash_block_size(WorkerId(3)), 16);
 }
 
-TEST(SourceCreate, RefusesWhatCannotBeFollowed) {
+TEST(SourceCreate, RefusesInvalidSources) {
   PrefixIndex index;
   WorkerRegistration unnamed;
   EXPECT_FALSE(WorkerIngest::Create(WorkerId(1), unnamed, index).ok());

@@ -82,14 +82,14 @@ class WriterLocksTest : public ::testing::Test {
   uint64_t next_seq_ = 0;
 };
 
-TEST_F(WriterLocksTest, ABatchTakesOne) {
+TEST_F(WriterLocksTest, ABatchTakesOneLock) {
   Store(0);  // also proves the hash scheme; the source then sets hash_block_size in the index
   const uint64_t before = index_.writer_locks();
   for (size_t block = 1; block < 33; ++block) EXPECT_EQ(Store(block), BatchResult::kApplied);
   EXPECT_EQ(index_.writer_locks() - before, 32u);
 }
 
-TEST_F(WriterLocksTest, AQueryTakesNone) {
+TEST_F(WriterLocksTest, AQueryTakesNoLock) {
   for (size_t block = 0; block < 33; ++block) Store(block);
   Store(40, /*with_tokens=*/false);  // a block without a name
   const uint64_t before = index_.writer_locks();

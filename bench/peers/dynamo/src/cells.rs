@@ -86,7 +86,7 @@ impl Cells<'_> {
         (0..count).map(of_thread).collect()
     }
 
-    /// Runs all rounds and returns the times of the last one.
+    /// Runs all rounds and returns the times of the last round.
     fn last_round<P: Peer>(
         &self,
         threads: impl Fn() -> Vec<Phases>,
