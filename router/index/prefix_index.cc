@@ -42,7 +42,7 @@ std::optional<QueryShape> ShapeOfQuery(const PromptBlocks& prompt, MatchPolicy p
 }  // namespace
 
 ResidencyTotals PrefixIndex::Impl::HiddenDigests(WorkerId id) const {
-  WaiterCountingLock lock(mutex_);
+  router::BetweenBatchesLock lock(mutex_);
   const auto it = hidden_of_.find(id);
   if (it == hidden_of_.end() || !slots_[it->second]->digest) return {};
   return slots_[it->second]->digest->Totals();
@@ -52,7 +52,7 @@ void PrefixIndex::Impl::ForEachResidency(
     WorkerId id,
     const std::function<void(Tier, uint8_t group, const BlockHash&, uint32_t copies)>& visit)
     const {
-  WaiterCountingLock lock(mutex_);
+  router::BetweenBatchesLock lock(mutex_);
   const auto it = slot_of_.find(id);
   if (it == slot_of_.end()) return;
   map_.ForEach([&](HolderId holder, const BlockHash& hash, uint32_t copies) {
@@ -96,7 +96,7 @@ PromptShape PrefixIndex::Impl::ShapeOf(WorkerId id) const {
 }
 
 ContentKey PrefixIndex::Impl::ContentOf(WorkerId id, const BlockHash& hash) {
-  WaiterCountingLock lock(mutex_);
+  router::BetweenBatchesLock lock(mutex_);
   const auto it = slot_of_.find(id);
   if (it == slot_of_.end()) return kUnnamed;
   ResidencyMap::Cursor cursor;
@@ -119,8 +119,8 @@ void PrefixIndex::Impl::Query(const PromptBlocks& prompt, const QueryShape& shap
       if (roster_.load(std::memory_order_acquire) != roster) break;
     }
   }
-  // Under the mutex no version is odd.
-  WaiterCountingLock lock(mutex_);
+  // Under the mutex no version is odd. A paused batch has shown nothing.
+  router::BatchLock lock(mutex_);
   MatchQuery query(map_, holder_table_, prompt, shape, detail, shard_);
   AskAll(*roster_.load(std::memory_order_relaxed), ids, query);  // I0
   KV_CHECK(query.Read());
@@ -262,6 +262,12 @@ uint64_t PrefixIndex::writer_locks() const {
   uint64_t locks = 0;
   for (const std::unique_ptr<Impl>& shard : shards_) locks += shard->writer_locks();
   return locks;
+}
+
+uint64_t PrefixIndex::batch_pauses() const {
+  uint64_t pauses = 0;
+  for (const std::unique_ptr<Impl>& shard : shards_) pauses += shard->batch_pauses();
+  return pauses;
 }
 
 std::string_view UntoldName(Untold property) {

@@ -1,6 +1,5 @@
 // The part of PrefixIndex::Impl that applies events, and that removes blocks of closed holders.
 // SPDX-License-Identifier: Apache-2.0
-#include <thread>
 #include <utility>
 #include <variant>
 
@@ -17,13 +16,13 @@ using router::WorkerState;
 
 namespace {
 
-// Number of runs that a batch sweeps for blocks of closed holders, in addition to one run for each
-// block that the batch stores or removes.
-constexpr size_t kSweepRuns = 16;
-// Number of runs that Reclaim sweeps before it releases the mutex.
-constexpr size_t kReclaimRuns = 256;
-// Maximum number of times that Reclaim yields to waiting batches before it continues.
-constexpr int kReclaimPatience = 1000;
+// The work of a sweep counts visited runs and freed slots. A batch does kSweepWork, and
+// kSweepWorkOfABlock for each block that it stores or removes. A stored block takes one slot, in
+// the worst case in a run of its own, so sweeps free slots at least as fast as stores take them.
+constexpr size_t kSweepWork = 16;
+constexpr size_t kSweepWorkOfABlock = 2;
+// The work of Reclaim before it releases the mutex.
+constexpr size_t kReclaimWork = 4096;
 // The index measures the memory of its residencies once in n batches. n is this number plus the
 // number of workers.
 constexpr size_t kLeastBatchesAWeighing = 16;
@@ -32,7 +31,7 @@ constexpr size_t kLeastBatchesAWeighing = 16;
 
 ApplyResult PrefixIndex::Impl::Apply(WorkerId id, const EventBatch& batch) {
   ApplyResult result;
-  WaiterCountingLock lock(mutex_);
+  router::BatchLock lock(mutex_);
   const auto it = slot_of_.find(id);
   if (it == slot_of_.end()) return result;
   WorkerState& worker = *slots_[it->second];
@@ -47,6 +46,7 @@ ApplyResult PrefixIndex::Impl::Apply(WorkerId id, const EventBatch& batch) {
 std::vector<size_t> PrefixIndex::Impl::ApplyTo(WorkerState& worker, const EventBatch& batch) {
   std::vector<size_t> left_out;
   const uint64_t ops = worker.counters.stored_blocks + worker.counters.removed_blocks;
+  uint64_t paused_at = ops;
   NoteNews(worker, batch);
   if (weigh_in_-- == 0) WeighResidencies();
   worker.sample.BeginBatch();
@@ -56,6 +56,12 @@ std::vector<size_t> PrefixIndex::Impl::ApplyTo(WorkerState& worker, const EventB
     const Event& event = batch.events[i];
     // Not std::visit, because the thread-safety analysis does not support a held lock inside a
     // lambda.
+    const uint64_t done = i + worker.counters.stored_blocks + worker.counters.removed_blocks;
+    if (done - paused_at >= kPauseAfter) {
+      paused_at = done;
+      // Other batches may replace the memory that the cursors use.
+      if (PauseIfAwaited()) removals = {};
+    }
     if (const auto* removed = std::get_if<BlockRemoved>(&event)) {
       ApplyEvent(worker, *removed, ahead, removals);
     } else if (const auto* stored = std::get_if<BlockStored>(&event)) {
@@ -72,10 +78,35 @@ std::vector<size_t> PrefixIndex::Impl::ApplyTo(WorkerState& worker, const EventB
     }
   }
   Commit(worker);
-  if (holder_table_.any_closed()) {
-    SweepSome(kSweepRuns + worker.counters.stored_blocks + worker.counters.removed_blocks - ops);
-  }
+  const uint64_t blocks = worker.counters.stored_blocks + worker.counters.removed_blocks - ops;
+  SweepAfter(kSweepWork + kSweepWorkOfABlock * blocks);
   return left_out;
+}
+
+void PrefixIndex::Impl::SweepAfter(size_t work) {
+  // A sweep needs a state in which all changes are shown.
+  while (work > 0 && holder_table_.any_closed() && !mutex_.any_paused()) {
+    const size_t part = std::min(work, kPauseAfter);
+    SweepSome(part);
+    work -= part;
+    if (work > 0) PauseIfAwaited();
+  }
+}
+
+bool PrefixIndex::Impl::PauseIfAwaited() {
+  if (!mutex_.awaited()) return false;
+  OpenBatch batch;
+  SwapBatch(batch);
+  mutex_.Pause();
+  SwapBatch(batch);
+  return true;
+}
+
+void PrefixIndex::Impl::SwapBatch(OpenBatch& batch) {
+  std::swap(content_, batch.content);
+  news_.swap(batch.news);
+  closing_.swap(batch.closing);
+  map_.SwapUnpublished(batch.unpublished);
 }
 
 void PrefixIndex::Impl::WeighResidencies() {
@@ -163,6 +194,8 @@ bool PrefixIndex::Impl::HoldAll(WorkerState& worker, CurrentStore& store, BatchA
     worker.lower_names |= store.tier != Tier::kGpu && name.named();
     const bool added = Hold(worker, store, hash, name, --more);
     if (i == 0) added_first = added;
+    // The cursor keeps its position, but the bits of the holder may be elsewhere after a pause.
+    if (more > 0 && more % kPauseAfter == 0 && PauseIfAwaited()) store.cursor.ForgetHolder();
     if (worker.digest) worker.digest->Add(store.tier, store.group, hash);
   }
   return added_first;
@@ -194,7 +227,9 @@ void PrefixIndex::Impl::ApplyEvent(WorkerState& worker, const BlockRemoved& even
   }
   uint64_t& held = worker.residencies[static_cast<size_t>(removals.tier)];
   ResidencyMap::Cursor& cursor = removals.cursors.At(removals.holder);
+  size_t seen = 0;
   for (const BlockHash& hash : event.block_hashes) {
+    if (++seen % kPauseAfter == 0 && PauseIfAwaited()) cursor = {};
     ahead.Step();
     router::BlockName name;
     const router::Removal removal = map_.Remove(hash, removals.holder, cursor, &name);
@@ -238,12 +273,12 @@ HolderId PrefixIndex::Impl::OpenHolder(WorkerState& worker, Tier tier, uint8_t g
   return holder;
 }
 
-bool PrefixIndex::Impl::SweepSome(size_t runs) {
+bool PrefixIndex::Impl::SweepSome(size_t work) {
   if (!holder_table_.sweeping()) {
     if (!holder_table_.BeginSweep()) return false;
     map_.BeginSweep();
   }
-  if (map_.Sweep(runs)) return true;
+  if (map_.Sweep(work)) return true;
   map_.EndSweep();
   holder_table_.EndSweep();
   return holder_table_.any_closed();
@@ -251,20 +286,16 @@ bool PrefixIndex::Impl::SweepSome(size_t runs) {
 
 bool PrefixIndex::Impl::Reclaim() {
   bool any = false;
-  // Does not sleep: the wake-up would take a core from another thread, which may run a query.
-  const auto let_batches_run = [this] {
-    for (int i = 0; i < kReclaimPatience && mutex_.awaited(); ++i) std::this_thread::yield();
-  };
   for (bool more = true; more;) {
-    let_batches_run();
-    WaiterCountingLock lock(mutex_);
+    mutex_.LetOthersRun();
+    router::BetweenBatchesLock lock(mutex_);
     any = any || holder_table_.any_closed();
-    more = SweepSome(kReclaimRuns);
+    more = SweepSome(kReclaimWork);
     if (!more) reclaim_.Collect();
   }
   for (size_t shard = 0; shard < router::ResidencyMap::kShards; ++shard) {
-    let_batches_run();
-    WaiterCountingLock lock(mutex_);
+    mutex_.LetOthersRun();
+    router::BetweenBatchesLock lock(mutex_);
     any = map_.Trim(shard) || any;
   }
   return any;

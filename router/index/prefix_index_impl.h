@@ -17,6 +17,7 @@
 #include "kvcast/core/tier.h"
 #include "kvcast/router/prefix_index.h"
 #include "router/index/batch_ahead.h"
+#include "router/index/batch_mutex.h"
 #include "router/index/hit_report.h"
 #include "router/index/holder_table.h"
 #include "router/index/match_query.h"
@@ -34,7 +35,6 @@
 #include "src/base/check.h"
 #include "src/base/reclaim_domain.h"
 #include "src/base/slab_arena.h"
-#include "src/base/waiter_counting_mutex.h"
 #include "src/hash/seeded_hash.h"
 
 namespace kvcast::router {
@@ -200,6 +200,7 @@ class PrefixIndex::Impl {
   ApplyResult Apply(WorkerId id, const EventBatch& batch);
   static IndexCounters CountersOf(const router::WorkerState& state);
   uint64_t writer_locks() const { return mutex_.taken(); }
+  uint64_t batch_pauses() const { return mutex_.pauses(); }
   void BeginHidden(WorkerId id);
   void ApplyHidden(WorkerId id, const EventBatch& batch);
   void SwapHidden(WorkerId id);
@@ -220,7 +221,7 @@ class PrefixIndex::Impl {
   // Returns the result of `read` for the worker; `absent` if the worker is not registered.
   template <typename T, typename Read>
   T ReadWorker(WorkerId id, const T& absent, Read read) const {
-    WaiterCountingLock lock(mutex_);
+    router::BetweenBatchesLock lock(mutex_);
     const auto it = slot_of_.find(id);
     return it == slot_of_.end() ? absent : read(*slots_[it->second]);
   }
@@ -238,8 +239,25 @@ class PrefixIndex::Impl {
   void ForgetHidden(WorkerId id) KV_REQUIRES(mutex_);
   std::vector<size_t> ApplyTo(router::WorkerState& worker, const EventBatch& batch)
       KV_REQUIRES(mutex_);
+  // What a batch has changed and not yet shown.
+  struct OpenBatch {
+    router::StoreContent content;
+    absl::flat_hash_set<uint64_t> news;
+    std::vector<router::HolderId> closing;
+    router::ResidencyMap::Unpublished unpublished;
+  };
+  // Work of a batch, in events, blocks or freed slots, after which the batch pauses if another
+  // batch waits.
+  static constexpr size_t kPauseAfter = 128;
+  // Lets the waiting batches of other workers run. Afterwards, cursors have no bits of a holder.
+  // False: no batch waited.
+  bool PauseIfAwaited() KV_REQUIRES(mutex_);
+  // Exchanges the state of the current batch.
+  void SwapBatch(OpenBatch& batch) KV_REQUIRES(mutex_);
   void ClearTier(router::WorkerState& worker, Tier tier) KV_REQUIRES(mutex_);
-  bool SweepSome(size_t runs) KV_REQUIRES(mutex_);
+  bool SweepSome(size_t work) KV_REQUIRES(mutex_);
+  // The sweep after a batch. Pauses as a batch does.
+  void SweepAfter(size_t work) KV_REQUIRES(mutex_);
   router::HolderId OpenHolder(router::WorkerState& worker, Tier tier, uint8_t group)
       KV_REQUIRES(mutex_);
   void ForgetNames(router::WorkerState& worker) KV_REQUIRES(mutex_);
@@ -351,7 +369,7 @@ class PrefixIndex::Impl {
   const size_t shard_;
   // The seed comes from the secret of the keys, so that equal keys give equal evidence.
   const router::SeededHash fingerprint_{keys_.Root({}) ^ 0x51ED270B7F3C9A55};
-  mutable WaiterCountingMutex mutex_;
+  mutable router::BatchMutex mutex_;
   router::StoreReader reader_ KV_GUARDED_BY(mutex_);
   router::StoreContent content_ KV_GUARDED_BY(mutex_);  // of the current store
   // Fingerprints of the current batch's blocks that are new to the worker.

@@ -50,7 +50,7 @@ size_t PrefixIndex::Impl::NameBlocks(WorkerId id, std::span<const BlockHash> has
   constexpr size_t kAtOnce = 256;
   size_t named = 0;
   for (size_t begin = 0; begin < hashes.size(); begin += kAtOnce) {
-    WaiterCountingLock lock(mutex_);
+    router::BetweenBatchesLock lock(mutex_);
     const auto it = slot_of_.find(id);
     if (it == slot_of_.end()) return named;
     WorkerState& worker = *slots_[it->second];
@@ -223,12 +223,14 @@ void PrefixIndex::Impl::NoteNews(WorkerState& worker, const EventBatch& batch) {
   worker.evidence.BeginBatch();
   const bool all = HitsEndInside(worker);
   news_.clear();
+  size_t seen = 0;
   for (const Event& event : batch.events) {
     const auto* stored = std::get_if<BlockStored>(&event);
     if (stored == nullptr || TierOf(stored->medium) != Tier::kGpu) continue;
     const std::span<const BlockHash> hashes = stored->block_hashes;
     for (const BlockHash& hash : all ? hashes : hashes.first(std::min<size_t>(1, hashes.size()))) {
       if (!IsKnown(worker, hash)) news_.insert(FingerprintOf(hash));
+      if (++seen % kPauseAfter == 0) PauseIfAwaited();
     }
   }
 }

@@ -66,7 +66,8 @@ void PrefixIndex::Impl::Commit(WorkerState& worker) {
   view.version.store(version + 2, std::memory_order_release);  // I1
   holder_table_.changes().End();
   closing_.clear();
-  map_.Tidy();
+  // The changes of a paused batch are not published. A later Commit tidies.
+  if (!mutex_.any_paused()) map_.Tidy();
   if (learned) rule_sets_.Leave(known);
   if (ambiguous_before != nullptr && ambiguous_before != ambiguous) {
     reclaim_.Retire(DeleteObject<const AmbiguousNames>, nullptr,
@@ -83,7 +84,7 @@ void PrefixIndex::Impl::Show(WorkerId id, const WorkerView* view) {
 Status PrefixIndex::Impl::AddWorker(WorkerId id, const WorkerConfig& config) {
   Result<GroupRegistry> registry = GroupRegistry::FromConfig(config);
   if (!registry.ok()) return registry.status();
-  WaiterCountingLock lock(mutex_);
+  router::BetweenBatchesLock lock(mutex_);
   if (slot_of_.contains(id)) {
     return Status(StatusCode::kFailedPrecondition, "worker is registered already");
   }
@@ -140,7 +141,7 @@ void PrefixIndex::Impl::Leave(WorkerSlot slot) {
 }
 
 void PrefixIndex::Impl::BeginHidden(WorkerId id) {
-  WaiterCountingLock lock(mutex_);
+  router::BetweenBatchesLock lock(mutex_);
   const auto it = slot_of_.find(id);
   if (it == slot_of_.end()) return;
   ForgetHidden(id);
@@ -160,18 +161,18 @@ void PrefixIndex::Impl::ForgetHidden(WorkerId id) {
 }
 
 void PrefixIndex::Impl::DropHidden(WorkerId id) {
-  WaiterCountingLock lock(mutex_);
+  router::BetweenBatchesLock lock(mutex_);
   ForgetHidden(id);
 }
 
 void PrefixIndex::Impl::ApplyHidden(WorkerId id, const EventBatch& batch) {
-  WaiterCountingLock lock(mutex_);
+  router::BatchLock lock(mutex_);
   const auto it = hidden_of_.find(id);
   if (it != hidden_of_.end()) ApplyTo(*slots_[it->second], batch);
 }
 
 void PrefixIndex::Impl::SwapHidden(WorkerId id) {
-  WaiterCountingLock lock(mutex_);
+  router::BetweenBatchesLock lock(mutex_);
   const auto hidden = hidden_of_.find(id);
   if (hidden == hidden_of_.end()) return;
   WorkerSlot& slot = slot_of_.at(id);
@@ -204,7 +205,7 @@ void PrefixIndex::Impl::SwapHidden(WorkerId id) {
 }
 
 void PrefixIndex::Impl::RemoveWorker(WorkerId id) {
-  WaiterCountingLock lock(mutex_);
+  router::BetweenBatchesLock lock(mutex_);
   const auto it = slot_of_.find(id);
   if (it == slot_of_.end()) return;
   ForgetHidden(id);
@@ -215,7 +216,7 @@ void PrefixIndex::Impl::RemoveWorker(WorkerId id) {
 }
 
 void PrefixIndex::Impl::ClearWorker(WorkerId id, bool forget_groups) {
-  WaiterCountingLock lock(mutex_);
+  router::BetweenBatchesLock lock(mutex_);
   const auto it = slot_of_.find(id);
   if (it == slot_of_.end()) return;
   WorkerState& worker = *slots_[it->second];
@@ -234,13 +235,13 @@ void PrefixIndex::Impl::ClearWorker(WorkerId id, bool forget_groups) {
 }
 
 void PrefixIndex::Impl::NoteMissedBlocks(WorkerId id) {
-  WaiterCountingLock lock(mutex_);
+  router::BetweenBatchesLock lock(mutex_);
   const auto it = slot_of_.find(id);
   if (it != slot_of_.end()) slots_[it->second]->evidence.Close();
 }
 
 void PrefixIndex::Impl::NoteRecord(WorkerId id) {
-  WaiterCountingLock lock(mutex_);
+  router::BetweenBatchesLock lock(mutex_);
   const auto it = slot_of_.find(id);
   if (it == slot_of_.end()) return;
   WorkerState& worker = *slots_[it->second];
@@ -249,7 +250,7 @@ void PrefixIndex::Impl::NoteRecord(WorkerId id) {
 }
 
 Status PrefixIndex::Impl::LearnHashBlockSize(WorkerId id, int64_t hash_block_size) {
-  WaiterCountingLock lock(mutex_);
+  router::BetweenBatchesLock lock(mutex_);
   const auto it = slot_of_.find(id);
   if (it == slot_of_.end()) return Status(StatusCode::kNotFound, "worker is not registered");
   WorkerState& worker = *slots_[it->second];
@@ -262,7 +263,7 @@ Status PrefixIndex::Impl::LearnHashBlockSize(WorkerId id, int64_t hash_block_siz
 }
 
 void PrefixIndex::Impl::LearnRules(WorkerId id, EngineRules rules) {
-  WaiterCountingLock lock(mutex_);
+  router::BetweenBatchesLock lock(mutex_);
   const auto it = slot_of_.find(id);
   if (it == slot_of_.end()) return;
   WorkerState& worker = *slots_[it->second];

@@ -124,6 +124,16 @@ class ResidencyMap {
   }
 
   // See RunStore.
+  struct Unpublished {
+    RunStore<uint64_t>::Unpublished unsigned_ints;
+    RunStore<uint64_t>::Unpublished negative_ints;
+    RunStore<BlockHash>::Unpublished byte_strings;
+  };
+  void SwapUnpublished(Unpublished& other) {
+    unsigned_ints_.SwapUnpublished(other.unsigned_ints);
+    negative_ints_.SwapUnpublished(other.negative_ints);
+    byte_strings_.SwapUnpublished(other.byte_strings);
+  }
   void Publish() {
     ForEachStore([](auto& store) { store.Publish(); });
   }
@@ -134,8 +144,8 @@ class ResidencyMap {
   void BeginSweep() {
     ForEachStore([](auto& store) { store.BeginSweep(); });
   }
-  bool Sweep(size_t runs) {
-    return unsigned_ints_.Sweep(runs) || negative_ints_.Sweep(runs) || byte_strings_.Sweep(runs);
+  bool Sweep(size_t work) {
+    return unsigned_ints_.Sweep(work) || negative_ints_.Sweep(work) || byte_strings_.Sweep(work);
   }
   void EndSweep() {
     ForEachStore([](auto& store) { store.EndSweep(); });

@@ -143,6 +143,15 @@ class RunStore {
   // Removes all copies that the holder has. Returns their number.
   uint32_t TakeCopies(const Key& key, HolderId holder);
   void Publish();
+  // Exchanges the list of the changes that Publish shows. A list may be kept while other changes
+  // are made and published, but not beyond Tidy, Sweep or the end of a holder.
+  struct Dirty {  // a holder whose next bits are not published
+    uint32_t run;
+    uint32_t position;  // in the holder set that the run had at that time
+    HolderId holder;
+  };
+  using Unpublished = std::vector<Dirty>;
+  void SwapUnpublished(Unpublished& other) { dirty_.swap(other); }
   // REQUIRES: all changes are published.
   void Tidy();
   // Returns the name under which one of the holders `own` has the key, and puts the cursor on it.
@@ -155,10 +164,11 @@ class RunStore {
   void PrefetchPath(const Key& key) const { table_.PrefetchPath(hash_(key)); }
   void Prefetch(const Key& key) const { table_.Prefetch(hash_(key)); }
 
-  // Removes the blocks of closed holders from up to `runs` runs. False: all runs were visited since
-  // BeginSweep. REQUIRES: all changes are published.
+  // Removes the blocks of closed holders. Each visited run and each freed slot takes 1 from `work`,
+  // and the sweep stops when `work` is 0. The last run may cost more than the rest of `work`.
+  // False: all runs were visited since BeginSweep. REQUIRES: all changes are published.
   void BeginSweep() { sweep_next_ = 1; }
-  bool Sweep(size_t runs);
+  bool Sweep(size_t& work);
   void EndSweep();
   // See LocatorTable::Trim.
   static constexpr size_t kShards = LocatorTable::kShards;
@@ -213,11 +223,6 @@ class RunStore {
   struct Spot {
     uint32_t run = 0;
     uint32_t offset = 0;
-  };
-  struct Dirty {  // a holder whose next bits are not published
-    uint32_t run;
-    uint32_t position;  // in the holder set that the run had at that time
-    HolderId holder;
   };
   struct Block {  // the arguments of Add
     const Key& key;
@@ -339,7 +344,7 @@ class RunStore {
   absl::flat_hash_map<uint32_t, uint64_t> twin_slots_;
   std::vector<Spot> same_hash_;          // writer, in Add: slots of the hash with other names
   std::atomic<uint64_t> named_runs_{0};  // I9
-  std::vector<Dirty> dirty_;
+  Unpublished dirty_;
   std::vector<uint32_t> heads_met_;  // writer, in OwnsRival
   std::vector<uint32_t> lost_;       // runs with a removed block since the last Tidy
   std::vector<uint32_t> thinned_;    // runs with a buried slot since the last Tidy

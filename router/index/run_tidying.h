@@ -239,10 +239,18 @@ bool RunStore<Key>::DropClosed(uint32_t number) {
 }
 
 template <typename Key>
-bool RunStore<Key>::Sweep(size_t runs) {
-  for (; runs > 0 && sweep_next_ < pool_.end(); --runs) {
+bool RunStore<Key>::Sweep(size_t& work) {
+  while (work > 0 && sweep_next_ < pool_.end()) {
     const uint32_t number = sweep_next_++;
-    if (At(number).live.load(std::memory_order_relaxed) != 0 && DropClosed(number)) Settle(number);
+    const std::atomic<uint64_t>& live = At(number).live;
+    const uint64_t before = live.load(std::memory_order_relaxed);
+    size_t done = 1;
+    if (before != 0 && DropClosed(number)) {
+      const uint64_t after = live.load(std::memory_order_relaxed);
+      done += static_cast<size_t>(std::popcount(before & ~after));
+      Settle(number);
+    }
+    work -= std::min(work, done);
   }
   return sweep_next_ < pool_.end();
 }

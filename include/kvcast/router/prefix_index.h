@@ -244,8 +244,7 @@ struct WorkerMatch {
   //   stay certain until removes show that the store was a copy, or until the index cannot
   //   determine whether a later store is a report or a copy.
   // - kNever: answers are always certain.
-  // With kUnknown and kExpected, answers are not certain after a snapshot or a repair (see
-  // NoteRecord).
+  // With kUnknown and kExpected, NoteRecord makes answers uncertain (snapshots, repairs).
   bool certain = true;
   // Queries by content only. True: the worker sent contradicting names for a block of the prompt.
   // The answer does not include this block.
@@ -482,8 +481,9 @@ class PrefixIndex {
   // Number of events in bad_events and unknown_kinds, by group_idx. The element kMaxGroups counts
   // groups out of range. Elements may be missing at the end.
   std::vector<uint64_t> GroupRejects(WorkerId worker) const;
-  // Number of times that a call took the lock of a shard.
+  // Number of times that a call took the lock of a shard, and that a batch let another batch run.
   uint64_t writer_locks() const;
+  uint64_t batch_pauses() const;
 
  private:
   class Impl;

@@ -91,12 +91,12 @@ struct ResidencyMapTest : ::testing::Test {
     map.Tidy();
   }
   // REQUIRES: all changes are committed.
-  void Sweep(size_t runs) {
+  void Sweep(size_t work) {
     if (!holder_table.sweeping()) {
       if (!holder_table.BeginSweep()) return;
       map.BeginSweep();
     }
-    if (map.Sweep(runs)) return;
+    if (map.Sweep(work)) return;
     map.EndSweep();
     holder_table.EndSweep();
   }

@@ -1,0 +1,219 @@
+// A large batch pauses between two of its events, so that batches of other workers can run. The
+// result is the same as without a pause, and no query sees a part of the paused batch.
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <random>
+#include <set>
+#include <thread>
+#include <tuple>
+#include <vector>
+
+#include "kvcast/router/prompt_contents.h"
+#include "tests/support/content_events.h"
+#include "tests/support/index_events.h"
+
+namespace kvcast::testing {
+namespace {
+
+constexpr WorkerId kLarge{0};
+constexpr WorkerId kSmall{1};
+constexpr int64_t kBatchBlock = 4;
+constexpr uint64_t kSharedPrompts = 24;
+constexpr int64_t kPromptBlocks = 400;  // of a prompt
+
+// Makes batches of one worker. All workers store the same prompts, so they share runs.
+class RandomBatches {
+ public:
+  explicit RandomBatches(uint32_t seed) : random_(seed) {}
+
+  EventBatch Next(int events) {
+    EventBatch batch;
+    for (int i = 0; i < events; ++i) Append(batch);
+    return batch;
+  }
+
+ private:
+  void Append(EventBatch& batch) {
+    const uint64_t prompt = random_() % kSharedPrompts;
+    const auto blocks = static_cast<int64_t>(1 + random_() % kPromptBlocks);
+    const std::vector<BlockHash> chain = Hashes(1 + prompt * 1000, blocks);
+    const auto tokens = Tokens(static_cast<int>(prompt) * 100'000, blocks * kBatchBlock);
+    const uint64_t kind = random_() % 16;
+    if (kind < 8) {
+      batch.events.emplace_back(StoreTokens(chain, tokens));
+    } else if (kind < 10) {
+      BlockStored unnamed = StoreIn(kMediumCpu, chain);
+      unnamed.block_size = kBatchBlock;
+      batch.events.emplace_back(std::move(unnamed));
+    } else if (kind < 14) {
+      batch.events.emplace_back(Remove(chain));
+    } else if (kind < 15) {
+      batch.events.emplace_back(RemoveFrom(kMediumCpu, chain));
+    } else {
+      batch.events.emplace_back(AllBlocksCleared{
+          .medium = random_() % 2 == 0 ? std::optional<std::string>(kMediumGpu) : kMediumCpu});
+    }
+  }
+
+  std::mt19937 random_;
+};
+
+using Residency = std::tuple<Tier, uint8_t, uint64_t, uint32_t>;
+
+std::set<Residency> HeldBy(const PrefixIndex& index, WorkerId worker) {
+  std::set<Residency> held;
+  index.ForEachResidency(worker,
+                         [&](Tier tier, uint8_t group, const BlockHash& hash, uint32_t copies) {
+                           held.emplace(tier, group, hash.integer(), copies);
+                         });
+  return held;
+}
+
+std::vector<int64_t> AnswersOf(const PrefixIndex& index, WorkerId worker) {
+  std::vector<int64_t> answers;
+  const std::vector<WorkerId> asked = {worker};
+  for (uint64_t prompt = 0; prompt < kSharedPrompts; ++prompt) {
+    const auto tokens = Tokens(static_cast<int>(prompt) * 100'000, kPromptBlocks * kBatchBlock);
+    const auto contents = PromptContents(index.keys(), tokens, kBatchBlock, 0, {});
+    const PromptBlocks by_content{.hash_block_size = kBatchBlock,
+                                  .prompt_tokens = kPromptBlocks * kBatchBlock + 1,
+                                  .contents = contents};
+    const auto chain = Hashes(1 + prompt * 1000, kPromptBlocks);
+    const PromptBlocks by_hash{.hash_block_size = kBatchBlock,
+                               .prompt_tokens = kPromptBlocks * kBatchBlock + 1,
+                               .hashes = chain};
+    for (const PromptBlocks& asks : {by_content, by_hash}) {
+      const auto matches = index.Match(asks, asked);
+      answers.push_back(matches.empty() ? -1 : matches[0].gpu_tokens);
+      answers.push_back(matches.empty() ? -1 : matches[0].with_cpu_tokens);
+    }
+  }
+  return answers;
+}
+
+void AddBoth(PrefixIndex& index) {
+  for (const WorkerId worker : {kLarge, kSmall}) {
+    ASSERT_TRUE(index.AddWorker(worker, Registered({Full(kBatchBlock)}, kBatchBlock)).ok());
+  }
+}
+
+TEST(PausedBatches, LeaveTheStateOfASequentialApplication) {
+  constexpr uint64_t kPauses = 500;
+  constexpr int kLargeEvents = 100;
+  PrefixIndex index;
+  PrefixIndex alone;
+  AddBoth(index);
+  AddBoth(alone);
+  std::atomic<bool> done{false};
+  std::atomic<uint32_t> small_batches{0};
+  std::jthread small([&] {
+    for (RandomBatches batches(2); !done; ++small_batches) index.Apply(kSmall, batches.Next(2));
+  });
+  RandomBatches large(1);
+  RandomBatches again(1);
+  for (int round = 0; index.batch_pauses() < kPauses; ++round) {
+    index.Apply(kLarge, large.Next(kLargeEvents));
+    alone.Apply(kLarge, again.Next(kLargeEvents));
+    if (round % 32 != 0) continue;
+    EXPECT_EQ(HeldBy(index, kLarge), HeldBy(alone, kLarge));
+    EXPECT_EQ(AnswersOf(index, kLarge), AnswersOf(alone, kLarge));
+  }
+  done = true;
+  small.join();
+  RandomBatches small_again(2);
+  for (uint32_t i = 0; i < small_batches; ++i) alone.Apply(kSmall, small_again.Next(2));
+  for (const WorkerId worker : {kLarge, kSmall}) {
+    EXPECT_EQ(HeldBy(index, worker), HeldBy(alone, worker));
+    EXPECT_EQ(AnswersOf(index, worker), AnswersOf(alone, worker));
+    EXPECT_EQ(index.counters(worker).residencies, alone.counters(worker).residencies);
+  }
+  // A batch that stores nothing new shows that no memory of a paused batch is left behind.
+  for (PrefixIndex* const each : {&index, &alone}) {
+    for (const WorkerId worker : {kLarge, kSmall}) {
+      each->Apply(worker, Batch(AllBlocksCleared{.medium = kMediumGpu},
+                                AllBlocksCleared{.medium = kMediumCpu}));
+    }
+    while (each->Reclaim()) {
+    }
+    EXPECT_EQ(HeldBy(*each, kLarge).size() + HeldBy(*each, kSmall).size(), 0u);
+  }
+}
+
+TEST(PausedBatches, AreSeenWholeOrNotAtAll) {
+  constexpr uint64_t kPauses = 500;
+  constexpr uint64_t kChain = 2048;
+  PrefixIndex index;
+  AddBoth(index);
+  const auto chain = Hashes(1, kChain);
+  EventBatch store;
+  // One event that begins inside a run, and one for the other blocks.
+  const EventBatch remove = Batch(Remove(Hashes(40, kChain - 39)), Remove(Hashes(1, 39)));
+  for (uint64_t i = 0; i < kChain; i += 16) {
+    BlockStored stored = StoreFull(Hashes(1 + i, 16), 0, kBatchBlock);
+    if (i > 0) stored.parent_block_hash = BlockHash::FromUnsigned(i);
+    store.events.emplace_back(std::move(stored));
+  }
+  std::atomic<bool> done{false};
+  std::atomic<int> torn{0};
+  // The other workers join and leave the runs of the large batch, so its holder sets are replaced.
+  constexpr uint32_t kOthers = 12;
+  for (uint32_t other = 2; other < 2 + kOthers; ++other) {
+    ASSERT_TRUE(index.AddWorker(WorkerId(other), Registered({Full(kBatchBlock)})).ok());
+  }
+  std::jthread small([&] {
+    std::mt19937 random(3);
+    while (!done) {
+      const WorkerId other(2 + random() % kOthers);
+      const uint64_t first = 1 + 64 * (random() % (kChain / 64));
+      index.Apply(other, Batch(StoreFull(Hashes(first, 64), 0, kBatchBlock)));
+      if (random() % 4 == 0) index.Apply(other, Batch(AllBlocksCleared{}));
+    }
+  });
+  std::jthread reader([&] {
+    const std::vector<WorkerId> asked = {kLarge};
+    const int64_t all = int64_t{kChain} * kBatchBlock;
+    while (!done) {
+      const auto matches = index.Match(
+          {.hash_block_size = kBatchBlock, .prompt_tokens = all + 1, .hashes = chain}, asked);
+      torn += matches.at(0).gpu_tokens != 0 && matches.at(0).gpu_tokens != all;
+    }
+  });
+  while (index.batch_pauses() < kPauses) {
+    index.Apply(kLarge, store);
+    index.Apply(kLarge, remove);
+  }
+  done = true;
+  small.join();
+  reader.join();
+  EXPECT_EQ(torn, 0);
+  EXPECT_EQ(index.counters(kLarge).residencies, 0u);
+}
+
+// A change that is not a batch waits for the end of the paused batch.
+TEST(PausedBatches, KeepTheirWorkerUntilTheirEnd) {
+  PrefixIndex index;
+  AddBoth(index);
+  std::atomic<bool> done{false};
+  std::jthread small([&] {
+    for (RandomBatches batches(4); !done;) index.Apply(kSmall, batches.Next(1));
+  });
+  std::jthread admin([&] {
+    while (!done) {
+      index.ClearWorker(kLarge);
+      index.RemoveWorker(kLarge);
+      EXPECT_TRUE(index.AddWorker(kLarge, Registered({Full(kBatchBlock)}, kBatchBlock)).ok());
+    }
+  });
+  RandomBatches large(5);
+  while (index.batch_pauses() < 50) index.Apply(kLarge, large.Next(100));
+  done = true;
+  admin.join();
+  small.join();
+  index.ClearWorker(kLarge);
+  EXPECT_TRUE(HeldBy(index, kLarge).empty());
+}
+
+}  // namespace
+}  // namespace kvcast::testing
