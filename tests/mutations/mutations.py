@@ -74,6 +74,9 @@ SERVICE = "router_service_test --gtest_filter="
 ACCESS = "router_access_test --gtest_filter="
 EXACTNESS_FAR = "router_exactness_test KVCAST_EXACTNESS_ANSWERS=1000000"
 
+PAUSED = "router_index_test --gtest_filter=BatchMutex.*:PausedBatches.*"
+SLOW_LANE = "stream_subscriber_test --gtest_filter=SlowLane*"
+
 MUTATIONS = [
     ("skip the overlap check", REPLIES,
      """    case FingerprintWindow::Match::kOther:
@@ -1155,8 +1158,39 @@ MUTATIONS = [
     ("hash the ids of requests with a fixed seed", "router/service/route/request_router.h",
      "std::unordered_map<std::string, Booking, SeededTextHash>", "std::unordered_map<std::string, Booking>",
      SERVICE + "RequestRouterTest.IdsThatCollide*"),
+    ("show the changes of a paused batch with another batch", "router/index/prefix_index_apply.cc",
+     "  SwapBatch(batch);\n  mutex_.Pause();\n  SwapBatch(batch);\n", "  mutex_.Pause();\n", PAUSED),
+    ("mix the contents of a paused batch with those of another batch", "router/index/prefix_index_apply.cc",
+     "  std::swap(content_, batch.content);\n", "", PAUSED),
+    ("free runs that a paused batch has changed", "router/index/prefix_index_workers.cc",
+     "if (!mutex_.any_paused()) map_.Tidy();", "map_.Tidy();", PAUSED),
+    ("sweep runs that a paused batch has changed", "router/index/prefix_index_apply.cc",
+     "holder_table_.any_closed() && !mutex_.any_paused()", "holder_table_.any_closed()", PAUSED),
+    ("use the bits of a holder set that was replaced in a pause", "router/index/prefix_index_apply.cc",
+     "&& PauseIfAwaited()) store.cursor.ForgetHolder();", "&& PauseIfAwaited()) continue;", PAUSED),
+    ("use the cursor of a removal after a pause", "router/index/prefix_index_apply.cc",
+     "if (++seen % kPauseAfter == 0 && PauseIfAwaited()) cursor = {};",
+     "if (++seen % kPauseAfter == 0) PauseIfAwaited();", PAUSED),
+    ("change a worker while its batch is paused", "router/index/batch_mutex.h",
+     "    while (any_paused()) {\n      mutex_.unlock();", "    while (false) {\n      mutex_.unlock();", PAUSED),
+    ("let all sources wait for a slow batch", "src/stream/follow/subscriber.cc",
+     "if (slow && GiveAway(source)) continue;", "if (slow && source.away && GiveAway(source)) continue;",
+     SLOW_LANE),
+    ("forget a contradiction during a slow batch", "src/stream/follow/subscriber.cc",
+     "      later.push_back(worker);\n", "", SLOW_LANE),
+    ("delete a source while the slow lane works for it", "src/stream/follow/subscriber.cc",
+     "source != nullptr && source->away) return false;", "source != nullptr && false) return false;",
+     SLOW_LANE),
+    ("call a sink after it has removed its source in the slow lane", "src/stream/follow/subscriber.cc",
+     "if (called_by_lane && link_in_lane_->worker() == worker) link_in_lane_->Mute();", "", SLOW_LANE),
+    ("start a source while the slow lane works for its predecessor", "src/stream/follow/subscriber.cc",
+     "return Find(source.worker()) == nullptr; });",
+     "return Find(source.worker()) == nullptr || true; });", SLOW_LANE),
+    ("never treat a source as slow", "src/stream/follow/turn_budget.h",
+     "    if (cost_us <= limits_.slow_us) return 0;\n", "    if (cost_us >= 0) return 0;\n",
+     "stream_unit_test --gtest_filter=TurnTest.*"),
     ("report a contradiction only with the next message", "src/stream/follow/subscriber.cc",
-     "    NoteStatus(*link, now_ms);  // Work skips a link that is sure and not due\n", "",
+     "    NoteStatus(*source->link, now_ms);  // Work skips a link that is sure and not due\n", "",
      "stream_subscriber_test --gtest_filter=*AContradictionShows*"),
     ("accept a token for any role", EXCHANGE,
      "if (Includes(*connection.role, *route->access)) return std::nullopt;", "return std::nullopt;",

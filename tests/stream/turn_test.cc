@@ -157,6 +157,18 @@ TEST_F(TurnTest, ASourceOfVerySlowBatchesPauses) {
   EXPECT_EQ(hostile().pump.pauses(), 2u);
 }
 
+TEST_F(TurnTest, ASourceIsSlowForATimeAfterASlowTurn) {
+  hostile().cost_us = 2000;
+  hostile().network.sizes.assign(2, 10);
+  Round();
+  EXPECT_FALSE(hostile().pump.is_slow(now_ms));
+  hostile().cost_us = 5000;
+  Round();
+  EXPECT_TRUE(hostile().pump.is_slow(now_ms + TurnBudget::kSlowShare * 5 - 1));
+  EXPECT_FALSE(hostile().pump.is_slow(now_ms + TurnBudget::kSlowShare * 5));
+  EXPECT_FALSE(sources[1]->pump.is_slow(now_ms));
+}
+
 TEST_F(TurnTest, APauseEndsIfTheClockIsSetBack) {
   hostile().cost_us = 1'000'000;
   hostile().network.sizes.assign(2, 10);

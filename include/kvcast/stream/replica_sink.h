@@ -41,8 +41,8 @@ enum class ResetReason : uint8_t {
 };
 std::string_view ResetReasonName(ResetReason reason);
 
-// The subscriber's thread calls all functions. They must not block for a long time, and must not
-// throw. Payloads are borrowed for the call.
+// The subscriber's threads call all functions, one call at a time for each source. The functions
+// must not block for a long time, and must not throw. Payloads are borrowed for the call.
 class ReplicaSink {
  public:
   virtual ~ReplicaSink() = default;

@@ -5,8 +5,8 @@
 // gets each batch of an epoch at most once, in the order of sequence numbers. Every other change of
 // the state is a reset, or a snapshot if the sink takes snapshots.
 //
-// Threads: one thread owns all sockets and calls the sinks. The methods of Subscriber are
-// thread-safe.
+// Threads: one thread owns all sockets and calls the sinks. With SubscriberConfig::slow_thread, a
+// second thread shares this work. The methods of Subscriber are thread-safe.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -179,10 +179,14 @@ struct SubscriberConfig {
   int64_t max_frame_bytes = (64 << 20) + (64 << 10);
   // The subscriber's own keys. A source with a server_key needs them.
   std::optional<CurveKeyPair> curve_keys;
+  // True: a second thread works for each source whose messages took more than 2 ms of CPU time, so
+  // that the other sources do not wait for these messages. The sinks of two sources may then be
+  // called at the same time. The calls for one source never overlap.
+  bool slow_thread = false;
   // Returns a numeric address of a host name, or an empty text. Called on any thread; it may block,
   // and may still run after the subscriber is destroyed. Empty: the system's resolver.
   std::function<std::string(const std::string& name)> resolve;
-  // Returns monotonic milliseconds. Called on the subscriber's thread. Empty: the steady clock of
+  // Returns monotonic milliseconds. Called on the subscriber's threads. Empty: the steady clock of
   // the process.
   std::function<int64_t()> now_ms;
   // Called on the subscriber's thread, after each turn of the thread that has changed the state of

@@ -7,8 +7,11 @@
 #include <deque>
 #include <vector>
 
+#include "src/base/mutex.h"
+
 namespace kvcast::stream {
 
+// Thread-safe.
 class FairPermits {
  public:
   // An address that identifies a caller. It is not dereferenced.
@@ -20,30 +23,42 @@ class FairPermits {
   // REQUIRES: the caller has no permit and does not wait. False: the caller waits until Has returns
   // true.
   bool Take(Who who) {
+    const MutexLock lock(mutex_);
     waiting_.push_back(who);
     Admit();
-    return Has(who);
+    return HasPermit(who);
   }
-  bool Has(Who who) const { return std::ranges::find(taken_, who) != taken_.end(); }
+  bool Has(Who who) const {
+    const MutexLock lock(mutex_);
+    return HasPermit(who);
+  }
   // True if a caller waits.
-  bool IsAwaited() const { return !waiting_.empty(); }
+  bool IsAwaited() const {
+    const MutexLock lock(mutex_);
+    return !waiting_.empty();
+  }
   // Gives the caller's permit back, or ends its wait.
   void Leave(Who who) {
+    const MutexLock lock(mutex_);
     std::erase(taken_, who);
     std::erase(waiting_, who);
     Admit();
   }
 
  private:
-  void Admit() {
+  bool HasPermit(Who who) const KV_REQUIRES(mutex_) {
+    return std::ranges::find(taken_, who) != taken_.end();
+  }
+  void Admit() KV_REQUIRES(mutex_) {
     for (; taken_.size() < places_ && !waiting_.empty(); waiting_.pop_front()) {
       taken_.push_back(waiting_.front());
     }
   }
 
   const size_t places_;
-  std::vector<Who> taken_;
-  std::deque<Who> waiting_;
+  mutable Mutex mutex_;
+  std::vector<Who> taken_ KV_GUARDED_BY(mutex_);
+  std::deque<Who> waiting_ KV_GUARDED_BY(mutex_);
 };
 
 }  // namespace kvcast::stream

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -18,7 +19,8 @@
 
 namespace kvcast::stream {
 
-// Open may be called on any thread. All other functions must be called on one thread.
+// Open may be called on any thread. The other functions must be called by one thread at a time.
+// Work may run beside a Wait of the poller.
 class SourceLink final : private SourceTransport {
  public:
   // Subscribes, and connects or binds. If an endpoint has a name, the link connects later, when the
@@ -40,6 +42,7 @@ class SourceLink final : private SourceTransport {
     return std::min(pump_.deadline_ms(), looks_again() ? look_again_ms_ : kNever);
   }
   bool is_due(int64_t now_ms) const { return pump_.renewal_scheduled() || now_ms >= deadline_ms(); }
+  bool is_slow(int64_t now_ms) const { return pump_.is_slow(now_ms); }
   bool is_sure() const { return pump_.source().is_sure(); }
   SourceStatus status(int64_t now_ms) const {
     SourceStatus status = pump_.source().status(now_ms);
@@ -96,7 +99,7 @@ class SourceLink final : private SourceTransport {
   bool connected_ = false;     // the live connection is established
   bool started_ = false;
   bool connected_at_once_ = false;  // inproc: has no monitor events, and never reconnects
-  bool ready_ = true;               // a socket may have a message
+  std::atomic<bool> ready_{true};   // a socket may have a message
   uint64_t failed_handshakes_ = 0;
   Multipart message_;
   Socket monitor_;  // monitor of sub_; must be closed after sub_

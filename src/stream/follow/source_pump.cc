@@ -114,6 +114,8 @@ void SourcePump::DrainMessages(int64_t now_ms) {
   const int64_t pause_ms = budget_.PauseMs(cost_us);
   resume_ms_ = pause_ms > 0 ? now_ms + pause_ms : kAtOnce;
   pauses_ += pause_ms > 0;
+  // If the clock was set back, the source is slow for longer, which does no harm.
+  slow_until_ms_ = std::max(slow_until_ms_, now_ms + budget_.SlowMs(cost_us));
 }
 
 // Also called between the receipt of a message and its handling, so that an event is handled before

@@ -69,6 +69,8 @@ class SourcePump final : private SourceNetwork {
   bool has_turn() const { return turns_.Has(this); }
   // Number of pauses that the TurnBudget required.
   uint64_t pauses() const { return pauses_; }
+  // True: a turn of the source was slow, and not long ago; see TurnBudget.
+  bool is_slow(int64_t now_ms) const { return now_ms < slow_until_ms_; }
   const Source& source() const { return source_; }
 
  private:
@@ -98,6 +100,7 @@ class SourcePump final : private SourceNetwork {
   TurnBudget budget_;
   int64_t resume_ms_ = kAtOnce;  // no message is handled before this time
   uint64_t pauses_ = 0;
+  int64_t slow_until_ms_ = kAtOnce;
   bool in_turns_ = false;  // has a turn, or waits for a turn
   bool waits_ = false;
   int64_t turn_ms_ = 0;    // when the turn began

@@ -2,6 +2,7 @@
 #include "kvcast/stream/subscriber.h"
 
 #include <algorithm>
+#include <atomic>
 #include <map>
 #include <set>
 #include <system_error>
@@ -10,6 +11,7 @@
 
 #include "src/base/clock.h"
 #include "src/base/mutex.h"
+#include "src/stream/follow/slow_lane.h"
 #include "src/stream/follow/source_link.h"
 #include "src/stream/net/poller.h"
 #include "src/stream/net/waker.h"
@@ -19,11 +21,12 @@ namespace {
 
 using stream::SourceLink;
 
-using Links = std::vector<std::unique_ptr<SourceLink>>;
+struct FollowedSource {
+  std::unique_ptr<SourceLink> link;
+  bool away = false;  // the slow lane works for the link; no other thread may use it
 
-void EraseWorker(Links& links, WorkerId worker) {
-  std::erase_if(links, [worker](const auto& link) { return link->worker() == worker; });
-}
+  WorkerId worker() const { return link->worker(); }
+};
 
 // A frame of this size can hold the largest status without buckets: 3 tiers of 64 groups.
 constexpr int64_t kMinMaxFrameBytes = 8 << 10;
@@ -136,7 +139,8 @@ class Subscriber::Impl {
         waker_(std::move(waker)),
         poller_(std::move(poller)),
         resolver_(config.resolve),
-        turns_(config.max_replays) {}
+        turns_(config.max_replays),
+        slow_lane_([this] { waker_->Wake(); }) {}
   ~Impl();
 
   // Must be called once, before the other functions.
@@ -149,11 +153,13 @@ class Subscriber::Impl {
  private:
   void Run();
   bool TakeCommands();
+  void TakeBack();
+  bool GiveAway(FollowedSource& source);
   void TakeContradictions(int64_t now_ms);
   void WaitForWork();
   void Work();
   void NoteStatus(const SourceLink& link, int64_t now_ms);
-  SourceLink* FindLink(WorkerId worker);
+  FollowedSource* Find(WorkerId worker);
 
   const SubscriberConfig config_;
   const std::function<int64_t()> now_ms_;
@@ -163,22 +169,24 @@ class Subscriber::Impl {
   const std::unique_ptr<stream::Poller> poller_;  // outlives the links
 
   stream::NameResolver resolver_;  // outlives the links
-  stream::FairPermits turns_;      // used by the thread only; outlives the links
+  stream::FairPermits turns_;      // outlives the links
 
   mutable Mutex mutex_;
   CondVar removed_;
   std::set<WorkerId> opening_ KV_GUARDED_BY(mutex_);  // workers whose Add has not returned
   std::map<WorkerId, SourceStatus> statuses_
       KV_GUARDED_BY(mutex_);  // sources that are followed or being added
-  Links to_add_ KV_GUARDED_BY(mutex_);
+  std::vector<FollowedSource> to_add_ KV_GUARDED_BY(mutex_);
   std::vector<WorkerId> to_remove_ KV_GUARDED_BY(mutex_);
   std::vector<WorkerId> to_contradict_ KV_GUARDED_BY(mutex_);
   bool stopping_ KV_GUARDED_BY(mutex_) = false;
 
   // Used by the thread only.
-  Links links_;
-  bool woken_ = false;
+  std::vector<FollowedSource> sources_;
+  std::atomic<bool> woken_{false};  // set by the poller
   stream::Poller::Watch waker_watch_;
+  stream::SlowLane slow_lane_;
+  SourceLink* link_in_lane_ = nullptr;  // used by the slow lane's thread only
 
   std::thread thread_;  // last: the thread uses the other members
 };
@@ -222,19 +230,23 @@ Status Subscriber::Impl::Add(const SourceConfig& source, std::shared_ptr<Replica
     return Status(StatusCode::kFailedPrecondition,
                   "worker " + std::to_string(source.worker.value) + " was removed during Add");
   }
-  to_add_.push_back(std::move(link).value());
+  to_add_.push_back({std::move(link).value()});
   waker_->Wake();
   return Status();
 }
 
 void Subscriber::Impl::Remove(WorkerId worker) {
-  const bool called_by_sink = std::this_thread::get_id() == thread_.get_id();
-  if (called_by_sink) {
-    if (SourceLink* link = FindLink(worker)) link->Mute();
+  const bool called_by_thread = std::this_thread::get_id() == thread_.get_id();
+  if (called_by_thread) {
+    FollowedSource* const source = Find(worker);
+    if (source != nullptr && !source->away) source->link->Mute();
   }
+  const bool called_by_lane = slow_lane_.IsCaller();
+  if (called_by_lane && link_in_lane_->worker() == worker) link_in_lane_->Mute();
+  const bool called_by_sink = called_by_thread || called_by_lane;
   MutexLock lock(mutex_);
   if (statuses_.erase(worker) == 0) return;
-  EraseWorker(to_add_, worker);
+  std::erase_if(to_add_, [worker](const auto& source) { return source.worker() == worker; });
   to_remove_.push_back(worker);
   waker_->Wake();
   if (called_by_sink) return;
@@ -254,19 +266,25 @@ void Subscriber::Impl::TakeContradictions(int64_t now_ms) {
     MutexLock lock(mutex_);
     workers.swap(to_contradict_);
   }
+  std::vector<WorkerId> later;
   for (const WorkerId worker : workers) {
-    SourceLink* const link = FindLink(worker);
-    if (link == nullptr) continue;
-    link->Contradict(now_ms);
-    NoteStatus(*link, now_ms);  // Work skips a link that is sure and not due
+    FollowedSource* const source = Find(worker);
+    if (source == nullptr) continue;
+    if (source->away) {
+      later.push_back(worker);
+      continue;
+    }
+    source->link->Contradict(now_ms);
+    NoteStatus(*source->link, now_ms);  // Work skips a link that is sure and not due
   }
+  if (later.empty()) return;
+  MutexLock lock(mutex_);
+  to_contradict_.insert(to_contradict_.end(), later.begin(), later.end());
 }
 
-SourceLink* Subscriber::Impl::FindLink(WorkerId worker) {
-  for (const auto& link : links_) {
-    if (link->worker() == worker) return link.get();
-  }
-  return nullptr;
+FollowedSource* Subscriber::Impl::Find(WorkerId worker) {
+  const auto it = std::ranges::find(sources_, worker, &FollowedSource::worker);
+  return it == sources_.end() ? nullptr : &*it;
 }
 
 SourceStatus Subscriber::Impl::status(WorkerId worker) const {
@@ -280,28 +298,58 @@ void Subscriber::Impl::Run() {
     WaitForWork();
     Work();
   }
-  links_.clear();
+  slow_lane_.Stop();
+  sources_.clear();
 }
 
 // False: the thread must stop.
 bool Subscriber::Impl::TakeCommands() {
-  if (std::exchange(woken_, false)) waker_->Drain();
+  if (woken_.exchange(false)) waker_->Drain();
+  TakeBack();
   MutexLock lock(mutex_);
   if (stopping_) return false;
-  for (WorkerId worker : to_remove_) EraseWorker(links_, worker);
-  to_remove_.clear();
-  for (auto& link : to_add_) {
-    link->Start();
-    links_.push_back(std::move(link));
+  std::erase_if(to_remove_, [this](WorkerId worker) {
+    const FollowedSource* const source = Find(worker);
+    if (source != nullptr && source->away) return false;
+    std::erase_if(sources_, [worker](const auto& other) { return other.worker() == worker; });
+    return true;
+  });
+  // The slow lane may still work for a source of the same worker that is being removed.
+  const auto later = std::ranges::stable_partition(
+      to_add_, [this](const FollowedSource& source) { return Find(source.worker()) == nullptr; });
+  for (auto source = to_add_.begin(); source != later.begin(); ++source) {
+    source->link->Start();
+    sources_.push_back(std::move(*source));
   }
-  to_add_.clear();
+  to_add_.erase(to_add_.begin(), later.begin());
   removed_.NotifyAll();
   return true;
 }
 
+// Takes the links back for which the slow lane has finished its work.
+void Subscriber::Impl::TakeBack() {
+  for (const WorkerId worker : slow_lane_.TakeDone()) {
+    FollowedSource& source = *Find(worker);
+    source.away = false;
+    NoteStatus(*source.link, now_ms_());
+  }
+}
+
+// Lets the slow lane work for the link. False: the caller must do the work.
+bool Subscriber::Impl::GiveAway(FollowedSource& source) {
+  SourceLink* const link = source.link.get();
+  source.away = slow_lane_.Give(link->worker(), [this, link] {
+    link_in_lane_ = link;
+    link->Work(now_ms_());
+  });
+  return source.away;
+}
+
 void Subscriber::Impl::WaitForWork() {
   int64_t deadline = stream::kNever;
-  for (const auto& link : links_) deadline = std::min(deadline, link->deadline_ms());
+  for (const FollowedSource& source : sources_) {
+    if (!source.away) deadline = std::min(deadline, source.link->deadline_ms());
+  }
   const bool timed = deadline != stream::kNever;
   poller_->Wait(timed ? std::max<int64_t>(deadline - now_ms_(), 0) : -1);
 }
@@ -309,11 +357,16 @@ void Subscriber::Impl::WaitForWork() {
 void Subscriber::Impl::Work() {
   const int64_t now_ms = now_ms_();
   TakeContradictions(now_ms);
-  for (const auto& link : links_) {
-    const bool due = link->is_due(now_ms);
-    if (due) link->Work(now_ms);
+  for (FollowedSource& source : sources_) {
+    if (source.away) continue;
+    SourceLink& link = *source.link;
+    const bool due = link.is_due(now_ms);
+    // A renewal that is scheduled for later makes the link due, but there is no message to handle.
+    const bool slow = config_.slow_thread && link.is_slow(now_ms) && now_ms >= link.deadline_ms();
+    if (slow && GiveAway(source)) continue;
+    if (due) link.Work(now_ms);
     // If a source is not sure, its weight changes with time.
-    if (due || !link->is_sure()) NoteStatus(*link, now_ms);
+    if (due || !link.is_sure()) NoteStatus(link, now_ms);
   }
 }
 

@@ -1,11 +1,14 @@
-// TurnBudget: the bytes and the time that one turn of a source may take, and the pause after a turn
-// that took far longer.
+// TurnBudget: the bytes and the time that one turn of a source may take, and what follows a turn
+// that took longer.
 //
 // One thread works for many sources, one after the other. Here, a turn is the handling of a
 // source's messages in one call of SourcePump::Work. A turn ends with the message that reaches a
 // bound, so a source can exceed the bounds only by one message. If that message alone is slow, the
-// source pauses. Turns of up to 50 ms then take at most a twentieth of the thread's time. The pause
-// is not longer than kMaxPauseMs, so turns of 300 ms take about a quarter.
+// source is slow for kSlowShare times the cost of the turn. Another thread may work for a slow
+// source (SlowLane). The slow turns of a source then take at most a 200th of the first thread's
+// time. After a turn of more than `pause_us`, the source also pauses. Turns of up to 50 ms then
+// take at most a twentieth of a thread's time. The pause is not longer than kMaxPauseMs, so turns
+// of 300 ms take about a quarter.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -20,8 +23,10 @@ struct TurnLimits {
   int messages = 256;  // > 0
   size_t bytes = size_t{1} << 20;
   int64_t cost_us = 500;
+  // After a turn that costs more, the source is slow for kSlowShare times the cost.
+  int64_t slow_us = 2'000;
   // A turn that costs more is followed by a pause of kPauseShare times its cost.
-  int64_t slow_us = 20'000;
+  int64_t pause_us = 20'000;
   // Returns the CPU time of the thread. Empty: each turn costs 0.
   std::function<int64_t()> now_us;
 };
@@ -32,6 +37,8 @@ class TurnBudget {
   static constexpr int64_t kPauseShare = 19;
   // Shorter than the timeout of a request, because replies also wait during a pause.
   static constexpr int64_t kMaxPauseMs = 1000;
+  static constexpr int64_t kSlowShare = 200;
+  static constexpr int64_t kMaxSlowMs = 300'000;
 
   explicit TurnBudget(const TurnLimits& limits) : limits_(limits) {}
 
@@ -50,8 +57,13 @@ class TurnBudget {
   int64_t cost_us() const { return Now() - begin_us_; }
   // The pause after a turn of this cost.
   int64_t PauseMs(int64_t cost_us) const {
-    if (cost_us <= limits_.slow_us) return 0;
+    if (cost_us <= limits_.pause_us) return 0;
     return std::min(kPauseShare * cost_us / 1000, kMaxPauseMs);
+  }
+  // How long the source is slow after a turn of this cost.
+  int64_t SlowMs(int64_t cost_us) const {
+    if (cost_us <= limits_.slow_us) return 0;
+    return std::min(kSlowShare * cost_us / 1000, kMaxSlowMs);
   }
 
  private:

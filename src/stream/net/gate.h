@@ -116,7 +116,7 @@ class Gate {
   Socket zap_;  // used by the thread
   const std::shared_ptr<Waker> waker_;
   const std::unique_ptr<Poller> poller_;
-  bool ready_ = true;  // set by the poller
+  std::atomic<bool> ready_{true};  // set by the poller
   Poller::Watch zap_watch_;
   Poller::Watch waker_watch_;
   int64_t refresh_ms_ = 0;  // when to read the lists again

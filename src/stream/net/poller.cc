@@ -44,16 +44,23 @@ Result<std::unique_ptr<Poller>> Poller::Create() {
 
 Poller::~Poller() { close(descriptor_); }
 
-Result<Poller::Watch> Poller::Add(int descriptor, bool* ready) const {
+Result<Poller::Watch> Poller::AddFor(int descriptor, uint32_t events,
+                                     std::atomic<bool>* ready) const {
   epoll_event event{};
-  event.events = EPOLLIN;
+  event.events = events;
   event.data.ptr = ready;
   if (epoll_ctl(descriptor_, EPOLL_CTL_ADD, descriptor, &event) != 0) return Failure("epoll_ctl");
   return Watch(this, descriptor);
 }
 
-Result<Poller::Watch> Poller::Add(const Socket& socket, bool* ready) const {
-  return Add(socket.descriptor(), ready);
+Result<Poller::Watch> Poller::Add(int descriptor, std::atomic<bool>* ready) const {
+  return AddFor(descriptor, EPOLLIN, ready);
+}
+
+// EPOLLET: another thread may receive from the socket later. Wait must not return again and again
+// until then.
+Result<Poller::Watch> Poller::Add(const Socket& socket, std::atomic<bool>* ready) const {
+  return AddFor(socket.descriptor(), EPOLLIN | EPOLLET, ready);
 }
 
 void Poller::Wait(int64_t timeout_ms) const {
@@ -61,7 +68,7 @@ void Poller::Wait(int64_t timeout_ms) const {
   const auto timeout =
       static_cast<int>(std::clamp<int64_t>(timeout_ms, -1, std::numeric_limits<int>::max()));
   const int count = epoll_wait(descriptor_, events.data(), events.size(), timeout);
-  for (int i = 0; i < count; ++i) *static_cast<bool*>(events[i].data.ptr) = true;
+  for (int i = 0; i < count; ++i) static_cast<std::atomic<bool>*>(events[i].data.ptr)->store(true);
 }
 
 }  // namespace kvcast::stream

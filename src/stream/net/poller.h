@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <utility>
@@ -42,13 +43,13 @@ class Poller {
 
   // Wait sets `*ready` while the descriptor is readable. `ready` and the poller must outlive the
   // watch. Error: the system cannot watch another descriptor.
-  Result<Watch> Add(int descriptor, bool* ready) const;
-  // Wait sets `*ready` when a message may have arrived. The descriptor of a ZeroMQ socket is
+  Result<Watch> Add(int descriptor, std::atomic<bool>* ready) const;
+  // Wait sets `*ready` once when a message may have arrived. The descriptor of a ZeroMQ socket is
   // edge-triggered: it signals a message once, and any other call on the socket may clear the
   // signal. So the caller must receive from the socket until no message is left. After Add, and
   // after any other call on the socket, the caller must treat the socket as ready until it has
   // received all messages.
-  Result<Watch> Add(const Socket& socket, bool* ready) const;
+  Result<Watch> Add(const Socket& socket, std::atomic<bool>* ready) const;
 
   // Waits until at least one descriptor is ready, or for `timeout_ms`. -1: without a time limit. A
   // signal may end the wait early. Wait does not set any flag to false.
@@ -56,6 +57,7 @@ class Poller {
 
  private:
   explicit Poller(int descriptor) : descriptor_(descriptor) {}
+  Result<Watch> AddFor(int descriptor, uint32_t events, std::atomic<bool>* ready) const;
   const int descriptor_;
 };
 
