@@ -24,9 +24,9 @@ struct RuleChoice {
 // Error: an unknown rule or parameter, or a value that is not a number from 0 to 1e9.
 Result<RuleChoice> ParseRule(std::string_view text);
 
-// Rules without an index, or with the load only.
+// Rules that do not read the index. Some of them read the load.
 std::vector<RuleInfo> PlainRules();
-// Rules of other routers that read the index.
+// Rules of other routers. These rules read the index.
 std::vector<RuleInfo> CacheRules();
 // Rules that score each engine by several signals.
 std::vector<RuleInfo> ScoreRules();

@@ -104,9 +104,9 @@ BlockContent ReadBlockContent(const BlockStored& event, size_t index, bool first
   }
   const int64_t end = event.block_size + LookaheadOf(event);
   for (const ItemStart& item : content.items) content.hidden |= item.position >= end;
-  // If output tokens completed a block after several items, the engine hashed only the last item.
-  // Such a block looks like a block that was complete on arrival, unless the last item continues in
-  // the next block.
+  // If output tokens complete a block with several items, the engine hashes only the last item. The
+  // event looks the same if the prompt fills the block. If the last item continues in the next
+  // block, the prompt filled this block.
   if (items > 1 && OffsetOf(*last_item) >= 0) {
     content.hidden |= !GoesOn(event, index, *last_item);
   }
@@ -173,7 +173,7 @@ void StoreReader::ReadBlocks(const BlockStored& event, const SpanStart& start,
   const int64_t size = event.block_size;
   const int64_t lookahead = positions.lookahead();
   ends_.assign(hash_of.size(), kUnnamed);
-  // The content up to the last token that the hash of the block before the span covers.
+  // The content that the parent's hash covers. The parent is the block before the span.
   ContentKey state = start.at_root ? kUnnamed : keys_.Unmark(start.parent, lookahead);
   for (int64_t block = 0; block < std::ssize(hash_of); ++block) {
     const int64_t hash = hash_of[static_cast<size_t>(block)];
@@ -205,7 +205,7 @@ void StoreReader::ReadBlocks(const BlockStored& event, const SpanStart& start,
       return position < positions.count() ? positions.At(position)
                                           : positions.Behind(hash, position - (block + 1) * size);
     };
-    // `state` already contains the tokens that the hash of the block before covers.
+    // `state` already contains the tokens that the hash of the previous block covers.
     const TokenRange range = {.begin = first ? 0 : lookahead, .end = size + lookahead};
     const auto extended = ExtendByBlock(state, range, own.items, token_at);
     if (!extended) {

@@ -86,7 +86,8 @@ struct SpeculativePrefixes::Impl {
   // The records are in order of time. They bound the number of entries, because each entry has a
   // record.
   std::deque<Record> records;
-  // The hash function of the table needs a seed: senders choose the integers.
+  // The hash function of the table needs a secret seed, because the senders of events and queries
+  // choose the integer hashes.
   absl::flat_hash_map<PrefixName, Entries, router::SeededHash> expected{
       0, router::SeededHash{router::ProcessSeed()}};
   absl::flat_hash_map<WorkerId, size_t> of_worker;  // number of entries; at least 1

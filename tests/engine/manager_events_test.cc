@@ -166,8 +166,8 @@ TEST(ManagerEvents, AReportOfAHitInsideTheFirstBlockSendsNoEvent) {
 }
 
 // The cache holds 80 tokens: one block of full attention, and the first 16 tokens of the next
-// block. The hashes of the second request cover its second block, but no block holds all its
-// tokens.
+// block. The hashes of the second request cover its second block, but the cache holds only a part
+// of this block's tokens.
 TEST(ManagerEvents, AReportNamesNoBlockOfWhichOnlyAPartIsHeld) {
   TestEngine engine(FourHashesABlock());
   CacheRequest first = Request("0", Tokens(85));

@@ -125,7 +125,8 @@ void AddBlockFamilies(const std::vector<WorkerMetrics>& workers,
   families.push_back(BlockFamily(
       "kvcast_blocks_stored_total",
       "Block copies that the worker announced as stored, since the worker was registered. If an "
-      "applied snapshot contains more copies, the total rises to that number.",
+      "applied snapshot contains more copies than this total, the total rises to the number of "
+      "copies in the snapshot.",
       MetricType::Counter, [](InTier t) { return t.stored; }, workers));
   families.push_back(BlockFamily(
       "kvcast_blocks_removed_total",

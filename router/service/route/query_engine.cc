@@ -222,7 +222,8 @@ QueryEngine::Plan QueryEngine::PlanFor(const WorkerIngest& source, const QueryAn
   plan.named_by = NamedBy::kContent;
   plan.cohort.by_content = true;
   if (path_decides) {
-    plan.reason = "the LoRA path decides and is not known: set lora_paths, or lora_path";
+    plan.reason =
+        "the content depends on the LoRA path, which is not known: set lora_paths, or lora_path";
   }
   if (shape.has_unnamed && matched) {
     plan.cohort.chain = ChainKey{source.scheme(), *form, inputs.lora_path};

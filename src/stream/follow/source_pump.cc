@@ -178,8 +178,7 @@ void SourcePump::DrainReplies(int64_t now_ms) {
     const uint64_t request = requests_;
     const std::optional<Frames> frames = transport_.ReceiveReply();
     if (!frames) {
-      // Checked after the last reply, because replies that are applied reset the source's count of
-      // cuts.
+      // Checked after the last reply, because each applied reply resets the source's count of cuts.
       if (transport_.TakeReplyCut()) source_.OnReplyCut(now_ms);
       return;
     }

@@ -1,5 +1,5 @@
-// The content key of a block depends on tokens, LoRA, salt, multimodal items and embeddings. A
-// query by content does not find blocks whose content the events do not determine.
+// The content key of a block depends on tokens, LoRA, salt, multimodal items and embeddings. If
+// the events do not determine the content of a block, a query by content does not find the block.
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/support/content_events.h"
 

@@ -75,8 +75,8 @@ TEST(ContentNamingSparse, ABlockIsNamedAfterTheBlockBeforeIt) {
   EXPECT_FALSE(worker.Knows(Hash(41)));
 }
 
-// The tokens between a parent and a block after a gap may contain an image that the event does not
-// name.
+// The event has no hash and no extra keys for a skipped block. The tokens of this block may contain
+// an image that the event does not name.
 TEST(ContentNamingSparse, TokensOfSkippedBlocksAreNotTheirContent) {
   ContentWorker worker({WindowOf(5)},
                        {.sparse_rule = SparseRule{EngineRules::kV021, 4, std::nullopt}});

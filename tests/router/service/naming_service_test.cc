@@ -512,7 +512,9 @@ TEST_F(LoraTest, AnAnswerForAnUnknownPathIsNotExact) {
   EXPECT_EQ(answer.named_by, NamedBy::kContent);
   EXPECT_EQ(answer.match.gpu_tokens, 64);
   EXPECT_FALSE(answer.exact);
-  EXPECT_EQ(answer.reason, "the LoRA path decides and is not known: set lora_paths, or lora_path");
+  EXPECT_EQ(
+      answer.reason,
+      "the content depends on the LoRA path, which is not known: set lora_paths, or lora_path");
   EXPECT_TRUE(AskTokens(100).exact) << "without an adapter";
 }
 
