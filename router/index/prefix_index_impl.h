@@ -239,7 +239,7 @@ class PrefixIndex::Impl {
   void ForgetHidden(WorkerId id) KV_REQUIRES(mutex_);
   std::vector<size_t> ApplyTo(router::WorkerState& worker, const EventBatch& batch)
       KV_REQUIRES(mutex_);
-  // What a batch has changed and not yet shown.
+  // The changes of a batch that queries do not see.
   struct OpenBatch {
     router::StoreContent content;
     absl::flat_hash_set<uint64_t> news;
