@@ -1,5 +1,5 @@
-// BatchMutex: the mutex of a shard's writers. A large batch can pause between two of its events, so
-// that the batches of other workers do not wait for its end.
+// BatchMutex: the mutex of a shard's writers. A large batch can pause between two of its changes,
+// so that the batches of other workers do not wait for its end.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

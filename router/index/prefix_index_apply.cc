@@ -54,14 +54,14 @@ std::vector<size_t> PrefixIndex::Impl::ApplyTo(WorkerState& worker, const EventB
   Removals removals;
   for (size_t i = 0; i < batch.events.size(); ++i) {
     const Event& event = batch.events[i];
-    // Not std::visit, because the thread-safety analysis does not support a held lock inside a
-    // lambda.
     const uint64_t done = i + worker.counters.stored_blocks + worker.counters.removed_blocks;
     if (done - paused_at >= kPauseAfter) {
       paused_at = done;
       // Other batches may replace the memory that the cursors use.
       if (PauseIfAwaited()) removals = {};
     }
+    // Not std::visit, because the thread-safety analysis does not support a held lock inside a
+    // lambda.
     if (const auto* removed = std::get_if<BlockRemoved>(&event)) {
       ApplyEvent(worker, *removed, ahead, removals);
     } else if (const auto* stored = std::get_if<BlockStored>(&event)) {
@@ -229,7 +229,7 @@ void PrefixIndex::Impl::ApplyEvent(WorkerState& worker, const BlockRemoved& even
   ResidencyMap::Cursor& cursor = removals.cursors.At(removals.holder);
   size_t seen = 0;
   for (const BlockHash& hash : event.block_hashes) {
-    if (++seen % kPauseAfter == 0 && PauseIfAwaited()) cursor = {};
+    if (++seen % kPauseAfter == 0 && PauseIfAwaited()) removals.cursors = {};
     ahead.Step();
     router::BlockName name;
     const router::Removal removal = map_.Remove(hash, removals.holder, cursor, &name);

@@ -143,14 +143,14 @@ class RunStore {
   // Removes all copies that the holder has. Returns their number.
   uint32_t TakeCopies(const Key& key, HolderId holder);
   void Publish();
-  // Exchanges the list of the changes that Publish shows. A list may be kept while other changes
-  // are made and published, but not beyond Tidy, Sweep or the end of a holder.
   struct Dirty {  // a holder whose next bits are not published
     uint32_t run;
     uint32_t position;  // in the holder set that the run had at that time
     HolderId holder;
   };
   using Unpublished = std::vector<Dirty>;
+  // Exchanges the list of the changes that Publish shows. A list may be kept while other changes
+  // are made and published, but not beyond Tidy, Sweep or the end of a holder.
   void SwapUnpublished(Unpublished& other) { dirty_.swap(other); }
   // REQUIRES: all changes are published.
   void Tidy();

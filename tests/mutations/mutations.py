@@ -1169,7 +1169,7 @@ MUTATIONS = [
     ("use the bits of a holder set that was replaced in a pause", "router/index/prefix_index_apply.cc",
      "&& PauseIfAwaited()) store.cursor.ForgetHolder();", "&& PauseIfAwaited()) continue;", PAUSED),
     ("use the cursor of a removal after a pause", "router/index/prefix_index_apply.cc",
-     "if (++seen % kPauseAfter == 0 && PauseIfAwaited()) cursor = {};",
+     "if (++seen % kPauseAfter == 0 && PauseIfAwaited()) removals.cursors = {};",
      "if (++seen % kPauseAfter == 0) PauseIfAwaited();", PAUSED),
     ("change a worker while its batch is paused", "router/index/batch_mutex.h",
      "    while (any_paused()) {\n      mutex_.unlock();", "    while (false) {\n      mutex_.unlock();", PAUSED),

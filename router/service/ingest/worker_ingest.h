@@ -141,7 +141,7 @@ class WorkerIngest {
     observer_ = std::move(observer);
   }
 
-  // Only one thread at a time calls these functions: the subscriber's thread, or the thread on
+  // Only one thread at a time calls these functions: a thread of the subscriber, or the thread on
   // which EventFeeds calls the FeedSink of this worker. See ReplicaSink and event_feeds.h.
   BatchResult OnBatch(std::span<const uint8_t> payload, Seq seq = Seq());
   void OnReset(ResetReason reason);

@@ -1,4 +1,4 @@
-// A large batch pauses between two of its events, so that batches of other workers can run. The
+// A large batch pauses between two of its changes, so that batches of other workers can run. The
 // result is the same as without a pause, and no query sees a part of the paused batch.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
