@@ -1171,6 +1171,8 @@ MUTATIONS = [
     ("use the cursor of a removal after a pause", "router/index/prefix_index_apply.cc",
      "if (++seen % kPauseAfter == 0 && PauseIfAwaited()) removals.cursors = {};",
      "if (++seen % kPauseAfter == 0) PauseIfAwaited();", PAUSED),
+    ("forget only one cursor in a pause inside a removal", "router/index/prefix_index_apply.cc",
+     "PauseIfAwaited()) removals.cursors = {};", "PauseIfAwaited()) cursor = {};", PAUSED),
     ("change a worker while its batch is paused", "router/index/batch_mutex.h",
      "    while (any_paused()) {\n      mutex_.unlock();", "    while (false) {\n      mutex_.unlock();", PAUSED),
     ("let all sources wait for a slow batch", "src/stream/follow/subscriber.cc",

@@ -191,6 +191,37 @@ TEST(PausedBatches, AreSeenWholeOrNotAtAll) {
   EXPECT_EQ(index.counters(kLarge).residencies, 0u);
 }
 
+// A batch pauses while it removes the blocks of one group. Then it removes the next blocks of
+// another group, from a run whose holder set was replaced in the pause.
+TEST(PausedBatches, ForgetTheCursorsOfAllGroups) {
+  PrefixIndex index;
+  ASSERT_TRUE(index.AddWorker(kLarge, Registered({Full(), Full()})).ok());
+  constexpr uint32_t kOthers = 12;
+  for (uint32_t other = 2; other < 2 + kOthers; ++other) {
+    ASSERT_TRUE(index.AddWorker(WorkerId(other), Registered({Full()})).ok());
+  }
+  std::atomic<bool> done{false};
+  std::jthread small([&] {
+    for (uint32_t i = 0; !done; ++i) {
+      const WorkerId other(2 + i % kOthers);
+      index.Apply(other, Batch(StoreFull(Hashes(1, 64), 0)));
+      if (i % 3 == 0) index.Apply(other, Batch(AllBlocksCleared{}));
+    }
+  });
+  const EventBatch store = Batch(StoreFull(Hashes(1, 64), 0), StoreFull(Hashes(5000, 1024), 1));
+  const EventBatch remove =
+      Batch(Remove(Hashes(1, 32), 0), Remove(Hashes(5000, 1024), 1), Remove(Hashes(33, 32), 0));
+  int wrong = 0;
+  while (index.batch_pauses() < 3000) {
+    index.Apply(kLarge, store);
+    index.Apply(kLarge, remove);
+    wrong += index.counters(kLarge).residencies != 0 || !HeldBy(index, kLarge).empty();
+  }
+  done = true;
+  small.join();
+  EXPECT_EQ(wrong, 0);
+}
+
 // A change that is not a batch waits for the end of the paused batch.
 TEST(PausedBatches, KeepTheirWorkerUntilTheirEnd) {
   PrefixIndex index;
