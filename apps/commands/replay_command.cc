@@ -18,30 +18,29 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// False: a stop signal arrived.
-bool SleepUntil(Clock::time_point due) {
-  while (StopSignal() == 0 && Clock::now() < due) {
-    const auto left = due - Clock::now();
-    std::this_thread::sleep_for(std::min<Clock::duration>(left, std::chrono::milliseconds(50)));
-  }
-  return StopSignal() == 0;
-}
-
 // The PUB socket, and its guard if it has CURVE.
 class Output {
  public:
   Status Open(const ReplayOptions& options, Logger& log);
   std::string endpoint() const { return socket_.last_endpoint(); }
   void Send(const CapturedMessage& message);
-  // Disconnects the clients that were revoked.
-  void Renew() {
-    if (guard_ != nullptr) guard_->RenewIfNeeded(socket_);
-  }
+  // Also disconnects revoked clients. False: a signal stops the program.
+  bool SleepUntil(Clock::time_point due);
 
  private:
   std::unique_ptr<stream::Guard> guard_;  // must be destroyed after the socket is closed
   stream::Socket socket_;
 };
+
+bool Output::SleepUntil(Clock::time_point due) {
+  while (true) {
+    if (guard_ != nullptr) guard_->HandleWake(socket_);
+    if (StopSignal() != 0) return false;
+    const Clock::duration left = due - Clock::now();
+    if (left <= Clock::duration::zero()) return true;
+    std::this_thread::sleep_for(std::min<Clock::duration>(left, std::chrono::milliseconds(50)));
+  }
+}
 
 stream::Frame FrameOf(const std::string& text) {
   return {reinterpret_cast<const uint8_t*>(text.data()), text.size()};
@@ -92,17 +91,14 @@ int RunReplay(const ReplayOptions& options) {
               {"encrypted", !options.curve.key.empty()}});
   const auto begin = Clock::now() + std::chrono::duration_cast<Clock::duration>(
                                         std::chrono::duration<double>(options.delay));
-  if (!SleepUntil(begin)) return 128 + StopSignal();
+  if (!output.SleepUntil(begin)) return 128 + StopSignal();
   int64_t sent = 0;
   double first = 0;
   while (auto message = capture->Next()) {
     if (sent == 0) first = message->time;
-    if (options.speed > 0) {
-      const int64_t offset = ReplayOffsetNs(first, message->time, options.speed);
-      if (!SleepUntil(begin + std::chrono::nanoseconds(offset))) break;
-    }
-    if (StopSignal() != 0) break;
-    output.Renew();
+    const int64_t offset =
+        options.speed > 0 ? ReplayOffsetNs(first, message->time, options.speed) : 0;
+    if (!output.SleepUntil(begin + std::chrono::nanoseconds(offset))) break;
     output.Send(*message);
     ++sent;
   }

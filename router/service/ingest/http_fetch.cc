@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "src/base/clock.h"
+#include "src/base/descriptor.h"
 
 namespace kvcast::router {
 namespace {
@@ -42,24 +43,6 @@ std::string_view WithoutSpaces(std::string_view text) {
 bool SameName(std::string_view a, std::string_view b) {
   return std::ranges::equal(a, b, [](char x, char y) { return (x | 0x20) == (y | 0x20); });
 }
-
-// Owns a file descriptor. The destructor closes it.
-class Descriptor {
- public:
-  explicit Descriptor(int fd = -1) : fd_(fd) {}
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(Descriptor&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  ~Descriptor() {
-    if (fd_ >= 0) close(fd_);
-  }
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
 
 Status BadUrl(std::string_view text) {
   return {StatusCode::kInvalidArgument,

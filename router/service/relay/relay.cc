@@ -191,7 +191,7 @@ void Relay::Impl::Run() {
       work.swap(queue_);
       queued_bytes_ = 0;
     }
-    if (guard_ != nullptr) guard_->RenewIfNeeded(socket_);
+    if (guard_ != nullptr) guard_->HandleWake(socket_);
     if (unsent_bytes_ > 0) FreeUnsent();
     for (const Posted& posted : work) Send(posted);
   }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "src/stream/net/gate.h"
 
+#include <fcntl.h>
+
 #include <algorithm>
 #include <array>
 #include <utility>
@@ -13,7 +15,7 @@ namespace {
 
 constexpr char kZapEndpoint[] = "inproc://zeromq.zap.01";
 constexpr size_t kKeyBytes = 32;
-constexpr int64_t kRenewalMs = 5;  // while a renewal is needed, the owner is woken in this period
+constexpr int64_t kWakeMs = 5;  // an owner is woken in this period until it has called HandleWake
 // A connection without a key holds a file descriptor, so its handshake has a short time limit.
 constexpr int kHandshakeMs = 5000;
 constexpr int kFailures = ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL |
@@ -61,13 +63,17 @@ Result<std::unique_ptr<Guard>> Guard::Create(const std::shared_ptr<Context>& con
   std::unique_ptr<Guard> guard(
       new Guard(context, *gate, std::move(config), std::move(monitor).value()));
   Result<Poller::Watch> watch = (*gate)->poller_->Add(guard->monitor_, &(*gate)->ready_);
+  guard->commands_ = Descriptor(fcntl(socket.descriptor(), F_DUPFD_CLOEXEC, 0));
+  Result<Poller::Watch> commands =
+      (*gate)->poller_->AddEdges(guard->commands_.get(), &guard->has_commands_);
   gate->reset();
-  if (!watch.ok()) {
+  if (!watch.ok() || !commands.ok()) {
     socket.Close();
     guard->gate_.reset();
-    return watch.status();
+    return watch.ok() ? commands.status() : watch.status();
   }
   guard->watch_ = std::move(watch).value();
+  guard->commands_watch_ = std::move(commands).value();
   guard->gate_->Add(domain, *guard);
   return guard;
 }
@@ -76,12 +82,19 @@ Guard::~Guard() {
   if (gate_ == nullptr) return;
   gate_->Remove(*this);
   watch_ = {};
+  commands_watch_ = {};
   MutexLock lock(context_->gate_slot().mutex);
   gate_.reset();
 }
 
 RefusedConnections Guard::refused() const {
   return {no_key_, wrong_server_key_, not_allowed_, broken_};
+}
+
+void Guard::Handle(Socket& socket) {
+  if (needs_renewal_) Renew(socket);
+  // The flag is cleared first: libzmq may add a command at any time.
+  if (has_commands_.exchange(false)) socket.ProcessCommands();
 }
 
 void Guard::Renew(Socket& socket) {
@@ -222,9 +235,9 @@ void Gate::Run() {
 
 int64_t Gate::WaitMs() {
   MutexLock lock(mutex_);
-  const bool renewing =
-      std::ranges::any_of(guards_, [](const auto& entry) { return entry.second->needs_renewal(); });
-  return renewing ? kRenewalMs : std::max<int64_t>(refresh_ms_ - SteadyMs(), 0);
+  const bool waking =
+      std::ranges::any_of(guards_, [](const auto& entry) { return entry.second->needs_owner(); });
+  return waking ? kWakeMs : std::max<int64_t>(refresh_ms_ - SteadyMs(), 0);
 }
 
 void Gate::AnswerRequests() {
@@ -296,7 +309,7 @@ void Gate::RefreshLists() {
 void Gate::WakeOwners() {
   MutexLock lock(mutex_);
   for (const auto& [domain, guard] : guards_) {
-    if (guard->needs_renewal()) guard->config_.wake();
+    if (guard->needs_owner()) guard->config_.wake();
   }
 }
 

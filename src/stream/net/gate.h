@@ -5,7 +5,8 @@
 // AccessList of the socket. It reads changed lists again. libzmq cannot end a single connection of
 // a PUB or ROUTER socket. So if a client loses its role, all connections of the socket are ended:
 // the gate wakes the owner of the socket, and the owner renews the endpoint. The other clients
-// connect again.
+// connect again. The end of a connection also needs a call of the owner after the renewal, so the
+// gate wakes the owner for each command that waits in the socket.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -19,6 +20,7 @@
 #include <vector>
 
 #include "kvcast/stream/curve.h"
+#include "src/base/descriptor.h"
 #include "src/base/mutex.h"
 #include "src/stream/net/poller.h"
 #include "src/stream/net/socket.h"
@@ -35,8 +37,8 @@ class Guard {
     // The socket connects to a client that binds. libzmq gives up such a connection after some
     // failed handshakes, so the connection must be renewed after a failure.
     bool connects = false;
-    // Called repeatedly while a renewal is needed, on the gate's thread, with the gate's lock held.
-    // It must not block.
+    // Called repeatedly until the owner has called HandleWake, on the gate's thread, with the
+    // gate's lock held. It must not block.
     std::function<void()> wake;
   };
 
@@ -50,9 +52,10 @@ class Guard {
   Guard& operator=(const Guard&) = delete;
 
   // Ends all connections of the socket if a renewal is needed, for example because a client has
-  // lost its role. The owner of the socket must call this function on its thread after each `wake`.
-  void RenewIfNeeded(Socket& socket) {
-    if (needs_renewal()) Renew(socket);
+  // lost its role. Lets libzmq finish ended connections. The owner of the socket must call this
+  // function on its thread after each `wake`.
+  void HandleWake(Socket& socket) {
+    if (needs_owner()) Handle(socket);
   }
   const AccessList& clients() const { return *config_.server.clients; }
   RefusedConnections refused() const;
@@ -61,7 +64,11 @@ class Guard {
   friend class Gate;
   Guard(std::shared_ptr<Context> context, std::shared_ptr<Gate> gate, Config config,
         Socket monitor);
-  bool needs_renewal() const { return needs_renewal_.load(std::memory_order_relaxed); }
+  bool needs_owner() const {
+    return needs_renewal_.load(std::memory_order_relaxed) ||
+           has_commands_.load(std::memory_order_relaxed);
+  }
+  void Handle(Socket& socket);
   void Renew(Socket& socket);
   bool Allows(std::string_view key) const;
   void Count(const MonitorEvent& event);
@@ -78,6 +85,12 @@ class Guard {
   bool failed_ = false;                          // a handshake failed; used by the gate's thread
   Poller::Watch watch_;
   std::atomic<bool> needs_renewal_{false};
+  // A duplicate of the socket's descriptor, because the socket is closed before its guard.
+  Descriptor commands_;
+  // The socket has commands of libzmq, for example the end of a connection. An owner that only
+  // sends would leave these commands waiting until the next message.
+  std::atomic<bool> has_commands_{true};
+  Poller::Watch commands_watch_;
   std::atomic<uint64_t> no_key_{0};
   std::atomic<uint64_t> wrong_server_key_{0};
   std::atomic<uint64_t> not_allowed_{0};

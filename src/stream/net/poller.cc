@@ -59,8 +59,8 @@ Result<Poller::Watch> Poller::Add(int descriptor, std::atomic<bool>* ready) cons
 
 // EPOLLET: another thread may receive from the socket later. Wait must not return again and again
 // until then.
-Result<Poller::Watch> Poller::Add(const Socket& socket, std::atomic<bool>* ready) const {
-  return AddFor(socket.descriptor(), EPOLLIN | EPOLLET, ready);
+Result<Poller::Watch> Poller::AddEdges(int descriptor, std::atomic<bool>* ready) const {
+  return AddFor(descriptor, EPOLLIN | EPOLLET, ready);
 }
 
 void Poller::Wait(int64_t timeout_ms) const {

@@ -49,7 +49,11 @@ class Poller {
   // signal. So the caller must receive from the socket until no message is left. After Add, and
   // after any other call on the socket, the caller must treat the socket as ready until it has
   // received all messages.
-  Result<Watch> Add(const Socket& socket, std::atomic<bool>* ready) const;
+  Result<Watch> Add(const Socket& socket, std::atomic<bool>* ready) const {
+    return AddEdges(socket.descriptor(), ready);
+  }
+  // Wait sets `*ready` once for each time that the descriptor becomes readable.
+  Result<Watch> AddEdges(int descriptor, std::atomic<bool>* ready) const;
 
   // Waits until at least one descriptor is ready, or for `timeout_ms`. -1: without a time limit. A
   // signal may end the wait early. Wait does not set any flag to false.

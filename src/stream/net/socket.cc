@@ -232,6 +232,12 @@ bool Socket::Renew(const std::string& endpoint, bool bound) {
   return zmq_bind(socket_, endpoint.c_str()) == 0;
 }
 
+void Socket::ProcessCommands() {
+  int events = 0;
+  size_t size = sizeof(events);
+  KV_CHECK(zmq_getsockopt(socket_, ZMQ_EVENTS, &events, &size) == 0);
+}
+
 int Socket::descriptor() const {
   int descriptor = -1;
   size_t size = sizeof(descriptor);

@@ -100,6 +100,9 @@ class Socket {
   // False: the endpoint is not free yet. The socket is then not bound, and Renew must be called
   // again some milliseconds later.
   bool Renew(const std::string& endpoint, bool bound);
+  // libzmq accepts and ends connections of a socket only in calls on this socket. Such a call is
+  // needed when descriptor() is readable. This function is one, without another effect.
+  void ProcessCommands();
   // This descriptor is readable when a message may have arrived; see Poller.
   int descriptor() const;
   // The bound or connected endpoint, with wildcards and port 0 resolved.

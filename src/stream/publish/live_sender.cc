@@ -16,7 +16,7 @@ LiveSender::LiveSender(Socket pub, std::string topic, ReplayRing& ring, Guard* g
     : pub_(std::move(pub)), guard_(guard), topic_(std::move(topic)), ring_(ring) {}
 
 LiveSender::Sent LiveSender::Send() {
-  if (guard_ != nullptr) guard_->RenewIfNeeded(pub_);
+  if (guard_ != nullptr) guard_->HandleWake(pub_);
   size_t sent = 0;
   while (sent < kTurnBatches && ring_.TakeUnsent(kTurnBatches - sent, slice_)) {
     for (const RingEntry& entry : slice_) Send(entry);

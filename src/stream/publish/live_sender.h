@@ -23,7 +23,7 @@ class LiveSender {
   // the sender too.
   LiveSender(Socket pub, std::string topic, ReplayRing& ring, Guard* guard = nullptr);
 
-  // Renews the socket if its guard needs it. Passes unsent batches to the socket, a bounded number
+  // Does what the guard of the socket needs. Passes unsent batches to the socket, a bounded number
   // per call. kSome: the bound was reached, so unsent batches may be left.
   Sent Send();
 

@@ -39,7 +39,7 @@ void ReplayServer::Run() {
   SetBatchScheduling();
   while (!stopping_) {
     WaitForWork();
-    if (config_.guard != nullptr) config_.guard->RenewIfNeeded(router_);
+    if (config_.guard != nullptr) config_.guard->HandleWake(router_);
     ReceiveRequests();
     scheduler_.Serve(config_.now_us());
   }
