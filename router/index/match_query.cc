@@ -38,6 +38,7 @@ struct MatchQuery::Scratch {
     const HolderSet* set = nullptr;  // of the latest stretch; nullptr: too many holders
     uint32_t size = 0;               // holders of the set
     uint64_t leads = 0;    // bit i: the worker of holder i holds all blocks of the prompt so far
+    uint64_t useless = 0;  // bit i: no later block of holder i can change the answer
     uint32_t pending = 0;  // blocks that these workers hold, and that leading_of_slot lacks
   } lead;
   uint32_t leading_pause = 0;     // queries without ReadLeading, because it failed before
@@ -299,12 +300,16 @@ bool MatchQuery::CollectLeading(const HolderSet& set, uint32_t offset,
   scratch_.leading_reached = stretch.position + stretch.length;
   bool decides = true;
   uint64_t leads = 0;
+  uint64_t useless = detail_ == Detail::kScores ? ~uint64_t{0} : 0;
   const std::span<uint32_t> leading(scratch_.leading_of_slot);
   const uint32_t size =
       VisitHolders(set, offset, stretch.length, [&](uint64_t word, uint32_t i, uint64_t bits) {
         const uint64_t slot = HolderTable::SlotOf(word);
-        if (slot >= leading.size() || leading[slot] == kNotLed) return;
-        if (HolderTable::KindOf(word) != kGpuOfGroup0) {
+        const bool asked = slot < leading.size() && leading[slot] != kNotLed;
+        const bool on_gpu = HolderTable::KindOf(word) == kGpuOfGroup0;
+        useless |= uint64_t{!asked || on_gpu} << (i % 64);
+        if (!asked) return;
+        if (!on_gpu) {
           decides = decides && detail_ == Detail::kScores;
         } else if (leading[slot] == stretch.position) {
           const auto held = static_cast<uint32_t>(std::countr_one(bits));
@@ -312,7 +317,10 @@ bool MatchQuery::CollectLeading(const HolderSet& set, uint32_t offset,
           leads |= uint64_t{held == stretch.length} << (i % 64);
         }
       });
-  scratch_.lead = {.set = size <= 64 ? &set : nullptr, .size = size, .leads = leads};
+  scratch_.lead = {.set = size <= 64 ? &set : nullptr,
+                   .size = size,
+                   .leads = leads,
+                   .useless = useless & ~leads};
   return decides;
 }
 
@@ -323,12 +331,15 @@ bool MatchQuery::AllStillLead(const HolderSet& set, uint32_t offset,
   if (set.size() != lead.size || !set.HasIdsOf(*lead.set, lead.size)) return false;
   const uint64_t mask = BitRange(0, stretch.length);
   uint64_t all = 0;
+  uint64_t some = 0;
   for (uint32_t i = 0; i < lead.size; ++i) {
-    all |= uint64_t{(set.bits(i) >> offset & mask) == mask} << i;
+    const uint64_t bits = set.bits(i) >> offset & mask;
+    all |= uint64_t{bits == mask} << i;
+    some |= uint64_t{bits != 0} << i;
   }
-  // Blocks of other holders cannot be reused: these workers lack a block before the stretch, or
-  // hold the stretch on the GPU too.
-  if ((lead.leads & ~all) != 0) return false;
+  // A GPU holder that does not lead lacks a block before the stretch. A holder on a lower tier may
+  // have no bits in the stretches so far, but blocks in this stretch.
+  if ((lead.leads & ~all) != 0 || (some & ~lead.leads & ~lead.useless) != 0) return false;
   lead.set = &set;
   lead.pending += stretch.length;
   scratch_.leading_reached += stretch.length;

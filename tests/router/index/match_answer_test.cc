@@ -158,6 +158,15 @@ TEST(Answer, LoadsMayServeAllButTheLastToken) {
   EXPECT_EQ(Ask(worker, 64).with_cpu_tokens, 63);
 }
 
+// The blocks are in two runs with the same holders. The CPU tier holds blocks of the second run only.
+TEST(Answer, LoadsBehindTheFirstRunAreSeen) {
+  OneWorker worker(Registered({Full()}));
+  worker.Apply(Batch(Store(Hashes(1, 128)), StoreIn("CPU", Hashes(1, 128))));
+  worker.Apply(Batch(RemoveFrom("CPU", Hashes(1, 64))));
+  EXPECT_EQ(Ask(worker, 128 * 16).gpu_tokens, 127 * 16);
+  EXPECT_EQ(Ask(worker, 128 * 16).with_cpu_tokens, 128 * 16 - 1);
+}
+
 // A pool that mirrors the GPU pool has the lookup rule of the GPU. The lookup begins at the end of
 // the GPU hit and needs no block before this position.
 class MirroredPool : public ::testing::Test {
