@@ -158,7 +158,8 @@ TEST(Answer, LoadsMayServeAllButTheLastToken) {
   EXPECT_EQ(Ask(worker, 64).with_cpu_tokens, 63);
 }
 
-// The blocks are in two runs with the same holders. The CPU tier holds blocks of the second run only.
+// The blocks are in two runs with the same holders. The CPU tier holds blocks of the second run
+// only.
 TEST(Answer, LoadsBehindTheFirstRunAreSeen) {
   OneWorker worker(Registered({Full()}));
   worker.Apply(Batch(Store(Hashes(1, 128)), StoreIn("CPU", Hashes(1, 128))));
