@@ -25,6 +25,10 @@ std::string LowerCase(std::string_view text) {
   return lower;
 }
 
+// A chunked body ends with at least these bytes: "0", a line end, and an empty line. Beast asserts
+// that they have arrived if it has seen the first line end before.
+constexpr size_t kLastChunkBytes = 5;
+
 bool IsControl(char c) { return static_cast<unsigned char>(c) < ' ' || c == '\x7f'; }
 
 }  // namespace
@@ -169,6 +173,7 @@ RequestReader::State RequestReader::Read(beast::flat_buffer& input) {
     parser_ = std::make_unique<Parser>(limits_, body_bound_);
   }
   const bool had_head = parser_->is_header_done();
+  if (had_head && parser_->chunked() && input.size() < kLastChunkBytes) return state_;
   error_code error;
   input.consume(parser_->put(input.data(), error));
   if (error && error != http::error::need_more) {

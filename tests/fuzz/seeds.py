@@ -111,7 +111,8 @@ def http(_):
     post = b"POST /v1/query HTTP/1.1\r\n" + head + b"Content-Length: 4\r\nExpect: 100-continue\r\n\r\nbody"
     chunks = (b"POST /p HTTP/1.1\r\n" + head + b"Transfer-Encoding: chunked\r\n\r\n"
               b"3;name=value\r\nabc\r\n2\r\nde\r\n0\r\nTrailer: x\r\n\r\n")
-    yield from (get, post, chunks, get + post + get, b"\r\n" + chunks + get)
+    no_chunk = b"POST /p HTTP/1.1\r\n" + head + b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
+    yield from (get, post, chunks, no_chunk, get + post + get, b"\r\n" + chunks + get)
     yield b"DELETE /v1/sources?name=%2f HTTP/1.0\r\nOrigin: http://a\r\nConnection: keep-alive\r\n\r\n" + post
     yield b"GET /%2 HTTP/1.1\r\n" + head + b"\r\n"
     yield (b"GET / HTTP/1.1\r\nHost: [::1]:80\r\nX: a\r\n b\r\nX: c\r\nAuthorization: Bearer t\r\n"
