@@ -5,6 +5,7 @@
 #include <boost/beast/core/string.hpp>
 #include <boost/beast/http/basic_parser.hpp>
 #include <boost/beast/http/error.hpp>
+#include <limits>
 #include <string>
 
 #include "src/http/request_target.h"
@@ -39,7 +40,9 @@ class RequestReader::Parser final : public http::basic_parser<true> {
   Parser(const HttpLimits& limits, const BodyBound& body_bound)
       : body_bound_(body_bound), most_(limits.max_body_bytes) {
     eager(true);
-    header_limit(static_cast<uint32_t>(limits.max_head_bytes));
+    // RequestReader counts the bytes of the head. The count of Beast depends on the pieces in which
+    // the head arrives.
+    header_limit(std::numeric_limits<uint32_t>::max());
     body_limit(most_);
   }
 
@@ -48,13 +51,10 @@ class RequestReader::Parser final : public http::basic_parser<true> {
   int status = 0;  // status of the refusal; 0: none
   std::string refusal;
 
-  void Explain(const error_code& error, size_t max_head_bytes) {
+  void Explain(const error_code& error) {
     if (status != 0) return;
     status = 400;
-    if (error == http::error::header_limit) {
-      status = 431;
-      refusal = "head: longer than " + std::to_string(max_head_bytes) + " bytes";
-    } else if (error == http::error::body_limit) {
+    if (error == http::error::body_limit) {
       status = 413;
       refusal = "body: longer than " + std::to_string(most_) + " bytes";
     } else if (error == http::error::bad_content_length) {
@@ -164,6 +164,17 @@ static void SkipEmptyLines(beast::flat_buffer& input) {
   input.consume(at);
 }
 
+void RequestReader::CountHead(const beast::flat_buffer& input) {
+  constexpr std::string_view kEnd = "\r\n\r\n";
+  const std::string_view text(static_cast<const char*>(input.data().data()), input.size());
+  while (end_matched_ < kEnd.size() && counted_ < text.size()) {
+    const char c = text[counted_++];
+    ++head_bytes_;
+    if (c != kEnd[end_matched_]) end_matched_ = 0;
+    if (c == kEnd[end_matched_]) ++end_matched_;
+  }
+}
+
 RequestReader::State RequestReader::Read(beast::flat_buffer& input) {
   if (state_ == State::kBad || state_ == State::kComplete) return state_;
   if (!parser_) {
@@ -171,13 +182,20 @@ RequestReader::State RequestReader::Read(beast::flat_buffer& input) {
     const auto* const first = static_cast<const char*>(input.data().data());
     if (input.size() == 0 || (input.size() == 1 && *first == '\r')) return state_;
     parser_ = std::make_unique<Parser>(limits_, body_bound_);
+    head_bytes_ = counted_ = end_matched_ = 0;
+  }
+  CountHead(input);
+  if (head_bytes_ > limits_.max_head_bytes) {
+    return Fail(431, "head: longer than " + std::to_string(limits_.max_head_bytes) + " bytes");
   }
   const bool had_head = parser_->is_header_done();
   if (had_head && parser_->chunked() && input.size() < kLastChunkBytes) return state_;
   error_code error;
-  input.consume(parser_->put(input.data(), error));
+  const size_t taken = parser_->put(input.data(), error);
+  input.consume(taken);
+  counted_ -= std::min(counted_, taken);
   if (error && error != http::error::need_more) {
-    parser_->Explain(error, limits_.max_head_bytes);
+    parser_->Explain(error);
     return Fail(parser_->status, parser_->refusal);
   }
   if (!had_head && parser_->is_header_done()) awaits_continue_ = parser_->awaits_continue;

@@ -47,12 +47,17 @@ class RequestReader {
  private:
   class Parser;
 
+  // Counts the bytes of the head in `input` that were not counted before.
+  void CountHead(const boost::beast::flat_buffer& input);
   State Fail(int status, const std::string& text);
 
   const HttpLimits limits_;
   const BodyBound body_bound_;
   State state_ = State::kHead;
   std::unique_ptr<Parser> parser_;  // nullptr: kBad, or no byte of the next request has arrived
+  size_t head_bytes_ = 0;           // of this request
+  size_t counted_ = 0;              // bytes at the front of the input that were counted
+  size_t end_matched_ = 0;  // bytes of the end of the head, "\r\n\r\n", that were the latest bytes
   HttpReply error_;
   bool awaits_continue_ = false;
 };

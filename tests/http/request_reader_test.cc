@@ -139,6 +139,23 @@ TEST(RequestReader, LinesOfChunksAndTrailersAreBounded) {
   EXPECT_EQ(ErrorOf(chunked + "0\r\nA: " + std::string(300, 'x')), 431);
 }
 
+// The head of the request has 100 bytes.
+TEST(RequestReader, TheBoundOfTheHeadDoesNotDependOnPieces) {
+  std::string text = "GET /path HTTP/1.1\r\nHost: a\r\nA: ";
+  text += std::string(96 - text.size(), 'x') + "\r\n\r\n";
+  for (const size_t most : {99, 100}) {
+    for (size_t piece = 1; piece <= text.size(); ++piece) {
+      RequestReader reader({.max_head_bytes = most, .max_body_bytes = 10});
+      boost::beast::flat_buffer input;
+      for (size_t i = 0; i < text.size(); i += piece) {
+        Append(input, std::string_view(text).substr(i, piece));
+        reader.Read(input);
+      }
+      EXPECT_EQ(reader.state(), most == 100 ? State::kComplete : State::kBad) << piece;
+    }
+  }
+}
+
 TEST(RequestReader, ReportsOnceThatAClientWaitsForContinue) {
   RequestReader reader({});
   ReadAll(reader,
