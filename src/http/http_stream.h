@@ -20,7 +20,8 @@ class HttpStream {
  public:
   using Error = boost::system::error_code;
   using Socket = boost::asio::generic::stream_protocol::socket;
-  using Scratch = std::array<char, 64 << 10>;
+  // A connection gets at most this number of bytes before the other connections get their turn.
+  using Scratch = std::array<char, 16 << 10>;
 
   // `context` nullptr: no TLS. All connections share `scratch`, so that an idle connection without
   // TLS holds no memory for received bytes.

@@ -30,6 +30,12 @@ std::string LowerCase(std::string_view text) {
 // that they have arrived if it has seen the first line end before.
 constexpr size_t kLastChunkBytes = 5;
 
+constexpr int kMaxEmptyLines = 16;  // before a request
+// A small chunk takes as long as a large one. After kFreeChunks chunks, the chunks of a body must
+// have at least kMinMeanChunk bytes on average.
+constexpr size_t kFreeChunks = 1024;
+constexpr size_t kMinMeanChunk = 16;
+
 bool IsControl(char c) { return static_cast<unsigned char>(c) < ' ' || c == '\x7f'; }
 
 }  // namespace
@@ -118,7 +124,10 @@ class RequestReader::Parser final : public http::basic_parser<true> {
     request.body.append(body.data(), body.size());
     return body.size();
   }
-  void on_chunk_header_impl(uint64_t, Text extension, error_code& error) override {
+  void on_chunk_header_impl(uint64_t size, Text extension, error_code& error) override {
+    const bool small = chunks_ >= kFreeChunks && request.body.size() < chunks_ * kMinMeanChunk;
+    if (small && size > 0) return Refuse(400, "body: too many small chunks", error);
+    ++chunks_;
     // Beast accepts any byte in a quoted extension, even line ends.
     if (std::ranges::any_of(extension, IsControl)) error = http::error::bad_chunk_extension;
   }
@@ -130,6 +139,7 @@ class RequestReader::Parser final : public http::basic_parser<true> {
 
   const BodyBound& body_bound_;
   size_t most_;
+  size_t chunks_ = 0;  // before the current chunk
 };
 
 RequestReader::RequestReader(const HttpLimits& limits, BodyBound body_bound)
@@ -156,12 +166,15 @@ HttpRequest RequestReader::Take() {
   return request;
 }
 
-// Some clients send empty lines after a request.
-static void SkipEmptyLines(beast::flat_buffer& input) {
+// Some clients send empty lines after a request. False: there were too many.
+bool RequestReader::SkipEmptyLines(beast::flat_buffer& input) {
   const std::string_view text(static_cast<const char*>(input.data().data()), input.size());
   size_t at = 0;
-  while (text.substr(at).starts_with("\r\n")) at += 2;
+  for (; text.substr(at).starts_with("\r\n"); at += 2) {
+    if (++empty_lines_ > kMaxEmptyLines) return false;
+  }
   input.consume(at);
+  return true;
 }
 
 void RequestReader::CountHead(const beast::flat_buffer& input) {
@@ -178,11 +191,11 @@ void RequestReader::CountHead(const beast::flat_buffer& input) {
 RequestReader::State RequestReader::Read(beast::flat_buffer& input) {
   if (state_ == State::kBad || state_ == State::kComplete) return state_;
   if (!parser_) {
-    SkipEmptyLines(input);
+    if (!SkipEmptyLines(input)) return Fail(400, "head: too many empty lines");
     const auto* const first = static_cast<const char*>(input.data().data());
     if (input.size() == 0 || (input.size() == 1 && *first == '\r')) return state_;
     parser_ = std::make_unique<Parser>(limits_, body_bound_);
-    head_bytes_ = counted_ = end_matched_ = 0;
+    head_bytes_ = counted_ = end_matched_ = empty_lines_ = 0;
   }
   CountHead(input);
   if (head_bytes_ > limits_.max_head_bytes) {

@@ -47,6 +47,7 @@ class RequestReader {
  private:
   class Parser;
 
+  bool SkipEmptyLines(boost::beast::flat_buffer& input);
   // Counts the bytes of the head in `input` that were not counted before.
   void CountHead(const boost::beast::flat_buffer& input);
   State Fail(int status, const std::string& text);
@@ -58,6 +59,7 @@ class RequestReader {
   size_t head_bytes_ = 0;           // of this request
   size_t counted_ = 0;              // bytes at the front of the input that were counted
   size_t end_matched_ = 0;  // bytes of the end of the head, "\r\n\r\n", that were the latest bytes
+  int empty_lines_ = 0;     // before this request
   HttpReply error_;
   bool awaits_continue_ = false;
 };

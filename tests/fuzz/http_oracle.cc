@@ -31,6 +31,7 @@ std::optional<std::string_view> TakeLine(std::string_view& text) {
 }
 
 std::optional<uint64_t> Number(std::string_view digits, uint64_t base) {
+  while (digits.size() > 1 && digits.front() == '0') digits.remove_prefix(1);
   if (digits.empty() || digits.size() > 20) return std::nullopt;
   uint64_t number = 0;
   for (const char c : Lower(digits)) {
