@@ -17,6 +17,9 @@ namespace kvcast {
 namespace {
 
 constexpr int64_t kLingerMs = 1000;
+constexpr int kNewcomerPeriodMs = 2;
+// A client that sends more than this number of bytes after its last request may lose the answer.
+constexpr size_t kMaxDiscardedBytes = 64 << 10;
 // The bound max_held_bytes does not apply to a request that holds at most this number of bytes, so
 // that health checks are answered.
 constexpr size_t kSmallBytes = 4 << 10;
@@ -87,10 +90,51 @@ int64_t HttpServer::Impl::Deadline(const Connection& connection) const {
 void HttpServer::Impl::Read(const Shared& connection) {
   if (connection->reading || connection->ended) return;
   connection->reading = true;
-  connection->stream.AsyncRead([this, connection](const Error& error, std::string_view bytes) {
-    connection->reading = false;
-    if (!connection->closed()) OnRead(connection, error, bytes);
+  if (connection->stream.is_secure()) {
+    connection->stream.AsyncReadSecure(
+        [this, connection](const Error& error, std::string_view bytes) {
+          connection->reading = false;
+          if (!connection->closed()) OnRead(connection, error, bytes);
+        });
+    return;
+  }
+  connection->stream.AsyncWaitReady([this, connection](const Error&) {
+    const bool waits =
+        connection->newcomer && (!newcomers_.empty() || !newcomer_budget_.HasTime(SteadyUs()));
+    if (!waits) return ReadReady(connection);
+    newcomers_.push_back(connection);
+    ServeNewcomersLater();
   });
+}
+
+void HttpServer::Impl::ReadReady(const Shared& connection) {
+  connection->reading = false;
+  if (connection->closed()) return;
+  const bool newcomer = connection->newcomer;
+  const int64_t begin_us = SteadyUs();
+  Error error;
+  const std::string_view bytes = connection->stream.ReadReady(error);
+  OnRead(connection, error, bytes);
+  if (newcomer) newcomer_budget_.Spend(SteadyUs() - begin_us);
+}
+
+void HttpServer::Impl::ServeNewcomersLater() {
+  if (std::exchange(newcomers_awaited_, true)) return;
+  newcomer_timer_.expires_after(std::chrono::milliseconds(kNewcomerPeriodMs));
+  newcomer_timer_.async_wait([this](const Error& stopped) {
+    if (!stopped) ServeNewcomers();
+  });
+}
+
+void HttpServer::Impl::ServeNewcomers() {
+  newcomers_awaited_ = false;
+  if (std::exchange(accept_waits_, false) && acceptor_.is_open()) Accept();
+  while (!newcomers_.empty() && newcomer_budget_.HasTime(SteadyUs())) {
+    const Shared next = std::move(newcomers_.front());
+    newcomers_.pop_front();
+    ReadReady(next);
+  }
+  if (!newcomers_.empty() || accept_waits_) ServeNewcomersLater();
 }
 
 void HttpServer::Impl::OnRead(const Shared& connection, const Error& error,
@@ -98,6 +142,8 @@ void HttpServer::Impl::OnRead(const Shared& connection, const Error& error,
   connection->ended = error.failed();
   if (connection->closing) {
     if (connection->ended && connection->phase == Phase::kLingering) return Close(connection);
+    connection->discarded += bytes.size();
+    if (connection->discarded > kMaxDiscardedBytes) return;  // the deadline closes the connection
     return Read(connection);
   }
   if (connection->ended) return Close(connection);  // an incomplete request gets no answer
@@ -247,7 +293,9 @@ void HttpServer::Impl::Dispatch(const Shared& connection) {
   request.peer = connection->peer;
   request.role = connection->role;
   Enter(*connection, Phase::kHandling);
-  Pool& pool = PoolOf(route->lane);
+  using Lane = HttpRoute::Lane;
+  const bool large = route->lane == Lane::kQuery && request.body.size() > HttpRoute::kLargeBody;
+  Pool& pool = PoolOf(large ? Lane::kLargeQuery : route->lane);
   boost::asio::post(pool, [this, connection, route, &pool, request = std::move(request),
                            head_only] {
     HttpReply reply = Handle(*route, request);
@@ -293,6 +341,7 @@ void HttpServer::Impl::Finish(Shared connection, Finished finished) {
 
 void HttpServer::Impl::OnFinished(const Shared& connection, Finished finished) {
   if (finished.status != 0) NoteAnswer(*connection, finished.status, finished.traceparent);
+  if (finished.status >= 200 && finished.status < 400) connection->newcomer = false;
   if (finished.pieces && connection->pieces_until_ms == 0) {
     connection->pieces_until_ms = SteadyMs() + options_.pieces_timeout_ms;
   }

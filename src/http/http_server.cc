@@ -103,16 +103,29 @@ Status HttpServer::Impl::LoadSecrets() {
   return loaded.ok() ? loaded : Invalid(loaded.message());
 }
 
-// Accepts one connection at a time, so that open connections do not wait while many clients
+// Accepts few connections in a turn, so that open connections do not wait while many clients
 // connect.
 void HttpServer::Impl::Accept() {
+  constexpr int kMostInATurn = 8;
   acceptor_.async_accept([this](const Error& error, HttpStream::Socket socket) {
     if (!acceptor_.is_open()) return;
+    const int64_t begin_us = SteadyUs();
     if (!error) Admit(std::move(socket));
+    Error none_waits = error;
+    for (int more = 1; !none_waits && more < kMostInATurn; ++more) {
+      HttpStream::Socket next(io_);
+      acceptor_.accept(next, none_waits);
+      if (!none_waits) Admit(std::move(next));
+    }
     const bool no_files = error == asio::error::no_descriptors ||
                           error == boost::system::errc::too_many_files_open_in_system;
     accept_paused_ = error && !(no_files && MakeRoom());
-    if (!accept_paused_) Accept();
+    const int64_t now_us = SteadyUs();
+    newcomer_budget_.Spend(now_us - begin_us);
+    if (accept_paused_) return;
+    if (newcomer_budget_.HasTime(now_us)) return Accept();
+    accept_waits_ = true;
+    ServeNewcomersLater();
   });
 }
 

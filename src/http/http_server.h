@@ -54,9 +54,11 @@ struct HttpRequest {
 struct HttpRoute {
   enum class Method : uint8_t { kGet, kPost, kDelete };
   // The threads of a route. Each lane has its own threads. The lanes kObserver (state, metrics,
-  // dumps), kChange (registrations, pushed events) and kHealth have one thread each.
-  enum class Lane : uint8_t { kQuery, kObserver, kChange, kHealth };
+  // dumps), kChange (registrations, pushed events) and kHealth have one thread each. kLargeQuery
+  // has one thread, for requests of kQuery whose body is longer than kLargeBody.
+  enum class Lane : uint8_t { kQuery, kLargeQuery, kObserver, kChange, kHealth };
   static constexpr size_t kSmallBody = 64 << 10;
+  static constexpr size_t kLargeBody = 512 << 10;
   Method method = Method::kGet;
   std::string path;
   // Runs on a pool thread. Several calls may run at the same time.

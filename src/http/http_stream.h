@@ -40,25 +40,29 @@ class HttpStream {
     tls_->stream.async_handshake(boost::asio::ssl::stream_base::server, std::move(handler));
   }
 
-  // Only one read may be in progress. The bytes are valid only during the handler's call.
+  bool is_secure() const { return tls_ != nullptr && !tls_->ended; }
+
+  // Only one read may be in progress. REQUIRES: is_secure(). The bytes are valid only during the
+  // handler's call.
   template <typename Handler>  // (Error, std::string_view)
-  void AsyncRead(Handler handler) {
-    if (tls_ && !tls_->ended) {
-      tls_->stream.async_read_some(
-          boost::asio::buffer(tls_->input),
-          [this, handler = std::move(handler)](const Error& error, size_t bytes) mutable {
-            handler(error, std::string_view(tls_->input.data(), bytes));
-          });
-      return;
-    }
-    socket_.async_wait(Socket::wait_read,
-                       [this, handler = std::move(handler)](Error error) mutable {
-                         size_t bytes = 0;
-                         if (!error)
-                           bytes = socket_.read_some(boost::asio::buffer(scratch_), error);
-                         if (error == boost::asio::error::would_block) error = {};
-                         handler(error, std::string_view(scratch_.data(), bytes));
-                       });
+  void AsyncReadSecure(Handler handler) {
+    tls_->stream.async_read_some(
+        boost::asio::buffer(tls_->input),
+        [this, handler = std::move(handler)](const Error& error, size_t bytes) mutable {
+          handler(error, std::string_view(tls_->input.data(), bytes));
+        });
+  }
+  // Waits until ReadReady has bytes, or the end. REQUIRES: not is_secure().
+  template <typename Handler>  // (Error)
+  void AsyncWaitReady(Handler handler) {
+    socket_.async_wait(Socket::wait_read, std::move(handler));
+  }
+  // Never blocks. The bytes are valid until the next call for any stream with this scratch. Empty
+  // without an error: no byte is there.
+  std::string_view ReadReady(Error& error) {
+    const size_t bytes = socket_.read_some(boost::asio::buffer(scratch_), error);
+    if (error == boost::asio::error::would_block) error = {};
+    return {scratch_.data(), bytes};
   }
 
   // Only one write may be in progress. The write may send only the first part of `bytes`.

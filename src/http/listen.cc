@@ -66,6 +66,8 @@ Status HttpServer::Impl::OpenAcceptor(const asio::generic::stream_protocol::endp
   // Asio 1.74 does not set this flag, so programs that this process starts would inherit the
   // socket.
   fcntl(acceptor_.native_handle(), F_SETFD, FD_CLOEXEC);
+  acceptor_.non_blocking(true, error);  // Accept also takes connections without waiting
+  if (error) return Unavailable("", error.message());
   if (endpoint.protocol().family() != AF_UNIX) {
     Error ignored;
     acceptor_.set_option(asio::socket_base::reuse_address(true), ignored);

@@ -119,7 +119,11 @@ class RequestReader::Parser final : public http::basic_parser<true> {
     if (length > most_) error = http::error::body_limit;
   }
 
-  void on_body_init_impl(const boost::optional<uint64_t>&, error_code&) override {}
+  // Without the reservation, a growing body would be moved again and again. Memory that is only
+  // reserved is not resident.
+  void on_body_init_impl(const boost::optional<uint64_t>& length, error_code&) override {
+    if (length && *length <= most_) request.body.reserve(*length);
+  }
   size_t on_body_impl(Text body, error_code&) override {
     request.body.append(body.data(), body.size());
     return body.size();

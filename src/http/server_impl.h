@@ -12,6 +12,7 @@
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/thread_pool.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
+#include <deque>
 #include <list>
 #include <map>
 #include <memory>
@@ -27,6 +28,7 @@
 #include "src/http/host_rules.h"
 #include "src/http/http_server.h"
 #include "src/http/http_stream.h"
+#include "src/http/newcomer_budget.h"
 #include "src/http/request_counts.h"
 #include "src/http/request_reader.h"
 
@@ -70,8 +72,10 @@ class HttpServer::Impl {
     int64_t deadline_ms = 0;          // of the phase, or of the write after its latest progress
     Phase phase = Phase::kHandshake;  // only Enter changes it
     bool reading = false;             // a read is in progress
+    bool newcomer = true;             // see NewcomerBudget
     bool closing = false;             // the connection ends after the current reply
     bool ended = false;               // the client sends no more bytes
+    size_t discarded = 0;             // bytes that were received while `closing` is true
     // Of the latest complete head, until its reply was sent.
     const HttpRoute* route = nullptr;   // nullptr: none
     const std::string* path = nullptr;  // key of Impl::routes_; nullptr: none
@@ -123,6 +127,9 @@ class HttpServer::Impl {
   void Enter(Connection& connection, Phase phase);
   int64_t Deadline(const Connection& connection) const;
   void Read(const Shared& connection);
+  void ReadReady(const Shared& connection);
+  void ServeNewcomersLater();
+  void ServeNewcomers();
   void OnRead(const Shared& connection, const Error& error, std::string_view bytes);
   void Advance(const Shared& connection);
   void CountHeld(Connection& connection);
@@ -161,6 +168,7 @@ class HttpServer::Impl {
   boost::asio::io_context io_{1};
   boost::asio::basic_socket_acceptor<boost::asio::generic::stream_protocol> acceptor_{io_};
   boost::asio::steady_timer sweep_{io_};
+  boost::asio::steady_timer newcomer_timer_{io_};
   std::unordered_map<uint64_t, Shared> connections_;
   // Connections for which IsQuiet(phase) is true. The connection that has been quiet for the
   // longest time is first.
@@ -168,6 +176,10 @@ class HttpServer::Impl {
   // Unfinished requests that hold more than kSmallBytes: bytes and inverted connection id. The last
   // element is refused first: of equal sizes, the request of the oldest connection.
   std::set<std::pair<size_t, uint64_t>> unfinished_;
+  NewcomerBudget newcomer_budget_;
+  std::deque<Shared> newcomers_;    // have bytes to read, and wait for time of newcomer_budget_
+  bool accept_waits_ = false;       // new connections wait for time of newcomer_budget_
+  bool newcomers_awaited_ = false;  // newcomer_timer_ is set
   uint64_t next_id_ = 0;
   bool accept_paused_ = false;  // until the next sweep
   int64_t drain_until_ms_ = 0;  // 0: not stopping

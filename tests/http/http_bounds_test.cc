@@ -145,6 +145,8 @@ class HttpBoundsTest : public ::testing::Test {
             {{Method::kPost, "/echo",
               [](const HttpRequest& request) { return HttpReply{.body = request.body}; },
               Lane::kQuery, size_t{16} << 20},
+             {Method::kPost, "/wait", [=, this](const HttpRequest&) { return wait(querying); },
+              Lane::kQuery, size_t{16} << 20},
              {Method::kPost, "/small", [](const HttpRequest&) { return HttpReply(); }},
              {Method::kGet, "/query", [=, this](const HttpRequest&) { return wait(querying); }},
              {Method::kGet, "/state", [=, this](const HttpRequest&) { return wait(observing); },
@@ -190,6 +192,28 @@ TEST_F(HttpBoundsTest, OtherClientsAreAnsweredWhileOneClientSendsSlowly) {
     ExpectHealthy();
   } while (!over);
   sending.join();
+}
+
+// All threads for large queries wait, and more large queries are queued.
+TEST_F(HttpBoundsTest, LargeQueriesDelayNoOtherQuery) {
+  HttpOptions options = PatientOptions();
+  options.threads = 2;
+  Start(options);
+  std::vector<std::unique_ptr<RawHttp>> large;
+  for (int i = 0; i < 4; ++i) {
+    large.push_back(std::make_unique<RawHttp>(server->port()));
+    large.back()->Send(Head(HttpRoute::kLargeBody + 1, "/wait") +
+                       std::string(HttpRoute::kLargeBody + 1, 'x'));
+  }
+  while (querying == 0) std::this_thread::yield();
+  for (int i = 0; i < 20 && !HasFailure(); ++i) {
+    RawHttp small(server->port());
+    small.Send(Head(4, "/echo") + "body");
+    EXPECT_EQ(StatusOf(small), 200);
+  }
+  EXPECT_EQ(querying, 1);
+  release = true;
+  for (const auto& client : large) EXPECT_EQ(StatusOf(*client), 200);
 }
 
 TEST_F(HttpBoundsTest, ARouteTakesNoLongerBodyThanItsOwn) {

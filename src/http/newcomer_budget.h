@@ -1,0 +1,30 @@
+// NewcomerBudget: the share of the socket thread's time for newcomers. A newcomer is a connection
+// that no request was answered on, apart from errors. Clients that only connect, or send bytes that
+// are no request, then cannot take the time of the other connections.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+namespace kvcast {
+
+// Thread-compatible. All times are in microseconds of one monotonic clock.
+class NewcomerBudget {
+ public:
+  static constexpr int64_t kShare = 2;      // newcomers get one part of this number of parts
+  static constexpr int64_t kMostUs = 2000;  // the most time that is saved for later
+
+  bool HasTime(int64_t now_us) {
+    left_us_ = std::min(kMostUs, left_us_ + std::max<int64_t>(now_us - latest_us_, 0) / kShare);
+    latest_us_ = now_us;
+    return left_us_ > 0;
+  }
+  void Spend(int64_t used_us) { left_us_ -= std::max<int64_t>(used_us, 1); }
+
+ private:
+  int64_t left_us_ = kMostUs;  // below 0: the latest turn took longer than the rest of the time
+  int64_t latest_us_ = 0;
+};
+
+}  // namespace kvcast

@@ -1,0 +1,53 @@
+// Newcomers get their share of the time, and no more.
+// SPDX-License-Identifier: Apache-2.0
+#include "src/http/newcomer_budget.h"
+
+#include <gtest/gtest.h>
+
+namespace kvcast {
+namespace {
+
+constexpr int64_t kTurnUs = 100;
+
+// The time that newcomers use in `us`, if they always want more.
+int64_t UsedIn(NewcomerBudget& budget, int64_t begin_us, int64_t us) {
+  int64_t used_us = 0;
+  for (int64_t now_us = begin_us; now_us < begin_us + us; now_us += kTurnUs) {
+    if (!budget.HasTime(now_us)) continue;
+    budget.Spend(kTurnUs);
+    used_us += kTurnUs;
+  }
+  return used_us;
+}
+
+TEST(NewcomerBudget, BusyNewcomersGetTheirShare) {
+  NewcomerBudget budget;
+  UsedIn(budget, 1'000'000, 100'000);  // uses the time that was saved
+  EXPECT_NEAR(UsedIn(budget, 1'100'000, 1'000'000), 1'000'000 / NewcomerBudget::kShare, kTurnUs);
+}
+
+TEST(NewcomerBudget, AQuietServerServesEachNewcomerAtOnce) {
+  NewcomerBudget budget;
+  for (int64_t now_us = 1'000'000; now_us < 2'000'000; now_us += 10 * kTurnUs) {
+    EXPECT_TRUE(budget.HasTime(now_us));
+    budget.Spend(kTurnUs);
+  }
+}
+
+TEST(NewcomerBudget, LittleTimeIsSaved) {
+  NewcomerBudget budget;
+  EXPECT_TRUE(budget.HasTime(3'600'000'000));
+  EXPECT_LE(UsedIn(budget, 3'600'000'000, 10'000),
+            NewcomerBudget::kMostUs + 10'000 / NewcomerBudget::kShare + kTurnUs);
+}
+
+TEST(NewcomerBudget, ALongTurnIsPaidForLater) {
+  NewcomerBudget budget;
+  EXPECT_TRUE(budget.HasTime(1'000'000));
+  budget.Spend(NewcomerBudget::kMostUs + 1000);
+  EXPECT_FALSE(budget.HasTime(1'000'000 + 1000 * NewcomerBudget::kShare));
+  EXPECT_TRUE(budget.HasTime(1'000'000 + 1001 * NewcomerBudget::kShare));
+}
+
+}  // namespace
+}  // namespace kvcast
