@@ -151,6 +151,7 @@ struct ServiceBenchOptions {
   int64_t seconds = 10;
   bool tokens = false;
   int64_t observers = 0;
+  std::vector<std::string> attacks;  // "all": each attack
   bool json = false;
 };
 int RunServiceBenchCommand(const ServiceBenchOptions& options);

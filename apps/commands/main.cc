@@ -469,6 +469,11 @@ void AddServiceBench(CLI::App& bench, ServiceBenchOptions& options, Command& com
          "state and relay")
       ->check(CLI::Range(int64_t{0}, int64_t{1000}))
       ->capture_default_str();
+  sub->add_option(
+         "--attacks", options.attacks,
+         "run one more phase for each of these attacks of HTTP clients, comma-separated; all: "
+         "each attack")
+      ->delimiter(',');
   sub->add_flag("--json", options.json, "print one JSON object as the last line of stdout");
   sub->callback([&] { command = [&] { return RunServiceBenchCommand(options); }; });
 }

@@ -11,6 +11,7 @@
 #include <thread>
 #include <utility>
 
+#include "apps/bench/service/health_prober.h"
 #include "apps/bench/service/stalled_observers.h"
 #include "apps/support/forked_process.h"
 #include "apps/support/steady_now.h"
@@ -87,11 +88,18 @@ class ServiceBench {
     if (Status status = StartProcesses(); !status.ok()) return status;
     MakeRequests();
     ServiceResult result;
-    for (const bool observed : {false, true}) {
-      if (observed && config_.observers == 0) continue;
-      auto phase = RunPhase(observed);
-      if (!phase.ok()) return phase.status();
-      result.phases.push_back(std::move(phase).value());
+    auto alone = RunPhase("alone");
+    if (!alone.ok()) return alone.status();
+    result.phases.push_back(std::move(alone).value());
+    if (config_.observers > 0) {
+      auto observed = RunObserved();
+      if (!observed.ok()) return observed.status();
+      result.phases.push_back(std::move(observed).value());
+    }
+    for (const HttpAttack* attack : config_.attacks) {
+      auto attacked = RunAttacked(*attack);
+      if (!attacked.ok()) return attacked.status();
+      result.phases.push_back(std::move(attacked).value());
     }
     auto after = Take();
     if (!after.ok()) return after.status();
@@ -100,7 +108,7 @@ class ServiceBench {
   }
 
  private:
-  // Starts both processes while this process has one thread.
+  // Starts the processes while this process has one thread.
   Status StartProcesses() {
     auto engines = ForkedProcess::Start([this](const PipeEnd& in, const PipeEnd& out) {
       return PublishLoad(config_.events, prompts_, in, out);
@@ -117,6 +125,11 @@ class ServiceBench {
     });
     if (!router.ok()) return router.status();
     router_ = std::move(router).value();
+    if (!config_.attacks.empty()) {
+      auto attacker = ForkedProcess::Start(AttackOverHttp);
+      if (!attacker.ok()) return attacker.status();
+      attacker_ = std::move(attacker).value();
+    }
     if (!router_->from().Get(address_, kPipePatienceMs)) return Broken("the router did not start");
     if (Status status = AwaitReady(); !status.ok()) return status;
     LoadCount filled;
@@ -179,24 +192,43 @@ class ServiceBench {
     return now;
   }
 
-  Result<ServicePhase> RunPhase(bool observed) {
+  Result<ServicePhase> RunObserved() {
     StalledObservers observers;
-    if (observed) {
-      Status status = observers.Start(config_.observers, address_.port, address_.relay.data());
-      if (!status.ok()) return status;
+    Status status = observers.Start(config_.observers, address_.port, address_.relay.data());
+    if (!status.ok()) return status;
+    return RunPhase("observed");
+  }
+
+  Result<ServicePhase> RunAttacked(const HttpAttack& attack) {
+    const HttpAttackOrder order{static_cast<uint32_t>(&attack - HttpAttacks().data()),
+                                address_.port};
+    if (!attacker_->to().Put(order)) return Broken("the attacker process has ended");
+    auto phase = RunPhase(attack.name);
+    if (!phase.ok()) return phase;
+    phase->attacked = true;
+    if (!attacker_->to().Put('s') || !attacker_->from().Get(phase->sent, kPipePatienceMs)) {
+      return Broken("the attacker process has ended");
     }
+    return phase;
+  }
+
+  Result<ServicePhase> RunPhase(std::string_view name) {
     const auto before = Take();
     if (!before.ok()) return before.status();
+    HealthProber prober(address_.port, *router_);
     auto http = RunHttpLoad({.port = address_.port,
                              .connections = config_.connections,
                              .rate = config_.rate,
                              .seconds = config_.seconds},
                             requests_);
+    const HealthProbes health = prober.Stop();
     if (!http.ok()) return http.status();
     const auto after = Take();
     if (!after.ok()) return after.status();
     ServicePhase phase = Describe(*before, *after);
-    phase.observed = observed;
+    phase.name = name;
+    phase.health = health;
+    phase.router_mib = prober.max_mib();
     phase.http = std::move(http).value();
     Summarise(phase);
     return phase;
@@ -215,7 +247,6 @@ class ServiceBench {
     phase.block_ops_per_s = per(ops, seconds);
     phase.applied_batches_per_published = per(after.applied - before.applied, batches);
     phase.router_cores = per(after.cpu_seconds - before.cpu_seconds, seconds);
-    phase.router_mib = router_->ResidentMiB();
     return phase;
   }
 
@@ -240,6 +271,7 @@ class ServiceBench {
   RouterAddress address_;
   std::unique_ptr<ForkedProcess> engines_;
   std::unique_ptr<ForkedProcess> router_;
+  std::unique_ptr<ForkedProcess> attacker_;  // nullptr: no attacks
 };
 
 }  // namespace

@@ -1,12 +1,14 @@
-// The service benchmark: routing decisions over HTTP at a fixed rate, while events arrive, with and
-// without observers that do not read.
+// The service benchmark: routing decisions over HTTP at a fixed rate, while events arrive. Phases
+// with observers that do not read, and with clients that attack, follow a phase without them.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "apps/bench/service/event_load.h"
+#include "apps/bench/service/http_attacks.h"
 #include "apps/bench/service/http_load.h"
 #include "kvcast/core/status.h"
 
@@ -22,10 +24,20 @@ struct ServiceBenchConfig {
   // /dump, of /v1/events and of /v1/state, and subscribers of the relay. 0: the benchmark has one
   // phase, without observers and without a relay.
   int observers = 0;
+  // One phase for each of these attacks.
+  std::vector<const HttpAttack*> attacks;
+};
+
+// GET /healthz on a new connection, 20 times per second.
+struct HealthProbes {
+  uint64_t answered = 0;
+  uint64_t failed = 0;
+  double p99 = 0, max = 0;  // seconds, of the answered probes
 };
 
 struct ServicePhase {
-  bool observed = false;
+  std::string name;  // "alone", "observed" or the name of the attack
+  bool attacked = false;
   HttpLoadResult http;
   double p50 = 0, p99 = 0, p999 = 0, max = 0;  // seconds
   double lookup_mean = 0;      // of a query in the router, without HTTP and JSON, seconds
@@ -34,7 +46,9 @@ struct ServicePhase {
   double block_ops_per_s = 0;  // published block operations
   double applied_batches_per_published = 0;
   double router_cores = 0;  // average number of cores that the router kept busy
-  double router_mib = 0;    // resident memory of the router at the end
+  double router_mib = 0;    // maximum resident memory of the router, by 20 samples per second
+  HealthProbes health;
+  HttpAttackSent sent;  // by the attackers
 };
 
 struct ServiceResult {

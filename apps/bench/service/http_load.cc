@@ -6,6 +6,7 @@
 #include <netinet/tcp.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
 
@@ -246,6 +247,8 @@ std::string HttpPost(const std::string& path, const std::string& body) {
 Result<std::string> HttpGet(int port, const std::string& path) {
   auto socket = Connect(port);
   if (!socket.ok()) return socket.status();
+  const timeval patience = {.tv_sec = static_cast<time_t>(kAnswerPatienceSeconds), .tv_usec = 0};
+  setsockopt(socket->get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
   const std::string request =
       "GET " + path + " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
   if (send(socket->get(), request.data(), request.size(), MSG_NOSIGNAL) < 0) {

@@ -39,7 +39,8 @@ Result<HttpLoadResult> RunHttpLoad(const HttpLoadConfig& config,
 
 // Returns a complete POST request with a JSON body.
 std::string HttpPost(const std::string& path, const std::string& body);
-// Returns the body of the answer to a GET. Not ok: no connection, or the status is not 200.
+// Returns the body of the answer to a GET. Not ok: no connection, no bytes for 10 s, or the status
+// is not 200.
 Result<std::string> HttpGet(int port, const std::string& path);
 
 }  // namespace kvcast::tools

@@ -53,6 +53,13 @@ fi
 if "$kvcast" bench hostile --attacks c99 >"$out/hostile" 2>&1 || ! grep -q 'no attack has the name c99' "$out/hostile"; then
   echo "FAILED: bench hostile c99"; failures=$((failures + 1))
 fi
+if ! "$kvcast" bench service --seconds 1 --rate 50 --workers 1 --blocks 10 --block-ops 500 --attacks c4,m2 >"$out/http" ||
+  [ "$(grep -cE '^(p99|healthz) (c4|m2) .* (NOT MET|met)$' "$out/http")" != 4 ]; then
+  echo "FAILED: bench service"; cat "$out/http"; failures=$((failures + 1))
+fi
+if "$kvcast" bench service --attacks c99 >"$out/http" 2>&1 || ! grep -q 'no attack has the name c99' "$out/http"; then
+  echo "FAILED: bench service c99"; failures=$((failures + 1))
+fi
 run 1 growth --residencies 4e4 --workers 4 --queries 100 --svg "$out/svg"
 run 0 sizes --max 1e5 --base 2e4 --samples 3 --csv "$out/csv" --svg "$out/svg"
 

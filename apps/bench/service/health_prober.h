@@ -1,0 +1,40 @@
+// A client of a router's /healthz, like an orchestrator. It also samples the router's memory.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <thread>
+#include <vector>
+
+#include "apps/bench/service/bench_service.h"
+#include "apps/support/forked_process.h"
+
+namespace kvcast::tools {
+
+class HealthProber {
+ public:
+  // Starts the thread. `router` must outlive the prober.
+  HealthProber(int port, const ForkedProcess& router);
+  ~HealthProber() { Stop(); }
+  HealthProber(const HealthProber&) = delete;
+  HealthProber& operator=(const HealthProber&) = delete;
+
+  // Waits for the probe in progress.
+  HealthProbes Stop();
+  // REQUIRES: Stop has returned.
+  double max_mib() const { return max_mib_; }
+
+ private:
+  void Run();
+
+  const int port_;
+  const ForkedProcess& router_;
+  std::atomic<bool> stopping_{false};
+  // Used by the thread until Stop.
+  std::vector<double> seconds_;
+  uint64_t failed_ = 0;
+  double max_mib_ = 0;
+  std::thread thread_;
+};
+
+}  // namespace kvcast::tools

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <string>
+#include <vector>
+
+#include "apps/bench/service/http_attacks.h"
+#include "src/base/descriptor.h"
+
+namespace kvcast::tools {
+namespace {
+
+// In production the attacker runs on another machine. Here it gets less CPU time than the router if
+// both need it.
+constexpr int kNice = 5;
+// The pause before a refused connection is tried again, and the time until the next look at `in`.
+constexpr int kPollMs = 10;
+
+sockaddr_in AddressOf(int port) {
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<uint16_t>(port));
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  return address;
+}
+
+class Connection {
+ public:
+  bool is_open() const { return socket_.get() >= 0; }
+  int descriptor() const { return socket_.get(); }
+  bool wants_to_send() const { return sent_ < bytes_; }
+
+  // False: the router refuses connections.
+  bool Open(int port, size_t bytes) {
+    Descriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    const sockaddr_in address = AddressOf(port);
+    if (connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) {
+      return false;
+    }
+    socket_ = std::move(socket);
+    bytes_ = bytes;
+    sent_ = 0;
+    return true;
+  }
+  void Send(const std::string& text, bool repeats, HttpAttackSent& sum) {
+    const ssize_t sent =
+        send(socket_.get(), text.data() + sent_, text.size() - sent_, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent < 0) return CloseUnlessBusy();
+    sum.bytes += static_cast<uint64_t>(sent);
+    sent_ += static_cast<size_t>(sent);
+    if (repeats && sent_ == bytes_) sent_ = 0;
+  }
+  void Receive(std::vector<char>& buffer, HttpAttackSent& sum) {
+    const ssize_t got = recv(socket_.get(), buffer.data(), buffer.size(), MSG_DONTWAIT);
+    if (got < 0) return CloseUnlessBusy();
+    if (got == 0) socket_ = Descriptor();
+    sum.answered_bytes += static_cast<uint64_t>(got);
+  }
+
+ private:
+  void CloseUnlessBusy() {
+    if (errno != EAGAIN && errno != EINTR) socket_ = Descriptor();
+  }
+
+  Descriptor socket_;
+  size_t bytes_ = 0;
+  size_t sent_ = 0;
+};
+
+class Attacker {
+ public:
+  Attacker(const HttpAttack& attack, int port)
+      : attack_(attack), port_(port), text_(attack.bytes()) {}
+
+  void Prepare() const {
+    if (attack_.preparation == nullptr) return;
+    const std::string request = attack_.preparation();
+    HttpAttackSent unused;
+    Connection connection;
+    if (!connection.Open(port_, request.size())) return;
+    connection.Send(request, /*repeats=*/false, unused);
+    pollfd answered{connection.descriptor(), POLLIN, 0};
+    poll(&answered, 1, kPipePatienceMs);
+  }
+
+  HttpAttackSent Run(const PipeEnd& in) {
+    std::vector<Connection> connections(static_cast<size_t>(attack_.connections));
+    while (!in.Ready()) {
+      waits_.clear();
+      for (Connection& connection : connections) {
+        if (!connection.is_open() && connection.Open(port_, text_.size())) ++sum_.connections;
+        const int wanted = POLLIN | (connection.wants_to_send() ? POLLOUT : 0);
+        waits_.push_back({connection.descriptor(), static_cast<int16_t>(wanted), 0});
+      }
+      poll(waits_.data(), waits_.size(), kPollMs);
+      for (size_t i = 0; i < connections.size(); ++i) Handle(waits_[i].revents, connections[i]);
+    }
+    return sum_;
+  }
+
+ private:
+  void Handle(int events, Connection& connection) {
+    if ((events & (POLLIN | POLLHUP | POLLERR)) != 0) connection.Receive(buffer_, sum_);
+    if ((events & POLLOUT) != 0 && connection.is_open()) {
+      connection.Send(text_, !attack_.holds, sum_);
+    }
+  }
+
+  const HttpAttack& attack_;
+  const int port_;
+  const std::string text_;
+  std::vector<char> buffer_ = std::vector<char>(1 << 20);
+  std::vector<pollfd> waits_;
+  HttpAttackSent sum_;
+};
+
+}  // namespace
+
+int AttackOverHttp(const PipeEnd& in, const PipeEnd& out) {
+  setpriority(PRIO_PROCESS, 0, kNice);
+  HttpAttackOrder order;
+  while (in.Get(order, -1)) {
+    Attacker attacker(HttpAttacks()[order.attack], order.port);
+    attacker.Prepare();
+    const HttpAttackSent sent = attacker.Run(in);
+    char byte = 0;
+    if (!in.Get(byte, kPipePatienceMs) || !out.Put(sent)) return 1;
+  }
+  return 0;
+}
+
+}  // namespace kvcast::tools

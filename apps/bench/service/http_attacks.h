@@ -1,0 +1,48 @@
+// The requests of HTTP clients that attack a router. Each request costs the router as much time or
+// memory as possible.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "apps/support/forked_process.h"
+
+namespace kvcast::tools {
+
+struct HttpAttack {
+  std::string_view name;  // for the command line
+  std::string_view summary;
+  int connections = 4;
+  // The bytes that each connection sends repeatedly, without waiting for answers.
+  std::string (*bytes)() = nullptr;
+  // A request that is sent and answered before the attack; nullptr: none.
+  std::string (*preparation)() = nullptr;
+  // Each connection sends its bytes once, and then stays open until the router closes it.
+  bool holds = false;
+};
+
+std::span<const HttpAttack> HttpAttacks();
+
+// nullptr: no attack has this name.
+const HttpAttack* FindHttpAttack(std::string_view name);
+
+struct HttpAttackSent {
+  uint64_t bytes = 0;
+  uint64_t connections = 0;  // all connections, because the router closes many of them
+  uint64_t answered_bytes = 0;
+};
+
+// The order to attack the router at 127.0.0.1:`port` with HttpAttacks()[attack].
+struct HttpAttackOrder {
+  uint32_t attack = 0;
+  int port = 0;
+};
+
+// The process of the attacking clients. For each HttpAttackOrder on `in`: attacks until the next
+// byte on `in`, and then writes a HttpAttackSent. Ends when `in` is closed. Returns the exit code.
+int AttackOverHttp(const PipeEnd& in, const PipeEnd& out);
+
+}  // namespace kvcast::tools
