@@ -78,6 +78,13 @@ uint64_t EvenVersion(const WorkerView& view) {
   return version;
 }
 
+// I1, I2
+template <typename Asked>
+bool Unchanged(const Asked& asked) {
+  return asked.version % 2 == 0 &&
+         asked.view->version.load(std::memory_order_acquire) == asked.version;
+}
+
 constexpr uint16_t kGpuOfGroup0 = uint16_t{0} << 8 | uint16_t{static_cast<uint8_t>(Tier::kGpu)};
 
 template <typename T>
@@ -359,17 +366,6 @@ void MatchQuery::AddPendingLead() {
   }
   lead.pending = 0;
 }
-
-namespace {
-
-// I1, I2
-template <typename Asked>
-bool Unchanged(const Asked& asked) {
-  return asked.version % 2 == 0 &&
-         asked.view->version.load(std::memory_order_acquire) == asked.version;
-}
-
-}  // namespace
 
 // True: the version of a worker changed during the first reading of a fleet, or is odd.
 bool MatchQuery::AnyChanged() const {

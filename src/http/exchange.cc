@@ -99,10 +99,10 @@ void HttpServer::Impl::Read(const Shared& connection) {
     return;
   }
   connection->stream.AsyncWaitReady([this, connection](const Error&) {
-    const bool waits =
-        connection->newcomer && (!newcomers_.empty() || !newcomer_budget_.HasTime(SteadyUs()));
+    const bool waits = connection->newcomer &&
+                       (!newcomers_.waiting.empty() || !newcomers_.budget.HasTime(SteadyUs()));
     if (!waits) return ReadReady(connection);
-    newcomers_.push_back(connection);
+    newcomers_.waiting.push_back(connection);
     ServeNewcomersLater();
   });
 }
@@ -115,26 +115,26 @@ void HttpServer::Impl::ReadReady(const Shared& connection) {
   Error error;
   const std::string_view bytes = connection->stream.ReadReady(error);
   OnRead(connection, error, bytes);
-  if (newcomer) newcomer_budget_.Spend(SteadyUs() - begin_us);
+  if (newcomer) newcomers_.budget.Spend(SteadyUs() - begin_us);
 }
 
 void HttpServer::Impl::ServeNewcomersLater() {
-  if (std::exchange(newcomers_awaited_, true)) return;
-  newcomer_timer_.expires_after(std::chrono::milliseconds(kNewcomerPeriodMs));
-  newcomer_timer_.async_wait([this](const Error& stopped) {
+  if (std::exchange(newcomers_.timer_runs, true)) return;
+  newcomers_.timer.expires_after(std::chrono::milliseconds(kNewcomerPeriodMs));
+  newcomers_.timer.async_wait([this](const Error& stopped) {
     if (!stopped) ServeNewcomers();
   });
 }
 
 void HttpServer::Impl::ServeNewcomers() {
-  newcomers_awaited_ = false;
-  if (std::exchange(accept_waits_, false) && acceptor_.is_open()) Accept();
-  while (!newcomers_.empty() && newcomer_budget_.HasTime(SteadyUs())) {
-    const Shared next = std::move(newcomers_.front());
-    newcomers_.pop_front();
+  newcomers_.timer_runs = false;
+  if (std::exchange(newcomers_.accept_waits, false) && acceptor_.is_open()) Accept();
+  while (!newcomers_.waiting.empty() && newcomers_.budget.HasTime(SteadyUs())) {
+    const Shared next = std::move(newcomers_.waiting.front());
+    newcomers_.waiting.pop_front();
     ReadReady(next);
   }
-  if (!newcomers_.empty() || accept_waits_) ServeNewcomersLater();
+  if (!newcomers_.waiting.empty() || newcomers_.accept_waits) ServeNewcomersLater();
 }
 
 void HttpServer::Impl::OnRead(const Shared& connection, const Error& error,

@@ -121,10 +121,10 @@ void HttpServer::Impl::Accept() {
                           error == boost::system::errc::too_many_files_open_in_system;
     accept_paused_ = error && !(no_files && MakeRoom());
     const int64_t now_us = SteadyUs();
-    newcomer_budget_.Spend(now_us - begin_us);
+    newcomers_.budget.Spend(now_us - begin_us);
     if (accept_paused_) return;
-    if (newcomer_budget_.HasTime(now_us)) return Accept();
-    accept_waits_ = true;
+    if (newcomers_.budget.HasTime(now_us)) return Accept();
+    newcomers_.accept_waits = true;
     ServeNewcomersLater();
   });
 }

@@ -87,6 +87,15 @@ class HttpServer::Impl {
     std::list<uint64_t>::iterator quiet;  // position in Impl::quiet_ if IsQuiet(phase)
   };
   using Shared = std::shared_ptr<Connection>;
+  struct Newcomers {
+    explicit Newcomers(boost::asio::io_context& io) : timer(io) {}
+
+    boost::asio::steady_timer timer;
+    NewcomerBudget budget;
+    std::deque<Shared> waiting;  // have bytes to read, and wait for time of the budget
+    bool accept_waits = false;   // new connections wait for time of the budget
+    bool timer_runs = false;
+  };
   struct Finished {
     std::string bytes;
     bool keep_alive = false;
@@ -168,7 +177,6 @@ class HttpServer::Impl {
   boost::asio::io_context io_{1};
   boost::asio::basic_socket_acceptor<boost::asio::generic::stream_protocol> acceptor_{io_};
   boost::asio::steady_timer sweep_{io_};
-  boost::asio::steady_timer newcomer_timer_{io_};
   std::unordered_map<uint64_t, Shared> connections_;
   // Connections for which IsQuiet(phase) is true. The connection that has been quiet for the
   // longest time is first.
@@ -176,10 +184,7 @@ class HttpServer::Impl {
   // Unfinished requests that hold more than kSmallBytes: bytes and inverted connection id. The last
   // element is refused first: of equal sizes, the request of the oldest connection.
   std::set<std::pair<size_t, uint64_t>> unfinished_;
-  NewcomerBudget newcomer_budget_;
-  std::deque<Shared> newcomers_;    // have bytes to read, and wait for time of newcomer_budget_
-  bool accept_waits_ = false;       // new connections wait for time of newcomer_budget_
-  bool newcomers_awaited_ = false;  // newcomer_timer_ is set
+  Newcomers newcomers_{io_};
   uint64_t next_id_ = 0;
   bool accept_paused_ = false;  // until the next sweep
   int64_t drain_until_ms_ = 0;  // 0: not stopping
