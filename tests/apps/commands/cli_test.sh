@@ -60,7 +60,7 @@ fi
 tail -1 "$out/service" | /usr/bin/python3 -c '
 import json, sys
 report = json.load(sys.stdin)
-assert [p["observed"] for p in report["phases"]] == [False, True], report
+assert [p["phase"] for p in report["phases"]] == ["alone", "observed"], report
 for phase in report["phases"]:
     assert phase["answered"] == phase["offered"] == 100 and phase["failed"] == 0, phase
     assert 0 < phase["call_mean_s"] < phase["latency_s"]["mean"], phase
