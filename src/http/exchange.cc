@@ -18,8 +18,6 @@ namespace {
 
 constexpr int64_t kLingerMs = 1000;
 constexpr int kNewcomerPeriodMs = 2;
-// A client that sends more than this number of bytes after its last request may lose the answer.
-constexpr size_t kMaxDiscardedBytes = 64 << 10;
 // The bound max_held_bytes does not apply to a request that holds at most this number of bytes, so
 // that health checks are answered.
 constexpr size_t kSmallBytes = 4 << 10;
@@ -142,8 +140,6 @@ void HttpServer::Impl::OnRead(const Shared& connection, const Error& error,
   connection->ended = error.failed();
   if (connection->closing) {
     if (connection->ended && connection->phase == Phase::kLingering) return Close(connection);
-    connection->discarded += bytes.size();
-    if (connection->discarded > kMaxDiscardedBytes) return;  // the deadline closes the connection
     return Read(connection);
   }
   if (connection->ended) return Close(connection);  // an incomplete request gets no answer

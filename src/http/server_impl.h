@@ -75,7 +75,6 @@ class HttpServer::Impl {
     bool newcomer = true;             // see NewcomerBudget
     bool closing = false;             // the connection ends after the current reply
     bool ended = false;               // the client sends no more bytes
-    size_t discarded = 0;             // bytes that were received while `closing` is true
     // Of the latest complete head, until its reply was sent.
     const HttpRoute* route = nullptr;   // nullptr: none
     const std::string* path = nullptr;  // key of Impl::routes_; nullptr: none

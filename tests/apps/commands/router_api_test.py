@@ -5,6 +5,7 @@ method, and one large dump.
 usage: router_api_test.py KVCAST OPENAPI_JSON
 # SPDX-License-Identifier: Apache-2.0
 """
+import atexit
 import http.client
 import http.server
 import json
@@ -89,6 +90,7 @@ class Router:
     def __init__(self, *flags):
         self.process = subprocess.Popen([KVCAST, "router", "--http", "127.0.0.1:0", *flags],
                                         stderr=subprocess.PIPE, text=True)
+        atexit.register(self.process.kill)  # an exception must leave no router, or ctest waits for it
         for line in self.process.stderr:
             if match := re.search(r"http_listening .*http://[^:]+:(\d+)", line):
                 break
