@@ -66,7 +66,7 @@ json JsonOf(const ServicePhase& phase) {
 }
 
 // Prints the target, and returns it.
-json Target(const std::string& name, double figure, double target) {
+json Judged(const std::string& name, double figure, double target) {
   const bool met = figure <= target;
   std::printf("%-20s %8.3g s   target %g  %s\n", name.c_str(), figure, target,
               met ? "met" : "NOT MET");
@@ -113,9 +113,9 @@ int RunServiceBenchCommand(const ServiceBenchOptions& options) {
     Print(phase);
     phases.push_back(JsonOf(phase));
     all_answered &= phase.http.answered == phase.http.offered;
-    targets.push_back(Target("p99 " + phase.name, phase.p99, phase.attacked ? kAttackedP99 : kP99));
+    targets.push_back(Judged("p99 " + phase.name, phase.p99, phase.attacked ? kAttackedP99 : kP99));
     if (!phase.attacked) continue;
-    targets.push_back(Target("healthz " + phase.name, phase.health.max, kAttackedHealthMax));
+    targets.push_back(Judged("healthz " + phase.name, phase.health.max, kAttackedHealthMax));
   }
   if (options.json) {
     const json report = {{"name", "service"},
