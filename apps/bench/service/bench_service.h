@@ -21,8 +21,8 @@ struct ServiceBenchConfig {
   bool by_tokens = false;  // true: requests hold token ids; false: block hashes
   double seconds = 10;     // of each phase, after one second that is not counted
   // Number of observers of each kind. An observer reads nothing. The kinds are HTTP clients of
-  // /dump, of /v1/events and of /v1/state, and subscribers of the relay. 0: the benchmark has one
-  // phase, without observers and without a relay.
+  // /dump, of /v1/events and of /v1/state, and subscribers of the relay. 0: no phase with
+  // observers, and no relay.
   int observers = 0;
   // One phase for each of these attacks.
   std::vector<const HttpAttack*> attacks;

@@ -19,6 +19,7 @@
 #include <utility>
 
 #include "apps/support/steady_now.h"
+#include "src/base/descriptor.h"
 
 namespace kvcast::tools {
 namespace {
@@ -26,19 +27,7 @@ namespace {
 constexpr double kAnswerPatienceSeconds = 10;
 constexpr uint64_t kTimer = ~uint64_t{0};
 
-class Socket {
- public:
-  explicit Socket(int descriptor) : descriptor_(descriptor) {}
-  Socket(Socket&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
-  Socket& operator=(Socket&&) = delete;
-  ~Socket() {
-    if (descriptor_ >= 0) close(descriptor_);
-  }
-  int get() const { return descriptor_; }
-
- private:
-  int descriptor_;
-};
+using Socket = Descriptor;
 
 Result<Socket> Connect(int port) {
   Socket socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
