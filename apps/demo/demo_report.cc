@@ -31,6 +31,25 @@ SchemeTotals SchemesOf(const RunResult& run) {
   return totals;
 }
 
+// The engines whose scheme was not confirmed, each with the state and its reason.
+json UnmatchedSchemes(const RunResult& run) {
+  json unmatched = json::object();
+  for (size_t i = 0; i < run.schemes.size(); ++i) {
+    const SchemeVerdict& scheme = run.schemes[i];
+    if (!run.engines[i].dialect.of_engine() || scheme.state == SchemeState::kMatched) continue;
+    unmatched[run.engines[i].name] = {{"state", SchemeStateName(scheme.state)},
+                                      {"reason", scheme.reason}};
+  }
+  return unmatched;
+}
+
+json SchemesJson(const RunResult& run) {
+  const SchemeTotals totals = SchemesOf(run);
+  return {{"engines", totals.engines},
+          {"matched", totals.matched},
+          {"unmatched", UnmatchedSchemes(run)}};
+}
+
 void PrintDialects(FILE* out, const RunResult& run) {
   const auto dialects = ResultsByDialect(run);
   if (dialects.size() == 1) return;
@@ -186,8 +205,11 @@ json ReportJson(const DemoOptions& options, const PolicyComparison& comparison,
         {"over_tokens", run.live.over_tokens},
         {"under_tokens", run.live.under_tokens}}},
       {"stream",
-       {{"batches", run.batches}, {"bytes", run.event_bytes}, {"lost", run.lost_batches}}},
-      {"schemes", {{"engines", SchemesOf(run).engines}, {"matched", SchemesOf(run).matched}}},
+       {{"batches", run.batches},
+        {"bytes", run.event_bytes},
+        {"lost", run.lost_batches},
+        {"resets", run.resets}}},
+      {"schemes", SchemesJson(run)},
       {"dialects", DialectsJson(run)},
       {"policies", PoliciesJson(comparison)},
       {"load_tokens_per_s", options.cache.load_rate},

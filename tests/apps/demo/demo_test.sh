@@ -13,8 +13,10 @@ report = json.load(sys.stdin)
 exact = report["exactness"]
 assert report["requests"] == 120, report["requests"]
 assert exact["compared"] >= 120 and exact["equal"] == exact["compared"], exact
-assert report["stream"]["lost"] == 0, report["stream"]
-assert report["schemes"] == {"engines": 4, "matched": 4}, report["schemes"]
+stream = report["stream"]
+assert stream["lost"] == 0 and stream["resets"] == 0, stream
+assert report["schemes"] == {"engines": 4, "matched": 4, "unmatched": {}}, \
+    [report["schemes"], report["engines"]]
 assert set(report["computed_tokens"]) == {"kvcast", "full_only", "round_robin"}
 print(report["model"], exact)
 '
