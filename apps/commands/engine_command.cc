@@ -318,8 +318,15 @@ int RunEngine(const EngineOptions& given) {
   config.topic = options.topic;
   config.data_parallel_rank = options.rank;
   config.dialect = dialect->dialect;
+  config.hashes_only = options.cache.hashes_only;
+  auto prover = MakeChainProver(options.cache);
+  if (!prover.ok()) return Fail(prover.status());
+  config.answer_challenge = [&prover = **prover](uint64_t nonce) { return prover.Answer(nonce); };
   const auto writer = MakePeerWriter(*dialect, (*cache)->config());
   if (writer) {
+    if (config.hashes_only) {
+      return Fail("--hashes-only: requires a dialect of the engine format", 2);
+    }
     // Heartbeats and snapshots exist only in the engine format.
     config.heartbeat_ms = 0;
     config.extension = false;

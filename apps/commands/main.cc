@@ -43,6 +43,8 @@ void AddCacheFlags(CLI::App& app, CacheOptions& options) {
                "announce a hash with its first copy and remove it with its last copy");
   app.add_flag("--exact-spans", options.exact_spans,
                "store events contain only the tokens of the blocks that they name");
+  app.add_flag("--hashes-only", options.hashes_only,
+               "store events contain hashes, but no token ids, keys, adapter names or sessions");
   app.add_option("--max-batched-tokens", options.max_batched_tokens, "tokens scheduled in one step")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 24))
       ->capture_default_str();

@@ -15,8 +15,8 @@
 #include "apps/support/event_json.h"
 #include "apps/support/printable.h"
 #include "apps/support/stop.h"
+#include "kvcast/core/redact.h"
 #include "kvcast/wire/wire.h"
-#include "router/service/relay/relay.h"
 #include "src/stream/net/socket.h"
 
 namespace kvcast::tools {
@@ -110,7 +110,7 @@ Result<bool> Tail::Take(Message& message) {
     return true;
   }
   if (!filter_.Keep(message.topic, batch)) return false;
-  if (options_.redact) router::Redact(batch);
+  if (options_.redact) Redact(batch);
   if (const Status status = Record(message, batch); !status.ok()) return status;
   if (options_.stats) {
     stats_.Note(message.topic, message.seq, batch, message.payload.size());

@@ -66,6 +66,7 @@ std::vector<std::string> EngineArguments(const DemoOptions& options, double spee
   }
   if (cache.announce_once) arguments.emplace_back("--announce-once");
   if (cache.exact_spans) arguments.emplace_back("--exact-spans");
+  if (cache.hashes_only) arguments.emplace_back("--hashes-only");
   const auto log = FlagsOf(options.log);
   arguments.insert(arguments.end(), log.begin(), log.end());
   return arguments;

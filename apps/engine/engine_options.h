@@ -20,6 +20,7 @@ struct CacheOptions {
   std::string hash_form = "int64";  // int64, bytes
   bool announce_once = false;
   bool exact_spans = false;
+  bool hashes_only = false;  // the events carry no content of prompts
   int64_t vocabulary = 128000;
   int64_t max_batched_tokens = 8192;
   int64_t draft_tokens = 0;       // draft tokens of an EAGLE head, verified in each decoding step

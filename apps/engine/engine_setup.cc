@@ -128,6 +128,16 @@ Result<std::unique_ptr<CacheManager>> MakeCacheManager(const CacheOptions& optio
                                .exact_spans = options.exact_spans});
 }
 
+Result<std::unique_ptr<ChainProver>> MakeChainProver(const CacheOptions& options) {
+  const auto config = MakeCacheConfig(options);
+  if (!config.ok()) return config.status();
+  auto hasher = MakeHasher(options.hash_algorithm, options.hash_seed);
+  if (!hasher.ok()) return hasher.status();
+  const auto form = MakeHashForm(options);
+  if (!form.ok()) return form.status();
+  return ChainProver::Create(*config, std::move(hasher).value(), {.hash_form = *form});
+}
+
 Result<std::unique_ptr<HostTier>> MakeHostTier(const CacheOptions& options, CacheManager& cache) {
   const bool cuda = options.device == "cuda";
   if (options.cpu_blocks == 0) {

@@ -12,6 +12,7 @@
 #include "apps/engine/sim_engine.h"
 #include "kvcast/core/status.h"
 #include "kvcast/engine/cache_manager.h"
+#include "kvcast/engine/chain_prover.h"
 #include "kvcast/hash/block_hash.h"
 #include "kvcast/router/prefix_index.h"
 #include "kvcast/wire/wire.h"
@@ -28,6 +29,8 @@ Result<OffloadKind> MakeOffloadKind(const CacheOptions& options);
 WorkerConfig MakeWorkerConfig(const CacheOptions& options, const CacheConfig& cache,
                               const std::string& name);
 Result<std::unique_ptr<CacheManager>> MakeCacheManager(const CacheOptions& options);
+// Answers challenges for the engine of MakeCacheManager.
+Result<std::unique_ptr<ChainProver>> MakeChainProver(const CacheOptions& options);
 // nullptr: the options have no host memory. `cache` must outlive the tier.
 Result<std::unique_ptr<HostTier>> MakeHostTier(const CacheOptions& options, CacheManager& cache);
 // The event layout of a release.

@@ -63,7 +63,8 @@ class SchemeDetector::Impl {
   Impl(SchemeSearch search, uint64_t period)
       : search_(std::move(search)), period_(period), proofs_(period) {}
 
-  void OnStore(const BlockStored& event);
+  // `always`: the store is tested although its turn has not come.
+  void OnStore(const BlockStored& event, bool always = false);
   void OnClear();
   void Restart();
 
@@ -137,7 +138,7 @@ void SchemeDetector::Impl::Skip(SchemeSkip reason) {
   Say(registered ? SchemeState::kUnknown : SchemeState::kTokenMode, "stores carry no token ids");
 }
 
-void SchemeDetector::Impl::OnStore(const BlockStored& event) {
+void SchemeDetector::Impl::OnStore(const BlockStored& event, bool always) {
   ++counters.stores;
   std::optional<Digest> parent;
   std::optional<SchemeSkip> skip = router::WhyUntestable(event);
@@ -155,7 +156,7 @@ void SchemeDetector::Impl::OnStore(const BlockStored& event) {
   for (size_t i = 0; i < event.block_hashes.size(); ++i) present |= KindsOf(event, i);
   // Without a known scheme there is nothing to prove.
   const KeyKindSet due = IsKnown() ? proofs_.TakeTurns(present) : KeyKindSet();
-  if (!IsDue(probe, due)) return;
+  if (!always && !IsDue(probe, due)) return;
   ++counters.tested;
   const Outcome outcome = probe.incomplete ? TestSpan(probe) : TestBlocks(probe, due);
   ++(outcome == Outcome::kMatched      ? counters.matched
@@ -471,6 +472,10 @@ void SchemeDetector::Observe(const Event& event) {
 
 void SchemeDetector::Observe(const EventBatch& batch) {
   for (const Event& event : batch.events) Observe(event);
+}
+
+void SchemeDetector::ObserveAnswer(const BlockStored& store) {
+  impl_->OnStore(store, /*always=*/true);
 }
 
 void SchemeDetector::Restart() { impl_->Restart(); }

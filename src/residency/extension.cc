@@ -21,7 +21,10 @@ namespace {
 constexpr std::string_view kMagic = "KVX1";
 constexpr std::string_view kLegacySnapshot = "snapshot";
 constexpr size_t kBucketsPerBit = kDigestBuckets / 64;
+// Flags of a status.
 constexpr uint8_t kHasDigests = 1;
+constexpr uint8_t kAnswersChallenges = 2;
+constexpr uint8_t kStatusFlags = kHasDigests | kAnswersChallenges;
 constexpr uint8_t kHasBuckets = 1;
 constexpr size_t kMaxGroupTiers = static_cast<size_t>(kTiers) * (kMaxGroup + 1);
 
@@ -119,7 +122,8 @@ std::optional<ExtensionRequest> ParseRequest(std::span<const uint8_t> frame) {
   if (!StartsWith(frame, kMagic)) return std::nullopt;
   In in(frame.subspan(kMagic.size()));
   const uint64_t verb = in.Number(1);
-  if (verb < static_cast<uint64_t>(Verb::kStatus) || verb > static_cast<uint64_t>(Verb::kReplay)) {
+  if (verb < static_cast<uint64_t>(Verb::kStatus) ||
+      verb > static_cast<uint64_t>(Verb::kChallenge)) {
     return std::nullopt;
   }
   ExtensionRequest request;
@@ -152,7 +156,9 @@ BucketMask BucketsOf(uint64_t argument) {
 std::vector<uint8_t> EncodeStatus(const PublisherStatus& status) {
   Out out;
   out.Text(kMagic);
-  out.Number(status.has_digests ? kHasDigests : 0, 1);
+  out.Number(
+      (status.has_digests ? kHasDigests : 0) | (status.answers_challenges ? kAnswersChallenges : 0),
+      1);
   out.Number(status.groups.size(), 1);
   out.Number(status.epoch.high, 8);
   out.Number(status.epoch.low, 8);
@@ -176,9 +182,10 @@ Result<PublisherStatus> ParseStatus(std::span<const uint8_t> payload) {
   PublisherStatus status;
   const uint64_t flags = in.Number(1);
   const uint64_t groups = in.Number(1);
-  if (flags > kHasDigests || groups > kMaxGroupTiers) return malformed;
-  if (flags == 0 && groups > 0) return malformed;
-  status.has_digests = flags == kHasDigests;
+  if (flags > kStatusFlags || groups > kMaxGroupTiers) return malformed;
+  status.has_digests = (flags & kHasDigests) != 0;
+  status.answers_challenges = (flags & kAnswersChallenges) != 0;
+  if (!status.has_digests && groups > 0) return malformed;
   status.epoch.high = in.Number(8);
   status.epoch.low = in.Number(8);
   status.first_held = in.Number(8);

@@ -71,6 +71,28 @@ BatchResult Follower::Apply(Seq seq, std::span<const uint8_t> payload) {
   return BatchResult::kImpossible;
 }
 
+void Follower::OnChallengeAnswer(std::span<const uint8_t> payload) {
+  DecodeCounts counts;
+  EventBatch answer;
+  if (!DecodeBatch(payload, WireLimits(), answer, counts).ok() || answer.events.size() != 1) {
+    return Fail("Ordered", "the answer to a challenge is not the publisher's answer");
+  }
+  const auto& store = std::get<BlockStored>(answer.events[0]);
+  if (store.block_hashes.at(0) != BlockHash::FromUnsigned(nonce_)) {
+    Fail("Fenced", "the answer belongs to an earlier challenge");
+  }
+  answered_ = OriginOf(answer.ts).life;
+  ++record_.reached["answers to challenges"];
+}
+
+// The answer of a life shows nothing about the batches of another life.
+void Follower::CheckAnswered(int life) const {
+  if (answered_ && *answered_ != life) {
+    Fail("Fenced", "the answer of life " + std::to_string(*answered_) +
+                       " is kept for the state of life " + std::to_string(life));
+  }
+}
+
 void Follower::CheckOrder(double ts, uint64_t seq) {
   const Origin origin = OriginOf(ts);
   if (origin.publisher != static_cast<int>(worker_.value)) {
@@ -87,12 +109,14 @@ void Follower::CheckOrder(double ts, uint64_t seq) {
     Fail("Ordered",
          "batch " + std::to_string(seq) + " is applied instead of batch " + std::to_string(next_));
   }
+  CheckAnswered(origin.life);
   life_ = origin.life;
   next_ = seq + 1;
 }
 
 void Follower::Reset(ResetReason reason) {
   replica_.Reset(reason == ResetReason::kRestart);
+  if (reason == ResetReason::kRestart) answered_.reset();
   if (!index_.Digests(worker_).empty())
     Fail("Fenced", "the index has entries of the source after a reset");
   life_.reset();
@@ -110,6 +134,7 @@ bool Follower::CommitSnapshot(const PublisherStatus& status) {
   if (repairs_ && life_ != life) Fail("Fenced", "a repair has the state of another life");
   if (repairs_ && next_ != status.next_seq)
     Fail("Ordered", "a repair has another sequence number than the state");
+  CheckAnswered(life);
   life_ = life;
   next_ = status.next_seq;
   // After a snapshot or a repair, the state must equal the oracle's state at the sequence number of
@@ -273,6 +298,9 @@ void Follower::CheckConverged(int64_t now_ms) {
   if (damaged_) {
     Fail("Detecting",
          "damage was not found by " + std::to_string(status.digest_checks) + " digest checks");
+  }
+  if (status.extended && publisher_.answers_challenges() && answered_ != publisher_.life()) {
+    Fail("Converging", "no challenge of this life is answered");
   }
   CheckContent(now_ms, /*always=*/true);
 }

@@ -68,7 +68,11 @@ class Follower final : public ReplicaSink {
   bool Repairs() const override { return true; }
   uint64_t DifferingBuckets(const PublisherStatus& status) override;
   void BeginRepair(uint64_t buckets) override;
+  bool WantsChallenge() const override { return !answered_; }
+  uint64_t BeginChallenge() override { return ++nonce_; }
+  void OnChallengeAnswer(std::span<const uint8_t> payload) override;
   void CheckOrder(double ts, uint64_t seq);
+  void CheckAnswered(int life) const;
   void Fail(const std::string& guarantee, const std::string& what) const;
 
   const WorkerId worker_;
@@ -81,7 +85,10 @@ class Follower final : public ReplicaSink {
   EventBatch batch_;
   // The life whose state is held. nullopt: no batch was applied since the last reset.
   std::optional<int> life_;
-  uint64_t next_ = 0;  // next sequence number of the life
+  uint64_t next_ = 0;   // next sequence number of the life
+  uint64_t nonce_ = 0;  // of the latest challenge
+  // The life that answered a challenge. nullopt: no answer since the last restart.
+  std::optional<int> answered_;
   int64_t heard_ms_ = 0;
   bool silent_since_connect_ = true;
   bool repairs_ = false;  // true after BeginRepair, false after BeginSnapshot

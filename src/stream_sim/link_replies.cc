@@ -10,7 +10,8 @@ namespace kvcast::sim {
 
 void Link::OpenRequest(Frame start) {
   const auto asked = residency::ParseRequest(start);
-  const bool small = asked && asked->verb == residency::Verb::kStatus && asked->argument == 0;
+  const bool small = asked && (asked->verb == residency::Verb::kChallenge ||
+                               (asked->verb == residency::Verb::kStatus && asked->argument == 0));
   if (!small && !pump_.has_turn())
     record_.Fail("Bounded", "a replay or snapshot is requested without a turn");
   ++request_.number;

@@ -29,6 +29,18 @@ Event Unencodable(bool known) {
   return event;
 }
 
+// A store whose hash is the nonce. The time stamp names the publisher and its life.
+EventBatch AnswerOf(uint64_t nonce, double ts) {
+  BlockStored event;
+  event.block_hashes = {BlockHash::FromUnsigned(nonce)};
+  event.token_ids.emplace();
+  event.block_size = 16;
+  EventBatch batch;
+  batch.ts = ts;
+  batch.events = {event};
+  return batch;
+}
+
 }  // namespace
 
 Origin OriginOf(double ts) {
@@ -80,6 +92,10 @@ PublisherConfig SimPublisher::DrawConfig(bool large_ring) {
   // The publisher of vLLM sends no heartbeats.
   config.heartbeat_ms = extended_ || random_.Percent(20) ? 1000 : 0;
   config.flush_ms = random_.Percent(10) ? 0 : random_.Between(10, 300);
+  answers_challenges_ = random_.Percent(70);
+  if (answers_challenges_) {
+    config.answer_challenge = [ts = Stamp(0)](uint64_t nonce) { return AnswerOf(nonce, ts); };
+  }
   return config;
 }
 
@@ -92,11 +108,15 @@ stream::ReplayLimits SimPublisher::DrawLimits() {
   return limits;
 }
 
-double SimPublisher::NextStamp() {
-  KV_CHECK(stamps_ + 1 < kStamps);
+double SimPublisher::Stamp(uint64_t stamp) const {
   const uint64_t life =
       static_cast<uint64_t>(number_) * kLives + static_cast<uint64_t>(this->life());
-  return static_cast<double>((life * kStamps + ++stamps_) * kStampS);
+  return static_cast<double>((life * kStamps + stamp) * kStampS);
+}
+
+double SimPublisher::NextStamp() {
+  KV_CHECK(stamps_ + 1 < kStamps);
+  return Stamp(++stamps_);
 }
 
 void SimPublisher::PublishStep() {

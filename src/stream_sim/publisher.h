@@ -71,6 +71,7 @@ class SimPublisher final : private stream::ReplyChannel {
   bool extended() const { return extended_; }
   // True: the publisher can give snapshots in this life.
   bool tells_state() const { return tells_state_; }
+  bool answers_challenges() const { return extended_ && answers_challenges_; }
   bool topic_in_replies() const { return topic_in_replies_; }
   int life() const { return static_cast<int>(lives_.size()) - 1; }
   uint64_t next_seq() const { return lives_.back().next_seq(); }
@@ -96,6 +97,7 @@ class SimPublisher final : private stream::ReplyChannel {
 
   PublisherConfig DrawConfig(bool large_ring);
   stream::ReplayLimits DrawLimits();
+  double Stamp(uint64_t stamp) const;
   double NextStamp();
   EventBatch WithPending(EventBatch batch);
   void Add(std::vector<Event> events);
@@ -123,6 +125,7 @@ class SimPublisher final : private stream::ReplyChannel {
   bool extended_ = false;
   bool topic_in_replies_ = true;
   bool tells_state_ = false;
+  bool answers_challenges_ = false;
   PublisherConfig config_;
   uint64_t stamps_ = 0;
   uint64_t unsent_ = 0;  // the first number that TakeUnsent has not passed

@@ -37,7 +37,7 @@ TEST(ExtensionRequest, OtherBytesAreNoRequest) {
   EXPECT_FALSE(ParseRequest(Bytes(std::string("KVX1\x01", 5))));
   EXPECT_FALSE(ParseRequest(Bytes("KVX2" + std::string(1, '\x01') + std::string(11, '\0'))));
   EXPECT_FALSE(ParseRequest(Bytes("KVX1" + std::string(1, '\x00') + std::string(11, '\0'))));
-  EXPECT_FALSE(ParseRequest(Bytes("KVX1" + std::string(1, '\x04') + std::string(11, '\0'))));
+  EXPECT_FALSE(ParseRequest(Bytes("KVX1" + std::string(1, '\x05') + std::string(11, '\0'))));
   EXPECT_FALSE(ParseRequest(Bytes("KVX1" + std::string(1, '\x01') + std::string(12, '\0'))));
 }
 
@@ -68,6 +68,22 @@ TEST(PublisherStatus, IsTheSameAfterEncodingAndParsing) {
   again = ParseStatus(EncodeStatus(status));
   ASSERT_TRUE(again.ok());
   EXPECT_EQ(*again, status);
+}
+
+TEST(PublisherStatus, SaysThatThePublisherAnswersChallenges) {
+  PublisherStatus status = SomeStatus();
+  const std::vector<uint8_t> silent = EncodeStatus(status);
+  status.answers_challenges = true;
+  std::vector<uint8_t> bytes = EncodeStatus(status);
+  EXPECT_EQ(silent[4], 1);
+  EXPECT_EQ(bytes[4], 3);
+  ASSERT_TRUE(ParseStatus(bytes).ok());
+  EXPECT_EQ(*ParseStatus(bytes), status);
+  bytes[4] = 4;  // an unknown flag
+  EXPECT_FALSE(ParseStatus(bytes).ok());
+  status = {};
+  status.answers_challenges = true;
+  EXPECT_EQ(*ParseStatus(EncodeStatus(status)), status) << "a publisher without digests";
 }
 
 TEST(PublisherStatus, EveryTruncationIsRefused) {

@@ -94,6 +94,7 @@ class ExtendedHarness : public ::testing::Test, private ReplicaSink, private Sou
   std::optional<uint64_t> plain;
   int renewals = 0;
   bool commits = true;
+  bool wants_challenge = false;
   DigestVerdict verdict = DigestVerdict::kEqual;
   BatchResult next_result = BatchResult::kApplied;
   Source source;
@@ -122,6 +123,11 @@ class ExtendedHarness : public ::testing::Test, private ReplicaSink, private Sou
   }
   void BeginRepair(uint64_t buckets) override {
     log.push_back("repair " + std::to_string(buckets));
+  }
+  bool WantsChallenge() const override { return wants_challenge; }
+  uint64_t BeginChallenge() override { return 0xabcd; }
+  void OnChallengeAnswer(Frame payload) override {
+    log.push_back("answer " + std::string(payload.begin(), payload.end()));
   }
   bool TakeTurn() override { return true; }
   void Request(Frame start) override {

@@ -96,5 +96,32 @@ TEST_F(PublisherCoreTest, ARefusedBatchSpendsItsNumber) {
   EXPECT_EQ(entries[0].seq, 1u);
 }
 
+TEST(PublisherCore, WithHashesOnlyNoBatchHasContentOfPrompts) {
+  PublisherConfig config;
+  config.hashes_only = true;
+  PublisherCore core(config, [] { return 0; });
+  BlockStored stored;
+  stored.block_hashes = {BlockHash::FromUnsigned(7)};
+  stored.token_ids = std::vector<TokenId>(16, 12345);
+  stored.block_size = 16;
+  stored.lora_name = "tenant";
+  core.Add({stored}, 99);
+  EventBatch batch;
+  batch.events = {stored};
+  ASSERT_TRUE(core.Publish(std::move(batch)).ok());
+  std::vector<RingEntry> entries;
+  core.ring().Read(0, 1, 1, entries);
+  EventBatch sent;
+  DecodeCounts counts;
+  ASSERT_TRUE(DecodeBatch(*entries.at(0).payload, WireLimits(), sent, counts).ok());
+  ASSERT_EQ(sent.events.size(), 2u);
+  for (const Event& event : sent.events) {
+    const auto& left = std::get<BlockStored>(event);
+    EXPECT_EQ(left.token_ids, std::vector<TokenId>());
+    EXPECT_EQ(left.lora_name, std::nullopt);
+    EXPECT_EQ(left.block_hashes, stored.block_hashes);
+  }
+}
+
 }  // namespace
 }  // namespace kvcast::stream

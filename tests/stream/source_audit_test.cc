@@ -18,7 +18,7 @@ class SourceAudit : public ExtendedHarness {
     verdict = says;
     now_ms += Limits().audit_interval_ms;
     source.OnTimer(now_ms);
-    EXPECT_EQ(Asked(), (ExtensionRequest{Verb::kStatus, 0, 0}));
+    EXPECT_EQ(Asked(), (ExtensionRequest{Verb::kStatus, residency::kKnowsChallenges, 0}));
     End(seq);
     verdict = DigestVerdict::kEqual;
   }

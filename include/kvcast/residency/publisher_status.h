@@ -34,6 +34,7 @@ struct PublisherStatus {
   uint64_t next_seq = 0;
   // False: the publisher has no digests of its state, and `groups` is empty.
   bool has_digests = false;
+  bool answers_challenges = false;      // the publisher answers CHALLENGE requests
   std::vector<GroupTierStatus> groups;  // on all tiers, sorted by tier, then group
 
   ResidencyTotals Totals() const;

@@ -78,6 +78,15 @@ struct PublisherConfig {
   // one second: all connections of the socket end, and the other clients connect again and fill
   // their gaps. nullopt: no encryption, and every peer is accepted. Only for tcp and ipc endpoints.
   std::optional<CurveServer> curve;
+  // True: the batches of Publish and Add carry hashes, but no content of prompts; see
+  // kvcast/core/redact.h. PublishPayload sends its bytes unchanged. Subscribers then cannot verify
+  // the hash scheme of the batches, so the publisher should have answer_challenge.
+  bool hashes_only = false;
+  // Answers a challenge, which shows the hash scheme of the engine; see
+  // kvcast/engine/chain_prover.h. Empty: the publisher answers no challenges. No effect without
+  // KVX1. Called on the thread that answers replay requests; it must take at most milliseconds, and
+  // must not throw.
+  std::function<EventBatch(uint64_t nonce)> answer_challenge;
   // Monotonic microseconds; empty: the process's steady clock. Called on the caller's thread and on
   // the publisher's threads.
   std::function<int64_t()> now_us;

@@ -80,6 +80,15 @@ class ReplicaSink {
   // As BeginSnapshot, but CommitSnapshot replaces only the buckets of this mask, in all groups on
   // all tiers. If this commit returns false, the state may have changed.
   virtual void BeginRepair(uint64_t /*buckets*/) {}
+
+  // True: the subscriber should send a challenge, if the publisher answers challenges. A challenge
+  // shows the hash scheme of the engine; see kvcast/hash/chain_challenge.h. The subscriber asks
+  // after it has received a status.
+  virtual bool WantsChallenge() const { return false; }
+  // Returns the nonce of a new challenge.
+  virtual uint64_t BeginChallenge() { return 0; }
+  // Takes the answer to the latest challenge.
+  virtual void OnChallengeAnswer(std::span<const uint8_t> /*payload*/) {}
 };
 
 // A sink of two functions, for a reader without a state that can be compared.

@@ -274,6 +274,14 @@ constexpr std::array kNamingMetrics = {
                  "Prompts whose block contents the router dropped because the queue for block "
                  "contents was full, since the worker was registered.",
                  kCounter, [](W w) { return w.wire.dropped_names; }},
+    WorkerMetric{"kvcast_source_challenges_total",
+                 "Challenges sent to the publisher, since the worker was registered. The answer to "
+                 "a challenge shows the hash scheme of the engine.",
+                 kCounter, [](W w) { return w.wire.challenges.sent; }},
+    WorkerMetric{"kvcast_source_challenge_rejects_total",
+                 "Answers to challenges that the router rejected because they are malformed or "
+                 "belong to another challenge, since the worker was registered.",
+                 kCounter, [](W w) { return w.wire.challenges.rejected; }},
     WorkerMetric{"kvcast_source_scheme_contradictions_total",
                  "Store events whose block hash contradicts the proven hash scheme, since the "
                  "worker was registered.",

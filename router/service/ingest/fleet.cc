@@ -50,6 +50,11 @@ class Fleet::WorkerSink final : public ReplicaSink {
   uint64_t DifferingBuckets(const PublisherStatus& status) override {
     return source_.DifferingBuckets(status);
   }
+  bool WantsChallenge() const override { return source_.WantsChallenge(); }
+  uint64_t BeginChallenge() override { return source_.BeginChallenge(); }
+  void OnChallengeAnswer(std::span<const uint8_t> payload) override {
+    source_.OnChallengeAnswer(payload);
+  }
   void BeginRepair(uint64_t buckets) override { source_.BeginRepair(buckets); }
 
  private:

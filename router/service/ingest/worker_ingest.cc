@@ -2,13 +2,11 @@
 #include "router/service/ingest/worker_ingest.h"
 
 #include <algorithm>
-#include <limits>
 #include <string_view>
 #include <utility>
 #include <variant>
 
 #include "kvcast/core/tier.h"
-#include "kvcast/stream/publisher.h"
 
 namespace kvcast::router {
 namespace {
@@ -82,36 +80,6 @@ std::string_view RuleDoubtOf(const WorkerRegistration& source) {
 
 }  // namespace
 
-Result<std::vector<WorkerRegistration>> ExpandRanks(const WorkerRegistration& source) {
-  std::vector<WorkerRegistration> ranks;
-  if (source.data_parallel_size == 1) {
-    ranks.push_back(source);
-    return ranks;
-  }
-  const int64_t first = source.data_parallel_rank;
-  if (first > std::numeric_limits<int64_t>::max() - source.data_parallel_size) {
-    return Status(StatusCode::kInvalidArgument,
-                  source.worker.name + ": data_parallel_rank is too large");
-  }
-  for (int64_t rank = first; rank < first + source.data_parallel_size; ++rank) {
-    WorkerRegistration& each = ranks.emplace_back(source);
-    each.worker.name += "-dp" + std::to_string(rank);
-    if (each.instance.empty()) each.instance = source.worker.name;
-    each.data_parallel_rank = rank;
-    each.data_parallel_size = 1;
-    if (source.rank_by_tag) continue;
-    for (std::string* const endpoint : {&each.endpoint, &each.replay_endpoint}) {
-      auto of_rank = EndpointForRank(*endpoint, rank);
-      if (!of_rank.ok()) {
-        return Status(StatusCode::kInvalidArgument,
-                      source.worker.name + ": " + of_rank.status().message());
-      }
-      *endpoint = std::move(of_rank).value();
-    }
-  }
-  return ranks;
-}
-
 Result<std::unique_ptr<WorkerIngest>> WorkerIngest::Create(WorkerId id,
                                                            const WorkerRegistration& config,
                                                            PrefixIndex& index) {
@@ -169,8 +137,8 @@ WorkerIngest::WorkerIngest(WorkerId id, const WorkerRegistration& config, Prefix
       replica_(id, index, SnapshotLimitsOf(config)),
       host_memory_(config.worker.offload_rule.value_or(OffloadRule::kConnector) ==
                    OffloadRule::kConnector),
-      detector_(std::move(detector)),
-      verdict_(detector_.verdict()) {
+      watch_(std::move(detector)),
+      verdict_(watch_.verdict()) {
   if (config.format == EventFormat::kMooncake) mooncake_.emplace(config.mooncake);
 }
 
@@ -253,8 +221,8 @@ BatchResult WorkerIngest::OnBatch(std::span<const uint8_t> payload, Seq seq) {
     index_.NoteMissedBlocks(id_);
   }
   host_memory_.Adapt(batch_);
-  NoteHashForm();
-  detector_.Observe(batch_);
+  NoteHashForm(batch_);
+  watch_.Observe(batch_);
   NoteScheme();
   // NoteScheme may restart the worker, and the index then forgets the rules.
   NoteWideStores(counts);
@@ -399,7 +367,7 @@ void WorkerIngest::OnReset(ResetReason reason) {
     inexact_ = false;
     has_components_ = false;
     began_ = false;
-    detector_.Restart();
+    watch_.Restart();
     NoteScheme();
   } else {
     replica_.Reset(/*restart=*/false);
@@ -407,8 +375,26 @@ void WorkerIngest::OnReset(ResetReason reason) {
   NoteIndexCounters(index_.counters(id_));
 }
 
-void WorkerIngest::NoteHashForm() {
-  for (const Event& event : batch_.events) {
+uint64_t WorkerIngest::BeginChallenge() {
+  const uint64_t nonce = watch_.BeginChallenge();
+  const MutexLock lock(mutex_);
+  counters_.challenges = watch_.challenges();
+  return nonce;
+}
+
+void WorkerIngest::OnChallengeAnswer(std::span<const uint8_t> payload) {
+  const auto answer = watch_.TakeAnswer(payload);
+  {
+    const MutexLock lock(mutex_);
+    counters_.challenges = watch_.challenges();
+  }
+  if (!answer) return;
+  NoteHashForm(*answer);
+  NoteScheme();
+}
+
+void WorkerIngest::NoteHashForm(const EventBatch& batch) {
+  for (const Event& event : batch.events) {
     const auto* stored = std::get_if<BlockStored>(&event);
     if (stored == nullptr || stored->block_hashes.empty()) continue;
     form_ = stored->block_hashes[0].is_bytes() ? EventHashForm::kBytes : EventHashForm::kInt64;
@@ -419,11 +405,11 @@ void WorkerIngest::NoteHashForm() {
 // Must be called before the batch is applied. Until the index has the hash block size, it uses the
 // greatest common divisor of the block sizes, which may be too large.
 void WorkerIngest::NoteScheme() {
-  const SchemeVerdict& now = detector_.verdict();
+  const SchemeVerdict& now = watch_.verdict();
   bool changed;
   {
     MutexLock lock(mutex_);
-    scheme_counters_ = detector_.counters();
+    scheme_counters_ = watch_.counters();
     changed = verdict_ != now;
     if (changed) verdict_ = now;
   }

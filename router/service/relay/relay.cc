@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "router/service/relay/relay.h"
 
-#include <algorithm>
 #include <atomic>
 #include <deque>
 #include <map>
@@ -11,6 +10,7 @@
 #include <variant>
 #include <vector>
 
+#include "kvcast/core/redact.h"
 #include "kvcast/core/tier.h"
 #include "kvcast/wire/wire.h"
 #include "router/service/relay/relay_topic.h"
@@ -48,24 +48,6 @@ struct GroupTierOf {
 };
 
 }  // namespace
-
-void Redact(EventBatch& batch) {
-  for (Event& event : batch.events) {
-    auto* const stored = std::get_if<BlockStored>(&event);
-    if (stored == nullptr) continue;
-    stored->token_ids.reset();
-    stored->tokens_per_position = 1;
-    stored->extra_keys.reset();
-    stored->lora_name.reset();
-    stored->cache_salt.reset();
-    stored->metadata.reset();
-    stored->session_id.reset();
-    // The number of lookahead tokens stays, because it determines how hits are counted.
-    if (stored->lookahead) {
-      std::fill(stored->lookahead->token_ids.begin(), stored->lookahead->token_ids.end(), 0);
-    }
-  }
-}
 
 class Relay::Impl {
  public:

@@ -51,10 +51,6 @@ struct RelayCounters {
   uint64_t access_list_failures = 0;  // see AccessList::failed_refreshes
 };
 
-// Removes token ids, extra keys (multimodal hashes), LoRA names, salts, metadata and session ids
-// from all stores. Lookahead token ids become 0.
-void Redact(EventBatch& batch);
-
 // The relay's own thread decodes and sends the batches. Post is thread-safe and does not wait for
 // subscribers.
 class Relay {

@@ -45,6 +45,8 @@ struct KnownPublisher {
   bool extended = false;                  // supports KVX1 (extension.h): has replied with a status
   bool gives_digests = true;              // false: the latest status of this epoch had no digests
   bool asked = false;                     // `extended` is known for this connection
+  bool answers_challenges = false;        // according to the latest status
+  bool challenged = false;                // a challenge was sent in this epoch
   bool replied_batch = false;             // has replied with a batch in this epoch
   std::optional<residency::Epoch> epoch;  // of the applied batches
   std::optional<residency::Epoch> latest_epoch;      // in the latest status
@@ -61,6 +63,8 @@ struct KnownPublisher {
     epoch.reset();
     gives_digests = true;
     replied_batch = false;
+    answers_challenges = false;
+    challenged = false;
     proof = {};
   }
   // True: the epoch of `status` was known before the live connection was established. The peer of

@@ -117,6 +117,7 @@ class Source {
                    const std::optional<residency::PublisherStatus>& status);
   void OnPlainReplayEnd(const SourceRequest& ended);
   bool TakeStatus(const residency::PublisherStatus& status, bool proven);
+  void OnChallengeAnswer(const Batch& batch);
   void OnSnapshotPart(const Batch& batch);
   void OnSnapshotEnd(const std::optional<residency::PublisherStatus>& status,
                      std::optional<uint64_t> resume);
@@ -151,6 +152,7 @@ class Source {
   void OpenRequest(Kind kind);
   void SendRequest(Kind kind);
   void CloseRequest();
+  void ChallengeIfWanted();
   void OnRequestTimeout();
   void NoteJoined();
   void NoteLooked();

@@ -176,15 +176,21 @@ void Source::SkipTo(uint64_t seq, ResetReason reason) {
   if (lost > 0 || reason == ResetReason::kLostBatches) {
     replica_.SetReason(SourceReason::kLostBatches);
   }
-  if (replica_.Forget()) {
+  // Without a proof, the next batches may belong to another publisher than the one that answered a
+  // challenge.
+  const bool may_be_new = publisher_.proof.missing() && publisher_.challenged;
+  if (may_be_new) reason = ResetReason::kRestart;
+  const bool had_state = replica_.Forget();
+  if (had_state) {
     status_.lost += lost;
     ++status_.resets;
-    sink_->Reset(reason);
   }
+  if (had_state || may_be_new) sink_->Reset(reason);
   if (seq > 0) replica_.NoteMissing();
   if (publisher_.proof.missing()) {
     applied_payloads_.Clear();
     publisher_.epoch.reset();
+    publisher_.challenged = false;
     publisher_.proof.Give();
   }
   StopRepair();
@@ -194,10 +200,9 @@ void Source::SkipTo(uint64_t seq, ResetReason reason) {
 }
 
 void Source::BeginEpoch() {
-  if (replica_.applied()) {
-    ++status_.resets;
-    sink_->Reset(ResetReason::kRestart);
-  }
+  if (replica_.applied()) ++status_.resets;
+  // Without batches, the sink may have the answer of the previous publisher to a challenge.
+  if (replica_.applied() || publisher_.challenged) sink_->Reset(ResetReason::kRestart);
   CloseRequest();
   hold_back_.Clear();
   applied_payloads_.Clear();

@@ -44,7 +44,13 @@ void Source::OnReplyBatch(const Batch& batch) {
   if (request_.kind == Kind::kReplay) return OnReplayBatch(batch);
   if (request_.kind == Kind::kSnapshot || request_.kind == Kind::kRepair)
     return OnSnapshotPart(batch);
+  if (request_.kind == Kind::kChallenge) return OnChallengeAnswer(batch);
   OnBadMessage();  // the answer to a status request has no batches
+}
+
+void Source::OnChallengeAnswer(const Batch& batch) {
+  if (std::exchange(request_.answered, true)) return OnBadMessage();  // an answer has one batch
+  sink_->OnChallengeAnswer(batch.payload);
 }
 
 void Source::OnReplayBatch(const Batch& batch) {
@@ -105,7 +111,12 @@ void Source::OnReplyEnd(Frame payload) {
     publisher_.asked = true;
     return BeginEpochAnew();
   }
+  if (ended.kind == Kind::kChallenge) {
+    if (status && TakeStatus(*status, /*proven=*/false)) Settle();
+    return;
+  }
   ended.kind == Kind::kStatus ? OnStatusEnd(status) : OnReplayEnd(ended, status);
+  ChallengeIfWanted();
 }
 
 void Source::OnStatusEnd(const std::optional<PublisherStatus>& status) {
@@ -115,6 +126,7 @@ void Source::OnStatusEnd(const std::optional<PublisherStatus>& status) {
     if (first_look) OpenRequest(Kind::kReplay);
     return;
   }
+  publisher_.answers_challenges = status->answers_challenges;
   if (!TakeStatus(*status, /*proven=*/false)) return;
   // The live connection does not deliver batches that were published before it was established.
   if (first_look) position_.SeeUpTo(status->next_seq);

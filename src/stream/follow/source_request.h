@@ -12,12 +12,12 @@ namespace kvcast::stream {
 struct SourceRequest {
   // kBuckets: a status with the digests of all buckets. kRepair: a snapshot of the buckets that
   // differ.
-  enum class Kind : uint8_t { kNone, kStatus, kReplay, kSnapshot, kBuckets, kRepair };
+  enum class Kind : uint8_t { kNone, kStatus, kReplay, kSnapshot, kBuckets, kRepair, kChallenge };
 
   Kind kind = Kind::kNone;
   bool waiting = false;            // the request waits for its turn, and is not sent yet
   bool extended = false;           // a KVX1 request
-  bool answered = false;           // replays: a batch arrived
+  bool answered = false;           // replays and challenges: a batch arrived
   bool cut = false;                // the connection ended: no further replies arrive
   bool wants_overlap = false;      // starts at an applied batch
   bool proven = true;              // its batches belong to the current epoch

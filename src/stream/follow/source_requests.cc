@@ -14,6 +14,8 @@ using residency::Verb;
 // batches.
 void Source::Settle() {
   if (request_.end && request_.end->next_seq == position_.next()) return GoOnWithRepair();
+  // All other requests are more urgent than a challenge, which is sent again after a later status.
+  if (request_.kind == Kind::kChallenge && wants_request()) CloseRequest();
   if (request_.open() && !(replica_.replaced() && request_.kind != remedy_request())) return;
   if (can_replay_ && !connection_.up()) return;
   if (!request_.open() && publisher_.proof.ApplyAfterRequest()) {
@@ -50,7 +52,8 @@ Source::Kind Source::remedy_request() const {
 
 void Source::OpenRequest(Kind kind) {
   CloseRequest();
-  if (kind != Kind::kStatus && !network_.TakeTurn()) {
+  const bool is_short = kind == Kind::kStatus || kind == Kind::kChallenge;
+  if (!is_short && !network_.TakeTurn()) {
     ++status_.replay_waits;
     request_.kind = kind;
     request_.waiting = true;
@@ -78,7 +81,7 @@ void Source::SendRequest(Kind kind) {
     case Kind::kNone:
       return;
     case Kind::kStatus:
-      return network_.Request(EncodeRequest({Verb::kStatus, 0, 0}));
+      return network_.Request(EncodeRequest({Verb::kStatus, residency::kKnowsChallenges, 0}));
     case Kind::kReplay:
       request_.wants_overlap = position_.next() > 0;
       request_.proven = !request_.wants_overlap && !publisher_.extended;
@@ -92,7 +95,16 @@ void Source::SendRequest(Kind kind) {
     case Kind::kRepair:
       sink_->BeginRepair(replica_.buckets_to_replace());
       return network_.Request(EncodeRequest({Verb::kSnapshot, 0, replica_.buckets_to_replace()}));
+    case Kind::kChallenge:
+      publisher_.challenged = true;
+      return network_.Request(EncodeRequest({Verb::kChallenge, 0, sink_->BeginChallenge()}));
   }
+}
+
+// Must be called after a status, when no request is open that the state needs.
+void Source::ChallengeIfWanted() {
+  if (request_.open() || !connection_.up() || !publisher_.answers_challenges) return;
+  if (sink_->WantsChallenge()) OpenRequest(Kind::kChallenge);
 }
 
 void Source::CloseRequest() {
@@ -140,6 +152,10 @@ void Source::OnRequestTimeout() {
   const SourceRequest over = request_;
   if (over.kind == Kind::kSnapshot) return FailSnapshot();
   if (request_.repairs()) return FailRepair();
+  if (over.kind == Kind::kChallenge) {
+    CloseRequest();
+    return Settle();
+  }
   TrySkippingHole();
   CloseRequest();
   const bool given_up = over.cut && pacer_.cuts() >= RequestPacer::kMaxTries;

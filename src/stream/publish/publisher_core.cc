@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "kvcast/core/redact.h"
 #include "src/residency/mirror.h"
 #include "src/wire/encodable.h"
 
@@ -24,13 +25,15 @@ PublisherCore::PublisherCore(const PublisherConfig& config, std::function<int64_
       silent_since_us_(NowUs()) {}
 
 void PublisherCore::KeepState(const Epoch& epoch) {
-  state_ = std::make_unique<PublisherState>(epoch, ring_, config_.dialect, data_parallel_rank_);
+  state_ = std::make_unique<PublisherState>(epoch, ring_, config_.dialect, data_parallel_rank_,
+                                            config_.answer_challenge);
 }
 
 void PublisherCore::NoteTime(double ts) { clock_offset_s_ = ts - Seconds(NowUs()); }
 
 Result<Seq> PublisherCore::PublishBatch(EventBatch&& batch) {
   if (!batch.data_parallel_rank) batch.data_parallel_rank = data_parallel_rank_;
+  if (config_.hashes_only) Redact(batch);
   NoteTime(batch.ts);
   if (Status status = wire::CheckEncodable(batch); !status.ok()) {
     Refuse(&batch);

@@ -2,6 +2,7 @@
 #include "src/stream/publish/publisher_state.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace kvcast::stream {
 namespace {
@@ -12,8 +13,12 @@ constexpr size_t kReadBatches = 256;
 }  // namespace
 
 PublisherState::PublisherState(const residency::Epoch& epoch, ReplayRing& ring, Dialect dialect,
-                               int64_t data_parallel_rank)
-    : epoch_(epoch), ring_(ring), dialect_(dialect), data_parallel_rank_(data_parallel_rank) {
+                               int64_t data_parallel_rank, AnswerChallenge answer_challenge)
+    : epoch_(epoch),
+      ring_(ring),
+      dialect_(dialect),
+      data_parallel_rank_(data_parallel_rank),
+      answer_challenge_(std::move(answer_challenge)) {
   ring_.KeepForReader();
 }
 
@@ -79,6 +84,16 @@ StateSnapshot PublisherState::Snapshot(const residency::BucketMask& buckets) {
   options.ts = ts_;
   snapshot.parts = residency::WriteSnapshot(mirror_, options);
   return snapshot;
+}
+
+StateSnapshot PublisherState::ChallengeAnswer(uint64_t nonce) {
+  EventBatch batch = answer_challenge_(nonce);
+  batch.data_parallel_rank = data_parallel_rank_;
+  StateSnapshot answer{Status(/*buckets=*/false), {}};
+  std::vector<uint8_t> payload;
+  if (!EncodeBatch(batch, dialect_, payload).ok()) return answer;
+  answer.parts.push_back(std::make_shared<const std::vector<uint8_t>>(std::move(payload)));
+  return answer;
 }
 
 }  // namespace kvcast::stream

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "src/base/mutex.h"
@@ -24,10 +25,12 @@ struct StateSnapshot {
 // Thread-safe. A snapshot blocks the other calls, but never the producer.
 class PublisherState {
  public:
+  using AnswerChallenge = std::function<EventBatch(uint64_t nonce)>;
+
   // `ring` must outlive the state. The state must be the only caller of ReplayRing::ReadOn. No
-  // batch may have been appended to the ring before.
+  // batch may have been appended to the ring before. `answer_challenge`: see PublisherConfig.
   PublisherState(const residency::Epoch& epoch, ReplayRing& ring, Dialect dialect,
-                 int64_t data_parallel_rank);
+                 int64_t data_parallel_rank, AnswerChallenge answer_challenge = {});
 
   // Reads the batches that were appended to the ring since the last call.
   void CatchUp();
@@ -36,6 +39,11 @@ class PublisherState {
   // events could not be decoded.
   residency::PublisherStatus Status(bool buckets);
   StateSnapshot Snapshot(const residency::BucketMask& buckets);
+  // False: the publisher answers no challenges.
+  bool answers_challenges() const { return answer_challenge_ != nullptr; }
+  // The answer to a challenge, as one part; no part if the answer cannot be encoded. REQUIRES:
+  // answers_challenges().
+  StateSnapshot ChallengeAnswer(uint64_t nonce);
 
   const residency::Epoch& epoch() const { return epoch_; }
 
@@ -47,6 +55,7 @@ class PublisherState {
   ReplayRing& ring_;
   const Dialect dialect_;
   const int64_t data_parallel_rank_;
+  const AnswerChallenge answer_challenge_;
 
   Mutex mutex_;
   residency::Mirror mirror_ KV_GUARDED_BY(mutex_);

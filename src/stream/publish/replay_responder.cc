@@ -13,7 +13,7 @@ RequestKind RequestKindOf(Frame start) {
   if (residency::IsLegacySnapshotRequest(start)) return RequestKind::kSnapshot;
   const auto request = residency::ParseRequest(start);
   if (!request || request->verb == Verb::kReplay) return RequestKind::kReplay;
-  return request->verb == Verb::kStatus ? RequestKind::kStatus : RequestKind::kSnapshot;
+  return request->verb == Verb::kSnapshot ? RequestKind::kSnapshot : RequestKind::kStatus;
 }
 
 bool ReplayResponder::IsShared(const residency::BucketMask& buckets, uint64_t arrival) const {
@@ -41,7 +41,7 @@ std::shared_ptr<const StateSnapshot> ReplayResponder::Snapshot(const residency::
 
 Answer ReplayResponder::Begin(Frame start, uint64_t arrival) {
   if (state_ != nullptr) {
-    if (const auto request = residency::ParseRequest(start)) {
+    if (const auto request = residency::ParseRequest(start); request && CanAnswer(*request)) {
       return BeginExtended(*request, arrival);
     }
     if (residency::IsLegacySnapshotRequest(start)) {
@@ -51,13 +51,25 @@ Answer ReplayResponder::Begin(Frame start, uint64_t arrival) {
   return {.next = ParseStart(start), .end = ring_.next_seq()};
 }
 
+// A challenge to a publisher that answers none is an unknown request.
+bool ReplayResponder::CanAnswer(const ExtensionRequest& request) const {
+  return request.verb != Verb::kChallenge || state_->answers_challenges();
+}
+
 Answer ReplayResponder::BeginExtended(const ExtensionRequest& request, uint64_t arrival) {
   Answer answer;
   answer.status_at_end = true;
   switch (request.verb) {
-    case Verb::kStatus:
-      answer.snapshot = std::make_shared<const StateSnapshot>(
-          StateSnapshot{state_->Status(/*buckets=*/request.argument != 0), {}});
+    case Verb::kStatus: {
+      StateSnapshot status{state_->Status(/*buckets=*/request.argument != 0), {}};
+      status.status.answers_challenges =
+          state_->answers_challenges() && request.count == residency::kKnowsChallenges;
+      answer.snapshot = std::make_shared<const StateSnapshot>(std::move(status));
+      break;
+    }
+    case Verb::kChallenge:
+      answer.snapshot =
+          std::make_shared<const StateSnapshot>(state_->ChallengeAnswer(request.argument));
       break;
     case Verb::kSnapshot:
       answer.snapshot = Snapshot(residency::BucketsOf(request.argument), arrival);

@@ -6,6 +6,7 @@
 //   KVX1 REPLAY       the held batches of the range, END with a status
 //   KVX1 SNAPSHOT     the state as store events, END with the status of the same moment
 //   KVX1 STATUS       END with a status
+//   KVX1 CHALLENGE    the answer of the engine as store events, END with a status
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -21,7 +22,11 @@
 
 namespace kvcast::stream {
 
-enum class RequestKind : uint8_t { kReplay, kSnapshot, kStatus };
+enum class RequestKind : uint8_t {
+  kReplay,
+  kSnapshot,
+  kStatus,  // also challenges: requests with a short answer
+};
 // `start`: the last frame of a request, for a publisher with KVX1.
 RequestKind RequestKindOf(Frame start);
 
@@ -67,6 +72,7 @@ class ReplayResponder {
     residency::BucketMask buckets;
     uint64_t arrivals = 0;  // requests that had arrived when the snapshot was made
   };
+  bool CanAnswer(const residency::ExtensionRequest& request) const;
   Answer BeginExtended(const residency::ExtensionRequest& request, uint64_t arrival);
   bool IsShared(const residency::BucketMask& buckets, uint64_t arrival) const;
   std::shared_ptr<const StateSnapshot> Snapshot(const residency::BucketMask& buckets,

@@ -17,6 +17,7 @@ stream = report["stream"]
 assert stream["lost"] == 0 and stream["resets"] == 0, stream
 assert report["schemes"] == {"engines": 4, "matched": 4, "unmatched": {}}, \
     [report["schemes"], report["engines"]]
+assert all(engine["requests"] > 0 for engine in report["engines"]), report["engines"]
 assert set(report["computed_tokens"]) == {"kvcast", "full_only", "round_robin"}
 print(report["model"], exact)
 '

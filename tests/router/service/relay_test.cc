@@ -137,21 +137,6 @@ TEST_F(RelayTest, ABatchIsSplitByTierAndGroupAndKeepsItsNumber) {
                                                    {"kv.m.w%2E1.2.CPU.0", 1}}));
 }
 
-TEST_F(RelayTest, RedactionRemovesTheTokensAndKeys) {
-  BlockStored stored = StoreFull(Hashes(1, 1), 0);
-  stored.token_ids = std::vector<TokenId>(16, 5);
-  stored.lora_name = "tenant";
-  stored.cache_salt = "salt";
-  stored.lookahead = LookaheadTokens{1, {7}};
-  EventBatch batch = Batch(stored);
-  Redact(batch);
-  const auto& left = std::get<BlockStored>(batch.events[0]);
-  EXPECT_FALSE(left.token_ids || left.lora_name || left.cache_salt || left.extra_keys);
-  EXPECT_EQ(left.lookahead, (LookaheadTokens{1, {0}}));
-  EXPECT_EQ(left.block_hashes, stored.block_hashes);
-  EXPECT_EQ(left.block_size, 16);
-}
-
 TEST_F(RelayTest, AnAddressInUseIsAnError) {
   Start();
   RelayConfig same;

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 
-#include "tests/engine/naive_cache.h"
+#include "tests/engine/model/naive_cache.h"
 
 namespace kvcast::naive {
 

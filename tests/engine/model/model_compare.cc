@@ -6,7 +6,7 @@
 #include <sstream>
 
 #include "kvcast/wire/wire.h"
-#include "tests/engine/model_run.h"
+#include "tests/engine/model/model_run.h"
 #include "tests/support/engine_testing.h"
 
 namespace kvcast::naive {

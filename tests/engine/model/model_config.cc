@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/engine/model_config.h"
+#include "tests/engine/model/model_config.h"
 
 #include <algorithm>
 

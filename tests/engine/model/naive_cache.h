@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "tests/engine/naive_lookup.h"
-#include "tests/engine/naive_pool.h"
+#include "tests/engine/model/naive_lookup.h"
+#include "tests/engine/model/naive_pool.h"
 
 namespace kvcast::naive {
 

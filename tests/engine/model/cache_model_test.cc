@@ -11,7 +11,7 @@
 #include <cstdlib>
 #include <iostream>
 
-#include "tests/engine/model_run.h"
+#include "tests/engine/model/model_run.h"
 
 namespace kvcast::naive {
 namespace {

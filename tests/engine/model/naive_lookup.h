@@ -6,7 +6,7 @@
 #include <optional>
 #include <vector>
 
-#include "tests/engine/naive_pool.h"
+#include "tests/engine/model/naive_pool.h"
 
 namespace kvcast::naive {
 

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "kvcast/engine/cache_manager.h"
-#include "tests/engine/model_config.h"
-#include "tests/engine/naive_cache.h"
+#include "tests/engine/model/model_config.h"
+#include "tests/engine/model/naive_cache.h"
 
 namespace kvcast::naive {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/engine/naive_cache.h"
+#include "tests/engine/model/naive_cache.h"
 
 #include <algorithm>
 

@@ -1,6 +1,6 @@
 // ModelRun: the choice of the calls.
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/engine/model_run.h"
+#include "tests/engine/model/model_run.h"
 
 #include <gtest/gtest.h>
 

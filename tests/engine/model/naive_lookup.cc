@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/engine/naive_lookup.h"
+#include "tests/engine/model/naive_lookup.h"
 
 #include <algorithm>
 #include <numeric>

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "router/service/ingest/scheme_watch.h"
+
+#include <algorithm>
+#include <random>
+#include <variant>
+
+#include "kvcast/core/tier.h"
+#include "kvcast/hash/chain_challenge.h"
+#include "kvcast/wire/wire.h"
+
+namespace kvcast::router {
+namespace {
+
+// Limits of an answer.
+constexpr size_t kMaxStores = 16;
+constexpr size_t kMaxTokens = 1 << 16;  // of one store
+
+bool IsOfChallenge(const Event& event, uint64_t nonce) {
+  const auto* const stored = std::get_if<BlockStored>(&event);
+  if (stored == nullptr || TierOf(stored->medium) != Tier::kGpu) return false;
+  if (stored->parent_block_hash || stored->block_hashes.empty() || !stored->token_ids) return false;
+  const size_t count = stored->token_ids->size();
+  return count > 0 && count <= kMaxTokens && stored->tokens_per_position == 1 &&
+         *stored->token_ids == ChallengeTokens(nonce, count);
+}
+
+}  // namespace
+
+void SchemeWatch::Restart() {
+  detector_.Restart();
+  nonce_.reset();
+  answered_ = false;
+}
+
+uint64_t SchemeWatch::BeginChallenge() {
+  std::random_device random;
+  nonce_ = uint64_t{random()} << 32 | random();
+  ++challenges_.sent;
+  return *nonce_;
+}
+
+std::optional<EventBatch> SchemeWatch::TakeAnswer(std::span<const uint8_t> payload) {
+  const auto nonce = std::exchange(nonce_, std::nullopt);
+  EventBatch batch;
+  DecodeCounts counts;
+  const bool valid =
+      nonce && DecodeBatch(payload, WireLimits(), batch, counts).ok() &&
+      counts.rejected_total() == 0 && !batch.events.empty() && batch.events.size() <= kMaxStores &&
+      std::ranges::all_of(batch.events,
+                          [&](const Event& event) { return IsOfChallenge(event, *nonce); });
+  if (!valid) {
+    ++challenges_.rejected;
+    return std::nullopt;
+  }
+  ++challenges_.answered;
+  answered_ = true;
+  for (const Event& event : batch.events) detector_.ObserveAnswer(std::get<BlockStored>(event));
+  return batch;
+}
+
+}  // namespace kvcast::router

@@ -1,0 +1,55 @@
+// SchemeWatch: the hash scheme of one source, found by the source's stores and by a challenge. The
+// answer to a challenge shows the scheme before the first store at the root arrives, and also if
+// the stores carry no tokens.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <utility>
+
+#include "kvcast/core/event.h"
+#include "kvcast/router/scheme_detector.h"
+
+namespace kvcast::router {
+
+struct ChallengeCounters {
+  uint64_t sent = 0;
+  uint64_t answered = 0;  // the answer was read, and belongs to the challenge
+  // The answer could not be decoded, has other events than stores at the root, or has other tokens
+  // than those of the nonce.
+  uint64_t rejected = 0;
+};
+
+// Thread-compatible.
+class SchemeWatch {
+ public:
+  explicit SchemeWatch(SchemeDetector detector) : detector_(std::move(detector)) {}
+
+  // The caller must pass every batch of the source, in order.
+  void Observe(const EventBatch& batch) { detector_.Observe(batch); }
+  // The engine restarted: all knowledge is dropped. Counters do not change.
+  void Restart();
+
+  // True: the engine has answered no challenge since it started.
+  bool WantsChallenge() const { return !answered_; }
+  // Returns the nonce of a new challenge. An answer to an earlier challenge is not accepted any
+  // more.
+  uint64_t BeginChallenge();
+  // Takes an answer. Returns the batch, or nullopt if the answer is rejected. A rejected answer
+  // shows nothing.
+  std::optional<EventBatch> TakeAnswer(std::span<const uint8_t> payload);
+
+  const SchemeVerdict& verdict() const { return detector_.verdict(); }
+  const SchemeCounters& counters() const { return detector_.counters(); }
+  const ChallengeCounters& challenges() const { return challenges_; }
+
+ private:
+  SchemeDetector detector_;
+  std::optional<uint64_t> nonce_;  // of the challenge without an answer
+  bool answered_ = false;
+  ChallengeCounters challenges_;
+};
+
+}  // namespace kvcast::router
