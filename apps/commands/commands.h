@@ -42,7 +42,7 @@ struct RouterCommandOptions {
   int64_t max_sources = 0;
   int64_t max_http_sources = 0;
   std::vector<std::string> sources;  // see source_flag.h
-  int64_t ingest_threads = 0;        // 0: from the configuration, or 1
+  int64_t ingest_threads = 0;        // 0: from the configuration, or by cores
   std::string relay;                 // PUB endpoint; empty: from the configuration, or no relay
   bool relay_redact = false;
   bool allow_remote = false;  // also true if the configuration sets it

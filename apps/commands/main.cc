@@ -204,8 +204,9 @@ void AddRouter(CLI::App& app, RouterCommandOptions& options, Command& command) {
       "joined by +), sparse_alignment, reports_hits, format, bind (bind=true: the engine connects "
       "its publisher, as vLLM does for tcp://127.0.0.1:PORT)");
   sub->add_option("--ingest-threads", options.ingest_threads,
-                  "threads that apply events, each for its share of the sources (default: 1). With "
-                  "more threads, queries take longer, and common prefixes take more memory")
+                  "threads that apply events, each for its share of the sources (default: one for "
+                  "each 8 cores, from 1 to 4). With more threads, queries take longer, and common "
+                  "prefixes take more memory")
       ->check(CLI::Range(int64_t{1}, static_cast<int64_t>(kMaxIndexShards)));
   sub->add_option("--relay", options.relay,
                   "PUB endpoint at which the router publishes all events again, with the topic "

@@ -95,6 +95,9 @@ Result<RouterOptions> MakeOptions(const RouterCommandOptions& options) {
   router.allow_remote |= options.allow_remote;
   if (!options.curve_key.empty()) router.curve_key = options.curve_key;
   if (!options.curve_clients.empty()) router.curve_clients = options.curve_clients;
+  if (router.ingest_threads == 0) {
+    router.ingest_threads = router::IngestThreadsFor(std::thread::hardware_concurrency());
+  }
   for (WorkerRegistration& source : router.sources) {
     if (const Status filled = FillIn(options, source); !filled.ok()) return filled;
   }

@@ -61,6 +61,10 @@ Status ReadHttp(const Json& json, const std::string& name, RouterOptions& option
 }
 
 Status ReadIngestThreads(const Json& json, const std::string& name, RouterOptions& options) {
+  if (json == 0) {
+    options.ingest_threads = 0;
+    return Status();
+  }
   auto threads = static_cast<int64_t>(options.ingest_threads);
   const Status status = ReadUpTo(json, name, static_cast<int64_t>(kMaxIndexShards), threads);
   options.ingest_threads = static_cast<size_t>(threads);

@@ -317,12 +317,16 @@ void RouterService::Impl::Stop() {
 RouterService::RouterService(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 RouterService::~RouterService() { Stop(); }
 
+size_t IngestThreadsFor(unsigned cores) { return std::clamp<size_t>(cores / 8, 1, 4); }
+
 Result<std::unique_ptr<RouterService>> RouterService::Start(const RouterOptions& options) {
-  if (options.ingest_threads < 1 || options.ingest_threads > kMaxIndexShards) {
+  if (options.ingest_threads > kMaxIndexShards) {
     return Status(StatusCode::kInvalidArgument,
-                  "ingest_threads: must be from 1 to " + std::to_string(kMaxIndexShards));
+                  "ingest_threads: must be at most " + std::to_string(kMaxIndexShards));
   }
-  auto impl = std::make_unique<Impl>(options.ingest_threads);
+  auto impl = std::make_unique<Impl>(options.ingest_threads > 0
+                                         ? options.ingest_threads
+                                         : IngestThreadsFor(std::thread::hardware_concurrency()));
   if (Status status = impl->Start(options); !status.ok()) {
     impl->Stop();
     return status;

@@ -41,9 +41,10 @@ struct RouterOptions {
   std::vector<IpNetwork> source_networks;
   FleetLimits source_limits;
   SubscriberConfig subscriber;
-  // Number of threads that follow publishers and apply their events, from 1 to kMaxIndexShards. The
-  // index has one shard for each thread; prefix_index.h describes the cost of a shard.
-  size_t ingest_threads = 1;
+  // Number of threads that follow publishers and apply their events, at most kMaxIndexShards. The
+  // index has one shard for each thread; prefix_index.h describes the cost of a shard. 0: see
+  // IngestThreadsFor.
+  size_t ingest_threads = 0;
   RoutingConfig routing;
   RelayConfig relay;
   // Called for each applied batch of each worker. Calls for different workers may run at the same
@@ -67,6 +68,10 @@ struct RouterOptions {
   // generator seeded by the system.
   std::function<double()> random;
 };
+
+// The number of ingestion threads for a machine: one for each 8 cores, from 1 to 4. Each thread
+// makes queries slower, and one thread follows dozens of busy engines. `cores` 0: unknown.
+size_t IngestThreadsFor(unsigned cores);
 
 // The state of one worker's stream.
 struct WorkerReport {

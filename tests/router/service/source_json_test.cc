@@ -295,7 +295,7 @@ TEST(ReadConfig, ErrorsNameTheMember) {
       {R"({"source_networks": ["10.0.0.1/8"]})",
        "source_networks: expected a network like 10.0.0.0/8, got '10.0.0.1/8'"},
       {R"({"max_sources": 65536})", "max_sources: must be at most 65535"},
-      {R"({"ingest_threads": 0})", "ingest_threads: must be a positive integer"},
+      {R"({"ingest_threads": -1})", "ingest_threads: must be a positive integer"},
       {R"({"ingest_threads": 65})", "ingest_threads: must be at most 64"},
       {R"({"weights": {"load": 1}})", "weights: unknown member: load"},
       {R"({"weights": {"load_token": -1}})",
@@ -304,6 +304,14 @@ TEST(ReadConfig, ErrorsNameTheMember) {
     RouterOptions options;
     EXPECT_EQ(ReadConfig(text, options).message(), message) << text;
   }
+}
+
+TEST(IngestThreads, AreOneForEachEightCores) {
+  EXPECT_EQ(IngestThreadsFor(0), 1u);
+  EXPECT_EQ(IngestThreadsFor(2), 1u);
+  EXPECT_EQ(IngestThreadsFor(15), 1u);
+  EXPECT_EQ(IngestThreadsFor(16), 2u);
+  EXPECT_EQ(IngestThreadsFor(192), 4u);
 }
 
 }  // namespace
