@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""tests/mutations/mutate runs each check without a bug first, and its id of the tree covers untracked files.
+"""tests/mutations/mutate runs each check without a bug first, and does not run again what cannot have changed.
 
 usage: mutate_test.py MUTATE
 SPDX-License-Identifier: Apache-2.0
@@ -43,7 +43,7 @@ class Mutate(unittest.TestCase):
         self.root = pathlib.Path(folder.name)
         mutate.ROOT = self.root
         mutate.WORK = self.root / "build" / "mutate"
-        mutate.CAUGHT = mutate.WORK / "caught"
+        mutate.CAUGHT = mutate.WORK / "caught.jsonl"
         self.git("init", "-q")
         (self.root / ".gitignore").write_text("build\n", encoding="utf-8")
         (self.root / "a.txt").write_text("left right\n", encoding="utf-8")
@@ -58,6 +58,7 @@ class Mutate(unittest.TestCase):
         mutate.MUTATIONS = BUGS
         mutate.build = lambda check, jobs: types.SimpleNamespace(returncode=0, stdout="")
         mutate.check_named = lambda name: Check(source, self.runs, name, reads[name])
+        mutate.files_read = lambda check: ["a.txt", "data.txt"]
         mutate.Simulation = lambda seeds, jobs: mutate.check_named("simulation")
 
     def git(self, *arguments):
@@ -90,33 +91,37 @@ class Mutate(unittest.TestCase):
         self.assertEqual(mutate.joined(names), {"a_test --gtest_filter=X.*:Z.*": [names[0], names[2]],
                                                 "b_test": [names[1], names[3]], "c": ["c"]})
 
-    def test_resume_skips_what_was_caught_in_the_same_tree(self):
+    def test_resume_skips_what_was_caught_with_the_same_files(self):
+        def runs():
+            self.runs.clear()
+            self.assertEqual(self.run_mutate("--resume", "one bug")[0], 0)
+            return len(self.runs)
+
         self.run_mutate("one bug")
-        self.runs.clear()
-        self.assertEqual(self.run_mutate("--resume", "one bug")[0], 0)
-        self.assertEqual(self.runs, [])
-        (self.root / "untracked.txt").write_text("", encoding="utf-8")
-        self.assertEqual(self.run_mutate("--resume", "one bug")[0], 0)
-        self.assertEqual(len(self.runs), 2, "the tree has one more file")
+        self.assertEqual(runs(), 0)
+        (self.root / "unread.txt").write_text("", encoding="utf-8")
+        self.assertEqual(runs(), 0, "the check does not read this file")
+        (self.root / "data.txt").write_text("new", encoding="utf-8")
+        self.assertEqual(runs(), 2, "the check reads this file: one run without the bug, one with it")
+        self.assertEqual(runs(), 0)
+        (self.root / "data.txt").write_text("other", encoding="utf-8")
+        self.assertEqual(runs(), 2)
+        mutate.MUTATIONS = [(*BUGS[0][:3], "another change", "good_test")]
+        self.assertEqual(runs(), 2, "the bug has changed")
+        self.assertEqual(runs(), 0)
+
+    def test_resume_runs_what_survived(self):
+        mutate.MUTATIONS = [("harmless", "a.txt", "right", "right", "good_test")]
+        self.assertEqual(self.run_mutate("harmless")[0], 1)
+        code, text = self.run_mutate("--resume", "harmless")
+        self.assertEqual(code, 1)
+        self.assertIn("0 of 1 caught, 0 of them in earlier runs", text)
 
     def test_each_bug_is_in_one_part(self):
         for n in (1, 2, 3, 5):
             texts = [self.run_mutate("--part", f"{k}/{n}")[1] for k in range(1, n + 1)]
             for name, *_ in BUGS:
                 self.assertEqual(sum(text.count(f"\n{name} ") for text in texts), 1, f"{name}, {n} parts")
-
-    def test_the_id_of_the_tree(self):
-        ids = {mutate.tree()}
-        for change in (lambda: (self.root / "b.txt").write_text("new", encoding="utf-8"),
-                       lambda: (self.root / "b.txt").write_text("other", encoding="utf-8"),
-                       lambda: (self.root / "b.txt").rename(self.root / "c.txt"),
-                       lambda: (self.root / "a.txt").unlink()):
-            change()
-            ids.add(mutate.tree())
-        self.assertEqual(len(ids), 5)
-        (self.root / "build").mkdir()
-        (self.root / "build" / "ignored").write_text("x", encoding="utf-8")
-        self.assertIn(mutate.tree(), ids)
 
 
 if __name__ == "__main__":
