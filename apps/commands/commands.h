@@ -40,6 +40,7 @@ struct RouterCommandOptions {
   std::vector<std::string> allowed_hosts;    // names without a port
   std::vector<std::string> source_networks;  // CIDR
   int64_t max_sources = 0;
+  int64_t max_residencies = 0;
   int64_t max_http_sources = 0;
   std::vector<std::string> sources;  // see source_flag.h
   int64_t ingest_threads = 0;        // 0: from the configuration, or by cores

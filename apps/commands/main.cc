@@ -185,6 +185,11 @@ void AddRouterAccess(CLI::App& sub, RouterCommandOptions& options) {
   sub.add_option("--max-http-sources", options.max_http_sources,
                  "maximum number of workers that clients may register (default: 256)")
       ->check(limit);
+  sub.add_option("--max-residencies", options.max_residencies,
+                 "maximum number of blocks that all workers together may hold in the index (each "
+                 "worker, group and tier counts). Above it, a worker with more than an equal part "
+                 "is cleared and quarantined (default: none)")
+      ->check(CLI::Range(int64_t{1}, int64_t{1'000'000'000'000}));
 }
 
 void AddRouter(CLI::App& app, RouterCommandOptions& options, Command& command) {

@@ -61,6 +61,9 @@ Status SetAccess(const RouterCommandOptions& options, RouterOptions& router) {
   };
   set(options.max_sources, router.source_limits.workers);
   set(options.max_http_sources, router.source_limits.client_workers);
+  if (options.max_residencies > 0) {
+    router.source_limits.residencies = static_cast<uint64_t>(options.max_residencies);
+  }
   return status;
 }
 

@@ -60,6 +60,14 @@ Status ReadHttp(const Json& json, const std::string& name, RouterOptions& option
   return ParseHttpAddress(address, options.http);
 }
 
+// A number that may be 0.
+Status ReadCount(const Json& json, const std::string& name, uint64_t& count) {
+  int64_t value = 0;
+  const Status status = ReadInteger(json, name, 0, value);
+  if (status.ok()) count = static_cast<uint64_t>(value);
+  return status;
+}
+
 Status ReadIngestThreads(const Json& json, const std::string& name, RouterOptions& options) {
   if (json == 0) {
     options.ingest_threads = 0;
@@ -112,6 +120,8 @@ constexpr ConfigMember kConfigMembers[] = {
     {"allowed_hosts", ReadList<ReadAllowedHosts>},
     {"source_networks", ReadList<ReadSourceNetworks>},
     {"max_sources", [](auto& j, N n, O o) { return ReadLimit(j, n, o.source_limits.workers); }},
+    {"max_residencies",
+     [](auto& j, N n, O o) { return ReadCount(j, n, o.source_limits.residencies); }},
     {"max_http_sources",
      [](auto& j, N n, O o) { return ReadLimit(j, n, o.source_limits.client_workers); }},
     {"sources", ReadSources},

@@ -195,7 +195,7 @@ Status Fleet::AddRank(const WorkerRegistration& config, AddedBy added_by) {
     return Status(StatusCode::kFailedPrecondition, "two sources are named " + config.worker.name);
   }
   const WorkerId id(next_id_);
-  auto source = WorkerIngest::Create(id, config, index_);
+  auto source = WorkerIngest::Create(id, config, index_, budget_);
   if (!source.ok()) return source.status();
   ++next_id_;
   auto worker = std::make_shared<FleetWorker>(

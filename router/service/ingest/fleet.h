@@ -21,10 +21,13 @@
 
 namespace kvcast::router {
 
-// Bounds of the numbers of workers. Each data-parallel rank is a worker.
+// Each data-parallel rank is a worker.
 struct FleetLimits {
   size_t workers = 4096;        // in all
   size_t client_workers = 256;  // added by clients
+  // Of all workers together; see ResidencyBudget. 0: no bound. Each worker also has its own bound;
+  // see WorkerRegistration::max_residencies.
+  uint64_t residencies = 0;
 };
 enum class AddedBy : uint8_t { kOperator, kClient };
 
@@ -102,7 +105,10 @@ class Fleet {
  private:
   class WorkerSink;
   Fleet(PrefixIndex& index, FleetObserver observer, FleetLimits limits)
-      : index_(index), observer_(std::move(observer)), limits_(limits) {}
+      : index_(index),
+        observer_(std::move(observer)),
+        limits_(limits),
+        budget_(std::make_shared<ResidencyBudget>(limits.residencies)) {}
   std::shared_ptr<const FleetWorker> Find(WorkerId id) const;
   Subscriber& SubscriberOf(WorkerId worker) const { return *subscribers_[index_.ShardOf(worker)]; }
   void Publish(std::shared_ptr<const FleetWorker> worker);
@@ -116,6 +122,7 @@ class Fleet {
   PrefixIndex& index_;
   const FleetObserver observer_;
   const FleetLimits limits_;
+  const std::shared_ptr<ResidencyBudget> budget_;
   Mutex admin_mutex_;  // allows one Add or Remove at a time; the sink never locks it
   uint32_t next_id_ KV_GUARDED_BY(admin_mutex_) = 0;
   mutable Mutex view_mutex_;

@@ -80,9 +80,9 @@ std::string_view RuleDoubtOf(const WorkerRegistration& source) {
 
 }  // namespace
 
-Result<std::unique_ptr<WorkerIngest>> WorkerIngest::Create(WorkerId id,
-                                                           const WorkerRegistration& config,
-                                                           PrefixIndex& index) {
+Result<std::unique_ptr<WorkerIngest>> WorkerIngest::Create(
+    WorkerId id, const WorkerRegistration& config, PrefixIndex& index,
+    std::shared_ptr<ResidencyBudget> budget) {
   if (config.worker.name.empty()) {
     return Status(StatusCode::kInvalidArgument, "source: the name is empty");
   }
@@ -108,7 +108,8 @@ Result<std::unique_ptr<WorkerIngest>> WorkerIngest::Create(WorkerId id,
     return Status(status.code(), config.worker.name + ": " + status.message());
   }
   std::unique_ptr<WorkerIngest> source(
-      new WorkerIngest(id, config, index, std::move(detector).value(), std::move(assumed).value()));
+      new WorkerIngest(id, config, index, std::move(detector).value(), std::move(assumed).value(),
+                       std::move(budget)));
   source->trtllm_ = std::move(trtllm);
   return source;
 }
@@ -130,11 +131,13 @@ WorkerIngest::Config WorkerIngest::ConfigOf(const WorkerRegistration& source, Ha
 }
 
 WorkerIngest::WorkerIngest(WorkerId id, const WorkerRegistration& config, PrefixIndex& index,
-                           SchemeDetector detector, HashScheme assumed)
+                           SchemeDetector detector, HashScheme assumed,
+                           std::shared_ptr<ResidencyBudget> budget)
     : id_(id),
       config_(ConfigOf(config, std::move(assumed))),
       index_(index),
       replica_(id, index, SnapshotLimitsOf(config)),
+      share_(std::move(budget)),
       host_memory_(config.worker.offload_rule.value_or(OffloadRule::kConnector) ==
                    OffloadRule::kConnector),
       watch_(std::move(detector)),
@@ -217,9 +220,7 @@ BatchResult WorkerIngest::OnBatch(std::span<const uint8_t> payload, Seq seq) {
     NoteIndexCounters(index_.counters(id_));
     return BatchResult::kUndecodable;
   }
-  if (!std::exchange(began_, true) && (seq.value > 0 || (trtllm_ && trtllm_->lacks_events()))) {
-    index_.NoteMissedBlocks(id_);
-  }
+  NoteBegin(seq);
   host_memory_.Adapt(batch_);
   NoteHashForm(batch_);
   watch_.Observe(batch_);
@@ -247,8 +248,17 @@ BatchResult WorkerIngest::OnBatch(std::span<const uint8_t> payload, Seq seq) {
   return trtllm_->lacks_events() ? BatchResult::kIncomplete : BatchResult::kComplete;
 }
 
+// The first batch of an epoch shows whether earlier blocks are missing.
+void WorkerIngest::NoteBegin(Seq seq) {
+  if (std::exchange(epoch_.began, true)) return;
+  if (seq.value > 0 || (trtllm_ && trtllm_->lacks_events())) index_.NoteMissedBlocks(id_);
+}
+
 bool WorkerIngest::IsTooLarge(const IndexCounters& now, size_t groups) {
-  if (now.residencies <= MaxResidencies(config_.max_residencies, groups)) return false;
+  const bool over_budget = share_.Note(now.residencies);
+  if (!over_budget && now.residencies <= MaxResidencies(config_.max_residencies, groups)) {
+    return false;
+  }
   MutexLock lock(mutex_);
   ++counters_.oversized;
   return true;
@@ -261,11 +271,12 @@ void WorkerIngest::NoteApplyTime(int64_t ns) {
 
 // The index keeps the learned rules until the worker is restarted.
 void WorkerIngest::NoteWideStores(const DecodeCounts& counts) {
-  if (counts.wide_stores == 0 || std::exchange(is_wide_, true)) return;
+  if (counts.wide_stores == 0 || std::exchange(epoch_.is_wide, true)) return;
   index_.LearnRules(id_, EngineRules::kV033);
 }
 
 void WorkerIngest::NoteIndexCounters(const IndexCounters& now) {
+  share_.Note(now.residencies);
   MutexLock lock(mutex_);
   index_counters_ = now;
 }
@@ -343,7 +354,7 @@ bool WorkerIngest::CommitSnapshot(const PublisherStatus& status) {
   }
   if (!replica_.CommitSnapshot(status)) return false;
   inexact_ = false;
-  began_ = true;
+  epoch_.began = true;
   BlockCounts held;
   index_.ForEachResidency(id_, [&held](Tier tier, uint8_t group, const BlockHash&,
                                        uint32_t copies) { held.Hold(tier, group, copies); });
@@ -363,10 +374,10 @@ void WorkerIngest::OnReset(ResetReason reason) {
   if (trtllm_) trtllm_->Forget();
   if (reason == ResetReason::kRestart) {
     replica_.Reset(/*restart=*/true);
-    is_wide_ = false;
+    epoch_.is_wide = false;
     inexact_ = false;
     has_components_ = false;
-    began_ = false;
+    epoch_.began = false;
     watch_.Restart();
     NoteScheme();
   } else {
@@ -422,7 +433,7 @@ void WorkerIngest::LearnHashBlockSize(int64_t hash_block_size) {
   // earlier engine.
   if (!config_.has_hash_block_size) {
     index_.RestartWorker(id_);
-    is_wide_ = false;
+    epoch_.is_wide = false;
   }
   (void)index_.LearnHashBlockSize(id_, hash_block_size);
 }

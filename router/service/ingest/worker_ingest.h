@@ -27,6 +27,7 @@
 #include "router/service/ingest/host_memory_events.h"
 #include "router/service/ingest/load_rates.h"
 #include "router/service/ingest/mooncake_events.h"
+#include "router/service/ingest/residency_budget.h"
 #include "router/service/ingest/reuse_feedback.h"
 #include "router/service/ingest/scheme_watch.h"
 #include "router/service/ingest/trtllm_events.h"
@@ -64,9 +65,10 @@ struct AppliedBatch {
 
 class WorkerIngest {
  public:
-  // Registers the worker with `index`, which must outlive this object.
-  static Result<std::unique_ptr<WorkerIngest>> Create(WorkerId id, const WorkerRegistration& config,
-                                                      PrefixIndex& index);
+  // Registers the worker with `index`, which must outlive this object. `budget` may be nullptr.
+  static Result<std::unique_ptr<WorkerIngest>> Create(
+      WorkerId id, const WorkerRegistration& config, PrefixIndex& index,
+      std::shared_ptr<ResidencyBudget> budget = nullptr);
 
   WorkerId id() const { return id_; }
   const std::string& name() const { return config_.name; }
@@ -157,11 +159,13 @@ class WorkerIngest {
 
   static Config ConfigOf(const WorkerRegistration& source, HashScheme assumed);
   WorkerIngest(WorkerId id, const WorkerRegistration& config, PrefixIndex& index,
-               SchemeDetector detector, HashScheme assumed);
+               SchemeDetector detector, HashScheme assumed,
+               std::shared_ptr<ResidencyBudget> budget);
   bool Decode(std::span<const uint8_t> payload, DecodeCounts& counts);
   bool DecodeMooncake(std::span<const uint8_t> payload, DecodeCounts& counts);
   bool DecodeTrtllm(std::span<const uint8_t> payload, DecodeCounts& counts);
   bool LeaveOtherRanks();
+  void NoteBegin(Seq seq);
   // `groups`: the number of groups that have had blocks.
   void NoteCacheSize(const IndexCounters& now, size_t groups);
   bool IsComplete(const IndexCounters& now) const;
@@ -181,10 +185,14 @@ class WorkerIngest {
   FoundNamesQueue found_names_;
   // Used only by the thread that applies batches.
   EventBatch batch_;
-  // A batch or a snapshot of the engine's current epoch was applied.
-  bool began_ = false;
-  // The fields of the stores show vLLM 0.33 or later, and the index has learned the rules of 0.33.
-  bool is_wide_ = false;
+  struct Epoch {
+    bool began = false;  // a batch or a snapshot was applied
+    // The fields of the stores show vLLM 0.33 or later, and the index has learned the rules of
+    // 0.33.
+    bool is_wide = false;
+  };
+  Epoch epoch_;  // of the engine
+  ResidencyBudget::Share share_;
   HostMemoryEvents host_memory_;
   SchemeWatch watch_;
   std::optional<MooncakeEvents> mooncake_;  // set for kMooncake

@@ -277,6 +277,7 @@ Json FieldsOf(const RouterOptions& options) {
           {"source_networks", options.source_networks.size()},
           {"max_sources", options.source_limits.workers},
           {"max_http_sources", options.source_limits.client_workers},
+          {"max_residencies", options.source_limits.residencies},
           {"sources", options.sources.size()},
           {"ingest_threads", options.ingest_threads},
           {"temperature", options.routing.temperature},

@@ -260,7 +260,7 @@ TEST(ReadConfig, ReadsTheRulesOfAccess) {
   RouterOptions options;
   const Status status = ReadConfig(
       R"({"token_file": "/t", "admin_listen": "127.0.0.1:7", "allowed_hosts": ["router", "[::2]"],
-          "source_networks": ["10.0.0.0/8"], "max_sources": 9, "max_http_sources": 8})",
+          "source_networks": ["10.0.0.0/8"], "max_sources": 9, "max_http_sources": 8, "max_residencies": 7})",
       options);
   ASSERT_TRUE(status.ok()) << status.ToString();
   EXPECT_EQ(options.http.token_file, "/t");
@@ -271,6 +271,7 @@ TEST(ReadConfig, ReadsTheRulesOfAccess) {
   EXPECT_TRUE(options.source_networks[0].Contains(*ParseIpAddress("10.9.9.9")));
   EXPECT_EQ(options.source_limits.workers, 9u);
   EXPECT_EQ(options.source_limits.client_workers, 8u);
+  EXPECT_EQ(options.source_limits.residencies, 7u);
   ASSERT_TRUE(ReadConfig(R"({"admin_listen": "unix:/run/s", "allowed_hosts": []})", options).ok());
   EXPECT_EQ(options.admin_http->unix_path, "/run/s");
   EXPECT_TRUE(options.http.allowed_hosts.empty());

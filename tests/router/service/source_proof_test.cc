@@ -140,6 +140,27 @@ TEST_F(SourceProofTest, MoreBlocksThanTheLimitAreTooLarge) {
   EXPECT_EQ(Send(Batch(StoreTokens({Hash(9)}, Tokens(90, 4)))), BatchResult::kApplied);
 }
 
+TEST_F(SourceProofTest, AboveTheBoundOfAllSourcesTheLargeSourceIsTooLarge) {
+  const auto budget = std::make_shared<ResidencyBudget>(8);
+  WorkerRegistration config;
+  for (const uint32_t id : {0u, 1u}) {
+    config.worker = Registered({Full(4)});
+    config.worker.name = "w" + std::to_string(id);
+    sources.push_back(WorkerIngest::Create(WorkerId(id), config, index, budget).value());
+  }
+  const auto send = [&](size_t source, const EventBatch& batch) {
+    std::vector<uint8_t> payload;
+    EXPECT_TRUE(EncodeBatch(batch, kDefaultDialect, payload).ok());
+    return sources[source]->OnBatch(payload);
+  };
+  EXPECT_EQ(send(0, Batch(StoreTokens(Hashes(1, 6), Tokens(1, 24)))), BatchResult::kApplied);
+  EXPECT_EQ(send(1, Batch(StoreTokens(Hashes(1, 3), Tokens(1, 12)))), BatchResult::kApplied);
+  EXPECT_EQ(send(0, Batch(StoreTokens({Hash(9)}, Tokens(90, 4)))), BatchResult::kTooLarge);
+  sources[0]->OnReset(ResetReason::kDoubt);
+  EXPECT_EQ(budget->total(), 3u);
+  EXPECT_EQ(send(1, Batch(StoreTokens({Hash(9)}, Tokens(90, 4)))), BatchResult::kApplied);
+}
+
 // A snapshot is counted before it replaces the state.
 TEST_F(SourceProofTest, ASnapshotAboveTheLimitIsRefused) {
   WorkerRegistration config;

@@ -1,0 +1,50 @@
+// ResidencyBudget: bounds the residencies of all sources together. (A residency is a block in a
+// group on a tier of one source; see IndexCounters::residencies.)
+//
+// If the sum is above the bound, each source with more than an equal part of the bound is dropped
+// at its next batch. While the sum is above the bound, at least one source has more than an equal
+// part. A source that sends nothing is not dropped, so the sum can exceed the bound. It stays below
+// twice the bound, plus the growth of one batch of each source: the large sources that send nothing
+// were together below the bound when the last of them grew, and each other source has at most an
+// equal part.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+
+namespace kvcast::router {
+
+// Thread-safe.
+class ResidencyBudget {
+ public:
+  // `max` 0: no bound.
+  explicit ResidencyBudget(uint64_t max) : max_(max) {}
+
+  uint64_t total() const { return total_; }
+
+  // The residencies of one source. Thread-compatible.
+  class Share {
+   public:
+    // `budget` may be nullptr: no bound.
+    explicit Share(std::shared_ptr<ResidencyBudget> budget);
+    ~Share();
+    Share(const Share&) = delete;
+    Share& operator=(const Share&) = delete;
+
+    // Notes the current number of the source. True: the source must be dropped.
+    bool Note(uint64_t residencies);
+
+   private:
+    const std::shared_ptr<ResidencyBudget> budget_;
+    uint64_t noted_ = 0;
+  };
+
+ private:
+  const uint64_t max_;
+  std::atomic<uint64_t> total_{0};
+  std::atomic<uint64_t> sources_{0};
+};
+
+}  // namespace kvcast::router
