@@ -221,6 +221,49 @@ TEST(Curve, EachRequestNeedsItsRole) {
   EXPECT_EQ(publisher->counters().replay_denied, 3u);
 }
 
+// The greeting of a CURVE client: signature, version, mechanism, not a server, filler.
+std::string CurveGreeting() {
+  std::string greeting("\xff\0\0\0\0\0\0\0\1\x7f\3\1CURVE", 17);
+  greeting.resize(64);
+  return greeting;
+}
+
+// Strangers connect and do not complete the handshake: they send nothing, a part of the greeting,
+// or the greeting alone.
+TEST(Curve, HalfOpenConnectionsStopNoClientAndAreClosed) {
+  const CurveKeyPair client = NewKeys();
+  const TestServer server(Line(kAllRoles, client));
+  const auto publisher = SecurePublisher(server);
+  Follower early(client);
+  ASSERT_TRUE(early.Follow(*publisher, server.key()).ok());
+  PublishUpTo(*publisher, 10);
+  ASSERT_TRUE(early.sink.WaitFor(10));
+  std::vector<ZmtpPeer> strangers;
+  for (int i = 0; i < 200; ++i) {
+    for (const std::string& endpoint : {publisher->endpoint(), publisher->replay_endpoint()}) {
+      auto stranger = ZmtpPeer::Connect(endpoint, /*timeout_ms=*/60000);
+      ASSERT_TRUE(stranger.ok()) << stranger.status().ToString();
+      const size_t sent[] = {0, 11, 64};
+      ASSERT_TRUE(stranger->Send(CurveGreeting().substr(0, sent[i % 3])).ok());
+      strangers.push_back(std::move(stranger).value());
+    }
+  }
+  PublishUpTo(*publisher, 500);
+  ASSERT_TRUE(early.sink.WaitFor(500));
+  Follower late(client);
+  ASSERT_TRUE(late.Follow(*publisher, server.key()).ok());
+  ASSERT_TRUE(late.sink.WaitFor(500));
+  EXPECT_EQ(early.sink.deliveries(), Batches(0, 500));
+  EXPECT_EQ(late.sink.deliveries(), Batches(0, 500));
+  EXPECT_EQ(early.status().reconnects, 0u);
+  // A server that kept a connection would let the read time out.
+  for (ZmtpPeer& stranger : strangers) {
+    const std::string end = stranger.ReceiveAtLeast(1 << 20).message();
+    ASSERT_NE(end, "the server sent no more bytes in time");
+    EXPECT_LE(stranger.received().size(), 64u) << "a stranger gets the greeting at most";
+  }
+}
+
 // The publisher connects and the subscriber binds. The publisher is still the CURVE server.
 TEST(Curve, APublisherThatConnectsIsTheServer) {
   const CurveKeyPair client = NewKeys();
