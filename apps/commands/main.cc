@@ -159,6 +159,8 @@ void AddDemo(CLI::App& app, DemoOptions& options, Command& command) {
   sub->add_option(
       "--serve", options.serve,
       "ADDR:PORT: run the router service and its dashboard at this address until Ctrl-C");
+  sub->add_flag("--curve", options.curve,
+                "encrypt the streams between the engines and the router (CURVE), with new keys");
   AddLog(*sub, options.log);
   sub->add_flag("--json", options.json, "print one JSON object as the last line of stdout");
   sub->callback([&] { command = [&] { return RunDemo(options); }; });

@@ -22,6 +22,7 @@ struct DemoOptions {
   // ADDR:PORT where the router service of the run listens. It serves its dashboard until the demo
   // is interrupted. Empty: no dashboard.
   std::string serve;
+  bool curve = false;                   // the streams of the engines are encrypted (CURVE)
   LogOptions log = {.level = "error"};  // of the service and of the engines
   bool json = false;
 };

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/demo/demo_fleet.h"
+#include "apps/demo/demo_keys.h"
 #include "apps/demo/demo_service.h"
 #include "apps/demo/prompt_namer.h"
 #include "apps/engine/engine_setup.h"
@@ -74,10 +75,14 @@ std::vector<std::string> EngineArguments(const DemoOptions& options, double spee
 
 // The engines take the dialects in turn.
 std::vector<std::vector<std::string>> FleetArguments(const DemoOptions& options, double speed,
-                                                     const std::vector<PeerDialect>& dialects) {
+                                                     const std::vector<PeerDialect>& dialects,
+                                                     const DemoKeys* keys) {
   std::vector<std::vector<std::string>> arguments;
   for (size_t i = 0; i < static_cast<size_t>(options.engines); ++i) {
     arguments.push_back(EngineArguments(options, speed, dialects[i % dialects.size()]));
+    if (keys == nullptr) continue;
+    const auto flags = keys->EngineFlags();
+    arguments.back().insert(arguments.back().end(), flags.begin(), flags.end());
   }
   return arguments;
 }
@@ -131,7 +136,8 @@ class RoutedRun {
   const Clock::time_point start_ = Clock::now();
   double last_message_s_ = 0;
   ExactnessAudit audit_;
-  std::unique_ptr<Logger> log_;  // destroyed after service_
+  std::unique_ptr<Logger> log_;     // destroyed after service_
+  std::unique_ptr<DemoKeys> keys_;  // nullptr: no CURVE
   std::unique_ptr<EngineFleet> fleet_;
   std::unique_ptr<router::RouterService>
       service_;  // destroyed before audit_: its threads call the audit
@@ -144,7 +150,12 @@ class RoutedRun {
 Result<RunResult> RoutedRun::Run() {
   const auto dialects = DialectsOf(options_.cache, options_.dialects);
   if (!dialects.ok()) return dialects.status();
-  auto fleet = EngineFleet::Start(FleetArguments(options_, speed_, *dialects));
+  if (options_.curve) {
+    auto keys = DemoKeys::Create();
+    if (!keys.ok()) return keys.status();
+    keys_ = std::move(keys).value();
+  }
+  auto fleet = EngineFleet::Start(FleetArguments(options_, speed_, *dialects, keys_.get()));
   if (!fleet.ok()) return fleet.status();
   fleet_ = std::move(fleet).value();
   for (size_t i = 0; i < fleet_->engines().size(); ++i) {
@@ -240,6 +251,10 @@ Status RoutedRun::Listen(double seconds) {
 Status RoutedRun::StartService(const std::vector<PeerDialect>& dialects) {
   auto service = MakeServiceOptions(options_, cache_, fleet_->engines(), dialects, speed_);
   if (!service.ok()) return service.status();
+  if (keys_) {
+    service->curve_key = keys_->router_key_file();
+    for (auto& source : service->sources) source.server_key = keys_->engine_public_key();
+  }
   service->on_applied = [this](const router::FleetWorker& worker,
                                const router::AppliedBatch& applied) {
     audit_.OnBatch(EngineIndex(worker.config.worker.name), applied.seq.value,

@@ -1,0 +1,18 @@
+// WriteKeyFile: writes a key so that no other user can open a secret key.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <sys/types.h>
+
+#include <string>
+
+#include "kvcast/core/status.h"
+
+namespace kvcast::tools {
+
+// Creates the file with this mode, and writes `text` and a newline. `replace`: an existing file is
+// removed first. Errors (kUnavailable; the message names the file): the file exists and `replace`
+// is false, or the file cannot be written.
+Status WriteKeyFile(const std::string& path, const std::string& text, mode_t mode, bool replace);
+
+}  // namespace kvcast::tools
