@@ -186,6 +186,7 @@ void RoutedRun::TakeResults() {
   for (const router::WorkerReport& worker : service_->workers()) {
     result_.lost_batches += worker.stream.lost;
     result_.resets += worker.stream.resets;
+    result_.reconnects += worker.stream.reconnects;
     result_.schemes.push_back(worker.scheme);
   }
 }

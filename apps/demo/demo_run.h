@@ -59,6 +59,7 @@ struct RunResult {
   uint64_t event_bytes = 0;
   uint64_t lost_batches = 0;
   uint64_t resets = 0;  // how often the service forgot the state of an engine
+  uint64_t reconnects = 0;
   // By engine; no verdict for a format whose hashes cannot be computed.
   std::vector<SchemeVerdict> schemes;
   double seconds = 0;

@@ -16,8 +16,8 @@ assert exact["compared"] >= 120 and exact["equal"] == exact["compared"], exact
 stream = report["stream"]
 assert stream["lost"] == 0 and stream["resets"] == 0, stream
 assert report["schemes"] == {"engines": 4, "matched": 4, "unmatched": {}}, \
-    [report["schemes"], report["engines"]]
-assert all(engine["requests"] > 0 for engine in report["engines"]), report["engines"]
+    [report["schemes"], report["engines"], stream]
+assert all(engine["requests"] > 0 for engine in report["engines"]), [report["engines"], stream]
 assert set(report["computed_tokens"]) == {"kvcast", "full_only", "round_robin"}
 print(report["model"], exact)
 '
