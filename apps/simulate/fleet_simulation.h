@@ -1,9 +1,10 @@
-// FleetSimulation: one run of one slice. Simulated engines with real block pools, the real index,
-// and one selection rule, in virtual time.
+// FleetSimulation: one run of one slice, in virtual time. The run uses simulated engines with real
+// block pools, the real index, and one selection rule.
 //
 // The engines publish real events. The index gets each batch after a delay. A rule chooses an
 // engine for each request, from the index's answers. Everything happens in one thread, in an order
-// that depends only on the arguments. So two runs give equal results, bit for bit.
+// that depends only on the arguments. So two runs with equal arguments give equal results, bit for
+// bit.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -22,7 +23,7 @@
 
 namespace kvcast::simulate {
 
-// How the router knows the engines' caches.
+// The kind of the index that the router uses for the engines' caches.
 enum class IndexKind : uint8_t {
   kExact,        // MatchPolicy::kExact
   kFullOnly,     // MatchPolicy::kFullOnly
@@ -39,9 +40,9 @@ struct FleetOptions {
   tools::OffloadKind offload = tools::OffloadKind::kMirrorEager;
   int64_t blocks_per_chunk = 1;  // only for OffloadKind::kConnector
   double delay_s = 0.002;        // from the publication of a batch until the index has it
-  // Probability that a batch is lost. The index gets a lost batch by a replay, two delays after the
-  // next batch of the engine; later batches wait for it. A lost batch without a next batch never
-  // reaches the index.
+  // Probability that a batch is lost. The index gets a lost batch by a replay, together with the
+  // engine's next batch that is not lost, 3 * delay_s after the publication of this next batch. If
+  // no such batch follows, the lost batch never reaches the index.
   double loss = 0;
   uint64_t seed = 1;
   // Faults. `slow_factor`: all times of engine 0 are multiplied by it. `kill_at_s`: engine 0 ends
@@ -53,7 +54,7 @@ struct FleetOptions {
 struct RunResult {
   // Over requests after the warm-up, except where a comment states otherwise.
   std::vector<double> first_token_s;  // time to the first token, by request
-  // The same requests, if the rule predicts: |predicted - real| / real.
+  // |predicted - real| / real for the times in first_token_s. Empty if the rule does not predict.
   std::vector<double> prediction_error;
   int64_t prompt_tokens = 0;
   int64_t reused_tokens = 0;  // on the GPU, at first admission
@@ -61,13 +62,16 @@ struct RunResult {
   int64_t wrong_promise_tokens =
       0;                      // tokens that the router predicted and the engine did not reuse
   int64_t missed_tokens = 0;  // tokens that the engine reused and the router did not predict
-  // All admissions at which the index had all batches of the engine.
+  // Number of first admissions at which the index had all batches of the engine. Requests of the
+  // warm-up count too.
   int64_t exact_checked = 0;
-  int64_t exact_equal = 0;
-  int64_t refused = 0;  // requests that fit into no pool
+  int64_t exact_equal = 0;  // of these: the index's prediction was equal to the engine's hit
+  int64_t refused = 0;      // requests that fit into no pool
   int64_t preempted = 0;
-  int64_t batches = 0;             // published by all engines
-  int64_t batches_left = 0;        // not in the index at the end, of engines that did not end
+  int64_t batches = 0;  // published by all engines
+  // Batches that the index did not have at the end of the run. The batches of an ended engine do
+  // not count.
+  int64_t batches_left = 0;
   double seconds = 0;              // virtual time of the run
   std::vector<int64_t> by_engine;  // requests
   // Share of prompt tokens that were reused, in each tenth of the run, over all requests.
@@ -88,8 +92,8 @@ struct SliceSetup {
   int64_t max_batched_tokens = 8192;  // see SimEngineConfig
 };
 
-// The factor of the arrival times for which the slice's work without reuse is `load` of the
-// capacity. 1 without a load, or for closed-loop slices.
+// Returns the factor of the arrival times with which the slice has the load Workload::load. Returns
+// 1 for a workload without a load, and for a closed-loop slice.
 double TimeScale(const Workload& workload, const Slice& slice, const SimModel& model,
                  int64_t engines);
 

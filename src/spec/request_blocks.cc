@@ -8,8 +8,9 @@
 namespace kvcast {
 namespace {
 
-// Blocks for one sequence. The number can be less than in the start-up formula, because a sequence
-// that is shorter than its window has no extra block in which the window begins.
+// Blocks for one sequence. The number can be less than in the start-up formula: the start-up
+// formula has one more block for a window that begins inside a block. A sequence that is shorter
+// than its window does not need this block.
 int64_t BlocksForSequence(const GroupSpec& group, const RequestLimits& limits) {
   const int64_t blocks = MaxBlocksPerRequest(group, limits);
   if (!MaxAdmissionBlocks(group, limits.max_model_len, limits.max_in_flight_tokens)) return blocks;

@@ -1,4 +1,4 @@
-// Tests when a source sends a challenge, and what it does with the answer.
+// Tests when a source sends a challenge, and how it handles the answer.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 

@@ -9,14 +9,14 @@ namespace kvcast::bench {
 void AddGrowthBench(CLI::App& bench, Command& command) {
   AddBench<GrowthBenchOptions>(
       bench, command, "growth",
-      "cost of apply, query, memory and pauses while one index grows, with the exponents of the "
-      "curves",
+      "cost of apply and query, memory and pauses while one index grows, with the exponents of "
+      "the curves",
       RunGrowthBench, [](CLI::App& sub, GrowthBenchOptions& options) {
         AddCount(sub, "--residencies", options.residencies,
                  "held (worker, block) pairs at the largest point", 1e10);
         sub.add_option("--memory-gb", options.memory_gb,
                        "maximum memory of the process, in GB (10^9 bytes); the index stops growing "
-                       "before it uses more")
+                       "before the process uses more")
             ->check(CLI::Range(0.001, 1e5))
             ->capture_default_str();
         AddNumber(sub, "--workers", options.workers, 2, 10'000, "number of workers");

@@ -2,8 +2,8 @@
 // reports the gaps that it could not fill.
 //
 // An epoch is one run of a publisher; its batches are numbered from 0. For each source, the sink
-// gets each batch of an epoch at most once, in the order of sequence numbers. Every other change of
-// the state is a reset, or a snapshot if the sink takes snapshots.
+// gets each batch of an epoch at most once, in the order of sequence numbers. Apart from batches,
+// only a reset changes the state of the sink, or a snapshot if the sink takes snapshots.
 //
 // Threads: one thread owns all sockets and calls the sinks. With SubscriberConfig::slow_thread, a
 // second thread shares this work. The methods of Subscriber are thread-safe.
@@ -49,21 +49,23 @@ struct SourceConfig {
 enum class SourceState : uint8_t {
   // There was no live connection yet.
   kConnecting,
-  // The source is joining: its history or a snapshot is on its way.
+  // The source is joining: the subscriber waits for the history or for a snapshot of the source.
   kBootstrap,
-  // The state is exactly the state that the batches of the epoch before next_seq define.
+  // The state is exact: it is the result of all batches of the epoch with numbers below next_seq.
   kSynced,
-  // The state is exact, but batches are missing. They are requested, and live batches are held
-  // back.
+  // The state is exact, but batches are missing. The subscriber has requested these batches, and
+  // holds back live batches.
   kGap,
-  // The state may be wrong, and will be verified or replaced.
+  // The state may be wrong. The subscriber will verify or replace it.
   kSuspect,
   // The state was reset. The data since then is correct, but earlier data is missing.
   kCleared,
-  // The publisher is silent or disconnected. It may have been replaced, or ended.
+  // The publisher is silent or disconnected. It may have ended, or another publisher may have
+  // replaced it.
   kStale,
-  // The state was found to be wrong several times, although it was replaced. The subscriber
-  // continues to follow the source. The quarantine ends after the state was correct for some time.
+  // The subscriber found several times that the state was wrong, and replaced it each time. The
+  // subscriber continues to follow the source. The quarantine ends after the state was correct for
+  // some time.
   kQuarantined,
 };
 std::string_view SourceStateName(SourceState state);
@@ -140,7 +142,8 @@ struct SourceStatus {
   uint64_t bad_messages = 0;
   uint64_t snapshots = 0;  // applied snapshots
   uint64_t snapshot_failures = 0;
-  // Repairs of a different state: only the different buckets were replaced.
+  // Repairs of a state whose digest differed from the publisher's: the subscriber replaced only the
+  // digest buckets that differed.
   uint64_t repairs = 0;
   uint64_t repair_failures = 0;
   uint64_t digest_checks = 0;
@@ -155,7 +158,7 @@ std::string_view SourceHint(const SourceStatus& status);
 struct SubscriberConfig {
   // Maximum number of concurrent replays and snapshots; > 0. Other sources wait. A request without
   // a usable reply releases its slot after replay_timeout_ms. While other sources wait, a request
-  // releases its slot after 10 s plus 1 s for each MiB of replies, at most after 60 s.
+  // releases its slot after 10 s plus 1 s for each MiB of replies, at the latest after 60 s.
   size_t max_replays = 4;
   // Maximum number of live batches per source that are held back during a replay.
   size_t hold_back_batches = 8192;
@@ -163,7 +166,8 @@ struct SubscriberConfig {
   // Milliseconds without a frame of the reply after which the replay is requested again.
   int64_t replay_timeout_ms = 2000;
   // A source that is silent for this time gets a replay request for its last batch. The reply shows
-  // a loss of the latest batches, and a restart after which no message arrived. 0: never.
+  // whether the latest batches were lost, and whether the publisher has restarted and sent no
+  // message since then. 0: never.
   int64_t probe_interval_ms = 2000;
   // Silence in milliseconds after which a source is kStale.
   int64_t stale_ms = 3000;
@@ -171,11 +175,11 @@ struct SubscriberConfig {
   // up to a quarter, so that the comparisons of many sources are spread over time. 0: never.
   int64_t audit_interval_ms = 10000;
   // Maximum number of live messages in the socket of a source. The bound is small, because a
-  // message may have max_frame_bytes. Beyond it, messages wait at the publisher.
+  // message may have max_frame_bytes. Further messages wait at the publisher.
   int recv_hwm = 64;
   // Maximum size of a frame in bytes, at least 8192. A longer frame ends its connection. The
-  // subscriber then reconnects and requests the missing batches. A batch that exceeds the limit in
-  // a replay too is lost.
+  // subscriber then reconnects and requests the missing batches. If a batch exceeds the limit in
+  // the replay too, the batch is lost.
   int64_t max_frame_bytes = (64 << 20) + (64 << 10);
   // The subscriber's own keys. A source with a server_key needs them.
   std::optional<CurveKeyPair> curve_keys;
@@ -189,8 +193,8 @@ struct SubscriberConfig {
   // Returns monotonic milliseconds. Called on the subscriber's threads. Empty: the steady clock of
   // the process.
   std::function<int64_t()> now_ms;
-  // Called on the subscriber's thread, after each turn of the thread that has changed the state of
-  // a source or its reason. The function must not block. It must not call the subscriber, except
+  // The subscriber's thread calls it after each turn in which the state of a source or the reason
+  // for this state changed. The function must not block. It must not call the subscriber, except
   // `status`. Empty: no function is called.
   std::function<void(WorkerId, const SourceStatus&)> on_state;
 };

@@ -75,8 +75,8 @@ constexpr std::array kStreamMetrics = {
         "kvcast_source_digest_checks_total",
         "Comparisons of the worker's blocks in the index with the publisher's digests, since the "
         "worker was registered. Comparisons without a result count too. They have no result if the "
-        "router does not keep its digests for that sequence number, or if the router left out "
-        "events.",
+        "router does not keep its own digests for the sequence number of the publisher's digests, "
+        "or if the router left out events.",
         kCounter, [](W w) { return w.stream.digest_checks; }},
     WorkerMetric{"kvcast_source_digest_mismatches_total",
                  "Comparisons in which the worker's blocks in the index differed from the "
@@ -260,15 +260,17 @@ constexpr std::array kNamingMetrics = {
                  "Store events that waited for their parent block and were dropped because too "
                  "many events or too many tokens waited, since the worker was registered.",
                  kCounter, [](W w) { return w.index.dropped_stores; }},
-    WorkerMetric{"kvcast_sparse_rules_refuted_total",
-                 "Store events that contradicted the configured sparse rule (the rule for which "
-                 "blocks of a window group the engine caches), since the worker was registered. "
-                 "After such an event, the router does not use the rule until the engine restarts.",
-                 kCounter, [](W w) { return w.index.rules_refuted; }},
+    WorkerMetric{
+        "kvcast_sparse_rules_refuted_total",
+        "Store events that contradicted the configured sparse rule (the rule that states "
+        "which blocks of a window group the engine caches), since the worker was registered. "
+        "After such an event, the router does not use the rule until the engine restarts.",
+        kCounter, [](W w) { return w.index.rules_refuted; }},
     WorkerMetric{
         "kvcast_forgotten_names_total",
-        "Names (hash and content) of evicted blocks that the router replaced in its table by newer "
-        "names, since the worker was registered. The worker may store some of these blocks again.",
+        "Times that the router replaced the name (hash and content) of an evicted block in its "
+        "table by a newer name, since the worker was registered. The worker may store some of "
+        "these blocks again.",
         kCounter, [](W w) { return w.index.forgotten_names; }},
     WorkerMetric{"kvcast_dropped_names_total",
                  "Prompts whose block contents the router dropped because the queue for block "

@@ -1,7 +1,8 @@
 // SendLoop: the thread that sends the batches of one or more publishers.
 //
-// It polls the rings of the publishers one after the other, and naps between two passes. A wake-up
-// for each batch would cost the engine's thread more than all other work of Publish.
+// It polls the rings of the publishers one after the other. Between two passes it waits for a short
+// time (PollBackoff). A wake-up for each batch would cost the engine's thread more than all other
+// work of Publish.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

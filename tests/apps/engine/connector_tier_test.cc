@@ -1,5 +1,6 @@
-// A simulated engine with an offloading connector sends the right events, orders its copies, and
-// waits for the copies.
+// A simulated engine with an offloading connector sends the right events. It copies a block before
+// another request gets the block. A request waits only for a limited time for the load of another
+// request.
 // SPDX-License-Identifier: Apache-2.0
 #include "apps/engine/connector_tier.h"
 
@@ -50,7 +51,7 @@ TEST(ConnectorTier, AnnouncesChunksByGroup) {
   HostEvents events;
   events.Follow(tiered);
   tiered.Serve(64, 0);
-  ASSERT_EQ(events.stored.size(), 8u) << "4 blocks of 2 groups";
+  ASSERT_EQ(events.stored.size(), 8u) << "4 blocks in each of 2 groups";
   int64_t of_window = 0;
   for (const BlockStored& store : events.stored) {
     EXPECT_EQ(store.medium, "CPU");
@@ -71,7 +72,7 @@ TEST(ConnectorTier, TheEventOfAChunkNamesAllItsBlocks) {
   HostEvents events;
   events.Follow(tiered);
   tiered.Serve(150, 0);
-  ASSERT_EQ(events.stored.size(), 2u) << "2 whole chunks of 9 blocks";
+  ASSERT_EQ(events.stored.size(), 2u) << "9 blocks contain 2 whole chunks";
   for (const BlockStored& store : events.stored) EXPECT_EQ(store.block_hashes.size(), 4u);
 }
 
@@ -84,7 +85,7 @@ TEST(ConnectorTier, AnnouncesAChunkWhenItsCopyHasEnded) {
   tiered.engine().Step();
   EXPECT_EQ(tiered.finished.size(), 1u);
   EXPECT_EQ(tiered.host().stored_blocks(), 0);
-  EXPECT_GT(tiered.engine().Step(), 0) << "an empty step";
+  EXPECT_GT(tiered.engine().Step(), 0) << "a step without requests takes time while a copy runs";
   EXPECT_EQ(tiered.host().stored_blocks(), 4);
   EXPECT_TRUE(events.stored.empty());
   EXPECT_FALSE(tiered.engine().idle());

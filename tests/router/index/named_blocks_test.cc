@@ -273,8 +273,8 @@ TEST_F(NamedBlocksTest, AgreesWithASimpleModel) {
 }
 
 // The source `other` stores blocks along the run of the source `honest`. The run contains hash 20,
-// to which `other` gave another name before. The map refuses the second name of `other`, even after
-// the run has moved.
+// to which `other` gave another name before. The map refuses the second name that `other` gives
+// hash 20, even after the run has moved.
 TEST_F(NamedBlocksTest, ASecondNameIsRefusedInARunThatHasMoved) {
   Source honest = NewSource(1);
   Source other = NewSource(1);

@@ -1,4 +1,5 @@
-// Tests files with CURVE keys, and the lists of the clients of a CURVE server.
+// The library loads valid files with CURVE keys and valid lists of clients, and refuses all others.
+// It refuses libzmq versions with known vulnerabilities, and socket names that it uses itself.
 // SPDX-License-Identifier: Apache-2.0
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
