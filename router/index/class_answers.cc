@@ -112,15 +112,15 @@ uint32_t ClassAnswers::Unknown(const WorkerMatch& match) const {
   const WorkerRules& rules = held_.rules();
   uint32_t untold = rules.untold;
   if (untold == 0) return 0;
-  // If the worker holds no block of the prompt, the answer is 0 for every kind except chunked
-  // attention.
+  // If the worker holds no block of the prompt, the answer is 0 as soon as one group is known to
+  // need blocks.
   if (held_.parts() == 0 && rules.nothing_without_blocks) return 0;
   const auto drop = [&untold](Untold property) { untold &= ~static_cast<uint32_t>(property); };
   // These properties can only shorten a hit. The exception is a prompt that ends with a hash unit:
   // an engine that drops a block also looks up that unit.
   if (match.gpu_tokens == 0) {
     drop(Untold::kReplay);
-    if (shape_.prompt_units == shape_.units) {
+    if (shape_.prompt_units == shape_.units && !rules.groups.empty()) {
       drop(Untold::kGroups);
       drop(Untold::kEagle);
     }

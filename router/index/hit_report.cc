@@ -22,6 +22,13 @@ int64_t RootSpan(const BlockStored& event) {
   return tokens % blocks == 0 && tokens / blocks == event.block_size ? tokens : 0;
 }
 
+// True if the store is a GPU store at the root whose tokens were not sent. Its span is not known,
+// because a store need not name every block of its span.
+bool HasUnknownSpan(const BlockStored& event) {
+  if (event.parent_block_hash || TierOf(event.medium) != Tier::kGpu) return false;
+  return !event.token_ids || event.token_ids->empty();
+}
+
 bool SizeKnown(const GroupSpec& spec) {
   if (IsWindowKind(spec.kind)) return spec.sliding_window > 0;
   return spec.kind != SpecKind::kChunkedLocalAttention || spec.chunk_size > 0;
@@ -113,7 +120,8 @@ HitReport ReadHitReport(std::span<const Event> events, std::span<const HolderId>
   const std::vector<GroupSpec> specs = registry.Specs();
   // Stores with a token offset leave out the blocks before a window. They have the same form as the
   // stores of a request.
-  if (first->token_offset && (RootSpan(*first) == 0 || specs.size() > 1)) {
+  const bool leaves_out = first->token_offset && (RootSpan(*first) == 0 || specs.size() > 1);
+  if (leaves_out || HasUnknownSpan(*first)) {
     if (!HoldsLastBlock(*first, holders, map)) return {};
     return {.reading = HitReportReading::kUnclear, .events = 1};
   }

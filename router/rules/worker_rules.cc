@@ -95,9 +95,15 @@ WorkerRules::WorkerRules(const WorkerConfig& config, const GroupRegistry& regist
   }
   untold = UntoldOf(*this, config, registry, config.rules || shown.rules);
   untold_with_cpu = UntoldOfLoads(*this, config, config.rules || shown.rules);
-  nothing_without_blocks = std::none_of(groups.begin(), groups.end(), [](const GroupSpec& spec) {
-    return spec.kind == SpecKind::kChunkedLocalAttention && TakesPart(spec);
-  });
+  const auto takes_part_as = [](bool chunked) {
+    return [chunked](const GroupSpec& spec) {
+      return TakesPart(spec) && chunked == (spec.kind == SpecKind::kChunkedLocalAttention);
+    };
+  };
+  // Unless the groups are registered, groups that no event has named may have chunked attention.
+  nothing_without_blocks = config.groups.empty()
+                               ? std::ranges::any_of(groups, takes_part_as(/*chunked=*/false))
+                               : std::ranges::none_of(groups, takes_part_as(/*chunked=*/true));
   leading_run = !groups.empty() && hash_block_size > 0 && alignment > 0 && replay_tokens == 0 &&
                 std::all_of(groups.begin(), groups.end(), [&](const GroupSpec& spec) {
                   return spec == groups[0] && IsFullKind(spec.kind) && TakesPart(spec) &&

@@ -2,6 +2,7 @@
 #include "kvcast/engine/chain_prover.h"
 
 #include <algorithm>
+#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,9 +14,19 @@
 namespace kvcast {
 namespace {
 
+// Only the blocks of groups that take part in prefix caching hold whole hash units. If no group
+// takes part, group 0 stands for the engine.
 GroupIdx SmallestBlocks(const CacheConfig& config) {
-  const auto smallest = std::ranges::min_element(config.groups, {}, &GroupSpec::block_size);
+  const auto size = [](const GroupSpec& group) {
+    return TakesPart(group) ? group.block_size : std::numeric_limits<int64_t>::max();
+  };
+  const auto smallest = std::ranges::min_element(config.groups, {}, size);
   return GroupIdx(static_cast<uint32_t>(smallest - config.groups.begin()));
+}
+
+int64_t BlockSizeOf(const CacheConfig& config, GroupIdx group) {
+  const GroupSpec& spec = config.groups[group.value];
+  return TakesPart(spec) ? spec.block_size : config.hash_block_size;
 }
 
 }  // namespace
@@ -26,7 +37,7 @@ class ChainProver::Impl {
       : form_(config.chain_form),
         hash_block_size_(config.hash_block_size),
         group_(SmallestBlocks(config)),
-        block_size_(config.groups[group_.value].block_size),
+        block_size_(BlockSizeOf(config, group_)),
         events_({.hash_form = events.hash_form}, kMediumGpu, config.chain_form.lookahead),
         hasher_(std::move(hasher)) {}
 

@@ -94,6 +94,18 @@ TEST(ChainProver, TheBlockIsABlockOfTheGroupWithTheSmallestBlocks) {
   ExpectOwnStores(config, {}, HashAlgorithm::kSha256, 1, /*units=*/4);
 }
 
+// A window that is computed again after a hit has no events. Its blocks may be smaller than a hash
+// unit.
+TEST(ChainProver, GroupsOutsidePrefixCachingDoNotCount) {
+  GroupSpec replayed = Window(16, 4);
+  replayed.prefix_cacheable = false;
+  CacheConfig config = Config({Full(16), replayed}, 200);
+  config.rules = EngineRules::kV033;
+  config.hash_block_size = 16;
+  config.replay_tokens = 16;
+  ExpectOwnStores(config, {}, HashAlgorithm::kSha256, 0);
+}
+
 TEST(ChainProver, EachNonceHasItsOwnAnswer) {
   auto prover = ChainProver::Create(
       Config({Full()}, 50), BlockHasher::FromSeed(HashAlgorithm::kXxhash, kSeed).value(), {});

@@ -1364,4 +1364,12 @@ MUTATIONS = [
      "  share_.Note(now.residencies);\n", "", "router_service_test --gtest_filter=SourceProofTest.*"),
     ("keep half-open connections", "src/stream/net/gate.cc", "  socket.SetOption(ZMQ_HANDSHAKE_IVL, kHandshakeMs);\n",
      "  socket.SetOption(ZMQ_HANDSHAKE_IVL, 0);\n", "stream_curve_test --gtest_filter=*HalfOpen*"),
+    ("read no report without tokens", "router/index/hit_report.cc", "  if (leaves_out || HasUnknownSpan(*first)) {\n",
+     "  if (leaves_out) {\n", "router_index_test --gtest_filter=HitReport.*"),
+    ("prove the scheme with a group that has no cache", "src/engine/chain_prover.cc",
+     "    return TakesPart(group) ? group.block_size : std::numeric_limits<int64_t>::max();\n",
+     "    return group.block_size;\n", "engine_test --gtest_filter=ChainProver.*"),
+    ("trust groups that no event has named", "router/rules/worker_rules.cc",
+     "  nothing_without_blocks = config.groups.empty()\n", "  nothing_without_blocks = false\n",
+     "router_content_naming_test --gtest_filter=Untold.*"),
 ]

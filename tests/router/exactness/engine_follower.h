@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "kvcast/core/redact.h"
+#include "kvcast/engine/chain_prover.h"
 #include "router/service/ingest/worker_ingest.h"
 #include "router/service/route/query_engine.h"
 #include "tests/router/exactness/drawn_engine.h"
@@ -28,11 +30,23 @@ class EngineFollower {
   }
   bool registered() const { return !sources_.empty(); }
 
+  // From now on, the events carry hashes only. The engine answers a challenge. REQUIRES:
+  // registered().
+  void PublishHashesOnly(const Drawn& drawn, const CacheConfig& cache) {
+    hashes_only_ = true;
+    auto hasher = BlockHasher::FromSeed(drawn.algorithm, drawn.seed);
+    const auto prover = ChainProver::Create(cache, std::move(hasher).value(), drawn.events);
+    ASSERT_TRUE(prover.ok()) << prover.status().ToString();
+    const EventBatch answer = (*prover)->Answer(sources_[0]->BeginChallenge());
+    sources_[0]->OnChallengeAnswer(PayloadOf(answer));
+    ASSERT_EQ(sources_[0]->counters().challenges.answered, 1u);
+  }
+
   // Runs one step of the engine. The source applies the events of the step. REQUIRES: registered().
   void Step() {
-    std::vector<uint8_t> payload;
-    ASSERT_TRUE(EncodeBatch(engine_.Step(), dialect_, payload).ok());
-    sources_[0]->OnBatch(payload);
+    EventBatch batch = engine_.Step();
+    if (hashes_only_) Redact(batch);
+    sources_[0]->OnBatch(PayloadOf(batch));
   }
   static router::Query QueryOf(const CacheRequest& request) {
     router::Query query;
@@ -51,9 +65,16 @@ class EngineFollower {
   RandomEngine& engine() { return engine_; }
 
  private:
+  std::vector<uint8_t> PayloadOf(const EventBatch& batch) const {
+    std::vector<uint8_t> payload;
+    EXPECT_TRUE(EncodeBatch(batch, dialect_, payload).ok());
+    return payload;
+  }
+
   PrefixIndex index_;
   RandomEngine engine_;
   const Dialect dialect_;
+  bool hashes_only_ = false;
   router::SourceList sources_;
 };
 

@@ -56,6 +56,32 @@ TEST(HitReport, FromAWorkerThatIsNotKnownToReportCountsAsACopy) {
   EXPECT_EQ(worker.Match(chain, 70), 0);
 }
 
+// Without tokens, it is not known whether the store names every block of its span. A report and a
+// copy are then equal.
+TEST(HitReport, WithoutTokensARepeatedStoreAtTheRootIsInDoubt) {
+  const auto chain = Hashes(1, 4);
+  for (const bool nil : {true, false}) {
+    OneWorker worker(Registered({Full()}));
+    BlockStored store = Root(chain);
+    nil ? store.token_ids.reset() : store.token_ids->clear();
+    worker.Apply(Batch(store, store));
+    EXPECT_TRUE(Certain(worker)) << "the engine holds the blocks";
+    worker.Apply(Batch(Remove(chain)));
+    EXPECT_FALSE(Certain(worker)) << "the second store may have been a report";
+    worker.Apply(Batch(Remove(chain)));
+    EXPECT_TRUE(Certain(worker)) << "no copy is counted any more";
+  }
+}
+
+TEST(HitReport, WithoutTokensAStoreAfterAnotherBlockIsACopy) {
+  OneWorker worker(Registered({Full()}));
+  BlockStored store = Root(Hashes(2, 3));
+  store.token_ids->clear();
+  store.parent_block_hash = Hashes(1, 1)[0];
+  worker.Apply(Batch(store, store));
+  EXPECT_TRUE(Certain(worker)) << "a report starts at the root";
+}
+
 TEST(HitReport, DoesNotBringBackWindowBlocksThatAreGone) {
   OneWorker worker(Reporting({Full(), Window(32)}));
   const auto chain = Hashes(1, 6);

@@ -63,6 +63,17 @@ TEST(Untold, NothingIsUntoldIfNoBlockOfThePromptIsHeld) {
   EXPECT_EQ(worker.MatchWhole(Tokens(500, 12)).untold, 0u);
 }
 
+// An engine whose groups all have chunked attention reuses whole chunks without any block.
+TEST(Untold, BeforeTheFirstStoreTheGroupsMayHaveChunkedAttention) {
+  ContentWorker worker;
+  EXPECT_TRUE(Lacks(worker.Match(Tokens(1, 12)), Untold::kGroups));
+  EXPECT_TRUE(Lacks(worker.Match(Tokens(1, 20)), Untold::kGroups));
+  worker.Apply(ThreeBlocks());
+  EXPECT_EQ(worker.Match(Tokens(500, 12)).untold, 0u);
+  ContentWorker registered({Full(4)});
+  EXPECT_EQ(registered.Match(Tokens(1, 20)).untold, 0u);
+}
+
 TEST(Untold, AWindowIsToldByTheStreamOrTheRegistration) {
   const BlockStored store = OfKind(ThreeBlocks(), "sliding_window");
   ContentWorker silent;
