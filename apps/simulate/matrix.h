@@ -48,13 +48,14 @@ struct Matrix {
 Result<Matrix> RunMatrix(const SimulateOptions& options,
                          const std::function<void(size_t, size_t)>& progress);
 
-// The 95 % interval of sum(a) / sum(b) over resamples of the positions. Deterministic.
-// REQUIRES: equal sizes, above 0; all values above 0.
+// A ratio and its 95 % interval.
 struct RatioInterval {
   double ratio = 1;
   double low = 1;
   double high = 1;
 };
+// Returns sum(a) / sum(b), and the 95 % interval of this ratio over resamples of the positions.
+// Deterministic. REQUIRES: equal sizes, above 0; all values above 0.
 RatioInterval PairedBootstrap(const std::vector<double>& a, const std::vector<double>& b);
 
 }  // namespace kvcast::simulate

@@ -21,7 +21,8 @@ struct RatioPanel {
   std::vector<RatioLine> lines;
 };
 
-// Returns an SVG document with the panels side by side; sizes in powers of 2, ratios from 0 to 1.1.
+// Returns an SVG document with the panels side by side. The axis of sizes is logarithmic, with
+// labels at powers of 2. The axis of ratios is from 0 to 1.1.
 std::string RatioChartSvg(const std::string& title, const std::vector<RatioPanel>& panels);
 
 }  // namespace kvcast::tools

@@ -16,8 +16,9 @@
 
 namespace kvcast::router {
 
-// The data of a registered worker that queries read. A view is freed after all readers that may
-// have found it have left (I11). Numbers such as I1 are the invariants of README.md in this folder.
+// The data of a registered worker that queries read. A view is freed only after every reader that
+// may have found it has released its Pin (I11). Numbers such as I1 are the invariants of README.md
+// in this folder.
 struct alignas(64) WorkerView {
   WorkerView(WorkerId worker, WorkerSlot number) : id(worker), slot(number) {}
 
@@ -64,7 +65,8 @@ class MatchQuery {
 
   // The methods below need a Read that returned true.
   //
-  // Adds the answers in the order of Ask, without workers of another hash block size.
+  // Adds the answers in the order of Ask. Leaves out workers whose hash block size differs from
+  // the query's.
   void AddAnswers(std::vector<WorkerMatch>& answers) const;
   // Adds the workers that can reuse at least one token, in the order of Ask.
   void AddScores(std::vector<WorkerScore>& scores) const;
@@ -79,10 +81,11 @@ class MatchQuery {
     WorkerId id;
     WorkerSlot slot;
     uint64_t version = 0;
-    uint64_t unnamed = 0;        // WorkerView::unnamed
-    ClassId settled = kNoClass;  // the class of a settled worker, if another worker is not settled
-    // Of a settled worker: the number of leading blocks, which are not in the class. kNotLed: its
-    // blocks are in the class.
+    uint64_t unnamed = 0;  // WorkerView::unnamed
+    // The worker's class, if the worker is settled and another worker of the query is not.
+    ClassId settled = kNoClass;
+    // Only if `settled` is set: the number of the worker's leading blocks. The class does not
+    // contain these blocks. kNotLed: the class contains all blocks of the worker.
     uint32_t leading = kNotLed;
   };
   static constexpr uint32_t kNotLed = ~uint32_t{0};
@@ -104,9 +107,9 @@ class MatchQuery {
   struct Shortcuts {
     // The walk may stop at the first block that no worker holds.
     bool until_gap = true;
-    // The number of leading blocks of each worker alone decides its score (AddScores).
+    // The score of each worker depends only on its number of leading blocks (AddScores).
     bool leading_score = true;
-    // The number of leading blocks of each worker alone decides its answer (AddAnswers).
+    // The answer of each worker depends only on its number of leading blocks (AddAnswers).
     bool leading_answer = true;
   };
   static void Restrict(Shortcuts& shortcuts, const WorkerRules& rules);
@@ -120,17 +123,20 @@ class MatchQuery {
   // True: all workers are settled.
   bool EndReading();
   bool AnyChanged() const;
-  // Calls `visit(set, offset, stretch)` for each stretch of the prompt: bit offset + i of a holder
-  // belongs to block i.
+  // Calls `visit(set, offset, stretch)` for each stretch of the prompt. Bit offset + i of a holder
+  // belongs to block i of the stretch.
   template <typename Visit>
   void Walk(bool until_gap, Visit&& visit);
-  // Counts the leading blocks of each worker. False: they do not decide, because two stretches may
-  // overlap, or a lower tier holds a block.
+  // Counts the leading blocks of each worker. False: the caller must use Collect, because two
+  // stretches may overlap, a lower tier holds a block (Detail::kAll), or the function returned
+  // false in a recent query of this thread.
   bool ReadLeading(bool until_gap);
   bool CollectLeading(const HolderSet& set, uint32_t offset,
                       const HoldingClasses::Stretch& stretch);
-  // True: the stretch follows the previous stretch, its set has the same holders, and every worker
-  // that leads also holds all blocks of the stretch. Extends their leading blocks.
+  // A worker leads if it holds all blocks of the prompt before the stretch. True: the stretch
+  // follows the previous stretch, its set has the same holders, every worker that leads also holds
+  // all blocks of the stretch, and no block of another holder can change the answers. The function
+  // then adds the stretch to the leading blocks of the workers that lead.
   bool AllStillLead(const HolderSet& set, uint32_t offset, const HoldingClasses::Stretch& stretch);
   void AddPendingLead();
   // Calls `visit(word, i, bits)` for each holder that has some of the `length` blocks from this

@@ -31,7 +31,8 @@ RunPool<Key>::~RunPool() {
     if (contents != nullptr) arena_.Free(contents);
     arena_.Free(run.holders.load(std::memory_order_relaxed));
   }
-  // Collect frees the retired objects. Their free functions use only their own memory and free_.
+  // Collect frees the retired objects. The free functions of these objects use no member of the
+  // pool except arena_ and free_.
   reclaim_.Collect();
   for (size_t i = 0; i < segments_; ++i) arena_.Free(directory[i].load(std::memory_order_relaxed));
   delete[] directory;
@@ -128,8 +129,8 @@ uint32_t RunPool<Key>::New(size_t keys, uint32_t stride) {
   run.retired = false;
   run.owner = run.end = 0;
   run.capacity = static_cast<uint8_t>(capacity);
-  // I3: no reader uses the run before its first live bit is set. Readers may read `live` and
-  // prefetch through a stale `next` (I6).
+  // I3: no reader uses the run before its first live bit is set. A reader that has a stale `next`
+  // may read `live` and prefetch the run (I6).
   run.next.store(0, std::memory_order_relaxed);
   run.stride.store(stride, std::memory_order_relaxed);
   run.contents.store(stride == 0 ? nullptr : NewContents(capacity), std::memory_order_release);

@@ -1,7 +1,8 @@
 // One line of the log, as text or as JSON.
 //
-// A value can come from a peer. In both formats a line has only printable ASCII characters, so a
-// value cannot begin a line, end a quoted value, or control a terminal.
+// A value can come from a peer. In both formats a line has only printable ASCII characters, and
+// quotes in a value are escaped. A value therefore cannot begin a line, end a quoted value, or
+// control a terminal.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -45,13 +46,14 @@ class LogField {
 };
 using LogFields = std::initializer_list<LogField>;
 
-// A longer text is cut, and ends in "...".
+// A text of more bytes is cut to this number of bytes, and "..." is appended.
 inline constexpr size_t kMaxLogTextBytes = 256;
 
 // Returns the line with its newline. `unix_seconds`: the time of the line. `source`: empty if the
 // event has no source.
-// - Text: TIME LEVEL EVENT [source=NAME] KEY=VALUE ... A text that is not a plain word is in double
-//   quotes, with a backslash before quotes and backslashes, and \xNN for other bytes.
+// - Text: TIME LEVEL EVENT [source=NAME] KEY=VALUE ... A text is in double quotes if it has a
+//   blank, a quote, a backslash, a '=', or a byte that is not printable ASCII. In the quotes, a
+//   backslash precedes quotes and backslashes. \xNN replaces a byte that is not printable ASCII.
 // - JSON: one object with the members time, level, event, source, and the fields. Bytes that are
 //   not UTF-8 become U+FFFD.
 std::string RenderLogLine(LogFormat format, double unix_seconds, const LogEvent& event,

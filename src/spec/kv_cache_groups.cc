@@ -30,13 +30,16 @@ Result<int64_t> FullBlockSize(const SizedLayers& layers) {
   for (const SizedLayer& layer : layers) {
     if (!IsFullKind(layer.spec().kind)) continue;
     if (size != 0 && size != layer.spec().block_size) {
-      return Invalid("without hybrid manager the full-attention layers need one block_size, not " +
-                     std::to_string(size) + " and " + std::to_string(layer.spec().block_size));
+      return Invalid(
+          "without hybrid manager all full-attention layers need the same block_size, not " +
+          std::to_string(size) + " and " + std::to_string(layer.spec().block_size));
     }
     size = layer.spec().block_size;
   }
   if (size > 0) return size;
-  return Invalid("without hybrid manager a model of several kinds needs a full-attention layer");
+  return Invalid(
+      "without hybrid manager a model whose layers do not form one group needs a full-attention "
+      "layer");
 }
 
 Result<SizedLayer> AsFullAttention(LayerSpec layer, int64_t block_size) {
@@ -84,10 +87,12 @@ Status CheckRemembered(const SizedLayers& layers) {
     if (layer.spec().chunk_size > 0) chunks.insert(layer.spec().chunk_size);
   }
   if (!windows.empty() && !chunks.empty()) {
-    return Invalid("full-attention layers with sliding_window and with chunk_size do not mix");
+    return Invalid(
+        "a model must not have full-attention layers with sliding_window and others with "
+        "chunk_size");
   }
   if (windows.size() <= 1 && chunks.size() <= 1) return {};
-  return Invalid(std::string("full-attention layers must have one ") +
+  return Invalid(std::string("full-attention layers must not have different positive values of ") +
                  (windows.empty() ? "chunk_size" : "sliding_window"));
 }
 

@@ -1,5 +1,6 @@
-// Fuzz target: the JSON that changes the router. An accepted source is written as JSON, and this
-// JSON is the same source. A client's source has no endpoint outside the networks for sources.
+// Fuzz target: the JSON of requests that change the router's state. The router writes an accepted
+// source as JSON, and reads the same source from this JSON. For an accepted source of a client, the
+// router connects only to endpoints in the networks for sources.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cmath>
@@ -32,7 +33,7 @@ constexpr int kSourceDepth = 5;
 
 bool IsShort(const std::string& text) { return text.size() <= kMaxTextBytes; }
 
-// The address to which libzmq or a poller connects.
+// The host to which libzmq or a poller connects.
 std::string HostOf(const std::string& endpoint) {
   if (endpoint.starts_with("http://")) return ParseHttpUrl(endpoint).value().host;
   return endpoint.substr(6, endpoint.rfind(':') - 6);
@@ -82,7 +83,8 @@ void CheckBounds(const WorkerRegistration& source) {
   KV_CHECK(source.gpu_blocks >= 0 && source.max_residencies >= 0 && source.poll_ms >= 1);
 }
 
-// True if a source without the member has the same value.
+// True: the source would be the same without this member, because `value` is the default value or
+// the source's format does not use the member.
 bool IsDefault(const std::string& name, const Json& value, const Json& source) {
   const std::set<std::string> of_trtllm = {"largest_is_window", "partial_reuse", "poll_ms"};
   if (source.value("format", "") != "trtllm" && of_trtllm.contains(name)) return true;
@@ -135,7 +137,7 @@ void CheckRegistration(std::string_view body) {
   CheckBounds(*source);
   CheckPolicy(*source);
   KV_CHECK(source->block_size >= 1 && !source->instance.empty() && !source->model.empty());
-  // The name has the group, the model, the instance and the rank. Only the model has slashes.
+  // The name is GROUP/MODEL/INSTANCE/RANK. Of these parts, only the model may contain slashes.
   const std::string& name = source->worker.name;
   const size_t rank = name.rfind('/');
   const size_t instance = name.rfind('/', rank - 1);

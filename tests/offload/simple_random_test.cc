@@ -25,7 +25,7 @@ class Traffic {
   void Run(int steps) {
     for (int i = 0; i < steps && !::testing::Test::HasFailure(); ++i) OneStep();
     while (!running_.empty()) {
-      tier_.Step();  // computes the last allocations and hands out loads
+      tier_.Step();  // computes the last allocations and starts loads
       EndCopies(true);
       tier_.Finish(running_.front());
       running_.pop_front();
@@ -133,7 +133,8 @@ class Traffic {
         }
         const size_t whole = stored->block_hashes.size() * static_cast<size_t>(stored->block_size);
         EXPECT_EQ(stored->token_ids->size(), whole);
-        EXPECT_GT(whole, 0u) << "the offload saw all requests";
+        EXPECT_GT(whole, 0u)
+            << "every store event has tokens, because the offload saw all requests";
       } else if (const auto* removed = std::get_if<BlockRemoved>(&event)) {
         for (const BlockHash& hash : removed->block_hashes) {
           EXPECT_EQ(known_.erase({*removed->group_idx, hash.integer()}), 1u);

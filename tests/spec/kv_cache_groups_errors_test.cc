@@ -127,10 +127,10 @@ TEST(GroupErrors, RememberedWindowsAndChunksDoNotMix) {
   std::vector<LayerSpec> layers = FullAndWindow(2, 0);
   layers[0].spec.sliding_window = 64;
   layers[1].spec.chunk_size = 64;
-  EXPECT_THAT(ErrorOf(layers), HasSubstr("sliding_window and with chunk_size do not mix"));
+  EXPECT_THAT(ErrorOf(layers), HasSubstr("with sliding_window and others with chunk_size"));
   layers[1].spec.chunk_size = 0;
   layers[1].spec.sliding_window = 128;
-  EXPECT_THAT(ErrorOf(layers), HasSubstr("must have one sliding_window"));
+  EXPECT_THAT(ErrorOf(layers), HasSubstr("different positive values of sliding_window"));
 }
 
 TEST(GroupErrors, WithoutHybridManager) {
@@ -138,11 +138,11 @@ TEST(GroupErrors, WithoutHybridManager) {
   EXPECT_THAT(ErrorOf({WindowLayer("a", 64), WindowLayer("b", 128)}, off),
               HasSubstr("needs a full-attention layer"));
   EXPECT_THAT(ErrorOf({FullLayer("a"), FullLayer("b", 32), WindowLayer("s")}, off),
-              HasSubstr("need one block_size, not 16 and 32"));
+              HasSubstr("need the same block_size, not 16 and 32"));
   EXPECT_THAT(ErrorOf({FullLayer("f"), MambaLayer("m", 16, 100)}, off),
               HasSubstr("cannot all become full attention"));
   EXPECT_THAT(ErrorOf({FullLayer("f"), WindowLayer("s"), ChunkedLayer("c")}, off),
-              HasSubstr("sliding_window and with chunk_size do not mix"));
+              HasSubstr("with sliding_window and others with chunk_size"));
 }
 
 TEST(GroupErrors, DecodeContextParallelNeedsFullAttentionAndMamba) {

@@ -39,7 +39,7 @@ std::vector<std::vector<uint64_t>> HeldBlocks(const Corpus& corpus);
 // A batch removes up to 32 blocks of one worker, in the order of `held`. The workers take turns.
 std::vector<WorkerBatch> EmptyingBatches(const std::vector<std::vector<uint64_t>>& held,
                                          uint64_t blocks);
-// Number of blocks that the batches store and remove.
+// Number of block hashes in the store events and the remove events of the batches.
 uint64_t BlocksIn(std::span<const WorkerBatch> batches);
 
 }  // namespace kvcast::bench

@@ -271,8 +271,9 @@ void ScenarioReplay::CheckFinal(const ScenarioFinal& recorded) {
       const std::pair<BlockHash, int64_t> entry{ToEventHash(key.digest, config_.hash_form),
                                                 key.copies};
       const auto found = std::find(recorded[group].begin(), recorded[group].end(), entry);
-      check_(found != recorded[group].end(), where_ + ": hash " + HashText(entry.first) + " x" +
-                                                 std::to_string(key.copies) + " is not recorded");
+      check_(found != recorded[group].end(), where_ + ": hash " + HashText(entry.first) + " with " +
+                                                 std::to_string(key.copies) +
+                                                 " copies is not recorded");
     }
   }
 }

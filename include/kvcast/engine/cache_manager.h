@@ -1,9 +1,9 @@
 // CacheManager: the prefix-caching block manager of one engine, for any combination of KV-cache
 // groups.
 //
-// It is the part of vLLM's KVCacheManager that the scheduler calls. It looks up the cached prefix
-// of a request, allocates slots for the tokens of the next step, frees blocks, and returns the
-// events of these calls. The same calls give the same block ids and the same events as in vLLM.
+// It has the functions of vLLM's KVCacheManager that the scheduler calls. It looks up the cached
+// prefix of a request, allocates slots for the tokens of the next step, frees blocks, and returns
+// the events of these calls. The same calls give the same block ids and the same events as in vLLM.
 // Thread-compatible: one thread owns the manager.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -113,7 +113,7 @@ struct EventOptions {
   bool enabled = true;
   EventHashForm hash_form = EventHashForm::kInt64;
   // True: a hash is announced as stored with its first copy, and as removed with its last copy.
-  // Readers then need not count copies. Hits are not reported again.
+  // Readers then need not count copies. CacheRequest::report_hits has no effect.
   bool announce_once = false;
   // True: a stored event covers exactly the tokens of the blocks that it names. Each run of
   // adjacent blocks has its own event, with its own parent and token_offset. There is no event
@@ -157,9 +157,9 @@ class CacheManager {
   //
   // Returns false if there are not enough free blocks. The call has then changed nothing, except
   // that request.chain may be longer and that blocks outside the window may be released. It also
-  // returns false for invalid arguments: a negative count; nothing to compute, load or (from v0.31
-  // on) adopt; a hit that does not belong to this manager; a hit that is not at the start of a
-  // request.
+  // returns false for invalid arguments: a negative count; nothing to compute, load or (from vLLM
+  // v0.31 on) adopt; a hit that does not belong to this manager; a hit that is not at the start of
+  // a request.
   bool AllocateSlots(CacheRequest& request, const AllocateArgs& args,
                      std::vector<std::vector<BlockId>>* new_blocks = nullptr);
 
@@ -182,9 +182,10 @@ class CacheManager {
   // the next call. Without zero_new_blocks the list is empty.
   std::vector<BlockId> TakeBlocksToZero();
 
-  // True if a request of this length, alone in the pool, can run every step until its end: the pool
-  // has RequiredBlocks. The engine must refuse a request for which the result is false. Such a
-  // request would wait without end. `encoder_tokens` counts for cross attention only.
+  // True: a request of this length can run every step until its end, if it is alone in the pool.
+  // The pool then has at least RequiredBlocks blocks. The engine must refuse a request for which
+  // the result is false. Such a request would wait without end. `encoder_tokens` counts for cross
+  // attention only.
   bool CanEverFit(int64_t total_tokens, int64_t encoder_tokens = 0) const;
 
   // Releases the request's blocks, the last block first. The blocks stay cached. Preemption uses

@@ -12,8 +12,8 @@
 namespace kvcast {
 
 // Relative cost of a load: the number of tokens that the worker can compute while it loads one
-// token from the tier. nullopt: not known; the selector uses CostWeights::load_token and
-// load_storage_token.
+// token from the tier. nullopt: not known; the selector then uses CostWeights::load_token for
+// `cpu`, and CostWeights::load_storage_token for `storage`.
 struct LoadCosts {
   std::optional<double> cpu;
   std::optional<double> storage;
@@ -30,13 +30,14 @@ struct Candidate {
   double compute_s = 0;
   // Time to load tokens of the prompt from host memory and storage.
   double load_s = 0;
-  // The part of compute_s for tokens that only some groups of the worker hold. An earlier prompt of
-  // another conversation stored these blocks. The worker must compute the tokens, like any other
-  // worker. It then also caches the blocks of the missing groups at this boundary, so that the next
-  // prompt with this prefix hits.
+  // The part of compute_s for tokens whose blocks only some groups of the worker hold. An earlier
+  // prompt of another conversation stored these blocks. The worker must compute the tokens, like
+  // any other worker. It then also caches the blocks of the missing groups at the end of these
+  // tokens, so that the next prompt with this prefix hits. The value is multiplied by the
+  // probability of such a prompt.
   double partial_s = 0;
-  // Time to compute again the tokens that the worker will have to evict for the prompt, and that
-  // their conversations will need again.
+  // Time to compute evicted tokens again. These are the tokens that the worker must evict for the
+  // prompt, and that other conversations will need again.
   double eviction_s = 0;
 };
 
@@ -54,11 +55,14 @@ struct Candidate {
 struct CostWeights {
   double work = 1.0;
   double later = 1.0;
-  double partial = 1.0;  // should be below 1 + work: a real hit then always counts more
+  // Should be below 1 + work. A hit in all groups then always counts more than an equally long
+  // prefix of only some groups.
+  double partial = 1.0;
   double eviction = 1.0;
   // Share of a worker's cache that its conversations can use before the selector expects evictions.
   double cache_share = 0.6;
-  // Cost in seconds of one request in the worker's queue, as the engine reports the queue.
+  // Cost in seconds of each request in the worker's queue. The engine reports the number of these
+  // requests.
   double queued_request = 0.0;
   // Used if LoadCosts has no value: the cost of a token that is loaded from host memory, and of a
   // token that is loaded from storage, in computed tokens.
@@ -76,8 +80,8 @@ struct Choice {
 
 // Costs of one loaded token per tier, in computed tokens. A token from storage costs at least as
 // much as a token from host memory, because storage is read into host memory first. A load may cost
-// more than the computation of its tokens. The cost still includes it, because engines load each
-// hit without a comparison.
+// more than the computation of its tokens. The selector still counts this cost, because engines
+// load each hit without a comparison of the two costs.
 struct TokenLoadCosts {
   double cpu = 0;
   double storage = 0;

@@ -2,8 +2,9 @@
 // reports the gaps that it could not fill.
 //
 // An epoch is one run of a publisher; its batches are numbered from 0. For each source, the sink
-// gets each batch of an epoch at most once, in the order of sequence numbers. Apart from batches,
-// only a reset changes the state of the sink, or a snapshot if the sink takes snapshots.
+// gets each batch of an epoch at most once, in the order of sequence numbers. Only batches,
+// resets and snapshots change the state of the sink. A sink gets snapshots only if TakesSnapshots
+// returns true.
 //
 // Threads: one thread owns all sockets and calls the sinks. With SubscriberConfig::slow_thread, a
 // second thread shares this work. The methods of Subscriber are thread-safe.
@@ -100,7 +101,7 @@ enum class SourceReason : uint8_t {
 };
 std::string_view SourceReasonName(SourceReason reason);
 
-// Milliseconds without a first live connection after which the reason is kUnheard.
+// If a source has no first live connection for this time in milliseconds, the reason is kUnheard.
 inline constexpr int64_t kUnheardMs = 10000;
 
 // Status of one source. Counters count since Add.
@@ -136,7 +137,8 @@ struct SourceStatus {
   // does not accept the key of the subscriber, or is not a publisher.
   uint64_t failed_handshakes = 0;
   uint64_t resets = 0;
-  // Sequence numbers that never arrived. Numbers from before the source was joined do not count.
+  // Sequence numbers that never arrived. Numbers from before the subscriber joined the source do
+  // not count.
   uint64_t lost = 0;
   // Messages with a wrong frame count or sequence frame, and invalid status messages.
   uint64_t bad_messages = 0;
@@ -163,7 +165,7 @@ struct SubscriberConfig {
   // Maximum number of live batches per source that are held back during a replay.
   size_t hold_back_batches = 8192;
   size_t hold_back_bytes = 64u << 20;
-  // Milliseconds without a frame of the reply after which the replay is requested again.
+  // If no frame of the reply arrives for this time, the subscriber requests the replay again.
   int64_t replay_timeout_ms = 2000;
   // A source that is silent for this time gets a replay request for its last batch. The reply shows
   // whether the latest batches were lost, and whether the publisher has restarted and sent no
@@ -183,9 +185,9 @@ struct SubscriberConfig {
   int64_t max_frame_bytes = (64 << 20) + (64 << 10);
   // The subscriber's own keys. A source with a server_key needs them.
   std::optional<CurveKeyPair> curve_keys;
-  // True: a second thread works for each source whose messages took more than 2 ms of CPU time, so
-  // that the other sources do not wait for these messages. The sinks of two sources may then be
-  // called at the same time. The calls for one source never overlap.
+  // True: a second thread handles the messages of the sources whose messages took more than 2 ms of
+  // CPU time. The other sources then do not wait for these messages. The sinks of two sources may
+  // then be called at the same time. The calls for one source never overlap.
   bool slow_thread = false;
   // Returns a numeric address of a host name, or an empty text. Called on any thread; it may block,
   // and may still run after the subscriber is destroyed. Empty: the system's resolver.
@@ -193,9 +195,10 @@ struct SubscriberConfig {
   // Returns monotonic milliseconds. Called on the subscriber's threads. Empty: the steady clock of
   // the process.
   std::function<int64_t()> now_ms;
-  // The subscriber's thread calls it after each turn in which the state of a source or the reason
-  // for this state changed. The function must not block. It must not call the subscriber, except
-  // `status`. Empty: no function is called.
+  // The subscriber's thread calls this function after the state of a source, or the reason for the
+  // state, has changed. Several changes in one pass of the thread cause at most one call. The
+  // function must not block. It may call `status`, but no other method of the subscriber. Empty: no
+  // function is called.
   std::function<void(WorkerId, const SourceStatus&)> on_state;
 };
 

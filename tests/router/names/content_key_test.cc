@@ -1,4 +1,4 @@
-// Different contents have different keys, and all code paths compute the same keys.
+// Different contents have different keys. All code paths compute the same key for one content.
 // SPDX-License-Identifier: Apache-2.0
 #include "kvcast/router/content_key.h"
 
@@ -146,7 +146,8 @@ TEST(ContentKeys, KeysDependOnTheSecret) {
   std::mt19937_64 random(4);
   const std::vector<TokenId> tokens = RandomTokens(random, 64);
   EXPECT_EQ(keys.Extend(keys.Root({}), tokens), same.Extend(same.Root({}), tokens));
-  // The keys of two secrets are unrelated: their difference is not the same for any two prefixes.
+  // The keys of two secrets are unrelated: the difference between the two keys of a prefix is
+  // different for each prefix.
   std::set<ContentKey> differences;
   for (size_t i = 1; i < tokens.size(); ++i) {
     const auto first = std::span(tokens).first(i);
@@ -155,8 +156,9 @@ TEST(ContentKeys, KeysDependOnTheSecret) {
   EXPECT_EQ(differences.size(), tokens.size() - 1);
 }
 
-// Compares the key of each of many prefixes with the keys after single changes: of a token, of the
-// order of two tokens, of the length, of the salt, of the LoRA name, and of an item.
+// Makes one change to each of many prefixes, and checks that the key changes. The changes are:
+// another token, two tokens in exchanged order, one token less, another salt, another LoRA name,
+// and one more item.
 TEST(ContentKeys, NeighboursNeverShareAKey) {
   const ContentKeys keys(kSecret);
   std::mt19937_64 random(5);

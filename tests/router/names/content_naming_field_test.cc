@@ -82,8 +82,8 @@ TEST(ContentNamingField, SglangHostTierIsApart) {
   EXPECT_EQ(worker.residencies_by_tier(), (std::array<uint64_t, kTiers>{1, 2, 0}));
 }
 
-// Newer releases of SGLang store held blocks again. Older releases of vLLM send the same bytes for
-// a second copy.
+// Newer releases of SGLang repeat the store event of a block that the worker already holds. Older
+// releases of vLLM send the same bytes for a second copy of the block.
 TEST(ContentNamingField, ARepeatIsACopyOrARefreshAsRegistered) {
   FieldWorker copies;
   FieldWorker refreshes({}, {.repeats_are_refreshes = true});
@@ -99,7 +99,8 @@ TEST(ContentNamingField, ARepeatIsACopyOrARefreshAsRegistered) {
   EXPECT_EQ(refreshes.Reusable(Tokens(1, 8)), 8);
 }
 
-// A repeat of a block whose content is not known yet is not a second copy either.
+// With repeats_are_refreshes, a repeated store event is not a second copy, even if the content of
+// the block is not known yet.
 TEST(ContentNamingField, ARefreshOfABlockThatWaitsIsOneBlock) {
   ContentWorker worker({}, {.repeats_are_refreshes = true});
   const BlockStored child = StoreTokens({Hash(2)}, Tokens(5, 4), Hash(1));
@@ -178,7 +179,8 @@ TEST(ContentNamingField, PlaceholdersOfTheCpuAreNamedByTheirHash) {
 
 // {"type": "BlockStored", "block_hashes": [8], "parent_block_hash": 7, "token_ids": [5 .. 12],
 //  "block_size": 4, "group_idx": 1, "kv_cache_spec_kind": "sliding_window",
-//  "kv_cache_spec_sliding_window": 5, "token_offset": 4}: one hash of two blocks.
+//  "kv_cache_spec_sliding_window": 5, "token_offset": 4}. The event has the tokens of two blocks,
+// but only one hash.
 TEST(ContentNamingField, ASparseStoreWithAnOffsetIsNotGuessed) {
   FieldWorker worker;
   worker.Receive(
