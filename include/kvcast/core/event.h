@@ -46,9 +46,9 @@ struct BlockStored {
   // Hash of the block before the first position of the token span. nullopt: the span starts at the
   // root.
   std::optional<BlockHash> parent_block_hash;
-  // All tokens of the span, including the tokens of blocks that the event does not name. nullopt if
-  // the producer sent nil. If tokens_per_position is 2 (EAGLE pairs of SGLang), the pairs are
-  // flattened.
+  // All tokens of the span, including the tokens of blocks that the event does not name. nullopt:
+  // the producer sent nil. If tokens_per_position is 2 (EAGLE pairs of SGLang), the two tokens of
+  // each pair are adjacent elements.
   std::optional<std::vector<TokenId>> token_ids;
   uint8_t tokens_per_position = 1;
   // Tokens per block. 0 in placeholder stores of offloading connectors.
@@ -67,7 +67,7 @@ struct BlockStored {
   std::optional<std::string> locality;   // "LOCAL" or "REMOTE"
   std::optional<std::string> ownership;  // identifier of the secondary tier
   std::optional<std::string> session_id;
-  std::optional<std::string> cache_salt;  // in the maps of SGLang
+  std::optional<std::string> cache_salt;  // only SGLang's map events have this field
   // The metadata map of SGLang (the last element of array events), in wire order.
   std::optional<std::vector<std::pair<std::string, ExtraKey>>> metadata;
   // Absolute position of the first token, if the producer sends it (AMD ATOM, map events).
@@ -92,7 +92,8 @@ inline std::string_view CacheSaltOf(const BlockStored& event) {
   return {};
 }
 
-// Blocks that are no longer reusable. Each hash means that one physical copy left the tier.
+// Blocks that are no longer reusable. Each element of block_hashes means that one physical copy of
+// this block left the tier.
 struct BlockRemoved {
   std::vector<BlockHash> block_hashes;
   std::optional<std::string> medium;

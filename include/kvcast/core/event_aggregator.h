@@ -6,8 +6,8 @@
 // common if the number of times that it was added is equal to the number of workers.
 //
 // Known limitation, which vLLM has too: the aggregator compares counts only.
-// - If only some workers send an event (caches whose shards are stored under separate keys), the
-//   event never becomes common.
+// - If only some workers send an event, the event never becomes common. An example is a cache that
+//   stores each shard under a separate key.
 // - If one worker sends an event twice, the aggregator counts it as an event of another worker.
 //
 // Uncommon() returns all events whose count differs from the number of workers.
@@ -62,7 +62,7 @@ class EventAggregator {
   void Clear();
 
   // Adds `count` to the number of workers. Error: kInvalidArgument, without any change, if `count`
-  // is not positive or the sum does not fit 64 bits.
+  // is not positive, or if the sum is above 2^63 - 1.
   Status IncrementWorkers(int64_t count = 1);
   // Sets the number of workers to 1.
   void ResetWorkers() { num_workers_ = 1; }

@@ -1,9 +1,9 @@
 // Identity of events: a hash functor that is consistent with operator== of the events.
 //
-// operator== compares every field. An absent field differs from any value (group_idx 0 is not "no
-// group"). The hash covers exactly the fields that operator== compares. vLLM's hash omits
-// lora_name, although vLLM's equality compares it. This is consistent too, but events that differ
-// only in their adapter then have equal hashes.
+// operator== compares every field. An absent field differs from any value: for example, an absent
+// group_idx differs from group_idx 0. The hash covers exactly the fields that operator== compares.
+// vLLM's hash omits lora_name, although vLLM's equality compares lora_name. vLLM's hash is
+// consistent with its equality too, but it is equal for events that differ only in lora_name.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

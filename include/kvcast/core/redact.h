@@ -6,10 +6,11 @@
 
 namespace kvcast {
 
-// Removes from each store the token ids, extra keys, adapter name, cache salt, session and
-// metadata. The hashes, parents, sizes, groups and tiers stay. The list of token ids becomes empty,
-// because readers of vLLM's format require the field. The number of lookahead tokens also stays,
-// because it determines how hits are counted; the tokens become 0.
+// Removes the token ids, extra keys, adapter name, cache salt, session and metadata from each
+// store. All other fields stay, for example hashes, parents, sizes, groups and tiers. token_ids
+// becomes an empty list and not nullopt, because readers of vLLM's format require the field.
+// tokens_per_position becomes 1. The number of lookahead tokens stays, because readers need it to
+// count hits. Each lookahead token becomes 0.
 void Redact(EventBatch& batch);
 
 }  // namespace kvcast

@@ -14,7 +14,7 @@ namespace kvcast {
 
 enum class StatusCode : uint8_t {
   kOk,
-  // The value is invalid in every state of the object.
+  // The value of an argument is invalid in every state of the object.
   kInvalidArgument,
   // Input bytes do not follow the format.
   kMalformed,

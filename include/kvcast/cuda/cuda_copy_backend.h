@@ -40,14 +40,17 @@ struct CudaCopyConfig {
   // pool must outlive the backend.
   const PinnedPool* host = nullptr;
   // nullopt: the backend chooses a path per fragment size, by costs that it measures at the start.
+  // Otherwise the backend uses the given path; copies that this path cannot execute use the copy
+  // engine.
   std::optional<CudaCopyPath> load_path;
   std::optional<CudaCopyPath> store_path;
   // False: the backend measures nothing and chooses paths by a fixed rule.
   bool calibrate = true;
-  // Penalty on the expected time of the kernel path, as a fraction. The kernel is chosen only if
-  // its expected time * (1 + kernel_margin) is below the expected time of the copy engine. The
-  // reason is that kernels take multiprocessors from the model. A third of the penalty applies to
-  // the staged path. Must not be negative.
+  // Penalty on the expected time of the kernel path, as a fraction. The kernel is preferred to the
+  // copy engine only if its expected time * (1 + kernel_margin) is below the expected time of the
+  // copy engine. The reason is that kernels take multiprocessors from the model. A third of the
+  // penalty applies to the staged path. A fragment size keeps its previous path until another path
+  // has less than 0.9 of the previous path's time, penalties included. Must not be negative.
   double kernel_margin = 0.15;
   // Number of thread blocks of a copy kernel; each occupies one multiprocessor. 0: the smallest
   // number that saturates the link; without calibration 4.
@@ -55,8 +58,8 @@ struct CudaCopyConfig {
   // Size in bytes of the ring of the staged path on the GPU, per direction. 0: the staged path is
   // off.
   size_t staging_bytes = size_t{32} << 20;
-  // True: the driver may read the source of a load outside the order of the queue. This applies
-  // only to loads that wait for no event.
+  // True: the driver may read the source of a load before the earlier copies of the queue have
+  // ended. This applies only to loads that wait for no event.
   bool unordered_loads = false;
   // True: for copies of at most 128 KiB on average, the backend requests copies that overlap with
   // kernels (CU_MEMCPY_FLAG_PREFER_OVERLAP_WITH_COMPUTE).
@@ -69,8 +72,8 @@ struct CudaCopyCosts {
   double link_rate = 0;        // rate of one large copy
   double engine_start = 0;     // seconds per call
   double engine_per_copy = 0;  // CPU seconds per descriptor
-  // CPU seconds per row of a descriptor with rows, in addition to engine_per_copy. Infinite: the
-  // driver has no such descriptors.
+  // CPU seconds per row of a descriptor with several rows, in addition to engine_per_copy.
+  // Infinite: the driver has no such descriptors.
   double engine_per_row = 0;
   double kernel_start = 0;      // seconds per launch
   double kernel_per_piece = 0;  // seconds per piece; a piece is at most 16 KiB of one row
@@ -133,7 +136,8 @@ class CudaCopyBackend final : public CopyBackend {
   CopyState Wait(CopyTicket ticket) override;
 
   // Makes a stream (CUstream or cudaStream_t) wait on the GPU for a batch that is in progress. The
-  // call does not block the CPU.
+  // call does not block the CPU. Errors: kInvalidArgument if the batch is not in progress;
+  // kUnavailable if the backend is poisoned, or with the error of the driver.
   Status HoldBack(void* stream, CopyTicket ticket);
 
   CudaCopyStats stats() const;

@@ -36,15 +36,16 @@ struct CacheRequest {
   std::optional<int64_t> lora_id;
   std::optional<std::string> session_id;
   bool skip_prefix_lookup = false;  // for example because the request needs prompt logprobs
-  // A hint of a router: other requests will begin with this number of tokens of the prompt. The
-  // manager keeps the blocks that a hit at this boundary needs, as if the lookup had found the
-  // boundary itself. The value is rounded down to the length of a possible hit. 0: no hint; the
+  // A hint of a router: other requests will begin with the first keep_prefix_tokens tokens of this
+  // prompt. The manager rounds the value down to the length of a possible hit. It keeps the blocks
+  // that a hit of this length needs, as if the lookup had found this shared prefix. 0: no hint; the
   // cache then behaves like vLLM's.
   int64_t keep_prefix_tokens = 0;
   // A hint of a router: no other request will need the tokens after this position, including the
   // sampled tokens. When the request has ended, the blocks that begin at this position or later are
-  // evicted before all other cached blocks. Exception: blocks that another request has adopted.
-  // Lookups do not change. nullopt: no hint; the cache then behaves like vLLM's.
+  // evicted before all other cached blocks. Exceptions: blocks that a request has adopted from a
+  // hit, and blocks that begin before shared_prefix_boundary. Lookups do not change. nullopt: no
+  // hint; the cache then behaves like vLLM's.
   std::optional<int64_t> will_not_return_after;
   // kv_cache_report_mode "full": if a lookup has a hit, the manager announces the blocks of the hit
   // again.
@@ -66,10 +67,10 @@ struct PrefixHit {
   // (CacheConfig::replay_tokens). If replay_tokens is equal to `tokens`, AllocateSlots treats the
   // result as no hit.
   int64_t replay_tokens = 0;
-  // Tokens that count as computed after AllocateSlots adopted the hit.
+  // Number of tokens that count as computed after AllocateSlots has adopted the hit.
   int64_t computed_tokens() const { return tokens - replay_tokens; }
-  // Length in tokens of a prefix that the cache should keep, because one group already holds it. 0:
-  // none.
+  // Length in tokens of a prefix that is longer than the hit and that the cache should keep. Either
+  // a group already holds this prefix, or CacheRequest::keep_prefix_tokens names it. 0: none.
   int64_t shared_prefix_boundary = 0;
 };
 
@@ -83,8 +84,8 @@ struct AllocateArgs {
   int64_t encoder_tokens = 0;    // cross attention only
   // Result of the lookup; only for the first allocation of a request. Borrowed for the call.
   const PrefixHit* hit = nullptr;
-  // Admission gate for waiting requests: the call fails unless the whole sequence fits into the
-  // pool.
+  // True: the call fails if the whole sequence does not fit into the pool. For the admission of
+  // waiting requests.
   bool full_sequence_must_fit = false;
   bool apply_watermark = false;
   int64_t reserved_blocks = 0;  // free blocks that are reserved for other requests
@@ -93,8 +94,8 @@ struct AllocateArgs {
 };
 
 // A block copy that the engine must run before the step. The copy is necessary if a request
-// continues inside a block, and only the first part of the block is cached. Both blocks stay
-// referenced until ReleaseCopies.
+// continues inside a block of which only the first part is cached. Both blocks stay referenced
+// until ReleaseCopies.
 struct BlockCopy {
   BlockId source;
   BlockId target;
@@ -116,8 +117,8 @@ struct EventOptions {
   // Readers then need not count copies. CacheRequest::report_hits has no effect.
   bool announce_once = false;
   // True: a stored event covers exactly the tokens of the blocks that it names. Each run of
-  // adjacent blocks has its own event, with its own parent and token_offset. There is no event
-  // without blocks. A report of a hit omits the positions that the group does not hold.
+  // adjacent blocks has its own event, with its own parent and token_offset. No stored event has an
+  // empty list of blocks. A report of a hit omits the positions that the group does not hold.
   bool exact_spans = false;
   // True: AllBlocksCleared names its tier.
   bool name_cleared_tier = false;
@@ -155,11 +156,14 @@ class CacheManager {
   // Allocates the slots for the next step. If `new_blocks` is given, the new block ids of each
   // group are appended to new_blocks[group].
   //
-  // Returns false if there are not enough free blocks. The call has then changed nothing, except
-  // that request.chain may be longer and that blocks outside the window may be released. It also
-  // returns false for invalid arguments: a negative count; nothing to compute, load or (from vLLM
-  // v0.31 on) adopt; a hit that does not belong to this manager; a hit that is not at the start of
-  // a request.
+  // Returns false if there are not enough free blocks. In this case request.chain may be longer,
+  // and blocks outside the window may be released; nothing else has changed. Also returns false,
+  // without any change, for invalid arguments:
+  // - a negative count
+  // - no tokens to compute or to load; from EngineRules::kV032 on (vLLM: from v0.31 on), a hit with
+  //   tokens is sufficient
+  // - a hit whose block lists do not match the groups, the hit length or the pool
+  // - a hit with tokens that is not at the start of a request
   bool AllocateSlots(CacheRequest& request, const AllocateArgs& args,
                      std::vector<std::vector<BlockId>>* new_blocks = nullptr);
 
@@ -176,7 +180,7 @@ class CacheManager {
   void ReleaseCopies(std::span<const BlockCopy> copies);
 
   // Returns the blocks of attention groups that were allocated for new tokens since the last call,
-  // group by group. The engine must zero them before the step and before its copies. Targets of
+  // group by group. The engine must zero them before it runs the copies and the step. Targets of
   // copies and blocks of Mamba groups are not in the list. A block id may occur twice. With
   // CacheConfig::zero_new_blocks the engine must call this function, because the list grows until
   // the next call. Without zero_new_blocks the list is empty.
@@ -200,19 +204,18 @@ class CacheManager {
   // change: an id that is not in the pool.
   Status EvictBlocks(std::span<const BlockId> blocks);
 
-  // Returns the events since the last call, in order of occurrence, with the kind and the window of
-  // their group.
+  // Returns the events that no earlier TakeEvents or TakePayload took, in order of occurrence. Each
+  // stored event has the kind and the window of its group.
   std::vector<Event> TakeEvents();
-  // Takes the same events as TakeEvents, but appends the payload of one batch to `payload`: the
-  // bytes that EncodeBatch would write for these events. The function creates no object per event,
-  // and allocates nothing in steady state. `ts`: wall-clock time of the batch, seconds since the
-  // Unix epoch. Returns the number of events. With 0 pending events it appends nothing. Error: the
-  // names of a request cannot be encoded. The message then states the reason, and the events are
-  // lost.
+  // Takes the same events as TakeEvents, and appends them to `payload` as the payload of one batch.
+  // The bytes are those that EncodeBatch would write. The function creates no object per event, and
+  // allocates nothing in steady state. `ts`: wall-clock time of the batch, seconds since the Unix
+  // epoch. Returns the number of events. With 0 pending events it appends nothing. Error: a name in
+  // a request cannot be encoded. The message then states the reason, and the events are lost.
   Result<size_t> TakePayload(double ts, std::optional<int64_t> data_parallel_rank, Dialect dialect,
                              std::vector<uint8_t>& payload);
-  // Number of events that wait to be taken. After a reset, an idle engine has such events too, and
-  // must publish them.
+  // Number of events that TakeEvents would return. After a reset, an idle engine also has such
+  // events, and must publish them.
   size_t pending_events() const;
 
   // The block pool, whose blocks an offload tier reads and pins. The reference is valid as long as
@@ -223,8 +226,8 @@ class CacheManager {
   // span is valid until the next call that changes the table.
   std::span<const BlockId> BlockTable(const CacheRequest& request, GroupIdx group) const;
 
-  // The number of leading blocks of a running request that all running requests share. 0 for kinds
-  // that release blocks early.
+  // The number of leading blocks of a running request that all running requests share. 0 for groups
+  // that are not of a full-attention kind (IsFullKind).
   int64_t CommonPrefixBlocks(const CacheRequest& request, GroupIdx group) const;
 
   // All cached hashes of a group, in no particular order. O(blocks of the pool).

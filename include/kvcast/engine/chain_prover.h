@@ -16,17 +16,23 @@ namespace kvcast {
 // Thread-safe.
 class ChainProver {
  public:
-  // The arguments are those of CacheManager::Create. Error: the config is not valid.
+  // The arguments are those of CacheManager::Create. Of `events`, only hash_form has an effect.
+  // Error: kInvalidArgument if the config is not valid.
   static Result<std::unique_ptr<ChainProver>> Create(CacheConfig config, BlockHasher hasher,
                                                      const EventOptions& events);
   ~ChainProver();
 
-  // Store events of prompts that are made from the nonce; see kvcast/hash/chain_challenge.h. The
-  // first prompt has no keys and fills a block of the group with the smallest blocks. Each other
-  // prompt fills one hash unit, because the keys of an event do not determine the keys of several
-  // units. These prompts have a cache salt, a multimodal item and, if the hash covers no path of an
-  // adapter, an adapter. The events have the form of the engine's own events. Cost: the hashes of
-  // the block, and of three units.
+  // Returns one store event for each challenge prompt. The prompts are made from the nonce; see
+  // kvcast/hash/chain_challenge.h. The events have the form of the engine's own events.
+  // - The first prompt has no extra keys. It fills one block of the group with the smallest blocks.
+  // - The second prompt has a cache salt.
+  // - The third prompt has a multimodal item.
+  // - The fourth prompt has an adapter. It exists only with ExtraKeyScheme::kBare, because with
+  //   kTagged the hash covers the path of the adapter, and no event carries this path.
+  //
+  // Each prompt with an extra key fills one hash unit, because the extra keys of an event do not
+  // determine the extra keys of several units. Cost: the hashes of one block and of at most three
+  // units.
   EventBatch Answer(uint64_t nonce);
 
  private:

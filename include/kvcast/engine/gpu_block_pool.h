@@ -45,10 +45,10 @@ class GpuBlockPool {
   virtual std::optional<BlockId> NextFree(std::optional<BlockId> after) const = 0;
   virtual bool IsFree(BlockId block) const = 0;
 
-  // A pinned block keeps its content: the pool does not allocate the block until each Pin of it has
-  // been followed by an Unpin. Unpin may make blocks free, in the order of `blocks`. With
-  // `take_next` false, these blocks become free as if a request had freed them. With `take_next`
-  // true, the pool allocates these blocks before all other free blocks.
+  // A pinned block keeps its content. The pool does not allocate the block before the number of
+  // Unpin calls for it is equal to the number of Pin calls. Unpin may make blocks free, in the
+  // order of `blocks`. With `take_next` false, these blocks become free as if a request had freed
+  // them. With `take_next` true, the pool allocates these blocks before all other free blocks.
   virtual void Pin(std::span<const BlockId> blocks) = 0;
   virtual void Unpin(std::span<const BlockId> blocks, bool take_next) = 0;
 };

@@ -1,11 +1,12 @@
-// Block hashes: a chain of digests. Each digest names one prefix of a prompt, and is equal byte for
-// byte to the digest that vLLM computes (`--prefix-caching-hash-algo`).
+// Block hashes: a chain of digests. Each digest names one prefix of a prompt. It is equal, byte for
+// byte, to the digest that vLLM computes (`--prefix-caching-hash-algo`).
 //
 //   digest(block) = F( serialise( (parent digest, (token ids...), extra) ) )
 //   extra         = the extra keys or None; with lookahead L: (the extra keys or None, t1, ..., tL)
 //
-// The parent of the first block is NONE_HASH = F(serialise(seed text)). t1, ..., tL are the L
-// tokens after the block. With lookahead, the extra keys cover the block and these L tokens.
+// F is SHA-256 or XXH3-128. The parent of the first block is NONE_HASH = F(serialise(seed text)).
+// t1, ..., tL are the L tokens after the block. With lookahead, the extra keys cover the block and
+// these L tokens.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -55,7 +56,7 @@ struct Digest {
 enum class EventHashForm : uint8_t { kInt64, kBytes };
 BlockHash ToEventHash(const Digest& digest, EventHashForm form);
 
-// The form in which the hash covers extra keys. Events carry the bare form with both schemes.
+// The form in which the hash covers extra keys. With both schemes, events carry the bare form.
 enum class ExtraKeyScheme : uint8_t {
   // name, (identifier, offset), salt, digest. Used by vLLM before 0.31.
   kBare,
@@ -81,8 +82,8 @@ struct ChainForm {
   friend bool operator==(const ChainForm&, const ChainForm&) = default;
 };
 
-// The number of blocks that have a hash, in a prompt of `tokens` tokens: floor((tokens - lookahead)
-// / hash_block_size), at least 0. REQUIRES: hash_block_size > 0.
+// The number of hash units that have a hash, in a prompt of `tokens` tokens. The result is
+// floor((tokens - lookahead) / hash_block_size), at least 0. REQUIRES: hash_block_size > 0.
 inline int64_t HashedUnits(int64_t tokens, int64_t hash_block_size, int64_t lookahead) {
   return tokens <= lookahead ? 0 : (tokens - lookahead) / hash_block_size;
 }
@@ -92,11 +93,11 @@ struct MultimodalItem {
   std::string identifier;
   int64_t offset = 0;
   int64_t length = 0;
-  // Identity of the Python object that holds the identifier; below 2^32 - 1. vLLM's pickle schemes
-  // write an identifier as a back-reference if an earlier identifier of the same block is the same
-  // Python object. They write an equal but distinct object in full. Two equal identifiers with
-  // equal, non-zero tags are the same object. A text of a single character below U+0100 is always
-  // the same object.
+  // Number of the Python object that holds the identifier; below 2^32 - 1. Equal identifiers with
+  // equal tags above 0 are the same object. Tag 0: no other item has this object. Equal texts of a
+  // single character below U+0100 are always the same object. The tag changes only the pickle
+  // schemes: vLLM writes the first occurrence of an object in a block in full, and each later
+  // occurrence as a back-reference.
   uint32_t object_tag = 0;
 };
 
@@ -107,8 +108,7 @@ struct PromptEmbeddings {
   size_t row_bytes = 0;
 };
 
-// SHA-256 of the embedding rows of each hash unit. The caller gives the digests if the rows are not
-// available.
+// SHA-256 of the embedding rows of each hash unit. A caller without the rows gives these digests.
 struct PromptEmbeddingDigests {
   int64_t hash_block_size = 0;  // tokens per hash unit
   // Digest i covers the rows of the positions [i * hash_block_size, (i + 1) * hash_block_size).
@@ -141,15 +141,16 @@ struct HashInputs {
 // - the LoRA name
 // - (identifier, offset - begin) of each overlapping multimodal item
 // - the salt, if begin is 0
-// - SHA-256 of the embedding slice. After the last row the slice is empty, and its digest is still
-//   a key. If the inputs do not hold the digest, there is no such key.
+// - SHA-256 of the embedding rows of these positions. If all positions are after the last row, the
+//   SHA-256 of 0 bytes is still a key. If the inputs hold neither rows nor this digest, there is no
+//   such key.
 //
-// With lookahead, the items and the embeddings of [begin, end + form.lookahead) count. Source:
-// vLLM's generate_block_hash_extra_keys with start_mm_idx = 0. Events carry the bare form.
+// With lookahead, the items and the rows of the positions [begin, end + form.lookahead) count.
+// Source: vLLM's generate_block_hash_extra_keys with start_mm_idx = 0. Events carry the bare form.
 ExtraKeys ExtraKeysFor(const HashInputs& inputs, int64_t begin, int64_t end,
                        const ChainForm& form = {});
 
-// The seed text of NONE_HASH that vLLM uses since 2026-08 for the SHA-256 family if PYTHONHASHSEED
+// The default seed text of NONE_HASH. vLLM from 2026-08 on uses it with SHA-256 if PYTHONHASHSEED
 // is not set.
 inline constexpr std::string_view kDefaultHashSeed = "vllm-none-hash";
 
@@ -168,8 +169,9 @@ class BlockHasher {
   // Computes NONE_HASH from a seed text: the value of PYTHONHASHSEED, or kDefaultHashSeed. Error:
   // kUnavailable if OpenSSL offers no SHA-256.
   static Result<BlockHasher> FromSeed(HashAlgorithm algorithm, std::string_view seed);
-  // Takes NONE_HASH as raw bytes. Engines before 2026-08 use 32 random bytes. Error:
-  // kInvalidArgument if `none_hash` does not have 1 to 32 bytes.
+  // Takes NONE_HASH as raw bytes. vLLM before 2026-08 uses 32 random bytes if PYTHONHASHSEED is not
+  // set. Errors: kInvalidArgument if `none_hash` does not have 1 to 32 bytes; kUnavailable if
+  // OpenSSL offers no SHA-256.
   static Result<BlockHasher> FromNoneHash(HashAlgorithm algorithm,
                                           std::span<const uint8_t> none_hash);
 

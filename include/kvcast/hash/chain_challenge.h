@@ -1,6 +1,6 @@
-// The prompt of a challenge. A router sends a nonce to an engine, and the engine returns store
-// events of prompts that are made from this nonce. These stores show the hash scheme of the engine,
-// although the engine's own stores may carry no tokens.
+// The prompts of a challenge. A router sends a nonce to an engine. The engine returns store events
+// of prompts that are made from this nonce. These stores show the hash scheme of the engine, even
+// if the engine's other stores carry no tokens.
 //
 // The tokens are digests of the nonce. A client therefore cannot choose them, and cannot use
 // challenges to learn the hashes of guessed prompts.
@@ -16,12 +16,12 @@
 
 namespace kvcast {
 
-// The first `count` tokens of the prompt; each is below 2^16. Token 16 * i + j is the big-endian
-// number in the bytes 2j and 2j + 1 of SHA-256("kvcast challenge", nonce, i), with both numbers as
-// 8 bytes, big-endian.
+// The first `count` tokens of each prompt; each token is below 2^16. Token 16 * i + j, with j from
+// 0 to 15, is the big-endian number in the bytes 2j and 2j + 1 of SHA-256("kvcast challenge",
+// nonce, i). The input contains the nonce and i as 8 bytes each, big-endian.
 std::vector<TokenId> ChallengeTokens(uint64_t nonce, size_t count);
-// The cache salt, and the identifier of the multimodal item: "challenge-" and the nonce as 16 hex
-// digits.
+// The text that is the cache salt, the identifier of the multimodal item, or the adapter name of a
+// prompt: "challenge-", then the nonce as 16 hex digits.
 std::string ChallengeText(uint64_t nonce);
 
 }  // namespace kvcast

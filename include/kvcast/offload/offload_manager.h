@@ -2,7 +2,7 @@
 //
 // It is the scheduler's part of KV offload, and copies no bytes. Terms and rules follow vLLM's CPU
 // offloading manager. A chunk is the KV of one group over a span of tokens; one key names it. A
-// store copies a chunk from the GPU to host memory, a load copies it back.
+// store copies a chunk from the GPU to host memory. A load copies it back.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -95,7 +95,9 @@ struct OffloadConfig {
 struct OffloadEvent {
   enum class Kind : uint8_t { kStored, kRemoved, kCleared };
   Kind kind = Kind::kStored;
-  std::vector<OffloadKey> keys;  // keys of any groups, in order; empty for kCleared
+  // The keys that one call stored or evicted, in this order. They may belong to several groups.
+  // Empty for kCleared.
+  std::vector<OffloadKey> keys;
 
   friend bool operator==(const OffloadEvent&, const OffloadEvent&) = default;
 };
@@ -108,7 +110,7 @@ struct StorePlan {
   // The slots of keys[0], then the slots of keys[1], and so on; OffloadManager::slots_per_chunk
   // slots each.
   std::vector<SlotId> slots;
-  std::vector<OffloadKey> evicted;  // keys whose slots were taken
+  std::vector<OffloadKey> evicted;  // keys of the chunks that the call evicted
 };
 
 // Histogram of the number of chunks for which PrepareStore had to find space. One sample per call.
@@ -125,30 +127,31 @@ struct AllocationSizes {
 };
 
 // The request of a store or load. By the rules from v0.32 on, the age of a chunk depends on the
-// requests that used it. The manager records the stores and loads of a request, and applies them
-// when the request finishes: once per chunk, from the end of the prefix to its start. The start of
-// the prefix is then the most recent chunk.
+// requests that used it. A request uses the chunks that it stores or loads, and the present chunks
+// that it offers for storing. The manager records these uses, and applies them when the request
+// finishes: once per chunk, from the end of the prefix to its start. The first chunk of the prefix
+// is then the most recent chunk.
 // - LRU, v0.33: a stored chunk gets the rank of its request. All stores of a request have the same
 //   rank. The chunk with the smallest rank is evicted first. Among equal ranks, the chunk of the
-//   longest prefix is evicted first. FinishRequest gives a new rank to every chunk that the request
-//   used. The end of a load changes no rank.
+//   longest prefix is evicted first. FinishRequest gives a new rank of its own to every chunk that
+//   the request used. The end of a load changes no rank.
 // - LRU, v0.32: when the request finishes, its chunks become the most recent chunks. As with older
 //   rules, a chunk also becomes the most recent when its store or load ends.
 // - ARC: readable chunks that the request used and did not store itself move to T2. If an evicted
 //   chunk is stored again, the target changes before victims are selected, once per request and
 //   chunk.
 //
-// PrepareStore counts its keys for store_threshold. A chunk that is already readable reaches the
-// threshold in any case. A key of the call never displaces the count of another key of the same
-// call.
+// PrepareStore counts its keys for store_threshold. A chunk that is already readable counts as a
+// chunk that has reached the threshold. A key of the call never displaces the count of another key
+// of the same call.
 struct OffloadUse {
   OffloadRequestId request;
   std::span<const int64_t> ends;  // by key: tokens of the prefix that ends with the chunk
 };
 
 struct OffloadStats {
-  // Shares of the capacity, in 0..1; 0 without capacity. `usage` is the share of stores and loads
-  // in progress, which cannot be evicted.
+  // Shares of the capacity, in 0..1; 0 without capacity. `usage` is the share of the chunks that
+  // cannot be evicted, because their stores or loads are in progress.
   double usage = 0;
   double write_usage = 0;  // share of stores
   double read_usage = 0;   // share of loads
@@ -189,7 +192,7 @@ class OffloadManager {
   Status PrepareLoad(std::span<const OffloadKey> keys, std::vector<SlotId>& slots,
                      const OffloadUse& use = {});
   // Removes one reader from every chunk. Error: kFailedPrecondition, without any change, if a chunk
-  // has fewer readers.
+  // has fewer readers than the call removes.
   Status CompleteLoad(std::span<const OffloadKey> keys);
 
   // Before v0.32: the chunks become the most recent chunks, with the first key as the most recent.
@@ -213,13 +216,15 @@ class OffloadManager {
   // therefore complete a part of a job, or complete a job twice.
   void CompleteStore(std::span<const OffloadKey> keys, bool success);
 
-  // Applies the uses of the request to the age of its chunks (see OffloadUse), and drops its
-  // counts. The caller must call it once per request, after its last PrepareStore and PrepareLoad.
-  // Copies may still be in progress.
+  // Applies the uses of the request to the age of its chunks (see OffloadUse). Drops the record of
+  // the keys that were counted for this request (store_threshold); the counts do not change. The
+  // caller must call it once per request, after its last PrepareStore and PrepareLoad. Copies may
+  // still be in progress.
   void FinishRequest(OffloadRequestId request);
 
   // Removes all chunks, including chunks of stores and loads in progress. The caller must end these
-  // copies first, and must not complete them later. The counts of store_threshold do not change.
+  // copies first, and must not call CompleteStore or CompleteLoad for them later. The counts of
+  // store_threshold do not change.
   void Reset();
 
   // Returns the changes since the last call. An eviction precedes the store that uses its slots.
@@ -243,7 +248,7 @@ class OffloadManager {
     friend bool operator==(const Chunk&, const Chunk&) = default;
   };
   struct State {
-    int64_t slots_used_once = 0;  // slots that were ever used
+    int64_t slots_used_once = 0;  // number of slots that were ever used
     // The free slots that were used before, in the order of their next use.
     std::vector<SlotId> free_slots;
     int64_t evictable_slots = 0;  // slots of idle chunks

@@ -1,4 +1,4 @@
-// OffloadObserver: receives every call of a scheduler to its OffloadManager. For conformance runs,
+// OffloadObserver: receives the calls of a scheduler to its OffloadManager. For conformance runs,
 // traces and tests.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -9,14 +9,15 @@
 
 namespace kvcast {
 
-// The methods run on the scheduler's thread, after each call, in order. All spans and pointers are
-// valid only during the method.
+// The methods run on the scheduler's thread, in the order of the calls. Each method runs directly
+// after its call; only OnCompleteLoad runs directly before it. A PrepareLoad that fails is not
+// reported. All spans and pointers are valid only during the method.
 class OffloadObserver {
  public:
   virtual ~OffloadObserver() = default;
   virtual void OnLookup(const OffloadKey& /*key*/, LookupResult /*result*/) {}
   virtual void OnTouch(OffloadRequestId /*request*/, std::span<const OffloadKey> /*keys*/) {}
-  // `plan` is nullptr if there was no space.
+  // `plan` is nullptr if the call failed.
   virtual void OnPrepareStore(OffloadRequestId /*request*/, std::span<const OffloadKey> /*keys*/,
                               const StorePlan* /*plan*/) {}
   virtual void OnPrepareLoad(std::span<const OffloadKey> /*keys*/,

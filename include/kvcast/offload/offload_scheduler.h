@@ -10,8 +10,8 @@
 // The scheduler stores the chunks that a step completes. A store reads its blocks one step later,
 // concurrently with the next step, and holds no reference to them. Instead, the scheduler records
 // the blocks that running stores read ("fences"). If the engine gives a fenced block to another
-// request, the scheduler flushes the store: the store must end before that step runs. A block is
-// therefore never overwritten while a copy reads it.
+// request, the scheduler flushes the store: the store must end before the step of the other request
+// runs. A block is therefore never overwritten while a copy reads it.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -48,19 +48,20 @@ struct OffloadSchedulerConfig {
   // The vLLM release of the connector. It sets layout.rules and memory.rules. Differences from
   // v0.32 on:
   // - Lookups and stores touch no chunk (see OffloadUse). max_load_tokens applies.
-  // - The scheduler keeps the data for the events of pending and of readable chunks. Before v0.32,
-  //   it keeps only the data of readable chunks.
-  // - A finished request of a group with a draft head stores its last chunk.
+  // - A lookup records the event data of pending and of readable chunks. Before v0.32, it records
+  //   only the data of readable chunks.
+  // - In a group with a draft head, a finished request also stores its last complete chunk.
   // - With `compatible`, a finished request does not store its last token, unless the token belongs
   //   to the prompt.
   //
   // Differences from v0.33 on:
-  // - With draft heads, a prefix end inside a block is stored if the request has loaded tokens.
+  // - With draft heads, a prefix end inside a block is stored if the request has started a load.
+  //   Before v0.33, it is not stored.
   // - With `compatible`, the scheduler behaves as with states_handed_over.
   EngineRules rules = EngineRules::kMain2026August;
-  // True: OffloadStep::tails contains every state at the end of a chunk that should be stored.
-  // False: the scheduler stores the states that are in the request's block table when the chunk is
-  // complete.
+  // True: for each chunk of states that should be stored, OffloadStep::tails contains the state at
+  // the end of the chunk. False: the scheduler stores the states that are in the request's block
+  // table when the chunk is complete.
   bool states_handed_over = false;
   OffloadPolicy policy = OffloadPolicy::kChunkLevel;
   bool prompt_only = true;  // true: sampled tokens are not stored
@@ -87,13 +88,14 @@ struct OffloadSchedulerConfig {
   // True: behave as vLLM's connector in the cases in which this scheduler differs. Implies
   // memory.compatible and layout.compatible.
   // - A lookup may stay pending without a time limit.
-  // - A block that a window has released is stored, even if another request owns the block now.
-  //   Exception: another request gets the block in a step that also schedules the first request, or
-  //   in the first step after the first request has ended.
-  // - A finished request stores its last token, which was never computed.
-  // - A chunk of a window that lacks blocks is stored without them, and still gives a hit.
-  // - Blocks that a job does not copy leave no gap. A later state of the job may then be at a
-  //   position where no load looks for it.
+  // - A block that the window of a request has released is stored for this request, even if another
+  //   request owns the block now. Exception: the other request gets the block in a step that also
+  //   schedules the first request, or in the first step after the first request has ended.
+  // - Before v0.32: a finished request stores its last token, which was never computed.
+  // - Before v0.32: if a chunk of a window group lacks blocks before its last block, it is stored
+  //   without these blocks, and still gives a hit.
+  // - Blocks that a job does not copy leave no gap in the job. A later state of the job may then be
+  //   at a position where no load looks for it.
   // - Events of windows and states carry only the hash, and no event has extra keys.
   // - If a key is evicted and stored again between two calls of TakeEvents, its event carries only
   //   the hash.
@@ -112,7 +114,7 @@ struct OffloadMatch {
   // Number of tokens to load after the tokens on the GPU. nullopt: not known yet; the engine must
   // call MatchedTokens again in the next step.
   std::optional<int64_t> tokens;
-  // The prefix end in tokens, if it is inside a block.
+  // The end of the matched prefix in tokens, if this end is inside a block.
   std::optional<int64_t> tail_boundary;
   // True: the load fits into sync_load_budget_bytes, and the engine may schedule the request in the
   // same step. The step then computes at least one token of the request; see
@@ -166,7 +168,7 @@ struct OffloadPlan {
 // Report of workers on one job.
 struct OffloadCompletion {
   OffloadJobId job;
-  // Number of workers that have reported the job since the last report.
+  // Number of workers that have reported the job since the previous completion of this job.
   int64_t workers = 1;
   // False: at least one of these workers could not copy.
   bool success = true;
@@ -191,14 +193,14 @@ struct LateLoad {
 
 struct OffloadSchedulerStats {
   OffloadStats memory;
-  // Counters since the last call of TakeStats. allocation_failures counts the stores that were
-  // postponed because no chunk could be evicted.
+  // Counters since the last call of TakeStats. allocation_failures counts the attempts to store
+  // that failed because not enough chunks could be evicted.
   int64_t allocation_failures = 0;
   int64_t failed_stores = 0;  // failed store jobs
   int64_t failed_loads = 0;
   int64_t late_loads = 0;
   int64_t expired_waits = 0;  // lookups that were pending for max_pending_ms
-  // Completions of jobs that do not exist, or that Reset dropped.
+  // Completions of jobs that do not exist, and of stores that Reset dropped.
   int64_t unknown_completions = 0;
 };
 
@@ -224,14 +226,17 @@ class OffloadScheduler {
 
   // The engine has allocated blocks for the tokens on the GPU and for `external_tokens` more
   // tokens. `external_tokens` is at most the result of MatchedTokens. `tables` is by group of the
-  // engine. The call creates a load job, which the next BuildStep returns. The engine must keep
-  // these blocks until OnCompletions names the request, even if the request ends earlier.
+  // engine. The call creates a load job, which the next BuildStep returns. A call with 0 external
+  // tokens has no effect. The engine must keep the blocks until OnCompletions names the request,
+  // even if the request ends earlier. For the loads of OffloadPlan::before_step, it must keep the
+  // blocks until the load has ended.
   //
   // Errors, without any change:
   // - kNotFound: the request is unknown.
-  // - kFailedPrecondition: a chunk is not present any more, or the request has a job in progress.
-  // - kInvalidArgument: the tables are too short; `external_tokens` is negative or above the match;
-  //   `external_tokens` is below the match, and a window or a state is not available at its end.
+  // - kFailedPrecondition: a chunk of the load is not readable in host memory, or the request has a
+  //   job in progress.
+  // - kInvalidArgument: a table is missing or too short; `external_tokens` is negative, or exceeds
+  //   the chunks of the request; `external_tokens` ends at a position at which no state is stored.
   // After an error the engine must compute the tokens. In the same step, a call with the complete
   // match never fails.
   Status UpdateAfterAlloc(OffloadRequestId id, int64_t external_tokens,

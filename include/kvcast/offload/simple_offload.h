@@ -2,10 +2,10 @@
 // the GPU.
 //
 // It is the scheduler's part of vLLM's simple KV offload. The block pool in host memory receives
-// copies of GPU blocks: either when they are computed (eager), or before the GPU allocates them for
-// other content (lazy). A lookup searches the host pool for the blocks that the GPU does not have,
-// by the GPU's own rule over all groups. SimpleOffload copies no bytes: every step names the blocks
-// to copy.
+// copies of GPU blocks. Eager mode copies the blocks when they are computed. Lazy mode copies them
+// before the GPU allocates them for other content. A lookup searches the host pool for the blocks
+// that the GPU does not have, by the GPU's own rule over all groups. SimpleOffload copies no bytes:
+// every step names the blocks to copy.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -36,8 +36,8 @@ struct SimpleOffloadConfig {
   CacheConfig cache;           // the GPU's config; one group must be full attention
   int64_t num_cpu_blocks = 0;  // including block 0, the null block; see CpuBlocksFor
   StoreMode mode = StoreMode::kEager;
-  // kLazy: the number of blocks at the head of the GPU's free queue of which SimpleOffload keeps
-  // copies in host memory. 0: the value of LazyTargetFree.
+  // kLazy: SimpleOffload keeps copies of this number of blocks in host memory: the first blocks of
+  // the GPU's free queue. 0: the value of LazyTargetFree.
   int64_t lazy_target_free = 0;
   int64_t num_workers = 1;  // workers that copy and report each store
   // Unless `compatible` is set, exact_spans, announce_once and name_cleared_tier are always on.
@@ -45,11 +45,11 @@ struct SimpleOffloadConfig {
   std::string medium = kMediumCpu;
   // True: behave as vLLM's scheduler in the cases in which this scheduler differs:
   // - Stored blocks have no event. Removals and resets have the medium GPU.
-  // - The blocks of a request are read only once. Blocks that were evicted from host memory while
-  //   the request ran, and blocks of its last step, are not stored when the request finishes.
+  // - Each block of a request is examined only once. Blocks that were evicted from host memory
+  //   while the request ran, and blocks of its last step, are not stored when the request finishes.
   // - The lazy scan continues after the block where it stopped. This block may have moved to the
-  //   end of the queue, and earlier blocks may have been evicted from host memory. GPU blocks that
-  //   were copied are allocated last, not next.
+  //   end of the queue, and earlier blocks may have been evicted from host memory. The GPU
+  //   allocates copied blocks last, not next.
   // - Equal blocks that are stored at the same time use one host block each.
   // - The blocks of a copy age from first to last, group by group, so that a prefix loses its start
   //   first.
@@ -170,9 +170,9 @@ class SimpleOffload {
 
   // Returns the events since the last call, in order of occurrence. A block is announced when its
   // copy has ended. Its removal is announced before its host block is used again. The events have
-  // the same fields as the events of the GPU. Exception: blocks that the GPU held before their
-  // request was passed to this object are placeholders, without tokens and parent, and with
-  // block_size 0.
+  // the same fields as the events of the GPU. Exception: if the GPU held a block before the request
+  // of the block was passed to this object, the event of the block is a placeholder. A placeholder
+  // has no tokens and no parent, and its block_size is 0.
   std::vector<Event> TakeEvents();
 
   const SimpleOffloadConfig& config() const;  // after validation

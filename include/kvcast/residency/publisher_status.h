@@ -11,14 +11,14 @@
 
 namespace kvcast {
 
-// A random identifier of one run of a publisher, or of the history that a relay continues.
+// Identifier of one run of a publisher; every run has a new value. By default it is random.
 struct Epoch {
   uint64_t high = 0;
   uint64_t low = 0;
   friend bool operator==(const Epoch&, const Epoch&) = default;
 };
 
-// Digest of a group on a tier, with its buckets if they were sent.
+// Digest of a group on a tier, and its buckets. nullopt: the publisher did not send the buckets.
 struct GroupTierStatus {
   GroupTierDigest digest;
   std::optional<DigestBuckets> buckets;
@@ -41,11 +41,11 @@ struct PublisherStatus {
   friend bool operator==(const PublisherStatus&, const PublisherStatus&) = default;
 };
 
-// Result of the comparison of a status with the local state after status.next_seq batches.
+// Result of the comparison of a status with the local state before batch status.next_seq.
 enum class DigestVerdict : uint8_t {
   kEqual,
   kDiffers,
-  // The local state of that moment is not available, or the status has no digests.
+  // The local state before this batch is not available, or the status has no digests.
   kUnknown,
 };
 

@@ -97,7 +97,8 @@ class ContentKeys {
   // powers_[i] = r^i.
   std::array<uint64_t, kPowers> powers_{};
   LanePowers lanes_;
-  uint64_t wide_ = 0;  // points for the halves of token ids that do not fit 32 bits
+  // wide_, narrow_: points for the two halves of a token id that does not fit 32 bits.
+  uint64_t wide_ = 0;
   uint64_t narrow_ = 0;
   std::array<uint64_t, 4> text_points_{};  // by kind
   uint64_t unpoint_ = 0;                   // inverses of r, wide_ and narrow_

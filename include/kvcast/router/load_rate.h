@@ -22,8 +22,9 @@ enum class LoadReport : uint8_t {
 inline constexpr int kLoadReports = 4;
 std::string_view LoadReportName(LoadReport report);  // "taken", "idle", "small", "implausible"
 
-// The estimate is the median of the last kWindow samples. Of two middle samples, the slower one is
-// the median. If fewer than half of the samples are wrong, the median is in the range of the
+// The object keeps the last kWindow samples. A new sample removes the samples that are kLifetimeMs
+// old. The estimate is the median of the kept samples. Of two middle samples, the slower one is the
+// median. If fewer than half of the samples are wrong, the median is in the range of the
 // correct samples. There is an estimate if at least kEnough samples are younger than kLifetimeMs.
 //
 // `bytes` and `seconds` have the meaning of vLLM's counters kv_offload_load_bytes and
@@ -42,9 +43,9 @@ class LoadRate {
   // `bytes` and `seconds` are finite and not negative.
   LoadReport Note(double bytes, double seconds, int64_t now_ms);
   // Adds a report of totals since the engine started. The sample is the increase since the last
-  // sample. If the totals are lower than before, the engine has restarted. An increase of fewer
-  // than kMinBytes gives kSmall, and is part of the next increase. An increase that gives
-  // kImplausible is discarded.
+  // report that gave kTaken or kImplausible. If the totals are lower than in that report, the
+  // engine has restarted, and the increase counts from 0. An increase of fewer than kMinBytes gives
+  // kSmall, and is part of the next increase. An increase that gives kImplausible is discarded.
   LoadReport NoteTotals(double bytes, double seconds, int64_t now_ms);
 
   std::optional<double> bytes_per_second(int64_t now_ms) const;  // nullopt: too few samples
@@ -66,7 +67,7 @@ class LoadRate {
   void Estimate(int64_t now_ms);
 
   std::deque<Sample> samples_;  // oldest first
-  Totals totals_;               // at the last sample
+  Totals totals_;               // of the last report that gave kTaken or kImplausible
   double median_ = 0;           // of the samples that were young enough at the last sample
   int64_t valid_until_ms_ = 0;
   bool valid_ = false;

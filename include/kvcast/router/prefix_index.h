@@ -91,7 +91,7 @@ enum class UnnamedReason : uint8_t {
   // The store names fewer blocks than its tokens fill, and the position of the block is not known.
   kSparse,
   // The block has extra keys that a content key cannot represent, such as a LoRA id without a name.
-  // Or: a store on a lower tier has other lookahead tokens than the GPU stores of the worker.
+  // Or: a store on a lower tier has another number of lookahead tokens than the GPU stores.
   kHiddenContent,
   // The worker gave two contents to one hash, or two hashes to one content.
   kAmbiguous,
@@ -111,8 +111,8 @@ struct WorkerConfig {
   // Hit lengths are multiples of this number of tokens: the engine's scheduler_block_size, or its
   // hash_block_size if partial hits are on. 0: the index applies vLLM's rule to the known groups.
   // The rule gives the least common multiple of the block sizes. Exception: if a Mamba group has
-  // blocks larger than the hash unit, and all groups with larger blocks are full-attention or Mamba
-  // groups, the rule gives hash_block_size.
+  // blocks larger than the hash unit, all groups with larger blocks are full-attention or Mamba
+  // groups, and `rules` is not below kMain2026August, the rule gives hash_block_size.
   int64_t alignment = 0;
   // Number of blocks of a group that the offloading connector moves as one chunk. On a lower tier,
   // the hash of the last block of a chunk names the chunk.
@@ -133,9 +133,7 @@ struct WorkerConfig {
   // group drops a block for its draft head. The chain of a query then ends at the last block with
   // this number of tokens after it.
   int64_t hash_lookahead_tokens = 0;
-  // vLLM's bounded replay of sliding windows. The engine computes the last replay_tokens tokens of
-  // a hit again. A hit of at most replay_tokens tokens counts as no hit. 0: off. nullopt: not
-  // known; the index assumes off.
+  // vLLM's bounded replay of windows; see CacheConfig::replay_tokens. nullopt: the index assumes 0.
   std::optional<int64_t> replay_tokens;
   std::optional<SparseRule> sparse_rule;  // nullopt: not known
   // True: the parent hash 0 means the root, unless the worker holds a block with this hash
@@ -211,7 +209,7 @@ struct ApplyResult {
   ResidencyTotals digests;       // after the batch; empty without WorkerConfig::digests
 };
 
-// The share of the longest possible hit of a prompt that is on the GPU.
+// The part of the longest possible hit of a prompt that the GPU serves: none, a part, or all.
 enum class HitKind : uint8_t { kMiss, kPartial, kFull };
 
 // The answer for one worker. All lengths are in tokens.
@@ -231,14 +229,15 @@ struct WorkerMatch {
   // Derived from gpu_tokens. kMiss: gpu_tokens is 0. kFull: no prompt of this length could have a
   // longer hit. kPartial: all other cases.
   HitKind hit = HitKind::kMiss;
-  // The group_idx of the limiting group: without this group, the other groups could serve the
-  // longest prefix. Set only if `hit` is not kFull. nullopt: no single group limits the hit.
+  // The group_idx of the limiting group: the first group that alone serves no more than the hit. If
+  // there is no such group: the group without which the other groups serve the longest prefix. Set
+  // only if `hit` is not kFull. nullopt: no single group limits the hit.
   std::optional<int64_t> limiting_group;
   int64_t replay_tokens = 0;  // tokens of gpu_tokens that are computed again
   // Tokens of the prompt that are not in gpu_tokens, or are computed again.
   int64_t recompute_tokens = 0;
   // False: since its cache was last empty, the worker stored again a prefix that it could have hit.
-  // Such a store is a report of a hit, or a copy. HitReports decides:
+  // Such a store is a report of a hit, or a copy. The effect depends on HitReports:
   // - kUnknown: the index counts the store as copies. After a report, the answer is too long.
   // - kExpected: the index does not apply the store (IndexCounters::reannounced_blocks). Answers
   //   stay certain until removes show that the store was a copy, or until the index cannot
@@ -292,8 +291,8 @@ enum class Untold : uint32_t {
   kRelease = 64,
   // Hits may end inside the blocks of Mamba groups.
   kAlignment = 128,
-  // The block size of a Mamba group, or of a full-attention group beside a Mamba group. The stores
-  // so far may be smaller than a block.
+  // The block size of a Mamba group, or of a full-attention group beside a Mamba group. The blocks
+  // of the group may be larger than its stores so far.
   kBlockSize = 256,
   // The rule of lookups on lower tiers. kOffloadRule and kLoadEnd occur only in untold_with_cpu.
   kOffloadRule = 512,
@@ -346,8 +345,8 @@ inline constexpr size_t kMaxIndexShards = 64;
 // Thread-safe. Batches of one worker must be applied by one thread at a time, because their order
 // matters. Each change takes the lock of the worker's shard. ShapeOf takes no lock. Match and
 // Scores first read a shard without its lock. A reading is disturbed if a queried worker of the
-// shard changes, or if some of its blocks are moved. After 4 disturbed readings, the call takes the
-// lock of the shard.
+// shard changes, or if the index moves blocks of the shard in memory. After 4 disturbed readings,
+// the call takes the lock of the shard.
 class PrefixIndex {
  public:
   // `keys`: the instance that makes the content keys of the queries. It must outlive the index.
@@ -370,8 +369,8 @@ class PrefixIndex {
   // Removes the worker and all its blocks. No-op if the worker is not registered.
   //
   // Cost of RemoveWorker, ClearWorker and RestartWorker: O(groups of the worker). Later batches, or
-  // Reclaim, free the memory of the blocks in small steps. RemoveWorker also copies the list of
-  // workers (24 bytes per worker).
+  // Reclaim, free the memory of the blocks in small steps. RemoveWorker also copies the list of the
+  // shard's workers (24 bytes per worker).
   void RemoveWorker(WorkerId worker);
   // Removes all blocks of the worker. Its registration, learned groups and counters stay.
   void ClearWorker(WorkerId worker);
@@ -433,8 +432,8 @@ class PrefixIndex {
 
   // Gives content keys to blocks of the worker whose content is not known: hashes[i] is the hash of
   // the prefix that contents[i] names. If the known content of a block has another key, the block
-  // becomes ambiguous. Ignores hashes that the worker does not hold. The call takes the writers'
-  // lock several times, so batches can run in between. Returns the number of blocks that got a
+  // becomes ambiguous. Ignores hashes that the worker does not hold. The call takes the lock of the
+  // shard several times, so batches can run in between. Returns the number of blocks that got a
   // name. REQUIRES: hashes and contents have equal sizes.
   size_t NameBlocks(WorkerId worker, std::span<const BlockHash> hashes,
                     std::span<const ContentKey> contents);
@@ -461,9 +460,9 @@ class PrefixIndex {
                                   std::span<const WorkerId> workers = {}) const;
   const ContentKeys& keys() const;
 
-  // Returns the reason why the worker's prefixes are not reused. It reads a bounded sample of the
-  // worker's prompts, one prompt at a time; batches can run between two prompts. Empty if the
-  // worker is not registered.
+  // Returns the reason why the worker's prefixes are not reused. The call reads a bounded sample of
+  // the worker's prompts, one prompt at a time; batches can run between two prompts. The result is
+  // empty if the worker is not registered.
   ReuseDiagnosis Diagnose(WorkerId worker) const;
 
   // The content key of a block that the worker holds. kUnnamed: not known.
@@ -478,10 +477,11 @@ class PrefixIndex {
   // Tokens per hash of the worker's chain. 0: not known yet, or the worker is not registered.
   int64_t hash_block_size(WorkerId worker) const;
   IndexCounters counters(WorkerId worker) const;
-  // Number of events in bad_events and unknown_kinds, by group_idx. The element kMaxGroups counts
-  // groups out of range. Elements may be missing at the end.
+  // Number of events in bad_events and unknown_kinds, by group_idx. Element kMaxGroups counts
+  // events with a group out of range. The list ends after the last element that is not 0.
   std::vector<uint64_t> GroupRejects(WorkerId worker) const;
-  // Number of times that a call took the lock of a shard, and that a batch let another batch run.
+  // Sums over all shards. writer_locks: number of times that a call took the lock of the shard.
+  // batch_pauses: number of times that a batch released the lock to let other batches run.
   uint64_t writer_locks() const;
   uint64_t batch_pauses() const;
 

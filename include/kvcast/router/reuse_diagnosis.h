@@ -25,17 +25,20 @@ namespace kvcast {
 //   L                 length in tokens of the tested prefix
 //   A                 alignment of hits in use
 //   G                 alignment that follows from the block sizes of the groups
-//   limiting group    the group without which the other groups serve the longest prefix
+//   limiting group    the first group that serves no prefix even without the other groups; if
+//                     there is no such group: the group without which the other groups serve the
+//                     longest prefix
 //   prediction        an answer of the index with more than 0 reusable tokens
 enum class ReuseCause : uint8_t {
-  // No store on any tier has named the limiting group. (Or: groups are learned, and for most
-  // predictions, the feedback was that the engine reused nothing.)
+  // No store on any tier has named the limiting group, or a group of equal spec. (Or: groups are
+  // learned, and for most predictions, the feedback reports that the engine reused nothing.)
   kNeverAnnounced,
   // The limiting group is known from events, but never stored a block that a hit of at most L
-  // tokens needs. Even its held and its removed blocks together would not serve such a hit.
+  // tokens needs. Even the held and the removed blocks of the group together do not serve such a
+  // hit.
   kNeverStored,
-  // The limiting group stored the blocks that a hit needs, and removed them while another group
-  // still holds blocks.
+  // The limiting group stored the blocks that a hit needs, and then removed these blocks. Another
+  // group still holds blocks.
   kEvictedFirst,
   // L < A. Or the blocks serve a prefix on the grid of hash_block_size, and no prefix on the grid
   // of A.
@@ -54,9 +57,9 @@ inline constexpr size_t kReuseCauses = 6;
 // "told_alignment_wrong", "key_differs".
 std::string_view ReuseCauseName(ReuseCause cause);
 
-// Minimum number of tested prompts. A cause is named if more than half of the tested prompts are
-// lost, so at least three prompts are lost. The sampled prompts are chosen independently of each
-// other.
+// Minimum number of tested prompts for a cause. A cause also requires that more than half of the
+// tested prompts are lost. At least three prompts are then lost. The sampled prompts are chosen
+// independently of each other.
 inline constexpr int64_t kMinTestedPrompts = 4;
 
 // The diagnosis of one worker.

@@ -20,7 +20,7 @@
 //
 // A store may have more tokens than its blocks hold (windows, Mamba states). The detector then
 // hashes the whole span, and treats unannounced blocks as blocks without own extra keys. If the
-// hashes of the store occur in this order among the computed hashes, the scheme is proven.
+// hashes of the store occur in the same order among the computed hashes, the scheme is proven.
 // Otherwise nothing is proven. Stores that are not testable are skipped and counted by reason. They
 // are never evidence against a scheme.
 // SPDX-License-Identifier: Apache-2.0
@@ -211,8 +211,8 @@ enum class SchemeSkip : uint8_t {
   kNoTokens,    // no token ids
   kTokenPairs,  // several token ids per position
   kBlockSize,   // out of range, or too many hash units in a block
-  // The tokens are not a whole number of blocks, are fewer blocks than hashes, or are too many hash
-  // units.
+  // The tokens do not fill a whole number of blocks, fill fewer blocks than there are hashes, or
+  // fill too many hash units.
   kSparse,
   // The store follows a block whose full digest is not known.
   kUnknownParent,
@@ -263,7 +263,7 @@ struct SchemeCounters {
 // - 0 for a store that is not tested.
 // - For a store that fits the known scheme: the units of its first block, and at most
 //   kMaxFollowedUnits more. In two cases the limit is kMaxTestedUnits: a kind of key that must be
-//   tested first occurs later in the store, or the span is incomplete.
+//   tested occurs in the store, but not in its first block; or the span is incomplete.
 // - A block with extra keys costs twice as much until the form of its keys is known, and three
 //   times as much if several multimodal items share the block.
 // - All candidates: 4 algorithms x seeds x units. `units` is the sum, over all hash block sizes, of

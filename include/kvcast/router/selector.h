@@ -31,10 +31,10 @@ struct Candidate {
   // Time to load tokens of the prompt from host memory and storage.
   double load_s = 0;
   // The part of compute_s for tokens whose blocks only some groups of the worker hold. An earlier
-  // prompt of another conversation stored these blocks. The worker must compute the tokens, like
-  // any other worker. It then also caches the blocks of the missing groups at the end of these
-  // tokens, so that the next prompt with this prefix hits. The value is multiplied by the
-  // probability of such a prompt.
+  // prompt of another conversation stored these blocks. The worker must compute the tokens, as any
+  // other worker must. The worker then also caches the missing blocks of the other groups at the
+  // end of these tokens, so that the next prompt with this prefix hits. The caller must multiply
+  // the time by the probability of such a prompt.
   double partial_s = 0;
   // Time to compute evicted tokens again. These are the tokens that the worker must evict for the
   // prompt, and that other conversations will need again.
@@ -59,7 +59,8 @@ struct CostWeights {
   // prefix of only some groups.
   double partial = 1.0;
   double eviction = 1.0;
-  // Share of a worker's cache that its conversations can use before the selector expects evictions.
+  // Share of a worker's cache, in 0..1, that its conversations can use without evictions. If the
+  // conversations need more, Candidate::eviction_s is above 0.
   double cache_share = 0.6;
   // Cost in seconds of each request in the worker's queue. The engine reports the number of these
   // requests.

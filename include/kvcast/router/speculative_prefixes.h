@@ -25,7 +25,7 @@ struct SpeculativeConfig {
 
 // The name of a prefix: its content key (content_key.h), or PrefixNameOf(the engine's hash).
 using PrefixName = uint64_t;
-// The integer, or a seeded 64-bit hash of a byte string.
+// The value of an integer hash, or a seeded 64-bit hash of the bytes of a byte-string hash.
 PrefixName PrefixNameOf(const BlockHash& hash);
 
 // Thread-compatible. All times are milliseconds of the caller's clock, which must not go back.
@@ -38,8 +38,8 @@ class SpeculativePrefixes {
   // `worker`.
   void Routed(WorkerId worker, std::span<const PrefixName> prefixes, int64_t now_ms);
   // Removes the entries that GPU stores of the batch confirm; from then on the exact index contains
-  // these blocks. Confirms only entries that are named by hashes. AllBlocksCleared of the GPU tier
-  // removes all entries of the worker.
+  // these blocks. A store confirms only entries that are named by PrefixNameOf. AllBlocksCleared of
+  // the GPU tier removes all entries of the worker.
   void Confirm(WorkerId worker, const EventBatch& batch);
   // Removes all entries of a worker that restarted or left.
   void Forget(WorkerId worker);

@@ -66,8 +66,8 @@ struct GroupSpec {
   int64_t chunk_size = 0;      // chunked local: > 0
   MambaMode mamba_mode = MambaMode::kNone;
   int64_t speculative_blocks = 0;  // Mamba: state blocks for draft tokens
-  // Mamba, kAlign: number of blocks for a state inside the last chunk of a prompt. 0: off. The
-  // distance from the start of the chunk to such a state must be a multiple of
+  // Mamba, kAlign: number of blocks for a state inside the last prefill chunk of a prompt. 0: off.
+  // The distance from the start of the chunk to such a state must be a multiple of
   // prefill_checkpoint_alignment tokens.
   int64_t prefill_checkpoint_blocks = 0;
   int64_t prefill_checkpoint_alignment = 0;
@@ -101,11 +101,11 @@ enum class EngineRules : uint8_t {
   // cached.
   kMain2026May,
   // vLLM main from June 2026 on. Freed blocks that are not cached are allocated before freed blocks
-  // that are cached. If a prompt ends inside a block, its end is cached too.
+  // that are cached. If a prompt ends inside a block, the end of the prompt is cached too.
   kMain2026August,
-  // v0.32. The lookup of a group that drops a block for its draft head covers every hashed block of
-  // the prompt (see EagleLimit). The cache keeps the prefixes that such a lookup can reach. The
-  // rules of v0.29 to v0.31 differ from this value only in EagleLimit.
+  // v0.32. If a group drops a block for its draft head, the lookup of the group covers every hashed
+  // block of the prompt (see EagleLimit). The cache keeps the prefixes that such a lookup can
+  // reach. The rules of v0.29 to v0.31 differ from this value only in EagleLimit.
   kV032,
   // v0.33. With lookahead hashes, no group drops a block.
   kV033,
@@ -124,14 +124,16 @@ struct CacheConfig {
   int64_t num_blocks = 0;  // including block 0, the null block
   int64_t max_model_len = 131072;
   // Maximum number of tokens that are scheduled but not processed yet. Part of the admission limit
-  // of window groups.
+  // of window groups and of chunked-local groups (see MaxAdmissionBlocks).
   int64_t max_in_flight_tokens = 8192;
   int64_t max_encoder_tokens = 0;  // per request; cross attention only
   // Tokens per block hash. 0: the greatest common divisor of the block sizes of the groups that
-  // take part in prefix caching, or of all groups if no group takes part. With enable_caching off,
-  // or with a Mamba group that is not in mode kAlign: the least common multiple of all block sizes.
+  // take part in prefix caching, or of all groups if no group takes part. Exception: with
+  // enable_caching off, or with a Mamba group that is not in mode kAlign, 0 means the least common
+  // multiple of all block sizes.
   int64_t hash_block_size = 0;
-  // Alignment of hits and of cached prefixes. 0: the least common multiple of the block sizes.
+  // Alignment of hits and of cached prefixes, in tokens. 0: the least common multiple of all block
+  // sizes.
   int64_t scheduler_block_size = 0;
   bool enable_caching = true;
   // Draft tokens of multi-module MTP. The last mtp_lookahead_tokens - 1 computed tokens may be
@@ -173,7 +175,8 @@ Result<CacheConfig> ValidateCacheConfig(CacheConfig config);
 // - Caching is on, there are several groups, and the rules are kMain2026August or later.
 // - A Mamba group keeps states at aligned step ends, in blocks larger than the hash unit. With
 //   decode context parallel, blocks of one hash unit are also sufficient.
-// - Every other group can look up at hash units, or has blocks of one hash unit.
+// - Every other group that takes part in prefix caching is of a full kind, is a Mamba group, or has
+//   blocks of one hash unit.
 //
 // REQUIRES: a validated config.
 bool PartialHitsEnabled(const CacheConfig& config);
@@ -184,8 +187,9 @@ int64_t HitAlignment(const CacheConfig& config);
 
 // A group with a draft head must also hold the tokens after its hit that the draft head requires:
 // one block, or one step of HitAlignment if this step is smaller. These tokens are computed again.
-// The result is the limit, in tokens, up to which a lookup searches for them. From v0.32 on, a
-// lookup over several groups searches all `hashed_tokens` of the prompt. All other lookups search
+// The result is the limit, in tokens, up to which a lookup searches for these tokens. From v0.32
+// on, a lookup over several groups searches up to `hashed_tokens`, the number of tokens of the
+// prompt that its hashes cover, if this number is at least `max_tokens`. All other lookups search
 // up to `max_tokens`, the longest possible hit. `groups`: the number of groups of the cache,
 // including groups that take no part in prefix caching.
 constexpr int64_t EagleLimit(EngineRules rules, size_t groups, int64_t max_tokens,
@@ -194,7 +198,7 @@ constexpr int64_t EagleLimit(EngineRules rules, size_t groups, int64_t max_token
   return hashed_tokens;
 }
 
-// The maximum number of blocks that one sequence of `group` holds at a time. nullopt: the number
+// The maximum number of blocks that one sequence holds in `group` at a time. nullopt: the number
 // grows with the sequence. Start-up sizing and run-time admission use this formula, with W =
 // sliding_window, X = extra_retained_tokens, C = chunk_size, I = max_in_flight_tokens, L =
 // max_model_len and bs = block_size:
@@ -218,7 +222,7 @@ RequestLimits LimitsOf(const CacheConfig& config);
 //   full attention   cdiv(L, bs)
 //   Mamba, kAll      cdiv(L, bs) + S
 //   Mamba, kAlign    2 + S + prefill checkpoint blocks
-//   Mamba, kNone     as kAll; this is 1 + S, because bs = L in this mode
+//   Mamba, kNone     as kAll; the number is 1 + S, because vLLM sets bs = L in this mode
 //   cross attention  cdiv(encoder tokens, bs)
 //   encoder only     0
 //   circular buffer  1

@@ -31,8 +31,8 @@ struct LayerSpec {
   std::optional<int64_t> head_size_v;  // default: head_size; for MLA kinds 0
   int64_t dtype_bytes = 2;
   int64_t compress_ratio = 1;  // tokens per state; MLA kinds
-  // Bytes of one state if the backend uses its own packing. For Mamba: bytes of the whole page;
-  // must be positive.
+  // Bytes of one state if the backend uses its own packing. 0: no such packing. For Mamba: bytes of
+  // the whole page; must be positive.
   int64_t state_bytes = 0;
   // Bytes of a page with padding; not less than the page without padding. 0: no padding.
   int64_t padded_page_bytes = 0;
@@ -48,7 +48,7 @@ Result<int64_t> PageBytes(const LayerSpec& layer);
 
 // The maximum number of bytes that one request uses in one layer: MaxBlocksPerRequest pages.
 // Errors: the errors of PageBytes; kInvalidArgument also for a limit outside 0..2^31, and for a
-// result above 63 bits.
+// result that does not fit 63 bits.
 Result<int64_t> MaxMemoryUsageBytes(const LayerSpec& layer, const RequestLimits& limits);
 
 // Inputs for the decision between two modes. With the hybrid manager, each group keeps the blocks
@@ -63,7 +63,7 @@ struct HybridManagerOptions {
 };
 
 // Returns true (hybrid manager on) unless one of the inputs excludes it. Error: kInvalidArgument if
-// the hybrid manager was requested and is excluded. KV events do not exclude it.
+// the hybrid manager was requested and is excluded. KV events do not exclude the hybrid manager.
 Result<bool> ResolveHybridManager(const std::vector<LayerSpec>& layers,
                                   const HybridManagerOptions& options);
 
@@ -87,9 +87,9 @@ struct KvCacheGroup {
 
 struct KvCacheGroups {
   std::vector<KvCacheGroup> groups;  // empty: a model without attention
-  int64_t page_bytes = 0;            // equal for all layers; 0: the layers differ
+  int64_t page_bytes = 0;            // equal for all layers; 0: the page sizes differ
   int64_t group_size = 0;            // number of layers of the largest group
-  int64_t block_bytes = 0;           // bytes of one block in all layers; equal for every group
+  int64_t block_bytes = 0;           // bytes of one block of the pool; equal for every group
   int64_t decode_context_parallel = 1;
 };
 
@@ -99,20 +99,23 @@ struct KvCacheGroups {
 //      with the block size of the full-attention layers; the next rules apply to the result
 //   2  no layers: no groups
 //   3  all layers have equal specs: one group
-//   4  all layers have equal blocks and different page sizes: one group
+//   4  all layers have one block size and need the same blocks, but the page sizes differ: one
+//      group
 //   5  windowed MLA with several page sizes: one group of the MLA layers; then the windowed layers
 //      by (block size, window), split so that all groups have about the same number of layers of
 //      each page size; then one group of the other layers
 //   6  all other models: larger blocks or padding give all pages the same size; layers are
 //      collected by spec, and split into groups of about the same number of layers, every n-th
-//      layer to one group
+//      layer to one group; each hidden-state layer then forms a group of its own. Exception: if the
+//      pages cannot get the same size, and all layers are MLA or sliding-window layers with equal
+//      block sizes, all layers form one group, and windows become full attention
 //
-// Error: kInvalidArgument; the message names the layer and the field.
+// Error: kInvalidArgument; the message names the layer and the field if one layer causes the error.
 Result<KvCacheGroups> MakeKvCacheGroups(const std::vector<LayerSpec>& layers,
                                         const KvCacheGroupOptions& options);
 
 // Bytes of one block on a worker that holds only the layers `layer_names` of the model (pipeline
-// parallel).
+// parallelism). Error: kInvalidArgument if the result does not fit 63 bits.
 Result<int64_t> BlockBytesOn(const KvCacheGroups& groups,
                              const std::vector<std::string>& layer_names);
 

@@ -33,15 +33,16 @@ struct PoolMemory {
 };
 
 // Returns `config` with the groups and num_blocks, validated. With auto_fit_max_model_len,
-// max_model_len becomes the longest length for which the pool is large enough. A model without
-// layers gets one block (the null block) and no groups.
+// max_model_len becomes the longest length, up to its given value, for which the pool is large
+// enough. A model without layers gets one block (the null block) and no groups.
 //
 // The pool must hold MaxBlocksPerRequest + ReservedBlocks + MaxCopyBlocks. vLLM does not count
-// MaxCopyBlocks and the blocks of attention sinks. A request that vLLM accepted can therefore wait
+// MaxCopyBlocks and the blocks of attention sinks. In vLLM, an accepted request can therefore wait
 // without end.
 //
 // Errors: kInvalidArgument for an invalid value; kExhausted if the memory is too small. If
-// max_model_len is too large, the message states the sufficient number of blocks.
+// max_model_len is too large, the message states the number of blocks that this length needs, and
+// the longest length that fits.
 Result<CacheConfig> SizeCache(const KvCacheGroups& groups, const PoolMemory& memory,
                               CacheConfig config);
 
@@ -58,7 +59,8 @@ struct BatchOverlap {
 
 // CacheConfig::max_in_flight_tokens: the number of batches in flight times max_num_batched_tokens.
 // There is one batch per pipeline stage. Asynchronous scheduling adds one batch. With the v1
-// runner, it is possible only with one stage. Error: kInvalidArgument; the message names the field.
+// runner, asynchronous scheduling is possible only with one stage. Error: kInvalidArgument; the
+// message names the field.
 Result<int64_t> MaxInFlightTokens(const BatchOverlap& overlap, int64_t max_num_batched_tokens);
 
 }  // namespace kvcast

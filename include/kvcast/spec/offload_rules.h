@@ -4,7 +4,7 @@
 // The rules are those of vLLM's offloading connector. A chunk is blocks_per_chunk blocks of one
 // group under one key. Full attention needs every chunk of a prefix; a window needs the last few.
 // All groups must be able to load the same prefix. The engine's scheduler and the router's index
-// use the same functions. All functions are thread-safe if the callbacks are.
+// use the same functions. All functions are thread-safe if the callbacks are thread-safe.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -38,8 +38,8 @@ struct OffloadGroup {
   int64_t tokens_per_block = 0;
   int64_t tokens_per_chunk = 0;
   int64_t hashes_per_chunk = 0;
-  // Number of chunks that the end of a prefix needs. nullopt: all chunks of the prefix (full
-  // kinds).
+  // Number of last chunks of a prefix that a load of the prefix needs. nullopt: all chunks of the
+  // prefix (full kinds).
   std::optional<int64_t> window_chunks;
   // Loads end at multiples of this number of chunks. Chunks that are far from such an end need not
   // be stored. nullopt: every chunk of the group may be needed.
@@ -89,8 +89,8 @@ struct OffloadLayoutConfig {
   // - Every group with a draft head is queried for one chunk after the prefix. Before v0.32, if
   //   `compatible` is true, only windows are queried for this chunk.
   // - If `compatible` is true, a window also keeps its extra_retained_tokens. At a prefix that ends
-  //   inside a chunk, it needs LoadWindowChunks chunks. The lookup waits for a pending chunk only
-  //   if the chunk is in the window that it found.
+  //   inside a chunk, the window needs LoadWindowChunks chunks. The lookup waits for a pending
+  //   chunk only if the chunk is in the window that the lookup found.
   // - FillStoreMask decides which chunks of a window are stored.
   EngineRules rules = EngineRules::kMain2026August;
   // CacheConfig::retention_interval. From v0.32 on it also applies to the chunks of windows.
@@ -106,8 +106,9 @@ struct OffloadLayout {
   // Indices into `groups`: full kinds in the order of the config, then windows, the window with the
   // most chunks first.
   std::vector<size_t> lookup_order;
-  std::optional<int64_t> mamba_align_tokens;  // prefixes end at multiples of this
-  // True: prefixes may end inside a block, at a hash unit. With draft heads only from v0.33 on.
+  std::optional<int64_t> mamba_align_tokens;  // prefixes end at multiples of this number
+  // True: prefixes may end inside a block, at a hash unit. With draft heads, this is possible only
+  // from v0.33 on.
   bool supports_partial_tail = false;
   bool compatible = false;  // as configured
   EngineRules rules = EngineRules::kMain2026August;
@@ -119,10 +120,11 @@ struct OffloadLayout {
   bool has_windows() const;
 
   // Error: kInvalidArgument; the message names the field. Causes: no group, a size that is not
-  // positive, a block size that is not a multiple of tokens_per_hash, Mamba states of different
-  // sizes, a kind that is not cached. From v0.32 on, groups outside prefix caching are not checked.
-  // There are two more causes: no group takes part in prefix caching; retention_interval is not a
-  // multiple of the chunks of the windows.
+  // positive, a block size that is not a multiple of tokens_per_hash, Mamba groups with different
+  // block sizes, a kind that is not cached. From v0.32 on, groups outside prefix caching are not
+  // checked, and there are two more causes: no group takes part in prefix caching;
+  // retention_interval is negative, or is not a multiple of tokens_per_chunk of every group with
+  // window_chunks.
   static Result<OffloadLayout> Derive(const OffloadLayoutConfig& config);
 };
 
@@ -167,8 +169,8 @@ struct OffloadQuestion {
   int64_t prompt_tokens = 0;  // tokens of its prompt
   int64_t local_tokens = 0;   // leading tokens that the GPU already holds
   int64_t num_hashes = 0;     // complete hash units of the request
-  // Maximum number of tokens to load. If this limit shortens the prefix, the complete chunks of the
-  // shorter prefix end at a common chunk boundary of all groups. nullopt: no limit.
+  // Maximum number of tokens to load. If this limit shortens the prefix, the last complete chunk of
+  // the shorter prefix ends at a position where a chunk of every group ends. nullopt: no limit.
   std::optional<int64_t> max_load_tokens;
 };
 
@@ -198,8 +200,8 @@ struct OffloadAnswer {
 OffloadAnswer LookupOffloaded(const OffloadLayout& layout, const OffloadQuestion& question,
                               const OffloadAnswers& answers);
 
-// The first chunk of a request that a lookup with a hit of `hit_chunks` chunks uses. The earlier
-// chunks, which a window does not need, keep their age.
+// The first chunk of a request that a lookup with a hit of `hit_chunks` chunks uses. A window does
+// not need the earlier chunks, so their position in the eviction order must not change.
 int64_t FirstTouchedChunk(const OffloadGroup& group, int64_t hit_chunks);
 
 // True if a load can need this chunk of a window group when `storable` chunks are stored.
@@ -221,6 +223,8 @@ struct StoreScope {
 // - with retention_interval: every multiple of retention_interval; the last multiple of
 //   store_alignment in the prompt without its last token; the last multiple of store_alignment in
 //   the shared prefix.
+//
+// All bits are set for a group without window_chunks, and in a layout without store_alignment.
 void FillStoreMask(const OffloadLayout& layout, size_t group, int64_t begin, int64_t storable,
                    const StoreScope& scope, std::vector<bool>& keep);
 
@@ -234,8 +238,10 @@ struct StoreLimits {
 // The number of leading tokens that may be stored when `tokens_after_step` tokens are computed.
 int64_t OffloadableTokens(const StoreLimits& limits, int64_t tokens_after_step);
 // The number of leading chunks within `offloadable_tokens` that a group with `allocated_blocks`
-// blocks can store. `is_final`: the draft head will not change chunks; from v0.32 on this means
-// that the request has finished.
+// blocks can store. After the end of the prompt, a group with a draft head does not store its last
+// chunk, because the draft head may still change this chunk. `is_final`: the draft head will not
+// change a chunk again, and the last chunk is stored too. From v0.32 on, the caller must pass true
+// if the request has finished. Before v0.32, the caller must pass false.
 int64_t StorableChunks(const OffloadGroup& group, int64_t blocks_per_chunk,
                        int64_t offloadable_tokens, int64_t prompt_tokens, int64_t allocated_blocks,
                        bool is_final = false);

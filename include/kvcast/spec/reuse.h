@@ -52,8 +52,8 @@ struct GroupResidency {
   // Empty if the group has no partial entries.
   Bitmap partial_ends;
   // Tokens of the prompt before block 0 of `blocks`, in whole blocks. These tokens are already
-  // present, and boundaries count from their end. Chunked local attention counts its chunks from
-  // their start.
+  // present, and boundaries count from the end of these tokens. Chunked local attention counts its
+  // chunks from the start of these tokens.
   int64_t tokens_before = 0;
 };
 
@@ -66,16 +66,17 @@ struct GroupResidency {
 // divides residency.spec.block_size.
 //
 // Rules (vLLM's find_longest_cache_hit of each manager, expressed as boundaries):
-//   full, MLA, sink   every block before b is resident; if b is inside a block, also: a partial
-//                     entry of this block ends at or after b, or the whole block is resident and
-//                     does not end after max_units
-//   sliding window W  the last ceil((W-1)/block_size) blocks before b are resident
+//   full, MLA, sink   every block before b is resident; if b is inside a block, also: the whole
+//                     block is resident, or a partial entry of the block ends at or after b; the
+//                     whole block or the entry must not end after max_units
+//   sliding window W  the last N = ceil((W-1)/block_size) blocks before b are resident; without
+//                     EAGLE, N is at least 1
 //   chunked local C   the blocks from floor(b/C)*C to b are resident
 //   Mamba             the state that ends at b is resident (EAGLE changes nothing here)
 //   EAGLE, full       the rule holds at b + min(alignment, block_size) tokens
-//   EAGLE, window     the rule holds at b and the block after b is resident too; on a grid coarser
-//                     than the block, a window that reaches the start of the prompt loses one step
-//                     of the grid, and a window that needs blocks before the start serves nothing
+//   EAGLE, window     the rule holds at b and the block after b is resident too; on a grid of S > 1
+//                     blocks, a boundary b of fewer than N blocks has another rule: b + S is also
+//                     less than N blocks, and the first b + S + 1 blocks are resident
 Bitmap UsableBoundaries(const GroupResidency& residency, int64_t hash_block_size, int64_t max_units,
                         int64_t alignment = 0);
 
@@ -94,8 +95,8 @@ struct Reuse {
 // groups. The result is equal to the result of an engine's own lookup:
 // - Groups with equal specs count as one group: a block is resident if all of these groups hold it.
 // - Some rules depend on the limit of the lookup (EAGLE, hits inside blocks). For these rules, the
-//   groups are searched in vLLM's order, full attention first. The result of the earlier groups
-//   limits the search of each group.
+//   groups are searched in vLLM's order, full attention first. The results of the earlier groups
+//   limit the search of each later group.
 //
 // An engine calls its lookup with max_tokens = prompt tokens - 1, because the last token is always
 // computed. `eagle_limit`: see EagleLimit; a value below max_tokens counts as max_tokens. REQUIRES:

@@ -1,8 +1,8 @@
 // The security of ZeroMQ sockets: CurveZMQ (RFC 26) encrypts a connection and proves the keys of
 // both ends.
 //
-// A publisher is always the CURVE server, and its subscribers are CURVE clients, whichever of them
-// binds. A server has a secret key and a list of the clients that it admits. A client has a key
+// A publisher is always the CURVE server, also if a subscriber binds. Its subscribers are CURVE
+// clients. A server has a secret key and a list of the clients that it admits. A client has a key
 // pair of its own, and the public key of its server. Without a CurveServer or CurveClient, a socket
 // is not encrypted and not authenticated.
 //
@@ -26,11 +26,11 @@ struct CurveKeyPair {
 
   // Error: libzmq is built without CURVE.
   static Result<CurveKeyPair> Generate();
-  // Reads the secret key from the first line of a file, and computes the public key. Errors
-  // (kInvalidArgument; the message names the file, never its content): the file cannot be read,
-  // users other than the owner may read or write it, or it does not hold one key.
+  // Reads the secret key from a file, and computes the public key. Errors (kInvalidArgument; the
+  // message names the file, never its content): the file cannot be read, users other than the owner
+  // have access to it, or its content is not one line with one key.
   static Result<CurveKeyPair> Load(const std::string& path);
-  // The same for the text of a file. Errors do not name a file.
+  // As Load, but reads the key from `text`, the content of a key file. Errors do not name a file.
   static Result<CurveKeyPair> Parse(std::string_view text);
 };
 
@@ -40,15 +40,16 @@ Status CheckCurveKey(std::string_view key);
 // The requests that a client may make.
 enum class CurveRole : uint8_t {
   kSubscribe,  // receive the live stream of a publisher or of a relay
-  kReplay,     // request batches again, and the status of a publisher
+  kReplay,     // request a replay of batches, and the status of a publisher
   kSnapshot,   // request snapshots, and the status of a publisher
 };
 
 // The clients of a server, by public key. Thread-safe.
 //
 // A file has one line for each client: ROLE[,ROLE] PUBLIC-KEY [NAME]. ROLE is subscribe, replay or
-// snapshot. Lines that begin with # and empty lines have no meaning. A key that is on several lines
-// has the roles of all these lines. A server reads the file again every AccessList::kRefreshMs.
+// snapshot. Empty lines and lines that begin with # are ignored. If several lines have the same
+// key, the client has the roles of all these lines. A server reads the file again every
+// AccessList::kRefreshMs.
 class AccessList {
  public:
   static constexpr int64_t kRefreshMs = 250;
@@ -75,7 +76,7 @@ class AccessList {
 struct CurveNotice {
   enum class Kind : uint8_t {
     kRefused,     // a connection was refused
-    kRevoked,     // clients lost their role, and were cut off
+    kRevoked,     // clients lost their role; their connections end
     kListFailed,  // the AccessList could not be read again
   };
   Kind kind = Kind::kRefused;
@@ -105,7 +106,7 @@ struct CurveClient {
 // Connections that a CURVE server did not accept, by the reason.
 struct RefusedConnections {
   uint64_t no_key = 0;            // the peer does not use CURVE
-  uint64_t wrong_server_key = 0;  // the peer has another public key of this server
+  uint64_t wrong_server_key = 0;  // the peer has a wrong public key of this server
   uint64_t not_allowed = 0;       // the key of the peer does not have the role
   // The connection ended, or was not ZMTP, before a key was seen. A peer without a key is counted
   // here if it closes the connection before the server has read its greeting.

@@ -31,7 +31,7 @@
 
 namespace kvcast {
 
-// Frames of a replay reply. vLLM sends the topic frame since 2026-07-07.
+// Frames of a replay reply. vLLM sends the topic frame from 2026-07-07 on.
 enum class ReplayLayout : uint8_t { kTopicSeqPayload, kSeqPayload };
 
 struct PublisherConfig {
@@ -68,15 +68,16 @@ struct PublisherConfig {
   double replay_bytes_per_s = 256 << 20;
   // True: all publishers of this process with this option share one sending thread and one I/O
   // thread. This costs less if a process has many publishers. While other such publishers exist,
-  // the queued batches of a destroyed publisher may be sent after its destructor has returned. Its
-  // ports may also become free later.
+  // the queued batches of a destroyed publisher may be sent after its destructor has returned. The
+  // ports of the destroyed publisher may also stay in use after that time.
   bool shares_threads = false;
   // Address of this node, for endpoints without an address; see NodeEndpoint.
   std::string host_ip;
   // Clients need the role kSubscribe for the PUB socket. For the ROUTER socket they need kReplay or
-  // kSnapshot. Each request also needs its own role. A client that loses a role is cut off within
-  // one second: all connections of the socket end, and the other clients connect again and fill
-  // their gaps. nullopt: no encryption, and every peer is accepted. Only for tcp and ipc endpoints.
+  // kSnapshot. Each request also needs its own role. A client that loses a role loses its
+  // connection within one second: all connections of the socket end, and the other clients connect
+  // again and fill their gaps. nullopt: no encryption, and every peer is accepted. Only for tcp and
+  // ipc endpoints.
   std::optional<CurveServer> curve;
   // True: the batches of Publish and Add carry hashes, but no content of prompts; see
   // kvcast/core/redact.h. PublishPayload sends its bytes unchanged. Subscribers then cannot verify
@@ -103,8 +104,8 @@ Result<std::string> EndpointForRank(std::string_view endpoint, int64_t rank);
 // a wildcard. Source: vLLM from v0.31 on.
 Result<std::string> NodeEndpoint(std::string_view endpoint, std::string_view host_ip = {});
 // True: a PUB socket binds the endpoint. False: it connects to the endpoint. These endpoints are
-// bound: wildcard ("*", "::" or 0.0.0.0), ipc, inproc, port 0, and numeric loopback (127.x). The
-// replay ROUTER always binds.
+// bound: endpoints that contain "*" or "::", ipc, inproc, port 0, and the tcp addresses 0.0.0.0 and
+// 127.x. The replay ROUTER always binds.
 bool BindsEndpoint(std::string_view endpoint);
 
 struct PublisherCounters {
@@ -134,9 +135,9 @@ struct PublisherCounters {
 // to ZeroMQ, and waits up to one second until the subscribers have received them.
 class Publisher {
  public:
-  // Binds (or connects) the sockets, and starts the threads. Errors:
-  // kInvalidArgument for an invalid endpoint or config; kUnavailable for an address in use. The
-  // message names the endpoint.
+  // Binds (or connects) the sockets, and starts the threads. Errors: kInvalidArgument for an
+  // invalid endpoint or config; kUnavailable for an address in use, or if a thread cannot start.
+  // The message names the endpoint or the cause.
   static Result<std::unique_ptr<Publisher>> Create(const PublisherConfig& config);
   ~Publisher();
 
@@ -159,7 +160,8 @@ class Publisher {
   // below next_seq(). Errors: as for Publish.
   Status Flush();
   // Publishes the bytes unchanged, after the events that Add has queued. Error: `payload` is empty.
-  // Its sequence number is used. In a replay, an empty payload is the end marker.
+  // An empty payload is not allowed, because it is the end marker of a replay. The failed call also
+  // uses a sequence number.
   Result<Seq> PublishPayload(std::span<const uint8_t> payload);
 
   // The sequence number of the next batch. It is also the number of published batches, including

@@ -37,7 +37,7 @@ enum class BatchResult : uint8_t {
 enum class ResetReason : uint8_t {
   kRestart,      // the publisher restarted at sequence number 0
   kLostBatches,  // a gap that could not be filled
-  kDoubt,        // the state was found to be wrong, or may be wrong
+  kDoubt,        // the state is wrong, may be wrong, or is too large
 };
 std::string_view ResetReasonName(ResetReason reason);
 
@@ -55,8 +55,9 @@ class ReplicaSink {
   // digests and snapshots from publishers with KVX1. The value must not change.
   virtual bool TakesSnapshots() const { return false; }
   // A snapshot is built in a hidden state. BeginSnapshot starts an empty hidden state, and drops an
-  // unfinished hidden state. Batches of stores are added to the hidden state. Then the hidden state
-  // either replaces the state, or is dropped.
+  // unfinished hidden state. AddToSnapshot adds a batch of stores to the hidden state. At the end,
+  // CommitSnapshot replaces the state with the hidden state, or DropSnapshot drops the hidden
+  // state.
   virtual void BeginSnapshot() {}
   // False: the payload is invalid.
   virtual bool AddToSnapshot(std::span<const uint8_t> /*payload*/) { return false; }
@@ -64,8 +65,8 @@ class ReplicaSink {
   // replaced the state. False: they differ. The subscriber then calls DropSnapshot.
   virtual bool CommitSnapshot(const PublisherStatus& /*status*/) { return false; }
   virtual void DropSnapshot() {}
-  // Compares the status with the state after status.next_seq batches. This may be a recent earlier
-  // state.
+  // Compares the status with the state after status.next_seq batches. If status.next_seq is below
+  // the next sequence number of the sink, this is a recent earlier state.
   virtual DigestVerdict Compare(const PublisherStatus& /*status*/) {
     return DigestVerdict::kUnknown;
   }
@@ -82,8 +83,8 @@ class ReplicaSink {
   virtual void BeginRepair(uint64_t /*buckets*/) {}
 
   // True: the subscriber should send a challenge, if the publisher answers challenges. A challenge
-  // shows the hash scheme of the engine; see kvcast/hash/chain_challenge.h. The subscriber asks
-  // after it has received a status.
+  // shows the hash scheme of the engine; see kvcast/hash/chain_challenge.h. The subscriber calls
+  // this function after it has received a status.
   virtual bool WantsChallenge() const { return false; }
   // Returns the nonce of a new challenge.
   virtual uint64_t BeginChallenge() { return 0; }
@@ -91,7 +92,7 @@ class ReplicaSink {
   virtual void OnChallengeAnswer(std::span<const uint8_t> /*payload*/) {}
 };
 
-// A sink of two functions, for a reader without a state that can be compared.
+// A sink that calls two functions. For a reader that has no state to compare with digests.
 class BatchSink final : public ReplicaSink {
  public:
   using OnBatch = std::function<void(Seq, std::span<const uint8_t> payload)>;

@@ -48,14 +48,14 @@ struct SourceConfig {
 // Knowledge about the state of a source. "The state" means the data that the sink received: all
 // batches since the last reset, or the last snapshot and all batches after it.
 enum class SourceState : uint8_t {
-  // There was no live connection yet.
+  // There is no live connection, and the subscriber has not joined the source yet.
   kConnecting,
   // The source is joining: the subscriber waits for the history or for a snapshot of the source.
   kBootstrap,
   // The state is exact: it is the result of all batches of the epoch with numbers below next_seq.
   kSynced,
-  // The state is exact, but batches are missing. The subscriber has requested these batches, and
-  // holds back live batches.
+  // The state is exact up to next_seq, but later batches are missing. The subscriber has requested
+  // these batches, and holds back live batches.
   kGap,
   // The state may be wrong. The subscriber will verify or replace it.
   kSuspect,
@@ -64,9 +64,9 @@ enum class SourceState : uint8_t {
   // The publisher is silent or disconnected. It may have ended, or another publisher may have
   // replaced it.
   kStale,
-  // The subscriber found several times that the state was wrong, and replaced it each time. The
-  // subscriber continues to follow the source. The quarantine ends after the state was correct for
-  // some time.
+  // The subscriber found several times that the state was wrong, and replaced it each time; or the
+  // state was larger than the sink allows. The subscriber continues to follow the source. The
+  // quarantine ends after the state was correct for some time.
   kQuarantined,
 };
 std::string_view SourceStateName(SourceState state);
@@ -75,7 +75,7 @@ std::string_view SourceStateName(SourceState state);
 enum class SourceReason : uint8_t {
   kNone,
   kJoining,
-  kUnheard,  // no live connection for kUnheardMs
+  kUnheard,  // no first live connection within kUnheardMs
   // The address of a host name is not known yet, or the name has no address.
   kUnresolved,
   kGap,  // a sequence number was skipped
@@ -123,11 +123,11 @@ struct SourceStatus {
   uint64_t lag = 0;
   uint64_t batches = 0;  // delivered to the sink
   uint64_t gaps = 0;     // gaps in the live stream
-  // Replay requests, including probes.
+  // Requests to the replay endpoint: replays, snapshots, probes, status requests and challenges.
   uint64_t replays = 0;
-  // Replay requests that had to wait for a replay slot (SubscriberConfig::max_replays).
+  // Replays and snapshots that had to wait for a replay slot (SubscriberConfig::max_replays).
   uint64_t replay_waits = 0;
-  // Replay requests without a complete reply in time.
+  // Requests to the replay endpoint without a complete reply in time.
   uint64_t replay_timeouts = 0;
   uint64_t replayed = 0;  // new batches from replays
   // Live batches that were already applied.
@@ -154,7 +154,7 @@ struct SourceStatus {
   uint64_t quarantines = 0;
 };
 
-// A hint in one line for the operator, if the reason is kUnheard or kUnresolved. Else empty.
+// A hint in one line for the operator, if the reason is kUnheard or kUnresolved. Otherwise empty.
 std::string_view SourceHint(const SourceStatus& status);
 
 struct SubscriberConfig {
@@ -167,14 +167,15 @@ struct SubscriberConfig {
   size_t hold_back_bytes = 64u << 20;
   // If no frame of the reply arrives for this time, the subscriber requests the replay again.
   int64_t replay_timeout_ms = 2000;
-  // A source that is silent for this time gets a replay request for its last batch. The reply shows
-  // whether the latest batches were lost, and whether the publisher has restarted and sent no
-  // message since then. 0: never.
+  // If a source is silent for this time, the subscriber requests the last batch again (with KVX1:
+  // the status). The reply shows whether the latest batches were lost, and whether the publisher
+  // has restarted and sent no message since then. 0: never.
   int64_t probe_interval_ms = 2000;
   // Silence in milliseconds after which a source is kStale.
   int64_t stale_ms = 3000;
-  // Interval between comparisons with the digests of a publisher with KVX1. The interval varies by
-  // up to a quarter, so that the comparisons of many sources are spread over time. 0: never.
+  // Interval between two comparisons of the state with the digests of a publisher with KVX1. The
+  // interval varies by up to a quarter, so that the comparisons of many sources are spread over
+  // time. 0: never.
   int64_t audit_interval_ms = 10000;
   // Maximum number of live messages in the socket of a source. The bound is small, because a
   // message may have max_frame_bytes. Further messages wait at the publisher.

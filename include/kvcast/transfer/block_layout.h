@@ -40,15 +40,15 @@ struct GroupLayout {
 Status ValidateLayout(const GroupLayout& layout);
 
 // Host memory, divided into slots of equal size. Slot s starts at base + s * slot_bytes. A chunk
-// has the blocks_per_chunk blocks of its group (see TransferGroupConfig), one after the other. It
+// contains TransferGroupConfig::blocks_per_chunk blocks of one group, one after the other. It
 // occupies ceil(blocks_per_chunk * block_bytes / slot_bytes) slots, which need not be adjacent. The
 // remaining bytes of the last slot are unused.
 struct HostLayout {
   std::byte* base = nullptr;  // borrowed
   size_t bytes = 0;
   size_t slot_bytes = 0;
-  // Size of the regions, from base on, that are registered with the device separately. No copy
-  // crosses the border of two regions. A multiple of slot_bytes; 0: one region.
+  // The device registers the host memory in regions of this number of bytes, counted from base. No
+  // copy crosses the border of two regions. A multiple of slot_bytes; 0: one region.
   size_t region_bytes = 0;
 };
 // Returns the largest multiple of slot_bytes that is at most `most`, but at least slot_bytes.

@@ -22,8 +22,8 @@ enum class CopyDirection : uint8_t {
 };
 
 // Copies `rows` rows of `row_bytes` bytes from `src` to `dst`. A pitch is the distance in bytes
-// from the start of a row to the start of the next row; it is unused if there is one row. Borrowed
-// pointers.
+// from the start of a row to the start of the next row; it is unused if there is one row. The
+// pointers are borrowed.
 struct CopyOp {
   const std::byte* src = nullptr;
   std::byte* dst = nullptr;
@@ -54,7 +54,7 @@ class CopyBackend {
   virtual std::string_view name() const = 0;
 
   // Requests a notification. True: from then on, a thread of the backend calls `tell` after each
-  // batch has ended, and the caller need not call Poll in between. `tell` must return quickly and
+  // batch has ended, and the caller need not call Poll before that. `tell` must return quickly and
   // must not call the backend. The caller may request this at most once, before the first batch.
   // False: the backend has no notification.
   // NOLINTNEXTLINE(performance-unnecessary-value-param): implementations keep it.

@@ -13,8 +13,8 @@
 namespace kvcast {
 
 struct HostCopyConfig {
-  // Number of copy threads, 0 to 256. 0: half of the processors, 1 to 4. Each thread copies about
-  // 10 GB/s until the memory bandwidth is used up.
+  // Number of copy threads, 0 to 256. 0: half of the processors, but at least 1 and at most 4. Each
+  // thread copies about 10 GB/s until the memory bandwidth is used up.
   int threads = 0;
   // False: memcpy. True: stores that bypass the CPU caches, with the widest vectors of this CPU.
   bool streaming = true;

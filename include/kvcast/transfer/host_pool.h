@@ -13,14 +13,16 @@ namespace kvcast {
 enum class HostPages {
   kSmall,
   kTransparentHuge,  // huge pages where the kernel can provide them
-  // Reserved huge pages (vm.nr_hugepages). Error if there are fewer than necessary.
+  // Reserved huge pages (vm.nr_hugepages). Create returns an error if too few huge pages are
+  // reserved.
   kHuge,
 };
 
 struct HostPoolConfig {
   size_t bytes = 0;
   HostPages pages = HostPages::kTransparentHuge;
-  // Number of threads that touch the pages at creation. 0: half of the processors, 1 to 16.
+  // Number of threads that touch the pages at creation. 0: half of the processors, but at least 1
+  // and at most 16.
   int threads = 0;
   // The NUMA node of all pages; the node next to the GPU is best. nullopt: the kernel chooses.
   std::optional<int> numa_node;

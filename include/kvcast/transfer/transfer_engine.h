@@ -43,8 +43,7 @@ struct TransferJob {
 struct TransferResult {
   TransferJobId id;
   // kInvalidArgument: the job is invalid (the message names the cause), and nothing was copied.
-  // kUnavailable: the backend failed. After an error the content of the job's destinations is
-  // undefined.
+  // kUnavailable: the backend failed. The content of the job's destinations is then undefined.
   Status status;
 };
 
@@ -56,8 +55,8 @@ struct TransferGroupConfig {
 struct TransferConfig {
   std::vector<TransferGroupConfig> groups;  // by group index
   HostLayout host;
-  // Size of a batch. It must be large enough to hide the time between two batches, and small enough
-  // for an early start of the first copy.
+  // Limits of a batch: bytes and copies. A batch must be large enough to hide the time between two
+  // batches, and small enough for an early start of the first copy.
   size_t max_batch_bytes = size_t{16} << 20;
   size_t max_batch_ops = 4096;
   int batches_in_flight = 4;  // per direction
@@ -65,7 +64,8 @@ struct TransferConfig {
   // wait for loads, not for stores. With 1, stores still make progress, so a step that must flush
   // stores does not wait for the loads.
   int store_batches_beside_loads = 1;
-  // False: the engine has no thread; copies make progress only within Submit, Poll and Wait.
+  // False: the engine has no thread; copies make progress only within Submit, Poll, Wait and
+  // WaitAll.
   bool own_thread = true;
 };
 
@@ -97,11 +97,12 @@ class TransferEngine {
   // the configuration.
   static Result<std::unique_ptr<TransferEngine>> Create(TransferConfig config,
                                                         std::unique_ptr<CopyBackend> backend);
-  // Finishes the copies that have started, and drops the jobs that have not started.
+  // Waits for the batches in progress, and drops all copies that have not started.
   ~TransferEngine();
 
-  // Submits a job. It never waits for a copy, and reads the spans before it returns. Every
-  // submitted job gets exactly one result.
+  // Submits a job. The call reads the spans before it returns, and waits for no copy. Exception:
+  // without own_thread, the call waits until the Wait and WaitAll calls of other threads have
+  // returned. Every submitted job gets exactly one result.
   void Submit(const TransferJob& job);
 
   // Appends the results of the jobs that ended since the last call, in the order in which they

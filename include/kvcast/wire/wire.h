@@ -1,10 +1,11 @@
 // Wire codec: converts MessagePack batches of all known dialects to and from the structs of
 // event.h. A dialect is the layout of the events of one generation of an engine.
 //
-// Decoding follows schemas/README.md. The decoder needs no dialect: it reads each event by its
-// form, a map or an array, and by its number of elements. It skips unknown map keys and trailing
-// array elements. An event that cannot be decoded is counted by reason and skipped; the other
-// events of the batch are decoded.
+// Decoding follows schemas/README.md. The decoder does not need to know the dialect. It reads maps
+// by key, and arrays by position. In an array, the type of a value shows its meaning if vLLM and
+// SGLang use the position differently. The decoder skips unknown map keys and trailing array
+// elements. If the decoder cannot decode an event, it counts the event by reason and skips it. It
+// still decodes the other events of the batch.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -20,8 +21,8 @@
 
 namespace kvcast {
 
-// Limits of one batch. Input that exceeds a limit is rejected (the batch, or the event), and never
-// truncated.
+// Limits of one batch. If a batch exceeds a limit of the batch, the decoder rejects the batch. If
+// an event exceeds a limit of one event, the decoder rejects the event. It never truncates input.
 struct WireLimits {
   size_t max_frame_bytes = 64u << 20;
   // A batch holds the events of one engine step, with one remove event per evicted block. A step of
@@ -34,11 +35,11 @@ struct WireLimits {
   uint32_t max_tokens = 1u << 20;
   // Per event: entries of extra_keys, items of these entries, and pairs of metadata together.
   uint32_t max_extra_keys = 1u << 18;
-  // Arrays and maps inside each other. The batch itself has depth 1. Values above 64 count as 64.
+  // Maximum nesting of arrays and maps. The batch itself has depth 1. Values above 64 count as 64.
   uint32_t max_depth = 8;
   uint32_t max_string_bytes = 1024;  // media, names, kinds, extra keys, metadata
-  // Limits on the sums over all events of a batch. They bound the memory of the decoded batch: a
-  // value of one byte on the wire needs more bytes after decoding.
+  // Limits on the sums over all events of a batch. They bound the memory of the decoded batch,
+  // because a value of one byte on the wire needs more bytes after decoding.
   uint64_t max_batch_hashes = 1u << 20;
   uint64_t max_batch_tokens = 8u << 20;
   uint64_t max_batch_extra_keys = 1u << 21;
@@ -80,11 +81,11 @@ struct DecodeCounts {
   }
 };
 
-// Options that reduce the output of the decoder. They do not change the counters, or which input is
-// valid.
+// Options that reduce the output of the decoder. They do not change the counters. They do not
+// change which input the decoder accepts.
 struct DecodeOptions {
-  // False: the decoder does not read token ids. token_ids and lookahead then have the number of
-  // elements that was sent, and all elements are 0.
+  // False: the decoder checks the token ids but does not return their values. token_ids and
+  // lookahead then have as many elements as with token ids, and all elements are 0.
   bool token_ids = true;
   // True: adjacent removes of the batch that differ only in their hashes become one event with all
   // hashes, in order. vLLM sends one event per evicted block.
@@ -99,7 +100,8 @@ struct DecodeOptions {
 // a batch; kLimit if it exceeds a limit of the batch. After an error, `batch` is empty, and
 // `counts` is unchanged.
 //
-// Cost: one pass. No allocation depends only on a length field of the input. Thread-safe.
+// Cost: one pass. A length field of the input alone never determines the size of an allocation.
+// Thread-safe.
 Status DecodeBatch(std::span<const uint8_t> payload, const WireLimits& limits, EventBatch& batch,
                    DecodeCounts& counts);
 Status DecodeBatch(std::span<const uint8_t> payload, const WireLimits& limits,
@@ -138,13 +140,15 @@ inline constexpr Dialect kDefaultDialect = Dialect::kVllm12;
 std::string_view DialectName(Dialect dialect);
 std::optional<Dialect> ParseDialect(std::string_view name);
 
-// Appends the payload of `batch` to `out`, byte-equal to the output of the producer's encoder.
-// Fields that the dialect does not have are omitted. Thread-safe. Error: kInvalidArgument, without
-// output, if the batch contains a value that no decoder accepts:
+// Appends the payload of `batch` to `out`. It is equal, byte for byte, to the output of the
+// producer's encoder. Fields that the dialect does not have are omitted. Thread-safe. Error:
+// kInvalidArgument, without output, if the batch contains a value that no decoder accepts:
 // - text that is not UTF-8
 // - a negative block size, window or token offset
+// - tokens_per_position other than 1 or 2
+// - tokens_per_position 2 without token ids
 // - a number of token ids that is not a multiple of tokens_per_position
-// - a number of lookahead tokens that is not `width` for each block hash
+// - a number of lookahead tokens that is not `width` times the number of block hashes
 // - lists that are nested too deep
 // - a length of 2^32 or more
 Status EncodeBatch(const EventBatch& batch, Dialect dialect, std::vector<uint8_t>& out);
