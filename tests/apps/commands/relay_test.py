@@ -166,7 +166,7 @@ with tempfile.TemporaryDirectory() as folder:
           b"secret" in open(os.path.join(folder, "capture"), "rb").read() and
           msgpack.packb(4711) * 4 in open(os.path.join(folder, "capture"), "rb").read())
     check("the output of tail --redact contains no token ids and no secrets",
-          "token_ids" not in json.dumps(shown) and "secret" not in json.dumps(shown))
+          "4711" not in json.dumps(shown) and "secret" not in json.dumps(shown))
     check("a replay publishes the batches of a redacted capture", replayed(path, ["--count", "20"]) == shown)
     # A replay of a truncated capture publishes the batches before the cut.
     with open(path, "wb") as file:
