@@ -63,8 +63,7 @@ class SchemeDetector::Impl {
   Impl(SchemeSearch search, uint64_t period)
       : search_(std::move(search)), period_(period), proofs_(period) {}
 
-  // `always`: the store is tested although its turn has not come.
-  void OnStore(const BlockStored& event, bool always = false);
+  void OnStore(const BlockStored& event);
   void OnClear();
   void Restart();
 
@@ -138,7 +137,7 @@ void SchemeDetector::Impl::Skip(SchemeSkip reason) {
   Say(registered ? SchemeState::kUnknown : SchemeState::kTokenMode, "stores carry no token ids");
 }
 
-void SchemeDetector::Impl::OnStore(const BlockStored& event, bool always) {
+void SchemeDetector::Impl::OnStore(const BlockStored& event) {
   ++counters.stores;
   std::optional<Digest> parent;
   std::optional<SchemeSkip> skip = router::WhyUntestable(event);
@@ -156,7 +155,7 @@ void SchemeDetector::Impl::OnStore(const BlockStored& event, bool always) {
   for (size_t i = 0; i < event.block_hashes.size(); ++i) present |= KindsOf(event, i);
   // Without a known scheme there is nothing to prove.
   const KeyKindSet due = IsKnown() ? proofs_.TakeTurns(present) : KeyKindSet();
-  if (!always && !IsDue(probe, due)) return;
+  if (!IsDue(probe, due)) return;
   ++counters.tested;
   const Outcome outcome = probe.incomplete ? TestSpan(probe) : TestBlocks(probe, due);
   ++(outcome == Outcome::kMatched      ? counters.matched
@@ -472,10 +471,6 @@ void SchemeDetector::Observe(const Event& event) {
 
 void SchemeDetector::Observe(const EventBatch& batch) {
   for (const Event& event : batch.events) Observe(event);
-}
-
-void SchemeDetector::ObserveAnswer(const BlockStored& store) {
-  impl_->OnStore(store, /*always=*/true);
 }
 
 void SchemeDetector::Restart() { impl_->Restart(); }

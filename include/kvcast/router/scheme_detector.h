@@ -294,9 +294,6 @@ class SchemeDetector {
   // index does not matter.
   void Observe(const Event& event);
   void Observe(const EventBatch& batch);
-  // Tests the store in any case. The store belongs to the answer to a challenge, and is not a store
-  // of the source; see kvcast/hash/chain_challenge.h.
-  void ObserveAnswer(const BlockStored& store);
   // The engine restarted: the verdict becomes kUnknown, and all proofs are dropped. Counters do not
   // change.
   void Restart();

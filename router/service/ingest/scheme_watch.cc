@@ -55,7 +55,7 @@ std::optional<EventBatch> SchemeWatch::TakeAnswer(std::span<const uint8_t> paylo
   }
   ++challenges_.answered;
   answered_ = true;
-  for (const Event& event : batch.events) detector_.ObserveAnswer(std::get<BlockStored>(event));
+  detector_.Observe(batch);
   return batch;
 }
 
