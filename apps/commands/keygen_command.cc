@@ -13,7 +13,9 @@ int RunKeygen(const KeygenOptions& options) {
   const std::string secret = options.out + ".key";
   const std::string open_file = options.out + ".pub";
   if (Status status = WriteKeyFile(secret, keys->secret_key, 0600, options.force); !status.ok()) {
-    return Fail(status);
+    const bool exists = status.code() == StatusCode::kFailedPrecondition;
+    return Fail(exists ? Status(status.code(), status.message() + "; --force replaces it")
+                       : status);
   }
   if (Status status = WriteKeyFile(open_file, keys->public_key, 0644, /*replace=*/true);
       !status.ok()) {

@@ -98,9 +98,6 @@ Result<RouterOptions> MakeOptions(const RouterCommandOptions& options) {
   router.allow_remote |= options.allow_remote;
   if (!options.curve_key.empty()) router.curve_key = options.curve_key;
   if (!options.curve_clients.empty()) router.curve_clients = options.curve_clients;
-  if (router.ingest_threads == 0) {
-    router.ingest_threads = router::IngestThreadsFor(std::thread::hardware_concurrency());
-  }
   for (WorkerRegistration& source : router.sources) {
     if (const Status filled = FillIn(options, source); !filled.ok()) return filled;
   }
@@ -130,7 +127,7 @@ int RunRouter(const RouterCommandOptions& options) {
              {{"command", "router"},
               {"version", Version()},
               {"sources", router->sources.size()},
-              {"ingest_threads", router->ingest_threads}});
+              {"ingest_threads", (*service)->ingest_threads()}});
   while (StopSignal() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(50));
   log->Write(log_events::kStopping, "", {{"signal", StopSignal()}});
   (*service)->Stop();

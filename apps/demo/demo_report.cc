@@ -17,6 +17,15 @@ double Percent(int64_t part, int64_t whole) {
 
 long long Print(int64_t value) { return static_cast<long long>(value); }
 
+// The hashes of the engine can be computed.
+bool HasScheme(const RunResult& run, size_t engine) {
+  return run.engines[engine].dialect.of_engine();
+}
+
+bool IsUnmatched(const RunResult& run, size_t engine) {
+  return HasScheme(run, engine) && run.schemes[engine].state != SchemeState::kMatched;
+}
+
 struct SchemeTotals {
   int64_t engines = 0;  // engines whose hashes can be computed
   int64_t matched = 0;
@@ -24,9 +33,8 @@ struct SchemeTotals {
 SchemeTotals SchemesOf(const RunResult& run) {
   SchemeTotals totals;
   for (size_t i = 0; i < run.schemes.size(); ++i) {
-    if (!run.engines[i].dialect.of_engine()) continue;
-    ++totals.engines;
-    totals.matched += run.schemes[i].state == SchemeState::kMatched ? 1 : 0;
+    totals.engines += HasScheme(run, i) ? 1 : 0;
+    totals.matched += HasScheme(run, i) && !IsUnmatched(run, i) ? 1 : 0;
   }
   return totals;
 }
@@ -35,8 +43,8 @@ SchemeTotals SchemesOf(const RunResult& run) {
 json UnmatchedSchemes(const RunResult& run) {
   json unmatched = json::object();
   for (size_t i = 0; i < run.schemes.size(); ++i) {
+    if (!IsUnmatched(run, i)) continue;
     const SchemeVerdict& scheme = run.schemes[i];
-    if (!run.engines[i].dialect.of_engine() || scheme.state == SchemeState::kMatched) continue;
     unmatched[run.engines[i].name] = {{"state", SchemeStateName(scheme.state)},
                                       {"reason", scheme.reason}};
   }
@@ -110,8 +118,7 @@ void PrintExactness(FILE* out, const RunResult& run) {
                static_cast<double>(run.event_bytes) / 1e6,
                static_cast<unsigned long long>(run.lost_batches));
   for (size_t i = 0; i < run.schemes.size(); ++i) {
-    if (run.schemes[i].state == SchemeState::kMatched) continue;
-    if (!run.engines[i].dialect.of_engine()) continue;
+    if (!IsUnmatched(run, i)) continue;
     std::fprintf(out, "           %s: hash scheme %s: %s\n", run.engines[i].name.c_str(),
                  std::string(SchemeStateName(run.schemes[i].state)).c_str(),
                  run.schemes[i].reason.c_str());

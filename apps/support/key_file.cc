@@ -17,7 +17,7 @@ Status WriteKeyFile(const std::string& path, const std::string& text, mode_t mod
   if (replace && unlink(path.c_str()) != 0 && errno != ENOENT) return failed();
   const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode);
   if (fd < 0 && errno == EEXIST) {
-    return {StatusCode::kUnavailable, path + ": exists already; --force replaces it"};
+    return {StatusCode::kFailedPrecondition, path + ": exists already"};
   }
   if (fd < 0) return failed();
   const std::string line = text + "\n";

@@ -11,8 +11,8 @@
 namespace kvcast::tools {
 
 // Creates the file with this mode, and writes `text` and a newline. `replace`: an existing file is
-// removed first. Errors (kUnavailable; the message names the file): the file exists and `replace`
-// is false, or the file cannot be written.
+// removed first. Errors (the message names the file): kFailedPrecondition: the file exists and
+// `replace` is false. kUnavailable: the file cannot be written.
 Status WriteKeyFile(const std::string& path, const std::string& text, mode_t mode, bool replace);
 
 }  // namespace kvcast::tools

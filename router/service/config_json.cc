@@ -69,14 +69,14 @@ Status ReadCount(const Json& json, const std::string& name, uint64_t& count) {
 }
 
 Status ReadIngestThreads(const Json& json, const std::string& name, RouterOptions& options) {
-  if (json == 0) {
-    options.ingest_threads = 0;
-    return Status();
+  uint64_t threads = 0;
+  if (Status status = ReadCount(json, name, threads); !status.ok()) return status;
+  if (threads > kMaxIndexShards) {
+    return Status(StatusCode::kInvalidArgument,
+                  name + ": must be at most " + std::to_string(kMaxIndexShards));
   }
-  auto threads = static_cast<int64_t>(options.ingest_threads);
-  const Status status = ReadUpTo(json, name, static_cast<int64_t>(kMaxIndexShards), threads);
-  options.ingest_threads = static_cast<size_t>(threads);
-  return status;
+  options.ingest_threads = threads;
+  return Status();
 }
 
 // An array of texts, which may be empty.

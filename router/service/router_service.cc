@@ -334,6 +334,7 @@ Result<std::unique_ptr<RouterService>> RouterService::Start(const RouterOptions&
   return std::unique_ptr<RouterService>(new RouterService(std::move(impl)));
 }
 
+size_t RouterService::ingest_threads() const { return impl_->core().index.shards(); }
 int RouterService::http_port() const { return impl_->http_port(); }
 int RouterService::admin_port() const { return impl_->admin_port(); }
 Result<RouteDecision> RouterService::Route(const Query& query) {

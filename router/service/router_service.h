@@ -98,6 +98,7 @@ class RouterService {
   static Result<std::unique_ptr<RouterService>> Start(const RouterOptions& options);
   ~RouterService();
 
+  size_t ingest_threads() const;
   int http_port() const;
   int admin_port() const;              // 0: no admin_http, or a unix socket
   std::string relay_endpoint() const;  // as bound; empty: no relay

@@ -4,14 +4,11 @@
 // KVCAST_ENDURANCE_SECONDS sets the time of the run (default: 15). Memory is judged only if the run
 // takes at least five minutes.
 // SPDX-License-Identifier: Apache-2.0
-#include <unistd.h>
-
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <deque>
 #include <filesystem>
-#include <fstream>
-#include <map>
 #include <random>
 #include <set>
 #include <thread>
@@ -43,13 +40,7 @@ double RunSeconds() {
   return given == nullptr ? 15 : std::atof(given);
 }
 
-double ResidentMib() {
-  std::ifstream statm("/proc/self/statm");
-  double size = 0;
-  double resident = 0;
-  statm >> size >> resident;
-  return resident * static_cast<double>(sysconf(_SC_PAGESIZE)) / (1 << 20);
-}
+double ResidentMib() { return static_cast<double>(ResidentBytes()) / (1 << 20); }
 
 size_t OpenDescriptors() {
   const std::filesystem::directory_iterator open("/proc/self/fd");

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/support/stream_test_util.h"
 
+#include <unistd.h>
+
 #include <chrono>
+#include <fstream>
 
 namespace kvcast::stream {
 namespace {
@@ -70,6 +73,14 @@ std::vector<std::string> Batches(uint64_t begin, uint64_t end, int epoch) {
   std::vector<std::string> batches;
   for (uint64_t seq = begin; seq < end; ++seq) batches.push_back(TestText(seq, epoch));
   return batches;
+}
+
+size_t ResidentBytes() {
+  std::ifstream statm("/proc/self/statm");
+  size_t size = 0;
+  size_t resident = 0;
+  statm >> size >> resident;
+  return resident * static_cast<size_t>(sysconf(_SC_PAGESIZE));
 }
 
 PublisherConfig TestPublisherConfig() {

@@ -29,6 +29,9 @@ std::string TestText(uint64_t seq, int epoch = 0);
 // a minute.
 bool Eventually(const std::function<bool()>& condition);
 
+// Returns the resident memory of this process.
+size_t ResidentBytes();
+
 // Records the deliveries of a subscriber as texts. "0.5" is batch 5 of publisher epoch 0;
 // TestPayload contains this name. For a worker other than 0, the text begins with "w<worker> ". A
 // reset is "reset " and the name of its reason, for example "reset restart".

@@ -296,7 +296,7 @@ TEST(ReadConfig, ErrorsNameTheMember) {
       {R"({"source_networks": ["10.0.0.1/8"]})",
        "source_networks: expected a network like 10.0.0.0/8, got '10.0.0.1/8'"},
       {R"({"max_sources": 65536})", "max_sources: must be at most 65535"},
-      {R"({"ingest_threads": -1})", "ingest_threads: must be a positive integer"},
+      {R"({"ingest_threads": -1})", "ingest_threads: must be a non-negative integer"},
       {R"({"ingest_threads": 65})", "ingest_threads: must be at most 64"},
       {R"({"weights": {"load": 1}})", "weights: unknown member: load"},
       {R"({"weights": {"load_token": -1}})",

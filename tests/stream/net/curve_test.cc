@@ -2,9 +2,7 @@
 // clients are refused and counted, and how a client loses its access.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
-#include <unistd.h>
 
-#include <fstream>
 #include <optional>
 #include <string>
 
@@ -288,14 +286,6 @@ TEST(Curve, APublisherThatConnectsIsTheServer) {
     return added.ok();
   })) << added.ToString();
   EXPECT_TRUE(PublishUntil(*publisher, [&] { return !follower.sink.deliveries().empty(); }));
-}
-
-size_t ResidentBytes() {
-  std::ifstream statm("/proc/self/statm");
-  size_t size = 0;
-  size_t resident = 0;
-  statm >> size >> resident;
-  return resident * static_cast<size_t>(sysconf(_SC_PAGESIZE));
 }
 
 // Sends the bytes over one connection after the other, until the server has taken `total` bytes or
