@@ -8,6 +8,7 @@
 #include <mutex>
 #include <thread>
 
+#include "src/base/clock.h"
 #include "src/base/mutex.h"
 
 namespace kvcast::router {
@@ -34,12 +35,14 @@ class KV_CAPABILITY("mutex") BatchMutex {
     }
   }
   // Lets other batches run, and locks the mutex again. The caller's batch counts as paused
-  // meanwhile.
+  // meanwhile. The pause ends when no batch has taken the mutex for kQuietNs, or after kPauseNs. A
+  // thread that applies one small batch after the other then waits once for the large batch, and
+  // not once for each of its batches.
   void Pause() KV_REQUIRES(this) {
     paused_.fetch_add(1, std::memory_order_relaxed);
     pauses_.fetch_add(1, std::memory_order_relaxed);
     mutex_.unlock();
-    LetOthersRun();
+    AwaitQuiet();
     mutex_.lock();
     paused_.fetch_sub(1, std::memory_order_relaxed);
   }
@@ -61,6 +64,22 @@ class KV_CAPABILITY("mutex") BatchMutex {
  private:
   // Maximum number of yields.
   static constexpr int kPatience = 1000;
+  static constexpr int64_t kQuietNs = 50'000;
+  static constexpr int64_t kPauseNs = 1'000'000;
+
+  void AwaitQuiet() const {
+    const int64_t begin_ns = SteadyNs();
+    int64_t quiet_ns = begin_ns;  // since when no batch has taken the mutex
+    for (uint64_t seen = taken();;) {
+      std::this_thread::yield();
+      const int64_t now_ns = SteadyNs();
+      if (awaited() || taken() != seen) {
+        seen = taken();
+        quiet_ns = now_ns;
+      }
+      if (now_ns - quiet_ns >= kQuietNs || now_ns - begin_ns >= kPauseNs) return;
+    }
+  }
 
   std::mutex mutex_;
   std::atomic<int> waiting_{0};

@@ -248,7 +248,7 @@ class PrefixIndex::Impl {
   };
   // Work of a batch, in events, blocks or freed slots, after which the batch pauses if another
   // batch waits.
-  static constexpr size_t kPauseAfter = 128;
+  static constexpr size_t kPauseAfter = 32;
   // Lets the waiting batches of other workers run. Afterwards, cursors have no bits of a holder.
   // False: no batch waited.
   bool PauseIfAwaited() KV_REQUIRES(mutex_);

@@ -14,16 +14,18 @@ Link::Link(uint64_t seed, int number, const stream::SourceLimits& limits, bool c
       publisher_(seed, number, agenda, *this, record),
       reader_(publisher_, record),
       faults_(agenda),
+      has_lanes_(random_.Percent(50)),
       connection_{.bound = random_.Percent(20)},
       live_(random_),
       follower_(WorkerId(static_cast<uint32_t>(number)), limits, can_replay, publisher_, index,
                 record),
-      pump_({.limits = limits,
-             .can_replay = can_replay,
-             .bound = connection_.bound,
-             .turn = {.messages =
-                          static_cast<int>(random_.Percent(50) ? random_.Between(1, 8) : 256)}},
-            *this, turns, follower_) {
+      pump_(
+          {.limits = limits,
+           .can_replay = can_replay,
+           .bound = connection_.bound,
+           .turn = {.messages = static_cast<int>(random_.Percent(50) ? random_.Between(1, 8) : 256),
+                    .large_bytes = static_cast<size_t>(random_.Between(20, 400))}},
+          *this, turns, follower_) {
   follower_.Watch(pump_.source());
 }
 
@@ -59,8 +61,15 @@ void Link::Wake() {
 
 void Link::Work() {
   if (agenda_.now_ms() < faults_.until_ms(FaultKind::kPauseFollower)) return Wake();
-  pump_.Work(follower_ms());
-  CheckPump();
+  // A lane of the subscriber takes the large messages. It may be busy.
+  const bool kept = pump_.keeps_large();
+  pump_.Work(follower_ms(), /*takes_large=*/!has_lanes_ || random_.Percent(40));
+  if (pump_.keeps_large()) {
+    ++record_.reached["turns that left a large message to a lane"];
+  } else {
+    if (kept) follower_.NoteHeard(follower_ms());
+    CheckPump();
+  }
   follower_.CheckSilence(follower_ms());
   CheckNothingIsLeft();
   WakeServerForCredit();

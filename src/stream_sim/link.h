@@ -154,6 +154,7 @@ class Link final : private stream::SourceTransport, private stream::ReplyChannel
   int64_t publisher_up_ms_ = 0;
   int64_t clock_offset_ms_ = 0;
 
+  const bool has_lanes_;  // see SubscriberConfig::slow_threads
   Connection connection_;
   LiveQueue live_;
   std::optional<uint64_t> given_;  // the live batch that the pump handles now

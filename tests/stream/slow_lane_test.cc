@@ -1,6 +1,6 @@
-// With SubscriberConfig::slow_thread, a second thread works for a source whose messages take long.
-// Other sources do not wait for these messages, and all calls of the subscriber have the same
-// effect.
+// With SubscriberConfig::slow_threads, other threads handle the messages that take long or are
+// large. Other sources do not wait for these messages, and all calls of the subscriber have the
+// same effect.
 // SPDX-License-Identifier: Apache-2.0
 #include "src/stream/follow/slow_lane.h"
 
@@ -11,10 +11,12 @@
 #include <functional>
 #include <memory>
 #include <set>
+#include <string>
 #include <thread>
 #include <vector>
 
 #include "src/base/clock.h"
+#include "src/stream/follow/turn_budget.h"
 #include "tests/support/lossy_publisher.h"
 
 namespace kvcast::stream {
@@ -22,6 +24,7 @@ namespace {
 
 constexpr WorkerId kSlow(0);
 constexpr WorkerId kQuick(1);
+const size_t kLargeBytes = TurnLimits().large_bytes + 1;
 
 // A sink that the test can close. Each call takes at least 3 ms of CPU time while `slow` is set.
 class GateSink final : public ReplicaSink {
@@ -58,9 +61,9 @@ class SlowLaneTest : public ::testing::Test {
  protected:
   // The clock does not advance. A source that was slow once therefore stays slow, and no timer
   // expires.
-  void Follow(bool slow_thread = true) {
+  void Follow(bool slow_threads = true) {
     SubscriberConfig config;
-    config.slow_thread = slow_thread;
+    config.slow_threads = slow_threads;
     config.now_ms = [] { return int64_t{1000}; };
     subscriber = Subscriber::Create(config).value();
     Add(kSlow, slow_publisher, slow);
@@ -85,11 +88,16 @@ class SlowLaneTest : public ::testing::Test {
     ASSERT_TRUE(
         Eventually([&] { return subscriber->status(worker).next_seq == publisher.next_seq(); }));
   }
-  // The second thread waits in the sink of the slow source until the test opens the sink.
-  void BlockSlowSource() {
+  void SendLarge(LossyPublisher& publisher, size_t bytes) {
+    const uint64_t number = publisher.next_seq();
+    publisher.Lose();
+    publisher.SendFrames({"topic", LossyPublisher::Text(number), std::string(bytes, 'x')});
+  }
+  // The thread of a lane waits in the sink of the slow source until the test opens the sink.
+  void BlockSlowSource(size_t bytes = 0) {
     slow->closed = true;
     const int before = slow->entered;
-    slow_publisher.Send();
+    bytes > 0 ? SendLarge(slow_publisher, bytes) : slow_publisher.Send();
     ASSERT_TRUE(Eventually([&] { return slow->entered > before; }));
   }
 
@@ -114,8 +122,40 @@ TEST_F(SlowLaneTest, OtherSourcesDoNotWaitForASlowBatch) {
   EXPECT_EQ(quick->threads.size(), 1u);
 }
 
+TEST_F(SlowLaneTest, OtherSourcesDoNotWaitForTheFirstLargeBatch) {
+  slow->slow = false;
+  Follow();
+  SendUntilApplied(slow_publisher, *slow);
+  BlockSlowSource(kLargeBytes);
+  SendUntilApplied(quick_publisher, *quick);
+  slow->Open();
+  SendUntilApplied(slow_publisher, *slow);
+  EXPECT_EQ(subscriber->status(kSlow).gaps, 0u);
+  subscriber.reset();
+  EXPECT_EQ(slow->threads.size(), 2u);
+}
+
+TEST_F(SlowLaneTest, ASlowSourceDoesNotWaitForALargeBatch) {
+  quick->slow = true;
+  Follow();
+  SendUntilApplied(quick_publisher, *quick);
+  BlockSlowSource(kLargeBytes);
+  SendUntilApplied(quick_publisher, *quick);
+  slow->Open();
+  SendUntilApplied(slow_publisher, *slow);
+  subscriber.reset();
+  EXPECT_EQ(quick->threads.size(), 2u);
+}
+
+TEST_F(SlowLaneTest, WithoutTheOptionLargeBatchesAreAppliedToo) {
+  Follow(/*slow_threads=*/false);
+  const int before = slow->applied;
+  SendLarge(slow_publisher, kLargeBytes);
+  ASSERT_TRUE(Eventually([&] { return slow->applied > before; }));
+}
+
 TEST_F(SlowLaneTest, WithoutTheOptionOneThreadCallsAllSinks) {
-  Follow(/*slow_thread=*/false);
+  Follow(/*slow_threads=*/false);
   SendUntilApplied(slow_publisher, *slow);
   subscriber.reset();
   EXPECT_EQ(slow->threads.size(), 1u);

@@ -1,5 +1,6 @@
 // Tests the loop around a source with a scripted network: the order in which the loop handles its
-// inputs, and when the loop makes a new live connection.
+// inputs, when the loop makes a new live connection, and which messages it leaves to another
+// thread.
 // SPDX-License-Identifier: Apache-2.0
 #include "src/stream/follow/source_pump.h"
 
@@ -7,6 +8,7 @@
 
 #include <array>
 #include <deque>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -15,6 +17,8 @@
 
 namespace kvcast::stream {
 namespace {
+
+const size_t kLarge = TurnLimits().large_bytes + 1;
 
 // A network that records the requests. All its messages have already arrived.
 class ScriptedTransport final : public SourceTransport {
@@ -43,7 +47,8 @@ class ScriptedTransport final : public SourceTransport {
   bool can_open = true;
   std::deque<LiveEvent> events;
   std::deque<uint64_t> live;
-  std::deque<uint64_t> replies;  // kEndSeq: an END
+  std::deque<uint64_t> replies;      // kEndSeq: an END
+  std::map<uint64_t, size_t> bytes;  // of all frames of a message, by its number
   Texts log;
 
  private:
@@ -54,6 +59,7 @@ class ScriptedTransport final : public SourceTransport {
     log.emplace_back(name);
     seq_ = EncodeSeq(number);
     payload_ = number == kEndSeq ? Bytes() : TestPayload(number, 0);
+    if (bytes.contains(number)) payload_.resize(bytes[number] - sizeof(seq_));
     frames_ = {Frame{}, Frame(seq_), Frame(payload_)};
     return Frames(frames_);
   }
@@ -115,6 +121,100 @@ TEST_F(SourcePumpTest, AFullTurnAsksForAnother) {
   pump.Work(1000);
   EXPECT_EQ(applied.size(), 5u);
   EXPECT_GT(pump.deadline_ms(), 1000);
+}
+
+TEST_F(SourcePumpTest, ALargeMessageWaitsForACallThatTakesLargeMessages) {
+  Join();
+  network.bytes = {{1, kLarge}};
+  network.live = {0, 1, 2};
+  pump.Work(1000, /*takes_large=*/false);
+  EXPECT_EQ(applied, (std::vector<uint64_t>{0}));
+  EXPECT_TRUE(pump.keeps_large());
+  EXPECT_EQ(pump.next_turn(1000), TurnLength::kLong);
+  EXPECT_EQ(pump.deadline_ms(), kAtOnce);
+  network.replies = {7};
+  pump.Work(1000, /*takes_large=*/false);
+  EXPECT_EQ(network.Log(), (Texts{"live", "live"})) << "no message is received meanwhile";
+  pump.Work(1000);
+  EXPECT_EQ(applied, (std::vector<uint64_t>{0, 1}));
+  EXPECT_EQ(pump.next_turn(1000), TurnLength::kShort);
+  EXPECT_EQ(pump.deadline_ms(), kAtOnce) << "batch 2 still waits";
+  pump.Work(1000, /*takes_large=*/false);
+  EXPECT_EQ(applied, (std::vector<uint64_t>{0, 1, 2}));
+}
+
+TEST_F(SourcePumpTest, AMessageThatIsNotLargeIsHandledAtOnce) {
+  Join();
+  network.bytes = {{0, kLarge - 1}};
+  network.live = {0};
+  pump.Work(1000, /*takes_large=*/false);
+  EXPECT_EQ(applied, (std::vector<uint64_t>{0}));
+}
+
+TEST_F(SourcePumpTest, TimersRunWhileALargeMessageWaits) {
+  Join();
+  network.bytes = {{0, kLarge}};
+  network.live = {0};
+  pump.Work(1000, /*takes_large=*/false);
+  EXPECT_EQ(pump.source().status(1000).state, SourceState::kSynced);
+  pump.Work(60'000, /*takes_large=*/false);
+  EXPECT_EQ(pump.source().status(60'000).state, SourceState::kStale);
+  EXPECT_EQ(network.Log(), (Texts{"live", "request"})) << "a probe is sent";
+  pump.Work(60'000);
+  EXPECT_EQ(applied, (std::vector<uint64_t>{0}));
+}
+
+TEST_F(SourcePumpTest, ALargeMessageOfAnEndedConnectionIsDropped) {
+  Join();
+  network.bytes = {{0, kLarge}};
+  network.live = {0};
+  pump.Work(1000, /*takes_large=*/false);
+  pump.ScheduleRenewal();
+  pump.Work(2000);
+  EXPECT_FALSE(pump.renewal_scheduled());
+  EXPECT_FALSE(pump.keeps_large());
+  EXPECT_TRUE(applied.empty());
+}
+
+TEST_F(SourcePumpTest, ALargeReplyWaitsToo) {
+  network.events = {LiveEvent::kConnected};
+  pump.Work(1000);
+  network.bytes = {{0, kLarge}};
+  network.replies = {0, kEndSeq};
+  pump.Work(1000, /*takes_large=*/false);
+  EXPECT_TRUE(applied.empty());
+  EXPECT_TRUE(pump.keeps_large());
+  network.live = {1};
+  pump.Work(1000);
+  EXPECT_EQ(applied, (std::vector<uint64_t>{0}));
+  EXPECT_EQ(network.Log(), (Texts{"request", "reply", "reply", "close"}));
+  pump.Work(1000);
+  EXPECT_EQ(applied, (std::vector<uint64_t>{0, 1}));
+}
+
+TEST_F(SourcePumpTest, ALargeReplyOfAnEndedRequestIsDropped) {
+  network.events = {LiveEvent::kConnected};
+  pump.Work(1000);
+  network.bytes = {{0, kLarge}};
+  network.replies = {0};
+  pump.Work(1000, /*takes_large=*/false);
+  network.Log();
+  // No reply was handled in time, so the request is made again.
+  pump.Work(60'000, /*takes_large=*/false);
+  EXPECT_EQ(network.Log(), (Texts{"close", "request"}));
+  pump.Work(60'000);
+  EXPECT_TRUE(applied.empty());
+  EXPECT_FALSE(pump.keeps_large());
+}
+
+TEST_F(SourcePumpTest, AMutedPumpDropsALargeMessage) {
+  Join();
+  network.bytes = {{0, kLarge}};
+  network.live = {0};
+  pump.Work(1000, /*takes_large=*/false);
+  pump.Mute();
+  pump.Work(1000);
+  EXPECT_TRUE(applied.empty());
 }
 
 TEST_F(SourcePumpTest, ADisconnectIsHandledAfterTheMessagesBeforeTheDisconnect) {

@@ -161,12 +161,27 @@ TEST_F(TurnTest, ASourceIsSlowForATimeAfterASlowTurn) {
   hostile().cost_us = 2000;
   hostile().network.sizes.assign(2, 10);
   Round();
-  EXPECT_FALSE(hostile().pump.is_slow(now_ms));
+  EXPECT_EQ(hostile().pump.next_turn(now_ms), TurnLength::kShort);
   hostile().cost_us = 5000;
   Round();
-  EXPECT_TRUE(hostile().pump.is_slow(now_ms + TurnBudget::kSlowShare * 5 - 1));
-  EXPECT_FALSE(hostile().pump.is_slow(now_ms + TurnBudget::kSlowShare * 5));
-  EXPECT_FALSE(sources[1]->pump.is_slow(now_ms));
+  const int64_t until_ms = now_ms + TurnBudget::kSlowShare * 5;
+  EXPECT_EQ(hostile().pump.next_turn(until_ms - 1), TurnLength::kSlow);
+  EXPECT_EQ(hostile().pump.next_turn(until_ms), TurnLength::kShort);
+  EXPECT_EQ(sources[1]->pump.next_turn(now_ms), TurnLength::kShort);
+}
+
+TEST_F(TurnTest, AVerySlowTurnIsLong) {
+  hostile().cost_us = 21'000;
+  hostile().network.sizes.assign(2, 10);
+  Round();
+  const int64_t until_ms = now_ms + TurnBudget::kSlowShare * 21;
+  EXPECT_EQ(hostile().pump.next_turn(until_ms - 1), TurnLength::kLong);
+  EXPECT_EQ(hostile().pump.next_turn(until_ms), TurnLength::kShort);
+  // A slow turn meanwhile does not make the next turns long for longer.
+  hostile().cost_us = 19'000;
+  now_ms = until_ms - 1;
+  Round();
+  EXPECT_EQ(hostile().pump.next_turn(until_ms), TurnLength::kSlow);
 }
 
 TEST_F(TurnTest, APauseEndsIfTheClockIsSetBack) {

@@ -6,8 +6,8 @@
 // resets and snapshots change the state of the sink. A sink gets snapshots only if TakesSnapshots
 // returns true.
 //
-// Threads: one thread owns all sockets and calls the sinks. With SubscriberConfig::slow_thread, a
-// second thread shares this work. The methods of Subscriber are thread-safe.
+// Threads: one thread owns all sockets and calls the sinks. With SubscriberConfig::slow_threads,
+// two more threads share this work. The methods of Subscriber are thread-safe.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -179,17 +179,19 @@ struct SubscriberConfig {
   int64_t audit_interval_ms = 10000;
   // Maximum number of live messages in the socket of a source. The bound is small, because a
   // message may have max_frame_bytes. Further messages wait at the publisher.
-  int recv_hwm = 64;
+  int recv_hwm = 32;
   // Maximum size of a frame in bytes, at least 8192. A longer frame ends its connection. The
   // subscriber then reconnects and requests the missing batches. If a batch exceeds the limit in
   // the replay too, the batch is lost.
   int64_t max_frame_bytes = (64 << 20) + (64 << 10);
   // The subscriber's own keys. A source with a server_key needs them.
   std::optional<CurveKeyPair> curve_keys;
-  // True: a second thread handles the messages of the sources whose messages took more than 2 ms of
-  // CPU time. The other sources then do not wait for these messages. The sinks of two sources may
-  // then be called at the same time. The calls for one source never overlap.
-  bool slow_thread = false;
+  // True: other threads handle the messages that take long, so that the other sources do not wait
+  // for these messages. One thread handles the messages of the sources whose messages took more
+  // than 2 ms of CPU time. Another thread handles the messages of the sources whose messages took
+  // more than 20 ms, and all messages of more than 64 KiB. The sinks of two sources may then be
+  // called at the same time. The calls for one source never overlap.
+  bool slow_threads = false;
   // Returns a numeric address of a host name, or an empty text. Called on any thread; it may block,
   // and may still run after the subscriber is destroyed. Empty: the system's resolver.
   std::function<std::string(const std::string& name)> resolve;

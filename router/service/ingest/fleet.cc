@@ -67,7 +67,7 @@ Result<std::unique_ptr<Fleet>> Fleet::Create(const SubscriberConfig& config, Pre
                                              FleetObserver observer, FleetLimits limits) {
   std::unique_ptr<Fleet> fleet(new Fleet(index, std::move(observer), limits));
   SubscriberConfig of_thread = config;
-  of_thread.slow_thread = true;
+  of_thread.slow_threads = true;
   of_thread.max_replays = std::max<size_t>(1, config.max_replays / index.shards());
   if (fleet->observer_.on_state) {
     of_thread.on_state = [raw = fleet.get()](WorkerId id, const SourceStatus& status) {

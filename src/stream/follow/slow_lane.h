@@ -1,5 +1,5 @@
-// SlowLane: the second thread of a subscriber. It works for the sources whose messages take long,
-// so that the other sources do not wait for these messages.
+// SlowLane: a thread of a subscriber that works for sources whose messages take long or are large.
+// The other sources then do not wait for these messages.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -113,11 +113,11 @@ bool SourceLink::OpenLive() {
   return true;
 }
 
-void SourceLink::Work(int64_t now_ms) {
+void SourceLink::Work(int64_t now_ms, bool takes_large) {
   ready_ = false;
   now_ms_ = now_ms;
   if (looks_again() && now_ms >= look_again_ms_) pump_.ScheduleRenewal();
-  pump_.Work(now_ms);
+  pump_.Work(now_ms, takes_large);
 }
 
 // Replaces the live connection and its queued messages. On failure the old connection stays, unless

@@ -42,7 +42,7 @@ class SourceLink final : private SourceTransport {
     return std::min(pump_.deadline_ms(), looks_again() ? look_again_ms_ : kNever);
   }
   bool is_due(int64_t now_ms) const { return pump_.renewal_scheduled() || now_ms >= deadline_ms(); }
-  bool is_slow(int64_t now_ms) const { return pump_.is_slow(now_ms); }
+  TurnLength next_turn(int64_t now_ms) const { return pump_.next_turn(now_ms); }
   bool is_sure() const { return pump_.source().is_sure(); }
   SourceStatus status(int64_t now_ms) const {
     SourceStatus status = pump_.source().status(now_ms);
@@ -56,8 +56,8 @@ class SourceLink final : private SourceTransport {
   // Must be called once, before the first Work, by the thread that waits on the poller. Registers
   // the sockets with the poller.
   void Start();
-  // Handles a bounded number of waiting messages, and all due timers. Never blocks.
-  void Work(int64_t now_ms);
+  // See SourcePump::Work.
+  void Work(int64_t now_ms, bool takes_large = true);
   void Contradict(int64_t now_ms) { pump_.Contradict(now_ms); }
   // After this call the sink is not called.
   void Mute() { pump_.Mute(); }

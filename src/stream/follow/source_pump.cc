@@ -67,6 +67,7 @@ void SourcePump::ScheduleRenewal() {
 void SourcePump::OpenLive(int64_t now_ms) {
   renewed_ms_ = now_ms;
   if (transport_.OpenLive()) {
+    if (keeps_large() && !large_->request) large_.reset();  // of the old connection
     renew_due_ms_ = kNever;
     disconnected_ = peer_ = stranger_ = false;
     return;
@@ -82,8 +83,9 @@ int64_t SourcePump::deadline_ms() const {
   return more_ ? std::min(due, resume_ms_) : due;
 }
 
-void SourcePump::Work(int64_t now_ms) {
+void SourcePump::Work(int64_t now_ms, bool takes_large) {
   now_ms_ = now_ms;
+  takes_large_ = takes_large;
   more_ = false;
   // The clock may have been set back since the last renewal.
   const bool renewal_due = now_ms >= renew_due_ms_ || now_ms < renewed_ms_;
@@ -105,17 +107,26 @@ void SourcePump::DrainMessages(int64_t now_ms) {
     more_ = true;
     return;
   }
+  if (keeps_large() && !takes_large_) {
+    more_ = true;
+    return;
+  }
   budget_.Begin();
-  if (!renewal_scheduled()) DrainLive(now_ms);
+  if (keeps_large()) {
+    HandleLarge(now_ms);
+  } else if (!renewal_scheduled()) {
+    DrainLive(now_ms);
+  }
   int64_t cost_us = budget_.cost_us();
   budget_.Begin();
-  if (!renewal_scheduled()) DrainReplies(now_ms);
+  if (!renewal_scheduled() && !keeps_large()) DrainReplies(now_ms);
   cost_us += budget_.cost_us();
   const int64_t pause_ms = budget_.PauseMs(cost_us);
   resume_ms_ = pause_ms > 0 ? now_ms + pause_ms : kAtOnce;
   pauses_ += pause_ms > 0;
   // If the clock was set back, the source is slow for longer, which does no harm.
   slow_until_ms_ = std::max(slow_until_ms_, now_ms + budget_.SlowMs(cost_us));
+  if (budget_.IsLong(cost_us)) long_until_ms_ = slow_until_ms_;
 }
 
 // Also called between the receipt of a message and its handling, so that an event is handled before
@@ -159,18 +170,23 @@ void SourcePump::DrainLive(int64_t now_ms) {
       if (disconnected_) ScheduleRenewal();
       return;
     }
-    DrainEvents(now_ms);
-    if (renewal_scheduled()) return;
     const size_t bytes = BytesOf(*frames);
-    if (const std::optional<Batch> batch = ParseLive(*frames)) {
-      source_.OnLive(*batch, now_ms);
-    } else {
-      source_.OnBadMessage();
-    }
+    if (MustKeep(bytes)) return Keep({*frames, std::nullopt});
+    HandleLive(*frames, now_ms);
     if (renewal_scheduled()) return;
     more = budget_.Take(bytes);
   }
   more_ = !muted_;
+}
+
+void SourcePump::HandleLive(Frames frames, int64_t now_ms) {
+  DrainEvents(now_ms);
+  if (renewal_scheduled()) return;
+  if (const std::optional<Batch> batch = ParseLive(frames)) {
+    source_.OnLive(*batch, now_ms);
+  } else {
+    source_.OnBadMessage();
+  }
 }
 
 void SourcePump::DrainReplies(int64_t now_ms) {
@@ -182,15 +198,37 @@ void SourcePump::DrainReplies(int64_t now_ms) {
       if (transport_.TakeReplyCut()) source_.OnReplyCut(now_ms);
       return;
     }
-    DrainEvents(now_ms);
-    // An event may have replaced the request that this reply belongs to.
-    if (!request_open_ || requests_ != request) return;
     const size_t bytes = BytesOf(*frames);
-    turn_bytes_ += bytes;
-    source_.OnReply(ParseReply(*frames), now_ms);
+    if (MustKeep(bytes)) return Keep({*frames, request});
+    if (!HandleReply(request, *frames, now_ms)) return;
     more = budget_.Take(bytes);
   }
   if (request_open_) more_ = true;
+}
+
+bool SourcePump::HandleReply(uint64_t request, Frames frames, int64_t now_ms) {
+  DrainEvents(now_ms);
+  // An event may have replaced the request that this reply belongs to.
+  if (!request_open_ || requests_ != request) return false;
+  turn_bytes_ += BytesOf(frames);
+  source_.OnReply(ParseReply(frames), now_ms);
+  return true;
+}
+
+void SourcePump::Keep(LargeMessage message) {
+  large_ = message;
+  more_ = true;
+}
+
+void SourcePump::HandleLarge(int64_t now_ms) {
+  const LargeMessage message = *std::exchange(large_, std::nullopt);
+  if (muted_) return;
+  more_ = true;
+  if (message.request) {
+    HandleReply(*message.request, message.frames, now_ms);
+  } else {
+    HandleLive(message.frames, now_ms);
+  }
 }
 
 }  // namespace kvcast::stream

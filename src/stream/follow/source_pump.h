@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "src/stream/follow/fair_permits.h"
 #include "src/stream/follow/source.h"
@@ -49,8 +50,10 @@ class SourcePump final : private SourceNetwork {
   SourcePump(const SourcePump&) = delete;
   SourcePump& operator=(const SourcePump&) = delete;
 
-  // Handles a bounded number of messages and all due timers. Never blocks.
-  void Work(int64_t now_ms);
+  // Handles a bounded number of messages and all due timers. Never blocks. Without `takes_large`,
+  // the pump keeps a large message (TurnLimits::large_bytes), and handles no other message, until a
+  // call with `takes_large`.
+  void Work(int64_t now_ms, bool takes_large = true);
   void Contradict(int64_t now_ms) { source_.OnContradiction(now_ms); }
   // The live connection cannot be used: schedules a new one.
   void ScheduleRenewal();
@@ -69,11 +72,20 @@ class SourcePump final : private SourceNetwork {
   bool has_turn() const { return turns_.Has(this); }
   // Number of pauses that the TurnBudget required.
   uint64_t pauses() const { return pauses_; }
-  // True: a turn of the source was slow, and not long ago; see TurnBudget.
-  bool is_slow(int64_t now_ms) const { return now_ms < slow_until_ms_; }
+  // True: the pump keeps a large message.
+  bool keeps_large() const { return large_.has_value(); }
+  TurnLength next_turn(int64_t now_ms) const {
+    if (keeps_large() || now_ms < long_until_ms_) return TurnLength::kLong;
+    return now_ms < slow_until_ms_ ? TurnLength::kSlow : TurnLength::kShort;
+  }
   const Source& source() const { return source_; }
 
  private:
+  // A received message that was not handled yet.
+  struct LargeMessage {
+    Frames frames;                    // valid until the pump receives the next message
+    std::optional<uint64_t> request;  // set: a reply to this request
+  };
   bool TakeTurn() override;
   void Request(Frame start) override;
   void CloseRequest() override;
@@ -91,16 +103,25 @@ class SourcePump final : private SourceNetwork {
   void NoteDisconnected();
   void DrainLive(int64_t now_ms);
   void DrainReplies(int64_t now_ms);
+  void HandleLive(Frames frames, int64_t now_ms);
+  // False: the request has ended, so its replies are dropped.
+  bool HandleReply(uint64_t request, Frames frames, int64_t now_ms);
+  bool MustKeep(size_t bytes) const { return !takes_large_ && bytes > config_.turn.large_bytes; }
+  void Keep(LargeMessage message);
+  void HandleLarge(int64_t now_ms);
 
   const PumpConfig config_;
   SourceTransport& transport_;
   FairPermits& turns_;
   bool muted_ = false;
-  bool more_ = false;  // the latest Work ended before the transport was empty
+  bool more_ = false;        // the latest Work ended before the transport was empty
+  bool takes_large_ = true;  // of the current Work
+  std::optional<LargeMessage> large_;
   TurnBudget budget_;
   int64_t resume_ms_ = kAtOnce;  // no message is handled before this time
   uint64_t pauses_ = 0;
   int64_t slow_until_ms_ = kAtOnce;
+  int64_t long_until_ms_ = kAtOnce;
   bool in_turns_ = false;  // has a turn, or waits for a turn
   bool waits_ = false;
   int64_t turn_ms_ = 0;    // when the turn began

@@ -23,7 +23,7 @@ using stream::SourceLink;
 
 struct FollowedSource {
   std::unique_ptr<SourceLink> link;
-  bool away = false;  // the slow lane works for the link; no other thread may use it
+  bool away = false;  // a lane works for the link; no other thread may use it
 
   WorkerId worker() const { return link->worker(); }
 };
@@ -140,7 +140,8 @@ class Subscriber::Impl {
         poller_(std::move(poller)),
         resolver_(config.resolve),
         turns_(config.max_replays),
-        slow_lane_([this] { waker_->Wake(); }) {}
+        slow_lane_(*waker_),
+        long_lane_(*waker_) {}
   ~Impl();
 
   // Must be called once, before the other functions.
@@ -151,10 +152,15 @@ class Subscriber::Impl {
   SourceStatus status(WorkerId worker) const;
 
  private:
+  struct Lane {
+    explicit Lane(stream::Waker& waker) : thread([&waker] { waker.Wake(); }) {}
+    stream::SlowLane thread;
+    SourceLink* link = nullptr;  // in work; used by the lane's thread only
+  };
   void Run();
   bool TakeCommands();
   void TakeBack();
-  bool GiveAway(FollowedSource& source);
+  bool GiveAway(FollowedSource& source, stream::TurnLength turn);
   void TakeContradictions(int64_t now_ms);
   void WaitForWork();
   void Work();
@@ -185,8 +191,9 @@ class Subscriber::Impl {
   std::vector<FollowedSource> sources_;
   std::atomic<bool> woken_{false};  // set by the poller
   stream::Poller::Watch waker_watch_;
-  stream::SlowLane slow_lane_;
-  SourceLink* link_in_lane_ = nullptr;  // used by the slow lane's thread only
+  // Lanes of their own, so that a slow turn does not wait for a long turn.
+  Lane slow_lane_;
+  Lane long_lane_;
 
   std::thread thread_;  // last: the thread uses the other members
 };
@@ -241,9 +248,12 @@ void Subscriber::Impl::Remove(WorkerId worker) {
     FollowedSource* const source = Find(worker);
     if (source != nullptr && !source->away) source->link->Mute();
   }
-  const bool called_by_lane = slow_lane_.IsCaller();
-  if (called_by_lane && link_in_lane_->worker() == worker) link_in_lane_->Mute();
-  const bool called_by_sink = called_by_thread || called_by_lane;
+  bool called_by_sink = called_by_thread;
+  for (const Lane* lane : {&slow_lane_, &long_lane_}) {
+    if (!lane->thread.IsCaller()) continue;
+    called_by_sink = true;
+    if (lane->link->worker() == worker) lane->link->Mute();
+  }
   MutexLock lock(mutex_);
   if (statuses_.erase(worker) == 0) return;
   std::erase_if(to_add_, [worker](const auto& source) { return source.worker() == worker; });
@@ -298,7 +308,8 @@ void Subscriber::Impl::Run() {
     WaitForWork();
     Work();
   }
-  slow_lane_.Stop();
+  slow_lane_.thread.Stop();
+  long_lane_.thread.Stop();
   sources_.clear();
 }
 
@@ -314,7 +325,7 @@ bool Subscriber::Impl::TakeCommands() {
     std::erase_if(sources_, [worker](const auto& other) { return other.worker() == worker; });
     return true;
   });
-  // The slow lane may still work for a source of the same worker that is being removed.
+  // A lane may still work for a source of the same worker that is being removed.
   const auto later = std::ranges::stable_partition(
       to_add_, [this](const FollowedSource& source) { return Find(source.worker()) == nullptr; });
   for (auto source = to_add_.begin(); source != later.begin(); ++source) {
@@ -326,21 +337,26 @@ bool Subscriber::Impl::TakeCommands() {
   return true;
 }
 
-// Takes the links back for which the slow lane has finished its work.
+// Takes the links back for which the lanes have finished their work.
 void Subscriber::Impl::TakeBack() {
-  for (const WorkerId worker : slow_lane_.TakeDone()) {
-    FollowedSource& source = *Find(worker);
-    source.away = false;
-    NoteStatus(*source.link, now_ms_());
+  for (Lane* const lane : {&slow_lane_, &long_lane_}) {
+    for (const WorkerId worker : lane->thread.TakeDone()) {
+      FollowedSource& source = *Find(worker);
+      source.away = false;
+      NoteStatus(*source.link, now_ms_());
+    }
   }
 }
 
-// Lets the slow lane work for the link. False: the caller must do the work.
-bool Subscriber::Impl::GiveAway(FollowedSource& source) {
+// Lets a lane do the next turn of the link. False: the caller must do the turn.
+bool Subscriber::Impl::GiveAway(FollowedSource& source, stream::TurnLength turn) {
+  if (!config_.slow_threads || turn == stream::TurnLength::kShort) return false;
+  const bool is_long = turn == stream::TurnLength::kLong;
+  Lane& lane = is_long ? long_lane_ : slow_lane_;
   SourceLink* const link = source.link.get();
-  source.away = slow_lane_.Give(link->worker(), [this, link] {
-    link_in_lane_ = link;
-    link->Work(now_ms_());
+  source.away = lane.thread.Give(link->worker(), [this, &lane, link, is_long] {
+    lane.link = link;
+    link->Work(now_ms_(), /*takes_large=*/is_long);
   });
   return source.away;
 }
@@ -362,9 +378,9 @@ void Subscriber::Impl::Work() {
     SourceLink& link = *source.link;
     const bool due = link.is_due(now_ms);
     // A renewal that is scheduled for later makes the link due, but there is no message to handle.
-    const bool slow = config_.slow_thread && link.is_slow(now_ms) && now_ms >= link.deadline_ms();
-    if (slow && GiveAway(source)) continue;
-    if (due) link.Work(now_ms);
+    const stream::TurnLength turn = link.next_turn(now_ms);
+    if (now_ms >= link.deadline_ms() && GiveAway(source, turn)) continue;
+    if (due) link.Work(now_ms, !config_.slow_threads || turn == stream::TurnLength::kLong);
     // If a source is not sure, its weight changes with time.
     if (due || !link.is_sure()) NoteStatus(link, now_ms);
   }

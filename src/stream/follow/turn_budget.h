@@ -3,12 +3,12 @@
 //
 // One thread works for many sources, one after the other. Here, a turn is the handling of a
 // source's messages in one call of SourcePump::Work. A turn ends with the message that reaches a
-// bound, so a source can exceed the bounds only by one message. If that message alone is slow, the
-// source is slow for kSlowShare times the cost of the turn. Another thread may work for a slow
-// source (SlowLane). The slow turns of a source then take at most a 200th of the first thread's
-// time. After a turn of more than `pause_us`, the source also pauses. Turns of up to 50 ms then
-// take at most a twentieth of a thread's time. The pause is not longer than kMaxPauseMs, so turns
-// of 300 ms take about a quarter.
+// bound, so a source can exceed the bounds only by one message. Another thread may handle the large
+// messages, and all messages of slow sources (SlowLane). A source is slow after a turn in which one
+// message alone took long. It is slow for kSlowShare times the cost of the turn, so its slow turns
+// take at most a 200th of the first thread's time. After a turn of more than `pause_us`, the source
+// also pauses. Turns of up to 50 ms then take at most a twentieth of a thread's time. The pause is
+// not longer than kMaxPauseMs, so turns of 300 ms take about a quarter.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -22,13 +22,23 @@ namespace kvcast::stream {
 struct TurnLimits {
   int messages = 256;  // > 0
   size_t bytes = size_t{1} << 20;
+  // A message with more bytes is large; see SourcePump::Work. The cost of a message is not known
+  // before the message was handled, but it grows at most in proportion to the size.
+  size_t large_bytes = size_t{64} << 10;
   int64_t cost_us = 500;
   // After a turn that costs more, the source is slow for kSlowShare times the cost.
   int64_t slow_us = 2'000;
-  // A turn that costs more is followed by a pause of kPauseShare times its cost.
+  // A turn that costs more is long, and is followed by a pause of kPauseShare times its cost.
   int64_t pause_us = 20'000;
   // Returns the CPU time of the thread. Empty: each turn costs 0.
   std::function<int64_t()> now_us;
+};
+
+// How long the next turn of a source may take.
+enum class TurnLength : uint8_t {
+  kShort,
+  kSlow,  // a turn took more than TurnLimits::slow_us, and not long ago
+  kLong,  // the same for TurnLimits::pause_us; or the next message is large
 };
 
 // Thread-compatible.
@@ -57,9 +67,10 @@ class TurnBudget {
   int64_t cost_us() const { return Now() - begin_us_; }
   // The pause after a turn of this cost.
   int64_t PauseMs(int64_t cost_us) const {
-    if (cost_us <= limits_.pause_us) return 0;
+    if (!IsLong(cost_us)) return 0;
     return std::min(kPauseShare * cost_us / 1000, kMaxPauseMs);
   }
+  bool IsLong(int64_t cost_us) const { return cost_us > limits_.pause_us; }
   // How long the source is slow after a turn of this cost.
   int64_t SlowMs(int64_t cost_us) const {
     if (cost_us <= limits_.slow_us) return 0;

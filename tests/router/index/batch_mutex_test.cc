@@ -11,6 +11,8 @@
 namespace kvcast::router {
 namespace {
 
+constexpr int kBatches = 10'000;
+
 TEST(BatchMutex, CountsWaitersAndNotTheOwner) {
   BatchMutex mutex;
   EXPECT_FALSE(mutex.awaited());
@@ -44,6 +46,28 @@ TEST(BatchMutex, APausedBatchLetsAWaitingBatchRun) {
   while (!ran) mutex.Pause();
   EXPECT_FALSE(mutex.any_paused());
   EXPECT_GE(mutex.pauses(), 1u);
+}
+
+// The other thread takes the mutex again at once, as a thread that applies many small batches. The
+// paused batch does not run between two of them.
+TEST(BatchMutex, APauseLastsWhileOtherBatchesFollowEachOther) {
+  BatchMutex mutex;
+  int runs = 0;
+  const BatchLock lock(mutex);
+  std::jthread other([&] {
+    for (int i = 0; i < kBatches; ++i) {
+      const BatchLock inner(mutex);
+      ++runs;
+    }
+  });
+  while (!mutex.awaited()) std::this_thread::yield();
+  int pauses = 0;
+  while (runs < kBatches) {
+    mutex.Pause();
+    ++pauses;
+  }
+  // On a busy machine, the other thread may be suspended between two batches.
+  EXPECT_LE(pauses, kBatches / 10);
 }
 
 TEST(BatchMutex, OtherChangesWaitForTheEndOfAPausedBatch) {

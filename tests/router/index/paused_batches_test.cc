@@ -100,7 +100,7 @@ void AddBoth(PrefixIndex& index) {
 }
 
 TEST(PausedBatches, LeaveTheStateOfASequentialApplication) {
-  constexpr uint64_t kPauses = 500;
+  constexpr uint64_t kPauses = 200;
   constexpr int kLargeEvents = 100;
   PrefixIndex index;
   PrefixIndex alone;
@@ -142,7 +142,7 @@ TEST(PausedBatches, LeaveTheStateOfASequentialApplication) {
 }
 
 TEST(PausedBatches, AreSeenWholeOrNotAtAll) {
-  constexpr uint64_t kPauses = 500;
+  constexpr uint64_t kPauses = 200;
   constexpr uint64_t kChain = 2048;
   PrefixIndex index;
   AddBoth(index);
@@ -212,7 +212,7 @@ TEST(PausedBatches, ForgetTheCursorsOfAllGroups) {
   const EventBatch remove =
       Batch(Remove(Hashes(1, 32), 0), Remove(Hashes(5000, 1024), 1), Remove(Hashes(33, 32), 0));
   int wrong = 0;
-  while (index.batch_pauses() < 3000) {
+  while (index.batch_pauses() < 500) {
     index.Apply(kLarge, store);
     index.Apply(kLarge, remove);
     wrong += index.counters(kLarge).residencies != 0 || !HeldBy(index, kLarge).empty();
