@@ -8,6 +8,7 @@
 #include <random>
 #include <string>
 #include <thread>
+#include <unordered_map>
 #include <utility>
 
 #include "kvcast/wire/wire.h"
@@ -337,6 +338,20 @@ Result<std::unique_ptr<RouterService>> RouterService::Start(const RouterOptions&
 size_t RouterService::ingest_threads() const { return impl_->core().index.shards(); }
 int RouterService::http_port() const { return impl_->http_port(); }
 int RouterService::admin_port() const { return impl_->admin_port(); }
+Result<std::vector<WorkerAnswer>> RouterService::Ask(const Query& query) {
+  const FleetView view = impl_->core().fleet->view();
+  auto answers = impl_->core().Ask(query, view);
+  if (!answers.ok()) return answers.status();
+  std::unordered_map<WorkerId, const WorkerRegistration*> configs;
+  for (const auto& worker : view->workers) configs.emplace(worker->id, &worker->config);
+  std::vector<WorkerAnswer> named;
+  for (QueryAnswer& answer : *answers) {
+    const WorkerRegistration& config = *configs.at(answer.match.worker);
+    const std::string& instance = config.instance.empty() ? config.worker.name : config.instance;
+    named.push_back({std::move(answer), instance, config.data_parallel_rank});
+  }
+  return named;
+}
 Result<RouteDecision> RouterService::Route(const Query& query) {
   return impl_->core().Route(query);
 }

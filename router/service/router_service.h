@@ -83,6 +83,13 @@ struct WorkerReport {
   bool insecure = false;  // see WorkerRegistration
 };
 
+// The answer of one worker to a query.
+struct WorkerAnswer {
+  QueryAnswer answer;
+  std::string instance;  // see WorkerRegistration; the name of the worker if it has no instance
+  int64_t data_parallel_rank = 0;
+};
+
 // Owns the threads of the subscriber, of the HTTP server and of its handlers.
 class RouterService {
  public:
@@ -103,14 +110,15 @@ class RouterService {
   int admin_port() const;              // 0: no admin_http, or a unix socket
   std::string relay_endpoint() const;  // as bound; empty: no relay
   RelayCounters relay_counters() const;
-  // Like POST /v1/route and /v1/feedback, without HTTP. Thread-safe.
+  // Like POST /v1/query, /v1/route and /v1/feedback, without HTTP. Thread-safe.
+  Result<std::vector<WorkerAnswer>> Ask(const Query& query);
   Result<RouteDecision> Route(const Query& query);
   Status TakeFeedback(const Feedback& feedback);
   // The workers in order of registration. Thread-safe.
   std::vector<WorkerReport> workers() const;
   // Completes the requests in progress, then ends all threads except the relay's thread, which the
-  // destructor ends. May be called twice. Route, TakeFeedback and workers must not be called after
-  // Stop.
+  // destructor ends. May be called twice. Ask, Route, TakeFeedback and workers must not be called
+  // after Stop.
   void Stop();
 
  private:

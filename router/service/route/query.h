@@ -34,6 +34,7 @@
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -55,6 +56,13 @@ struct Query {
   std::vector<TokenId> tokens;
   HashInputs inputs;
   std::vector<BlockHash> hashes;
+  // The prompt in memory of the caller, instead of `tokens` or `hashes`. Only for queries; a
+  // RequestRouter needs its own copy.
+  std::span<const TokenId> borrowed_tokens;
+  std::span<const uint64_t> borrowed_hashes;
+  std::span<const TokenId> prompt() const {
+    return tokens.empty() ? borrowed_tokens : std::span<const TokenId>(tokens);
+  }
   int64_t hash_block_size = 0;       // 0: not given
   int64_t prompt_tokens = 0;         // 0: not given; by tokens: the number of tokens
   std::vector<std::string> workers;  // empty: all

@@ -67,7 +67,7 @@ class QueryEngine::PromptNames {
     SharedPrefixes& contents = contents_[{hash_block_size, lookahead}];
     if (!contents) {
       contents = std::make_shared<const std::vector<ContentKey>>(
-          PromptContents(keys_, query_.tokens, hash_block_size, lookahead, query_.inputs));
+          PromptContents(keys_, query_.prompt(), hash_block_size, lookahead, query_.inputs));
     }
     return contents;
   }
@@ -75,7 +75,7 @@ class QueryEngine::PromptNames {
   const SharedChain& Chain(const ChainKey& key, int64_t hash_block_size) {
     const auto [it, added] = chains_.try_emplace({key, hash_block_size});
     if (!added) return it->second;
-    const size_t tokens = query_.tokens.size();
+    const size_t tokens = query_.prompt().size();
     if (hashed_tokens_ > 0 && hashed_tokens_ + tokens > kMaxHashedTokens) return it->second;
     hashed_tokens_ += tokens;
     it->second = std::make_shared<const std::vector<BlockHash>>(ChainOf(key, hash_block_size));
@@ -99,7 +99,7 @@ class QueryEngine::PromptNames {
     HashInputs inputs = query_.inputs;
     inputs.lora_path = key.lora_path;
     std::vector<Digest> digests;
-    hasher->ExtendChain(query_.tokens, hash_block_size, inputs, digests, key.form);
+    hasher->ExtendChain(query_.prompt(), hash_block_size, inputs, digests, key.form);
     chain.reserve(digests.size());
     for (const Digest& digest : digests) chain.push_back(ToEventHash(digest, key.scheme.form));
     return chain;
@@ -267,7 +267,8 @@ void QueryEngine::MatchCohort(const Query& query, const Cohort& cohort,
                       .prompt_tokens = query.prompt_tokens,
                       .lookahead = query.by_tokens ? cohort.lookahead : 0,
                       .contents = {},
-                      .hashes = query.hashes};
+                      .hashes = query.hashes,
+                      .integer_hashes = query.borrowed_hashes};
   if (cohort.by_content) {
     prompt.contents = *names.Contents(cohort.hash_block_size, cohort.lookahead);
     prefixes = names.Contents(cohort.hash_block_size, cohort.lookahead);
@@ -279,7 +280,8 @@ void QueryEngine::MatchCohort(const Query& query, const Cohort& cohort,
   }
   if (!prefixes) prefixes = PromptNames::PrefixesOf(prompt.hashes);
   if (prompt.prompt_tokens == 0) {
-    prompt.prompt_tokens = std::ssize(prompt.hashes) * cohort.hash_block_size + 1;
+    const int64_t units = std::max(std::ssize(prompt.hashes), std::ssize(prompt.integer_hashes));
+    prompt.prompt_tokens = units * cohort.hash_block_size + 1;
   }
   for (WorkerMatch& match : index_.Match(prompt, workers, policy_)) {
     const WorkerId worker = match.worker;

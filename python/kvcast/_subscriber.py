@@ -1,0 +1,66 @@
+"""The class Subscriber: the C++ subscriber, and asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+
+from . import _kvcast
+
+
+class Subscriber(_kvcast._Subscriber):
+    """Receive the event streams of publishers, and fill gaps with replay.
+
+    endpoint: of the PUB socket of a first source; None: no source yet. replay_endpoint, topic: as in add. name: name of
+        the first source; None: the endpoint.
+    max_batches, max_bytes: limits of the queue between the sockets and the reader. If a batch does not fit, all queued
+        batches are dropped, and each of their sources gets a reset "lost_batches".
+    curve_key: path of the subscriber's secret key (CURVE), for sources with a server_key; "": none.
+
+    Iterate over it with `for` or `async for` to get StreamItem objects. Each source sends its batches in the order of
+    their sequence numbers, each at most once; a reset item says that the state before it does not count any more. The
+    iteration ends after close. Several threads and tasks may iterate; each item goes to one of them. Thread-safe.
+    Do not use it in a child process after a fork.
+    """
+
+    def __init__(
+        self,
+        endpoint: str | None = None,
+        replay_endpoint: str = "",
+        topic: str = "",
+        *,
+        name: str | None = None,
+        max_batches: int = 65536,
+        max_bytes: int = 256 << 20,
+        curve_key: str = "",
+    ) -> None:
+        super().__init__(max_batches, max_bytes, curve_key)
+        if endpoint is not None:
+            self.add(endpoint if name is None else name, endpoint, replay_endpoint, topic)
+        elif name is not None or replay_endpoint or topic:
+            raise _kvcast.InvalidArgumentError("endpoint: required with name, replay_endpoint and topic")
+
+    def __aiter__(self) -> Subscriber:
+        return self
+
+    async def __anext__(self) -> _kvcast.StreamItem:
+        while True:
+            try:
+                item = self.get(0)
+            except _kvcast.ClosedError:
+                raise StopAsyncIteration from None
+            if item is not None:
+                return item
+            await self._readable()
+
+    async def _readable(self) -> None:
+        # The event loop accepts a descriptor only once, and several tasks may wait.
+        loop = asyncio.get_running_loop()
+        ready = loop.create_future()
+        descriptor = os.dup(self.fileno())
+        loop.add_reader(descriptor, lambda: ready.done() or ready.set_result(None))
+        try:
+            await ready
+        finally:
+            loop.remove_reader(descriptor)
+            os.close(descriptor)

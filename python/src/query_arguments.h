@@ -1,0 +1,37 @@
+// QueryArguments: the arguments of a query, read from Python objects.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+#include <optional>
+#include <string>
+
+#include "python/src/arguments.h"
+#include "router/service/route/query.h"
+
+namespace kvcast::python {
+
+// Borrows the buffers of the Python objects. Create and destroy it with the GIL held.
+class QueryArguments {
+ public:
+  // Errors: TypeError; InvalidArgumentError for a wrong value or a wrong combination.
+  QueryArguments(const pybind11::object& hashes, const pybind11::object& token_ids,
+                 const std::string& model, const std::string& lora_name,
+                 const std::string& lora_path, const std::string& cache_salt,
+                 const pybind11::object& mm_items, int64_t hash_block_size, int64_t prompt_tokens,
+                 const pybind11::object& workers);
+  // The prompt is borrowed where C++ can read it in place.
+  const router::Query& query() const { return query_; }
+  // A query that owns its prompt.
+  router::Query Own() const;
+
+ private:
+  void CheckCombination(bool by_tokens) const;
+
+  std::optional<TokenArgument> tokens_;
+  std::optional<HashArgument> hashes_;
+  router::Query query_;
+};
+
+}  // namespace kvcast::python

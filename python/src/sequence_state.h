@@ -1,0 +1,55 @@
+// SequenceState: what the sequence numbers of one source prove about its state. It is the part of a
+// subscriber that an in-process source needs: there is no connection and no replay.
+// Thread-compatible.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+
+#include "kvcast/stream/subscriber.h"
+
+namespace kvcast::python {
+
+class SequenceState {
+ public:
+  // Numbers of which the state keeps a fingerprint.
+  static constexpr size_t kRecent = 1024;
+
+  enum class Step : uint8_t {
+    kApply,      // the batch is the next one
+    kReset,      // batches are lost: the caller must drop the blocks, then apply the batch
+    kDuplicate,  // the batch was applied already
+    kConflict,   // a known number with other content: the publisher may have restarted
+  };
+  // Decides about a batch before it is applied. `seq` nullopt: the caller gives no numbers; the
+  // state is then never proven.
+  Step Begin(std::optional<uint64_t> seq, uint64_t fingerprint);
+  // The number of the batch of the last Begin.
+  uint64_t seq() const { return seq_; }
+  // Takes the result of a batch. True: the caller must drop the blocks of the source.
+  bool End(BatchResult result);
+  // The blocks were dropped. A restart begins a new epoch, whose first batch has number 0.
+  void Reset(ResetReason reason);
+
+  const SourceStatus& status() const { return status_; }
+  bool numbered() const { return numbered_; }
+
+ private:
+  Step BeginOld(uint64_t fingerprint);
+  void Refresh();
+
+  // next_seq counts only batches whose End was called.
+  SourceStatus status_;
+  uint64_t seq_ = 0;
+  uint64_t next_ = 0;
+  std::deque<uint64_t> recent_;  // fingerprints of the numbers below next_
+  bool began_ = false;
+  bool missing_ = false;  // earlier batches are missing
+  bool suspect_ = false;
+  bool too_large_ = false;
+  bool numbered_ = true;
+};
+
+}  // namespace kvcast::python
