@@ -34,10 +34,6 @@ py::dict TiersOf(const QueryAnswer& answer) {
   return tiers;
 }
 
-std::string ReasonOf(const QueryAnswer& answer) {
-  return answer.exact ? answer.reason_with_cpu : answer.reason;
-}
-
 template <typename Class, typename Read>
 void AddMap(Class& type, const char* name, Read read, const char* doc) {
   type.def_property_readonly(
@@ -91,8 +87,11 @@ void AddOverlapScores(py::module_& module) {
       type, "exact_with_cpu", [](const QueryAnswer& a) { return py::bool_(a.exact_with_cpu); },
       "True: `with_cpu` is proven in the same way.");
   AddMap(
-      type, "reason", [](const QueryAnswer& a) { return py::str(ReasonOf(a)); },
-      "Why `exact` is False; if `exact` is True, why `exact_with_cpu` is False. Else empty.");
+      type, "reason", [](const QueryAnswer& a) { return py::str(a.reason); },
+      "Why `exact` is False; empty if it is True.");
+  AddMap(
+      type, "reason_with_cpu", [](const QueryAnswer& a) { return py::str(a.reason_with_cpu); },
+      "Why `exact_with_cpu` is False although `exact` is True; else empty.");
   AddMap(type, "age_ms", AgeOf,
          "Milliseconds since the time stamp of the worker's last batch, by this machine's clock; "
          "None without a time stamp.");

@@ -1,7 +1,5 @@
-"""compute_block_hashes, against the hashes that vLLM recorded."""
+"""compute_block_hashes: types of tokens, forms, options. test_recordings.py compares it with vLLM."""
 import array
-import json
-import pathlib
 import struct
 
 import pytest
@@ -10,7 +8,6 @@ from conftest import in_threads
 import kvcast
 
 np = pytest.importorskip("numpy")
-RECORDINGS = pathlib.Path(__file__).parents[2] / "tests/data/recordings"
 
 
 def test_buffers_and_sequences_of_all_types_give_equal_hashes():
@@ -50,19 +47,6 @@ def test_the_inputs_of_a_request_change_the_hashes():
     for more in ({"cache_salt": "s"}, {"lora_name": "l"}, {"mm_items": [("id", 0, 4)]}, {"seed": "0"},
                  {"none_hash": bytes(32)}, {"lookahead": 1}, {"algo": "xxhash"}):
         assert kvcast.compute_block_hashes(range(32), **more).tolist() != plain
-
-
-def test_hashes_equal_those_of_recorded_engines():
-    compared = 0
-    for path in sorted(RECORDINGS.glob("*/hashes/*.jsonl")):
-        for line in path.read_text().splitlines()[:200]:
-            record = json.loads(line)
-            if record.get("kind") != "chain" or not record.get("plain", True):
-                continue
-            compared += 1
-    # The C++ runner compares the recordings; here one chain proves that the arguments are passed on.
-    chain = kvcast.compute_block_hashes([1, 2, 3, 4], 2, algo="sha256_cbor", seed="0", form="bytes")
-    assert chain[0] != chain[1] and compared >= 0
 
 
 @pytest.mark.parametrize("tokens, error", [
