@@ -27,7 +27,7 @@ def run(*command):
 
 def package_of(library):
     """The Debian package of a bundled file such as libzmq-0123abcd.so.5.2.4."""
-    soname = re.sub(r"-[0-9a-f]{8,}(?=\.so)", "", library)
+    soname = re.sub(r"-[0-9a-f]{8}(?=\.)", "", library)
     stem = soname.split(".so")[0] + ".so"
     for line in run("dpkg-query", "-S", f"*/{soname}").splitlines():
         package = line.split(":")[0]

@@ -25,6 +25,7 @@ from ._kvcast import (
     MalformedError,
     NotFoundError,
     OffloadManager,
+    OffloadScheduler,
     OverlapScores,
     Router,
     Selector,

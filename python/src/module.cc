@@ -18,4 +18,5 @@ PYBIND11_MODULE(_kvcast, module) {
   AddRouter(module);
   AddSimulate(module);
   AddOffloadManager(module);
+  AddOffloadScheduler(module);
 }
