@@ -12,13 +12,13 @@ for engine in ("engine-0", "engine-1"):
 
 # Engines publish these payloads over ZeroMQ; kvcast.Subscriber receives them. Here they are made by hand.
 for engine, length in (("engine-0", 64), ("engine-1", 256)):
-    tokens = list(range(length))
-    stored = kvcast.BlockStored(kvcast.compute_block_hashes(tokens, 16), tokens, 16, group_idx=0)
+    stored = kvcast.BlockStored(kvcast.compute_block_hashes(range(length), 16), range(length), 16, group_idx=0)
     indexer.apply(engine, kvcast.encode_batch(kvcast.EventBatch([stored])), seq=0)
 
 prompt = list(range(300))
 answer = indexer.find_matches(token_ids=prompt)
 for worker, tokens in answer.tokens.items():
     print(worker, tokens, "exact" if answer.exact[worker] else answer.reason[worker])
-costs = [kvcast.Candidate(worker, tokens, compute_s=(len(prompt) - tokens) / 8000) for worker, tokens in answer.tokens.items()]
-print("best:", kvcast.Selector().select(costs).worker)
+candidates = [kvcast.Candidate(worker, tokens, compute_s=(len(prompt) - tokens) / 8000) for worker, tokens in answer.tokens.items()]
+best = kvcast.Selector().select(candidates)
+print("best:", best and best.worker)

@@ -5,9 +5,10 @@ usage: add_licences.py WHEEL OUTPUT_FOLDER
 
 auditwheel has put the shared libraries into the folder kvcast.libs of the wheel. For each library, this program finds the
 Debian package, and adds the package's copyright file to dist-info/licenses. It adds the copyright files of the libraries
-that the extension contains as static code or headers too, and the licence of kvcast. It fails if a licence is missing.
+that the extension contains as static code or headers too, and the licences of kvcast and pybind11. It fails if a licence is missing.
 SPDX-License-Identifier: Apache-2.0
 """
+import importlib.metadata
 import pathlib
 import re
 import shutil
@@ -18,7 +19,6 @@ import tempfile
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 # Debian packages whose code is compiled into the extension: headers, static libraries and embedded files.
 COMPILED_IN = ("cppzmq-dev", "libmsgpack-cxx-dev", "nlohmann-json3-dev", "libabsl-dev", "libjs-chart.js", "libxxhash-dev")
-PYBIND11 = "pybind11 (BSD-3-Clause): https://github.com/pybind/pybind11/blob/v2.13.6/LICENSE"
 
 
 def run(*command):
@@ -52,7 +52,11 @@ def main():
         licences = info / "licenses"
         licences.mkdir(exist_ok=True)
         shutil.copy(ROOT / "LICENSE", licences / "LICENSE")
-        lines = ["This wheel contains code of these libraries. The folder has the licence of each.", "", PYBIND11]
+        lines = ["This wheel contains code of these libraries. The folder has the licence of each.", ""]
+        pybind11 = importlib.metadata.distribution("pybind11")
+        (text,) = [path.read_text() for path in pybind11.files or [] if path.name == "LICENSE"]
+        (licences / "pybind11.txt").write_text(text, encoding="utf-8")
+        lines.append(f"pybind11 {pybind11.version}: pybind11.txt")
         libraries = sorted(path.name for path in tree.glob("kvcast.libs/*"))
         packages = {package_of(name) for name in libraries} | set(COMPILED_IN)
         for package in sorted(packages):

@@ -56,11 +56,11 @@ class Subscriber(_kvcast._Subscriber):
     async def _readable(self) -> None:
         # The event loop accepts a descriptor only once, and several tasks may wait.
         loop = asyncio.get_running_loop()
-        ready = loop.create_future()
+        ready = asyncio.Event()
         descriptor = os.dup(self.fileno())
-        loop.add_reader(descriptor, lambda: ready.done() or ready.set_result(None))
+        loop.add_reader(descriptor, ready.set)
         try:
-            await ready
+            await ready.wait()
         finally:
             loop.remove_reader(descriptor)
             os.close(descriptor)

@@ -87,6 +87,7 @@ def cases():
     yield "offload", offload()
 
 
+@pytest.mark.skipif(CALLS == 0, reason="KVCAST_LEAK_CALLS is 0")
 @pytest.mark.parametrize("name, call", list(cases()), ids=lambda value: value if isinstance(value, str) else "")
 def test_calls_do_not_leak(name, call):
     for _ in range(CALLS // 4 + 2000):  # fills caches and pools
