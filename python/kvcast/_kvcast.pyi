@@ -51,6 +51,8 @@ def compute_block_hashes(
     form: str = "int",
 ) -> BlockHashes: ...
 
+def _time_of_hashes(tokens: Tokens, block_size: int, repeats: int) -> float: ...
+
 class BlockStored:
     def __init__(
         self,

@@ -43,6 +43,7 @@ class Buffer {
 class TokenArgument {
  public:
   TokenArgument(pybind11::handle object, const std::string& name);
+  TokenArgument(TokenArgument&&) = default;
   std::span<const TokenId> tokens() const { return tokens_; }
   std::vector<TokenId> Copy() const { return {tokens_.begin(), tokens_.end()}; }
 
@@ -59,6 +60,7 @@ class TokenArgument {
 class HashArgument {
  public:
   HashArgument(pybind11::handle object, const std::string& name);
+  HashArgument(HashArgument&&) = default;
   std::span<const uint64_t> integers() const { return integers_; }
   std::vector<BlockHash>& hashes() { return hashes_; }
   // All hashes as BlockHash.

@@ -7,6 +7,7 @@
 #include "python/src/bindings.h"
 #include "python/src/errors.h"
 #include "python/src/values.h"
+#include "src/base/clock.h"
 
 namespace py = pybind11;
 
@@ -98,6 +99,17 @@ form: "int" (last 8 bytes of each digest, as events carry it) or "bytes" (whole 
 Returns BlockHashes of floor((n - lookahead) / block_size) hashes. The GIL is released. Thread-safe.
 Raises TypeError for a wrong type, and InvalidArgumentError for a wrong value.)";
 
+// Nanoseconds of one call in C++, without Python objects.
+double TimeOfHashes(const py::object& tokens, int64_t block_size, int64_t repeats) {
+  const TokenArgument ids(tokens, "tokens");
+  const HashOptions options{.block_size = block_size, .none_hash = {}, .inputs = {}};
+  return WithoutGil([&] {
+    const int64_t begin = SteadyNs();
+    for (int64_t i = 0; i < repeats; ++i) (void)ComputeBlockHashes(ids.tokens(), options);
+    return static_cast<double>(SteadyNs() - begin) / static_cast<double>(repeats);
+  });
+}
+
 }  // namespace
 
 std::vector<MultimodalItem> MultimodalItemsOf(py::handle items) {
@@ -171,6 +183,8 @@ reads in place: uint64 of shape (n,), or uint8 of shape (n, bytes per digest).)"
              py::arg("lora_name") = "", py::arg("lora_path") = "", py::arg("cache_salt") = "",
              py::arg("mm_items") = py::tuple(), py::arg("extra_keys") = "bare",
              py::arg("lookahead") = 0, py::arg("form") = "int", kComputeDoc);
+  module.def("_time_of_hashes", &TimeOfHashes, py::arg("tokens"), py::arg("block_size"),
+             py::arg("repeats"), "For benchmarks: nanoseconds of one call in C++.");
 }
 
 }  // namespace kvcast::python

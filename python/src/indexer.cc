@@ -82,10 +82,7 @@ class Indexer {
   }
   OverlapScores Find(const QueryArguments& arguments) const {
     LocalAnswers found = Take(WithoutGil([&] { return indexer_.Find(arguments.query()); }));
-    std::vector<OverlapScores::Key> keys;
-    keys.reserve(found.sources.size());
-    for (const auto& source : found.sources) keys.push_back(source->key);
-    return OverlapScores(std::move(found.answers), std::move(keys), block_size_);
+    return OverlapScores(std::move(found.answers), std::move(found.keys), block_size_);
   }
   py::dict Status(const std::string& name) const;
   py::list Groups(const std::string& name) const;
@@ -96,11 +93,14 @@ class Indexer {
   py::object block_size() const {
     return block_size_ > 0 ? py::object(py::int_(block_size_)) : py::none();
   }
-  // Nanoseconds of one query in C++, without Python objects.
+  // Nanoseconds of one query in C++, with its Query and without Python objects.
   double TimeOfFind(const QueryArguments& arguments, int64_t repeats) const {
     return WithoutGil([&] {
       const int64_t begin = SteadyNs();
-      for (int64_t i = 0; i < repeats; ++i) (void)indexer_.Find(arguments.query());
+      for (int64_t i = 0; i < repeats; ++i) {
+        const router::Query query = arguments.query();
+        (void)indexer_.Find(query);
+      }
       return static_cast<double>(SteadyNs() - begin) / static_cast<double>(repeats);
     });
   }
@@ -209,6 +209,20 @@ wrong type, InvalidArgumentError for a wrong value, and NotFoundError if no sour
 
 template <typename Class>
 void AddQueries(Class& type) {
+  // pybind11 converts every argument of a call, also defaults, so the usual calls have overloads of
+  // their own.
+  type.def(
+      "find_matches",
+      [](const Indexer& indexer, const py::object& hashes) {
+        return indexer.Find(QueryArguments::OfHashes(hashes));
+      },
+      py::arg("hashes").none(false));
+  type.def(
+      "find_matches",
+      [](const Indexer& indexer, const py::object& token_ids) {
+        return indexer.Find(QueryArguments::OfTokens(token_ids));
+      },
+      py::kw_only(), py::arg("token_ids").none(false));
   type.def("find_matches", &FindMatches, py::arg("hashes") = py::none(), py::kw_only(),
            py::arg("token_ids") = py::none(), py::arg("model") = "", py::arg("lora_name") = "",
            py::arg("lora_path") = "", py::arg("cache_salt") = "", py::arg("mm_items") = py::tuple(),

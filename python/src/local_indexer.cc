@@ -172,10 +172,11 @@ Result<LocalAnswers> LocalIndexer::Find(const router::Query& query) const {
   }
   auto answers = queries_.Answer(query, sources);
   if (!answers.ok()) return answers.status();
-  LocalAnswers found{.answers = std::move(answers).value(), .sources = {}};
+  LocalAnswers found{.answers = std::move(answers).value(), .keys = {}};
+  found.keys.reserve(found.answers.size());
   for (router::QueryAnswer& answer : found.answers) {
     const auto it = now->by_id.find(answer.match.worker);
-    found.sources.push_back(it->second);
+    found.keys.emplace_back(it->second, &it->second->key);  // shares the source
     const MutexLock lock(it->second->status_mutex);
     if (!it->second->numbered) answer.reason += ": apply got no sequence number";
   }

@@ -45,7 +45,7 @@ struct LocalView {
 
 struct LocalAnswers {
   std::vector<router::QueryAnswer> answers;
-  std::vector<std::shared_ptr<LocalSource>> sources;  // of each answer
+  std::vector<std::shared_ptr<const WorkerKey>> keys;  // of each answer
 };
 
 struct LocalApplied {

@@ -5,6 +5,7 @@
 #include <pybind11/pybind11.h>
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,7 +20,8 @@ class OverlapScores {
   using Key = std::pair<std::string, int64_t>;  // worker id, data-parallel rank
 
   // `block_size`: tokens per block of `scores`; 0: the hash block size of each worker.
-  OverlapScores(std::vector<router::QueryAnswer> answers, std::vector<Key> keys, int64_t block_size)
+  OverlapScores(std::vector<router::QueryAnswer> answers,
+                std::vector<std::shared_ptr<const Key>> keys, int64_t block_size)
       : answers_(std::move(answers)), keys_(std::move(keys)), block_size_(block_size) {}
 
   // A dict with the value of `read` for each worker.
@@ -36,11 +38,11 @@ class OverlapScores {
 
  private:
   pybind11::tuple KeyOf(size_t i) const {
-    return pybind11::make_tuple(keys_[i].first, keys_[i].second);
+    return pybind11::make_tuple(keys_[i]->first, keys_[i]->second);
   }
 
   std::vector<router::QueryAnswer> answers_;
-  std::vector<Key> keys_;
+  std::vector<std::shared_ptr<const Key>> keys_;
   int64_t block_size_;
 };
 

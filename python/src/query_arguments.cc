@@ -44,14 +44,31 @@ QueryArguments::QueryArguments(const py::object& hashes, const py::object& token
     for (const py::handle name : workers) query_.workers.push_back(TextOf(name, "workers"));
   }
   CheckCombination(by_tokens);
-  if (by_tokens) {
-    tokens_.emplace(token_ids, "token_ids");
-    query_.borrowed_tokens = tokens_->tokens();
-    query_.prompt_tokens = std::ssize(query_.borrowed_tokens);
-    if (query_.prompt_tokens == 0) ThrowInvalid("token_ids: must not be empty");
-    CheckSize("token_ids", query_.borrowed_tokens.size(), router::kMaxQueryTokens);
-    return;
-  }
+  by_tokens ? ReadTokens(token_ids) : ReadHashes(hashes);
+}
+
+QueryArguments QueryArguments::OfHashes(py::handle hashes) {
+  QueryArguments arguments;
+  arguments.query_.by_tokens = false;
+  arguments.ReadHashes(hashes);
+  return arguments;
+}
+
+QueryArguments QueryArguments::OfTokens(py::handle token_ids) {
+  QueryArguments arguments;
+  arguments.ReadTokens(token_ids);
+  return arguments;
+}
+
+void QueryArguments::ReadTokens(py::handle token_ids) {
+  tokens_.emplace(token_ids, "token_ids");
+  query_.borrowed_tokens = tokens_->tokens();
+  query_.prompt_tokens = std::ssize(query_.borrowed_tokens);
+  if (query_.prompt_tokens == 0) ThrowInvalid("token_ids: must not be empty");
+  CheckSize("token_ids", query_.borrowed_tokens.size(), router::kMaxQueryTokens);
+}
+
+void QueryArguments::ReadHashes(py::handle hashes) {
   hashes_.emplace(hashes, "hashes");
   query_.borrowed_hashes = hashes_->integers();
   CheckSize("hashes", query_.borrowed_hashes.size(), router::kMaxQueryHashes);

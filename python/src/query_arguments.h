@@ -15,6 +15,9 @@ namespace kvcast::python {
 // Borrows the buffers of the Python objects. Create and destroy it with the GIL held.
 class QueryArguments {
  public:
+  // A query without other arguments. It is read faster.
+  static QueryArguments OfHashes(pybind11::handle hashes);
+  static QueryArguments OfTokens(pybind11::handle token_ids);
   // Errors: TypeError; InvalidArgumentError for a wrong value or a wrong combination.
   QueryArguments(const pybind11::object& hashes, const pybind11::object& token_ids,
                  const std::string& model, const std::string& lora_name,
@@ -27,6 +30,9 @@ class QueryArguments {
   router::Query Own() const;
 
  private:
+  QueryArguments() = default;
+  void ReadTokens(pybind11::handle token_ids);
+  void ReadHashes(pybind11::handle hashes);
   void CheckCombination(bool by_tokens) const;
 
   std::optional<TokenArgument> tokens_;

@@ -88,9 +88,10 @@ class Router {
     auto answers =
         Take(holder_.Call([&](RouterService& service) { return service.Ask(arguments.query()); }));
     std::vector<router::QueryAnswer> found;
-    std::vector<OverlapScores::Key> keys;
+    std::vector<std::shared_ptr<const OverlapScores::Key>> keys;
     for (router::WorkerAnswer& answer : answers) {
-      keys.emplace_back(std::move(answer.instance), answer.data_parallel_rank);
+      keys.push_back(std::make_shared<const OverlapScores::Key>(std::move(answer.instance),
+                                                                answer.data_parallel_rank));
       found.push_back(std::move(answer.answer));
     }
     return OverlapScores(std::move(found), std::move(keys), 0);
