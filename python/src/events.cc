@@ -186,6 +186,68 @@ void AddStored(py::module_& module) {
           py::is_operator());
 }
 
+void AddRemoved(py::module_& module) {
+  py::class_<BlockRemoved>(module, "BlockRemoved",
+                           R"(Blocks of which one copy each is no longer reusable. Immutable.
+
+block_hashes: as in BlockStored. medium: the tier; None means the GPU. group_idx: the KV-cache
+group, or None.)")
+      .def(py::init(&MakeRemoved), py::arg("block_hashes"), py::kw_only(),
+           py::arg("medium") = py::none(), py::arg("group_idx") = py::none(),
+           py::arg("locality") = py::none(), py::arg("ownership") = py::none())
+      .def_property_readonly("block_hashes",
+                             [](const BlockRemoved& e) { return ToPython(e.block_hashes); })
+      .def_readonly("medium", &BlockRemoved::medium)
+      .def_readonly("group_idx", &BlockRemoved::group_idx)
+      .def_readonly("locality", &BlockRemoved::locality)
+      .def_readonly("ownership", &BlockRemoved::ownership)
+      .def(
+          "__eq__", [](const BlockRemoved& a, const BlockRemoved& b) { return a == b; },
+          py::is_operator());
+}
+
+void AddCleared(py::module_& module) {
+  py::class_<AllBlocksCleared>(module, "AllBlocksCleared",
+                               "The publisher reset its prefix cache. medium: the tier; None: the "
+                               "GPU. Immutable.")
+      .def(py::init([](const std::optional<std::string>& medium) {
+             return AllBlocksCleared{.medium = medium};
+           }),
+           py::kw_only(), py::arg("medium") = py::none())
+      .def_readonly("medium", &AllBlocksCleared::medium)
+      .def(
+          "__eq__", [](const AllBlocksCleared& a, const AllBlocksCleared& b) { return a == b; },
+          py::is_operator());
+}
+
+void AddBatch(py::module_& module) {
+  py::class_<EventBatch>(module, "EventBatch",
+                         R"(One published batch: the events of one engine step, in order. Immutable.
+
+events: BlockStored, BlockRemoved and AllBlocksCleared objects; they are copied. ts: seconds since
+the Unix epoch; 0 means unknown. data_parallel_rank: the rank, or None.)")
+      .def(py::init([](const py::object& events, double ts, std::optional<int64_t> rank) {
+             return EventBatch{.ts = ts, .events = EventsOf(events), .data_parallel_rank = rank};
+           }),
+           py::arg("events") = py::tuple(), py::arg("ts") = 0.0,
+           py::arg("data_parallel_rank") = py::none())
+      .def_readonly("ts", &EventBatch::ts)
+      .def_readonly("data_parallel_rank", &EventBatch::data_parallel_rank)
+      .def_property_readonly(
+          "events",
+          [](const EventBatch& batch) {
+            py::list list;
+            for (const Event& event : batch.events) {
+              std::visit([&](const auto& e) { list.append(py::cast(e)); }, event);
+            }
+            return list;
+          },
+          "Copies of the events, as a new list.")
+      .def(
+          "__eq__", [](const EventBatch& a, const EventBatch& b) { return a == b; },
+          py::is_operator());
+}
+
 }  // namespace
 
 BlockStored MakeStored(const py::object& block_hashes, const py::object& token_ids,
@@ -220,59 +282,9 @@ std::vector<Event> EventsOf(py::handle events) {
 
 void AddEvents(py::module_& module) {
   AddStored(module);
-  py::class_<BlockRemoved>(module, "BlockRemoved",
-                           R"(Blocks of which one copy each is no longer reusable. Immutable.
-
-block_hashes: as in BlockStored. medium: the tier; None means the GPU. group_idx: the KV-cache
-group, or None.)")
-      .def(py::init(&MakeRemoved), py::arg("block_hashes"), py::kw_only(),
-           py::arg("medium") = py::none(), py::arg("group_idx") = py::none(),
-           py::arg("locality") = py::none(), py::arg("ownership") = py::none())
-      .def_property_readonly("block_hashes",
-                             [](const BlockRemoved& e) { return ToPython(e.block_hashes); })
-      .def_readonly("medium", &BlockRemoved::medium)
-      .def_readonly("group_idx", &BlockRemoved::group_idx)
-      .def_readonly("locality", &BlockRemoved::locality)
-      .def_readonly("ownership", &BlockRemoved::ownership)
-      .def(
-          "__eq__", [](const BlockRemoved& a, const BlockRemoved& b) { return a == b; },
-          py::is_operator());
-  py::class_<AllBlocksCleared>(module, "AllBlocksCleared",
-                               "The publisher reset its prefix cache. medium: the tier; None: the "
-                               "GPU. Immutable.")
-      .def(py::init([](const std::optional<std::string>& medium) {
-             return AllBlocksCleared{.medium = medium};
-           }),
-           py::kw_only(), py::arg("medium") = py::none())
-      .def_readonly("medium", &AllBlocksCleared::medium)
-      .def(
-          "__eq__", [](const AllBlocksCleared& a, const AllBlocksCleared& b) { return a == b; },
-          py::is_operator());
-  py::class_<EventBatch>(module, "EventBatch",
-                         R"(One published batch: the events of one engine step, in order. Immutable.
-
-events: BlockStored, BlockRemoved and AllBlocksCleared objects; they are copied. ts: seconds since
-the Unix epoch; 0 means unknown. data_parallel_rank: the rank, or None.)")
-      .def(py::init([](const py::object& events, double ts, std::optional<int64_t> rank) {
-             return EventBatch{.ts = ts, .events = EventsOf(events), .data_parallel_rank = rank};
-           }),
-           py::arg("events") = py::tuple(), py::arg("ts") = 0.0,
-           py::arg("data_parallel_rank") = py::none())
-      .def_readonly("ts", &EventBatch::ts)
-      .def_readonly("data_parallel_rank", &EventBatch::data_parallel_rank)
-      .def_property_readonly(
-          "events",
-          [](const EventBatch& batch) {
-            py::list list;
-            for (const Event& event : batch.events) {
-              std::visit([&](const auto& e) { list.append(py::cast(e)); }, event);
-            }
-            return list;
-          },
-          "Copies of the events, as a new list.")
-      .def(
-          "__eq__", [](const EventBatch& a, const EventBatch& b) { return a == b; },
-          py::is_operator());
+  AddRemoved(module);
+  AddCleared(module);
+  AddBatch(module);
 }
 
 }  // namespace kvcast::python

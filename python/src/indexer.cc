@@ -169,7 +169,8 @@ source: a unique name. worker_id: the worker's id in answers; None: the name. dp
 members: the members of a source in the configuration of the router (docs/options.md): groups,
     model, hash_algorithm, hash_seed, eagle, gpu_blocks, release, ... Members of streams are refused.
 
-Raises InvalidArgumentError for a wrong member, and StateError if the name or the worker is in use.)";
+Raises InvalidArgumentError for a wrong member, and StateError if the name or the worker is in
+use.)";
 
 constexpr char kApplyDoc[] =
     R"(Apply one batch of a source. An unknown source is added with its defaults.

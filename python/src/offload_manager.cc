@@ -175,8 +175,8 @@ std::unique_ptr<Manager> Make(int64_t capacity_bytes, std::vector<int64_t> chunk
 constexpr char kDoc[] =
     R"(Records the chunks that the host memory tier holds, and their slots. It copies no bytes.
 
-The rules are those of vLLM's CPU offloading manager. A key is bytes: the block hash (1 to 32 bytes),
-then the KV-cache group as 4 bytes, big-endian.
+The rules are those of vLLM's CPU offloading manager. A key is bytes: the block hash (1 to 32
+bytes), then the KV-cache group as 4 bytes, big-endian.
 
 capacity_bytes: size of the host memory. chunk_bytes: bytes of one chunk, by group.
 policy: "lru" or "arc". page_bytes: slots begin at its multiples; a power of 2.

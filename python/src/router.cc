@@ -167,9 +167,9 @@ config: a dict with the members of the router's configuration file (docs/options
     weights, ...), the same as a JSON text (str), or the path of such a file (os.PathLike). Without
     the member "http", the service listens on 127.0.0.1 and a free port.
 
-Raises InvalidArgumentError for a wrong member, UnavailableError for an address in use, TypeError for
-another type, and OSError if the file cannot be read. The service has threads of its own: do not use
-it in a child process after a fork.)";
+Raises InvalidArgumentError for a wrong member, UnavailableError for an address in use, TypeError
+for another type, and OSError if the file cannot be read. The service has threads of its own: do not
+use it in a child process after a fork.)";
 
 constexpr char kRouteDoc[] =
     R"(Choose a worker for a prompt, like POST /v1/route.

@@ -89,6 +89,8 @@ def test_the_version_is_that_of_the_project():
 
 
 def test_the_script_of_the_readme():
+    script = (ROOT / "examples/route_prompt.py").read_text()
+    assert "```python\n" + script.split('"""\n', 1)[1] + "```" in (ROOT / "README.md").read_text()
     run = subprocess.run([sys.executable, str(ROOT / "examples/route_prompt.py")], capture_output=True, text=True, check=True)
     assert run.stdout.splitlines() == ["('engine-0', 0) 64 exact", "('engine-1', 0) 256 exact", "best: ('engine-1', 0)"]
 

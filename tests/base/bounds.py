@@ -12,7 +12,7 @@ import pathlib
 import subprocess
 import sys
 
-TREES = ("include", "src", "router", "cuda")
+TREES = ("include", "src", "router", "cuda", "python")
 MAX_FILE_LINES = 500
 # From the line of the name to the closing brace. A lambda counts as part of its function.
 MAX_FUNCTION_LINES = 50

@@ -12,7 +12,7 @@ import re
 import sys
 
 MAX_FOLDER_FILES = 40
-TREES = ("include", "src", "router", "cuda", "apps", "tests", "examples")
+TREES = ("include", "src", "router", "cuda", "apps", "tests", "examples", "python")
 
 
 def sources(root):

@@ -9,11 +9,11 @@ import pathlib
 import re
 import sys
 
-FOLDERS = ("include", "src", "router", "cuda", "apps", "tests", "examples")
+FOLDERS = ("include", "src", "router", "cuda", "apps", "tests", "examples", "python")
 LIBRARIES = ("include/", "src/base/", "src/event/", "src/wire/", "src/hash/", "src/spec/", "src/engine/",
              "src/offload/", "src/transfer/", "src/residency/", "src/stream/", "router/index/", "router/names/", "router/rules/",
              "router/replica/", "router/select/", "cuda/")
-PRODUCT = ("include/", "src/", "router/", "cuda/")
+PRODUCT = ("include/", "src/", "router/", "cuda/", "python/")
 MAX_LINES = 800
 MAX_COLUMNS = 100
 MAX_FUNCTION_LINES = 70
