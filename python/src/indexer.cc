@@ -167,7 +167,7 @@ constexpr char kAddDoc[] =
 
 source: a unique name. worker_id: the worker's id in answers; None: the name. dp_rank: its rank.
 members: the members of a source in the configuration of the router (docs/options.md): groups,
-    model, hash_algorithm, hash_seed, eagle, gpu_blocks, release, ... Members of streams are refused.
+    model, hash_algorithm, hash_seed, eagle, gpu_blocks, ... Members of streams are refused.
 
 Raises InvalidArgumentError for a wrong member, and StateError if the name or the worker is in
 use.)";
