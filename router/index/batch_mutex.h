@@ -13,6 +13,26 @@
 
 namespace kvcast::router {
 
+// Decides when a pause ends: when no batch has taken the mutex for kQuietNs, or after kPauseNs.
+class PauseEnd {
+ public:
+  static constexpr int64_t kQuietNs = 50'000;
+  static constexpr int64_t kPauseNs = 1'000'000;
+
+  explicit PauseEnd(int64_t now_ns) : begin_ns_(now_ns), quiet_ns_(now_ns) {}
+  // `awaited`: a thread waits for the mutex. `taken`: how often the mutex was locked.
+  bool IsReached(bool awaited, uint64_t taken, int64_t now_ns) {
+    if (awaited || taken != taken_) quiet_ns_ = now_ns;
+    taken_ = taken;
+    return now_ns - quiet_ns_ >= kQuietNs || now_ns - begin_ns_ >= kPauseNs;
+  }
+
+ private:
+  const int64_t begin_ns_;
+  int64_t quiet_ns_;  // no batch has taken the mutex since this time
+  uint64_t taken_ = 0;
+};
+
 class KV_CAPABILITY("mutex") BatchMutex {
  public:
   // For a batch, or for a reader of what batches have shown. Another batch may be paused.
@@ -64,21 +84,12 @@ class KV_CAPABILITY("mutex") BatchMutex {
  private:
   // Maximum number of yields.
   static constexpr int kPatience = 1000;
-  static constexpr int64_t kQuietNs = 50'000;
-  static constexpr int64_t kPauseNs = 1'000'000;
 
   void AwaitQuiet() const {
-    const int64_t begin_ns = SteadyNs();
-    int64_t quiet_ns = begin_ns;  // since when no batch has taken the mutex
-    for (uint64_t seen = taken();;) {
+    PauseEnd end(SteadyNs());
+    do {
       std::this_thread::yield();
-      const int64_t now_ns = SteadyNs();
-      if (awaited() || taken() != seen) {
-        seen = taken();
-        quiet_ns = now_ns;
-      }
-      if (now_ns - quiet_ns >= kQuietNs || now_ns - begin_ns >= kPauseNs) return;
-    }
+    } while (!end.IsReached(awaited(), taken(), SteadyNs()));
   }
 
   std::mutex mutex_;

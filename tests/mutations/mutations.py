@@ -1219,7 +1219,7 @@ MUTATIONS = [
      "  if (budget_.IsLong(cost_us)) long_until_ms_ = slow_until_ms_;\n", "",
      "stream_unit_test --gtest_filter=TurnTest.*"),
     ("end a pause although other batches follow each other", "router/index/batch_mutex.h",
-     "if (now_ns - quiet_ns >= kQuietNs || ", "if (now_ns >= quiet_ns || ", PAUSED),
+     "if (awaited || taken != taken_) quiet_ns_ = now_ns;", "if (awaited) quiet_ns_ = now_ns;", PAUSED),
     ("start a source while the slow lane works for its predecessor", "src/stream/follow/subscriber.cc",
      "return Find(source.worker()) == nullptr; });",
      "return Find(source.worker()) == nullptr || true; });", SLOW_LANE),

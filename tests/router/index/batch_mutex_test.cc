@@ -11,8 +11,6 @@
 namespace kvcast::router {
 namespace {
 
-constexpr int kBatches = 10'000;
-
 TEST(BatchMutex, CountsWaitersAndNotTheOwner) {
   BatchMutex mutex;
   EXPECT_FALSE(mutex.awaited());
@@ -48,26 +46,26 @@ TEST(BatchMutex, APausedBatchLetsAWaitingBatchRun) {
   EXPECT_GE(mutex.pauses(), 1u);
 }
 
-// The other thread takes the mutex again at once, as a thread that applies many small batches. The
-// paused batch does not run between two of them.
+// A thread that applies many small batches takes the mutex again at once. The paused batch does not
+// run between two of them.
 TEST(BatchMutex, APauseLastsWhileOtherBatchesFollowEachOther) {
-  BatchMutex mutex;
-  int runs = 0;
-  const BatchLock lock(mutex);
-  std::jthread other([&] {
-    for (int i = 0; i < kBatches; ++i) {
-      const BatchLock inner(mutex);
-      ++runs;
-    }
-  });
-  while (!mutex.awaited()) std::this_thread::yield();
-  int pauses = 0;
-  while (runs < kBatches) {
-    mutex.Pause();
-    ++pauses;
+  PauseEnd end(0);
+  int64_t now_ns = 0;
+  uint64_t taken = 7;
+  while (now_ns + PauseEnd::kQuietNs < PauseEnd::kPauseNs) {
+    EXPECT_FALSE(end.IsReached(/*awaited=*/true, taken, now_ns)) << now_ns;
+    now_ns += PauseEnd::kQuietNs - 1;
+    EXPECT_FALSE(end.IsReached(/*awaited=*/false, ++taken, now_ns)) << now_ns;
   }
-  // On a busy machine, the other thread may be suspended between two batches.
-  EXPECT_LE(pauses, kBatches / 10);
+  EXPECT_TRUE(end.IsReached(/*awaited=*/true, taken, PauseEnd::kPauseNs));
+}
+
+TEST(BatchMutex, APauseEndsWhenNoOtherBatchComes) {
+  PauseEnd end(0);
+  EXPECT_FALSE(end.IsReached(/*awaited=*/true, 7, 1000));
+  EXPECT_FALSE(end.IsReached(/*awaited=*/false, 8, 2000));
+  EXPECT_FALSE(end.IsReached(/*awaited=*/false, 8, 2000 + PauseEnd::kQuietNs - 1));
+  EXPECT_TRUE(end.IsReached(/*awaited=*/false, 8, 2000 + PauseEnd::kQuietNs));
 }
 
 TEST(BatchMutex, OtherChangesWaitForTheEndOfAPausedBatch) {
