@@ -240,6 +240,9 @@ class KvEventPublisher:
         hashes_only: bool = False,
         curve_key: str = "",
         curve_clients: str = "",
+        send_hwm: int = 100000,
+        host_ip: str = "",
+        bind: bool | None = None,
     ) -> None: ...
     def publish(self, events: EventBatch | Iterable[Event], ts: float | None = None) -> int: ...
     def publish_stored(

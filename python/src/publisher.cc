@@ -4,6 +4,7 @@
 #include <pybind11/stl.h>
 
 #include <cmath>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -139,13 +140,20 @@ std::unique_ptr<EventPublisher> Make(const std::string& endpoint,
                                      int64_t dp_rank, const std::string& dialect,
                                      int64_t ring_batches, int64_t heartbeat_ms, int64_t flush_ms,
                                      bool hashes_only, const std::string& curve_key,
-                                     const std::string& curve_clients) {
+                                     const std::string& curve_clients, int64_t send_hwm,
+                                     const std::string& host_ip, std::optional<bool> bind) {
   PublisherConfig config = ConfigOf(endpoint, replay_endpoint, topic, dp_rank, dialect);
   if (ring_batches < 1) ThrowInvalid("ring_batches: must be at least 1");
   config.ring_batches = static_cast<size_t>(ring_batches);
   config.heartbeat_ms = heartbeat_ms;
   config.flush_ms = flush_ms;
   config.hashes_only = hashes_only;
+  if (send_hwm < 0 || send_hwm > std::numeric_limits<int>::max()) {
+    ThrowInvalid("send_hwm: must be in 0..2147483647");
+  }
+  config.send_hwm = static_cast<int>(send_hwm);
+  config.host_ip = host_ip;
+  config.binds = bind;
   ReadCurve(curve_key, curve_clients, config);
   return std::make_unique<EventPublisher>(config);
 }
@@ -163,6 +171,9 @@ heartbeat_ms: after this time without a batch, an empty batch is published; 0: n
 flush_ms: time until the events of add are published without a batch.
 hashes_only: True leaves out tokens and other content of prompts.
 curve_key, curve_clients: paths of the secret key and of the list of clients (CURVE); "": none.
+send_hwm: messages that wait for one subscriber; above it, messages for this subscriber are dropped.
+host_ip: address of this node, in place of * in tcp://*:0; "": the address of the default route.
+bind: True binds the PUB socket, False connects it; None: the endpoint decides, see above.
 
 Thread-safe: calls of several threads are ordered by a lock. The GIL is released. Closing (or
 leaving the with statement) waits up to one second until subscribers have the last batches. Every
@@ -206,7 +217,8 @@ void AddPublisher(py::module_& module) {
            py::arg("replay_endpoint") = "", py::arg("topic") = "", py::arg("dp_rank") = 0,
            py::kw_only(), py::arg("dialect") = "vllm-12", py::arg("ring_batches") = 10000,
            py::arg("heartbeat_ms") = 1000, py::arg("flush_ms") = 50, py::arg("hashes_only") = false,
-           py::arg("curve_key") = "", py::arg("curve_clients") = "");
+           py::arg("curve_key") = "", py::arg("curve_clients") = "", py::arg("send_hwm") = 100000,
+           py::arg("host_ip") = "", py::arg("bind") = py::none());
   AddPublishing(type);
   type.def_property_readonly("next_seq", &EventPublisher::next_seq,
                              "The sequence number of the next batch.")

@@ -79,5 +79,18 @@ TEST(PublisherEndpoint, ConnectsToAHostThatBinds) {
   EXPECT_EQ(MakePublisher(config)->endpoint(), "tcp://localhost:9");
 }
 
+// vLLM connects to a loopback address, and a router binds it.
+TEST(PublisherEndpoint, BindsOrConnectsAsTheConfigSays) {
+  const auto bound = MakePublisher(TestPublisherConfig());
+  PublisherConfig config = TestPublisherConfig();
+  config.endpoint = bound->endpoint();
+  config.binds = false;
+  EXPECT_EQ(MakePublisher(config)->endpoint(), bound->endpoint());
+  config.endpoint = "tcp://192.0.2.1:9";  // no address of this machine
+  EXPECT_EQ(MakePublisher(config)->endpoint(), "tcp://192.0.2.1:9");
+  config.binds = true;
+  EXPECT_FALSE(CreationStatus(config).ok());
+}
+
 }  // namespace
 }  // namespace kvcast::stream

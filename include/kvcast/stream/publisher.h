@@ -73,6 +73,8 @@ struct PublisherConfig {
   bool shares_threads = false;
   // Address of this node, for endpoints without an address; see NodeEndpoint.
   std::string host_ip;
+  // True: the PUB socket binds `endpoint`. False: it connects. nullopt: BindsEndpoint decides.
+  std::optional<bool> binds;
   // Clients need the role kSubscribe for the PUB socket. For the ROUTER socket they need kReplay or
   // kSnapshot. Each request also needs its own role. A client that loses a role loses its
   // connection within one second: all connections of the socket end, and the other clients connect

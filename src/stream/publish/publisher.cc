@@ -100,7 +100,7 @@ Result<GuardedSocket> OpenPub(const PublisherConfig& config,
   Result<Socket> pub = OpenSocket(context, ZMQ_PUB, endpoint, config.send_hwm, kFlushMs);
   if (!pub.ok()) return pub.status();
   pub->SetOption(ZMQ_MAXMSGSIZE, kMaxSubscriptionFrameBytes);
-  const bool binds = BindsEndpoint(endpoint);
+  const bool binds = config.binds.value_or(BindsEndpoint(endpoint));
   Result<GuardedSocket> guarded =
       Protect(std::move(pub).value(), context, config.curve,
               {.roles = {CurveRole::kSubscribe}, .connects = !binds, .wake = std::move(wake)});
