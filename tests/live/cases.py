@@ -67,6 +67,19 @@ def _streams() -> list[Case]:
     ]
 
 
+def _plugin() -> list[Case]:
+    """The plug-in kvcast.vllm publishes. With ten batches in the replay buffer, only a snapshot warms a router."""
+    return [
+        _case("plugin", "llama", "--plugin", "--salts", requests=300, flight=200),
+        _case("plugin-gemma3", "gemma3", "--plugin", "--reset-every", "50", requests=300, flight=200),
+        _case("plugin-router-restart", "gemma3", "--plugin", "--router-restart", "150", "--buffer-steps", "10",
+              "--tell", "all", "--tell-more", '{"reports_hits": false}', requests=300, flight=0),
+        _case("plugin-connects", "llama", "--plugin", "--connect"),
+        Case("plugin-ranks", ("--model", "llama", "--requests", "50", "--ranks", "2", "--plugin")),
+        Case("plugin-engine-restart", ("--model", "gemma3", "--requests", "100", "--engine-restart", "50", "--plugin")),
+    ]
+
+
 def _hashes() -> list[Case]:
     cases = []
     for algorithm in ("sha256", "sha256_cbor", "xxhash", "xxhash_cbor"):
@@ -109,5 +122,5 @@ def _short() -> list[Case]:
     ]
 
 
-CASES = [*_families(), *_keys(), *_drafts(), *_streams(), *_hashes(), *_pools(), *_faults(),
+CASES = [*_families(), *_keys(), *_drafts(), *_streams(), *_plugin(), *_hashes(), *_pools(), *_faults(),
          *_short()]

@@ -9,9 +9,11 @@ SPDX-License-Identifier: Apache-2.0
 import argparse
 import json
 import os
+import shutil
 import sys
 import tempfile
 import traceback
+import zipfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
@@ -21,6 +23,7 @@ import environment  # noqa: E402
 import models  # noqa: E402
 
 MARK = "KVCAST_LIVE_STARTED"
+PLUGIN = "KVCAST_LIVE_PLUGIN"  # the folder of the unpacked wheel
 HASHES = ("sha256", "sha256_cbor", "xxhash", "xxhash_cbor")
 
 
@@ -67,6 +70,10 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--blocks", type=int, default=300, help="blocks of the engine's pool")
     parser.add_argument("--unit", type=int,
                         help="prefix_match_unit; with qwen3_next, 32 gives hits inside the blocks of 544 tokens")
+    parser.add_argument("--plugin", action="store_true",
+                        help="kvcast.vllm publishes, in place of vLLM's publisher; needs a wheel (scripts/wheel)")
+    parser.add_argument("--wheels", default=os.path.join(HERE, "../../build/wheels"), help="folder of the wheel")
+    parser.add_argument("--buffer-steps", type=int, default=10000, help="batches that a replay can return")
     parser.add_argument("--record", metavar="FILE", help="write the run as a scenario of kvcast conformance")
     parser.add_argument("--kvcast", default=os.path.join(HERE, "../../build/release/bin/kvcast"))
     parser.add_argument("--differences", type=int, default=10, help="number of differences that are printed in full")
@@ -87,9 +94,22 @@ def enter_environment(options: argparse.Namespace) -> None:
     if options.hash_seed is not None:
         os.environ["PYTHONHASHSEED"] = options.hash_seed
     os.environ["VLLM_KV_EVENTS_USE_INT_BLOCK_HASHES"] = "0" if options.whole_digests else "1"
-    environment.choose(options.vllm, [HERE])
+    environment.choose(options.vllm, [HERE, *plugin_folder(options)])
     python = environment.python()
     os.execv(python, [python, *sys.argv])
+
+
+def plugin_folder(options: argparse.Namespace) -> list[str]:
+    """Unpacks the wheel of kvcast. vLLM then finds the entry point of the plug-in on PYTHONPATH."""
+    if not options.plugin:
+        return []
+    wheel = environment.wheel(options.wheels)
+    if wheel is None:
+        environment.skip(f"{options.wheels} has no wheel for {environment.python()} (scripts/wheel builds it)")
+    folder = tempfile.mkdtemp(prefix="kvcast-live-plugin-")
+    zipfile.ZipFile(wheel).extractall(folder)
+    os.environ |= {PLUGIN: folder, "KVCAST_VLLM_PUBLISHER": "1"}
+    return [folder]
 
 
 def engine_options(options: argparse.Namespace, folder: str) -> live_engine.EngineOptions:
@@ -104,7 +124,7 @@ def engine_options(options: argparse.Namespace, folder: str) -> live_engine.Engi
         draft=models.write("eagle_llama", at("draft")) if options.eagle else None,
         adapters=adapters, blocks=options.blocks, unit=options.unit, connects=options.connect,
         hash_algorithm=options.hash, retention=options.retention,
-        host_bytes=options.host_mib << 20)
+        host_bytes=options.host_mib << 20, buffer_steps=options.buffer_steps, plugin=options.plugin)
 
 
 def main() -> int:
@@ -120,7 +140,7 @@ def main() -> int:
     import runs
 
     told = {name: value for name, value in vars(options).items()
-            if value != parser().get_default(name) and name not in ("kvcast", "differences")}
+            if value != parser().get_default(name) and name not in ("kvcast", "differences", "wheels")}
     try:
         with tempfile.TemporaryDirectory(prefix="kvcast-live-") as folder:
             # vLLM hashes the path of an adapter. A relative path is the same in each run.
@@ -132,6 +152,9 @@ def main() -> int:
     except Exception:
         traceback.print_exc()
         return 2
+    finally:
+        if PLUGIN in os.environ:
+            shutil.rmtree(os.environ[PLUGIN], ignore_errors=True)
     failures = run.report.failures(options.judge, options.salts or options.lora)
     print(json.dumps({"vllm": vllm.__version__, "model": options.model} | told | result
                      | {"failures": failures}))

@@ -40,6 +40,8 @@ class EngineOptions:
     host_bytes: int = 0  # host memory of the offloading connector; 0: no connector
     rank: int = 0  # data-parallel rank
     ports: tuple[int, int] | None = None  # (events, replay) of rank 0; the publisher adds the rank
+    buffer_steps: int = 10000  # batches that a replay can return
+    plugin: bool = False  # kvcast.vllm replaces vLLM's publisher
 
 
 def free_ports(count: int) -> list[int]:
@@ -78,6 +80,8 @@ class Engine:
         self.scheduler = core.scheduler
         self.manager = self.scheduler.kv_cache_manager
         self._publisher = self.scheduler.kv_event_publisher
+        if type(self._publisher).__module__.startswith("kvcast") != options.plugin:
+            raise RuntimeError(f"the publisher is a {type(self._publisher)}")
         self.endpoint, self.replay_endpoint = self._bound()
         self.published = 0
         self.on_batch = []  # functions that are called with each batch, in order, before it is sent
@@ -102,7 +106,7 @@ class Engine:
             dtype="bfloat16", gpu_memory_utilization=0.1,
             kv_events_config=KVEventsConfig(enable_kv_cache_events=True, publisher="zmq",
                                             endpoint=self._endpoint, replay_endpoint=replay,
-                                            topic="kv-events"))
+                                            buffer_steps=options.buffer_steps, topic="kv-events"))
         if options.unit is not None:
             arguments["prefix_match_unit"] = options.unit
         if options.draft is not None:
@@ -132,6 +136,8 @@ class Engine:
         rank = self.options.rank
         if self.options.ports is not None:
             return tuple(f"tcp://127.0.0.1:{port + rank}" for port in self.options.ports)
+        if self.options.plugin:
+            return self._publisher.endpoint, self._publisher.replay_endpoint
         # The system has chosen the ports for the wildcards.
         replay = self._publisher._replay.getsockopt_string(zmq.LAST_ENDPOINT)
         if self.options.connects:

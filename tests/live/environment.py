@@ -5,6 +5,7 @@ The folder is $KVCAST_LIVE, or kvcast/live under $XDG_CACHE_HOME or ~/.cache. It
 of another release.
 SPDX-License-Identifier: Apache-2.0
 """
+import glob
 import os
 import re
 import sys
@@ -42,6 +43,13 @@ def python() -> str:
 
 def overlay(version: str) -> str | None:
     return None if version == compiled_version() else os.path.join(folder(), f"vllm-{version}")
+
+
+def wheel(folder: str) -> str | None:
+    """Returns the newest wheel of kvcast in `folder` for the Python of the environment. None: there is none."""
+    tag = next((name for name in os.listdir(os.path.join(venv(), "lib")) if name.startswith("python3.")), "")
+    pattern = f"kvcast-*-{tag.replace('python', 'cp').replace('.', '')}-*.whl"
+    return max(glob.glob(os.path.join(folder, pattern)), key=os.path.getmtime, default=None)
 
 
 def missing(version: str) -> str | None:

@@ -83,6 +83,12 @@ class Router:
                                   f"{answer['next_seq']}: {answer['state']}, {answer['reason']}")
             time.sleep(0.001)
 
+    def kill(self) -> None:
+        """Kills the process, like a machine that fails."""
+        self._connection.close()
+        self._process.kill()
+        self._process.wait()
+
     def stop(self) -> int:
         self._connection.close()
         self._process.terminate()

@@ -11,6 +11,7 @@ import time
 import models
 from engine import IN_FLIGHT, Engine, EngineOptions, free_ports
 from mirror import Mirror
+from payloads import Payloads
 from recording import Recording
 from remote import RemoteEngine
 from report import Report
@@ -92,6 +93,8 @@ class InProcess(Run):
             self.engine.on_batch.append(self.recording.batch)
         self.resets = []  # for each reset, the seconds until AllBlocksCleared was published
         self._reset_at = None
+        self.payloads = Payloads(self.engine) if options.plugin else None
+        self.rejoin = None
         self.host = {"loads": 0, "promised": 0, "loaded": 0, "differ": 0}
 
     def _drop(self, batch) -> None:
@@ -115,9 +118,7 @@ class InProcess(Run):
                 self.router.follow(self.source(engine))
             for number in range(options.requests):
                 if options.router_restart and number == options.router_restart:
-                    self.stop_router()
-                    self.router = Router(options.kvcast)
-                    self.router.follow(self.source(engine))
+                    self._restart_router()
                 if options.late and number == options.late:
                     self.router.follow(self.source(engine))
                 if options.reset_every and number % options.reset_every == options.reset_every - 1:
@@ -129,6 +130,21 @@ class InProcess(Run):
         finally:
             self.router.stop()
             engine.stop()
+
+    def _restart_router(self) -> None:
+        """Replaces the router. Notes the time from the end of the old router until the new router has all batches."""
+        if self.options.plugin:
+            self.router.kill()
+        else:
+            self.stop_router()
+        began = time.monotonic()
+        self.router = Router(self.options.kvcast)
+        self.router.follow(self.source(self.engine))
+        answer = self.router.ask({"tokens": [1]}, self.engine.published)
+        self.rejoin = {"seconds": round(time.monotonic() - began, 3), "state": answer["state"],
+                       "asked_before": self.report.sequential["asked"], "exact_before": self.report.sequential["exact"]}
+        if answer["state"] != "synced" and self.options.plugin:
+            self.report.more_failures.append(f"after the restart of the router, the state is {answer['state']}")
 
     def _reset(self, idle_s: float) -> None:
         """Resets the cache, and waits. An idle engine must not publish the reset."""
@@ -235,6 +251,12 @@ class InProcess(Run):
         engine.publish_pending()
         self.router.ask({"tokens": [1]}, engine.published)
         result = self.report.result() | {"batches": engine.published} | self.stop_router()
+        if self.payloads is not None:
+            result["payloads"] = self.payloads.compare()
+            self.report.more_failures += self.payloads.failures
+        if self.rejoin is not None:
+            before = {name: self.rejoin.pop(f"{name}_before") for name in ("asked", "exact")}
+            result["rejoin"] = self.rejoin | {name: self.report.sequential[name] - count for name, count in before.items()}
         if self.options.fault == "drop" and not self._dropped:
             raise RuntimeError("no store from a root was published")
         if self.resets:
