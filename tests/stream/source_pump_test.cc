@@ -192,6 +192,21 @@ TEST_F(SourcePumpTest, ALargeReplyWaitsToo) {
   EXPECT_EQ(applied, (std::vector<uint64_t>{0, 1}));
 }
 
+// The next message that the pump receives takes the memory of the large message.
+TEST_F(SourcePumpTest, RepliesWaitBehindALargeMessage) {
+  network.events = {LiveEvent::kConnected};
+  pump.Work(1000);
+  network.Log();
+  network.bytes = {{0, kLarge}};
+  network.live = {0};
+  network.replies = {kEndSeq};
+  pump.Work(1000, /*takes_large=*/false);
+  EXPECT_EQ(network.Log(), (Texts{"live"}));
+  pump.Work(1000);
+  EXPECT_EQ(network.Log(), (Texts{"reply", "close"}));
+  EXPECT_EQ(applied, (std::vector<uint64_t>{0}));
+}
+
 TEST_F(SourcePumpTest, ALargeReplyOfAnEndedRequestIsDropped) {
   network.events = {LiveEvent::kConnected};
   pump.Work(1000);
