@@ -13,6 +13,7 @@
 #include "python/src/local_indexer.h"
 #include "python/src/overlap_scores.h"
 #include "python/src/query_arguments.h"
+#include "python/src/values.h"
 #include "router/service/api/source_json.h"
 #include "src/base/clock.h"
 
@@ -118,17 +119,7 @@ class Indexer {
 };
 
 py::dict Indexer::Status(const std::string& name) const {
-  const SourceStatus status = Take(indexer_.status(name));
-  py::dict dict;
-  dict["state"] = std::string(SourceStateName(status.state));
-  dict["reason"] = std::string(SourceReasonName(status.reason));
-  dict["next_seq"] = status.next_seq;
-  dict["batches"] = status.batches;
-  dict["gaps"] = status.gaps;
-  dict["lost"] = status.lost;
-  dict["duplicates"] = status.duplicates;
-  dict["resets"] = status.resets;
-  return dict;
+  return ToPython(Take(indexer_.status(name)));
 }
 
 py::list Indexer::Groups(const std::string& name) const {

@@ -14,6 +14,7 @@
 #include "python/src/errors.h"
 #include "python/src/holder.h"
 #include "python/src/stream_queue.h"
+#include "python/src/values.h"
 
 namespace py = pybind11;
 
@@ -101,18 +102,10 @@ class StreamReader {
   py::dict Status(const std::string& name) {
     const SourceStatus status =
         Take(holder_.Call([&](NamedSubscriber& named) { return named.status(name); }));
-    py::dict dict;
-    dict["state"] = std::string(SourceStateName(status.state));
-    dict["reason"] = std::string(SourceReasonName(status.reason));
-    dict["next_seq"] = status.next_seq;
+    py::dict dict = ToPython(status);
     dict["lag"] = status.lag;
-    dict["batches"] = status.batches;
-    dict["gaps"] = status.gaps;
     dict["replayed"] = status.replayed;
-    dict["lost"] = status.lost;
-    dict["duplicates"] = status.duplicates;
     dict["reconnects"] = status.reconnects;
-    dict["resets"] = status.resets;
     return dict;
   }
   // None: no item within the time. timeout None: no limit.

@@ -124,4 +124,17 @@ std::string TextOf(py::handle object, const std::string& at) {
   return {text, static_cast<size_t>(size)};
 }
 
+py::dict ToPython(const SourceStatus& status) {
+  py::dict dict;
+  dict["state"] = std::string(SourceStateName(status.state));
+  dict["reason"] = std::string(SourceReasonName(status.reason));
+  dict["next_seq"] = status.next_seq;
+  dict["batches"] = status.batches;
+  dict["gaps"] = status.gaps;
+  dict["lost"] = status.lost;
+  dict["duplicates"] = status.duplicates;
+  dict["resets"] = status.resets;
+  return dict;
+}
+
 }  // namespace kvcast::python

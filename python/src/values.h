@@ -14,6 +14,7 @@
 
 #include "kvcast/core/block_hash_value.h"
 #include "kvcast/core/extra_key.h"
+#include "kvcast/stream/subscriber.h"
 
 namespace kvcast::python {
 
@@ -34,6 +35,10 @@ pybind11::object ToPython(const ExtraKey& key);
 
 // The list of extra keys of a block. None: nil.
 std::optional<ExtraKeys> ExtraKeysOf(pybind11::handle object, const std::string& at);
+
+// The counters that every source has: state, reason, next_seq, batches, gaps, lost, duplicates and
+// resets.
+pybind11::dict ToPython(const SourceStatus& status);
 
 // The text of a str. Errors: TypeError; UnicodeEncodeError for a lone surrogate.
 std::string TextOf(pybind11::handle object, const std::string& at);

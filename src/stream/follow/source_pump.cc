@@ -103,11 +103,8 @@ void SourcePump::Work(int64_t now_ms, bool takes_large) {
 
 void SourcePump::DrainMessages(int64_t now_ms) {
   // The clock may have been set back since the pause began.
-  if (now_ms < resume_ms_ && resume_ms_ - now_ms <= TurnBudget::kMaxPauseMs) {
-    more_ = true;
-    return;
-  }
-  if (keeps_large() && !takes_large_) {
+  const bool pauses = now_ms < resume_ms_ && resume_ms_ - now_ms <= TurnBudget::kMaxPauseMs;
+  if (pauses || (keeps_large() && !takes_large_)) {
     more_ = true;
     return;
   }

@@ -380,6 +380,7 @@ void Subscriber::Impl::Work() {
     // A renewal that is scheduled for later makes the link due, but there is no message to handle.
     const stream::TurnLength turn = link.next_turn(now_ms);
     if (now_ms >= link.deadline_ms() && GiveAway(source, turn)) continue;
+    // A long turn is here only if no lane can start, or if no message is handled.
     if (due) link.Work(now_ms, !config_.slow_threads || turn == stream::TurnLength::kLong);
     // If a source is not sure, its weight changes with time.
     if (due || !link.is_sure()) NoteStatus(link, now_ms);
