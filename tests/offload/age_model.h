@@ -18,14 +18,14 @@ namespace kvcast::offload {
 
 class AgeModel {
  public:
-  // `ranked`: LRU orders chunks by the ranks of requests (v0.33), otherwise by the time of use.
-  // `newest_last`: of the chunks of one call, the first becomes the newest. `once`: a request
+  // `shared_rank`: the stores of a request have one rank, and a use raises the rank (v0.33).
+  // `newest_last`: ARC: of the stores of one call, the first becomes the newest. `once`: a request
   // counts once per chunk for `threshold`. `tracked`: maximum number of chunks with a count.
-  AgeModel(int64_t slots, EvictionPolicyKind policy, bool ranked, bool newest_last,
+  AgeModel(int64_t slots, EvictionPolicyKind policy, bool shared_rank, bool newest_last,
            int64_t threshold, int64_t tracked, bool once)
       : slots_(slots),
         arc_(policy == EvictionPolicyKind::kArc),
-        ranked_(ranked),
+        shared_rank_(shared_rank),
         newest_last_(newest_last),
         threshold_(threshold),
         tracked_(tracked),
@@ -36,55 +36,48 @@ class AgeModel {
   std::optional<std::pair<Numbers, Numbers>> Store(uint64_t request, const Numbers& offer) {
     Count(request, offer);
     Numbers wanted;
-    Numbers asked;
+    Numbers used;
     for (const int64_t n : offer) {
       const bool readable = Has(n) && chunks_.at(n).readers >= 0;
-      if (threshold_ >= 2 && CountOf(n) < threshold_ && !readable) continue;
-      asked.push_back(n);
-      if (!Has(n)) wanted.push_back(n);
+      const bool passes = threshold_ < 2 || CountOf(n) >= threshold_;
+      if (!Has(n) && passes) wanted.push_back(n);
+      if (readable || (!Has(n) && passes)) used.push_back(n);
     }
-    Request& user = Of(request);
+    Request& user = requests_[request];
     if (arc_) {
-      for (const int64_t n : wanted) {
-        if (user.missed.insert(n).second) Learn(n);
+      for (auto n = wanted.rbegin(); n != wanted.rend(); ++n) {
+        if (user.missed.insert(*n).second) Learn(*n);
       }
     }
+    for (const int64_t n : used) Use(user, n);
     Numbers evicted;
     const int64_t missing = std::ssize(chunks_) + std::ssize(wanted) - slots_;
     for (int64_t i = 0; i < missing; ++i) {
-      const auto victim = Victim(asked, evicted);
+      const auto victim = Victim(offer, evicted);
       if (!victim) return std::nullopt;
       evicted.push_back(*victim);
     }
     for (const int64_t n : evicted) Remove(n, true);
     Trim();
     for (const int64_t n : wanted) {
-      chunks_[n] = {-1, user.rank, 0};
+      chunks_[n] = {-1, shared_rank_ ? user.rank : ++last_rank_, End(n)};
+      user.stored.insert(n);
       Drop(b1_, n);
       Drop(b2_, n);
     }
     if (arc_) InOrder(wanted, [&](int64_t n) { t1_.push_back(n); });
-    for (const int64_t n : offer) {
-      if (!Has(n)) continue;
-      const bool stored = std::find(wanted.begin(), wanted.end(), n) != wanted.end();
-      if (user.used.insert(n).second) user.uses.push_back(n);
-      if (stored) user.stored.insert(n);
-    }
     return std::pair(wanted, evicted);
   }
 
   void EndStore(const Numbers& numbers, bool success) {
-    Numbers ended;
     for (const int64_t n : numbers) {
       if (!Has(n) || chunks_.at(n).readers != -1) continue;
       if (success) {
         chunks_.at(n).readers = 0;
-        ended.push_back(n);
       } else {
         Remove(n, false);
       }
     }
-    InOrder(ended, [&](int64_t n) { Newest(n); });
   }
 
   bool CanLoad(const Numbers& numbers) const {
@@ -92,40 +85,31 @@ class AgeModel {
                        [&](int64_t n) { return Has(n) && chunks_.at(n).readers >= 0; });
   }
   void Load(uint64_t request, const Numbers& numbers) {
-    Request& user = Of(request);
+    Request& user = requests_[request];
     for (const int64_t n : numbers) {
       ++chunks_.at(n).readers;
-      if (user.used.insert(n).second) user.uses.push_back(n);
+      Use(user, n);
     }
   }
   void EndLoad(const Numbers& numbers) {
-    Numbers ended;
-    for (const int64_t n : numbers) {
-      if (--chunks_.at(n).readers == 0) ended.push_back(n);
-    }
-    InOrder(ended, [&](int64_t n) { Newest(n); });
+    for (const int64_t n : numbers) --chunks_.at(n).readers;
   }
 
   void Finish(uint64_t request) {
     counted_.erase(request);
     const auto found = requests_.find(request);
     if (found == requests_.end()) return;
-    Numbers uses = found->second.uses;
-    std::sort(uses.begin(), uses.end(), std::greater<>());  // longest first: ends grow with numbers
-    for (const int64_t n : uses) {
-      if (!Has(n)) continue;
-      Chunk& chunk = chunks_.at(n);
-      if (arc_) {
-        const bool again = found->second.stored.count(n) == 0 && chunk.readers >= 0;
-        const bool second = again || std::count(t2_.begin(), t2_.end(), n) > 0;
-        Drop(t1_, n);
-        Drop(t2_, n);
-        (second ? t2_ : t1_).push_back(n);
-      } else if (ranked_) {
-        chunk.rank = ++last_rank_;
-      } else if (chunk.readers == 0) {
-        Newest(n);
-      }
+    const Request& user = found->second;
+    // The longest prefix first: ends grow with numbers.
+    for (auto n = user.used.rbegin(); n != user.used.rend(); ++n) {
+      if (!Has(*n)) continue;
+      chunks_.at(*n).rank = ++last_rank_;
+      const bool reused = user.reused.count(*n) > 0;
+      if (!arc_ || (!reused && user.stored.count(*n) == 0)) continue;
+      const bool second = reused || std::count(t2_.begin(), t2_.end(), *n) > 0;
+      Drop(t1_, *n);
+      Drop(t2_, *n);
+      (second ? t2_ : t1_).push_back(*n);
     }
     requests_.erase(found);
   }
@@ -148,19 +132,25 @@ class AgeModel {
   struct Chunk {
     int64_t readers = 0;  // -1: the store is in flight
     uint64_t rank = 0;
-    uint64_t newest = 0;  // clock_ at the latest end of a copy, or of a request that used the chunk
+    int64_t end = 0;
   };
   struct Request {
-    uint64_t rank = 0;
-    Numbers uses;
-    std::set<int64_t> used, stored, missed;
+    uint64_t rank = 0;  // 0: none yet
+    std::set<int64_t> used, stored, reused, missed;
   };
 
   bool Has(int64_t n) const { return chunks_.count(n) > 0; }
-  Request& Of(uint64_t request) {
-    const auto [found, added] = requests_.try_emplace(request);
-    if (added) found->second.rank = ++last_rank_;
-    return found->second;
+  void Use(Request& user, int64_t n) {
+    const bool readable = Has(n) && chunks_.at(n).readers >= 0;
+    if (readable && user.stored.count(n) == 0) user.reused.insert(n);
+    if (!user.used.insert(n).second) return;
+    if (user.rank == 0) user.rank = ++last_rank_;
+    if (!shared_rank_ || !Has(n)) return;
+    Chunk& chunk = chunks_.at(n);
+    if (std::tuple(chunk.rank, -chunk.end) < std::tuple(user.rank, -End(n))) {
+      chunk.rank = user.rank;
+      chunk.end = End(n);
+    }
   }
   static void Drop(Numbers& list, int64_t n) { std::erase(list, n); }
   template <typename Visit>
@@ -168,12 +158,10 @@ class AgeModel {
     if (newest_last_) std::reverse(numbers.begin(), numbers.end());
     for (const int64_t n : numbers) visit(n);
   }
-  void Newest(int64_t n) { chunks_.at(n).newest = ++clock_; }
   bool Older(int64_t a, int64_t b) const {
     const Chunk& left = chunks_.at(a);
     const Chunk& right = chunks_.at(b);
-    if (!ranked_) return left.newest < right.newest;
-    return std::tuple(left.rank, -End(a)) < std::tuple(right.rank, -End(b));
+    return std::tuple(left.rank, -left.end) < std::tuple(right.rank, -right.end);
   }
 
   std::optional<int64_t> Victim(const Numbers& spared, const Numbers& chosen) const {
@@ -230,23 +218,31 @@ class AgeModel {
   }
   void Count(uint64_t request, const Numbers& offer) {
     if (threshold_ < 2) return;
+    Numbers added;
     for (const int64_t n : offer) {
       if (once_ && !counted_[request].insert(n).second) continue;
       const int64_t count = CountOf(n);
-      if (count == 0 && std::ssize(counts_) >= tracked_) {
+      if (count == 0) {
+        added.push_back(n);
+        continue;
+      }
+      std::erase_if(counts_, [n](const auto& entry) { return entry.first == n; });
+      counts_.emplace_back(n, count + 1);
+    }
+    for (const int64_t n : added) {
+      if (std::ssize(counts_) >= tracked_) {
         const auto gone = std::find_if(counts_.begin(), counts_.end(), [&](const auto& entry) {
           return std::count(offer.begin(), offer.end(), entry.first) == 0;
         });
         if (gone == counts_.end()) continue;
         counts_.erase(gone);
       }
-      std::erase_if(counts_, [n](const auto& entry) { return entry.first == n; });
-      counts_.emplace_back(n, count + 1);
+      counts_.emplace_back(n, 1);
     }
   }
 
   const int64_t slots_;
-  const bool arc_, ranked_, newest_last_;
+  const bool arc_, shared_rank_, newest_last_;
   const int64_t threshold_, tracked_;
   const bool once_;
   std::map<int64_t, Chunk> chunks_;
@@ -256,7 +252,6 @@ class AgeModel {
   Numbers t1_, t2_, b1_, b2_;                        // oldest first
   double target_ = 0;
   uint64_t last_rank_ = 0;
-  uint64_t clock_ = 0;
 };
 
 }  // namespace kvcast::offload

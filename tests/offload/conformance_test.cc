@@ -32,6 +32,11 @@ TEST(OffloadConformance, EveryRecordedManagerCallGivesTheSameAnswersEventsAndSta
   ExpectEqual("cpu-manager");
 }
 
+// Random calls on the managers of vLLM 0.32 and 0.33, in which requests decide the age of chunks.
+TEST(OffloadConformance, ManagerCallsOfRequestsGiveTheSameAnswersEventsAndCounts) {
+  ExpectEqual("manager-calls");
+}
+
 TEST(OffloadConformance, EveryRecordedStepMovesTheSameBlocks) { ExpectEqual("scheduler"); }
 
 TEST(OffloadConformance, EveryRecordedEventPayloadIsWrittenByteForByte) { ExpectEqual("events"); }

@@ -75,18 +75,24 @@ TEST(RequestAge, AtItsEndARequestsChunksBecomeTheMostRecentTheFirstOneMostOfAll)
   EXPECT_THAT(fleet.offload().Idle(), ElementsAre(11, 10, 2, 1, 0));
 }
 
-TEST(RequestAge, ALoadChangesNoRankUntilItsRequestEnds) {
-  Fleet fleet(V033(5));
+// The first use of a chunk by a running request raises the rank of the chunk (v0.33). The end of a
+// load changes no rank.
+TEST(RequestAge, TheFirstUseByARequestRaisesTheRankOfItsChunks) {
+  Fleet fleet(V033(6));
   fleet.Store(1, {0, 1});
   fleet.Finish(1);
   fleet.Store(2, {10, 11});
   fleet.Finish(2);
   ASSERT_TRUE(fleet.Load(3, {0, 1}));
   EXPECT_THAT(fleet.offload().Idle(), ElementsAre(11, 10)) << "a chunk that is read is not evicted";
+  fleet.Store(4, {20});
   fleet.offload().EndLoad({0, 1});
-  EXPECT_THAT(fleet.offload().Idle(), ElementsAre(1, 0, 11, 10)) << "the load changed no rank";
+  EXPECT_THAT(fleet.offload().Idle(), ElementsAre(11, 10, 1, 0, 20)) << "the rank of request 3";
+  ASSERT_TRUE(fleet.Load(3, {0}));
+  fleet.offload().EndLoad({0});
+  EXPECT_THAT(fleet.offload().Idle(), ElementsAre(11, 10, 1, 0, 20)) << "not the first use";
   fleet.Finish(3);
-  EXPECT_THAT(fleet.offload().Idle(), ElementsAre(11, 10, 1, 0));
+  EXPECT_THAT(fleet.offload().Idle(), ElementsAre(11, 10, 20, 1, 0));
 }
 
 // Request 3 offers chunk 0, which is stored already. This offer is a use of the chunk.
@@ -97,9 +103,23 @@ TEST(RequestAge, AnOfferOfAStoredChunkIsAUse) {
   fleet.Store(2, {10});
   fleet.Finish(2);
   EXPECT_THAT(fleet.Store(3, {0})->keys, IsEmpty());
-  EXPECT_THAT(fleet.offload().Idle(), ElementsAre(1, 0, 10));
-  fleet.Finish(3);
   EXPECT_THAT(fleet.offload().Idle(), ElementsAre(1, 10, 0));
+}
+
+// Request 2 was going to store chunk 0, and found no space. Request 3 stores the chunk. The end of
+// request 2 counts as a use of the chunk.
+TEST(RequestAge, AStoreWithoutSpaceIsAUseOfTheChunk) {
+  Fleet fleet(V033(2));
+  fleet.Store(1, {10, 11});
+  ASSERT_TRUE(fleet.Load(1, {10, 11}));
+  EXPECT_EQ(fleet.Prepare(2, {0}), std::nullopt) << "all chunks are being read";
+  fleet.offload().EndLoad({10, 11});
+  fleet.Store(3, {0});
+  fleet.Finish(3);
+  fleet.Finish(1);
+  EXPECT_THAT(fleet.offload().Idle(), ElementsAre(0, 10));
+  fleet.Finish(2);
+  EXPECT_THAT(fleet.offload().Idle(), ElementsAre(10, 0));
 }
 
 TEST(RequestAge, ChunksInUseAreRankedByTheEndOfTheirRequest) {
@@ -150,7 +170,7 @@ TEST(RequestAge, WithoutOneEndAKeyAStoreAndALoadAreRefused) {
   EXPECT_EQ(fleet.manager().PrepareLoad(Keys({1}), slots).code(), StatusCode::kInvalidArgument);
 }
 
-TEST(RequestAge, ByTheRulesOf032ChunksBecomeRecentAtTheEndAndWhenACopyEnds) {
+TEST(RequestAge, ByTheRulesOf032EachStoreHasARankOfItsOwnAndAUseRaisesNone) {
   OffloadConfig config = Pages(5);
   config.rules = EngineRules::kV032;
   Fleet fleet(config);
@@ -158,7 +178,7 @@ TEST(RequestAge, ByTheRulesOf032ChunksBecomeRecentAtTheEndAndWhenACopyEnds) {
   fleet.Store(2, {10});
   ASSERT_TRUE(fleet.Load(3, {1}));
   fleet.offload().EndLoad({1});
-  EXPECT_THAT(fleet.offload().Idle(), ElementsAre(0, 10, 1));
+  EXPECT_THAT(fleet.offload().Idle(), ElementsAre(0, 1, 10));
   fleet.Finish(1);
   EXPECT_THAT(fleet.offload().Idle(), ElementsAre(10, 1, 0));
 }

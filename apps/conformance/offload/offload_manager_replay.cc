@@ -14,9 +14,6 @@ using Json = nlohmann::json;
 
 namespace {
 
-// All lookups use one request, because vLLM's manager counts every lookup and ignores the request.
-constexpr OffloadRequestId kRequest{};
-
 OffloadConfig ParseConfig(const Json& value, bool compatible) {
   OffloadConfig config;
   config.chunk_bytes.assign(value.at("num_groups").get<size_t>(), config.page_bytes);
@@ -29,6 +26,11 @@ OffloadConfig ParseConfig(const Json& value, bool compatible) {
   config.enable_events = value.at("events_enabled");
   config.medium = value.at("medium");
   config.compatible = compatible;
+  if (value.contains("rules")) {
+    const auto rules = ParseEngineRules(value.at("rules").get<std::string>());
+    if (!rules) throw std::runtime_error("unknown rules");
+    config.rules = *rules;
+  }
   return config;
 }
 
@@ -77,6 +79,7 @@ OffloadManagerReplay::OffloadManagerReplay(const Json& config, bool compatible,
     keys_.push_back(OffloadKeyOf(hex));
     numbers_.emplace(keys_.back(), std::ssize(keys_) - 1);
   }
+  ends_ = config.value("ends", std::vector<int64_t>(keys_.size()));
 }
 
 void OffloadManagerReplay::Run(const Json& op) {
@@ -96,15 +99,18 @@ void OffloadManagerReplay::Run(const Json& op) {
 
 void OffloadManagerReplay::Call(const std::string& name, const Json& op) {
   const auto keys = Keys(op.value("keys", Json::array()));
+  const std::vector<int64_t> ends = Ends(op.value("keys", Json::array()));
+  // Before v0.32, vLLM's manager ignores the request, and the recordings do not name it.
+  const OffloadUse use{OffloadRequestId(op.value("request", uint64_t{0})), ends};
   if (name == "lookup") {
-    checks_.Expect(Lookup(keys), op.at("result"), name);
+    checks_.Expect(Lookup(keys, use.request), op.at("result"), name);
   } else if (name == "prepare_store") {
-    checks_.Expect(PrepareStore(keys), op.at("result"), name);
+    checks_.Expect(PrepareStore(keys, use), op.at("result"), name);
   } else if (name == "complete_store") {
     manager_->CompleteStore(keys, op.at("success"));
   } else if (name == "prepare_load") {
     std::vector<SlotId> slots;
-    checks_.Check(manager_->PrepareLoad(keys, slots).ok(), name + " fails");
+    checks_.Check(manager_->PrepareLoad(keys, slots, use).ok(), name + " fails");
     checks_.Expect(tools::Numbers(slots), op.at("slots"), name);
   } else if (name == "complete_load") {
     checks_.Check(manager_->CompleteLoad(keys).ok(), name + " fails");
@@ -114,6 +120,8 @@ void OffloadManagerReplay::Call(const std::string& name, const Json& op) {
     checks_.Expect(TakeEvents(), op.at("events"), name);
   } else if (name == "get_stats") {
     CheckStats(op.at("stats"));
+  } else if (name == "request_finished") {
+    manager_->FinishRequest(use.request);
   } else if (name == "reset_cache") {
     manager_->Reset();
   } else {
@@ -121,15 +129,16 @@ void OffloadManagerReplay::Call(const std::string& name, const Json& op) {
   }
 }
 
-Json OffloadManagerReplay::Lookup(const std::vector<OffloadKey>& keys) {
+Json OffloadManagerReplay::Lookup(const std::vector<OffloadKey>& keys, OffloadRequestId request) {
   std::string letters;
-  for (const OffloadKey& key : keys) letters.push_back(Letter(manager_->Lookup(key, kRequest)));
+  for (const OffloadKey& key : keys) letters.push_back(Letter(manager_->Lookup(key, request)));
   return letters;
 }
 
-Json OffloadManagerReplay::PrepareStore(const std::vector<OffloadKey>& keys) {
+Json OffloadManagerReplay::PrepareStore(const std::vector<OffloadKey>& keys,
+                                        const OffloadUse& use) {
   StorePlan plan;
-  if (!manager_->PrepareStore(keys, plan).ok()) return nullptr;
+  if (!manager_->PrepareStore(keys, plan, use).ok()) return nullptr;
   return {{"to_store", Numbers(plan.keys)},
           {"slots", tools::Numbers(plan.slots)},
           {"evicted", Numbers(plan.evicted)}};
@@ -189,6 +198,12 @@ std::vector<OffloadKey> OffloadManagerReplay::Keys(const Json& numbers) const {
   std::vector<OffloadKey> keys;
   for (const size_t number : numbers) keys.push_back(keys_.at(number));
   return keys;
+}
+
+std::vector<int64_t> OffloadManagerReplay::Ends(const Json& numbers) const {
+  std::vector<int64_t> ends;
+  for (const size_t number : numbers) ends.push_back(ends_.at(number));
+  return ends;
 }
 
 Json OffloadManagerReplay::Numbers(const std::vector<OffloadKey>& keys) const {

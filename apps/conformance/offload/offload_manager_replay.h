@@ -24,13 +24,14 @@ class OffloadManagerReplay {
 
  private:
   std::vector<OffloadKey> Keys(const nlohmann::json& numbers) const;
+  std::vector<int64_t> Ends(const nlohmann::json& numbers) const;
   nlohmann::json Numbers(const std::vector<OffloadKey>& keys) const;
 
   void Call(const std::string& name, const nlohmann::json& op);
   // The next three functions return our manager's answer in the form of the recording. null: our
   // manager refuses the store.
-  nlohmann::json Lookup(const std::vector<OffloadKey>& keys);
-  nlohmann::json PrepareStore(const std::vector<OffloadKey>& keys);
+  nlohmann::json Lookup(const std::vector<OffloadKey>& keys, OffloadRequestId request);
+  nlohmann::json PrepareStore(const std::vector<OffloadKey>& keys, const OffloadUse& use);
   nlohmann::json TakeEvents();
   void CheckStats(const nlohmann::json& recorded);
   void CheckState(const nlohmann::json& recorded, const OffloadManager::State& state);
@@ -38,6 +39,7 @@ class OffloadManagerReplay {
   OffloadChecks& checks_;
   std::unique_ptr<OffloadManager> manager_;
   std::vector<OffloadKey> keys_;
+  std::vector<int64_t> ends_;  // by key: tokens of the prefix that ends with the chunk
   std::unordered_map<OffloadKey, int64_t> numbers_;
 };
 

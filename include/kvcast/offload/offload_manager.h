@@ -111,6 +111,8 @@ struct StorePlan {
   // slots each.
   std::vector<SlotId> slots;
   std::vector<OffloadKey> evicted;  // keys of the chunks that the call evicted
+  // The number of chunks to store. Also set if the call returns kExhausted.
+  int64_t offered = 0;
 };
 
 // Histogram of the number of chunks for which PrepareStore had to find space. One sample per call.
@@ -127,23 +129,23 @@ struct AllocationSizes {
 };
 
 // The request of a store or load. By the rules from v0.32 on, the age of a chunk depends on the
-// requests that used it. A request uses the chunks that it stores or loads, and the present chunks
-// that it offers for storing. The manager records these uses, and applies them when the request
-// finishes: once per chunk, from the end of the prefix to its start. The first chunk of the prefix
-// is then the most recent chunk.
-// - LRU, v0.33: a stored chunk gets the rank of its request. All stores of a request have the same
-//   rank. The chunk with the smallest rank is evicted first. Among equal ranks, the chunk of the
+// requests that used it. A request uses the chunks that it loads, the readable chunks that it
+// offers for storing, and the absent chunks that it offers and that have reached store_threshold,
+// even if there is no space for them. The manager records these uses, and applies them when the
+// request finishes: once per chunk that is then present, from the end of the prefix to its start.
+// The first chunk of the prefix is then the most recent chunk.
+// - LRU: the chunk with the smallest rank is evicted first. Among equal ranks, the chunk of the
 //   longest prefix is evicted first. FinishRequest gives a new rank of its own to every chunk that
-//   the request used. The end of a load changes no rank.
-// - LRU, v0.32: when the request finishes, its chunks become the most recent chunks. As with older
-//   rules, a chunk also becomes the most recent when its store or load ends.
-// - ARC: readable chunks that the request used and did not store itself move to T2. If an evicted
-//   chunk is stored again, the target changes before victims are selected, once per request and
-//   chunk.
+//   the request used. The end of a store or load changes no rank.
+// - LRU, v0.32: a stored chunk gets a new rank of its own.
+// - LRU, v0.33: a stored chunk gets the rank of its request. All stores of a request have the same
+//   rank. The first use of a present chunk raises the rank of the chunk to the rank of the request.
+// - ARC: a chunk that the request found readable before it stored the chunk itself moves to T2. If
+//   an evicted chunk is stored again, the target changes before victims are selected, once per
+//   request and chunk.
 //
-// PrepareStore counts its keys for store_threshold. A chunk that is already readable counts as a
-// chunk that has reached the threshold. A key of the call never displaces the count of another key
-// of the same call.
+// PrepareStore counts its keys for store_threshold. Only absent chunks need the threshold. A key of
+// the call never displaces the count of another key of the same call.
 struct OffloadUse {
   OffloadRequestId request;
   std::span<const int64_t> ends;  // by key: tokens of the prefix that ends with the chunk

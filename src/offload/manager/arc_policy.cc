@@ -51,9 +51,9 @@ void ArcPolicy::OnTouch(uint32_t chunk) {
   }
 }
 
-void ArcPolicy::OnCharged(uint32_t chunk, bool reused, uint64_t /*rank*/, int64_t /*end*/) {
-  const bool readable = table_[chunk].readers >= 0;
-  const bool in_t2 = t2_.Contains(chunk) || (reused && readable);
+void ArcPolicy::OnCharged(uint32_t chunk, ChunkUse use, uint64_t /*rank*/) {
+  if (use == ChunkUse::kOffered) return;
+  const bool in_t2 = use == ChunkUse::kReused || t2_.Contains(chunk);
   (in_t2 ? t2_ : t1_).MoveToNewest(chunk);
 }
 

@@ -24,7 +24,8 @@ class ArcPolicy final : public EvictionPolicy {
   void OnLoading(uint32_t) override {}
   void OnStoreFailed(uint32_t chunk) override { ChunkList::Remove(table_, chunk); }
   void OnTouch(uint32_t chunk) override;
-  void OnCharged(uint32_t chunk, bool reused, uint64_t rank, int64_t end) override;
+  void OnAccess(uint32_t, uint64_t, int64_t) override {}
+  void OnCharged(uint32_t chunk, ChunkUse use, uint64_t rank) override;
   void OnStoreMiss(uint32_t chunk) override;
   bool ChooseVictims(int64_t slots, uint64_t mark, std::vector<uint32_t>& victims) const override;
   void OnEvicted(std::span<const uint32_t> victims, std::vector<uint32_t>& forgotten) override;

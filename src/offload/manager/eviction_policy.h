@@ -15,6 +15,13 @@
 
 namespace kvcast::offload {
 
+// The use of a chunk by one request.
+enum class ChunkUse : uint8_t {
+  kOffered,  // the request offered the chunk, but did not store it, and did not find it readable
+  kStored,   // the request stored the chunk
+  kReused,   // the request found the chunk readable, before it stored the chunk itself
+};
+
 class EvictionPolicy {
  public:
   virtual ~EvictionPolicy() = default;
@@ -26,9 +33,12 @@ class EvictionPolicy {
   virtual void OnStoreFailed(uint32_t chunk) = 0;
   // A chunk of the table was used. The chunk is present or a ghost.
   virtual void OnTouch(uint32_t chunk) = 0;
-  // A request that used the chunk has finished. The chunk is present. `reused`: the request did not
-  // store the chunk. `rank` is greater than all earlier ranks.
-  virtual void OnCharged(uint32_t chunk, bool reused, uint64_t rank, int64_t end) = 0;
+  // A running request has used the chunk for the first time. The chunk is present. `rank` is the
+  // rank of the request; `end`: tokens of the prefix that ends with the chunk.
+  virtual void OnAccess(uint32_t chunk, uint64_t rank, int64_t end) = 0;
+  // A request that used the chunk has finished. The chunk is present. `rank` is greater than all
+  // earlier ranks.
+  virtual void OnCharged(uint32_t chunk, ChunkUse use, uint64_t rank) = 0;
   // An absent chunk of the table will be stored. The chunk may be a ghost.
   virtual void OnStoreMiss(uint32_t chunk) = 0;
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "src/offload/manager/lru_policy.h"
 
+#include <utility>
+
 namespace kvcast::offload {
 
 bool LruPolicy::ChooseVictims(int64_t slots, uint64_t mark, std::vector<uint32_t>& victims) const {
@@ -39,7 +41,17 @@ void RankedLruPolicy::OnLoading(uint32_t chunk) {
   ChunkList::Remove(table_, chunk);
 }
 
-void RankedLruPolicy::OnCharged(uint32_t chunk, bool /*reused*/, uint64_t rank, int64_t end) {
+void RankedLruPolicy::OnAccess(uint32_t chunk, uint64_t rank, int64_t end) {
+  const ChunkEntry& entry = table_[chunk];
+  if (!by_access_ || std::pair(entry.rank, -entry.end) >= std::pair(rank, -end)) return;
+  SetRank(chunk, rank, end);
+}
+
+void RankedLruPolicy::OnCharged(uint32_t chunk, ChunkUse /*use*/, uint64_t rank) {
+  SetRank(chunk, rank, 0);
+}
+
+void RankedLruPolicy::SetRank(uint32_t chunk, uint64_t rank, int64_t end) {
   const bool idle = idle_.Contains(chunk);
   if (idle) order_.erase(PlaceOf(chunk));
   table_[chunk].rank = rank;

@@ -1,6 +1,6 @@
 // LruPolicy: evicts the least recently used chunk. The end of a store or load counts as a use.
 // RankedLruPolicy: evicts the chunk with the smallest rank (OffloadUse). The end of a store or load
-// does not change the rank.
+// does not change the rank. The manager sets the rank of a chunk that it reserves.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -25,7 +25,8 @@ class LruPolicy final : public EvictionPolicy {
   void OnTouch(uint32_t chunk) override {
     if (idle_.Contains(chunk)) idle_.MoveToNewest(chunk);
   }
-  void OnCharged(uint32_t chunk, bool, uint64_t, int64_t) override { OnTouch(chunk); }
+  void OnAccess(uint32_t, uint64_t, int64_t) override {}
+  void OnCharged(uint32_t chunk, ChunkUse, uint64_t) override { OnTouch(chunk); }
   void OnStoreMiss(uint32_t) override {}
   bool ChooseVictims(int64_t slots, uint64_t mark, std::vector<uint32_t>& victims) const override;
   void OnEvicted(std::span<const uint32_t> victims, std::vector<uint32_t>& forgotten) override;
@@ -39,14 +40,17 @@ class LruPolicy final : public EvictionPolicy {
 
 class RankedLruPolicy final : public EvictionPolicy {
  public:
-  explicit RankedLruPolicy(ChunkTable& table) : table_(table), idle_(table) {}
+  // by_access: the first use by a running request raises the rank (v0.33).
+  RankedLruPolicy(ChunkTable& table, bool by_access)
+      : table_(table), by_access_(by_access), idle_(table) {}
 
   void OnReserved(uint32_t) override {}
   void OnIdle(uint32_t chunk) override;
   void OnLoading(uint32_t chunk) override;
   void OnStoreFailed(uint32_t) override {}
   void OnTouch(uint32_t) override {}
-  void OnCharged(uint32_t chunk, bool reused, uint64_t rank, int64_t end) override;
+  void OnAccess(uint32_t chunk, uint64_t rank, int64_t end) override;
+  void OnCharged(uint32_t chunk, ChunkUse use, uint64_t rank) override;
   void OnStoreMiss(uint32_t) override {}
   bool ChooseVictims(int64_t slots, uint64_t mark, std::vector<uint32_t>& victims) const override;
   void OnEvicted(std::span<const uint32_t> victims, std::vector<uint32_t>& forgotten) override;
@@ -57,8 +61,10 @@ class RankedLruPolicy final : public EvictionPolicy {
   // Rank, negated end, group, chunk.
   using Place = std::tuple<uint64_t, int64_t, uint32_t, uint32_t>;
   Place PlaceOf(uint32_t chunk) const;
+  void SetRank(uint32_t chunk, uint64_t rank, int64_t end);
 
   ChunkTable& table_;
+  const bool by_access_;
   ChunkList idle_;  // the chunks that are in order_
   absl::btree_set<Place> order_;
 };

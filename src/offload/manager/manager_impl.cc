@@ -19,8 +19,8 @@ std::unique_ptr<offload::EvictionPolicy> MakePolicy(const OffloadConfig& config,
     const bool falls_back = !config.compatible || config.rules >= EngineRules::kV032;
     return std::make_unique<offload::ArcPolicy>(table, num_slots, falls_back);
   }
-  if (config.rules < EngineRules::kV033) return std::make_unique<offload::LruPolicy>(table);
-  return std::make_unique<offload::RankedLruPolicy>(table);
+  if (config.rules < EngineRules::kV032) return std::make_unique<offload::LruPolicy>(table);
+  return std::make_unique<offload::RankedLruPolicy>(table, config.rules >= EngineRules::kV033);
 }
 
 }  // namespace
@@ -36,7 +36,7 @@ bool OffloadManager::Impl::Passes(const OffloadKey& key) const {
   if (filter.Passes(key)) return true;
   if (!charges_requests()) return false;
   const uint32_t chunk = table.Find(key);
-  return chunk != offload::kNoChunk && table[chunk].readers >= 0;
+  return chunk != offload::kNoChunk && table[chunk].present();
 }
 
 int64_t OffloadManager::Impl::ChooseChunks(std::span<const OffloadKey> keys,
@@ -60,24 +60,41 @@ int64_t OffloadManager::Impl::ChooseChunks(std::span<const OffloadKey> keys,
 }
 
 void OffloadManager::Impl::NoteMisses(OffloadRequestId request) {
-  for (const uint32_t chunk : chunks) {
+  for (size_t i = chunks.size(); i > 0; --i) {
+    const uint32_t chunk = chunks[i - 1];
     if (uses.NoteMiss(request, table[chunk].key)) policy->OnStoreMiss(chunk);
   }
 }
 
-void OffloadManager::Impl::NoteUses(std::span<const OffloadKey> keys,
-                                    std::span<const OffloadKey> stored, const OffloadUse& use) {
-  const uint64_t rank = uses.RankOf(use.request);
+void OffloadManager::Impl::NoteOffer(std::span<const OffloadKey> keys, const OffloadUse& use) {
   for (size_t i = 0; i < keys.size(); ++i) {
     const uint32_t chunk = table.Find(keys[i]);
-    if (chunk == offload::kNoChunk || !table[chunk].present()) continue;
-    const bool is_stored = !stored.empty() && stored.front() == keys[i];
-    if (is_stored) {
-      stored = stored.subspan(1);
-      table[chunk].rank = rank;
-      table[chunk].end = use.ends[i];
+    if (chunk == offload::kNoChunk) continue;
+    const ChunkEntry& entry = table[chunk];
+    if (entry.readers >= 0) {
+      NoteUse(chunk, use.request, use.ends[i], offload::ChunkUse::kReused);
+    } else if (!entry.present() && entry.mark == mark) {
+      NoteUse(chunk, use.request, use.ends[i], offload::ChunkUse::kOffered);
     }
-    uses.Note(use.request, {keys[i], use.ends[i], is_stored});
+  }
+}
+
+void OffloadManager::Impl::NoteUse(uint32_t chunk, OffloadRequestId request, int64_t end,
+                                   offload::ChunkUse kind) {
+  if (!uses.Note(request, {table[chunk].key, end, kind})) return;
+  const uint64_t rank = uses.RankOf(request);
+  if (table[chunk].present()) policy->OnAccess(chunk, rank, end);
+}
+
+void OffloadManager::Impl::NoteStores(std::span<const OffloadKey> keys,
+                                      std::span<const OffloadKey> stored, const OffloadUse& use) {
+  for (size_t i = 0; i < keys.size() && !stored.empty(); ++i) {
+    if (keys[i] != stored.front()) continue;
+    stored = stored.subspan(1);
+    uses.Note(use.request, {keys[i], use.ends[i], offload::ChunkUse::kStored});
+    ChunkEntry& entry = table[table.Find(keys[i])];
+    entry.rank = config.rules >= EngineRules::kV033 ? uses.RankOf(use.request) : uses.NewRank();
+    entry.end = use.ends[i];
   }
 }
 

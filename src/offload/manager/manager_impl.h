@@ -32,9 +32,12 @@ class OffloadManager::Impl {
   // True from v0.32 on: the uses of a request decide the age of its chunks; see OffloadUse.
   bool charges_requests() const { return config.rules >= EngineRules::kV032; }
   void NoteMisses(OffloadRequestId request);
+  // Records the uses of an offer: the readable chunks, and the chunks to store.
+  void NoteOffer(std::span<const OffloadKey> keys, const OffloadUse& use);
+  void NoteUse(uint32_t chunk, OffloadRequestId request, int64_t end, offload::ChunkUse kind);
   // `stored`: the part of `keys` that the request stores, in the same order.
-  void NoteUses(std::span<const OffloadKey> keys, std::span<const OffloadKey> stored,
-                const OffloadUse& use);
+  void NoteStores(std::span<const OffloadKey> keys, std::span<const OffloadKey> stored,
+                  const OffloadUse& use);
 
   void AppendSlots(const offload::ChunkEntry& entry, std::vector<SlotId>& out) const;
   void ReleaseSlots(offload::ChunkEntry& entry);

@@ -72,7 +72,11 @@ Status OffloadManager::PrepareLoad(std::span<const OffloadKey> keys, std::vector
     }
     impl_->AppendSlots(entry, slots);
   }
-  if (impl_->charges_requests()) impl_->NoteUses(keys, {}, use);
+  if (impl_->charges_requests()) {
+    for (size_t i = 0; i < keys.size(); ++i) {
+      impl_->NoteUse(impl_->chunks[i], use.request, use.ends[i], offload::ChunkUse::kReused);
+    }
+  }
   return Status();
 }
 
@@ -105,6 +109,7 @@ void OffloadManager::Touch(std::span<const OffloadKey> keys) {
 Status OffloadManager::PrepareStore(std::span<const OffloadKey> keys, StorePlan& plan,
                                     const OffloadUse& use) {
   plan.keys.clear();
+  plan.offered = 0;
   plan.slots.clear();
   plan.evicted.clear();
   for (const OffloadKey& key : keys) {
@@ -116,18 +121,19 @@ Status OffloadManager::PrepareStore(std::span<const OffloadKey> keys, StorePlan&
   if (Status status = CheckEnds(impl_->charges_requests(), keys, use); !status.ok()) return status;
   const bool charges = impl_->charges_requests();
   const int64_t needed = impl_->ChooseChunks(keys, use.request);
-  if (impl_->chunks.empty()) {
-    if (charges) impl_->NoteUses(keys, {}, use);
-    return Status();
+  plan.offered = std::ssize(impl_->chunks);
+  if (charges) {
+    impl_->NoteMisses(use.request);
+    impl_->NoteOffer(keys, use);
   }
-  impl_->allocation_sizes.Add(std::ssize(impl_->chunks));
-  if (charges) impl_->NoteMisses(use.request);
+  if (impl_->chunks.empty()) return Status();
+  impl_->allocation_sizes.Add(plan.offered);
   if (!impl_->MakeRoom(needed - impl_->slots.num_available(), plan)) {
     impl_->ForgetChosen();
     return {StatusCode::kExhausted, "not enough chunks can be evicted"};
   }
   impl_->Reserve(needed, plan);
-  if (charges) impl_->NoteUses(keys, plan.keys, use);
+  if (charges) impl_->NoteStores(keys, plan.keys, use);
   return Status();
 }
 
@@ -158,7 +164,7 @@ void OffloadManager::FinishRequest(OffloadRequestId request) {
   for (const offload::RequestUses::Use& use : impl_->uses.Take(request)) {
     const uint32_t chunk = impl_->table.Find(use.key);
     if (chunk == kNoChunk || !impl_->table[chunk].present()) continue;
-    impl_->policy->OnCharged(chunk, !use.stored, impl_->uses.NewRank(), use.end);
+    impl_->policy->OnCharged(chunk, use.use, impl_->uses.NewRank());
   }
 }
 

@@ -12,7 +12,7 @@ std::vector<RequestUses::Use> RequestUses::Take(OffloadRequestId request) {
   std::vector<Use> uses = std::move(found->second.uses);
   requests_.erase(found);
   std::stable_sort(uses.begin(), uses.end(), [](const Use& a, const Use& b) {
-    return a.end != b.end ? a.end > b.end : a.key.group < b.key.group;
+    return a.end != b.end ? a.end > b.end : b.key.group < a.key.group;
   });
   return uses;
 }

@@ -1,6 +1,5 @@
-// RequestUses: the chunks that each running request has stored or loaded, and the present chunks
-// that it has offered for a store. OffloadManager::FinishRequest takes the list of the finished
-// request.
+// RequestUses: the chunks that each running request has loaded, has found readable, or was going to
+// store. OffloadManager::FinishRequest takes the list of the finished request.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -11,6 +10,7 @@
 #include <vector>
 
 #include "kvcast/offload/offload_manager.h"
+#include "src/offload/manager/eviction_policy.h"
 
 namespace kvcast::offload {
 
@@ -18,50 +18,49 @@ class RequestUses {
  public:
   struct Use {
     OffloadKey key;
-    int64_t end = 0;      // tokens
-    bool stored = false;  // this request stored the chunk
+    int64_t end = 0;  // tokens
+    ChunkUse use = ChunkUse::kOffered;
   };
 
-  // The rank of the chunks that the request stores: one number, assigned at the request's first
-  // use.
-  uint64_t RankOf(OffloadRequestId request) { return Get(request).rank; }
+  // The rank of the chunks that the request uses: one number, assigned at the first call.
+  uint64_t RankOf(OffloadRequestId request) {
+    uint64_t& rank = requests_[request].rank;
+    if (rank == 0) rank = NewRank();
+    return rank;
+  }
   // Returns a rank that is greater than all earlier ranks.
   uint64_t NewRank() { return ++last_rank_; }
 
-  // A chunk is recorded once. If the request stored it, `stored` stays true for all later uses.
-  void Note(OffloadRequestId request, const Use& use) {
-    Request& entry = Get(request);
+  // Records a use. A chunk is recorded once, with its first use that is not kOffered. True: the
+  // chunk is new.
+  bool Note(OffloadRequestId request, const Use& use) {
+    Request& entry = requests_[request];
     const auto [found, added] = entry.places.try_emplace(use.key, entry.uses.size());
     if (added) {
       entry.uses.push_back(use);
-    } else {
-      entry.uses[found->second].stored |= use.stored;
+    } else if (entry.uses[found->second].use == ChunkUse::kOffered) {
+      entry.uses[found->second].use = use.use;
     }
+    return added;
   }
   // Records that the request is going to store an absent chunk. True: it is the first time for this
   // chunk.
   bool NoteMiss(OffloadRequestId request, const OffloadKey& key) {
-    return Get(request).missed.insert(key).second;
+    return requests_[request].missed.insert(key).second;
   }
 
   // Returns the chunks that the request used, and drops the request. Chunks of longer prefixes come
-  // first. Chunks of equal prefixes are ordered by group.
+  // first. Of equal prefixes, the chunk of the last group comes first.
   std::vector<Use> Take(OffloadRequestId request);
   void Clear() { requests_.clear(); }
 
  private:
   struct Request {
-    uint64_t rank = 0;
+    uint64_t rank = 0;  // 0: not assigned
     std::vector<Use> uses;
     absl::flat_hash_map<OffloadKey, size_t> places;  // index in uses
     absl::flat_hash_set<OffloadKey> missed;
   };
-
-  Request& Get(OffloadRequestId request) {
-    const auto [found, added] = requests_.try_emplace(request);
-    if (added) found->second.rank = NewRank();
-    return found->second;
-  }
 
   uint64_t last_rank_ = 0;
   absl::flat_hash_map<OffloadRequestId, Request> requests_;

@@ -10,23 +10,35 @@ ReuseFilter::ReuseFilter(int64_t threshold, int64_t max_keys, bool once_per_requ
       nodes_(1) {}
 
 void ReuseFilter::Count(const OffloadKey& key, OffloadRequestId request) {
-  if (active()) Count(key, request, {});
+  if (active() && MayCount(key, request) && !Raise(key)) Add(key, {});
 }
 
 void ReuseFilter::CountOffer(std::span<const OffloadKey> keys, OffloadRequestId request) {
   if (!active()) return;
   const Keys offered(keys.begin(), keys.end());
-  for (const OffloadKey& key : keys) Count(key, request, offered);
+  std::vector<OffloadKey> added;
+  for (const OffloadKey& key : keys) {
+    if (MayCount(key, request) && !Raise(key)) added.push_back(key);
+  }
+  for (const OffloadKey& key : added) {
+    if (!by_key_.contains(key)) Add(key, offered);
+  }
 }
 
-void ReuseFilter::Count(const OffloadKey& key, OffloadRequestId request, const Keys& kept) {
-  if (once_per_request_ && !counted_[request].insert(key).second) return;
-  if (const auto found = by_key_.find(key); found != by_key_.end()) {
-    ++nodes_[found->second].count;
-    Unlink(found->second);
-    LinkNewest(found->second);
-    return;
-  }
+bool ReuseFilter::MayCount(const OffloadKey& key, OffloadRequestId request) {
+  return !once_per_request_ || counted_[request].insert(key).second;
+}
+
+bool ReuseFilter::Raise(const OffloadKey& key) {
+  const auto found = by_key_.find(key);
+  if (found == by_key_.end()) return false;
+  ++nodes_[found->second].count;
+  Unlink(found->second);
+  LinkNewest(found->second);
+  return true;
+}
+
+void ReuseFilter::Add(const OffloadKey& key, const Keys& kept) {
   const uint32_t node = NewNode(kept);
   if (node == kEnd) return;
   nodes_[node].key = key;

@@ -23,8 +23,9 @@ class ReuseFilter {
 
   bool active() const { return threshold_ >= 2; }
   void Count(const OffloadKey& key, OffloadRequestId request);
-  // Counts all keys of an offer. To make room, the call drops the oldest key that the offer does
-  // not contain. If there is no such key, the new key is not counted.
+  // Counts all keys of an offer: first the keys that have a count, then the new keys. To make room,
+  // the call drops the oldest key that the offer does not contain. If there is no such key, the new
+  // key is not counted.
   void CountOffer(std::span<const OffloadKey> keys, OffloadRequestId request);
   bool Passes(const OffloadKey& key) const;
   void FinishRequest(OffloadRequestId request) { counted_.erase(request); }
@@ -42,7 +43,11 @@ class ReuseFilter {
   };
 
   using Keys = absl::flat_hash_set<OffloadKey>;
-  void Count(const OffloadKey& key, OffloadRequestId request, const Keys& kept);
+  // True: the key counts for this request.
+  bool MayCount(const OffloadKey& key, OffloadRequestId request);
+  // False: the key has no count yet.
+  bool Raise(const OffloadKey& key);
+  void Add(const OffloadKey& key, const Keys& kept);
   // kEnd: only the nodes of `kept` are left.
   uint32_t NewNode(const Keys& kept);
   void Unlink(uint32_t node);

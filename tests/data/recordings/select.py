@@ -15,6 +15,8 @@ import sys
 HERE = pathlib.Path(__file__).resolve().parent
 # Maximum of compressed bytes of one file, by its folder.
 MAX_BYTES = {"scenarios": 100_000, "cpu-manager": 60_000, "scheduler": 60_000, "known-defects": 60_000}
+# Complete recordings that are not part of the whole set.
+OWN_FOLDERS = {"corners", "manager-calls"}
 MAX_PAYLOAD_BYTES = 10_240
 # Descriptions, and payloads that the records also contain.
 LEFT_OUT = {".md", ".msgpack", ".bin"}
@@ -86,7 +88,7 @@ def main():
                 write(target, folder, lines)
             elif not is_selected_from(target, folder, lines):
                 different.append(target)
-    different += [path for path in HERE.rglob("*.gz") if path not in expected and path.parent.name != "corners"]
+    different += [path for path in HERE.rglob("*.gz") if path not in expected and path.parent.name not in OWN_FOLDERS]
     for path in different:
         print(f"{path.relative_to(HERE)}: not as in the whole set")
     print(f"{len(expected)} files, {sum(path.stat().st_size for path in HERE.rglob('*.gz'))} bytes")
