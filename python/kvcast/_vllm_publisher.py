@@ -32,19 +32,18 @@ class KvcastEventPublisher(kv_events.EventPublisher):
 
     publish only queues the batch, on the caller's thread. A thread of this object encodes the batch
     with vLLM's encoder. The threads of KvEventPublisher send it, keep it for replay, and answer
-    requests for the status and for snapshots. Thread-safe."""
+    requests for the status, for snapshots and for the hash scheme. Thread-safe."""
 
     def __init__(self, data_parallel_rank: int, endpoint: str = "tcp://*:5557", replay_endpoint: str | None = None,
                  buffer_steps: int = 10_000, hwm: int = 100_000, max_queue_size: int = 100_000, topic: str = "",
                  *, options: Options = Options(), dialect: str = "vllm-12", logger=None) -> None:
         super().__init__(data_parallel_rank)
         self._logger = logger or kv_events.logger
-        self._hashes_only = options.hashes_only
         self._publisher = kvcast.KvEventPublisher(
             endpoint, replay_endpoint or "", topic, data_parallel_rank, dialect=dialect,
             ring_batches=max(1, buffer_steps), send_hwm=hwm, heartbeat_ms=0, hashes_only=options.hashes_only,
             curve_key=options.curve_key, curve_clients=options.curve_clients, bind=binds(endpoint),
-            host_ip=_node_address(endpoint, replay_endpoint))
+            host_ip=_node_address(endpoint, replay_endpoint), answer_challenges=True, hash_seeds=_hash_seeds())
         self._config = KVEventsConfig(
             enable_kv_cache_events=True, publisher="zmq",
             endpoint=_resolved(endpoint, data_parallel_rank, self._publisher.endpoint),
@@ -55,7 +54,7 @@ class KvcastEventPublisher(kv_events.EventPublisher):
         self._queue = queue.SimpleQueue()
         self._closed = None  # the reason why publish fails
         self._shutdown_lock = threading.Lock()
-        self._thread = threading.Thread(target=_run, args=(self._queue, self._publisher, self._hashes_only, self._logger),
+        self._thread = threading.Thread(target=_run, args=(self._queue, self._publisher, self._logger),
                                         daemon=True, name="kvcast-publisher")
         self._thread.start()
         # The thread ends if the object is dropped without a shutdown.
@@ -157,31 +156,31 @@ def _resolved(endpoint: str | None, rank: int, bound: str) -> str | None:
     return kv_events.ZmqEventPublisher.offset_endpoint_port(endpoint, rank)
 
 
-def _run(batches: queue.SimpleQueue, publisher, hashes_only: bool, logger) -> None:
+def _hash_seeds() -> list[str]:
+    """Return the seed of vLLM's block hashes if the operator has set it. vLLM reads the same variable."""
+    seed = os.environ.get("PYTHONHASHSEED")
+    return [] if seed is None else [seed]
+
+
+def _run(batches: queue.SimpleQueue, publisher, logger) -> None:
     """The thread: publishes the batches of the queue until it gets None. A batch that cannot be
     encoded uses a sequence number, so subscribers see its loss. The thread keeps no reference to
     KvcastEventPublisher."""
     encode = msgspec.msgpack.Encoder().encode
     while (batch := batches.get()) is not None:
-        decoded = None
         try:
             payload = encode(batch)
-            if hashes_only:
-                decoded = kvcast.decode_batch(payload)
         except Exception:
             logger.exception("kvcast: a batch cannot be encoded; its sequence number is a gap")
             payload = b""
         try:
-            if decoded is None:
-                publisher.publish_payload(payload)
-            else:
-                publisher.publish(decoded)
+            publisher.publish_payload(payload)
         except kvcast.ClosedError:
             return
         except kvcast.KvcastError as error:
             if payload:  # empty bytes only use a number
                 logger.error("kvcast: a batch cannot be published; its sequence number is a gap: %s", error)
-        batch = payload = decoded = None
+        batch = payload = None
 
 
 def _after_fork() -> None:

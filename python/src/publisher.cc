@@ -7,8 +7,11 @@
 #include <limits>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
+#include <vector>
 
+#include "kvcast/router/scheme_prover.h"
 #include "python/src/arguments.h"
 #include "python/src/bindings.h"
 #include "python/src/errors.h"
@@ -47,6 +50,16 @@ void ReadCurve(const std::string& key, const std::string& clients, PublisherConf
   CurveServer curve{.keys = Take(CurveKeyPair::Load(key)),
                     .clients = Take(AccessList::Load(clients))};
   config.curve = std::move(curve);
+}
+
+// The publisher answers challenges with the hash scheme that its own batches prove.
+// `hash_seeds`: candidates besides the well-known seeds.
+void AnswerChallenges(const std::vector<std::string>& hash_seeds, PublisherConfig& config) {
+  SchemeDetectorConfig candidates;
+  candidates.seeds.insert(candidates.seeds.end(), hash_seeds.begin(), hash_seeds.end());
+  const std::shared_ptr<SchemeProver> prover = Take(SchemeProver::Create(candidates));
+  config.observe = [prover](const EventBatch* batch) { prover->Observe(batch); };
+  config.answer_challenge = [prover](uint64_t nonce) { return prover->Answer(nonce); };
 }
 
 // The class KvEventPublisher.
@@ -135,13 +148,12 @@ class EventPublisher {
   Holder<Publisher> holder_;
 };
 
-std::unique_ptr<EventPublisher> Make(const std::string& endpoint,
-                                     const std::string& replay_endpoint, const std::string& topic,
-                                     int64_t dp_rank, const std::string& dialect,
-                                     int64_t ring_batches, int64_t heartbeat_ms, int64_t flush_ms,
-                                     bool hashes_only, const std::string& curve_key,
-                                     const std::string& curve_clients, int64_t send_hwm,
-                                     const std::string& host_ip, std::optional<bool> bind) {
+std::unique_ptr<EventPublisher> Make(
+    const std::string& endpoint, const std::string& replay_endpoint, const std::string& topic,
+    int64_t dp_rank, const std::string& dialect, int64_t ring_batches, int64_t heartbeat_ms,
+    int64_t flush_ms, bool hashes_only, const std::string& curve_key,
+    const std::string& curve_clients, int64_t send_hwm, const std::string& host_ip,
+    std::optional<bool> bind, bool answer_challenges, const std::vector<std::string>& hash_seeds) {
   PublisherConfig config = ConfigOf(endpoint, replay_endpoint, topic, dp_rank, dialect);
   if (ring_batches < 1) ThrowInvalid("ring_batches: must be at least 1");
   config.ring_batches = static_cast<size_t>(ring_batches);
@@ -155,6 +167,8 @@ std::unique_ptr<EventPublisher> Make(const std::string& endpoint,
   config.host_ip = host_ip;
   config.binds = bind;
   ReadCurve(curve_key, curve_clients, config);
+  // Without a replay endpoint no peer can send a challenge.
+  if (answer_challenges && !replay_endpoint.empty()) AnswerChallenges(hash_seeds, config);
   return std::make_unique<EventPublisher>(config);
 }
 
@@ -169,7 +183,12 @@ dialect: layout of the events, "vllm-12" (vLLM 0.33) or another name of encode_b
 ring_batches: number of batches that a replay can return.
 heartbeat_ms: after this time without a batch, an empty batch is published; 0: never.
 flush_ms: time until the events of add are published without a batch.
-hashes_only: True leaves out tokens and other content of prompts.
+hashes_only: True leaves out tokens and other content of prompts. A router then has exact answers
+    only if the publisher answers challenges.
+answer_challenges: True finds the hash scheme in the published stores, before their tokens are left
+    out, and shows it to routers that ask for it at the replay endpoint.
+hash_seeds: the possible seeds of the hashes (PYTHONHASHSEED of the engine), besides the well-known
+    seeds; for answer_challenges.
 curve_key, curve_clients: paths of the secret key and of the list of clients (CURVE); "": none.
 send_hwm: messages that wait for one subscriber; above it, messages for this subscriber are dropped.
 host_ip: address of this node, in place of * in tcp://*:0; "": the address of the default route.
@@ -201,8 +220,12 @@ encoded in the dialect.)")
            "Publish one AllBlocksCleared event in a batch of its own, and return the sequence "
            "number.")
       .def("publish_payload", &EventPublisher::PublishPayload, py::arg("payload"),
-           "Publish bytes unchanged, and return the sequence number. Raises InvalidArgumentError "
-           "for empty bytes; the call then also uses a number.")
+           R"(Publish bytes unchanged, and return the sequence number.
+
+With hashes_only, decode the batch, leave out the content of prompts, and publish the batch in the
+dialect of the publisher. Raises InvalidArgumentError for empty bytes. With hashes_only, raises
+MalformedError or LimitError if the batch or one of its events cannot be decoded. A call that raises
+one of these errors publishes nothing, but uses a number.)")
       .def("add", &EventPublisher::Add, py::arg("events"), py::arg("ts") = py::none(),
            "Queue events for the next batch. Without a batch within flush_ms, they are published "
            "in a batch of their own.")
@@ -218,7 +241,9 @@ void AddPublisher(py::module_& module) {
            py::kw_only(), py::arg("dialect") = "vllm-12", py::arg("ring_batches") = 10000,
            py::arg("heartbeat_ms") = 1000, py::arg("flush_ms") = 50, py::arg("hashes_only") = false,
            py::arg("curve_key") = "", py::arg("curve_clients") = "", py::arg("send_hwm") = 100000,
-           py::arg("host_ip") = "", py::arg("bind") = py::none());
+           py::arg("host_ip") = "", py::arg("bind") = py::none(),
+           py::arg("answer_challenges") = false,
+           py::arg("hash_seeds") = std::vector<std::string>());
   AddPublishing(type);
   type.def_property_readonly("next_seq", &EventPublisher::next_seq,
                              "The sequence number of the next batch.")

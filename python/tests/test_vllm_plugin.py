@@ -141,9 +141,7 @@ def test_a_late_router_gets_a_snapshot(vllm, create):
     publisher.publish(batch_of(vllm, events=[store_of(vllm, prompt)]))
     for i in range(50):
         publisher.publish(batch_of(vllm, events=[vllm.BlockRemoved([i + 5], "GPU", 0)]))
-    source = {"name": "e0", "endpoint": publisher.endpoint, "replay_endpoint": publisher.replay_endpoint, "topic": "kv",
-              "groups": FULL, "eagle": False, "reports_hits": False, "offload_rule": "connector"}
-    with kvcast.open_router({"sources": [source]}) as router:
+    with kvcast.open_router({"sources": [source_of(publisher)]}) as router:
         wait_for(lambda: router.workers()[0]["next_seq"] == 51)
         assert router.find_matches(token_ids=prompt + [1]).tokens == {("e0", 0): 64}
         publisher.publish(batch_of(vllm, events=[store_of(vllm, other)]))  # a store at the root, which proves the hash scheme
@@ -197,6 +195,79 @@ def test_hashes_only_sends_no_content(vllm, monkeypatch, request):
     for secret in SECRETS[1:]:
         assert secret.encode() not in item.payload
     assert decoded.events[1].extra_keys is None and decoded.events[1].lora_name is None
+
+
+def test_hashes_only_sends_no_batch_that_kvcast_cannot_read(vllm, monkeypatch, request, caplog):
+    monkeypatch.setenv("KVCAST_VLLM_HASHES_ONLY", "1")
+    publisher = request.getfixturevalue("create")()
+    publisher.publish(batch_of(vllm, 0))
+    store = store_of(vllm, SECRETS[0])
+    store.medium = SECRETS[1] * 100
+    publisher.publish(batch_of(vllm, events=[store]))
+    publisher.publish(batch_of(vllm, 2))
+    wait_for(lambda: publisher.counters()["batches"] == 3)
+    assert publisher.counters()["encode_errors"] == 1 and "its sequence number is a gap" in caplog.text
+    with kvcast.Subscriber(publisher.endpoint, publisher.replay_endpoint, "kv") as subscriber:
+        seqs = []
+        while 2 not in seqs:
+            item = subscriber.get(WAIT_S)
+            if item.payload is not None:
+                seqs.append(item.seq)
+                assert SECRETS[1].encode() not in item.payload
+    assert 1 not in seqs
+
+
+def source_of(publisher):
+    return {"name": "e0", "endpoint": publisher.endpoint, "replay_endpoint": publisher.replay_endpoint, "topic": "kv",
+            "groups": FULL, "eagle": False, "reports_hits": False, "offload_rule": "connector"}
+
+
+def salted(vllm, tokens, salt):
+    """A store under vLLM's tagged keys, as of vLLM 0.31."""
+    hashes = kvcast.compute_block_hashes(tokens, 16, cache_salt=salt, extra_keys="tagged")
+    keys = [(salt,)] + [None] * (len(hashes) - 1)
+    return vllm.BlockStored(list(hashes), None, tokens, 16, None, "GPU", None, keys, 0, "full_attention")
+
+
+def answers(router, prompt, **more):
+    scores = router.find_matches(token_ids=prompt + [1], **more)
+    return scores.tokens.get(("e0", 0)), scores.exact.get(("e0", 0))
+
+
+def test_with_hashes_only_the_answers_of_a_router_are_exact(vllm, monkeypatch, request):
+    """The publisher proves the hash scheme with its own stores, and shows it to the router."""
+    monkeypatch.setenv("KVCAST_VLLM_HASHES_ONLY", "1")
+    publisher = request.getfixturevalue("create")()
+    prompt, other, third = list(range(64)), list(range(100, 164)), list(range(200, 264))
+    with kvcast.open_router({"sources": [source_of(publisher)]}) as router:
+        wait_for(lambda: router.workers()[0]["state"] == "synced")
+        assert answers(router, prompt) == (0, False)  # no store has shown the scheme
+        publisher.publish(batch_of(vllm, events=[store_of(vllm, prompt)]))
+        wait_for(lambda: answers(router, prompt) == (64, True))
+        assert answers(router, third) == (0, True)
+        assert answers(router, other, cache_salt="s")[1] is False  # no store has shown the form of salted keys
+        publisher.publish(batch_of(vllm, events=[salted(vllm, other, "s")]))
+        wait_for(lambda: answers(router, other, cache_salt="s") == (64, True))
+        assert answers(router, other, cache_salt="t") == (0, True)
+
+
+@pytest.mark.parametrize("seed", [None, "a secret"])
+def test_a_restarted_router_is_exact_at_once(vllm, create, monkeypatch, seed):
+    if seed is not None:
+        monkeypatch.setenv("PYTHONHASHSEED", seed)
+    publisher = create(buffer_steps=1)
+    prompt = list(range(64))
+    store = store_of(vllm, prompt)
+    if seed is not None:
+        store.block_hashes = list(kvcast.compute_block_hashes(prompt, 16, seed=seed))
+    publisher.publish(batch_of(vllm, events=[store]))
+    publisher.publish(batch_of(vllm, events=[]))
+    wait_for(lambda: publisher.counters()["batches"] == 2)
+    source = source_of(publisher) | ({} if seed is None else {"hash_seed": seed})
+    for _ in range(2):
+        with kvcast.open_router({"sources": [source]}) as router:
+            wait_for(lambda: router.workers()[0]["state"] == "synced" and answers(router, prompt)[1])
+            assert answers(router, prompt) == (64, True)
 
 
 def test_curve_refuses_strangers(vllm, monkeypatch, tmp_path, request):

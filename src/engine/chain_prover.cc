@@ -9,7 +9,6 @@
 
 #include "kvcast/hash/chain_challenge.h"
 #include "src/base/mutex.h"
-#include "src/engine/event_log.h"
 
 namespace kvcast {
 namespace {
@@ -34,58 +33,36 @@ int64_t BlockSizeOf(const CacheConfig& config, GroupIdx group) {
 class ChainProver::Impl {
  public:
   Impl(const CacheConfig& config, BlockHasher hasher, const EventOptions& events)
-      : form_(config.chain_form),
-        hash_block_size_(config.hash_block_size),
+      : scheme_{.hash_block_size = config.hash_block_size,
+                .form = config.chain_form,
+                .event_form = events.hash_form},
         group_(SmallestBlocks(config)),
         block_size_(BlockSizeOf(config, group_)),
-        events_({.hash_form = events.hash_form}, kMediumGpu, config.chain_form.lookahead),
         hasher_(std::move(hasher)) {}
 
   EventBatch Answer(uint64_t nonce) {
-    const std::string text = ChallengeText(nonce);
-    std::vector<HashInputs> keyed(2);
-    keyed[0].cache_salt = text;
-    keyed[1].mm_items = {{.identifier = text, .offset = 0, .length = hash_block_size_}};
-    // With tagged keys the hash covers the path of the adapter, and no event carries a path.
-    if (form_.extra_keys == ExtraKeyScheme::kBare) keyed.emplace_back().lora_name = text;
     EventBatch answer;
-    answer.events.emplace_back(StoreOf(nonce, block_size_, {}));
-    for (HashInputs& inputs : keyed) {
-      answer.events.emplace_back(StoreOf(nonce, hash_block_size_, std::move(inputs)));
+    for (const HashInputs& inputs : ChallengeInputs(nonce, scheme_.hash_block_size)) {
+      // With tagged keys the hash covers the path of the adapter, and no event carries a path.
+      const bool tagged = scheme_.form.extra_keys == ExtraKeyScheme::kTagged;
+      if (tagged && !inputs.lora_name.empty()) continue;
+      answer.events.emplace_back(StoreOf(nonce, inputs));
     }
     return answer;
   }
 
  private:
-  BlockStored StoreOf(uint64_t nonce, int64_t block_size, HashInputs inputs) {
-    CacheRequest request;
-    request.tokens = ChallengeTokens(nonce, static_cast<size_t>(block_size + form_.lookahead));
-    request.hash_inputs = std::move(inputs);
-    std::vector<Digest> chain;
-    {
-      const MutexLock lock(mutex_);
-      hasher_.ExtendChain(request.tokens, hash_block_size_, request.hash_inputs, chain, form_);
-    }
-    const int64_t begin = 0;
-    const Digest* const digest = &BlockDigest(chain, 0, block_size / hash_block_size_);
-    BlockStored event;
-    events_.Describe({.request = request,
-                      .group = group_,
-                      .block_size = block_size,
-                      .begin_token = 0,
-                      .end_token = block_size,
-                      .parent = nullptr,
-                      .block_begins = {&begin, 1},
-                      .digests = {&digest, 1}},
-                     std::nullopt, event);
-    return event;
+  BlockStored StoreOf(uint64_t nonce, const HashInputs& inputs) {
+    const int64_t size = inputs.empty() ? block_size_ : scheme_.hash_block_size;
+    const MutexLock lock(mutex_);
+    BlockStored store = ChallengeStore(nonce, size, inputs, scheme_, hasher_);
+    store.group_idx = group_.value;
+    return store;
   }
 
-  const ChainForm form_;
-  const int64_t hash_block_size_;
+  const ChallengeScheme scheme_;
   const GroupIdx group_;
   const int64_t block_size_;
-  const engine::EventLog events_;
   Mutex mutex_;
   BlockHasher hasher_ KV_GUARDED_BY(mutex_);
 };

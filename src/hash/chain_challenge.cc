@@ -2,6 +2,7 @@
 #include "kvcast/hash/chain_challenge.h"
 
 #include <string_view>
+#include <utility>
 
 #include "src/hash/sha256.h"
 
@@ -38,6 +39,40 @@ std::string ChallengeText(uint64_t nonce) {
   std::string text = "challenge-";
   for (int shift = 60; shift >= 0; shift -= 4) text += kHex[nonce >> shift & 15];
   return text;
+}
+
+std::vector<HashInputs> ChallengeInputs(uint64_t nonce, int64_t hash_block_size) {
+  const std::string text = ChallengeText(nonce);
+  std::vector<HashInputs> inputs(4);
+  inputs[1].cache_salt = text;
+  inputs[2].mm_items = {{.identifier = text, .offset = 0, .length = hash_block_size}};
+  inputs[3].lora_name = text;
+  return inputs;
+}
+
+BlockStored ChallengeStore(uint64_t nonce, int64_t block_size, const HashInputs& inputs,
+                           const ChallengeScheme& scheme, BlockHasher& hasher) {
+  const int64_t lookahead = scheme.form.lookahead;
+  std::vector<TokenId> tokens = ChallengeTokens(nonce, static_cast<size_t>(block_size + lookahead));
+  std::vector<Digest> chain;
+  hasher.ExtendChain(tokens, scheme.hash_block_size, inputs, chain, scheme.form);
+  const auto end = tokens.begin() + block_size;
+  BlockStored store;
+  store.block_hashes = {
+      ToEventHash(BlockDigest(chain, 0, block_size / scheme.hash_block_size), scheme.event_form)};
+  if (lookahead > 0) {
+    store.lookahead = LookaheadTokens{.width = lookahead, .token_ids = {end, tokens.end()}};
+  }
+  store.token_ids.emplace(tokens.begin(), end);
+  store.block_size = block_size;
+  store.medium = kMediumGpu;
+  store.group_idx = 0;
+  if (!inputs.lora_name.empty()) store.lora_name = inputs.lora_name;
+  // Events carry the bare form of the keys, also if the hash covers the tagged form.
+  ExtraKeys keys = ExtraKeysFor(inputs, 0, block_size, {.lookahead = lookahead});
+  store.extra_keys.emplace().emplace_back();
+  if (!keys.empty()) store.extra_keys->front() = std::move(keys);
+  return store;
 }
 
 }  // namespace kvcast

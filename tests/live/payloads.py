@@ -1,6 +1,8 @@
-"""Compares the payloads of the plug-in with those of vLLM's own publisher, for the batches of one run.
+"""Compares the payloads of the plug-in with those of vLLM's own publisher, for the batches of one run. With
+KVCAST_VLLM_HASHES_ONLY, compares the decoded batches after the removal of the content of prompts.
 SPDX-License-Identifier: Apache-2.0
 """
+import os
 import time
 
 import zmq
@@ -42,6 +44,17 @@ class Reader:
         return found
 
 
+def without_content(batch):
+    """Removes the content of prompts from a batch of vLLM's types."""
+    for event in batch.events:
+        if type(event).__name__ != "BlockStored":
+            continue
+        event.token_ids, event.extra_keys, event.lora_name, event.session_id = [], None, None, None
+        if getattr(event, "lookahead_token_ids", None):
+            event.lookahead_token_ids = [[0] * len(tokens) for tokens in event.lookahead_token_ids]
+    return batch
+
+
 class Payloads:
     """Each batch of the run goes to the plug-in and to a publisher of vLLM beside it."""
 
@@ -67,7 +80,11 @@ class Payloads:
         self._stock.shutdown()
         decoder = msgspec.msgpack.Decoder(KVEventBatch)
         decoded = sum(isinstance(decoder.decode(payload), KVEventBatch) for payload in sent.values())
-        equal = sum(sent.get(number) == payload for number, payload in expected.items())
+        if os.environ.get("KVCAST_VLLM_HASHES_ONLY") == "1":
+            equal = sum(number in sent and decoder.decode(sent[number]) == without_content(decoder.decode(payload))
+                        for number, payload in expected.items())
+        else:
+            equal = sum(sent.get(number) == payload for number, payload in expected.items())
         if not count == len(sent) == len(expected) == equal == decoded:
             self.failures.append(f"payloads: {count} batches, {len(sent)} from the plug-in, {len(expected)} from "
                                  f"vLLM's publisher, {equal} equal, {decoded} decoded")

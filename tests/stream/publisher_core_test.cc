@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "kvcast/core/redact.h"
+
 namespace kvcast::stream {
 namespace {
 
@@ -96,15 +98,36 @@ TEST_F(PublisherCoreTest, ARefusedBatchSpendsItsNumber) {
   EXPECT_EQ(entries[0].seq, 1u);
 }
 
-TEST(PublisherCore, WithHashesOnlyNoBatchHasContentOfPrompts) {
-  PublisherConfig config;
-  config.hashes_only = true;
-  PublisherCore core(config, [] { return 0; });
+BlockStored StoreWithContent() {
   BlockStored stored;
   stored.block_hashes = {BlockHash::FromUnsigned(7)};
   stored.token_ids = std::vector<TokenId>(16, 12345);
   stored.block_size = 16;
   stored.lora_name = "tenant";
+  return stored;
+}
+
+std::vector<uint8_t> PayloadOf(const EventBatch& batch, Dialect dialect) {
+  std::vector<uint8_t> payload;
+  EXPECT_TRUE(EncodeBatch(batch, dialect, payload).ok());
+  return payload;
+}
+
+// An array of a time stamp and one event with an unknown tag.
+const std::vector<uint8_t> kUnknownEvent = {0x92, 0x01, 0x91, 0x91, 0xa3, 'N', 'e', 'w'};
+const std::vector<uint8_t> kGarbage = {0xff, 0x00};
+
+std::vector<RingEntry> AllOf(PublisherCore& core) {
+  std::vector<RingEntry> entries;
+  core.ring().Read(0, core.ring().next_seq(), 100, entries);
+  return entries;
+}
+
+TEST(PublisherCore, WithHashesOnlyNoBatchHasContentOfPrompts) {
+  PublisherConfig config;
+  config.hashes_only = true;
+  PublisherCore core(config, [] { return 0; });
+  const BlockStored stored = StoreWithContent();
   core.Add({stored}, 99);
   EventBatch batch;
   batch.events = {stored};
@@ -120,6 +143,74 @@ TEST(PublisherCore, WithHashesOnlyNoBatchHasContentOfPrompts) {
     EXPECT_EQ(left.token_ids, std::vector<TokenId>());
     EXPECT_EQ(left.lora_name, std::nullopt);
     EXPECT_EQ(left.block_hashes, stored.block_hashes);
+  }
+}
+
+TEST(PublisherCore, WithHashesOnlyNoPayloadHasContentOfPrompts) {
+  PublisherConfig config;
+  config.hashes_only = true;
+  config.data_parallel_rank = 3;
+  PublisherCore core(config, [] { return 0; });
+  EventBatch batch{.ts = 7, .events = {StoreWithContent(), AllBlocksCleared()}};
+  for (const auto rank : {std::optional<int64_t>(), std::optional<int64_t>(5)}) {
+    batch.data_parallel_rank = rank;
+    ASSERT_TRUE(core.PublishPayload(PayloadOf(batch, Dialect::kVllm8)).ok());
+  }
+  EventBatch expected = batch;
+  Redact(expected);
+  expected.data_parallel_rank = 3;
+  const auto entries = AllOf(core);
+  ASSERT_EQ(entries.size(), 2u);
+  EXPECT_EQ(*entries[0].payload, PayloadOf(expected, kDefaultDialect));
+  expected.data_parallel_rank = 5;
+  EXPECT_EQ(*entries[1].payload, PayloadOf(expected, kDefaultDialect));
+}
+
+TEST(PublisherCore, WithHashesOnlyAPayloadThatCannotBeDecodedIsNotPublished) {
+  PublisherConfig config;
+  config.hashes_only = true;
+  PublisherCore core(config, [] { return 0; });
+  EXPECT_EQ(core.PublishPayload(kGarbage).status().code(), StatusCode::kMalformed);
+  EXPECT_EQ(core.PublishPayload(kUnknownEvent).status().code(), StatusCode::kMalformed);
+  ASSERT_TRUE(core.PublishPayload(PayloadOf(BatchOf(1, 1), kDefaultDialect)).ok());
+  const auto entries = AllOf(core);
+  ASSERT_EQ(entries.size(), 1u);
+  EXPECT_EQ(entries[0].seq, 2u) << "each refused payload uses a number";
+  EXPECT_EQ(core.encode_errors(), 2u);
+}
+
+TEST(PublisherCore, ObservesEachBatchBeforeItsContentIsRemoved) {
+  for (const bool hashes_only : {false, true}) {
+    std::vector<std::optional<std::vector<Event>>> seen;
+    int64_t now_ms = 5000;
+    PublisherConfig config;
+    config.hashes_only = hashes_only;
+    config.observe = [&](const EventBatch* batch) {
+      seen.push_back(batch == nullptr ? std::nullopt : std::optional(batch->events));
+    };
+    PublisherCore core(config, [&] { return now_ms * 1000; });
+    const std::vector<Event> stores = {StoreWithContent()};
+    const std::vector<uint8_t> payload = PayloadOf({.ts = 1, .events = stores}, kDefaultDialect);
+    core.Add(BatchOf(0, 1).events, 99);
+    ASSERT_TRUE(core.PublishPayload(payload).ok());
+    ASSERT_TRUE(core.Publish({.ts = 1, .events = stores}).ok());
+    for (const auto& bad : {kGarbage, kUnknownEvent}) {
+      EXPECT_EQ(core.PublishPayload(bad).ok(), !hashes_only);
+    }
+    EXPECT_FALSE(core.PublishPayload({}).ok());
+    core.Tick();
+    now_ms += 60000;
+    core.Tick();
+    EXPECT_EQ(core.heartbeats(), 1u);
+    EXPECT_EQ(seen,
+              (std::vector<std::optional<std::vector<Event>>>{
+                  BatchOf(0, 1).events, stores, stores, std::nullopt, std::nullopt, std::nullopt}));
+    if (hashes_only) continue;
+    const auto entries = AllOf(core);
+    ASSERT_EQ(entries.size(), 6u);
+    EXPECT_EQ(*entries[1].payload, payload);
+    EXPECT_EQ(*entries[3].payload, kGarbage);
+    EXPECT_EQ(*entries[4].payload, kUnknownEvent);
   }
 }
 

@@ -82,6 +82,15 @@ TEST_F(ReplayChallenge, AnAnswerThatCannotBeEncodedIsLeftOut) {
   EXPECT_TRUE(said.status);
 }
 
+// The client asks again after a later status.
+TEST_F(ReplayChallenge, WithoutAnAnswerThereIsOnlyAStatus) {
+  const auto none = [](uint64_t) { return EventBatch(); };
+  const Said said = Ask(Verb::kChallenge, 0, 4711, none);
+  EXPECT_TRUE(said.batches.empty());
+  EXPECT_TRUE(said.status);
+  EXPECT_TRUE(Ask(Verb::kStatus, residency::kKnowsChallenges, 0, none).status->answers_challenges);
+}
+
 // Older clients reject a status with an unknown flag.
 TEST_F(ReplayChallenge, OnlyTheStatusForAClientThatKnowsChallengesHasTheFlag) {
   EXPECT_TRUE(Ask(Verb::kStatus, residency::kKnowsChallenges, 0).status->answers_challenges);

@@ -110,6 +110,45 @@ TEST_F(SourceChallenge, WithoutAnAnswerIsSentAgainAfterTheNextStatus) {
   EXPECT_EQ(state(), SourceState::kSynced);
 }
 
+// The engine has shown its scheme to its publisher only in the batches.
+TEST_F(SourceChallenge, WithoutAnAnswerIsSentAgainWhileBatchesArrive) {
+  JoinUntilChallenge();
+  EndWithFlag(0);
+  for (uint64_t seq = 0; seq < 30; ++seq) {
+    now_ms += 100;
+    Live(seq);
+    EXPECT_GE(source.deadline_ms(), now_ms);
+    source.OnTimer(now_ms);
+    const bool due = (seq + 1) * 100 == static_cast<uint64_t>(Limits().probe_interval_ms);
+    ASSERT_EQ(AskedVerb(), due ? std::optional(Verb::kChallenge) : std::nullopt) << seq;
+    if (due) EndWithFlag(seq + 1);
+  }
+  wants_challenge = false;
+  Live(30);
+  now_ms += Limits().probe_interval_ms - 1;
+  source.OnTimer(now_ms);
+  EXPECT_EQ(Asked(), std::nullopt);
+}
+
+TEST_F(SourceChallenge, OfACopiedStateIsSentAfterTheSnapshot) {
+  source.OnConnected(now_ms);
+  PublisherStatus status;
+  status.epoch.low = 1;
+  status.first_held = 5;
+  status.next_seq = 9;
+  status.has_digests = true;
+  status.answers_challenges = true;
+  End(status);
+  source.OnConnected(now_ms);
+  End(status);
+  ASSERT_EQ(AskedVerb(), Verb::kSnapshot);
+  status.answers_challenges = false;  // only the status of STATUS has the flag
+  End(status);
+  EXPECT_EQ(state(), SourceState::kSynced);
+  source.OnTimer(now_ms);
+  EXPECT_EQ(AskedVerb(), Verb::kChallenge);
+}
+
 // After a loss without a proof, the batches may belong to a new publisher.
 TEST_F(SourceChallenge, ALossWithoutAProofIsARestart) {
   JoinUntilChallenge();

@@ -12,7 +12,9 @@
 #include <string>
 #include <vector>
 
+#include "kvcast/core/event.h"
 #include "kvcast/core/ids.h"
+#include "kvcast/hash/block_hash.h"
 
 namespace kvcast {
 
@@ -23,5 +25,22 @@ std::vector<TokenId> ChallengeTokens(uint64_t nonce, size_t count);
 // The text that is the cache salt, the identifier of the multimodal item, or the adapter name of a
 // prompt: "challenge-", then the nonce as 16 hex digits.
 std::string ChallengeText(uint64_t nonce);
+
+// The inputs of the prompts besides the tokens, in the order of an answer: none; a cache salt; a
+// multimodal item that covers one hash unit; an adapter. The adapter has no path.
+std::vector<HashInputs> ChallengeInputs(uint64_t nonce, int64_t hash_block_size);
+
+// The scheme of the stores of an answer, besides the algorithm and NONE_HASH.
+struct ChallengeScheme {
+  int64_t hash_block_size = 0;  // tokens per hash unit
+  ChainForm form;
+  EventHashForm event_form = EventHashForm::kInt64;
+};
+
+// Returns the store that an engine with this scheme publishes for the first `block_size` tokens of
+// a prompt with these inputs. The store has one block, of group 0. REQUIRES: block_size is a
+// positive multiple of scheme.hash_block_size.
+BlockStored ChallengeStore(uint64_t nonce, int64_t block_size, const HashInputs& inputs,
+                           const ChallengeScheme& scheme, BlockHasher& hasher);
 
 }  // namespace kvcast

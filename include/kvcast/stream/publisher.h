@@ -81,15 +81,23 @@ struct PublisherConfig {
   // again and fill their gaps. nullopt: no encryption, and every peer is accepted. Only for tcp and
   // ipc endpoints.
   std::optional<CurveServer> curve;
-  // True: the batches of Publish and Add carry hashes, but no content of prompts; see
-  // kvcast/core/redact.h. PublishPayload sends its bytes unchanged. Subscribers then cannot verify
-  // the hash scheme of the batches, so the publisher should have answer_challenge.
+  // True: all batches carry hashes, but no content of prompts; see kvcast/core/redact.h.
+  // Subscribers then cannot verify the hash scheme of the batches, so the publisher should have
+  // answer_challenge.
   bool hashes_only = false;
   // Answers a challenge, which shows the hash scheme of the engine; see
-  // kvcast/engine/chain_prover.h. Empty: the publisher answers no challenges. No effect without
-  // KVX1. Called on the thread that answers replay requests; it must take at most milliseconds, and
-  // must not throw.
+  // kvcast/engine/chain_prover.h and kvcast/router/scheme_prover.h. Empty: the publisher answers no
+  // challenges. A batch without events: there is no answer yet, and the reader may ask again. No
+  // effect without KVX1. Called on the thread that answers replay requests; it must take at most
+  // milliseconds, and must not throw.
   std::function<EventBatch(uint64_t nonce)> answer_challenge;
+  // Gets each batch in order, with the content of prompts, before it is published. nullptr: a batch
+  // has an unknown content, because its payload is empty or has an event that cannot be decoded.
+  // Heartbeats are left out. If it is set, PublishPayload decodes each payload. Called on the
+  // thread that calls the publisher, or on the thread that publishes the events of Add that are
+  // due, one call at a time if the callers of the publisher do the same. It must not throw, and
+  // must not call the publisher.
+  std::function<void(const EventBatch* batch)> observe;
   // Monotonic microseconds; empty: the process's steady clock. Called on the caller's thread and on
   // the publisher's threads.
   std::function<int64_t()> now_us;
@@ -161,9 +169,11 @@ class Publisher {
   // Publishes the events of Add that are still queued. Afterwards all events of Add are in batches
   // below next_seq(). Errors: as for Publish.
   Status Flush();
-  // Publishes the bytes unchanged, after the events that Add has queued. Error: `payload` is empty.
-  // An empty payload is not allowed, because it is the end marker of a replay. The failed call also
-  // uses a sequence number.
+  // Publishes the bytes unchanged, after the events that Add has queued. With hashes_only, the
+  // payload may have any dialect: it is decoded, and the redacted batch is published in the dialect
+  // of the publisher. Errors: `payload` is empty, because an empty payload is the end marker of a
+  // replay; with hashes_only also: an event of the payload cannot be decoded, or the redacted batch
+  // cannot be encoded. A failed call publishes nothing, but uses a sequence number.
   Result<Seq> PublishPayload(std::span<const uint8_t> payload);
 
   // The sequence number of the next batch. It is also the number of published batches, including

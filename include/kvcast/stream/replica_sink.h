@@ -83,8 +83,9 @@ class ReplicaSink {
   virtual void BeginRepair(uint64_t /*buckets*/) {}
 
   // True: the subscriber should send a challenge, if the publisher answers challenges. A challenge
-  // shows the hash scheme of the engine; see kvcast/hash/chain_challenge.h. The subscriber calls
-  // this function after it has received a status.
+  // shows the hash scheme of the engine; see kvcast/hash/chain_challenge.h. While the result is
+  // true, the subscriber sends a challenge after each status, and one in each probe interval,
+  // because the publisher may not know the scheme yet.
   virtual bool WantsChallenge() const { return false; }
   // Returns the nonce of a new challenge.
   virtual uint64_t BeginChallenge() { return 0; }

@@ -33,6 +33,13 @@ void SchemeWatch::Restart() {
   answered_ = false;
 }
 
+bool SchemeWatch::WantsChallenge() const {
+  if (!answered_) return true;
+  const bool tokenless = counters().skipped[static_cast<size_t>(SchemeSkip::kNoTokens)] > 0;
+  const auto open = [&](KeyKind kind) { return !IsProven(verdict().of(kind).proof); };
+  return tokenless && (open(KeyKind::kSalt) || open(KeyKind::kImages));
+}
+
 uint64_t SchemeWatch::BeginChallenge() {
   std::random_device random;
   nonce_ = uint64_t{random()} << 32 | random();

@@ -32,8 +32,9 @@ class SchemeWatch {
   // The engine restarted: all knowledge is dropped. Counters do not change.
   void Restart();
 
-  // True: the engine has answered no challenge since it started.
-  bool WantsChallenge() const { return !answered_; }
+  // True: the engine has answered no challenge since it started, or another answer may show more
+  // kinds of key. Stores with token ids show these kinds themselves.
+  bool WantsChallenge() const;
   // Returns the nonce of a new challenge. An answer to an earlier challenge is not accepted any
   // more.
   uint64_t BeginChallenge();

@@ -1,5 +1,5 @@
 // LookSchedule: the times of the periodic requests of a source. A probe finds batches that did not
-// arrive. An audit compares digests.
+// arrive. An audit compares digests. A challenge asks for the hash scheme of the engine.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -22,9 +22,13 @@ class LookSchedule {
 
   int64_t probe_due_ms() const { return probe_due_ms_; }
   int64_t audit_due_ms() const { return audit_due_ms_; }
+  int64_t challenge_due_ms() const { return challenge_due_ms_; }
 
   // The next NoteJoined schedules a second probe after kSettleMs.
-  void Restart() { second_probe_scheduled_ = false; }
+  void Restart() {
+    second_probe_scheduled_ = false;
+    challenge_due_ms_ = kAtOnce;
+  }
   // The source has joined the stream, or has joined it again.
   void NoteJoined(int64_t now_ms) {
     const bool again = std::exchange(second_probe_scheduled_, true);
@@ -33,11 +37,15 @@ class LookSchedule {
   // The next probe is due one interval after `now_ms`.
   void NoteProbe(int64_t now_ms) { probe_due_ms_ = now_ms + probe_interval_ms_; }
   void AuditAt(int64_t due_ms) { audit_due_ms_ = due_ms; }
+  // The engine may not know its scheme yet, so the challenge may be sent again. Batches do not
+  // delay this, because they may show the engine its scheme.
+  void NoteChallenge(int64_t now_ms) { challenge_due_ms_ = now_ms + probe_interval_ms_; }
 
  private:
   const int64_t probe_interval_ms_;
   int64_t probe_due_ms_ = kAtOnce;
   int64_t audit_due_ms_ = kAtOnce;
+  int64_t challenge_due_ms_ = kAtOnce;
   bool second_probe_scheduled_ = false;
 };
 

@@ -175,6 +175,9 @@ class Source {
   }
   bool probes() const { return can_replay_ && limits_.probe_interval_ms > 0; }
   bool audits() const { return publisher_.extended && limits_.audit_interval_ms > 0; }
+  bool challenges() const {
+    return probes() && publisher_.answers_challenges && sink_->WantsChallenge();
+  }
   bool can_compare() const { return audits() && publisher_.gives_digests; }
   bool hears_silence() const {
     return connection_.state() == LiveConnection::State::kUp && replica_.joined() &&

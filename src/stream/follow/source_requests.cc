@@ -97,6 +97,7 @@ void Source::SendRequest(Kind kind) {
       return network_.Request(EncodeRequest({Verb::kSnapshot, 0, replica_.buckets_to_replace()}));
     case Kind::kChallenge:
       publisher_.challenged = true;
+      looks_.NoteChallenge(now_ms_);
       return network_.Request(EncodeRequest({Verb::kChallenge, 0, sink_->BeginChallenge()}));
   }
 }
@@ -132,6 +133,8 @@ void Source::OnTimer(int64_t now_ms) {
       Settle();
     } else if (probe || audit) {
       OpenRequest(publisher_.extended ? Kind::kStatus : Kind::kReplay);
+    } else if (challenges() && now_ms >= looks_.challenge_due_ms()) {
+      OpenRequest(Kind::kChallenge);
     }
   }
   // Silence is checked last, because a request that is given up above may leave the state kSynced.
@@ -189,6 +192,7 @@ int64_t Source::deadline_ms() const {
   if (wants_request()) due = std::min(due, pacer_.retry_due_ms());
   if (probes()) due = std::min(due, looks_.probe_due_ms());
   if (audits()) due = std::min(due, looks_.audit_due_ms());
+  if (challenges()) due = std::min(due, looks_.challenge_due_ms());
   if (wants_snapshot()) due = std::min(due, pacer_.snapshot_due_ms());
   return due;
 }

@@ -14,6 +14,18 @@ namespace {
 
 double Seconds(int64_t us) { return static_cast<double>(us) * 1e-6; }
 
+// Decodes a payload. Error: an event of the payload cannot be decoded.
+Status DecodeWhole(std::span<const uint8_t> payload, EventBatch& batch) {
+  DecodeCounts counts;
+  Status status = DecodeBatch(payload, WireLimits(), batch, counts);
+  for (size_t i = 0; status.ok() && i < kRejectReasons; ++i) {
+    if (counts.rejected[i] == 0) continue;
+    status = Status(StatusCode::kMalformed, "the batch has an event that cannot be decoded: " +
+                                                std::string(RejectName(static_cast<Reject>(i))));
+  }
+  return status;
+}
+
 }  // namespace
 
 PublisherCore::PublisherCore(const PublisherConfig& config, std::function<int64_t()> now_us)
@@ -32,6 +44,11 @@ void PublisherCore::KeepState(const Epoch& epoch) {
 void PublisherCore::NoteTime(double ts) { clock_offset_s_ = ts - Seconds(NowUs()); }
 
 Result<Seq> PublisherCore::PublishBatch(EventBatch&& batch) {
+  if (config_.observe) config_.observe(&batch);
+  return AppendBatch(std::move(batch));
+}
+
+Result<Seq> PublisherCore::AppendBatch(EventBatch&& batch) {
   if (!batch.data_parallel_rank) batch.data_parallel_rank = data_parallel_rank_;
   if (config_.hashes_only) Redact(batch);
   NoteTime(batch.ts);
@@ -82,9 +99,19 @@ Result<Seq> PublisherCore::PublishPayload(std::span<const uint8_t> payload) {
   MutexLock lock(pending_mutex_);
   (void)FlushLocked();  // a refused batch is counted, and its number is a gap
   if (payload.empty()) {
+    if (config_.observe) config_.observe(nullptr);
     Refuse(nullptr);
     return Status(StatusCode::kInvalidArgument,
                   "the payload is empty; an empty payload is the end marker of a replay");
+  }
+  if (config_.hashes_only || config_.observe) {
+    const Status status = DecodeWhole(payload, decoded_);
+    if (config_.observe) config_.observe(status.ok() ? &decoded_ : nullptr);
+    if (config_.hashes_only) {
+      if (status.ok()) return AppendBatch(std::move(decoded_));
+      Refuse(nullptr);
+      return status;
+    }
   }
   return Seq(
       ring_.Append(std::make_shared<const std::vector<uint8_t>>(payload.begin(), payload.end())));

@@ -60,6 +60,8 @@ class PublisherCore {
 
  private:
   Result<Seq> PublishBatch(EventBatch&& batch);
+  // Removes the content of prompts if the config says so, and appends the batch to the ring.
+  Result<Seq> AppendBatch(EventBatch&& batch);
   // Publishes the pending events and, after them, the events of `batch`, in one batch.
   Result<Seq> PublishPending(EventBatch&& batch);
   // Uses a sequence number that no subscriber can receive. The state gets the batch's events if
@@ -91,6 +93,7 @@ class PublisherCore {
   // number.
   Mutex pending_mutex_;
   PendingEvents pending_ KV_GUARDED_BY(pending_mutex_);
+  EventBatch decoded_ KV_GUARDED_BY(pending_mutex_);  // keeps its memory between payloads
 
   // Used by Tick only: the ring's next sequence number, and the time of the first tick that saw
   // this number.

@@ -90,6 +90,7 @@ StateSnapshot PublisherState::ChallengeAnswer(uint64_t nonce) {
   EventBatch batch = answer_challenge_(nonce);
   batch.data_parallel_rank = data_parallel_rank_;
   StateSnapshot answer{Status(/*buckets=*/false), {}};
+  if (batch.events.empty()) return answer;
   std::vector<uint8_t> payload;
   if (!EncodeBatch(batch, dialect_, payload).ok()) return answer;
   answer.parts.push_back(std::make_shared<const std::vector<uint8_t>>(std::move(payload)));

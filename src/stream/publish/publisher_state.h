@@ -41,8 +41,8 @@ class PublisherState {
   StateSnapshot Snapshot(const residency::BucketMask& buckets);
   // False: the publisher answers no challenges.
   bool answers_challenges() const { return answer_challenge_ != nullptr; }
-  // The answer to a challenge, as one part; no part if the answer cannot be encoded. REQUIRES:
-  // answers_challenges().
+  // The answer to a challenge, as one part; no part if there is no answer yet, or if the answer
+  // cannot be encoded. REQUIRES: answers_challenges().
   StateSnapshot ChallengeAnswer(uint64_t nonce);
 
   const residency::Epoch& epoch() const { return epoch_; }

@@ -9,6 +9,7 @@
 #include "kvcast/core/redact.h"
 #include "kvcast/engine/cache_manager.h"
 #include "kvcast/engine/chain_prover.h"
+#include "kvcast/router/scheme_prover.h"
 #include "router/service/ingest/worker_ingest.h"
 #include "router/service/route/query_engine.h"
 #include "tests/router/names/scheme_streams.h"
@@ -46,11 +47,19 @@ class HashesOnlyTest : public ::testing::Test {
     cache->Free(request);
     EventBatch batch;
     batch.events = cache->TakeEvents();
+    observer->Observe(&batch);
     Redact(batch);
     sources[0]->OnBatch(PayloadOf(batch));
   }
   void Challenge() {
     sources[0]->OnChallengeAnswer(PayloadOf(prover->Answer(sources[0]->BeginChallenge())));
+  }
+  // The answer comes from a publisher that knows only the engine's batches. Returns false if it has
+  // no answer.
+  bool ChallengeObserver() {
+    const EventBatch answer = observer->Answer(sources[0]->BeginChallenge());
+    if (!answer.events.empty()) sources[0]->OnChallengeAnswer(PayloadOf(answer));
+    return !answer.events.empty();
   }
   QueryAnswer Ask(const std::vector<TokenId>& tokens, const HashInputs& inputs = {}) const {
     const QueryEngine engine(index,
@@ -69,6 +78,7 @@ class HashesOnlyTest : public ::testing::Test {
   CacheConfig config;
   std::unique_ptr<CacheManager> cache;
   std::unique_ptr<ChainProver> prover;
+  std::unique_ptr<SchemeProver> observer = SchemeProver::Create({}).value();
   PrefixIndex index;
   SourceList sources;
 
@@ -113,6 +123,24 @@ TEST_F(HashesOnlyTest, AfterTheChallengeAnswersAreExact) {
     }
   }
   EXPECT_EQ(Ask(SchemeTokens(161, 1)).match.gpu_tokens, 160);
+}
+
+TEST_F(HashesOnlyTest, APublisherThatKnowsOnlyTheBatchesProvesTheSchemeToo) {
+  HashInputs salted;
+  salted.cache_salt = "tenant";
+  EXPECT_FALSE(ChallengeObserver());
+  Compute(SchemeTokens(160, 1));
+  EXPECT_FALSE(Ask(SchemeTokens(161, 1)).exact);
+  ASSERT_TRUE(ChallengeObserver());
+  EXPECT_TRUE(Ask(SchemeTokens(161, 1)).exact);
+  EXPECT_EQ(Ask(SchemeTokens(161, 1)).match.gpu_tokens, 160);
+  EXPECT_FALSE(Ask(SchemeTokens(161, 1), salted).exact);
+  Compute(SchemeTokens(128, 1), salted);
+  EXPECT_TRUE(sources[0]->WantsChallenge());
+  ASSERT_TRUE(ChallengeObserver());
+  const QueryAnswer answer = Ask(SchemeTokens(161, 1), salted);
+  EXPECT_TRUE(answer.exact) << answer.reason;
+  EXPECT_EQ(answer.match.gpu_tokens, 128);
 }
 
 // The adapter's path is part of the hash, and neither events nor challenges carry a path.

@@ -85,6 +85,29 @@ TEST_F(SchemeWatchTest, StoresWithoutTokensLeaveTheSchemeAsItIs) {
   EXPECT_EQ(state(), SchemeState::kMatched);
 }
 
+// The engine had no salted prompt and no image yet, so it could not show how it hashes these keys.
+TEST_F(SchemeWatchTest, WithoutTokensAnotherChallengeAsksForTheOtherKindsOfKey) {
+  EventBatch stores{.events = {RootStore(scheme, 1)}};
+  const auto answer = [&](size_t kinds) {
+    EventBatch all = AnswerTo(watch.BeginChallenge());
+    all.events.resize(kinds);
+    return Take(all);
+  };
+  ASSERT_TRUE(answer(1));
+  watch.Observe(stores);
+  EXPECT_FALSE(watch.WantsChallenge()) << "the stores have tokens, so they show the other kinds";
+  Redact(stores);
+  watch.Observe(stores);
+  EXPECT_TRUE(watch.WantsChallenge());
+  HashInputs salted;
+  salted.cache_salt = "tenant";
+  ASSERT_TRUE(answer(2));
+  EXPECT_TRUE(ProvenForm(watch.verdict(), salted));
+  EXPECT_TRUE(watch.WantsChallenge());
+  ASSERT_TRUE(answer(3));
+  EXPECT_FALSE(watch.WantsChallenge());
+}
+
 TEST_F(SchemeWatchTest, AnAnswerThatContradictsTheRegistrationIsAMismatch) {
   watch = Watching({.algorithm = HashAlgorithm::kSha256, .seed = "42"});
   ASSERT_TRUE(Take(AnswerTo(watch.BeginChallenge())));
