@@ -8,6 +8,7 @@ integer that does not fit into 64 bits, raises TypeError.
 from ._kvcast import (
     AllBlocksCleared,
     ApplyResult,
+    BlockCopier,
     BlockHashes,
     BlockRemoved,
     BlockStored,
@@ -15,6 +16,7 @@ from ._kvcast import (
     Choice,
     ClosedError,
     EventBatch,
+    EvictionOrder,
     ExhaustedError,
     InternalError,
     InvalidArgumentError,
@@ -50,6 +52,7 @@ del _value
 __all__ = [
     "AllBlocksCleared",
     "ApplyResult",
+    "BlockCopier",
     "BlockHashes",
     "BlockRemoved",
     "BlockStored",
@@ -57,6 +60,7 @@ __all__ = [
     "Choice",
     "ClosedError",
     "EventBatch",
+    "EvictionOrder",
     "ExhaustedError",
     "InternalError",
     "InvalidArgumentError",

@@ -130,9 +130,17 @@ def _logger():
     return logging.getLogger("vllm.kvcast")
 
 
-def __getattr__(name: str):
-    if name == "KvcastEventPublisher":
-        from ._vllm_publisher import KvcastEventPublisher
+# Classes whose modules import vLLM.
+_MODULES = {
+    "KvcastEventPublisher": "_vllm_publisher",
+    "KvcastOffloadingSpec": "_vllm_offload",
+    "KvcastOffloadingManager": "_vllm_offload",
+    "KvcastCachePolicy": "_vllm_cache_policy",
+    "KvcastArcCachePolicy": "_vllm_cache_policy",
+}
 
-        return KvcastEventPublisher
+
+def __getattr__(name: str):
+    if name in _MODULES:
+        return getattr(importlib.import_module(f"kvcast.{_MODULES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

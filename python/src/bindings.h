@@ -18,6 +18,8 @@ void AddSelector(pybind11::module_& module);
 void AddRouter(pybind11::module_& module);
 void AddSimulate(pybind11::module_& module);
 void AddOffloadManager(pybind11::module_& module);
+void AddEvictionOrder(pybind11::module_& module);
+void AddBlockCopier(pybind11::module_& module);
 void AddOffloadScheduler(pybind11::module_& module);
 
 }  // namespace kvcast::python

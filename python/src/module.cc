@@ -18,5 +18,7 @@ PYBIND11_MODULE(_kvcast, module) {
   AddRouter(module);
   AddSimulate(module);
   AddOffloadManager(module);
+  AddEvictionOrder(module);
+  AddBlockCopier(module);
   AddOffloadScheduler(module);
 }

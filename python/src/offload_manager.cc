@@ -96,7 +96,11 @@ class Manager {
     const auto parsed = OffloadKeysOf(keys);
     const Use use(request, ends);
     StorePlan plan;
-    Check(Run([&](OffloadManager& m) { return m.PrepareStore(parsed, plan, use.use); }));
+    Check(Run([&](OffloadManager& m) {
+      const Status status = m.PrepareStore(parsed, plan, use.use);
+      if (plan.offered > 0) allocation_sizes_.push_back(plan.offered);
+      return status;
+    }));
     py::dict dict;
     dict["keys"] = ToPython(plan.keys);
     dict["slots"] = ToPython(plan.slots);
@@ -130,7 +134,13 @@ class Manager {
     return list;
   }
   py::dict TakeStats() {
-    return ToPython(Run([](OffloadManager& m) { return m.TakeStats(); }));
+    std::vector<int64_t> sizes;
+    py::dict dict = ToPython(Run([&](OffloadManager& m) {
+      sizes = std::exchange(allocation_sizes_, {});
+      return m.TakeStats();
+    }));
+    dict["allocation_sizes"] = sizes;
+    return dict;
   }
   int64_t SlotsPerChunk(int64_t group) {
     return Run([&](OffloadManager& m) -> int64_t {
@@ -151,11 +161,13 @@ class Manager {
  private:
   Mutex mutex_;
   const std::unique_ptr<OffloadManager> manager_;
+  std::vector<int64_t> allocation_sizes_;  // since the last TakeStats
 };
 
 std::unique_ptr<Manager> Make(int64_t capacity_bytes, std::vector<int64_t> chunk_bytes,
                               const std::string& policy, int64_t page_bytes, int64_t slot_bytes,
                               int64_t evict_ahead_bytes, int64_t store_threshold,
+                              int64_t max_tracker_size, bool enable_events,
                               const std::string& medium, const std::string& rules,
                               bool compatible) {
   OffloadConfig config;
@@ -166,6 +178,8 @@ std::unique_ptr<Manager> Make(int64_t capacity_bytes, std::vector<int64_t> chunk
   config.slot_bytes = slot_bytes;
   config.evict_ahead_bytes = evict_ahead_bytes;
   config.store_threshold = store_threshold;
+  config.max_tracker_size = max_tracker_size;
+  config.enable_events = enable_events;
   config.medium = medium;
   config.rules = RulesOf(rules);
   config.compatible = compatible;
@@ -182,8 +196,10 @@ capacity_bytes: size of the host memory. chunk_bytes: bytes of one chunk, by gro
 policy: "lru" or "arc". page_bytes: slots begin at its multiples; a power of 2.
 slot_bytes: 0: the greatest common divisor of the chunk sizes, in pages.
 evict_ahead_bytes: bytes to evict beyond the need. store_threshold: requests that must look up (or,
-from rules "v0.32" on, offer) a chunk before it is stored. rules: the vLLM release: "v0.33", "v0.32",
-"2026-08", "2026-05" or "v0.21". compatible: True behaves as vLLM's manager in every case.
+from rules "v0.32" on, offer) a chunk before it is stored. max_tracker_size: maximum number of keys
+with a count for store_threshold. enable_events: False: take_events returns nothing. rules: the vLLM
+release: "v0.33", "v0.32", "2026-08", "2026-05" or "v0.21". compatible: True behaves as vLLM's manager
+in every case.
 
 Thread-safe: a lock orders the calls. Raises InvalidArgumentError for a wrong value.)";
 
@@ -221,6 +237,7 @@ void AddOffloadManager(py::module_& module) {
   type.def(py::init(&Make), py::arg("capacity_bytes"), py::arg("chunk_bytes"), py::kw_only(),
            py::arg("policy") = "lru", py::arg("page_bytes") = 4096, py::arg("slot_bytes") = 0,
            py::arg("evict_ahead_bytes") = 0, py::arg("store_threshold") = 0,
+           py::arg("max_tracker_size") = 64000, py::arg("enable_events") = true,
            py::arg("medium") = kMediumCpu, py::arg("rules") = "2026-08",
            py::arg("compatible") = false);
   AddStores(type);
@@ -232,8 +249,9 @@ void AddOffloadManager(py::module_& module) {
            "Return the changes since the last call: tuples (\"stored\", \"removed\" or "
            "\"cleared\", keys).")
       .def("take_stats", &Manager::TakeStats,
-           "Return a dict: usage, write_usage, read_usage (shares of the capacity), and "
-           "stores_skipped since the last call.")
+           "Return a dict: usage, write_usage, read_usage (shares of the capacity), and since the "
+           "last call stores_skipped and allocation_sizes. allocation_sizes is a list: for each "
+           "prepare_store with keys to store, their number.")
       .def(
           "slots_per_chunk",
           [](Manager& manager, int64_t group) {

@@ -42,6 +42,7 @@ QueryArguments::QueryArguments(const py::object& hashes, const py::object& token
   query_.prompt_tokens = prompt_tokens;
   if (!workers.is_none()) {
     for (const py::handle name : workers) query_.workers.push_back(TextOf(name, "workers"));
+    if (query_.workers.empty()) ThrowInvalid("workers: must not be empty");
   }
   CheckCombination(by_tokens);
   by_tokens ? ReadTokens(token_ids) : ReadHashes(hashes);

@@ -1,6 +1,7 @@
 """Memory and references stay constant over many calls. KVCAST_LEAK_CALLS: calls of each case (default 20000; the figure
 of a release is taken with 1000000)."""
 import gc
+import itertools
 import os
 import sys
 
@@ -22,6 +23,7 @@ def resident():
 
 PROMPT = list(range(64))
 TOKENS = np.arange(64)
+TENSOR = np.zeros((4, 64), np.uint8)
 STORE = stored(PROMPT)
 PAYLOAD = payload(STORE, kvcast.BlockRemoved([1, b"\1"]))
 BATCH = kvcast.EventBatch([STORE], ts=1.0)
@@ -66,6 +68,33 @@ def offload():
     return call
 
 
+def copies():
+    made, jobs = kvcast.BlockCopier([[np.zeros((4, 64), np.uint8)]], 4, 64), itertools.count()
+
+    def call():
+        job = next(jobs)
+        made.submit(job, job % 2 == 0, [1, 2], [2], [0], [0, 1])
+        made.wait([job])
+        assert made.poll() == [(job, None)]
+
+    return call
+
+
+def evictions(policy):
+    made, keys = kvcast.EvictionOrder(4, policy=policy), [bytes([i]) * 32 + bytes(4) for i in range(64)]
+    numbers = itertools.count()
+
+    def call():
+        key = keys[next(numbers) % 64]
+        made.store_misses(keys[:2])
+        made.insert(key)
+        made.set_idle(key, True)
+        made.charge_reuse(key)
+        made.evict(1, [key])
+
+    return call
+
+
 def cases():
     index = indexer()
     yield "hash", lambda: kvcast.compute_block_hashes(TOKENS)
@@ -85,6 +114,10 @@ def cases():
     yield "apply refused", lambda: refused(index.apply, "e0", 5, 1)
     yield "select", lambda: kvcast.Selector().select(CANDIDATES).worker
     yield "offload", offload()
+    yield "copy", copies()
+    yield "copy refused", lambda: refused(kvcast.BlockCopier, [[TENSOR, TENSOR[:2]]], 4, 64)
+    yield "evict from lru", evictions("lru")
+    yield "evict from arc", evictions("arc")
 
 
 @pytest.mark.skipif(CALLS == 0, reason="KVCAST_LEAK_CALLS is 0")

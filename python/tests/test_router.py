@@ -90,6 +90,7 @@ def test_bad_calls_raise(router):
         (lambda: router.find_matches(), ValueError), (lambda: router.find_matches(token_ids=[-1]), ValueError),
         (lambda: router.find_matches(token_ids=[1], model="m"), LookupError),
         (lambda: router.find_matches(token_ids=[1], workers=["x"]), ValueError),
+        (lambda: router.find_matches(token_ids=[1], workers=[]), ValueError), (lambda: router.route([1], workers=[]), ValueError),
         (lambda: router.route(), ValueError), (lambda: router.route([2**63]), ValueError), (lambda: router.route("x"), TypeError),
         (lambda: router.route([1], temperature=-1), ValueError), (lambda: router.route([1], temperature=float("nan")), ValueError),
         (lambda: router.route([1], ttft_slo_ms=-1), ValueError), (lambda: router.route([1], request_id=5), TypeError),

@@ -7,6 +7,7 @@ import environment
 
 FAMILIES = ("llama", "gemma3", "gemma2", "gpt_oss", "cohere2", "mistral", "llama4", "lfm2",
             "qwen3_next")
+INSIDE = ("llama", "gemma3", "gpt_oss", "llama4", "lfm2")
 # Models whose hits end inside blocks. qwen3_next has blocks of 544 tokens.
 _INSIDE = {"qwen3_next": ("--unit", "32")}
 
@@ -75,8 +76,30 @@ def _plugin() -> list[Case]:
         _case("plugin-router-restart", "gemma3", "--plugin", "--router-restart", "150", "--buffer-steps", "10",
               "--tell", "all", "--tell-more", '{"reports_hits": false}', requests=300, flight=0),
         _case("plugin-connects", "llama", "--plugin", "--connect"),
+        _case("plugin-hashes-only", "gemma3", "--plugin", "--hashes-only"),
         Case("plugin-ranks", ("--model", "llama", "--requests", "50", "--ranks", "2", "--plugin")),
         Case("plugin-engine-restart", ("--model", "gemma3", "--requests", "100", "--engine-restart", "50", "--plugin")),
+    ]
+
+
+def _inside_the_engine(model: str) -> list[Case]:
+    """The plug-in, a restart of the router, two ranks, and kvcast's offloading, each with one model."""
+    blocks = ("--blocks", "120") if model == "llama" else ()
+    restart = ("--router-restart", "150", "--buffer-steps", "10", "--tell", "all", "--tell-more", '{"reports_hits": false}')
+    return [
+        _case(f"inside-plugin-{model}", model, "--plugin", requests=300, flight=200),
+        _case(f"inside-restart-{model}", model, "--plugin", *restart, requests=300),
+        _case(f"inside-offload-{model}", model, "--plugin", "--spec", "kvcast", "--host-mib", "64", *blocks, requests=300,
+              flight=200),
+        Case(f"inside-ranks-{model}", ("--model", model, "--requests", "300", "--ranks", "2", "--plugin")),
+    ]
+
+
+def _offload() -> list[Case]:
+    """kvcast's manager with ARC and a threshold, and kvcast's cache policy under vLLM's manager."""
+    return [
+        _case("offload-arc", "llama", "--spec", "kvcast-arc", "--host-mib", "8", "--blocks", "80"),
+        _case("offload-policy", "llama", "--spec", "kvcast-policy", "--host-mib", "8", "--blocks", "80"),
     ]
 
 
@@ -122,5 +145,5 @@ def _short() -> list[Case]:
     ]
 
 
-CASES = [*_families(), *_keys(), *_drafts(), *_streams(), *_plugin(), *_hashes(), *_pools(), *_faults(),
+CASES = [*_families(), *_keys(), *_drafts(), *_streams(), *_plugin(), *(case for model in INSIDE for case in _inside_the_engine(model)), *_offload(), *_hashes(), *_pools(), *_faults(),
          *_short()]

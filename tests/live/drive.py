@@ -56,6 +56,8 @@ def parser() -> argparse.ArgumentParser:
                         help="prefix_cache_retention_interval: none, or a number of tokens")
     parser.add_argument("--host-mib", type=int, default=0,
                         help="host memory of the offloading connector, in MiB; 0: no connector")
+    parser.add_argument("--spec", choices=("vllm", "kvcast", "kvcast-arc", "kvcast-policy"), default="vllm",
+                        help="the manager, copies or cache policy of the connector; all but vllm need a wheel")
     parser.add_argument("--tell", choices=("nothing", "needed", "all"), default="needed",
                         help="members of the source that are set; needed: the members that the events do not show in time")
     parser.add_argument("--tell-more", type=json.loads, default={}, metavar="JSON",
@@ -72,6 +74,7 @@ def parser() -> argparse.ArgumentParser:
                         help="prefix_match_unit; with qwen3_next, 32 gives hits inside the blocks of 544 tokens")
     parser.add_argument("--plugin", action="store_true",
                         help="kvcast.vllm publishes, in place of vLLM's publisher; needs a wheel (scripts/wheel)")
+    parser.add_argument("--hashes-only", action="store_true", help="the plug-in publishes no token ids")
     parser.add_argument("--wheels", default=os.path.join(HERE, "../../build/wheels"), help="folder of the wheel")
     parser.add_argument("--buffer-steps", type=int, default=10000, help="batches that a replay can return")
     parser.add_argument("--record", metavar="FILE", help="write the run as a scenario of kvcast conformance")
@@ -101,14 +104,16 @@ def enter_environment(options: argparse.Namespace) -> None:
 
 def plugin_folder(options: argparse.Namespace) -> list[str]:
     """Unpacks the wheel of kvcast. vLLM then finds the entry point of the plug-in on PYTHONPATH."""
-    if not options.plugin:
+    if not options.plugin and options.spec == "vllm":
         return []
     wheel = environment.wheel(options.wheels)
     if wheel is None:
         environment.skip(f"{options.wheels} has no wheel for {environment.python()} (scripts/wheel builds it)")
     folder = tempfile.mkdtemp(prefix="kvcast-live-plugin-")
     zipfile.ZipFile(wheel).extractall(folder)
-    os.environ |= {PLUGIN: folder, "KVCAST_VLLM_PUBLISHER": "1"}
+    os.environ[PLUGIN] = folder
+    if options.plugin:
+        os.environ |= {"KVCAST_VLLM_PUBLISHER": "1", "KVCAST_VLLM_HASHES_ONLY": str(int(options.hashes_only))}
     return [folder]
 
 
@@ -124,7 +129,7 @@ def engine_options(options: argparse.Namespace, folder: str) -> live_engine.Engi
         draft=models.write("eagle_llama", at("draft")) if options.eagle else None,
         adapters=adapters, blocks=options.blocks, unit=options.unit, connects=options.connect,
         hash_algorithm=options.hash, retention=options.retention,
-        host_bytes=options.host_mib << 20, buffer_steps=options.buffer_steps, plugin=options.plugin)
+        host_bytes=options.host_mib << 20, spec=options.spec, buffer_steps=options.buffer_steps, plugin=options.plugin)
 
 
 def main() -> int:

@@ -38,10 +38,21 @@ class EngineOptions:
     hash_algorithm: str | None = None
     retention: int | str = "default"  # tokens; "none": keep all blocks; "default": the value of vLLM
     host_bytes: int = 0  # host memory of the offloading connector; 0: no connector
+    spec: str = "vllm"  # a name of _SPECS
     rank: int = 0  # data-parallel rank
     ports: tuple[int, int] | None = None  # (events, replay) of rank 0; the publisher adds the rank
     buffer_steps: int = 10000  # batches that a replay can return
     plugin: bool = False  # kvcast.vllm replaces vLLM's publisher
+
+# The options of the offloading connector: vLLM's manager with copies on the CPU, or kvcast's manager and copies.
+_SPECS = {
+    "vllm": {"spec_name": "HostOffloadingSpec", "spec_module_path": "host_offload"},
+    "kvcast": {"spec_name": "KvcastOffloadingSpec", "spec_module_path": "kvcast.vllm", "kvcast_copies": "host"},
+    "kvcast-arc": {"spec_name": "KvcastOffloadingSpec", "spec_module_path": "kvcast.vllm", "kvcast_copies": "host",
+                   "eviction_policy": "arc", "store_threshold": 2},
+    "kvcast-policy": {"spec_name": "HostOffloadingSpec", "spec_module_path": "host_offload",
+                      "eviction_policy": "KvcastCachePolicy", "cache_policy_module_path": "kvcast.vllm"},
+}
 
 
 def free_ports(count: int) -> list[int]:
@@ -123,10 +134,8 @@ class Engine:
             from vllm.config import KVTransferConfig
             arguments["kv_transfer_config"] = KVTransferConfig(
                 kv_connector="OffloadingConnector", kv_role="kv_both",
-                kv_connector_extra_config={
-                    "spec_name": "HostOffloadingSpec", "spec_module_path": "host_offload",
-                    "cpu_bytes_to_use": options.host_bytes,
-                    "self_describing_kv_events": True})
+                kv_connector_extra_config=_SPECS[options.spec] | {
+                    "cpu_bytes_to_use": options.host_bytes, "self_describing_kv_events": True})
         return arguments
 
     def _bound(self) -> tuple[str, str]:
