@@ -170,7 +170,7 @@ class KvcastOffloadingSpec(CPUOffloadingSpec):
         if self._worker is None:
             from ._vllm_offload_worker import KvcastOffloadingWorker
 
-            self._worker = KvcastOffloadingWorker(kv_caches, self.num_chunks, self.cpu_page_size_per_worker,
+            self._worker = KvcastOffloadingWorker(kv_caches, max(1, self.num_chunks), self.cpu_page_size_per_worker,
                                                   self.blocks_per_chunk, self._copies)
         return self._worker
 
@@ -189,10 +189,10 @@ class KvcastOffloadingSpec(CPUOffloadingSpec):
             _logger.warning("kvcast: vLLM %s does not fit KvcastOffloadingSpec: %s; vLLM's own manager is in use",
                             version, error)
             return None
-        _logger.warning("kvcast: %s offloads with kvcast's manager: %d chunks, policy %s, rules %s",
-                        _vllm_offload_seams.note(), self.num_chunks, self.eviction_policy, rules)
+        _logger.info("kvcast: %s offloads with kvcast's manager: %d chunks, policy %s, rules %s",
+                     _vllm_offload_seams.note(), self.num_chunks, self.eviction_policy, rules)
         more = {"info": self.cpu_info} if hasattr(self, "cpu_info") else {}
         return KvcastOffloadingManager(
             self.num_chunks, 1 + max(group.group_id for group in self.config.groups), self.eviction_policy,
-            self.kv_events_config.enable_kv_cache_events, int(self.extra_config.get("store_threshold", 0)),
-            int(self.extra_config.get("max_tracker_size", 64_000)), rules, **more)
+            self.kv_events_config.enable_kv_cache_events, max(0, int(self.extra_config.get("store_threshold", 0))),
+            max(1, int(self.extra_config.get("max_tracker_size", 64_000))), rules, **more)

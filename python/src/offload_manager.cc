@@ -55,6 +55,9 @@ struct Use {
   OffloadUse use;
 };
 
+// Without a limit, a caller that never takes statistics would use more and more memory.
+constexpr size_t kMaxAllocationSizes = 65536;
+
 // The class OffloadManager. A lock orders the calls of several threads.
 class Manager {
  private:
@@ -98,7 +101,9 @@ class Manager {
     StorePlan plan;
     Check(Run([&](OffloadManager& m) {
       const Status status = m.PrepareStore(parsed, plan, use.use);
-      if (plan.offered > 0) allocation_sizes_.push_back(plan.offered);
+      if (plan.offered > 0 && allocation_sizes_.size() < kMaxAllocationSizes) {
+        allocation_sizes_.push_back(plan.offered);
+      }
       return status;
     }));
     py::dict dict;
@@ -251,7 +256,7 @@ void AddOffloadManager(py::module_& module) {
       .def("take_stats", &Manager::TakeStats,
            "Return a dict: usage, write_usage, read_usage (shares of the capacity), and since the "
            "last call stores_skipped and allocation_sizes. allocation_sizes is a list: for each "
-           "prepare_store with keys to store, their number.")
+           "prepare_store with keys to store, their number. It has at most 65,536 elements.")
       .def(
           "slots_per_chunk",
           [](Manager& manager, int64_t group) {

@@ -97,7 +97,7 @@ def test_lookup_and_the_states_of_a_chunk(vllm):
     assert made.complete_store(iter(keys_of(1, 2)), context) is None
     assert made.lookup(key(1), context) is results.HIT
     assert made.get_load_source(key(1), context).value == "host"
-    spec = made.prepare_load({key(2): None, key(1): None}.keys(), context)
+    spec = made.prepare_load(iter(keys_of(2, 1)), context)
     assert type(spec) is vllm.common.CPULoadStoreSpec and spec.block_ids.tolist() == [1, 0]
     assert made.complete_load(keys_of(2, 1), context) is None
     assert made.touch(keys_of(1), context) is None and made.on_request_finished(context) is None
@@ -151,17 +151,29 @@ def test_arc_keeps_what_two_requests_used(vllm):
     assert store(made, context_of(vllm, 4, 5, name="t"), 4, 5).evicted_keys == keys_of(3, 2)
 
 
-def test_keys_without_a_position_and_a_request_of_another_manager(vllm):
-    made, other = manager_of(vllm, 2), manager_of(vllm, 2)
-    context = vllm.base.ReqContext("r")
-    store(other, context, 7)
+def test_keys_without_a_position(vllm):
+    made, context = manager_of(vllm, 2), vllm.base.ReqContext("r")
     store(made, context, 1, 2)
-    other.on_request_finished(context)  # it is a request of `made` now
     made.on_request_finished(context)
     made.on_request_finished(context)
     made.on_request_finished(vllm.base.ReqContext("unknown"))
-    assert made.lookup(key(7), context) is vllm.base.LookupResult.MISS
     assert len(store(made, context_of(vllm, 3, name="s"), 3).evicted_keys) == 1
+
+
+def test_a_request_of_another_manager(vllm):
+    """Each manager numbers its requests. The number of one manager must have no effect in another."""
+    made, other = manager_of(vllm, 2), manager_of(vllm, 2)
+    first, shared = context_of(vllm, 1), context_of(vllm, 2, name="s")
+    other.lookup(key(2), shared)
+    store(made, first, 1)
+    store(made, shared, 2)
+    made.on_request_finished(first)  # chunk 1 is the newest now
+    store(other, first, 1)
+    store(other, context_of(vllm, 2, name="t"), 2)
+    other.on_request_finished(shared)  # no effect: it is a request of `made` now
+    more = context_of(vllm, 3, 4, name="u")
+    assert store(made, more, 3, 4).evicted_keys == keys_of(2, 1)
+    assert store(other, more, 3, 4).evicted_keys == keys_of(1, 2)
 
 
 def test_requests_have_numbers_of_their_own(vllm):
@@ -197,7 +209,7 @@ def test_events_of_failed_stores(vllm):
     made, context = manager_of(vllm), context_of(vllm, 1, 2, 3, 4)
     store(made, context, 1)
     made.prepare_store(keys_of(2, 3, 4), context)
-    made.complete_store(iter(keys_of(1, 2, 3, 4, 3)), context, success=False)
+    made.complete_store(iter(keys_of(1, 2, 3, 4, 2)), context, success=False)
     assert made.lookup(key(2), context) is vllm.base.LookupResult.MISS
     assert made.lookup(key(1), context) is vllm.base.LookupResult.HIT
     made.complete_store(keys_of(2), context, success=False)  # it is absent
@@ -392,7 +404,8 @@ def test_the_spec_passes_the_option_for_events(vllm):
 
 def test_a_release_that_is_not_tested_works_and_says_so(vllm, caplog):
     sys.modules["vllm"].__version__ = vllm.release.rsplit(".", 1)[0] + ".7+cpu"
-    assert type(spec_of().get_manager()) is plugin.KvcastOffloadingManager
+    with caplog.at_level(logging.INFO, "vllm.kvcast"):
+        assert type(spec_of().get_manager()) is plugin.KvcastOffloadingManager
     assert len(caplog.messages) == 1 and ".7, which is not tested (tested: 0.32.0, 0.33.0) offloads with" in caplog.text
 
 
@@ -432,6 +445,27 @@ def change_eviction(vllm, monkeypatch):
 
 def change_arc(vllm, monkeypatch):
     monkeypatch.setattr(vllm.policies.ARCCachePolicy, "on_store_miss", lambda self, keys, context: None)
+
+
+def change_ghosts(vllm, monkeypatch):
+    def evict(self, n, protected, own=vllm.policies.ARCCachePolicy.evict):
+        capacity, self.cache_capacity = self.cache_capacity, 10**6  # no ghost is forgotten
+        try:
+            return own(self, n, protected)
+        finally:
+            self.cache_capacity = capacity
+
+    monkeypatch.setattr(vllm.policies.ARCCachePolicy, "evict", evict)
+
+
+def change_failed_stores(vllm, monkeypatch):
+    if not vllm.v033:
+        pytest.skip("0.32 has no events of failed stores")
+
+    def take_events(self, own=vllm.manager.CPUOffloadingManager.take_events):
+        return [dataclasses.replace(event, metadata_only=False) for event in own(self)]
+
+    monkeypatch.setattr(vllm.manager.CPUOffloadingManager, "take_events", take_events)
 
 
 def change_finish(vllm, monkeypatch):
@@ -482,6 +516,7 @@ CHANGES = {
     add_policy_method: "unknown interface of cache policies", drop_policy_method: "unknown interface of cache policies",
     change_policy_arguments: "unknown interface of cache policies", change_lookup: "lru: call",
     change_eviction: "lru: call", change_arc: "arc: call", change_finish: "lru: call",
+    change_ghosts: "arc: call", change_failed_stores: ", take_events: vLLM",
     change_counts: ", prepare_store: vLLM", change_stats: ", get_stats: vLLM",
     change_events: ", take_events: vLLM", change_constructor: "TypeError: ", raise_in_a_call: "AttributeError: ",
     drop_event_class: "TypeError: ",

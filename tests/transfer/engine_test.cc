@@ -314,6 +314,15 @@ TEST_F(TransferEngineTest, AnInvalidJobEndsWithAnErrorAndCopiesNothing) {
                                    "8: block 5: is written twice"));
 }
 
+// The address of slot 2^31 exceeds 64 bits. The backend of this test copies nothing.
+TEST_F(TransferEngineTest, ASlotWhoseAddressOverflowsIsNotInHostMemory) {
+  config_.host.bytes = config_.host.slot_bytes = size_t{1} << 33;
+  Start();
+  Submit(1, kStore, Blocks({1}), Slots({1u << 31}));
+  EXPECT_THAT(backend_->batches, IsEmpty());
+  EXPECT_THAT(Ended(), ElementsAre("1: block 1: its slot is not in host memory"));
+}
+
 TEST_F(TransferEngineTest, AnEmptyJobEnds) {
   Start();
   engine_->Submit({TransferJobId(1), kStore, {}, nullptr});
