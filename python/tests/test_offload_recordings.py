@@ -10,26 +10,43 @@ import kvcast
 
 RECORDINGS = pathlib.Path(__file__).parents[2] / "tests/data/recordings"
 FILES = sorted([*RECORDINGS.glob("*/offload/cpu-manager/*.gz"), *RECORDINGS.glob("*/offload/manager-calls/*.gz")])
+RUNS = sorted(RECORDINGS.glob("*/offload/scheduler/**/*.gz"))
 # The whole runs, if the variable names their folder.
-WHOLE = sorted(pathlib.Path(os.environ.get("KVCAST_CONFORMANCE", "/nonexistent")).glob("offload/cpu-manager/*.jsonl*"))
+SET = pathlib.Path(os.environ.get("KVCAST_CONFORMANCE", "/nonexistent"), "offload")
+WHOLE, WHOLE_RUNS = sorted(SET.glob("cpu-manager/*.jsonl*")), sorted(SET.glob("scheduler/**/*.jsonl*"))
 LETTERS = {"miss": "M", "hit": "H", "pending": "P", "retry": "R"}
 
 
+def read(path):
+    text = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    return map(json.loads, text.splitlines())
+
+
 class Replay:
-    """Makes the recorded calls. Each method returns the result in the form of the recording."""
+    """Makes the recorded calls. Each method returns whether the result is the recorded one."""
 
     def __init__(self, config):
-        self.keys = [bytes.fromhex(key) for key in config["keys"]]
+        self.keys = [bytes.fromhex(key) for key in config.get("keys", [])]
         self.numbers = {key: number for number, key in enumerate(self.keys)}
         self.ends = config.get("ends")
+        groups = config["num_groups"] if "num_groups" in config else len(config["groups"])
         self.manager = kvcast.OffloadManager(
-            config["num_blocks"], [1] * config["num_groups"], policy=config["policy"], page_bytes=1,
+            config["num_blocks"] if "num_blocks" in config else config["cpu_slots"], [1] * groups,
+            policy=config["policy"] if "policy" in config else config["eviction_policy"], page_bytes=1,
             store_threshold=config["store_threshold"], max_tracker_size=config["max_tracker_size"],
-            enable_events=config["events_enabled"], rules=config.get("rules", "2026-08"), compatible=True)
+            enable_events=config.get("events_enabled", False), rules=config.get("rules", "2026-08"), compatible=True)
 
     def use(self, op):
         ends = None if self.ends is None else [self.ends[number] for number in op["keys"]]
-        return [self.keys[number] for number in op["keys"]], op.get("request", 0), ends
+        return [self.key(number) for number in op["keys"]], op.get("request", 0), ends
+
+    def key(self, number):
+        """A key is a number, or [number of the hash, group]."""
+        if isinstance(number, list):
+            key = number[0].to_bytes(32, "big") + number[1].to_bytes(4, "big")
+            self.numbers[key] = number
+            return key
+        return self.keys[number]
 
     def list(self, keys):
         return [self.numbers[key] for key in keys]
@@ -59,7 +76,7 @@ class Replay:
         return self.manager.touch(self.use(op)[0]) is None
 
     def request_finished(self, op):
-        return self.manager.finish_request(op["request"]) is None
+        return self.manager.finish_request(op.get("request", 0)) is None
 
     def reset_cache(self, op):
         return self.manager.reset() is None
@@ -80,8 +97,7 @@ class Replay:
 
 @pytest.mark.parametrize("path", FILES + WHOLE, ids=lambda path: path.name.split(".")[0])
 def test_every_recorded_call_gives_the_result_of_vllm(path):
-    text = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-    config, *ops = map(json.loads, text.splitlines())
+    config, *ops = read(path)
     replay, made = Replay(config), 0
     for op in ops:
         if "op" in op:
@@ -90,5 +106,22 @@ def test_every_recorded_call_gives_the_result_of_vllm(path):
     assert made > 30
 
 
+@pytest.mark.parametrize("path", RUNS + WHOLE_RUNS, ids=lambda path: path.name.split(".")[0])
+def test_the_calls_of_every_recorded_scheduler_give_the_result_of_vllm(path):
+    config, *steps = read(path)
+    replay, hashes, made = Replay(config), {}, 0
+    for op in (op for step in steps for op in step.get("ops", [])):
+        if op["op"] == "hashes":
+            hashes[op["req"]] = hashes.get(op["req"], [])[:op["from"]] + op["ids"]
+        for call in op.get("calls", []):
+            if "from" in call:  # the chunks of a request
+                size = config["derived"][call["g"]]["hashes_per_chunk"]
+                last = hashes[call["req"]][size - 1::size]
+                call["keys"] = [[number, call["g"]] for number in last[call["from"]:call["to"]]]
+            assert getattr(replay, call["call"])(call), f"{op['op']}: {call}"
+            made += 1
+    assert made > 20
+
+
 def test_the_recordings_of_three_releases_are_there():
-    assert len(FILES) == 27 and {path.parents[2].name for path in FILES} == {"until-2026-08", "vllm-0.33"}
+    assert len(FILES) == 27 and len(RUNS) == 43 and {path.parents[2].name for path in FILES} == {"until-2026-08", "vllm-0.33"}
