@@ -210,9 +210,8 @@ bool IsOnly(PyObject* names, const char* name) {
   return text != nullptr && std::strcmp(text, name) == 0;
 }
 
-// find_matches without pybind11's conversion of arguments, which costs a fifth of a query. Other
-// calls than find_matches(hashes) and find_matches(token_ids=...), and calls that fail, go to
-// pybind11.
+// find_matches without pybind11's conversion of arguments, which costs about 0.3 µs. Other calls
+// than find_matches(hashes) and find_matches(token_ids=...), and calls that fail, go to pybind11.
 PyObject* FindMatchesFast(PyObject* self, PyObject* const* arguments, Py_ssize_t count,
                           PyObject* names) {
   try {

@@ -101,8 +101,8 @@ class Manager {
     StorePlan plan;
     Check(Run([&](OffloadManager& m) {
       const Status status = m.PrepareStore(parsed, plan, use.use);
-      if (plan.offered > 0 && allocation_sizes_.size() < kMaxAllocationSizes) {
-        allocation_sizes_.push_back(plan.offered);
+      if (plan.chunks_to_store > 0 && allocation_sizes_.size() < kMaxAllocationSizes) {
+        allocation_sizes_.push_back(plan.chunks_to_store);
       }
       return status;
     }));

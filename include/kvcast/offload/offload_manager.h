@@ -112,7 +112,7 @@ struct StorePlan {
   std::vector<SlotId> slots;
   std::vector<OffloadKey> evicted;  // keys of the chunks that the call evicted
   // The number of chunks to store. Also set if the call returns kExhausted.
-  int64_t offered = 0;
+  int64_t chunks_to_store = 0;
 };
 
 // Histogram of the number of chunks for which PrepareStore had to find space. One sample per call.

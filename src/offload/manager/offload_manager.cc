@@ -109,7 +109,7 @@ void OffloadManager::Touch(std::span<const OffloadKey> keys) {
 Status OffloadManager::PrepareStore(std::span<const OffloadKey> keys, StorePlan& plan,
                                     const OffloadUse& use) {
   plan.keys.clear();
-  plan.offered = 0;
+  plan.chunks_to_store = 0;
   plan.slots.clear();
   plan.evicted.clear();
   for (const OffloadKey& key : keys) {
@@ -121,13 +121,13 @@ Status OffloadManager::PrepareStore(std::span<const OffloadKey> keys, StorePlan&
   if (Status status = CheckEnds(impl_->charges_requests(), keys, use); !status.ok()) return status;
   const bool charges = impl_->charges_requests();
   const int64_t needed = impl_->ChooseChunks(keys, use.request);
-  plan.offered = std::ssize(impl_->chunks);
+  plan.chunks_to_store = std::ssize(impl_->chunks);
   if (charges) {
     impl_->NoteMisses(use.request);
     impl_->NoteOffer(keys, use);
   }
   if (impl_->chunks.empty()) return Status();
-  impl_->allocation_sizes.Add(plan.offered);
+  impl_->allocation_sizes.Add(plan.chunks_to_store);
   if (!impl_->MakeRoom(needed - impl_->slots.num_available(), plan)) {
     impl_->ForgetChosen();
     return {StatusCode::kExhausted, "not enough chunks can be evicted"};
