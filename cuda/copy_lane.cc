@@ -115,11 +115,12 @@ Status CopyLane::EnqueueBy(CudaCopyPath path, const Class& size_class, bool orde
 
 Status CopyLane::EnqueueKernel(std::span<const CopyOp> ops) {
   aligned_.Clear();
-  odd_.Clear();
+  unaligned_.Clear();
   for (const CopyOp& op : ops) {
-    CutIntoPieces(op, GpuAddress(op.src), GpuAddress(op.dst), aligned_, odd_);
+    CutIntoPieces(op, GpuAddress(op.src), GpuAddress(op.dst), aligned_, unaligned_);
   }
-  return kernel_->Enqueue(aligned_, odd_, config_.kernel_blocks, stream_.get(), kernel_counts_);
+  return kernel_->Enqueue(aligned_, unaligned_, config_.kernel_blocks, stream_.get(),
+                          kernel_counts_);
 }
 
 CopyEngineOptions CopyLane::OptionsFor(const CopyShape& shape, bool ordered) const {

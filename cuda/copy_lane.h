@@ -1,4 +1,5 @@
-// CopyLane: the batches of one direction, on one stream.
+// CopyLane: the batches of one direction. The lane has one stream. With staging, it has a second
+// stream for the kernel.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -49,11 +50,11 @@ class CopyLane {
                                                   const CopyKernels* kernels,
                                                   const LaneConfig& config);
 
-  // Starts a batch and fills `batch`. Not ok: nothing was started. If only a part of a batch was
-  // started, the batch is `failed`, and the call has waited until no copy of the lane runs. Sets
-  // `poison` if the lane may still run copies.
+  // Starts a batch and fills `batch`. Not ok: no copy was started. If an error occurs after the
+  // start of a copy, Start returns ok, sets `batch.failed`, and waits until no copy of the lane
+  // runs. If this wait fails, Start sets `poison` to the error text, because copies may still run.
   Status Start(std::span<const CopyOp> ops, CUevent after, LaneBatch& batch, std::string& poison);
-  // Sets `poison` if the driver cannot report the state.
+  // Poll and Wait set `poison` to the error text if the driver returns an error for the batch.
   CopyState Poll(LaneBatch& batch, std::string& poison);
   CopyState Wait(LaneBatch& batch, std::string& poison);
   Status HoldBack(CUstream stream, const LaneBatch& batch) const;
@@ -88,7 +89,7 @@ class CopyLane {
   PathChooser chooser_;
   std::array<Class, PathChooser::kClasses> classes_;  // scratch memory
   Pieces aligned_;                                    // scratch memory
-  Pieces odd_;                                        // scratch memory
+  Pieces unaligned_;                                  // scratch memory
   CopyEngineCounts engine_counts_;
   KernelCounts kernel_counts_;
   uint64_t batches_ = 0;

@@ -35,7 +35,7 @@ Result<std::unique_ptr<ProbeRunner>> ProbeRunner::Create(const CudaDevice& devic
 void ProbeRunner::Plan(CopyDirection direction, const Probe& probe) {
   ops_.clear();
   aligned_.Clear();
-  odd_.Clear();
+  unaligned_.Clear();
   const size_t copy_bytes = probe.rows * probe.row_bytes;
   const bool device_only = probe.kind == ProbeKind::kDeviceKernel;
   std::byte* const from = device_only                         ? gpu_.base()
@@ -62,14 +62,14 @@ void ProbeRunner::Plan(CopyDirection direction, const Probe& probe) {
     const auto alias = [&](const std::byte* p) {
       return reinterpret_cast<uint64_t>(host_.Contains(p) ? host_.DeviceAddress(p) : p);
     };
-    CutIntoPieces(op, alias(op.src), alias(op.dst), aligned_, odd_);
+    CutIntoPieces(op, alias(op.src), alias(op.dst), aligned_, unaligned_);
   }
 }
 
 Status ProbeRunner::Start(CopyDirection direction, const Probe& probe) {
   if (probe.kind == ProbeKind::kKernel || probe.kind == ProbeKind::kDeviceKernel) {
     KernelCounts counts;
-    return kernel_.Enqueue(aligned_, odd_, probe.blocks, stream_.get(), counts);
+    return kernel_.Enqueue(aligned_, unaligned_, probe.blocks, stream_.get(), counts);
   }
   CopyEngineCounts counts;
   const CopyEngineOptions options{.call = CopyEngine::NewestCall(device_->api()),

@@ -48,7 +48,7 @@ class ProbeRunner {
   CopyDescriptors descriptors_;
   std::vector<CopyOp> ops_;
   Pieces aligned_;
-  Pieces odd_;
+  Pieces unaligned_;
 };
 
 }  // namespace kvcast::cuda

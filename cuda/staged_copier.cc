@@ -78,7 +78,7 @@ Status StagedCopier::Enqueue(CopyDirection direction, std::span<const CopyOp> op
       return engine_->Enqueue(direction, runs_, options, descriptors.Next(), lane, engine_counts);
     };
     const auto move = [&] {
-      return kernel_.Enqueue(aligned_, odd_, blocks, stream(), kernel_counts);
+      return kernel_.Enqueue(aligned_, unaligned_, blocks, stream(), kernel_counts);
     };
     KVCAST_RETURN_IF_ERROR(load ? copy() : move());
     KVCAST_RETURN_IF_ERROR(Record(grain.filled, first));
@@ -94,7 +94,7 @@ void StagedCopier::FillGrain(CopyDirection direction, std::span<const CopyOp>& o
   const bool load = direction == CopyDirection::kLoad;
   runs_.clear();
   aligned_.Clear();
-  odd_.Clear();
+  unaligned_.Clear();
   size_t used = 0;
   while (!ops.empty() && used < grain_bytes_) {
     const CopyOp& op = ops.front();
@@ -120,7 +120,7 @@ void StagedCopier::FillGrain(CopyDirection direction, std::span<const CopyOp>& o
                        load ? gpu_pitch : width,
                        static_cast<uint32_t>(rows)};
           CutIntoPieces(piece, Address(load ? staged + at : gpu), Address(load ? gpu : staged + at),
-                        aligned_, odd_);
+                        aligned_, unaligned_);
           at += width * rows;
         });
     used += bytes;

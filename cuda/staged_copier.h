@@ -92,7 +92,7 @@ class StagedCopier {
   size_t next_grain_ = 0;
   std::vector<CopyOp> runs_;  // between host memory and the grain
   Pieces aligned_;            // between the grain and the pool
-  Pieces odd_;
+  Pieces unaligned_;
 };
 
 }  // namespace kvcast::cuda

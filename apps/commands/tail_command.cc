@@ -61,7 +61,7 @@ void PrintEvents(const Message& message, const EventBatch& batch, const DecodeCo
     std::printf("  %s\n", Printable(DescribeEvent(event)).c_str());
   }
   if (counts.rejected_total() > 0) {
-    std::printf("  %llu events could not be decoded\n",
+    std::printf("  events that could not be decoded: %llu\n",
                 static_cast<unsigned long long>(counts.rejected_total()));
   }
 }

@@ -23,7 +23,7 @@ ExactnessAudit::ExactnessAudit(size_t workers, const WorkerConfig& config, int64
 void ExactnessAudit::OnBatch(size_t worker, uint64_t seq, std::shared_ptr<const EventBatch> batch) {
   const MutexLock lock(mutex_);
   Worker& state = *workers_[worker];
-  // After a loss or a repetition, the later admissions of the worker stay pending. Pending
+  // After a lost or repeated batch, the later admissions of the worker stay pending. Pending
   // admissions never count as equal.
   state.in_order = state.in_order && seq == state.applied + state.batches.size();
   if (!state.in_order) return;
@@ -77,11 +77,11 @@ void ExactnessAudit::Compare(Worker& worker, const AuditedAdmission& admission) 
   worker.totals.over_tokens += std::max<int64_t>(predicted - found, 0);
   worker.totals.under_tokens += std::max<int64_t>(found - predicted, 0);
   if (worker.totals.first_difference.empty()) {
-    worker.totals.first_difference = "request " + std::to_string(admission.request) +
-                                     " after batch " + std::to_string(admission.published) +
+    worker.totals.first_difference = "request " + std::to_string(admission.request) + " after " +
+                                     std::to_string(admission.published) + " batches" +
                                      (gpu_differs ? ": index " : " with host memory: index ") +
-                                     std::to_string(predicted) + ", engine " +
-                                     std::to_string(found);
+                                     std::to_string(predicted) + " tokens, engine " +
+                                     std::to_string(found) + " tokens";
   }
   if (first_difference_.empty()) first_difference_ = worker.totals.first_difference;
 }

@@ -23,7 +23,8 @@ struct PolicyResult {
   bool reads_index = true;
   simulate::RunResult run;
 
-  // Prompt tokens that the engines computed when they admitted the requests for the first time.
+  // Prompt tokens that the engines neither reused nor loaded at the first admission of each
+  // request. The requests of the warm-up do not count.
   int64_t computed_tokens() const {
     return run.prompt_tokens - run.reused_tokens - run.loaded_tokens;
   }
@@ -33,14 +34,14 @@ struct PolicyComparison {
   std::vector<PolicyResult> policies;
   std::string left_out;  // the reason, if `policies` is empty
 
-  // True: at each checked admission of each run, the index was equal to the engine's own lookup.
-  // False if a run has no checked admission.
+  // True: at each checked admission of each run, the index predicted the hit of the engine's own
+  // lookup. False if a run has no checked admission. True if `policies` is empty.
   bool exact() const;
 };
 
 // Runs each policy with the arrival times of the trace. Equal arguments give equal results. The
 // load rate is options.cache.load_rate, or the default of SimEngineConfig: never a measured rate.
-// Error: the options do not fit the cache.
+// Error: the options give no valid cache, or a run fails.
 Result<PolicyComparison> ComparePolicies(const DemoOptions& options,
                                          const std::vector<TraceRequest>& trace);
 

@@ -1,4 +1,4 @@
-"""Helpers of the tests: a prompt, its hashes, and threads that start together."""
+"""Helpers of the tests: a store event, a payload, an index, and threads that start together."""
 import threading
 
 import pytest
@@ -10,7 +10,7 @@ FULL = [{"kind": "full_attention", "block_size": BLOCK}]
 
 
 def stored(tokens, block_size=BLOCK, **more):
-    """The store of all whole blocks of a prompt."""
+    """Returns the BlockStored event of all whole blocks of a prompt."""
     more = {"group_idx": 0, "kv_cache_spec_kind": "full_attention", **more}
     return kvcast.BlockStored(kvcast.compute_block_hashes(tokens, block_size), tokens, block_size, **more)
 

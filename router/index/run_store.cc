@@ -212,7 +212,7 @@ typename RunStore<Key>::Known RunStore<Key>::FindKnown(const Block& block) {
         return false;
       },
       &known.room);
-  for (const Spot spot : same_hash_) BuryIfVoid(spot);
+  for (const Spot spot : same_hash_) RemoveIfVoid(spot);
   return known;
 }
 

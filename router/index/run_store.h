@@ -320,8 +320,8 @@ class RunStore {
   void Enter(Spot spot, HolderId holder, Cursor& cursor);
   // run_tidying.h
   bool IsVoid(const HolderSet& set, uint32_t i) const;
-  void Bury(uint32_t run, uint64_t slots);
-  void BuryIfVoid(Spot spot);
+  void RemoveVoid(uint32_t run, uint64_t slots);
+  void RemoveIfVoid(Spot spot);
   void RetireIfVoid(uint32_t run);
   void Retire(uint32_t run);
   void KillMany(uint32_t run, uint64_t dead);
@@ -347,8 +347,9 @@ class RunStore {
   Unpublished dirty_;
   std::vector<uint32_t> heads_met_;  // writer, in OwnsRival
   std::vector<uint32_t> lost_;       // runs with a removed block since the last Tidy
-  std::vector<uint32_t> thinned_;    // runs with a buried slot since the last Tidy
-  std::vector<uint32_t> retired_;    // empty runs that Tidy must free
+  std::vector<uint32_t>
+      runs_to_tidy_;               // runs in which RemoveVoid removed a slot since the last Tidy
+  std::vector<uint32_t> retired_;  // empty runs that Tidy must free
   uint32_t sweep_next_ = 1;
   CopyCounts<Key> copies_;
 };

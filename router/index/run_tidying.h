@@ -1,10 +1,10 @@
-// The functions of RunStore that take dead slots and runs out of the store. Included by
+// The functions of RunStore that remove dead slots and empty runs from the store. Included by
 // run_store.cc.
 //
 // The blocks of a closed holder stay until the sweep. The blocks that a batch adds and removes
 // again stay until Tidy. If a source made many such blocks for one hash or one content, each search
 // for that hash or content would visit all these blocks. So Add removes the blocks of this kind
-// that it finds (Bury), before it adds a block.
+// that it finds (RemoveVoid), before it adds a block.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -40,7 +40,7 @@ void ForEachStretch(uint64_t live, Visit&& visit) {
 
 template <typename Key>
 void RunStore<Key>::Tidy() {
-  for (const uint32_t number : thinned_) {
+  for (const uint32_t number : runs_to_tidy_) {
     if (At(number).retired) continue;
     if (At(number).live.load(std::memory_order_relaxed) == 0) {
       Retire(number);
@@ -48,7 +48,7 @@ void RunStore<Key>::Tidy() {
       Settle(number);
     }
   }
-  thinned_.clear();
+  runs_to_tidy_.clear();
   for (const uint32_t number : retired_) FreeRun(number);
   retired_.clear();
   for (const uint32_t number : lost_) {
@@ -116,7 +116,7 @@ bool RunStore<Key>::MoveNamed(uint32_t number, uint64_t live) {
   std::array<uint32_t, kRunKeys / kCutGap> moved;
   size_t runs = 0;
   ForEachStretch(live, [&](uint64_t stretch) { moved[runs++] = CopySlots(number, stretch); });
-  // I1: a walk by content may meet both the old run and a new run, or none of them. A walk by hash
+  // I1: a walk by content may meet both the old run and a new run, or neither. A walk by hash
   // meets each block once, or twice with the same holders (I5).
   const HolderSet& set = *run.holders.load(std::memory_order_relaxed);
   for (uint32_t i = 0; i < set.size(); ++i) {
@@ -132,23 +132,23 @@ bool RunStore<Key>::MoveNamed(uint32_t number, uint64_t live) {
 // must insert the head of a named run and free the old run. Returns the number of the new run.
 template <typename Key>
 uint32_t RunStore<Key>::CopySlots(uint32_t number, uint64_t slots) {
-  const uint32_t by = pool_.CopyOf(number, slots);
+  const uint32_t copy = pool_.CopyOf(number, slots);
   const Run& from = At(number);
-  Run& to = At(by);
+  Run& to = At(copy);
   const Key* const keys = to.keys.load(std::memory_order_relaxed);
   const uint64_t live = from.live.load(std::memory_order_relaxed);
   uint32_t offset = 0;
   for (uint64_t rest = slots; rest != 0; rest &= rest - 1, ++offset) {
     const auto old_offset = static_cast<uint32_t>(std::countr_zero(rest));
     if ((live >> old_offset & 1) == 0) continue;
-    table_.Replace(hash_(keys[offset]), LocatorOf({number, old_offset}), LocatorOf({by, offset}));
+    table_.Replace(hash_(keys[offset]), LocatorOf({number, old_offset}), LocatorOf({copy, offset}));
   }
   if (from.has_twins) {
     to.has_twins = true;
     const uint64_t twins = twin_slots_.at(number);
-    twin_slots_[by] = PackBits(twins, slots);
+    twin_slots_[copy] = PackBits(twins, slots);
   }
-  return by;
+  return copy;
 }
 
 template <typename Key>
@@ -167,18 +167,18 @@ void RunStore<Key>::FreeRun(uint32_t number) {
   pool_.Free(number);
 }
 
-// True if the bits of this holder belong to no worker, now or after the batch. The holder is then
-// void.
+// A holder is void in three cases: it has no bits; it is closed; the batch is going to close it,
+// and it has no published bits.
 template <typename Key>
 bool RunStore<Key>::IsVoid(const HolderSet& set, uint32_t i) const {
   if (set.Empty(i) || !holder_table_.Read(set.id(i))) return true;
   return holder_table_.IsCondemned(set.id(i)) && set.bits(i) == 0;
 }
 
-// Removes slots that only void holders have from the table of hashes. Tidy then retires or settles
-// the run.
+// Removes these slots from the table of hashes. Tidy then retires or settles the run. REQUIRES:
+// only void holders have these slots.
 template <typename Key>
-void RunStore<Key>::Bury(uint32_t number, uint64_t slots) {
+void RunStore<Key>::RemoveVoid(uint32_t number, uint64_t slots) {
   HolderSet& set = *At(number).holders.load(std::memory_order_relaxed);
   for (uint32_t i = 0; i < set.size(); ++i) {
     if ((set.next(i) & slots) == 0 && (set.bits(i) & slots) == 0) continue;
@@ -187,17 +187,17 @@ void RunStore<Key>::Bury(uint32_t number, uint64_t slots) {
     if (!holder_table_.Read(set.id(i))) set.Publish(i);
   }
   KillMany(number, slots);
-  thinned_.push_back(number);
+  runs_to_tidy_.push_back(number);
 }
 
 template <typename Key>
-void RunStore<Key>::BuryIfVoid(Spot spot) {
+void RunStore<Key>::RemoveIfVoid(Spot spot) {
   const HolderSet& set = *At(spot.run).holders.load(std::memory_order_relaxed);
   const uint64_t bit = uint64_t{1} << spot.offset;
   for (uint32_t i = 0; i < set.size(); ++i) {
     if (((set.next(i) | set.bits(i)) & bit) != 0 && !IsVoid(set, i)) return;
   }
-  Bury(spot.run, bit);
+  RemoveVoid(spot.run, bit);
 }
 
 // If only void holders have blocks of the run, removes the run from the tables. REQUIRES: the
@@ -209,7 +209,7 @@ void RunStore<Key>::RetireIfVoid(uint32_t number) {
   for (uint32_t i = 0; i < set.size(); ++i) {
     if (!IsVoid(set, i)) return;
   }
-  if (const uint64_t live = run.live.load(std::memory_order_relaxed)) Bury(number, live);
+  if (const uint64_t live = run.live.load(std::memory_order_relaxed)) RemoveVoid(number, live);
   Retire(number);
 }
 

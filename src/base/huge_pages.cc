@@ -5,7 +5,7 @@
 
 namespace kvcast {
 
-void WishForHugePages([[maybe_unused]] void* memory, [[maybe_unused]] size_t bytes) {
+void AdviseHugePages([[maybe_unused]] void* memory, [[maybe_unused]] size_t bytes) {
 #ifdef MADV_HUGEPAGE
   (void)madvise(memory, bytes, MADV_HUGEPAGE);
 #endif

@@ -14,7 +14,7 @@ inline constexpr size_t kHugePageBytes = size_t{2} << 20;
 
 // Requests huge pages for the memory from the kernel. Must be called before the memory is first
 // touched. If huge pages are switched off, or no huge page is free, the pages are small.
-void WishForHugePages(void* memory, size_t bytes);
+void AdviseHugePages(void* memory, size_t bytes);
 
 template <typename T>
 struct HugePageAllocator {
@@ -29,7 +29,7 @@ struct HugePageAllocator {
     const size_t bytes = (n * sizeof(T) + kHugePageBytes - 1) / kHugePageBytes * kHugePageBytes;
     void* const memory = std::aligned_alloc(kHugePageBytes, bytes);
     if (memory == nullptr) throw std::bad_alloc();
-    WishForHugePages(memory, bytes);
+    AdviseHugePages(memory, bytes);
     return static_cast<T*>(memory);
   }
   void deallocate(T* memory, size_t n) {

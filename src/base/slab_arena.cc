@@ -74,7 +74,7 @@ SlabArena::Slab* SlabArena::NewSlab(size_t size_class, size_t bytes) {
   void* memory = mapped == kSlabBytes ? std::exchange(spare_, nullptr) : nullptr;
   if (memory == nullptr) memory = MapAligned(mapped);
   // The first slab of a size keeps small pages, because most of it may stay untouched.
-  if (of_size_[size_class] > 0 || mapped > kSlabBytes) WishForHugePages(memory, mapped);
+  if (of_size_[size_class] > 0 || mapped > kSlabBytes) AdviseHugePages(memory, mapped);
   ++of_size_[size_class];
   ++slabs_;
   return new (memory)

@@ -10,7 +10,7 @@
 namespace kvcast {
 
 // `head_only`: the reply has no body, for HEAD. A reply in pieces is rendered up to the end of
-// `body`. If the client takes chunks, the later pieces are chunks. Otherwise the end of the
+// `body`. If `takes_chunks`, `body` and each later piece are chunks. Otherwise the end of the
 // connection ends the reply.
 std::string RenderReply(const HttpReply& reply, bool keep_alive, bool head_only = false,
                         bool takes_chunks = true);

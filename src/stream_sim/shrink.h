@@ -8,9 +8,8 @@
 
 namespace kvcast::sim {
 
-// Removes groups of faults, first halves, then quarters and so on, down to single faults. Removed
-// faults stay removed if the run still fails without them. Makes at most `max_runs` runs. REQUIRES:
-// the plan fails.
+// Tries to remove groups of faults: first halves, then quarters, and so on, down to single faults.
+// Keeps a removal if the run still fails. Makes at most `max_runs` runs. REQUIRES: the plan fails.
 Plan Shrink(const Plan& plan, int max_runs = 300);
 
 // As Shrink, but `fails` decides whether a plan fails.

@@ -104,7 +104,7 @@ Result<HostPool> HostPool::Create(const HostPoolConfig& config) {
   if (config.numa_node && !BindToNode(memory, mapped, *config.numa_node)) {
     return Exhausted("memory of NUMA node " + std::to_string(*config.numa_node), errno);
   }
-  if (config.pages == HostPages::kTransparentHuge) WishForHugePages(memory, mapped);
+  if (config.pages == HostPages::kTransparentHuge) AdviseHugePages(memory, mapped);
   const auto processors = static_cast<int>(std::thread::hardware_concurrency());
   const int threads = config.threads > 0 ? config.threads : std::clamp(processors / 2, 1, 16);
   if (const int error = PopulateInParallel(pool.base_, mapped, threads); error != 0) {

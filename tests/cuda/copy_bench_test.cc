@@ -47,13 +47,13 @@ TEST(CudaCopyBench, MeasuresKvcastAndTheOtherMethods) {
     for (const CopyBenchMethod& method : cells[0].methods) {
       names.push_back(method.name);
       EXPECT_GT(method.ratio, 0);
-      EXPECT_EQ(method.rival, !method.name.starts_with("ours"));
+      EXPECT_EQ(method.rival, !method.name.starts_with("kvcast"));
     }
-    EXPECT_EQ(names.front(), "ours");
-    EXPECT_THAT(names, Contains("ours staged"));
+    EXPECT_EQ(names.front(), "kvcast");
+    EXPECT_THAT(names, Contains("kvcast staged"));
     EXPECT_THAT(names, Contains("copy loop"));
     EXPECT_EQ(std::ranges::count(names, "batch + merging"), version >= 12080 ? 1 : 0);
-    EXPECT_THAT(names, Contains("kernel, uncapped"));
+    EXPECT_THAT(names, Contains("kernel, one block per fragment"));
     EXPECT_EQ(cells[0].payload_bytes, size_t{1} << 20);
     EXPECT_EQ(cells[0].chosen.empty(), false);
     EXPECT_TRUE(cells[0].best_rival().rival);
@@ -108,7 +108,7 @@ TEST(CudaCopyBench, LostCopiesAreFoundBeforeTheFirstTiming) {
       RunCudaCopyBench(driver.Open(), Small({{.direction = kStore, .row_bytes = 262144}}),
                        [&](const CopyBenchCell&) { ++cells; });
   EXPECT_EQ(status.code(), StatusCode::kInternal);
-  EXPECT_THAT(status.message(), StartsWith("ours: byte "));
+  EXPECT_THAT(status.message(), StartsWith("kvcast: byte "));
   EXPECT_EQ(cells, 0);
 }
 

@@ -1,10 +1,13 @@
-// FakeDriver: a CUDA driver without a GPU, behind the same table of functions.
+// FakeDriver: simulates a CUDA driver without a GPU. It fills DriverApi, the function table of a
+// real driver.
 //
-// A stream runs its work as late as a GPU may: when a caller waits for the work or queries an
-// event. Only then does the stream read sources, tables and descriptors. GPU memory is plain
-// memory. Kernels have other addresses for registered memory than the CPU. The fake refuses each
-// call that a real driver would refuse. If a real driver would accept a call that a GPU cannot
-// execute, the fake records a fault.
+// A stream runs its work as late as a GPU may: when a caller waits for the work, when a caller
+// queries an event (see runs_by_itself), or when a test calls a Run function. The stream copies
+// from the sources, tables and descriptors as they are at that time. GPU memory is plain memory.
+// For registered memory, a kernel uses another address than the CPU. The fake checks the arguments
+// of the calls, and returns the error that a real driver returns. It records a fault for each
+// detected error that a real driver may not report, for example descriptors that change before the
+// copies run.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -32,7 +35,7 @@ struct FakeOptions {
   const char* missing = "";  // functions whose names begin with this text are not available
 };
 
-// Units: seconds, and bytes per second.
+// `link`, `block` and `device` are in bytes per second. All other costs are in seconds.
 struct FakeCosts {
   double call = 2e-6;
   double copy = 0.5e-6;  // per descriptor, on the CPU
@@ -70,7 +73,8 @@ class FakeDriver {
   void FailCall(const std::string& function, CUresult result, int nth = 1) {
     failures[function] = {result, nth};
   }
-  // From this call on, every call that works on the GPU returns `result`.
+  // From this call on, every driver function returns `result`, except the queries of the driver and
+  // of the device, cuInit, and the functions of the primary context.
   void BreakDown(CUresult result) { broken = result; }
 
   CUstream NewStream();
@@ -89,7 +93,7 @@ class FakeDriver {
   CUresult broken = CUDA_SUCCESS;
   // True: EventQuery runs all work first. False: EventQuery runs no work.
   bool runs_by_itself = true;
-  // True: batched copies of runs succeed, but copy no bytes.
+  // True: cuMemcpyBatchAsync succeeds, but copies no bytes.
   bool loses_batches = false;
   size_t gpu_bytes = size_t{1} << 32;
   size_t pinnable_bytes = SIZE_MAX;
@@ -140,7 +144,7 @@ class FakeDriver {
   CUresult Alloc(CUdeviceptr* address, size_t bytes);
   CUresult Register(void* address, size_t bytes);
   CUresult SetAccess(uintptr_t address, size_t bytes, const CUmemAccessDesc* access, size_t count);
-  // One copy of a graph.
+  // One memcpy node of a graph.
   struct Node {
     CUdeviceptr dst = 0;
     CUdeviceptr src = 0;
@@ -176,7 +180,7 @@ class FakeDriver {
   const FakeOptions options;
   double cpu_time = 0;
   std::set<Stream*> streams;
-  std::set<Event*> events;     // after a breakdown, events stay here
+  std::set<Event*> events;     // after BreakDown, EventDestroy fails, so its event stays
   std::recursive_mutex calls;  // calls from any thread run one at a time
 
  private:

@@ -1,5 +1,5 @@
-// Fuzz target: for any calls in any order, a source delivers the batches of one state in order and
-// once each. The hold-back stays within its limit.
+// Fuzz target, for any calls in any order: from one reset or snapshot to the next, a source
+// delivers consecutive sequence numbers, each once. The hold-back stays within its limit.
 // SPDX-License-Identifier: Apache-2.0
 #include <cstddef>
 #include <cstdint>

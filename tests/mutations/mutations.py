@@ -1140,7 +1140,7 @@ MUTATIONS = [
      "  responder_.Read(answer, limits_.turn_replies, slice_);\n  if (!slice_.empty()) slice_.pop_back();\n"),
     ("pause a client without an end", SCHEDULER, "  for (Client& client : clients_) client.paused = false;\n", ""),
     ("leave slots of a hash that nobody holds", "router/index/run_store.cc",
-     "  for (const Spot spot : same_hash_) BuryIfVoid(spot);\n", "", "router_index_test --gtest_filter=*VoidBlocks*"),
+     "  for (const Spot spot : same_hash_) RemoveIfVoid(spot);\n", "", "router_index_test --gtest_filter=*VoidBlocks*"),
     ("leave runs of a content that nobody holds", "router/index/run_store.cc",
      "  for (const uint32_t number : heads_met_) RetireIfVoid(number);\n", "",
      "router_index_test --gtest_filter=*VoidBlocks*"),

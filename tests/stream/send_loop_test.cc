@@ -33,7 +33,7 @@ TEST(PollBackoff, NapsGrowUntilItSleeps) {
   EXPECT_EQ(plan.Next(true), microseconds(100));
 }
 
-// A ring, the socket to which its batches are sent, and a subscriber.
+// A ring, the PUB socket that sends its batches, and a subscriber.
 class Outlet {
  public:
   explicit Outlet(const std::string& name, const std::shared_ptr<Context>& context)
@@ -83,8 +83,8 @@ TEST(SendLoop, SendsPublishedBatchesAlsoAfterAPause) {
   loop.Remove(outlet.sender());
 }
 
-// A loop that polls would send a batch without a notice. The test waits until a second loop, which
-// is awake, has sent 100 batches. In this time, the first loop must send nothing.
+// A loop that polls would send a batch without a notice. After the append, a second loop, which is
+// awake, sends 100 batches. The first loop must send nothing during this time.
 TEST(SendLoop, SleepsWhenNothingIsPublished) {
   constexpr size_t kPasses = 100;
   const auto context = Context::Create();
@@ -102,7 +102,7 @@ TEST(SendLoop, SleepsWhenNothingIsPublished) {
       ASSERT_TRUE(Eventually([&] { return other.Received() == sent; }));
     }
   };
-  passes();  // the loop makes its last pass
+  passes();  // time for `loop` to end its last pass, in which asleep() is already true
   outlet.Append();
   passes();
   EXPECT_EQ(outlet.Received(), 0u);
@@ -148,7 +148,7 @@ TEST(SendLoop, ServesASenderWhileOthersAreAddedAndRemoved) {
   std::thread producer([&] {
     for (size_t i = 0; i < kBatches; ++i) stays.Publish(loop);
   });
-  size_t left = 0;
+  size_t received_from_removed = 0;
   for (int i = 0; i < 50; ++i) {
     Outlet goes("goes" + std::to_string(i), context);
     loop.Add(goes.sender());
@@ -156,10 +156,10 @@ TEST(SendLoop, ServesASenderWhileOthersAreAddedAndRemoved) {
     loop.Remove(goes.sender());
     while (goes.sender().Send() != LiveSender::Sent::kNothing) {
     }
-    left += goes.Received();
+    received_from_removed += goes.Received();
   }
   producer.join();
-  EXPECT_EQ(left, 50 * kOfEach);
+  EXPECT_EQ(received_from_removed, 50 * kOfEach);
   EXPECT_TRUE(Eventually([&] { return stays.Received() == kBatches; }));
   loop.Remove(stays.sender());
 }

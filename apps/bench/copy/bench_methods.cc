@@ -14,7 +14,8 @@ namespace {
 
 using Arena = std::shared_ptr<BenchArena>;
 
-// Forwards to a backend that outlives the engine. Each work gets a new engine.
+// Forwards to a backend that outlives the TransferEngine. Prepare makes a new TransferEngine for
+// each BenchWork.
 class Borrowed final : public CopyBackend {
  public:
   explicit Borrowed(CudaCopyBackend& backend) : backend_(backend) {}
@@ -30,8 +31,8 @@ class Borrowed final : public CopyBackend {
   CudaCopyBackend& backend_;
 };
 
-// The measured time begins with the submission of the job and ends with its result. It includes the
-// planning.
+// The measured time begins when Run submits the job, and ends when Run has the result. The time
+// includes the planning of the copies by TransferEngine.
 class OurMethod {
  public:
   OurMethod(Arena arena, std::unique_ptr<CudaCopyBackend> backend)
@@ -57,7 +58,9 @@ class OurMethod {
     engine_->WaitAll();
     results_.clear();
     engine_->Poll(results_);
-    return results_.empty() ? Status(StatusCode::kInternal, "no result") : results_[0].status;
+    return results_.empty()
+               ? Status(StatusCode::kInternal, "TransferEngine returned no result for the job")
+               : results_[0].status;
   }
   std::string Chosen() const {
     const CudaCopyStats stats = backend_->stats();
@@ -87,7 +90,7 @@ Result<BenchMethod> Ours(const Arena& arena, std::optional<CudaCopyPath> path) {
   auto backend = CudaCopyBackend::Create(arena->device(), config);
   if (!backend.ok()) return backend.status();
   const auto method = std::make_shared<OurMethod>(arena, std::move(backend).value());
-  return BenchMethod{.name = path ? "ours " + std::string(CudaCopyPathName(*path)) : "ours",
+  return BenchMethod{.name = path ? "kvcast " + std::string(CudaCopyPathName(*path)) : "kvcast",
                      .prepare = [method](const BenchWork& work) { return method->Prepare(work); },
                      .run = [method] { return method->Run(); },
                      .chosen = [method] { return method->Chosen(); }};
@@ -119,7 +122,7 @@ class EngineRival {
   }
 
  private:
-  // Merges consecutive fragments of the job that are adjacent on both sides.
+  // Merges consecutive fragments whose sources are adjacent and whose destinations are adjacent.
   void Merge() {
     merged_.clear();
     for (const CopyOp& op : work_->fragments) {
@@ -242,7 +245,8 @@ Result<std::vector<BenchMethod>> MakeBenchMethods(const std::shared_ptr<BenchAre
   methods.push_back(Rival(arena, "kernel, 12 blocks", tools.block_per_fragment, 12, 512));
   methods.push_back(Rival(arena, "kernel, 16 blocks", tools.block_per_fragment, 16, 512));
   methods.push_back(Rival(arena, "kernel, 2 x 1024", tools.warp_per_fragment, 2, 1024));
-  methods.push_back(Rival(arena, "kernel, uncapped", tools.block_per_fragment, 0, 512));
+  methods.push_back(
+      Rival(arena, "kernel, one block per fragment", tools.block_per_fragment, 0, 512));
   return methods;
 }
 

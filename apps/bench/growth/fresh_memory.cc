@@ -23,7 +23,7 @@ double MeasureFreshHugePage() {
   void* const memory =
       mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) return 0;
-  WishForHugePages(memory, kBytes);
+  AdviseHugePages(memory, kBytes);
   auto* const bytes = static_cast<volatile char*>(memory);
   const size_t skipped =
       (kHugePageBytes - reinterpret_cast<uintptr_t>(memory) % kHugePageBytes) % kHugePageBytes;

@@ -17,8 +17,8 @@ struct PowerLaw {
   double At(double x) const;
 };
 
-// Least squares of log(y) over log(x). x and y must be > 0. nullopt: the points have fewer than two
-// different x.
+// Least-squares regression of log(y) on log(x). x and y must be > 0. nullopt: the points have fewer
+// than two different x.
 std::optional<PowerLaw> FitPowerLaw(std::span<const std::pair<double, double>> points);
 
 }  // namespace kvcast::bench

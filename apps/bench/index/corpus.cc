@@ -31,7 +31,7 @@ T Get(const uint8_t* from) {
 }
 
 Status Bad(const std::string& what) {
-  return {StatusCode::kMalformed, "not a corpus file: " + what};
+  return {StatusCode::kMalformed, "invalid corpus file: " + what};
 }
 
 class CorpusReader {
@@ -57,12 +57,13 @@ class CorpusReader {
       return Bad("it does not begin with KVCORPUS");
     }
     const auto version = Get<uint32_t>(&bytes_[8]);
-    if (version != kCorpusVersion) return Bad("version " + std::to_string(version) + ", not 1");
+    if (version != kCorpusVersion)
+      return Bad("version " + std::to_string(version) + " is not supported (supported: 1)");
     end_ = bytes_.size() - kHashBytes;
     uint8_t digest[kHashBytes];
     SHA256(bytes_.data(), end_, digest);
     if (std::memcmp(digest, &bytes_[end_], kHashBytes) != 0) {
-      return Bad("the content hash at its end does not match (damaged or truncated)");
+      return Bad("the content hash at the end of the file does not match (damaged or truncated)");
     }
     corpus_.workers = Get<uint32_t>(&bytes_[12]);
     corpus_.block_tokens = Get<uint32_t>(&bytes_[16]);
@@ -91,8 +92,10 @@ class CorpusReader {
     }
     if (record.worker >= corpus_.workers) return "no such worker";
     if (head[12] < 1 || head[12] > 3) return "unknown operation";
-    if (blocks > (end_ - at_ - kRecordBytes) / kBlockBytes) return "more blocks than bytes";
-    if (record.op != CorpusOp::kStore && record.parent != 0) return "a parent, but not a store";
+    if (blocks > (end_ - at_ - kRecordBytes) / kBlockBytes)
+      return "the file is too short for the number of blocks";
+    if (record.op != CorpusOp::kStore && record.parent != 0)
+      return "a query or a remove has a parent";
     at_ += kRecordBytes;
     record.blocks.reserve(blocks);
     for (uint64_t i = 0; i < blocks; ++i, at_ += kBlockBytes) {

@@ -1,5 +1,5 @@
-// OffloadManagerReplay: makes the recorded calls of the engine's CPU offloading manager to our
-// manager, and compares the results.
+// OffloadManagerReplay: repeats on OffloadManager the calls that were recorded from vLLM's CPU
+// offloading manager, and compares the results.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -16,8 +16,9 @@ namespace kvcast::tools {
 
 class OffloadManagerReplay {
  public:
-  // `config` is the file's first line. The constructor and Run throw nlohmann's exceptions if a
-  // field is missing or of the wrong type, and std::runtime_error for an impossible value.
+  // `config` is the first line of the recording. The constructor and Run throw nlohmann's
+  // exceptions if a field is missing or of the wrong type, and std::runtime_error for an impossible
+  // value. Run throws std::out_of_range for a key number that the recording has not defined.
   OffloadManagerReplay(const nlohmann::json& config, bool compatible, OffloadChecks& checks);
 
   void Run(const nlohmann::json& op);
@@ -28,8 +29,8 @@ class OffloadManagerReplay {
   nlohmann::json Numbers(const std::vector<OffloadKey>& keys) const;
 
   void Call(const std::string& name, const nlohmann::json& op);
-  // The next three functions return our manager's answer in the form of the recording. null: our
-  // manager refuses the store.
+  // The next three functions return the result of OffloadManager in the form of the recording.
+  // PrepareStore returns null if OffloadManager refuses the store.
   nlohmann::json Lookup(const std::vector<OffloadKey>& keys, OffloadRequestId request);
   nlohmann::json PrepareStore(const std::vector<OffloadKey>& keys, const OffloadUse& use);
   nlohmann::json TakeEvents();
@@ -39,7 +40,7 @@ class OffloadManagerReplay {
   OffloadChecks& checks_;
   std::unique_ptr<OffloadManager> manager_;
   std::vector<OffloadKey> keys_;
-  std::vector<int64_t> ends_;  // by key: tokens of the prefix that ends with the chunk
+  std::vector<int64_t> ends_;  // by key number: tokens of the prefix that ends with the chunk
   std::unordered_map<OffloadKey, int64_t> numbers_;
 };
 

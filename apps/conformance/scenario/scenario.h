@@ -23,8 +23,8 @@ struct ScenarioConfig {
   HashAlgorithm algorithm = HashAlgorithm::kSha256;
   std::string none_hash;  // raw bytes
   EventHashForm hash_form = EventHashForm::kInt64;
-  // True: the engine sends array events. Such an engine reports no boundaries and sends fewer
-  // fields.
+  // True: the engine encodes each event as an array, not as a map. The recording of such an engine
+  // has no boundaries, and its events have fewer fields.
   bool array_events = false;
   ChainForm chain_form;
   int64_t replay_tokens = 0;  // tokens of a hit that are computed again
@@ -40,9 +40,9 @@ struct ScenarioConfig {
 // A prompt: literal tokens, or a prefix of an earlier request and further tokens.
 struct ScenarioPrompt {
   std::vector<TokenId> tokens;
-  std::string from;  // name of the earlier request; empty: none
-  int64_t take = 0;
-  int64_t length = 0;
+  std::string from;    // name of the earlier request; empty: none
+  int64_t take = 0;    // tokens of the prefix
+  int64_t length = 0;  // tokens of the whole prompt
   HashInputs inputs;
   std::optional<int64_t> lora_id;
   std::optional<std::string> session;
@@ -73,9 +73,9 @@ struct ScenarioOp {
   // kOutput: one entry per token, in order.
   std::vector<std::pair<std::string, TokenId>> sampled;
   std::optional<std::pair<int64_t, int64_t>> event_range;
-  int64_t hit = 0;
-  int64_t boundary = 0;
-  int64_t replay = 0;  // tokens of the hit that are computed again
+  int64_t hit = 0;       // tokens
+  int64_t boundary = 0;  // tokens
+  int64_t replay = 0;    // tokens of the hit that are computed again
   int64_t computed = 0;
   int64_t new_tokens = 0;
   int64_t lookahead = 0;
@@ -89,8 +89,8 @@ struct ScenarioOp {
 
 struct ScenarioProbe {
   ScenarioPrompt prompt;
-  int64_t hit = 0;
-  int64_t boundary = 0;
+  int64_t hit = 0;                 // tokens
+  int64_t boundary = 0;            // tokens
   int64_t replay = 0;              // tokens of the hit that are computed again
   std::vector<int64_t> per_group;  // empty: not recorded
 };
@@ -98,7 +98,7 @@ struct ScenarioProbe {
 struct ScenarioStep {
   int64_t step = 0;
   std::vector<ScenarioOp> ops;
-  bool published = true;
+  bool published = true;  // false: no batch ended in this step
   std::vector<Event> events;
   std::string payload;  // the published batch; empty: not recorded
   std::vector<ScenarioProbe> probes;
@@ -108,7 +108,8 @@ struct ScenarioStep {
 // For each group, every cached hash with the number of blocks that hold it.
 using ScenarioFinal = std::vector<std::vector<std::pair<BlockHash, int64_t>>>;
 
-// Each function parses one line. Errors name the member that is missing or of the wrong type.
+// Each function parses one line. An error names a missing member. For a member of the wrong type,
+// the error names only the types.
 Result<ScenarioConfig> ParseScenarioConfig(std::string_view line);
 Result<ScenarioStep> ParseScenarioStep(std::string_view line);
 Result<ScenarioFinal> ParseScenarioFinal(std::string_view line);

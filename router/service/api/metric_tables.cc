@@ -30,8 +30,8 @@ constexpr std::array kStreamMetrics = {
                  "HTTP counts as a gap if it shows that events are missing.",
                  kCounter, [](W w) { return w.stream.gaps; }},
     WorkerMetric{"kvcast_source_replays_total",
-                 "Requests sent to the publisher's replay endpoint for replays, status or "
-                 "snapshots, since the worker was registered.",
+                 "Requests sent to the publisher's replay endpoint (replays, snapshots, probes, "
+                 "status requests and challenges), since the worker was registered.",
                  kCounter, [](W w) { return w.stream.replays; }},
     WorkerMetric{"kvcast_source_replayed_batches_total",
                  "Batches received by replay that the router had not processed yet, since the "
@@ -153,8 +153,8 @@ constexpr std::array kEventMetrics = {
                  "Unknown event fields that the decoder skipped, since the worker was registered.",
                  kCounter, [](W w) { return w.wire.decode.unknown_fields; }},
     WorkerMetric{"kvcast_wire_component_fields_total",
-                 "Event fields with the component names of a block, which the decoder skipped, "
-                 "since the worker was registered.",
+                 "Event fields that list the components of a block that SGLang holds (full, swa, "
+                 "mamba), which the decoder skipped, since the worker was registered.",
                  kCounter, [](W w) { return w.wire.decode.component_fields; }},
     WorkerMetric{"kvcast_wire_undecodable_batches_total",
                  "Payloads that could not be decoded as a batch, since the worker was registered.",
@@ -226,12 +226,14 @@ constexpr std::array kEventMetrics = {
 
 constexpr std::array kLoadMetrics = {
     WorkerMetric{"kvcast_route_active_prefill_tokens",
-                 "Current number of prompt tokens of routed requests that the worker has not "
-                 "computed yet. Requests with book=false do not count.",
+                 "Current number of prompt tokens that the router predicted as not reusable, over "
+                 "the worker's routed requests without a reported first token. Requests with "
+                 "book=false do not count.",
                  kGauge, [](W w) { return static_cast<uint64_t>(w.load.active_prefill_tokens); }},
     WorkerMetric{"kvcast_route_decode_blocks",
                  "Current number of prompt blocks of the routed requests in the decode phase on "
-                 "the worker. Requests with book=false do not count.",
+                 "the worker. A block has hash_block_size tokens, but at least 16. Requests with "
+                 "book=false do not count.",
                  kGauge, [](W w) { return static_cast<uint64_t>(w.load.decode_blocks); }},
     WorkerMetric{
         "kvcast_route_queued_requests",
@@ -268,9 +270,8 @@ constexpr std::array kNamingMetrics = {
         kCounter, [](W w) { return w.index.rules_refuted; }},
     WorkerMetric{
         "kvcast_forgotten_names_total",
-        "Times that the router replaced the name (hash and content) of an evicted block in its "
-        "table by a newer name, since the worker was registered. The worker may store some of "
-        "these blocks again.",
+        "Names (hash and content) of evicted blocks that the router deleted to make room for newer "
+        "names, since the worker was registered. The worker may store some of these blocks again.",
         kCounter, [](W w) { return w.index.forgotten_names; }},
     WorkerMetric{"kvcast_dropped_names_total",
                  "Prompts whose block contents the router dropped because the queue for block "
@@ -406,8 +407,8 @@ constexpr std::array kServiceMetrics = {
         "router started.",
         kCounter, [](M m) { return Number(m.log.suppressed); }},
     ServiceMetric{"kvcast_log_lost_lines_total",
-                  "Lines of the log that were lost because its reader was too slow, since the "
-                  "router started.",
+                  "Log lines that were not written because the queue was full or the output "
+                  "failed, since the router started.",
                   kCounter, [](M m) { return Number(m.log.lost); }},
     ServiceMetric{"kvcast_http_connections", "Current number of open HTTP connections.", kGauge,
                   [](M m) { return Number(m.http.counters.connections); }},

@@ -119,8 +119,8 @@ void AddBlockFamilies(const std::vector<WorkerMetrics>& workers,
   using InTier = const GroupTally::InTier&;
   families.push_back(BlockFamily(
       "kvcast_blocks",
-      "Current number of block copies that the worker announced as stored and has not announced as "
-      "removed.",
+      "Current number of block copies that the worker announced as stored and has not removed, "
+      "according to its events. A clear, and a reset of the source, set it to 0.",
       MetricType::Gauge, [](InTier t) { return static_cast<uint64_t>(t.held); }, workers));
   families.push_back(BlockFamily(
       "kvcast_blocks_stored_total",
@@ -274,7 +274,8 @@ MetricFamily LeftOutFamily(const std::vector<WorkerMetrics>& workers) {
   MetricFamily family{
       "kvcast_format_left_out_total",
       "Events that were not indexed, by format and reason, since the worker was registered. For "
-      "format trtllm, the reasons partial_block and no_room count blocks.",
+      "format trtllm, the reasons partial_block and no_room count blocks. For format mooncake, "
+      "the reason no_hashes also counts events without a tier.",
       MetricType::Counter,
       {}};
   const auto add = [&family](const WorkerMetrics& worker, const char* format, const char* reason,

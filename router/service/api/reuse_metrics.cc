@@ -106,13 +106,13 @@ MetricFamily TotalFamily(const char* name, const char* help, uint64_t ReuseTotal
 }  // namespace
 
 void AddReuseFamilies(Workers workers, std::vector<MetricFamily>& families) {
-  families.push_back(BlockFamily(
-      "kvcast_reuse_sampled_blocks",
-      "Current number of blocks of the sampled prompts that the worker holds on the GPU.",
-      &ReuseDiagnosis::GroupUse::held, workers));
+  families.push_back(
+      BlockFamily("kvcast_reuse_sampled_blocks",
+                  "Current number of GPU blocks that the worker holds for the sampled prompts.",
+                  &ReuseDiagnosis::GroupUse::held, workers));
   families.push_back(BlockFamily("kvcast_reuse_usable_blocks",
-                                 "Current number of GPU blocks, counted over the sampled prompts, "
-                                 "that belong to a prefix that all groups can reuse.",
+                                 "Current number of blocks of kvcast_reuse_sampled_blocks that "
+                                 "belong to a prefix that all groups can reuse.",
                                  &ReuseDiagnosis::GroupUse::usable, workers));
   families.push_back(TestedFamily(workers));
   families.push_back(LostFamily(workers));

@@ -53,7 +53,8 @@ class EventFeeds {
   EventFeeds(FeedConfig config, FeedSink sink);
   ~EventFeeds();  // stops the pollers
 
-  // The endpoint is not polled before Begin. `poll_ms`: milliseconds between two polls; for several
+  // Polling of a new URL starts at the next Begin. If a worker of this URL is polled already, the
+  // added worker gets events immediately. `poll_ms`: milliseconds between two polls; for several
   // workers of one URL, the value of the first worker counts. kInvalidArgument: the endpoint is
   // invalid. Any other error: no file descriptor is available.
   Status Add(WorkerId worker, const std::string& endpoint, int64_t poll_ms);
@@ -64,9 +65,9 @@ class EventFeeds {
   void Remove(WorkerId worker);
   bool Has(WorkerId worker) const;
 
-  // Takes events for a worker whose endpoint is kPushEndpoint. kFailedPrecondition: the worker has
-  // another endpoint. kMalformed: the body could not be decoded, and the worker's blocks are
-  // dropped.
+  // Takes events for a worker whose endpoint is kPushEndpoint. kFailedPrecondition: the worker is
+  // unknown, or has another endpoint. kMalformed: the body could not be decoded, and the worker's
+  // blocks are dropped.
   Status Push(WorkerId worker, std::string_view body);
   // Drops the worker's blocks because they were found to be wrong.
   void Contradict(WorkerId worker);

@@ -1,4 +1,4 @@
-// Fleet: the workers that are followed. Workers can be added and removed while queries run.
+// Fleet: the workers that the router follows. Workers can be added and removed while queries run.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -23,10 +23,10 @@ namespace kvcast::router {
 
 // Each data-parallel rank is a worker.
 struct FleetLimits {
-  size_t workers = 4096;        // in all
+  size_t workers = 4096;        // in total
   size_t client_workers = 256;  // added by clients
-  // Of all workers together; see ResidencyBudget. 0: no bound. Each worker also has its own bound;
-  // see WorkerRegistration::max_residencies.
+  // Limit of the residencies of all workers together; see ResidencyBudget. 0: no bound. Each worker
+  // also has its own bound; see WorkerRegistration::max_residencies.
   uint64_t residencies = 0;
 };
 enum class AddedBy : uint8_t { kOperator, kClient };
@@ -79,9 +79,9 @@ class Fleet {
   ~Fleet();
 
   // Adds all ranks of the source, or none. kFailedPrecondition: a worker has this name already.
-  // kExhausted: there would be more workers than FleetLimits allows.
-  // Other errors are those of WorkerIngest::Create, Subscriber::Add and EventFeeds::Add. The
-  // message names the worker.
+  // kExhausted: there would be more workers than FleetLimits allows; the message names the limit.
+  // Other errors are those of ExpandRanks, WorkerIngest::Create, Subscriber::Add and
+  // EventFeeds::Add.
   Status Add(const WorkerRegistration& config, AddedBy added_by = AddedBy::kOperator);
   // Starts to poll the added sources. Before this call, their events stay in the engines.
   void BeginPolls() { feeds_->Begin(); }

@@ -2,8 +2,8 @@
 //
 // A query that computes an engine's hashes has the content that each hash names. The query must not
 // wait for the index's writer, so it puts the names into this queue. The thread that applies the
-// source's batches gives the names to the index together with the next batch. Names that do not fit
-// into the queue are dropped, and a later query finds them again.
+// source's batches gives the names to the index immediately before it applies the next batch. Names
+// that do not fit into the queue are dropped, and a later query finds them again.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -24,7 +24,7 @@ namespace kvcast::router {
 struct FoundNames {
   std::shared_ptr<const std::vector<BlockHash>> hashes;
   std::shared_ptr<const std::vector<ContentKey>> contents;
-  size_t units = 0;
+  size_t units = 0;   // number of hashes
   HashScheme scheme;  // the scheme by which the hashes were computed
 };
 

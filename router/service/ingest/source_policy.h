@@ -15,24 +15,28 @@ namespace kvcast::router {
 struct SourcePolicy {
   bool allow_remote = false;  // RouterOptions::allow_remote
   bool has_keys = false;      // the router has CURVE keys of its own
-  // Networks to which the sources of HTTP clients may point, see client_sources.h.
+  // Networks that must contain the endpoints of the sources that HTTP clients register. Empty: no
+  // restriction. See client_sources.h.
   std::vector<IpNetwork> networks;
 };
 
 enum class SourceOrigin : uint8_t { kOperator, kHttp };
 
-// Not ok, in one line that names the source, in these cases:
-// - A source with `bind` listens beyond loopback, and the policy does not allow it.
-// - An endpoint is beyond loopback, and the source has neither a server_key nor `insecure`.
-// - The source has a server_key and `insecure`, or the router has no keys, or the key is malformed.
+// Not ok in these cases. The message is one line that names the source, or the wrong member of the
+// source.
+// - A source with `bind` listens on an address that is not loopback, and the policy does not allow
+//   it.
+// - An endpoint is not a loopback endpoint, and the source has neither a server_key nor `insecure`.
+// - The source has a server_key, and `insecure` is set.
+// - The source has a server_key, and the router has no keys, or the server_key is malformed.
 // - The source comes from HTTP, and CheckClientSource refuses it.
 // For sources with feed endpoints (event_feeds.h), only the last rule applies, because these
 // endpoints are not ZeroMQ endpoints.
 Status CheckSource(const WorkerRegistration& source, const SourcePolicy& policy,
                    SourceOrigin origin);
 
-// "curve", "insecure" (as the source is registered), or "none": a source on this machine without
-// CURVE, or a feed.
+// "curve": the source has a server_key. "insecure": the source is registered as insecure. "none":
+// neither.
 std::string_view SecurityOf(const WorkerRegistration& source);
 
 }  // namespace kvcast::router

@@ -67,7 +67,8 @@ Result<std::unique_ptr<OffloadScheduler>> OffloadScheduler::Create(
   OffloadConfig memory = config.memory;
   memory.compatible |= config.compatible;
   memory.rules = config.rules;
-  // Groups that are left out must not influence the size of slots.
+  // Groups that are not in the layout must not influence the slot size, so they get the chunk size
+  // of the first group of the layout.
   const size_t first = layout->groups[0].index.value;
   for (size_t g = 0, next = 0; g < memory.chunk_bytes.size(); ++g) {
     const bool stays = next < layout->groups.size() && layout->groups[next].index.value == g;

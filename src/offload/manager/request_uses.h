@@ -31,8 +31,8 @@ class RequestUses {
   // Returns a rank that is greater than all earlier ranks.
   uint64_t NewRank() { return ++last_rank_; }
 
-  // Records a use. A chunk is recorded once, with its first use that is not kOffered. True: the
-  // chunk is new.
+  // Records a use. A chunk is recorded once: with its first use other than kOffered, or with
+  // kOffered if it has no other use. True: the chunk was not recorded before.
   bool Note(OffloadRequestId request, const Use& use) {
     Request& entry = requests_[request];
     const auto [found, added] = entry.places.try_emplace(use.key, entry.uses.size());
@@ -43,8 +43,8 @@ class RequestUses {
     }
     return added;
   }
-  // Records that the request is going to store an absent chunk. True: it is the first time for this
-  // chunk.
+  // Records that the request is going to store an absent chunk. True: NoteMiss had not recorded
+  // this chunk for the request before.
   bool NoteMiss(OffloadRequestId request, const OffloadKey& key) {
     return requests_[request].missed.insert(key).second;
   }

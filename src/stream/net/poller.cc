@@ -57,8 +57,8 @@ Result<Poller::Watch> Poller::Add(int descriptor, std::atomic<bool>* ready) cons
   return AddFor(descriptor, EPOLLIN, ready);
 }
 
-// EPOLLET: another thread may receive from the socket later. Wait must not return again and again
-// until then.
+// EPOLLET: another thread may read the descriptor later. Without EPOLLET, each Wait would return at
+// once until that thread has read it.
 Result<Poller::Watch> Poller::AddEdges(int descriptor, std::atomic<bool>* ready) const {
   return AddFor(descriptor, EPOLLIN | EPOLLET, ready);
 }

@@ -23,7 +23,8 @@
 namespace kvcast::stream {
 
 // Publish, PublishPayload, Add and Flush must be called by one thread at a time. Tick must be
-// called by one thread at a time, which may be another thread. All other methods are thread-safe.
+// called by one thread at a time; it may run at the same time as these four. All other methods are
+// thread-safe.
 class PublisherCore {
  public:
   // `now_us`: monotonic microseconds. It is called on all threads that call methods of this class.
@@ -34,7 +35,7 @@ class PublisherCore {
   void KeepState(const Epoch& epoch);
 
   // These methods are the methods of Publisher with the same names. Publish is inline, because
-  // cache misses of code are the largest cost of Publish.
+  // instruction-cache misses are the largest cost of Publish.
   Result<Seq> Publish(EventBatch&& batch) {
     if (has_pending_.load(std::memory_order_acquire)) return PublishPending(std::move(batch));
     return PublishBatch(std::move(batch));
@@ -64,8 +65,8 @@ class PublisherCore {
   Result<Seq> AppendBatch(EventBatch&& batch);
   // Publishes the pending events and, after them, the events of `batch`, in one batch.
   Result<Seq> PublishPending(EventBatch&& batch);
-  // Uses a sequence number that no subscriber can receive. The state gets the batch's events if
-  // they can be encoded. nullptr: the events are not known.
+  // Uses a sequence number that no subscriber can receive. The state gets the part of the batch
+  // that the mirror reads, if this part can be encoded. nullptr: the events are not known.
   void Refuse(const EventBatch* batch);
   Status FlushLocked() KV_REQUIRES(pending_mutex_);
   void FlushIfDue();
@@ -78,8 +79,8 @@ class PublisherCore {
   // Written under pending_mutex_. Add sets the flag before Add returns. The flag is cleared after
   // the pending events have their sequence number. A Publish that reads false needs no lock.
   std::atomic<bool> has_pending_{false};
-  // The time stamp of the latest batch minus the clock at that moment, in seconds. NaN before the
-  // first batch.
+  // The time stamp of the latest batch of Publish or Add minus the clock at that moment, in
+  // seconds. PublishPayload does not change it. NaN before the first such batch.
   std::atomic<double> clock_offset_s_{std::numeric_limits<double>::quiet_NaN()};
   const int64_t data_parallel_rank_;
   ReplayRing ring_;

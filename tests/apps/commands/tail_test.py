@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """A publisher sends known batches, and `kvcast tail` prints them. The test covers text and JSON
-lines, the filters, --count, a payload that is not a batch, an event that cannot be decoded, and Ctrl-C.
+lines, the filters, --count, a payload that is not a batch, an event that cannot be decoded, texts with control
+characters, a frame that is too large, an invalid endpoint, and Ctrl-C.
 usage: tail_test.py KVCAST
 # SPDX-License-Identifier: Apache-2.0
 """
@@ -122,9 +123,10 @@ check("a payload that is not a batch gives one line on stderr, and the next batc
 bad = dict(REMOVED, block_hashes="no list")
 run = tail([(b"kv", batch(bad, CLEARED))], "--count", "1")
 check("an event that cannot be decoded is counted, and the next event is printed",
-      "1 events could not be decoded" in run.stdout and "cleared" in run.stdout, run)
+      "events that could not be decoded: 1" in run.stdout and "cleared" in run.stdout, run)
 
-# A sender cannot control the terminal or forge lines: ESC, C1 controls, CR, LF, NUL, the direction of text.
+# tail escapes control characters (ESC, C1, CR, LF, NUL), and U+202E, which reverses the direction of text. So a sender
+# cannot control the terminal or forge a line.
 HOSTILE = "\x1b]0;title\x07\x1b[2J\r\nforged\x00\u009b31m\u202e\\"
 hostile = dict(STORED, medium=HOSTILE, kv_cache_spec_kind=HOSTILE, lora_name=HOSTILE)
 hostile_topic = HOSTILE.encode()
@@ -139,7 +141,8 @@ for flags, expected_lines in [((), 4), (("--json",), 2), (("--stats",), None), (
     if flags == ("--json",):
         check("json: the text is complete", json.loads(run.stdout.splitlines()[0])["topic"] == HOSTILE, run)
 
-# A frame of 200 MiB ends its connection, and is not held in memory. Tail follows another publisher at the same time.
+# tail closes a connection that sends a frame of 200 MiB, and does not keep the frame in memory. tail follows another
+# publisher at the same time.
 with Source([(b"kv", b"x" * (200 << 20))]) as huge, Source([(b"kv", batch(CLEARED))]) as good:
     process = subprocess.Popen([kvcast, "tail", f"tcp://127.0.0.1:{huge.port}", f"tcp://127.0.0.1:{good.port}"],
                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

@@ -25,7 +25,7 @@ TEST(Sglang, CachedPrefixCountsAboveTheThreshold) {
   EXPECT_EQ(Two(300, 0, 5).Choose("sglang:cache_threshold=0.2"), 1u);
 }
 
-TEST(Sglang, DifferentLoadsCountByBothThresholds) {
+TEST(Sglang, ChoosesTheLeastLoadedEngineIfTheLoadsExceedBothThresholds) {
   EXPECT_EQ(Two(1000, 0, 64).Choose("sglang"), 1u);
   EXPECT_EQ(Two(1000, 0, 65).Choose("sglang"), 0u);
   EXPECT_EQ(Two(1000, 200, 300).Choose("sglang"), 1u);  // 300 is not above 1.5 * 200
@@ -65,7 +65,7 @@ TEST(Smg, WithoutACachedPrefixChoosesTheLeastLoadedEngine) {
 }
 
 TEST(Dynamo, AddsUncachedBlocksAndBlocksInUse) {
-  TestInput input = Two(509, 0, 0);  // 100 - 50 blocks
+  TestInput input = Two(509, 0, 0);  // engine 1 has 50 of the 100 blocks in its cache
   input.engines[0].blocks_with_request = 0;
   input.engines[1].blocks_with_request = 49;
   EXPECT_EQ(input.Choose("dynamo"), 1u);
@@ -85,13 +85,13 @@ TEST(Dynamo, AddsQueuedPrefill) {
 
 TEST(Dynamo, HostMemoryCountsByItsWeight) {
   TestInput input = Two(200, 0, 0);
-  input.engines[0].hit_with_cpu_tokens = 400;  // 0.75 * 40 blocks against 20 blocks
+  input.engines[0].hit_with_cpu_tokens = 400;  // 0.75 * 40 host blocks against 20 GPU blocks
   EXPECT_EQ(input.Choose("dynamo"), 0u);
   EXPECT_EQ(input.Choose("dynamo:host_weight=0.4"), 1u);
 }
 
 TEST(LMetric, MultipliesUncachedTokensByRequests) {
-  EXPECT_EQ(Two(800, 0, 3).Choose("lmetric"), 1u);  // 200 * 4 against 1000
+  EXPECT_EQ(Two(800, 0, 3).Choose("lmetric"), 1u);  // 200 tokens * 4 requests against 1000 * 1
   EXPECT_EQ(Two(800, 0, 5).Choose("lmetric"), 0u);
   EXPECT_EQ(Two(1000, 0, 5).Choose("lmetric"), 1u);  // at least 1 token
 }
@@ -103,8 +103,8 @@ TEST(LMetric, QueuedPrefillCountsIfItsParameterIsSet) {
   EXPECT_EQ(input.Choose("lmetric:queued_prefill=0"), 1u);
 }
 
-// Returns the chosen engines. Engine 0 of four engines holds the prefix of every request except the
-// first request.
+// Sends one request with another prefix, then four requests with the hot prefix, which engine 0 of
+// four engines holds. Returns the engines that the rule chose for the four requests.
 std::vector<size_t> HotPrompt(const char* rule_text) {
   TestInput input(4);
   const auto rule = TestInput::Make(rule_text, 4);
@@ -118,7 +118,7 @@ std::vector<size_t> HotPrompt(const char* rule_text) {
   return chosen;
 }
 
-TEST(LMetric, GuardSendsAHotPromptElsewhereAfterSeveralAlarms) {
+TEST(LMetric, GuardSendsTheThirdRequestOfAHotPromptElsewhere) {
   EXPECT_EQ(HotPrompt("lmetric"), (std::vector<size_t>{0, 0, 1, 0}));
   EXPECT_EQ(HotPrompt("lmetric:guard=0"), (std::vector<size_t>{0, 0, 0, 0}));
 }
@@ -145,7 +145,7 @@ TEST(DualMap, ChoosesTheWarmerOfTwoEnginesUnlessItHasTooMuchWork) {
   ++first.load.prefill_tokens;
   EXPECT_EQ(input.Choose("dualmap"), homes[1]);
   EXPECT_EQ(input.Choose("dualmap:limit_tokens=70000"), homes[0]);
-  second.load.prefill_tokens = 70000;  // both engines are above the limit: the one with less work
+  second.load.prefill_tokens = 70000;  // above the limit too; `first` has less work
   EXPECT_EQ(input.Choose("dualmap"), homes[0]);
 }
 

@@ -1,5 +1,5 @@
-// Faults and workloads with which other rules have failed. With each of these, kvcast's rule is not
-// worse than the rule least_loaded.
+// Faults and workloads that make some rules slow. With each of these, the mean time to first token
+// with kvcast's rule is at most that with the rule least_loaded.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -16,7 +16,7 @@ namespace {
 
 constexpr int64_t kBlock = 64;
 
-// Appends `count` blocks that no other prompt has.
+// Appends `count` blocks. Only prompts with the same `owner` have them.
 void AppendPrivate(uint64_t owner, int64_t count, std::vector<uint64_t>& blocks) {
   for (int64_t b = 0; b < count; ++b) {
     blocks.push_back(Mix(owner, static_cast<uint64_t>(std::ssize(blocks))));
@@ -121,8 +121,7 @@ TEST(Scenarios, TheRuleIsNotWorseThanTheLeastLoadedEngine) {
   }
 }
 
-// The comparison can fail: a rule that follows the cache alone is worse with long sessions or with
-// one hot prefix.
+// The comparison can fail: with one hot prefix, a rule that follows the cache alone is worse.
 TEST(Scenarios, ARuleThatFollowsTheCacheAloneIsWorse) {
   const FleetOptions options;
   EXPECT_GT(MeanOf(HotPrefix(), "smg:balance_abs=1000000", options),

@@ -53,8 +53,8 @@ GroupSpec RandomGroup(Random& random, int64_t hash_block_size, bool one_size) {
   return group;
 }
 
-// Full attention, and Mamba states in blocks larger than hash_block_size, so that hits may end
-// inside blocks.
+// Returns groups for which PartialHitsEnabled can be true: one or two full groups, a Mamba group
+// whose blocks are larger than hash_block_size, and sometimes a sliding-window group.
 std::vector<GroupSpec> GroupsWithTails(Random& random, int64_t hash_block_size) {
   std::vector<GroupSpec> groups;
   for (int64_t i = Pick(random, 1, 2); i > 0; --i) {
@@ -119,20 +119,21 @@ CacheConfig RandomConfig(Random& random) {
 std::string Describe(const CacheConfig& config) {
   std::string text;
   for (const GroupSpec& group : config.groups) {
-    text += std::string(SpecKindName(group.kind)) + " bs " + std::to_string(group.block_size) +
-            " window " + std::to_string(group.sliding_window) + " chunk " +
-            std::to_string(group.chunk_size) + " mode " +
-            std::to_string(static_cast<int>(group.mamba_mode)) + " spec " +
+    text += std::string(SpecKindName(group.kind)) + " block_size " +
+            std::to_string(group.block_size) + " window " + std::to_string(group.sliding_window) +
+            " chunk " + std::to_string(group.chunk_size) + " mode " +
+            std::to_string(static_cast<int>(group.mamba_mode)) + " speculative_blocks " +
             std::to_string(group.speculative_blocks) + " retained " +
             std::to_string(group.extra_retained_tokens) + " sink " +
             std::to_string(group.sink_tokens) + " reference " +
             std::to_string(group.reference_window) + (group.eagle ? " eagle; " : "; ");
   }
   return text + "blocks " + std::to_string(config.num_blocks) + " length " +
-         std::to_string(config.max_model_len) + " hash " + std::to_string(config.hash_block_size) +
-         " step " + std::to_string(config.scheduler_block_size) + " retention " +
+         std::to_string(config.max_model_len) + " hash_block_size " +
+         std::to_string(config.hash_block_size) + " scheduler_block_size " +
+         std::to_string(config.scheduler_block_size) + " retention " +
          (config.retention_interval ? std::to_string(*config.retention_interval) : "none") +
-         " ranks " + std::to_string(config.decode_context_parallel) + " mtp " +
+         " decode_context_parallel " + std::to_string(config.decode_context_parallel) + " mtp " +
          std::to_string(config.mtp_lookahead_tokens) + " rules " +
          std::to_string(static_cast<int>(config.rules)) +
          (config.enable_caching ? "" : " no cache");

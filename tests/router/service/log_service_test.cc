@@ -1,5 +1,5 @@
-// The service logs the states and resets of sources, registrations, refusals and listeners. It logs
-// no secret.
+// The service logs the states and resets of each source. It also logs registrations, refusals and
+// listeners. It logs no secret.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 #include <httplib.h>
@@ -316,7 +316,7 @@ TEST_P(EveryLine, HasNoTokenIdSeedKeyOrBearerToken) {
 }
 
 // Probes request /readyz all the time. So status 503 of /readyz is not logged.
-TEST(HttpLog, AReplyThatTheRouterIsNotReadyIsNoFailure) {
+TEST(HttpLog, Status503OfReadyzIsNotLogged) {
   LogLines lines;
   for (const std::string_view route : {"/readyz", "/v1/route"}) {
     LogAnswer(lines.log(), {.peer = "10.0.0.1",

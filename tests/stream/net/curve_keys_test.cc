@@ -34,7 +34,7 @@ TEST_F(CurveFiles, TheSecretKeyGivesTheKeyPair) {
   }
 }
 
-TEST_F(CurveFiles, AKeyThatOthersCanReadIsRefused) {
+TEST_F(CurveFiles, AKeyFileWithAnyAccessForOthersIsRefused) {
   for (const mode_t mode : {0640, 0604, 0620, 0602, 0644, 0660, 0610, 0601}) {
     const Status status = LoadKey(keys.secret_key, mode);
     EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << mode;
@@ -47,7 +47,7 @@ TEST_F(CurveFiles, AFileWithoutAKeyIsRefusedAndNotPrinted) {
   std::string bad = keys.secret_key;
   bad[7] = '"';  // not a character of Z85
   std::string cut = keys.secret_key;
-  cut[20] = '\0';  // the 20 characters before the zero byte are of Z85
+  cut[20] = '\0';  // the 20 characters before the zero byte are valid
   for (const auto& [text, why] :
        {std::pair(std::string(), "40 characters, not 0"),
         std::pair(keys.secret_key.substr(1), "40 characters, not 39"),
@@ -99,7 +99,7 @@ TEST_F(CurveFiles, AWrongLineIsNamed) {
   EXPECT_FALSE(AccessList::Load(folder.File("none")).ok());
 }
 
-TEST_F(CurveFiles, AChangedListCountsFromTheNextRefresh) {
+TEST_F(CurveFiles, AChangedListTakesEffectAtTheNextRefresh) {
   const auto list = AccessList::Load(folder.Write("list", Line("subscribe", keys))).value();
   const auto allowed = [&] { return list->Allows(CurveRole::kSubscribe, keys.public_key); };
   folder.Write("list", "# nobody\n");
