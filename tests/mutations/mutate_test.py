@@ -110,6 +110,17 @@ class Mutate(unittest.TestCase):
         self.assertEqual(runs(), 2, "the bug has changed")
         self.assertEqual(runs(), 0)
 
+    def test_a_program_reads_other_files_only_by_source_dir(self):
+        for name in ("docs/page.md", "tests/data/x.jsonl", "tests/fuzz/make", "tests/mutations/mutate"):
+            (self.root / name).parent.mkdir(parents=True, exist_ok=True)
+            (self.root / name).write_text("", encoding="utf-8")
+        every = {"docs/page.md", "tests/data/x.jsonl", "tests/fuzz/make", "a.txt", ".gitignore"}
+        program, source_dir = mutate.TestProgram("good_test"), {"tests/support/source_dir.h"}
+        self.assertEqual(mutate.others_read(program, {"tests/good_test.cc"}), set())
+        self.assertEqual(mutate.others_read(program, source_dir), every)
+        self.assertEqual(mutate.others_read(mutate.CTest("ctest good_test"), set()), every)
+        self.assertEqual(mutate.others_read(mutate.FuzzTarget("good_fuzz"), set()), every)
+
     def test_resume_runs_what_survived(self):
         mutate.MUTATIONS = [("harmless", "a.txt", "right", "right", "good_test")]
         self.assertEqual(self.run_mutate("harmless")[0], 1)
