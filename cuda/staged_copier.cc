@@ -9,7 +9,8 @@ namespace kvcast::cuda {
 namespace {
 
 constexpr size_t kMinGrainBytes = size_t{64} << 10;
-// With this alignment, a fragment that is aligned in the pool is aligned in the ring too.
+// Each run starts at a multiple of this number in its part of the ring. A later fragment of the run
+// is aligned if all fragments before it have aligned sizes.
 constexpr size_t kRunAlignment = 256;
 
 uint64_t Address(const std::byte* p) { return reinterpret_cast<uint64_t>(p); }
@@ -128,7 +129,7 @@ void StagedCopier::FillGrain(CopyDirection direction, std::span<const CopyOp>& o
     if (done < op.bytes()) break;
     done = 0;
     ops = ops.subspan(1);
-    // Runs that are adjacent in host memory stay adjacent in the grain, so that they are one copy.
+    // Copies that are adjacent in host memory stay adjacent in the ring, so that they are one run.
     const bool follows = !ops.empty() && (load ? ops.front().src : ops.front().dst) == host + bytes;
     if (!follows) used = (used + kRunAlignment - 1) / kRunAlignment * kRunAlignment;
   }

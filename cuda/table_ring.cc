@@ -4,7 +4,8 @@
 namespace kvcast::cuda {
 
 std::optional<size_t> TableRing::Take(size_t bytes) {
-  if (tail_ == head_) head_ = tail_ = (head_ + bytes_ - 1) / bytes_ * bytes_;  // nothing is taken
+  // An empty ring starts at offset 0.
+  if (tail_ == head_) head_ = tail_ = (head_ + bytes_ - 1) / bytes_ * bytes_;
   const size_t to_end = bytes_ - head_ % bytes_;
   const uint64_t begin = bytes <= to_end ? head_ : head_ + to_end;
   if (bytes > bytes_ || begin + bytes > tail_ + bytes_) return std::nullopt;

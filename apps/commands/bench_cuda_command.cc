@@ -20,14 +20,14 @@ using Json = nlohmann::json;
 using cuda::CopyBenchCell;
 using cuda::CopyBenchMethod;
 
-// The fragment sizes of a quick run.
-constexpr size_t kQuickFragments[] = {4096, 16384, 32768, 65536, 262144, 2097152};
-constexpr int kQuickLaunches = 100;
+// Row sizes of a quick run, in bytes.
+constexpr size_t kQuickRowBytes[] = {4096, 16384, 32768, 65536, 262144, 2097152};
+constexpr int kQuickLaunches = 100;  // kernel launches of one measurement of the slowdown
 constexpr int kLaunches = 400;
 constexpr double kSlowdownTargetEngine = 1.05;
 constexpr double kSlowdownTargetKernel = 1.10;
 constexpr double kBothWaysTarget = 0.97;
-constexpr size_t kBothWaysFrom = size_t{128} << 10;
+constexpr size_t kBothWaysFrom = size_t{128} << 10;  // the target is for rows of at least this size
 
 const char* NameOf(CopyDirection direction) {
   return direction == CopyDirection::kLoad ? "H2D" : "D2H";
@@ -44,7 +44,7 @@ std::string NameOf(const CopyBenchCell& cell) {
   return name;
 }
 
-bool BeatsRivals(const CopyBenchCell& cell) {
+bool MatchesBestRival(const CopyBenchCell& cell) {
   return cell.ours() >= (1 - cuda::kRivalMargin) * cell.best_rival().ratio;
 }
 
@@ -60,7 +60,8 @@ class CudaReport {
     std::printf("%-28s %6.1f G %5.1f%% %7.3f %7s %-12s %7.3f %s%s%s\n", NameOf(cell).c_str(),
                 cell.ceiling / 1e9, cell.drift * 100, cell.ours(), TargetText(cell).c_str(),
                 cell.chosen.c_str(), cell.best_rival().ratio, cell.best_rival().name.c_str(),
-                BeatsRivals(cell) ? "" : "  BETTER", is_void ? "  void: the ceiling drifts" : "");
+                MatchesBestRival(cell) ? "" : "  BETTER",
+                is_void ? "  void: the ceiling drifts" : "");
     std::fflush(stdout);
     Json methods = Json::array();
     for (const CopyBenchMethod& method : cell.methods) {
@@ -201,7 +202,7 @@ cuda::CopyBenchConfig ConfigOf(const CopyBenchOptions& options) {
     std::erase_if(config.shapes, [](const cuda::CopyBenchShape& shape) {
       return shape.rows > 1 || shape.max_blocks != SIZE_MAX ||
              shape.order != cuda::BlockOrder::kRandom ||
-             std::ranges::find(kQuickFragments, shape.row_bytes) == std::end(kQuickFragments);
+             std::ranges::find(kQuickRowBytes, shape.row_bytes) == std::end(kQuickRowBytes);
     });
   }
   return config;

@@ -26,7 +26,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using nlohmann::json;
 
-constexpr double kMaxBacklogSeconds = 1.0;  // a longer delay (model time) is not caught up
+constexpr double kMaxBacklogSeconds = 1.0;  // model time; Pacer skips a longer delay
 constexpr double kIdleWaitSeconds = 0.05;
 
 double WallClockSeconds() {
@@ -148,8 +148,8 @@ SimHooks PublishingHooks(const Outlet& outlet) {
     EventBatch batch;
     batch.ts = WallClockSeconds();
     batch.events = std::move(events);
-    // Publishing fails only if the batch cannot be encoded. Events of our own pool can always be
-    // encoded.
+    // Publishing fails only if the batch cannot be encoded. Events of this engine's pool can
+    // always be encoded.
     const auto seq = PublishBatch(outlet.publisher, outlet.writer, std::move(batch));
     if (!seq.ok()) {
       outlet.log.Write(log_events::kPublishFailed, "", {{"reason", seq.status().message()}});

@@ -6,7 +6,9 @@
 namespace kvcast::cuda {
 namespace {
 
-Status NotOffered() { return {StatusCode::kFailedPrecondition, "not offered here"}; }
+Status NotOffered() {
+  return {StatusCode::kFailedPrecondition, "the driver does not have the functions"};
+}
 
 // A range of addresses with memory mapped to it. On an error, the completed steps are undone in
 // reverse order.

@@ -16,9 +16,10 @@ namespace kvcast::simulate {
 namespace {
 
 constexpr double kSharedLoad = 0.8;
-constexpr double kChatLoad = 0.8;
+constexpr double kTraceLoad = 0.8;
 constexpr int64_t kChatRequests = 780;
-constexpr double kChatFleetTokensPerRequest = 6000;  // the caches grow with the slice
+constexpr double kChatFleetTokensPerRequest =
+    6000;  // cache tokens of the fleet per request of a slice
 
 constexpr int64_t kSharedRequests = 3000;
 constexpr int64_t kSharedPrompts = 400;
@@ -29,7 +30,8 @@ constexpr int64_t kAzureRequests = 780;
 constexpr int64_t kAzureFleetTokens = 4'000'000;
 constexpr int64_t kAzureBlockTokens = 512;
 
-// Cuts `requests`, which are ordered by time, into slices of equal size. Each slice starts at 0 s.
+// Makes slices of equal size from `requests`, which are ordered by time. A slice has at most `most`
+// requests; the remaining requests are left out. Each slice starts at 0 s.
 std::vector<Slice> Cut(std::vector<WorkloadRequest> requests, int64_t block_tokens, int64_t slices,
                        int64_t most) {
   const auto count = static_cast<int64_t>(requests.size());
@@ -93,12 +95,13 @@ std::vector<WorkloadRequest> RequestsOfTrace(const std::vector<tools::TraceReque
 }
 
 // A line "TIMESTAMP,ContextTokens,GeneratedTokens", for example
-// "2023-11-16 18:15:46.6805900,374,44". nullopt: it is not such a line.
+// "2023-11-16 18:15:46.6805900,374,44".
 struct AzureRow {
   double seconds = 0;  // since 1970
   int64_t prompt_tokens = 0;
   int64_t output_tokens = 0;
 };
+// nullopt: the line has another form, or a count is out of range.
 std::optional<AzureRow> ParseAzureRow(std::string_view line) {
   const size_t first = line.find(',');
   const size_t second = line.find(',', first + 1);
@@ -128,7 +131,7 @@ Result<Workload> ParseMooncake(std::string_view text, const std::string& name,
                                const SliceOptions& options) {
   auto trace = tools::ParseTrace(text, name, 0);
   if (!trace.ok()) return trace.status();
-  Workload workload{.name = name, .slices = {}, .load = kChatLoad};
+  Workload workload{.name = name, .slices = {}, .load = kTraceLoad};
   workload.slices = Cut(RequestsOfTrace(*trace), tools::kTraceBlockTokens, options.slices,
                         options.requests > 0 ? options.requests : kChatRequests);
   workload.fleet_tokens = std::llround(
@@ -162,7 +165,7 @@ Result<Workload> ParseAzure(std::string_view text, const std::string& name,
   if (requests.empty()) return Status(StatusCode::kMalformed, name + ": holds no request");
   std::ranges::stable_sort(requests, {}, &WorkloadRequest::delay_s);
   Workload workload{
-      .name = name, .slices = {}, .fleet_tokens = kAzureFleetTokens, .load = kChatLoad};
+      .name = name, .slices = {}, .fleet_tokens = kAzureFleetTokens, .load = kTraceLoad};
   workload.slices = Cut(std::move(requests), kAzureBlockTokens, options.slices,
                         options.requests > 0 ? options.requests : kAzureRequests);
   return workload;
@@ -175,25 +178,28 @@ Workload GenerateShared(const SliceOptions& options) {
   for (int64_t s = 0; s < std::max<int64_t>(options.slices, 1); ++s) {
     Random random(Mix(options.seed, static_cast<uint64_t>(s)));
     // Popularity of prompt p: 1 / (p + 1).
-    std::vector<double> upto;
+    std::vector<double> cumulative;
     std::vector<int64_t> length;  // in blocks
     for (int64_t p = 0; p < kSharedPrompts; ++p) {
-      upto.push_back((upto.empty() ? 0 : upto.back()) + 1 / static_cast<double>(p + 1));
+      cumulative.push_back((cumulative.empty() ? 0 : cumulative.back()) +
+                           1 / static_cast<double>(p + 1));
       length.push_back(random.Between(2000 / kSharedBlockTokens, 14000 / kSharedBlockTokens));
     }
     Slice slice{.block_tokens = kSharedBlockTokens, .requests = {}};
     double time = 0;
     for (int64_t r = 0; r < count; ++r) {
-      const double drawn = random.Unit() * upto.back();
-      const auto prompt = std::upper_bound(upto.begin(), upto.end(), drawn) - upto.begin();
+      const double drawn = random.Unit() * cumulative.back();
+      const auto prompt =
+          std::upper_bound(cumulative.begin(), cumulative.end(), drawn) - cumulative.begin();
       WorkloadRequest request{.delay_s = time, .session = r};
       const int64_t question = random.Between(64, 1500);
       request.output_tokens = random.Between(50, 400);
       const int64_t shared = length[static_cast<size_t>(prompt)];
       request.prompt_tokens = shared * kSharedBlockTokens + question;
-      const uint64_t names = Mix(static_cast<uint64_t>(s), static_cast<uint64_t>(prompt));
+      const uint64_t prompt_seed = Mix(static_cast<uint64_t>(s), static_cast<uint64_t>(prompt));
       for (int64_t b = 0; b < request.prompt_tokens / kSharedBlockTokens; ++b) {
-        const uint64_t owner = b < shared ? names : Mix(names, static_cast<uint64_t>(r) + 1);
+        const uint64_t owner =
+            b < shared ? prompt_seed : Mix(prompt_seed, static_cast<uint64_t>(r) + 1);
         request.blocks.push_back(Mix(owner, static_cast<uint64_t>(b)));
       }
       slice.requests.push_back(std::move(request));

@@ -1,5 +1,5 @@
-// Rules that combine scores of several signals: llm-d, AIBrix and Preble. Written from their
-// documents, without their code.
+// Rules that combine scores of several signals: llm-d, AIBrix and Preble. This file was written
+// from the documents of these projects, without their code.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cmath>
@@ -49,7 +49,8 @@ class LlmdRule final : public Rule {
 };
 
 // The rule of llm-d's guide since July 2026. It considers only the engines that hold most of the
-// prompt, unless the queues of these engines are too long. It chooses the lowest token load.
+// prompt, if there are such engines and their queues are not too long. Of the considered engines,
+// it chooses the engine with the lowest token load.
 class LlmdStickyRule final : public Rule {
  public:
   explicit LlmdStickyRule(const RuleParameters& p)
@@ -122,9 +123,10 @@ class AibrixRule final : public Rule {
   const double imbalance_;
 };
 
-// Preble's E2 rule: the engine with the longest prefix if this prefix is more than half of the
-// prompt, else the engine with the least work of the last minutes. The rule's term for evictions is
-// left out.
+// Preble's E2 rule. If the longest prefix is more than `share` of the prompt: of the engines with
+// this prefix, the engine with the fewest requests. Otherwise the engine with the least sum of:
+// prefill seconds of the last window_s, prefill seconds of this prompt, and tpot_s per request. The
+// rule's term for evictions is left out.
 class PrebleRule final : public Rule {
  public:
   PrebleRule(const RuleParameters& p, const RuleFleet& fleet)

@@ -91,15 +91,16 @@ block_size: tokens per hash; at least 1.
 algo: "sha256" (vLLM's default), "sha256_cbor", "xxhash" or "xxhash_cbor".
 seed: PYTHONHASHSEED of the engine. none_hash: NONE_HASH as 1 to 32 bytes; it replaces seed.
 lora_name, lora_path, cache_salt: of the request. "" means none.
-mm_items: multimodal items, as tuples (identifier, offset, length) in tokens, sorted by offset.
+mm_items: multimodal items, as tuples (identifier, offset, length), sorted by offset. offset and
+    length are in tokens.
 extra_keys: "bare" (vLLM before 0.31) or "tagged" (from 0.31 on).
 lookahead: tokens after a block that its hash also covers, 0 to 8.
-form: "int" (last 8 bytes of each digest, as events carry it) or "bytes" (whole digests).
+form: "int" (last 8 bytes of each digest, the default form of events) or "bytes" (whole digests).
 
 Returns BlockHashes of floor((n - lookahead) / block_size) hashes. The GIL is released. Thread-safe.
 Raises TypeError for a wrong type, and InvalidArgumentError for a wrong value.)";
 
-// Nanoseconds of one call in C++, without Python objects.
+// Mean nanoseconds per call in C++, without Python objects.
 double TimeOfHashes(const py::object& tokens, int64_t block_size, int64_t repeats) {
   const TokenArgument ids(tokens, "tokens");
   const HashOptions options{.block_size = block_size, .none_hash = {}, .inputs = {}};
@@ -124,7 +125,7 @@ std::vector<MultimodalItem> MultimodalItemsOf(py::handle items) {
     const Integer length = IntegerOf(parts[2], at + ": length");
     const bool valid = !offset.negative && !length.negative && offset.magnitude <= INT64_MAX &&
                        length.magnitude <= INT64_MAX && length.magnitude > 0;
-    if (!valid) ThrowInvalid(at + ": the offset must be at least 0, and the length at least 1");
+    if (!valid) ThrowInvalid(at + ": the offset must be 0 to 2^63-1, and the length 1 to 2^63-1");
     read.push_back({.identifier = TextOf(parts[0], at + ": identifier"),
                     .offset = static_cast<int64_t>(offset.magnitude),
                     .length = static_cast<int64_t>(length.magnitude)});
@@ -184,7 +185,7 @@ reads in place: uint64 of shape (n,), or uint8 of shape (n, bytes per digest).)"
              py::arg("mm_items") = py::tuple(), py::arg("extra_keys") = "bare",
              py::arg("lookahead") = 0, py::arg("form") = "int", kComputeDoc);
   module.def("_time_of_hashes", &TimeOfHashes, py::arg("tokens"), py::arg("block_size"),
-             py::arg("repeats"), "For benchmarks: nanoseconds of one call in C++.");
+             py::arg("repeats"), "For benchmarks: mean nanoseconds per call in C++.");
 }
 
 }  // namespace kvcast::python

@@ -32,7 +32,7 @@ def router(publisher):
 
 
 def wait(router, publisher):
-    """Waits until the router has every batch of the publisher. A heartbeat may follow at any time."""
+    """Waits until the router has every batch of the publisher. A heartbeat may increase next_seq further."""
     end, published = time.monotonic() + WAIT_S, publisher.next_seq
     while router.workers()[0]["state"] != "synced" or router.workers()[0]["next_seq"] < published:
         assert time.monotonic() < end, router.workers()
@@ -51,7 +51,7 @@ def test_answers_equal_those_over_http_and_those_of_an_index(router, prompt):
     assert (router.admin_port, router.relay_endpoint) == (0, "")
 
 
-def test_a_route_is_booked_until_its_feedback(router, prompt):
+def test_a_route_is_booked_until_feedback_reports_its_end(router, prompt):
     decision = router.route(prompt + [1], request_id="r")
     assert (decision["worker"], decision["request_id"], decision["prompt_tokens"]) == ("e0", "r", 65)
     router.feedback(request_id="r", event="admitted", reused_tokens=64)

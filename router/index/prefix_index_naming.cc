@@ -1,4 +1,5 @@
-// The part of PrefixIndex::Impl that names the blocks of a worker by content.
+// The parts of PrefixIndex::Impl that name the blocks of a worker by content, and that collect
+// evidence of reuse.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <utility>
@@ -256,7 +257,7 @@ bool PrefixIndex::Impl::NoteUnits(WorkerState& worker, const BlockStored& event,
          worker.evidence.WasNew(FingerprintOf(*event.parent_block_hash));
 }
 
-// True if the group holds the block, and it is known that the group did not remove it before.
+// True if the group holds the block, and the index remembers no removal of the block by this group.
 bool PrefixIndex::Impl::WasHeldAllAlong(WorkerState& worker, const std::optional<BlockHash>& hash,
                                         uint8_t group) {
   if (!hash || !map_.Holds(*hash, worker.holders.At(Tier::kGpu, group))) return false;

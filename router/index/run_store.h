@@ -1,5 +1,5 @@
 // RunStore: block hashes of one form, the content that each hash names, and the holders of each
-// block. Blocks are stored in runs.
+// block. Blocks are stored in runs. Two slots with the same hash are twins.
 //
 // The blocks of a prompt are stored, queried and removed next to each other. Blocks that were
 // stored one after the other are therefore in neighbouring slots, up to 64 in a run. A run has one
@@ -12,13 +12,14 @@
 // only a hint for the position of the next block.
 //
 // A run of named blocks is a piece of one content chain: the block at offset i + 1 ends `stride`
-// tokens behind the block at offset i. A prompt that contains a later block of the run therefore
+// tokens after the block at offset i. A prompt that contains a later block of the run therefore
 // contains the first block too. One table entry per run, for the content of its first slot, finds
 // all its blocks. Another table finds each block by its hash.
 //
-// Add and Remove prepare a batch in memory that readers do not use: keys without holders, and
-// `next` bits. Publish then shows the batch to readers, one store per changed holder. Tidy frees
-// the slots that no holder has.
+// Add and Remove prepare a batch with changes that show no block to readers: slots without
+// published bits, and `next` bits, which readers do not load. Publish then shows the batch to
+// readers, with one atomic write for each changed pair of a run and a holder. Tidy frees the slots
+// that no holder has.
 //
 // A slot belongs to one block as long as the run exists. Its bit in `live` is set while a holder
 // has the block. A run that has lost most of its blocks is replaced by smaller runs.
@@ -104,9 +105,9 @@ struct KeyForm<BlockHash> {
   static const BlockHash& Of(const BlockHash& hash) { return hash; }
 };
 
-// Threads: WalkHashes, VisitRunsFrom, PrefetchRunsFrom and any_named may be called by any thread
-// that holds a Pin of `reclaim`, while the writer works. All other methods need the writer's lock
-// (I0).
+// Threads: WalkHashes, VisitRunsFrom, PrefetchRunsFrom, Prefetch and any_named may be called by any
+// thread that holds a Pin of `reclaim`, while the writer works. All other methods need the writer's
+// lock (I0).
 template <typename Key>
 class RunStore {
   using Run = router::Run<Key>;
@@ -145,12 +146,12 @@ class RunStore {
   void Publish();
   struct Dirty {  // a holder whose next bits are not published
     uint32_t run;
-    uint32_t position;  // in the holder set that the run had at that time
+    uint32_t position;  // in the holder set that the run had when the change was made
     HolderId holder;
   };
   using Unpublished = std::vector<Dirty>;
   // Exchanges the list of the changes that Publish shows. A list may be kept while other changes
-  // are made and published, but not beyond Tidy, Sweep or the end of a holder.
+  // are made and published, but not beyond Tidy, Sweep or the closing of a holder.
   void SwapUnpublished(Unpublished& other) { dirty_.swap(other); }
   // REQUIRES: all changes are published.
   void Tidy();

@@ -13,10 +13,10 @@
 namespace kvcast::router {
 
 // Thread-compatible value. It takes 8 bytes per unit, and one bit per unit for each group up to the
-// highest group that stored. An eighth of both is spare capacity.
+// highest group that stored. When it grows, it may reserve an eighth more than it needs.
 class SampledPrompt {
  public:
-  // The common part of a path and a prompt.
+  // The common part of a path (the keys of a store, see StorePath) and a prompt.
   struct Agreement {
     size_t units = 0;      // units of the path up to the last common key
     bool differs = false;  // after `units`, path and prompt differ
@@ -46,7 +46,7 @@ class SampledPrompt {
            (stored_[unit / 64 * groups_ + group] >> unit % 64 & 1) != 0;
   }
 
-  // Records that another request used the first `units` units.
+  // Records that a request other than the one that stored the prompt used the first `units` units.
   void NoteAskedFor(size_t units) {
     if (units > asked_for_) asked_for_ = units;
     asked_for_lately_ = true;

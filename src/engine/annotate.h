@@ -10,9 +10,10 @@
 
 namespace kvcast::engine {
 
-// Sets the spec kind and the window of the event's group. If the group has no window, the event
-// gets no window. If the event has no group index, the call removes both fields. If no group has
-// the event's index, the call removes both fields and returns an error with the index.
+// Copies the spec kind and the window of the event's group into the event. If the group has no
+// window, the event gets no window. If the event has no group index, the call removes both fields.
+// If no group has the event's index, the call removes both fields and returns an error with the
+// index.
 Status Annotate(std::span<const GroupSpec> groups, BlockStored& event);
 
 }  // namespace kvcast::engine

@@ -32,7 +32,7 @@ uint8_t* PutCborHead(uint8_t* at, CborMajor major, uint64_t argument) {
   if (argument <= kNarrowMax) return PutNarrow(at, major, static_cast<uint32_t>(argument));
   *at = static_cast<uint8_t>(major | kEightBytes);
   StoreBig<uint64_t>(at + 1, argument);
-  return at + kCborHeadMax;
+  return at + kMaxCborHeadBytes;
 }
 
 uint8_t* PutCborInts(uint8_t* at, std::span<const TokenId> values) {

@@ -11,7 +11,7 @@
 
 namespace kvcast::internal {
 
-inline constexpr size_t kCborHeadMax = 9;
+inline constexpr size_t kMaxCborHeadBytes = 9;
 
 // The major types, shifted to the top three bits of the initial byte.
 enum CborMajor : uint8_t {
@@ -22,8 +22,8 @@ enum CborMajor : uint8_t {
   kCborArray = 4 << 5,
 };
 
-// Each function writes at `at` and returns the end. REQUIRES: kCborHeadMax bytes of memory per
-// head. Bytes after the end may be overwritten.
+// Each function writes at `at` and returns the end. REQUIRES: kMaxCborHeadBytes bytes of
+// writable memory per head. Bytes after the end may be overwritten.
 uint8_t* PutCborHead(uint8_t* at, CborMajor major, uint64_t argument);
 uint8_t* PutCborInts(uint8_t* at, std::span<const TokenId> values);
 

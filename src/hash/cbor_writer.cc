@@ -57,7 +57,7 @@ void CborWriter::WriteNone() { out_.Put(kNull); }
 void CborWriter::WriteBool(bool value) { out_.Put(value ? kTrue : kFalse); }
 
 void CborWriter::WriteInt(int64_t value) {
-  out_.SetEnd(PutCborInts(out_.Room(kCborHeadMax), {&value, 1}));
+  out_.SetEnd(PutCborInts(out_.Room(kMaxCborHeadBytes), {&value, 1}));
 }
 
 void CborWriter::WriteUnsigned(uint64_t value) { PutHead(kCborUnsigned, value); }
@@ -84,13 +84,13 @@ void CborWriter::WriteBytes(std::span<const uint8_t> bytes) {
 
 void CborWriter::WriteInts(std::span<const TokenId> values) {
   BeginTuple(values.size());
-  out_.SetEnd(PutCborInts(out_.Room(values.size() * kCborHeadMax), values));
+  out_.SetEnd(PutCborInts(out_.Room(values.size() * kMaxCborHeadBytes), values));
 }
 
 void CborWriter::BeginTuple(size_t size) { PutHead(kCborArray, size); }
 
 void CborWriter::PutHead(CborMajor major, uint64_t argument) {
-  out_.SetEnd(PutCborHead(out_.Room(kCborHeadMax), major, argument));
+  out_.SetEnd(PutCborHead(out_.Room(kMaxCborHeadBytes), major, argument));
 }
 
 }  // namespace kvcast::internal

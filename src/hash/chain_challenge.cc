@@ -68,7 +68,7 @@ BlockStored ChallengeStore(uint64_t nonce, int64_t block_size, const HashInputs&
   store.medium = kMediumGpu;
   store.group_idx = 0;
   if (!inputs.lora_name.empty()) store.lora_name = inputs.lora_name;
-  // Events carry the bare form of the keys, also if the hash covers the tagged form.
+  // Events carry the bare form of the keys even if the hash covers the tagged form.
   ExtraKeys keys = ExtraKeysFor(inputs, 0, block_size, {.lookahead = lookahead});
   store.extra_keys.emplace().emplace_back();
   if (!keys.empty()) store.extra_keys->front() = std::move(keys);

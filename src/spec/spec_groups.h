@@ -1,4 +1,4 @@
-// Groups with equal specs, which an engine caches and looks up together.
+// Groups whose specs are equal except `eagle`. An engine caches and looks up such groups together.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -11,17 +11,17 @@
 namespace kvcast::internal {
 
 struct SpecGroup {
-  GroupSpec spec;               // eagle is set if any member has it
+  GroupSpec spec;               // eagle: true if it is true in any member
   std::vector<size_t> members;  // positions in the input
 };
 
-// The groups that take part in prefix caching, collected by spec, in the order of their first
-// member. Full attention comes first, because its scan from the left gives the other groups a tight
-// bound.
+// The groups that take part in prefix caching, merged by spec. Full attention comes first, because
+// its scan from the left gives the other groups a tight bound. Otherwise the order is that of the
+// first members.
 std::vector<SpecGroup> GroupBySpec(std::span<const GroupSpec* const> specs);
 
-// The number of tokens after a hit of this group that are computed again for a draft head. If hits
-// may end inside a block, this is one step of the hit grid; otherwise one block.
+// The number of tokens after a hit that a lookup for a draft head also needs, and that the engine
+// computes again: `alignment` if hits may end inside a block, otherwise one block.
 inline int64_t DropUnit(const GroupSpec& spec, int64_t alignment) {
   return alignment < spec.block_size ? alignment : spec.block_size;
 }

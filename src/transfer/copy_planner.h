@@ -25,11 +25,12 @@ struct BlockMove {
   size_t host_offset = 0;
 };
 
-// Sorts moves by their sources, so that neighbours are next to each other. Reads wait for memory
-// and benefit from the order; writes do not. Reuse the object to keep its memory.
+// Sorts moves by their sources, so that moves from adjacent memory are adjacent in the list. The
+// order makes reads faster, because a read waits for memory. The order of the writes does not
+// matter. Reuse the object to keep its memory.
 class MoveSorter {
  public:
-  // Not ok, kInvalidArgument: a move is out of bounds.
+  // Checks the moves, and sorts them. Not ok, kInvalidArgument: a move is out of bounds.
   Status Prepare(CopyDirection direction, const GroupLayout& layout, const HostLayout& host,
                  std::span<BlockMove> moves);
 
@@ -83,15 +84,16 @@ class CopyBatch {
   size_t bytes_ = 0;
 };
 
-// Writes the copies of one group's moves into batches. Moves that are neighbours on both sides
-// become one copy.
+// Writes the copies of one group's moves into batches. Moves that are adjacent in the source and in
+// the destination become one copy.
 class CopyPlanner {
  public:
   explicit CopyPlanner(const BatchLimits& limits) : limits_(limits) {}
 
-  // REQUIRES: `moves` are prepared, and the planning of the previous group has ended. `layout` and
-  // `moves` must outlive the planning. If `region_bytes` is not 0, no copy crosses a multiple of
-  // this size, counted from `host`. The moves must not cross such a multiple either.
+  // REQUIRES: MoveSorter::Prepare has sorted `moves`, and the planning of the previous group has
+  // ended. `layout` and `moves` must outlive the planning. If `region_bytes` is not 0, no copy
+  // crosses a multiple of this size, counted from `host`. The moves must not cross such a multiple
+  // either.
   void Start(CopyDirection direction, const GroupLayout& layout, std::byte* host,
              std::span<const BlockMove> moves, size_t region_bytes = 0);
   // Adds copies to the batch while there is room. True: all moves are written. False: the batch is

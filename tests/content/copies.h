@@ -43,7 +43,7 @@ class Copies {
   const RunConfig& config_;
   GpuStream& stream_;
   std::mt19937_64 random_;
-  testing::DeferredBackend* backend_ = nullptr;  // nullptr with threads
+  testing::DeferredBackend* backend_ = nullptr;  // nullptr if RunConfig::threads is true
   std::unique_ptr<TransferEngine> engine_;
   // For each batch of a load: the last value of progress_ at which the batch is stuck. 0: the batch
   // is never stuck.

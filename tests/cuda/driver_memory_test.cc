@@ -78,7 +78,7 @@ TEST(DriverMemory, ADriverThatLacksOneFunctionDoesNotOfferIt) {
     const auto memory =
         allocate ? DriverMemory::Allocate(device, kBytes) : DriverMemory::Map(device, kBytes);
     EXPECT_EQ(memory.status().code(), StatusCode::kFailedPrecondition) << call;
-    EXPECT_EQ(memory.status().message(), "not offered here");
+    EXPECT_EQ(memory.status().message(), "the driver does not have the functions");
     ExpectNothingKept(driver);
   }
 }

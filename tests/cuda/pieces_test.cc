@@ -23,9 +23,9 @@ TEST(Pieces, AreCutByBytesNotByRows) {
   EXPECT_EQ(odd.size(), 0u);
 }
 
-TEST(Pieces, HeadAndTailAreSetApart) {
+TEST(Pieces, UnalignedHeadAndTailAreSeparatePieces) {
   Pieces aligned, odd;
-  // Both addresses are 8 past a multiple of 16.
+  // Both addresses are 8 bytes past a multiple of 16.
   CutIntoPieces(Rows(100, 0, 0, 1), 1000, 2024, aligned, odd);
   ASSERT_EQ(aligned.size(), 1u);
   EXPECT_EQ(aligned.src[0], 1008u);

@@ -27,7 +27,7 @@ TEST_F(FaultTest, LiveTrafficContinuesAfterAnOversizedFrame) {
     // The publisher drops a frame if the subscription of the new connection has not arrived.
     ASSERT_TRUE(Eventually([&] {
       publisher.SendFrames(
-          {"topic", LossyPublisher::Text(publisher.next_seq()), std::string(kLimit + 1, 'x')});
+          {"topic", LossyPublisher::SeqText(publisher.next_seq()), std::string(kLimit + 1, 'x')});
       return subscriber_->status(kWorker).reconnects > before;
     }));
     publisher.Send();

@@ -1,4 +1,4 @@
-// Each kind has a name, an admission cap and a number of skipped tokens.
+// The names, the admission caps and the skipped tokens of the kinds.
 // SPDX-License-Identifier: Apache-2.0
 #include "kvcast/spec/cache_spec.h"
 
@@ -22,7 +22,7 @@ TEST(SpecKind, NamesEqualTheNamesInEventsAndParseBack) {
   EXPECT_EQ(ParseSpecKind("flash_attention_9"), SpecKind::kUnknown);
 }
 
-TEST(MaxAdmissionBlocks, WindowHoldsTheWindowTheTokensInFlightAndOneMoreBlock) {
+TEST(MaxAdmissionBlocks, WindowCapIsWindowPlusTokensInFlightPlusOneBlock) {
   EXPECT_EQ(MaxAdmissionBlocks(Window(1024), 16384, 1024), 129);
   EXPECT_EQ(MaxAdmissionBlocks(Window(1024), 16384, 2048), 193);
   EXPECT_EQ(MaxAdmissionBlocks(Window(64), 1024, 128), 13);
@@ -38,7 +38,7 @@ TEST(MaxAdmissionBlocks, ChunkedHoldsItsChunkAndTheTokensInFlight) {
   EXPECT_EQ(MaxAdmissionBlocks(group, 100, 64), 7);
 }
 
-TEST(MaxAdmissionBlocks, KindsThatGrowWithTheSequenceHaveNone) {
+TEST(MaxAdmissionBlocks, FullAttentionAndMambaHaveNoCap) {
   EXPECT_EQ(MaxAdmissionBlocks(GroupSpec{}, 1024, 64), std::nullopt);
   EXPECT_EQ(MaxAdmissionBlocks({.kind = SpecKind::kMamba}, 1024, 64), std::nullopt);
 }

@@ -91,7 +91,7 @@ class SlowLaneTest : public ::testing::Test {
   void SendLarge(LossyPublisher& publisher, size_t bytes) {
     const uint64_t number = publisher.next_seq();
     publisher.Lose();
-    publisher.SendFrames({"topic", LossyPublisher::Text(number), std::string(bytes, 'x')});
+    publisher.SendFrames({"topic", LossyPublisher::SeqText(number), std::string(bytes, 'x')});
   }
   // The thread of a lane waits in the sink of the slow source until the test opens the sink.
   void BlockSlowSource(size_t bytes = 0) {

@@ -292,9 +292,9 @@ TEST(Subscriber, MalformedMessagesAreCountedAndTheStreamGoesOn) {
   SendUntilSeen(publisher, *subscriber);
   const std::vector<Texts> malformed = {
       {"topic"},
-      {"topic", LossyPublisher::Text(1)},
+      {"topic", LossyPublisher::SeqText(1)},
       {"topic", "7 bytes", "payload"},
-      {"topic", LossyPublisher::Text(uint64_t{1} << 63), "payload"},
+      {"topic", LossyPublisher::SeqText(uint64_t{1} << 63), "payload"},
       Texts(1000, "x")};
   for (const Texts& frames : malformed) publisher.SendFrames(frames);
   const uint64_t before = sink.deliveries().size();

@@ -42,14 +42,12 @@ class LossyPublisher {
   }
 
   // Appends a batch to the ring and does not send the batch, so the live stream lacks the batch.
-  void Lose() {
-    ring_.Append(std::make_shared<const Bytes>(TestPayload(ring_.next_seq(), epoch_)));
-  }
+  void Lose() { AppendToRing(); }
   // Appends a batch to the ring and sends it.
   void Send() {
     const uint64_t seq = ring_.next_seq();
-    Lose();
-    SendFrames({"topic", Text(seq), TestText(seq, epoch_)});
+    AppendToRing();
+    SendFrames({"topic", SeqText(seq), TestText(seq, epoch_)});
   }
   void SendFrames(const std::vector<std::string>& frames) {
     for (size_t i = 0; i < frames.size(); ++i) {
@@ -58,7 +56,7 @@ class LossyPublisher {
     }
   }
   uint64_t next_seq() const { return ring_.next_seq(); }
-  static std::string Text(uint64_t seq) {
+  static std::string SeqText(uint64_t seq) {
     const SeqFrame frame = EncodeSeq(seq);
     return {frame.begin(), frame.end()};
   }
@@ -69,6 +67,9 @@ class LossyPublisher {
   const ReplayCounters& replay_counters() const { return server_->counters(); }
 
  private:
+  void AppendToRing() {
+    ring_.Append(std::make_shared<const Bytes>(TestPayload(ring_.next_seq(), epoch_)));
+  }
   Socket Open(int type, const std::string& endpoint, bool connects = false) {
     Socket socket = Socket::Create(context_, type).value();
     socket.SetOption(ZMQ_LINGER, 0);

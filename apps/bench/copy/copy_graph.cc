@@ -37,7 +37,8 @@ bool HasGraphs(const DriverApi& api) {
 Result<CopyGraph> CopyGraph::Create(const CudaDevice& device, CopyDirection direction,
                                     std::span<const CopyOp> ops) {
   const DriverApi& api = device->api();
-  if (!HasGraphs(api)) return Status(StatusCode::kFailedPrecondition, "not offered here");
+  if (!HasGraphs(api))
+    return Status(StatusCode::kFailedPrecondition, "the driver has no graphs of copies");
   CopyGraph copies(device, direction);
   CUgraph graph = nullptr;
   KVCAST_RETURN_IF_ERROR(device->Check(api.GraphCreate(&graph, 0), "cuGraphCreate"));

@@ -15,8 +15,8 @@ namespace kvcast::cuda {
 class CopyGraph {
  public:
   // Creates one node per copy. The nodes do not depend on each other. REQUIRES: each copy has one
-  // row. Not ok: kFailedPrecondition, "not offered here", if the driver has no graphs; else the
-  // driver's error.
+  // row. Not ok: kFailedPrecondition if the driver has no graphs of copies; otherwise the driver's
+  // error.
   static Result<CopyGraph> Create(const CudaDevice& device, CopyDirection direction,
                                   std::span<const CopyOp> ops);
 

@@ -1,4 +1,5 @@
-// Replay exchanges: sends the recorded requests to our replay server with the recorded socket type.
+// Replay exchanges: sends the recorded requests to ReplayServer with the recorded socket type, and
+// compares the replies with the recorded replies.
 // SPDX-License-Identifier: Apache-2.0
 #include <map>
 #include <optional>

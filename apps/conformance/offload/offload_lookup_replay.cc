@@ -16,13 +16,15 @@ using Json = nlohmann::json;
 
 namespace {
 
-// A boundary between chunks has the key of the chunk that ends there.
+// Returns the group and the key of a boundary. The key of the end of a chunk is the number of the
+// chunk. The key of a boundary inside a chunk is the negative boundary.
 Json TailName(const OffloadLayout& layout, size_t group, int64_t boundary) {
   const int64_t chunk = layout.groups[group].tokens_per_chunk;
   return {group, boundary % chunk == 0 ? boundary / chunk - 1 : -boundary};
 }
 
-// Returns the recorded results of the lookups of one case. Records which lookups were called.
+// Answers the lookups of one case with the recorded results, and lists the lookups in the order of
+// the calls.
 class RecordedAnswers {
  public:
   RecordedAnswers(const OffloadLayout& layout, const Json& record)

@@ -3,10 +3,10 @@
 //
 // The digest of a group on a tier has two parts: the number of copies, and the sum of copies x
 // H128(hash) over its block hashes, modulo 2^128. The digest does not depend on the order of
-// changes. Each added or removed copy costs one addition. If a set of blocks is divided into parts,
-// its digest is the sum of the digests of the parts. Each digest is divided into 256 buckets by
-// hash, to locate a difference. The digest detects faults; it is not collision-resistant against an
-// adversary. schemas/README.md defines H128.
+// changes. Each added or removed copy costs one hash and two additions. If a set of blocks is
+// divided into parts, its digest is the sum of the digests of the parts. Each digest is divided
+// into 256 buckets by hash, to locate a difference. The digest detects faults; it is not
+// collision-resistant against an adversary. schemas/README.md defines H128.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

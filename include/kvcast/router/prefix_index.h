@@ -3,7 +3,7 @@
 //
 // A block has two names: the block hash in the events, and its content key (content_key.h). The
 // index computes the content key from the tokens of a store and from the content key of the
-// previous block. An event names a block by its hash.
+// previous block. An event names a block by its hash. Unnamed block: its content key is not known.
 //
 // A query by content passes the content keys of its prompt, and does not depend on the hash scheme
 // of an engine. A query by hash passes the hash chain of the engine. If the content of a block is
@@ -49,7 +49,7 @@ inline constexpr int64_t kMaxWindow = int64_t{1} << 40;  // tokens, for windows 
 // vLLM reports a hit as a store of the whole prefix, including window blocks that vLLM has already
 // evicted. The event of a report is equal to the event of a store of second copies.
 enum class HitReports : uint8_t {
-  // The index counts the store as copies. The worker's answers are then not certain.
+  // The index counts the blocks of the store as copies. The worker's answers are then not certain.
   kUnknown,
   // The store is a report. The index does not apply the store.
   kExpected,
@@ -112,7 +112,7 @@ struct WorkerConfig {
   // hash_block_size if partial hits are on. 0: the index applies vLLM's rule to the known groups.
   // The rule gives the least common multiple of the block sizes. Exception: if a Mamba group has
   // blocks larger than the hash unit, all groups with larger blocks are full-attention or Mamba
-  // groups, and `rules` is not below kMain2026August, the rule gives hash_block_size.
+  // groups, and `rules` is nullopt or not below kMain2026August, the rule gives hash_block_size.
   int64_t alignment = 0;
   // Number of blocks of a group that the offloading connector moves as one chunk. On a lower tier,
   // the hash of the last block of a chunk names the chunk.
@@ -238,7 +238,7 @@ struct WorkerMatch {
   int64_t recompute_tokens = 0;
   // False: since its cache was last empty, the worker stored again a prefix that it could have hit.
   // Such a store is a report of a hit, or a copy. The effect depends on HitReports:
-  // - kUnknown: the index counts the store as copies. After a report, the answer is too long.
+  // - kUnknown: the index counts the blocks as copies. After a report, the answer is too long.
   // - kExpected: the index does not apply the store (IndexCounters::reannounced_blocks). Answers
   //   stay certain until removes show that the store was a copy, or until the index cannot
   //   determine whether a later store is a report or a copy.
@@ -256,9 +256,9 @@ struct WorkerMatch {
   int64_t unnamed_units = 0;
   // True: the worker holds blocks, on any tier, whose content is not known.
   bool has_unnamed = false;
-  // Untold bits of the unknown properties that could change gpu_tokens.
+  // Mask of Untold: the unknown properties that could change gpu_tokens.
   uint32_t untold = 0;
-  // Untold bits of the unknown properties that could change with_cpu_tokens.
+  // Mask of Untold: the unknown properties that could change with_cpu_tokens.
   uint32_t untold_with_cpu = 0;
 };
 
@@ -280,16 +280,16 @@ enum class Untold : uint32_t {
   kWindow = 2,
   // The chunk size of a chunked-local group.
   kChunkSize = 4,
-  // The worker may have groups that no event has named yet.
+  // Whether the worker has groups that no event has named yet.
   kGroups = 8,
-  // The groups may drop a block for a draft head.
+  // Whether the groups drop a block for a draft head.
   kEagle = 16,
-  // After a hit, the engine may compute windows beside MLA groups again.
+  // Whether the engine computes windows beside MLA groups again after a hit.
   kReplay = 32,
   // The engine release. Releases differ in the lookup that drops a block, and in the number of
   // chunks that a window loads.
   kRelease = 64,
-  // Hits may end inside the blocks of Mamba groups.
+  // Whether hits can end inside the blocks of Mamba groups.
   kAlignment = 128,
   // The block size of a Mamba group, or of a full-attention group beside a Mamba group. The blocks
   // of the group may be larger than its stores so far.
@@ -397,8 +397,8 @@ class PrefixIndex {
   // WorkerConfig::digests is false.
   ResidencyTotals Digests(WorkerId worker) const;
   ResidencyTotals HiddenDigests(WorkerId worker) const;
-  // Calls `visit` for every entry of the worker, in no particular order. One pass over the index.
-  // `visit` must not call the index.
+  // Calls `visit` for every entry of the worker, in no particular order, while it holds the lock of
+  // the worker's shard. Cost: a pass over the shard. `visit` must not call the index.
   void ForEachResidency(WorkerId worker,
                         const std::function<void(Tier, uint8_t group, const BlockHash&,
                                                  uint32_t copies)>& visit) const;
@@ -427,7 +427,7 @@ class PrefixIndex {
   // the index counts copies: n stores of a (tier, group, hash) need n removes. AllBlocksCleared
   // empties one tier: the tier that it names, else the GPU.
   //
-  // Takes the lock of the worker's shard once.
+  // Takes the lock of the worker's shard. A large batch releases it now and then for other batches.
   ApplyResult Apply(WorkerId worker, const EventBatch& batch);
 
   // Gives content keys to blocks of the worker whose content is not known: hashes[i] is the hash of
@@ -480,7 +480,7 @@ class PrefixIndex {
   // Number of events in bad_events and unknown_kinds, by group_idx. Element kMaxGroups counts
   // events with a group out of range. The list ends after the last element that is not 0.
   std::vector<uint64_t> GroupRejects(WorkerId worker) const;
-  // Sums over all shards. writer_locks: number of times that a call took the lock of the shard.
+  // Sums over all shards. writer_locks: number of calls that took the lock of the shard.
   // batch_pauses: number of times that a batch released the lock to let other batches run.
   uint64_t writer_locks() const;
   uint64_t batch_pauses() const;

@@ -1,6 +1,6 @@
-// The headers that a router needs in one include: the prefix index, and the classes and functions
-// that turn its answers into the choice of a worker. Not included: prompt_contents.h and
-// scheme_detector.h.
+// Includes the headers of a router: the prefix index, and the classes and functions that turn its
+// answers into the choice of a worker. Not included: prompt_contents.h, scheme_detector.h and
+// scheme_prover.h.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

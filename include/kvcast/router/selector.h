@@ -1,5 +1,5 @@
-// Selector: chooses the worker that should serve a prompt. Pure functions over values that the
-// caller measured; thread-safe.
+// Selection of the worker that should serve a prompt. The functions compute with values that the
+// caller measured; they are pure and thread-safe. RoundRobin has state.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -59,6 +59,9 @@ struct CostWeights {
   // prefix of only some groups.
   double partial = 1.0;
   double eviction = 1.0;
+  // Only the caller reads the next two members, to compute Candidate::eviction_s and
+  // Candidate::queue_s.
+  //
   // Share of a worker's cache, in 0..1, that its conversations can use without evictions. If the
   // conversations need more, Candidate::eviction_s is above 0.
   double cache_share = 0.6;

@@ -198,8 +198,8 @@ constexpr int64_t EagleLimit(EngineRules rules, size_t groups, int64_t max_token
   return hashed_tokens;
 }
 
-// The maximum number of blocks that one sequence holds in `group` at a time. nullopt: the number
-// grows with the sequence. Start-up sizing and run-time admission use this formula, with W =
+// The maximum number of blocks that one sequence holds in `group` at a time. nullopt: there is no
+// cap for the kind. Start-up sizing and run-time admission use this formula, with W =
 // sliding_window, X = extra_retained_tokens, C = chunk_size, I = max_in_flight_tokens, L =
 // max_model_len and bs = block_size:
 //

@@ -26,9 +26,10 @@ struct CurveKeyPair {
 
   // Error: libzmq is built without CURVE.
   static Result<CurveKeyPair> Generate();
-  // Reads the secret key from a file, and computes the public key. Errors (kInvalidArgument; the
-  // message names the file, never its content): the file cannot be read, users other than the owner
-  // have access to it, or its content is not one line with one key.
+  // Reads the secret key from a file, and computes the public key. Errors (the message names
+  // the file, never its content): kInvalidArgument if the file cannot be read, if users other than
+  // the owner have access to it, or if its content is not one line with one key; kUnavailable if
+  // libzmq is built without CURVE.
   static Result<CurveKeyPair> Load(const std::string& path);
   // As Load, but reads the key from `text`, the content of a key file. Errors do not name a file.
   static Result<CurveKeyPair> Parse(std::string_view text);
@@ -40,14 +41,14 @@ Status CheckCurveKey(std::string_view key);
 // The requests that a client may make.
 enum class CurveRole : uint8_t {
   kSubscribe,  // receive the live stream of a publisher or of a relay
-  kReplay,     // request a replay of batches, and the status of a publisher
-  kSnapshot,   // request snapshots, and the status of a publisher
+  kReplay,     // request a replay of batches, and the status and challenges of a publisher
+  kSnapshot,   // request snapshots, and the status and challenges of a publisher
 };
 
 // The clients of a server, by public key. Thread-safe.
 //
-// A file has one line for each client: ROLE[,ROLE] PUBLIC-KEY [NAME]. ROLE is subscribe, replay or
-// snapshot. Empty lines and lines that begin with # are ignored. If several lines have the same
+// A file has one line for each client: ROLE[,ROLE]... PUBLIC-KEY [NAME]. ROLE is subscribe, replay
+// or snapshot. Empty lines and lines that begin with # are ignored. If several lines have the same
 // key, the client has the roles of all these lines. A server reads the file again every
 // AccessList::kRefreshMs.
 class AccessList {
@@ -76,7 +77,7 @@ class AccessList {
 struct CurveNotice {
   enum class Kind : uint8_t {
     kRefused,     // a connection was refused
-    kRevoked,     // clients lost their role; their connections end
+    kRevoked,     // clients lost their last role; all connections of the socket end
     kListFailed,  // the AccessList could not be read again
   };
   Kind kind = Kind::kRefused;
@@ -87,14 +88,15 @@ struct CurveNotice {
   // kRefused: no_key, wrong_server_key, not_allowed or broken; see RefusedConnections. kListFailed:
   // the file, and the error.
   std::string_view reason;
-  uint64_t clients = 0;  // kRevoked: the number of clients
+  uint64_t clients = 0;  // kRevoked: the number of keys that lost their last role
 };
 
 struct CurveServer {
   CurveKeyPair keys;
   std::shared_ptr<AccessList> clients;
-  // Called on a thread of the library, under one of its locks: it must not block, and must not call
-  // the library. The texts are valid only during the call. Empty: nothing is called.
+  // The library calls this function on one of its threads, while it holds a lock. The function must
+  // not block, and must not call the library. The texts are valid only during the call. Empty:
+  // nothing is called.
   std::function<void(const CurveNotice&)> on_notice = {};
 };
 

@@ -15,7 +15,8 @@ enum class Transport : uint8_t { kTcp, kIpc, kInproc };
 // The parts of an endpoint to which a socket can connect.
 struct Endpoint {
   Transport transport = Transport::kTcp;
-  // tcp: an IPv4 address, an IPv6 address without brackets, or a name. Otherwise the path or name.
+  // tcp: an IPv4 address, an IPv6 address without brackets, or a host name. ipc: the path. inproc:
+  // the name.
   std::string host;
   int port = 0;  // tcp: 1..65535
 

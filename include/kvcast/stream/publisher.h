@@ -4,10 +4,12 @@
 // Live message: [topic][sequence number, 8 bytes big-endian][payload]. Replay messages: see
 // schemas/README.md.
 //
-// Threads: the calling thread only queues batches, unless the queue is full (see Publish). One
-// thread encodes and sends the batches. One thread answers replay requests. One thread publishes
-// heartbeats and the events of Add that are due. These threads share the ring of published batches
-// and, with KVX1, the record of the engine's blocks. The sending thread and ZeroMQ's I/O thread
+// Threads: Publish only queues a batch, unless the queue is full (see Publish). PublishPayload and
+// counters encode the queued batches on the calling thread. One thread sends the batches. The first
+// thread that reads a batch from the ring encodes it; this is usually the sending thread. One
+// thread answers replay requests. One thread publishes heartbeats and the events of Add that are
+// due. These threads share the ring of published batches and, with KVX1, the record of the engine's
+// blocks. The sending thread and ZeroMQ's I/O thread
 // belong to the publisher, except with PublisherConfig::shares_threads. Inproc endpoints use the
 // process-wide ZeroMQ context.
 // SPDX-License-Identifier: Apache-2.0
@@ -71,15 +73,15 @@ struct PublisherConfig {
   // the queued batches of a destroyed publisher may be sent after its destructor has returned. The
   // ports of the destroyed publisher may also stay in use after that time.
   bool shares_threads = false;
-  // Address of this node, for endpoints without an address; see NodeEndpoint.
+  // Address of this node. It replaces `*` in the endpoint tcp://*:0; see NodeEndpoint.
   std::string host_ip;
   // True: the PUB socket binds `endpoint`. False: it connects. nullopt: BindsEndpoint decides.
   std::optional<bool> binds;
   // Clients need the role kSubscribe for the PUB socket. For the ROUTER socket they need kReplay or
-  // kSnapshot. Each request also needs its own role. A client that loses a role loses its
-  // connection within one second: all connections of the socket end, and the other clients connect
-  // again and fill their gaps. nullopt: no encryption, and every peer is accepted. Only for tcp and
-  // ipc endpoints.
+  // kSnapshot. Each request also needs its own role. If a client loses its last role for a socket,
+  // all connections of this socket end within one second. The other clients connect again and fill
+  // their gaps. nullopt: no encryption, and every peer is accepted. It has no effect on inproc
+  // endpoints.
   std::optional<CurveServer> curve;
   // True: all batches carry hashes, but no content of prompts; see kvcast/core/redact.h.
   // Subscribers then cannot verify the hash scheme of the batches, so the publisher should have
@@ -95,8 +97,7 @@ struct PublisherConfig {
   // has an unknown content, because its payload is empty or has an event that cannot be decoded.
   // Heartbeats are left out. If it is set, PublishPayload decodes each payload. Called on the
   // thread that calls the publisher, or on the thread that publishes the events of Add that are
-  // due, one call at a time if the callers of the publisher do the same. It must not throw, and
-  // must not call the publisher.
+  // due. One call runs at a time. It must not throw, and must not call the publisher.
   std::function<void(const EventBatch* batch)> observe;
   // Monotonic microseconds; empty: the process's steady clock. Called on the caller's thread and on
   // the publisher's threads.
@@ -122,8 +123,8 @@ struct PublisherCounters {
   uint64_t batches = 0;     // used sequence numbers
   uint64_t bytes = 0;       // payload bytes of all batches
   uint64_t heartbeats = 0;  // number of heartbeats among the batches
-  // Batches that could not be encoded, and empty payloads. Their sequence numbers are gaps that
-  // replay cannot fill.
+  // Batches that could not be encoded, empty payloads, and with hashes_only payloads that could not
+  // be decoded. Their sequence numbers are gaps that replay cannot fill.
   uint64_t encode_errors = 0;
   // Batches that left the ring before they were sent live. Subscribers see the gap.
   uint64_t live_dropped = 0;
@@ -131,8 +132,9 @@ struct PublisherCounters {
   uint64_t replay_batches = 0;  // batches in replies
   uint64_t replay_delays = 0;   // number of waits for the rate limit of a client
   uint64_t replay_rejects = 0;  // malformed requests, without a reply
-  // Requests that were not served completely: the client disconnected, or there were more clients
-  // or requests than the server serves at a time.
+  // Requests that were not served completely: the client disconnected, there were more clients or
+  // requests than the server serves at a time, or the client read a snapshot too slowly while
+  // another request waited for a snapshot.
   uint64_t replay_dropped = 0;
   // Requests whose client does not have the role. They get an END without a status.
   uint64_t replay_denied = 0;
@@ -142,12 +144,13 @@ struct PublisherCounters {
 
 // The publisher of one data-parallel rank. Publish, PublishPayload, Add and Flush must be called by
 // one thread at a time. All other methods are thread-safe. The destructor passes all queued batches
-// to ZeroMQ, and waits up to one second until the subscribers have received them.
+// to ZeroMQ, and waits at most one second until ZeroMQ has sent them. With shares_threads or an
+// inproc endpoint, the destructor may not wait.
 class Publisher {
  public:
   // Binds (or connects) the sockets, and starts the threads. Errors: kInvalidArgument for an
-  // invalid endpoint or config; kUnavailable for an address in use, or if a thread cannot start.
-  // The message names the endpoint or the cause.
+  // invalid endpoint or config; kUnavailable for an address in use, or if a thread cannot start;
+  // kFailedPrecondition if libzmq is older than 4.3.3. The message names the endpoint or the cause.
   static Result<std::unique_ptr<Publisher>> Create(const PublisherConfig& config);
   ~Publisher();
 
@@ -173,14 +176,14 @@ class Publisher {
   // payload may have any dialect: it is decoded, and the redacted batch is published in the dialect
   // of the publisher. Errors: `payload` is empty, because an empty payload is the end marker of a
   // replay; with hashes_only also: an event of the payload cannot be decoded, or the redacted batch
-  // cannot be encoded. A failed call publishes nothing, but uses a sequence number.
+  // cannot be encoded. A failed call does not publish the payload, but uses a sequence number.
   Result<Seq> PublishPayload(std::span<const uint8_t> payload);
 
   // The sequence number of the next batch. It is also the number of published batches, including
   // heartbeats and batches with an encode error.
   Seq next_seq() const;
-  // The bound endpoints, with the actual port instead of port 0. replay_endpoint is empty without
-  // replay.
+  // The bound or connected endpoints, with the actual port instead of port 0. replay_endpoint is
+  // empty without replay.
   const std::string& endpoint() const;
   const std::string& replay_endpoint() const;
   // The counters. The call first encodes all queued batches, because the counters include their

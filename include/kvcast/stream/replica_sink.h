@@ -20,11 +20,13 @@ enum class BatchResult : uint8_t {
   kDoubtful,
   // No part of the batch could be decoded.
   kUndecodable,
-  // Applied, but the batch is not possible in the state before it.
+  // Applied, but the batch contradicts the state before it. Example: it removes a block that the
+  // state does not have.
   kImpossible,
   // Applied; the batch proves that the state is wrong.
   kRefuted,
-  // Applied; the batch proves that no earlier batch or event is missing from the state.
+  // Applied; after this batch, no data is missing from the state, even if earlier batches were
+  // lost.
   kComplete,
   // Applied; the batch shows that earlier batches or events are missing from the state.
   kIncomplete,
@@ -35,14 +37,15 @@ enum class BatchResult : uint8_t {
 
 // The reason why the sink must delete the state of a source.
 enum class ResetReason : uint8_t {
-  kRestart,      // the publisher restarted at sequence number 0
+  kRestart,      // a new run of the publisher began, or may have begun
   kLostBatches,  // a gap that could not be filled
   kDoubt,        // the state is wrong, may be wrong, or is too large
 };
 std::string_view ResetReasonName(ResetReason reason);
 
-// The subscriber's threads call all functions, one call at a time for each source. The functions
-// must not block for a long time, and must not throw. Payloads are borrowed for the call.
+// The subscriber's threads call all functions, one call at a time for each source. Exception: the
+// thread that calls Subscriber::Add calls TakesSnapshots. The functions must not block for a long
+// time, and must not throw. A payload is valid only during the call.
 class ReplicaSink {
  public:
   virtual ~ReplicaSink() = default;
@@ -66,13 +69,13 @@ class ReplicaSink {
   virtual bool CommitSnapshot(const PublisherStatus& /*status*/) { return false; }
   virtual void DropSnapshot() {}
   // Compares the status with the state after status.next_seq batches. If status.next_seq is below
-  // the next sequence number of the sink, this is a recent earlier state.
+  // the next sequence number of the sink, the compared state is a recent earlier state.
   virtual DigestVerdict Compare(const PublisherStatus& /*status*/) {
     return DigestVerdict::kUnknown;
   }
 
-  // True: the sink implements the two functions below. Otherwise a state that differs is replaced
-  // completely. The value must not change.
+  // True: the sink implements the two functions below. Otherwise a state that differs from the
+  // publisher's is replaced completely. The value must not change.
   virtual bool Repairs() const { return false; }
   // Compares the status with the current state, which is the state after status.next_seq batches.
   // Every group of the status has buckets. Bit i of the result is set if one of the buckets 4i to

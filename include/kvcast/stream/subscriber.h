@@ -37,8 +37,9 @@ struct SourceConfig {
   std::string replay_endpoint;
   std::string topic;  // subscription prefix; empty: all
   // True: the publisher connects its PUB socket to `endpoint`, and the subscriber binds it.
-  // `endpoint` must then be a tcp endpoint with an address of this machine and a port. Every peer
-  // that connects counts as the publisher. The subscriber always connects to the replay endpoint.
+  // `endpoint` must then be a tcp endpoint with an address of this machine and a port. Without
+  // server_key, every peer that connects counts as the publisher. The subscriber always connects to
+  // the replay endpoint.
   bool bind = false;
   // The publisher's public key (CURVE), for both endpoints. Empty: no encryption, and every program
   // that answers at the endpoints counts as the publisher.
@@ -50,23 +51,26 @@ struct SourceConfig {
 enum class SourceState : uint8_t {
   // There is no live connection, and the subscriber has not joined the source yet.
   kConnecting,
-  // The source is joining: the subscriber waits for the history or for a snapshot of the source.
+  // The subscriber is joining the source: it waits for the history or for a snapshot of the source.
   kBootstrap,
   // The state is exact: it is the result of all batches of the epoch with numbers below next_seq.
   kSynced,
   // The state is exact up to next_seq, but later batches are missing. The subscriber has requested
   // these batches, and holds back live batches.
   kGap,
-  // The state may be wrong. The subscriber will verify or replace it.
+  // The state may be wrong. With KVX1, the subscriber will verify or replace it. Without KVX1, a
+  // state that lacks events (kBadEvents) stays kSuspect until a reset.
   kSuspect,
-  // The state was reset. The data since then is correct, but earlier data is missing.
+  // Earlier data is missing, for example after a reset or a late join. The data since then is
+  // correct.
   kCleared,
   // The publisher is silent or disconnected. It may have ended, or another publisher may have
   // replaced it.
   kStale,
-  // The subscriber found several times that the state was wrong, and replaced it each time; or the
-  // state was larger than the sink allows. The subscriber continues to follow the source. The
-  // quarantine ends after the state was correct for some time.
+  // The subscriber found several times that the state was wrong, or could not receive a snapshot
+  // several times; or the state was larger than the sink allows. The subscriber continues to follow
+  // the source. The quarantine ends after the state was correct for some time. Without digests, it
+  // ends after this time.
   kQuarantined,
 };
 std::string_view SourceStateName(SourceState state);
@@ -116,7 +120,7 @@ struct SourceStatus {
   bool bound = false;  // SourceConfig::bind
   // The publisher supports KVX1: epochs, digests, snapshots.
   bool extended = false;
-  // The first sequence number that was applied since the last reset.
+  // The first sequence number after the last reset or snapshot.
   uint64_t first_seq = 0;
   uint64_t next_seq = 0;  // the first sequence number that is not applied yet
   // Number of batches from next_seq on that are known to exist.
@@ -125,7 +129,8 @@ struct SourceStatus {
   uint64_t gaps = 0;     // gaps in the live stream
   // Requests to the replay endpoint: replays, snapshots, probes, status requests and challenges.
   uint64_t replays = 0;
-  // Replays and snapshots that had to wait for a replay slot (SubscriberConfig::max_replays).
+  // Replays, snapshots and repairs that had to wait for a replay slot
+  // (SubscriberConfig::max_replays).
   uint64_t replay_waits = 0;
   // Requests to the replay endpoint without a complete reply in time.
   uint64_t replay_timeouts = 0;
@@ -158,11 +163,12 @@ struct SourceStatus {
 std::string_view SourceHint(const SourceStatus& status);
 
 struct SubscriberConfig {
-  // Maximum number of concurrent replays and snapshots; > 0. Other sources wait. A request without
-  // a usable reply releases its slot after replay_timeout_ms. While other sources wait, a request
-  // releases its slot after 10 s plus 1 s for each MiB of replies, at the latest after 60 s.
+  // Maximum number of concurrent replays, snapshots and repairs; > 0. Other sources wait. A request
+  // without a usable reply releases its slot after replay_timeout_ms. While other sources wait, a
+  // request releases its slot after 10 s plus 1 s for each MiB of replies, at the latest after 60
+  // s.
   size_t max_replays = 4;
-  // Maximum number of live batches per source that are held back during a replay.
+  // Maximum number of batches per source that wait for a replay, a snapshot or a repair.
   size_t hold_back_batches = 8192;
   size_t hold_back_bytes = 64u << 20;
   // If no frame of the reply arrives for this time, the subscriber requests the replay again.
@@ -171,7 +177,8 @@ struct SubscriberConfig {
   // the status). The reply shows whether the latest batches were lost, and whether the publisher
   // has restarted and sent no message since then. 0: never.
   int64_t probe_interval_ms = 2000;
-  // Silence in milliseconds after which a source is kStale.
+  // Silence in milliseconds after which a source is kStale. No effect if the subscriber cannot ask
+  // the source: without a replay endpoint, and without probes and KVX1.
   int64_t stale_ms = 3000;
   // Interval between two comparisons of the state with the digests of a publisher with KVX1. The
   // interval varies by up to a quarter, so that the comparisons of many sources are spread over
@@ -209,19 +216,21 @@ struct SubscriberConfig {
 class Subscriber {
  public:
   // Starts the subscriber's thread. Errors: kInvalidArgument for an invalid config; kUnavailable if
-  // a thread, a socket or a file descriptor is not available.
+  // a thread, a socket or a file descriptor is not available; kFailedPrecondition if libzmq is
+  // older than 4.3.3.
   static Result<std::unique_ptr<Subscriber>> Create(const SubscriberConfig& config);
   ~Subscriber();
 
   // Starts to follow a source, from its first batch if replay can return it. The publisher need not
-  // run yet. Errors: kInvalidArgument for an invalid endpoint; kFailedPrecondition if the worker is
-  // followed already, or if another thread removes it before this call returns; kUnavailable if the
-  // endpoint cannot be bound. The subscriber holds `sink` as long as it follows the source. Several
-  // sources may share a sink.
+  // run yet. Errors: kInvalidArgument for an invalid endpoint or server_key; kFailedPrecondition if
+  // the worker is followed already, or if another thread removes it before this call returns;
+  // kUnavailable if the endpoint cannot be bound. The subscriber holds `sink` as long as it follows
+  // the source. Several sources may share a sink.
   Status Add(const SourceConfig& source, std::shared_ptr<ReplicaSink> sink);
   // Stops following a source. After the call returns, its sink is not called for this worker. The
   // call waits for a sink call in progress; the caller must therefore hold no lock that the sink
-  // takes. The sink itself may call Remove.
+  // takes. A sink may call Remove. This call does not wait, so the guarantee holds only for the
+  // worker of the sink.
   void Remove(WorkerId worker);
   // Reports that the state of the source is impossible. The subscriber replaces it with a snapshot,
   // or resets it.

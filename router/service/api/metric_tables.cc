@@ -21,8 +21,10 @@ constexpr std::array kStreamMetrics = {
         "was registered. During this time, the other workers of the same ingestion thread wait.",
         kCounter, [](W w) { return static_cast<uint64_t>(w.wire.apply_ns); }, 1e-9},
     WorkerMetric{"kvcast_source_oversized_total",
-                 "Times that the router dropped all blocks of the worker because the worker had "
-                 "more blocks than max_residencies allows, since the worker was registered.",
+                 "Times that the router dropped all blocks of the worker because of a limit, since "
+                 "the worker was registered: the worker had more blocks than its own "
+                 "max_residencies, or more than its equal part while all workers together had more "
+                 "than the router's max_residencies.",
                  kCounter, [](W w) { return w.wire.oversized; }},
     WorkerMetric{"kvcast_source_gaps_total",
                  "Gaps in the sequence numbers of live batches (batches were lost in transit or "
@@ -43,8 +45,10 @@ constexpr std::array kStreamMetrics = {
                  "snapshot that contains them, or had counted them as lost.",
                  kCounter, [](W w) { return w.stream.duplicates; }},
     WorkerMetric{"kvcast_source_resets_total",
-                 "Times that the router dropped all blocks of the worker from the index, since the "
-                 "worker was registered.",
+                 "Times that the router dropped the state of the worker and continued without a "
+                 "snapshot, since the worker was registered. Blocks that the router drops because "
+                 "a payload of HTTP could not be decoded, or that the decoder of the format trtllm "
+                 "drops, do not count.",
                  kCounter, [](W w) { return w.stream.resets; }},
     WorkerMetric{"kvcast_source_lost_batches_total",
                  "Batches that the router skipped because it received them neither live nor by "
@@ -52,16 +56,19 @@ constexpr std::array kStreamMetrics = {
                  kCounter, [](W w) { return w.stream.lost; }},
     WorkerMetric{
         "kvcast_source_epochs_total",
-        "Restarts of the engine that the router detected, since the worker was registered.",
+        "Restarts of the engine that the router detected or had to assume, since the worker was "
+        "registered.",
         kCounter, [](W w) { return w.wire.restarts; }},
     WorkerMetric{
         "kvcast_source_losses_total",
         "Times that the router dropped all blocks of the worker because batches or events were "
-        "lost, or because the blocks might be wrong, since the worker was registered.",
+        "lost, because the blocks might be wrong, or because there were more blocks than "
+        "max_residencies allows, since the worker was registered.",
         kCounter, [](W w) { return w.wire.losses; }},
     WorkerMetric{"kvcast_source_replay_timeouts_total",
-                 "Requests to the publisher's replay endpoint whose reply was not complete before "
-                 "the timeout, since the worker was registered.",
+                 "Requests to the publisher's replay endpoint that the router gave up, since the "
+                 "worker was registered: no frame of the reply arrived in time, the connection "
+                 "ended, or the request held its replay slot for too long.",
                  kCounter, [](W w) { return w.stream.replay_timeouts; }},
     WorkerMetric{"kvcast_source_snapshots_total",
                  "Snapshots of the publisher that the router applied to the index, since the "
@@ -76,7 +83,7 @@ constexpr std::array kStreamMetrics = {
         "Comparisons of the worker's blocks in the index with the publisher's digests, since the "
         "worker was registered. Comparisons without a result count too. They have no result if the "
         "router does not keep its own digests for the sequence number of the publisher's digests, "
-        "or if the router left out events.",
+        "if the router left out events, or if several ranks share the endpoint.",
         kCounter, [](W w) { return w.stream.digest_checks; }},
     WorkerMetric{"kvcast_source_digest_mismatches_total",
                  "Comparisons in which the worker's blocks in the index differed from the "
@@ -93,7 +100,7 @@ constexpr std::array kStreamMetrics = {
     WorkerMetric{"kvcast_source_quarantines_total",
                  "Times that the router quarantined the worker, since the worker was registered. "
                  "The causes are several snapshot failures, several detections of wrong blocks, or "
-                 "more blocks than max_residencies allows.",
+                 "too many blocks (kvcast_source_oversized_total).",
                  kCounter, [](W w) { return w.stream.quarantines; }},
     WorkerMetric{"kvcast_source_reconnects_total",
                  "Reconnections to the publisher, since the worker was registered.", kCounter,
@@ -108,8 +115,9 @@ constexpr std::array kStreamMetrics = {
                  "authenticated), otherwise 0.",
                  kGauge, [](W w) { return uint64_t{w.insecure}; }},
     WorkerMetric{"kvcast_source_bad_messages_total",
-                 "Invalid messages of the publisher: invalid frames, invalid status replies, or "
-                 "batches in the reply to a status request, since the worker was registered.",
+                 "Invalid messages of the publisher, since the worker was registered: invalid "
+                 "frames, invalid status replies, batches in the reply to a status request, or "
+                 "more than one batch in the answer to a challenge.",
                  kCounter, [](W w) { return w.stream.bad_messages; }},
     WorkerMetric{"kvcast_source_other_rank_batches_total",
                  "Batches of other ranks and empty batches without a rank, received on an endpoint "
@@ -152,10 +160,11 @@ constexpr std::array kEventMetrics = {
     WorkerMetric{"kvcast_wire_unknown_fields_total",
                  "Unknown event fields that the decoder skipped, since the worker was registered.",
                  kCounter, [](W w) { return w.wire.decode.unknown_fields; }},
-    WorkerMetric{"kvcast_wire_component_fields_total",
-                 "Event fields that list the components of a block that SGLang holds (full, swa, "
-                 "mamba), which the decoder skipped, since the worker was registered.",
-                 kCounter, [](W w) { return w.wire.decode.component_fields; }},
+    WorkerMetric{
+        "kvcast_wire_component_fields_total",
+        "Event fields of SGLang that the decoder skipped, since the worker was registered. "
+        "Such a field lists the components of the block (full, swa, mamba).",
+        kCounter, [](W w) { return w.wire.decode.component_fields; }},
     WorkerMetric{"kvcast_wire_undecodable_batches_total",
                  "Payloads that could not be decoded as a batch, since the worker was registered.",
                  kCounter, [](W w) { return w.wire.undecodable_batches; }},
@@ -167,10 +176,12 @@ constexpr std::array kEventMetrics = {
                  "Store events whose block hashes the hash-scheme detector can recompute, since "
                  "the worker was registered.",
                  kCounter, [](W w) { return w.scheme.testable; }},
-    WorkerMetric{"kvcast_source_scheme_matched_stores_total",
-                 "Tested store events whose block hashes match the detected hash scheme, since the "
-                 "worker was registered.",
-                 kCounter, [](W w) { return w.scheme.matched; }},
+    WorkerMetric{
+        "kvcast_source_scheme_matched_stores_total",
+        "Store events that the hash-scheme detector tested (a sample of the testable ones) "
+        "and whose block hashes match the detected hash scheme, since the worker was "
+        "registered.",
+        kCounter, [](W w) { return w.scheme.matched; }},
     WorkerMetric{"kvcast_source_scheme_mismatched_stores_total",
                  "Tested store events whose block hashes match no known hash scheme, or match a "
                  "scheme that differs from the registered or the earlier detected scheme, since "
@@ -212,8 +223,9 @@ constexpr std::array kEventMetrics = {
                  "worker was registered.",
                  kCounter, [](W w) { return w.index.unknown_kinds; }},
     WorkerMetric{"kvcast_index_assumed_kinds_total",
-                 "Store events that do not name the kind of their KV-cache group, since the worker "
-                 "was registered. The router treats this group as full attention.",
+                 "Store events on the GPU of KV-cache groups whose kind is not registered and not "
+                 "named by any event so far, since the worker was registered. The router treats "
+                 "such a group as full attention.",
                  kCounter, [](W w) { return w.index.assumed_kinds; }},
     WorkerMetric{"kvcast_index_reannounced_blocks_total",
                  "Block hashes not indexed because their store events only report a prefix cache "
@@ -286,8 +298,8 @@ constexpr std::array kNamingMetrics = {
                  "belong to another challenge, since the worker was registered.",
                  kCounter, [](W w) { return w.wire.challenges.rejected; }},
     WorkerMetric{"kvcast_source_scheme_contradictions_total",
-                 "Store events whose block hash contradicts the proven hash scheme, since the "
-                 "worker was registered.",
+                 "Block hashes in store events that contradict the hash scheme that was proven for "
+                 "the same kind of extra keys, since the worker was registered.",
                  kCounter, [](W w) { return w.scheme.contradictions; }},
 };
 
@@ -392,12 +404,12 @@ constexpr std::array kServiceMetrics = {
                   "allow the peer's key, since the router started.",
                   kCounter, [](M m) { return Number(m.relay.refused.not_allowed); }},
     ServiceMetric{"kvcast_relay_broken_handshakes_total",
-                  "CURVE connections to the relay that ended before the peer sent a key, since the "
-                  "router started.",
+                  "Connections to the relay that ended, or were not ZeroMQ connections, before the "
+                  "relay had read a key, since the router started.",
                   kCounter, [](M m) { return Number(m.relay.refused.broken); }},
     ServiceMetric{"kvcast_relay_access_list_failures_total",
-                  "Failed attempts to read the changed list of the relay's clients, since the "
-                  "router started.",
+                  "Failed attempts to read the list of the relay's clients again (the file is "
+                  "missing or invalid), since the router started.",
                   kCounter, [](M m) { return Number(m.relay.access_list_failures); }},
     ServiceMetric{"kvcast_log_lines_total", "Lines written to the log, since the router started.",
                   kCounter, [](M m) { return Number(m.log.lines); }},

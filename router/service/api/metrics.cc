@@ -66,8 +66,9 @@ MetricFamily LatencyFamily(const char* name, const char* help, const LatencyHist
 
 MetricFamily WeightFamily(const std::vector<WorkerMetrics>& workers) {
   MetricFamily family{"kvcast_source_weight",
-                      "Confidence in the answers for the worker, from 0 to 1, by the state of its "
-                      "event stream.",
+                      "Confidence in the answers for the worker, from 0 to 1. It follows from the "
+                      "state of the event stream and from the time since the stream was last "
+                      "synced or cleared.",
                       MetricType::Gauge,
                       {}};
   for (const WorkerMetrics& worker : workers) {
@@ -120,7 +121,8 @@ void AddBlockFamilies(const std::vector<WorkerMetrics>& workers,
   families.push_back(BlockFamily(
       "kvcast_blocks",
       "Current number of block copies that the worker announced as stored and has not removed, "
-      "according to its events. A clear, and a reset of the source, set it to 0.",
+      "according to its events. A clear sets the counts of its tier to 0, and a reset sets all "
+      "counts of the worker to 0. An applied snapshot sets them to its number of copies.",
       MetricType::Gauge, [](InTier t) { return static_cast<uint64_t>(t.held); }, workers));
   families.push_back(BlockFamily(
       "kvcast_blocks_stored_total",
@@ -130,7 +132,9 @@ void AddBlockFamilies(const std::vector<WorkerMetrics>& workers,
       MetricType::Counter, [](InTier t) { return t.stored; }, workers));
   families.push_back(BlockFamily(
       "kvcast_blocks_removed_total",
-      "Block copies that the worker announced as removed, since the worker was registered.",
+      "Block copies in the remove events that the router applied, since the worker was "
+      "registered. For the formats trtllm and mooncake, they include removes that the router "
+      "derived from other events.",
       MetricType::Counter, [](InTier t) { return t.removed; }, workers));
 }
 
@@ -344,14 +348,17 @@ std::string RenderMetrics(const ServiceMetrics& metrics) {
   if (metrics.latency != nullptr) {
     families.push_back(
         LatencyFamily("kvcast_query_duration_seconds",
-                      "Seconds per query, without the time for HTTP, since the router started.",
+                      "Seconds that the index took per query, without the time to read the request "
+                      "and to write the reply, since the router started.",
                       *metrics.latency));
   }
   if (metrics.decision_latency != nullptr) {
-    families.push_back(LatencyFamily("kvcast_decision_duration_seconds",
-                                     "Seconds per routing decision, with its query but without the "
-                                     "time for HTTP, since the router started.",
-                                     *metrics.decision_latency));
+    families.push_back(
+        LatencyFamily("kvcast_decision_duration_seconds",
+                      "Seconds per routing decision with its query, without the time "
+                      "to read the request and to write the reply, since the router "
+                      "started.",
+                      *metrics.decision_latency));
   }
   for (const auto& table :
        {StreamMetricTable(), EventMetricTable(), NamingMetricTable(), LoadMetricTable()}) {

@@ -43,7 +43,8 @@ MetricFamily BlockFamily(const char* name, const char* help,
 MetricFamily TestedFamily(Workers workers) {
   MetricFamily family{
       "kvcast_reuse_tested_prompts",
-      "Current number of sampled prompts with at least one block that the worker holds.",
+      "Number of sampled prompts that the latest diagnosis tested. The worker holds at least one "
+      "block of each. A prompt whose end was cut off is tested only if another request used it.",
       MetricType::Gauge,
       {}};
   for (const WorkerMetrics& worker : workers) {
@@ -57,8 +58,8 @@ MetricFamily LostFamily(Workers workers) {
   MetricFamily family{
       "kvcast_reuse_lost_prompts",
       "Current number of sampled prompts that the worker cannot reuse although it "
-      "holds blocks of these prompts, by cause. The cause key_differs also counts prompts "
-      "that the worker can reuse in part.",
+      "holds blocks of these prompts, by cause. Prompts without a known cause do not count. The "
+      "cause key_differs also counts prompts that the worker can reuse in part.",
       MetricType::Gauge,
       {}};
   for (const WorkerMetrics& worker : workers) {

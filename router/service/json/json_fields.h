@@ -1,4 +1,5 @@
-// Reads the members of JSON from clients and files. Every error is one line that names the member.
+// Reads JSON objects from clients and files, member by member. Each error is one line that names
+// the wrong member, or the body.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

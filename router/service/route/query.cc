@@ -191,17 +191,18 @@ Status ReadQueryHashes(const Json& hashes, const std::string& member, Query& que
   return Status();
 }
 
-Status CheckRestBytes(size_t bytes) {
+Status CheckRestBytes(size_t bytes, std::string_view part) {
   if (bytes <= kMaxQueryRestBytes) return Status();
-  return BadField("body: longer than " + std::to_string(kMaxQueryRestBytes) +
-                  " bytes besides the prompt");
+  return BadField("body: longer than " + std::to_string(kMaxQueryRestBytes) + " bytes" +
+                  std::string(part));
 }
 
 Result<Prompt> TakePrompt(std::string_view body, const PromptMembers& members) {
   Prompt prompt;
   if (Status status = TakeTokensOrHashes(body, members, prompt); !status.ok()) return status;
   if (!prompt.taken()) prompt.query = {};
-  Status status = CheckRestBytes(prompt.taken() ? prompt.rest.size() : body.size());
+  Status status = prompt.taken() ? CheckRestBytes(prompt.rest.size())
+                                 : CheckRestBytes(body.size(), ", and no prompt can be read");
   if (!status.ok()) return status;
   return prompt;
 }

@@ -116,8 +116,8 @@ struct Prompt {
   std::string rest;  // the body with an empty array in place of the prompt
   bool taken() const { return !rest.empty(); }
 };
-// Not ok: the body has too many bytes besides its prompt.
-Status CheckRestBytes(size_t bytes);
+// Not ok: a part of the body has too many bytes. `part` ends the message.
+Status CheckRestBytes(size_t bytes, std::string_view part = " besides the prompt");
 // Not ok: the prompt is too long, or CheckRestBytes refuses Prompt::rest. If the prompt is not
 // taken, CheckRestBytes checks the whole body.
 Result<Prompt> TakePrompt(std::string_view body, const PromptMembers& members);

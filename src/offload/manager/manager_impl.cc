@@ -34,14 +34,14 @@ OffloadManager::Impl::Impl(const OffloadConfig& manager_config, offload::Offload
 
 bool OffloadManager::Impl::Passes(const OffloadKey& key) const {
   if (filter.Passes(key)) return true;
-  if (!charges_requests()) return false;
+  if (!ages_by_request()) return false;
   const uint32_t chunk = table.Find(key);
   return chunk != offload::kNoChunk && table[chunk].present();
 }
 
 int64_t OffloadManager::Impl::ChooseChunks(std::span<const OffloadKey> keys,
                                            OffloadRequestId request) {
-  if (charges_requests()) filter.CountOffer(keys, request);
+  if (ages_by_request()) filter.CountOffer(keys, request);
   ++mark;
   chunks.clear();
   int64_t needed = 0;
@@ -126,7 +126,8 @@ void OffloadManager::Impl::Evict(StorePlan& plan) {
   forgotten.clear();
   policy->OnEvicted(victims, forgotten);
   for (const uint32_t chunk : forgotten) {
-    // A chunk that is about to be stored may have been a ghost before.
+    // A forgotten chunk may be one that this plan stores. The table keeps the entry of such a
+    // chunk.
     if (table[chunk].mark != mark) table.Erase(chunk);
   }
 }

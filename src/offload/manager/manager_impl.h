@@ -30,7 +30,7 @@ class OffloadManager::Impl {
   // Drops the table entries that ChooseChunks added.
   void ForgetChosen();
   // True from v0.32 on: the uses of a request decide the age of its chunks; see OffloadUse.
-  bool charges_requests() const { return config.rules >= EngineRules::kV032; }
+  bool ages_by_request() const { return config.rules >= EngineRules::kV032; }
   void NoteMisses(OffloadRequestId request);
   // Records the uses of an offer: the readable chunks, and the chunks to store.
   void NoteOffer(std::span<const OffloadKey> keys, const OffloadUse& use);

@@ -46,7 +46,7 @@ Result<std::unique_ptr<OffloadManager>> OffloadManager::Create(const OffloadConf
 }
 
 LookupResult OffloadManager::Lookup(const OffloadKey& key, OffloadRequestId request) {
-  if (!impl_->charges_requests()) impl_->filter.Count(key, request);
+  if (!impl_->ages_by_request()) impl_->filter.Count(key, request);
   const uint32_t chunk = impl_->table.Find(key);
   if (chunk == kNoChunk || !impl_->table[chunk].present()) return LookupResult::kMiss;
   return impl_->table[chunk].readers == ChunkEntry::kStoring ? LookupResult::kPending
@@ -55,7 +55,7 @@ LookupResult OffloadManager::Lookup(const OffloadKey& key, OffloadRequestId requ
 
 Status OffloadManager::PrepareLoad(std::span<const OffloadKey> keys, std::vector<SlotId>& slots,
                                    const OffloadUse& use) {
-  if (Status status = CheckEnds(impl_->charges_requests(), keys, use); !status.ok()) return status;
+  if (Status status = CheckEnds(impl_->ages_by_request(), keys, use); !status.ok()) return status;
   impl_->chunks.clear();
   for (const OffloadKey& key : keys) {
     const uint32_t chunk = impl_->table.Find(key);
@@ -72,7 +72,7 @@ Status OffloadManager::PrepareLoad(std::span<const OffloadKey> keys, std::vector
     }
     impl_->AppendSlots(entry, slots);
   }
-  if (impl_->charges_requests()) {
+  if (impl_->ages_by_request()) {
     for (size_t i = 0; i < keys.size(); ++i) {
       impl_->NoteUse(impl_->chunks[i], use.request, use.ends[i], offload::ChunkUse::kReused);
     }
@@ -99,7 +99,7 @@ Status OffloadManager::CompleteLoad(std::span<const OffloadKey> keys) {
 }
 
 void OffloadManager::Touch(std::span<const OffloadKey> keys) {
-  if (impl_->charges_requests()) return;
+  if (impl_->ages_by_request()) return;
   for (size_t i = keys.size(); i > 0; --i) {
     const uint32_t chunk = impl_->table.Find(keys[i - 1]);
     if (chunk != kNoChunk) impl_->policy->OnTouch(chunk);
@@ -118,8 +118,8 @@ Status OffloadManager::PrepareStore(std::span<const OffloadKey> keys, StorePlan&
               "group " + std::to_string(key.group.value) + " has no entry in chunk_bytes"};
     }
   }
-  if (Status status = CheckEnds(impl_->charges_requests(), keys, use); !status.ok()) return status;
-  const bool charges = impl_->charges_requests();
+  if (Status status = CheckEnds(impl_->ages_by_request(), keys, use); !status.ok()) return status;
+  const bool charges = impl_->ages_by_request();
   const int64_t needed = impl_->ChooseChunks(keys, use.request);
   plan.chunks_to_store = std::ssize(impl_->chunks);
   if (charges) {

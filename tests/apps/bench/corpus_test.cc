@@ -100,8 +100,8 @@ TEST(CorpusFile, RefusesInvalidFieldsAndNamesTheirPlace) {
   EXPECT_THAT(with(kFirst + 8, 3), HasSubstr("no such worker"));
   EXPECT_THAT(with(kFirst + 12, 0), HasSubstr("unknown operation"));
   EXPECT_THAT(with(kFirst + 12, 4), HasSubstr("unknown operation"));
-  EXPECT_THAT(with(kFirst + 16, 1), HasSubstr("a parent, but not a store (record 0"));
-  EXPECT_THAT(with(kSecond + 31, 255), HasSubstr("more blocks than bytes (record 1"));
+  EXPECT_THAT(with(kFirst + 16, 1), HasSubstr("a query or a remove has a parent (record 0"));
+  EXPECT_THAT(with(kSecond + 31, 255), HasSubstr("too short for the number of blocks (record 1"));
 }
 
 std::vector<tools::TraceRequest> Trace() {

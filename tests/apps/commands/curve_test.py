@@ -152,7 +152,7 @@ def await_refusals(process, not_allowed=True):
 
 
 def test_foreign_client():
-    """A client of another program follows, and is cut off when its key is revoked."""
+    """A client of another program receives the stream, and loses its connection when its key is revoked."""
     write("clients", f"subscribe,replay {read('client.pub')} client\n")
     engine, live_endpoint, replay_endpoint = engine_with_curve()
     context = zmq.Context()
@@ -222,7 +222,7 @@ def test_relay():
         context.destroy(0)
 
 
-def test_insecure_is_said():
+def test_an_insecure_source_is_logged():
     router = start("router", "--http", "127.0.0.1:0", "--source", "w=tcp://127.0.0.1:9,insecure=true")
     try:
         await_line(router, r"warning source_insecure source=w .*neither encrypted nor authenticated")
@@ -245,6 +245,6 @@ with tempfile.TemporaryDirectory() as folder:
     test_errors()
     test_foreign_client()
     test_relay()
-    test_insecure_is_said()
+    test_an_insecure_source_is_logged()
     test_bench()
 print("keygen, errors, a foreign client, tail, replay and relay")

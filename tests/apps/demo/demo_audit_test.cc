@@ -67,7 +67,8 @@ TEST(ExactnessAudit, CountsAndNamesADifference) {
   EXPECT_EQ(totals.equal, 0);
   EXPECT_EQ(totals.under_tokens, 16);
   EXPECT_EQ(totals.over_tokens, 16);
-  EXPECT_EQ(totals.first_difference, "request 7 after batch 1: index 16, engine 32");
+  EXPECT_EQ(totals.first_difference,
+            "request 7 after 1 batches: index 16 tokens, engine 32 tokens");
 }
 
 TEST(ExactnessAudit, LostBatchLeavesItsAdmissionsPending) {

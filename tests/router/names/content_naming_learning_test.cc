@@ -5,7 +5,7 @@
 namespace kvcast::testing {
 namespace {
 
-TEST(ContentNamingLearning, AStoreAtTheRootIsPromisedForItsTokens) {
+TEST(ContentNamingLearning, AStoreAtTheRootIsReusableForItsTokens) {
   ContentWorker worker;
   worker.Apply(StoreTokens({Hash(900), Hash(17)}, Tokens(1, 8)));
   EXPECT_EQ(worker.Reusable(Tokens(1, 8)), 8);
@@ -29,7 +29,7 @@ TEST(ContentNamingLearning, AStoreContinuesItsParentsContent) {
   EXPECT_EQ(worker.Reusable(Tokens(1, 8)), 8);
 }
 
-TEST(ContentNamingLearning, EqualTokensBehindDifferentPrefixesDiffer) {
+TEST(ContentNamingLearning, EqualTokensAfterDifferentPrefixesDiffer) {
   ContentWorker worker;
   worker.Apply(StoreTokens({Hash(1)}, Tokens(1, 4)), StoreTokens({Hash(2)}, Tokens(50, 4)));
   worker.Apply(StoreTokens({Hash(3)}, Tokens(5, 4), Hash(1)));
@@ -54,19 +54,20 @@ TEST(ContentNamingLearning, AStoreOfAnUnknownParentWaitsForIt) {
             PromptContents(worker.index().keys(), Tokens(1, 12), 4, 0, {})[2]);
 }
 
-TEST(ContentNamingLearning, BlocksBehindAKnownHashNeedNoParent) {
+TEST(ContentNamingLearning, BlocksAfterAKnownHashNeedNoParent) {
   ContentWorker worker({Full(8), Full(4)});
   worker.Apply(StoreTokens({Hash(2)}, Tokens(1, 8), std::nullopt, 0, 8));
   worker.Apply(StoreTokens({Hash(2), Hash(3)}, Tokens(5, 8), Hash(1), 1, 4));
   EXPECT_TRUE(worker.Knows(Hash(3)));
   worker.Apply(StoreTokens({Hash(1)}, Tokens(1, 4), std::nullopt, 1, 4));
   EXPECT_EQ(worker.Reusable(Tokens(1, 12)), 8);
-  EXPECT_EQ(worker.counters().ambiguous, 0u) << "the child named its parent";
+  EXPECT_EQ(worker.counters().ambiguous, 0u)
+      << "the store of the child gave the content to its parent";
 }
 
 // A store can determine the content of its parent. The content of the parent then determines the
 // contents of waiting and later children.
-TEST(ContentNamingLearning, AParentNamedByAChildNamesItsOtherChildren) {
+TEST(ContentNamingLearning, AParentThatGetsItsContentFromAChildGivesItToItsOtherChildren) {
   ContentWorker worker({Full(8), Full(4)});
   worker.Apply(StoreTokens({Hash(2)}, Tokens(1, 8), std::nullopt, 0, 8));
   worker.Apply(StoreTokens({Hash(9)}, Tokens(90, 4), Hash(1), 1, 4));
@@ -85,7 +86,7 @@ TEST(ContentNamingLearning, GroupsOfDifferentBlockSizesShareKeys) {
   EXPECT_EQ(worker.Reusable(Tokens(1, 16)), 8);
 }
 
-TEST(ContentNamingLearning, APlaceholderWithoutTokensIsNamedByItsHash) {
+TEST(ContentNamingLearning, APlaceholderGetsItsContentFromALaterStoreOfTheSameHash) {
   ContentWorker worker({Full(4)});
   BlockStored offloaded = StoreIn("CPU", {Hash(1)});
   offloaded.block_size = 0;
@@ -148,13 +149,13 @@ TEST(ContentNamingLearning, TheZeroParentIsTheRootOnlyIfRegistered) {
   ContentWorker strict;
   strict.Apply(store);
   EXPECT_EQ(strict.Reusable(Tokens(1, 4)), 0);
-  ContentWorker told({}, {.zero_parent_is_root = true});
-  told.Apply(store);
-  EXPECT_EQ(told.Reusable(Tokens(1, 4)), 4);
+  ContentWorker registered({}, {.zero_parent_is_root = true});
+  registered.Apply(store);
+  EXPECT_EQ(registered.Reusable(Tokens(1, 4)), 4);
   // If the worker holds a block with the hash 0, this hash is not the root.
-  told.Apply(StoreTokens({Hash(0)}, Tokens(50, 4)));
-  told.Apply(StoreTokens({Hash(2)}, Tokens(54, 4), Hash(0)));
-  EXPECT_EQ(told.Reusable(Tokens(50, 8)), 8);
+  registered.Apply(StoreTokens({Hash(0)}, Tokens(50, 4)));
+  registered.Apply(StoreTokens({Hash(2)}, Tokens(54, 4), Hash(0)));
+  EXPECT_EQ(registered.Reusable(Tokens(50, 8)), 8);
 }
 
 TEST(ContentNamingLearning, AStoreWithoutParentAndWithAnOffsetIsNotAtTheRoot) {
@@ -171,7 +172,7 @@ TEST(ContentNamingLearning, AStoreWithoutParentAndWithAnOffsetIsNotAtTheRoot) {
   EXPECT_EQ(worker.Reusable(Tokens(1, 4)), 4);
 }
 
-TEST(ContentNamingLearning, PairsOfSpeculativeEnginesAreALookaheadOfOneToken) {
+TEST(ContentNamingLearning, TokenPairsGiveALookaheadOfOneToken) {
   ContentWorker worker;
   BlockStored store = StoreTokens({Hash(1)}, {1, 2, 2, 3, 3, 4, 4, 5});
   store.tokens_per_position = 2;
@@ -189,7 +190,7 @@ TEST(ContentNamingLearning, PairsContinueTheirParent) {
   first.tokens_per_position = next.tokens_per_position = 2;
   worker.Apply(first, next);
   EXPECT_EQ(worker.Reusable(Tokens(1, 9), {}, 1), 8);
-  EXPECT_EQ(worker.Reusable(Tokens(1, 8), {}, 1), 4) << "another token follows";
+  EXPECT_EQ(worker.Reusable(Tokens(1, 8), {}, 1), 4) << "a different token follows the block";
 }
 
 TEST(ContentNamingLearning, PairsThatDoNotOverlapTeachNothing) {
@@ -201,13 +202,13 @@ TEST(ContentNamingLearning, PairsThatDoNotOverlapTeachNothing) {
   EXPECT_EQ(worker.unnamed_for(UnnamedReason::kNoTokens), 1u);
 }
 
-BlockStored WithLookahead(BlockStored store, std::vector<TokenId> behind) {
-  const auto width = std::ssize(behind) / std::ssize(store.block_hashes);
-  store.lookahead = LookaheadTokens{.width = width, .token_ids = std::move(behind)};
+BlockStored WithLookahead(BlockStored store, std::vector<TokenId> tokens_after) {
+  const auto width = std::ssize(tokens_after) / std::ssize(store.block_hashes);
+  store.lookahead = LookaheadTokens{.width = width, .token_ids = std::move(tokens_after)};
   return store;
 }
 
-TEST(ContentNamingLearning, TokensBehindABlockArePartOfItsName) {
+TEST(ContentNamingLearning, TokensAfterABlockArePartOfItsName) {
   ContentWorker worker;
   worker.Apply(WithLookahead(StoreTokens({Hash(1), Hash(2)}, Tokens(1, 8)), {5, 6, 9, 10}));
   worker.Apply(WithLookahead(StoreTokens({Hash(3)}, Tokens(9, 4), Hash(2)), {13, 14}));
@@ -215,7 +216,7 @@ TEST(ContentNamingLearning, TokensBehindABlockArePartOfItsName) {
   EXPECT_EQ(worker.Reusable(Tokens(1, 14), {}, 2), 12);
   EXPECT_EQ(worker.MatchWhole(Tokens(1, 14), {}, 2).gpu_tokens, 12);
   EXPECT_EQ(worker.MatchWhole(Tokens(1, 13), {}, 2).gpu_tokens, 8)
-      << "the last block needs two more tokens";
+      << "the last block needs two tokens after it, and the prompt has one";
   std::vector<TokenId> other = Tokens(1, 14);
   other[9] = 70;
   EXPECT_EQ(worker.Reusable(other, {}, 2), 4);
