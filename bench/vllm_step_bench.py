@@ -12,6 +12,9 @@ is in reverse order. A further process reads both streams. Figures in microsecon
 interval of 95 %. The interval comes from 10,000 resamples of the engines and of the pairs of each engine, because
 engines differ more than the pairs of one engine.
 
+PYTHONPATH must have the unpacked wheel of kvcast. In the environment of tests/live, it must also have the folder of the
+release, and VLLM_TARGET_DEVICE must be cpu.
+
 usage: vllm_step_bench.py [--engines N] [--pairs N] [--requests N] [--model NAME] [--seed N]
 SPDX-License-Identifier: Apache-2.0
 """
