@@ -53,10 +53,10 @@ Result<KernelCopier> KernelCopier::Create(const CudaDevice& device, const CopyKe
   return KernelCopier(device, kernels, std::move(memory).value());
 }
 
-Status KernelCopier::Enqueue(const Pieces& aligned, const Pieces& odd, int blocks, CUstream stream,
-                             KernelCounts& counts) {
+Status KernelCopier::Enqueue(const Pieces& aligned, const Pieces& unaligned, int blocks,
+                             CUstream stream, KernelCounts& counts) {
   const bool has_ring = kernels_->ring != nullptr;
-  for (const Pieces* pieces : {&aligned, &odd}) {
+  for (const Pieces* pieces : {&aligned, &unaligned}) {
     for (size_t begin = 0; begin < pieces->size();) {
       const size_t end = LaunchEnd(*pieces, begin);
       KVCAST_RETURN_IF_ERROR(

@@ -41,7 +41,7 @@ class KernelCopier {
   // Enqueues the copies after the work of `stream`, which must be the same stream in all calls. If
   // the tables of earlier launches leave no room, waits for these launches. Not ok: any of the
   // copies may still run.
-  Status Enqueue(const Pieces& aligned, const Pieces& odd, int blocks, CUstream stream,
+  Status Enqueue(const Pieces& aligned, const Pieces& unaligned, int blocks, CUstream stream,
                  KernelCounts& counts);
 
   // The position after the tables of all launches so far. Call Release with this position when

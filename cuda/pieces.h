@@ -37,8 +37,9 @@ struct Pieces {
 
 // Appends the rows of `op`, whose GPU addresses are `src` and `dst`, in pieces of at most
 // kMaxPieceBytes. `aligned` gets the pieces whose addresses and size are multiples of
-// kPieceAlignment. `odd` gets the bytes before and after them. It also gets each row that has
+// kPieceAlignment. `unaligned` gets the bytes before and after them. It also gets each row that has
 // different alignments on its two sides.
-void CutIntoPieces(const CopyOp& op, uint64_t src, uint64_t dst, Pieces& aligned, Pieces& odd);
+void CutIntoPieces(const CopyOp& op, uint64_t src, uint64_t dst, Pieces& aligned,
+                   Pieces& unaligned);
 
 }  // namespace kvcast::cuda

@@ -242,13 +242,13 @@ class Questions {
 
   Status Kernel(KernelCopier& copier, CopyDirection direction, size_t bytes, bool ring) {
     const BenchWork work = Work(direction, bytes, 1, bytes_ / 8);
-    Pieces aligned, odd;
+    Pieces aligned, unaligned;
     const PinnedPool& host = arena_->host_pool();
     const auto address = [&host](const std::byte* p) {
       return reinterpret_cast<uint64_t>(host.Contains(p) ? host.DeviceAddress(p) : p);
     };
     for (const CopyOp& op : work.fragments) {
-      CutIntoPieces(op, address(op.src), address(op.dst), aligned, odd);
+      CutIntoPieces(op, address(op.src), address(op.dst), aligned, unaligned);
     }
     std::string line =
         Format("6 %s %s kernel, %zu KiB, GB/s by number of thread blocks:", Name(direction),
@@ -256,7 +256,8 @@ class Questions {
     for (const int blocks : {1, 2, 3, 4, 6, 8, 12, 16}) {
       KernelCounts counts;
       const auto seconds = Time([&] {
-        KVCAST_RETURN_IF_ERROR(copier.Enqueue(aligned, odd, blocks, arena_->stream(), counts));
+        KVCAST_RETURN_IF_ERROR(
+            copier.Enqueue(aligned, unaligned, blocks, arena_->stream(), counts));
         KVCAST_RETURN_IF_ERROR(arena_->Synchronize());
         copier.Release(copier.position());
         return Status();

@@ -27,8 +27,8 @@ Status CheckConfig(const OffloadConfig& config) {
   return Status();
 }
 
-Status CheckEnds(bool charges, std::span<const OffloadKey> keys, const OffloadUse& use) {
-  if (!charges || use.ends.size() == keys.size()) return Status();
+Status CheckEnds(bool by_request, std::span<const OffloadKey> keys, const OffloadUse& use) {
+  if (!by_request || use.ends.size() == keys.size()) return Status();
   return {StatusCode::kInvalidArgument, "use.ends must have one entry per key"};
 }
 
@@ -119,10 +119,10 @@ Status OffloadManager::PrepareStore(std::span<const OffloadKey> keys, StorePlan&
     }
   }
   if (Status status = CheckEnds(impl_->ages_by_request(), keys, use); !status.ok()) return status;
-  const bool charges = impl_->ages_by_request();
+  const bool by_request = impl_->ages_by_request();
   const int64_t needed = impl_->ChooseChunks(keys, use.request);
   plan.chunks_to_store = std::ssize(impl_->chunks);
-  if (charges) {
+  if (by_request) {
     impl_->NoteMisses(use.request);
     impl_->NoteOffer(keys, use);
   }
@@ -133,7 +133,7 @@ Status OffloadManager::PrepareStore(std::span<const OffloadKey> keys, StorePlan&
     return {StatusCode::kExhausted, "not enough chunks can be evicted"};
   }
   impl_->Reserve(needed, plan);
-  if (charges) impl_->NoteStores(keys, plan.keys, use);
+  if (by_request) impl_->NoteStores(keys, plan.keys, use);
   return Status();
 }
 
