@@ -42,9 +42,10 @@ struct RouterCommandOptions {
   int64_t max_sources = 0;
   int64_t max_residencies = 0;
   int64_t max_http_sources = 0;
-  std::vector<std::string> sources;  // see source_flag.h
-  int64_t ingest_threads = 0;        // 0: from the configuration, or by cores
-  std::string relay;                 // PUB endpoint; empty: from the configuration, or no relay
+  std::vector<std::string> sources;       // see source_flag.h
+  std::vector<std::string> source_files;  // see SourceFiles
+  int64_t ingest_threads = 0;             // 0: from the configuration, or by cores
+  std::string relay;  // PUB endpoint; empty: from the configuration, or no relay
   bool relay_redact = false;
   bool allow_remote = false;  // also true if the configuration sets it
   // See RouterOptions; empty: from the configuration, or none.

@@ -210,6 +210,9 @@ void AddRouter(CLI::App& app, RouterCommandOptions& options, Command& command) {
       "members as in the configuration file, for example model, groups (KIND:BLOCK_SIZE[:WINDOW], "
       "joined by +), sparse_alignment, reports_hits, format, bind (bind=true: the engine connects "
       "its publisher, as vLLM does for tcp://127.0.0.1:PORT)");
+  sub->add_option("--source-file", options.source_files,
+                  "JSON file with sources; may be repeated. The router reads a changed file within "
+                  "about one second: it follows new sources, and drops the others");
   sub->add_option("--ingest-threads", options.ingest_threads,
                   "threads that apply events, each for its share of the sources (default: one for "
                   "each 8 cores, from 1 to 4). With more threads, queries take longer, and common "

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <thread>
+#include <utility>
 
 #include "apps/commands/commands.h"
 #include "apps/support/file.h"
@@ -19,29 +20,28 @@ namespace {
 
 using router::RouterOptions;
 using router::RouterService;
+using router::SourceDefaults;
 using router::WorkerRegistration;
 
 constexpr size_t kMaxConfigBytes = 16 << 20;
 
 Status BadFlag(const std::string& text) { return {StatusCode::kInvalidArgument, text}; }
 
-// The flags of the hash algorithm and the seed apply to every source that does not set the same
-// property. The candidates are added to every source.
-Status FillIn(const RouterCommandOptions& options, WorkerRegistration& source) {
-  const auto algorithm = ParseHashAlgorithm(options.hash_algorithm);
-  if (!algorithm && !options.hash_algorithm.empty()) {
+// Reads the flags that apply to the sources of all lists.
+Result<SourceDefaults> DefaultsOf(const RouterCommandOptions& options) {
+  SourceDefaults defaults;
+  defaults.algorithm = ParseHashAlgorithm(options.hash_algorithm);
+  if (!defaults.algorithm && !options.hash_algorithm.empty()) {
     return BadFlag("--hash-algo: unknown algorithm '" + options.hash_algorithm + "'");
   }
-  if (!source.algorithm) source.algorithm = algorithm;
-  if (!source.hash_seed && !options.hash_seed.empty()) source.hash_seed = options.hash_seed;
-  source.candidate_seeds.insert(source.candidate_seeds.end(), options.candidate_seeds.begin(),
-                                options.candidate_seeds.end());
+  if (!options.hash_seed.empty()) defaults.hash_seed = options.hash_seed;
+  defaults.candidate_seeds = options.candidate_seeds;
   for (const std::string& hex : options.candidate_none_hashes) {
     const auto bytes = router::BytesFromHex(hex);
     if (!bytes) return BadFlag("--candidate-none-hash: not hex digits: '" + hex + "'");
-    source.candidate_none_hashes.push_back(*bytes);
+    defaults.candidate_none_hashes.push_back(*bytes);
   }
-  return {};
+  return defaults;
 }
 
 Status SetAccess(const RouterCommandOptions& options, RouterOptions& router) {
@@ -98,9 +98,12 @@ Result<RouterOptions> MakeOptions(const RouterCommandOptions& options) {
   router.allow_remote |= options.allow_remote;
   if (!options.curve_key.empty()) router.curve_key = options.curve_key;
   if (!options.curve_clients.empty()) router.curve_clients = options.curve_clients;
-  for (WorkerRegistration& source : router.sources) {
-    if (const Status filled = FillIn(options, source); !filled.ok()) return filled;
-  }
+  router.source_files.insert(router.source_files.end(), options.source_files.begin(),
+                             options.source_files.end());
+  auto defaults = DefaultsOf(options);
+  if (!defaults.ok()) return defaults.status();
+  router.source_defaults = std::move(defaults).value();
+  for (WorkerRegistration& source : router.sources) router.source_defaults.ApplyTo(source);
   return router;
 }
 
@@ -112,12 +115,29 @@ void RaiseOpenFiles() {
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
+// Reads the configuration file again, and follows its sources. Other members of the file need a
+// restart. An error changes nothing.
+void Reload(const RouterCommandOptions& options, RouterService& service, Logger& log) {
+  auto router = MakeOptions(options);
+  const auto changes = router.ok() ? service.Reload(std::move(router->sources))
+                                   : Result<router::SourceSet::Changes>(router.status());
+  if (!changes.ok()) {
+    log.Write(log_events::kReloadFailed, "", {{"reason", changes.status().message()}});
+    return;
+  }
+  log.Write(log_events::kReloaded, "",
+            {{"added", changes->added},
+             {"removed", changes->removed},
+             {"errors", changes->errors.size()}});
+}
+
 }  // namespace
 
 int RunRouter(const RouterCommandOptions& options) {
   auto router = MakeOptions(options);
   if (!router.ok()) return Fail(router.status());
   InstallStopSignals();
+  InstallReloadSignal();
   RaiseOpenFiles();
   const auto log = MakeStderrLog(options.log);
   router->log = log.get();
@@ -128,7 +148,10 @@ int RunRouter(const RouterCommandOptions& options) {
               {"version", Version()},
               {"sources", router->sources.size()},
               {"ingest_threads", (*service)->ingest_threads()}});
-  while (StopSignal() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  while (StopSignal() == 0) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    if (TakeReloadSignal()) Reload(options, **service, *log);
+  }
   log->Write(log_events::kStopping, "", {{"signal", StopSignal()}});
   (*service)->Stop();
   return 0;

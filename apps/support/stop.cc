@@ -9,11 +9,14 @@ namespace kvcast::tools {
 namespace {
 
 volatile std::sig_atomic_t stop_signal = 0;
+volatile std::sig_atomic_t reload_signal = 0;
 
 void OnSignal(int signal) {
   if (stop_signal != 0) _exit(128 + signal);
   stop_signal = signal;
 }
+
+void OnReloadSignal(int) { reload_signal = 1; }
 
 }  // namespace
 
@@ -26,5 +29,18 @@ void InstallStopSignals() {
 }
 
 int StopSignal() { return stop_signal; }
+
+void InstallReloadSignal() {
+  struct sigaction action = {};
+  action.sa_handler = OnReloadSignal;
+  sigaction(SIGHUP, &action, nullptr);
+}
+
+bool TakeReloadSignal() {
+  if (reload_signal == 0) return false;
+  // A signal that arrives here is not lost, because its request has not been handled yet.
+  reload_signal = 0;
+  return true;
+}
 
 }  // namespace kvcast::tools

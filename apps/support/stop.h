@@ -1,4 +1,4 @@
-// Ctrl-C and SIGTERM as a flag that loops check.
+// Ctrl-C, SIGTERM and SIGHUP as flags that loops check.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -9,5 +9,10 @@ namespace kvcast::tools {
 void InstallStopSignals();
 // The signal that requested the stop, or 0.
 int StopSignal();
+
+// Installs a handler for SIGHUP. Without this call, SIGHUP ends the process.
+void InstallReloadSignal();
+// True: SIGHUP has arrived since the latest call.
+bool TakeReloadSignal();
 
 }  // namespace kvcast::tools

@@ -43,14 +43,9 @@ Status ReadWeights(const Json& json, const std::string& at, RouterOptions& optio
 }
 
 Status ReadSources(const Json& json, const std::string& name, RouterOptions& options) {
-  if (!json.is_array()) return BadField(name + ": must be an array");
-  for (size_t i = 0; i < json.size(); ++i) {
-    auto source = SourceFromJson(json[i]);
-    if (!source.ok()) {
-      return BadField(name + "[" + std::to_string(i) + "]: " + source.status().message());
-    }
-    options.sources.push_back(std::move(source).value());
-  }
+  auto sources = SourcesFromJson(json, name);
+  if (!sources.ok()) return sources.status();
+  for (WorkerRegistration& source : *sources) options.sources.push_back(std::move(source));
   return Status();
 }
 
@@ -108,6 +103,12 @@ Status ReadLimit(const Json& json, const std::string& name, size_t& limit) {
   return status;
 }
 
+Status ReadSourceFiles(const std::vector<std::string>& paths, const std::string&,
+                       RouterOptions& options) {
+  options.source_files.insert(options.source_files.end(), paths.begin(), paths.end());
+  return Status();
+}
+
 using N = const std::string&;
 using O = RouterOptions&;
 
@@ -125,6 +126,7 @@ constexpr ConfigMember kConfigMembers[] = {
     {"max_http_sources",
      [](auto& j, N n, O o) { return ReadLimit(j, n, o.source_limits.client_workers); }},
     {"sources", ReadSources},
+    {"source_files", ReadList<ReadSourceFiles>},
     {"ingest_threads", ReadIngestThreads},
     {"weights", ReadWeights},
     {"temperature",

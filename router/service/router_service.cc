@@ -15,7 +15,9 @@
 #include "router/service/api/http_log.h"
 #include "router/service/api/indexer_api.h"
 #include "router/service/api/own_api.h"
+#include "router/service/api/source_json.h"
 #include "router/service/api/static_files.h"
+#include "router/service/json/json_fields.h"
 #include "router/service/route/service_core.h"
 #include "src/base/clock.h"
 #include "src/base/mutex.h"
@@ -98,6 +100,8 @@ void ObserveForLog(SourceLog& log, FleetObserver& observer) {
   };
 }
 
+std::string TextOfSource(const WorkerRegistration& source) { return Dump(SourceToJson(source)); }
+
 constexpr size_t kMaxAdminConnections = 256;
 
 HttpOptions AdminOptions(const RouterOptions& options) {
@@ -117,6 +121,7 @@ class RouterService::Impl {
  public:
   explicit Impl(size_t ingest_threads) : core_(ingest_threads) {}
   Status Start(const RouterOptions& options);
+  Result<SourceSet::Changes> Reload(std::vector<WorkerRegistration> sources);
   void Stop();
   int http_port() const { return servers_[kPublic]->port(); }
   int admin_port() const { return servers_[kAdmin] ? servers_[kAdmin]->port() : 0; }
@@ -127,6 +132,8 @@ class RouterService::Impl {
   Status StartRelay(RouterOptions& options);
   void LogStart(const RouterOptions& options);
   Status Follow(const RouterOptions& options);
+  Status FollowConfigured(const std::vector<WorkerRegistration>& sources);
+  void MakeSourceFiles(const RouterOptions& options);
   Status Serve(const RouterOptions& options);
   Status Listen(size_t server, const HttpOptions& options, std::vector<HttpRoute> routes);
   HttpTotals Totals() const;
@@ -135,6 +142,7 @@ class RouterService::Impl {
   bool StopsBefore(int64_t steady_us);
 
   ServiceCore core_;
+  std::unique_ptr<SourceSet> configured_;  // the sources of RouterOptions; set by Follow
   static constexpr size_t kPublic = 0;
   static constexpr size_t kAdmin = 1;  // nullptr: none
   std::array<std::unique_ptr<HttpServer>, 2> servers_;
@@ -180,20 +188,43 @@ Status RouterService::Impl::Follow(const RouterOptions& options) {
       Fleet::Create(options.subscriber, core_.index, std::move(observer), options.source_limits);
   if (!fleet.ok()) return fleet.status();
   core_.fleet = std::move(fleet).value();
-  for (const WorkerRegistration& source : options.sources) {
-    const Status checked = CheckSource(source, core_.policy, SourceOrigin::kOperator);
-    if (!checked.ok()) return checked;
-    const Status status = core_.fleet->Add(source);
-    if (!status.ok()) {
-      // At the start, two sources with one name are a usage error. Too many sources are a usage
-      // error too.
-      const bool usage = status.code() == StatusCode::kFailedPrecondition ||
-                         status.code() == StatusCode::kExhausted;
-      return usage ? Status(StatusCode::kInvalidArgument, status.message()) : status;
-    }
-  }
+  if (Status status = FollowConfigured(options.sources); !status.ok()) return status;
   core_.fleet->BeginPolls();
   return Status();
+}
+
+Status RouterService::Impl::FollowConfigured(const std::vector<WorkerRegistration>& sources) {
+  configured_ =
+      std::make_unique<SourceSet>(*core_.fleet, core_.policy, "configuration", TextOfSource);
+  Status status = configured_->Set(sources);
+  if (status.ok()) {
+    const SourceSet::Changes changes = configured_->Follow();
+    if (!changes.errors.empty()) status = changes.errors.front();
+  }
+  if (!status.ok()) {
+    // At the start, two sources with one name are a usage error. Too many sources are a usage error
+    // too.
+    const bool usage =
+        status.code() == StatusCode::kFailedPrecondition || status.code() == StatusCode::kExhausted;
+    return usage ? Status(StatusCode::kInvalidArgument, status.message()) : status;
+  }
+  return Status();
+}
+
+// Reads no file yet.
+void RouterService::Impl::MakeSourceFiles(const RouterOptions& options) {
+  if (options.source_files.empty()) return;
+  SourceFilesConfig files = {.paths = options.source_files,
+                             .text_of = TextOfSource,
+                             .policy = core_.policy,
+                             .log = options.log};
+  files.parse = [defaults = options.source_defaults](std::string_view text) {
+    auto sources = SourcesFromText(text);
+    if (!sources.ok()) return sources;
+    for (WorkerRegistration& source : *sources) defaults.ApplyTo(source);
+    return sources;
+  };
+  core_.source_files = std::make_unique<SourceFiles>(std::move(files), *core_.fleet);
 }
 
 HttpTotals RouterService::Impl::Totals() const {
@@ -290,13 +321,21 @@ Status RouterService::Impl::Start(const RouterOptions& given) {
   core_.source_log = std::make_unique<SourceLog>(options.log);
   if (Status status = StartRelay(options); !status.ok()) return status;
   if (Status status = Follow(options); !status.ok()) return status;
+  MakeSourceFiles(options);
   const bool full_only = options.routing.policy == RoutingPolicy::kFullOnly;
   core_.queries = std::make_unique<QueryEngine>(
       core_.index, [this](WorkerId worker) { return core_.fleet->stream(worker); }, core_.now,
       full_only ? MatchPolicy::kFullOnly : MatchPolicy::kExact);
   if (Status status = Serve(options); !status.ok()) return status;
   LogStart(options);
+  configured_->LogTo(*core_.source_log);
+  if (core_.source_files) core_.source_files->Begin(*core_.source_log);
   return Status();
+}
+
+Result<SourceSet::Changes> RouterService::Impl::Reload(std::vector<WorkerRegistration> sources) {
+  if (Status status = configured_->Set(std::move(sources)); !status.ok()) return status;
+  return configured_->Follow();
 }
 
 // Stops in the reverse of the start order: queries read the fleet, and the fleet's threads write to
@@ -312,6 +351,7 @@ void RouterService::Impl::Stop() {
   for (const auto& server : servers_) {
     if (server) server->Stop();
   }
+  core_.source_files.reset();
   core_.fleet.reset();
 }
 
@@ -371,6 +411,9 @@ std::vector<WorkerReport> RouterService::workers() const {
                        .insecure = worker->config.insecure});
   }
   return reports;
+}
+Result<SourceSet::Changes> RouterService::Reload(std::vector<WorkerRegistration> sources) {
+  return impl_->Reload(std::move(sources));
 }
 std::string RouterService::relay_endpoint() const { return impl_->relay_endpoint(); }
 RelayCounters RouterService::relay_counters() const {

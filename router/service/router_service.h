@@ -19,6 +19,7 @@
 
 #include "kvcast/core/status.h"
 #include "kvcast/stream/subscriber.h"
+#include "router/service/discovery/source_set.h"
 #include "router/service/ingest/fleet.h"
 #include "router/service/ingest/worker_ingest.h"
 #include "router/service/relay/relay.h"
@@ -31,6 +32,11 @@ namespace kvcast::router {
 
 struct RouterOptions {
   std::vector<WorkerRegistration> sources;
+  // Paths of files with more sources; see SourceFiles and SourcesFromText. The service reads a
+  // changed file within about one second.
+  std::vector<std::string> source_files;
+  // For the sources of source_files.
+  SourceDefaults source_defaults;
   HttpOptions http;
   // A second address. If it is set, only this address answers the routes with access kAdmin
   // (registrations, removals, pushed events, dumps). This address also answers all other routes.
@@ -114,11 +120,14 @@ class RouterService {
   Result<std::vector<WorkerAnswer>> Ask(const Query& query);
   Result<RouteDecision> Route(const Query& query);
   Status TakeFeedback(const Feedback& feedback);
+  // Makes `sources` the new RouterOptions::sources. Sources of files and of clients do not change.
+  // Error: two sources have the same name; nothing changes. One call at a time.
+  Result<SourceSet::Changes> Reload(std::vector<WorkerRegistration> sources);
   // The workers in order of registration. Thread-safe.
   std::vector<WorkerReport> workers() const;
   // Completes the requests in progress, then ends all threads except the relay's thread, which the
-  // destructor ends. May be called twice. Ask, Route, TakeFeedback and workers must not be called
-  // after Stop.
+  // destructor ends. May be called twice. Ask, Route, TakeFeedback, Reload and workers must not be
+  // called after Stop.
   void Stop();
 
  private:

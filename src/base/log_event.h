@@ -31,12 +31,17 @@ namespace log_events {
 // The process and its listeners.
 inline constexpr LogEvent kStarted = {"started"};
 inline constexpr LogEvent kStopping = {"stopping"};
+inline constexpr LogEvent kReloaded = {"reloaded"};
+inline constexpr LogEvent kReloadFailed = {"reload_failed", LogLevel::kError};
 inline constexpr LogEvent kHttpListening = {"http_listening"};
 inline constexpr LogEvent kStreamListening = {"stream_listening"};
 // Sources.
 inline constexpr LogEvent kSourceAdded = {"source_added"};
 inline constexpr LogEvent kSourceRemoved = {"source_removed"};
 inline constexpr LogEvent kSourceRefused = {"source_refused", LogLevel::kWarning, 20, 200};
+inline constexpr LogEvent kSourceFailed = {"source_failed", LogLevel::kError};
+inline constexpr LogEvent kSourceFileRead = {"source_file_read"};
+inline constexpr LogEvent kSourceFileFailed = {"source_file_failed", LogLevel::kError};
 inline constexpr LogEvent kSourceInsecure = {"source_insecure", LogLevel::kWarning};
 inline constexpr LogEvent kSourceState = {"source_state"};
 inline constexpr LogEvent kSourceReset = {"source_reset", LogLevel::kWarning};
@@ -62,14 +67,34 @@ inline constexpr LogEvent kLinesLost = {"lines_lost", LogLevel::kError};
 }  // namespace log_events
 
 inline constexpr std::array kLogEvents = {
-    log_events::kStarted,          log_events::kStopping,       log_events::kHttpListening,
-    log_events::kStreamListening,  log_events::kSourceAdded,    log_events::kSourceRemoved,
-    log_events::kSourceRefused,    log_events::kSourceInsecure, log_events::kSourceState,
-    log_events::kSourceReset,      log_events::kSourceSnapshot, log_events::kSourceHandshakeFailed,
-    log_events::kHttpRefused,      log_events::kHttpFailed,     log_events::kHttpRequest,
-    log_events::kStreamRefused,    log_events::kStreamRevoked,  log_events::kStreamDenied,
-    log_events::kClientListFailed, log_events::kPublishFailed,  log_events::kRequestRefused,
-    log_events::kLinesSuppressed,  log_events::kLinesLost,
+    log_events::kStarted,
+    log_events::kStopping,
+    log_events::kReloaded,
+    log_events::kReloadFailed,
+    log_events::kHttpListening,
+    log_events::kStreamListening,
+    log_events::kSourceAdded,
+    log_events::kSourceRemoved,
+    log_events::kSourceRefused,
+    log_events::kSourceFailed,
+    log_events::kSourceFileRead,
+    log_events::kSourceFileFailed,
+    log_events::kSourceInsecure,
+    log_events::kSourceState,
+    log_events::kSourceReset,
+    log_events::kSourceSnapshot,
+    log_events::kSourceHandshakeFailed,
+    log_events::kHttpRefused,
+    log_events::kHttpFailed,
+    log_events::kHttpRequest,
+    log_events::kStreamRefused,
+    log_events::kStreamRevoked,
+    log_events::kStreamDenied,
+    log_events::kClientListFailed,
+    log_events::kPublishFailed,
+    log_events::kRequestRefused,
+    log_events::kLinesSuppressed,
+    log_events::kLinesLost,
 };
 
 }  // namespace kvcast

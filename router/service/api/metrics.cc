@@ -138,6 +138,27 @@ void AddBlockFamilies(const std::vector<WorkerMetrics>& workers,
       MetricType::Counter, [](InTier t) { return t.removed; }, workers));
 }
 
+void AddSourceFileFamilies(const std::vector<SourceFileReport>& files,
+                           std::vector<MetricFamily>& families) {
+  MetricFamily errors{"kvcast_source_file_errors",
+                      "Sources of the file that the router cannot follow, at the latest reading. "
+                      "1 more if the file could not be read or was invalid; the router then keeps "
+                      "the sources of the latest valid content.",
+                      MetricType::Gauge,
+                      {}};
+  MetricFamily followed{"kvcast_source_file_sources",
+                        "Sources of the file that the router follows.",
+                        MetricType::Gauge,
+                        {}};
+  for (const SourceFileReport& file : files) {
+    const Labels labels = {{"file", file.path}};
+    errors.metric.push_back(Sample(MetricType::Gauge, labels, file.errors));
+    followed.metric.push_back(Sample(MetricType::Gauge, labels, file.followed));
+  }
+  families.push_back(std::move(errors));
+  families.push_back(std::move(followed));
+}
+
 MetricFamily FamilyOf(const WorkerMetric& entry, const std::vector<WorkerMetrics>& workers) {
   MetricFamily family{entry.name, entry.help, entry.type, {}};
   for (const WorkerMetrics& worker : workers) {
@@ -365,6 +386,7 @@ std::string RenderMetrics(const ServiceMetrics& metrics) {
     for (const WorkerMetric& entry : table) families.push_back(FamilyOf(entry, metrics.workers));
   }
   AddBlockFamilies(metrics.workers, families);
+  AddSourceFileFamilies(metrics.source_files, families);
   families.push_back(WeightFamily(metrics.workers));
   families.push_back(AgeFamily(metrics.workers));
   families.push_back(StateFamily(metrics.workers));

@@ -115,15 +115,19 @@ HttpReply AnswerHealth(const ServiceCore& core) {
 HttpReply AnswerReady(const ServiceCore& core) {
   Json waiting = Json::array();
   Json degraded = Json::array();
-  for (const FleetView view = core.fleet->view(); const auto& worker : view->workers) {
+  const FleetView view = core.fleet->view();
+  for (const auto& worker : view->workers) {
     const SourceState state = core.fleet->State(*worker);
     if (state == SourceState::kSynced) continue;
     const bool waits = state == SourceState::kConnecting || state == SourceState::kBootstrap;
     (waits ? waiting : degraded).push_back(worker->config.worker.name);
   }
-  const bool ready = waiting.empty() && !core.draining;
+  // With source files, a router without a worker is not ready: it waits for the first source.
+  const bool no_source = core.source_files != nullptr && view->workers.empty();
+  const bool ready = waiting.empty() && !no_source && !core.draining;
   Json body = {{"ready", ready}, {"waiting", std::move(waiting)}, {"degraded", degraded}};
   if (core.draining) body["draining"] = true;
+  if (no_source) body["no_source"] = true;
   return JsonReply(Dump(body), ready ? 200 : 503);
 }
 
@@ -157,6 +161,7 @@ HttpReply AnswerMetrics(const ServiceCore& core, HttpTotals http) {
   if (core.log != nullptr) metrics.log = core.log->counters();
   metrics.routing = core.request_router->counters();
   if (core.relay) metrics.relay = core.relay->counters();
+  if (core.source_files) metrics.source_files = core.source_files->reports();
   metrics.latency = &core.latency;
   metrics.decision_latency = &core.decision_latency;
   for (const FleetView view = core.fleet->view(); const auto& worker : view->workers) {

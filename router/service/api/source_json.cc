@@ -136,6 +136,31 @@ Result<WorkerRegistration> SourceFromJson(const Json& object) {
   return source;
 }
 
+Result<std::vector<WorkerRegistration>> SourcesFromJson(const Json& array,
+                                                        const std::string& name) {
+  if (!array.is_array()) return BadField(name + ": must be an array");
+  std::vector<WorkerRegistration> sources;
+  for (size_t i = 0; i < array.size(); ++i) {
+    auto source = SourceFromJson(array[i]);
+    if (!source.ok()) return BadField(ElementName(name, i) + ": " + source.status().message());
+    sources.push_back(std::move(source).value());
+  }
+  return sources;
+}
+
+Result<std::vector<WorkerRegistration>> SourcesFromText(std::string_view text) {
+  constexpr int kDepth = 6;
+  const auto json = ParseObject(text, kDepth);
+  if (!json.ok()) {
+    return BadField(json.status().message() == "body: not JSON" ? "not JSON" : "must be an object");
+  }
+  for (const auto& [name, value] : json->items()) {
+    if (name != "sources") return BadField("unknown member: " + name.substr(0, kMaxTextBytes));
+  }
+  if (!json->contains("sources")) return BadField("sources: required");
+  return SourcesFromJson((*json)["sources"], "sources");
+}
+
 Json SourceToJson(const WorkerRegistration& source) {
   const WorkerConfig& worker = source.worker;
   Json object = {{"name", worker.name},

@@ -7,6 +7,8 @@
 
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "kvcast/core/status.h"
 #include "router/service/ingest/worker_ingest.h"
@@ -15,6 +17,12 @@ namespace kvcast::router {
 
 // Not ok: one line that names the wrong member. Unknown members are refused.
 Result<WorkerRegistration> SourceFromJson(const nlohmann::json& object);
+// Returns the sources of an array. `name` begins the error texts.
+Result<std::vector<WorkerRegistration>> SourcesFromJson(const nlohmann::json& array,
+                                                        const std::string& name);
+// Returns the sources of a file that RouterOptions::source_files names: {"sources": [...]}. Not ok:
+// one line.
+Result<std::vector<WorkerRegistration>> SourcesFromText(std::string_view text);
 // Refuses TCP endpoints whose port is not from 1 to 65535. Format trtllm: checks TrtllmConfig, and
 // refuses groups. Other formats: refuses window_sizes, tokens_per_block, and endpoints of
 // EventFeeds.

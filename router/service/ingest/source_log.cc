@@ -28,7 +28,7 @@ std::string AddressOf(const std::string& endpoint) {
 }
 
 std::string_view ByOf(const ChangeOrigin& origin) {
-  return origin.peer.empty() ? "configuration" : "client";
+  return origin.peer.empty() ? origin.list : "client";
 }
 
 }  // namespace
@@ -139,6 +139,12 @@ void SourceLog::NoteRemoved(const std::string& name, const ChangeOrigin& origin)
                {"peer", origin.peer},
                {"role", origin.role},
                {"traceparent", origin.traceparent}});
+}
+
+void SourceLog::NoteFailed(const std::string& name, const ChangeOrigin& origin,
+                           std::string_view reason) {
+  if (log_ == nullptr) return;
+  log_->Write(log_events::kSourceFailed, name, {{"by", ByOf(origin)}, {"reason", reason}});
 }
 
 void SourceLog::Forget(WorkerId worker) {

@@ -15,9 +15,10 @@ namespace kvcast::router {
 
 // The origin of a change. The texts are not owned.
 struct ChangeOrigin {
-  std::string_view peer;         // address of the HTTP client; empty: the configuration
+  std::string_view peer;         // address of the HTTP client; empty: no client made the change
   std::string_view role;         // role of the client's token; empty: the router has no tokens
   std::string_view traceparent;  // of the client's request; empty: none
+  std::string_view list = "configuration";  // without a client: the list that changed
 };
 
 // Thread-safe. Without a logger, nothing is written.
@@ -39,6 +40,8 @@ class SourceLog {
   // The router did not register a source. `name`: as the client gave it; may be empty.
   void NoteRefused(std::string_view name, const ChangeOrigin& origin, std::string_view reason);
   void NoteRemoved(const std::string& name, const ChangeOrigin& origin);
+  // The router cannot follow a source of a list.
+  void NoteFailed(const std::string& name, const ChangeOrigin& origin, std::string_view reason);
   // Forgets the worker.
   void Forget(WorkerId worker);
 

@@ -8,6 +8,15 @@
 
 namespace kvcast::router {
 
+void SourceDefaults::ApplyTo(WorkerRegistration& source) const {
+  if (!source.algorithm) source.algorithm = algorithm;
+  if (!source.hash_seed) source.hash_seed = hash_seed;
+  source.candidate_seeds.insert(source.candidate_seeds.end(), candidate_seeds.begin(),
+                                candidate_seeds.end());
+  source.candidate_none_hashes.insert(source.candidate_none_hashes.end(),
+                                      candidate_none_hashes.begin(), candidate_none_hashes.end());
+}
+
 Result<std::vector<WorkerRegistration>> ExpandRanks(const WorkerRegistration& source) {
   std::vector<WorkerRegistration> ranks;
   if (source.data_parallel_size == 1) {

@@ -75,6 +75,18 @@ struct WorkerRegistration {
   LoadRateConfig load_rates;
 };
 
+// Values that apply to sources of several lists.
+struct SourceDefaults {
+  // For each source that does not set the same property.
+  std::optional<HashAlgorithm> algorithm;
+  std::optional<std::string> hash_seed;
+  // Added to the candidates of each source.
+  std::vector<std::string> candidate_seeds;
+  std::vector<std::vector<uint8_t>> candidate_none_hashes;
+
+  void ApplyTo(WorkerRegistration& source) const;
+};
+
 inline constexpr int64_t kDefaultMaxBlocks = int64_t{1} << 22;
 
 // Returns one source for each data-parallel rank from data_parallel_rank on. The names are

@@ -13,6 +13,7 @@ import json
 import pathlib
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -137,9 +138,16 @@ class Router:
         tokens = pathlib.Path(folder) / "tokens"
         tokens.write_text("observe watcher\nadmin owner\n", encoding="utf-8")
         tokens.chmod(0o600)
+        self.config = pathlib.Path(folder) / "config.json"
+        self.config.write_text("{}", encoding="utf-8")
+        self.sources = pathlib.Path(folder) / "sources.json"
+        remote = {"name": "two", "endpoint": "tcp://192.0.2.1:9"}  # needs a key, so it cannot be followed
+        self.sources.write_text(json.dumps({"sources": [remote, remote | {"name": "three", "insecure": True}]}),
+                                encoding="utf-8")
         self.process = subprocess.Popen(
             [KVCAST, "router", "--http", "127.0.0.1:0", "--log-format", "json", "--log-level", "debug", "--relay",
-             "tcp://127.0.0.1:0", "--token-file", tokens, "--source", "one=tcp://127.0.0.1:9,insecure=true"],
+             "tcp://127.0.0.1:0", "--token-file", tokens, "--source", "one=tcp://127.0.0.1:9,insecure=true",
+             "--config", self.config, "--source-file", self.sources],
             stderr=subprocess.PIPE, text=True)
         self.lines = []
         self.url = self.await_event("http_listening")["address"]
@@ -173,7 +181,8 @@ def check_log(lines):
         check(f"{line['event']}: its fields are listed", set(line) - COMMON_FIELDS <= fields, set(line) - COMMON_FIELDS - fields)
     seen = {line["event"] for line in lines}
     for event in ("started", "stopping", "http_listening", "stream_listening", "source_added", "source_insecure",
-                  "source_refused", "source_removed", "http_refused", "http_failed", "http_request"):
+                  "source_refused", "source_removed", "source_failed", "source_file_read", "source_file_failed",
+                  "reloaded", "reload_failed", "http_refused", "http_failed", "http_request"):
         check(f"the router writes {event}", event in seen, seen)
 
 
@@ -183,6 +192,16 @@ with tempfile.TemporaryDirectory() as temporary:
     check("the page of metrics", status == 200)
     check("no token", router.call("/v1/state", "nobody")[0] == 401)
     check("a source is refused", router.call("/v1/sources", "owner", b"{}")[0] == 400)
+    router.await_event("source_file_read")
+    router.sources.write_text("", encoding="utf-8")
+    router.await_event("source_file_failed")
+    router.process.send_signal(signal.SIGHUP)
+    router.await_event("reloaded")
+    router.config.write_text("[", encoding="utf-8")
+    router.process.send_signal(signal.SIGHUP)
+    router.await_event("reload_failed")
+    router.sources.write_text('{"sources": []}', encoding="utf-8")
+    router.await_event("source_file_read")
     check("the router is not ready", router.call("/readyz", "")[0] == 503)
     check("the source is removed", router.call("/v1/sources?name=one", "owner", method="DELETE")[0] == 200)
     check("a request fails", router.call("/v1/route", "owner", b'{"tokens": [1]}')[0] == 503)

@@ -279,6 +279,7 @@ Json FieldsOf(const RouterOptions& options) {
           {"max_http_sources", options.source_limits.client_workers},
           {"max_residencies", options.source_limits.residencies},
           {"sources", options.sources.size()},
+          {"source_files", options.source_files},
           {"ingest_threads", options.ingest_threads},
           {"temperature", options.routing.temperature},
           {"speculative_ms", options.routing.speculative.lifetime_ms},
