@@ -53,7 +53,15 @@ struct SourceSetTest : ::testing::Test {
     for (const auto& worker : fleet->view()->workers) names.push_back(worker->config.worker.name);
     return names;
   }
-  WorkerId IdOf(const std::string& name) const { return fleet->view()->Find(name)->id; }
+  // An id that no worker has, if the fleet has no worker of this name.
+  WorkerId IdOf(const std::string& name) const {
+    const auto worker = fleet->view()->Find(name);
+    return worker == nullptr ? WorkerId(~0u) : worker->id;
+  }
+  std::string ModelOf(const std::string& name) const {
+    const auto worker = fleet->view()->Find(name);
+    return worker == nullptr ? "no worker" : worker->config.model;
+  }
   static std::vector<std::string> Messages(const SourceSet::Changes& changes) {
     std::vector<std::string> messages;
     for (const Status& status : changes.errors) messages.push_back(status.message());
@@ -90,7 +98,7 @@ TEST_F(SourceSetTest, ASourceWithOtherPropertiesIsReplaced) {
   EXPECT_EQ(changes.added, 1u);
   EXPECT_EQ(changes.removed, 1u);
   EXPECT_NE(IdOf("a"), before);
-  EXPECT_EQ(fleet->view()->Find("a")->config.model, "other");
+  EXPECT_EQ(ModelOf("a"), "other");
 }
 
 TEST_F(SourceSetTest, ASourceThatIsNotAllowedDoesNotReplaceTheFollowedSource) {
@@ -123,7 +131,7 @@ TEST_F(SourceSetTest, ASourceOfAClientStaysUntilTheClientRemovesIt) {
   Follow({Source("a")});
   ASSERT_TRUE(fleet->Remove("a").ok());
   EXPECT_EQ(set->Follow().added, 1u);
-  EXPECT_EQ(fleet->view()->Find("a")->config.model, "m");
+  EXPECT_EQ(ModelOf("a"), "m");
 }
 
 TEST_F(SourceSetTest, ASourceThatAClientRemovesIsAddedAgain) {
@@ -141,7 +149,7 @@ TEST_F(SourceSetTest, AClientsWorkerInThePlaceOfARemovedSourceStays) {
   ASSERT_TRUE(fleet->Add(Source("a", "client"), AddedBy::kClient).ok());
   EXPECT_THAT(Messages(set->Follow()), ElementsAre("two sources are named a"));
   Follow({});
-  EXPECT_EQ(fleet->view()->Find("a")->config.model, "client");
+  EXPECT_EQ(ModelOf("a"), "client");
 }
 
 TEST_F(SourceSetTest, AllRanksOfASourceComeAndGo) {
