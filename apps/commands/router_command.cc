@@ -119,8 +119,8 @@ void RaiseOpenFiles() {
 // restart. An error changes nothing.
 void Reload(const RouterCommandOptions& options, RouterService& service, Logger& log) {
   auto router = MakeOptions(options);
-  const auto changes = router.ok() ? service.Reload(std::move(router->sources))
-                                   : Result<router::SourceSet::Changes>(router.status());
+  const auto changes =
+      router.ok() ? service.Reload(*router) : Result<router::SourceSet::Changes>(router.status());
   if (!changes.ok()) {
     log.Write(log_events::kReloadFailed, "", {{"reason", changes.status().message()}});
     return;

@@ -8,6 +8,7 @@
 
 #include "kvcast/router/prefix_index.h"
 #include "router/service/api/source_json.h"
+#include "router/service/discovery/dns_client.h"
 #include "router/service/json/json_fields.h"
 
 namespace kvcast::router {
@@ -46,6 +47,29 @@ Status ReadSources(const Json& json, const std::string& name, RouterOptions& opt
   auto sources = SourcesFromJson(json, name);
   if (!sources.ok()) return sources.status();
   for (WorkerRegistration& source : *sources) options.sources.push_back(std::move(source));
+  return Status();
+}
+
+Status ReadDnsSources(const Json& json, const std::string& name, RouterOptions& options) {
+  if (!json.is_array()) return BadField(name + ": must be an array");
+  for (size_t i = 0; i < json.size(); ++i) {
+    auto source = DnsSourceFromJson(json[i]);
+    if (!source.ok()) return BadField(ElementName(name, i) + ": " + source.status().message());
+    const bool known = std::ranges::any_of(options.dns_sources, [&](const DnsSource& other) {
+      return other.lookup == source->lookup;
+    });
+    if (known) return BadField(ElementName(name, i) + ": lookup: the name occurs twice");
+    options.dns_sources.push_back(std::move(source).value());
+  }
+  return Status();
+}
+
+Status ReadDnsServer(const Json& json, const std::string& name, RouterOptions& options) {
+  std::string server;
+  Status status = ReadText(json, name, server);
+  if (status.ok()) status = DnsClient::Create(server).status();
+  if (!status.ok()) return BadField(name + ": " + status.message());
+  options.dns_server = std::move(server);
   return Status();
 }
 
@@ -127,6 +151,8 @@ constexpr ConfigMember kConfigMembers[] = {
      [](auto& j, N n, O o) { return ReadLimit(j, n, o.source_limits.client_workers); }},
     {"sources", ReadSources},
     {"source_files", ReadList<ReadSourceFiles>},
+    {"dns_sources", ReadDnsSources},
+    {"dns_server", ReadDnsServer},
     {"ingest_threads", ReadIngestThreads},
     {"weights", ReadWeights},
     {"temperature",

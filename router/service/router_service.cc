@@ -17,6 +17,7 @@
 #include "router/service/api/own_api.h"
 #include "router/service/api/source_json.h"
 #include "router/service/api/static_files.h"
+#include "router/service/discovery/dns_client.h"
 #include "router/service/json/json_fields.h"
 #include "router/service/route/service_core.h"
 #include "src/base/clock.h"
@@ -102,6 +103,19 @@ void ObserveForLog(SourceLog& log, FleetObserver& observer) {
 
 std::string TextOfSource(const WorkerRegistration& source) { return Dump(SourceToJson(source)); }
 
+std::vector<DnsSource> DnsSourcesOf(const RouterOptions& options) {
+  std::vector<DnsSource> sources = options.dns_sources;
+  for (DnsSource& source : sources) {
+    source.source_of = [source_of = std::move(source.source_of),
+                        defaults = options.source_defaults](const DnsTarget& target) {
+      auto made = source_of(target);
+      if (made.ok()) defaults.ApplyTo(*made);
+      return made;
+    };
+  }
+  return sources;
+}
+
 constexpr size_t kMaxAdminConnections = 256;
 
 HttpOptions AdminOptions(const RouterOptions& options) {
@@ -121,7 +135,7 @@ class RouterService::Impl {
  public:
   explicit Impl(size_t ingest_threads) : core_(ingest_threads) {}
   Status Start(const RouterOptions& options);
-  Result<SourceSet::Changes> Reload(std::vector<WorkerRegistration> sources);
+  Result<SourceSet::Changes> Reload(const RouterOptions& options);
   void Stop();
   int http_port() const { return servers_[kPublic]->port(); }
   int admin_port() const { return servers_[kAdmin] ? servers_[kAdmin]->port() : 0; }
@@ -133,7 +147,7 @@ class RouterService::Impl {
   void LogStart(const RouterOptions& options);
   Status Follow(const RouterOptions& options);
   Status FollowConfigured(const std::vector<WorkerRegistration>& sources);
-  void MakeSourceFiles(const RouterOptions& options);
+  Status MakeLists(const RouterOptions& options);
   Status Serve(const RouterOptions& options);
   Status Listen(size_t server, const HttpOptions& options, std::vector<HttpRoute> routes);
   HttpTotals Totals() const;
@@ -211,9 +225,18 @@ Status RouterService::Impl::FollowConfigured(const std::vector<WorkerRegistratio
   return Status();
 }
 
-// Reads no file yet.
-void RouterService::Impl::MakeSourceFiles(const RouterOptions& options) {
-  if (options.source_files.empty()) return;
+// Reads no file and looks up no name yet.
+Status RouterService::Impl::MakeLists(const RouterOptions& options) {
+  auto client = DnsClient::Create(options.dns_server);
+  if (!client.ok()) return client.status();
+  DnsSourcesConfig names = {.text_of = TextOfSource, .policy = core_.policy, .log = options.log};
+  names.look = [dns = std::move(client).value()](const std::string& name) {
+    return dns.Look(name);
+  };
+  core_.dns_sources =
+      std::make_unique<DnsSources>(std::move(names), *core_.fleet, *core_.source_log);
+  core_.dns_sources->Set(DnsSourcesOf(options));
+  if (options.source_files.empty()) return Status();
   SourceFilesConfig files = {.paths = options.source_files,
                              .text_of = TextOfSource,
                              .policy = core_.policy,
@@ -225,6 +248,7 @@ void RouterService::Impl::MakeSourceFiles(const RouterOptions& options) {
     return sources;
   };
   core_.source_files = std::make_unique<SourceFiles>(std::move(files), *core_.fleet);
+  return Status();
 }
 
 HttpTotals RouterService::Impl::Totals() const {
@@ -321,7 +345,7 @@ Status RouterService::Impl::Start(const RouterOptions& given) {
   core_.source_log = std::make_unique<SourceLog>(options.log);
   if (Status status = StartRelay(options); !status.ok()) return status;
   if (Status status = Follow(options); !status.ok()) return status;
-  MakeSourceFiles(options);
+  if (Status status = MakeLists(options); !status.ok()) return status;
   const bool full_only = options.routing.policy == RoutingPolicy::kFullOnly;
   core_.queries = std::make_unique<QueryEngine>(
       core_.index, [this](WorkerId worker) { return core_.fleet->stream(worker); }, core_.now,
@@ -330,11 +354,13 @@ Status RouterService::Impl::Start(const RouterOptions& given) {
   LogStart(options);
   configured_->LogTo(*core_.source_log);
   if (core_.source_files) core_.source_files->Begin(*core_.source_log);
+  core_.dns_sources->Begin();
   return Status();
 }
 
-Result<SourceSet::Changes> RouterService::Impl::Reload(std::vector<WorkerRegistration> sources) {
-  if (Status status = configured_->Set(std::move(sources)); !status.ok()) return status;
+Result<SourceSet::Changes> RouterService::Impl::Reload(const RouterOptions& options) {
+  if (Status status = configured_->Set(options.sources); !status.ok()) return status;
+  core_.dns_sources->Set(DnsSourcesOf(options));
   return configured_->Follow();
 }
 
@@ -352,6 +378,7 @@ void RouterService::Impl::Stop() {
     if (server) server->Stop();
   }
   core_.source_files.reset();
+  core_.dns_sources.reset();
   core_.fleet.reset();
 }
 
@@ -412,8 +439,8 @@ std::vector<WorkerReport> RouterService::workers() const {
   }
   return reports;
 }
-Result<SourceSet::Changes> RouterService::Reload(std::vector<WorkerRegistration> sources) {
-  return impl_->Reload(std::move(sources));
+Result<SourceSet::Changes> RouterService::Reload(const RouterOptions& options) {
+  return impl_->Reload(options);
 }
 std::string RouterService::relay_endpoint() const { return impl_->relay_endpoint(); }
 RelayCounters RouterService::relay_counters() const {

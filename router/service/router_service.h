@@ -19,6 +19,7 @@
 
 #include "kvcast/core/status.h"
 #include "kvcast/stream/subscriber.h"
+#include "router/service/discovery/dns_source.h"
 #include "router/service/discovery/source_set.h"
 #include "router/service/ingest/fleet.h"
 #include "router/service/ingest/worker_ingest.h"
@@ -35,7 +36,10 @@ struct RouterOptions {
   // Paths of files with more sources; see SourceFiles and SourcesFromText. The service reads a
   // changed file within about one second.
   std::vector<std::string> source_files;
-  // For the sources of source_files.
+  // Names whose targets are sources too; see DnsSources. Unique by lookup.
+  std::vector<DnsSource> dns_sources;
+  std::string dns_server;  // see DnsClient::Create
+  // For the sources of source_files and dns_sources.
   SourceDefaults source_defaults;
   HttpOptions http;
   // A second address. If it is set, only this address answers the routes with access kAdmin
@@ -120,9 +124,10 @@ class RouterService {
   Result<std::vector<WorkerAnswer>> Ask(const Query& query);
   Result<RouteDecision> Route(const Query& query);
   Status TakeFeedback(const Feedback& feedback);
-  // Makes `sources` the new RouterOptions::sources. Sources of files and of clients do not change.
-  // Error: two sources have the same name; nothing changes. One call at a time.
-  Result<SourceSet::Changes> Reload(std::vector<WorkerRegistration> sources);
+  // Follows the `sources` and `dns_sources` of these options instead of those before. Other members
+  // have no effect. Sources of files and of clients do not change. Returns the changes of
+  // `sources`. Error: two sources have the same name; nothing changes. One call at a time.
+  Result<SourceSet::Changes> Reload(const RouterOptions& options);
   // The workers in order of registration. Thread-safe.
   std::vector<WorkerReport> workers() const;
   // Completes the requests in progress, then ends all threads except the relay's thread, which the

@@ -42,6 +42,7 @@ inline constexpr LogEvent kSourceRefused = {"source_refused", LogLevel::kWarning
 inline constexpr LogEvent kSourceFailed = {"source_failed", LogLevel::kError};
 inline constexpr LogEvent kSourceFileRead = {"source_file_read"};
 inline constexpr LogEvent kSourceFileFailed = {"source_file_failed", LogLevel::kError};
+inline constexpr LogEvent kSourceLookupFailed = {"source_lookup_failed", LogLevel::kError};
 inline constexpr LogEvent kSourceInsecure = {"source_insecure", LogLevel::kWarning};
 inline constexpr LogEvent kSourceState = {"source_state"};
 inline constexpr LogEvent kSourceReset = {"source_reset", LogLevel::kWarning};
@@ -79,6 +80,7 @@ inline constexpr std::array kLogEvents = {
     log_events::kSourceFailed,
     log_events::kSourceFileRead,
     log_events::kSourceFileFailed,
+    log_events::kSourceLookupFailed,
     log_events::kSourceInsecure,
     log_events::kSourceState,
     log_events::kSourceReset,

@@ -176,12 +176,33 @@ void CheckFlag(const std::string& text) {
   if (source.ok() && wire::IsUtf8(text)) CheckSourceJson(SourceToJson(*source));
 }
 
+// Lists of sources: a source file, and a name to look up.
+void CheckLists(std::string_view body) {
+  const auto sources = SourcesFromText(body);
+  fuzz::CheckReason(sources.status());
+  if (sources.ok()) {
+    for (const WorkerRegistration& source : *sources) CheckBounds(source);
+  }
+  const Result<Json> json = ParseObject(body, kSourceDepth + 1);
+  if (!json.ok()) return;
+  const Result<DnsSource> dns = DnsSourceFromJson(*json);
+  fuzz::CheckReason(dns.status());
+  if (!dns.ok()) return;
+  KV_CHECK(!dns->lookup.empty() && IsShort(dns->lookup));
+  for (const DnsTarget& target : {DnsTarget{"fd00::1", 0}, DnsTarget{"a.b", 65535}}) {
+    const auto source = dns->source_of(target);
+    fuzz::CheckReason(source.status());
+    if (source.ok()) CheckBounds(*source);
+  }
+}
+
 void CheckBody(std::string_view body) {
   if (const Result<Json> json = ParseObject(body, kSourceDepth); json.ok()) {
     CheckSourceJson(*json);
   }
   CheckRegistration(body);
   CheckReports(body);
+  CheckLists(body);
   fuzz::CheckReason(ParseWorkerSelection(body).status());
 }
 

@@ -102,6 +102,10 @@ def registration(source):
         yield compact(value)
     for flag in FLAGS:
         yield b"--source=" + flag.encode()
+    yield compact({"sources": SOURCES})
+    yield compact({"lookup": "_kv._tcp.engines.test", "source": {
+        "name": "{host}", "instance_id": "{host}/{port}", "endpoint": "tcp://{host}:{port}",
+        "replay_endpoint": "tcp://{host}:5657"}})
 
 
 def http(_):

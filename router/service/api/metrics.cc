@@ -138,25 +138,36 @@ void AddBlockFamilies(const std::vector<WorkerMetrics>& workers,
       MetricType::Counter, [](InTier t) { return t.removed; }, workers));
 }
 
-void AddSourceFileFamilies(const std::vector<SourceFileReport>& files,
-                           std::vector<MetricFamily>& families) {
-  MetricFamily errors{"kvcast_source_file_errors",
-                      "Sources of the file that the router cannot follow, at the latest reading. "
-                      "1 more if the file could not be read or was invalid; the router then keeps "
-                      "the sources of the latest valid content.",
-                      MetricType::Gauge,
-                      {}};
-  MetricFamily followed{"kvcast_source_file_sources",
-                        "Sources of the file that the router follows.",
-                        MetricType::Gauge,
-                        {}};
-  for (const SourceFileReport& file : files) {
-    const Labels labels = {{"file", file.path}};
-    errors.metric.push_back(Sample(MetricType::Gauge, labels, file.errors));
-    followed.metric.push_back(Sample(MetricType::Gauge, labels, file.followed));
+MetricFamily ListFamily(const std::string& name, const std::string& help, const char* label,
+                        size_t SourceListReport::*value,
+                        const std::vector<SourceListReport>& lists) {
+  MetricFamily family{name, help, MetricType::Gauge, {}};
+  for (const SourceListReport& list : lists) {
+    family.metric.push_back(Sample(MetricType::Gauge, {{label, list.list}}, list.*value));
   }
-  families.push_back(std::move(errors));
-  families.push_back(std::move(followed));
+  return family;
+}
+
+void AddListFamilies(const ServiceMetrics& metrics, std::vector<MetricFamily>& families) {
+  families.push_back(ListFamily(
+      "kvcast_source_file_errors",
+      "Sources of the file that the router cannot follow, at the latest reading. At least 1 if the "
+      "file "
+      "could not be read or was invalid; the router then keeps the sources of the latest valid "
+      "content.",
+      "file", &SourceListReport::errors, metrics.source_files));
+  families.push_back(ListFamily("kvcast_source_file_sources",
+                                "Sources of the file that the router follows.", "file",
+                                &SourceListReport::followed, metrics.source_files));
+  families.push_back(
+      ListFamily("kvcast_dns_source_errors",
+                 "Targets of the looked up name that the router cannot follow, at the latest "
+                 "lookup. At least 1 if the "
+                 "lookup failed; the router then keeps the sources of the latest answer.",
+                 "lookup", &SourceListReport::errors, metrics.dns_sources));
+  families.push_back(ListFamily("kvcast_dns_source_sources",
+                                "Targets of the looked up name that the router follows.", "lookup",
+                                &SourceListReport::followed, metrics.dns_sources));
 }
 
 MetricFamily FamilyOf(const WorkerMetric& entry, const std::vector<WorkerMetrics>& workers) {
@@ -386,7 +397,7 @@ std::string RenderMetrics(const ServiceMetrics& metrics) {
     for (const WorkerMetric& entry : table) families.push_back(FamilyOf(entry, metrics.workers));
   }
   AddBlockFamilies(metrics.workers, families);
-  AddSourceFileFamilies(metrics.source_files, families);
+  AddListFamilies(metrics, families);
   families.push_back(WeightFamily(metrics.workers));
   families.push_back(AgeFamily(metrics.workers));
   families.push_back(StateFamily(metrics.workers));

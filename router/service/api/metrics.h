@@ -9,7 +9,7 @@
 #include "kvcast/router/prefix_index.h"
 #include "kvcast/router/scheme_detector.h"
 #include "kvcast/stream/subscriber.h"
-#include "router/service/discovery/source_files.h"
+#include "router/service/discovery/source_list_report.h"
 #include "router/service/ingest/feed_state.h"
 #include "router/service/ingest/load_rates.h"
 #include "router/service/ingest/worker_ingest.h"
@@ -61,7 +61,8 @@ struct ServiceMetrics {
   const LatencyHistogram* latency = nullptr;  // durations of queries; nullptr: not shown
   const LatencyHistogram* decision_latency = nullptr;
   std::vector<WorkerMetrics> workers;
-  std::vector<SourceFileReport> source_files;
+  std::vector<SourceListReport> source_files;
+  std::vector<SourceListReport> dns_sources;
 };
 
 // Metric names start with kvcast_. Metrics that every process can have start with process_. Names

@@ -122,8 +122,9 @@ HttpReply AnswerReady(const ServiceCore& core) {
     const bool waits = state == SourceState::kConnecting || state == SourceState::kBootstrap;
     (waits ? waiting : degraded).push_back(worker->config.worker.name);
   }
-  // With source files, a router without a worker is not ready: it waits for the first source.
-  const bool no_source = core.source_files != nullptr && view->workers.empty();
+  // A router with lists of sources is not ready before it has a worker.
+  const bool has_lists = core.source_files != nullptr || core.dns_sources->has_names();
+  const bool no_source = has_lists && view->workers.empty();
   const bool ready = waiting.empty() && !no_source && !core.draining;
   Json body = {{"ready", ready}, {"waiting", std::move(waiting)}, {"degraded", degraded}};
   if (core.draining) body["draining"] = true;
@@ -162,6 +163,7 @@ HttpReply AnswerMetrics(const ServiceCore& core, HttpTotals http) {
   metrics.routing = core.request_router->counters();
   if (core.relay) metrics.relay = core.relay->counters();
   if (core.source_files) metrics.source_files = core.source_files->reports();
+  metrics.dns_sources = core.dns_sources->reports();
   metrics.latency = &core.latency;
   metrics.decision_latency = &core.decision_latency;
   for (const FleetView view = core.fleet->view(); const auto& worker : view->workers) {

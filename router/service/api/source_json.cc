@@ -161,6 +161,43 @@ Result<std::vector<WorkerRegistration>> SourcesFromText(std::string_view text) {
   return SourcesFromJson((*json)["sources"], "sources");
 }
 
+Result<DnsSource> DnsSourceFromJson(const Json& object) {
+  if (!object.is_object()) return BadField("must be an object");
+  DnsSource dns;
+  Json source;
+  for (const auto& [name, value] : object.items()) {
+    if (name == "lookup") {
+      if (Status status = ReadText(value, name, dns.lookup); !status.ok()) return status;
+    } else if (name == "source") {
+      source = value;
+    } else {
+      return BadField("unknown member: " + name.substr(0, kMaxTextBytes));
+    }
+  }
+  if (dns.lookup.empty()) return BadField("lookup: required");
+  if (!source.is_object()) return BadField("source: must be an object");
+  dns.source_of = [source](const DnsTarget& target) {
+    Json filled = source;
+    for (const auto& [member, in_endpoint] : {std::pair("name", false),
+                                              {"instance_id", false},
+                                              {"endpoint", true},
+                                              {"replay_endpoint", true}}) {
+      if (!filled.contains(member) || !filled[member].is_string()) continue;
+      filled[member] = FillIn(filled[member].get<std::string>(), target, in_endpoint);
+    }
+    return SourceFromJson(filled);
+  };
+  // Shows the errors of the template before the first lookup.
+  const DnsTarget example{"192.0.2.1", 1};
+  const DnsTarget other{"192.0.2.2", 1};
+  const auto first = dns.source_of(example);
+  if (!first.ok()) return BadField("source: " + first.status().message());
+  if (first->worker.name == dns.source_of(other)->worker.name) {
+    return BadField("source: name: must contain {host}, because names are unique");
+  }
+  return dns;
+}
+
 Json SourceToJson(const WorkerRegistration& source) {
   const WorkerConfig& worker = source.worker;
   Json object = {{"name", worker.name},

@@ -8,7 +8,6 @@
 #include <cstring>
 #include <utility>
 
-#include "src/base/clock.h"
 #include "src/base/descriptor.h"
 
 namespace kvcast::router {
@@ -56,41 +55,25 @@ SourceFiles::SourceFiles(SourceFilesConfig config, Fleet& fleet)
   for (const std::string& path : config_.paths) {
     files_.push_back(std::make_unique<File>(
         File{path, SourceSet(fleet_, config_.policy, kList, config_.text_of), {}, false, {}}));
-    reports_.push_back({.path = path});
+    reports_.push_back({.list = path});
   }
 }
 
-SourceFiles::~SourceFiles() {
-  {
-    const MutexLock lock(mutex_);
-    stopping_ = true;
-  }
-  wake_.NotifyAll();
-  if (thread_.joinable()) thread_.join();
-}
+SourceFiles::~SourceFiles() = default;
 
 void SourceFiles::Begin(SourceLog& log) {
   for (const auto& file : files_) file->sources.LogTo(log);
   Look();
-  thread_ = std::thread([this] {
-    while (!StopsBefore(SteadyUs() + kPeriodMs * 1000)) Look();
-  });
+  repeater_ = std::make_unique<Repeater>(kPeriodMs, kPeriodMs, [this] { Look(); });
 }
 
-std::vector<SourceFileReport> SourceFiles::reports() const {
+std::vector<SourceListReport> SourceFiles::reports() const {
   const MutexLock lock(mutex_);
   return reports_;
 }
 
-bool SourceFiles::StopsBefore(int64_t steady_us) {
-  const MutexLock lock(mutex_);
-  while (!stopping_ && wake_.WaitUntil(mutex_, steady_us)) {
-  }
-  return stopping_;
-}
-
 void SourceFiles::Look() {
-  std::vector<SourceFileReport> reports;
+  std::vector<SourceListReport> reports;
   for (const auto& file : files_) {
     Read(*file);
     const SourceSet::Changes changes = file->sources.Follow();

@@ -8,23 +8,16 @@
 #include <memory>
 #include <string>
 #include <string_view>
-#include <thread>
 #include <vector>
 
 #include "kvcast/core/status.h"
+#include "router/service/discovery/repeater.h"
+#include "router/service/discovery/source_list_report.h"
 #include "router/service/discovery/source_set.h"
 #include "src/base/logger.h"
 #include "src/base/mutex.h"
 
 namespace kvcast::router {
-
-// The latest reading of one file.
-struct SourceFileReport {
-  std::string path;
-  // Number of sources that cannot be followed; 1 if the file cannot be read or is invalid.
-  size_t errors = 0;
-  size_t followed = 0;  // sources of the file that the fleet follows
-};
 
 struct SourceFilesConfig {
   std::vector<std::string> paths;
@@ -50,7 +43,7 @@ class SourceFiles {
   // Reads each file, and starts the thread. `log` must outlive this object. Call it once.
   void Begin(SourceLog& log);
   // Thread-safe. In the order of SourceFilesConfig::paths.
-  std::vector<SourceFileReport> reports() const;
+  std::vector<SourceListReport> reports() const;
 
  private:
   struct File;
@@ -58,17 +51,13 @@ class SourceFiles {
   void Look();
   void Read(File& file);
   void NoteFailure(File& file, const Status& status);
-  // Waits until this time, or until the destructor is called. True: the destructor was called.
-  bool StopsBefore(int64_t steady_us);
 
   const SourceFilesConfig config_;
   Fleet& fleet_;
   std::vector<std::unique_ptr<File>> files_;
   mutable Mutex mutex_;
-  CondVar wake_;
-  bool stopping_ KV_GUARDED_BY(mutex_) = false;
-  std::vector<SourceFileReport> reports_ KV_GUARDED_BY(mutex_);
-  std::thread thread_;
+  std::vector<SourceListReport> reports_ KV_GUARDED_BY(mutex_);
+  std::unique_ptr<Repeater> repeater_;  // last: its thread uses the other members
 };
 
 }  // namespace kvcast::router

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "kvcast/router/prefix_index.h"
+#include "router/service/discovery/dns_sources.h"
 #include "router/service/discovery/source_files.h"
 #include "router/service/ingest/fleet.h"
 #include "router/service/ingest/source_log.h"
@@ -39,6 +40,7 @@ struct ServiceCore {
   std::unique_ptr<SourceLog> source_log = std::make_unique<SourceLog>();
   std::unique_ptr<Fleet> fleet;
   std::unique_ptr<SourceFiles> source_files;  // uses `fleet`; nullptr: there are no files
+  std::unique_ptr<DnsSources> dns_sources;    // uses `fleet`
   std::unique_ptr<QueryEngine> queries;
   std::function<double()> now;         // seconds since the Unix epoch
   std::function<int64_t()> steady_ms;  // monotonic

@@ -139,7 +139,9 @@ class Router:
         tokens.write_text("observe watcher\nadmin owner\n", encoding="utf-8")
         tokens.chmod(0o600)
         self.config = pathlib.Path(folder) / "config.json"
-        self.config.write_text("{}", encoding="utf-8")
+        # Nothing answers at port 9.
+        self.config.write_text(json.dumps({"dns_server": "127.0.0.1:9", "dns_sources": [
+            {"lookup": "x.test", "source": {"name": "{host}", "endpoint": "tcp://{host}:9"}}]}), encoding="utf-8")
         self.sources = pathlib.Path(folder) / "sources.json"
         remote = {"name": "two", "endpoint": "tcp://192.0.2.1:9"}  # needs a key, so it cannot be followed
         self.sources.write_text(json.dumps({"sources": [remote, remote | {"name": "three", "insecure": True}]}),
@@ -182,7 +184,7 @@ def check_log(lines):
     seen = {line["event"] for line in lines}
     for event in ("started", "stopping", "http_listening", "stream_listening", "source_added", "source_insecure",
                   "source_refused", "source_removed", "source_failed", "source_file_read", "source_file_failed",
-                  "reloaded", "reload_failed", "http_refused", "http_failed", "http_request"):
+                  "source_lookup_failed", "reloaded", "reload_failed", "http_refused", "http_failed", "http_request"):
         check(f"the router writes {event}", event in seen, seen)
 
 
@@ -193,6 +195,7 @@ with tempfile.TemporaryDirectory() as temporary:
     check("no token", router.call("/v1/state", "nobody")[0] == 401)
     check("a source is refused", router.call("/v1/sources", "owner", b"{}")[0] == 400)
     router.await_event("source_file_read")
+    router.await_event("source_lookup_failed")
     router.sources.write_text("", encoding="utf-8")
     router.await_event("source_file_failed")
     router.process.send_signal(signal.SIGHUP)

@@ -280,6 +280,7 @@ Json FieldsOf(const RouterOptions& options) {
           {"max_residencies", options.source_limits.residencies},
           {"sources", options.sources.size()},
           {"source_files", options.source_files},
+          {"dns", {options.dns_sources.size(), options.dns_server}},
           {"ingest_threads", options.ingest_threads},
           {"temperature", options.routing.temperature},
           {"speculative_ms", options.routing.speculative.lifetime_ms},

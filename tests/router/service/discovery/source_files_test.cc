@@ -229,9 +229,11 @@ TEST_F(SourceFilesTest, AReloadChangesOnlyTheConfiguredSources) {
   options.sources = {configured("a"), configured("b")};
   Write(ListOf({Listed("f")}));
   Start();
-  EXPECT_FALSE(service->Reload({configured("c"), configured("c")}).ok());
+  options.sources = {configured("c"), configured("c")};
+  EXPECT_FALSE(service->Reload(options).ok());
   EXPECT_THAT(Names(), UnorderedElementsAre("a", "b", "f"));
-  const auto changes = service->Reload({configured("b"), configured("c"), configured("f")});
+  options.sources = {configured("b"), configured("c"), configured("f")};
+  const auto changes = service->Reload(options);
   ASSERT_TRUE(changes.ok());
   EXPECT_EQ(changes->added, 1u);
   EXPECT_EQ(changes->removed, 1u);

@@ -1,0 +1,45 @@
+// DnsClient: the addresses of a host name, and the targets of a service.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kvcast/core/status.h"
+#include "router/service/discovery/dns_source.h"
+
+namespace kvcast::router {
+
+// Sends queries to name servers over UDP, and over TCP if the answer is long. Does not read
+// /etc/hosts. Thread-compatible.
+class DnsClient {
+ public:
+  // The longest time of one query with its retries, for one name server.
+  static constexpr int kTimeoutSeconds = 2;
+  static constexpr int kTries = 2;
+
+  // `server`: ADDR:PORT of a name server, an IPv4 address. Empty: the name servers and the search
+  // domains of /etc/resolv.conf. kInvalidArgument: `server` is malformed.
+  static Result<DnsClient> Create(const std::string& server);
+
+  // A name that begins with "_" is a service, and the targets of its SRV records are returned. Of
+  // other names the addresses are returned: of the A records, or, without A records, of the AAAA
+  // records. The targets are sorted, and each is unique. Empty: the name does not exist, or it has
+  // no such records. kUnavailable: no name server gave a usable answer. Blocks until the answer or
+  // the end of the time.
+  Result<std::vector<DnsTarget>> Look(const std::string& name) const;
+
+ private:
+  explicit DnsClient(std::string server) : server_(std::move(server)) {}
+
+  std::string server_;  // empty: /etc/resolv.conf
+};
+
+// The targets in a DNS message, which comes from the network. kUnavailable: the message is
+// malformed. `type`: the type of the records, as in <arpa/nameser.h>; other records are skipped.
+Result<std::vector<DnsTarget>> TargetsOf(std::span<const uint8_t> message, int type);
+
+}  // namespace kvcast::router

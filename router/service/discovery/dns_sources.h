@@ -1,0 +1,66 @@
+// DnsSources: follows a source for each target of looked up names.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kvcast/core/status.h"
+#include "router/service/discovery/dns_source.h"
+#include "router/service/discovery/repeater.h"
+#include "router/service/discovery/source_list_report.h"
+#include "router/service/discovery/source_set.h"
+#include "src/base/logger.h"
+#include "src/base/mutex.h"
+
+namespace kvcast::router {
+
+struct DnsSourcesConfig {
+  std::function<Result<std::vector<DnsTarget>>(const std::string& lookup)> look;
+  SourceText text_of = nullptr;
+  SourcePolicy policy;
+  Logger* log = nullptr;  // nullptr: no log
+};
+
+// Looks each name up once per period, in a thread of its own. While a lookup fails, its sources
+// stay. If a name has no targets, its sources are removed.
+class DnsSources {
+ public:
+  static constexpr int64_t kPeriodMs = 5000;
+
+  // `fleet` and `log` must outlive this object.
+  DnsSources(DnsSourcesConfig config, Fleet& fleet, SourceLog& log);
+  // Ends the thread. The sources stay in the fleet.
+  ~DnsSources();
+
+  // Replaces the names, and looks the new names up soon. Names that were set before keep their
+  // sources until the next lookup. Thread-safe.
+  void Set(std::vector<DnsSource> sources);
+  // Starts the thread, and the first lookups. Call it once.
+  void Begin();
+  // Both are thread-safe.
+  bool has_names() const;
+  std::vector<SourceListReport> reports() const;
+
+ private:
+  struct Name;
+
+  void LookAll();
+  void Look(Name& name);
+  void NoteFailure(Name& name, const std::string& reason);
+
+  const DnsSourcesConfig config_;
+  Fleet& fleet_;
+  SourceLog& log_;
+  std::map<std::string, std::unique_ptr<Name>> names_;  // by lookup
+  mutable Mutex mutex_;
+  std::vector<DnsSource> wanted_ KV_GUARDED_BY(mutex_);
+  std::vector<SourceListReport> reports_ KV_GUARDED_BY(mutex_);
+  std::unique_ptr<Repeater> repeater_;  // last: its thread uses the other members
+};
+
+}  // namespace kvcast::router

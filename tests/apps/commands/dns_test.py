@@ -1,0 +1,138 @@
+#!/usr/bin/python3
+"""`kvcast router` follows the engines that a real DNS server (dnsmasq) names: addresses of a host name, and targets of a
+service. While the server does not answer, the router keeps its sources.
+usage: dns_test.py KVCAST
+SPDX-License-Identifier: Apache-2.0
+"""
+import atexit
+import json
+import pathlib
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+
+KVCAST = sys.argv[1]
+SERVER = shutil.which("dnsmasq") or shutil.which("dnsmasq", path="/usr/sbin")
+if SERVER is None:
+    print("skipped: dnsmasq is not installed; `scripts/setup --tests` installs it")
+    sys.exit(77)
+failures = 0
+
+
+def check(what, held, detail=""):
+    global failures
+    if not held:
+        failures += 1
+        print(f"FAILED: {what} {detail}")
+
+
+def until(what, holds):
+    end = time.monotonic() + 60
+    while not holds():
+        if time.monotonic() > end:
+            return check(what, False)
+        time.sleep(0.02)
+
+
+def free_port():
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as found:
+        found.bind(("127.0.0.1", 0))
+        return found.getsockname()[1]
+
+
+class Dns:
+    """A DNS server. Changed addresses are read after a signal; services are fixed."""
+
+    def __init__(self, folder, port, *flags, addresses=()):
+        self.hosts = pathlib.Path(folder) / "hosts"
+        self.write(addresses)
+        self.process = subprocess.Popen(
+            [SERVER, "--keep-in-foreground", "--conf-file=/dev/null", "--no-resolv", "--no-hosts", "--user=root",
+             f"--addn-hosts={self.hosts}", f"--port={port}", "--listen-address=127.0.0.1", "--bind-interfaces",
+             "--pid-file=", "--local=/test/", *flags], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        atexit.register(self.process.kill)
+
+    def write(self, addresses):
+        self.hosts.write_text("".join(f"{address} engines.test\n" for address in addresses), encoding="utf-8")
+
+    # The server must have answered before, because a signal before it has its handler ends it.
+    def set(self, *addresses):
+        self.write(addresses)
+        self.process.send_signal(signal.SIGHUP)
+
+    def stop(self):
+        self.process.kill()
+        self.process.wait(timeout=60)
+
+
+class Router:
+    def __init__(self, config):
+        self.process = subprocess.Popen([KVCAST, "router", "--http", "127.0.0.1:0", "--log-format", "json", "--config",
+                                         config], stderr=subprocess.PIPE, text=True)
+        atexit.register(self.process.kill)
+        self.url = self.await_event("http_listening")["address"]
+
+    def await_event(self, event):
+        for line in self.process.stderr:
+            entry = json.loads(line)
+            if entry["event"] == event:
+                return entry
+        raise AssertionError(f"the router ended before {event}")
+
+    def get(self, path):
+        with urllib.request.urlopen(self.url + path, timeout=60) as reply:
+            return reply.read().decode()
+
+    def endpoints(self):
+        """Returns the endpoint of each followed source."""
+        return {source["name"]: source["endpoint"] for source in json.loads(self.get("/v1/sources"))["sources"]}
+
+    def metric(self, name, lookup):
+        found = re.search(rf'^{name}{{lookup="{re.escape(lookup)}"}} (\d+)$', self.get("/metrics"), re.M)
+        return found and int(found[1])
+
+
+with tempfile.TemporaryDirectory() as temporary:
+    port = free_port()
+    services = ("--srv-host=_kv._tcp.engines.test,a.engines.test,5557",
+                "--srv-host=_kv._tcp.engines.test,B.engines.test,5558")
+    config = pathlib.Path(temporary) / "config.json"
+    config.write_text(json.dumps({"dns_server": f"127.0.0.1:{port}", "dns_sources": [
+        {"lookup": "engines.test", "source": {"name": "engine-{host}", "endpoint": "tcp://{host}:9"}},
+        {"lookup": "_kv._tcp.engines.test",
+         "source": {"name": "service-{host}", "endpoint": "tcp://{host}:{port}", "insecure": True}}]}), encoding="utf-8")
+
+    # The router starts before the server.
+    router = Router(config)
+    check("the failed lookup is in the log", "engines.test" in router.await_event("source_lookup_failed")["source"])
+    check("no source is followed", router.endpoints() == {})
+    server = Dns(temporary, port, *services)
+    in_service = {"service-a.engines.test": "tcp://a.engines.test:5557",
+                  "service-b.engines.test": "tcp://b.engines.test:5558"}
+    until("the targets of the service are followed", lambda: router.endpoints() == in_service)
+    until("the name without an address is no failure",
+          lambda: router.metric("kvcast_dns_source_errors", "engines.test") == 0)
+    server.set("127.0.0.1", "127.0.0.2")
+    until("the addresses are followed", lambda: router.endpoints() == in_service | {
+        f"engine-127.0.0.{i}": f"tcp://127.0.0.{i}:9" for i in (1, 2)})
+    # An answer of more than 512 bytes comes over TCP.
+    many = {f"engine-127.0.1.{i}": f"tcp://127.0.1.{i}:9" for i in range(1, 101)}
+    server.set(*(name.removeprefix("engine-") for name in many))
+    until("a long answer is complete", lambda: router.endpoints() == in_service | many)
+
+    server.stop()
+    until("the failure is in the metrics", lambda: router.metric("kvcast_dns_source_errors", "engines.test") == 1)
+    check("the sources stay", router.endpoints() == in_service | many)
+    check("the number of sources stays", router.metric("kvcast_dns_source_sources", "engines.test") == 100)
+    server = Dns(temporary, port, addresses=["127.0.0.3"])  # without the services
+    until("the server is used again", lambda: router.endpoints() == {"engine-127.0.0.3": "tcp://127.0.0.3:9"})
+    router.process.terminate()
+    check("the router ends", router.process.wait(timeout=60) == 0)
+print(f"{failures} failures")
+sys.exit(1 if failures else 0)
