@@ -38,7 +38,7 @@ void InstallReloadSignal() {
 
 bool TakeReloadSignal() {
   if (reload_signal == 0) return false;
-  // A signal that arrives here is not lost, because its request has not been handled yet.
+  // A signal before this line needs no second reload, because the reload begins after this line.
   reload_signal = 0;
   return true;
 }

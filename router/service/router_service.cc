@@ -368,6 +368,7 @@ Result<SourceSet::Changes> RouterService::Impl::Reload(const RouterOptions& opti
 // the index.
 void RouterService::Impl::Stop() {
   core_.draining = true;
+  if (core_.dns_sources) core_.dns_sources->Stop();
   {
     const MutexLock lock(sampler_mutex_);
     stopping_ = true;

@@ -165,7 +165,7 @@ void AddListFamilies(const ServiceMetrics& metrics, std::vector<MetricFamily>& f
                  "lookup. At least 1 if the "
                  "lookup failed; the router then keeps the sources of the latest answer.",
                  "lookup", &SourceListReport::errors, metrics.dns_sources));
-  families.push_back(ListFamily("kvcast_dns_source_sources",
+  families.push_back(ListFamily("kvcast_dns_source_targets",
                                 "Targets of the looked up name that the router follows.", "lookup",
                                 &SourceListReport::followed, metrics.dns_sources));
 }

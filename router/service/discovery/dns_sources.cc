@@ -16,7 +16,7 @@ struct DnsSources::Name {
 DnsSources::DnsSources(DnsSourcesConfig config, Fleet& fleet, SourceLog& log)
     : config_(std::move(config)), fleet_(fleet), log_(log) {}
 
-DnsSources::~DnsSources() = default;
+DnsSources::~DnsSources() { Stop(); }
 
 void DnsSources::Set(std::vector<DnsSource> sources) {
   {
@@ -56,6 +56,7 @@ void DnsSources::LookAll() {
   });
   std::vector<SourceListReport> reports;
   for (DnsSource& source : wanted) {
+    if (stopping_) return;
     std::unique_ptr<Name>& name = names_[source.lookup];
     if (name == nullptr) {
       name = std::make_unique<Name>(

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -34,7 +35,7 @@ class DnsSources {
 
   // `fleet` and `log` must outlive this object.
   DnsSources(DnsSourcesConfig config, Fleet& fleet, SourceLog& log);
-  // Ends the thread. The sources stay in the fleet.
+  // Waits for the lookup in progress. The sources stay in the fleet.
   ~DnsSources();
 
   // Replaces the names, and looks the new names up soon. Names that were set before keep their
@@ -42,6 +43,8 @@ class DnsSources {
   void Set(std::vector<DnsSource> sources);
   // Starts the thread, and the first lookups. Call it once.
   void Begin();
+  // From this call on, no lookup begins. Thread-safe; the call does not wait.
+  void Stop() { stopping_ = true; }
   // Both are thread-safe.
   bool has_names() const;
   std::vector<SourceListReport> reports() const;
@@ -56,6 +59,7 @@ class DnsSources {
   const DnsSourcesConfig config_;
   Fleet& fleet_;
   SourceLog& log_;
+  std::atomic<bool> stopping_{false};
   std::map<std::string, std::unique_ptr<Name>> names_;  // by lookup
   mutable Mutex mutex_;
   std::vector<DnsSource> wanted_ KV_GUARDED_BY(mutex_);

@@ -129,7 +129,7 @@ with tempfile.TemporaryDirectory() as temporary:
     server.stop()
     until("the failure is in the metrics", lambda: router.metric("kvcast_dns_source_errors", "engines.test") == 1)
     check("the sources stay", router.endpoints() == in_service | many)
-    check("the number of sources stays", router.metric("kvcast_dns_source_sources", "engines.test") == 100)
+    check("the number of sources stays", router.metric("kvcast_dns_source_targets", "engines.test") == 100)
     server = Dns(temporary, port, addresses=["127.0.0.3"])  # without the services
     until("the server is used again", lambda: router.endpoints() == {"engine-127.0.0.3": "tcp://127.0.0.3:9"})
     router.process.terminate()

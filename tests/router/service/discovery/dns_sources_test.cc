@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <semaphore>
 #include <string>
 #include <utility>
 #include <vector>
@@ -299,6 +300,30 @@ TEST_F(DnsSourcesTest, ANameThatIsNoLongerSetLosesItsSources) {
   dns->Set({});
   EXPECT_FALSE(dns->has_names());
   EXPECT_TRUE(Eventually([&] { return dns->reports().empty(); }));
+}
+
+// A lookup may take seconds.
+TEST_F(DnsSourcesTest, AfterStopNoLookupBegins) {
+  std::counting_semaphore<2> began(0), ends(0);
+  int calls = 0;
+  DnsSourcesConfig config;
+  config.text_of = [](const WorkerRegistration& source) { return source.endpoint; };
+  config.look = [&](const std::string&) -> Result<std::vector<DnsTarget>> {
+    ++calls;
+    began.release();
+    ends.acquire();
+    return std::vector<DnsTarget>();
+  };
+  auto slow = std::make_unique<DnsSources>(std::move(config), *fleet, log);
+  json second = named;
+  second["lookup"] = "second.test";
+  slow->Set({DnsSourceFromJson(named).value(), DnsSourceFromJson(second).value()});
+  slow->Begin();
+  began.acquire();
+  slow->Stop();
+  ends.release(2);
+  slow.reset();
+  EXPECT_EQ(calls, 1);
 }
 
 }  // namespace
