@@ -14,30 +14,14 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
-import urllib.request
+
+from router_process import Router, check, finish, until
 
 KVCAST = sys.argv[1]
 SERVER = shutil.which("dnsmasq") or shutil.which("dnsmasq", path="/usr/sbin")
 if SERVER is None:
     print("skipped: dnsmasq is not installed; `scripts/setup --tests` installs it")
     sys.exit(77)
-failures = 0
-
-
-def check(what, held, detail=""):
-    global failures
-    if not held:
-        failures += 1
-        print(f"FAILED: {what} {detail}")
-
-
-def until(what, holds):
-    end = time.monotonic() + 60
-    while not holds():
-        if time.monotonic() > end:
-            return check(what, False)
-        time.sleep(0.02)
 
 
 def free_port():
@@ -71,31 +55,9 @@ class Dns:
         self.process.wait(timeout=60)
 
 
-class Router:
-    def __init__(self, config):
-        self.process = subprocess.Popen([KVCAST, "router", "--http", "127.0.0.1:0", "--log-format", "json", "--config",
-                                         config], stderr=subprocess.PIPE, text=True)
-        atexit.register(self.process.kill)
-        self.url = self.await_event("http_listening")["address"]
-
-    def await_event(self, event):
-        for line in self.process.stderr:
-            entry = json.loads(line)
-            if entry["event"] == event:
-                return entry
-        raise AssertionError(f"the router ended before {event}")
-
-    def get(self, path):
-        with urllib.request.urlopen(self.url + path, timeout=60) as reply:
-            return reply.read().decode()
-
-    def endpoints(self):
-        """Returns the endpoint of each followed source."""
-        return {source["name"]: source["endpoint"] for source in json.loads(self.get("/v1/sources"))["sources"]}
-
-    def metric(self, name, lookup):
-        found = re.search(rf'^{name}{{lookup="{re.escape(lookup)}"}} (\d+)$', self.get("/metrics"), re.M)
-        return found and int(found[1])
+def metric(router, name, lookup):
+    found = re.search(rf'^{name}{{lookup="{re.escape(lookup)}"}} (\d+)$', router.get("/metrics"), re.M)
+    return found and int(found[1])
 
 
 with tempfile.TemporaryDirectory() as temporary:
@@ -109,7 +71,7 @@ with tempfile.TemporaryDirectory() as temporary:
          "source": {"name": "service-{host}", "endpoint": "tcp://{host}:{port}", "insecure": True}}]}), encoding="utf-8")
 
     # The router starts before the server.
-    router = Router(config)
+    router = Router(KVCAST, "--config", config)
     check("the failed lookup is in the log", "engines.test" in router.await_event("source_lookup_failed")["source"])
     check("no source is followed", router.endpoints() == {})
     server = Dns(temporary, port, *services)
@@ -117,7 +79,7 @@ with tempfile.TemporaryDirectory() as temporary:
                   "service-b.engines.test": "tcp://b.engines.test:5558"}
     until("the targets of the service are followed", lambda: router.endpoints() == in_service)
     until("the name without an address is no failure",
-          lambda: router.metric("kvcast_dns_source_errors", "engines.test") == 0)
+          lambda: metric(router, "kvcast_dns_source_errors", "engines.test") == 0)
     server.set("127.0.0.1", "127.0.0.2")
     until("the addresses are followed", lambda: router.endpoints() == in_service | {
         f"engine-127.0.0.{i}": f"tcp://127.0.0.{i}:9" for i in (1, 2)})
@@ -127,12 +89,10 @@ with tempfile.TemporaryDirectory() as temporary:
     until("a long answer is complete", lambda: router.endpoints() == in_service | many)
 
     server.stop()
-    until("the failure is in the metrics", lambda: router.metric("kvcast_dns_source_errors", "engines.test") == 1)
+    until("the failure is in the metrics", lambda: metric(router, "kvcast_dns_source_errors", "engines.test") == 1)
     check("the sources stay", router.endpoints() == in_service | many)
-    check("the number of sources stays", router.metric("kvcast_dns_source_targets", "engines.test") == 100)
+    check("the number of sources stays", metric(router, "kvcast_dns_source_targets", "engines.test") == 100)
     server = Dns(temporary, port, addresses=["127.0.0.3"])  # without the services
     until("the server is used again", lambda: router.endpoints() == {"engine-127.0.0.3": "tcp://127.0.0.3:9"})
-    router.process.terminate()
-    check("the router ends", router.process.wait(timeout=60) == 0)
-print(f"{failures} failures")
-sys.exit(1 if failures else 0)
+    router.end()
+finish()

@@ -4,29 +4,19 @@ configuration file. A source that does not change keeps its blocks.
 usage: reload_test.py KVCAST
 SPDX-License-Identifier: Apache-2.0
 """
-import atexit
 import json
 import pathlib
 import signal
-import subprocess
 import sys
 import tempfile
 import time
-import urllib.error
-import urllib.request
 
 import msgpack
 import zmq
 
+from router_process import Router, check, finish, until
+
 KVCAST = sys.argv[1]
-failures = 0
-
-
-def check(what, held, detail=""):
-    global failures
-    if not held:
-        failures += 1
-        print(f"FAILED: {what} {detail}")
 
 
 class Engine:
@@ -52,43 +42,13 @@ class Engine:
             self.router.send_multipart([client, empty, (2**64 - 1).to_bytes(8, "big"), b""])
 
 
-class Router:
-    def __init__(self, *flags):
-        self.process = subprocess.Popen([KVCAST, "router", "--http", "127.0.0.1:0", "--log-format", "json", *flags],
-                                        stderr=subprocess.PIPE, text=True)
-        atexit.register(self.process.kill)
-        self.url = self.await_event("http_listening")["address"]
-
-    def await_event(self, event):
-        for line in self.process.stderr:
-            entry = json.loads(line)
-            if entry["event"] == event:
-                return entry
-        raise AssertionError(f"the router ended before {event}")
-
-    def get(self, path):
-        try:
-            with urllib.request.urlopen(self.url + path, timeout=60) as reply:
-                return json.load(reply)
-        except urllib.error.HTTPError as error:
-            return json.load(error)
-
-    def names(self):
-        return sorted(source["name"] for source in self.get("/v1/sources")["sources"])
-
-    def blocks(self):
-        """Returns the number of blocks of each source."""
-        return {source["name"]: source["residencies"] for source in self.get("/v1/state")["workers"]}
+def blocks(router):
+    """Returns the number of blocks of each source."""
+    return {source["name"]: source["residencies"] for source in json.loads(router.get("/v1/state"))["workers"]}
 
 
-def until(what, holds, *engines):
-    end = time.monotonic() + 60
-    while not holds():
-        for engine in engines:
-            engine.serve()
-        if time.monotonic() > end:
-            return check(what, False)
-        time.sleep(0.01)
+def readiness(router):
+    return json.loads(router.get("/readyz"))
 
 
 def write(path, *sources, **members):
@@ -101,36 +61,39 @@ with tempfile.TemporaryDirectory() as temporary:
     one, two = Engine("one"), Engine("two")
     write(config, one.source)
     write(listed, two.source)
-    router = Router("--config", config, "--source-file", listed)
-    until("both sources are synced", lambda: router.get("/readyz")["ready"], one, two)
-    state = router.get("/readyz")
+
+    def serve():
+        one.serve()
+        two.serve()
+
+    router = Router(KVCAST, "--config", config, "--source-file", listed)
+    until("both sources are synced", lambda: readiness(router)["ready"], serve)
+    state = readiness(router)
     check("no source is degraded", state["degraded"] == [], state)
 
     write(listed, two.source, {"name": "three", **idle})
-    until("the file adds a source", lambda: router.names() == ["one", "three", "two"], one, two)
+    until("the file adds a source", lambda: sorted(router.endpoints()) == ["one", "three", "two"], serve)
     write(config, one.source, {"name": "four", **idle}, weights={"work": 2})
     router.process.send_signal(signal.SIGHUP)
     reloaded = router.await_event("reloaded")
     check("the configuration adds a source", (reloaded["added"], reloaded["removed"], reloaded["errors"]) == (1, 0, 0),
           reloaded)
-    check("all sources are followed", router.names() == ["four", "one", "three", "two"])
-    blocks = router.blocks()
-    check("a source that did not change keeps its blocks", (blocks["one"], blocks["two"]) == (1, 1), blocks)
+    check("all sources are followed", sorted(router.endpoints()) == ["four", "one", "three", "two"])
+    held = blocks(router)
+    check("a source that did not change keeps its blocks", (held["one"], held["two"]) == (1, 1), held)
 
     config.write_text('{"sources": [{}]}', encoding="utf-8")
     router.process.send_signal(signal.SIGHUP)
     failed = router.await_event("reload_failed")
     check("the error names the member", "sources[0]: name: required" in failed["reason"], failed)
-    check("an invalid configuration changes nothing", router.names() == ["four", "one", "three", "two"])
+    check("an invalid configuration changes nothing", sorted(router.endpoints()) == ["four", "one", "three", "two"])
 
     write(config)
     router.process.send_signal(signal.SIGHUP)
     check("the configuration removes its sources", router.await_event("reloaded")["removed"] == 2)
     write(listed)
-    until("the file removes its sources", lambda: router.names() == [])
-    state = router.get("/readyz")
+    until("the file removes its sources", lambda: sorted(router.endpoints()) == [])
+    state = readiness(router)
     check("a router without a source is not ready", not state["ready"] and state["no_source"], state)
-    router.process.terminate()
-    check("the router ends", router.process.wait(timeout=60) == 0)
-print(f"{failures} failures")
-sys.exit(1 if failures else 0)
+    router.end()
+finish()

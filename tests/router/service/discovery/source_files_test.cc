@@ -106,7 +106,7 @@ TEST_F(SourceFilesTest, ASourceThatStaysInTheFileKeepsItsBlocks) {
   ASSERT_TRUE(Await({"live", "other"}));
   EXPECT_GE(service->workers()[0].stream.batches, 1u);
   EXPECT_EQ(service->workers()[0].stream.resets, 0u);
-  // A source that is followed anew is added again.
+  // The router did not remove the source and add it again.
   EXPECT_EQ(lines.With({"source_added source=live"}).size(), 1u);
   EXPECT_TRUE(lines.With({"source_removed source=live"}).empty());
 }

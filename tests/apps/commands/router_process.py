@@ -1,0 +1,65 @@
+"""A router in a process of its own, for tests: its events of the log, and its HTTP replies.
+SPDX-License-Identifier: Apache-2.0
+"""
+import atexit
+import json
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+
+failures = 0
+
+
+def check(what, held, detail=""):
+    global failures
+    if not held:
+        failures += 1
+        print(f"FAILED: {what} {detail}")
+
+
+def until(what, holds, meanwhile=lambda: None):
+    """Waits until the condition holds. Calls `meanwhile` again and again."""
+    end = time.monotonic() + 60
+    while not holds():
+        meanwhile()
+        if time.monotonic() > end:
+            return check(what, False)
+        time.sleep(0.02)
+
+
+def finish():
+    print(f"{failures} failures")
+    sys.exit(1 if failures else 0)
+
+
+class Router:
+    def __init__(self, program, *flags):
+        self.process = subprocess.Popen([program, "router", "--http", "127.0.0.1:0", "--log-format", "json", *flags],
+                                        stderr=subprocess.PIPE, text=True)
+        atexit.register(self.process.kill)
+        self.url = self.await_event("http_listening")["address"]
+
+    def await_event(self, event):
+        for line in self.process.stderr:
+            entry = json.loads(line)
+            if entry["event"] == event:
+                return entry
+        raise AssertionError(f"the router ended before {event}")
+
+    def get(self, path):
+        """Returns the body of a reply of any status."""
+        try:
+            with urllib.request.urlopen(self.url + path, timeout=60) as reply:
+                return reply.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.read().decode()
+
+    def endpoints(self):
+        """Returns the endpoint of each followed source."""
+        return {source["name"]: source["endpoint"] for source in json.loads(self.get("/v1/sources"))["sources"]}
+
+    def end(self):
+        self.process.terminate()
+        check("the router ends", self.process.wait(timeout=60) == 0)
