@@ -18,10 +18,10 @@
 #include "router/service/api/source_json.h"
 #include "router/service/api/static_files.h"
 #include "router/service/discovery/dns_client.h"
+#include "router/service/discovery/repeater.h"
 #include "router/service/json/json_fields.h"
 #include "router/service/route/service_core.h"
 #include "src/base/clock.h"
-#include "src/base/mutex.h"
 #include "src/http/loopback.h"
 #include "src/stream/net/notice_log.h"
 
@@ -29,7 +29,7 @@ namespace kvcast::router {
 namespace {
 
 // Period of the samples of the observations and of the diagnosis.
-constexpr int64_t kSamplePeriodUs = 1000000;
+constexpr int64_t kSamplePeriodMs = 1000;
 // PrefixIndex::Reclaim is called once per this number of samples.
 constexpr int kReclaimSamples = 10;
 
@@ -151,9 +151,7 @@ class RouterService::Impl {
   Status Serve(const RouterOptions& options);
   Status Listen(size_t server, const HttpOptions& options, std::vector<HttpRoute> routes);
   HttpTotals Totals() const;
-  void SampleEachSecond();
-  // Waits until this time, or until Stop is called. True: Stop was called.
-  bool StopsBefore(int64_t steady_us);
+  void Sample();
 
   ServiceCore core_;
   std::unique_ptr<SourceSet> configured_;  // the sources of RouterOptions; set by Follow
@@ -163,10 +161,8 @@ class RouterService::Impl {
   // The servers of servers_, for handlers. nullptr: there is no server, or servers_ does not have
   // the server yet, because a request arrived first.
   std::array<std::atomic<const HttpServer*>, 2> serving_{};
-  Mutex sampler_mutex_;
-  CondVar sampler_wake_;
-  bool stopping_ KV_GUARDED_BY(sampler_mutex_) = false;
-  std::thread sampler_;
+  int samples_ = 0;                    // made by sampler_
+  std::unique_ptr<Repeater> sampler_;  // calls Sample
 };
 
 Status RouterService::Impl::Follow(const RouterOptions& options) {
@@ -284,25 +280,15 @@ Status RouterService::Impl::Serve(const RouterOptions& options) {
     std::erase_if(routes, [](const auto& route) { return route.access == AccessRole::kAdmin; });
   }
   if (Status status = Listen(kPublic, options.http, std::move(routes)); !status.ok()) return status;
-  sampler_ = std::thread([this] { SampleEachSecond(); });
+  sampler_ = std::make_unique<Repeater>(0, kSamplePeriodMs, [this] { Sample(); });
   return Status();
 }
 
-bool RouterService::Impl::StopsBefore(int64_t steady_us) {
-  const MutexLock lock(sampler_mutex_);
-  while (!stopping_ && sampler_wake_.WaitUntil(sampler_mutex_, steady_us)) {
-  }
-  return stopping_;
-}
-
-void RouterService::Impl::SampleEachSecond() {
-  int samples = 0;
-  do {
-    core_.observations.Sample(core_);
-    core_.source_log->Sample(*core_.fleet);
-    core_.reuse.Refresh(core_.index, *core_.fleet->view(), core_.steady_ms);
-    if (++samples % kReclaimSamples == 0) core_.index.Reclaim();
-  } while (!StopsBefore(SteadyUs() + kSamplePeriodUs));
+void RouterService::Impl::Sample() {
+  core_.observations.Sample(core_);
+  core_.source_log->Sample(*core_.fleet);
+  core_.reuse.Refresh(core_.index, *core_.fleet->view(), core_.steady_ms);
+  if (++samples_ % kReclaimSamples == 0) core_.index.Reclaim();
 }
 
 Status RouterService::Impl::StartRelay(RouterOptions& options) {
@@ -369,12 +355,7 @@ Result<SourceSet::Changes> RouterService::Impl::Reload(const RouterOptions& opti
 void RouterService::Impl::Stop() {
   core_.draining = true;
   if (core_.dns_sources) core_.dns_sources->Stop();
-  {
-    const MutexLock lock(sampler_mutex_);
-    stopping_ = true;
-  }
-  sampler_wake_.NotifyAll();
-  if (sampler_.joinable()) sampler_.join();
+  sampler_.reset();
   for (const auto& server : servers_) {
     if (server) server->Stop();
   }

@@ -1347,7 +1347,7 @@ MUTATIONS = [
     ("do not write resets", "router/service/ingest/fleet.cc", "  if (observer_.on_dropped) observer_", "  if (false) observer_",
      "router_log_test"),
     ("do not look at the states of feeds", "router/service/router_service.cc",
-     "    core_.source_log->Sample(*core_.fleet);\n", "", "router_log_test"),
+     "  core_.source_log->Sample(*core_.fleet);\n", "", "router_log_test"),
     ("write all of an endpoint", "router/service/ingest/source_log.cc",
      "  if (scheme == std::string::npos || endpoint.starts_with(\"ipc:\")) return endpoint;\n",
      "  if (scheme > 0) return endpoint;\n", "router_log_test"),
