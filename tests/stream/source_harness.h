@@ -25,6 +25,9 @@ class SourceHarness : private ReplicaSink, private SourceNetwork {
     TakeDeliveries();
   }
 
+  void Resume(const SavedPosition& position) { source_.Resume(position); }
+  std::optional<SavedPosition> Position() const { return source_.Position(); }
+
   void Connect() { source_.OnConnected(now_ms); }
   void Disconnect() { source_.OnDisconnected(); }
   void Live(uint64_t seq, int epoch = 0) {

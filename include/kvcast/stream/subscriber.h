@@ -24,6 +24,7 @@
 #include "kvcast/residency/publisher_status.h"
 #include "kvcast/stream/curve.h"
 #include "kvcast/stream/replica_sink.h"
+#include "kvcast/stream/saved_position.h"
 
 namespace kvcast {
 
@@ -44,6 +45,11 @@ struct SourceConfig {
   // The publisher's public key (CURVE), for both endpoints. Empty: no encryption, and every program
   // that answers at the endpoints counts as the publisher.
   std::string server_key;
+  // Set: the sink holds a state that was saved at this position. The subscriber applies no batch,
+  // and the source is kBootstrap, until the publisher has proven to be the same run: by its epoch,
+  // or by a replayed batch. If it is another run, or if there is no proof, the subscriber resets
+  // the sink. Without a replay endpoint there is no proof.
+  std::optional<SavedPosition> resume = std::nullopt;
 };
 
 // Knowledge about the state of a source. "The state" means the data that the sink received: all
@@ -51,7 +57,8 @@ struct SourceConfig {
 enum class SourceState : uint8_t {
   // There is no live connection, and the subscriber has not joined the source yet.
   kConnecting,
-  // The subscriber is joining the source: it waits for the history or for a snapshot of the source.
+  // The subscriber is joining the source: it waits for the history or for a snapshot of the source,
+  // or for the proof of a saved state.
   kBootstrap,
   // The state is exact: it is the result of all batches of the epoch with numbers below next_seq.
   kSynced,
@@ -85,7 +92,7 @@ enum class SourceReason : uint8_t {
   kGap,  // a sequence number was skipped
   // The live connection was re-established. A new publisher may have replaced the old one.
   kReconnected,
-  // A batch arrived that may belong to another epoch.
+  // A batch arrived that may belong to another epoch, or the state is a saved state.
   kUnproven,
   // Batches are missing that no replay can return, or a batch shows that earlier events are missing
   // (BatchResult::kIncomplete).
@@ -235,6 +242,11 @@ class Subscriber {
   // Reports that the state of the source is impossible. The subscriber replaces it with a snapshot,
   // or resets it.
   void Contradict(WorkerId worker);
+  // Calls `use` once, on the calling thread. No sink is called meanwhile, so the states of all
+  // sinks belong to these positions. `positions` has the followed sources whose state can be saved;
+  // see SavedPosition. The sources wait until `use` returns. `use` may not call this object. The
+  // call waits for the sink calls in progress. One call at a time; a sink must not make it.
+  void BetweenTurns(const std::function<void(const std::vector<FollowedPosition>& positions)>& use);
   // The current status. The sink has received every batch that the status counts as applied. If the
   // worker is not followed, all fields have their default values.
   SourceStatus status(WorkerId worker) const;

@@ -17,6 +17,21 @@ void FingerprintWindow::Add(const Batch& batch) {
   entries_[batch.seq % kBatches] = {true, batch.seq, Hash(batch.payload)};
 }
 
+std::vector<BatchFingerprint> FingerprintWindow::All() const {
+  std::vector<BatchFingerprint> all;
+  for (const Entry& entry : entries_) {
+    if (entry.used) all.push_back({entry.seq, entry.hash});
+  }
+  return all;
+}
+
+void FingerprintWindow::Restore(std::span<const BatchFingerprint> fingerprints) {
+  Clear();
+  for (const BatchFingerprint& known : fingerprints) {
+    entries_[known.seq % kBatches] = {true, known.seq, known.hash};
+  }
+}
+
 FingerprintWindow::Match FingerprintWindow::Compare(const Batch& batch) const {
   const Entry& entry = entries_[batch.seq % kBatches];
   if (!entry.used || entry.seq != batch.seq) return Match::kUnknown;

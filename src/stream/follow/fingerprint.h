@@ -7,7 +7,10 @@
 
 #include <array>
 #include <cstdint>
+#include <span>
+#include <vector>
 
+#include "kvcast/stream/saved_position.h"
 #include "src/stream/net/frames.h"
 
 namespace kvcast::stream {
@@ -21,6 +24,10 @@ class FingerprintWindow {
   // kUnknown: the window does not hold this number.
   Match Compare(const Batch& batch) const;
   void Clear() { entries_.fill({}); }
+  // The fingerprints in the window.
+  std::vector<BatchFingerprint> All() const;
+  // Replaces the window. Of two fingerprints with the same place, the later one stays.
+  void Restore(std::span<const BatchFingerprint> fingerprints);
 
  private:
   struct Entry {

@@ -18,12 +18,16 @@ class PublisherProof {
   bool missing() const { return missing_; }
 
   void Require() { missing_ = true; }
+  // The state was read from a file, and its publisher was not seen since.
+  void RequireForSavedState() { missing_ = of_saved_state_ = true; }
   void RequireAtNextLive() { at_next_live_ = true; }
   void RequireAfterRequest() { after_request_ = true; }
-  void Give() { missing_ = false; }
+  void Give() { missing_ = of_saved_state_ = false; }
   // Drops the postponed requirements, because they concerned the previous connection.
   void Reconnect() { at_next_live_ = after_request_ = false; }
 
+  // True: the missing proof is the first one of a saved state.
+  bool concerns_saved_state() const { return of_saved_state_; }
   bool required_at_next_live() const { return at_next_live_; }
   // True: a requirement was postponed until this event. It holds from this call on.
   bool ApplyAtNextLive() { return Move(at_next_live_); }
@@ -37,6 +41,7 @@ class PublisherProof {
   }
 
   bool missing_ = false;
+  bool of_saved_state_ = false;  // implies missing_
   bool at_next_live_ = false;
   bool after_request_ = false;  // at the end of the open request
 };

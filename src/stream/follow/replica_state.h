@@ -82,6 +82,8 @@ class ReplicaState {
     contents_ = Contents::kWhole;
     Clear();
   }
+  // The copy was read from a file.
+  void Restore(bool complete) { contents_ = complete ? Contents::kWhole : Contents::kPartial; }
   // The copy was forgotten. True: the copy had applied batches.
   bool Forget() {
     const bool had = applied();

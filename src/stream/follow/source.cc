@@ -16,6 +16,28 @@ Source::Source(const SourceLimits& limits, bool can_replay, ReplicaSink& sink,
       looks_(limits.probe_interval_ms),
       hold_back_(limits.hold_back_batches, limits.hold_back_bytes) {}
 
+void Source::Resume(const SavedPosition& position) {
+  if (position.next_seq == 0) return;
+  position_.Advance(position.next_seq);
+  applied_payloads_.Restore(position.fingerprints);
+  replica_.Restore(position.complete);
+  publisher_.epoch = position.epoch;
+  publisher_.proof.RequireForSavedState();
+  replica_.SetReason(SourceReason::kUnproven);
+  status_.first_seq = position.first_seq;
+}
+
+// A missing proof does not change the state: it is still the result of these batches.
+std::optional<SavedPosition> Source::Position() const {
+  if (!replica_.applied() || replica_.suspect() || replica_.replaced()) return std::nullopt;
+  if (quarantine_.active()) return std::nullopt;
+  return SavedPosition{.epoch = publisher_.epoch,
+                       .first_seq = status_.first_seq,
+                       .next_seq = position_.next(),
+                       .complete = !replica_.incomplete(),
+                       .fingerprints = applied_payloads_.All()};
+}
+
 void Source::Mute() {
   static BatchSink nobody({});
   sink_ = &nobody;

@@ -28,6 +28,7 @@
 #include <optional>
 
 #include "kvcast/stream/replica_sink.h"
+#include "kvcast/stream/saved_position.h"
 #include "kvcast/stream/subscriber.h"
 #include "src/residency/extension.h"
 #include "src/stream/follow/fingerprint.h"
@@ -64,6 +65,13 @@ class Source {
  public:
   // `sink` and `network` must outlive the source.
   Source(const SourceLimits& limits, bool can_replay, ReplicaSink& sink, SourceNetwork& network);
+  // The sink holds a saved state that belongs to this position. The state stays if the publisher
+  // proves to be the same run. Until then, no batch is applied, and the weight is 0. Otherwise the
+  // sink is reset. REQUIRES: no function was called before.
+  void Resume(const SavedPosition& position);
+  // The position to save with the state of the sink. nullopt: the sink has no state, or its state
+  // may be wrong.
+  std::optional<SavedPosition> Position() const;
   // After this call the sink is not called. Batches still count as applied.
   void Mute();
 

@@ -60,7 +60,9 @@ SourceLink::SourceLink(const SourceConfig& source, const SubscriberConfig& confi
              .bound = source.bind,
              .resolves = has_names(),
              .turn = {.now_us = ThreadCpuUs}},
-            *this, turns, *sink_) {}
+            *this, turns, *sink_) {
+  if (source.resume) pump_.Resume(*source.resume);
+}
 
 Result<std::unique_ptr<SourceLink>> SourceLink::Open(const SourceConfig& source,
                                                      const SubscriberConfig& config,

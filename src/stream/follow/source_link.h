@@ -44,6 +44,7 @@ class SourceLink final : private SourceTransport {
   bool is_due(int64_t now_ms) const { return pump_.renewal_scheduled() || now_ms >= deadline_ms(); }
   TurnLength next_turn(int64_t now_ms) const { return pump_.next_turn(now_ms); }
   bool is_sure() const { return pump_.source().is_sure(); }
+  std::optional<SavedPosition> Position() const { return pump_.source().Position(); }
   SourceStatus status(int64_t now_ms) const {
     SourceStatus status = pump_.source().status(now_ms);
     status.bound = config_.bind;

@@ -50,6 +50,8 @@ class SourcePump final : private SourceNetwork {
   SourcePump(const SourcePump&) = delete;
   SourcePump& operator=(const SourcePump&) = delete;
 
+  // See Source::Resume. REQUIRES: Work was not called.
+  void Resume(const SavedPosition& position) { source_.Resume(position); }
   // Handles a bounded number of messages and all due timers. Never blocks. Without `takes_large`,
   // the pump keeps a large message (TurnLimits::large_bytes), and handles no other message, until a
   // call with `takes_large`.

@@ -177,8 +177,9 @@ void Source::SkipTo(uint64_t seq, ResetReason reason) {
     replica_.SetReason(SourceReason::kLostBatches);
   }
   // Without a proof, the next batches may belong to another publisher than the one that answered a
-  // challenge.
-  const bool may_be_new = publisher_.proof.missing() && publisher_.challenged;
+  // challenge, or than the one of the saved state.
+  const bool may_be_new = publisher_.proof.missing() &&
+                          (publisher_.challenged || publisher_.proof.concerns_saved_state());
   if (may_be_new) reason = ResetReason::kRestart;
   const bool had_state = replica_.Forget();
   if (had_state) {

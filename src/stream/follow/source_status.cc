@@ -8,6 +8,9 @@ namespace kvcast::stream {
 
 SourceState Source::state() const {
   if (quarantine_.active()) return SourceState::kQuarantined;
+  if (publisher_.proof.concerns_saved_state()) {
+    return connection_.up() ? SourceState::kBootstrap : SourceState::kConnecting;
+  }
   if (!connection_.up()) {
     return replica_.joined() ? SourceState::kStale : SourceState::kConnecting;
   }
@@ -32,7 +35,8 @@ SourceReason Source::reason() const {
       return connection_.state() == LiveConnection::State::kUnheard ? SourceReason::kUnheard
                                                                     : SourceReason::kJoining;
     case SourceState::kBootstrap:
-      return SourceReason::kJoining;
+      return publisher_.proof.concerns_saved_state() ? SourceReason::kUnproven
+                                                     : SourceReason::kJoining;
     case SourceState::kGap:
       return SourceReason::kGap;
     case SourceState::kStale:

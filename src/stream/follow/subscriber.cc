@@ -13,6 +13,7 @@
 #include "src/base/mutex.h"
 #include "src/stream/follow/slow_lane.h"
 #include "src/stream/follow/source_link.h"
+#include "src/stream/follow/turn_gate.h"
 #include "src/stream/net/poller.h"
 #include "src/stream/net/waker.h"
 
@@ -149,6 +150,7 @@ class Subscriber::Impl {
   Status Add(const SourceConfig& source, std::shared_ptr<ReplicaSink> sink);
   void Remove(WorkerId worker);
   void Contradict(WorkerId worker);
+  void BetweenTurns(const std::function<void(const std::vector<FollowedPosition>&)>& use);
   SourceStatus status(WorkerId worker) const;
 
  private:
@@ -156,8 +158,10 @@ class Subscriber::Impl {
     explicit Lane(stream::Waker& waker) : thread([&waker] { waker.Wake(); }) {}
     stream::SlowLane thread;
     SourceLink* link = nullptr;  // in work; used by the lane's thread only
+    stream::TurnGate gate;
   };
   void Run();
+  std::vector<FollowedPosition> Positions() const;
   bool TakeCommands();
   void TakeBack();
   bool GiveAway(FollowedSource& source, stream::TurnLength turn);
@@ -187,7 +191,9 @@ class Subscriber::Impl {
   std::vector<WorkerId> to_contradict_ KV_GUARDED_BY(mutex_);
   bool stopping_ KV_GUARDED_BY(mutex_) = false;
 
-  // Used by the thread only.
+  // Used by the thread only, in its turns. Exception: BetweenTurns reads the sources while no turn
+  // is in progress.
+  stream::TurnGate gate_;
   std::vector<FollowedSource> sources_;
   std::atomic<bool> woken_{false};  // set by the poller
   stream::Poller::Watch waker_watch_;
@@ -292,6 +298,27 @@ void Subscriber::Impl::TakeContradictions(int64_t now_ms) {
   to_contradict_.insert(to_contradict_.end(), later.begin(), later.end());
 }
 
+// The gate of the longest turns is closed first, so that the other sources wait only for short
+// turns.
+void Subscriber::Impl::BetweenTurns(
+    const std::function<void(const std::vector<FollowedPosition>&)>& use) {
+  const stream::ClosedGate long_lane(long_lane_.gate);
+  const stream::ClosedGate slow_lane(slow_lane_.gate);
+  const stream::ClosedGate thread(gate_);
+  use(Positions());
+}
+
+// REQUIRES: no turn is in progress.
+std::vector<FollowedPosition> Subscriber::Impl::Positions() const {
+  std::vector<FollowedPosition> positions;
+  for (const FollowedSource& source : sources_) {
+    if (auto position = source.link->Position()) {
+      positions.push_back({source.worker(), std::move(*position)});
+    }
+  }
+  return positions;
+}
+
 FollowedSource* Subscriber::Impl::Find(WorkerId worker) {
   const auto it = std::ranges::find(sources_, worker, &FollowedSource::worker);
   return it == sources_.end() ? nullptr : &*it;
@@ -304,8 +331,13 @@ SourceStatus Subscriber::Impl::status(WorkerId worker) const {
 }
 
 void Subscriber::Impl::Run() {
-  while (TakeCommands()) {
+  for (;;) {
+    {
+      const stream::Turn turn(gate_);
+      if (!TakeCommands()) break;
+    }
     WaitForWork();
+    const stream::Turn turn(gate_);
     Work();
   }
   slow_lane_.thread.Stop();
@@ -355,6 +387,7 @@ bool Subscriber::Impl::GiveAway(FollowedSource& source, stream::TurnLength turn)
   Lane& lane = is_long ? long_lane_ : slow_lane_;
   SourceLink* const link = source.link.get();
   source.away = lane.thread.Give(link->worker(), [this, &lane, link, is_long] {
+    const stream::Turn turn_of_lane(lane.gate);
     lane.link = link;
     link->Work(now_ms_(), /*takes_large=*/is_long);
   });
@@ -424,6 +457,10 @@ Status Subscriber::Add(const SourceConfig& source, std::shared_ptr<ReplicaSink> 
 }
 void Subscriber::Remove(WorkerId worker) { impl_->Remove(worker); }
 void Subscriber::Contradict(WorkerId worker) { impl_->Contradict(worker); }
+void Subscriber::BetweenTurns(
+    const std::function<void(const std::vector<FollowedPosition>&)>& use) {
+  impl_->BetweenTurns(use);
+}
 SourceStatus Subscriber::status(WorkerId worker) const { return impl_->status(worker); }
 
 }  // namespace kvcast
