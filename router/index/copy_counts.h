@@ -50,6 +50,10 @@ class CopyCounts {
     const auto extra = extra_.find({holder, key});
     return extra == extra_.end() ? 0 : extra->second;
   }
+  // False: the holder has no copy beyond the first of any block.
+  bool HasAny(HolderId holder) const {
+    return holder < of_holder_.size() && of_holder_[holder] != 0;
+  }
   void DropClosed(const HolderTable& holder_table) {
     absl::erase_if(extra_, [&](const auto& extra) {
       if (holder_table.Read(extra.first.first)) return false;
@@ -67,9 +71,6 @@ class CopyCounts {
   };
   using Extra = absl::flat_hash_map<std::pair<HolderId, Key>, uint32_t, HolderKeyHash>;
 
-  bool HasAny(HolderId holder) const {
-    return holder < of_holder_.size() && of_holder_[holder] != 0;
-  }
   void Erase(typename Extra::iterator extra) {
     --of_holder_[extra->first.first];
     extra_.erase(extra);

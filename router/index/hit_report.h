@@ -26,6 +26,7 @@
 #include "kvcast/router/prefix_index.h"
 #include "router/index/residency_map.h"
 #include "router/rules/group_registry.h"
+#include "src/base/byte_fields.h"
 
 namespace kvcast::router {
 
@@ -125,6 +126,9 @@ class HitReportState {
     *this = HitReportState(reports_);
     credit_ = credit;
   }
+  // Restore keeps the registered HitReports.
+  void Save(FieldWriter& to) const;
+  void Restore(FieldReader& from);
   // True if the counted copies are the copies that exist. If an engine is known to send reports,
   // this is assumed until `contradicted_` is set.
   bool certain() const {
@@ -146,6 +150,28 @@ class HitReportState {
   absl::flat_hash_set<uint64_t> doubtful_;
   absl::flat_hash_set<uint64_t> in_doubt_;  // subset of doubtful_: the engine may hold no copy
 };
+
+inline void HitReportState::Save(FieldWriter& to) const {
+  to.Bool(seen_);
+  to.Bool(contradicted_);
+  to.Int(doubtful_blocks_);
+  to.Int(doubtful_.size());
+  for (const uint64_t block : doubtful_) {
+    to.Fixed(block);
+    to.Bool(in_doubt_.contains(block));
+  }
+}
+
+inline void HitReportState::Restore(FieldReader& from) {
+  seen_ = from.Bool();
+  contradicted_ = from.Bool();
+  doubtful_blocks_ = from.Int();
+  for (size_t n = from.Int(kMaxDoubtful); n > 0 && from.ok(); --n) {
+    const uint64_t block = from.Fixed();
+    doubtful_.insert(block);
+    if (from.Bool()) in_doubt_.insert(block);
+  }
+}
 
 // Decides whether the leading events are a hit report. `holders`: the worker's GPU holders by
 // group; kNoHolderId or beyond the end: the worker holds no block there. `replay_tokens`: a prefix

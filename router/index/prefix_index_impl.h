@@ -20,6 +20,7 @@
 #include "router/index/batch_mutex.h"
 #include "router/index/hit_report.h"
 #include "router/index/holder_table.h"
+#include "router/index/index_image.h"
 #include "router/index/match_query.h"
 #include "router/index/removal_cursors.h"
 #include "router/index/residency_map.h"
@@ -207,6 +208,12 @@ class PrefixIndex::Impl {
   void DropHidden(WorkerId id);
   bool Reclaim();
   ResidencyTotals HiddenDigests(WorkerId id) const;
+  // See IndexImage.
+  void Freeze(std::span<const WorkerId> workers,
+              const std::function<void(const router::FrozenShard&)>& use) const;
+  Status RestoreLearned(WorkerId id, FieldReader& from);
+  // True: the runs were restored.
+  bool RestoreRuns(WorkerId id, uint32_t number, std::span<const router::RunImage> runs);
   void ForEachResidency(WorkerId id, const std::function<void(Tier, uint8_t group, const BlockHash&,
                                                               uint32_t copies)>& visit) const;
   // Reads the blocks of the workers. Then calls `answer(query)`.
@@ -334,6 +341,13 @@ class PrefixIndex::Impl {
   }
   // Like NameBlocks, for one block. True: the block got a name.
   bool NameBlock(router::WorkerState& worker, const BlockHash& hash, ContentKey content)
+      KV_REQUIRES(mutex_);
+  // Adds the blocks of the run that the worker with this number in the image holds. False: the run
+  // contradicts the runs before it.
+  bool RestoreRun(router::WorkerState& worker, uint32_t number, const router::RunImage& run)
+      KV_REQUIRES(mutex_);
+  bool RestoreBlock(router::WorkerState& worker, const router::RunImage& run, size_t block,
+                    router::Holding& holding, router::ResidencyMap::Cursor& cursor)
       KV_REQUIRES(mutex_);
   // Gives a block the name that NameBlocks, or the store of another block, states.
   void Learn(router::WorkerState& worker, const BlockHash& hash, const router::BlockName& name,

@@ -170,6 +170,18 @@ class ResidencyMap {
     byte_strings_.ForEach(visit);
   }
 
+  // Writer. Calls `visit(form, store, part)` for every run with live slots; see
+  // RunStore::ForEachRun.
+  template <typename Visitor>
+  void ForEachRun(Visitor&& visit) const {
+    const auto of_form = [&visit](BlockHash::Form form, const auto& store) {
+      store.ForEachRun([&](const auto& part) { visit(form, store, part); });
+    };
+    of_form(BlockHash::Form::kUnsigned, unsigned_ints_);
+    of_form(BlockHash::Form::kNegative, negative_ints_);
+    of_form(BlockHash::Form::kBytes, byte_strings_);
+  }
+
   // See RunStore::WalkHashes. Positions are indexes into `chain`.
   template <typename Visitor>
   void WalkHashes(std::span<const BlockHash> chain, bool until_gap, bool unnamed_only,

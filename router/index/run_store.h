@@ -183,6 +183,21 @@ class RunStore {
   template <typename Visit>
   void ForEach(Visit&& visit) const;
 
+  // Writer. Calls `visit(RunPart)` for every run with live slots. Allocates no memory.
+  struct RunPart {
+    uint32_t slots;              // slots up to the last live slot
+    uint32_t stride;             // tokens of each block; 0: unnamed
+    uint32_t end;                // BlockName::end of the first slot
+    const Key* keys;             // by slot
+    const ContentKey* contents;  // by slot; nullptr: unnamed
+    const HolderSet& holders;
+  };
+  template <typename Visit>
+  void ForEachRun(Visit&& visit) const;
+  // Writer. The copies that the holder has of a block that it holds.
+  uint32_t CopiesOf(const Key& key, HolderId holder) const { return 1 + copies_.Of(key, holder); }
+  bool HasCopies(HolderId holder) const { return copies_.HasAny(holder); }
+
   // Readers. Calls `visit(set, offset, position, length)` for every stretch of `chain`, from
   // position `begin` on, whose keys are in neighbouring slots. Bit offset + i of a holder belongs
   // to chain[position + i]. The walk skips a key without a slot. With `until_gap`, the walk ends at
@@ -374,6 +389,22 @@ void RunStore<Key>::ForEach(Visit&& visit) const {
         visit(set.id(i), key, 1 + copies_.Of(key, set.id(i)));
       }
     }
+  }
+}
+
+template <typename Key>
+template <typename Visit>
+void RunStore<Key>::ForEachRun(Visit&& visit) const {
+  for (uint32_t number = 1; number < pool_.end(); ++number) {
+    const Run& run = At(number);
+    const uint64_t live = run.live.load(std::memory_order_relaxed);
+    if (live == 0) continue;
+    visit(RunPart{.slots = static_cast<uint32_t>(std::bit_width(live)),
+                  .stride = run.stride.load(std::memory_order_relaxed),
+                  .end = run.end,
+                  .keys = run.keys.load(std::memory_order_relaxed),
+                  .contents = run.contents.load(std::memory_order_relaxed),
+                  .holders = *run.holders.load(std::memory_order_relaxed)});
   }
 }
 

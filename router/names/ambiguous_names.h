@@ -11,6 +11,7 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "kvcast/router/content_key.h"
+#include "src/base/byte_fields.h"
 
 namespace kvcast::router {
 
@@ -36,10 +37,25 @@ class AmbiguousNames {
     for (const uint64_t hash : other.hashes_) AddHash(hash);
     for (const ContentKey content : other.contents_) AddContent(content);
   }
+  void Save(FieldWriter& to) const {
+    to.Bool(everything_);
+    SaveSet(hashes_, to);
+    SaveSet(contents_, to);
+  }
+  void Restore(FieldReader& from) {
+    everything_ = from.Bool();
+    for (size_t n = from.Int(kMax); n > 0; --n) AddHash(from.Fixed());
+    for (size_t n = from.Int(kMax); n > 0; --n) AddContent(from.Fixed());
+  }
   bool empty() const { return !everything_ && hashes_.empty() && contents_.empty(); }
   bool Overflows() const { return everything_ || hashes_.size() + contents_.size() >= kMax; }
 
  private:
+  static void SaveSet(const absl::flat_hash_set<uint64_t>& set, FieldWriter& to) {
+    to.Int(set.size());
+    for (const uint64_t value : set) to.Fixed(value);
+  }
+
   bool everything_ = false;
   absl::flat_hash_set<uint64_t> hashes_;  // the same values as in IdleNames
   absl::flat_hash_set<ContentKey> contents_;

@@ -12,6 +12,7 @@
 #include <memory>
 
 #include "kvcast/router/content_key.h"
+#include "src/base/byte_fields.h"
 
 namespace kvcast::router {
 
@@ -41,6 +42,9 @@ class IdleNames {
   void Prefetch(uint64_t hash) const {
     if (buckets_) __builtin_prefetch(&BucketOf(hash));
   }
+  // The names, with the oldest name of each bucket first. Restore adds them in this order.
+  void Save(FieldWriter& to) const;
+  void Restore(FieldReader& from);
   void Clear() { buckets_.reset(); }
   uint64_t forgotten() const { return forgotten_; }
 
@@ -58,5 +62,27 @@ class IdleNames {
   std::unique_ptr<std::array<Bucket, kBuckets>> buckets_;
   uint64_t forgotten_ = 0;
 };
+
+inline void IdleNames::Save(FieldWriter& to) const {
+  size_t names = 0;
+  for (size_t i = 0; buckets_ && i < kCapacity; ++i) {
+    names += (*buckets_)[i / kWays][i % kWays].content != kUnnamed;
+  }
+  to.Int(names);
+  for (size_t i = 0; buckets_ && i < kCapacity; ++i) {
+    const Entry& entry = (*buckets_)[i / kWays][kWays - 1 - i % kWays];
+    if (entry.content == kUnnamed) continue;
+    to.Fixed(entry.hash);
+    to.Fixed(entry.content);
+  }
+}
+
+inline void IdleNames::Restore(FieldReader& from) {
+  for (size_t names = from.Int(kCapacity); names > 0 && from.ok(); --names) {
+    const uint64_t hash = from.Fixed();
+    const ContentKey content = from.Fixed();
+    if (content != kUnnamed) Put(hash, content);
+  }
+}
 
 }  // namespace kvcast::router

@@ -32,6 +32,14 @@ class Replica {
 
   // Returns the result of PrefixIndex::Apply, without the digests. The replica keeps the digests.
   ApplyResult Apply(uint64_t seq, const EventBatch& batch);
+  // Must be called after the index has restored the worker's blocks. The blocks are those before
+  // batch `next_seq`. `left_out`: the value of left_out() when they were saved.
+  void Resume(uint64_t next_seq, bool left_out) {
+    Remember(next_seq);
+    left_out_ = left_out;
+  }
+  // True: the index has left out stores that only repeat residency.
+  bool left_out() const { return left_out_; }
   // Notes a batch without applicable content.
   void Skip(uint64_t seq) { Remember(seq + 1); }
   // Forgets the worker's blocks. If `restart` is true, also forgets the worker's groups.

@@ -180,6 +180,52 @@ bool GroupRegistry::LearnHashBlockSize(int64_t size) {
   return true;
 }
 
+void GroupRegistry::Save(FieldWriter& to) const {
+  to.Bool(partial_hits_seen_);
+  to.Int(static_cast<uint64_t>(fixed_hash_block_size_));
+  to.Int(static_cast<uint64_t>(hash_block_size_));
+  to.Int(registered_ ? 0 : groups_.size());
+  for (size_t i = 0; !registered_ && i < groups_.size(); ++i) {
+    const Group& group = groups_[i];
+    to.Int(static_cast<uint64_t>(group.source));
+    to.Int(static_cast<uint64_t>(group.spec.kind));
+    to.Int(static_cast<uint64_t>(group.spec.block_size));
+    to.Int(static_cast<uint64_t>(group.spec.sliding_window));
+    to.Bool(group.size_shown);
+  }
+}
+
+// Only these members of a learned group can differ from those of a new group.
+GroupRegistry::Group GroupRegistry::GroupFrom(FieldReader& from) {
+  Group group;
+  group.source = static_cast<Source>(from.Int(static_cast<uint64_t>(Source::kNamed)));
+  group.spec.kind = static_cast<SpecKind>(from.Int(static_cast<uint64_t>(SpecKind::kUnknown)));
+  group.spec.block_size = static_cast<int64_t>(from.Int(kMaxBlockSize));
+  group.spec.sliding_window = static_cast<int64_t>(from.Int(kMaxWindow));
+  group.size_shown = from.Bool();
+  if (group.known() && group.spec.block_size == 0) from.Fail();
+  return group;
+}
+
+void GroupRegistry::Restore(FieldReader& from) {
+  partial_hits_seen_ = from.Bool();
+  const auto fixed = static_cast<int64_t>(from.Int(kMaxBlockSize));
+  const auto size = static_cast<int64_t>(from.Int(kMaxBlockSize));
+  const size_t groups = from.Int(registered_ ? 0 : kMaxGroups);
+  for (size_t i = 0; i < groups && from.ok(); ++i) {
+    groups_.push_back(GroupFrom(from));
+    if (groups_.back().known() && (size == 0 || groups_.back().spec.block_size % size != 0)) {
+      from.Fail();
+    }
+  }
+  if (fixed > 0 && size != fixed) from.Fail();
+  if (hash_block_size_registered_ && fixed != fixed_hash_block_size_) from.Fail();
+  if (!from.ok()) return;
+  fixed_hash_block_size_ = fixed;
+  hash_block_size_ = size;
+  UpdateAlignment();
+}
+
 void GroupRegistry::NoteBlockSize(int64_t block_size) {
   if (fixed_hash_block_size_ != 0 || (hash_block_size_ != 0 && block_size % hash_block_size_ == 0))
     return;

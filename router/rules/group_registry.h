@@ -12,6 +12,7 @@
 #include "kvcast/core/status.h"
 #include "kvcast/router/prefix_index.h"
 #include "kvcast/spec/cache_spec.h"
+#include "src/base/byte_fields.h"
 
 namespace kvcast::router {
 
@@ -36,6 +37,11 @@ class GroupRegistry {
   // Sets the hash_block_size. Returns false and changes nothing in three cases: another size is
   // registered, `size` is out of range, or `size` does not divide a known block size.
   bool LearnHashBlockSize(int64_t size);
+
+  // The learned facts. Restore adds them to the registry of a worker that is registered as it was
+  // when they were saved. If a fact is out of range, `from` fails.
+  void Save(FieldWriter& to) const;
+  void Restore(FieldReader& from);
 
   // An absent group_idx means group 0. REQUIRES: the event's verdict was kIndex or kIndexAssumed.
   static uint8_t GroupOf(const std::optional<int64_t>& group_idx) {
@@ -89,6 +95,7 @@ class GroupRegistry {
   Verdict KindVerdict(size_t index) const;
   Verdict CheckRegistered(const Group& group, const BlockStored& event);
   Verdict Learn(size_t index, const BlockStored& event);
+  static Group GroupFrom(FieldReader& from);
   static bool LearnKind(Group& group, const BlockStored& event);
   bool LearnSizes(Group& group, const BlockStored& event);
   bool SizeFits(const Group& group, int64_t block_size) const;

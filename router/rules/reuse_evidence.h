@@ -21,6 +21,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
+#include "src/base/byte_fields.h"
 
 namespace kvcast::router {
 
@@ -148,6 +149,19 @@ class ReuseEvidence {
   }
   // The shortest hit that was shown; 0: none.
   uint32_t shortest_hit() const { return shortest_; }
+  // Saves the shortest hit only. After Restore, the collection is closed until ForgetBlocks,
+  // because the blocks and the units of the past are not known.
+  void Save(FieldWriter& to) const {
+    to.Int(shortest_);
+    to.Int(least_);
+    to.Int(static_cast<uint64_t>(hash_block_size_));
+  }
+  void Restore(FieldReader& from) {
+    shortest_ = static_cast<uint32_t>(from.Int(~uint32_t{0}));
+    least_ = static_cast<uint32_t>(from.Int(~uint32_t{0}));
+    hash_block_size_ = static_cast<int64_t>(from.Int(~uint32_t{0}));
+    Close();
+  }
   // True if a hit of `end` tokens would show something new. 0: the end is unknown.
   bool MayShow(uint32_t end) const { return shortest_ == 0 || (end > 0 && end < shortest_); }
 

@@ -1,6 +1,7 @@
 // Applies random events of workers with one full-attention group. An exact answer must equal the
 // leading run of held blocks, for a query by content, by hash, or by both. The exact answers with
-// loads from the CPU tier are compared too.
+// loads from the CPU tier are compared too. Now and then, workers are saved, restarted and
+// restored.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -13,6 +14,7 @@
 
 #include "kvcast/router/prompt_contents.h"
 #include "src/base/sanitizers.h"
+#include "src/stream_sim/saved_index.h"
 #include "tests/support/content_events.h"
 #include "tests/support/score_check.h"
 
@@ -108,6 +110,22 @@ class ContentModel : public ::testing::TestWithParam<Fleet> {
     index_.Apply(Id(worker), Batch(AllBlocksCleared{}));
   }
 
+  // Saves all workers. Then restarts and restores some of them.
+  void SaveAndRestore() {
+    std::vector<WorkerId> ids;
+    for (size_t w = 0; w < kFleetWorkers; ++w) ids.push_back(Id((w + 1) % kFleetWorkers));
+    const sim::SavedIndex saved(index_, ids);
+    for (const WorkerId id : ids) {
+      if (random_() % 2 == 0) continue;
+      const IndexCounters before = index_.counters(id);
+      index_.RestartWorker(id);
+      ASSERT_TRUE(saved.Restore(index_, id).ok());
+      const IndexCounters after = index_.counters(id);
+      ASSERT_EQ(after.residencies, before.residencies);
+      ASSERT_EQ(after.unnamed, before.unnamed);
+    }
+  }
+
   void Change() {
     const size_t worker = random_() % kFleetWorkers;
     const uint64_t kind = random_() % 200;
@@ -198,12 +216,13 @@ TEST_P(ContentModel, ExactAnswersAreTheLeadingRun) {
     SCOPED_TRACE(step);
     // One in 100 steps has more changes than the change log holds.
     for (int change = random_() % 100 == 0 ? 70 : 1; change > 0; --change) Change();
+    if (random_() % 50 == 0) SaveAndRestore();
     const size_t prompt = random_() % kPrompts;
     for (const Way way : {Way::kContent, Way::kHash, Way::kBoth}) {
       Compare(prompt, way, random_() % GetParam().families);
     }
   }
-  for (const int exact : exact_) EXPECT_GT(exact, kSteps / 5);
+  for (const int exact : exact_) EXPECT_GT(exact, kSteps / 6);
   EXPECT_GT(hits_, kSteps / 2);
   if (GetParam().offload < kSteps) {
     EXPECT_GT(loads_, 0);

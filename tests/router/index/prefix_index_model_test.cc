@@ -15,6 +15,7 @@
 
 #include "router/index/run_pool.h"
 #include "src/base/sanitizers.h"
+#include "src/stream_sim/saved_index.h"
 #include "tests/router/index/naive_index.h"
 #include "tests/support/index_events.h"
 #include "tests/support/score_check.h"
@@ -76,6 +77,8 @@ class ModelRun {
       Forget(worker);
     } else if (kind == 2) {
       RegisterAgain(worker);
+    } else if (kind == 3) {
+      SaveAndRestore();
     } else if (kind < 20) {
       ClearTier(worker);
     } else if (kind < 1150) {
@@ -123,6 +126,21 @@ class ModelRun {
       Register(worker);
     }
     EXPECT_FALSE(index_.AddWorker(Id(worker), Registered({Full()})).ok());
+  }
+
+  // Saves all workers. Then restarts and restores some of them.
+  void SaveAndRestore() {
+    std::vector<WorkerId> ids;
+    for (size_t worker = 0; worker < models_.size(); ++worker) {
+      Flush(worker);
+      ids.push_back(Id(worker));
+    }
+    const sim::SavedIndex saved(index_, ids);
+    for (const WorkerId id : ids) {
+      if (random_() % 2 == 0) continue;
+      index_.RestartWorker(id);
+      EXPECT_TRUE(saved.Restore(index_, id).ok());
+    }
   }
 
   void Forget(size_t worker) {

@@ -113,6 +113,29 @@ class ReplicaTest : public ::testing::Test {
   std::unique_ptr<Subscriber> subscriber;  // must end before the members that its sink uses
 };
 
+// A restored state is compared with the publisher's at its own sequence number.
+TEST(ReplicaResume, ComparesTheRestoredState) {
+  PrefixIndex index;
+  WorkerConfig worker = testing::Registered({});
+  worker.digests = true;
+  ASSERT_TRUE(index.AddWorker(kWorker, worker).ok());
+  index.Apply(kWorker, Batch(StoreFull(Hashes(1, 3), 0)));
+  PublisherStatus status;
+  status.next_seq = 5;
+  status.has_digests = true;
+  for (const GroupTierDigest& digest : index.Digests(kWorker)) {
+    status.groups.push_back({digest, std::nullopt});
+  }
+  Replica replica(kWorker, index);
+  EXPECT_EQ(replica.Compare(status), DigestVerdict::kUnknown);
+  replica.Resume(5, /*left_out=*/false);
+  EXPECT_EQ(replica.Compare(status), DigestVerdict::kEqual);
+  status.groups[0].digest.total.copies = 4;
+  EXPECT_EQ(replica.Compare(status), DigestVerdict::kDiffers);
+  replica.Resume(5, /*left_out=*/true);
+  EXPECT_EQ(replica.Compare(status), DigestVerdict::kUnknown);
+}
+
 TEST_F(ReplicaTest, LateJoinerOfALongStreamGetsASnapshot) {
   StartPublisher(/*ring_batches=*/4);
   for (uint64_t i = 0; i < 200; ++i) Store(i % 50, static_cast<int64_t>(i % 3));

@@ -1,0 +1,282 @@
+// The part of PrefixIndex::Impl that saves and restores workers.
+// SPDX-License-Identifier: Apache-2.0
+#include <array>
+#include <bit>
+#include <utility>
+
+#include "router/index/index_image.h"
+#include "router/index/prefix_index_impl.h"
+
+namespace kvcast {
+
+using router::FrozenShard;
+using router::HolderId;
+using router::ImageHolder;
+using router::RunImage;
+using router::WorkerState;
+
+namespace {
+
+void SaveTotals(const std::optional<ResidencyDigest>& digest, FieldWriter& to) {
+  to.Bool(digest.has_value());
+  if (!digest) return;
+  const ResidencyTotals totals = digest->Totals();
+  to.Int(totals.size());
+  for (const GroupTierDigest& of : totals) {
+    to.Int(static_cast<uint64_t>(of.tier));
+    to.Int(of.group);
+    to.Fixed(of.total.high);
+    to.Fixed(of.total.low);
+    to.Int(of.total.copies);
+  }
+}
+
+std::optional<ResidencyTotals> TotalsFrom(FieldReader& from) {
+  if (!from.Bool()) return std::nullopt;
+  ResidencyTotals totals;
+  for (size_t n = from.Count(19); n > 0 && from.ok(); --n) {
+    GroupTierDigest of;
+    of.tier = static_cast<Tier>(from.Int(kTiers - 1));
+    of.group = static_cast<uint8_t>(from.Int(kMaxGroups - 1));
+    of.total.high = from.Fixed();
+    of.total.low = from.Fixed();
+    of.total.copies = from.Int();
+    totals.push_back(of);
+  }
+  return totals;
+}
+
+void SaveShown(const router::WorkerRules::Shown& shown, FieldWriter& to) {
+  to.Int(static_cast<uint64_t>(shown.lookahead));
+  to.Int(static_cast<uint64_t>(shown.shortest_hit));
+  to.Int(shown.rules ? 1 + static_cast<uint64_t>(*shown.rules) : 0);
+}
+
+void RestoreShown(FieldReader& from, router::WorkerRules::Shown& shown) {
+  shown.lookahead = static_cast<int64_t>(from.Int(kMaxLookahead));
+  shown.shortest_hit = static_cast<int64_t>(from.Int(~uint32_t{0}));
+  const uint64_t rules = from.Int(1 + static_cast<uint64_t>(EngineRules::kV033));
+  if (rules > 0) shown.rules = static_cast<EngineRules>(rules - 1);
+}
+
+std::vector<uint8_t> SaveLearned(const WorkerState& worker) {
+  FieldWriter to;
+  SaveTotals(worker.digest, to);
+  worker.registry.Save(to);
+  worker.hit_reports.Save(to);
+  worker.idle.Save(to);
+  worker.ambiguous.Save(to);
+  worker.evidence.Save(to);
+  SaveShown(worker.shown, to);
+  to.Bool(worker.rule_refuted);
+  to.Bool(worker.has_names);
+  to.Bool(worker.lower_names);
+  to.Int(worker.announced);
+  return to.Take();
+}
+
+}  // namespace
+
+void PrefixIndex::Impl::Freeze(std::span<const WorkerId> workers,
+                               const std::function<void(const FrozenShard&)>& use) const {
+  router::BetweenBatchesLock lock(mutex_);
+  FrozenShard frozen(map_);
+  frozen.numbers_.assign(holder_table_.size(), FrozenShard::kNotSaved);
+  frozen.learned_.resize(workers.size());
+  for (size_t i = 0; i < workers.size(); ++i) {
+    const auto it = slot_of_.find(workers[i]);
+    if (it == slot_of_.end()) continue;
+    const WorkerState& worker = *slots_[it->second];
+    frozen.learned_[i] = SaveLearned(worker);
+    for (const HolderId id : worker.holders.all()) {
+      const auto holder = holder_table_.Read(id);
+      if (!holder) continue;
+      const ImageHolder saved{static_cast<uint32_t>(i), holder->tier, holder->group};
+      frozen.numbers_[id] = saved.Packed();
+    }
+  }
+  use(frozen);
+}
+
+Status PrefixIndex::Impl::RestoreLearned(WorkerId id, FieldReader& from) {
+  router::BetweenBatchesLock lock(mutex_);
+  const auto it = slot_of_.find(id);
+  if (it == slot_of_.end()) return {StatusCode::kNotFound, "the worker is not registered"};
+  WorkerState& worker = *slots_[it->second];
+  worker.registry.Restore(from);
+  worker.hit_reports.Restore(from);
+  worker.idle.Restore(from);
+  worker.ambiguous.Restore(from);
+  worker.ambiguous_changed = true;
+  worker.evidence.Restore(from);
+  RestoreShown(from, worker.shown);
+  worker.rule_refuted = from.Bool();
+  worker.has_names = from.Bool();
+  worker.lower_names = from.Bool();
+  worker.announced = from.Int();
+  worker.catalogue_changes = ~uint64_t{0};
+  Commit(worker);
+  if (from.AtEnd()) return Status();
+  return {StatusCode::kMalformed, "the properties of the worker are damaged"};
+}
+
+bool PrefixIndex::Impl::RestoreRuns(WorkerId id, uint32_t number, std::span<const RunImage> runs) {
+  router::BetweenBatchesLock lock(mutex_);
+  const auto it = slot_of_.find(id);
+  if (it == slot_of_.end()) return false;
+  WorkerState& worker = *slots_[it->second];
+  bool restored = true;
+  for (const RunImage& run : runs) restored = restored && RestoreRun(worker, number, run);
+  Commit(worker);
+  return restored;
+}
+
+bool PrefixIndex::Impl::RestoreRun(WorkerState& worker, uint32_t number, const RunImage& run) {
+  for (size_t i = 0; i < run.holders.size(); ++i) {
+    const auto& [holder, bits] = run.holders[i];
+    if (holder.worker != number) continue;
+    router::Holding holding = {.holder = OpenHolder(worker, holder.tier, holder.group),
+                               .source = worker.number};
+    holding.own = worker.holders.all();
+    router::ResidencyMap::Cursor cursor;
+    for (uint64_t rest = bits; rest != 0; rest &= rest - 1) {
+      const auto block = static_cast<size_t>(std::countr_zero(rest));
+      holding.copies = 1;
+      for (const RunImage::Copies& copies : run.copies) {
+        if (copies.held == i && copies.block == block) holding.copies = copies.copies;
+      }
+      const bool gap = block > 0 && (bits >> (block - 1) & 1) == 0;
+      if (gap && run.stride > 0) {
+        map_.Seek(run.hashes[block - 1], run.contents[block - 1], cursor);
+      }
+      if (!RestoreBlock(worker, run, block, holding, cursor)) return false;
+      if (!worker.digest) continue;
+      for (uint32_t copy = 0; copy < holding.copies; ++copy) {
+        worker.digest->Add(holder.tier, holder.group, run.hashes[block]);
+      }
+    }
+  }
+  return true;
+}
+
+bool PrefixIndex::Impl::RestoreBlock(WorkerState& worker, const RunImage& run, size_t block,
+                                     router::Holding& holding,
+                                     router::ResidencyMap::Cursor& cursor) {
+  const BlockHash& hash = run.hashes[block];
+  const size_t more = run.hashes.size() - block - 1;
+  router::BlockName name;
+  if (run.stride > 0 && run.contents[block] != kUnnamed) {
+    const auto at = static_cast<uint32_t>(block);
+    name = {run.contents[block], run.stride, run.end == 0 ? 0 : run.end + at * run.stride};
+  }
+  router::Addition added =
+      map_.Add(hash, name, holding, more, /*follows=*/name.named() && block > 0, cursor);
+  if (added == router::Addition::kOtherHash) {
+    // The worker held another hash of this content in a run of another worker.
+    Doubt(worker, name.content());
+    cursor = {};
+    name = {};
+    added = map_.Add(hash, name, holding, 0, false, cursor);
+  }
+  if (added != router::Addition::kFirst) return false;
+  const auto tier = static_cast<size_t>(holder_table_.Read(holding.holder)->tier);
+  ++worker.residencies[tier];
+  if (!name.named()) ++worker.unnamed[tier];
+  return true;
+}
+
+namespace router {
+
+template <typename Visit, typename Part>
+void FrozenShard::ForEachHolder(const Part& part, Visit&& visit) const {
+  const HolderSet& set = part.holders;
+  for (uint32_t i = 0; i < set.size(); ++i) {
+    const HolderId id = set.id(i);
+    const uint64_t bits = set.bits(i);
+    if (bits != 0 && id < numbers_.size() && numbers_[id] != kNotSaved) visit(id, bits);
+  }
+}
+
+template <typename Store, typename Part>
+void FrozenShard::WriteRun(BlockHash::Form form, const Store& store, const Part& part,
+                           ImageSink& sink) const {
+  uint64_t holders = 0;
+  uint64_t copies = 0;
+  const auto for_each_copies = [&](HolderId id, uint64_t bits, auto&& visit) {
+    if (!store.HasCopies(id)) return;
+    for (; bits != 0; bits &= bits - 1) {
+      const auto block = static_cast<uint32_t>(std::countr_zero(bits));
+      const uint32_t count = store.CopiesOf(part.keys[block], id);
+      if (count > 1) visit(block, count);
+    }
+  };
+  ForEachHolder(part, [&](HolderId id, uint64_t bits) {
+    ++holders;
+    for_each_copies(id, bits, [&](uint32_t, uint32_t) { ++copies; });
+  });
+  if (holders == 0) return;
+  for (const uint64_t field : {static_cast<uint64_t>(form), uint64_t{part.slots},
+                               uint64_t{part.stride}, uint64_t{part.end}, holders, copies}) {
+    sink.PutVarint(field);
+  }
+  if constexpr (std::is_same_v<decltype(part.keys), const uint64_t*>) {
+    sink.Put(part.keys, part.slots * sizeof(uint64_t));
+  } else {
+    for (uint32_t i = 0; i < part.slots; ++i) {
+      const std::span<const uint8_t> bytes = part.keys[i].bytes();
+      sink.PutVarint(bytes.size());
+      sink.Put(bytes.data(), bytes.size());
+    }
+  }
+  if (part.stride > 0) sink.Put(part.contents, part.slots * sizeof(ContentKey));
+  const uint64_t all = BitRange(0, part.slots);
+  ForEachHolder(part, [&](HolderId id, uint64_t bits) {
+    sink.PutVarint(numbers_[id] << 1 | uint64_t{bits == all});
+    if (bits != all) sink.Put(&bits, sizeof(bits));
+  });
+  uint64_t held = 0;
+  ForEachHolder(part, [&](HolderId id, uint64_t bits) {
+    for_each_copies(id, bits, [&](uint32_t block, uint32_t count) {
+      for (const uint64_t field : {held, uint64_t{block}, uint64_t{count}}) sink.PutVarint(field);
+    });
+    ++held;
+  });
+}
+
+void FrozenShard::WriteRuns(ImageSink& sink) const {
+  map_.ForEachRun([&](BlockHash::Form form, const auto& store, const auto& part) {
+    WriteRun(form, store, part, sink);
+  });
+}
+
+void IndexImage::Freeze(const PrefixIndex& index, size_t shard, std::span<const WorkerId> workers,
+                        const std::function<void(const FrozenShard&)>& use) {
+  index.shards_[shard]->Freeze(workers, use);
+}
+
+Status IndexImage::Restore(PrefixIndex& index, WorkerId worker, uint32_t number,
+                           std::span<const uint8_t> learned,
+                           const std::function<bool(RunImage&)>& next_run) {
+  constexpr size_t kAtOnce = 16;  // runs for each time that the lock is taken
+  PrefixIndex::Impl& shard = index.Of(worker);
+  FieldReader from(learned);
+  const std::optional<ResidencyTotals> totals = TotalsFrom(from);
+  Status status = shard.RestoreLearned(worker, from);
+  if (status.code() == StatusCode::kNotFound) return status;
+  std::array<RunImage, kAtOnce> runs;
+  for (bool more = true; more && status.ok();) {
+    size_t read = 0;
+    while (read < kAtOnce && (more = next_run(runs[read]))) ++read;
+    if (!shard.RestoreRuns(worker, number, std::span(runs).first(read))) {
+      status = {StatusCode::kMalformed, "the blocks of the worker are damaged"};
+    }
+  }
+  if (status.ok() && totals && *totals != index.Digests(worker)) {
+    status = {StatusCode::kMalformed, "the blocks of the worker do not have the saved digest"};
+  }
+  if (!status.ok()) index.RestartWorker(worker);
+  return status;
+}
+
+}  // namespace router
+}  // namespace kvcast
