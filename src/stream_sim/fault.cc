@@ -42,6 +42,7 @@ constexpr Shape kShapes[kFaultKinds] = {
     {"contradict", 0, 0, 0},
     {"oversize", 0, 0, 0},
     {"ask_snapshot", 0, 0, 0},
+    {"restart_follower", 0, 0, 4000},
 };
 
 const Shape& ShapeOf(FaultKind kind) { return kShapes[static_cast<size_t>(kind)]; }

@@ -38,8 +38,10 @@ enum class FaultKind : uint8_t {
   kContradict,     // a caller reports that the state is impossible
   kOversize,       // a batch that ends every connection over which it is sent
   kAskSnapshot,    // another reader sends the legacy `snapshot` request
+  // The follower restarts with the state that it saved `amount` ms before.
+  kRestartFollower,
 };
-inline constexpr int kFaultKinds = 24;
+inline constexpr int kFaultKinds = 25;
 const char* FaultName(FaultKind kind);
 
 struct Fault {

@@ -21,28 +21,60 @@ Follower::Follower(WorkerId worker, const stream::SourceLimits& limits, bool can
       publisher_(publisher),
       index_(index),
       record_(record),
-      replica_(worker, index) {}
+      replica_(std::in_place, worker, index) {}
+
+std::optional<Follower::Saved> Follower::Save() const {
+  if (!can_replay_) return std::nullopt;
+  auto position = source_->Position();
+  if (!position) return std::nullopt;
+  if (next_ != position->next_seq) Fail("Honest", "the saved position is not that of the state");
+  return Saved{.position = std::move(*position),
+               .index = SavedIndex(index_, {worker_}),
+               .life = life_,
+               .damaged = damaged_,
+               .was_damaged = was_damaged_};
+}
+
+void Follower::Restart(int64_t now_ms, const Saved* saved) {
+  index_.RestartWorker(worker_);
+  replica_.emplace(worker_, index_);
+  life_ = saved == nullptr ? std::nullopt : saved->life;
+  next_ = saved == nullptr ? 0 : saved->position.next_seq;
+  damaged_ = saved != nullptr && saved->damaged;
+  was_damaged_ = saved != nullptr && saved->was_damaged;
+  if (saved != nullptr && !saved->index.Restore(index_, worker_).ok()) {
+    Fail("Honest", "the saved state cannot be restored");
+  }
+  if (saved != nullptr) replica_->Resume(next_, /*left_out=*/false);
+  answered_.reset();
+  heard_ms_ = now_ms;
+  silent_since_connect_ = true;
+  repairs_ = false;
+  last_state_ = SourceState::kConnecting;
+  window_ms_ = now_ms;
+  window_requests_ = window_replayed_ = 0;
+}
 
 void Follower::BeginSnapshot() {
   repairs_ = false;
-  replica_.BeginSnapshot();
+  replica_->BeginSnapshot();
 }
 
 void Follower::BeginRepair(uint64_t buckets) {
   repairs_ = true;
-  replica_.BeginRepair(buckets);
+  replica_->BeginRepair(buckets);
 }
 
 bool Follower::AddToSnapshot(std::span<const uint8_t> payload) {
   const HoldingsSum before = SumOf(index_.Digests(worker_));
-  const bool added = replica_.AddToSnapshot(payload);
+  const bool added = replica_->AddToSnapshot(payload);
   if (SumOf(index_.Digests(worker_)) != before)
     Fail("Atomic", "the state changed before the snapshot was complete");
   return added;
 }
 
 DigestVerdict Follower::Compare(const PublisherStatus& status) {
-  const DigestVerdict verdict = replica_.Compare(status);
+  const DigestVerdict verdict = replica_->Compare(status);
   if (verdict == DigestVerdict::kUnknown)
     ++record_.reached["audits that could not compare digests"];
   if (verdict == DigestVerdict::kDiffers && !was_damaged_) {
@@ -58,14 +90,14 @@ void Follower::Fail(const std::string& guarantee, const std::string& what) const
 BatchResult Follower::Apply(Seq seq, std::span<const uint8_t> payload) {
   DecodeCounts counts;
   if (!DecodeBatch(payload, WireLimits(), batch_, counts).ok()) {
-    replica_.Skip(seq.value);
+    replica_->Skip(seq.value);
     next_ = seq.value + 1;
     ++record_.reached["undecodable batches"];
     return BatchResult::kUndecodable;
   }
   CheckOrder(batch_.ts, seq.value);
   const uint64_t unknown = index_.counters(worker_).unknown_removes;
-  replica_.Apply(seq.value, batch_);
+  replica_->Apply(seq.value, batch_);
   if (index_.counters(worker_).unknown_removes == unknown) return BatchResult::kApplied;
   ++record_.reached["batches that remove blocks that are not held"];
   return BatchResult::kImpossible;
@@ -115,7 +147,7 @@ void Follower::CheckOrder(double ts, uint64_t seq) {
 }
 
 void Follower::Reset(ResetReason reason) {
-  replica_.Reset(reason == ResetReason::kRestart);
+  replica_->Reset(reason == ResetReason::kRestart);
   if (reason == ResetReason::kRestart) answered_.reset();
   if (!index_.Digests(worker_).empty())
     Fail("Fenced", "the index has entries of the source after a reset");
@@ -126,7 +158,7 @@ void Follower::Reset(ResetReason reason) {
 }
 
 bool Follower::CommitSnapshot(const PublisherStatus& status) {
-  if (!replica_.CommitSnapshot(status)) {
+  if (!replica_->CommitSnapshot(status)) {
     if (repairs_) ++record_.reached["repairs refused"];
     return false;
   }
@@ -154,7 +186,7 @@ bool Follower::CommitSnapshot(const PublisherStatus& status) {
 // The oracle must find the same buckets. It can find them only while it is at the sequence number
 // of the status.
 uint64_t Follower::DifferingBuckets(const PublisherStatus& status) {
-  const uint64_t differing = replica_.DifferingBuckets(status);
+  const uint64_t differing = replica_->DifferingBuckets(status);
   if (next_ != status.next_seq || life_ != static_cast<int>(status.epoch.low)) {
     Fail("Ordered", "the compared status has another life or sequence number than the state");
   }

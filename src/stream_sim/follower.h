@@ -12,6 +12,7 @@
 #include "router/replica/replica.h"
 #include "src/stream/follow/source.h"
 #include "src/stream_sim/publisher.h"
+#include "src/stream_sim/saved_index.h"
 #include "src/stream_sim/violation.h"
 
 namespace kvcast::sim {
@@ -25,6 +26,20 @@ class Follower final : public ReplicaSink {
   // Must be called once, before the first check.
   void Watch(const stream::Source& source) { source_ = &source; }
   SourceStatus status(int64_t now_ms) const { return source_->status(now_ms); }
+
+  // The state of the follower and of its worker in the index, as a router saves it.
+  struct Saved {
+    SavedPosition position;
+    SavedIndex index;
+    std::optional<int> life;
+    bool damaged = false;
+    bool was_damaged = false;
+  };
+  // nullopt: the state cannot be saved.
+  std::optional<Saved> Save() const;
+  // The process of the follower ends, and a new one starts. nullptr: without a saved state. The
+  // caller must call Watch before the next check.
+  void Restart(int64_t now_ms, const Saved* saved);
 
   // Must be called after every call into the source.
   void Check(int64_t now_ms);
@@ -63,7 +78,7 @@ class Follower final : public ReplicaSink {
   void BeginSnapshot() override;
   bool AddToSnapshot(std::span<const uint8_t> payload) override;
   bool CommitSnapshot(const PublisherStatus& status) override;
-  void DropSnapshot() override { replica_.DropSnapshot(); }
+  void DropSnapshot() override { replica_->DropSnapshot(); }
   DigestVerdict Compare(const PublisherStatus& status) override;
   bool Repairs() const override { return true; }
   uint64_t DifferingBuckets(const PublisherStatus& status) override;
@@ -81,7 +96,7 @@ class Follower final : public ReplicaSink {
   const SimPublisher& publisher_;
   PrefixIndex& index_;
   Record& record_;
-  router::Replica replica_;
+  std::optional<router::Replica> replica_;
   EventBatch batch_;
   // The life whose state is held. nullopt: no batch was applied since the last reset.
   std::optional<int> life_;

@@ -19,14 +19,20 @@ Link::Link(uint64_t seed, int number, const stream::SourceLimits& limits, bool c
       live_(random_),
       follower_(WorkerId(static_cast<uint32_t>(number)), limits, can_replay, publisher_, index,
                 record),
-      pump_(
-          {.limits = limits,
-           .can_replay = can_replay,
-           .bound = connection_.bound,
-           .turn = {.messages = static_cast<int>(random_.Percent(50) ? random_.Between(1, 8) : 256),
-                    .large_bytes = static_cast<size_t>(random_.Between(20, 400))}},
-          *this, turns, follower_) {
-  follower_.Watch(pump_.source());
+      pump_config_{
+          .limits = limits,
+          .can_replay = can_replay,
+          .bound = connection_.bound,
+          .turn = {.messages = static_cast<int>(random_.Percent(50) ? random_.Between(1, 8) : 256),
+                   .large_bytes = static_cast<size_t>(random_.Between(20, 400))}},
+      turns_(turns) {
+  MakePump();
+}
+
+void Link::MakePump() {
+  stream::SourceTransport& transport = *this;
+  pump_.emplace(pump_config_, transport, turns_, follower_);
+  follower_.Watch(pump_->source());
 }
 
 // Returns the time at which a message of the time `ms` passes. TCP holds messages back until a
@@ -46,7 +52,7 @@ void Link::TickPublisher() {
 }
 
 void Link::LookAtTurns() {
-  if (pump_.has_new_turn()) Wake();
+  if (pump_->has_new_turn()) Wake();
 }
 
 void Link::Wake() {
@@ -62,9 +68,9 @@ void Link::Wake() {
 void Link::Work() {
   if (agenda_.now_ms() < faults_.until_ms(FaultKind::kPauseFollower)) return Wake();
   // A lane of the subscriber takes the large messages. It may be busy.
-  const bool kept = pump_.keeps_large();
-  pump_.Work(follower_ms(), /*takes_large=*/!has_lanes_ || random_.Percent(40));
-  if (pump_.keeps_large()) {
+  const bool kept = pump_->keeps_large();
+  pump_->Work(follower_ms(), /*takes_large=*/!has_lanes_ || random_.Percent(40));
+  if (pump_->keeps_large()) {
     ++record_.reached["turns that left a large message to a lane"];
   } else {
     if (kept) follower_.NoteHeard(follower_ms());
@@ -86,20 +92,20 @@ void Link::CheckPump() {
 // If messages are unread and no wake-up is pending, the pump must have scheduled its next call of
 // Work itself.
 void Link::CheckNothingIsLeft() {
-  const bool comes_back = pump_.deadline_ms() <= follower_ms();
+  const bool comes_back = pump_->deadline_ms() <= follower_ms();
   if (connection_.watched && live_.announces()) return Wake();
   if (comes_back) return;
   if (connection_.watched && live_.has_unannounced()) {
     record_.Fail("Prompt", "live messages stay unread, and no turn of the pump is due");
   }
   const bool unread = !request_.replies.empty() || request_.reply_cut;
-  if (request_.open && unread && !pump_.renewal_scheduled()) {
+  if (request_.open && unread && !pump_->renewal_scheduled()) {
     record_.Fail("Prompt", "replies stay unread, and no turn of the pump is due");
   }
 }
 
 void Link::ScheduleTimer() {
-  const int64_t deadline = pump_.deadline_ms();
+  const int64_t deadline = pump_->deadline_ms();
   if (deadline == stream::kNever) return;
   const int64_t due = std::max(deadline - clock_offset_ms_, agenda_.now_ms() + 1);
   if (timer_ms_ > agenda_.now_ms() && timer_ms_ <= due) return;
@@ -117,6 +123,26 @@ void Link::Restart(int64_t batches, bool large_ring) {
   SendUnsent();
   publisher_up_ms_ = agenda_.now_ms() + random_.Between(1, 200);
   ++record_.reached["restarts"];
+}
+
+void Link::SaveFollower() { saved_ = follower_.Save(); }
+
+// Messages in flight are lost.
+void Link::RestartFollower() {
+  pump_.reset();
+  agenda_.At(agenda_.now_ms(), on_turns_);
+  EndLive();
+  live_.Clear();
+  request_.open = request_.reply_cut = false;
+  request_.replies.clear();
+  follower_.Restart(follower_ms(), saved_ ? &*saved_ : nullptr);
+  MakePump();
+  if (saved_) pump_->Resume(saved_->position);
+  if (!OpenLive()) pump_->ScheduleRenewal();
+  timer_ms_ = stream::kNever;
+  ++record_.reached[saved_ ? "followers that restarted with a saved state"
+                           : "followers that restarted without a state"];
+  Wake();
 }
 
 // Messages in flight still arrive. The follower is notified of the end of the connection later.
@@ -165,6 +191,8 @@ void Link::Apply(const Fault& fault) {
       return ApplyToFollower(fault);
     case FaultKind::kAskSnapshot:
       return AskSnapshot();
+    case FaultKind::kRestartFollower:
+      return RestartFollower();
     case FaultKind::kPausePublisher:
     case FaultKind::kPartition:
       faults_.Begin(fault);
@@ -201,7 +229,7 @@ void Link::ApplyToFollower(const Fault& fault) {
     if (detectable) follower_.Damage(random_, fault.amount);
     return;
   }
-  pump_.Contradict(follower_ms());
+  pump_->Contradict(follower_ms());
   follower_.Check(follower_ms());
   ++record_.reached["contradictions"];
   Wake();

@@ -54,6 +54,8 @@ class Link final : private stream::SourceTransport, private stream::ReplyChannel
   void PublishStep();
   void TickPublisher();
   void Apply(const Fault& fault);
+  // Saves the state of the follower, for the next kRestartFollower.
+  void SaveFollower();
   // Starts a new life of the publisher. The first `batches` steps of its engine are made before
   // clients can connect.
   void Restart(int64_t batches, bool large_ring = false);
@@ -95,6 +97,8 @@ class Link final : private stream::SourceTransport, private stream::ReplyChannel
   };
 
   bool Strikes(FaultKind kind) { return random_.Percent(faults_.Amount(kind)); }
+  void MakePump();
+  void RestartFollower();
   void RestartSilently(int64_t amount);
   void ApplyToPublisher(const Fault& fault);
   void ApplyToFollower(const Fault& fault);
@@ -167,7 +171,10 @@ class Link final : private stream::SourceTransport, private stream::ReplyChannel
   bool woken_ = false;
   int64_t timer_ms_ = stream::kNever;
   Follower follower_;
-  stream::SourcePump pump_;
+  const stream::PumpConfig pump_config_;
+  stream::FairPermits& turns_;
+  std::optional<stream::SourcePump> pump_;
+  std::optional<Follower::Saved> saved_;
 };
 
 }  // namespace kvcast::sim

@@ -12,7 +12,7 @@ void Link::OpenRequest(Frame start) {
   const auto asked = residency::ParseRequest(start);
   const bool small = asked && (asked->verb == residency::Verb::kChallenge ||
                                (asked->verb == residency::Verb::kStatus && asked->argument == 0));
-  if (!small && !pump_.has_turn())
+  if (!small && !pump_->has_turn())
     record_.Fail("Bounded", "a replay or snapshot is requested without a turn");
   ++request_.number;
   request_.open = true;
@@ -29,7 +29,7 @@ void Link::OpenRequest(Frame start) {
 void Link::CloseRequest() {
   request_.open = request_.reply_cut = false;
   request_.replies.clear();
-  if (pump_.has_turn()) agenda_.At(agenda_.now_ms(), on_turns_);
+  if (pump_->has_turn()) agenda_.At(agenda_.now_ms(), on_turns_);
 }
 
 // A request waits until the publisher is up. It is lost if the life that received it ends.

@@ -42,6 +42,10 @@ class World {
     for (int i = 0; i < count; ++i) AddLink(i);
     for (const Fault& fault : plan.faults) {
       agenda_.At(fault.at_ms, [this, fault] { link(fault.publisher).Apply(fault); });
+      if (fault.kind == FaultKind::kRestartFollower && fault.amount < fault.at_ms) {
+        agenda_.At(fault.at_ms - fault.amount,
+                   [this, fault] { link(fault.publisher).SaveFollower(); });
+      }
     }
     agenda_.At(kTickMs, [this] { Tick(); });
     agenda_.At(kRestartMs, [this] { RestartCleared(); });

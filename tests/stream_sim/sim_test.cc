@@ -35,7 +35,7 @@ TEST(Simulation, WithoutFaultsNothingIsLostOrForgotten) {
 }
 
 TEST(Simulation, ReachesWhatIsRare) {
-  constexpr uint64_t kSeeds = kSanitized ? 250 : 1000;
+  constexpr uint64_t kSeeds = kSanitized ? 250 : 2000;
   const SeedsResult result = RunSeeds(1, kSeeds, 2);
   EXPECT_EQ(result.seeds, kSeeds);
   EXPECT_EQ(result.failed, 0u);
@@ -72,6 +72,9 @@ TEST(Simulation, ReachesWhatIsRare) {
                            "state: quarantined (contradicted)",
                            "state: quarantined (digest)",
                            "restarts after batches were lost permanently",
+                           "followers that restarted with a saved state",
+                           "followers that restarted without a state",
+                           "state: bootstrap (unproven)",
                            "resets: restart",
                            "resets: lost_batches",
                            "resets: doubt",
