@@ -45,6 +45,8 @@ struct RouterCommandOptions {
   std::vector<std::string> sources;       // see source_flag.h
   std::vector<std::string> source_files;  // see SourceFiles
   int64_t ingest_threads = 0;             // 0: from the configuration, or by cores
+  std::string state;                      // folder; empty: from the configuration, or none
+  int64_t state_interval_s = 0;           // 0: from the configuration, or 30
   std::string relay;  // PUB endpoint; empty: from the configuration, or no relay
   bool relay_redact = false;
   bool allow_remote = false;  // also true if the configuration sets it

@@ -218,6 +218,12 @@ void AddRouter(CLI::App& app, RouterCommandOptions& options, Command& command) {
                   "each 8 cores, from 1 to 4). With more threads, queries take longer, and common "
                   "prefixes take more memory")
       ->check(CLI::Range(int64_t{1}, static_cast<int64_t>(kMaxIndexShards)));
+  sub->add_option("--state", options.state,
+                  "folder in which the router saves its state; it is made if it does not exist. A "
+                  "restarted router then knows the blocks of the engines again");
+  sub->add_option("--state-interval", options.state_interval_s,
+                  "seconds between two saves of the state (default: 30)")
+      ->check(CLI::Range(int64_t{1}, router::kMaxStateInterval));
   sub->add_option("--relay", options.relay,
                   "PUB endpoint at which the router publishes all events again, with the topic "
                   "kv.MODEL.WORKER.RANK.TIER.GROUP");

@@ -93,6 +93,8 @@ Result<RouterOptions> MakeOptions(const RouterCommandOptions& options) {
   if (options.ingest_threads > 0) {
     router.ingest_threads = static_cast<size_t>(options.ingest_threads);
   }
+  if (!options.state.empty()) router.state.folder = options.state;
+  if (options.state_interval_s > 0) router.state.period_s = options.state_interval_s;
   if (!options.relay.empty()) router.relay.endpoint = options.relay;
   router.relay.redact |= options.relay_redact;
   router.allow_remote |= options.allow_remote;

@@ -133,6 +133,12 @@ Status ReadSourceFiles(const std::vector<std::string>& paths, const std::string&
   return Status();
 }
 
+Status ReadStateInterval(const Json& json, const std::string& name, RouterOptions& options) {
+  Status status = ReadUpTo(json, name, kMaxStateInterval, options.state.period_s);
+  if (status.ok() && options.state.period_s < 1) return BadField(name + ": must be at least 1");
+  return status;
+}
+
 using N = const std::string&;
 using O = RouterOptions&;
 
@@ -154,6 +160,8 @@ constexpr ConfigMember kConfigMembers[] = {
     {"dns_sources", ReadDnsSources},
     {"dns_server", ReadDnsServer},
     {"ingest_threads", ReadIngestThreads},
+    {"state", [](auto& j, N n, O o) { return ReadText(j, n, o.state.folder); }},
+    {"state_interval_s", ReadStateInterval},
     {"weights", ReadWeights},
     {"temperature",
      [](auto& j, N n, O o) { return ReadNumber(j, n, 0, kMaxTemperature, o.routing.temperature); }},

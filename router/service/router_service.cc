@@ -103,6 +103,13 @@ void ObserveForLog(SourceLog& log, FleetObserver& observer) {
 
 std::string TextOfSource(const WorkerRegistration& source) { return Dump(SourceToJson(source)); }
 
+// See ClientSourceFile::Encode.
+std::string TextOfSources(const std::vector<WorkerRegistration>& sources) {
+  nlohmann::json array = nlohmann::json::array();
+  for (const WorkerRegistration& source : sources) array.push_back(SourceToJson(source));
+  return Dump({{"sources", std::move(array)}});
+}
+
 std::vector<DnsSource> DnsSourcesOf(const RouterOptions& options) {
   std::vector<DnsSource> sources = options.dns_sources;
   for (DnsSource& source : sources) {
@@ -133,7 +140,8 @@ HttpOptions AdminOptions(const RouterOptions& options) {
 
 class RouterService::Impl {
  public:
-  explicit Impl(size_t ingest_threads) : core_(ingest_threads) {}
+  Impl(size_t ingest_threads, std::unique_ptr<RouterState> state)
+      : core_(ingest_threads, std::move(state)) {}
   Status Start(const RouterOptions& options);
   Result<SourceSet::Changes> Reload(const RouterOptions& options);
   void Stop();
@@ -146,6 +154,7 @@ class RouterService::Impl {
   Status StartRelay(RouterOptions& options);
   void LogStart(const RouterOptions& options);
   Status Follow(const RouterOptions& options);
+  void FollowSavedClients();
   Status FollowConfigured(const std::vector<WorkerRegistration>& sources);
   Status MakeLists(const RouterOptions& options);
   Status Serve(const RouterOptions& options);
@@ -195,12 +204,36 @@ Status RouterService::Impl::Follow(const RouterOptions& options) {
   };
   if (core_.log != nullptr) ObserveForLog(*core_.source_log, observer);
   auto fleet =
-      Fleet::Create(options.subscriber, core_.index, std::move(observer), options.source_limits);
+      Fleet::Create(options.subscriber, core_.index, std::move(observer), options.source_limits,
+                    core_.state ? core_.state->RestorerFor(core_.index) : RestoreWorker());
   if (!fleet.ok()) return fleet.status();
   core_.fleet = std::move(fleet).value();
   if (Status status = FollowConfigured(options.sources); !status.ok()) return status;
+  if (core_.state) FollowSavedClients();
   core_.fleet->BeginPolls();
   return Status();
+}
+
+// Adds the sources that clients had registered before the router restarted.
+void RouterService::Impl::FollowSavedClients() {
+  constexpr ChangeOrigin kOrigin = {.list = "state"};
+  auto text = core_.state->ReadClientSources();
+  if (text.ok() && text->empty()) return;
+  auto sources = text.ok() ? SourcesFromText(*text) : text.status();
+  if (!sources.ok()) {
+    if (core_.log == nullptr) return;
+    core_.log->Write(log_events::kStateRefused, "", {{"reason", sources.status().message()}});
+    return;
+  }
+  for (const WorkerRegistration& source : *sources) {
+    Status status = CheckSource(source, core_.policy, SourceOrigin::kHttp);
+    if (status.ok()) status = core_.fleet->Add(source, AddedBy::kClient);
+    if (status.ok()) {
+      core_.source_log->NoteAdded(source, kOrigin);
+    } else {
+      core_.source_log->NoteFailed(source.worker.name, kOrigin, status.message());
+    }
+  }
 }
 
 Status RouterService::Impl::FollowConfigured(const std::vector<WorkerRegistration>& sources) {
@@ -341,6 +374,7 @@ Status RouterService::Impl::Start(const RouterOptions& given) {
   configured_->LogTo(*core_.source_log);
   if (core_.source_files) core_.source_files->Begin(*core_.source_log);
   core_.dns_sources->Begin();
+  if (core_.state) core_.state->BeginSaving(core_.index, *core_.fleet, core_.now);
   return Status();
 }
 
@@ -361,6 +395,7 @@ void RouterService::Impl::Stop() {
   }
   core_.source_files.reset();
   core_.dns_sources.reset();
+  if (core_.state) core_.state->StopSaving();
   core_.fleet.reset();
 }
 
@@ -374,9 +409,16 @@ Result<std::unique_ptr<RouterService>> RouterService::Start(const RouterOptions&
     return Status(StatusCode::kInvalidArgument,
                   "ingest_threads: must be at most " + std::to_string(kMaxIndexShards));
   }
+  std::unique_ptr<RouterState> state;
+  if (!options.state.folder.empty()) {
+    auto opened = RouterState::Open(options.state, TextOfSource, TextOfSources, options.log);
+    if (!opened.ok()) return opened.status();
+    state = std::move(opened).value();
+  }
   auto impl = std::make_unique<Impl>(options.ingest_threads > 0
                                          ? options.ingest_threads
-                                         : IngestThreadsFor(std::thread::hardware_concurrency()));
+                                         : IngestThreadsFor(std::thread::hardware_concurrency()),
+                                     std::move(state));
   if (Status status = impl->Start(options); !status.ok()) {
     impl->Stop();
     return status;

@@ -25,6 +25,7 @@
 #include "router/service/ingest/worker_ingest.h"
 #include "router/service/relay/relay.h"
 #include "router/service/route/request_router.h"
+#include "router/service/state/router_state.h"
 #include "src/base/logger.h"
 #include "src/http/http_server.h"
 #include "src/http/ip_network.h"
@@ -57,6 +58,7 @@ struct RouterOptions {
   size_t ingest_threads = 0;
   RoutingConfig routing;
   RelayConfig relay;
+  StateOptions state;
   // Called for each applied batch of each worker. Calls for different workers may run at the same
   // time; see FleetObserver. Empty: no function is called.
   std::function<void(const FleetWorker&, const AppliedBatch&)> on_applied;
@@ -112,6 +114,7 @@ class RouterService {
   // - An address to listen on, also of a source with `bind`, is not loopback, and allow_remote is
   //   false.
   // - A source or the relay lacks keys that it needs.
+  // - The folder of the saved state cannot be used; see StateFolder::Open.
   static Result<std::unique_ptr<RouterService>> Start(const RouterOptions& options);
   ~RouterService();
 

@@ -47,8 +47,13 @@ inline constexpr LogEvent kSourceInsecure = {"source_insecure", LogLevel::kWarni
 inline constexpr LogEvent kSourceState = {"source_state"};
 inline constexpr LogEvent kSourceReset = {"source_reset", LogLevel::kWarning};
 inline constexpr LogEvent kSourceSnapshot = {"source_snapshot"};
+inline constexpr LogEvent kSourceRestored = {"source_restored"};
 inline constexpr LogEvent kSourceHandshakeFailed = {"source_handshake_failed", LogLevel::kWarning,
                                                     1};
+// The saved state.
+inline constexpr LogEvent kStateSaved = {"state_saved", LogLevel::kDebug};
+inline constexpr LogEvent kStateSaveFailed = {"state_save_failed", LogLevel::kError};
+inline constexpr LogEvent kStateRefused = {"state_refused", LogLevel::kWarning};
 // HTTP.
 inline constexpr LogEvent kHttpRefused = {"http_refused", LogLevel::kWarning, 10, 100};
 inline constexpr LogEvent kHttpFailed = {"http_failed", LogLevel::kError, 20, 200};
@@ -85,7 +90,11 @@ inline constexpr std::array kLogEvents = {
     log_events::kSourceState,
     log_events::kSourceReset,
     log_events::kSourceSnapshot,
+    log_events::kSourceRestored,
     log_events::kSourceHandshakeFailed,
+    log_events::kStateSaved,
+    log_events::kStateSaveFailed,
+    log_events::kStateRefused,
     log_events::kHttpRefused,
     log_events::kHttpFailed,
     log_events::kHttpRequest,

@@ -14,6 +14,7 @@
 #include "router/service/api/process_metrics.h"
 #include "router/service/api/reuse_metrics.h"
 #include "router/service/api/state_json.h"
+#include "router/service/api/state_metrics.h"
 
 namespace kvcast::router {
 namespace {
@@ -398,6 +399,7 @@ std::string RenderMetrics(const ServiceMetrics& metrics) {
   }
   AddBlockFamilies(metrics.workers, families);
   AddListFamilies(metrics, families);
+  if (metrics.state) AddStateFamilies(*metrics.state, families);
   families.push_back(WeightFamily(metrics.workers));
   families.push_back(AgeFamily(metrics.workers));
   families.push_back(StateFamily(metrics.workers));

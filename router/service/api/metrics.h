@@ -17,6 +17,7 @@
 #include "router/service/route/latency.h"
 #include "router/service/route/request_router.h"
 #include "router/service/route/reuse_watch.h"
+#include "router/service/state/router_state.h"
 #include "src/base/logger.h"
 #include "src/http/http_server.h"
 
@@ -63,6 +64,7 @@ struct ServiceMetrics {
   std::vector<WorkerMetrics> workers;
   std::vector<SourceListReport> source_files;
   std::vector<SourceListReport> dns_sources;
+  std::optional<StateReport> state;  // nullopt: no state is saved
 };
 
 // Metric names start with kvcast_. Metrics that every process can have start with process_. Names

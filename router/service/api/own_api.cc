@@ -164,6 +164,7 @@ HttpReply AnswerMetrics(const ServiceCore& core, HttpTotals http) {
   if (core.relay) metrics.relay = core.relay->counters();
   if (core.source_files) metrics.source_files = core.source_files->reports();
   metrics.dns_sources = core.dns_sources->reports();
+  if (core.state) metrics.state = core.state->report();
   metrics.latency = &core.latency;
   metrics.decision_latency = &core.decision_latency;
   for (const FleetView view = core.fleet->view(); const auto& worker : view->workers) {

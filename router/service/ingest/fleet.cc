@@ -64,8 +64,9 @@ class Fleet::WorkerSink final : public ReplicaSink {
 };
 
 Result<std::unique_ptr<Fleet>> Fleet::Create(const SubscriberConfig& config, PrefixIndex& index,
-                                             FleetObserver observer, FleetLimits limits) {
-  std::unique_ptr<Fleet> fleet(new Fleet(index, std::move(observer), limits));
+                                             FleetObserver observer, FleetLimits limits,
+                                             RestoreWorker restore) {
+  std::unique_ptr<Fleet> fleet(new Fleet(index, std::move(observer), limits, std::move(restore)));
   SubscriberConfig of_thread = config;
   of_thread.slow_threads = true;
   of_thread.max_replays = std::max<size_t>(1, config.max_replays / index.shards());
@@ -208,15 +209,42 @@ Status Fleet::AddRank(const WorkerRegistration& config, AddedBy added_by) {
       observer_.on_applied(*raw, applied);
     });
   }
+  std::optional<SavedPosition> resume;
+  if (restore_) resume = restore_(config, *worker->source);
   Publish(worker);
-  const Status followed = IsFeedEndpoint(config.endpoint)
-                              ? feeds_->Add(id, config.endpoint, config.poll_ms)
-                              : SubscriberOf(id).Add({id, config.endpoint, config.replay_endpoint,
-                                                      config.topic, config.bind, config.server_key},
-                                                     std::make_shared<WorkerSink>(*this, worker));
+  const Status followed = FollowRank(worker, std::move(resume));
   if (followed.ok()) return followed;
   Drop(*worker);
   return Status(followed.code(), config.worker.name + ": " + followed.message());
+}
+
+Status Fleet::FollowRank(const std::shared_ptr<const FleetWorker>& worker,
+                         std::optional<SavedPosition> resume) {
+  const WorkerRegistration& config = worker->config;
+  if (IsFeedEndpoint(config.endpoint)) {
+    return feeds_->Add(worker->id, config.endpoint, config.poll_ms);
+  }
+  const SourceConfig source = {.worker = worker->id,
+                               .endpoint = config.endpoint,
+                               .replay_endpoint = config.replay_endpoint,
+                               .topic = config.topic,
+                               .bind = config.bind,
+                               .server_key = config.server_key,
+                               .resume = std::move(resume)};
+  return SubscriberOf(worker->id).Add(source, std::make_shared<WorkerSink>(*this, worker));
+}
+
+void Fleet::BetweenTurns(size_t shard,
+                         const std::function<void(const std::vector<FollowedWorker>&)>& use) {
+  subscribers_[shard]->BetweenTurns([&](const std::vector<FollowedPosition>& positions) {
+    std::vector<FollowedWorker> workers;
+    for (const FollowedPosition& followed : positions) {
+      if (auto worker = Find(followed.worker)) {
+        workers.push_back({std::move(worker), followed.position});
+      }
+    }
+    use(workers);
+  });
 }
 
 Status Fleet::Remove(std::string_view name) {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -68,6 +69,16 @@ struct FleetObserver {
   std::function<void(const FleetWorker&, const SourceStatus&)> on_state;
 };
 
+// A followed worker whose state can be saved at this position.
+struct FollowedWorker {
+  std::shared_ptr<const FleetWorker> worker;
+  SavedPosition position;
+};
+// Restores the saved state of a new worker. Returns the position of the state. nullopt: the worker
+// starts without state. Called by Add, for one worker at a time.
+using RestoreWorker =
+    std::function<std::optional<SavedPosition>(const WorkerRegistration&, WorkerIngest&)>;
+
 // Thread-safe. Worker ids are never reused, so a late call for a removed worker finds no worker.
 class Fleet {
  public:
@@ -75,7 +86,8 @@ class Fleet {
   // shard, so ingestion threads do not wait for each other. Each thread gets an equal part of
   // config.max_replays, but at least 1. The index must outlive the fleet.
   static Result<std::unique_ptr<Fleet>> Create(const SubscriberConfig& config, PrefixIndex& index,
-                                               FleetObserver observer, FleetLimits limits = {});
+                                               FleetObserver observer, FleetLimits limits = {},
+                                               RestoreWorker restore = {});
   ~Fleet();
 
   // Adds all ranks of the source, or none. kFailedPrecondition: a worker has this name already.
@@ -90,6 +102,10 @@ class Fleet {
   Status Remove(std::string_view name);
 
   FleetView view() const;
+  // Calls `use` while no batch of the workers of this shard is applied; see
+  // Subscriber::BetweenTurns. Workers of EventFeeds are not among them.
+  void BetweenTurns(size_t shard,
+                    const std::function<void(const std::vector<FollowedWorker>&)>& use);
   SourceStatus stream(WorkerId worker) const;
   // See Subscriber::Contradict and EventFeeds::Contradict.
   void Contradict(WorkerId worker);
@@ -104,10 +120,11 @@ class Fleet {
 
  private:
   class WorkerSink;
-  Fleet(PrefixIndex& index, FleetObserver observer, FleetLimits limits)
+  Fleet(PrefixIndex& index, FleetObserver observer, FleetLimits limits, RestoreWorker restore)
       : index_(index),
         observer_(std::move(observer)),
         limits_(limits),
+        restore_(std::move(restore)),
         budget_(std::make_shared<ResidencyBudget>(limits.residencies)) {}
   std::shared_ptr<const FleetWorker> Find(WorkerId id) const;
   Subscriber& SubscriberOf(WorkerId worker) const { return *subscribers_[index_.ShardOf(worker)]; }
@@ -117,11 +134,14 @@ class Fleet {
   void Reset(const FleetWorker& worker, ResetReason reason);
   Status CheckRoom(size_t more, AddedBy added_by) const KV_REQUIRES(admin_mutex_);
   Status AddRank(const WorkerRegistration& config, AddedBy added_by) KV_REQUIRES(admin_mutex_);
+  Status FollowRank(const std::shared_ptr<const FleetWorker>& worker,
+                    std::optional<SavedPosition> resume);
   Status RemoveRank(std::string_view name) KV_REQUIRES(admin_mutex_);
 
   PrefixIndex& index_;
   const FleetObserver observer_;
   const FleetLimits limits_;
+  const RestoreWorker restore_;
   const std::shared_ptr<ResidencyBudget> budget_;
   Mutex admin_mutex_;  // allows one Add or Remove at a time; the sink never locks it
   uint32_t next_id_ KV_GUARDED_BY(admin_mutex_) = 0;

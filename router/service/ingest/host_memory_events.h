@@ -4,6 +4,7 @@
 #pragma once
 
 #include "kvcast/core/event.h"
+#include "src/base/byte_fields.h"
 
 namespace kvcast::router {
 
@@ -17,6 +18,16 @@ class HostMemoryEvents {
   void Adapt(EventBatch& batch) {
     ClearHostMemoryToo(batch);
     LeaveContentOfConnector(batch);
+  }
+
+  // The learned properties of the engine.
+  void Save(FieldWriter& to) const {
+    to.Bool(has_keys_);
+    to.Bool(is_hicache_);
+  }
+  void Restore(FieldReader& from) {
+    has_keys_ = from.Bool();
+    is_hicache_ = from.Bool();
   }
 
  private:

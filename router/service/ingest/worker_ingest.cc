@@ -119,6 +119,7 @@ WorkerIngest::Config WorkerIngest::ConfigOf(const WorkerRegistration& source, Ha
                 .model = source.model,
                 .gpu_blocks = source.gpu_blocks,
                 .max_residencies = source.max_residencies,
+                .has_replay = !source.replay_endpoint.empty(),
                 .has_hash_block_size = source.worker.hash_block_size > 0,
                 .assumed = std::move(assumed),
                 .lora_paths = source.lora_paths,

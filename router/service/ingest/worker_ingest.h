@@ -32,6 +32,7 @@
 #include "router/service/ingest/scheme_watch.h"
 #include "router/service/ingest/trtllm_events.h"
 #include "router/service/ingest/worker_registration.h"
+#include "src/base/byte_fields.h"
 #include "src/base/mutex.h"
 
 namespace kvcast::router {
@@ -100,6 +101,16 @@ class WorkerIngest {
   uint64_t BeginChallenge();
   void OnChallengeAnswer(std::span<const uint8_t> payload);
 
+  // True: the state of a worker with these properties can be saved and restored. False: no replay
+  // can prove the state after a restart, or the index may differ from the engine.
+  bool CanSave() const { return config_.has_replay && !mooncake_ && !trtllm_ && !inexact_; }
+  // The properties of the worker that the index does not know.
+  std::vector<uint8_t> Save() const;
+  // Restores saved properties, and the blocks by a call of `restore_blocks`. Call it before the
+  // first batch. `next_seq`: the blocks are those before this batch. Not ok: the worker is as new.
+  Status Restore(std::span<const uint8_t> saved, uint64_t next_seq,
+                 const std::function<Status()>& restore_blocks);
+
   // The functions below are thread-safe.
   // Takes the predicted tokens of a request, and the tokens that the engine reused. True:
   // this report and the reports before it refute the state of the source. `comparable`: the
@@ -149,6 +160,7 @@ class WorkerIngest {
     std::string model;
     int64_t gpu_blocks = 0;
     int64_t max_residencies = 0;
+    bool has_replay = false;           // replay_endpoint is configured
     bool has_hash_block_size = false;  // hash_block_size is configured
     HashScheme assumed;                // used until the scheme is known
     std::map<std::string, std::string> lora_paths;

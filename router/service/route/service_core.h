@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kvcast/router/prefix_index.h"
@@ -20,6 +21,7 @@
 #include "router/service/route/query_engine.h"
 #include "router/service/route/request_router.h"
 #include "router/service/route/reuse_watch.h"
+#include "router/service/state/router_state.h"
 #include "src/http/http_server.h"
 
 namespace kvcast::router {
@@ -27,10 +29,12 @@ namespace kvcast::router {
 // The fleet's threads use `index`, `observations`, `reuse`, `request_router`, `relay` and
 // `source_log`, so `fleet` is declared after these members.
 struct ServiceCore {
-  // `ingest_threads`: see RouterOptions.
-  explicit ServiceCore(size_t ingest_threads = 1)
-      : index(ContentKeys::OfProcess(), ingest_threads) {}
+  // `ingest_threads`: see RouterOptions. `saved`: may be nullptr.
+  explicit ServiceCore(size_t ingest_threads = 1, std::unique_ptr<RouterState> saved = nullptr)
+      : state(std::move(saved)),
+        index(state ? state->keys() : ContentKeys::OfProcess(), ingest_threads) {}
 
+  std::unique_ptr<RouterState> state;  // nullptr: no state is saved
   PrefixIndex index;
   Observations observations;
   ReuseWatch reuse;

@@ -146,10 +146,13 @@ class Router:
         remote = {"name": "two", "endpoint": "tcp://192.0.2.1:9"}  # needs a key, so it cannot be followed
         self.sources.write_text(json.dumps({"sources": [remote, remote | {"name": "three", "insecure": True}]}),
                                 encoding="utf-8")
+        self.state = pathlib.Path(folder) / "state"
+        self.state.mkdir(mode=0o700)
+        (self.state / "shard-0.state").write_text("damaged", encoding="utf-8")
         self.process = subprocess.Popen(
             [KVCAST, "router", "--http", "127.0.0.1:0", "--log-format", "json", "--log-level", "debug", "--relay",
              "tcp://127.0.0.1:0", "--token-file", tokens, "--source", "one=tcp://127.0.0.1:9,insecure=true",
-             "--config", self.config, "--source-file", self.sources],
+             "--config", self.config, "--source-file", self.sources, "--state", self.state, "--state-interval", "1"],
             stderr=subprocess.PIPE, text=True)
         self.lines = []
         self.url = self.await_event("http_listening")["address"]
@@ -184,7 +187,7 @@ def check_log(lines):
     seen = {line["event"] for line in lines}
     for event in ("started", "stopping", "http_listening", "stream_listening", "source_added", "source_insecure",
                   "source_refused", "source_removed", "source_failed", "source_file_read", "source_file_failed",
-                  "source_lookup_failed", "reloaded", "reload_failed", "http_refused", "http_failed", "http_request"):
+                  "source_lookup_failed", "state_refused", "state_saved", "state_save_failed", "reloaded", "reload_failed", "http_refused", "http_failed", "http_request"):
         check(f"the router writes {event}", event in seen, seen)
 
 
@@ -205,6 +208,9 @@ with tempfile.TemporaryDirectory() as temporary:
     router.await_event("reload_failed")
     router.sources.write_text('{"sources": []}', encoding="utf-8")
     router.await_event("source_file_read")
+    router.await_event("state_saved")
+    router.state.rename(router.state.with_name("moved"))
+    router.await_event("state_save_failed")
     check("the router is not ready", router.call("/readyz", "")[0] == 503)
     check("the source is removed", router.call("/v1/sources?name=one", "owner", method="DELETE")[0] == 200)
     check("a request fails", router.call("/v1/route", "owner", b'{"tokens": [1]}')[0] == 503)

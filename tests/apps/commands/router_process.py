@@ -56,6 +56,12 @@ class Router:
         except urllib.error.HTTPError as error:
             return error.read().decode()
 
+    def ask(self, query):
+        """Returns the answer to a query."""
+        request = urllib.request.Request(self.url + "/v1/query", json.dumps(query).encode())
+        with urllib.request.urlopen(request, timeout=60) as reply:
+            return json.loads(reply.read())
+
     def endpoints(self):
         """Returns the endpoint of each followed source."""
         return {source["name"]: source["endpoint"] for source in json.loads(self.get("/v1/sources"))["sources"]}

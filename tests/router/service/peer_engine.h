@@ -20,7 +20,9 @@ inline constexpr int64_t kPeerBlock = 4;  // tokens
 
 class PeerEngine {
  public:
-  PeerEngine(std::vector<GroupSpec> groups, int64_t blocks, uint32_t seed) : random_(seed) {
+  PeerEngine(std::vector<GroupSpec> groups, int64_t blocks, uint32_t seed,
+             EventOptions events = {.announce_once = true, .exact_spans = true})
+      : random_(seed) {
     CacheConfig config;
     config.groups = std::move(groups);
     config.num_blocks = blocks;
@@ -28,7 +30,7 @@ class PeerEngine {
     config.max_in_flight_tokens = 4096;
     auto hasher = BlockHasher::FromSeed(HashAlgorithm::kSha256, "of another engine").value();
     cache_ = CacheManager::Create(ValidateCacheConfig(std::move(config)).value(), std::move(hasher),
-                                  {.announce_once = true, .exact_spans = true})
+                                  events)
                  .value();
   }
 

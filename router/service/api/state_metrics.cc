@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "router/service/api/state_metrics.h"
+
+#include <utility>
+
+namespace kvcast::router {
+namespace {
+
+using prometheus::ClientMetric;
+using prometheus::MetricFamily;
+using prometheus::MetricType;
+
+struct StateMetric {
+  const char* name;
+  const char* help;
+  MetricType type;
+  double (*read)(const StateReport&);
+};
+
+using R = const StateReport&;
+
+constexpr StateMetric kStateMetrics[] = {
+    {"kvcast_state_saves_total",
+     "Saves of the state since the router started, including failed saves.", MetricType::Counter,
+     [](R r) { return static_cast<double>(r.save.saves); }},
+    {"kvcast_state_save_errors_total",
+     "Saves of the state that failed, since the router started. The files keep the state of an "
+     "earlier save.",
+     MetricType::Counter, [](R r) { return static_cast<double>(r.save.errors); }},
+    {"kvcast_state_saved_timestamp_seconds",
+     "Time of the latest save that did not fail, in seconds since the Unix epoch. 0: none since "
+     "the router started.",
+     MetricType::Gauge, [](R r) { return static_cast<double>(r.save.saved_at_ms) / 1000; }},
+    {"kvcast_state_save_duration_seconds", "Duration of the latest save.", MetricType::Gauge,
+     [](R r) { return r.save.seconds; }},
+    {"kvcast_state_save_pause_seconds",
+     "Longest time during the latest save in which the events of a shard's workers waited.",
+     MetricType::Gauge, [](R r) { return r.save.pause_seconds; }},
+    {"kvcast_state_bytes", "Size of the files that the latest save wrote.", MetricType::Gauge,
+     [](R r) { return static_cast<double>(r.save.bytes); }},
+    {"kvcast_state_workers", "Workers in the files that the latest save wrote.", MetricType::Gauge,
+     [](R r) { return static_cast<double>(r.save.workers); }},
+    {"kvcast_state_workers_restored_total",
+     "Workers that got their saved blocks when they were added, since the router started. A "
+     "restored worker has the state bootstrap until its engine has proven to be the same run.",
+     MetricType::Counter, [](R r) { return static_cast<double>(r.restore.workers_restored); }},
+    {"kvcast_state_workers_refused_total",
+     "Workers whose saved blocks were damaged or did not fit their registration, since the router "
+     "started. They started without blocks.",
+     MetricType::Counter, [](R r) { return static_cast<double>(r.restore.workers_refused); }},
+    {"kvcast_state_files_refused_total",
+     "Files of saved state that could not be used when the router started.", MetricType::Counter,
+     [](R r) { return static_cast<double>(r.restore.files_refused); }},
+};
+
+}  // namespace
+
+void AddStateFamilies(const StateReport& report, std::vector<MetricFamily>& families) {
+  for (const StateMetric& entry : kStateMetrics) {
+    ClientMetric metric;
+    (entry.type == MetricType::Counter ? metric.counter.value : metric.gauge.value) =
+        entry.read(report);
+    families.push_back({entry.name, entry.help, entry.type, {std::move(metric)}});
+  }
+}
+
+}  // namespace kvcast::router

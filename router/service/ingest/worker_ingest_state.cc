@@ -1,0 +1,60 @@
+// The functions of WorkerIngest that save and restore a worker.
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <bit>
+
+#include "router/service/ingest/worker_ingest.h"
+
+namespace kvcast::router {
+
+std::vector<uint8_t> WorkerIngest::Save() const {
+  FieldWriter to;
+  to.Int(static_cast<uint64_t>(form_.load()));
+  to.Bool(epoch_.is_wide);
+  to.Bool(has_components_);
+  to.Bool(replica_.left_out());
+  to.Int(cache_size_.blocks);
+  to.Int(cache_size_.groups);
+  to.Int(static_cast<uint64_t>(cache_size_.tokens.load()));
+  const std::optional<double> ts = last_batch_ts();
+  to.Bool(ts.has_value());
+  to.Fixed(std::bit_cast<uint64_t>(ts.value_or(0)));
+  host_memory_.Save(to);
+  return to.Take();
+}
+
+Status WorkerIngest::Restore(std::span<const uint8_t> saved, uint64_t next_seq,
+                             const std::function<Status()>& restore_blocks) {
+  FieldReader from(saved);
+  const auto form = static_cast<EventHashForm>(from.Int(1));
+  const bool is_wide = from.Bool();
+  const bool has_components = from.Bool();
+  const bool left_out = from.Bool();
+  const uint64_t blocks = from.Int();
+  const size_t groups = from.Int();
+  const auto tokens = static_cast<int64_t>(from.Int(~uint64_t{0} >> 1));
+  const bool has_ts = from.Bool();
+  const auto ts = std::bit_cast<double>(from.Fixed());
+  host_memory_.Restore(from);
+  if (!from.AtEnd()) return {StatusCode::kMalformed, "the properties of the source are damaged"};
+  if (Status status = restore_blocks(); !status.ok()) return status;
+  form_ = form;
+  epoch_ = {.began = true, .is_wide = is_wide};
+  has_components_ = has_components;
+  cache_size_.blocks = blocks;
+  cache_size_.groups = groups;
+  cache_size_.tokens = tokens;
+  replica_.Resume(next_seq, left_out);
+  BlockCounts held;
+  for (const GroupTierDigest& digest : index_.Digests(id_)) {
+    const auto copies = std::min<uint64_t>(digest.total.copies, ~uint32_t{0});
+    held.Hold(digest.tier, digest.group, static_cast<uint32_t>(copies));
+  }
+  NoteIndexCounters(index_.counters(id_));
+  const MutexLock lock(mutex_);
+  block_counts_.Replace(held);
+  if (has_ts) last_batch_ts_ = ts;
+  return Status();
+}
+
+}  // namespace kvcast::router

@@ -1,0 +1,38 @@
+// ClientSourceFile: the sources that clients have registered over HTTP, in the state folder. They
+// survive a restart of the router.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kvcast/core/status.h"
+#include "router/service/ingest/fleet.h"
+#include "router/service/state/state_folder.h"
+#include "src/base/mutex.h"
+
+namespace kvcast::router {
+
+// Thread-safe.
+class ClientSourceFile {
+ public:
+  // Returns a JSON array with the sources.
+  using Encode = std::string (*)(const std::vector<WorkerRegistration>&);
+
+  // `folder` must outlive this object.
+  ClientSourceFile(const StateFolder& folder, Encode encode) : folder_(folder), encode_(encode) {}
+
+  // The text that Write has written; empty: none. Not ok: one line that names the file.
+  Result<std::string> Read() const;
+  // Replaces the file by the sources of the fleet that clients have added.
+  Status Write(const Fleet& fleet);
+
+ private:
+  const StateFolder& folder_;
+  const Encode encode_;
+  Mutex mutex_;  // held while the file is written, so that a newer list is not replaced by an older
+};
+
+}  // namespace kvcast::router

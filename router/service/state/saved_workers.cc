@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "router/service/state/saved_workers.h"
+
+#include <utility>
+
+namespace kvcast::router {
+
+SavedWorkers::SavedWorkers(const StateFolder& folder, SourceText text_of, Logger* log)
+    : text_of_(text_of), log_(log) {
+  for (const std::string& name : folder.Names(".state")) {
+    auto file = StateFile::Open(folder.PathOf(name), SecretCheck(folder.secret()));
+    if (file.ok()) {
+      Add(std::make_shared<const StateFile>(std::move(file).value()));
+      continue;
+    }
+    if (log_ != nullptr) {
+      log_->Write(log_events::kStateRefused, "", {{"reason", file.status().message()}});
+    }
+    const MutexLock lock(mutex_);
+    ++counters_.files_refused;
+  }
+}
+
+void SavedWorkers::Add(const std::shared_ptr<const StateFile>& file) {
+  const MutexLock lock(mutex_);
+  for (size_t i = 0; i < file->workers().size(); ++i) {
+    Place& place = by_registration_[file->workers()[i].registration];
+    if (place.file != nullptr && place.file->saved_at_ms() > file->saved_at_ms()) continue;
+    place = {file, static_cast<uint32_t>(i)};
+  }
+}
+
+std::optional<SavedPosition> SavedWorkers::Restore(PrefixIndex& index,
+                                                   const WorkerRegistration& registration,
+                                                   WorkerIngest& source) {
+  Place place;
+  {
+    const MutexLock lock(mutex_);
+    const auto it = by_registration_.find(text_of_(registration));
+    if (it == by_registration_.end()) return std::nullopt;
+    place = std::move(it->second);
+    by_registration_.erase(it);
+  }
+  const SavedWorker& saved = place.file->workers()[place.number];
+  Status status(StatusCode::kFailedPrecondition, "the source has no replay endpoint");
+  if (source.CanSave()) {
+    status = source.Restore(saved.source, saved.position.next_seq,
+                            [&] { return place.file->Restore(index, source.id(), place.number); });
+  }
+  const MutexLock lock(mutex_);
+  ++(status.ok() ? counters_.workers_restored : counters_.workers_refused);
+  if (log_ != nullptr && status.ok()) {
+    log_->Write(log_events::kSourceRestored, source.name(),
+                {{"residencies", index.counters(source.id()).residencies},
+                 {"next_seq", saved.position.next_seq}});
+  }
+  if (status.ok()) return saved.position;
+  if (log_ != nullptr) {
+    log_->Write(log_events::kStateRefused, source.name(), {{"reason", status.message()}});
+  }
+  return std::nullopt;
+}
+
+RestoreCounters SavedWorkers::counters() const {
+  const MutexLock lock(mutex_);
+  return counters_;
+}
+
+}  // namespace kvcast::router

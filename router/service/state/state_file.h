@@ -1,0 +1,99 @@
+// StateFile: the saved state of the workers of one shard.
+//
+// Layout: the magic (16 bytes), the size of the head (8 bytes), the head, the runs of blocks (see
+// run_image.h), and the checksum of all bytes before it (16 bytes, XXH3). The head has the fields
+// of StateHead and of each worker, as FieldWriter writes them. Integers of fixed size have the byte
+// order of the machine; a machine with the other order does not accept the magic.
+//
+// The checksum finds damage of a disk. It does not protect against an author of files: the folder
+// is readable and writable by its owner only.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kvcast/core/status.h"
+#include "kvcast/stream/saved_position.h"
+#include "router/index/index_image.h"
+
+namespace kvcast::router {
+
+struct StateHead {
+  // A digest of the secret of the content keys. The saved names belong to this secret.
+  uint64_t secret_check = 0;
+  int64_t saved_at_ms = 0;  // since the Unix epoch
+};
+
+// A digest that does not reveal the secret.
+uint64_t SecretCheck(uint64_t secret);
+
+struct SavedWorker {
+  std::string name;          // for messages
+  std::string registration;  // equal texts: equal registrations
+  SavedPosition position;
+  std::vector<uint8_t> source;   // see WorkerIngest::Save
+  std::vector<uint8_t> learned;  // see FrozenShard::learned
+};
+
+// The bytes of a file before the runs.
+std::vector<uint8_t> EncodeHead(const StateHead& head, std::span<const SavedWorker> workers);
+
+// Writes one file. The memory is allocated by the constructor, so that Write may run in a forked
+// child.
+class StateFileWriter {
+ public:
+  // `fd`: an empty file, which must be open during Write. `head`: see EncodeHead.
+  StateFileWriter(int fd, std::vector<uint8_t> head);
+  ~StateFileWriter();
+  // Writes the head, the runs and the checksum, and waits until the bytes have reached the disk.
+  // Returns 0, or the error number of the system. Allocates no memory and takes no lock.
+  int Write(const FrozenShard& frozen);
+
+ private:
+  class File;
+  const std::vector<uint8_t> head_;
+  const std::unique_ptr<File> file_;
+};
+
+// A file that was read and checked. Thread-compatible.
+class StateFile {
+ public:
+  // Errors are one line that names the file. kMalformed: the file is damaged, or is not complete.
+  // kFailedPrecondition: another version, another byte order, or another secret. kUnavailable: the
+  // file cannot be read.
+  static Result<StateFile> Open(const std::string& path, uint64_t secret_check);
+
+  int64_t saved_at_ms() const { return head_.saved_at_ms; }
+  const std::vector<SavedWorker>& workers() const { return workers_; }
+  // Restores the blocks of worker number `number` of workers(); see IndexImage::Restore.
+  Status Restore(PrefixIndex& index, WorkerId worker, uint32_t number) const;
+
+ private:
+  struct Unmap {
+    size_t size;
+    void operator()(const uint8_t* data) const;
+  };
+  using Mapping = std::unique_ptr<const uint8_t, Unmap>;
+
+  StateFile() = default;
+  std::span<const uint8_t> bytes() const { return {data_.get(), data_.get_deleter().size}; }
+  Status Parse(uint64_t secret_check);
+  bool ReadHead(FieldReader& from);
+  bool ReadRuns(std::span<const uint8_t> runs);
+
+  Mapping data_;
+  StateHead head_;
+  std::vector<SavedWorker> workers_;
+  // The places of the runs in the file that hold blocks of a worker, by worker.
+  std::vector<std::vector<uint64_t>> runs_of_;
+};
+
+}  // namespace kvcast::router

@@ -1,0 +1,67 @@
+// StateSaver: saves the state of all workers again and again, one shard after the other.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kvcast/core/status.h"
+#include "router/service/discovery/repeater.h"
+#include "router/service/discovery/source_set.h"
+#include "router/service/ingest/fleet.h"
+#include "router/service/state/state_folder.h"
+#include "src/base/logger.h"
+#include "src/base/mutex.h"
+
+namespace kvcast::router {
+
+// Counters since the start, and properties of the latest save.
+struct SaveReport {
+  uint64_t saves = 0;
+  uint64_t errors = 0;
+  int64_t saved_at_ms = 0;  // of the latest save without an error; 0: none
+  size_t workers = 0;
+  int64_t bytes = 0;
+  double seconds = 0;
+  double pause_seconds = 0;  // the longest time for which no batch of a shard was applied
+};
+
+class StateSaver {
+ public:
+  // All arguments must outlive the saver; `log` may be nullptr. `now` returns seconds since the
+  // Unix epoch.
+  StateSaver(const StateFolder& folder, const PrefixIndex& index, Fleet& fleet, SourceText text_of,
+             std::function<double()> now, Logger* log);
+  // Waits for the save in progress.
+  ~StateSaver() = default;
+
+  // Saves once per period, in a thread of its own. Call it once.
+  void Begin(int64_t period_ms);
+  // Ends the thread, and saves once more.
+  void SaveAndStop();
+  // Saves now. The folder has the old or the new state of each shard at any time. Thread-safe, one
+  // call at a time. Not ok: one line; the old state of a shard stays.
+  Status Save();
+  SaveReport report() const;
+
+ private:
+  Status SaveShard(size_t shard, SaveReport& report);
+  void RemoveOthers();
+
+  const StateFolder& folder_;
+  const PrefixIndex& index_;
+  Fleet& fleet_;
+  const SourceText text_of_;
+  const std::function<double()> now_;
+  Logger* const log_;
+  Mutex save_mutex_;  // held during a save
+  mutable Mutex mutex_;
+  SaveReport report_ KV_GUARDED_BY(mutex_);
+  std::unique_ptr<Repeater> repeater_;  // last: its thread uses the other members
+};
+
+}  // namespace kvcast::router

@@ -1,0 +1,492 @@
+// A router that restarts with a saved state knows the blocks of its engines at once, and every
+// exact answer is the result of the engine's own lookup. A state that cannot be proven or is
+// damaged is not used.
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+#include <httplib.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <iterator>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "kvcast/stream/publisher.h"
+#include "router/service/json/json_fields.h"
+#include "router/service/router_service.h"
+#include "tests/router/service/peer_engine.h"
+#include "tests/support/curve_test_util.h"
+#include "tests/support/log_lines.h"
+#include "tests/support/stream_test_util.h"
+
+namespace kvcast::router {
+namespace {
+
+namespace fs = std::filesystem;
+using stream::Eventually;
+using testing::LogLines;
+using testing::PeerEngine;
+using testing::PeerFull;
+using testing::PeerWindow;
+
+std::string ReadFile(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+void WriteFile(const fs::path& path, const std::string& content) {
+  std::ofstream(path, std::ios::binary) << content;
+}
+
+// An engine with a full group and a window group, and its publisher.
+struct Engine {
+  explicit Engine(uint32_t seed, bool extension = true, PublisherConfig config = {})
+      : cache({PeerFull(), PeerWindow(12)}, 96, seed, EventOptions()) {
+    if (config.replay_endpoint.empty()) {
+      config.endpoint = config.replay_endpoint = "tcp://127.0.0.1:0";
+    }
+    config.extension = extension;
+    publisher = Publisher::Create(config).value();
+  }
+  // Computes `turns` prompts.
+  void Run(int turns) {
+    for (; turns > 0; --turns) {
+      EventBatch batch;
+      batch.ts = ++now;
+      served.push_back(cache.NextPrompt());
+      batch.events = cache.Run(served.back());
+      ASSERT_TRUE(publisher->Publish(std::move(batch)).ok());
+    }
+  }
+  // Another run of the engine, at the same endpoints.
+  std::unique_ptr<Engine> Restart(uint32_t seed) {
+    PublisherConfig config;
+    config.endpoint = publisher->endpoint();
+    config.replay_endpoint = publisher->replay_endpoint();
+    publisher.reset();
+    return std::make_unique<Engine>(seed, /*extension=*/true, config);
+  }
+  WorkerRegistration Source(const std::string& name = "engine") const {
+    WorkerRegistration source;
+    source.worker.name = name;
+    source.worker.groups = {PeerFull(), PeerWindow(12)};
+    source.worker.rules = EngineRules::kV033;
+    source.worker.hit_reports = HitReports::kNever;
+    source.endpoint = publisher->endpoint();
+    source.replay_endpoint = publisher->replay_endpoint();
+    return source;
+  }
+
+  // A prompt that begins like one of the latest prompts.
+  Query Ask() {
+    const auto& like = served[served.size() - 1 - cache.Below(std::min<size_t>(served.size(), 20))];
+    Query query;
+    query.tokens.assign(
+        like.begin(), like.end() - static_cast<std::ptrdiff_t>(cache.Below(9)) % std::ssize(like));
+    query.tokens.push_back(77);
+    query.prompt_tokens = std::ssize(query.tokens);
+    return query;
+  }
+
+  PeerEngine cache;
+  std::vector<std::vector<TokenId>> served;
+  std::unique_ptr<Publisher> publisher;
+  double now = 1'790'000'000;
+};
+
+class RouterStateTest : public ::testing::TestWithParam<bool> {
+ protected:
+  RouterStateTest() {
+    options.state.folder = folder.File("state");
+    options.state.period_s = 3600;  // saves at the end only
+    options.log = &lines.log();
+    options.ingest_threads = 2;
+  }
+  void Start() {
+    auto started = RouterService::Start(options);
+    ASSERT_TRUE(started.ok()) << started.status().ToString();
+    service = std::move(started).value();
+  }
+  void Stop() { service.reset(); }
+  void Restart() {
+    Stop();
+    Start();
+  }
+  fs::path State(const std::string& name) const { return fs::path(options.state.folder) / name; }
+  fs::path FileOfWorker() const {
+    for (const char* name : {"shard-0.state", "shard-1.state"}) {
+      if (ReadFile(State(name)).find("engine") != std::string::npos) return State(name);
+    }
+    return {};
+  }
+
+  WorkerReport Worker(size_t i = 0) const { return service->workers().at(i); }
+  bool AwaitSynced(const Engine& engine, size_t i = 0) const {
+    return Eventually([&] {
+      const WorkerReport worker = Worker(i);
+      return worker.state == SourceState::kSynced &&
+             worker.stream.next_seq >= engine.publisher->next_seq().value;
+    });
+  }
+  // The answers to `prompts` prompts must be exact, and equal the engine's own lookup.
+  void ExpectExact(Engine& engine, int prompts = 30) const {
+    ASSERT_TRUE(AwaitSynced(engine));
+    int hits = 0;
+    for (int i = 0; i < prompts; ++i) {
+      const Query query = engine.Ask();
+      const auto answers = service->Ask(query);
+      ASSERT_TRUE(answers.ok()) << answers.status().ToString();
+      const int64_t truth = engine.cache.Lookup(query.tokens);
+      const QueryAnswer& answer = answers->at(0).answer;
+      ASSERT_TRUE(answer.exact) << answer.reason;
+      ASSERT_EQ(answer.match.gpu_tokens, truth);
+      hits += truth > 0;
+    }
+    EXPECT_GT(hits, prompts / 4);
+  }
+  httplib::Client Client() const {
+    httplib::Client client("127.0.0.1", service->http_port());
+    client.set_read_timeout(60);
+    return client;
+  }
+  std::string Metric(const std::string& name) const {
+    const std::string page = Client().Get("/metrics")->body;
+    const size_t at = page.find("\n" + name + " ");
+    if (at == std::string::npos) return "";
+    const size_t begin = at + name.size() + 2;
+    return page.substr(begin, page.find('\n', begin) - begin);
+  }
+
+  stream::TemporaryFolder folder;
+  LogLines lines{LogLevel::kDebug};
+  RouterOptions options;
+  std::unique_ptr<RouterService> service;
+};
+
+// true: the publisher has epochs (KVX1). false: only its batches prove the publisher.
+INSTANTIATE_TEST_SUITE_P(Publishers, RouterStateTest, ::testing::Bool());
+
+TEST_P(RouterStateTest, ARestartIsWarm) {
+  Engine engine(1, GetParam());
+  options.sources = {engine.Source()};
+  Start();
+  engine.Run(60);
+  ASSERT_NO_FATAL_FAILURE(ExpectExact(engine));
+  Restart();
+  ASSERT_NO_FATAL_FAILURE(ExpectExact(engine));
+  EXPECT_LE(Worker().stream.replayed, 1u) << "only the batch that proves the publisher";
+  EXPECT_EQ(Worker().stream.resets, 0u);
+  EXPECT_EQ(Metric("kvcast_state_workers_restored_total"), "1");
+  EXPECT_EQ(lines.With({"source_restored source=engine"}).size(), 1u);
+  for (int turn = 0; turn < 20; ++turn) {
+    engine.Run(2);
+    ASSERT_NO_FATAL_FAILURE(ExpectExact(engine, 12));
+  }
+}
+
+TEST_P(RouterStateTest, MissedBatchesAreReplayed) {
+  Engine engine(2, GetParam());
+  options.sources = {engine.Source()};
+  Start();
+  engine.Run(40);
+  ASSERT_TRUE(AwaitSynced(engine));
+  Stop();
+  engine.Run(25);
+  Start();
+  ASSERT_NO_FATAL_FAILURE(ExpectExact(engine));
+  EXPECT_EQ(Worker().stream.resets, 0u);
+}
+
+// The router was killed. The files have an older state.
+TEST_P(RouterStateTest, AnOlderStateIsContinued) {
+  Engine engine(3, GetParam());
+  options.sources = {engine.Source()};
+  Start();
+  engine.Run(40);
+  ASSERT_TRUE(AwaitSynced(engine));
+  Stop();
+  fs::copy(options.state.folder, folder.File("older"), fs::copy_options::recursive);
+  Start();
+  engine.Run(40);
+  ASSERT_NO_FATAL_FAILURE(ExpectExact(engine));
+  Stop();
+  fs::remove_all(options.state.folder);
+  fs::rename(folder.File("older"), options.state.folder);
+  Start();
+  ASSERT_NO_FATAL_FAILURE(ExpectExact(engine));
+  EXPECT_EQ(Worker().stream.resets, 0u);
+}
+
+TEST_P(RouterStateTest, AnEngineThatRestartedLosesItsState) {
+  auto engine = std::make_unique<Engine>(4, GetParam());
+  options.sources = {engine->Source()};
+  Start();
+  engine->Run(40);
+  ASSERT_TRUE(AwaitSynced(*engine));
+  Stop();
+  engine = engine->Restart(5);
+  engine->Run(60);
+  Start();
+  ASSERT_NO_FATAL_FAILURE(ExpectExact(*engine));
+  EXPECT_EQ(Worker().stream.resets, 1u);
+}
+
+// Until the engine answers, the state is not used.
+TEST_P(RouterStateTest, AStateWithoutProofHasNoWeight) {
+  auto engine = std::make_unique<Engine>(6, GetParam());
+  options.sources = {engine->Source()};
+  Start();
+  engine->Run(40);
+  ASSERT_TRUE(AwaitSynced(*engine));
+  Stop();
+  engine->publisher.reset();
+  Start();
+  EXPECT_EQ(Worker().state, SourceState::kConnecting);
+  EXPECT_EQ(Worker().stream.weight, 0);
+  const auto answers = service->Ask(engine->Ask());
+  ASSERT_TRUE(answers.ok());
+  EXPECT_EQ(answers->at(0).answer.weight, 0);
+  EXPECT_FALSE(answers->at(0).answer.exact);
+  // A second restart keeps the state.
+  Restart();
+  EXPECT_EQ(lines.With({"source_restored source=engine"}).size(), 2u);
+}
+
+struct StateFilesTest : RouterStateTest {
+  StateFilesTest() { options.sources = {engine.Source()}; }
+  void Save() {
+    Start();
+    engine.Run(40);
+    ASSERT_TRUE(AwaitSynced(engine));
+    Stop();
+  }
+  // The router starts without the state, and joins by replay.
+  void ExpectColdStart(const std::string& reason) {
+    Start();
+    EXPECT_EQ(lines.With({"state_refused", reason}).size(), 1u) << reason;
+    EXPECT_EQ(Metric("kvcast_state_workers_restored_total"), "0");
+    ASSERT_NO_FATAL_FAILURE(ExpectExact(engine));
+    EXPECT_GT(Worker().stream.replayed, 30u);
+  }
+
+  Engine engine{7};
+};
+INSTANTIATE_TEST_SUITE_P(Files, StateFilesTest, ::testing::Values(true));
+
+TEST_P(StateFilesTest, AShorterFileIsRefused) {
+  Save();
+  const fs::path path = FileOfWorker();
+  fs::resize_file(path, fs::file_size(path) - 1);
+  ExpectColdStart("the file is damaged or not complete");
+  EXPECT_EQ(Metric("kvcast_state_files_refused_total"), "1");
+}
+
+TEST_P(StateFilesTest, EachChangedByteIsFound) {
+  Save();
+  const fs::path path = FileOfWorker();
+  const std::string content = ReadFile(path);
+  const uint64_t check = SecretCheck(std::stoull(ReadFile(State("secret")), nullptr, 16));
+  ASSERT_TRUE(StateFile::Open(path, check).ok());
+  for (size_t i = 0; i < content.size(); ++i) {
+    std::string changed = content;
+    changed[i] = static_cast<char>(changed[i] ^ 0x10);
+    WriteFile(path, changed);
+    EXPECT_FALSE(StateFile::Open(path, check).ok()) << i;
+  }
+}
+
+TEST_P(StateFilesTest, AnotherVersionIsRefused) {
+  Save();
+  const fs::path path = FileOfWorker();
+  std::string content = ReadFile(path);
+  content[8] = 2;
+  WriteFile(path, content);
+  ExpectColdStart("another version or byte order");
+}
+
+TEST_P(StateFilesTest, AnotherFileIsRefused) {
+  Save();
+  WriteFile(FileOfWorker(), std::string(5000, 'x'));
+  ExpectColdStart("not a saved state of kvcast");
+}
+
+TEST_P(StateFilesTest, TheStateOfAnotherSecretIsRefused) {
+  Save();
+  WriteFile(State("secret"), "0123456789abcdef\n");
+  Start();
+  EXPECT_EQ(lines.With({"state_refused", "another secret"}).size(), 2u) << "one per shard";
+  ASSERT_NO_FATAL_FAILURE(ExpectExact(engine));
+}
+
+// A worker whose registration has changed may have other blocks.
+TEST_P(StateFilesTest, AnotherRegistrationIsAColdStart) {
+  Save();
+  options.sources[0].model = "another";
+  Start();
+  EXPECT_EQ(Metric("kvcast_state_workers_restored_total"), "0");
+  ASSERT_NO_FATAL_FAILURE(ExpectExact(engine));
+}
+
+TEST_P(StateFilesTest, AnotherNumberOfShardsIsNoProblem) {
+  Save();
+  for (const size_t threads : {3, 1}) {
+    options.ingest_threads = threads;
+    Start();
+    ASSERT_NO_FATAL_FAILURE(ExpectExact(engine));
+    EXPECT_EQ(Metric("kvcast_state_workers_restored_total"), "1");
+    Stop();
+  }
+  EXPECT_FALSE(fs::exists(State("shard-1.state")));
+}
+
+TEST_P(StateFilesTest, ASaveHasMetricsAndALine) {
+  options.state.period_s = 1;
+  Start();
+  engine.Run(40);
+  ASSERT_TRUE(AwaitSynced(engine));
+  ASSERT_TRUE(Eventually([&] { return Metric("kvcast_state_workers") == "1"; }));
+  EXPECT_NE(Metric("kvcast_state_saved_timestamp_seconds"), "0");
+  EXPECT_NE(Metric("kvcast_state_bytes"), "0");
+  EXPECT_EQ(Metric("kvcast_state_save_errors_total"), "0");
+  EXPECT_FALSE(lines.With({"debug state_saved workers=1"}).empty());
+}
+
+TEST_P(StateFilesTest, AFailedSaveIsReported) {
+  Save();
+  options.state.period_s = 1;
+  Start();
+  fs::rename(options.state.folder, folder.File("moved"));
+  ASSERT_TRUE(Eventually([&] { return Metric("kvcast_state_save_errors_total") >= "1"; }));
+  EXPECT_FALSE(
+      lines.With({"error state_save_failed", "shard-0.state.tmp: cannot be made"}).empty());
+  fs::rename(folder.File("moved"), options.state.folder);
+  ASSERT_NO_FATAL_FAILURE(ExpectExact(engine));
+}
+
+// The disk is full. The files of the save before stay.
+TEST_P(StateFilesTest, AnIncompleteSaveReplacesNoFile) {
+  Save();
+  const std::string before = ReadFile(FileOfWorker());
+  Start();
+  engine.Run(20);
+  ASSERT_TRUE(AwaitSynced(engine));
+  struct rlimit old = {};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &old), 0);
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  const struct rlimit small = {.rlim_cur = 300, .rlim_max = old.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+  Stop();
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &old), 0);
+  std::signal(SIGXFSZ, handler);
+  EXPECT_EQ(lines.With({"state_save_failed", "the file cannot be written: File too large"}).size(),
+            1u);
+  EXPECT_EQ(ReadFile(FileOfWorker()), before);
+  Start();
+  ASSERT_NO_FATAL_FAILURE(ExpectExact(engine));
+  EXPECT_EQ(Metric("kvcast_state_workers_restored_total"), "1");
+}
+
+TEST_P(StateFilesTest, SourcesOfClientsSurvive) {
+  options.sources.clear();
+  const std::string body =
+      R"({"name": "engine", "endpoint": ")" + engine.publisher->endpoint() +
+      R"(", "replay_endpoint": ")" + engine.publisher->replay_endpoint() +
+      R"(", "groups": [{"kind": "full_attention", "block_size": 4},)" +
+      R"({"kind": "sliding_window", "block_size": 4, "sliding_window": 12}],)" +
+      R"("release": "v0.33", "reports_hits": false})";
+  Start();
+  ASSERT_EQ(Client().Post("/v1/sources", body, "application/json")->status, 201);
+  engine.Run(40);
+  ASSERT_TRUE(AwaitSynced(engine));
+  Restart();
+  ASSERT_NO_FATAL_FAILURE(ExpectExact(engine));
+  EXPECT_EQ(Metric("kvcast_state_workers_restored_total"), "1");
+  EXPECT_EQ(lines.With({"source_added source=engine by=state"}).size(), 1u);
+  ASSERT_EQ(Client().Delete("/v1/sources?name=engine")->status, 200);
+  Restart();
+  EXPECT_TRUE(service->workers().empty());
+}
+
+// A source of a client that cannot be followed any more does not stop the router.
+TEST_P(StateFilesTest, BadSourcesOfClientsAreLogged) {
+  options.sources.clear();
+  Start();
+  Stop();
+  WriteFile(State("sources.json"),
+            R"({"sources": [{"name": "w", "endpoint": "tcp://10.0.0.1:1"}]})");
+  Start();
+  EXPECT_EQ(lines.With({"source_failed source=w"}).size(), 1u);
+  EXPECT_TRUE(service->workers().empty());
+  Stop();
+  WriteFile(State("sources.json"), "{");
+  Start();
+  EXPECT_EQ(lines.With({"state_refused", "not JSON"}).size(), 1u);
+}
+
+struct StateFolderTest : ::testing::Test {
+  std::string Error() const {
+    const auto opened = StateFolder::Open(path.string());
+    return opened.ok() ? "" : opened.status().message();
+  }
+  stream::TemporaryFolder temporary;
+  const fs::path path = temporary.File("state");
+};
+
+TEST_F(StateFolderTest, HasOneUser) {
+  const auto first = StateFolder::Open(path.string());
+  ASSERT_TRUE(first.ok());
+  EXPECT_EQ(Error(), path.string() + ": another process uses this folder");
+}
+
+TEST_F(StateFolderTest, KeepsItsSecret) {
+  const uint64_t secret = StateFolder::Open(path.string())->secret();
+  EXPECT_EQ(StateFolder::Open(path.string())->secret(), secret);
+  fs::remove_all(path);
+  EXPECT_NE(StateFolder::Open(path.string())->secret(), secret);
+}
+
+TEST_F(StateFolderTest, OtherUsersHaveNoAccess) {
+  ASSERT_TRUE(StateFolder::Open(path.string()).ok());
+  struct stat info = {};
+  for (const char* name : {"secret", "lock"}) {
+    ASSERT_EQ(stat((path / name).c_str(), &info), 0);
+    EXPECT_EQ(info.st_mode & 0777, 0600u) << name;
+  }
+  fs::permissions(path / "secret", fs::perms(0640));
+  EXPECT_NE(Error().find("secret: other users have access"), std::string::npos) << Error();
+  fs::permissions(path / "secret", fs::perms(0600));
+  fs::permissions(path, fs::perms(0750));
+  EXPECT_NE(Error().find("state: other users have access"), std::string::npos) << Error();
+}
+
+TEST_F(StateFolderTest, ADamagedSecretIsNamed) {
+  ASSERT_TRUE(StateFolder::Open(path.string()).ok());
+  for (const char* text : {"", "0123", "0123456789abcdeg\n", "0123456789abcdef", "xx"}) {
+    WriteFile(path / "secret", text);
+    EXPECT_NE(Error().find("secret: not 16 hex digits"), std::string::npos) << Error();
+  }
+}
+
+TEST_F(StateFolderTest, MustBeAFolder) {
+  WriteFile(path, "");
+  fs::permissions(path, fs::perms(0600));
+  EXPECT_NE(Error(), "");
+  fs::remove(path);
+  EXPECT_NE(StateFolder::Open((path / "deep" / "er").string()).status().message(), "");
+}
+
+TEST_F(StateFolderTest, IncompleteFilesAreRemoved) {
+  ASSERT_TRUE(StateFolder::Open(path.string()).ok());
+  WriteFile(path / "shard-0.state.tmp", "half");
+  ASSERT_TRUE(StateFolder::Open(path.string()).ok());
+  EXPECT_FALSE(fs::exists(path / "shard-0.state.tmp"));
+}
+
+}  // namespace
+}  // namespace kvcast::router
