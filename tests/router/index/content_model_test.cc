@@ -33,6 +33,9 @@ struct Fleet {
   size_t families;   // the workers of a family use the same hash seed
   uint64_t offload;  // one in `offload` stores is on the CPU tier
   size_t shards = 1;
+  // Now and then, workers are restored. The blocks of stores that waited for the block before them
+  // then stay unnamed, so fewer answers are exact.
+  bool restores = false;
 };
 
 class ContentModel : public ::testing::TestWithParam<Fleet> {
@@ -209,21 +212,23 @@ class ContentModel : public ::testing::TestWithParam<Fleet> {
 // With one family, no two stretches of a prompt overlap.
 INSTANTIATE_TEST_SUITE_P(Fleets, ContentModel,
                          ::testing::Values(Fleet{1, 1000000}, Fleet{1, 20}, Fleet{2, 20},
-                                           Fleet{1, 20, 3}));
+                                           Fleet{1, 20, 3}, Fleet{2, 20, 1, true},
+                                           Fleet{1, 20, 3, true}));
 
 TEST_P(ContentModel, ExactAnswersAreTheLeadingRun) {
   for (int step = 0; step < kSteps && !HasFatalFailure(); ++step) {
     SCOPED_TRACE(step);
     // One in 100 steps has more changes than the change log holds.
     for (int change = random_() % 100 == 0 ? 70 : 1; change > 0; --change) Change();
-    if (random_() % 50 == 0) SaveAndRestore();
+    if (GetParam().restores && random_() % 50 == 0) SaveAndRestore();
     const size_t prompt = random_() % kPrompts;
     for (const Way way : {Way::kContent, Way::kHash, Way::kBoth}) {
       Compare(prompt, way, random_() % GetParam().families);
     }
   }
-  for (const int exact : exact_) EXPECT_GT(exact, kSteps / 6);
-  EXPECT_GT(hits_, kSteps / 2);
+  const int share = GetParam().restores ? 2 : 1;
+  for (const int exact : exact_) EXPECT_GT(exact, kSteps / 5 / share);
+  EXPECT_GT(hits_, kSteps / 2 / share);
   if (GetParam().offload < kSteps) {
     EXPECT_GT(loads_, 0);
   }
