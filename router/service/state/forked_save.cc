@@ -33,9 +33,7 @@ void CloseOthers(int fd) {
   CloseOthers(fd);
   // The priority is a wish.
   (void)setpriority(PRIO_PROCESS, 0, kChildNice);
-  int error = writer.Write(frozen);
-  if (error == 0 && fsync(fd) != 0) error = errno;
-  _exit(error);
+  _exit(writer.Write(frozen));
 }
 
 }  // namespace

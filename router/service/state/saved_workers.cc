@@ -42,11 +42,10 @@ std::optional<SavedPosition> SavedWorkers::Restore(PrefixIndex& index,
     by_registration_.erase(it);
   }
   const SavedWorker& saved = place.file->workers()[place.number];
-  Status status(StatusCode::kFailedPrecondition, "the source has no replay endpoint");
-  if (source.CanSave()) {
-    status = source.Restore(saved.source, saved.position.next_seq,
-                            [&] { return place.file->Restore(index, source.id(), place.number); });
-  }
+  // An equal registration can be saved too.
+  const Status status = source.Restore(saved.source, saved.position.next_seq, [&] {
+    return place.file->Restore(index, source.id(), place.number);
+  });
   const MutexLock lock(mutex_);
   ++(status.ok() ? counters_.workers_restored : counters_.workers_refused);
   if (log_ != nullptr && status.ok()) {

@@ -88,7 +88,6 @@ std::vector<uint8_t> EncodeHead(const StateHead& head, std::span<const SavedWork
   to.Int(static_cast<uint64_t>(head.saved_at_ms));
   to.Int(workers.size());
   for (const SavedWorker& worker : workers) {
-    to.Text(worker.name);
     to.Text(worker.registration);
     EncodePosition(worker.position, to);
     to.Bytes(worker.source);
@@ -109,6 +108,7 @@ class StateFileWriter::File {
   }
 
   ImageSink& sink() { return sink_; }
+  int fd() const { return fd_; }
   int error() const { return error_; }
   Checksum checksum() const { return ChecksumOf(XXH3_128bits_digest(hash_.get())); }
 
@@ -146,7 +146,8 @@ int StateFileWriter::Write(const FrozenShard& frozen) {
   const Checksum checksum = file_->checksum();
   sink.Put(checksum.data(), sizeof(checksum));
   sink.FlushAll();
-  return file_->error();
+  if (file_->error() != 0) return file_->error();
+  return fsync(file_->fd()) == 0 ? 0 : errno;
 }
 
 void StateFile::Unmap::operator()(const uint8_t* data) const {
@@ -203,7 +204,6 @@ bool StateFile::ReadHead(FieldReader& from) {
   const size_t workers = from.Count(1);
   for (size_t i = 0; i < workers && from.ok(); ++i) {
     SavedWorker worker;
-    worker.name = from.Text();
     worker.registration = from.Text();
     worker.position = PositionFrom(from);
     worker.source = Copy(from.Bytes());

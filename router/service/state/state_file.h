@@ -36,7 +36,6 @@ struct StateHead {
 uint64_t SecretCheck(uint64_t secret);
 
 struct SavedWorker {
-  std::string name;          // for messages
   std::string registration;  // equal texts: equal registrations
   SavedPosition position;
   std::vector<uint8_t> source;   // see WorkerIngest::Save

@@ -22,8 +22,7 @@ std::vector<SavedWorker> WorkersOf(const std::vector<FollowedWorker>& followed,
   std::vector<SavedWorker> saved;
   for (size_t i = 0; i < followed.size(); ++i) {
     const FleetWorker& worker = *followed[i].worker;
-    saved.push_back({.name = worker.config.worker.name,
-                     .registration = text_of(worker.config),
+    saved.push_back({.registration = text_of(worker.config),
                      .position = followed[i].position,
                      .source = worker.source->Save(),
                      .learned = frozen.learned()[i]});
