@@ -4,23 +4,18 @@ router's state is equal to the engine's state by digest, no batch is lost, and n
 usage: upgrade_test.py OLD_KVCAST NEW_KVCAST
 # SPDX-License-Identifier: Apache-2.0
 """
+import pathlib
 import re
-import socket
 import subprocess
 import sys
 import time
 import urllib.request
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from ports import free_ports
+
 PATIENCE_S = 120
 REJECTS = ("bad_messages", "rejected_events", "undecodable_batches")
-
-
-def free_ports(count):
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
 
 
 HTTP, LIVE, REPLAY = (f"127.0.0.1:{port}" for port in free_ports(3))

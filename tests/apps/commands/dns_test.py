@@ -10,24 +10,20 @@ import pathlib
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 
 from router_process import Router, check, finish, until
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "support"))
+from ports import free_ports
+
 KVCAST = sys.argv[1]
 SERVER = shutil.which("dnsmasq") or shutil.which("dnsmasq", path="/usr/sbin")
 if SERVER is None:
     print("skipped: dnsmasq is not installed; `scripts/setup --tests` installs it")
     sys.exit(77)
-
-
-def free_port():
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
 
 
 class Dns:
@@ -39,13 +35,20 @@ class Dns:
         self.process = subprocess.Popen(
             [SERVER, "--keep-in-foreground", "--conf-file=/dev/null", "--no-resolv", "--no-hosts", "--user=root",
              f"--addn-hosts={self.hosts}", f"--port={port}", "--listen-address=127.0.0.1", "--bind-interfaces",
-             "--pid-file=", "--local=/test/", *flags], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+             "--pid-file=", "--local=/test/", "--log-facility=-", *flags], stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE, text=True)
         atexit.register(self.process.kill)
+        # From this line on the server listens, and a signal does not end it.
+        lines = []
+        for line in self.process.stderr:
+            lines.append(line)
+            if "started" in line:
+                return
+        raise AssertionError(f"the DNS server ended: {''.join(lines)}")
 
     def write(self, addresses):
         self.hosts.write_text("".join(f"{address} engines.test\n" for address in addresses), encoding="utf-8")
 
-    # The server must have answered before, because a signal before it has its handler ends it.
     def set(self, *addresses):
         self.write(addresses)
         self.process.send_signal(signal.SIGHUP)
@@ -61,7 +64,7 @@ def metric(router, name, lookup):
 
 
 with tempfile.TemporaryDirectory() as temporary:
-    port = free_port()
+    port, = free_ports(1)
     services = ("--srv-host=_kv._tcp.engines.test,a.engines.test,5557",
                 "--srv-host=_kv._tcp.engines.test,B.engines.test,5558")
     config = pathlib.Path(temporary) / "config.json"

@@ -7,14 +7,17 @@ usage: session_test.py KVCAST MARKDOWN...; exit code 77: curl is not installed
 # SPDX-License-Identifier: Apache-2.0
 """
 import os
+import pathlib
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "support"))
+from ports import free_ports
 
 KVCAST = sys.argv[1]
 PATIENCE_S = 60
@@ -33,12 +36,6 @@ def matches(wanted, printed):
     return re.fullmatch(pattern, printed, re.S) is not None
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 def run(command, environment, folder):
     return subprocess.run(["bash", "-c", command], env=environment, cwd=folder, text=True,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=PATIENCE_S).stdout
@@ -47,7 +44,7 @@ def run(command, environment, folder):
 def session(path, folder):
     """Returns the number of failures and the number of commands."""
     with open(path, encoding="utf-8") as file:
-        text = file.read().replace("8080", str(free_port()))
+        text = file.read().replace("8080", str(free_ports(1)[0]))
     environment = {**os.environ, "PATH": os.path.dirname(os.path.abspath(KVCAST)) + ":" + os.environ["PATH"]}
     environment.pop("http_proxy", None)
     background, failures, count = [], 0, 0
