@@ -11,6 +11,7 @@
 #include "apps/support/stop.h"
 #include "router/service/api/source_flag.h"
 #include "router/service/config_json.h"
+#include "router/service/discovery/curl_client.h"
 #include "router/service/json/json_fields.h"
 #include "router/service/router_service.h"
 #include "src/base/version.h"
@@ -71,6 +72,7 @@ Status SetAccess(const RouterCommandOptions& options, RouterOptions& router) {
 Result<RouterOptions> MakeOptions(const RouterCommandOptions& options) {
   RouterOptions router;
   router.http.port = router::kDefaultHttpPort;
+  router.make_client = router::MakeCurlClient;
   if (!options.config.empty()) {
     const auto text = ReadFile(options.config, kMaxConfigBytes);
     if (!text.ok()) return text.status();

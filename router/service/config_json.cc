@@ -73,6 +73,29 @@ Status ReadDnsServer(const Json& json, const std::string& name, RouterOptions& o
   return Status();
 }
 
+Status ReadKubernetesSources(const Json& json, const std::string& name, RouterOptions& options) {
+  if (!json.is_array()) return BadField(name + ": must be an array");
+  for (size_t i = 0; i < json.size(); ++i) {
+    auto source = KubernetesSourceFromJson(json[i]);
+    if (!source.ok()) return BadField(ElementName(name, i) + ": " + source.status().message());
+    const bool known = std::ranges::any_of(
+        options.kubernetes_sources,
+        [&](const KubernetesSource& other) { return other.list() == source->list(); });
+    if (known) return BadField(ElementName(name, i) + ": the same endpoints occur twice");
+    options.kubernetes_sources.push_back(std::move(source).value());
+  }
+  return Status();
+}
+
+Status ReadKubernetesApi(const Json& json, const std::string& name, RouterOptions& options) {
+  std::string url;
+  if (Status status = ReadText(json, name, url); !status.ok()) return status;
+  const Status valid = url.empty() ? Status() : CheckApiUrl(url);
+  if (!valid.ok()) return BadField(name + ": " + valid.message());
+  options.kubernetes.url = std::move(url);
+  return Status();
+}
+
 Status ReadHttp(const Json& json, const std::string& name, RouterOptions& options) {
   std::string address;
   if (Status status = ReadText(json, name, address); !status.ok()) return status;
@@ -159,6 +182,11 @@ constexpr ConfigMember kConfigMembers[] = {
     {"source_files", ReadList<ReadSourceFiles>},
     {"dns_sources", ReadDnsSources},
     {"dns_server", ReadDnsServer},
+    {"kubernetes_sources", ReadKubernetesSources},
+    {"kubernetes_api", ReadKubernetesApi},
+    {"kubernetes_token_file",
+     [](auto& j, N n, O o) { return ReadText(j, n, o.kubernetes.token_file); }},
+    {"kubernetes_ca_file", [](auto& j, N n, O o) { return ReadText(j, n, o.kubernetes.ca_file); }},
     {"ingest_threads", ReadIngestThreads},
     {"state", [](auto& j, N n, O o) { return ReadText(j, n, o.state.folder); }},
     {"state_interval_s", ReadStateInterval},

@@ -110,17 +110,11 @@ std::string TextOfSources(const std::vector<WorkerRegistration>& sources) {
   return Dump({{"sources", std::move(array)}});
 }
 
-std::vector<DnsSource> DnsSourcesOf(const RouterOptions& options) {
-  std::vector<DnsSource> sources = options.dns_sources;
-  for (DnsSource& source : sources) {
-    source.source_of = [source_of = std::move(source.source_of),
-                        defaults = options.source_defaults](const DnsTarget& target) {
-      auto made = source_of(target);
-      if (made.ok()) defaults.ApplyTo(*made);
-      return made;
-    };
-  }
-  return sources;
+// Makes the templates of lists apply the defaults. `List` is DnsSource or KubernetesSource.
+template <typename List>
+std::vector<List> WithDefaults(std::vector<List> lists, const SourceDefaults& defaults) {
+  for (List& list : lists) list.source_of = WithDefaults(std::move(list.source_of), defaults);
+  return lists;
 }
 
 constexpr size_t kMaxAdminConnections = 256;
@@ -156,6 +150,8 @@ class RouterService::Impl {
   Status Follow(const RouterOptions& options);
   void FollowSavedClients();
   Status FollowConfigured(const std::vector<WorkerRegistration>& sources);
+  TargetListConfig ListsOf(std::string_view kind, const LogEvent& failed) const;
+  Status CheckClient(const RouterOptions& options) const;
   Status MakeLists(const RouterOptions& options);
   Status Serve(const RouterOptions& options);
   Status Listen(size_t server, const HttpOptions& options, std::vector<HttpRoute> routes);
@@ -254,17 +250,38 @@ Status RouterService::Impl::FollowConfigured(const std::vector<WorkerRegistratio
   return Status();
 }
 
-// Reads no file and looks up no name yet.
+TargetListConfig RouterService::Impl::ListsOf(std::string_view kind, const LogEvent& failed) const {
+  return {.kind = kind,
+          .failed = failed,
+          .text_of = TextOfSource,
+          .policy = core_.policy,
+          .log = core_.log};
+}
+
+Status RouterService::Impl::CheckClient(const RouterOptions& options) const {
+  if (options.kubernetes_sources.empty() || core_.kubernetes_sources->has_client()) return Status();
+  return Status(StatusCode::kInvalidArgument,
+                "kubernetes_sources: only the program `kvcast router` can follow them");
+}
+
+// Reads no file, looks up no name and sends no request yet.
 Status RouterService::Impl::MakeLists(const RouterOptions& options) {
   auto client = DnsClient::Create(options.dns_server);
   if (!client.ok()) return client.status();
-  DnsSourcesConfig names = {.text_of = TextOfSource, .policy = core_.policy, .log = options.log};
+  DnsSourcesConfig names = {.lists = ListsOf("dns", log_events::kSourceLookupFailed)};
   names.look = [dns = std::move(client).value()](const std::string& name) {
     return dns.Look(name);
   };
   core_.dns_sources =
       std::make_unique<DnsSources>(std::move(names), *core_.fleet, *core_.source_log);
-  core_.dns_sources->Set(DnsSourcesOf(options));
+  core_.dns_sources->Set(WithDefaults(options.dns_sources, options.source_defaults));
+  KubernetesSourcesConfig slices = {.api = options.kubernetes,
+                                    .lists = ListsOf("kubernetes", log_events::kSourceWatchFailed),
+                                    .make_client = options.make_client};
+  core_.kubernetes_sources =
+      std::make_unique<KubernetesSources>(std::move(slices), *core_.fleet, *core_.source_log);
+  if (Status status = CheckClient(options); !status.ok()) return status;
+  core_.kubernetes_sources->Set(WithDefaults(options.kubernetes_sources, options.source_defaults));
   if (options.source_files.empty()) return Status();
   SourceFilesConfig files = {.paths = options.source_files,
                              .text_of = TextOfSource,
@@ -374,13 +391,16 @@ Status RouterService::Impl::Start(const RouterOptions& given) {
   configured_->LogTo(*core_.source_log);
   if (core_.source_files) core_.source_files->Begin(*core_.source_log);
   core_.dns_sources->Begin();
+  core_.kubernetes_sources->Begin();
   if (core_.state) core_.state->BeginSaving(core_.index, *core_.fleet, core_.now);
   return Status();
 }
 
 Result<SourceSet::Changes> RouterService::Impl::Reload(const RouterOptions& options) {
+  if (Status status = CheckClient(options); !status.ok()) return status;
   if (Status status = configured_->Set(options.sources); !status.ok()) return status;
-  core_.dns_sources->Set(DnsSourcesOf(options));
+  core_.dns_sources->Set(WithDefaults(options.dns_sources, options.source_defaults));
+  core_.kubernetes_sources->Set(WithDefaults(options.kubernetes_sources, options.source_defaults));
   return configured_->Follow();
 }
 
@@ -389,12 +409,14 @@ Result<SourceSet::Changes> RouterService::Impl::Reload(const RouterOptions& opti
 void RouterService::Impl::Stop() {
   core_.draining = true;
   if (core_.dns_sources) core_.dns_sources->Stop();
+  if (core_.kubernetes_sources) core_.kubernetes_sources->Stop();
   sampler_.reset();
   for (const auto& server : servers_) {
     if (server) server->Stop();
   }
   core_.source_files.reset();
   core_.dns_sources.reset();
+  core_.kubernetes_sources.reset();
   if (core_.state) core_.state->StopSaving();
   core_.fleet.reset();
 }

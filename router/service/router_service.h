@@ -20,6 +20,8 @@
 #include "kvcast/core/status.h"
 #include "kvcast/stream/subscriber.h"
 #include "router/service/discovery/dns_source.h"
+#include "router/service/discovery/http_client.h"
+#include "router/service/discovery/kubernetes_source.h"
 #include "router/service/discovery/source_set.h"
 #include "router/service/ingest/fleet.h"
 #include "router/service/ingest/worker_ingest.h"
@@ -40,7 +42,12 @@ struct RouterOptions {
   // Names whose targets are sources too; see DnsSources. Unique by lookup.
   std::vector<DnsSource> dns_sources;
   std::string dns_server;  // see DnsClient::Create
-  // For the sources of source_files and dns_sources.
+  // EndpointSlices whose endpoints are sources too; see KubernetesSources. Their lists have
+  // different names. They need make_client.
+  std::vector<KubernetesSource> kubernetes_sources;
+  KubernetesApi kubernetes;
+  MakeHttpClient make_client;
+  // For the sources of source_files, dns_sources and kubernetes_sources.
   SourceDefaults source_defaults;
   HttpOptions http;
   // A second address. If it is set, only this address answers the routes with access kAdmin
@@ -114,6 +121,7 @@ class RouterService {
   // - An address to listen on, also of a source with `bind`, is not loopback, and allow_remote is
   //   false.
   // - A source or the relay lacks keys that it needs.
+  // - There are kubernetes_sources without make_client.
   // - The folder of the saved state cannot be used; see StateFolder::Open.
   static Result<std::unique_ptr<RouterService>> Start(const RouterOptions& options);
   ~RouterService();
@@ -127,9 +135,10 @@ class RouterService {
   Result<std::vector<WorkerAnswer>> Ask(const Query& query);
   Result<RouteDecision> Route(const Query& query);
   Status TakeFeedback(const Feedback& feedback);
-  // Follows the `sources` and `dns_sources` of these options instead of those before. Other members
-  // have no effect. Sources of files and of clients do not change. Returns the changes of
-  // `sources`. Error: two sources have the same name; nothing changes. One call at a time.
+  // Follows the `sources`, `dns_sources` and `kubernetes_sources` of these options instead of those
+  // before. Other members have no effect. Sources of files and of clients do not change. Returns
+  // the changes of `sources`. Error: two sources have the same name, or there are
+  // kubernetes_sources without make_client; nothing changes. One call at a time.
   Result<SourceSet::Changes> Reload(const RouterOptions& options);
   // The workers in order of registration. Thread-safe.
   std::vector<WorkerReport> workers() const;

@@ -43,6 +43,7 @@ inline constexpr LogEvent kSourceFailed = {"source_failed", LogLevel::kError};
 inline constexpr LogEvent kSourceFileRead = {"source_file_read"};
 inline constexpr LogEvent kSourceFileFailed = {"source_file_failed", LogLevel::kError};
 inline constexpr LogEvent kSourceLookupFailed = {"source_lookup_failed", LogLevel::kError};
+inline constexpr LogEvent kSourceWatchFailed = {"source_watch_failed", LogLevel::kError};
 inline constexpr LogEvent kSourceInsecure = {"source_insecure", LogLevel::kWarning};
 inline constexpr LogEvent kSourceState = {"source_state"};
 inline constexpr LogEvent kSourceReset = {"source_reset", LogLevel::kWarning};
@@ -86,6 +87,7 @@ inline constexpr std::array kLogEvents = {
     log_events::kSourceFileRead,
     log_events::kSourceFileFailed,
     log_events::kSourceLookupFailed,
+    log_events::kSourceWatchFailed,
     log_events::kSourceInsecure,
     log_events::kSourceState,
     log_events::kSourceReset,

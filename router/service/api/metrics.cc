@@ -169,6 +169,15 @@ void AddListFamilies(const ServiceMetrics& metrics, std::vector<MetricFamily>& f
   families.push_back(ListFamily("kvcast_dns_source_targets",
                                 "Targets of the looked up name that the router follows.", "lookup",
                                 &SourceListReport::followed, metrics.dns_sources));
+  families.push_back(
+      ListFamily("kvcast_kubernetes_source_errors",
+                 "Endpoints of the EndpointSlices that the router cannot follow. At least 1 if the "
+                 "API server does not answer or its answer is damaged; the router then keeps the "
+                 "sources.",
+                 "list", &SourceListReport::errors, metrics.kubernetes_sources));
+  families.push_back(ListFamily("kvcast_kubernetes_source_endpoints",
+                                "Endpoints of the EndpointSlices that the router follows.", "list",
+                                &SourceListReport::followed, metrics.kubernetes_sources));
 }
 
 MetricFamily FamilyOf(const WorkerMetric& entry, const std::vector<WorkerMetrics>& workers) {

@@ -64,6 +64,7 @@ struct ServiceMetrics {
   std::vector<WorkerMetrics> workers;
   std::vector<SourceListReport> source_files;
   std::vector<SourceListReport> dns_sources;
+  std::vector<SourceListReport> kubernetes_sources;
   std::optional<StateReport> state;  // nullopt: no state is saved
 };
 

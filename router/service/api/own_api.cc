@@ -123,7 +123,8 @@ HttpReply AnswerReady(const ServiceCore& core) {
     (waits ? waiting : degraded).push_back(worker->config.worker.name);
   }
   // A router with lists of sources is not ready before it has a worker.
-  const bool has_lists = core.source_files != nullptr || core.dns_sources->has_names();
+  const bool has_lists = core.source_files != nullptr || core.dns_sources->has_names() ||
+                         core.kubernetes_sources->has_lists();
   const bool no_source = has_lists && view->workers.empty();
   const bool ready = waiting.empty() && !no_source && !core.draining;
   Json body = {{"ready", ready}, {"waiting", std::move(waiting)}, {"degraded", degraded}};
@@ -164,6 +165,7 @@ HttpReply AnswerMetrics(const ServiceCore& core, HttpTotals http) {
   if (core.relay) metrics.relay = core.relay->counters();
   if (core.source_files) metrics.source_files = core.source_files->reports();
   metrics.dns_sources = core.dns_sources->reports();
+  metrics.kubernetes_sources = core.kubernetes_sources->reports();
   if (core.state) metrics.state = core.state->report();
   metrics.latency = &core.latency;
   metrics.decision_latency = &core.decision_latency;

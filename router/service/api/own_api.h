@@ -13,8 +13,8 @@
 //   GET    /healthz        200 while the process serves requests
 //   GET    /readyz         503 while a source is connecting or in bootstrap, while there are lists
 //   of
-//                          sources (files, DNS) but no source, and while the service stops; else
-//                          200. The body lists degraded sources.
+//                          sources (files, DNS, Kubernetes) but no source, and while the service
+//                          stops; else 200. The body lists degraded sources.
 //   GET    /metrics        Prometheus text
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "router/service/api/source_json.h"
 
+#include <algorithm>
+#include <cctype>
 #include <charconv>
+#include <map>
 #include <utility>
 
 #include "router/service/api/source_members.h"
@@ -161,22 +164,17 @@ Result<std::vector<WorkerRegistration>> SourcesFromText(std::string_view text) {
   return SourcesFromJson((*json)["sources"], "sources");
 }
 
-Result<DnsSource> DnsSourceFromJson(const Json& object) {
-  if (!object.is_object()) return BadField("must be an object");
-  DnsSource dns;
-  Json source;
-  for (const auto& [name, value] : object.items()) {
-    if (name == "lookup") {
-      if (Status status = ReadText(value, name, dns.lookup); !status.ok()) return status;
-    } else if (name == "source") {
-      source = value;
-    } else {
-      return BadField("unknown member: " + name.substr(0, kMaxTextBytes));
-    }
-  }
-  if (dns.lookup.empty()) return BadField("lookup: required");
+// The characters of names in Kubernetes. An empty text is allowed.
+static bool IsLabel(const std::string& text) {
+  return std::ranges::all_of(text, [](unsigned char c) {
+    return std::islower(c) != 0 || std::isdigit(c) != 0 || c == '-' || c == '.';
+  });
+}
+
+// The template of a list of targets.
+static Result<SourceTemplate> TemplateFromJson(const Json& source) {
   if (!source.is_object()) return BadField("source: must be an object");
-  dns.source_of = [source](const DnsTarget& target) {
+  const SourceTemplate source_of = [source](const SourceTarget& target) {
     Json filled = source;
     for (const auto& [member, in_endpoint] : {std::pair("name", false),
                                               {"instance_id", false},
@@ -187,15 +185,65 @@ Result<DnsSource> DnsSourceFromJson(const Json& object) {
     }
     return SourceFromJson(filled);
   };
-  // Shows the errors of the template before the first lookup.
-  const DnsTarget example{"192.0.2.1", 1};
-  const DnsTarget other{"192.0.2.2", 1};
-  const auto first = dns.source_of(example);
+  // Shows the errors of the template before the first target.
+  const SourceTarget example{"192.0.2.1", 1};
+  const SourceTarget other{"192.0.2.2", 1};
+  const auto first = source_of(example);
   if (!first.ok()) return BadField("source: " + first.status().message());
-  if (first->worker.name == dns.source_of(other)->worker.name) {
+  if (first->worker.name == source_of(other)->worker.name) {
     return BadField("source: name: must contain {host}, because names are unique");
   }
+  return source_of;
+}
+
+// Reads the texts, and returns the member `source`. Refuses other members.
+static Result<Json> ReadList(const Json& object, const std::map<std::string, std::string*>& texts) {
+  if (!object.is_object()) return BadField("must be an object");
+  Json source;
+  for (const auto& [name, value] : object.items()) {
+    if (const auto text = texts.find(name); text != texts.end()) {
+      if (Status status = ReadText(value, name, *text->second); !status.ok()) return status;
+    } else if (name == "source") {
+      source = value;
+    } else {
+      return BadField("unknown member: " + name.substr(0, kMaxTextBytes));
+    }
+  }
+  return source;
+}
+
+Result<DnsSource> DnsSourceFromJson(const Json& object) {
+  DnsSource dns;
+  const auto source = ReadList(object, {{"lookup", &dns.lookup}});
+  if (!source.ok()) return source.status();
+  if (dns.lookup.empty()) return BadField("lookup: required");
+  auto source_of = TemplateFromJson(*source);
+  if (!source_of.ok()) return source_of.status();
+  dns.source_of = std::move(source_of).value();
   return dns;
+}
+
+Result<KubernetesSource> KubernetesSourceFromJson(const Json& object) {
+  KubernetesSource kubernetes;
+  std::string service;
+  const auto source = ReadList(object, {{"service", &service},
+                                        {"selector", &kubernetes.selector},
+                                        {"namespace", &kubernetes.space},
+                                        {"port_name", &kubernetes.port_name}});
+  if (!source.ok()) return source.status();
+  if (service.empty() && kubernetes.selector.empty()) {
+    return BadField("service or selector: required");
+  }
+  if (!IsLabel(service)) return BadField("service: must be the name of a service");
+  if (!IsLabel(kubernetes.space)) return BadField("namespace: must be a name");
+  if (!service.empty()) {
+    const std::string others = kubernetes.selector.empty() ? "" : "," + kubernetes.selector;
+    kubernetes.selector = "kubernetes.io/service-name=" + service + others;
+  }
+  auto source_of = TemplateFromJson(*source);
+  if (!source_of.ok()) return source_of.status();
+  kubernetes.source_of = std::move(source_of).value();
+  return kubernetes;
 }
 
 Json SourceToJson(const WorkerRegistration& source) {

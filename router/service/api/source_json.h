@@ -12,6 +12,7 @@
 
 #include "kvcast/core/status.h"
 #include "router/service/discovery/dns_source.h"
+#include "router/service/discovery/kubernetes_source.h"
 #include "router/service/ingest/worker_ingest.h"
 
 namespace kvcast::router {
@@ -27,6 +28,9 @@ Result<std::vector<WorkerRegistration>> SourcesFromText(std::string_view text);
 // Reads an object with `lookup` and `source`. In the source, {host} and {port} stand for the host
 // and the port of a target, in name, instance_id, endpoint and replay_endpoint.
 Result<DnsSource> DnsSourceFromJson(const nlohmann::json& object);
+// Reads an object with `service`, `selector`, `namespace`, `port_name` and `source`. The source is
+// as for DnsSourceFromJson.
+Result<KubernetesSource> KubernetesSourceFromJson(const nlohmann::json& object);
 // Refuses TCP endpoints whose port is not from 1 to 65535. Format trtllm: checks TrtllmConfig, and
 // refuses groups. Other formats: refuses window_sizes, tokens_per_block, and endpoints of
 // EventFeeds.

@@ -57,13 +57,13 @@ Result<Resolver> MakeResolver(const std::string& server) {
   return resolver;
 }
 
-DnsTarget TargetOfAddress(int family, const uint8_t* bytes) {
+SourceTarget TargetOfAddress(int family, const uint8_t* bytes) {
   char text[INET6_ADDRSTRLEN] = {};
   inet_ntop(family, bytes, text, sizeof(text));
   return {text, 0};
 }
 
-std::optional<DnsTarget> TargetOfService(const ns_msg& message, const ns_rr& record) {
+std::optional<SourceTarget> TargetOfService(const ns_msg& message, const ns_rr& record) {
   constexpr int kPriorityWeightPort = 6;  // bytes before the name
   if (ns_rr_rdlen(record) <= kPriorityWeightPort) return std::nullopt;
   const uint8_t* const data = ns_rr_rdata(record);
@@ -73,17 +73,17 @@ std::optional<DnsTarget> TargetOfService(const ns_msg& message, const ns_rr& rec
   if (length < 0) return std::nullopt;
   std::string host = name;
   std::ranges::transform(host, host.begin(), [](unsigned char c) { return std::tolower(c); });
-  return DnsTarget{std::move(host), static_cast<int>(ns_get16(data + 4))};
+  return SourceTarget{std::move(host), static_cast<int>(ns_get16(data + 4))};
 }
 
 }  // namespace
 
-Result<std::vector<DnsTarget>> TargetsOf(std::span<const uint8_t> message, int type) {
+Result<std::vector<SourceTarget>> TargetsOf(std::span<const uint8_t> message, int type) {
   ns_msg parsed;
   if (ns_initparse(message.data(), static_cast<int>(message.size()), &parsed) != 0) {
     return Failed("malformed answer");
   }
-  std::vector<DnsTarget> targets;
+  std::vector<SourceTarget> targets;
   for (int i = 0; i < ns_msg_count(parsed, ns_s_an); ++i) {
     ns_rr record;
     if (ns_parserr(&parsed, ns_s_an, i, &record) != 0) return Failed("malformed answer");
@@ -113,17 +113,17 @@ Result<DnsClient> DnsClient::Create(const std::string& server) {
   return DnsClient(server);
 }
 
-Result<std::vector<DnsTarget>> DnsClient::Look(const std::string& name) const {
+Result<std::vector<SourceTarget>> DnsClient::Look(const std::string& name) const {
   // Made for each lookup, because /etc/resolv.conf may change.
   const auto resolver = MakeResolver(server_);
   if (!resolver.ok()) return resolver.status();
-  const auto look = [&](int type) -> Result<std::vector<DnsTarget>> {
+  const auto look = [&](int type) -> Result<std::vector<SourceTarget>> {
     std::vector<uint8_t> answer(kMaxMessageBytes);
     const int length = res_nsearch(resolver->get(), name.c_str(), ns_c_in, type, answer.data(),
                                    static_cast<int>(answer.size()));
     if (length < 0) {
       const int error = (*resolver)->res_h_errno;
-      if (error == HOST_NOT_FOUND || error == NO_DATA) return std::vector<DnsTarget>();
+      if (error == HOST_NOT_FOUND || error == NO_DATA) return std::vector<SourceTarget>();
       return Failed(name + ": no name server gave an answer");
     }
     const size_t bytes = std::min(static_cast<size_t>(length), answer.size());

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "kvcast/core/status.h"
-#include "router/service/discovery/dns_source.h"
+#include "router/service/discovery/source_template.h"
 
 namespace kvcast::router {
 
@@ -30,7 +30,7 @@ class DnsClient {
   // records. The targets are sorted, and each is unique. Empty: the name does not exist, or it has
   // no such records. kUnavailable: no name server gave a usable answer. Blocks until the answer or
   // the end of the time.
-  Result<std::vector<DnsTarget>> Look(const std::string& name) const;
+  Result<std::vector<SourceTarget>> Look(const std::string& name) const;
 
  private:
   explicit DnsClient(std::string server) : server_(std::move(server)) {}
@@ -40,6 +40,6 @@ class DnsClient {
 
 // The targets in a DNS message, which comes from the network. kUnavailable: the message is
 // malformed. `type`: the type of the records, as in <arpa/nameser.h>; other records are skipped.
-Result<std::vector<DnsTarget>> TargetsOf(std::span<const uint8_t> message, int type);
+Result<std::vector<SourceTarget>> TargetsOf(std::span<const uint8_t> message, int type);
 
 }  // namespace kvcast::router

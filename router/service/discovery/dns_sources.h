@@ -14,17 +14,14 @@
 #include "router/service/discovery/dns_source.h"
 #include "router/service/discovery/repeater.h"
 #include "router/service/discovery/source_list_report.h"
-#include "router/service/discovery/source_set.h"
-#include "src/base/logger.h"
+#include "router/service/discovery/target_list.h"
 #include "src/base/mutex.h"
 
 namespace kvcast::router {
 
 struct DnsSourcesConfig {
-  std::function<Result<std::vector<DnsTarget>>(const std::string& lookup)> look;
-  SourceText text_of = nullptr;
-  SourcePolicy policy;
-  Logger* log = nullptr;  // nullptr: no log
+  std::function<Result<std::vector<SourceTarget>>(const std::string& lookup)> look;
+  TargetListConfig lists;
 };
 
 // Looks each name up once per period, in a thread of its own. While a lookup fails, its sources
@@ -50,17 +47,14 @@ class DnsSources {
   std::vector<SourceListReport> reports() const;
 
  private:
-  struct Name;
-
   void LookAll();
-  void Look(Name& name);
-  void NoteFailure(Name& name, const std::string& reason);
+  void Look(const DnsSource& source, TargetList& list);
 
   const DnsSourcesConfig config_;
   Fleet& fleet_;
   SourceLog& log_;
   std::atomic<bool> stopping_{false};
-  std::map<std::string, std::unique_ptr<Name>> names_;  // by lookup
+  std::map<std::string, TargetList> lists_;  // by lookup
   mutable Mutex mutex_;
   std::vector<DnsSource> wanted_ KV_GUARDED_BY(mutex_);
   std::vector<SourceListReport> reports_ KV_GUARDED_BY(mutex_);

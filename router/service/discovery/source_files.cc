@@ -1,46 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "router/service/discovery/source_files.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-
-#include <cerrno>
-#include <cstring>
 #include <utility>
 
-#include "src/base/descriptor.h"
+#include "router/service/discovery/read_file.h"
 
 namespace kvcast::router {
-namespace {
-
-constexpr std::string_view kList = "file";
-
-// The text of an error code. Unlike strerror, it may be called by several threads.
-std::string ErrorText(int code) {
-  char text[128];
-  return strerror_r(code, text, sizeof(text));  // the GNU version, which returns the text
-}
-
-Result<std::string> ReadAll(const std::string& path) {
-  const auto failed = [](std::string why) { return Status(StatusCode::kNotFound, std::move(why)); };
-  // A pipe without a writer must not block.
-  const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  struct stat info = {};
-  if (file.get() < 0 || fstat(file.get(), &info) != 0) return failed(ErrorText(errno));
-  if (!S_ISREG(info.st_mode)) return failed("not a regular file");
-  std::string text;
-  for (;;) {
-    const size_t old = text.size();
-    text.resize(old + 65536);
-    const ssize_t got = read(file.get(), text.data() + old, text.size() - old);
-    if (got < 0 && errno != EINTR) return failed(ErrorText(errno));
-    text.resize(old + static_cast<size_t>(got > 0 ? got : 0));
-    if (got == 0) return text;
-    if (text.size() > SourceFiles::kMaxBytes) return failed("larger than 16 MiB");
-  }
-}
-
-}  // namespace
 
 struct SourceFiles::File {
   std::string path;
@@ -54,7 +19,7 @@ SourceFiles::SourceFiles(SourceFilesConfig config, Fleet& fleet)
     : config_(std::move(config)), fleet_(fleet) {
   for (const std::string& path : config_.paths) {
     files_.push_back(std::make_unique<File>(
-        File{path, SourceSet(fleet_, config_.policy, kList, config_.text_of), {}, false, {}}));
+        File{path, SourceSet(fleet_, config_.policy, "file", config_.text_of), {}, false, {}}));
     reports_.push_back({.list = path});
   }
 }
@@ -93,7 +58,7 @@ void SourceFiles::Look() {
 // The content decides whether a file has changed. Its times do not, because two changes may have
 // the same time.
 void SourceFiles::Read(File& file) {
-  Result<std::string> text = ReadAll(file.path);
+  Result<std::string> text = ReadRegularFile(file.path, kMaxMib);
   if (!text.ok()) return NoteFailure(file, text.status());
   if (!file.valid || *text != file.content) {
     auto sources = config_.parse(*text);

@@ -33,7 +33,7 @@ struct SourceFilesConfig {
 class SourceFiles {
  public:
   static constexpr int64_t kPeriodMs = 1000;
-  static constexpr size_t kMaxBytes = size_t{16} << 20;
+  static constexpr size_t kMaxMib = 16;  // of a file
 
   // Reads nothing before Begin. `fleet` must outlive this object.
   SourceFiles(SourceFilesConfig config, Fleet& fleet);

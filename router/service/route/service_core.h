@@ -11,6 +11,7 @@
 
 #include "kvcast/router/prefix_index.h"
 #include "router/service/discovery/dns_sources.h"
+#include "router/service/discovery/kubernetes_sources.h"
 #include "router/service/discovery/source_files.h"
 #include "router/service/ingest/fleet.h"
 #include "router/service/ingest/source_log.h"
@@ -45,6 +46,7 @@ struct ServiceCore {
   std::unique_ptr<Fleet> fleet;
   std::unique_ptr<SourceFiles> source_files;  // uses `fleet`; nullptr: there are no files
   std::unique_ptr<DnsSources> dns_sources;    // uses `fleet`
+  std::unique_ptr<KubernetesSources> kubernetes_sources;  // uses `fleet`
   std::unique_ptr<QueryEngine> queries;
   std::function<double()> now;         // seconds since the Unix epoch
   std::function<int64_t()> steady_ms;  // monotonic

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "router/service/discovery/dns_source.h"
+#include "router/service/discovery/source_template.h"
 
 #include <string_view>
 
@@ -14,7 +14,7 @@ void ReplaceAll(std::string& text, std::string_view from, const std::string& to)
 
 }  // namespace
 
-std::string FillIn(std::string text, const DnsTarget& target, bool in_endpoint) {
+std::string FillIn(std::string text, const SourceTarget& target, bool in_endpoint) {
   const bool brackets = in_endpoint && target.host.find(':') != std::string::npos;
   ReplaceAll(text, "{host}", brackets ? "[" + target.host + "]" : target.host);
   ReplaceAll(text, "{port}", std::to_string(target.port));
