@@ -15,6 +15,7 @@
 #include "router/service/api/indexer_requests.h"
 #include "router/service/api/source_flag.h"
 #include "router/service/api/source_json.h"
+#include "router/service/discovery/endpoint_slices.h"
 #include "router/service/ingest/event_feeds.h"
 #include "router/service/ingest/http_fetch.h"
 #include "router/service/ingest/load_rates.h"
@@ -185,14 +186,33 @@ void CheckLists(std::string_view body) {
   }
   const Result<Json> json = ParseObject(body, kSourceDepth + 1);
   if (!json.ok()) return;
+  const auto kubernetes = KubernetesSourceFromJson(*json);
+  fuzz::CheckReason(kubernetes.status());
+  if (kubernetes.ok()) KV_CHECK(!kubernetes->selector.empty());
   const Result<DnsSource> dns = DnsSourceFromJson(*json);
   fuzz::CheckReason(dns.status());
   if (!dns.ok()) return;
   KV_CHECK(!dns->lookup.empty() && IsShort(dns->lookup));
-  for (const DnsTarget& target : {DnsTarget{"fd00::1", 0}, DnsTarget{"a.b", 65535}}) {
+  for (const SourceTarget& target : {SourceTarget{"fd00::1", 0}, SourceTarget{"a.b", 65535}}) {
     const auto source = dns->source_of(target);
     fuzz::CheckReason(source.status());
     if (source.ok()) CheckBounds(*source);
+  }
+}
+
+// An answer of an API server. A malformed answer changes nothing.
+void CheckSlices(std::string_view body) {
+  EndpointSlices slices("");
+  slices.BeginList();
+  const Status page = slices.ReadPage(body);
+  fuzz::CheckReason(page);
+  KV_CHECK(page.ok() && slices.next_page().empty() ? !slices.version().empty()
+                                                   : slices.Targets().empty());
+  const auto event = slices.ReadEvent(body);
+  fuzz::CheckReason(event.status());
+  for (const SourceTarget& target : slices.Targets()) {
+    KV_CHECK(!target.host.empty() && IsShort(target.host));
+    KV_CHECK(target.port >= 0 && target.port <= 65535);
   }
 }
 
@@ -203,6 +223,7 @@ void CheckBody(std::string_view body) {
   CheckRegistration(body);
   CheckReports(body);
   CheckLists(body);
+  CheckSlices(body);
   fuzz::CheckReason(ParseWorkerSelection(body).status());
 }
 

@@ -141,7 +141,10 @@ class Router:
         self.config = pathlib.Path(folder) / "config.json"
         # Nothing answers at port 9.
         self.config.write_text(json.dumps({"dns_server": "127.0.0.1:9", "dns_sources": [
-            {"lookup": "x.test", "source": {"name": "{host}", "endpoint": "tcp://{host}:9"}}]}), encoding="utf-8")
+            {"lookup": "x.test", "source": {"name": "{host}", "endpoint": "tcp://{host}:9"}}],
+            "kubernetes_api": "http://127.0.0.1:9", "kubernetes_token_file": "", "kubernetes_sources": [
+                {"service": "x", "namespace": "y", "source": {"name": "{host}", "endpoint": "tcp://{host}:9"}}]}),
+                               encoding="utf-8")
         self.sources = pathlib.Path(folder) / "sources.json"
         remote = {"name": "two", "endpoint": "tcp://192.0.2.1:9"}  # needs a key, so it cannot be followed
         self.sources.write_text(json.dumps({"sources": [remote, remote | {"name": "three", "insecure": True}]}),
@@ -187,7 +190,8 @@ def check_log(lines):
     seen = {line["event"] for line in lines}
     for event in ("started", "stopping", "http_listening", "stream_listening", "source_added", "source_insecure",
                   "source_refused", "source_removed", "source_failed", "source_file_read", "source_file_failed",
-                  "source_lookup_failed", "state_refused", "state_saved", "state_save_failed", "reloaded", "reload_failed", "http_refused", "http_failed", "http_request"):
+                  "source_lookup_failed", "source_watch_failed", "state_refused", "state_saved", "state_save_failed",
+                  "reloaded", "reload_failed", "http_refused", "http_failed", "http_request"):
         check(f"the router writes {event}", event in seen, seen)
 
 

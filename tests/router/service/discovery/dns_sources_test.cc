@@ -93,7 +93,7 @@ TEST(DnsTargets, AddressesAreSortedAndUnique) {
   message.Record(ns_t_cname, {1, 'x', 0});
   message.Record(ns_t_a, {10, 0, 0, 9}, ns_c_chaos);
   EXPECT_THAT(*TargetsOf(message.bytes(), ns_t_a),
-              ElementsAre(DnsTarget{"10.0.0.1", 0}, DnsTarget{"10.0.0.2", 0}));
+              ElementsAre(SourceTarget{"10.0.0.1", 0}, SourceTarget{"10.0.0.2", 0}));
 }
 
 TEST(DnsTargets, AnIpv6AddressHasNoBrackets) {
@@ -102,7 +102,7 @@ TEST(DnsTargets, AnIpv6AddressHasNoBrackets) {
   address[0] = 0xFD;
   address[15] = 1;
   message.Record(ns_t_aaaa, address);
-  EXPECT_THAT(*TargetsOf(message.bytes(), ns_t_aaaa), ElementsAre(DnsTarget{"fd00::1", 0}));
+  EXPECT_THAT(*TargetsOf(message.bytes(), ns_t_aaaa), ElementsAre(SourceTarget{"fd00::1", 0}));
 }
 
 TEST(DnsTargets, AServiceHasHostsAndPorts) {
@@ -111,8 +111,9 @@ TEST(DnsTargets, AServiceHasHostsAndPorts) {
   message.Record(ns_t_srv, Message::Service(5558, {"a", "engines", "test"}));
   message.Record(ns_t_srv, Message::Service(5559, {}));  // the service is not available
   message.Record(ns_t_srv, Message::Service(0, {"c"}));
-  EXPECT_THAT(*TargetsOf(message.bytes(), ns_t_srv),
-              ElementsAre(DnsTarget{"a.engines.test", 5558}, DnsTarget{"b.engines.test", 5557}));
+  EXPECT_THAT(
+      *TargetsOf(message.bytes(), ns_t_srv),
+      ElementsAre(SourceTarget{"a.engines.test", 5558}, SourceTarget{"b.engines.test", 5557}));
 }
 
 // Each prefix of a message, and each message with one changed byte, gives targets or an error.
@@ -193,17 +194,19 @@ struct DnsSourcesTest : ::testing::Test {
     fleet = Fleet::Create({}, index, {}).value();
     DnsSourcesConfig config;
     config.look = [this](const std::string& lookup) { return Look(lookup); };
-    config.text_of = [](const WorkerRegistration& source) { return source.endpoint; };
-    config.log = &lines.log();
+    config.lists = {.kind = "dns",
+                    .failed = log_events::kSourceLookupFailed,
+                    .text_of = [](const WorkerRegistration& source) { return source.endpoint; },
+                    .log = &lines.log()};
     dns = std::make_unique<DnsSources>(std::move(config), *fleet, log);
   }
-  Result<std::vector<DnsTarget>> Look(const std::string& lookup) {
+  Result<std::vector<SourceTarget>> Look(const std::string& lookup) {
     const MutexLock lock(mutex);
     ++lookups;
     if (!failure.empty()) return Status(StatusCode::kUnavailable, failure);
-    return lookup == "engines.test" ? targets : std::vector<DnsTarget>{};
+    return lookup == "engines.test" ? targets : std::vector<SourceTarget>{};
   }
-  void Answer(std::vector<DnsTarget> now, std::string failed = "") {
+  void Answer(std::vector<SourceTarget> now, std::string failed = "") {
     const MutexLock lock(mutex);
     targets = std::move(now);
     failure = std::move(failed);
@@ -223,7 +226,8 @@ struct DnsSourcesTest : ::testing::Test {
   }
   std::vector<std::string> Names() const {
     std::vector<std::string> names;
-    for (const auto& worker : fleet->view()->workers) names.push_back(worker->config.worker.name);
+    const FleetView view = fleet->view();
+    for (const auto& worker : view->workers) names.push_back(worker->config.worker.name);
     return names;
   }
 
@@ -234,7 +238,7 @@ struct DnsSourcesTest : ::testing::Test {
   json named = {{"lookup", "engines.test"},
                 {"source", {{"name", "e-{host}"}, {"endpoint", "tcp://{host}:9"}}}};
   Mutex mutex;
-  std::vector<DnsTarget> targets KV_GUARDED_BY(mutex);
+  std::vector<SourceTarget> targets KV_GUARDED_BY(mutex);
   std::string failure KV_GUARDED_BY(mutex);
   int lookups KV_GUARDED_BY(mutex) = 0;
   std::unique_ptr<DnsSources> dns;  // last: its thread uses the other members
@@ -307,12 +311,14 @@ TEST_F(DnsSourcesTest, AfterStopNoLookupBegins) {
   std::counting_semaphore<2> began(0), ends(0);
   int calls = 0;
   DnsSourcesConfig config;
-  config.text_of = [](const WorkerRegistration& source) { return source.endpoint; };
-  config.look = [&](const std::string&) -> Result<std::vector<DnsTarget>> {
+  config.lists = {.kind = "dns",
+                  .failed = log_events::kSourceLookupFailed,
+                  .text_of = [](const WorkerRegistration& source) { return source.endpoint; }};
+  config.look = [&](const std::string&) -> Result<std::vector<SourceTarget>> {
     ++calls;
     began.release();
     ends.acquire();
-    return std::vector<DnsTarget>();
+    return std::vector<SourceTarget>();
   };
   auto slow = std::make_unique<DnsSources>(std::move(config), *fleet, log);
   json second = named;

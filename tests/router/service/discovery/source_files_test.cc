@@ -176,7 +176,7 @@ TEST_F(SourceFilesTest, OnlyRegularFilesOfABoundedSizeAreRead) {
   std::filesystem::remove(path);
   std::filesystem::create_directory(path);
   std::filesystem::remove(path);
-  Write(std::string(SourceFiles::kMaxBytes + 1, ' '));
+  Write(std::string((SourceFiles::kMaxMib << 20) + 1, ' '));
   ASSERT_TRUE(AwaitLine({"source_file_failed", "larger than 16 MiB"}));
   Write(ListOf({Listed("a")}));
   EXPECT_TRUE(Await({"a"}));

@@ -50,7 +50,8 @@ struct SourceSetTest : ::testing::Test {
   }
   std::vector<std::string> Names() const {
     std::vector<std::string> names;
-    for (const auto& worker : fleet->view()->workers) names.push_back(worker->config.worker.name);
+    const FleetView view = fleet->view();
+    for (const auto& worker : view->workers) names.push_back(worker->config.worker.name);
     return names;
   }
   // An id that no worker has, if the fleet has no worker of this name.
