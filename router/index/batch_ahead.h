@@ -1,11 +1,12 @@
-// BatchAhead: prefetches the table lines of a batch's hashes before the batch uses them. Earlier
-// still, it prefetches the pointers to these lines.
+// HashesAhead: prefetches the table lines of hashes, such as those of a batch, before the writer
+// uses them. Earlier still, it prefetches the pointers to these lines.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <span>
+#include <utility>
 #include <variant>
 
 #include "kvcast/core/event.h"
@@ -51,16 +52,18 @@ class HashesOfBatch {
   bool is_removed_ = false;
 };
 
-// The map, the events and the idle names must outlive the object.
-class BatchAhead {
+// `Hashes` has the functions of HashesOfBatch. The map, the hashes and the idle names must outlive
+// the object.
+template <typename Hashes>
+class HashesAhead {
  public:
   // The table that keeps the names of removed blocks.
   struct Idle {
     const IdleNames& names;
     const SeededHash& fingerprint;
   };
-  BatchAhead(const ResidencyMap& map, std::span<const Event> events, const Idle& idle)
-      : map_(map), hashes_(events), idle_(idle) {
+  HashesAhead(const ResidencyMap& map, Hashes hashes, const Idle& idle)
+      : map_(map), hashes_(std::move(hashes)), idle_(idle) {
     for (int i = 0; i < 3; ++i) Advance();
   }
 
@@ -88,11 +91,13 @@ class BatchAhead {
   }
 
   const ResidencyMap& map_;
-  HashesOfBatch hashes_;
+  Hashes hashes_;
   const Idle idle_;
   std::array<const BlockHash*, kGroup> group_{};
   size_t size_ = 0;
   size_t steps_ = 0;
 };
+
+using BatchAhead = HashesAhead<HashesOfBatch>;
 
 }  // namespace kvcast::router

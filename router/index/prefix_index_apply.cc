@@ -50,7 +50,7 @@ std::vector<size_t> PrefixIndex::Impl::ApplyTo(WorkerState& worker, const EventB
   NoteNews(worker, batch);
   if (weigh_in_-- == 0) WeighResidencies();
   worker.sample.BeginBatch();
-  BatchAhead ahead(map_, batch.events, {worker.idle, fingerprint_});
+  BatchAhead ahead(map_, router::HashesOfBatch(batch.events), {worker.idle, fingerprint_});
   Removals removals;
   for (size_t i = 0; i < batch.events.size(); ++i) {
     const Event& event = batch.events[i];

@@ -75,7 +75,42 @@ std::vector<uint8_t> SaveLearned(const WorkerState& worker) {
   return to.Take();
 }
 
+// The hashes of a worker in runs, in the order in which RestoreRun adds them.
+class HashesOfRuns {
+ public:
+  HashesOfRuns(std::span<const RunImage> runs, uint32_t number) : runs_(runs), number_(number) {}
+
+  const BlockHash* Next() {
+    while (bits_ == 0) {
+      if (run_ == runs_.size()) return nullptr;
+      if (holder_ == runs_[run_].holders.size()) {
+        ++run_;
+        holder_ = 0;
+        continue;
+      }
+      const RunImage::Held& held = runs_[run_].holders[holder_++];
+      if (held.holder.worker == number_) bits_ = held.bits;
+    }
+    const auto block = static_cast<size_t>(std::countr_zero(bits_));
+    bits_ &= bits_ - 1;
+    return &runs_[run_].hashes[block];
+  }
+  static bool is_removed() { return false; }
+
+ private:
+  std::span<const RunImage> runs_;
+  uint32_t number_;
+  size_t run_ = 0;
+  size_t holder_ = 0;  // the next holder of the run
+  uint64_t bits_ = 0;  // blocks of the holder before it
+};
+
 }  // namespace
+
+// Prefetches for restored runs.
+class PrefixIndex::Impl::RunsAhead : public router::HashesAhead<HashesOfRuns> {
+  using HashesAhead::HashesAhead;
+};
 
 void PrefixIndex::Impl::Freeze(std::span<const WorkerId> workers,
                                const std::function<void(const FrozenShard&)>& use) const {
@@ -125,13 +160,15 @@ bool PrefixIndex::Impl::RestoreRuns(WorkerId id, uint32_t number, std::span<cons
   const auto it = slot_of_.find(id);
   if (it == slot_of_.end()) return false;
   WorkerState& worker = *slots_[it->second];
+  RunsAhead ahead(map_, HashesOfRuns(runs, number), {worker.idle, fingerprint_});
   bool restored = true;
-  for (const RunImage& run : runs) restored = restored && RestoreRun(worker, number, run);
+  for (const RunImage& run : runs) restored = restored && RestoreRun(worker, number, run, ahead);
   Commit(worker);
   return restored;
 }
 
-bool PrefixIndex::Impl::RestoreRun(WorkerState& worker, uint32_t number, const RunImage& run) {
+bool PrefixIndex::Impl::RestoreRun(WorkerState& worker, uint32_t number, const RunImage& run,
+                                   RunsAhead& ahead) {
   for (size_t i = 0; i < run.holders.size(); ++i) {
     const auto& [holder, bits] = run.holders[i];
     if (holder.worker != number) continue;
@@ -141,6 +178,7 @@ bool PrefixIndex::Impl::RestoreRun(WorkerState& worker, uint32_t number, const R
     router::ResidencyMap::Cursor cursor;
     for (uint64_t rest = bits; rest != 0; rest &= rest - 1) {
       const auto block = static_cast<size_t>(std::countr_zero(rest));
+      ahead.Step();
       holding.copies = 1;
       for (const RunImage::Copies& copies : run.copies) {
         if (copies.held == i && copies.block == block) holding.copies = copies.copies;
@@ -257,7 +295,7 @@ void IndexImage::Freeze(const PrefixIndex& index, size_t shard, std::span<const 
 Status IndexImage::Restore(PrefixIndex& index, WorkerId worker, uint32_t number,
                            std::span<const uint8_t> learned,
                            const std::function<bool(RunImage&)>& next_run) {
-  constexpr size_t kAtOnce = 16;  // runs for each time that the lock is taken
+  constexpr size_t kAtOnce = 64;  // runs for each time that the lock is taken
   PrefixIndex::Impl& shard = index.Of(worker);
   FieldReader from(learned);
   const std::optional<ResidencyTotals> totals = TotalsFrom(from);

@@ -344,8 +344,9 @@ class PrefixIndex::Impl {
       KV_REQUIRES(mutex_);
   // Adds the blocks of the run that the worker with this number in the image holds. False: the run
   // contradicts the runs before it.
-  bool RestoreRun(router::WorkerState& worker, uint32_t number, const router::RunImage& run)
-      KV_REQUIRES(mutex_);
+  class RunsAhead;
+  bool RestoreRun(router::WorkerState& worker, uint32_t number, const router::RunImage& run,
+                  RunsAhead& ahead) KV_REQUIRES(mutex_);
   bool RestoreBlock(router::WorkerState& worker, const router::RunImage& run, size_t block,
                     router::Holding& holding, router::ResidencyMap::Cursor& cursor)
       KV_REQUIRES(mutex_);
