@@ -54,6 +54,30 @@ TEST_F(PublisherCoreTest, NoHeartbeatBeforeTheFirstBatch) {
   EXPECT_EQ(next_seq(), 0u);
 }
 
+TEST_F(PublisherCoreTest, AHeartbeatFollowsAPayloadWithATimeStamp) {
+  const std::vector<uint8_t> payload = {0x93, 0x01, 0x90, 0xc0};
+  ASSERT_TRUE(core.PublishPayload(payload).ok());
+  TickAt(5020);
+  TickAt(9000);
+  EXPECT_EQ(next_seq(), 1u);  // the time is not known
+  ASSERT_TRUE(core.PublishPayload(payload, 100).ok());
+  TickAt(9020);  // the core notices the batch
+  TickAt(10020);
+  ASSERT_EQ(next_seq(), 3u);
+  EXPECT_NEAR(Held(2).ts, 101.02, 1e-9);
+}
+
+TEST_F(PublisherCoreTest, ASilentPublisherSendsNoHeartbeat) {
+  ASSERT_TRUE(core.Publish(BatchOf(100, 1)).ok());
+  core.SetSilent(true);
+  TickAt(5020);
+  TickAt(9000);
+  EXPECT_EQ(next_seq(), 1u);
+  core.SetSilent(false);
+  TickAt(9020);
+  EXPECT_EQ(next_seq(), 2u);
+}
+
 TEST_F(PublisherCoreTest, AHeartbeatContinuesTheTimeOfTheBatches) {
   ASSERT_TRUE(core.Publish(BatchOf(100, 1)).ok());
   TickAt(5020);  // the core notices the batch

@@ -57,8 +57,8 @@ struct PublisherConfig {
   std::optional<Epoch> epoch;
   // After this time without a batch, the publisher sends an empty batch (heartbeat). Subscribers
   // can then detect a lost last batch, or a silent publisher. There is no heartbeat before the
-  // first batch of Publish or Add. The time stamp of a heartbeat is the time stamp of the latest
-  // such batch plus the time since then. 0: never.
+  // first batch of Publish or Add, or of PublishPayload with a time stamp. The time stamp of a
+  // heartbeat is the time stamp of the latest such batch plus the time since then. 0: never.
   int64_t heartbeat_ms = 1000;
   // If no batch follows Add within this time, the events of Add are published in a batch of their
   // own. 0: they wait for the next batch.
@@ -177,7 +177,14 @@ class Publisher {
   // of the publisher. Errors: `payload` is empty, because an empty payload is the end marker of a
   // replay; with hashes_only also: an event of the payload cannot be decoded, or the redacted batch
   // cannot be encoded. A failed call does not publish the payload, but uses a sequence number.
-  Result<Seq> PublishPayload(std::span<const uint8_t> payload);
+  // `ts`: the time stamp of the payload, as for heartbeats of Publish. nullopt: no heartbeat
+  // follows from this payload.
+  Result<Seq> PublishPayload(std::span<const uint8_t> payload,
+                             std::optional<double> ts = std::nullopt);
+
+  // True: the publisher sends no heartbeats and answers no requests, so that subscribers find out
+  // that its engine is not known to live. Batches are still published. Thread-safe.
+  void SetSilent(bool silent);
 
   // The sequence number of the next batch. It is also the number of published batches, including
   // heartbeats and batches with an encode error.

@@ -206,6 +206,7 @@ Status Publisher::Impl::OpenReplay(const std::shared_ptr<Context>& context,
   server.layout = config.replay_layout;
   server.rate = {config.replay_requests_per_s, config.replay_bytes_per_s};
   server.now_us = [this] { return core.NowUs(); };
+  server.silent = [this] { return core.silent(); };
   server.guard = replay_guard.get();
   replay = std::make_unique<stream::ReplayServer>(std::move(router->socket), *waker, server,
                                                   core.ring(), core.state());
@@ -242,11 +243,13 @@ Status Publisher::Flush() {
   return status;
 }
 
-Result<Seq> Publisher::PublishPayload(std::span<const uint8_t> payload) {
-  Result<Seq> seq = impl_->core.PublishPayload(payload);
+Result<Seq> Publisher::PublishPayload(std::span<const uint8_t> payload, std::optional<double> ts) {
+  Result<Seq> seq = impl_->core.PublishPayload(payload, ts);
   impl_->loop->Notice();
   return seq;
 }
+
+void Publisher::SetSilent(bool silent) { impl_->core.SetSilent(silent); }
 
 Seq Publisher::next_seq() const { return Seq(impl_->core.ring().next_seq()); }
 const std::string& Publisher::endpoint() const { return impl_->endpoint; }

@@ -95,7 +95,8 @@ Status PublisherCore::FlushLocked() {
   return status;
 }
 
-Result<Seq> PublisherCore::PublishPayload(std::span<const uint8_t> payload) {
+Result<Seq> PublisherCore::PublishPayload(std::span<const uint8_t> payload,
+                                          std::optional<double> ts) {
   MutexLock lock(pending_mutex_);
   (void)FlushLocked();  // a refused batch is counted, and its number is a gap
   if (payload.empty()) {
@@ -113,6 +114,7 @@ Result<Seq> PublisherCore::PublishPayload(std::span<const uint8_t> payload) {
       return status;
     }
   }
+  if (ts) NoteTime(*ts);
   return Seq(
       ring_.Append(std::make_shared<const std::vector<uint8_t>>(payload.begin(), payload.end())));
 }
@@ -138,7 +140,9 @@ void PublisherCore::Tick() {
   const int64_t now_us = NowUs();
   const uint64_t next_seq = ring_.next_seq();
   if (next_seq != std::exchange(ticked_seq_, next_seq)) silent_since_us_ = now_us;
-  if (config_.heartbeat_ms == 0 || now_us - silent_since_us_ < config_.heartbeat_ms * 1000) return;
+  if (silent_ || config_.heartbeat_ms == 0 ||
+      now_us - silent_since_us_ < config_.heartbeat_ms * 1000)
+    return;
   PublishHeartbeat();
   silent_since_us_ = now_us;
 }

@@ -9,6 +9,7 @@
 #include <functional>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -42,7 +43,9 @@ class PublisherCore {
   }
   void Add(std::vector<Event> events, double ts);
   Status Flush();
-  Result<Seq> PublishPayload(std::span<const uint8_t> payload);
+  Result<Seq> PublishPayload(std::span<const uint8_t> payload, std::optional<double> ts = {});
+  void SetSilent(bool silent) { silent_ = silent; }
+  bool silent() const { return silent_; }
 
   // Publishes pending events that are due, calls PublisherState::CatchUp, and publishes a heartbeat
   // after `heartbeat_ms` without a batch. Must be called every kTickMs.
@@ -79,8 +82,8 @@ class PublisherCore {
   // Written under pending_mutex_. Add sets the flag before Add returns. The flag is cleared after
   // the pending events have their sequence number. A Publish that reads false needs no lock.
   std::atomic<bool> has_pending_{false};
-  // The time stamp of the latest batch of Publish or Add minus the clock at that moment, in
-  // seconds. PublishPayload does not change it. NaN before the first such batch.
+  // The time stamp of the latest batch with a time stamp minus the clock at that moment, in
+  // seconds. NaN before the first such batch.
   std::atomic<double> clock_offset_s_{std::numeric_limits<double>::quiet_NaN()};
   const int64_t data_parallel_rank_;
   ReplayRing ring_;
@@ -89,6 +92,7 @@ class PublisherCore {
   std::unique_ptr<PublisherState> state_;
   std::atomic<uint64_t> encode_errors_{0};
   std::atomic<uint64_t> heartbeats_{0};
+  std::atomic<bool> silent_{false};
 
   // Held while the pending events get their sequence number, so that no later batch gets a lower
   // number.

@@ -24,6 +24,9 @@ struct ReplayServerConfig {
   ReplayLayout layout = ReplayLayout::kTopicSeqPayload;
   ReplayRate rate;
   std::function<int64_t()> now_us;  // monotonic; called on the server's thread
+  // True: requests get no answer. Called on the server's thread. Empty: each request gets an
+  // answer.
+  std::function<bool()> silent;
   // The guard of the socket; nullptr: every client may make every request. Must outlive the server.
   Guard* guard = nullptr;
 };

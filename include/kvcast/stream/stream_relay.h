@@ -1,0 +1,66 @@
+// StreamRelay: follows one publisher, and publishes its batches again. The payloads do not change.
+// The epoch, the sequence numbers, the ring for replays, the digests and the snapshots are those of
+// the relay, so subscribers that join late get the state of an engine whose own publisher has a
+// short ring, or none of KVX1.
+//
+// The relay starts a new epoch when the subscriber resets the source, for example after a restart
+// of the engine. If earlier batches of the engine are missing, number 0 of the epoch is a batch
+// that no replay returns. Subscribers of the relay then know that their state is not complete, as
+// they would without the relay.
+//
+// While it is not known that the state is that of the engine, the relay is silent: it sends no
+// heartbeats and answers no requests. Its subscribers then become kStale, as without the relay.
+//
+// A publisher with KVX1 is followed by replays only, without snapshots.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "kvcast/core/status.h"
+#include "kvcast/stream/publisher.h"
+#include "kvcast/stream/subscriber.h"
+
+namespace kvcast {
+
+struct StreamRelayConfig {
+  SourceConfig source;  // `worker` and `resume` have no effect
+  SubscriberConfig subscriber;
+  // `replay_endpoint` must be set. `epoch` and `data_parallel_rank` must not be set: the batches
+  // keep their rank.
+  PublisherConfig publisher;
+};
+
+struct StreamRelayCounters {
+  uint64_t batches = 0;     // of the followed publisher
+  uint64_t epochs = 0;      // including the current epoch
+  uint64_t incomplete = 0;  // epochs that began without the earlier batches of the engine
+};
+
+// Thread-safe.
+class StreamRelay {
+ public:
+  // Errors: those of Publisher::Create, Subscriber::Create and Subscriber::Add. kInvalidArgument:
+  // `publisher` has a member that must not be set, or has no replay endpoint.
+  static Result<std::unique_ptr<StreamRelay>> Create(const StreamRelayConfig& config);
+  ~StreamRelay();
+
+  // As bound. A new epoch has the same endpoints.
+  const std::string& endpoint() const;
+  const std::string& replay_endpoint() const;
+  SourceStatus source() const;
+  StreamRelayCounters counters() const;
+  // Not ok: another program has taken an endpoint while an epoch ended. The relay publishes nothing
+  // any more.
+  Status status() const;
+
+ private:
+  class Impl;
+  explicit StreamRelay(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace kvcast

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "src/stream/relay/relay_sink.h"
+
+#include <chrono>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "kvcast/wire/wire.h"
+#include "src/base/clock.h"
+
+namespace kvcast::stream {
+namespace {
+
+// A closed socket may keep its port for a moment.
+constexpr int64_t kBindPatienceMs = 10'000;
+constexpr auto kBindPause = std::chrono::milliseconds(10);
+
+}  // namespace
+
+Result<std::shared_ptr<RelaySink>> RelaySink::Create(const PublisherConfig& config) {
+  std::shared_ptr<RelaySink> sink(new RelaySink(config));
+  const MutexLock lock(sink->mutex_);
+  if (Status status = sink->Open(); !status.ok()) return status;
+  sink->config_.endpoint = sink->publisher_->endpoint();
+  sink->config_.replay_endpoint = sink->publisher_->replay_endpoint();
+  return sink;
+}
+
+Status RelaySink::Open() {
+  auto publisher = Publisher::Create(config_);
+  if (!publisher.ok()) return publisher.status();
+  publisher_ = std::move(publisher).value();
+  publisher_->SetSilent(true);
+  empty_ = true;
+  ++counters_.epochs;
+  return Status();
+}
+
+// The new epoch is silent until the first batch or change of state, because a status of an empty
+// epoch would say that the engine holds no blocks.
+void RelaySink::BeginEpoch() {
+  publisher_.reset();
+  const int64_t end_ms = SteadyMs() + kBindPatienceMs;
+  for (;;) {
+    status_ = Open();
+    if (status_.ok() || status_.code() != StatusCode::kUnavailable || SteadyMs() > end_ms) return;
+    std::this_thread::sleep_for(kBindPause);
+  }
+}
+
+void RelaySink::PublishLost() {
+  (void)publisher_->PublishPayload({});  // the error is the purpose of the call
+  empty_ = false;
+  ++counters_.incomplete;
+}
+
+BatchResult RelaySink::Apply(Seq seq, std::span<const uint8_t> payload) {
+  const MutexLock lock(mutex_);
+  ++counters_.batches;
+  if (publisher_ == nullptr) return BatchResult::kApplied;
+  if (empty_ && seq != Seq(0)) PublishLost();
+  DecodeCounts counts;
+  const bool decoded =
+      DecodeBatch(payload, WireLimits(), {.token_ids = false}, batch_, counts).ok();
+  (void)publisher_->PublishPayload(payload, decoded ? std::optional(batch_.ts) : std::nullopt);
+  empty_ = false;
+  publisher_->SetSilent(!known_);
+  return BatchResult::kApplied;
+}
+
+void RelaySink::Reset(ResetReason reason) {
+  const MutexLock lock(mutex_);
+  if (publisher_ == nullptr) return;
+  if (!empty_) BeginEpoch();
+  if (publisher_ != nullptr && empty_ && reason != ResetReason::kRestart) PublishLost();
+}
+
+void RelaySink::NoteState(SourceState state) {
+  const MutexLock lock(mutex_);
+  known_ =
+      state == SourceState::kSynced || state == SourceState::kCleared || state == SourceState::kGap;
+  if (publisher_ != nullptr) publisher_->SetSilent(!known_);
+}
+
+StreamRelayCounters RelaySink::counters() const {
+  const MutexLock lock(mutex_);
+  return counters_;
+}
+
+Status RelaySink::status() const {
+  const MutexLock lock(mutex_);
+  return status_;
+}
+
+}  // namespace kvcast::stream

@@ -1,0 +1,46 @@
+// RelaySink: publishes the batches of a followed source again, in epochs of its own.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "kvcast/stream/stream_relay.h"
+#include "src/base/mutex.h"
+
+namespace kvcast::stream {
+
+// Thread-safe.
+class RelaySink final : public ReplicaSink {
+ public:
+  // Opens the endpoints of the first epoch. Errors: those of Publisher::Create.
+  static Result<std::shared_ptr<RelaySink>> Create(const PublisherConfig& config);
+
+  BatchResult Apply(Seq seq, std::span<const uint8_t> payload) override;
+  void Reset(ResetReason reason) override;
+  // Must be called when the state of the source has changed.
+  void NoteState(SourceState state);
+
+  const std::string& endpoint() const { return config_.endpoint; }
+  const std::string& replay_endpoint() const { return config_.replay_endpoint; }
+  StreamRelayCounters counters() const;
+  Status status() const;
+
+ private:
+  explicit RelaySink(PublisherConfig config) : config_(std::move(config)) {}
+  Status Open() KV_REQUIRES(mutex_);
+  void BeginEpoch() KV_REQUIRES(mutex_);
+  void PublishLost() KV_REQUIRES(mutex_);
+
+  PublisherConfig config_;  // from Create on with the bound endpoints; constant after Create
+  mutable Mutex mutex_;
+  std::unique_ptr<Publisher> publisher_ KV_GUARDED_BY(mutex_);  // nullptr: see status_
+  Status status_ KV_GUARDED_BY(mutex_);
+  // The state of the source is that of the engine, perhaps without the latest batches.
+  bool known_ KV_GUARDED_BY(mutex_) = false;
+  bool empty_ KV_GUARDED_BY(mutex_) = true;  // the epoch has no number yet
+  EventBatch batch_ KV_GUARDED_BY(mutex_);   // keeps its memory between batches
+  StreamRelayCounters counters_ KV_GUARDED_BY(mutex_);
+};
+
+}  // namespace kvcast::stream

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kvcast/stream/stream_relay.h"
+
+#include <utility>
+
+#include "src/stream/relay/relay_sink.h"
+
+namespace kvcast {
+
+using stream::RelaySink;
+
+class StreamRelay::Impl {
+ public:
+  explicit Impl(std::shared_ptr<RelaySink> relay_sink) : sink(std::move(relay_sink)) {}
+
+  Status Follow(const StreamRelayConfig& config) {
+    SubscriberConfig follows = config.subscriber;
+    follows.on_state = [held = sink, then = config.subscriber.on_state](
+                           WorkerId worker, const SourceStatus& status) {
+      held->NoteState(status.state);
+      if (then) then(worker, status);
+    };
+    auto made = Subscriber::Create(follows);
+    if (!made.ok()) return made.status();
+    subscriber = std::move(made).value();
+    SourceConfig source = config.source;
+    source.worker = WorkerId(0);
+    source.resume.reset();
+    return subscriber->Add(source, sink);
+  }
+
+  const std::shared_ptr<RelaySink> sink;
+  std::unique_ptr<Subscriber> subscriber;
+};
+
+StreamRelay::StreamRelay(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+StreamRelay::~StreamRelay() = default;
+
+Result<std::unique_ptr<StreamRelay>> StreamRelay::Create(const StreamRelayConfig& config) {
+  const auto wrong = [](const char* what) { return Status(StatusCode::kInvalidArgument, what); };
+  if (config.publisher.epoch) return wrong("a relay makes its own epochs");
+  if (config.publisher.data_parallel_rank != 0) return wrong("a relay has no rank of its own");
+  if (config.publisher.replay_endpoint.empty()) return wrong("a relay needs a replay endpoint");
+  auto sink = RelaySink::Create(config.publisher);
+  if (!sink.ok()) return sink.status();
+  auto impl = std::make_unique<Impl>(std::move(sink).value());
+  if (Status status = impl->Follow(config); !status.ok()) return status;
+  return std::unique_ptr<StreamRelay>(new StreamRelay(std::move(impl)));
+}
+
+const std::string& StreamRelay::endpoint() const { return impl_->sink->endpoint(); }
+const std::string& StreamRelay::replay_endpoint() const { return impl_->sink->replay_endpoint(); }
+SourceStatus StreamRelay::source() const { return impl_->subscriber->status(WorkerId(0)); }
+StreamRelayCounters StreamRelay::counters() const { return impl_->sink->counters(); }
+Status StreamRelay::status() const { return impl_->sink->status(); }
+
+}  // namespace kvcast

@@ -1,0 +1,213 @@
+// A relay publishes the batches of its source again. Its subscribers have the knowledge that a
+// direct subscriber has, and a late subscriber has more.
+// SPDX-License-Identifier: Apache-2.0
+#include "kvcast/stream/stream_relay.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/support/lossy_publisher.h"
+#include "tests/support/stream_test_util.h"
+
+namespace kvcast::stream {
+namespace {
+
+constexpr WorkerId kDirect{1};
+constexpr WorkerId kBehind{2};
+
+// A publisher without KVX1, as vLLM's.
+PublisherConfig PlainConfig() {
+  PublisherConfig config = TestPublisherConfig();
+  config.extension = false;
+  config.heartbeat_ms = 0;
+  return config;
+}
+
+SubscriberConfig QuickConfig() {
+  return {.replay_timeout_ms = 200, .probe_interval_ms = 100, .stale_ms = 300};
+}
+
+struct StreamRelayTest : ::testing::Test {
+  // Follows the source directly and behind the relay.
+  void Start(const SourceConfig& source) {
+    subscriber = Subscriber::Create(QuickConfig()).value();
+    SourceConfig direct = source;
+    direct.worker = kDirect;
+    ASSERT_TRUE(AddSource(*subscriber, direct_sink, direct).ok());
+    StreamRelayConfig config;
+    config.source = source;
+    config.subscriber = QuickConfig();
+    config.publisher = TestPublisherConfig();
+    auto made = StreamRelay::Create(config);
+    ASSERT_TRUE(made.ok()) << made.status().ToString();
+    relay = std::move(made).value();
+    FollowRelay();
+  }
+  void FollowRelay() {
+    const SourceConfig behind = {kBehind, relay->endpoint(), relay->replay_endpoint(), ""};
+    ASSERT_TRUE(AddSource(*subscriber, relay_sink, behind).ok());
+  }
+  void Start(const Publisher& publisher) {
+    Start({WorkerId(0), publisher.endpoint(), publisher.replay_endpoint(), ""});
+  }
+  bool Await(SourceState state) const { return AwaitOf(kDirect, state) && AwaitOf(kBehind, state); }
+  bool AwaitOf(WorkerId worker, SourceState state) const {
+    return Eventually([&] { return subscriber->status(worker).state == state; });
+  }
+  // The deliveries without the number of the worker and without the reason of a reset. To
+  // subscribers of the relay, each reset may be a restart.
+  static Texts Of(const RecordingSink& sink) {
+    Texts texts;
+    for (const std::string& text : sink.deliveries()) {
+      const bool is_reset = text.find("reset") != std::string::npos;
+      texts.push_back(is_reset ? "reset" : text.substr(3));
+    }
+    return texts;
+  }
+  // Waits until both subscribers have these deliveries.
+  void Expect(const Texts& texts) const {
+    EXPECT_TRUE(Eventually([&] { return Of(direct_sink) == texts && Of(relay_sink) == texts; }))
+        << ::testing::PrintToString(Of(direct_sink)) << "\n"
+        << ::testing::PrintToString(Of(relay_sink));
+  }
+
+  RecordingSink direct_sink;
+  RecordingSink relay_sink;
+  std::unique_ptr<StreamRelay> relay;
+  std::unique_ptr<Subscriber> subscriber;
+};
+
+TEST_F(StreamRelayTest, TheBatchesDoNotChange) {
+  const auto publisher = MakePublisher(PlainConfig());
+  Start(*publisher);
+  PublishUpTo(*publisher, 20);
+  Expect(Batches(0, 20));
+  EXPECT_TRUE(Await(SourceState::kSynced));
+  EXPECT_EQ(relay->counters().batches, 20u);
+  EXPECT_EQ(relay->counters().epochs, 1u);
+  EXPECT_EQ(relay->counters().incomplete, 0u);
+}
+
+TEST_F(StreamRelayTest, ALateSubscriberGetsBatchesThatTheSourceHasNot) {
+  PublisherConfig config = PlainConfig();
+  config.ring_batches = 2;
+  const auto publisher = MakePublisher(config);
+  Start(*publisher);
+  ASSERT_TRUE(Await(SourceState::kSynced));
+  for (uint64_t end = 1; end <= 10; ++end) {
+    PublishUpTo(*publisher, end);
+    Expect(Batches(0, end));
+  }
+  RecordingSink late;
+  subscriber->Remove(kBehind);
+  ASSERT_TRUE(
+      AddSource(*subscriber, late, {WorkerId(3), relay->endpoint(), relay->replay_endpoint(), ""})
+          .ok());
+  EXPECT_TRUE(Eventually([&] { return Of(late) == Batches(0, 10); }));
+}
+
+TEST_F(StreamRelayTest, ARestartOfTheSourceIsARestartOfTheRelay) {
+  auto publisher = MakePublisher(PlainConfig());
+  PublisherConfig again = PlainConfig();
+  again.endpoint = publisher->endpoint();
+  again.replay_endpoint = publisher->replay_endpoint();
+  Start(*publisher);
+  PublishUpTo(*publisher, 5);
+  Expect(Batches(0, 5));
+  publisher.reset();
+  ASSERT_TRUE(Eventually([&] {
+    auto made = Publisher::Create(again);
+    if (made.ok()) publisher = std::move(made).value();
+    return made.ok();
+  }));
+  PublishUpTo(*publisher, 3, 1);
+  Texts texts = Batches(0, 5);
+  texts.emplace_back("reset");
+  for (const std::string& text : Batches(0, 3, 1)) texts.push_back(text);
+  Expect(texts);
+  EXPECT_TRUE(Await(SourceState::kSynced));
+  EXPECT_EQ(relay->counters().epochs, 2u);
+  EXPECT_EQ(relay->counters().incomplete, 0u);
+}
+
+TEST_F(StreamRelayTest, ARelayThatStartsLateIsNotComplete) {
+  PublisherConfig config = PlainConfig();
+  config.ring_batches = 3;
+  const auto publisher = MakePublisher(config);
+  PublishUpTo(*publisher, 10);
+  Start(*publisher);
+  Expect(Batches(7, 10));
+  EXPECT_TRUE(Await(SourceState::kCleared));
+  PublishUpTo(*publisher, 12);
+  Expect(Batches(7, 12));
+  EXPECT_TRUE(Await(SourceState::kCleared));
+  EXPECT_EQ(relay->counters().incomplete, 1u);
+}
+
+TEST_F(StreamRelayTest, LostBatchesAreLostForSubscribers) {
+  LossyPublisher publisher({.ring_batches = 2});
+  Start(publisher.source());
+  ASSERT_TRUE(Await(SourceState::kSynced));
+  publisher.Send();
+  Expect(Batches(0, 1));
+  for (int i = 0; i < 5; ++i) publisher.Lose();
+  publisher.Send();  // the ring has the last two batches
+  Texts texts = Batches(0, 1);
+  texts.emplace_back("reset");
+  for (const std::string& text : Batches(5, 7)) texts.push_back(text);
+  Expect(texts);
+  EXPECT_TRUE(Await(SourceState::kCleared));
+}
+
+TEST_F(StreamRelayTest, NothingIsKnownBeforeTheSourceAnswers) {
+  std::unique_ptr<Publisher> publisher = MakePublisher(PlainConfig());
+  PublisherConfig again = PlainConfig();
+  again.endpoint = publisher->endpoint();
+  again.replay_endpoint = publisher->replay_endpoint();
+  publisher.reset();
+  Start({WorkerId(0), again.endpoint, again.replay_endpoint, ""});
+  // The subscriber asks the relay several times.
+  EXPECT_TRUE(Eventually([&] { return subscriber->status(kBehind).replay_timeouts >= 3; }));
+  EXPECT_NE(subscriber->status(kBehind).state, SourceState::kSynced);
+  EXPECT_EQ(subscriber->status(kBehind).weight, 0);
+  ASSERT_TRUE(Eventually([&] {
+    auto made = Publisher::Create(again);
+    if (made.ok()) publisher = std::move(made).value();
+    return made.ok();
+  }));
+  EXPECT_TRUE(Await(SourceState::kSynced));
+}
+
+TEST_F(StreamRelayTest, TheRelayOfADeadSourceIsStale) {
+  auto publisher = MakePublisher(PlainConfig());
+  Start(*publisher);
+  PublishUpTo(*publisher, 5);
+  Expect(Batches(0, 5));
+  ASSERT_TRUE(Await(SourceState::kSynced));
+  publisher.reset();
+  EXPECT_TRUE(Await(SourceState::kStale));
+}
+
+TEST(StreamRelay, AConfigThatIsNotARelayIsRefused) {
+  StreamRelayConfig config;
+  config.source.endpoint = "tcp://127.0.0.1:9";
+  config.publisher = TestPublisherConfig();
+  config.publisher.replay_endpoint.clear();
+  EXPECT_EQ(StreamRelay::Create(config).status().code(), StatusCode::kInvalidArgument);
+  config.publisher = TestPublisherConfig();
+  config.publisher.epoch = Epoch{};
+  EXPECT_EQ(StreamRelay::Create(config).status().code(), StatusCode::kInvalidArgument);
+  config.publisher = TestPublisherConfig();
+  config.publisher.data_parallel_rank = 1;
+  EXPECT_EQ(StreamRelay::Create(config).status().code(), StatusCode::kInvalidArgument);
+  config.publisher = TestPublisherConfig();
+  config.source.endpoint = "nonsense";
+  EXPECT_EQ(StreamRelay::Create(config).status().code(), StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace kvcast::stream
