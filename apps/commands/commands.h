@@ -1,7 +1,7 @@
 // The subcommands of `kvcast`: their options, filled by the command line, and their entry points.
 // Each entry point returns the process's exit code: 0: success, 1: failure, 2: usage error. After a
-// stop signal, engine, demo, tail and replay return 128 + the signal. The router and a demo with
-// `serve` return 0.
+// stop signal, engine, demo, tail, replay and relay return 128 + the signal. The router and a demo
+// with `serve` return 0.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -92,6 +92,21 @@ struct ReplayOptions {
 };
 int RunReplay(const ReplayOptions& options);
 
+struct RelayOptions {
+  std::string source;  // ENDPOINT[,REPLAY_ENDPOINT]
+  std::string source_topic;
+  std::string server_key;        // public key of the source; empty: the source has no CURVE
+  bool insecure_source = false;  // without server_key, the source may be beyond loopback
+  std::string endpoint = "tcp://127.0.0.1:5567";
+  std::string replay_endpoint = "tcp://127.0.0.1:5667";
+  std::string topic;
+  int64_t ring_batches = 10'000;
+  bool hashes_only = false;
+  CurveServerOptions curve;
+  LogOptions log;
+};
+int RunRelay(const RelayOptions& options);
+
 struct ConformanceOptions {
   std::string kind;
   // Class offload. True: the engine's rules. False: our own rules where the engine has a defect.
@@ -145,6 +160,18 @@ struct HostileBenchOptions {
   bool json = false;
 };
 int RunHostileBenchCommand(const HostileBenchOptions& options);
+
+struct RestartBenchOptions {
+  int64_t sources = 64;
+  int64_t rate = 256;        // batches per second of each source
+  int64_t blocks = 100'000;  // blocks that a source holds
+  int64_t kills = 50;
+  int64_t state_interval = 5;  // seconds
+  int64_t seconds = 20;        // to measure queries
+  bool plain = false;          // the publishers have no KVX1
+  bool json = false;
+};
+int RunRestartBenchCommand(const RestartBenchOptions& options);
 
 struct ServiceBenchOptions {
   int64_t rate = 2000;          // decisions per second

@@ -302,6 +302,36 @@ void AddReplay(CLI::App& app, ReplayOptions& options, Command& command) {
   sub->callback([&] { command = [&] { return RunReplay(options); }; });
 }
 
+void AddRelay(CLI::App& app, RelayOptions& options, Command& command) {
+  CLI::App* sub = app.add_subcommand(
+      "relay", "follow one engine and publish its events again, with epochs, digests and CURVE");
+  sub->add_option("--source", options.source, "the engine's publisher: ENDPOINT[,REPLAY_ENDPOINT]")
+      ->required();
+  sub->add_option("--source-topic", options.source_topic,
+                  "topic prefix of the followed messages (default: all topics)");
+  sub->add_option("--server-key", options.server_key,
+                  "public key of the engine's publisher (CURVE); with --curve-key");
+  sub->add_option("--endpoint", options.endpoint, "PUB endpoint; port 0 takes a free port")
+      ->capture_default_str();
+  sub->add_option("--replay-endpoint", options.replay_endpoint,
+                  "ROUTER endpoint; port 0 takes a free port")
+      ->capture_default_str();
+  sub->add_option("--topic", options.topic, "topic of the published messages");
+  sub->add_option("--ring-batches", options.ring_batches,
+                  "maximum number of batches that replays can return")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 30))
+      ->capture_default_str();
+  sub->add_flag("--hashes-only", options.hashes_only,
+                "publish hashes, but no token ids, keys, adapter names or sessions");
+  sub->add_option("--curve-key", options.curve.key, kServerKeyHelp);
+  sub->add_option("--curve-clients", options.curve.clients, kClientsHelp);
+  sub->add_flag("--insecure", options.curve.insecure, kInsecureHelp);
+  sub->add_flag("--insecure-source", options.insecure_source,
+                "allow a source beyond loopback without CURVE");
+  AddLog(*sub, options.log);
+  sub->callback([&] { command = [&] { return RunRelay(options); }; });
+}
+
 void AddSimulate(CLI::App& app, simulate::SimulateOptions& options, Command& command) {
   CLI::App* sub = app.add_subcommand(
       "simulate", "compare selection rules with simulated engines, in virtual time");
@@ -466,6 +496,27 @@ void AddFreshnessBench(CLI::App& bench, FreshnessBenchOptions& options, Command&
   sub->callback([&] { command = [&] { return RunFreshnessBenchCommand(options); }; });
 }
 
+void AddRestartBench(CLI::App& bench, RestartBenchOptions& options, Command& command) {
+  CLI::App* sub = bench.add_subcommand(
+      "restart", "time until a killed router with saved state answers exactly again");
+  const auto number = [sub](const char* flag, int64_t& value, const char* help, int64_t most,
+                            int64_t least = 1) {
+    sub->add_option(flag, value, help)->check(CLI::Range(least, most))->capture_default_str();
+  };
+  number("--sources", options.sources, "number of publishers; they run in one separate process",
+         256);
+  number("--rate", options.rate, "batches per second of each publisher", 100'000);
+  number("--blocks", options.blocks, "number of blocks that each publisher holds", 10'000'000,
+         16'384);
+  number("--kills", options.kills, "number of kills, each at a random time", 10'000);
+  number("--state-interval", options.state_interval, "seconds between two saves", 3600);
+  number("--seconds", options.seconds, "seconds to measure queries with and without a save", 3600);
+  sub->add_flag("--plain", options.plain,
+                "the publishers have no epochs, digests and snapshots, as vLLM's");
+  sub->add_flag("--json", options.json, "print one JSON object as the last line of stdout");
+  sub->callback([&] { command = [&] { return RunRestartBenchCommand(options); }; });
+}
+
 void AddServiceBench(CLI::App& bench, ServiceBenchOptions& options, Command& command) {
   CLI::App* sub =
       bench.add_subcommand("service", "routing decisions over HTTP while events arrive");
@@ -550,6 +601,7 @@ int Main(int argc, char** argv) {
   RouterCommandOptions router;
   TailOptions tail;
   ReplayOptions replay;
+  RelayOptions relay;
   ConformanceOptions conformance;
   simulate::SimulateOptions simulation;
   AddDemo(app, demo, command);
@@ -557,6 +609,7 @@ int Main(int argc, char** argv) {
   AddRouter(app, router, command);
   AddTail(app, tail, command);
   AddReplay(app, replay, command);
+  AddRelay(app, relay, command);
   AddSimulate(app, simulation, command);
   AddConformance(app, conformance, command);
   KeygenOptions keygen;
@@ -566,12 +619,14 @@ int Main(int argc, char** argv) {
   CopyBenchOptions copy;
   FreshnessBenchOptions freshness;
   HostileBenchOptions hostile;
+  RestartBenchOptions restart;
   ServiceBenchOptions service;
   CLI::App* bench = app.add_subcommand("bench", "measure this machine");
   bench->require_subcommand(1);
   AddCopyBench(*bench, copy, command);
   AddFreshnessBench(*bench, freshness, command);
   AddHostileBench(*bench, hostile, command);
+  AddRestartBench(*bench, restart, command);
   AddServiceBench(*bench, service, command);
   bench::AddBenches(*bench, command);
   bench::AddGrowthBench(*bench, command);

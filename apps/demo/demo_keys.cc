@@ -1,12 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "apps/demo/demo_keys.h"
 
-#include <stdlib.h>
+#include <sys/types.h>
 
-#include <cerrno>
-#include <cstring>
-#include <filesystem>
-#include <system_error>
 #include <utility>
 
 #include "apps/support/key_file.h"
@@ -15,21 +11,11 @@
 namespace kvcast::tools {
 
 Result<std::unique_ptr<DemoKeys>> DemoKeys::Create() {
-  std::error_code error;
-  const auto parent = std::filesystem::temp_directory_path(error);
-  if (error) return Status(StatusCode::kUnavailable, "folder for keys: " + error.message());
-  std::string folder = parent / "kvcast-demo-XXXXXX";
-  if (mkdtemp(folder.data()) == nullptr) {
-    return Status(StatusCode::kUnavailable, folder + ": " + std::strerror(errno));
-  }
-  std::unique_ptr<DemoKeys> keys(new DemoKeys(std::move(folder)));
+  auto folder = TemporaryFolder::Create("kvcast-demo-");
+  if (!folder.ok()) return folder.status();
+  std::unique_ptr<DemoKeys> keys(new DemoKeys(std::move(folder).value()));
   if (const Status written = keys->WriteFiles(); !written.ok()) return written;
   return keys;
-}
-
-DemoKeys::~DemoKeys() {
-  std::error_code ignored;
-  std::filesystem::remove_all(folder_, ignored);
 }
 
 Status DemoKeys::WriteFiles() {
@@ -40,7 +26,7 @@ Status DemoKeys::WriteFiles() {
   engine_public_key_ = engines->public_key;
   constexpr mode_t kPrivate = 0600;
   const auto write = [&](const std::string& name, const std::string& text) {
-    return WriteKeyFile(folder_ + "/" + name, text, kPrivate, /*replace=*/false);
+    return WriteKeyFile(folder_.path() + "/" + name, text, kPrivate, /*replace=*/false);
   };
   Status status = write("engine.key", engines->secret_key);
   if (status.ok()) status = write("router.key", router->secret_key);
@@ -51,7 +37,8 @@ Status DemoKeys::WriteFiles() {
 }
 
 std::vector<std::string> DemoKeys::EngineFlags() const {
-  return {"--curve-key", folder_ + "/engine.key", "--curve-clients", folder_ + "/clients"};
+  return {"--curve-key", folder_.path() + "/engine.key", "--curve-clients",
+          folder_.path() + "/clients"};
 }
 
 }  // namespace kvcast::tools

@@ -3,82 +3,17 @@
 
 #include <algorithm>
 #include <memory>
-#include <random>
-#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "apps/bench/service/event_load.h"
 #include "apps/bench/service/freshness_prompts.h"
+#include "apps/bench/service/prompt_source.h"
 #include "kvcast/stream/publisher.h"
 
 namespace kvcast::tools {
 namespace {
-
-constexpr uint64_t kFillBlocks = 512;  // per batch
-
-// The state of one publisher.
-class Source {
- public:
-  explicit Source(int number) : number_(number), prompts_(number), tokens_(number) {}
-
-  bool full() const { return stored_ - removed_ >= kHeldBlocks; }
-  // Stores `blocks` blocks. A full source also removes `blocks` blocks.
-  EventBatch Next(uint64_t blocks) {
-    EventBatch batch;
-    const bool removes = full();
-    for (uint64_t left = blocks; left > 0;) left -= Store(left, batch);
-    if (removes) Remove(blocks, batch);
-    batch.ts = SteadyNow();
-    return batch;
-  }
-
- private:
-  static BlockStored NewStore() {
-    BlockStored stored;
-    stored.block_size = kFreshnessBlockSize;
-    stored.group_idx = 0;
-    stored.kv_cache_spec_kind = "full_attention";
-    stored.medium = "GPU";
-    stored.token_ids.emplace();
-    return stored;
-  }
-
-  uint64_t Store(uint64_t most, EventBatch& batch) {
-    if (stored_ == prompt_.end) prompt_ = prompts_.Next();
-    const uint64_t end = std::min(stored_ + most, prompt_.end);
-    const uint64_t begin = stored_;
-    BlockStored stored = NewStore();
-    if (begin > prompt_.begin)
-      stored.parent_block_hash = BlockHash(HashOfBlock(number_, begin - 1));
-    for (; stored_ < end; ++stored_) {
-      stored.block_hashes.emplace_back(HashOfBlock(number_, stored_));
-      for (int64_t token = 0; token < kFreshnessBlockSize; ++token) {
-        stored.token_ids->push_back(static_cast<TokenId>(tokens_() % 128000));
-      }
-    }
-    batch.events.emplace_back(std::move(stored));
-    return end - begin;
-  }
-
-  void Remove(uint64_t blocks, EventBatch& batch) {
-    BlockRemoved removed;
-    removed.group_idx = 0;
-    removed.medium = "GPU";
-    for (const uint64_t end = removed_ + blocks; removed_ < end; ++removed_) {
-      removed.block_hashes.emplace_back(HashOfBlock(number_, removed_));
-    }
-    batch.events.emplace_back(std::move(removed));
-  }
-
-  const int number_;
-  PromptSequence prompts_;
-  std::minstd_rand tokens_;
-  PromptSpan prompt_;
-  uint64_t stored_ = 0;  // blocks stored so far, including the removed ones
-  uint64_t removed_ = 0;
-};
 
 class Load {
  public:
@@ -91,7 +26,7 @@ class Load {
                                           .shares_threads = true});
       if (!publisher.ok()) return false;
       publishers_.push_back(std::move(publisher).value());
-      sources_.emplace_back(i);
+      sources_.emplace_back(i, kHeldBlocks);
     }
     return Fill() && std::ranges::all_of(publishers_, [&](const auto& publisher) {
              return out.Put(EndpointsOf(*publisher));
@@ -154,7 +89,7 @@ class Load {
 
   const FreshnessConfig& config_;
   std::vector<std::unique_ptr<Publisher>> publishers_;
-  std::vector<Source> sources_;
+  std::vector<PromptSource> sources_;
   bench::Samples costs_;  // in seconds
   Published published_;
 };

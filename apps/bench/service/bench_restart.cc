@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "apps/bench/service/bench_restart.h"
+
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <random>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "apps/bench/service/event_load.h"
+#include "apps/bench/service/restart_load.h"
+#include "apps/bench/service/restarted_router.h"
+#include "apps/support/forked_process.h"
+#include "apps/support/steady_now.h"
+
+namespace kvcast::tools {
+namespace {
+
+constexpr int kStartMs = 120'000;
+constexpr int kCheckMs = 150'000;
+
+Status Failed(const char* what) { return {StatusCode::kUnavailable, what}; }
+
+class RestartBench {
+ public:
+  explicit RestartBench(const RestartConfig& config) : config_(config) {}
+
+  Status StartPublishers() {
+    auto started = ForkedProcess::Start([this](const PipeEnd& in, const PipeEnd& out) {
+      setpriority(PRIO_PROCESS, 0, config_.publishers_nice);
+      return PublishForRestarts(config_, in, out);
+    });
+    if (!started.ok()) return started.status();
+    publishers_ = std::move(started).value();
+    endpoints_.resize(static_cast<size_t>(config_.sources));
+    for (LoadEndpoints& endpoint : endpoints_) {
+      if (!publishers_->from().Get(endpoint, kStartMs))
+        return Failed("the publishers did not start");
+    }
+    return {};
+  }
+
+  bool BeginLoad() const { return publishers_->to().Put(char{1}); }
+  // Stops the publishers. `counts_` then has their state.
+  bool EndLoad() {
+    counts_.resize(endpoints_.size());
+    return publishers_->to().Put(char{1}) &&
+           publishers_->from().Get(result_.rate, kPipePatienceMs) &&
+           std::ranges::all_of(counts_, [this](SourceCount& count) {
+             return publishers_->from().Get(count, kPipePatienceMs);
+           });
+  }
+
+  // Returns the seconds until the router answers exactly for all sources; -1: it does not.
+  Result<double> StartRouter(bool saves) {
+    const double begin = SteadyNow();
+    const uint64_t random = random_();
+    auto started = ForkedProcess::Start([&](const PipeEnd& in, const PipeEnd& out) {
+      return RunRestartedRouter(config_, endpoints_, saves, random, in, out);
+    });
+    if (!started.ok()) return started.status();
+    router_ = std::move(started).value();
+    RouterStarted state;
+    if (!router_->from().Get(state, kStartMs)) return Failed("the router did not start");
+    result_.restored += state.restored;
+    return state.answers == 0 ? -1 : state.answers - begin;
+  }
+  void KillRouter() { router_.reset(); }
+
+  // Compares the router with the publishers, which are at rest.
+  Status Check() {
+    RouterChecked checked;
+    if (!Command(RouterCommand::kCheck) || !router_->from().Get(checked, kCheckMs)) {
+      return Failed("the router process has ended");
+    }
+    if (!checked.complete) return Failed("the router did not get all batches");
+    result_.asked += checked.asked;
+    result_.wrong += checked.wrong;
+    result_.inexact += checked.inexact;
+    result_.dropped += checked.dropped;
+    result_.digest_checks += checked.digest_checks;
+    result_.digest_mismatches += checked.digest_mismatches;
+    return {};
+  }
+
+  Status MeasureSaves() {
+    char byte = 0;
+    if (!Command(RouterCommand::kMeasure) || !router_->from().Get(byte, kCheckMs) || !BeginLoad() ||
+        !router_->from().Get(result_.saves, kCheckMs + config_.query_seconds * 1000) ||
+        !EndLoad()) {
+      return Failed("the queries could not be measured");
+    }
+    return {};
+  }
+
+  // Kills the router at a random time under load, starts it again, and checks it.
+  Status KillAndRestart() {
+    std::uniform_real_distribution<double> seconds(
+        0.2, 1.5 * static_cast<double>(config_.save_period_s));
+    if (!BeginLoad()) return Failed("the publishers have ended");
+    std::this_thread::sleep_for(std::chrono::duration<double>(seconds(random_)));
+    KillRouter();
+    const auto restarted = StartRouter(true);
+    if (!restarted.ok()) return restarted.status();
+    if (*restarted < 0) return Failed("a restarted router does not answer exactly");
+    restarts_.Add(*restarted);
+    if (!EndLoad()) return Failed("the publishers have ended");
+    return Check();
+  }
+
+  Status MeasureCold() {
+    KillRouter();
+    if (!BeginLoad()) return Failed("the publishers have ended");
+    const auto cold = StartRouter(false);
+    if (!cold.ok()) return cold.status();
+    result_.cold = *cold;
+    return EndLoad() ? Status() : Failed("the publishers have ended");
+  }
+
+  RestartResult Take() {
+    result_.restarted = QuantilesOf(restarts_);
+    return result_;
+  }
+
+ private:
+  bool Command(RouterCommand command) const {
+    return router_->to().Put(command) && std::ranges::all_of(counts_, [this](const auto& count) {
+             return router_->to().Put(count);
+           });
+  }
+
+  const RestartConfig& config_;
+  std::mt19937_64 random_{1};
+  std::unique_ptr<ForkedProcess> publishers_;
+  std::unique_ptr<ForkedProcess> router_;
+  std::vector<LoadEndpoints> endpoints_;
+  std::vector<SourceCount> counts_;
+  bench::Samples restarts_;  // in seconds
+  RestartResult result_;
+};
+
+}  // namespace
+
+Result<RestartResult> RunRestartBench(const RestartConfig& config) {
+  RestartBench bench(config);
+  if (Status status = bench.StartPublishers(); !status.ok()) return status;
+  if (const auto first = bench.StartRouter(true); !first.ok()) return first.status();
+  if (!bench.BeginLoad() || !bench.EndLoad()) return Failed("the publishers have ended");
+  if (Status status = bench.MeasureSaves(); !status.ok()) return status;
+  for (int i = 0; i < config.kills; ++i) {
+    if (Status status = bench.KillAndRestart(); !status.ok()) return status;
+  }
+  if (Status status = bench.MeasureCold(); !status.ok()) return status;
+  return bench.Take();
+}
+
+}  // namespace kvcast::tools

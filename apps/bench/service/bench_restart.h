@@ -1,0 +1,63 @@
+// The benchmark of restarts: a router with saved state is killed again and again while its sources
+// publish. The judges are the digests and the known blocks of the publishers.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "apps/bench/service/bench_freshness.h"
+#include "kvcast/core/status.h"
+
+namespace kvcast::tools {
+
+struct RestartConfig {
+  int sources = 64;         // publishers in one separate process; they send over TCP on loopback
+  int batches_per_s = 256;  // of each source
+  int64_t held_blocks = 100'000;  // of each source
+  int kills = 50;                 // SIGKILL
+  int64_t save_period_s = 5;
+  int query_seconds = 20;  // of the measurement of queries
+  // False: the publishers have neither epochs nor digests nor snapshots, as vLLM's.
+  bool extension = true;
+  int prompts = 200;        // asked after each restart
+  int publishers_nice = 5;  // see FreshnessConfig
+  int blocks_per_batch = 8;
+  std::string folder;  // of the saved state; must be empty or absent
+};
+
+// Properties of the saves, and times of queries in seconds.
+struct SavesResult {
+  uint64_t residencies = 0;
+  uint64_t saves = 0;
+  int64_t bytes = 0;         // of the latest save
+  double seconds = 0;        // of the slowest save
+  double pause_seconds = 0;  // see SaveReport; the longest
+  Quantiles quiet;           // queries between the saves
+  Quantiles saving;          // queries that overlap a save
+  uint64_t quiet_queries = 0;
+  uint64_t saving_queries = 0;
+};
+
+struct RestartResult {
+  // From the start of a router until it answers exactly for all sources, in seconds. -1: it did not
+  // within a minute.
+  double cold = 0;  // without saved state
+  Quantiles restarted;
+  SavesResult saves;
+  uint64_t restored = 0;  // workers with saved state, of all restarts
+  uint64_t dropped = 0;   // saved states that a restarted router had to drop
+  uint64_t asked = 0;     // prompts after restarts
+  uint64_t wrong = 0;     // answers that differ from the blocks of the publishers
+  uint64_t inexact = 0;   // right answers that are not exact
+  uint64_t digest_checks = 0;
+  uint64_t digest_mismatches = 0;
+  double rate = 0;  // batches per second of all sources
+};
+
+// The function forks, so the process must have one thread. Not ok: no sockets, the folder cannot be
+// used, a restarted router does not answer exactly for all sources within a minute, or another
+// process failed.
+Result<RestartResult> RunRestartBench(const RestartConfig& config);
+
+}  // namespace kvcast::tools

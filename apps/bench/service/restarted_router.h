@@ -1,0 +1,44 @@
+// The router process of the restart benchmark: the router of `kvcast router` with saved state.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "apps/bench/service/bench_restart.h"
+#include "apps/bench/service/event_load.h"
+#include "apps/support/forked_process.h"
+
+namespace kvcast::tools {
+
+enum class RouterCommand : uint8_t {
+  // A SourceCount for each source follows, at rest. The process waits until it has all batches and
+  // has compared the digest of each source, asks prompts, and writes a RouterChecked.
+  kCheck,
+  // A SourceCount for each source follows, at rest. The process writes a byte, asks prompts for
+  // RestartConfig::query_seconds, and writes a SavesResult.
+  kMeasure,
+};
+
+struct RouterStarted {
+  double answers = 0;  // SteadyNow() when the router answered exactly for all sources; 0: never
+  uint64_t restored = 0;
+};
+
+struct RouterChecked {
+  bool complete = false;  // all batches have arrived, and the digests are compared
+  uint64_t asked = 0;     // see RestartResult
+  uint64_t wrong = 0;
+  uint64_t inexact = 0;
+  uint64_t dropped = 0;
+  uint64_t digest_checks = 0;
+  uint64_t digest_mismatches = 0;
+};
+
+// Starts a router for the endpoints, writes a RouterStarted to `out`, and obeys the commands on
+// `in`. `saves` false: the router has no saved state. `random`: seeds the choice of prompts.
+// Returns the exit code.
+int RunRestartedRouter(const RestartConfig& config, const std::vector<LoadEndpoints>& endpoints,
+                       bool saves, uint64_t random, const PipeEnd& in, const PipeEnd& out);
+
+}  // namespace kvcast::tools

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "apps/bench/service/bench_restart.h"
+#include "apps/commands/commands.h"
+#include "apps/support/temporary_folder.h"
+
+namespace kvcast::tools {
+namespace {
+
+using nlohmann::json;
+
+constexpr double kRestart = 2;  // seconds
+constexpr double kBytesPerResidency = 24;
+constexpr double kSavingRatio = 2;
+
+double Quotient(double a, double b) { return b > 0 ? a / b : 0; }
+
+json QuantilesJson(const Quantiles& quantiles) {
+  return {{"p50", quantiles.p50}, {"p99", quantiles.p99}, {"max", quantiles.max}};
+}
+
+void PrintTimes(const char* name, const Quantiles& times, double unit, const char* unit_name) {
+  std::printf("%-26s p50 %9.2f  p99 %9.2f  max %9.2f %s\n", name, times.p50 / unit,
+              times.p99 / unit, times.max / unit, unit_name);
+}
+
+void PrintFigures(const RestartBenchOptions& options, const RestartResult& result) {
+  const SavesResult& saves = result.saves;
+  std::printf("# %lld sources, %.0f batches/s in total, %llu residencies, a save every %lld s\n",
+              static_cast<long long>(options.sources), result.rate,
+              static_cast<unsigned long long>(saves.residencies),
+              static_cast<long long>(options.state_interval));
+  std::printf(
+      "%-26s %.1f MiB, %.1f bytes a residency, up to %.2f s, ingestion paused up to %.1f ms\n",
+      "a save", static_cast<double>(saves.bytes) / (1 << 20),
+      Quotient(static_cast<double>(saves.bytes), static_cast<double>(saves.residencies)),
+      saves.seconds, saves.pause_seconds * 1e3);
+  PrintTimes("queries without a save", saves.quiet, 1e-6, "us");
+  PrintTimes("queries during a save", saves.saving, 1e-6, "us");
+  PrintTimes("exact after a kill", result.restarted, 1, "s");
+  if (result.cold < 0) {
+    std::printf("%-26s never (waited a minute)\n", "exact without saved state");
+  } else {
+    std::printf("%-26s %.2f s\n", "exact without saved state", result.cold);
+  }
+  std::printf(
+      "%-26s %llu restored, %llu dropped, %llu prompts asked, %llu not exact, %llu digests\n",
+      "after the kills", static_cast<unsigned long long>(result.restored),
+      static_cast<unsigned long long>(result.dropped),
+      static_cast<unsigned long long>(result.asked),
+      static_cast<unsigned long long>(result.inexact),
+      static_cast<unsigned long long>(result.digest_checks));
+}
+
+}  // namespace
+
+int RunRestartBenchCommand(const RestartBenchOptions& options) {
+  const auto folder = TemporaryFolder::Create("kvcast-restart-");
+  if (!folder.ok()) return Fail(folder.status());
+  const auto result = RunRestartBench({.sources = static_cast<int>(options.sources),
+                                       .batches_per_s = static_cast<int>(options.rate),
+                                       .held_blocks = options.blocks,
+                                       .kills = static_cast<int>(options.kills),
+                                       .save_period_s = options.state_interval,
+                                       .query_seconds = static_cast<int>(options.seconds),
+                                       .extension = !options.plain,
+                                       .folder = folder->path()});
+  if (!result.ok()) return Fail(result.status());
+  PrintFigures(options, *result);
+  const SavesResult& saves = result->saves;
+  const double bytes =
+      Quotient(static_cast<double>(saves.bytes), static_cast<double>(saves.residencies));
+  const double saving_ratio = Quotient(saves.saving.p99, saves.quiet.p99);
+  json targets = json::array();
+  const auto add = [&](const char* name, double figure, double target) {
+    const bool met = figure <= target;
+    std::printf("%-26s %10.3g  target %8.3g  %s\n", name, figure, target, met ? "met" : "NOT MET");
+    targets.push_back({{"name", name}, {"figure", figure}, {"target", target}, {"met", met}});
+  };
+  add("wrong answers", static_cast<double>(result->wrong), 0);
+  add("digest mismatches", static_cast<double>(result->digest_mismatches), 0);
+  add("slowest restart, s", result->restarted.max, kRestart);
+  add("bytes a residency", bytes, kBytesPerResidency);
+  add("query p99, save / no save", saving_ratio, kSavingRatio);
+  if (options.json) {
+    std::printf("%s\n", json{{"name", "restart"},
+                             {"residencies", saves.residencies},
+                             {"rate", result->rate},
+                             {"cold_s", result->cold},
+                             {"restart_s", QuantilesJson(result->restarted)},
+                             {"quiet_s", QuantilesJson(saves.quiet)},
+                             {"saving_s", QuantilesJson(saves.saving)},
+                             {"save_s", saves.seconds},
+                             {"pause_s", saves.pause_seconds},
+                             {"saves", saves.saves},
+                             {"bytes", saves.bytes},
+                             {"restored", result->restored},
+                             {"dropped", result->dropped},
+                             {"asked", result->asked},
+                             {"inexact", result->inexact},
+                             {"digest_checks", result->digest_checks},
+                             {"targets", targets}}
+                            .dump()
+                            .c_str());
+  }
+  return result->wrong + result->digest_mismatches == 0 ? 0 : 1;
+}
+
+}  // namespace kvcast::tools

@@ -1,0 +1,122 @@
+#!/usr/bin/python3
+"""A router behind `kvcast relay` has exactly the blocks of an engine with vLLM's publisher, as a router that follows the
+engine itself. It joins with all blocks at any time. The engine, the relay and the router are restarted.
+usage: stream_relay_test.py KVCAST [ROUNDS]
+SPDX-License-Identifier: Apache-2.0
+"""
+import atexit
+import json
+import random
+import signal
+import subprocess
+import sys
+
+from router_process import Router, check, finish, until
+from vllm_publisher import Engine, blocks, expect_exact, worker
+
+KVCAST = sys.argv[1]
+ROUNDS = int(sys.argv[2]) if len(sys.argv) > 2 else 2
+
+
+class Relay:
+    def __init__(self, source, endpoint="tcp://127.0.0.1:0", replay="tcp://127.0.0.1:0"):
+        command = [KVCAST, "relay", "--source", f"{source['endpoint']},{source['replay_endpoint']}", "--log-format", "json",
+                   "--endpoint", endpoint, "--replay-endpoint", replay]
+        # A relay that was killed may keep its ports for a moment.
+        until("the relay listens", lambda: self.start(command))
+
+    def start(self, command):
+        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        atexit.register(self.process.kill)
+        for line in self.process.stderr:
+            if line.startswith("{") and json.loads(line)["event"] == "stream_listening":
+                self.endpoint, self.replay = json.loads(line)["address"], json.loads(line)["replay"]
+                return True
+        return False
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait(60)
+
+
+def follow(endpoint, replay):
+    return Router(KVCAST, "--source", f"engine={endpoint},{replay}")
+
+
+def restarted(engine):
+    engine.end()
+    return Engine([engine.source[end].rpartition(":")[2] for end in ("endpoint", "replay_endpoint")])
+
+
+def kill(router):
+    router.process.send_signal(signal.SIGKILL)
+    router.process.wait(60)
+
+
+def outlive_ring(engine):
+    end = engine.seq + 1000
+    until("the ring is shorter than the life of the engine", lambda: engine.seq > end)
+
+
+engine = Engine()
+relay = Relay(engine.source)
+direct = follow(engine.source["endpoint"], engine.source["replay_endpoint"])
+behind = follow(relay.endpoint, relay.replay)
+outlive_ring(engine)
+expect_exact("direct", direct, engine)
+expect_exact("behind the relay", behind, engine, direct=False)
+
+kill(behind)
+kill(direct)
+behind = follow(relay.endpoint, relay.replay)
+direct = follow(engine.source["endpoint"], engine.source["replay_endpoint"])
+expect_exact("a late router behind the relay", behind, engine, direct=False)
+until("a late router without the relay lacks blocks", lambda: worker(direct)["state"] == "cleared")
+
+engine = restarted(engine)
+expect_exact("the engine has restarted", direct, engine)
+expect_exact("the engine has restarted, behind the relay", behind, engine, direct=False)
+
+outlive_ring(engine)
+relay.kill()
+relay = Relay(engine.source, relay.endpoint, relay.replay)
+until("behind a late relay, blocks are missing", lambda: worker(behind)["state"] == "cleared")
+engine.rest()
+check("blocks are missing", set(blocks(behind)) < set(engine.held))
+for prompt, _ in engine.truth():
+    answer = behind.ask({"tokens": prompt})["workers"][0]
+    check("an answer is not exact", not answer["exact"], answer)
+engine.pause.clear()
+engine = restarted(engine)
+expect_exact("the blocks are complete again", behind, engine, direct=False)
+
+for _ in range(ROUNDS):
+    for what in random.sample(("engine", "relay", "router"), 3):
+        if what == "engine":
+            engine = restarted(engine)
+        elif what == "relay":
+            # Its replay ring still has all batches of the engine.
+            engine = restarted(engine)
+            relay.kill()
+            relay = Relay(engine.source, relay.endpoint, relay.replay)
+        else:
+            kill(behind)
+            behind = follow(relay.endpoint, relay.replay)
+        expect_exact(f"after a restart of the {what}", behind, engine, direct=False)
+
+engine.end()
+until("the engine has ended", lambda: worker(behind)["state"] == "stale")
+
+taken = subprocess.run([KVCAST, "relay", "--source", "tcp://127.0.0.1:9", "--endpoint", relay.endpoint], text=True,
+                       capture_output=True, timeout=60)
+check("an endpoint in use is named", taken.returncode == 1 and relay.endpoint in taken.stderr, taken)
+for flags, wanted in ((("--source", "nonsense"), "nonsense"), (("--source", "tcp://10.0.0.1:9"), "--insecure"),
+                      ((), "--source")):
+    refused = subprocess.run([KVCAST, "relay", *flags, "--endpoint", "tcp://127.0.0.1:0", "--replay-endpoint",
+                              "tcp://127.0.0.1:0"], text=True, capture_output=True, timeout=60)
+    check(f"{flags} is refused", refused.returncode != 0 and wanted in refused.stderr, refused)
+relay.process.terminate()
+check("the relay ends", relay.process.wait(timeout=60) == 128 + signal.SIGTERM)
+behind.end()
+direct.end()
+finish()
