@@ -17,9 +17,7 @@ void TailStats::Note(std::string_view topic, uint64_t seq, const EventBatch& bat
     it = rows_.emplace(rows_.size() < kTopicsMax ? std::string(topic) : "(others)", Row()).first;
   }
   Row& row = it->second;
-  // A relay sends a batch on a topic only if the batch has events of this topic. On such a topic, a
-  // missing sequence number is not a gap.
-  if (row.batches > 0 && seq > row.next_seq && !topic.starts_with("kv.")) ++row.gaps;
+  if (row.batches > 0 && seq > row.next_seq) ++row.gaps;
   row.next_seq = seq + 1;
   ++row.batches;
   row.bytes += payload_bytes;

@@ -27,8 +27,7 @@ class TailStats {
     uint64_t removed_blocks = 0;
     uint64_t clears = 0;
     uint64_t bytes = 0;
-    // Jumps of the sequence numbers; only meaningful if one source sends the topic. Always 0 for
-    // topics of a relay.
+    // Jumps of the sequence numbers; only meaningful if one source sends the topic.
     uint64_t gaps = 0;
     uint64_t next_seq = 0;
     uint64_t shown_batches = 0;  // at the previous table

@@ -86,7 +86,7 @@ void RelayDecoded(Relay& relay, const FleetWorker& worker, const AppliedBatch& a
   const WorkerRegistration& config = worker.config;
   std::vector<uint8_t> payload;
   if (!EncodeBatch(applied.batch, Dialect::kKvcast1, payload).ok()) return;
-  relay.Post(config.model, config.worker.name, config.data_parallel_rank, applied.seq, payload);
+  relay.Post(config.model, config.worker.name, config.data_parallel_rank, payload);
 }
 
 // Sets the functions of `observer` that write the events of sources to the log.
@@ -182,18 +182,20 @@ Status RouterService::Impl::Follow(const RouterOptions& options) {
     if (also) also(worker, applied);
   };
   if (relay != nullptr) {
-    observer.on_payload = [relay](const FleetWorker& worker, Seq seq,
+    observer.on_payload = [relay](const FleetWorker& worker, Seq,
                                   std::span<const uint8_t> payload) {
       const WorkerRegistration& config = worker.config;
       if (!IsRelayedAsItIs(config)) return;
-      relay->Post(config.model, config.worker.name, config.data_parallel_rank, seq, payload);
+      relay->Post(config.model, config.worker.name, config.data_parallel_rank, payload);
     };
   }
-  observer.on_reset = [this, request_router](const FleetWorker& worker) {
+  observer.on_reset = [this, request_router, relay](const FleetWorker& worker) {
+    if (relay != nullptr) relay->Restart(worker.config.worker.name);
     request_router->OnReset(worker.id);
     core_.reuse.Reset(worker.id);
   };
-  observer.on_removed = [this, request_router](const FleetWorker& worker) {
+  observer.on_removed = [this, request_router, relay](const FleetWorker& worker) {
+    if (relay != nullptr) relay->Forget(worker.config.worker.name);
     request_router->OnRemoved(worker.id);
     core_.reuse.Remove(worker.id);
     core_.source_log->Forget(worker.id);

@@ -5,6 +5,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <thread>
 #include <utility>
 #include <variant>
@@ -12,8 +13,10 @@
 
 #include "kvcast/core/redact.h"
 #include "kvcast/core/tier.h"
+#include "kvcast/router/worker_config.h"
 #include "kvcast/wire/wire.h"
 #include "router/service/relay/relay_topic.h"
+#include "router/service/relay/topic_numbers.h"
 #include "src/base/clock.h"
 #include "src/base/mutex.h"
 #include "src/stream/net/gate.h"
@@ -29,18 +32,23 @@ constexpr int64_t kMaxSubscriptionFrameBytes = 4 << 10;
 
 struct Posted {
   std::string model;
-  std::string worker;
+  WorkerRun from;
   int64_t rank = 0;
-  uint64_t seq = 0;
   std::vector<uint8_t> payload;
 };
 
+// -1: there is no group, or its number is out of range. A worker thus has a bounded number of
+// topics.
+int64_t GroupOf(std::optional<int64_t> group) {
+  return group && *group >= 0 && *group < kMaxGroups ? *group : -1;
+}
+
 struct GroupTierOf {
   std::pair<Tier, int64_t> operator()(const BlockStored& event) const {
-    return {TierOf(event.medium), event.group_idx.value_or(-1)};
+    return {TierOf(event.medium), GroupOf(event.group_idx)};
   }
   std::pair<Tier, int64_t> operator()(const BlockRemoved& event) const {
-    return {TierOf(event.medium), event.group_idx.value_or(-1)};
+    return {TierOf(event.medium), GroupOf(event.group_idx)};
   }
   std::pair<Tier, int64_t> operator()(const AllBlocksCleared& event) const {
     return {TierOf(event.medium), -1};
@@ -55,6 +63,8 @@ class Relay::Impl {
   ~Impl() { Stop(); }
   Status Start();
   void Post(Posted posted);
+  void Restart(const std::string& worker);
+  void Forget(const std::string& worker);
   const std::string& endpoint() const { return endpoint_; }
   RelayCounters counters() const;
 
@@ -77,11 +87,17 @@ class Relay::Impl {
   CondVar wake_;
   std::deque<Posted> queue_ KV_GUARDED_BY(mutex_);
   size_t queued_bytes_ KV_GUARDED_BY(mutex_) = 0;
+  uint64_t latest_run_ KV_GUARDED_BY(mutex_) = 0;
+  std::map<std::string, uint64_t> runs_ KV_GUARDED_BY(mutex_);  // by worker
+  // For numbers_: the workers that lost batches, and the removed workers.
+  std::map<std::string, uint64_t> lost_ KV_GUARDED_BY(mutex_);  // run by worker
+  std::vector<WorkerRun> removed_ KV_GUARDED_BY(mutex_);
   bool renewing_ KV_GUARDED_BY(mutex_) = false;  // the guard needs a renewal of the socket
   bool stopping_ KV_GUARDED_BY(mutex_) = false;
   std::atomic<uint64_t> batches_{0};
   std::atomic<uint64_t> messages_{0};
   std::atomic<uint64_t> dropped_{0};
+  TopicNumbers numbers_;  // only thread_ uses it
   std::thread thread_;
 };
 
@@ -144,13 +160,30 @@ void Relay::Impl::Stop() {
   guard_.reset();  // until this call, the guard may wake this object
 }
 
+void Relay::Impl::Restart(const std::string& worker) {
+  const MutexLock lock(mutex_);
+  runs_[worker] = ++latest_run_;
+}
+
+void Relay::Impl::Forget(const std::string& worker) {
+  const MutexLock lock(mutex_);
+  const auto it = runs_.find(worker);
+  if (it == runs_.end()) return;
+  removed_.push_back({worker, it->second});
+  runs_.erase(it);
+}
+
 void Relay::Impl::Post(Posted posted) {
   {
     const MutexLock lock(mutex_);
+    const auto [run, added] = runs_.try_emplace(posted.from.worker, latest_run_ + 1);
+    if (added) ++latest_run_;
+    posted.from.run = run->second;
     queued_bytes_ += posted.payload.size();
     queue_.push_back(std::move(posted));
     while (queue_.size() > config_.queue_batches_max || queued_bytes_ > config_.queue_bytes_max) {
       queued_bytes_ -= queue_.front().payload.size();
+      lost_[queue_.front().from.worker] = queue_.front().from.run;
       queue_.pop_front();
       ++dropped_;
     }
@@ -161,6 +194,7 @@ void Relay::Impl::Post(Posted posted) {
 void Relay::Impl::Run() {
   while (true) {
     std::deque<Posted> work;
+    std::vector<WorkerRun> removed;
     {
       const MutexLock lock(mutex_);
       const auto idle = [this]() KV_REQUIRES(mutex_) {
@@ -172,10 +206,13 @@ void Relay::Impl::Run() {
       renewing_ = false;
       work.swap(queue_);
       queued_bytes_ = 0;
+      for (const auto& [worker, run] : std::exchange(lost_, {})) numbers_.NoteLost({worker, run});
+      removed.swap(removed_);
     }
     if (guard_ != nullptr) guard_->HandleWake(socket_);
     if (unsent_bytes_ > 0) FreeUnsent();
     for (const Posted& posted : work) Send(posted);
+    for (const WorkerRun& worker : removed) numbers_.Forget(worker);
   }
 }
 
@@ -184,6 +221,7 @@ void Relay::Impl::Send(const Posted& posted) {
   DecodeCounts counts;
   if (!DecodeBatch(posted.payload, WireLimits(), batch, counts).ok()) {
     ++dropped_;
+    numbers_.NoteLost(posted.from);
     return;
   }
   if (config_.redact) Redact(batch);
@@ -196,7 +234,7 @@ void Relay::Impl::Send(const Posted& posted) {
   for (auto& [group_tier, part] : parts) {
     part.ts = batch.ts;
     part.data_parallel_rank = batch.data_parallel_rank;
-    RelayTopic topic{posted.model, posted.worker, posted.rank, TierName(group_tier.first),
+    RelayTopic topic{posted.model, posted.from.worker, posted.rank, TierName(group_tier.first),
                      std::nullopt};
     if (group_tier.second >= 0) topic.group = group_tier.second;
     whole &= SendPart(posted, topic, part);
@@ -214,14 +252,16 @@ void Relay::Impl::FreeUnsent() {
 
 // Returns false if the part cannot be encoded, or does not fit into unsent_bytes_max.
 bool Relay::Impl::SendPart(const Posted& posted, const RelayTopic& topic, const EventBatch& part) {
+  const std::string name = FormatTopic(topic);
+  // A part that is not sent uses its number, so subscribers see the loss.
+  const uint64_t number = numbers_.Next(posted.from, name);
   std::vector<uint8_t> payload;
   if (!EncodeBatch(part, Dialect::kKvcast1, payload).ok()) return false;
   if (unsent_bytes_ + payload.size() > config_.unsent_bytes_max) return false;
-  const std::string name = FormatTopic(topic);
   const size_t bytes = payload.size();
   // A PUB socket never blocks: it drops messages for a slow subscriber.
   socket_.Send({reinterpret_cast<const uint8_t*>(name.data()), name.size()}, /*more=*/true);
-  socket_.Send(stream::EncodeSeq(posted.seq), /*more=*/true);
+  socket_.Send(stream::EncodeSeq(number), /*more=*/true);
   socket_.SendShared(std::make_shared<const std::vector<uint8_t>>(std::move(payload)), Count(bytes),
                      /*more=*/false);
   ++messages_;
@@ -245,10 +285,13 @@ Result<std::unique_ptr<Relay>> Relay::Create(const RelayConfig& config) {
   return std::unique_ptr<Relay>(new Relay(std::move(impl)));
 }
 
-void Relay::Post(const std::string& model, const std::string& worker, int64_t rank, Seq seq,
+void Relay::Post(const std::string& model, const std::string& worker, int64_t rank,
                  std::span<const uint8_t> payload) {
-  impl_->Post({model, worker, rank, seq.value, {payload.begin(), payload.end()}});
+  impl_->Post({model, {.worker = worker}, rank, {payload.begin(), payload.end()}});
 }
+
+void Relay::Restart(const std::string& worker) { impl_->Restart(worker); }
+void Relay::Forget(const std::string& worker) { impl_->Forget(worker); }
 
 const std::string& Relay::endpoint() const { return impl_->endpoint(); }
 RelayCounters Relay::counters() const { return impl_->counters(); }

@@ -1,9 +1,11 @@
 // Relay: publishes the batches of all workers again, at one address and by topic; see
-// relay_topic.h. Message: [topic][the worker's sequence number, 8 bytes big-endian][payload].
+// relay_topic.h. Message: [topic][sequence number, 8 bytes big-endian][payload].
 //
-// The relay splits a batch by the tier and group of its events. Each part becomes one message with
-// the batch's sequence number. The payload is a batch of these events in the dialect kvcast-1. The
-// relay has no replay. A subscriber that needs every batch must follow the worker itself.
+// The relay splits a batch by the tier and group of its events. Each part becomes one message. The
+// payload is a batch of these events in the dialect kvcast-1. Each topic has its own sequence
+// numbers from 0 on. A missing number is a lost message, or a lost batch that may have had events
+// of the topic. After a reset of the worker, its numbers begin at 0 again. The relay has no replay.
+// A subscriber that needs every batch must follow the worker itself, or its StreamRelay.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -14,7 +16,6 @@
 #include <string>
 
 #include "kvcast/core/event.h"
-#include "kvcast/core/ids.h"
 #include "kvcast/core/status.h"
 #include "kvcast/stream/curve.h"
 
@@ -51,15 +52,20 @@ struct RelayCounters {
   uint64_t access_list_failures = 0;  // see AccessList::failed_refreshes
 };
 
-// The relay's own thread decodes and sends the batches. Post is thread-safe and does not wait for
-// subscribers.
+// The relay's own thread decodes and sends the batches. Post, Restart and Forget are thread-safe
+// and do not wait for subscribers.
 class Relay {
  public:
   static Result<std::unique_ptr<Relay>> Create(const RelayConfig& config);
   ~Relay();
 
-  void Post(const std::string& model, const std::string& worker, int64_t rank, Seq seq,
+  // `worker`: unique among the workers of all ranks.
+  void Post(const std::string& model, const std::string& worker, int64_t rank,
             std::span<const uint8_t> payload);
+  // The state of the worker was reset or replaced: the batches of Post continue another state.
+  void Restart(const std::string& worker);
+  // The worker is removed.
+  void Forget(const std::string& worker);
   const std::string& endpoint() const;  // with the port that was bound
   RelayCounters counters() const;
 

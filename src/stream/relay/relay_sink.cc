@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "src/stream/relay/relay_sink.h"
 
-#include <chrono>
 #include <optional>
-#include <thread>
 #include <utility>
 
 #include "kvcast/wire/wire.h"
@@ -13,8 +11,8 @@ namespace kvcast::stream {
 namespace {
 
 // A closed socket may keep its port for a moment.
-constexpr int64_t kBindPatienceMs = 10'000;
-constexpr auto kBindPause = std::chrono::milliseconds(10);
+constexpr int64_t kBindPatienceUs = 10'000'000;
+constexpr int64_t kBindPauseUs = 10'000;
 
 }  // namespace
 
@@ -41,11 +39,17 @@ Status RelaySink::Open() {
 // epoch would say that the engine holds no blocks.
 void RelaySink::BeginEpoch() {
   publisher_.reset();
-  const int64_t end_ms = SteadyMs() + kBindPatienceMs;
+  const int64_t end_us = SteadyUs() + kBindPatienceUs;
   for (;;) {
-    status_ = Open();
-    if (status_.ok() || status_.code() != StatusCode::kUnavailable || SteadyMs() > end_ms) return;
-    std::this_thread::sleep_for(kBindPause);
+    Status opened = Open();
+    const bool taken = opened.code() == StatusCode::kUnavailable;
+    if (!taken || SteadyUs() > end_us) {
+      status_ = std::move(opened);
+      return;
+    }
+    const int64_t pause_end_us = SteadyUs() + kBindPauseUs;
+    while (pause_.WaitUntil(mutex_, pause_end_us)) {
+    }
   }
 }
 

@@ -34,6 +34,7 @@ class RelaySink final : public ReplicaSink {
 
   PublisherConfig config_;  // from Create on with the bound endpoints; constant after Create
   mutable Mutex mutex_;
+  CondVar pause_;                                               // never notified
   std::unique_ptr<Publisher> publisher_ KV_GUARDED_BY(mutex_);  // nullptr: see status_
   Status status_ KV_GUARDED_BY(mutex_);
   // The state of the source is that of the engine, perhaps without the latest batches.

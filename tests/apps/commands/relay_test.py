@@ -110,13 +110,16 @@ check("topics name model, worker, rank, tier and group", {
 for batch in seen:
     parts = batch["topic"].split(".")
     source = engines[0] if parts[3] == "0" else engines[1]
-    original = msgpack.unpackb(source.log[batch["seq"]], strict_map_key=False)
+    original = msgpack.unpackb(source.log[int(batch["ts"])], strict_map_key=False)
     mine = [event for event in original[1]
             if event.get("medium", "GPU") == parts[4] and str(event.get("group_idx", "-")) == parts[5]]
-    check("a batch has the sequence number of the worker's batch", batch["ts"] == original[0], batch["topic"])
     check("a batch has exactly the worker's events that belong to the topic", [e["type"] for e in batch["events"]] ==
           [e["type"] for e in mine] and [e.get("block_hashes") for e in batch["events"]] ==
           [e.get("block_hashes") for e in mine], (batch["topic"], batch["events"]))
+
+numbers = {topic: [batch["seq"] for batch in seen if batch["topic"] == topic] for topic in topics}
+for topic, own in numbers.items():
+    check("the numbers of a topic have no gaps", own == list(range(own[0], own[0] + len(own))), (topic, own))
 
 # Filters, each alone and all together.
 for flags, test in [
@@ -137,6 +140,7 @@ check("--tier also filters an engine's own stream",
 stats = json.loads(tail("--stats", "--json", "--count", "40").splitlines()[-1])
 check("statistics by topic", stats["batches"] == 40 and
       stats["topics"]["kv.qwen.w1.3.GPU.0"]["stored_blocks"] > 0, stats)
+check("no topic has a gap", all(topic["gaps"] == 0 for topic in stats["topics"].values()), stats)
 check("statistics as a text table", "kv.qwen.w1.3.GPU.0" in tail("--stats", "--count", "20"))
 
 with tempfile.TemporaryDirectory() as folder:

@@ -1,5 +1,6 @@
-// The relay publishes batches again, split by tier and group and with their sequence numbers. A
-// subscriber that does not read costs bounded memory, and the relay disconnects this subscriber.
+// The relay publishes batches again, split by tier and group. Each topic has its own sequence
+// numbers, which show each loss. A subscriber that does not read costs bounded memory, and the
+// relay disconnects this subscriber.
 // SPDX-License-Identifier: Apache-2.0
 #include "router/service/relay/relay.h"
 
@@ -9,6 +10,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 #include <zmq.hpp>
@@ -78,8 +80,8 @@ struct RelayTest : ::testing::Test {
     config.endpoint = "tcp://127.0.0.1:0";
     relay = Relay::Create(config).value();
   }
-  void Post(uint64_t seq, const EventBatch& batch) {
-    relay->Post("m", "w.1", 2, Seq(seq), Encoded(batch));
+  void Post(const EventBatch& batch, const std::string& worker = "w.1") {
+    relay->Post("m", worker, 2, Encoded(batch));
   }
   // Returns the number of posted batches that the relay has sent or dropped.
   uint64_t Handled() const { return relay->counters().batches + relay->counters().dropped; }
@@ -89,7 +91,7 @@ struct RelayTest : ::testing::Test {
     const uint64_t before = Handled();
     uint64_t posted = 0;
     ASSERT_TRUE(Eventually([&] {
-      Post(0, Batch(StoreFull(Hashes(1, 1), 63)));
+      Post(Batch(StoreFull(Hashes(1, 1), 63)), "first");
       ++posted;
       return reader.HasMessage();
     }));
@@ -102,9 +104,9 @@ struct RelayTest : ::testing::Test {
     constexpr uint64_t kMany = 2000;  // more than the system's buffers hold
     const EventBatch large = Batch(StoreFull(Hashes(uint64_t{1} << 60, 10000), 0));
     const uint64_t before = Handled();
-    for (uint64_t seq = 0; seq < kMany; ++seq) {
-      Post(seq, large);
-      EXPECT_TRUE(Eventually([&] { return Handled() == before + seq + 1; }));
+    for (uint64_t i = 0; i < kMany; ++i) {
+      Post(large);
+      EXPECT_TRUE(Eventually([&] { return Handled() == before + i + 1; }));
       EXPECT_LE(relay->counters().unsent_bytes, unsent_bytes_max);
       if (HasFailure()) return false;
       if (relay->counters().dropped > 0) return true;
@@ -112,29 +114,107 @@ struct RelayTest : ::testing::Test {
     return false;
   }
 
+  // Returns the next message that Await has not sent.
+  static Reader::Message Next(Reader& reader) {
+    for (;;) {
+      Reader::Message message = reader.Read();
+      EXPECT_FALSE(message.topic.empty());
+      if (message.topic.find(".first.") == std::string::npos) return message;
+    }
+  }
+  // Tiers, groups and numbers of messages.
+  using Numbers = std::vector<std::pair<std::string, uint64_t>>;
+  static Numbers NextNumbers(Reader& reader, size_t count) {
+    Numbers numbers;
+    for (size_t i = 0; i < count; ++i) {
+      const Reader::Message message = Next(reader);
+      numbers.emplace_back(message.topic.substr(message.topic.find(".2.") + 3), message.seq);
+    }
+    return numbers;
+  }
+
   zmq::context_t context;
   std::unique_ptr<Relay> relay;
 };
 
-TEST_F(RelayTest, ABatchIsSplitByTierAndGroupAndKeepsItsNumber) {
+TEST_F(RelayTest, ABatchIsSplitByTierAndGroup) {
   Start();
   Reader reader(context, relay->endpoint());
   Await(reader);
   AllBlocksCleared cleared;
-  Post(77, Batch(StoreFull(Hashes(1, 3), 0), StoreFull(Hashes(1, 2), 1), Remove(Hashes(9, 1), 0),
-                 StoreIn("CPU", Hashes(4, 1)), cleared));
+  Post(Batch(StoreFull(Hashes(1, 3), 0), StoreFull(Hashes(1, 2), 1), Remove(Hashes(9, 1), 0),
+             StoreIn("CPU", Hashes(4, 1)), cleared));
   std::map<std::string, size_t> events;
   while (events.size() < 4) {
-    const Reader::Message message = reader.Read();
-    ASSERT_FALSE(message.topic.empty());
-    if (message.topic.ends_with(".63")) continue;
-    EXPECT_EQ(message.seq, 77u);
+    const Reader::Message message = Next(reader);
+    EXPECT_EQ(message.seq, 0u);
     events[message.topic] = message.batch.events.size();
   }
   EXPECT_EQ(events, (std::map<std::string, size_t>{{"kv.m.w%2E1.2.GPU.0", 2},
                                                    {"kv.m.w%2E1.2.GPU.1", 1},
                                                    {"kv.m.w%2E1.2.GPU.-", 1},
                                                    {"kv.m.w%2E1.2.CPU.0", 1}}));
+}
+
+TEST_F(RelayTest, EachTopicCountsItsOwnMessages) {
+  Start();
+  Reader reader(context, relay->endpoint());
+  Await(reader);
+  Post(Batch(StoreFull(Hashes(1, 1), 0)));
+  Post(Batch(StoreFull(Hashes(2, 1), 1)));
+  Post(Batch(StoreFull(Hashes(3, 1), 0), StoreFull(Hashes(3, 1), 1)));
+  EXPECT_EQ(NextNumbers(reader, 4),
+            (Numbers{{"GPU.0", 0}, {"GPU.1", 0}, {"GPU.0", 1}, {"GPU.1", 1}}));
+}
+
+TEST_F(RelayTest, ABatchThatCannotBeReadIsAGapInEachTopic) {
+  Start();
+  Reader reader(context, relay->endpoint());
+  Await(reader);
+  const EventBatch both = Batch(StoreFull(Hashes(1, 1), 0), StoreFull(Hashes(1, 1), 1));
+  Post(both);
+  relay->Post("m", "w.1", 2, std::vector<uint8_t>{0xc1});
+  relay->Post("m", "w.1", 2, std::vector<uint8_t>{0xc1});
+  Post(both);
+  Post(Batch(StoreFull(Hashes(2, 1), 2)));
+  Post(both);
+  EXPECT_EQ(NextNumbers(reader, 7), (Numbers{{"GPU.0", 0},
+                                             {"GPU.1", 0},
+                                             {"GPU.0", 2},
+                                             {"GPU.1", 2},
+                                             {"GPU.2", 1},
+                                             {"GPU.0", 3},
+                                             {"GPU.1", 3}}));
+}
+
+TEST_F(RelayTest, AResetOrRemovedWorkerBeginsAtZero) {
+  Start();
+  Reader reader(context, relay->endpoint());
+  Await(reader);
+  const EventBatch batch = Batch(StoreFull(Hashes(1, 1), 0));
+  Post(batch);
+  Post(batch);
+  relay->Restart("w.1");
+  Post(batch);
+  Post(batch);
+  relay->Forget("w.1");
+  Post(batch);
+  relay->Forget("unknown");
+  Post(batch);
+  EXPECT_EQ(
+      NextNumbers(reader, 6),
+      (Numbers{
+          {"GPU.0", 0}, {"GPU.0", 1}, {"GPU.0", 0}, {"GPU.0", 1}, {"GPU.0", 0}, {"GPU.0", 1}}));
+}
+
+// A worker thus has a bounded number of topics.
+TEST_F(RelayTest, AGroupOutOfRangeIsNoGroup) {
+  Start();
+  Reader reader(context, relay->endpoint());
+  Await(reader);
+  Post(Batch(StoreFull(Hashes(1, 1), 64), StoreFull(Hashes(2, 1), int64_t{1} << 60),
+             StoreFull(Hashes(3, 1), -5)));
+  EXPECT_EQ(NextNumbers(reader, 1), (Numbers{{"GPU.-", 0}}));
 }
 
 TEST_F(RelayTest, AnAddressInUseIsAnError) {
@@ -167,7 +247,7 @@ TEST_F(RelayTest, ASubscriberThatDoesNotReadCostsABoundedAmount) {
   }
   EXPECT_GT(relay->counters().unsent_bytes, config.unsent_bytes_max / 2);
   ASSERT_TRUE(Eventually([&] { return relay->counters().unsent_bytes == 0; }));
-  Reader reader(context, relay->endpoint(), "kv.m.w%2E1.2.GPU.63");
+  Reader reader(context, relay->endpoint(), "kv.m.first.2.GPU.63");
   Await(reader);
 }
 
@@ -176,7 +256,7 @@ TEST_F(RelayTest, TheQueueIsBounded) {
   RelayConfig config;
   config.queue_batches_max = 1;
   Start(config);
-  for (uint64_t i = 0; i < 2000; ++i) Post(i, Batch(StoreFull(Hashes(1, 100), 0)));
+  for (uint64_t i = 0; i < 2000; ++i) Post(Batch(StoreFull(Hashes(1, 100), 0)));
   ASSERT_TRUE(Eventually([&] { return Handled() == 2000; }));
   EXPECT_GT(relay->counters().dropped, 0u);
   EXPECT_GT(relay->counters().batches, 0u);

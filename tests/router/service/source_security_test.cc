@@ -214,7 +214,7 @@ struct SecureRelay : ::testing::Test {
     std::vector<uint8_t> payload;
     EXPECT_TRUE(EncodeBatch(batch, Dialect::kKvcast1, payload).ok());
     return Eventually([&] {
-      relay->Post("m", "w", 0, Seq(seq++), payload);
+      relay->Post("m", "w", 0, payload);
       return condition();
     });
   }
@@ -233,7 +233,6 @@ struct SecureRelay : ::testing::Test {
   const CurveKeyPair client = NewKeys();
   const TestServer server{Line("subscribe", client)};
   std::unique_ptr<Relay> relay;
-  uint64_t seq = 0;
   stream::Multipart message;
 };
 
