@@ -84,7 +84,9 @@ void RelaySink::NoteState(SourceState state) {
   const MutexLock lock(mutex_);
   known_ =
       state == SourceState::kSynced || state == SourceState::kCleared || state == SourceState::kGap;
-  if (publisher_ != nullptr) publisher_->SetSilent(!known_);
+  if (publisher_ == nullptr) return;
+  if (empty_ && state == SourceState::kCleared) PublishLost();
+  publisher_->SetSilent(!known_);
 }
 
 StreamRelayCounters RelaySink::counters() const {

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "src/stream/relay/relay_sink.h"
 #include "tests/support/lossy_publisher.h"
 #include "tests/support/stream_test_util.h"
 
@@ -148,6 +149,18 @@ TEST_F(StreamRelayTest, ARelayThatStartsLateIsNotComplete) {
   EXPECT_EQ(relay->counters().incomplete, 1u);
 }
 
+TEST_F(StreamRelayTest, ARelayWithoutReplaysIsNotComplete) {
+  const auto publisher = MakePublisher(PlainConfig());
+  PublishUpTo(*publisher, 10);
+  Start({WorkerId(0), publisher->endpoint(), "", ""});
+  ASSERT_TRUE(Eventually([&] {
+    PublishUpTo(*publisher, publisher->next_seq().value + 1);
+    return !Of(relay_sink).empty();
+  }));
+  EXPECT_TRUE(Await(SourceState::kCleared));
+  EXPECT_EQ(relay->counters().incomplete, 1u);
+}
+
 TEST_F(StreamRelayTest, LostBatchesAreLostForSubscribers) {
   LossyPublisher publisher({.ring_batches = 2});
   Start(publisher.source());
@@ -190,6 +203,15 @@ TEST_F(StreamRelayTest, TheRelayOfADeadSourceIsStale) {
   ASSERT_TRUE(Await(SourceState::kSynced));
   publisher.reset();
   EXPECT_TRUE(Await(SourceState::kStale));
+}
+
+TEST(RelaySink, ASourceThatLacksBatchesBeforeTheFirstIsNotComplete) {
+  const auto sink = RelaySink::Create(TestPublisherConfig()).value();
+  sink->NoteState(SourceState::kSynced);
+  EXPECT_EQ(sink->counters().incomplete, 0u);
+  sink->NoteState(SourceState::kCleared);
+  sink->NoteState(SourceState::kCleared);
+  EXPECT_EQ(sink->counters().incomplete, 1u);
 }
 
 TEST(StreamRelay, AConfigThatIsNotARelayIsRefused) {
