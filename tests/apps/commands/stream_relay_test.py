@@ -6,10 +6,12 @@ SPDX-License-Identifier: Apache-2.0
 """
 import atexit
 import json
+import pathlib
 import random
 import signal
 import subprocess
 import sys
+import tempfile
 
 from router_process import Router, check, finish, until
 from vllm_publisher import Engine, blocks, expect_exact, worker
@@ -19,9 +21,9 @@ ROUNDS = int(sys.argv[2]) if len(sys.argv) > 2 else 2
 
 
 class Relay:
-    def __init__(self, source, endpoint="tcp://127.0.0.1:0", replay="tcp://127.0.0.1:0"):
+    def __init__(self, source, endpoint="tcp://127.0.0.1:0", replay="tcp://127.0.0.1:0", flags=()):
         command = [KVCAST, "relay", "--source", f"{source['endpoint']},{source['replay_endpoint']}", "--log-format", "json",
-                   "--endpoint", endpoint, "--replay-endpoint", replay]
+                   "--endpoint", endpoint, "--replay-endpoint", replay, *flags]
         # A relay that was killed may keep its ports for a moment.
         until("the relay listens", lambda: self.start(command))
 
@@ -39,8 +41,8 @@ class Relay:
         self.process.wait(60)
 
 
-def follow(endpoint, replay):
-    return Router(KVCAST, "--source", f"engine={endpoint},{replay}")
+def follow(endpoint, replay, *flags, members=""):
+    return Router(KVCAST, "--source", f"engine={endpoint},{replay}{members}", *flags)
 
 
 def restarted(engine):
@@ -103,6 +105,25 @@ for _ in range(ROUNDS):
             kill(behind)
             behind = follow(relay.endpoint, relay.replay)
         expect_exact(f"after a restart of the {what}", behind, engine, direct=False)
+
+# The stream of the relay is encrypted, and only the listed router may follow it.
+with tempfile.TemporaryDirectory() as temporary:
+    folder = pathlib.Path(temporary)
+    for name in ("relay", "router", "other"):
+        subprocess.run([KVCAST, "keygen", "--out", folder / name], check=True, capture_output=True)
+    public = {name: (folder / f"{name}.pub").read_text("ascii").strip() for name in ("relay", "router")}
+    (folder / "clients").write_text(f"subscribe,replay,snapshot {public['router']}\n", encoding="ascii")
+    engine = restarted(engine)
+    curve = Relay(engine.source, flags=("--curve-key", folder / "relay.key", "--curve-clients", folder / "clients"))
+    routers = {name: follow(curve.endpoint, curve.replay, "--curve-key", folder / f"{name}.key",
+                            members=f",server_key={public['relay']}") for name in ("router", "other")}
+    expect_exact("with CURVE", routers["router"], engine, direct=False)
+    until("another key is refused", lambda: "kvcast_source_failed_handshakes_total{worker=\"engine\"} 0\n"
+          not in routers["other"].get("/metrics"))
+    check("another key gets nothing", worker(routers["other"])["next_seq"] == 0)
+    for router in routers.values():
+        router.end()
+    curve.kill()
 
 engine.end()
 until("the engine has ended", lambda: worker(behind)["state"] == "stale")
