@@ -96,6 +96,7 @@ struct RelayOptions {
   std::string source;  // ENDPOINT[,REPLAY_ENDPOINT]
   std::string source_topic;
   std::string server_key;        // public key of the source; empty: the source has no CURVE
+  bool source_bind = false;      // see SourceConfig::bind
   bool insecure_source = false;  // without server_key, the source may be beyond loopback
   std::string endpoint = "tcp://127.0.0.1:5567";
   std::string replay_endpoint = "tcp://127.0.0.1:5667";

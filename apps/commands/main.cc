@@ -309,6 +309,8 @@ void AddRelay(CLI::App& app, RelayOptions& options, Command& command) {
       ->required();
   sub->add_option("--source-topic", options.source_topic,
                   "topic prefix of the followed messages (default: all topics)");
+  sub->add_flag("--source-bind", options.source_bind,
+                "the engine's publisher connects to ENDPOINT, and the relay binds it");
   sub->add_option("--server-key", options.server_key,
                   "public key of the engine's publisher (CURVE); with --curve-key");
   sub->add_option("--endpoint", options.endpoint, "PUB endpoint; port 0 takes a free port")

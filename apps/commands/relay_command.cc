@@ -29,6 +29,7 @@ Result<StreamRelayConfig> ConfigOf(const RelayOptions& options, Logger& log) {
   StreamRelayConfig config;
   config.source = SourceOf(options.source);
   config.source.topic = options.source_topic;
+  config.source.bind = options.source_bind;
   config.source.server_key = options.server_key;
   std::vector<std::string> followed = {config.source.endpoint};
   if (!config.source.replay_endpoint.empty()) followed.push_back(config.source.replay_endpoint);

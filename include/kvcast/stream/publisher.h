@@ -99,6 +99,8 @@ struct PublisherConfig {
   // thread that calls the publisher, or on the thread that publishes the events of Add that are
   // due. One call runs at a time. It must not throw, and must not call the publisher.
   std::function<void(const EventBatch* batch)> observe;
+  // True: the publisher starts silent; see Publisher::SetSilent.
+  bool silent = false;
   // Monotonic microseconds; empty: the process's steady clock. Called on the caller's thread and on
   // the publisher's threads.
   std::function<int64_t()> now_us;

@@ -33,6 +33,7 @@ PublisherCore::PublisherCore(const PublisherConfig& config, std::function<int64_
       data_parallel_rank_(config.data_parallel_rank),
       ring_(config.ring_batches, config.ring_bytes, config.dialect),
       config_(config),
+      silent_(config.silent),
       pending_(config.flush_ms),
       silent_since_us_(NowUs()) {}
 

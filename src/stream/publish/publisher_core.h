@@ -92,7 +92,7 @@ class PublisherCore {
   std::unique_ptr<PublisherState> state_;
   std::atomic<uint64_t> encode_errors_{0};
   std::atomic<uint64_t> heartbeats_{0};
-  std::atomic<bool> silent_{false};
+  std::atomic<bool> silent_;
 
   // Held while the pending events get their sequence number, so that no later batch gets a lower
   // number.

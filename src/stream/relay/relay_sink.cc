@@ -18,6 +18,7 @@ constexpr int64_t kBindPauseUs = 10'000;
 
 Result<std::shared_ptr<RelaySink>> RelaySink::Create(const PublisherConfig& config) {
   std::shared_ptr<RelaySink> sink(new RelaySink(config));
+  sink->config_.silent = true;
   const MutexLock lock(sink->mutex_);
   if (Status status = sink->Open(); !status.ok()) return status;
   sink->config_.endpoint = sink->publisher_->endpoint();
@@ -29,7 +30,6 @@ Status RelaySink::Open() {
   auto publisher = Publisher::Create(config_);
   if (!publisher.ok()) return publisher.status();
   publisher_ = std::move(publisher).value();
-  publisher_->SetSilent(true);
   empty_ = true;
   ++counters_.epochs;
   return Status();
