@@ -1529,7 +1529,7 @@ MUTATIONS = [
      "  if (empty_ && state == SourceState::kCleared) PublishLost();\n",
      "stream_publisher_test --gtest_filter=StreamRelay*"),
     ("let a relay answer before its source does", "src/stream/relay/relay_sink.cc",
-     "  sink->config_.silent = true;\n", "", "stream_publisher_test --gtest_filter=StreamRelay*"),
+     "  sink->config_.silent = true;\n", "", "stream_publisher_test --gtest_filter=RelaySink*"),
     ("answer requests while a publisher is silent", "src/stream/publish/replay_server.cc",
      "    if (config_.silent && config_.silent()) continue;\n", "",
      "stream_publisher_test --gtest_filter=StreamRelay*"),

@@ -214,7 +214,8 @@ TEST_F(RelayTest, AGroupOutOfRangeIsNoGroup) {
   Await(reader);
   Post(Batch(StoreFull(Hashes(1, 1), 64), StoreFull(Hashes(2, 1), int64_t{1} << 60),
              StoreFull(Hashes(3, 1), -5)));
-  EXPECT_EQ(NextNumbers(reader, 1), (Numbers{{"GPU.-", 0}}));
+  Post(Batch(StoreFull(Hashes(4, 1), 63)));
+  EXPECT_EQ(NextNumbers(reader, 2), (Numbers{{"GPU.-", 0}, {"GPU.63", 0}}));
 }
 
 TEST_F(RelayTest, AnAddressInUseIsAnError) {

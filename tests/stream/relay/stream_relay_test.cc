@@ -205,6 +205,19 @@ TEST_F(StreamRelayTest, TheRelayOfADeadSourceIsStale) {
   EXPECT_TRUE(Await(SourceState::kStale));
 }
 
+TEST(RelaySink, ItIsSilentUntilTheStateIsKnown) {
+  const auto sink = RelaySink::Create(TestPublisherConfig()).value();
+  RecordingSink recording;
+  const auto subscriber = Subscriber::Create(QuickConfig()).value();
+  const SourceConfig source = {kBehind, sink->endpoint(), sink->replay_endpoint(), ""};
+  ASSERT_TRUE(AddSource(*subscriber, recording, source).ok());
+  EXPECT_TRUE(Eventually([&] { return subscriber->status(kBehind).replay_timeouts >= 3; }));
+  EXPECT_NE(subscriber->status(kBehind).state, SourceState::kSynced);
+  sink->NoteState(SourceState::kSynced);
+  EXPECT_TRUE(
+      Eventually([&] { return subscriber->status(kBehind).state == SourceState::kSynced; }));
+}
+
 TEST(RelaySink, ASourceThatLacksBatchesBeforeTheFirstIsNotComplete) {
   const auto sink = RelaySink::Create(TestPublisherConfig()).value();
   sink->NoteState(SourceState::kSynced);
