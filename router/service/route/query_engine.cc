@@ -20,14 +20,14 @@ constexpr size_t kMaxHashedTokens = size_t{1} << 21;
 
 // True: the hashes of the source do not fit its tokens. A LoRA adapter whose path changed gives the
 // same symptom and is excluded here.
-bool IsContradicted(const WorkerIngest& source, const SchemeVerdict& verdict) {
+bool IsContradicted(const WorkerIngest& source) {
   const SchemeCounters counters = source.scheme_counters();
+  std::optional<SchemeVerdict> verdict;  // rarely needed
   for (size_t i = 0; i < kKeyKinds; ++i) {
     const auto kind = static_cast<KeyKind>(i);
-    if (kind != KeyKind::kLora && counters.kinds[i].contradictions > 0 &&
-        verdict.of(kind).proof == KeyProof::kRefuted) {
-      return true;
-    }
+    if (kind == KeyKind::kLora || counters.kinds[i].contradictions == 0) continue;
+    if (!verdict) verdict = source.verdict();
+    if (verdict->of(kind).proof == KeyProof::kRefuted) return true;
   }
   return false;
 }
@@ -131,6 +131,27 @@ Result<std::vector<WorkerIngest*>> QueryEngine::Select(const std::vector<std::st
   return selected;
 }
 
+std::string QueryEngine::WhyNoState(const WorkerIngest& source, const SourceStatus& status,
+                                    const Query& query) const {
+  if (const SourceState state = source.State(status.state); state != SourceState::kSynced) {
+    std::string reason = "the stream is " + std::string(SourceStateName(state));
+    if (state == SourceState::kCleared && source.gpu_blocks() > 0) {
+      const IndexCounters counters = source.index_counters();
+      reason += ": " + std::to_string(counters.whole_gpu_blocks) + " of " +
+                std::to_string(source.gpu_blocks()) + " GPU blocks are known";
+    }
+    if (const auto hint = SourceHint(status); !hint.empty()) reason.append(": ").append(hint);
+    return reason;
+  }
+  if (query.by_tokens && IsContradicted(source)) {
+    return "contradiction: the hashes of the stream do not match its tokens";
+  }
+  if (policy_ != MatchPolicy::kExact) {
+    return "policy: the service predicts by another rule than the engine's";
+  }
+  return std::string(source.rule_doubt());
+}
+
 QueryAnswer QueryEngine::Describe(const WorkerIngest& source, const Query& query) const {
   QueryAnswer answer;
   answer.name = source.name();
@@ -146,23 +167,7 @@ QueryAnswer QueryEngine::Describe(const WorkerIngest& source, const Query& query
     answer.event_age_seconds = std::max(0.0, now_() - *ts);
   }
   answer.scheme = source.verdict();
-  if (answer.state != SourceState::kSynced) {
-    answer.reason = "the stream is " + std::string(SourceStateName(answer.state));
-    if (answer.state == SourceState::kCleared && source.gpu_blocks() > 0) {
-      const IndexCounters counters = source.index_counters();
-      answer.reason += ": " + std::to_string(counters.whole_gpu_blocks) + " of " +
-                       std::to_string(source.gpu_blocks()) + " GPU blocks are known";
-    }
-    if (const auto hint = SourceHint(status); !hint.empty()) {
-      answer.reason.append(": ").append(hint);
-    }
-  } else if (query.by_tokens && IsContradicted(source, answer.scheme)) {
-    answer.reason = "contradiction: the hashes of the stream do not match its tokens";
-  } else if (policy_ != MatchPolicy::kExact) {
-    answer.reason = "policy: the service predicts by another rule than the engine's";
-  } else {
-    answer.reason = source.rule_doubt();
-  }
+  answer.reason = WhyNoState(source, status, query);
   return answer;
 }
 
@@ -292,7 +297,8 @@ void QueryEngine::MatchCohort(const Query& query, const Cohort& cohort,
 std::string QueryEngine::WhyNoMatch(const WorkerIngest& source, const Query& query,
                                     const Plan& plan, const Matched* matched) const {
   // Check again: the source may have been reset during the match.
-  if (std::string reason = Describe(source, query).reason; !reason.empty()) return reason;
+  const SourceStatus status = status_of_(source.id());
+  if (std::string reason = WhyNoState(source, status, query); !reason.empty()) return reason;
   if (!plan.reason.empty()) return plan.reason;
   if (matched == nullptr && plan.cohort.hash_block_size == 0) {
     return "no store shows the worker's hash_block_size: set hash_block_size or groups";
@@ -337,6 +343,8 @@ Result<std::vector<QueryAnswer>> QueryEngine::Answer(const Query& query,
   std::vector<QueryAnswer> answers;
   std::vector<Plan> plans;
   std::map<Cohort, std::vector<WorkerId>> cohorts;
+  answers.reserve(selected->size());
+  plans.reserve(selected->size());
   for (const WorkerIngest* source : *selected) {
     answers.push_back(Describe(*source, query));
     plans.push_back(PlanFor(*source, answers.back(), query));
@@ -347,6 +355,7 @@ Result<std::vector<QueryAnswer>> QueryEngine::Answer(const Query& query,
   }
   PromptNames names(index_.keys(), query);
   Matches matches;
+  matches.reserve(selected->size());
   for (const auto& [cohort, workers] : cohorts) {
     MatchCohort(query, cohort, workers, names, matches);
   }
@@ -356,9 +365,9 @@ Result<std::vector<QueryAnswer>> QueryEngine::Answer(const Query& query,
     const Plan& plan = plans[i];
     answer.named_by = plan.named_by;
     const auto it = matches.find(source.id());
-    const Matched* const matched = it == matches.end() ? nullptr : &it->second;
+    Matched* const matched = it == matches.end() ? nullptr : &it->second;
     if (matched != nullptr) {
-      answer.match = matched->match;
+      answer.match = std::move(matched->match);
       answer.hash_block_size = matched->hash_block_size;
       answer.prefixes = matched->prefixes;
       if (plan.names_blocks && answer.match.unnamed_units > 0) {

@@ -86,6 +86,10 @@ class QueryEngine {
 
   static Result<std::vector<WorkerIngest*>> Select(const std::vector<std::string>& names,
                                                    const SourceList& sources);
+  // Returns a reason why no answer from the current state of the source is exact. Empty: there is
+  // none.
+  std::string WhyNoState(const WorkerIngest& source, const SourceStatus& status,
+                         const Query& query) const;
   // The current state of the source, without the match.
   QueryAnswer Describe(const WorkerIngest& source, const Query& query) const;
   // Whether the worker may hold tokens of the prompt, for any path of the LoRA adapter.
