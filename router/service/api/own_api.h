@@ -11,10 +11,9 @@
 //   GET    /v1/events, /v1/decisions, /v1/history   recent history; see observations.h
 //   POST   /v1/events      ?worker= takes events that an engine pushes; see event_feeds.h
 //   GET    /healthz        200 while the process serves requests
-//   GET    /readyz         503 while a source is connecting or in bootstrap, while there are lists
-//   of
-//                          sources (files, DNS, Kubernetes) but no source, and while the service
-//                          stops; else 200. The body lists degraded sources.
+//   GET    /readyz         503 while a source is connecting or in bootstrap, while there are
+//                          lists of sources (files, DNS, Kubernetes) but no source, and while
+//                          the service stops; else 200. The body lists degraded sources.
 //   GET    /metrics        Prometheus text
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

@@ -28,6 +28,25 @@ PublisherConfig PlainConfig() {
   return config;
 }
 
+// The config of a later publisher at the same endpoints.
+PublisherConfig ConfigAt(const Publisher& publisher) {
+  PublisherConfig config = PlainConfig();
+  config.endpoint = publisher.endpoint();
+  config.replay_endpoint = publisher.replay_endpoint();
+  return config;
+}
+
+// The ports may still be in use.
+std::unique_ptr<Publisher> PublisherAt(const PublisherConfig& config) {
+  std::unique_ptr<Publisher> publisher;
+  EXPECT_TRUE(Eventually([&] {
+    auto made = Publisher::Create(config);
+    if (made.ok()) publisher = std::move(made).value();
+    return made.ok();
+  }));
+  return publisher;
+}
+
 SubscriberConfig QuickConfig() {
   return {.replay_timeout_ms = 200, .probe_interval_ms = 100, .stale_ms = 300};
 }
@@ -113,18 +132,12 @@ TEST_F(StreamRelayTest, ALateSubscriberGetsBatchesThatTheSourceHasNot) {
 
 TEST_F(StreamRelayTest, ARestartOfTheSourceIsARestartOfTheRelay) {
   auto publisher = MakePublisher(PlainConfig());
-  PublisherConfig again = PlainConfig();
-  again.endpoint = publisher->endpoint();
-  again.replay_endpoint = publisher->replay_endpoint();
+  const PublisherConfig again = ConfigAt(*publisher);
   Start(*publisher);
   PublishUpTo(*publisher, 5);
   Expect(Batches(0, 5));
   publisher.reset();
-  ASSERT_TRUE(Eventually([&] {
-    auto made = Publisher::Create(again);
-    if (made.ok()) publisher = std::move(made).value();
-    return made.ok();
-  }));
+  publisher = PublisherAt(again);
   PublishUpTo(*publisher, 3, 1);
   Texts texts = Batches(0, 5);
   texts.emplace_back("reset");
@@ -178,20 +191,14 @@ TEST_F(StreamRelayTest, LostBatchesAreLostForSubscribers) {
 
 TEST_F(StreamRelayTest, NothingIsKnownBeforeTheSourceAnswers) {
   std::unique_ptr<Publisher> publisher = MakePublisher(PlainConfig());
-  PublisherConfig again = PlainConfig();
-  again.endpoint = publisher->endpoint();
-  again.replay_endpoint = publisher->replay_endpoint();
+  const PublisherConfig again = ConfigAt(*publisher);
   publisher.reset();
   Start({WorkerId(0), again.endpoint, again.replay_endpoint, ""});
   // The subscriber asks the relay several times.
   EXPECT_TRUE(Eventually([&] { return subscriber->status(kBehind).replay_timeouts >= 3; }));
   EXPECT_NE(subscriber->status(kBehind).state, SourceState::kSynced);
   EXPECT_EQ(subscriber->status(kBehind).weight, 0);
-  ASSERT_TRUE(Eventually([&] {
-    auto made = Publisher::Create(again);
-    if (made.ok()) publisher = std::move(made).value();
-    return made.ok();
-  }));
+  publisher = PublisherAt(again);
   EXPECT_TRUE(Await(SourceState::kSynced));
 }
 
