@@ -10,11 +10,11 @@
 #include <memory>
 #include <semaphore>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "kvcast/stream/publisher.h"
 #include "tests/support/index_events.h"
+#include "tests/support/stream_test_util.h"
 
 namespace kvcast::router {
 namespace {
@@ -23,14 +23,18 @@ using kvcast::testing::Batch;
 using kvcast::testing::Hashes;
 using kvcast::testing::Registered;
 using kvcast::testing::StoreFull;
+using stream::Eventually;
+
+// True if the worker has applied batch 0 and knows the publisher's epoch. A source that receives
+// batches before it knows the epoch drops their blocks and begins again at batch 0.
+bool HasOneBatch(const Fleet& fleet, const char* name) {
+  const auto worker = fleet.view()->Find(name);
+  return fleet.State(*worker) == SourceState::kSynced && fleet.stream(worker->id).next_seq == 1;
+}
 
 struct FleetTest : ::testing::Test {
   FleetTest() {
     FleetObserver observer;
-    observer.on_applied = [this](const FleetWorker& worker, const AppliedBatch& applied) {
-      last_seq = static_cast<int64_t>(applied.seq.value);
-      last_worker = worker.id.value;
-    };
     observer.on_removed = [this](const FleetWorker&) { ++removed; };
     fleet = Fleet::Create({}, index, std::move(observer)).value();
     PublisherConfig config;
@@ -52,8 +56,6 @@ struct FleetTest : ::testing::Test {
   }
 
   PrefixIndex index;
-  std::atomic<int64_t> last_seq{-1};
-  std::atomic<uint32_t> last_worker{0};
   std::atomic<int> removed{0};
   std::unique_ptr<Publisher> publisher;
   std::unique_ptr<Fleet> fleet;
@@ -62,7 +64,7 @@ struct FleetTest : ::testing::Test {
 TEST_F(FleetTest, ARemovedWorkerHoldsNothingAndComesBackWithANewId) {
   ASSERT_TRUE(fleet->Add(Source("a")).ok());
   ASSERT_TRUE(publisher->Publish(Batch(StoreFull(Hashes(1, 4), 0))).ok());
-  while (last_seq < 0) std::this_thread::yield();
+  ASSERT_TRUE(Eventually([this] { return HasOneBatch(*fleet, "a"); }));
   EXPECT_EQ(Residencies(0), 4u);
   const FleetView before = fleet->view();
   ASSERT_TRUE(fleet->Remove("a").ok());
@@ -71,7 +73,7 @@ TEST_F(FleetTest, ARemovedWorkerHoldsNothingAndComesBackWithANewId) {
   EXPECT_EQ(fleet->view()->workers.size(), 0u);
   EXPECT_EQ(before->workers.size(), 1u) << "a query keeps the list that it began with";
   ASSERT_TRUE(fleet->Add(Source("a")).ok());
-  while (last_worker != 1) std::this_thread::yield();
+  ASSERT_TRUE(Eventually([this] { return HasOneBatch(*fleet, "a"); }));
   EXPECT_EQ(Residencies(1), 4u);
   EXPECT_EQ(Residencies(0), 0u);
 }
@@ -136,6 +138,9 @@ TEST(FleetThreads, AWorkerDoesNotWaitForTheWorkersOfAnotherShard) {
     ASSERT_TRUE(publishers.back()->Publish(Batch(StoreFull(Hashes(1, 4), 0))).ok());
   }
   first.acquire();
+  for (const char* name : {"a", "b"}) {
+    ASSERT_TRUE(Eventually([&] { return HasOneBatch(*fleet, name); }));
+  }
   EXPECT_EQ(index.counters(WorkerId(0)).residencies, 4u);
   EXPECT_EQ(index.counters(WorkerId(1)).residencies, 4u);
   ASSERT_TRUE(fleet->Remove("a").ok());

@@ -557,9 +557,10 @@ TEST(NamingServiceOverSockets, AnSglangEngineIsAskedByTokens) {
   const std::string body = Json({{"tokens", PromptFromOne(30)}}).dump();
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
   Json worker;
+  httplib::Client client("127.0.0.1", service->http_port());
+  client.set_read_timeout(60);
   do {
-    const auto reply = httplib::Client("127.0.0.1", service->http_port())
-                           .Post("/v1/query", body, "application/json");
+    const auto reply = client.Post("/v1/query", body, "application/json");
     ASSERT_TRUE(reply);
     worker = Json::parse(reply->body).at("workers").at(0);
   } while ((worker.at("next_seq") != 3 || worker.at("state") != "synced") &&

@@ -73,6 +73,12 @@ WorkerRegistration Following(const std::string& name, const Publisher& publisher
   return source;
 }
 
+// True if the worker has applied `batches` batches and knows the publisher's epoch. A source that
+// receives batches before it knows the epoch drops their blocks and begins again at batch 0.
+bool HasApplied(const Json& worker, int batches) {
+  return worker.at("next_seq") == batches && worker.at("state") == "synced";
+}
+
 struct RouterServiceTest : ::testing::Test {
   void Start(std::vector<WorkerRegistration> sources) {
     RouterOptions options;
@@ -84,6 +90,7 @@ struct RouterServiceTest : ::testing::Test {
   httplib::Client Client() const {
     httplib::Client client("127.0.0.1", service->http_port());
     client.set_read_timeout(60);
+    client.set_write_timeout(60);
     return client;
   }
 
@@ -114,9 +121,8 @@ TEST_F(RouterServiceTest, PublishedBlocksAreReusableByTokensAndByHashes) {
   EventBatch batch = Batch(StoreFull(chain, 0), StoreWindow({chain[0], chain[1], chain[2]}, 1, 32));
   batch.ts = 1;
   ASSERT_TRUE(publisher->Publish(batch).ok());
-  const Json workers = AskUntil({{"tokens", Prompt(100)}}, [](const Json& answer) {
-    return answer.at(0).at("next_seq") == 1 && answer.at(0).at("state") == "synced";
-  });
+  const Json workers = AskUntil({{"tokens", Prompt(100)}},
+                                [](const Json& answer) { return HasApplied(answer.at(0), 1); });
   EXPECT_EQ(workers[0].at("name"), "engine");
   EXPECT_EQ(workers[0].at("reusable_tokens"), 48);
   EXPECT_EQ(workers[0].at("per_group_tokens"), Json({64, 48}));
@@ -149,7 +155,7 @@ TEST_F(RouterServiceTest, ExpectedPrefixesNeverEnterTheExactAnswer) {
   service = RouterService::Start(options).value();
   ASSERT_TRUE(publisher->Publish(Batch(StoreFull(ChainOf(Prompt(32)), 0))).ok());
   const Json prompt = {{"tokens", Prompt(100)}};
-  AskUntil(prompt, [](const Json& answer) { return answer.at(0).at("reusable_tokens") == 32; });
+  AskUntil(prompt, [](const Json& answer) { return HasApplied(answer.at(0), 1); });
   const auto route = [&] {
     const auto reply = Client().Post("/v1/route", prompt.dump(), "application/json");
     EXPECT_TRUE(reply && reply->status == 200);
@@ -170,7 +176,7 @@ TEST_F(RouterServiceTest, WorkersAreFollowedSideBySide) {
   ASSERT_TRUE(first->Publish(Batch(StoreFull(chain, 0))).ok());
   ASSERT_TRUE(second->Publish(Batch(StoreFull({chain[0]}, 0))).ok());
   const Json workers = AskUntil({{"tokens", Prompt(65)}}, [](const Json& answer) {
-    return answer.at(0).at("next_seq") == 1 && answer.at(1).at("next_seq") == 1;
+    return HasApplied(answer.at(0), 1) && HasApplied(answer.at(1), 1);
   });
   EXPECT_EQ(workers[0].at("reusable_tokens"), 64);
   EXPECT_EQ(workers[1].at("reusable_tokens"), 16);
@@ -201,9 +207,7 @@ TEST_F(RouterServiceTest, TheSchemesOfAMixedFleetAreFound) {
     ASSERT_TRUE(publisher->Publish(Batch(store, again)).ok());
   }
   const Json workers = AskUntil({{"tokens", Prompt(100)}}, [](const Json& answer) {
-    return std::ranges::all_of(answer, [](const Json& worker) {
-      return worker.at("next_seq") == 1 && worker.at("state") == "synced";
-    });
+    return std::ranges::all_of(answer, [](const Json& worker) { return HasApplied(worker, 1); });
   });
   for (const Json& worker : workers) {
     EXPECT_EQ(worker.at("reusable_tokens"), 96);
@@ -234,9 +238,8 @@ TEST_F(RouterServiceTest, HashesAreExactWithoutAScheme) {
   source.worker.groups = {Full()};
   Start({source});
   ASSERT_TRUE(publisher->Publish(Batch(StoreFull(kvcast::testing::Hashes(1, 2), 0))).ok());
-  const Json workers = AskUntil({{"hashes", {1, 2}}}, [](const Json& answer) {
-    return answer.at(0).at("next_seq") == 1 && answer.at(0).at("state") == "synced";
-  });
+  const Json workers = AskUntil({{"hashes", {1, 2}}},
+                                [](const Json& answer) { return HasApplied(answer.at(0), 1); });
   EXPECT_EQ(workers[0].at("reusable_tokens"), 32);
   EXPECT_EQ(workers[0].at("exact"), true);
   const Json by_tokens = AskUntil({{"tokens", Prompt(100)}}, [](const Json& answer) {
@@ -503,7 +506,7 @@ struct FeedbackTest : RouterServiceTest {
     options.routing.policy = policy;
     service = RouterService::Start(options).value();
     ASSERT_TRUE(publisher->Publish(Batch(StoreFull(ChainOf(Prompt(96)), 0))).ok());
-    AskUntil(kQuery, [](const Json& answer) { return answer.at(0).at("reusable_tokens") == 96; });
+    AskUntil(kQuery, [](const Json& answer) { return HasApplied(answer.at(0), 1); });
   }
   httplib::Result Post(const std::string& path, const Json& body) const {
     return Client().Post(path, body.dump(), "application/json");
