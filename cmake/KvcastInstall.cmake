@@ -18,6 +18,7 @@ install(FILES ${PROJECT_BINARY_DIR}/kvcastConfig.cmake ${PROJECT_BINARY_DIR}/kvc
         DESTINATION ${cmake_dir})
 if(KVCAST_TOOLS)
   install(TARGETS kvcast RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  install(TARGETS kvcast_dev RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} OPTIONAL)
   # The program looks for its traces in ../share/kvcast.
   install(DIRECTORY ${PROJECT_SOURCE_DIR}/examples/traces DESTINATION ${CMAKE_INSTALL_DATADIR}/kvcast)
 endif()

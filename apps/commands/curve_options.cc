@@ -6,14 +6,14 @@
 namespace kvcast::tools {
 namespace {
 
-Status BadFlag(const std::string& text) { return {StatusCode::kInvalidArgument, text}; }
+Status BadCurveFlag(const std::string& text) { return {StatusCode::kInvalidArgument, text}; }
 
 Status CheckLocal(const std::vector<std::string>& endpoints, bool insecure, const char* flags) {
   if (insecure) return Status();
   for (const std::string& endpoint : endpoints) {
     if (endpoint.find("://") == std::string::npos || IsLoopbackEndpoint(endpoint)) continue;
-    return BadFlag(endpoint + " is not loopback; set " + flags +
-                   ", or set --insecure: no encryption and no authentication");
+    return BadCurveFlag(endpoint + " is not loopback; set " + flags +
+                        ", or set --insecure: no encryption and no authentication");
   }
   return Status();
 }
@@ -23,7 +23,7 @@ Status CheckLocal(const std::vector<std::string>& endpoints, bool insecure, cons
 Result<std::optional<CurveServer>> LoadCurveServer(const CurveServerOptions& options,
                                                    const std::vector<std::string>& endpoints) {
   if (options.key.empty() != options.clients.empty()) {
-    return BadFlag("set both --curve-key and --curve-clients");
+    return BadCurveFlag("set both --curve-key and --curve-clients");
   }
   if (options.key.empty()) {
     const Status local =
@@ -31,7 +31,7 @@ Result<std::optional<CurveServer>> LoadCurveServer(const CurveServerOptions& opt
     if (!local.ok()) return local;
     return std::optional<CurveServer>();
   }
-  if (options.insecure) return BadFlag("--insecure: not with --curve-key");
+  if (options.insecure) return BadCurveFlag("--insecure: not with --curve-key");
   auto keys = CurveKeyPair::Load(options.key);
   if (!keys.ok()) return keys.status();
   auto clients = AccessList::Load(options.clients);
@@ -42,7 +42,7 @@ Result<std::optional<CurveServer>> LoadCurveServer(const CurveServerOptions& opt
 Result<std::optional<CurveClient>> LoadCurveClient(const CurveClientOptions& options,
                                                    const std::vector<std::string>& endpoints) {
   if (options.key.empty() != options.server_key.empty()) {
-    return BadFlag("set both --curve-key and --server-key");
+    return BadCurveFlag("set both --curve-key and --server-key");
   }
   if (options.key.empty()) {
     const Status local =
@@ -50,11 +50,11 @@ Result<std::optional<CurveClient>> LoadCurveClient(const CurveClientOptions& opt
     if (!local.ok()) return local;
     return std::optional<CurveClient>();
   }
-  if (options.insecure) return BadFlag("--insecure: not with --curve-key");
+  if (options.insecure) return BadCurveFlag("--insecure: not with --curve-key");
   auto keys = CurveKeyPair::Load(options.key);
   if (!keys.ok()) return keys.status();
   if (const Status key = CheckCurveKey(options.server_key); !key.ok()) {
-    return BadFlag("--server-key: " + key.message());
+    return BadCurveFlag("--server-key: " + key.message());
   }
   return std::make_optional(CurveClient{std::move(keys).value(), options.server_key});
 }

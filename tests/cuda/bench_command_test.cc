@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "apps/commands/commands.h"
+#include "apps/dev/dev_commands.h"
 #include "tests/cuda/fake_driver.h"
 
 namespace kvcast::cuda {

@@ -41,6 +41,8 @@ expect 1 ':1: not a JSON object' "$kvcast" demo --trace "$source/README.md"
 expect 1 'is a folder' "$kvcast" engine --trace "$source" --endpoint tcp://127.0.0.1:0 --replay-endpoint ''
 expect 1 '/nonexistent' "$kvcast" conformance wire /nonexistent
 expect 2 'class' "$kvcast" conformance
+ln "$kvcast" "$out/kvcast" 2>/dev/null || cp "$kvcast" "$out/kvcast"
+expect 1 "cannot run $out/kvcast-dev: No such file or directory" "$out/kvcast" sim --seeds 1..2
 expect 2 'source' "$kvcast" router --http 127.0.0.1:0 --source nonsense
 expect 2 'http: 0.0.0.0 is not loopback' "$kvcast" router --http 0.0.0.0:0
 expect 2 'relay: tcp://*:0 is not loopback' "$kvcast" router --http 127.0.0.1:0 --relay 'tcp://*:0'

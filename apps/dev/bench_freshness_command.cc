@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "apps/bench/service/bench_freshness.h"
-#include "apps/commands/commands.h"
-#include "apps/commands/curve_rate.h"
+#include "apps/dev/curve_rate.h"
+#include "apps/dev/dev_commands.h"
 
 namespace kvcast::tools {
 namespace {

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "apps/bench/service/bench_restart.h"
-#include "apps/commands/commands.h"
+#include "apps/dev/dev_commands.h"
 #include "apps/support/temporary_folder.h"
 
 namespace kvcast::tools {

@@ -6,7 +6,7 @@
 #include <optional>
 #include <string_view>
 
-#include "apps/commands/commands.h"
+#include "apps/dev/dev_commands.h"
 #include "src/stream_sim/seeds.h"
 #include "src/stream_sim/shrink.h"
 

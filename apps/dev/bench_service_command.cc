@@ -3,7 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/bench/service/bench_service.h"
-#include "apps/commands/commands.h"
+#include "apps/dev/dev_commands.h"
 
 namespace kvcast::tools {
 namespace {

@@ -6,7 +6,7 @@
 #include <thread>
 
 #include "apps/bench/copy/bench_copy.h"
-#include "apps/commands/commands.h"
+#include "apps/dev/dev_commands.h"
 #include "kvcast/cuda/cuda_device.h"
 #include "src/transfer/stream_copy.h"
 

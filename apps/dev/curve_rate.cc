@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "apps/commands/curve_rate.h"
+#include "apps/dev/curve_rate.h"
 
 #include <unistd.h>
 

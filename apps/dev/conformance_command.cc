@@ -3,8 +3,8 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
-#include "apps/commands/commands.h"
 #include "apps/conformance/conformance.h"
+#include "apps/dev/dev_commands.h"
 
 namespace kvcast::tools {
 namespace {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "apps/bench/service/bench_hostile.h"
-#include "apps/commands/commands.h"
+#include "apps/dev/dev_commands.h"
 
 namespace kvcast::tools {
 namespace {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "apps/bench/copy/copy_bench.h"
-#include "apps/commands/commands.h"
+#include "apps/dev/dev_commands.h"
 #include "apps/support/byte_size.h"
 #include "apps/support/ratio_chart.h"
 #include "kvcast/cuda/cuda_device.h"

@@ -4,7 +4,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <string>
 
-#include "apps/commands/commands.h"
+#include "apps/dev/dev_commands.h"
 
 int main(int argc, char** argv) {
   kvcast::tools::SimOptions options;

@@ -1,0 +1,26 @@
+// The subcommands that check and measure kvcast itself are in the program kvcast-dev, in the same
+// folder as kvcast. A build for production does not need it.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <string_view>
+#include <utility>
+
+namespace kvcast::tools {
+
+// Names and helps.
+inline constexpr std::array<std::pair<const char*, const char*>, 3> kDeveloperCommands = {{
+    {"bench", "measure this machine"},
+    {"conformance", "compare recorded engine data with this code"},
+    {"sim",
+     "simulate publishers, a faulty network and an index, and check the stream's guarantees"},
+}};
+
+bool IsDeveloperCommand(std::string_view name);
+
+// Replaces this process by kvcast-dev with the same arguments. Returns only if kvcast-dev cannot be
+// run: prints the cause, and returns the exit code.
+int RunDeveloperProgram(char** argv);
+
+}  // namespace kvcast::tools
