@@ -39,6 +39,7 @@ const std::vector<RuleInfo>& AllRules() {
       std::move(more.begin(), more.end(), std::back_inserter(*all));
     }
     all->push_back(KvcastRule());
+    all->push_back(CellsRule());
     return all;
   }();
   return *rules;

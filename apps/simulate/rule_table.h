@@ -31,5 +31,7 @@ std::vector<RuleInfo> CacheRules();
 // Rules that score each engine by several signals.
 std::vector<RuleInfo> ScoreRules();
 RuleInfo KvcastRule();
+// kvcast in cells of the fleet.
+RuleInfo CellsRule();
 
 }  // namespace kvcast::simulate

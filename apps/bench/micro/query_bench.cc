@@ -1,5 +1,5 @@
 // Measures two parts of a request of 10,000 tokens: the reading of the request's body, and the
-// decision over 8 workers that hold the prompt. Neither part includes HTTP.
+// decision. Neither part includes HTTP.
 // SPDX-License-Identifier: Apache-2.0
 #include <benchmark/benchmark.h>
 
@@ -23,7 +23,6 @@ using Json = nlohmann::json;
 
 constexpr int64_t kTokens = 10000;
 constexpr int64_t kBlock = 16;
-constexpr int kWorkers = 8;
 
 std::vector<TokenId> Tokens() {
   std::vector<TokenId> tokens(kTokens);
@@ -68,13 +67,17 @@ EventBatch Stored(const std::vector<TokenId>& tokens) {
   return batch;
 }
 
+// Arguments: the number of workers, and the number of workers that hold the prompt. The other
+// workers hold its first block.
 void BM_Decide(benchmark::State& state) {
+  const int64_t holders = state.range(1);
   std::vector<std::unique_ptr<Publisher>> publishers;
   RouterOptions options;
-  for (int i = 0; i < kWorkers; ++i) {
+  for (int64_t i = 0; i < state.range(0); ++i) {
     PublisherConfig config;
     config.endpoint = "tcp://127.0.0.1:0";
     config.replay_endpoint = "tcp://127.0.0.1:0";
+    config.shares_threads = true;
     publishers.push_back(Publisher::Create(config).value());
     WorkerRegistration source;
     source.endpoint = publishers.back()->endpoint();
@@ -88,19 +91,30 @@ void BM_Decide(benchmark::State& state) {
   query.tokens = Tokens();
   query.prompt_tokens = kTokens;
   query.book = false;
-  for (const auto& publisher : publishers) {
-    KV_CHECK(publisher->Publish(Stored(query.tokens)).ok());
+  const std::vector<TokenId> first(query.tokens.begin(), query.tokens.begin() + kBlock);
+  for (size_t i = 0; i < publishers.size(); ++i) {
+    const bool holds = static_cast<int64_t>(i) < holders;
+    KV_CHECK(publishers[i]->Publish(Stored(holds ? query.tokens : first)).ok());
   }
   const auto held = [&] {
     const auto decision = service->Route(query);
-    return decision.ok() && std::ranges::all_of(decision->candidates, [](const auto& candidate) {
-             return candidate.answer.match.gpu_tokens == (kTokens - 1) / kBlock * kBlock;
+    return decision.ok() && std::ranges::all_of(decision->candidates, [&](const auto& candidate) {
+             const QueryAnswer& answer = candidate.answer;
+             const bool holds = answer.match.worker.value < holders;
+             return answer.state == SourceState::kSynced &&
+                    answer.match.gpu_tokens == (holds ? (kTokens - 1) / kBlock : 1) * kBlock;
            });
   };
   while (!held()) std::this_thread::yield();
   for (auto _ : state) benchmark::DoNotOptimize(service->Route(query));
 }
-BENCHMARK(BM_Decide)->Unit(benchmark::kMicrosecond);
+BENCHMARK(BM_Decide)
+    ->Args({8, 8})
+    ->Args({64, 8})
+    ->Args({256, 8})
+    ->Args({512, 8})
+    ->Args({512, 512})
+    ->Unit(benchmark::kMicrosecond);
 
 }  // namespace
 }  // namespace kvcast::router
