@@ -36,7 +36,8 @@ with tempfile.TemporaryDirectory() as temporary:
     engine = Engine()
     config.write_text(json.dumps({"sources": [engine.source], "state": str(state), "state_interval_s": 1}), encoding="utf-8")
     router = Router(KVCAST, "--config", config)
-    until("the ring is shorter than the life of the engine", lambda: engine.seq > 1000)
+    expect_exact("the router has all batches", router, engine)
+    engine.outlive_ring()
     expect_exact("at first", router, engine)
     for kill in range(KILLS):
         before = saves(router)

@@ -55,16 +55,13 @@ def kill(router):
     router.process.wait(60)
 
 
-def outlive_ring(engine):
-    end = engine.seq + 1000
-    until("the ring is shorter than the life of the engine", lambda: engine.seq > end)
-
-
 engine = Engine()
 relay = Relay(engine.source)
 direct = follow(engine.source["endpoint"], engine.source["replay_endpoint"])
 behind = follow(relay.endpoint, relay.replay)
-outlive_ring(engine)
+expect_exact("both routers have all batches", direct, engine)
+expect_exact("both routers have all batches, behind the relay", behind, engine, direct=False)
+engine.outlive_ring()
 expect_exact("direct", direct, engine)
 expect_exact("behind the relay", behind, engine, direct=False)
 
@@ -79,7 +76,7 @@ engine = restarted(engine)
 expect_exact("the engine has restarted", direct, engine)
 expect_exact("the engine has restarted, behind the relay", behind, engine, direct=False)
 
-outlive_ring(engine)
+engine.outlive_ring()
 relay.kill()
 relay = Relay(engine.source, relay.endpoint, relay.replay)
 until("behind a late relay, blocks are missing", lambda: worker(behind)["state"] == "cleared")

@@ -13,6 +13,8 @@ import zmq
 from router_process import check, until
 
 BLOCK = 16
+KEPT = 30  # blocks
+RING = 4000  # batches; more than an engine publishes while a process starts on a busy machine
 MODEL = {"type": "BlockStored", "lora_id": None, "medium": "GPU", "group_idx": 0, "kv_cache_spec_kind": "full_attention",
          "block_size": BLOCK}
 
@@ -29,7 +31,7 @@ def bound(sock, port):
 
 
 class Engine:
-    """A publisher of vLLM's protocol. A thread publishes and answers replays from a ring of 400 batches."""
+    """A publisher of vLLM's protocol. A thread publishes and answers replays from a ring of RING batches."""
 
     def __init__(self, ports=("*", "*")):
         context = zmq.Context.instance()
@@ -39,18 +41,20 @@ class Engine:
             until("the port is free", lambda sock=sock, port=port: bound(sock, port))
         self.source = {"name": "engine", "endpoint": self.pub.last_endpoint.decode(),
                        "replay_endpoint": self.router.last_endpoint.decode()}
-        self.ring = collections.deque(maxlen=400)
+        self.ring = collections.deque(maxlen=RING)
         self.held = {}  # hash -> its prompt and position
         self.seq = 0
+        self.fast_until = 0  # batches below this number follow each other without a pause
         self.random = random.Random(self.pub.last_endpoint)
         self.pause, self.stop, self.paused = threading.Event(), threading.Event(), threading.Event()
         self.thread = threading.Thread(target=self.run, daemon=True)
         self.thread.start()
 
     def batch(self):
-        """Stores the blocks of a new prompt, or removes some blocks."""
-        if self.held and self.random.random() < 0.4:
-            gone = self.random.sample(list(self.held), min(len(self.held), 20))
+        """Stores the blocks of a new prompt, or removes some blocks. The first blocks are never removed."""
+        removable = list(self.held)[KEPT:]
+        if removable and self.random.random() < 0.4:
+            gone = self.random.sample(removable, min(len(removable), 20))
             for block in gone:
                 del self.held[block]
             return {"type": "BlockRemoved", "block_hashes": gone, "medium": "GPU", "group_idx": 0}
@@ -70,7 +74,7 @@ class Engine:
                 self.ring.append((self.seq, payload))
                 self.pub.send_multipart([b"", self.seq.to_bytes(8, "big"), payload])
                 self.seq += 1
-            while self.router.poll(3):
+            while self.router.poll(0 if self.seq < self.fast_until else 3):
                 client, empty, start = self.router.recv_multipart()[:3]
                 if len(start) == 8:
                     for seq, payload in self.ring:
@@ -81,6 +85,12 @@ class Engine:
     def rest(self):
         self.pause.set()
         self.paused.wait(60)
+
+    def outlive_ring(self):
+        """Publishes until the ring has no batch of those that were published before the call, and not the first
+        batch."""
+        end = self.fast_until = self.seq + RING + 100
+        until("the ring is shorter than the life of the engine", lambda: self.seq > end)
 
     def end(self):
         self.stop.set()
