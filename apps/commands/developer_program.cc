@@ -4,17 +4,19 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <filesystem>
 #include <string>
 #include <system_error>
 
+#include "apps/dev/developer_commands.h"
 #include "apps/support/fail.h"
 
 namespace kvcast::tools {
 
 bool IsDeveloperCommand(std::string_view name) {
-  return std::ranges::any_of(kDeveloperCommands,
-                             [name](const auto& command) { return command.first == name; });
+  return std::ranges::any_of(
+      kDeveloperCommands, [name](const DeveloperCommand& command) { return name == command.name; });
 }
 
 int RunDeveloperProgram(char** argv) {

@@ -3,19 +3,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <array>
 #include <string_view>
-#include <utility>
 
 namespace kvcast::tools {
-
-// Names and helps.
-inline constexpr std::array<std::pair<const char*, const char*>, 3> kDeveloperCommands = {{
-    {"bench", "measure this machine"},
-    {"conformance", "compare recorded engine data with this code"},
-    {"sim",
-     "simulate publishers, a faulty network and an index, and check the stream's guarantees"},
-}};
 
 bool IsDeveloperCommand(std::string_view name);
 

@@ -4,6 +4,7 @@
 
 #include "apps/commands/commands.h"
 #include "apps/commands/developer_program.h"
+#include "apps/dev/developer_commands.h"
 #include "apps/support/command_line.h"
 #include "kvcast/router/prefix_index.h"
 #include "router/service/config_json.h"

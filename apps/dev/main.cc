@@ -6,13 +6,14 @@
 #include "apps/bench/growth/growth_bench.h"
 #include "apps/bench/index/cli.h"
 #include "apps/dev/dev_commands.h"
+#include "apps/dev/developer_commands.h"
 #include "apps/support/command_line.h"
 
 namespace kvcast::tools {
 namespace {
 
 void AddConformance(CLI::App& app, ConformanceOptions& options, Command& command) {
-  CLI::App* sub = app.add_subcommand("conformance", "compare recorded engine data with this code");
+  CLI::App* sub = app.add_subcommand(kConformanceCommand.name, kConformanceCommand.help);
   sub->add_option("class", options.kind,
                   "class of recorded data: wire, frames, hash, engine, router or offload")
       ->required()
@@ -190,9 +191,7 @@ void AddCopyBench(CLI::App& bench, CopyBenchOptions& copy, Command& command) {
 }
 
 void AddSim(CLI::App& app, SimOptions& options, Command& command) {
-  CLI::App* sub = app.add_subcommand(
-      "sim",
-      "simulate publishers, a faulty network and an index, and check the stream's guarantees");
+  CLI::App* sub = app.add_subcommand(kSimCommand.name, kSimCommand.help);
   sub->add_option("--seeds", options.seeds, "A..B: one run for each number from A to B")
       ->capture_default_str();
   sub->add_option("--threads", options.threads, "runs at the same time")
@@ -219,7 +218,7 @@ int Main(int argc, char** argv) {
   HostileBenchOptions hostile;
   RestartBenchOptions restart;
   ServiceBenchOptions service;
-  CLI::App* bench = app.add_subcommand("bench", "measure this machine");
+  CLI::App* bench = app.add_subcommand(kBenchCommand.name, kBenchCommand.help);
   bench->require_subcommand(1);
   AddCopyBench(*bench, copy, command);
   AddFreshnessBench(*bench, freshness, command);

@@ -93,8 +93,7 @@ class RuleOfCells final : public Rule {
       queued += static_cast<double>(engine.load.prefill_tokens) +
                 request_tokens_ * static_cast<double>(engine.load.requests);
     }
-    if (sketch_tokens_ > 0) hit -= hit % sketch_tokens_;
-    if (sketch_tokens_ == 0) hit = 0;
+    hit = sketch_tokens_ == 0 ? 0 : hit - hit % sketch_tokens_;
     return static_cast<double>(input.prompt_tokens - hit) +
            queued / static_cast<double>(positions.size());
   }
