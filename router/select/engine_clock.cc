@@ -29,8 +29,13 @@ constexpr double kStepsOfPhase = 3;
 constexpr size_t kPromptsOfWalk = 12;
 // Sums also replace single steps if the prompts need more steps than this.
 constexpr double kStepsOfWalk = 256;
-// Maximum number of steps that FirstToken or Trust predicts in one call.
+// Maximum number of steps that FirstToken or SettleUpTo predicts in one call.
 constexpr int kMaxSteps = 10'000;
+// The request number of prompts of other routers.
+constexpr uint64_t kOthers = ~uint64_t{0};
+// Maximum number of prompts that stand for the prompts of other routers. If the other routers have
+// more prompts, these prompts are longer, so that the sums of their tokens are equal.
+constexpr int64_t kOtherPrompts = 64;
 
 // The work of a step without prompts.
 StepWork DecodeStepOf(int64_t decodes, int64_t context) {
@@ -117,7 +122,7 @@ EngineClock::Position EngineClock::Start() const {
   Position start;
   start.now_s = anchor_s_;
   start.start_s = anchor_s_;
-  start.decodes = std::ssize(decodes_);
+  start.decodes = Decodes();
   start.decode_context = decode_context_;
   return start;
 }
@@ -146,20 +151,83 @@ void EngineClock::Uncount(const Prefill& prefill) {
   queued_tokens_ -= prefill.tokens;
 }
 
-void EngineClock::Trust(double now_s, const StepCost& cost) {
-  if (reports_ || now_s - anchor_s_ < kTrustSeconds) return;
+void EngineClock::SettleUpTo(double now_s, const StepCost& cost) {
+  tail_.reset();
   Walk walk(*this, cost, Start());
   for (int step = 0; step < kMaxSteps && !walk.done() && walk.at().now_s < now_s; ++step) {
     walk.Step();
   }
-  Settle(walk.at(), walk.done() ? now_s : walk.at().now_s);
+  Settle(walk.at(), walk.done() ? std::max(anchor_s_, now_s) : walk.at().now_s);
+}
+
+void EngineClock::Trust(double now_s, const StepCost& cost) {
+  if (!reports_ && now_s - anchor_s_ >= kTrustSeconds) SettleUpTo(now_s, cost);
+}
+
+InFlight EngineClock::Own(double now_s, const StepCost& cost) {
+  Trust(now_s, cost);
+  InFlight own;
+  StepWork work;
+  for (const Prefill& prefill : prefills_) {
+    if (prefill.request == kOthers) continue;
+    ++own.prompts;
+    own.prompt_tokens += prefill.tokens;
+    work.AddPrefill(prefill.context, prefill.tokens);
+  }
+  own.prompt_pairs = static_cast<int64_t>(work[WorkPart::kPrefillPairs]);
+  for (const Decode& decode : decodes_) {
+    if (decode.request == kOthers) continue;
+    ++own.decodes;
+    own.decode_context += decode.context;
+  }
+  return own;
+}
+
+void EngineClock::RemoveOthers() {
+  std::erase_if(prefills_, [this](const Prefill& prefill) {
+    if (prefill.request == kOthers) Uncount(prefill);
+    return prefill.request == kOthers;
+  });
+  std::erase_if(decodes_, [this](const Decode& decode) {
+    if (decode.request == kOthers) decode_context_ -= decode.context;
+    return decode.request == kOthers;
+  });
+  decode_context_ -= others_.decode_context;
+  others_ = {};
+}
+
+// The prompts differ by at most one token, and have the same context.
+void EngineClock::AddOthers(double now_s) {
+  decode_context_ += others_.decode_context;
+  const int64_t prompts = std::min(others_.prompts, kOtherPrompts);
+  if (prompts == 0) return;
+  const int64_t tokens = std::max(others_.prompt_tokens, prompts);
+  StepWork without_context;
+  const auto tokens_of = [&](int64_t i) { return tokens / prompts + (i < tokens % prompts); };
+  for (int64_t i = 0; i < prompts; ++i) without_context.AddPrefill(0, tokens_of(i));
+  const double pairs =
+      static_cast<double>(others_.prompt_pairs) - without_context[WorkPart::kPrefillPairs];
+  const auto context = static_cast<int64_t>(std::max(pairs, 0.0) / static_cast<double>(tokens));
+  for (Prefill& prefill : prefills_) prefill.alone = false;
+  for (int64_t i = 0; i < prompts; ++i) {
+    prefills_.push_back({kOthers, now_s, context, tokens_of(i), false});
+    Count(prefills_.back());
+  }
+}
+
+void EngineClock::SetOthers(const InFlight& load, double now_s, const StepCost& cost) {
+  if (load == others_) return;
+  SettleUpTo(now_s, cost);
+  RemoveOthers();
+  others_ = load;
+  AddOthers(now_s);
 }
 
 void EngineClock::Sent(uint64_t request, double now_s, int64_t context, int64_t tokens,
                        const StepCost& cost) {
   Trust(now_s, cost);
   tail_.reset();
-  if (prefills_.empty() && decodes_.empty()) anchor_s_ = now_s;
+  if (prefills_.empty() && Decodes() == 0) anchor_s_ = now_s;
   const bool alone = prefills_.empty();
   if (!alone) prefills_.back().alone = false;  // from now on, the previous prompt is not alone
   prefills_.push_back({request, now_s, context, std::max<int64_t>(tokens, 1), alone});
@@ -258,12 +326,10 @@ void EngineClock::Ended(uint64_t request) {
   decodes_.erase(decode);
 }
 
-StepWork EngineClock::DecodeStep() const {
-  return DecodeStepOf(std::ssize(decodes_), decode_context_);
-}
+StepWork EngineClock::DecodeStep() const { return DecodeStepOf(Decodes(), decode_context_); }
 
 int64_t EngineClock::PromptTokensOfStep() const {
-  const int64_t decodes = std::ssize(decodes_) + std::ssize(prefills_);
+  const int64_t decodes = Decodes() + std::ssize(prefills_);
   return std::max<int64_t>(step_tokens_ - decodes, 1);
 }
 

@@ -6,13 +6,18 @@
 // oldest prompts. A report of a first token corrects the clock, because a step ended at this time.
 // If an engine that sends reports is late, the clock moves the end of its current prompt to a later
 // time.
+//
+// Other routers may send requests to the engine too. The clock knows only the sums of these
+// requests, and replaces them by equal prompts with the same sums.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <cstdint>
 #include <deque>
+#include <iterator>
 #include <optional>
 
+#include "router/select/in_flight.h"
 #include "router/select/step_cost.h"
 
 namespace kvcast {
@@ -44,6 +49,13 @@ class EngineClock {
   // Must be called when the request has ended, or when its booking has expired.
   void Ended(uint64_t request);
 
+  // The requests that Sent was called for and that have not ended. If the engine sends no reports,
+  // the prompts that should be complete are requests in decode.
+  InFlight Own(double now_s, const StepCost& cost);
+  // Must be called when the load of the other routers is known. The engine has had this load since
+  // `now_s`, and did the predicted work until then. A call with an equal load changes nothing.
+  void SetOthers(const InFlight& load, double now_s, const StepCost& cost);
+
   // The prediction for a prompt that is sent now. A prompt that is sent later may share the last
   // step, and make it longer; the prediction does not include this delay.
   struct Prediction {
@@ -59,7 +71,7 @@ class EngineClock {
     tail_.reset();
   }
   size_t prefills() const { return prefills_.size(); }
-  size_t decodes() const { return decodes_.size(); }
+  size_t decodes() const { return static_cast<size_t>(Decodes()); }
 
  private:
   struct Prefill {
@@ -92,6 +104,7 @@ class EngineClock {
     StepCost cost;
     double first_end_s = 0;  // end of the first step that completes a prompt
   };
+  int64_t Decodes() const { return std::ssize(decodes_) + others_.decodes; }
   Position Start() const;
   // REQUIRES: prefills_ is not empty.
   const Tail& TailFor(const StepCost& cost) const;
@@ -106,6 +119,10 @@ class EngineClock {
   double QueueSeconds(const StepCost& cost) const;
   void Settle(const Position& at, double now_s);
   std::optional<Observation> Observe(const Walk& walk, double now_s, const StepCost& cost);
+  // Takes the state that is predicted for `now_s` as the real state.
+  void SettleUpTo(double now_s, const StepCost& cost);
+  void RemoveOthers();
+  void AddOthers(double now_s);
   // If the engine sends no reports, takes the predicted state as the real state from time to time.
   // This bounds the steps of a walk.
   void Trust(double now_s, const StepCost& cost);
@@ -121,7 +138,8 @@ class EngineClock {
   StepWork queued_work_;
   int64_t queued_tokens_ = 0;
   std::deque<Decode> decodes_;
-  int64_t decode_context_ = 0;
+  int64_t decode_context_ = 0;        // of decodes_ and others_
+  InFlight others_;                   // its prompts are in prefills_
   mutable std::optional<Tail> tail_;  // for predictions; every change of the clock resets it
   bool reports_ = false;              // the engine has reported a first token
   double slowdown_ = 1;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace kvcast {
 namespace {
@@ -46,8 +47,9 @@ StepEstimator& FleetForecast::EstimatorOf(std::string_view model) {
 EngineClock& FleetForecast::ClockOf(WorkerId worker, std::string_view model) {
   auto it = engines_.find(worker);
   if (it == engines_.end()) {
-    const Engine engine{EngineClock(config_.step_tokens, config_.late_s), std::string(model)};
-    it = engines_.emplace(worker, engine).first;
+    Engine engine{EngineClock(config_.step_tokens, config_.late_s), std::string(model)};
+    engine.clock.SetOthers(others(worker), now_s_, EstimatorOf(model).cost());
+    it = engines_.emplace(worker, std::move(engine)).first;
   }
   return it->second.clock;
 }
@@ -59,9 +61,10 @@ void FleetForecast::Begin(std::span<const PrefixName> prefixes, double now_s) {
   continues_ = conversations_.Find(prefixes);
   if (!first_s_) first_s_ = now_s;
   const auto workers = static_cast<double>(std::max<size_t>(engines_.size(), 1));
-  const double utilisation =
-      std::min(work_s_.PerSecond(now_s, *first_s_) / workers, kMaxUtilisation);
-  delay_ = arrivals_.PerSecond(now_s, *first_s_) / workers / (2 * (1 - utilisation));
+  const double work = work_s_.PerSecond(now_s, *first_s_) + others_.work_s_per_s;
+  const double arrivals = arrivals_.PerSecond(now_s, *first_s_) + others_.arrivals_per_s;
+  const double utilisation = std::min(work / workers, kMaxUtilisation);
+  delay_ = arrivals / workers / (2 * (1 - utilisation));
 }
 
 size_t FleetForecast::ResidentBlocks(const Facts& facts) const {
@@ -211,6 +214,31 @@ void FleetForecast::Removed(WorkerId worker) {
     conversations_.Ended(entry.second.conversation, now_s_);
     return true;
   });
+}
+
+FleetInFlight FleetForecast::Own(double now_s) {
+  FleetInFlight own;
+  for (auto& [worker, engine] : engines_) {
+    const InFlight load = engine.clock.Own(now_s, EstimatorOf(engine.model).cost());
+    if (!load.empty()) own.workers.emplace(worker, load);
+  }
+  if (first_s_) {
+    own.arrivals_per_s = arrivals_.PerSecond(now_s, *first_s_);
+    own.work_s_per_s = work_s_.PerSecond(now_s, *first_s_);
+  }
+  return own;
+}
+
+InFlight FleetForecast::others(WorkerId worker) const {
+  const auto it = others_.workers.find(worker);
+  return it == others_.workers.end() ? InFlight() : it->second;
+}
+
+void FleetForecast::SetOthers(FleetInFlight load, double now_s) {
+  others_ = std::move(load);
+  for (auto& [worker, engine] : engines_) {
+    engine.clock.SetOthers(others(worker), now_s, EstimatorOf(engine.model).cost());
+  }
 }
 
 }  // namespace kvcast

@@ -17,6 +17,7 @@
 #include "kvcast/router/speculative_prefixes.h"
 #include "router/select/boundary_book.h"
 #include "router/select/engine_clock.h"
+#include "router/select/in_flight.h"
 #include "router/select/return_book.h"
 #include "router/select/sequence_book.h"
 #include "router/select/step_estimator.h"
@@ -78,6 +79,12 @@ class FleetForecast {
   void Ended(uint64_t request, double now_s);
   void Removed(WorkerId worker);
 
+  // The load of the routed requests that have not ended.
+  FleetInFlight Own(double now_s);
+  // Replaces the load of the other routers. The predictions count this load like the own load.
+  void SetOthers(FleetInFlight others, double now_s);
+  InFlight others(WorkerId worker) const;
+
  private:
   struct Sent {
     WorkerId worker;
@@ -116,6 +123,7 @@ class FleetForecast {
   const ForecastConfig config_;
   std::map<std::string, StepEstimator, std::less<>> estimators_;
   std::unordered_map<WorkerId, Engine> engines_;
+  FleetInFlight others_;
   SequenceBook conversations_;
   BoundaryBook boundaries_;
   ReturnBook returns_;
