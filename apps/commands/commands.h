@@ -48,6 +48,11 @@ struct RouterCommandOptions {
   int64_t state_interval_s = 0;           // 0: from the configuration, or 30
   std::string relay;  // PUB endpoint; empty: from the configuration, or no relay
   bool relay_redact = false;
+  // See LoadSharingConfig; empty or 0: from the configuration, or none.
+  std::string load_endpoint;
+  std::vector<std::string> load_peers;  // see ParseLoadPeer
+  int64_t load_period_ms = 0;
+  std::string router_name;
   bool allow_remote = false;  // also true if the configuration sets it
   // See RouterOptions; empty: from the configuration, or none.
   std::string curve_key;

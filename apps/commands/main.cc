@@ -192,6 +192,22 @@ void AddRouterAccess(CLI::App& sub, RouterCommandOptions& options) {
       ->check(CLI::Range(int64_t{1}, int64_t{1'000'000'000'000}));
 }
 
+void AddLoadSharing(CLI::App& sub, RouterCommandOptions& options) {
+  sub.add_option("--load-endpoint", options.load_endpoint,
+                 "PUB endpoint at which the router publishes the load of its requests for other "
+                 "routers in front of the same workers");
+  sub.add_option("--load-peer", options.load_peers,
+                 "ENDPOINT[,server_key=PUBLIC-KEY]: the load endpoint of another router; may be "
+                 "repeated. The decisions count the load of the other router too");
+  sub.add_option("--load-period-ms", options.load_period_ms,
+                 "the router publishes its load at least once in this number of milliseconds "
+                 "(default: 100)")
+      ->check(CLI::Range(router::kMinLoadPeriodMs, router::kMaxLoadPeriodMs));
+  sub.add_option("--router-name", options.router_name,
+                 "name of this router, unique among the routers that share loads (default: a "
+                 "random name)");
+}
+
 void AddRouter(CLI::App& app, RouterCommandOptions& options, Command& command) {
   CLI::App* sub = app.add_subcommand("router", "follow engines and answer queries over HTTP");
   sub->add_option("--http", options.http,
@@ -229,17 +245,20 @@ void AddRouter(CLI::App& app, RouterCommandOptions& options, Command& command) {
       "--relay-redact", options.relay_redact,
       "the relay leaves out token ids, LoRA names, salts, extra keys, metadata and session "
       "ids");
+  AddLoadSharing(*sub, options);
   sub->add_flag(
       "--allow-remote", options.allow_remote,
-      "--http, --admin-listen, --relay and bound sources may listen beyond loopback. Without "
-      "--token-file, HTTP has no authentication. The relay needs --curve-clients, and a bound "
-      "source needs server_key or insecure=true");
-  sub->add_option("--curve-key", options.curve_key,
-                  "file with the router's secret key (CURVE), see kvcast keygen; for sources with "
-                  "server_key=PUBLIC-KEY, and for the relay");
+      "--http, --admin-listen, --relay, --load-endpoint and bound sources may listen beyond "
+      "loopback. Without --token-file, HTTP has no authentication. The relay and the load endpoint "
+      "need --curve-clients, and a bound source needs server_key or insecure=true");
+  sub->add_option(
+      "--curve-key", options.curve_key,
+      "file with the router's secret key (CURVE), see kvcast keygen; for sources and "
+      "load peers with server_key=PUBLIC-KEY, for the relay, and for the load endpoint");
   sub->add_option("--curve-clients", options.curve_clients,
-                  "file with the clients that may subscribe to the relay, one line each: subscribe "
-                  "PUBLIC-KEY [NAME]. The router reads a changed file within one second");
+                  "file with the clients that may subscribe to the relay and to the load endpoint, "
+                  "one line each: subscribe PUBLIC-KEY [NAME]. The router reads a changed file "
+                  "within one second");
   sub->add_option("--hash-algo", options.hash_algorithm,
                   "hash algorithm of the engines; the router verifies it (default: detected)");
   sub->add_option(

@@ -68,6 +68,14 @@ Status SetAccess(const RouterCommandOptions& options, RouterOptions& router) {
   return status;
 }
 
+Status SetLoadSharing(const RouterCommandOptions& options, RouterOptions& router) {
+  if (!options.load_endpoint.empty()) router.load.endpoint = options.load_endpoint;
+  if (options.load_period_ms > 0) router.load.period_ms = options.load_period_ms;
+  if (!options.router_name.empty()) router.load.name = options.router_name;
+  if (options.load_peers.empty()) return Status();
+  return router::ReadLoadPeers(options.load_peers, "--load-peer", router);
+}
+
 // Reads the configuration file first, because the flags override its values.
 Result<RouterOptions> MakeOptions(const RouterCommandOptions& options) {
   RouterOptions router;
@@ -99,6 +107,7 @@ Result<RouterOptions> MakeOptions(const RouterCommandOptions& options) {
   if (options.state_interval_s > 0) router.state.period_s = options.state_interval_s;
   if (!options.relay.empty()) router.relay.endpoint = options.relay;
   router.relay.redact |= options.relay_redact;
+  if (const Status load = SetLoadSharing(options, router); !load.ok()) return load;
   router.allow_remote |= options.allow_remote;
   if (!options.curve_key.empty()) router.curve_key = options.curve_key;
   if (!options.curve_clients.empty()) router.curve_clients = options.curve_clients;

@@ -162,6 +162,14 @@ Status ReadStateInterval(const Json& json, const std::string& name, RouterOption
   return status;
 }
 
+Status ReadLoadPeriod(const Json& json, const std::string& name, RouterOptions& options) {
+  Status status = ReadUpTo(json, name, kMaxLoadPeriodMs, options.load.period_ms);
+  if (status.ok() && options.load.period_ms < kMinLoadPeriodMs) {
+    return BadField(name + ": must be at least " + std::to_string(kMinLoadPeriodMs));
+  }
+  return status;
+}
+
 using N = const std::string&;
 using O = RouterOptions&;
 
@@ -199,6 +207,10 @@ constexpr ConfigMember kConfigMembers[] = {
      [](auto& j, N n, O o) { return ReadInteger(j, n, 1, o.routing.booking_lifetime_ms); }},
     {"relay", [](auto& j, N n, O o) { return ReadText(j, n, o.relay.endpoint); }},
     {"relay_redact", [](auto& j, N n, O o) { return ReadBool(j, n, o.relay.redact); }},
+    {"load_endpoint", [](auto& j, N n, O o) { return ReadText(j, n, o.load.endpoint); }},
+    {"load_peers", ReadList<ReadLoadPeers>},
+    {"load_period_ms", ReadLoadPeriod},
+    {"router_name", [](auto& j, N n, O o) { return ReadText(j, n, o.load.name); }},
     {"curve_key", [](auto& j, N n, O o) { return ReadText(j, n, o.curve_key); }},
     {"curve_clients", [](auto& j, N n, O o) { return ReadText(j, n, o.curve_clients); }},
     {"allow_remote", [](auto& j, N n, O o) { return ReadBool(j, n, o.allow_remote); }},
@@ -277,6 +289,17 @@ Status ReadSourceNetworks(const std::vector<std::string>& networks, const std::s
       return BadField(name + ": expected a network like 10.0.0.0/8, got '" + text + "'");
     }
     options.source_networks.push_back(*network);
+  }
+  return Status();
+}
+
+Status ReadLoadPeers(const std::vector<std::string>& peers, const std::string& name,
+                     RouterOptions& options) {
+  options.load.peers.clear();
+  for (const std::string& text : peers) {
+    auto peer = ParseLoadPeer(text);
+    if (!peer.ok()) return BadField(name + ": " + peer.status().message());
+    options.load.peers.push_back(std::move(peer).value());
   }
   return Status();
 }

@@ -51,4 +51,8 @@ Status ReadAllowedHosts(const std::vector<std::string>& hosts, const std::string
 Status ReadSourceNetworks(const std::vector<std::string>& networks, const std::string& name,
                           RouterOptions& options);
 
+// See ParseLoadPeer.
+Status ReadLoadPeers(const std::vector<std::string>& peers, const std::string& name,
+                     RouterOptions& options);
+
 }  // namespace kvcast::router

@@ -20,9 +20,10 @@
 #include "router/service/discovery/dns_client.h"
 #include "router/service/discovery/repeater.h"
 #include "router/service/json/json_fields.h"
+#include "router/service/load_setup.h"
 #include "router/service/route/service_core.h"
+#include "router/service/start_checks.h"
 #include "src/base/clock.h"
-#include "src/http/loopback.h"
 #include "src/stream/net/notice_log.h"
 
 namespace kvcast::router {
@@ -38,42 +39,6 @@ std::function<double()> SystemRandom() {
   return [engine = std::mt19937_64(std::random_device()())]() mutable {
     return std::uniform_real_distribution<double>(0, 1)(engine);
   };
-}
-
-Status CheckAddresses(const RouterOptions& options) {
-  const auto refused = [](const std::string& what) {
-    return Status(StatusCode::kInvalidArgument,
-                  what + " is not loopback; set allow_remote (--allow-remote) to listen there");
-  };
-  if (!options.allow_remote) {
-    if (!IsLoopbackAddress(options.http.address)) return refused("http: " + options.http.address);
-    const auto& admin = options.admin_http;
-    if (admin && admin->unix_path.empty() && !IsLoopbackAddress(admin->address)) {
-      return refused("admin_listen: " + admin->address);
-    }
-  }
-  const std::string& relay = options.relay.endpoint;
-  if (relay.empty() || IsLoopbackEndpoint(relay)) return Status();
-  if (!options.allow_remote) return refused("relay: " + relay);
-  if (!options.curve_clients.empty()) return Status();
-  return Status(StatusCode::kInvalidArgument,
-                "relay: " + relay + " is not loopback; set curve_key and curve_clients (CURVE)");
-}
-
-// Reads the keys and the list of clients into the options of the subscriber and of the relay.
-Status LoadKeys(RouterOptions& options) {
-  if (options.curve_key.empty()) {
-    if (options.curve_clients.empty()) return Status();
-    return Status(StatusCode::kInvalidArgument, "curve_clients: needs curve_key");
-  }
-  auto keys = CurveKeyPair::Load(options.curve_key);
-  if (!keys.ok()) return keys.status();
-  options.subscriber.curve_keys = *keys;
-  if (options.curve_clients.empty()) return Status();
-  auto clients = AccessList::Load(options.curve_clients);
-  if (!clients.ok()) return clients.status();
-  options.relay.curve = CurveServer{std::move(keys).value(), std::move(clients).value()};
-  return Status();
 }
 
 // True: the relay gets the payloads as received. False: the payloads have another format, or
@@ -364,6 +329,12 @@ void RouterService::Impl::LogStart(const RouterOptions& options) {
                       {"address", core_.relay->endpoint()},
                       {"encrypted", options.relay.curve.has_value()}});
   }
+  if (core_.load_sharing != nullptr && !core_.load_sharing->endpoint().empty()) {
+    core_.log->Write(log_events::kStreamListening, "",
+                     {{"stream", "load"},
+                      {"address", core_.load_sharing->endpoint()},
+                      {"encrypted", options.load.curve.has_value()}});
+  }
   if (options.admin_http) LogListening(*core_.log, "admin", AdminOptions(options), admin_port());
   LogListening(*core_.log, "public", options.http, http_port());
 }
@@ -371,6 +342,7 @@ void RouterService::Impl::LogStart(const RouterOptions& options) {
 Status RouterService::Impl::Start(const RouterOptions& given) {
   RouterOptions options = given;
   if (Status status = CheckAddresses(options); !status.ok()) return status;
+  if (Status status = CheckLoadSharing(options); !status.ok()) return status;
   if (Status status = LoadKeys(options); !status.ok()) return status;
   core_.now = options.now ? options.now : WallSeconds;
   core_.steady_ms = SteadyMs;
@@ -388,6 +360,7 @@ Status RouterService::Impl::Start(const RouterOptions& given) {
   core_.queries = std::make_unique<QueryEngine>(
       core_.index, [this](WorkerId worker) { return core_.fleet->stream(worker); }, core_.now,
       full_only ? MatchPolicy::kFullOnly : MatchPolicy::kExact);
+  if (Status status = StartLoadSharing(options, core_); !status.ok()) return status;
   if (Status status = Serve(options); !status.ok()) return status;
   LogStart(options);
   configured_->LogTo(*core_.source_log);
@@ -416,6 +389,7 @@ void RouterService::Impl::Stop() {
   for (const auto& server : servers_) {
     if (server) server->Stop();
   }
+  if (core_.load_sharing) core_.load_sharing->Stop();
   core_.source_files.reset();
   core_.dns_sources.reset();
   core_.kubernetes_sources.reset();
@@ -494,6 +468,14 @@ std::string RouterService::relay_endpoint() const { return impl_->relay_endpoint
 RelayCounters RouterService::relay_counters() const {
   const auto& relay = impl_->core().relay;
   return relay == nullptr ? RelayCounters() : relay->counters();
+}
+std::string RouterService::load_endpoint() const {
+  const auto& sharing = impl_->core().load_sharing;
+  return sharing == nullptr ? "" : sharing->endpoint();
+}
+LoadSharingCounters RouterService::load_counters() const {
+  const auto& sharing = impl_->core().load_sharing;
+  return sharing == nullptr ? LoadSharingCounters() : sharing->counters();
 }
 void RouterService::Stop() { impl_->Stop(); }
 

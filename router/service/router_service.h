@@ -25,6 +25,7 @@
 #include "router/service/discovery/source_set.h"
 #include "router/service/ingest/fleet.h"
 #include "router/service/ingest/worker_ingest.h"
+#include "router/service/load/load_sharing.h"
 #include "router/service/relay/relay.h"
 #include "router/service/route/request_router.h"
 #include "router/service/state/router_state.h"
@@ -65,19 +66,24 @@ struct RouterOptions {
   size_t ingest_threads = 0;
   RoutingConfig routing;
   RelayConfig relay;
+  // The exchange of loads with other routers. `name` empty: a random name. The service sets
+  // `epoch`, `curve_keys` and `now_us`.
+  LoadSharingConfig load;
   StateOptions state;
   // Called for each applied batch of each worker. Calls for different workers may run at the same
   // time; see FleetObserver. Empty: no function is called.
   std::function<void(const FleetWorker&, const AppliedBatch&)> on_applied;
   // Allows listeners beyond loopback. Without tokens, any client that can reach the HTTP address
   // can read prompts and register workers; without a certificate, HTTP is not encrypted. Beyond
-  // loopback, the relay always needs CURVE, and a source needs CURVE or `insecure`.
+  // loopback, the relay, the load endpoint and its peers always need CURVE, and a source needs
+  // CURVE or `insecure`.
   bool allow_remote = false;
   // Path of the router's secret CURVE key (CurveKeyPair::Load). It is the key of the subscriber for
-  // sources with a server_key, and the server key of the relay. Empty: no CURVE.
+  // sources and load peers with a server_key, and the server key of the relay and of the load
+  // endpoint. Empty: no CURVE.
   std::string curve_key;
-  // Path of the list of the relay's clients (AccessList). Empty: the relay has no CURVE, and must
-  // be on loopback.
+  // Path of the list of the clients of the relay and of the load endpoint (AccessList). Empty: both
+  // have no CURVE, and must be on loopback.
   std::string curve_clients;
   // Returns seconds since the Unix epoch, for the age of events. Empty: the system's clock is used.
   std::function<double()> now;
@@ -120,7 +126,8 @@ class RouterService {
   // - options.http is invalid, or its certificate, key or token file cannot be used.
   // - An address to listen on, also of a source with `bind`, is not loopback, and allow_remote is
   //   false.
-  // - A source or the relay lacks keys that it needs.
+  // - A source, the relay, the load endpoint or a load peer lacks keys that it needs.
+  // - `load` is invalid.
   // - There are kubernetes_sources without make_client.
   // - The folder of the saved state cannot be used; see StateFolder::Open.
   static Result<std::unique_ptr<RouterService>> Start(const RouterOptions& options);
@@ -131,6 +138,8 @@ class RouterService {
   int admin_port() const;              // 0: no admin_http, or a unix socket
   std::string relay_endpoint() const;  // as bound; empty: no relay
   RelayCounters relay_counters() const;
+  std::string load_endpoint() const;  // as bound; empty: the load is not published
+  LoadSharingCounters load_counters() const;
   // Like POST /v1/query, /v1/route and /v1/feedback, without HTTP. Thread-safe.
   Result<std::vector<WorkerAnswer>> Ask(const Query& query);
   Result<RouteDecision> Route(const Query& query);

@@ -167,6 +167,8 @@ HttpReply AnswerMetrics(const ServiceCore& core, HttpTotals http) {
   metrics.dns_sources = core.dns_sources->reports();
   metrics.kubernetes_sources = core.kubernetes_sources->reports();
   if (core.state) metrics.state = core.state->report();
+  const auto peers = core.request_router->peers(static_cast<double>(core.steady_ms()));
+  if (core.load_sharing && peers) metrics.peer_load = {*peers, core.load_sharing->counters()};
   metrics.latency = &core.latency;
   metrics.decision_latency = &core.decision_latency;
   for (const FleetView view = core.fleet->view(); const auto& worker : view->workers) {

@@ -65,6 +65,8 @@ Json WorkerJson(const ServiceCore& core, const FleetWorker& worker, double now) 
                {"residencies", index.residencies}};
   json["load"] = {{"active_prefill_tokens", load.active_prefill_tokens},
                   {"decode_blocks", load.decode_blocks},
+                  {"peer_prefill_tokens", load.peer_prefill_tokens},
+                  {"peer_requests", load.peer_requests},
                   {"queued_requests", load.queued_requests}};
   json["load_rates"] = LoadRatesToJson(worker.load_rates->view(core.steady_ms()));
   json["groups"] = GroupsJson(core, worker);
@@ -90,6 +92,16 @@ Json RoutingJson(const RoutingCounters& counters) {
           {"first_token_error_s", counters.first_token_error_s}};
 }
 
+// The other routers; see LoadSharing.
+Json PeersJson(const ServiceCore& core) {
+  const auto peers = core.request_router->peers(static_cast<double>(core.steady_ms()));
+  Json age = nullptr;
+  if (peers && peers->age_ms) age = *peers->age_ms;
+  return {{"router", core.load_sharing->config().name},
+          {"routers", peers ? peers->routers : 0},
+          {"age_ms", std::move(age)}};
+}
+
 }  // namespace
 
 Json StateJson(const ServiceCore& core) {
@@ -97,10 +109,12 @@ Json StateJson(const ServiceCore& core) {
   for (const FleetView view = core.fleet->view(); const auto& worker : view->workers) {
     workers.push_back(WorkerJson(core, *worker, core.now()));
   }
-  return {{"workers", std::move(workers)},
-          {"routing", RoutingJson(core.request_router->counters())},
-          {"queries", core.answered.load()},
-          {"bad_queries", core.refused.load()}};
+  Json state = {{"workers", std::move(workers)},
+                {"routing", RoutingJson(core.request_router->counters())},
+                {"queries", core.answered.load()},
+                {"bad_queries", core.refused.load()}};
+  if (core.load_sharing) state["peers"] = PeersJson(core);
+  return state;
 }
 
 }  // namespace kvcast::router

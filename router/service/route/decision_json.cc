@@ -32,6 +32,8 @@ std::string Render(const RouteDecision& decision, const Query* query) {
       more.BeginObject();
       more.Member("active_prefill_tokens", candidate->load.active_prefill_tokens);
       more.Member("decode_blocks", candidate->load.decode_blocks);
+      more.Member("peer_prefill_tokens", candidate->load.peer_prefill_tokens);
+      more.Member("peer_requests", candidate->load.peer_requests);
       more.Member("queued_requests", candidate->load.queued_requests);
       more.EndObject();
     });
@@ -43,6 +45,13 @@ std::string Render(const RouteDecision& decision, const Query* query) {
   json.Member("will_not_return_after", decision.will_not_return_after);
   json.EndObject();
   if (decision.keeps_slo) json.Member("keeps_slo", *decision.keeps_slo);
+  if (decision.peers) {
+    json.Key("peers");
+    json.BeginObject();
+    json.Member("age_ms", decision.peers->age_ms);
+    json.Member("routers", static_cast<int64_t>(decision.peers->routers));
+    json.EndObject();
+  }
   json.Member("prompt_tokens", decision.prompt_tokens);
   json.Member("reason", decision.reason);
   json.Member("request_id", decision.request_id);

@@ -76,6 +76,14 @@ bool IsCheaper(const RouteCandidate& a, const RouteCandidate& b) {
          std::tuple(!b.eligible, b.cost, -b.answer.match.gpu_tokens, b.answer.match.worker);
 }
 
+PeersOfDecision PeersOfDecision::Of(const PeerView& view, double now_ms) {
+  PeersOfDecision peers{.routers = view.routers, .age_ms = std::nullopt};
+  if (view.oldest_us) {
+    peers.age_ms = std::max(now_ms - static_cast<double>(*view.oldest_us) / 1000, 0.0);
+  }
+  return peers;
+}
+
 int64_t RequestRouter::ExpectedTokens(const QueryAnswer& answer, std::vector<ExpectedOf>& expected,
                                       double now_ms) {
   if (!answer.prefixes) return 0;
@@ -122,7 +130,7 @@ RouteCandidate RequestRouter::Weigh(const Query& query, QueryAnswer answer,
   const QueryAnswer& said = weighed.answer;
   const WorkerId worker = said.match.worker;
   weighed.speculative_tokens = std::min(expected_tokens, query.prompt_tokens);
-  if (const auto load = loads_.find(worker); load != loads_.end()) weighed.load = load->second;
+  weighed.load = LoadOf(worker);
   weighed.token_costs = CostsOfLoads(said.load_costs, config_.weights);
   weighed.parts = forecast_.Weigh(FactsOf(query, weighed), config_.weights);
   weighed.parts.queue_s +=
@@ -233,6 +241,7 @@ Result<RouteDecision> RequestRouter::Decide(const Query& asked, std::vector<Quer
   const FleetForecast::Facts facts = FactsOf(query, decision.candidates[decision.chosen]);
   decision.keep_prefix_tokens = forecast_.KeepPrefixTokens(facts);
   decision.will_not_return_after = forecast_.WillNotReturnAfter(facts);
+  if (peers_) decision.peers = PeersOfDecision::Of(*peers_, now_ms);
   decision.traceparent = asked.traceparent;
   decision.request_id = asked.request_id.empty() ? RandomRequestId() : asked.request_id;
   if (asked.book) Book(query, decision, facts, now_ms);
@@ -265,6 +274,7 @@ void RequestRouter::Book(const Query& query, const RouteDecision& decision,
   booking.expires_ms = now_ms + static_cast<double>(config_.booking_lifetime_ms);
   booking.number = next_number_++;
   forecast_.Routed(booking.number, facts);
+  NoteChange();
   loads_[match.worker].active_prefill_tokens += booking.prefill_tokens;
   order_.emplace_back(decision.request_id, booking.expires_ms);
   bookings_[decision.request_id] = booking;
@@ -288,6 +298,7 @@ void RequestRouter::Release(const std::string& request_id, double now_ms) {
   BeginDecoding(it->second);
   loads_[it->second.worker].decode_blocks -= it->second.decode_blocks;
   forecast_.Ended(it->second.number, now_ms / 1000);
+  NoteChange();
   bookings_.erase(it);
 }
 
@@ -323,6 +334,7 @@ Status RequestRouter::Take(const Feedback& feedback, double now_ms) {
     Booking& booking = it->second;
     BeginDecoding(booking);
     forecast_.FirstToken(booking.number, now_ms / 1000);
+    NoteChange();
     const double taken_s = (now_ms - booking.routed_ms) / 1000;
     ++counters_.first_tokens;
     counters_.predicted_first_token_s += booking.first_token_s;
@@ -345,6 +357,7 @@ Result<RequestRouter::Admission> RequestRouter::Admit(const std::string& request
                             !booking.compared, booking.limiting_group};
   if (std::exchange(booking.compared, true)) return admission;
   forecast_.Admitted(booking.number, reused_tokens);
+  NoteChange();
   const int64_t error = booking.predicted_tokens - reused_tokens;
   ++counters_.compared;
   counters_.equal += error == 0;
@@ -376,12 +389,49 @@ void RequestRouter::OnRemoved(WorkerId worker) {
   std::erase_if(bookings_, [worker](const auto& entry) { return entry.second.worker == worker; });
   loads_.erase(worker);
   forecast_.Removed(worker);
+  NoteChange();
+}
+
+void RequestRouter::ShareLoad(std::function<void()> on_change) {
+  const MutexLock lock(mutex_);
+  on_change_ = std::move(on_change);
+  if (!peers_) peers_.emplace();
+}
+
+FleetInFlight RequestRouter::OwnLoad(double now_ms) {
+  const MutexLock lock(mutex_);
+  Expire(now_ms);
+  return forecast_.Own(now_ms / 1000);
+}
+
+void RequestRouter::SetPeerLoads(FleetInFlight sum, double now_ms) {
+  const MutexLock lock(mutex_);
+  forecast_.SetOthers(std::move(sum), now_ms / 1000);
+}
+
+void RequestRouter::SetPeerView(const PeerView& view) {
+  const MutexLock lock(mutex_);
+  peers_ = view;
+}
+
+std::optional<PeersOfDecision> RequestRouter::peers(double now_ms) const {
+  const MutexLock lock(mutex_);
+  if (!peers_) return std::nullopt;
+  return PeersOfDecision::Of(*peers_, now_ms);
+}
+
+WorkerLoad RequestRouter::LoadOf(WorkerId worker) const {
+  const auto it = loads_.find(worker);
+  WorkerLoad load = it == loads_.end() ? WorkerLoad() : it->second;
+  const InFlight others = forecast_.others(worker);
+  load.peer_requests = others.prompts + others.decodes;
+  load.peer_prefill_tokens = others.prompt_tokens;
+  return load;
 }
 
 WorkerLoad RequestRouter::load(WorkerId worker) const {
   const MutexLock lock(mutex_);
-  const auto it = loads_.find(worker);
-  return it == loads_.end() ? WorkerLoad() : it->second;
+  return LoadOf(worker);
 }
 
 RoutingCounters RequestRouter::counters() const {

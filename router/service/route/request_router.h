@@ -32,6 +32,7 @@
 #include "kvcast/router/selector.h"
 #include "kvcast/router/speculative_prefixes.h"
 #include "router/select/fleet_forecast.h"
+#include "router/service/load/peer_loads.h"
 #include "router/service/route/feedback.h"
 #include "router/service/route/query.h"
 #include "src/base/mutex.h"
@@ -67,6 +68,18 @@ struct WorkerLoad {
   int64_t active_prefill_tokens = 0;  // routed to the worker and not computed yet
   int64_t decode_blocks = 0;          // KV blocks of requests in decode
   int64_t queued_requests = 0;        // as reported by the engine
+  // The requests that other routers have sent to the worker; see FleetForecast::SetOthers.
+  int64_t peer_requests = 0;
+  int64_t peer_prefill_tokens = 0;
+};
+
+// The other routers whose load a decision counts.
+struct PeersOfDecision {
+  size_t routers = 0;
+  // The age of the oldest load that counts. nullopt: no other router counts.
+  std::optional<double> age_ms;
+
+  static PeersOfDecision Of(const PeerView& view, double now_ms);
 };
 
 struct RouteCandidate {
@@ -100,6 +113,7 @@ struct RouteDecision {
   // A second hint for the engine, see CacheRequest::will_not_return_after.
   std::optional<int64_t> will_not_return_after;
   std::vector<RouteCandidate> candidates;
+  std::optional<PeersOfDecision> peers;  // nullopt: the router shares no load
   std::string reason;
 };
 
@@ -163,6 +177,15 @@ class RequestRouter {
   void OnReset(WorkerId worker);
   void OnRemoved(WorkerId worker);
 
+  // The exchange of loads with other routers; see LoadSharing. `on_change` is called for each
+  // change of the own load, with the lock held. It must not block.
+  void ShareLoad(std::function<void()> on_change);
+  FleetInFlight OwnLoad(double now_ms);
+  void SetPeerLoads(FleetInFlight sum, double now_ms);
+  void SetPeerView(const PeerView& view);
+  // nullopt: the router shares no load.
+  std::optional<PeersOfDecision> peers(double now_ms) const;
+
   WorkerLoad load(WorkerId worker) const;
   RoutingCounters counters() const;
 
@@ -208,6 +231,10 @@ class RequestRouter {
   void BeginDecoding(Booking& booking) KV_REQUIRES(mutex_);
   void Release(const std::string& request_id, double now_ms) KV_REQUIRES(mutex_);
   void Expire(double now_ms) KV_REQUIRES(mutex_);
+  void NoteChange() KV_REQUIRES(mutex_) {
+    if (on_change_) on_change_();
+  }
+  WorkerLoad LoadOf(WorkerId worker) const KV_REQUIRES(mutex_);
 
   const RoutingConfig config_;
   const std::function<double()> random_;
@@ -221,6 +248,8 @@ class RequestRouter {
   RoundRobin round_robin_ KV_GUARDED_BY(mutex_);
   RoutingCounters counters_ KV_GUARDED_BY(mutex_);
   uint64_t next_number_ KV_GUARDED_BY(mutex_) = 1;
+  std::function<void()> on_change_ KV_GUARDED_BY(mutex_);
+  std::optional<PeerView> peers_ KV_GUARDED_BY(mutex_);  // nullopt: no load is shared
 };
 
 }  // namespace kvcast::router

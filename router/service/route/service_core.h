@@ -16,6 +16,7 @@
 #include "router/service/ingest/fleet.h"
 #include "router/service/ingest/source_log.h"
 #include "router/service/ingest/source_policy.h"
+#include "router/service/load/load_sharing.h"
 #include "router/service/relay/relay.h"
 #include "router/service/route/latency.h"
 #include "router/service/route/observations.h"
@@ -27,8 +28,8 @@
 
 namespace kvcast::router {
 
-// The fleet's threads use `index`, `observations`, `reuse`, `request_router`, `relay` and
-// `source_log`, so `fleet` is declared after these members.
+// The fleet's threads use `index`, `observations`, `reuse`, `request_router`, `relay`,
+// `load_sharing` and `source_log`, so `fleet` is declared after these members.
 struct ServiceCore {
   // `ingest_threads`: see RouterOptions. `saved`: may be nullptr.
   explicit ServiceCore(size_t ingest_threads = 1, std::unique_ptr<RouterState> saved = nullptr)
@@ -41,7 +42,9 @@ struct ServiceCore {
   ReuseWatch reuse;
   std::unique_ptr<RequestRouter> request_router;
   std::unique_ptr<Relay> relay;  // nullptr: no relay
-  Logger* log = nullptr;         // nullptr: no log
+  // Uses `fleet` and `request_router` until its Stop; nullptr: no load is shared.
+  std::unique_ptr<LoadSharing> load_sharing;
+  Logger* log = nullptr;  // nullptr: no log
   std::unique_ptr<SourceLog> source_log = std::make_unique<SourceLog>();
   std::unique_ptr<Fleet> fleet;
   std::unique_ptr<SourceFiles> source_files;  // uses `fleet`; nullptr: there are no files

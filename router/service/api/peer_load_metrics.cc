@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "router/service/api/peer_load_metrics.h"
+
+#include <string>
+#include <utility>
+
+namespace kvcast::router {
+namespace {
+
+using prometheus::ClientMetric;
+using prometheus::MetricFamily;
+using prometheus::MetricType;
+
+struct PeerLoadMetric {
+  const char* name;
+  const char* help;
+  MetricType type;
+  double (*read)(const PeerLoadMetrics&);
+};
+
+using P = const PeerLoadMetrics&;
+
+constexpr PeerLoadMetric kPeerLoadMetrics[] = {
+    {"kvcast_peer_load_routers", "Other routers whose load the decisions count.", MetricType::Gauge,
+     [](P p) { return static_cast<double>(p.peers.routers); }},
+    {"kvcast_peer_load_age_seconds",
+     "Age of the oldest load of another router that the decisions count. 0: no other router "
+     "counts.",
+     MetricType::Gauge, [](P p) { return p.peers.age_ms.value_or(0) / 1000; }},
+    {"kvcast_peer_load_sent_total",
+     "Messages with the own load that the router published, since the router started.",
+     MetricType::Counter, [](P p) { return static_cast<double>(p.counters.sent); }},
+    {"kvcast_peer_load_unsent_total",
+     "Messages with the own load that were too large, since the router started.",
+     MetricType::Counter, [](P p) { return static_cast<double>(p.counters.unsent); }},
+    {"kvcast_peer_load_received_total",
+     "Messages with loads that arrived, including refused messages and messages of this router, "
+     "since the router started.",
+     MetricType::Counter, [](P p) { return static_cast<double>(p.counters.received); }},
+    {"kvcast_peer_load_access_list_failures_total",
+     "Failed attempts to read the list of clients of the load endpoint again (the file is missing "
+     "or wrong), since the router started.",
+     MetricType::Counter, [](P p) { return static_cast<double>(p.counters.access_list_failures); }},
+};
+
+ClientMetric CounterWith(const char* label, std::string value, uint64_t count) {
+  ClientMetric metric;
+  metric.label = {{label, std::move(value)}};
+  metric.counter.value = static_cast<double>(count);
+  return metric;
+}
+
+}  // namespace
+
+void AddPeerLoadFamilies(const PeerLoadMetrics& metrics, std::vector<MetricFamily>& families) {
+  for (const PeerLoadMetric& entry : kPeerLoadMetrics) {
+    ClientMetric metric;
+    (entry.type == MetricType::Counter ? metric.counter.value : metric.gauge.value) =
+        entry.read(metrics);
+    families.push_back({entry.name, entry.help, entry.type, {std::move(metric)}});
+  }
+  MetricFamily rejected{"kvcast_peer_load_rejected_total",
+                        "Refused messages with loads by reason, since the router started.",
+                        MetricType::Counter,
+                        {}};
+  for (size_t i = 0; i < kGaugeRejects; ++i) {
+    const std::string reason(GaugeRejectName(static_cast<GaugeReject>(i)));
+    rejected.metric.push_back(CounterWith("reason", reason, metrics.counters.rejected[i]));
+  }
+  const RefusedConnections& refused = metrics.counters.refused;
+  MetricFamily connections{
+      "kvcast_peer_load_refused_connections_total",
+      "Connections to the load endpoint that were refused, by reason, since the router started.",
+      MetricType::Counter,
+      {CounterWith("reason", "no_key", refused.no_key),
+       CounterWith("reason", "wrong_server_key", refused.wrong_server_key),
+       CounterWith("reason", "not_allowed", refused.not_allowed),
+       CounterWith("reason", "broken", refused.broken)}};
+  families.push_back(std::move(rejected));
+  families.push_back(std::move(connections));
+}
+
+}  // namespace kvcast::router

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "router/service/load/peer_link.h"
+
+#include <string>
+#include <utility>
+
+#include "router/service/load/load_gauge.h"
+#include "src/stream/follow/source_sockets.h"
+
+namespace kvcast::router {
+namespace {
+
+// A slow reader needs only the latest messages.
+constexpr int kWaitingGauges = 16;
+constexpr int64_t kRetryMs = 1000;
+static_assert(PeerLink::kReopenMs > kMaxLoadPeriodMs);
+
+}  // namespace
+
+PeerLink::PeerLink(const LoadPeer& peer, const std::optional<CurveKeyPair>& keys,
+                   std::shared_ptr<stream::Context> context, const stream::Poller& poller,
+                   std::atomic<bool>* ready)
+    : context_(std::move(context)), poller_(poller), ready_(ready), address_(peer.endpoint) {
+  if (!peer.server_key.empty() && keys) curve_ = CurveClient{*keys, peer.server_key};
+}
+
+Status PeerLink::Open(int64_t now_ms) {
+  auto sub = stream::MakeLiveSocket(context_, address_.text(),
+                                    {.topic = "",
+                                     .recv_hwm = kWaitingGauges,
+                                     .max_frame_bytes = kMaxGaugeBytes,
+                                     .curve = curve_});
+  if (!sub.ok()) return sub.status();
+  if (Status status = sub->Connect(address_.text()); !status.ok()) return status;
+  auto watch = poller_.Add(*sub, ready_);
+  if (!watch.ok()) return watch.status();
+  sub_ = std::move(sub).value();
+  watch_ = std::move(watch).value();
+  heard_ms_ = now_ms;
+  *ready_ = true;
+  return Status();
+}
+
+void PeerLink::Close() {
+  watch_ = {};
+  sub_.Close();
+  address_.Forget();
+}
+
+void PeerLink::Tend(stream::NameResolver& resolver, int64_t now_ms) {
+  if (sub_.is_open() && now_ms - heard_ms_ >= kReopenMs) Close();
+  if (sub_.is_open() || now_ms < retry_ms_) return;
+  address_.Advance(resolver, now_ms);
+  if (!address_.is_known()) return;
+  if (Open(now_ms).ok()) return;
+  address_.Forget();
+  retry_ms_ = now_ms + kRetryMs;
+}
+
+std::optional<stream::Frames> PeerLink::Receive(int64_t now_ms) {
+  if (!sub_.is_open() || sub_.Receive(message_) == stream::RecvResult::kNone) return std::nullopt;
+  heard_ms_ = now_ms;
+  return message_.frames();
+}
+
+}  // namespace kvcast::router

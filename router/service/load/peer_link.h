@@ -1,0 +1,56 @@
+// PeerLink: the connection to the load endpoint of one other router.
+//
+// ZeroMQ does not connect again after some errors, and a restarted router may have another address.
+// So a link that hears nothing for some time looks up the name of its peer, and connects anew.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "router/service/load/load_peer.h"
+#include "src/stream/follow/peer_address.h"
+#include "src/stream/net/name_resolver.h"
+#include "src/stream/net/poller.h"
+#include "src/stream/net/socket.h"
+
+namespace kvcast::router {
+
+// Thread-compatible. All times are in milliseconds of one monotonic clock.
+class PeerLink {
+ public:
+  // The link connects anew if it has heard nothing for this time. It must be longer than the
+  // longest period of a router.
+  static constexpr int64_t kReopenMs = 3000;
+
+  // `keys`: of this router, for a peer with a server key. The poller must outlive the link, and
+  // sets `*ready` when a message may have arrived.
+  PeerLink(const LoadPeer& peer, const std::optional<CurveKeyPair>& keys,
+           std::shared_ptr<stream::Context> context, const stream::Poller& poller,
+           std::atomic<bool>* ready);
+
+  // Must be called from time to time: begins lookups, takes their results, and connects.
+  void Tend(stream::NameResolver& resolver, int64_t now_ms);
+  // The next message. Not valid after the next call. nullopt: none has arrived.
+  std::optional<stream::Frames> Receive(int64_t now_ms);
+  bool open() const { return sub_.is_open(); }
+
+ private:
+  Status Open(int64_t now_ms);
+  void Close();
+
+  std::optional<CurveClient> curve_;
+  const std::shared_ptr<stream::Context> context_;
+  const stream::Poller& poller_;
+  std::atomic<bool>* const ready_;
+  stream::PeerAddress address_;
+  stream::Socket sub_;
+  stream::Poller::Watch watch_;
+  stream::Multipart message_;
+  int64_t heard_ms_ = 0;  // or the time of the connection
+  int64_t retry_ms_ = 0;  // do not open the socket before
+};
+
+}  // namespace kvcast::router
