@@ -1,6 +1,11 @@
 // kvcast's own rule: the selector and the load tracker of the router service, with virtual time.
+// Several routers may share the requests of the fleet, each the requests of its turn.
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <functional>
+#include <memory>
 #include <utility>
+#include <vector>
 
 #include "apps/simulate/rule_table.h"
 #include "router/service/route/request_router.h"
@@ -24,16 +29,38 @@ RoutingConfig ConfigOf(const RuleParameters& p) {
   return config;
 }
 
+constexpr double kMaxRouters = 64;
+// The least time between two messages with the load of a router; see LoadSharing.
+constexpr double kGaugeGapSeconds = 0.01;
+
+// One router of the fleet, and its load as the other routers know it.
+struct SimRouter {
+  explicit SimRouter(const RoutingConfig& config, std::function<double()> draw)
+      : router(config, std::move(draw)) {}
+
+  RequestRouter router;
+  FleetInFlight published;
+  bool changed = false;
+  double due_s = 0;  // the earliest time of the next message
+};
+
 class ServiceRule final : public Rule {
  public:
   ServiceRule(const RuleParameters& p, const RuleFleet& fleet)
       : fleet_(fleet),
         hints_(p.at("hints") != 0),
         will_not_return_(hints_ && p.at("will_not_return") != 0),
-        router_(ConfigOf(p), [this] { return draw_; }) {}
+        gauges_(p.at("gauges") != 0) {
+    const auto routers = static_cast<size_t>(std::clamp(p.at("routers"), 1.0, kMaxRouters));
+    while (routers_.size() < routers) {
+      routers_.push_back(std::make_unique<SimRouter>(ConfigOf(p), [this] { return draw_; }));
+      routers_.back()->router.ShareLoad([of = routers_.back().get()] { of->changed = true; });
+    }
+  }
 
   size_t Choose(const RuleInput& input) override {
     draw_ = input.draw;
+    ShareLoads(input.now_s);
     router::Query query;
     query.prompt_tokens = input.prompt_tokens;
     query.request_id = std::to_string(input.request);
@@ -51,15 +78,16 @@ class ServiceRule final : public Rule {
       answer.cache_tokens = fleet_.cache_tokens;
       answers.push_back(std::move(answer));
     }
-    const auto decision = router_.Decide(query, std::move(answers), 1000 * input.now_s);
+    const auto decision = Of(input.request).Decide(query, std::move(answers), 1000 * input.now_s);
     predicted_s_ = router::FirstTokenSeconds(decision->candidates[decision->chosen].parts);
     keep_prefix_tokens_ = hints_ ? decision->keep_prefix_tokens : 0;
     will_not_return_after_ = will_not_return_ ? decision->will_not_return_after : std::nullopt;
     return decision->chosen;
   }
 
-  void Admitted(size_t request, int64_t hit_tokens, double /*now_s*/) override {
-    (void)router_.Admit(std::to_string(request), hit_tokens);
+  void Admitted(size_t request, int64_t hit_tokens, double now_s) override {
+    ShareLoads(now_s);
+    (void)Of(request).Admit(std::to_string(request), hit_tokens);
   }
   void FirstToken(size_t request, double now_s) override {
     Take(request, Feedback::Event::kFirstToken, now_s);
@@ -71,18 +99,48 @@ class ServiceRule final : public Rule {
   int64_t KeepPrefixTokens() const override { return keep_prefix_tokens_; }
   std::optional<int64_t> WillNotReturnAfter() const override { return will_not_return_after_; }
   void Applied(size_t engine, const EventBatch& batch) override {
-    router_.OnBatch(WorkerId(static_cast<uint32_t>(engine)), batch);
+    for (const auto& of : routers_) {
+      of->router.OnBatch(WorkerId(static_cast<uint32_t>(engine)), batch);
+    }
   }
   void Removed(size_t engine) override {
-    router_.OnRemoved(WorkerId(static_cast<uint32_t>(engine)));
+    for (const auto& of : routers_) {
+      of->router.OnRemoved(WorkerId(static_cast<uint32_t>(engine)));
+    }
   }
 
  private:
+  RequestRouter& Of(size_t request) { return routers_[request % routers_.size()]->router; }
+
+  // Publishes the loads that changed before this time. A load changes only in calls of the rule, so
+  // it is still the load of the time of its message.
+  void ShareLoads(double now_s) {
+    if (!gauges_ || routers_.size() == 1) return;
+    bool any = false;
+    for (const auto& of : routers_) {
+      if (!of->changed || of->due_s > now_s) continue;
+      of->changed = false;
+      of->due_s = now_s + kGaugeGapSeconds;
+      of->published = of->router.OwnLoad(1000 * now_s);
+      any = true;
+    }
+    if (!any) return;
+    for (const auto& reader : routers_) {
+      FleetInFlight sum;
+      for (const auto& of : routers_) {
+        if (of != reader) sum += of->published;
+      }
+      reader->router.SetPeerLoads(std::move(sum), 1000 * now_s);
+    }
+  }
+
   void Take(size_t request, Feedback::Event event, double now_s) {
+    ShareLoads(now_s);
     Feedback feedback;
     feedback.event = event;
     feedback.request_id = std::to_string(request);
-    (void)router_.Take(feedback, 1000 * now_s);  // the booking of a removed engine does not exist
+    (void)Of(request).Take(feedback,
+                           1000 * now_s);  // the booking of a removed engine does not exist
   }
 
   const RuleFleet fleet_;
@@ -92,7 +150,8 @@ class ServiceRule final : public Rule {
   double predicted_s_ = 0;
   int64_t keep_prefix_tokens_ = 0;
   std::optional<int64_t> will_not_return_after_;
-  RequestRouter router_;
+  const bool gauges_;
+  std::vector<std::unique_ptr<SimRouter>> routers_;
 };
 
 }  // namespace
@@ -108,7 +167,9 @@ RuleInfo KvcastRule() {
            {"eviction", weights.eviction},
            {"cache_share", weights.cache_share},
            {"hints", 0},
-           {"will_not_return", 1}},  // 0: not this hint
+           {"will_not_return", 1},  // 0: not this hint
+           {"routers", 1},          // from 1 to 64; request i goes to router i modulo this number
+           {"gauges", 1}},          // 0: the routers do not share their loads
           [](const RuleParameters& p, const RuleFleet& fleet) -> std::unique_ptr<Rule> {
             return std::make_unique<ServiceRule>(p, fleet);
           }};

@@ -183,44 +183,76 @@ InFlight EngineClock::Own(double now_s, const StepCost& cost) {
   return own;
 }
 
-void EngineClock::RemoveOthers() {
-  std::erase_if(prefills_, [this](const Prefill& prefill) {
-    if (prefill.request == kOthers) Uncount(prefill);
-    return prefill.request == kOthers;
-  });
+int64_t EngineClock::OtherPrompts() const {
+  return std::ranges::count(prefills_, kOthers, &Prefill::request);
+}
+
+// Without reports of the engine, prompts of others may be in decodes_.
+void EngineClock::RemoveOtherDecodes() {
   std::erase_if(decodes_, [this](const Decode& decode) {
     if (decode.request == kOthers) decode_context_ -= decode.context;
     return decode.request == kOthers;
   });
-  decode_context_ -= others_.decode_context;
-  others_ = {};
 }
 
-// The prompts differ by at most one token, and have the same context.
-void EngineClock::AddOthers(double now_s) {
-  decode_context_ += others_.decode_context;
-  const int64_t prompts = std::min(others_.prompts, kOtherPrompts);
+// The oldest prompts of others are complete, and `left` prompts are left.
+void EngineClock::CompleteOthers(int64_t left, double now_s, const StepCost& cost) {
+  int64_t complete = OtherPrompts() - left;
+  size_t position = 0;
+  for (int64_t seen = 0; seen < complete; ++position) seen += prefills_[position].request == kOthers;
+  if (now_s > anchor_s_) {
+    Walk walk(*this, cost, Start());
+    for (int step = 0; step < kMaxSteps && walk.at().next < position; ++step) walk.Step();
+    Settle(walk.at(), now_s);
+    RemoveOtherDecodes();
+  }
+  complete = OtherPrompts() - left;
+  std::erase_if(prefills_, [&](const Prefill& prefill) {
+    if (prefill.request != kOthers || complete-- <= 0) return false;
+    Uncount(prefill);
+    return true;
+  });
+}
+
+// Gives the prompts of others the sums of others_. The prompts differ by at most one token, and have
+// the same context.
+void EngineClock::ShareOutOthers() {
+  const int64_t prompts = OtherPrompts();
   if (prompts == 0) return;
   const int64_t tokens = std::max(others_.prompt_tokens, prompts);
-  StepWork without_context;
   const auto tokens_of = [&](int64_t i) { return tokens / prompts + (i < tokens % prompts); };
+  StepWork without_context;
   for (int64_t i = 0; i < prompts; ++i) without_context.AddPrefill(0, tokens_of(i));
   const double pairs =
       static_cast<double>(others_.prompt_pairs) - without_context[WorkPart::kPrefillPairs];
   const auto context = static_cast<int64_t>(std::max(pairs, 0.0) / static_cast<double>(tokens));
-  for (Prefill& prefill : prefills_) prefill.alone = false;
-  for (int64_t i = 0; i < prompts; ++i) {
-    prefills_.push_back({kOthers, now_s, context, tokens_of(i), false});
-    Count(prefills_.back());
+  int64_t next = 0;
+  for (Prefill& prefill : prefills_) {
+    if (prefill.request != kOthers) continue;
+    Uncount(prefill);
+    prefill.context = context;
+    prefill.tokens = tokens_of(next++);
+    Count(prefill);
   }
 }
 
 void EngineClock::SetOthers(const InFlight& load, double now_s, const StepCost& cost) {
   if (load == others_) return;
-  SettleUpTo(now_s, cost);
-  RemoveOthers();
+  tail_.reset();
+  if (load.prompts > 0 || others_.prompts > 0) {
+    for (Prefill& prefill : prefills_) prefill.alone = false;
+  }
+  RemoveOtherDecodes();
+  const int64_t prompts = std::min(load.prompts, kOtherPrompts);
+  if (OtherPrompts() > prompts) CompleteOthers(prompts, now_s, cost);
+  if (prefills_.empty() && Decodes() == 0) anchor_s_ = std::max(anchor_s_, now_s);
+  decode_context_ += load.decode_context - others_.decode_context;
   others_ = load;
-  AddOthers(now_s);
+  for (int64_t i = OtherPrompts(); i < prompts; ++i) {
+    prefills_.push_back({kOthers, now_s, 0, 1, false});
+    Count(prefills_.back());
+  }
+  ShareOutOthers();
 }
 
 void EngineClock::Sent(uint64_t request, double now_s, int64_t context, int64_t tokens,

@@ -52,8 +52,9 @@ class EngineClock {
   // The requests that Sent was called for and that have not ended. If the engine sends no reports,
   // the prompts that should be complete are requests in decode.
   InFlight Own(double now_s, const StepCost& cost);
-  // Must be called when the load of the other routers is known. The engine has had this load since
-  // `now_s`, and did the predicted work until then. A call with an equal load changes nothing.
+  // Must be called when the load of the other routers is known. More prompts than before are new
+  // prompts. Fewer prompts than before are a report: the engine has completed the oldest of these
+  // prompts.
   void SetOthers(const InFlight& load, double now_s, const StepCost& cost);
 
   // The prediction for a prompt that is sent now. A prompt that is sent later may share the last
@@ -121,8 +122,10 @@ class EngineClock {
   std::optional<Observation> Observe(const Walk& walk, double now_s, const StepCost& cost);
   // Takes the state that is predicted for `now_s` as the real state.
   void SettleUpTo(double now_s, const StepCost& cost);
-  void RemoveOthers();
-  void AddOthers(double now_s);
+  int64_t OtherPrompts() const;  // their number in prefills_
+  void RemoveOtherDecodes();
+  void CompleteOthers(int64_t left, double now_s, const StepCost& cost);
+  void ShareOutOthers();
   // If the engine sends no reports, takes the predicted state as the real state from time to time.
   // This bounds the steps of a walk.
   void Trust(double now_s, const StepCost& cost);

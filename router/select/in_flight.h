@@ -35,6 +35,13 @@ struct FleetInFlight {
   // Recent rates over all workers; see FleetForecast.
   double arrivals_per_s = 0;
   double work_s_per_s = 0;
+
+  FleetInFlight& operator+=(const FleetInFlight& other) {
+    for (const auto& [worker, load] : other.workers) workers[worker] += load;
+    arrivals_per_s += other.arrivals_per_s;
+    work_s_per_s += other.work_s_per_s;
+    return *this;
+  }
 };
 
 }  // namespace kvcast

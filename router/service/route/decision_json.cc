@@ -10,6 +10,25 @@
 namespace kvcast::router {
 namespace {
 
+void WriteLoad(const WorkerLoad& load, JsonWriter& json) {
+  json.Key("load");
+  json.BeginObject();
+  json.Member("active_prefill_tokens", load.active_prefill_tokens);
+  json.Member("decode_blocks", load.decode_blocks);
+  json.Member("peer_prefill_tokens", load.peer_prefill_tokens);
+  json.Member("peer_requests", load.peer_requests);
+  json.Member("queued_requests", load.queued_requests);
+  json.EndObject();
+}
+
+void WritePeers(const PeersOfDecision& peers, JsonWriter& json) {
+  json.Key("peers");
+  json.BeginObject();
+  json.Member("age_ms", peers.age_ms);
+  json.Member("routers", static_cast<int64_t>(peers.routers));
+  json.EndObject();
+}
+
 std::string Render(const RouteDecision& decision, const Query* query) {
   std::vector<const RouteCandidate*> by_cost;
   for (const RouteCandidate& candidate : decision.candidates) by_cost.push_back(&candidate);
@@ -28,14 +47,7 @@ std::string Render(const RouteDecision& decision, const Query* query) {
       more.Member("not_eligible_reason", candidate->reason);
       more.Member("predicted_ttft_ms", 1000 * FirstTokenSeconds(candidate->parts));
       more.Member("speculative_tokens", candidate->speculative_tokens);
-      more.Key("load");
-      more.BeginObject();
-      more.Member("active_prefill_tokens", candidate->load.active_prefill_tokens);
-      more.Member("decode_blocks", candidate->load.decode_blocks);
-      more.Member("peer_prefill_tokens", candidate->load.peer_prefill_tokens);
-      more.Member("peer_requests", candidate->load.peer_requests);
-      more.Member("queued_requests", candidate->load.queued_requests);
-      more.EndObject();
+      WriteLoad(candidate->load, more);
     });
   }
   json.EndArray();
@@ -45,13 +57,7 @@ std::string Render(const RouteDecision& decision, const Query* query) {
   json.Member("will_not_return_after", decision.will_not_return_after);
   json.EndObject();
   if (decision.keeps_slo) json.Member("keeps_slo", *decision.keeps_slo);
-  if (decision.peers) {
-    json.Key("peers");
-    json.BeginObject();
-    json.Member("age_ms", decision.peers->age_ms);
-    json.Member("routers", static_cast<int64_t>(decision.peers->routers));
-    json.EndObject();
-  }
+  if (decision.peers) WritePeers(*decision.peers, json);
   json.Member("prompt_tokens", decision.prompt_tokens);
   json.Member("reason", decision.reason);
   json.Member("request_id", decision.request_id);
