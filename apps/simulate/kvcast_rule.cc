@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <functional>
 #include <memory>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -50,7 +51,8 @@ class ServiceRule final : public Rule {
       : fleet_(fleet),
         hints_(p.at("hints") != 0),
         will_not_return_(hints_ && p.at("will_not_return") != 0),
-        gauges_(p.at("gauges") != 0) {
+        gauges_(p.at("gauges") != 0),
+        sticky_(p.at("sticky") != 0) {
     const auto routers = static_cast<size_t>(std::clamp(p.at("routers"), 1.0, kMaxRouters));
     while (routers_.size() < routers) {
       routers_.push_back(std::make_unique<SimRouter>(ConfigOf(p), [this] { return draw_; }));
@@ -60,6 +62,7 @@ class ServiceRule final : public Rule {
 
   size_t Choose(const RuleInput& input) override {
     draw_ = input.draw;
+    router_of_[input.request] = sticky_ ? static_cast<size_t>(input.session) : input.request;
     ShareLoads(input.now_s);
     router::Query query;
     query.prompt_tokens = input.prompt_tokens;
@@ -110,7 +113,9 @@ class ServiceRule final : public Rule {
   }
 
  private:
-  RequestRouter& Of(size_t request) { return routers_[request % routers_.size()]->router; }
+  RequestRouter& Of(size_t request) {
+    return routers_[router_of_[request] % routers_.size()]->router;
+  }
 
   // Publishes the loads that changed before this time. A load changes only in calls of the rule, so
   // it is still the load of the time of its message.
@@ -151,6 +156,8 @@ class ServiceRule final : public Rule {
   int64_t keep_prefix_tokens_ = 0;
   std::optional<int64_t> will_not_return_after_;
   const bool gauges_;
+  const bool sticky_;
+  std::unordered_map<size_t, size_t> router_of_;  // by request; modulo the number of routers
   std::vector<std::unique_ptr<SimRouter>> routers_;
 };
 
@@ -168,8 +175,9 @@ RuleInfo KvcastRule() {
            {"cache_share", weights.cache_share},
            {"hints", 0},
            {"will_not_return", 1},  // 0: not this hint
-           {"routers", 1},          // from 1 to 64; request i goes to router i modulo this number
-           {"gauges", 1}},          // 0: the routers do not share their loads
+           {"routers", 1},          // from 1 to 64; the requests go to them in turn
+           {"gauges", 1},           // 0: the routers do not share their loads
+           {"sticky", 0}},          // 1: the requests of a session go to one router
           [](const RuleParameters& p, const RuleFleet& fleet) -> std::unique_ptr<Rule> {
             return std::make_unique<ServiceRule>(p, fleet);
           }};

@@ -1,7 +1,7 @@
 // PeerLink: the connection to the load endpoint of one other router.
 //
 // ZeroMQ does not connect again after some errors, and a restarted router may have another address.
-// So a link that hears nothing for some time looks up the name of its peer, and connects anew.
+// So a link that hears nothing for some time looks up the name of its peer, and connects again.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -21,7 +21,7 @@ namespace kvcast::router {
 // Thread-compatible. All times are in milliseconds of one monotonic clock.
 class PeerLink {
  public:
-  // The link connects anew if it has heard nothing for this time. It must be longer than the
+  // The link connects again if it has heard nothing for this time. It must be longer than the
   // longest period of a router.
   static constexpr int64_t kReopenMs = 3000;
 

@@ -1,0 +1,154 @@
+// LoadSharing publishes once per period and soon after a change, and connects again to its peers.
+// SPDX-License-Identifier: Apache-2.0
+#include "router/service/load/load_sharing.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+#include <zmq.hpp>
+
+#include "router/service/load/peer_link.h"
+#include "tests/support/curve_test_util.h"
+#include "tests/support/stream_test_util.h"
+
+namespace kvcast::router {
+namespace {
+
+using kvcast::stream::Eventually;
+using kvcast::stream::TemporaryFolder;
+
+constexpr int64_t kPeriodMs = 100;
+
+struct LoadSharingTest : ::testing::Test {
+  void Start(std::vector<LoadPeer> peers = {}) {
+    LoadSharingConfig config;
+    config.endpoint = EndpointOf("self");
+    config.peers = std::move(peers);
+    config.period_ms = kPeriodMs;
+    config.name = "self";
+    config.epoch = 1;
+    config.now_us = [this] { return now_us.load(); };
+    auto created = LoadSharing::Create(
+        config, {.own = [this] { return Own(); },
+                 .set_others =
+                     [this](const OriginLoad& sum) {
+                       prompts = sum.workers.empty() ? 0 : sum.workers[0].load.prompts;
+                     },
+                 .set_view = [this](const PeerView& view) { routers = view.routers; }});
+    ASSERT_TRUE(created.ok()) << created.status().ToString();
+    sharing = std::move(created).value();
+  }
+  OriginLoad Own() const {
+    OriginLoad own;
+    for (size_t i = 0; i < workers; ++i) {
+      own.workers.push_back({std::to_string(100000 + i), {.prompts = 1, .prompt_tokens = 5}});
+    }
+    return own;
+  }
+  std::string EndpointOf(const std::string& name) const { return "ipc://" + folder.File(name); }
+  bool HasSent(uint64_t messages) const {
+    return Eventually([&] { return sharing->counters().sent == messages; });
+  }
+
+  const TemporaryFolder folder;
+  std::atomic<int64_t> now_us{5'000'000};
+  std::atomic<size_t> workers{1};
+  std::atomic<int64_t> prompts{0};
+  std::atomic<size_t> routers{0};
+  std::unique_ptr<LoadSharing> sharing;  // uses the other members
+};
+
+TEST_F(LoadSharingTest, PublishesOncePerPeriodWithoutAChange) {
+  Start();
+  ASSERT_TRUE(HasSent(1));
+  for (uint64_t messages = 2; messages < 6; ++messages) {
+    now_us += kPeriodMs * 1000;
+    ASSERT_TRUE(HasSent(messages));
+  }
+  EXPECT_EQ(sharing->counters().received, 0u);
+}
+
+TEST_F(LoadSharingTest, PublishesTenChangesPerPeriodAtMost) {
+  Start();
+  ASSERT_TRUE(HasSent(1));
+  for (int i = 0; i < 1000; ++i) sharing->NoteChange();
+  now_us += kPeriodMs * 100;
+  ASSERT_TRUE(HasSent(2)) << "the changes are one message";
+  now_us += kPeriodMs * 100;
+  sharing->NoteChange();
+  ASSERT_TRUE(HasSent(3)) << "a message is due, and needs no further time";
+  now_us += kPeriodMs * 1000;
+  ASSERT_TRUE(HasSent(4));
+}
+
+TEST_F(LoadSharingTest, ALoadThatIsTooLargeIsCounted) {
+  workers = kMaxGaugeWorkers + 1;
+  Start();
+  ASSERT_TRUE(Eventually([&] { return sharing->counters().unsent == 1; }));
+  EXPECT_EQ(sharing->counters().sent, 0u);
+  workers = 1;
+  now_us += kPeriodMs * 1000;
+  EXPECT_TRUE(HasSent(1));
+}
+
+TEST_F(LoadSharingTest, NoteChangeMayFollowStop) {
+  Start();
+  sharing->Stop();
+  sharing->NoteChange();
+  sharing->Stop();
+}
+
+struct PeerTest : LoadSharingTest {
+  PeerTest() : pub(context, zmq::socket_type::pub) {
+    pub.set(zmq::sockopt::linger, 0);
+    pub.bind(EndpointOf("peer"));
+  }
+  void Send(int64_t waiting) {
+    const auto bytes =
+        EncodeGauge({.origin = "peer",
+                     .epoch = 1,
+                     .seq = ++seq,
+                     .period_ms = kPeriodMs,
+                     .load = {.workers = {{"w", {.prompts = waiting, .prompt_tokens = 1}}}}});
+    pub.send(zmq::buffer(*bytes), zmq::send_flags::none);
+  }
+  // Sends messages until one arrives. The first messages may precede the subscription. The clock
+  // goes on, because a new sum waits for the time of its turn.
+  bool Arrives(int64_t waiting) {
+    return Eventually([&] {
+      Send(waiting);
+      now_us += kPeriodMs * 50;
+      return prompts == waiting && routers == 1;
+    });
+  }
+
+  zmq::context_t context;
+  zmq::socket_t pub;
+  uint64_t seq = 0;
+};
+
+TEST_F(PeerTest, TheLoadOfAPeerIsGivenToTheSelectorUntilThePeerIsSilent) {
+  Start({{.endpoint = EndpointOf("peer"), .server_key = ""}});
+  ASSERT_TRUE(Arrives(3));
+  ASSERT_TRUE(Arrives(2));
+  now_us += 3 * kPeriodMs * 1000;
+  EXPECT_TRUE(Eventually([&] { return prompts == 0 && routers == 0; }));
+}
+
+// libzmq ends a connection for ever if a frame is too long.
+TEST_F(PeerTest, APeerThatWasCutOffIsConnectedAgain) {
+  Start({{.endpoint = EndpointOf("peer"), .server_key = ""}});
+  ASSERT_TRUE(Arrives(3));
+  pub.send(zmq::message_t(kMaxGaugeBytes + 1), zmq::send_flags::none);
+  now_us += PeerLink::kReopenMs * 1000;
+  ASSERT_TRUE(Eventually([&] { return routers == 0; }));
+  now_us += PeerLink::kReopenMs * 1000;
+  EXPECT_TRUE(Arrives(4));
+}
+
+}  // namespace
+}  // namespace kvcast::router
