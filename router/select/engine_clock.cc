@@ -29,7 +29,7 @@ constexpr double kStepsOfPhase = 3;
 constexpr size_t kPromptsOfWalk = 12;
 // Sums also replace single steps if the prompts need more steps than this.
 constexpr double kStepsOfWalk = 256;
-// Maximum number of steps that FirstToken or SettleUpTo predicts in one call.
+// Maximum number of steps that FirstToken, CompleteOthers or Trust predicts in one call.
 constexpr int kMaxSteps = 10'000;
 // The request number of prompts of other routers.
 constexpr uint64_t kOthers = ~uint64_t{0};
@@ -151,17 +151,14 @@ void EngineClock::Uncount(const Prefill& prefill) {
   queued_tokens_ -= prefill.tokens;
 }
 
-void EngineClock::SettleUpTo(double now_s, const StepCost& cost) {
+void EngineClock::Trust(double now_s, const StepCost& cost) {
+  if (reports_ || now_s - anchor_s_ < kTrustSeconds) return;
   tail_.reset();
   Walk walk(*this, cost, Start());
   for (int step = 0; step < kMaxSteps && !walk.done() && walk.at().now_s < now_s; ++step) {
     walk.Step();
   }
-  Settle(walk.at(), walk.done() ? std::max(anchor_s_, now_s) : walk.at().now_s);
-}
-
-void EngineClock::Trust(double now_s, const StepCost& cost) {
-  if (!reports_ && now_s - anchor_s_ >= kTrustSeconds) SettleUpTo(now_s, cost);
+  Settle(walk.at(), walk.done() ? now_s : walk.at().now_s);
 }
 
 InFlight EngineClock::Own(double now_s, const StepCost& cost) {
@@ -199,7 +196,8 @@ void EngineClock::RemoveOtherDecodes() {
 void EngineClock::CompleteOthers(int64_t left, double now_s, const StepCost& cost) {
   int64_t complete = OtherPrompts() - left;
   size_t position = 0;
-  for (int64_t seen = 0; seen < complete; ++position) seen += prefills_[position].request == kOthers;
+  for (int64_t seen = 0; seen < complete; ++position)
+    seen += prefills_[position].request == kOthers;
   if (now_s > anchor_s_) {
     Walk walk(*this, cost, Start());
     for (int step = 0; step < kMaxSteps && walk.at().next < position; ++step) walk.Step();
@@ -214,8 +212,8 @@ void EngineClock::CompleteOthers(int64_t left, double now_s, const StepCost& cos
   });
 }
 
-// Gives the prompts of others the sums of others_. The prompts differ by at most one token, and have
-// the same context.
+// Gives the prompts of others the sums of others_. The prompts differ by at most one token, and
+// have the same context.
 void EngineClock::ShareOutOthers() {
   const int64_t prompts = OtherPrompts();
   if (prompts == 0) return;
@@ -239,15 +237,17 @@ void EngineClock::ShareOutOthers() {
 void EngineClock::SetOthers(const InFlight& load, double now_s, const StepCost& cost) {
   if (load == others_) return;
   tail_.reset();
-  if (load.prompts > 0 || others_.prompts > 0) {
-    for (Prefill& prefill : prefills_) prefill.alone = false;
-  }
+  if (prefills_.empty() && Decodes() == 0) anchor_s_ = std::max(anchor_s_, now_s);
+  decode_context_ += load.decode_context - others_.decode_context;
+  const InFlight before = std::exchange(others_, load);
+  const bool same_prompts = load.prompts == before.prompts &&
+                            load.prompt_tokens == before.prompt_tokens &&
+                            load.prompt_pairs == before.prompt_pairs;
+  if (same_prompts) return;  // the engine may have computed a part of them
+  for (Prefill& prefill : prefills_) prefill.alone = false;
   RemoveOtherDecodes();
   const int64_t prompts = std::min(load.prompts, kOtherPrompts);
   if (OtherPrompts() > prompts) CompleteOthers(prompts, now_s, cost);
-  if (prefills_.empty() && Decodes() == 0) anchor_s_ = std::max(anchor_s_, now_s);
-  decode_context_ += load.decode_context - others_.decode_context;
-  others_ = load;
   for (int64_t i = OtherPrompts(); i < prompts; ++i) {
     prefills_.push_back({kOthers, now_s, 0, 1, false});
     Count(prefills_.back());

@@ -120,8 +120,6 @@ class EngineClock {
   double QueueSeconds(const StepCost& cost) const;
   void Settle(const Position& at, double now_s);
   std::optional<Observation> Observe(const Walk& walk, double now_s, const StepCost& cost);
-  // Takes the state that is predicted for `now_s` as the real state.
-  void SettleUpTo(double now_s, const StepCost& cost);
   int64_t OtherPrompts() const;  // their number in prefills_
   void RemoveOtherDecodes();
   void CompleteOthers(int64_t left, double now_s, const StepCost& cost);

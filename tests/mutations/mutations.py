@@ -36,6 +36,11 @@ OPTIONS = "ctest apps_options_test"
 MEMBERS = "router_options_page_test"
 DASHBOARD = "ctest apps_dashboard_test"
 LOAD_RATE = "router/select/load_rate.cc"
+GAUGE = "router/service/load/load_gauge.cc"
+PEER_LOADS = "router/service/load/peer_loads.cc"
+SHARING = "router/service/load/load_sharing.cc"
+PEER_LOAD_TESTS = "router_peer_load_test"
+SHARED_LOAD_TESTS = "router_selector_test --gtest_filter=Shared*.*"
 LOAD_RATE_TESTS = "router_selector_test --gtest_filter=LoadRate.*"
 LOAD_COST_TESTS = "router_selector_test --gtest_filter=Cost*.*:SelectWorker.*"
 CLOCK = "router/select/engine_clock.cc"
@@ -947,7 +952,7 @@ MUTATIONS = [
     ("let a prompt wait for a step of its own", CLOCK, "      budget -= tokens;\n", "      budget = 0;\n", CLOCK_TESTS),
     ("leave decoding requests out of a step's budget", CLOCK,
      "std::max<int64_t>(clock_.step_tokens_ - at_.decodes, 1)", "clock_.step_tokens_", CLOCK_TESTS),
-    ("keep the predicted state after a report", CLOCK, "    Settle(walk.at(), now_s);\n", "    Settle(walk.at(), walk.at().now_s);\n",
+    ("keep the predicted state after a report", CLOCK, "    Settle(walk.at(), now_s);\n  }\n  decodes_", "    Settle(walk.at(), walk.at().now_s);\n  }\n  decodes_",
      CLOCK_TESTS),
     ("wait for a report without a limit", CLOCK, "  if (reports_ || now_s - anchor_s_ < kTrustSeconds) return;\n",
      "  if (reports_ || now_s - anchor_s_ < 1e9) return;\n", CLOCK_TESTS),
@@ -1604,4 +1609,44 @@ MUTATIONS = [
     ("compare the restored state at no batch", "router/replica/replica.h",
      "    Remember(next_seq);\n    left_out_", "    (void)next_seq;\n    left_out_",
      "router_replica_test --gtest_filter=ReplicaResume*"),
+    ("keep the oldest load of a router", PEER_LOADS,
+     "(gauge.epoch, gauge.seq) <= std::tie", "(gauge.epoch, gauge.seq) >= std::tie", PEER_LOAD_TESTS),
+    ("order loads by their number alone", PEER_LOADS,
+     "std::tie(gauge.epoch, gauge.seq) <= std::tie(it->second.epoch, it->second.seq)",
+     "gauge.seq <= it->second.seq", PEER_LOAD_TESTS),
+    ("count a repeated message as a sign of life", PEER_LOADS,
+     "    return GaugeReject::kOldGauge;\n",
+     "    it->second.heard_us = now_us;\n    return GaugeReject::kOldGauge;\n", PEER_LOAD_TESTS),
+    ("count the own messages", PEER_LOADS,
+     "    if (gauge.epoch == epoch_) return std::nullopt;\n    return GaugeReject::kSameName;\n", "", PEER_LOAD_TESTS),
+    ("drop a router one period late", "router/service/load/peer_loads.h",
+     "kSilentPeriods = 3;", "kSilentPeriods = 4;", PEER_LOAD_TESTS),
+    ("never drop a silent router", SHARING, "    loads_.Expire(now_us);\n", "", PEER_LOAD_TESTS),
+    ("take any number of routers", PEER_LOADS,
+     "    if (origins_.size() >= kMaxOrigins) return GaugeReject::kTooMany;\n", "", PEER_LOAD_TESTS),
+    ("take a load beyond its bound", GAUGE,
+     "value > static_cast<uint64_t>(most)) return false;", "false) return false;", PEER_LOAD_TESTS),
+    ("take a worker twice", GAUGE,
+     "gauge.worker <= load.workers.back().worker", "gauge.worker < load.workers.back().worker", PEER_LOAD_TESTS),
+    ("take a message with more bytes", GAUGE, " && in.at_end();", ";", PEER_LOAD_TESTS),
+    ("publish each change at once", SHARING, "(changed_ ? period_us() / 10 :", "(changed_ ? 0 :", PEER_LOAD_TESTS),
+    ("publish no change", SHARING, "(changed_ ? period_us() / 10 :", "(false ? 0 :", PEER_LOAD_TESTS),
+    ("give the selector only changed loads", SHARING,
+     "period_us() / 20 : period_us());", "period_us() / 20 : INT64_MAX / 2);", PEER_LOAD_TESTS),
+    ("never connect to a silent peer again", "router/service/load/peer_link.cc",
+     "now_ms - heard_ms_ >= kReopenMs", "now_ms < heard_ms_", PEER_LOAD_TESTS),
+    ("accept a remote peer without a key", "router/service/load_setup.cc",
+     "  if (!peer.server_key.empty() || IsLoopbackEndpoint(peer.endpoint)) return Status();\n",
+     "  return Status();\n", PEER_LOAD_TESTS),
+    ("serve loads without the list of clients", SHARING, "  if (config_.curve) {\n", "  if (false) {\n", PEER_LOAD_TESTS),
+    ("publish the load of the others as the own load", CLOCK,
+     "    if (prefill.request == kOthers) continue;\n    ++own.prompts;\n", "    ++own.prompts;\n", SHARED_LOAD_TESTS),
+    ("add the load of the others to their earlier load", CLOCK,
+     "load.decode_context - others_.decode_context;", "load.decode_context;", SHARED_LOAD_TESTS),
+    ("learn beside the prompts of others", CLOCK,
+     "  for (Prefill& prefill : prefills_) prefill.alone = false;\n", "", SHARED_LOAD_TESTS),
+    ("forget the context of the prompts of others", CLOCK,
+     "    prefill.context = context;\n    prefill.tokens = tokens_of", "    prefill.tokens = tokens_of", SHARED_LOAD_TESTS),
+    ("count only the own arrivals", "router/select/fleet_forecast.cc",
+     " + others_.arrivals_per_s;", ";", SHARED_LOAD_TESTS),
 ]

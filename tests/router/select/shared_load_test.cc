@@ -61,6 +61,31 @@ TEST_F(SharedLoadTest, RequestsInDecodeSlowTheStepsOfTheOtherRouter) {
   EXPECT_DOUBLE_EQ(First(a, 0.3), First(EngineClock(kBudget), 0.3));
 }
 
+// The prompts of the routers follow each other in the queue, and the engine reports the first token
+// of each prompt to its own router only.
+TEST_F(SharedLoadTest, AReportToOneRouterIsAReportToTheOthers) {
+  for (EngineClock* const clock : {&one, &a, &b}) {  // the engine sends reports
+    clock->Sent(99, -5, 0, 10, kCost);
+    clock->FirstToken(99, -4, kCost);
+    clock->Ended(99);
+  }
+  SendTo(b, 20, 0);
+  a.SetOthers(b.Own(0, kCost), 0, kCost);
+  SendTo(a, 20, 0.001);
+  b.SetOthers(a.Own(0.001, kCost), 0.001, kCost);
+  EXPECT_DOUBLE_EQ(First(a, 0.001), First(one, 0.001));
+  double now_s = 0.1;
+  for (uint64_t request = 1; request <= 20; ++request, now_s += 0.09) {
+    b.FirstToken(request, now_s, kCost);
+    one.FirstToken(request, now_s, kCost);
+    a.SetOthers(b.Own(now_s, kCost), now_s, kCost);
+    EXPECT_NEAR(First(a, now_s), First(one, now_s), 0.03 * First(one, now_s)) << request;
+    EXPECT_NEAR(First(b, now_s), First(one, now_s), 0.03 * First(one, now_s)) << request;
+  }
+  EXPECT_EQ(a.Own(now_s, kCost).prompts, 20);
+  EXPECT_EQ(b.Own(now_s, kCost).decodes, 20);
+}
+
 TEST_F(SharedLoadTest, TheOwnLoadHasNoLoadOfOthers) {
   a.Sent(1, 0, 200, 1000, kCost);
   a.Sent(2, 0, 0, 50, kCost);
