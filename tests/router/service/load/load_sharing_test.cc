@@ -141,7 +141,7 @@ TEST_F(PeerTest, TheLoadOfAPeerIsGivenToTheSelectorUntilThePeerIsSilent) {
   }));
 }
 
-// libzmq ends a connection for ever if a frame is too long.
+// If a frame is too long, libzmq ends the connection and does not connect again.
 TEST_F(PeerTest, APeerThatWasCutOffIsConnectedAgain) {
   Start({{.endpoint = EndpointOf("peer"), .server_key = ""}});
   ASSERT_TRUE(Arrives(3));
