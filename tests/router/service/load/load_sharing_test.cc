@@ -31,11 +31,15 @@ struct LoadSharingTest : ::testing::Test {
     config.period_ms = kPeriodMs;
     config.name = "self";
     config.epoch = 1;
-    config.now_us = [this] { return now_us.load(); };
+    config.now_us = [this] {
+      ++looks;
+      return now_us.load();
+    };
     auto created = LoadSharing::Create(
         config, {.own = [this] { return Own(); },
                  .set_others =
                      [this](const OriginLoad& sum) {
+                       ++applied;
                        prompts = sum.workers.empty() ? 0 : sum.workers[0].load.prompts;
                      },
                  .set_view = [this](const PeerView& view) { routers = view.routers; }});
@@ -56,7 +60,9 @@ struct LoadSharingTest : ::testing::Test {
 
   const TemporaryFolder folder;
   std::atomic<int64_t> now_us{5'000'000};
+  std::atomic<int> looks{0};  // at the clock, once per round of the thread
   std::atomic<size_t> workers{1};
+  std::atomic<int> applied{0};  // sums given to the selector
   std::atomic<int64_t> prompts{0};
   std::atomic<size_t> routers{0};
   std::unique_ptr<LoadSharing> sharing;  // uses the other members
@@ -76,6 +82,8 @@ TEST_F(LoadSharingTest, PublishesTenChangesPerPeriodAtMost) {
   Start();
   ASSERT_TRUE(HasSent(1));
   for (int i = 0; i < 1000; ++i) sharing->NoteChange();
+  ASSERT_TRUE(Eventually([&, before = looks.load()] { return looks >= before + 2; }));
+  EXPECT_EQ(sharing->counters().sent, 1u) << "no message is due";
   now_us += kPeriodMs * 100;
   ASSERT_TRUE(HasSent(2)) << "the changes are one message";
   now_us += kPeriodMs * 100;
@@ -83,6 +91,15 @@ TEST_F(LoadSharingTest, PublishesTenChangesPerPeriodAtMost) {
   ASSERT_TRUE(HasSent(3)) << "a message is due, and needs no further time";
   now_us += kPeriodMs * 1000;
   ASSERT_TRUE(HasSent(4));
+}
+
+// The sum may have the load of a worker that the selector did not know before.
+TEST_F(LoadSharingTest, GivesTheSelectorTheSumOncePerPeriodWithoutAChange) {
+  Start();
+  for (int sums = 1; sums < 5; ++sums) {
+    now_us += kPeriodMs * 1000;
+    ASSERT_TRUE(Eventually([&] { return applied == sums; }));
+  }
 }
 
 TEST_F(LoadSharingTest, ALoadThatIsTooLargeIsCounted) {
