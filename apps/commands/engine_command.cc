@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <thread>
 
@@ -68,31 +69,34 @@ json TotalsJson(const SimEngine& engine, const Publisher& publisher) {
 // Runs the engine's steps at their model time.
 class Pacer {
  public:
-  Pacer(SimEngine& engine, const ModelClock& clock) : engine_(engine), clock_(clock) {}
+  // `step_ended` is called when the model time of a step is over.
+  Pacer(
+      SimEngine& engine, const ModelClock& clock, std::function<void()> step_ended = [] {})
+      : engine_(engine), clock_(clock), step_ended_(std::move(step_ended)) {}
 
   void RunDueSteps() {
     const double now = clock_.now();
-    if (engine_.idle()) {
-      engine_.PublishPending();
-      next_step_ = now;
-      return;
-    }
-    next_step_ = std::max(next_step_, now - kMaxBacklogSeconds);
+    next_step_ = std::max(next_step_, was_idle_ ? now : now - kMaxBacklogSeconds);
     if (next_step_ > now) return;
+    step_ended_();
+    was_idle_ = engine_.idle();
+    if (was_idle_) return engine_.PublishPending();
     const double seconds = engine_.Step();
     next_step_ += seconds > 0 ? seconds : kIdleWaitSeconds;
   }
 
   // Real seconds until the next step is due, at most kIdleWaitSeconds.
   double wait_seconds() const {
-    if (engine_.idle()) return kIdleWaitSeconds;
+    if (was_idle_) return kIdleWaitSeconds;
     return std::clamp(clock_.RealSeconds(next_step_ - clock_.now()), 0.0, kIdleWaitSeconds);
   }
 
  private:
   SimEngine& engine_;
   const ModelClock& clock_;
+  const std::function<void()> step_ended_;
   double next_step_ = 0;
+  bool was_idle_ = true;
 };
 
 // Writes the number of new denied requests to the log, at most once per second.
@@ -166,7 +170,25 @@ SimHooks PublishingHooks(const Outlet& outlet) {
   return hooks;
 }
 
-SimHooks ReportingHooks(const Outlet& outlet, ControlClient& control) {
+// The results of a step. A real engine has them when the step ends, but SimEngine computes them
+// when the step begins.
+class StepReports {
+ public:
+  explicit StepReports(ControlClient& control) : control_(control) {}
+  void Add(const char* type, int64_t number) {
+    reports_.push_back(json{{"type", type}, {"number", number}}.dump());
+  }
+  void SendAll() {
+    for (const std::string& report : reports_) control_.Send(report);
+    reports_.clear();
+  }
+
+ private:
+  ControlClient& control_;
+  std::vector<std::string> reports_;
+};
+
+SimHooks ReportingHooks(const Outlet& outlet, ControlClient& control, StepReports& step) {
   SimHooks hooks = PublishingHooks(outlet);
   hooks.admitted = [&control](const Admission& admission) {
     control.Send(json{{"type", "admitted"},
@@ -179,12 +201,8 @@ SimHooks ReportingHooks(const Outlet& outlet, ControlClient& control) {
                       {"published", admission.published.value}}
                      .dump());
   };
-  hooks.first_token = [&control](int64_t number) {
-    control.Send(json{{"type", "first_token"}, {"number", number}}.dump());
-  };
-  hooks.finished = [&control](int64_t number) {
-    control.Send(json{{"type", "finished"}, {"number", number}}.dump());
-  };
+  hooks.first_token = [&step](int64_t number) { step.Add("first_token", number); };
+  hooks.finished = [&step](int64_t number) { step.Add("finished", number); };
   hooks.refused = [&control](int64_t number) {
     control.Send(json{{"type", "refused"}, {"number", number}}.dump());
   };
@@ -211,11 +229,12 @@ int RunControlled(const EngineOptions& options, const Outlet& outlet,
   auto control = ControlClient::Create(options.control, options.name);
   if (!control.ok()) return Fail(control.status());
   ControlClient& line = **control;
+  StepReports step(line);
   outlet.LogListening();
   SimEngine engine(MakeSimConfig(options.cache), std::move(cache), options.cache.vocabulary,
-                   ReportingHooks(outlet, line), std::move(tier));
+                   ReportingHooks(outlet, line, step), std::move(tier));
   const ModelClock clock(options.speed);
-  Pacer pacer(engine, clock);
+  Pacer pacer(engine, clock, [&step] { step.SendAll(); });
   line.Send(json{{"type", "hello"},
                  {"endpoint", publisher.endpoint()},
                  {"replay_endpoint", publisher.replay_endpoint()}}
