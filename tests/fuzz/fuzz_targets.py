@@ -21,6 +21,7 @@ TARGETS = {
     "trtllm": ("trtllm", "json.dict", 2 * TEXT_BYTES),
     "capture": ("capture", "wire.dict", 4096),
     "keys": ("keys", "keys.dict", TEXT_BYTES),
+    "gauge": ("gauge", "wire.dict", TEXT_BYTES),
 }
 
 

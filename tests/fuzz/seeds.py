@@ -195,5 +195,17 @@ def keys(_):
         "admin secret\nquery other"))
 
 
+def gauge(_):
+    def message(origin, seq, *workers, version=1):
+        return part(msgpack.packb([version, origin, 7, seq, 100, 1.5, 0.3, list(workers)]))
+
+    first, second = ["a", 1, 1000, 500000, 2, 4096], ["b", 0, 0, 0, 1, 16]
+    yield message("r1", 300, first, second)
+    yield message("r1", 1, first) + message("r2", 1, first, second) + message("r1", 2, second)
+    yield message("r1", 2, second) + message("r1", 1, first) + message("own", 1, first)
+    yield message("r1", 1, version=2)
+    yield message("r1", 1, ["c", 2**32, 2**52, 2**52, 2**32, 2**52]) + message("r2", 2**64 - 1, ["c", 1, 2**52, 1, 1, 1])
+
+
 FORMATS = {"wire": wire, "query": query, "registration": registration, "http": http, "mooncake": mooncake,
-           "trtllm": trtllm, "capture": capture, "keys": keys}
+           "trtllm": trtllm, "capture": capture, "keys": keys, "gauge": gauge}

@@ -154,7 +154,7 @@ class Router:
         (self.state / "shard-0.state").write_text("damaged", encoding="utf-8")
         self.process = subprocess.Popen(
             [KVCAST, "router", "--http", "127.0.0.1:0", "--log-format", "json", "--log-level", "debug", "--relay",
-             "tcp://127.0.0.1:0", "--token-file", tokens, "--source", "one=tcp://127.0.0.1:9,insecure=true",
+             "tcp://127.0.0.1:0", "--load-endpoint", "tcp://127.0.0.1:0", "--token-file", tokens, "--source", "one=tcp://127.0.0.1:9,insecure=true",
              "--config", self.config, "--source-file", self.sources, "--state", self.state, "--state-interval", "1"],
             stderr=subprocess.PIPE, text=True)
         self.lines = []
