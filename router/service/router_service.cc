@@ -455,7 +455,7 @@ std::vector<WorkerReport> RouterService::workers() const {
     reports.push_back({.name = worker->config.worker.name,
                        .stream = stream,
                        .state = worker->source->State(stream.state),
-                       .scheme = worker->source->verdict(),
+                       .scheme = *worker->source->verdict(),
                        .counters = worker->source->counters(),
                        .insecure = worker->config.insecure});
   }

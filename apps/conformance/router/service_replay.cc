@@ -193,7 +193,7 @@ void ServiceReplay::RunProbe(int64_t step, const ScenarioProbe& probe) {
   figures_.under += predicted < probe.hit;
   figures_.exact += answer.exact;
   figures_.exact_wrong += answer.exact && !equal;
-  const bool proven = IsProvenFor(answer.scheme, probe.prompt.inputs);
+  const bool proven = IsProvenFor(*answer.scheme, probe.prompt.inputs);
   // A snapshot counts hit reports as copies. The match is then not certain.
   figures_.proven_not_equal += proven && match.certain && !equal;
   if (!answer.exact) {

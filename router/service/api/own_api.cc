@@ -104,7 +104,7 @@ HttpReply AnswerHealth(const ServiceCore& core) {
   const FleetView view = core.fleet->view();
   for (const auto& worker : view->workers) {
     synced += core.fleet->State(*worker) == SourceState::kSynced;
-    matched += worker->source->verdict().state == SchemeState::kMatched;
+    matched += worker->source->verdict()->state == SchemeState::kMatched;
   }
   return JsonReply(Dump({{"status", "ok"},
                          {"sources", view->workers.size()},
@@ -138,7 +138,7 @@ WorkerMetrics ReadWorkerMetrics(const ServiceCore& core, const FleetWorker& work
   const WorkerIngest& source = *worker.source;
   WorkerMetrics metrics = {
       worker.config.worker.name, source.State(stream.state),     stream,
-      source.counters(),         core.index.counters(worker.id), source.verdict(),
+      source.counters(),         core.index.counters(worker.id), *source.verdict(),
       source.scheme_counters()};
   if (const auto ts = source.last_batch_ts()) {
     metrics.event_age_seconds = std::max(0.0, core.now() - *ts);

@@ -35,7 +35,7 @@ Json GroupsJson(const ServiceCore& core, const FleetWorker& worker) {
 Json WorkerJson(const ServiceCore& core, const FleetWorker& worker, double now) {
   const SourceStatus stream = core.fleet->stream(worker.id);
   const SourceCounters counters = worker.source->counters();
-  const SchemeVerdict verdict = worker.source->verdict();
+  const auto verdict = worker.source->verdict();
   const WorkerLoad load = core.request_router->load(worker.id);
   const IndexCounters index = core.index.counters(worker.id);
   Json age = nullptr;
@@ -55,8 +55,8 @@ Json WorkerJson(const ServiceCore& core, const FleetWorker& worker, double now) 
                {"named_by", core.index.ShapeOf(worker.id).has_named ? "content" : "scheme"},
                {"unnamed_blocks", index.unnamed},
                {"ambiguous", index.ambiguous},
-               {"scheme", SchemeStateName(verdict.state)},
-               {"scheme_reason", verdict.reason},
+               {"scheme", SchemeStateName(verdict->state)},
+               {"scheme_reason", verdict->reason},
                {"gaps", stream.gaps},
                {"lost", stream.lost},
                {"batches", stream.batches},

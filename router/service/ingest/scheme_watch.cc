@@ -40,6 +40,15 @@ bool SchemeWatch::WantsChallenge() const {
   return tokenless && (open(KeyKind::kSalt) || open(KeyKind::kImages));
 }
 
+bool SchemeWatch::is_contradicted() const {
+  for (size_t i = 0; i < kKeyKinds; ++i) {
+    const auto kind = static_cast<KeyKind>(i);
+    if (kind == KeyKind::kLora || counters().kinds[i].contradictions == 0) continue;
+    if (verdict().of(kind).proof == KeyProof::kRefuted) return true;
+  }
+  return false;
+}
+
 uint64_t SchemeWatch::BeginChallenge() {
   std::random_device random;
   nonce_ = uint64_t{random()} << 32 | random();

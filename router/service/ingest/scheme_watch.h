@@ -43,6 +43,9 @@ class SchemeWatch {
   std::optional<EventBatch> TakeAnswer(std::span<const uint8_t> payload);
 
   const SchemeVerdict& verdict() const { return detector_.verdict(); }
+  // True: the hashes of the stores do not fit their tokens. A LoRA adapter whose path changed gives
+  // the same symptom and is excluded here.
+  bool is_contradicted() const;
   const SchemeCounters& counters() const { return detector_.counters(); }
   const ChallengeCounters& challenges() const { return challenges_; }
 

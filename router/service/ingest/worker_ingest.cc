@@ -142,7 +142,7 @@ WorkerIngest::WorkerIngest(WorkerId id, const WorkerRegistration& config, Prefix
       host_memory_(config.worker.offload_rule.value_or(OffloadRule::kConnector) ==
                    OffloadRule::kConnector),
       watch_(std::move(detector)),
-      verdict_(watch_.verdict()) {
+      scheme_{.verdict = std::make_shared<const SchemeVerdict>(watch_.verdict()), .counters = {}} {
   if (config.format == EventFormat::kMooncake) mooncake_.emplace(config.mooncake);
 }
 
@@ -309,7 +309,7 @@ IndexCounters WorkerIngest::index_counters() const {
 
 void WorkerIngest::NameFound() {
   const std::vector<FoundNames> found = found_names_.Take();
-  if (found.empty() || verdict().state != SchemeState::kMatched) return;
+  if (found.empty() || verdict()->state != SchemeState::kMatched) return;
   const HashScheme now = scheme();
   for (const FoundNames& names : found) {
     // The engine may have restarted since the names were computed.
@@ -421,10 +421,11 @@ void WorkerIngest::NoteScheme() {
   bool changed;
   {
     MutexLock lock(mutex_);
-    scheme_counters_ = watch_.counters();
-    changed = verdict_ != now;
-    if (changed) verdict_ = now;
+    scheme_.counters = watch_.counters();
+    changed = *scheme_.verdict != now;
+    if (changed) scheme_.verdict = std::make_shared<const SchemeVerdict>(now);
   }
+  contradicted_ = watch_.is_contradicted();
   if (changed && now.scheme) LearnHashBlockSize(now.scheme->hash_block_size);
 }
 
@@ -442,9 +443,9 @@ void WorkerIngest::LearnHashBlockSize(int64_t hash_block_size) {
 HashScheme WorkerIngest::scheme() const {
   MutexLock lock(mutex_);
   HashScheme scheme = config_.assumed;
-  if (verdict_.scheme && !verdict_.scheme->none_hash.empty()) {
-    scheme.algorithm = verdict_.scheme->algorithm;
-    scheme.none_hash = verdict_.scheme->none_hash;
+  if (const auto& found = scheme_.verdict->scheme; found && !found->none_hash.empty()) {
+    scheme.algorithm = found->algorithm;
+    scheme.none_hash = found->none_hash;
   }
   scheme.form = form_;
   return scheme;
@@ -463,14 +464,14 @@ std::string WorkerIngest::lora_path(const std::string& name) const {
   return it == config_.lora_paths.end() ? std::string() : it->second;
 }
 
-SchemeVerdict WorkerIngest::verdict() const {
+std::shared_ptr<const SchemeVerdict> WorkerIngest::verdict() const {
   MutexLock lock(mutex_);
-  return verdict_;
+  return scheme_.verdict;
 }
 
 SchemeCounters WorkerIngest::scheme_counters() const {
   MutexLock lock(mutex_);
-  return scheme_counters_;
+  return scheme_.counters;
 }
 
 SourceCounters WorkerIngest::counters() const {

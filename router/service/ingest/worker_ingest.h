@@ -128,8 +128,11 @@ class WorkerIngest {
   // The hash scheme of the stores. Until it is detected: the configured scheme, by default that of
   // vLLM. The form of the hashes is that of the stores; before the first store, integers.
   HashScheme scheme() const;
-  SchemeVerdict verdict() const;
+  // Not nullptr. The same object until the verdict changes.
+  std::shared_ptr<const SchemeVerdict> verdict() const;
   SchemeCounters scheme_counters() const;
+  // See SchemeWatch::is_contradicted.
+  bool is_contradicted() const { return contradicted_; }
   // The reason why the engine's own lookup may differ from the router's answer, although the index
   // has all blocks of the engine. Empty: there is no such reason.
   std::string_view rule_doubt() const;
@@ -218,12 +221,16 @@ class WorkerIngest {
   };
   CacheSize cache_size_;
   std::atomic<bool> has_components_{false};  // see DecodeCounts::component_fields
+  std::atomic<bool> contradicted_{false};
   mutable Mutex mutex_;
   SourceCounters counters_ KV_GUARDED_BY(mutex_);
   BlockCounts block_counts_ KV_GUARDED_BY(mutex_);
   std::optional<double> last_batch_ts_ KV_GUARDED_BY(mutex_);
-  SchemeVerdict verdict_ KV_GUARDED_BY(mutex_);
-  SchemeCounters scheme_counters_ KV_GUARDED_BY(mutex_);
+  struct SeenScheme {
+    std::shared_ptr<const SchemeVerdict> verdict;  // not nullptr
+    SchemeCounters counters;
+  };
+  SeenScheme scheme_ KV_GUARDED_BY(mutex_);
   ReuseFeedback feedback_ KV_GUARDED_BY(mutex_);
   IndexCounters index_counters_ KV_GUARDED_BY(mutex_);
 };

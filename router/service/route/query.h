@@ -146,7 +146,7 @@ struct QueryAnswer {
   // Seconds since WorkerIngest::last_batch_ts, at least 0; nullopt: there is no time stamp. The
   // error of this value is the difference between the worker's clock and the router's clock.
   std::optional<double> event_age_seconds;
-  SchemeVerdict scheme;
+  std::shared_ptr<const SchemeVerdict> scheme;  // not nullptr in answers of QueryEngine
   NamedBy named_by = NamedBy::kContent;
   // True: match.gpu_tokens provably equals the engine's own lookup at next_seq or later. The stream
   // is synced, the match is certain, and no unknown property of the worker could change the result.

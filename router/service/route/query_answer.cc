@@ -75,7 +75,7 @@ void WriteAnswer(const QueryAnswer& answer, JsonWriter& json,
   json.Member("reusable_with_cpu_tokens", match.with_cpu_tokens);
   json.Member("reusable_with_storage_tokens", match.with_storage_tokens);
   json.Key("scheme");
-  WriteScheme(answer.scheme, json);
+  WriteScheme(answer.scheme ? *answer.scheme : SchemeVerdict(), json);
   json.Member("state", SourceStateName(answer.state));
   json.Member("weight", answer.weight);
   if (more) more(json);

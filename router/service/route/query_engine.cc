@@ -18,20 +18,6 @@ namespace {
 // The first chain is always computed.
 constexpr size_t kMaxHashedTokens = size_t{1} << 21;
 
-// True: the hashes of the source do not fit its tokens. A LoRA adapter whose path changed gives the
-// same symptom and is excluded here.
-bool IsContradicted(const WorkerIngest& source) {
-  const SchemeCounters counters = source.scheme_counters();
-  std::optional<SchemeVerdict> verdict;  // rarely needed
-  for (size_t i = 0; i < kKeyKinds; ++i) {
-    const auto kind = static_cast<KeyKind>(i);
-    if (kind == KeyKind::kLora || counters.kinds[i].contradictions == 0) continue;
-    if (!verdict) verdict = source.verdict();
-    if (verdict->of(kind).proof == KeyProof::kRefuted) return true;
-  }
-  return false;
-}
-
 // The form of extra keys that the stores have proven for at least one kind of key. An engine uses
 // one form for all kinds.
 std::optional<ExtraKeyScheme> KeyFormOf(const SchemeVerdict& verdict) {
@@ -40,6 +26,15 @@ std::optional<ExtraKeyScheme> KeyFormOf(const SchemeVerdict& verdict) {
     if (kind.proof == KeyProof::kBare) return ExtraKeyScheme::kBare;
   }
   return std::nullopt;
+}
+
+// The inputs with the configured path of their adapter. nullopt: no path is needed, or the inputs
+// have a path.
+std::optional<HashInputs> WithLoraPath(const WorkerIngest& source, const HashInputs& inputs) {
+  if (!inputs.lora_path.empty() || inputs.lora_name.empty()) return std::nullopt;
+  HashInputs with_path = inputs;
+  with_path.lora_path = source.lora_path(inputs.lora_name);
+  return with_path;
 }
 
 }  // namespace
@@ -143,7 +138,7 @@ std::string QueryEngine::WhyNoState(const WorkerIngest& source, const SourceStat
     if (const auto hint = SourceHint(status); !hint.empty()) reason.append(": ").append(hint);
     return reason;
   }
-  if (query.by_tokens && IsContradicted(source)) {
+  if (query.by_tokens && source.is_contradicted()) {
     return "contradiction: the hashes of the stream do not match its tokens";
   }
   if (policy_ != MatchPolicy::kExact) {
@@ -196,9 +191,9 @@ QueryEngine::Plan QueryEngine::PlanFor(const WorkerIngest& source, const QueryAn
             .named_by = NamedBy::kHashes,
             .reason = ""};
   if (!query.by_tokens) return plan;
-  const SchemeVerdict& verdict = answer.scheme;
-  HashInputs inputs = query.inputs;
-  if (inputs.lora_path.empty()) inputs.lora_path = source.lora_path(inputs.lora_name);
+  const SchemeVerdict& verdict = *answer.scheme;
+  const std::optional<HashInputs> with_path = WithLoraPath(source, query.inputs);
+  const HashInputs& inputs = with_path ? *with_path : query.inputs;
   // The path of a LoRA adapter is part of a block's content, and no event contains the path.
   const bool path_decides =
       !inputs.lora_name.empty() && KeyFormOf(verdict) != ExtraKeyScheme::kBare;

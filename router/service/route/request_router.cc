@@ -123,10 +123,7 @@ FleetForecast::Facts RequestRouter::FactsOf(const Query& query, const RouteCandi
   return facts;
 }
 
-RouteCandidate RequestRouter::Weigh(const Query& query, QueryAnswer answer,
-                                    int64_t expected_tokens) {
-  RouteCandidate weighed;
-  weighed.answer = std::move(answer);
+void RequestRouter::Weigh(const Query& query, int64_t expected_tokens, RouteCandidate& weighed) {
   const QueryAnswer& said = weighed.answer;
   const WorkerId worker = said.match.worker;
   weighed.speculative_tokens = std::min(expected_tokens, query.prompt_tokens);
@@ -140,7 +137,6 @@ RouteCandidate RequestRouter::Weigh(const Query& query, QueryAnswer answer,
     weighed.eligible = false;
     weighed.reason = "connecting";
   }
-  return weighed;
 }
 
 size_t RequestRouter::ChooseWithin(const std::vector<RouteCandidate>& candidates, double limit_s,
@@ -221,7 +217,8 @@ Result<RouteDecision> RequestRouter::Decide(const Query& asked, std::vector<Quer
   decision.candidates.reserve(answers.size());
   for (QueryAnswer& answer : answers) {
     const int64_t tokens = ExpectedTokens(answer, expected, now_ms);
-    decision.candidates.push_back(Weigh(query, std::move(answer), tokens));
+    decision.candidates.emplace_back().answer = std::move(answer);
+    Weigh(query, tokens, decision.candidates.back());
   }
   const bool any = std::ranges::any_of(decision.candidates, &RouteCandidate::eligible);
   for (RouteCandidate& candidate : decision.candidates) candidate.eligible |= !any;

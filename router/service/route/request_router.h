@@ -216,7 +216,8 @@ class RequestRouter {
   // lookups for earlier answers of the decision.
   int64_t ExpectedTokens(const QueryAnswer& answer, std::vector<ExpectedOf>& expected,
                          double now_ms) KV_REQUIRES(mutex_);
-  RouteCandidate Weigh(const Query& query, QueryAnswer answer, int64_t expected_tokens)
+  // Sets the members of a candidate that has its answer.
+  void Weigh(const Query& query, int64_t expected_tokens, RouteCandidate& weighed)
       KV_REQUIRES(mutex_);
   static FleetForecast::Facts FactsOf(const Query& query, const RouteCandidate& candidate);
   // Sets `kept` to false if no worker is predicted to keep the limit.

@@ -96,7 +96,7 @@ TEST_F(NamingServiceTest, TheFirstStoreIsServedAndProven) {
   Send(Batch(SglangStore(Hashes(1, 3), PromptFromOne(12))));
   const QueryAnswer answer = AskTokens(20);
   EXPECT_EQ(answer.named_by, NamedBy::kContent);
-  EXPECT_NE(answer.scheme.state, SchemeState::kMatched);
+  EXPECT_NE(answer.scheme->state, SchemeState::kMatched);
   EXPECT_EQ(answer.match.gpu_tokens, 12);
   EXPECT_EQ(answer.match.recompute_tokens, 8);
   EXPECT_EQ(answer.hash_block_size, 4);
@@ -242,10 +242,32 @@ TEST_F(NamingServiceTest, ARestartedEngineHasNewHashes) {
 TEST_F(NamingServiceTest, AKnownSchemeIsNotNeededForContent) {
   Follow(Registered({Full(16)}), kDefaultDialect);
   Send(Batch(DenseStore(EngineScheme{}, PromptFromOne(64), 0, 4)));
-  EXPECT_EQ(AskTokens(100).scheme.state, SchemeState::kMatched);
+  EXPECT_EQ(AskTokens(100).scheme->state, SchemeState::kMatched);
   EXPECT_EQ(AskTokens(100).named_by, NamedBy::kContent);
   EXPECT_EQ(Reusable(100), 64);
   EXPECT_TRUE(AskTokens(100).exact);
+}
+
+// The detector tests a sample of the stores.
+TEST_F(NamingServiceTest, AfterAContradictionNoAnswerIsExactUntilAStoreFits) {
+  Follow(Registered({Full(16)}), kDefaultDialect);
+  const EngineScheme scheme;
+  Send(Batch(DenseStore(scheme, PromptFromOne(64), 0, 4)));
+  EXPECT_TRUE(AskTokens(100).exact);
+  constexpr int64_t kStores = 200;
+  for (int64_t n = 50; n < 50 + kStores && AskTokens(100).exact; ++n) {
+    BlockStored wrong = RootStore(scheme, n);
+    (*wrong.token_ids)[3] ^= 1;
+    Send(Batch(wrong));
+  }
+  EXPECT_EQ(AskTokens(100).reason,
+            "contradiction: the hashes of the stream do not match its tokens");
+  EXPECT_EQ(AskTokens(100).scheme->state, SchemeState::kMatched);
+  for (int64_t n = 500; n < 500 + kStores && !AskTokens(100).exact; ++n) {
+    Send(Batch(RootStore(scheme, n)));
+  }
+  EXPECT_EQ(AskTokens(100).reason, "");
+  EXPECT_EQ(Reusable(100), 64);
 }
 
 // The store of the first block has no tokens. Content keys need the tokens from the root on. Hashes
@@ -336,7 +358,7 @@ TEST_F(NamingServiceTest, NamesFromBeforeARestartAreNotUsed) {
   sources[0]->OnReset(ResetReason::kRestart);
   const EngineScheme after{.seed = "another"};
   Send(Batch(RootStore(after, 50), store(before)));
-  ASSERT_EQ(sources[0]->verdict().state, SchemeState::kMatched);
+  ASSERT_EQ(sources[0]->verdict()->state, SchemeState::kMatched);
   sources[0]->OfferNames(names);
   Send(Batch(RootStore(after, 51)));
   EXPECT_EQ(index.counters(WorkerId(0)).unnamed_gpu, 4u);
@@ -427,7 +449,7 @@ TEST_F(NamingServiceTest, AnotherSchemeThanTheRegisteredOneIsServed) {
   const EngineScheme unknown{.seed = "nobody knows"};
   Send(Batch(DenseStore(unknown, PromptFromOne(64), 0, 4)));
   for (int64_t n = 100; n < 108; ++n) Send(Batch(RootStore(unknown, n)));
-  EXPECT_EQ(AskTokens(100).scheme.state, SchemeState::kMismatch);
+  EXPECT_EQ(AskTokens(100).scheme->state, SchemeState::kMismatch);
   EXPECT_EQ(AskTokens(100).named_by, NamedBy::kContent);
   EXPECT_EQ(Reusable(100), 64);
 }
@@ -479,7 +501,7 @@ struct LoraTest : NamingServiceTest {
 TEST_F(LoraTest, TheNameIsEnoughIfTheEngineHashesOnlyTheName) {
   Serve(ExtraKeyScheme::kBare, {});
   const QueryAnswer answer = AskAdapter(Adapter());
-  EXPECT_EQ(answer.scheme.of(KeyKind::kLora).proof, KeyProof::kBare);
+  EXPECT_EQ(answer.scheme->of(KeyKind::kLora).proof, KeyProof::kBare);
   EXPECT_EQ(answer.named_by, NamedBy::kContent);
   EXPECT_EQ(answer.match.gpu_tokens, 64);
   EXPECT_EQ(answer.reason, "");
@@ -491,7 +513,7 @@ TEST_F(LoraTest, TheNameIsEnoughIfTheEngineHashesOnlyTheName) {
 TEST_F(LoraTest, ARegisteredPathIsHashedWithTheEnginesScheme) {
   Serve(ExtraKeyScheme::kTagged, {{"sql", kPath}});
   const QueryAnswer answer = AskAdapter(Adapter());
-  EXPECT_EQ(answer.scheme.of(KeyKind::kLora).proof, KeyProof::kTagged);
+  EXPECT_EQ(answer.scheme->of(KeyKind::kLora).proof, KeyProof::kTagged);
   EXPECT_EQ(answer.named_by, NamedBy::kScheme);
   EXPECT_EQ(answer.match.gpu_tokens, 64);
   EXPECT_EQ(answer.reason, "");

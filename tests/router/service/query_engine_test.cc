@@ -218,7 +218,7 @@ TEST_F(QueryEngineTest, UnitThatTheIndexCannotTakeProvesNothing) {
   const EventBatch batch = Batch(kvcast::testing::RootStore({.hash_block_size = 24}, 1));
   ASSERT_TRUE(EncodeBatch(batch, kDefaultDialect, payload).ok());
   sources.back()->OnBatch(payload);
-  EXPECT_EQ(sources.back()->verdict().state, SchemeState::kMatched);
+  EXPECT_EQ(sources.back()->verdict()->state, SchemeState::kMatched);
   const QueryEngine engine(index, Synced);
   const auto answers = engine.Answer(ByTokens(100), sources);
   EXPECT_EQ(answers.value()[0].reason,

@@ -272,7 +272,8 @@ TEST(RenderAnswers, GivesOneObjectPerWorker) {
   answer.weight = 0.5;
   answer.next_seq = 9;
   answer.event_age_seconds = 1.5;
-  answer.scheme = {SchemeState::kMatched, ChainScheme{HashAlgorithm::kSha256, "0", {1}, 16}, ""};
+  answer.scheme = std::make_shared<const SchemeVerdict>(
+      SchemeVerdict{SchemeState::kMatched, ChainScheme{HashAlgorithm::kSha256, "0", {1}, 16}, ""});
   answer.exact = answer.exact_with_cpu = true;
   EXPECT_EQ(RenderAnswers({answer}),
             "{\"workers\":[{\"certain\":false,\"event_age_seconds\":1.5,\"exact\":true,"

@@ -217,7 +217,7 @@ TEST_F(SourceSchemeTest, TheSchemeAndTheHashUnitAreLearned) {
   const EngineScheme engine{
       .algorithm = HashAlgorithm::kXxhash, .seed = "42", .hash_block_size = 8};
   Send(Batch(DenseStore(engine, SchemeTokens(64, 1), 0, 2, 32)));
-  EXPECT_EQ(source->verdict().state, SchemeState::kMatched);
+  EXPECT_EQ(source->verdict()->state, SchemeState::kMatched);
   EXPECT_EQ(source->scheme().algorithm, HashAlgorithm::kXxhash);
   const BlockHasher hasher = HasherOf(engine);
   const auto none_hash = hasher.none_hash().bytes();
@@ -236,9 +236,9 @@ TEST_F(SourceSchemeTest, CandidatesOfTheRegistrationAreTried) {
   Create(config);
   for (const EngineScheme& engine : {named, raw}) {
     source->OnReset(ResetReason::kRestart);
-    EXPECT_EQ(source->verdict().state, SchemeState::kUnknown);
+    EXPECT_EQ(source->verdict()->state, SchemeState::kUnknown);
     Send(Batch(RootStore(engine, 1)));
-    EXPECT_EQ(source->verdict().state, SchemeState::kMatched);
+    EXPECT_EQ(source->verdict()->state, SchemeState::kMatched);
   }
 }
 
@@ -300,7 +300,7 @@ TEST_F(SourceSchemeTest, RegisteredUnitIsNotOverruled) {
   config.worker = Registered({Full(32)}, 16);
   Create(config);
   Send(Batch(RootStore({.hash_block_size = 32}, 1)));
-  EXPECT_EQ(source->verdict().state, SchemeState::kMismatch);
+  EXPECT_EQ(source->verdict()->state, SchemeState::kMismatch);
   EXPECT_EQ(index.hash_block_size(WorkerId(3)), 16);
 }
 
