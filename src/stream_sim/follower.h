@@ -43,7 +43,7 @@ class Follower final : public ReplicaSink {
 
   // Must be called after every call into the source.
   void Check(int64_t now_ms);
-  // Must be called after a time without faults (kDetectionMs in world.cc). A synced source must
+  // Must be called after a time without faults (kDetectionMs). A synced source must
   // have reached `next_seq` of `life`, or a later life.
   void CheckDetected(int64_t now_ms, int life, uint64_t next_seq);
   // NoteHeard: the source gets a message from the publisher, or a connection to the publisher.
@@ -69,6 +69,10 @@ class Follower final : public ReplicaSink {
   // Changes entries of the index. The source gets no message about the change.
   void Damage(Random& random, int64_t entries);
   bool can_replay() const { return can_replay_; }
+  // The life whose state is held. nullopt: no batch was applied since the last reset.
+  std::optional<int> life() const { return life_; }
+  // The next sequence number of the life.
+  uint64_t next_seq() const { return next_; }
   void CountReached(int64_t now_ms) const;
 
  private:
@@ -98,9 +102,8 @@ class Follower final : public ReplicaSink {
   Record& record_;
   std::optional<router::Replica> replica_;
   EventBatch batch_;
-  // The life whose state is held. nullopt: no batch was applied since the last reset.
   std::optional<int> life_;
-  uint64_t next_ = 0;   // next sequence number of the life
+  uint64_t next_ = 0;
   uint64_t nonce_ = 0;  // of the latest challenge
   // The life that answered a challenge. nullopt: no answer since the last restart.
   std::optional<int> answered_;

@@ -7,7 +7,8 @@
 namespace kvcast::sim {
 
 Link::Link(uint64_t seed, int number, const stream::SourceLimits& limits, bool can_replay,
-           Agenda& agenda, stream::FairPermits& turns, PrefixIndex& index, Record& record)
+           bool relayed, Agenda& agenda, stream::FairPermits& turns, PrefixIndex& index,
+           Record& record)
     : agenda_(agenda),
       record_(record),
       random_(seed, 0x11000 + static_cast<uint64_t>(number)),
@@ -26,12 +27,17 @@ Link::Link(uint64_t seed, int number, const stream::SourceLimits& limits, bool c
           .turn = {.messages = static_cast<int>(random_.Percent(50) ? random_.Between(1, 8) : 256),
                    .large_bytes = static_cast<size_t>(random_.Between(20, 400))}},
       turns_(turns) {
+  if (relayed) {
+    relay_.emplace(Mix(seed) + static_cast<uint64_t>(number), agenda, follower_, publisher_,
+                   faults_, record);
+  }
   MakePump();
 }
 
 void Link::MakePump() {
   stream::SourceTransport& transport = *this;
-  pump_.emplace(pump_config_, transport, turns_, follower_);
+  ReplicaSink& sink = relay_ ? relay_->sink() : static_cast<ReplicaSink&>(follower_);
+  pump_.emplace(pump_config_, transport, turns_, sink);
   follower_.Watch(pump_->source());
 }
 
@@ -77,6 +83,7 @@ void Link::Work() {
     CheckPump();
   }
   follower_.CheckSilence(follower_ms());
+  NoteStateForRelay();
   CheckNothingIsLeft();
   WakeServerForCredit();
   ScheduleTimer();
@@ -87,6 +94,10 @@ void Link::CheckPump() {
   follower_.Check(follower_ms());
   if (given_) follower_.CheckTaken(follower_ms(), *given_);
   given_.reset();
+}
+
+void Link::NoteStateForRelay() {
+  if (relay_) relay_->NoteState(pump_->source().status(follower_ms()).state);
 }
 
 // If messages are unread and no wake-up is pending, the pump must have scheduled its next call of
@@ -125,7 +136,10 @@ void Link::Restart(int64_t batches, bool large_ring) {
   ++record_.reached["restarts"];
 }
 
-void Link::SaveFollower() { saved_ = follower_.Save(); }
+// A relay saves no state.
+void Link::SaveFollower() {
+  if (!relay_) saved_ = follower_.Save();
+}
 
 // Messages in flight are lost.
 void Link::RestartFollower() {
@@ -136,6 +150,7 @@ void Link::RestartFollower() {
   request_.open = request_.reply_cut = false;
   request_.replies.clear();
   follower_.Restart(follower_ms(), saved_ ? &*saved_ : nullptr);
+  if (relay_) relay_->RestartRelay();
   MakePump();
   if (saved_) pump_->Resume(saved_->position);
   if (!OpenLive()) pump_->ScheduleRenewal();
@@ -171,6 +186,7 @@ void Link::Apply(const Fault& fault) {
   const int64_t now = agenda_.now_ms();
   ++record_.faults;
   faults_.NoteTrouble(now + fault.duration_ms);
+  if (relay_) relay_->Disturb();
   switch (fault.kind) {
     case FaultKind::kDisconnect:
       return Break();
@@ -231,6 +247,7 @@ void Link::ApplyToFollower(const Fault& fault) {
   }
   pump_->Contradict(follower_ms());
   follower_.Check(follower_ms());
+  NoteStateForRelay();
   ++record_.reached["contradictions"];
   Wake();
 }

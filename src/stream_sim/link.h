@@ -31,16 +31,20 @@
 #include "src/stream_sim/legacy_reader.h"
 #include "src/stream_sim/live_queue.h"
 #include "src/stream_sim/publisher.h"
+#include "src/stream_sim/relay_link.h"
 
 namespace kvcast::sim {
 
 class Link final : private stream::SourceTransport, private stream::ReplyChannel {
  public:
-  Link(uint64_t seed, int number, const stream::SourceLimits& limits, bool can_replay,
+  // `relayed`: the follower is the source of a relay, and a router follows the relay.
+  Link(uint64_t seed, int number, const stream::SourceLimits& limits, bool can_replay, bool relayed,
        Agenda& agenda, stream::FairPermits& turns, PrefixIndex& index, Record& record);
 
   SimPublisher& publisher() { return publisher_; }
   Follower& follower() { return follower_; }
+  // nullptr: no relay.
+  RelayLink* relay() { return relay_ ? &*relay_ : nullptr; }
   // The follower's clock.
   int64_t follower_ms() const { return agenda_.now_ms() + clock_offset_ms_; }
 
@@ -145,6 +149,7 @@ class Link final : private stream::SourceTransport, private stream::ReplyChannel
   void Wake();
   void Work();
   void CheckPump();
+  void NoteStateForRelay();
   void CheckNothingIsLeft();
   void ScheduleTimer();
 
@@ -173,6 +178,7 @@ class Link final : private stream::SourceTransport, private stream::ReplyChannel
   Follower follower_;
   const stream::PumpConfig pump_config_;
   stream::FairPermits& turns_;
+  std::optional<RelayLink> relay_;
   std::optional<stream::SourcePump> pump_;
   std::optional<Follower::Saved> saved_;
 };

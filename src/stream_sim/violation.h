@@ -9,6 +9,9 @@
 
 namespace kvcast::sim {
 
+// After this time without faults, no source may be synced with an outdated state.
+inline constexpr int64_t kDetectionMs = 12000;
+
 struct Violation {
   // One of these names:
   //   Atomic      The state does not change before a snapshot is complete.

@@ -23,8 +23,6 @@ constexpr int64_t kEndMs = 80000;
 // Sources in quarantine get more time. Each quarantine takes twice as long as the previous one.
 // Several quarantines may have started if clocks jumped.
 constexpr int64_t kQuarantinesEndMs = kEndMs + 2 * stream::Quarantine::kMaxMs;
-// After this time without faults, no source may be synced with an outdated state.
-constexpr int64_t kDetectionMs = 12000;
 constexpr int64_t kTickMs = 1000;
 // The longest pause between two ticks of a publisher. Each second has at least one tick, but no
 // tick in its last kQuietMs. The heartbeats therefore arrive before the run ends.
@@ -70,6 +68,8 @@ class World {
     for (int i = 0; i < static_cast<int>(links_.size()); ++i) {
       Follower& follower = link(i).follower();
       if (record_.violations.empty()) follower.CheckConverged(link(i).follower_ms());
+      if (record_.violations.empty() && link(i).relay() != nullptr)
+        link(i).relay()->CheckConverged();
       follower.CountReached(link(i).follower_ms());
       if (link(i).publisher().overruns() > 0) {
         record_.reached["ring overruns"] += link(i).publisher().overruns();
@@ -110,9 +110,11 @@ class World {
     if (random_.Percent(80)) limits.jitter_seed = random_.Next();
     if (random_.Percent(30)) limits.hold_back_batches = static_cast<size_t>(random_.Between(2, 20));
     const bool can_replay = !random_.Percent(8);
-    links_.push_back(
-        {std::make_unique<Link>(seed_, i, limits, can_replay, agenda_, turns_, index_, record_),
-         {}});
+    const bool relayed = Random(seed_, 0x4E1A0 + static_cast<uint64_t>(i)).Percent(25);
+    if (relayed) limits.extension = false;  // a relay follows by replays
+    links_.push_back({std::make_unique<Link>(seed_, i, limits, can_replay, relayed, agenda_, turns_,
+                                             index_, record_),
+                      {}});
     link(i).set_on_turns([this] {
       for (Station& station : links_) station.link->LookAtTurns();
     });
@@ -143,6 +145,7 @@ class World {
       // another link.
       link.follower().Check(link.follower_ms());
       link.follower().CheckContent(link.follower_ms());
+      if (link.relay() != nullptr) link.relay()->Tick();
       station.heads.push_back({now, link.publisher().life(), link.publisher().visible_end()});
       if (now - station.heads.front().ms < kDetectionMs) continue;
       const Head then = station.heads.front();

@@ -1,5 +1,6 @@
-// World: publishers, a network and one index that follows all publishers, in one thread. The clock
-// jumps from event to event. The seed and the faults determine the whole run.
+// World: publishers, a network and one index that follows all publishers, in one thread. Some
+// publishers have a relay, and a router behind the relay. The clock jumps from event to event. The
+// seed and the faults determine the whole run.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

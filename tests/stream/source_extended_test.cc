@@ -80,6 +80,22 @@ TEST_F(SourceExtended, EpochProvesANewConnection) {
   EXPECT_EQ(state(), SourceState::kSynced);
 }
 
+// The batches of the new publisher must not be saved with the epoch of the previous publisher.
+TEST_F(SourceExtended, WithoutABatchANewConnectionHasNoKnownEpoch) {
+  JoinEmpty();
+  source.OnDisconnected();
+  source.OnConnected(now_ms);
+  EXPECT_EQ(state(), SourceState::kBootstrap);
+  Live(0, /*life=*/1);
+  ASSERT_TRUE(source.Position());
+  EXPECT_FALSE(source.Position()->epoch);
+  End(1, /*epoch=*/2);
+  Live(1, /*life=*/1);
+  ASSERT_TRUE(source.Position());
+  EXPECT_FALSE(source.Position()->epoch) << "a replay must show whose batch 0 was";
+  EXPECT_EQ(AskedVerb(), Verb::kReplay);
+}
+
 TEST_F(SourceExtended, AnotherEpochIsFenced) {
   JoinEmpty();
   Live(0);

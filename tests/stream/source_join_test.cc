@@ -45,6 +45,21 @@ TEST(SourceJoin, NothingPublishedYetIsSynced) {
   EXPECT_FALSE(source.replay_open());
 }
 
+// Another publisher may be at the end of the new connection.
+TEST(SourceJoin, AfterAReconnectionNothingIsKnownUntilThePublisherAnswers) {
+  SourceHarness source(/*can_replay=*/true);
+  source.Connect();
+  source.End();
+  ASSERT_EQ(source.state(), SourceState::kSynced);
+  source.Disconnect();
+  source.Connect();
+  EXPECT_EQ(source.state(), SourceState::kBootstrap);
+  EXPECT_EQ(source.status().weight, 0);
+  source.Replay(0, 2);
+  EXPECT_EQ(source.TakeDeliveries(), Batches(0, 2));
+  EXPECT_EQ(source.state(), SourceState::kSynced);
+}
+
 TEST(SourceJoin, LateJoinerGetsTheHistory) {
   SourceHarness source(/*can_replay=*/true);
   source.Connect();

@@ -67,6 +67,19 @@ TEST(SourceRestart, LowerSeqTooOldToCompareIsARestartWithoutReplay) {
   EXPECT_EQ(source.TakeDeliveries().front(), "reset restart");
 }
 
+TEST(SourceRestart, ARestartEndsTheLossOfBatchesWithoutABatchSince) {
+  SourceHarness source(/*can_replay=*/true);
+  source.JoinAndApply(3);
+  source.next_result = BatchResult::kUndecodable;
+  source.Live(3);
+  EXPECT_EQ(source.TakeDeliveries(), (Texts{"0.3", "reset doubt"}));
+  EXPECT_EQ(source.state(), SourceState::kCleared);
+  source.Live(0, /*epoch=*/1);
+  EXPECT_EQ(source.TakeDeliveries(), (Texts{"reset restart", "1.0"}))
+      << "the sink must know that the lost batches no longer count";
+  EXPECT_EQ(source.state(), SourceState::kSynced);
+}
+
 TEST(SourceRestart, SameBatchAgainIsADuplicate) {
   SourceHarness source(/*can_replay=*/true);
   source.JoinAndApply(5);

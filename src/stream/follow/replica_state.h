@@ -63,6 +63,11 @@ class ReplicaState {
   void Join() {
     if (contents_ == Contents::kUnjoined) contents_ = Contents::kEmpty;
   }
+  // It is no longer known whether batches are missing. REQUIRES: nothing was applied.
+  void Unjoin() {
+    KV_DCHECK(!applied());
+    contents_ = Contents::kUnjoined;
+  }
   // A batch was applied. True: it is the first batch since the last reset.
   bool NoteApplied() {
     if (applied()) return false;

@@ -54,12 +54,18 @@ void Source::OnConnected(int64_t now_ms) {
   pacer_.Reconnect();
   if (connection_.Establish(now_ms)) {
     ++status_.reconnects;
-    if (position_.next() > 0) Unprove(SourceReason::kReconnected);
+    position_.next() > 0 ? Unprove(SourceReason::kReconnected) : JoinAnew();
   }
   // A request is made even if no batch seems to be missing, because the reply shows the state of
   // this publisher.
   if (can_replay_) OpenRequest(limits_.extension ? Kind::kStatus : Kind::kReplay);
   NoteState();
+}
+
+// Nothing was applied, and the publisher of the new connection may be another one.
+void Source::JoinAnew() {
+  replica_.Unjoin();
+  publisher_.epoch.reset();
 }
 
 void Source::OnDisconnected() {

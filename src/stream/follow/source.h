@@ -109,6 +109,9 @@ class Source {
   using Kind = SourceRequest::Kind;
   using Remedy = ReplicaState::Remedy;
 
+  // Connections (source.cc).
+  void JoinAnew();
+
   // Live messages (source.cc).
   void HandleLive(const Batch& batch);
   void OnLiveStepBack(const Batch& batch);

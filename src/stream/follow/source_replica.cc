@@ -202,8 +202,10 @@ void Source::SkipTo(uint64_t seq, ResetReason reason) {
 
 void Source::BeginEpoch() {
   if (replica_.applied()) ++status_.resets;
-  // Without batches, the sink may have the answer of the previous publisher to a challenge.
-  if (replica_.applied() || publisher_.challenged) sink_->Reset(ResetReason::kRestart);
+  // Without batches, the sink may know that batches of the previous publisher are missing, or may
+  // have its answer to a challenge.
+  if (replica_.applied() || replica_.incomplete() || publisher_.challenged)
+    sink_->Reset(ResetReason::kRestart);
   CloseRequest();
   hold_back_.Clear();
   applied_payloads_.Clear();

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "src/stream/relay/relay_sink.h"
 
-#include <optional>
 #include <utility>
 
-#include "kvcast/wire/wire.h"
 #include "src/base/clock.h"
 
 namespace kvcast::stream {
@@ -30,14 +28,10 @@ Status RelaySink::Open() {
   auto publisher = Publisher::Create(config_);
   if (!publisher.ok()) return publisher.status();
   publisher_ = std::move(publisher).value();
-  empty_ = true;
-  ++counters_.epochs;
   return Status();
 }
 
-// The new epoch is silent until the first batch or change of state, because a status of an empty
-// epoch would say that the engine holds no blocks.
-void RelaySink::BeginEpoch() {
+bool RelaySink::BeginEpoch() {
   publisher_.reset();
   const int64_t end_us = SteadyUs() + kBindPatienceUs;
   for (;;) {
@@ -45,7 +39,7 @@ void RelaySink::BeginEpoch() {
     const bool taken = opened.code() == StatusCode::kUnavailable;
     if (!taken || SteadyUs() > end_us) {
       status_ = std::move(opened);
-      return;
+      return status_.ok();
     }
     const int64_t pause_end_us = SteadyUs() + kBindPauseUs;
     while (pause_.WaitUntil(mutex_, pause_end_us)) {
@@ -53,45 +47,31 @@ void RelaySink::BeginEpoch() {
   }
 }
 
-void RelaySink::PublishLost() {
-  (void)publisher_->PublishPayload({});  // the error is the purpose of the call
-  empty_ = false;
-  ++counters_.incomplete;
+void RelaySink::PublishPayload(std::span<const uint8_t> payload, std::optional<double> ts) {
+  (void)publisher_->PublishPayload(payload, ts);  // an empty payload is an error on purpose
 }
+
+void RelaySink::SetSilent(bool silent) { publisher_->SetSilent(silent); }
 
 BatchResult RelaySink::Apply(Seq seq, std::span<const uint8_t> payload) {
   const MutexLock lock(mutex_);
-  ++counters_.batches;
-  if (publisher_ == nullptr) return BatchResult::kApplied;
-  if (empty_ && seq != Seq(0)) PublishLost();
-  DecodeCounts counts;
-  const bool decoded =
-      DecodeBatch(payload, WireLimits(), {.token_ids = false}, batch_, counts).ok();
-  (void)publisher_->PublishPayload(payload, decoded ? std::optional(batch_.ts) : std::nullopt);
-  empty_ = false;
-  publisher_->SetSilent(!known_);
+  core_.Apply(seq, payload);
   return BatchResult::kApplied;
 }
 
 void RelaySink::Reset(ResetReason reason) {
   const MutexLock lock(mutex_);
-  if (publisher_ == nullptr) return;
-  if (!empty_) BeginEpoch();
-  if (publisher_ != nullptr && empty_ && reason != ResetReason::kRestart) PublishLost();
+  core_.Reset(reason);
 }
 
 void RelaySink::NoteState(SourceState state) {
   const MutexLock lock(mutex_);
-  known_ =
-      state == SourceState::kSynced || state == SourceState::kCleared || state == SourceState::kGap;
-  if (publisher_ == nullptr) return;
-  if (empty_ && state == SourceState::kCleared) PublishLost();
-  publisher_->SetSilent(!known_);
+  core_.NoteState(state);
 }
 
 StreamRelayCounters RelaySink::counters() const {
   const MutexLock lock(mutex_);
-  return counters_;
+  return core_.counters();
 }
 
 Status RelaySink::status() const {

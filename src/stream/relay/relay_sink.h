@@ -3,15 +3,18 @@
 #pragma once
 
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 
 #include "kvcast/stream/stream_relay.h"
 #include "src/base/mutex.h"
+#include "src/stream/relay/relay_core.h"
 
 namespace kvcast::stream {
 
 // Thread-safe.
-class RelaySink final : public ReplicaSink {
+class RelaySink final : public ReplicaSink, private RelayOutput {
  public:
   // Opens the endpoints of the first epoch. Errors: those of Publisher::Create.
   static Result<std::shared_ptr<RelaySink>> Create(const PublisherConfig& config);
@@ -27,21 +30,20 @@ class RelaySink final : public ReplicaSink {
   Status status() const;
 
  private:
-  explicit RelaySink(PublisherConfig config) : config_(std::move(config)) {}
+  explicit RelaySink(PublisherConfig config) : config_(std::move(config)), core_(*this) {}
   Status Open() KV_REQUIRES(mutex_);
-  void BeginEpoch() KV_REQUIRES(mutex_);
-  void PublishLost() KV_REQUIRES(mutex_);
+  // The core calls these functions while the caller of the core holds mutex_.
+  bool BeginEpoch() override KV_REQUIRES(mutex_);
+  void PublishPayload(std::span<const uint8_t> payload, std::optional<double> ts) override
+      KV_REQUIRES(mutex_);
+  void SetSilent(bool silent) override KV_REQUIRES(mutex_);
 
   PublisherConfig config_;  // from Create on with the bound endpoints; constant after Create
   mutable Mutex mutex_;
   CondVar pause_;                                               // never notified
   std::unique_ptr<Publisher> publisher_ KV_GUARDED_BY(mutex_);  // nullptr: see status_
   Status status_ KV_GUARDED_BY(mutex_);
-  // The state of the source is that of the engine, perhaps without the latest batches.
-  bool known_ KV_GUARDED_BY(mutex_) = false;
-  bool empty_ KV_GUARDED_BY(mutex_) = true;  // the epoch has no number yet
-  EventBatch batch_ KV_GUARDED_BY(mutex_);   // keeps its memory between batches
-  StreamRelayCounters counters_ KV_GUARDED_BY(mutex_);
+  RelayCore core_ KV_GUARDED_BY(mutex_);
 };
 
 }  // namespace kvcast::stream

@@ -164,7 +164,14 @@ TEST_F(StreamRelayTest, ARelayThatStartsLateIsNotComplete) {
 
 TEST_F(StreamRelayTest, ARelayWithoutReplaysIsNotComplete) {
   const auto publisher = MakePublisher(PlainConfig());
-  PublishUpTo(*publisher, 10);
+  // Batch 0 has been sent when an earlier reader has a batch.
+  RecordingSink early;
+  const auto reader = Subscriber::Create(QuickConfig()).value();
+  ASSERT_TRUE(AddSource(*reader, early, {WorkerId(9), publisher->endpoint(), "", ""}).ok());
+  ASSERT_TRUE(Eventually([&] {
+    PublishUpTo(*publisher, publisher->next_seq().value + 1);
+    return !early.deliveries().empty();
+  }));
   Start({WorkerId(0), publisher->endpoint(), "", ""});
   ASSERT_TRUE(Eventually([&] {
     PublishUpTo(*publisher, publisher->next_seq().value + 1);

@@ -1,0 +1,56 @@
+// RelayCore: the rules of a relay: which batches it publishes, when it begins an epoch, and when it
+// is silent. It has no socket and no thread. RelaySink and the simulation use the same core.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "kvcast/core/event.h"
+#include "kvcast/stream/replica_sink.h"
+#include "kvcast/stream/stream_relay.h"
+#include "kvcast/stream/subscriber.h"
+
+namespace kvcast::stream {
+
+// The publisher of a relay.
+class RelayOutput {
+ public:
+  virtual ~RelayOutput() = default;
+  // Ends the epoch, and begins an empty epoch, which is silent. False: there is no publisher any
+  // more.
+  virtual bool BeginEpoch() = 0;
+  // See Publisher::PublishPayload. An empty payload uses a number that no replay returns.
+  virtual void PublishPayload(std::span<const uint8_t> payload, std::optional<double> ts) = 0;
+  // See Publisher::SetSilent.
+  virtual void SetSilent(bool silent) = 0;
+};
+
+// Thread-compatible. The functions Apply and Reset are those of the sink of the followed source.
+class RelayCore {
+ public:
+  // `output` must outlive the core. Its epoch is empty and silent.
+  explicit RelayCore(RelayOutput& output) : output_(output) {}
+
+  void Apply(Seq seq, std::span<const uint8_t> payload);
+  void Reset(ResetReason reason);
+  // Must be called when the state of the source has changed.
+  void NoteState(SourceState state);
+
+  const StreamRelayCounters& counters() const { return counters_; }
+
+ private:
+  void BeginEpoch();
+  void PublishLost();
+
+  RelayOutput& output_;
+  bool open_ = true;  // false: there is no publisher any more
+  // The state of the source is that of the engine, perhaps without the latest batches.
+  bool known_ = false;
+  bool empty_ = true;  // the epoch has no number yet
+  EventBatch batch_;   // keeps its memory between batches
+  StreamRelayCounters counters_{.epochs = 1};
+};
+
+}  // namespace kvcast::stream
