@@ -37,6 +37,10 @@ MEMBERS = "router_options_page_test"
 DASHBOARD = "ctest apps_dashboard_test"
 LOAD_RATE = "router/select/load_rate.cc"
 GAUGE = "router/service/load/load_gauge.cc"
+LOG_WRITER = "src/event_log/log_writer.cc"
+LOG_REPLICA = "src/event_log/log_replica.cc"
+LOG_BRIDGE = "src/event_log/log_bridge.cc"
+EVENT_LOG_TESTS = "event_log_test"
 PEER_LOADS = "router/service/load/peer_loads.cc"
 SHARING = "router/service/load/load_sharing.cc"
 PEER_LOAD_TESTS = "router_peer_load_test"
@@ -194,7 +198,7 @@ MUTATIONS = [
      "  status.first_held = std::min(ring_.first_held(), next_);\n", "",
      "stream_unit_test --gtest_filter=PublisherState*"),
     ("treat every batch as the remembered batch", "src/stream/follow/fingerprint.cc",
-     "  return entry.hash == Hash(batch.payload) ? Match::kSame : Match::kOther;",
+     "  return entry.hash == PayloadHash(batch.payload) ? Match::kSame : Match::kOther;",
      "  return Match::kSame;"),
     ("do not advance over a snapshot", REPLIES,
      "  position_.Advance(status->next_seq);\n", ""),
@@ -1661,4 +1665,25 @@ MUTATIONS = [
      "    prefill.context = context;\n    prefill.tokens = tokens_of", "    prefill.tokens = tokens_of", SHARED_LOAD_TESTS),
     ("count only the own arrivals", "router/select/fleet_forecast.cc",
      " + others_.arrivals_per_s;", ";", SHARED_LOAD_TESTS),
+    ("write to the log of another relay", LOG_WRITER,
+     "    claim_.Wait(now_ms_, true);\n    const MutexLock", "    const MutexLock", EVENT_LOG_TESTS),
+    ("write to the log without a look for another relay", LOG_WRITER,
+     "  HearOthers();\n  claim_", "  claim_", EVENT_LOG_TESTS),
+    ("write no snapshot for batches that left the ring", LOG_WRITER,
+     "if (read->first_held > next_) {", "if (false) {", EVENT_LOG_TESTS),
+    ("announce batches that are not in the log", LOG_WRITER,
+     "pending_->next_seq <= next_", "pending_->next_seq > 0", EVENT_LOG_TESTS),
+    ("delete messages that a reader may still need", LOG_WRITER,
+     "log_.Purge(kept_from_)", "log_.Purge(snapshot_->begin)", EVENT_LOG_TESTS),
+    ("delete the log after its first snapshot", LOG_WRITER, "kept_from_ <= 1 || ", "", EVENT_LOG_TESTS),
+    ("begin the log of a recovered relay with a later state", LOG_WRITER,
+     "  if (next_ == 0) state = history_.FirstStateOf(epoch_);\n", "", EVENT_LOG_TESTS),
+    ("take a batch of the log after a gap", LOG_REPLICA, "if (seq > next_) {", "if (false) {", EVENT_LOG_TESTS),
+    ("answer for a relay that is not heard", LOG_BRIDGE,
+     "now_ms_ - *alive_ms_ <= kAliveMs;", "true;", EVENT_LOG_TESTS),
+    ("answer before the announced batch has arrived", LOG_BRIDGE,
+     "replica_.next() >= awaited_->record.next;", "true;", EVENT_LOG_TESTS),
+    ("ignore the announced digests", LOG_BRIDGE,
+     "status->has_digests && status->Totals() == awaited_->digests->Totals();", "status->has_digests;",
+     EVENT_LOG_TESTS),
 ]

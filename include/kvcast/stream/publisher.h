@@ -29,6 +29,7 @@
 #include "kvcast/core/status.h"
 #include "kvcast/residency/publisher_status.h"
 #include "kvcast/stream/curve.h"
+#include "kvcast/stream/published_state.h"
 #include "kvcast/wire/wire.h"
 
 namespace kvcast {
@@ -101,6 +102,10 @@ struct PublisherConfig {
   std::function<void(const EventBatch* batch)> observe;
   // True: the publisher starts silent; see Publisher::SetSilent.
   bool silent = false;
+  // Set: the publisher begins with this state, and its first batch has the number
+  // resume->status.next_seq. The earlier batches cannot be replayed, so a subscriber needs a
+  // snapshot. The epoch is a new one. Needs KVX1 and a replay endpoint.
+  std::shared_ptr<const PublishedState> resume;
   // Monotonic microseconds; empty: the process's steady clock. Called on the caller's thread and on
   // the publisher's threads.
   std::function<int64_t()> now_us;
@@ -151,8 +156,9 @@ struct PublisherCounters {
 class Publisher {
  public:
   // Binds (or connects) the sockets, and starts the threads. Errors: kInvalidArgument for an
-  // invalid endpoint or config; kUnavailable for an address in use, or if a thread cannot start;
-  // kFailedPrecondition if libzmq is older than 4.3.3. The message names the endpoint or the cause.
+  // invalid endpoint or config, or if `resume` contradicts itself; kUnavailable for an address in
+  // use, or if a thread cannot start; kFailedPrecondition if libzmq is older than 4.3.3. The
+  // message names the endpoint or the cause.
   static Result<std::unique_ptr<Publisher>> Create(const PublisherConfig& config);
   ~Publisher();
 
@@ -183,6 +189,15 @@ class Publisher {
   // follows from this payload.
   Result<Seq> PublishPayload(std::span<const uint8_t> payload,
                              std::optional<double> ts = std::nullopt);
+
+  // The epoch, the digests and the blocks after all batches below status.next_seq; nullopt without
+  // KVX1. `state` takes about a second for some million blocks.
+  std::optional<PublisherStatus> status() const;
+  std::optional<PublishedState> state() const;
+  // The held batches from `start` on, at most `limit`. A number that was used and is not returned
+  // belongs to a refused batch (see PublisherCounters::encode_errors), if it is not below
+  // first_held of a later status.
+  std::vector<PublishedBatch> Read(Seq start, size_t limit) const;
 
   // True: the publisher sends no heartbeats and answers no requests, so that subscribers find out
   // that its engine is not known to live. Batches are still published. Thread-safe.

@@ -22,6 +22,7 @@
 
 #include "kvcast/core/status.h"
 #include "kvcast/stream/publisher.h"
+#include "kvcast/stream/relay_history.h"
 #include "kvcast/stream/subscriber.h"
 
 namespace kvcast {
@@ -32,6 +33,10 @@ struct StreamRelayConfig {
   // `replay_endpoint` must be set. `epoch` and `data_parallel_rank` must not be set: the batches
   // keep their rank.
   PublisherConfig publisher;
+  // Set: the relay goes on with this state, in a new epoch, if the followed publisher proves to be
+  // the same run, and can replay the batches since the state. `mark` must be set. Otherwise the
+  // relay drops the state.
+  std::optional<RelayRecovery> recovery;
 };
 
 struct StreamRelayCounters {
@@ -53,6 +58,8 @@ class StreamRelay {
   const std::string& replay_endpoint() const;
   SourceStatus source() const;
   StreamRelayCounters counters() const;
+  // For a durable log. Valid as long as the relay.
+  RelayHistory& history() const;
   // Not ok: another program has taken an endpoint while an epoch ended. The relay publishes nothing
   // any more.
   Status status() const;

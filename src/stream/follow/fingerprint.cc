@@ -4,17 +4,14 @@
 #include <xxhash.h>
 
 namespace kvcast::stream {
-namespace {
 
-std::array<uint64_t, 2> Hash(Frame payload) {
+std::array<uint64_t, 2> PayloadHash(Frame payload) {
   const XXH128_hash_t hash = XXH3_128bits(payload.data(), payload.size());
   return {hash.high64, hash.low64};
 }
 
-}  // namespace
-
 void FingerprintWindow::Add(const Batch& batch) {
-  entries_[batch.seq % kBatches] = {true, batch.seq, Hash(batch.payload)};
+  entries_[batch.seq % kBatches] = {true, batch.seq, PayloadHash(batch.payload)};
 }
 
 std::vector<BatchFingerprint> FingerprintWindow::All() const {
@@ -35,7 +32,7 @@ void FingerprintWindow::Restore(std::span<const BatchFingerprint> fingerprints) 
 FingerprintWindow::Match FingerprintWindow::Compare(const Batch& batch) const {
   const Entry& entry = entries_[batch.seq % kBatches];
   if (!entry.used || entry.seq != batch.seq) return Match::kUnknown;
-  return entry.hash == Hash(batch.payload) ? Match::kSame : Match::kOther;
+  return entry.hash == PayloadHash(batch.payload) ? Match::kSame : Match::kOther;
 }
 
 }  // namespace kvcast::stream

@@ -15,6 +15,9 @@
 
 namespace kvcast::stream {
 
+// The hash of BatchFingerprint.
+std::array<uint64_t, 2> PayloadHash(Frame payload);
+
 class FingerprintWindow {
  public:
   static constexpr size_t kBatches = 64;

@@ -37,6 +37,8 @@ Status CheckConfig(const PublisherConfig& config) {
     return {StatusCode::kInvalidArgument, "ring_batches is 0, must be positive"};
   if (config.heartbeat_ms < 0) return {StatusCode::kInvalidArgument, "heartbeat_ms is negative"};
   if (config.flush_ms < 0) return {StatusCode::kInvalidArgument, "flush_ms is negative"};
+  if (config.resume && (config.replay_endpoint.empty() || !config.extension))
+    return {StatusCode::kInvalidArgument, "resume needs a replay endpoint and KVX1"};
   if (config.send_hwm < 0) return {StatusCode::kInvalidArgument, "send_hwm is negative"};
   if (!(config.replay_requests_per_s >= 0 && config.replay_bytes_per_s >= 0)) {
     return {StatusCode::kInvalidArgument,
@@ -132,12 +134,19 @@ Result<GuardedSocket> OpenRouter(const PublisherConfig& config,
   return guarded;
 }
 
+// The parts of a state may be large.
+PublisherConfig WithoutResume(PublisherConfig config) {
+  config.resume.reset();
+  return config;
+}
+
 }  // namespace
 
 // The members stop in reverse order of their declaration.
 class Publisher::Impl {
  public:
-  explicit Impl(const PublisherConfig& c) : config(c), core(c, c.now_us) {}
+  explicit Impl(const PublisherConfig& c)
+      : config(WithoutResume(c)), resume(c.resume), core(config, c.now_us) {}
   ~Impl() {
     heartbeats.reset();
     if (live == nullptr) return;
@@ -149,8 +158,10 @@ class Publisher::Impl {
 
   Status Open();
   Status OpenReplay(const std::shared_ptr<Context>& context, const std::string& endpoint_of_rank);
+  Status KeepState();
 
   const PublisherConfig config;
+  std::shared_ptr<const PublishedState> resume;  // until Open
   std::string endpoint;
   std::string replay_endpoint;
   // `loop` and the first members of `core` are in one cache line, because each Publish uses them.
@@ -190,6 +201,17 @@ Status Publisher::Impl::Open() {
   return Status();
 }
 
+Status Publisher::Impl::KeepState() {
+  if (!config.extension) return Status();
+  const Epoch epoch = config.epoch ? *config.epoch : RandomEpoch();
+  if (!resume) {
+    core.KeepState(epoch);
+    return Status();
+  }
+  const Status kept = core.KeepState(epoch, *std::exchange(resume, nullptr));
+  return kept.ok() ? kept : Status(StatusCode::kInvalidArgument, "resume: " + kept.message());
+}
+
 Status Publisher::Impl::OpenReplay(const std::shared_ptr<Context>& context,
                                    const std::string& endpoint_of_rank) {
   Result<std::shared_ptr<stream::Waker>> waker = stream::Waker::Create();
@@ -200,7 +222,7 @@ Status Publisher::Impl::OpenReplay(const std::shared_ptr<Context>& context,
   if (!router.ok()) return router.status();
   replay_endpoint = router->socket.last_endpoint();
   replay_guard = std::move(router->guard);
-  if (config.extension) core.KeepState(config.epoch ? *config.epoch : RandomEpoch());
+  if (Status kept = KeepState(); !kept.ok()) return kept;
   stream::ReplayServerConfig server;
   server.topic = config.topic;
   server.layout = config.replay_layout;
@@ -247,6 +269,29 @@ Result<Seq> Publisher::PublishPayload(std::span<const uint8_t> payload, std::opt
   Result<Seq> seq = impl_->core.PublishPayload(payload, ts);
   impl_->loop->Notice();
   return seq;
+}
+
+std::optional<PublisherStatus> Publisher::status() const {
+  if (impl_->core.state() == nullptr) return std::nullopt;
+  return impl_->core.state()->Status(/*buckets=*/false);
+}
+
+std::optional<PublishedState> Publisher::state() const {
+  if (impl_->core.state() == nullptr) return std::nullopt;
+  stream::StateSnapshot snapshot = impl_->core.state()->Snapshot(residency::BucketMask().set());
+  return PublishedState{std::move(snapshot.status), std::move(snapshot.parts)};
+}
+
+std::vector<PublishedBatch> Publisher::Read(Seq start, size_t limit) const {
+  std::vector<stream::RingEntry> entries;
+  stream::ReplayRing& ring = impl_->core.ring();
+  ring.Read(start.value, ring.next_seq(), limit, entries);
+  std::vector<PublishedBatch> batches;
+  batches.reserve(entries.size());
+  for (stream::RingEntry& entry : entries) {
+    batches.push_back({Seq(entry.seq), std::move(entry.payload)});
+  }
+  return batches;
 }
 
 void Publisher::SetSilent(bool silent) { impl_->core.SetSilent(silent); }

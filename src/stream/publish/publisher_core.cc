@@ -42,6 +42,12 @@ void PublisherCore::KeepState(const Epoch& epoch) {
                                             config_.answer_challenge);
 }
 
+Status PublisherCore::KeepState(const Epoch& epoch, const PublishedState& resume) {
+  ring_.StartAt(resume.status.next_seq);
+  KeepState(epoch);
+  return state_->Restore(resume);
+}
+
 void PublisherCore::NoteTime(double ts) { clock_offset_s_ = ts - Seconds(NowUs()); }
 
 Result<Seq> PublisherCore::PublishBatch(EventBatch&& batch) {

@@ -34,6 +34,8 @@ class PublisherCore {
 
   // Starts to keep the state for KVX1 answers. Must be called before the first batch.
   void KeepState(const Epoch& epoch);
+  // As KeepState, but begins with this state. Errors: those of PublisherState::Restore.
+  Status KeepState(const Epoch& epoch, const PublishedState& resume);
 
   // These methods are the methods of Publisher with the same names. Publish is inline, because
   // instruction-cache misses are the largest cost of Publish.

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "src/residency/snapshot_reader.h"
+
 namespace kvcast::stream {
 namespace {
 
@@ -20,6 +22,20 @@ PublisherState::PublisherState(const residency::Epoch& epoch, ReplayRing& ring, 
       data_parallel_rank_(data_parallel_rank),
       answer_challenge_(std::move(answer_challenge)) {
   ring_.KeepForReader();
+}
+
+kvcast::Status PublisherState::Restore(const PublishedState& state) {
+  MutexLock lock(mutex_);
+  next_ = state.status.next_seq;
+  lost_ = !state.status.has_digests;
+  if (lost_) return {};
+  residency::SnapshotReader reader;
+  for (const PublishedPayload& part : state.parts) {
+    if (kvcast::Status read = reader.Read(*part, batch_); !read.ok()) return read;
+    ts_ = batch_.ts;
+    mirror_.Apply(batch_);
+  }
+  return reader.Finish(state.status.Totals());
 }
 
 void PublisherState::CatchUp() {

@@ -10,6 +10,7 @@
 #include <functional>
 #include <vector>
 
+#include "kvcast/stream/published_state.h"
 #include "src/base/mutex.h"
 #include "src/residency/extension.h"
 #include "src/residency/mirror.h"
@@ -32,6 +33,10 @@ class PublisherState {
   PublisherState(const residency::Epoch& epoch, ReplayRing& ring, Dialect dialect,
                  int64_t data_parallel_rank, AnswerChallenge answer_challenge = {});
 
+  // Begins with this state. Its number must be that of ReplayRing::StartAt. Not ok: a part cannot
+  // be decoded, or the digests of the parts are not those of the status. REQUIRES: no function was
+  // called before.
+  kvcast::Status Restore(const PublishedState& state);
   // Reads the batches that were appended to the ring since the last call.
   void CatchUp();
   // Status and Snapshot first catch up with the ring. After one of these failures, the status has

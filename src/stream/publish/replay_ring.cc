@@ -13,6 +13,12 @@ ReplayRing::ReplayRing(size_t max_batches, size_t max_bytes, Dialect dialect)
   KV_CHECK(max_batches > 0);
 }
 
+void ReplayRing::StartAt(uint64_t seq) {
+  MutexLock lock(mutex_);
+  KV_CHECK(next_seq_ == 0);
+  next_seq_ = end_seq_ = next_unsent_ = next_unread_ = seq;
+}
+
 bool ReplayRing::over_bounds() const {
   return held_.size() > max_batches_ || (held_bytes_ > max_bytes_ && held_.size() > 1);
 }

@@ -44,6 +44,8 @@ class ReplayRing {
   // REQUIRES: max_batches > 0.
   ReplayRing(size_t max_batches, size_t max_bytes, Dialect dialect = kDefaultDialect);
 
+  // The next batch gets the number `seq`. REQUIRES: no batch was appended before.
+  void StartAt(uint64_t seq);
   // Appends the batch, and returns its sequence number. REQUIRES: CheckEncodable(batch).ok().
   uint64_t Append(EventBatch batch);
   uint64_t Append(Payload payload);

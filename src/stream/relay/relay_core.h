@@ -27,17 +27,22 @@ class RelayOutput {
   virtual void SetSilent(bool silent) = 0;
 };
 
-// Thread-compatible. The functions Apply and Reset are those of the sink of the followed source.
+// Thread-compatible. Apply and Reset are those of the sink of the followed source.
 class RelayCore {
  public:
   // `output` must outlive the core. Its epoch is empty and silent.
   explicit RelayCore(RelayOutput& output) : output_(output) {}
+
+  // The first epoch is not empty: it begins with the state of an ended relay.
+  void Resume() { empty_ = false; }
 
   void Apply(Seq seq, std::span<const uint8_t> payload);
   void Reset(ResetReason reason);
   // Must be called when the state of the source has changed.
   void NoteState(SourceState state);
 
+  // False: it is not known that the state of the source is that of the engine.
+  bool known() const { return known_; }
   const StreamRelayCounters& counters() const { return counters_; }
 
  private:

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "src/stream/relay/relay_sink.h"
 
+#include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "src/base/clock.h"
+#include "src/stream/follow/fingerprint.h"
 
 namespace kvcast::stream {
 namespace {
@@ -18,20 +21,45 @@ Result<std::shared_ptr<RelaySink>> RelaySink::Create(const PublisherConfig& conf
   std::shared_ptr<RelaySink> sink(new RelaySink(config));
   sink->config_.silent = true;
   const MutexLock lock(sink->mutex_);
-  if (Status status = sink->Open(); !status.ok()) return status;
+  if (Status opened = sink->Open(); !opened.ok()) return opened;
   sink->config_.endpoint = sink->publisher_->endpoint();
   sink->config_.replay_endpoint = sink->publisher_->replay_endpoint();
   return sink;
+}
+
+Result<std::shared_ptr<RelaySink>> RelaySink::Create(PublisherConfig config,
+                                                     const RelayRecovery& recovery) {
+  config.resume = recovery.state;
+  auto made = Create(config);
+  if (!made.ok()) return made;
+  RelaySink& sink = **made;
+  const MutexLock lock(sink.mutex_);
+  sink.config_.resume.reset();
+  sink.core_.Resume();
+  for (const PublishedPayload& batch : recovery.batches) {
+    (void)sink.publisher_->PublishPayload(*batch);  // a refused batch uses a number
+  }
+  const uint64_t next_seq = sink.publisher_->next_seq().value;
+  if (recovery.mark && next_seq > 0) sink.NoteMark(next_seq - 1, *recovery.mark);
+  if (auto state = sink.publisher_->state())
+    sink.first_state_ = RelayState{std::move(*state), recovery.mark};
+  return made;
 }
 
 Status RelaySink::Open() {
   auto publisher = Publisher::Create(config_);
   if (!publisher.ok()) return publisher.status();
   publisher_ = std::move(publisher).value();
-  return Status();
+  if (const auto published = publisher_->status()) epoch_ = published->epoch;
+  marks_.clear();
+  first_state_.reset();
+  return {};
 }
 
 bool RelaySink::BeginEpoch() {
+  ending_ = true;
+  while (leases_ > 0) unused_.Wait(mutex_);
+  ending_ = false;
   publisher_.reset();
   const int64_t end_us = SteadyUs() + kBindPatienceUs;
   for (;;) {
@@ -48,13 +76,15 @@ bool RelaySink::BeginEpoch() {
 }
 
 void RelaySink::PublishPayload(std::span<const uint8_t> payload, std::optional<double> ts) {
-  (void)publisher_->PublishPayload(payload, ts);  // an empty payload is an error on purpose
+  const auto published = publisher_->PublishPayload(payload, ts);
+  if (published.ok()) NoteMark(published->value, {engine_next_, PayloadHash(payload)});
 }
 
 void RelaySink::SetSilent(bool silent) { publisher_->SetSilent(silent); }
 
 BatchResult RelaySink::Apply(Seq seq, std::span<const uint8_t> payload) {
   const MutexLock lock(mutex_);
+  engine_next_ = seq.value + 1;
   core_.Apply(seq, payload);
   return BatchResult::kApplied;
 }
@@ -77,6 +107,85 @@ StreamRelayCounters RelaySink::counters() const {
 Status RelaySink::status() const {
   const MutexLock lock(mutex_);
   return status_;
+}
+
+void RelaySink::NoteMark(uint64_t seq, const EngineMark& mark) {
+  marks_.push_back({seq, mark});
+  if (marks_.size() > config_.ring_batches) marks_.pop_front();
+}
+
+// The use of the publisher of one epoch without the lock, so that the batches of the epoch do not
+// wait. The epoch does not end during the use.
+class RelaySink::Lease {
+ public:
+  Lease(RelaySink& sink, const Epoch& epoch) : sink_(sink) {
+    const MutexLock lock(sink.mutex_);
+    if (sink.ending_ || sink.publisher_ == nullptr || sink.epoch_ != epoch) return;
+    ++sink.leases_;
+    publisher_ = sink.publisher_.get();
+  }
+  ~Lease() {
+    if (publisher_ == nullptr) return;
+    const MutexLock lock(sink_.mutex_);
+    --sink_.leases_;
+    sink_.unused_.NotifyAll();
+  }
+  Lease(const Lease&) = delete;
+  Lease& operator=(const Lease&) = delete;
+  Publisher* publisher() const { return publisher_; }  // nullptr: the epoch has ended
+
+ private:
+  RelaySink& sink_;
+  Publisher* publisher_ = nullptr;
+};
+
+std::optional<RelayView> RelaySink::view() {
+  const MutexLock lock(mutex_);
+  if (publisher_ == nullptr) return std::nullopt;
+  return RelayView{epoch_, publisher_->next_seq().value, !core_.known()};
+}
+
+std::optional<RelayBatches> RelaySink::Read(const Epoch& epoch, uint64_t start, size_t limit) {
+  const Lease lease(*this, epoch);
+  if (lease.publisher() == nullptr) return std::nullopt;
+  RelayBatches read;
+  read.end = std::max(start, lease.publisher()->next_seq().value);
+  read.batches = lease.publisher()->Read(Seq(start), limit);
+  const std::optional<PublisherStatus> held = lease.publisher()->status();
+  if (!held) return std::nullopt;
+  read.first_held = held->first_held;
+  if (read.batches.size() == limit) read.end = read.batches.back().seq.value + 1;
+  if (!read.batches.empty()) read.end = std::max(read.end, read.batches.back().seq.value + 1);
+  const MutexLock lock(mutex_);
+  if (first_state_ && start > first_state_->state.status.next_seq) first_state_.reset();
+  for (const PublishedBatch& batch : read.batches) {
+    const auto mark = std::ranges::lower_bound(marks_, batch.seq.value, {}, &Mark::seq);
+    const bool known = mark != marks_.end() && mark->seq == batch.seq.value;
+    read.marks.push_back(known ? std::optional(mark->mark) : std::nullopt);
+  }
+  return read;
+}
+
+std::optional<PublisherStatus> RelaySink::StatusOf(const Epoch& epoch) {
+  const Lease lease(*this, epoch);
+  return lease.publisher() == nullptr ? std::nullopt : lease.publisher()->status();
+}
+
+std::optional<RelayState> RelaySink::StateOf(const Epoch& epoch) {
+  const Lease lease(*this, epoch);
+  if (lease.publisher() == nullptr) return std::nullopt;
+  std::optional<PublishedState> state = lease.publisher()->state();
+  if (!state) return std::nullopt;
+  RelayState result{std::move(*state), std::nullopt};
+  const MutexLock lock(mutex_);
+  const auto after = std::ranges::lower_bound(marks_, result.state.status.next_seq, {}, &Mark::seq);
+  if (after != marks_.begin()) result.mark = std::prev(after)->mark;
+  return result;
+}
+
+std::optional<RelayState> RelaySink::FirstStateOf(const Epoch& epoch) {
+  const MutexLock lock(mutex_);
+  return epoch == epoch_ ? first_state_ : std::nullopt;
 }
 
 }  // namespace kvcast::stream

@@ -2,11 +2,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
 
+#include "kvcast/stream/relay_history.h"
 #include "kvcast/stream/stream_relay.h"
 #include "src/base/mutex.h"
 #include "src/stream/relay/relay_core.h"
@@ -14,10 +17,13 @@
 namespace kvcast::stream {
 
 // Thread-safe.
-class RelaySink final : public ReplicaSink, private RelayOutput {
+class RelaySink final : public ReplicaSink, public RelayHistory, private RelayOutput {
  public:
   // Opens the endpoints of the first epoch. Errors: those of Publisher::Create.
   static Result<std::shared_ptr<RelaySink>> Create(const PublisherConfig& config);
+  // The first epoch begins with this state; see StreamRelayConfig::recovery.
+  static Result<std::shared_ptr<RelaySink>> Create(PublisherConfig config,
+                                                   const RelayRecovery& recovery);
 
   BatchResult Apply(Seq seq, std::span<const uint8_t> payload) override;
   void Reset(ResetReason reason) override;
@@ -29,7 +35,20 @@ class RelaySink final : public ReplicaSink, private RelayOutput {
   StreamRelayCounters counters() const;
   Status status() const;
 
+  std::optional<RelayView> view() override;
+  std::optional<RelayBatches> Read(const Epoch& epoch, uint64_t start, size_t limit) override;
+  std::optional<PublisherStatus> StatusOf(const Epoch& epoch) override;
+  std::optional<RelayState> StateOf(const Epoch& epoch) override;
+  std::optional<RelayState> FirstStateOf(const Epoch& epoch) override;
+
  private:
+  // The mark of the relay's batch `seq`.
+  struct Mark {
+    uint64_t seq = 0;
+    EngineMark mark;
+  };
+  class Lease;
+
   explicit RelaySink(PublisherConfig config) : config_(std::move(config)), core_(*this) {}
   Status Open() KV_REQUIRES(mutex_);
   // The core calls these functions while the caller of the core holds mutex_.
@@ -37,11 +56,19 @@ class RelaySink final : public ReplicaSink, private RelayOutput {
   void PublishPayload(std::span<const uint8_t> payload, std::optional<double> ts) override
       KV_REQUIRES(mutex_);
   void SetSilent(bool silent) override KV_REQUIRES(mutex_);
+  void NoteMark(uint64_t seq, const EngineMark& mark) KV_REQUIRES(mutex_);
 
   PublisherConfig config_;  // from Create on with the bound endpoints; constant after Create
   mutable Mutex mutex_;
-  CondVar pause_;                                               // never notified
+  CondVar pause_;  // never notified
+  CondVar unused_;
   std::unique_ptr<Publisher> publisher_ KV_GUARDED_BY(mutex_);  // nullptr: see status_
+  Epoch epoch_ KV_GUARDED_BY(mutex_);
+  std::optional<RelayState> first_state_ KV_GUARDED_BY(mutex_);  // see FirstStateOf
+  size_t leases_ KV_GUARDED_BY(mutex_) = 0;         // calls that use publisher_ without the lock
+  bool ending_ KV_GUARDED_BY(mutex_) = false;       // the epoch ends when there are no leases
+  std::deque<Mark> marks_ KV_GUARDED_BY(mutex_);    // of the latest batches of the engine
+  uint64_t engine_next_ KV_GUARDED_BY(mutex_) = 0;  // after the batch that is being published
   Status status_ KV_GUARDED_BY(mutex_);
   RelayCore core_ KV_GUARDED_BY(mutex_);
 };

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kvcast/stream/stream_relay.h"
 
+#include <optional>
 #include <utility>
 
 #include "src/stream/relay/relay_sink.h"
@@ -8,6 +9,20 @@
 namespace kvcast {
 
 using stream::RelaySink;
+
+namespace {
+
+// The place in the stream of the followed publisher.
+std::optional<SavedPosition> PositionOf(const RelayRecovery& recovery) {
+  if (!recovery.mark || recovery.mark->next_seq == 0) return std::nullopt;
+  SavedPosition position;
+  position.next_seq = recovery.mark->next_seq;
+  position.complete = recovery.state->status.has_digests;
+  position.fingerprints = {{position.next_seq - 1, recovery.mark->hash}};
+  return position;
+}
+
+}  // namespace
 
 class StreamRelay::Impl {
  public:
@@ -25,7 +40,7 @@ class StreamRelay::Impl {
     subscriber = std::move(made).value();
     SourceConfig source = config.source;
     source.worker = WorkerId(0);
-    source.resume.reset();
+    source.resume = config.recovery ? PositionOf(*config.recovery) : std::nullopt;
     return subscriber->Add(source, sink);
   }
 
@@ -40,8 +55,12 @@ Result<std::unique_ptr<StreamRelay>> StreamRelay::Create(const StreamRelayConfig
   const auto wrong = [](const char* what) { return Status(StatusCode::kInvalidArgument, what); };
   if (config.publisher.epoch) return wrong("a relay makes its own epochs");
   if (config.publisher.data_parallel_rank != 0) return wrong("a relay has no rank of its own");
+  if (config.publisher.resume) return wrong("a relay gets a state by its recovery");
+  if (config.recovery && (!config.recovery->mark || !config.recovery->state))
+    return wrong("the recovery has no state or no mark");
   if (config.publisher.replay_endpoint.empty()) return wrong("a relay needs a replay endpoint");
-  auto sink = RelaySink::Create(config.publisher);
+  auto sink = config.recovery ? RelaySink::Create(config.publisher, *config.recovery)
+                              : RelaySink::Create(config.publisher);
   if (!sink.ok()) return sink.status();
   auto impl = std::make_unique<Impl>(std::move(sink).value());
   if (Status status = impl->Follow(config); !status.ok()) return status;
@@ -52,6 +71,7 @@ const std::string& StreamRelay::endpoint() const { return impl_->sink->endpoint(
 const std::string& StreamRelay::replay_endpoint() const { return impl_->sink->replay_endpoint(); }
 SourceStatus StreamRelay::source() const { return impl_->subscriber->status(WorkerId(0)); }
 StreamRelayCounters StreamRelay::counters() const { return impl_->sink->counters(); }
+RelayHistory& StreamRelay::history() const { return *impl_->sink; }
 Status StreamRelay::status() const { return impl_->sink->status(); }
 
 }  // namespace kvcast

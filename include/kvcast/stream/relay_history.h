@@ -1,0 +1,68 @@
+// RelayHistory: the current epoch of a StreamRelay, for a reader in the same process that stores
+// the epoch in a durable log.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "kvcast/stream/published_state.h"
+
+namespace kvcast {
+
+// The place of a relay's batch in the stream of the followed engine.
+struct EngineMark {
+  uint64_t next_seq = 0;           // the engine's first sequence number after the batch
+  std::array<uint64_t, 2> hash{};  // of the engine's batch next_seq - 1; see BatchFingerprint
+  friend bool operator==(const EngineMark&, const EngineMark&) = default;
+};
+
+struct RelayView {
+  Epoch epoch;
+  uint64_t next_seq = 0;  // number of the next batch of the epoch
+  // True: it is not known that the state is that of the engine.
+  bool silent = false;
+};
+
+struct RelayBatches {
+  std::vector<PublishedBatch> batches;
+  std::vector<std::optional<EngineMark>> marks;  // of the batches, in the same order
+  // All numbers of [start, end) that are not in `batches`, and are not below first_held, belong to
+  // refused batches; see Publisher::Read.
+  uint64_t end = 0;
+  uint64_t first_held = 0;
+};
+
+struct RelayState {
+  PublishedState state;
+  std::optional<EngineMark> mark;  // of the latest batch below state.status.next_seq
+};
+
+// The state of an ended relay, for a relay that goes on with it.
+struct RelayRecovery {
+  std::shared_ptr<const PublishedState> state;
+  std::vector<PublishedPayload> batches;  // after the state; empty payload: a refused batch
+  std::optional<EngineMark> mark;         // of the latest batch
+};
+
+// Thread-safe.
+class RelayHistory {
+ public:
+  virtual ~RelayHistory() = default;
+  // nullopt: the relay has failed, and publishes nothing.
+  virtual std::optional<RelayView> view() = 0;
+  // nullopt: the epoch has ended. While one of these calls runs, no epoch ends; the calls do not
+  // block the batches of the epoch. StateOf takes about a second for some million blocks.
+  virtual std::optional<RelayBatches> Read(const Epoch& epoch, uint64_t start, size_t limit) = 0;
+  virtual std::optional<PublisherStatus> StatusOf(const Epoch& epoch) = 0;
+  virtual std::optional<RelayState> StateOf(const Epoch& epoch) = 0;
+  // The state with which the epoch began, if the relay goes on with the state of an ended relay.
+  // Readers that have this state can go on with the batches after it. nullopt: the epoch has ended
+  // or began without a state, or Read was called with a higher number.
+  virtual std::optional<RelayState> FirstStateOf(const Epoch& epoch) = 0;
+};
+
+}  // namespace kvcast

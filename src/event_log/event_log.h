@@ -1,0 +1,86 @@
+// EventLog: the durable log of one source, as LogWriter and LogReader use it. NatsLog implements it
+// with a JetStream stream. The tests implement it in memory.
+//
+// A log is a sequence of messages. Each message has a position. Positions rise by one with each
+// message, and are never used again. The first messages may have been deleted.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kvcast/core/status.h"
+
+namespace kvcast::event_log {
+
+// A message to store. The payload must stay valid during the call.
+struct NewMessage {
+  std::string id;      // the log stores a message with an id that it has stored lately only once
+  std::string header;  // a line of text
+  std::span<const uint8_t> payload;
+};
+
+struct LogMessage {
+  uint64_t position = 0;
+  std::string header;
+  std::vector<uint8_t> payload;
+};
+
+struct LogEnd {
+  uint64_t position = 0;              // of the latest message that was ever stored; 0: none
+  std::optional<std::string> header;  // nullopt: this message was deleted
+};
+
+// A message that is not stored. Only the readers that are connected get it.
+struct Announcement {
+  uint64_t count = 0;  // of the announcements that this object has received
+  std::string header;
+  std::vector<uint8_t> payload;
+};
+
+enum class AppendResult : uint8_t {
+  kStored,
+  // The log has another last message than the caller knows. The first messages of the call may be
+  // stored.
+  kOutOfPlace,
+  // The log cannot be reached, or has not answered in time. Any number of the messages may be
+  // stored, also after this call.
+  kUnavailable,
+};
+
+struct Appended {
+  AppendResult result = AppendResult::kStored;
+  std::string error;  // the cause, in one line; empty: kStored
+};
+
+// All calls may block for some seconds. One call at a time, on any thread.
+class EventLog {
+ public:
+  virtual ~EventLog() = default;
+
+  // The end of the log. An error names the cause: no connection, wrong credentials, or a log that
+  // cannot be made.
+  virtual Result<LogEnd> End() = 0;
+  // Stores the messages at the positions from last + 1 on. Each message is stored only if its
+  // predecessor has the position before it.
+  virtual Appended Append(uint64_t last, std::span<const NewMessage> messages) = 0;
+  // Deletes the messages at positions below `position`. REQUIRES: position > 1. JetStream deletes
+  // all messages if it is asked to delete those below 1.
+  virtual Status Purge(uint64_t position) = 0;
+  virtual Status Announce(const std::string& header, std::span<const uint8_t> payload) = 0;
+  // The maximum number of bytes of a payload. Known after a successful End.
+  virtual size_t max_payload() const = 0;
+
+  // Appends messages at positions from `from` on to `out`, in order. Waits up to `wait_ms` for the
+  // first one. Reads on from the previous call if `from` is the position after its last message.
+  // Returns the number of messages that the log had after the last one of `out`; 0 if `out` has
+  // none. kNotFound: the log does not exist yet.
+  virtual Result<uint64_t> Read(uint64_t from, int64_t wait_ms, std::vector<LogMessage>& out) = 0;
+  // The latest announcement; nullopt: none was received.
+  virtual std::optional<Announcement> LatestAnnouncement() = 0;
+};
+
+}  // namespace kvcast::event_log

@@ -1,0 +1,117 @@
+// LogBridge: publishes the source of a durable log at local endpoints, for a subscriber of the same
+// process. The subscriber follows it as any publisher with KVX1. LogBridgeThread runs it.
+//
+// The published epoch and numbers are those of the bridge. If a relay that was started again goes
+// on with the same state in a new epoch, the bridge goes on with its own.
+//
+// The relay announces the number and the digests of its latest batch every LogWriter::kAnnounceMs.
+// The bridge is silent (Publisher::SetSilent) unless it has reached an announcement of the last
+// kAliveMs. So a subscriber becomes kStale if the log cannot be read, if the relay or its engine
+// has ended, or if messages do not arrive.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <thread>
+
+#include "kvcast/stream/publisher.h"
+#include "src/base/mutex.h"
+#include "src/event_log/event_log.h"
+#include "src/event_log/log_replica.h"
+
+namespace kvcast::event_log {
+
+enum class BridgeState : uint8_t {
+  kUnreachable,  // the log cannot be read; BridgeStatus::error has the cause
+  kReading,      // no complete snapshot was read yet
+  kSilent,       // no living relay was heard, or the latest batches have not arrived
+  kFollowing,
+};
+std::string_view BridgeStateName(BridgeState state);
+
+struct BridgeStatus {
+  BridgeState state = BridgeState::kUnreachable;
+  std::string error;
+  ReplicaCounters replica;
+  uint64_t rewinds = 0;     // the log was read again from its first message
+  uint64_t mismatches = 0;  // announced digests that differed from the digests of the state
+};
+
+struct LogBridgeConfig {
+  // Of the publisher. All limits of one client are off.
+  std::string endpoint;
+  std::string replay_endpoint;
+  size_t ring_batches = 10000;
+  size_t ring_bytes = 64u << 20;
+  std::function<int64_t()> now_ms;  // monotonic
+};
+
+// One thread at a time may call Step. status() is thread-safe.
+class LogBridge final : private ReplicaTarget {
+ public:
+  static constexpr int64_t kAliveMs = 2000;
+  // If the end of the log was read and an announcement is not reached after this time, the log is
+  // read again.
+  static constexpr int64_t kStuckMs = 3000;
+
+  // `log` must outlive the bridge.
+  LogBridge(LogBridgeConfig config, EventLog& log);
+  // Reads and publishes the next messages. Waits up to `wait_ms` for the first one. False: the log
+  // cannot be read now.
+  bool Step(int64_t wait_ms);
+  BridgeStatus status() const;
+
+ private:
+  struct Awaited {
+    LogRecord record;
+    std::optional<PublisherStatus> digests;
+    int64_t arrived_ms = 0;
+  };
+  bool Equals(const PublisherStatus& status) override;
+  bool Begin(RelayState state) override;
+  void Add(std::span<const uint8_t> payload, const std::optional<EngineMark>& mark) override;
+  void Hear();
+  void CheckAwaited(uint64_t pending);
+  bool Agrees() const;
+  void Rewind();
+  void Note(BridgeState state, const std::string& error);
+
+  const LogBridgeConfig config_;
+  EventLog& log_;
+  LogReplica replica_;
+  std::unique_ptr<Publisher> publisher_;  // nullptr: no complete snapshot was read
+  std::string begin_error_;               // of the latest Begin
+  uint64_t from_ = 1;                     // position of the next message
+  int64_t now_ms_ = 0;                    // of the current Step
+  int64_t resume_ms_ = 0;                 // the log is not read before this time
+  uint64_t heard_ = 0;                    // announcements that were looked at
+  std::optional<Awaited> awaited_;
+  std::optional<int64_t> behind_since_ms_;
+  std::optional<int64_t> alive_ms_;  // arrival of the latest announcement that was reached
+  mutable Mutex mutex_;
+  BridgeStatus status_ KV_GUARDED_BY(mutex_);
+};
+
+class LogBridgeThread {
+ public:
+  // `bridge` must outlive this object. `on_state` is called on the thread after the state or the
+  // error has changed. Throws std::system_error if the thread cannot start.
+  LogBridgeThread(LogBridge& bridge, std::function<void(const BridgeStatus&)> on_state);
+  ~LogBridgeThread();
+
+ private:
+  void Run();
+
+  LogBridge& bridge_;
+  const std::function<void(const BridgeStatus&)> on_state_;
+  Mutex mutex_;
+  CondVar stop_;
+  bool stopping_ KV_GUARDED_BY(mutex_) = false;
+  std::thread thread_;
+};
+
+}  // namespace kvcast::event_log

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "src/event_log/log_recovery.h"
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "src/event_log/log_replica.h"
+
+namespace kvcast::event_log {
+namespace {
+
+// After this time without a message, the log has no more messages.
+constexpr int64_t kEndWaitMs = 1000;
+// The log is read at most this many times, if its writer deletes messages meanwhile.
+constexpr int kMaxTries = 5;
+
+class RecoveryTarget final : public ReplicaTarget {
+ public:
+  bool Equals(const PublisherStatus&) override { return false; }
+  bool Begin(RelayState state) override {
+    recovery_ = {};
+    recovery_.mark = state.mark;
+    recovery_.state = std::make_shared<const PublishedState>(std::move(state.state));
+    return true;
+  }
+  void Add(std::span<const uint8_t> payload, const std::optional<EngineMark>& mark) override {
+    recovery_.batches.push_back(
+        std::make_shared<const std::vector<uint8_t>>(payload.begin(), payload.end()));
+    if (mark) recovery_.mark = mark;
+  }
+  RelayRecovery Take() { return std::move(recovery_); }
+
+ private:
+  RelayRecovery recovery_;
+};
+
+}  // namespace
+
+Result<std::optional<RelayRecovery>> ReadRecovery(EventLog& log) {
+  const Result<LogEnd> end = log.End();
+  if (!end.ok()) return end.status();
+  for (int tries = 0; tries < kMaxTries; ++tries) {
+    RecoveryTarget target;
+    LogReplica replica(target);
+    for (uint64_t from = 1; from <= end->position && !replica.lost();) {
+      std::vector<LogMessage> messages;
+      const Result<uint64_t> read = log.Read(from, kEndWaitMs, messages);
+      if (!read.ok()) return read.status();
+      if (messages.empty()) break;
+      for (LogMessage& message : messages) {
+        from = message.position + 1;
+        replica.Apply(std::move(message));
+      }
+    }
+    if (replica.lost()) continue;
+    RelayRecovery recovery = target.Take();
+    if (!replica.valid() || !recovery.mark) return std::optional<RelayRecovery>();
+    return std::optional(std::move(recovery));
+  }
+  return Status(StatusCode::kUnavailable, "the log has gaps");
+}
+
+}  // namespace kvcast::event_log

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "src/event_log/log_replica.h"
+
+#include <memory>
+#include <utility>
+
+#include "src/residency/extension.h"
+
+namespace kvcast::event_log {
+
+void LogReplica::Restart() {
+  position_ = 0;
+  pieces_ = 0;
+  pending_.reset();
+  valid_ = lost_ = false;
+}
+
+void LogReplica::Apply(LogMessage&& message) {
+  if (lost_) return;
+  const std::optional<LogRecord> record = ParseRecord(message.header);
+  if (message.position != position_ + 1) pieces_ = 0;
+  position_ = message.position;
+  if (!record) {
+    ++counters_.bad_records;
+    return;
+  }
+  if (Join(*record, message)) Handle(*record, std::move(message));
+}
+
+// Joins the pieces of a record. False: the record is not complete. If a writer ends between two
+// pieces, the next message has the piece 0.
+bool LogReplica::Join(const LogRecord& record, LogMessage& message) {
+  if (record.piece == 0) {
+    pieces_ = 0;
+    partial_.clear();
+  }
+  if (record.piece != pieces_) return false;
+  if (record.piece == 0 && !record.more) return true;
+  partial_.insert(partial_.end(), message.payload.begin(), message.payload.end());
+  ++pieces_;
+  if (record.more) return false;
+  message.payload.swap(partial_);
+  pieces_ = 0;
+  return true;
+}
+
+void LogReplica::Handle(const LogRecord& record, LogMessage&& message) {
+  switch (record.kind) {
+    case RecordKind::kBegin:
+      pending_.reset();
+      // If the log has all batches up to the snapshot, a replica that has the state takes them.
+      if (!valid_ || record.epoch != epoch_ || !record.begun) pending_ = {record, {}, {}};
+      return;
+    case RecordKind::kPart:
+      return OnPart(record, std::move(message));
+    case RecordKind::kEnd:
+      return OnEnd(record, message);
+    case RecordKind::kBatch:
+    case RecordKind::kRefused:
+      return OnBatch(record, std::move(message));
+    case RecordKind::kStatus:
+      ++counters_.bad_records;
+      return;
+  }
+}
+
+void LogReplica::OnPart(const LogRecord& record, LogMessage&& message) {
+  if (!pending_) return;
+  if (record.epoch != pending_->begin.epoch || record.index != pending_->parts.size()) {
+    pending_.reset();
+    return;
+  }
+  pending_->parts.push_back(
+      std::make_shared<const std::vector<uint8_t>>(std::move(message.payload)));
+}
+
+void LogReplica::OnEnd(const LogRecord& record, const LogMessage& message) {
+  std::optional<Pending> pending = std::exchange(pending_, std::nullopt);
+  if (!pending || record.epoch != pending->begin.epoch) return;
+  if (record.index != pending->parts.size()) return;
+  auto status = residency::ParseStatus(message.payload);
+  if (!status.ok() || status->epoch != record.epoch || status->next_seq != pending->begin.index) {
+    ++counters_.bad_records;
+    return;
+  }
+  const uint64_t next = status->next_seq;
+  if (valid_ && target_.Equals(*status)) {
+    ++counters_.adoptions;
+  } else {
+    valid_ = target_.Begin({{std::move(*status), std::move(pending->parts)}, record.mark});
+    ++(valid_ ? counters_.snapshots : counters_.bad_records);
+    if (!valid_) return;
+  }
+  epoch_ = record.epoch;
+  next_ = next;
+  for (LogMessage& batch : pending->batches) {
+    AddBatch(*ParseRecord(batch.header), batch.payload);
+  }
+}
+
+void LogReplica::OnBatch(const LogRecord& record, LogMessage&& message) {
+  if (valid_ && record.epoch == epoch_) return AddBatch(record, message.payload);
+  if (pending_ && record.epoch == pending_->begin.epoch)
+    pending_->batches.push_back(std::move(message));
+}
+
+void LogReplica::AddBatch(const LogRecord& record, std::span<const uint8_t> payload) {
+  const uint64_t seq = record.next - 1;
+  if (lost_ || seq < next_) return;
+  if (seq > next_) {
+    ++counters_.gaps;
+    valid_ = false;
+    lost_ = true;
+    return;
+  }
+  target_.Add(payload, record.mark);
+  ++next_;
+}
+
+}  // namespace kvcast::event_log

@@ -1,0 +1,87 @@
+// LogReplica: puts the records of a log together to the state of the source.
+//
+// The replica begins with a complete snapshot, and goes on with the batches after it. It switches
+// to another epoch at the end of the first snapshot of that epoch. If a batch is missing, the
+// replica is lost: it takes no batch until Restart was called and the log was read again from its
+// first message. The writer deletes messages only after a complete snapshot, so a replica that is
+// lost because of a deletion finds this snapshot.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "kvcast/core/status.h"
+#include "kvcast/stream/relay_history.h"
+#include "src/event_log/event_log.h"
+#include "src/event_log/log_record.h"
+
+namespace kvcast::event_log {
+
+// Holds the state.
+class ReplicaTarget {
+ public:
+  virtual ~ReplicaTarget() = default;
+  // True: the state equals the state of the status, according to the digests of both.
+  virtual bool Equals(const PublisherStatus& status) = 0;
+  // Replaces the state. False: the snapshot contradicts itself, or cannot be used.
+  virtual bool Begin(RelayState state) = 0;
+  // The next batch. Empty: the next number belongs to no batch.
+  virtual void Add(std::span<const uint8_t> payload, const std::optional<EngineMark>& mark) = 0;
+};
+
+struct ReplicaCounters {
+  uint64_t snapshots = 0;    // that were begun with
+  uint64_t adoptions = 0;    // epochs that began with the state that the replica had
+  uint64_t gaps = 0;         // the replica was lost
+  uint64_t bad_records = 0;  // not records, and snapshots that contradict themselves
+};
+
+// Thread-compatible.
+class LogReplica {
+ public:
+  // `target` must outlive the replica.
+  explicit LogReplica(ReplicaTarget& target) : target_(target) {}
+
+  // Messages must be passed in the order of their positions.
+  void Apply(LogMessage&& message);
+  // The next message is the first one of the log.
+  void Restart();
+
+  // The target has the state before batch next() of epoch().
+  bool valid() const { return valid_; }
+  // The log must be read again from its first message.
+  bool lost() const { return lost_; }
+  const Epoch& epoch() const { return epoch_; }
+  uint64_t next() const { return next_; }
+  const ReplicaCounters& counters() const { return counters_; }
+
+ private:
+  // A snapshot whose end was not read yet.
+  struct Pending {
+    LogRecord begin;
+    std::vector<PublishedPayload> parts;
+    std::vector<LogMessage> batches;  // after the snapshot
+  };
+  bool Join(const LogRecord& record, LogMessage& message);
+  void Handle(const LogRecord& record, LogMessage&& message);
+  void OnPart(const LogRecord& record, LogMessage&& message);
+  void OnEnd(const LogRecord& record, const LogMessage& message);
+  void OnBatch(const LogRecord& record, LogMessage&& message);
+  void AddBatch(const LogRecord& record, std::span<const uint8_t> payload);
+
+  ReplicaTarget& target_;
+  uint64_t position_ = 0;  // of the latest message
+  uint64_t pieces_ = 0;    // of the record whose last piece was not read yet
+  std::vector<uint8_t> partial_;
+  bool valid_ = false;
+  bool lost_ = false;
+  Epoch epoch_;
+  uint64_t next_ = 0;
+  std::optional<Pending> pending_;
+  ReplicaCounters counters_;
+};
+
+}  // namespace kvcast::event_log

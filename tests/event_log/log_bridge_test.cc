@@ -1,0 +1,246 @@
+// A subscriber of a bridge has the state of the relay, and is synced only while the relay is alive
+// and its batches arrive.
+// SPDX-License-Identifier: Apache-2.0
+#include "src/event_log/log_bridge.h"
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <filesystem>
+#include <mutex>
+
+#include "src/base/clock.h"
+#include "tests/event_log/relay_harness.h"
+
+namespace kvcast::event_log {
+namespace {
+
+constexpr WorkerId kWorker{1};
+
+// The state that a subscriber applies.
+class MirrorSink final : public ReplicaSink {
+ public:
+  BatchResult Apply(Seq, std::span<const uint8_t> payload) override {
+    const std::lock_guard lock(mutex_);
+    Add(payload, *mirror_);
+    return BatchResult::kApplied;
+  }
+  void Reset(ResetReason) override {
+    const std::lock_guard lock(mutex_);
+    mirror_->Clear();
+    ++resets_;
+  }
+  bool TakesSnapshots() const override { return true; }
+  void BeginSnapshot() override { hidden_ = std::make_unique<residency::Mirror>(); }
+  bool AddToSnapshot(std::span<const uint8_t> payload) override { return Add(payload, *hidden_); }
+  bool CommitSnapshot(const PublisherStatus& status) override {
+    if (hidden_->digest().Totals() != status.Totals()) return false;
+    const std::lock_guard lock(mutex_);
+    mirror_ = std::move(hidden_);
+    return true;
+  }
+  DigestVerdict Compare(const PublisherStatus&) override { return DigestVerdict::kUnknown; }
+
+  ResidencyTotals totals() const {
+    const std::lock_guard lock(mutex_);
+    return mirror_->digest().Totals();
+  }
+  int resets() const {
+    const std::lock_guard lock(mutex_);
+    return resets_;
+  }
+
+ private:
+  static bool Add(std::span<const uint8_t> payload, residency::Mirror& mirror) {
+    EventBatch batch;
+    DecodeCounts counts;
+    if (!DecodeBatch(payload, WireLimits(), batch, counts).ok()) return false;
+    mirror.Apply(batch);
+    return true;
+  }
+
+  mutable std::mutex mutex_;
+  std::unique_ptr<residency::Mirror> mirror_ = std::make_unique<residency::Mirror>();
+  std::unique_ptr<residency::Mirror> hidden_;
+  int resets_ = 0;
+};
+
+struct LogBridgeTest : LogTest {
+  LogBridgeTest() {
+    std::string path = ::testing::TempDir() + "bridgeXXXXXX";
+    folder = mkdtemp(path.data());
+    writer = std::make_unique<TestWriter>(*relay, server, now, 1, /*snapshot_bytes=*/20'000);
+  }
+  ~LogBridgeTest() override {
+    subscriber.reset();
+    bridge.reset();
+    std::filesystem::remove_all(folder);
+  }
+
+  void Follow() {
+    const std::string live = "ipc://" + folder + "/live";
+    const std::string replay = "ipc://" + folder + "/replay";
+    bridge = std::make_unique<LogBridge>(
+        LogBridgeConfig{
+            .endpoint = live, .replay_endpoint = replay, .now_ms = [this] { return now; }},
+        reader);
+    subscriber =
+        Subscriber::Create({.replay_timeout_ms = 200, .probe_interval_ms = 50, .stale_ms = 400})
+            .value();
+    ASSERT_TRUE(subscriber->Add({kWorker, live, replay, ""}, sink).ok());
+  }
+  // The time in which the writer announces its state and the bridge reads it.
+  void Turn() {
+    now += LogWriter::kAnnounceMs;
+    writer->Run();
+    bridge->Step(0);
+  }
+  SourceState state() const { return subscriber->status(kWorker).state; }
+  void ExpectState(SourceState wanted, const std::string& what) {
+    EXPECT_TRUE(stream::Eventually([&] {
+      bridge->Step(0);
+      return state() == wanted;
+    })) << what
+        << ": " << SourceStateName(state());
+  }
+  void ExpectSynced(const std::string& what) {
+    const ResidencyTotals totals = relay->Status().Totals();
+    EXPECT_TRUE(stream::Eventually([&] {
+      Turn();
+      return state() == SourceState::kSynced && sink->totals() == totals;
+    })) << what
+        << ": " << SourceStateName(state());
+  }
+
+  std::string folder;
+  std::unique_ptr<TestWriter> writer;
+  MemoryLog reader{server};
+  std::shared_ptr<MirrorSink> sink = std::make_shared<MirrorSink>();
+  std::unique_ptr<LogBridge> bridge;
+  std::unique_ptr<Subscriber> subscriber;
+};
+
+TEST_F(LogBridgeTest, ASubscriberHasTheStateOfTheRelay) {
+  relay->PublishMany(30);
+  Claim(*writer);
+  relay->PublishMany(100);
+  Follow();
+  ExpectSynced("a late join");
+  relay->PublishMany(300);
+  ExpectSynced("later batches");
+  EXPECT_EQ(sink->resets(), 0);
+  EXPECT_EQ(bridge->status().replica.gaps, 0u);
+  EXPECT_EQ(bridge->status().rewinds, 0u);
+  EXPECT_EQ(bridge->status().mismatches, 0u);
+  EXPECT_EQ(bridge->status().replica.snapshots, 1u);
+}
+
+TEST_F(LogBridgeTest, ASilentRelayIsNeverSynced) {
+  relay->PublishMany(30);
+  Claim(*writer);
+  Follow();
+  ExpectSynced("the relay is alive");
+  now += LogBridge::kAliveMs + 1;
+  ExpectState(SourceState::kStale, "the relay has ended");
+  EXPECT_EQ(bridge->status().state, BridgeState::kSilent);
+  ExpectSynced("the relay is alive again");
+  relay->sink->NoteState(SourceState::kStale);
+  Turn();
+  ExpectState(SourceState::kStale, "the relay does not know the engine's state");
+  relay->sink->NoteState(SourceState::kSynced);
+  ExpectSynced("the engine answers again");
+}
+
+TEST_F(LogBridgeTest, ALogWithoutALivingRelayGivesNoSyncedState) {
+  relay->PublishMany(30);
+  Claim(*writer);
+  server.announcement.reset();
+  Follow();
+  const int64_t end_ms = SteadyMs() + 500;
+  while (SteadyMs() < end_ms) {
+    bridge->Step(0);
+    ASSERT_NE(state(), SourceState::kSynced);
+  }
+  EXPECT_EQ(bridge->status().state, BridgeState::kSilent);
+  ExpectSynced("the relay is alive");
+}
+
+TEST_F(LogBridgeTest, AnUnreachableLogMakesTheStateStaleAndLosesNothing) {
+  relay->PublishMany(30);
+  Claim(*writer);
+  Follow();
+  ExpectSynced("the server runs");
+  server.up = false;
+  relay->PublishMany(10);
+  ExpectState(SourceState::kStale, "the server has ended");
+  EXPECT_EQ(bridge->status().state, BridgeState::kUnreachable);
+  EXPECT_EQ(bridge->status().error, "down");
+  server.up = true;
+  ExpectSynced("the server runs again");
+  EXPECT_EQ(sink->resets(), 0);
+}
+
+// Batches that the log has, but that do not arrive.
+TEST_F(LogBridgeTest, ABridgeThatLagsIsNeverSynced) {
+  relay->PublishMany(30);
+  Claim(*writer);
+  Follow();
+  ExpectSynced("the batches arrive");
+  reader.read_messages = 0;
+  relay->PublishMany(10);
+  now += LogWriter::kAnnounceMs;
+  writer->Run();
+  now += LogBridge::kAliveMs;
+  ExpectState(SourceState::kStale, "batches do not arrive");
+  reader.read_messages = 1000;
+  ExpectSynced("the batches arrive again");
+}
+
+TEST_F(LogBridgeTest, ARelayThatGoesOnWithTheStateIsNotNoticed) {
+  relay->PublishMany(30);
+  Claim(*writer);
+  Follow();
+  ExpectSynced("the first relay");
+  auto other = std::make_unique<TestRelay>();
+  other->PublishMany(30);
+  std::swap(relay, other);
+  writer = std::make_unique<TestWriter>(*relay, server, now, 2);
+  now += 2 * WriterClaim::kClaimMs;
+  Claim(*writer);
+  relay->PublishMany(10);
+  ExpectSynced("the second relay");
+  EXPECT_EQ(sink->resets(), 0);
+  EXPECT_EQ(bridge->status().replica.adoptions, 1u);
+}
+
+TEST_F(LogBridgeTest, ARestartOfTheEngineReplacesTheState) {
+  relay->PublishMany(30);
+  Claim(*writer);
+  Follow();
+  ExpectSynced("the first epoch");
+  relay->Restart();
+  relay->PublishMany(4);
+  ExpectSynced("the second epoch");
+}
+
+TEST_F(LogBridgeTest, AStateThatDiffersFromTheAnnouncedDigestsIsReadAgain) {
+  relay->PublishMany(30);
+  Claim(*writer);
+  Follow();
+  ExpectSynced("the first state");
+  // The bridge gets another batch than the log stores.
+  TestRelay wrong;
+  wrong.Publish(1);
+  relay->Publish();
+  writer->Run();
+  std::vector<uint8_t>& stored = server.messages.at(server.last).payload;
+  const std::vector<uint8_t> right = stored;
+  stored = *wrong.sink->Read(wrong.Status().epoch, 0, 1)->batches[0].payload;
+  bridge->Step(0);
+  stored = right;
+  ExpectSynced("the right state");
+  EXPECT_EQ(bridge->status().mismatches, 1u);
+}
+
+}  // namespace
+}  // namespace kvcast::event_log

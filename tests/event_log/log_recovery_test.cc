@@ -1,0 +1,112 @@
+// A relay that is started again goes on with the state of its log, and readers do not notice it.
+// SPDX-License-Identifier: Apache-2.0
+#include "src/event_log/log_recovery.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/event_log/relay_harness.h"
+
+namespace kvcast::event_log {
+namespace {
+
+struct LogRecoveryTest : LogTest {
+  // The next relay of the engine, with the state of the log.
+  std::unique_ptr<TestRelay> Recover() {
+    MemoryLog log(server);
+    const auto recovery = ReadRecovery(log);
+    EXPECT_TRUE(recovery.ok() && *recovery);
+    auto next = std::make_unique<TestRelay>(*relay);
+    next->sink = stream::RelaySink::Create(RelayPublisherConfig(), **recovery).value();
+    next->sink->NoteState(SourceState::kSynced);
+    mark = (*recovery)->mark;
+    return next;
+  }
+  void Feed(LogReplica& replica) {
+    for (auto next = server.messages.upper_bound(read); next != server.messages.end(); ++next) {
+      read = next->first;
+      replica.Apply(LogMessage(next->second));
+    }
+  }
+
+  std::optional<EngineMark> mark;
+  uint64_t read = 0;
+};
+
+TEST_F(LogRecoveryTest, ARelayGoesOnAndAReaderKeepsItsState) {
+  for (const uint64_t snapshot_bytes : {uint64_t{2000}, uint64_t{1} << 20}) {
+    server = MemoryServer();
+    relay = std::make_unique<TestRelay>();
+    read = 0;
+    auto writer = std::make_unique<TestWriter>(*relay, server, now, 1, snapshot_bytes);
+    relay->PublishMany(20);
+    Claim(*writer);
+    MirrorTarget target;
+    LogReplica replica(target);
+    for (uint64_t run = 2; run < 6; ++run) {
+      relay->PublishMany(30);
+      writer->Run();
+      Feed(replica);
+      const PublisherStatus before = relay->Status();
+      auto next = Recover();
+      EXPECT_EQ(mark->next_seq, relay->next_seq);
+      writer.reset();
+      relay = std::move(next);
+      EXPECT_NE(relay->Status().epoch, before.epoch);
+      EXPECT_EQ(relay->Status().next_seq, before.next_seq);
+      EXPECT_EQ(relay->Status().Totals(), before.Totals());
+      relay->PublishMany(10);  // before the relay may write
+      writer = std::make_unique<TestWriter>(*relay, server, now, run, snapshot_bytes);
+      now += 2 * WriterClaim::kClaimMs;
+      Claim(*writer);
+      Feed(replica);
+      EXPECT_EQ(target.totals(), relay->Status().Totals());
+      EXPECT_EQ(replica.next(), relay->Status().next_seq);
+      EXPECT_EQ(replica.counters().adoptions, run - 1);
+      EXPECT_EQ(replica.counters().snapshots, 1u);
+      ExpectEqual("after a recovery");
+    }
+  }
+}
+
+TEST_F(LogRecoveryTest, AnUnfinishedEpochDoesNotReplaceTheStateOfTheEarlierEpoch) {
+  auto writer = std::make_unique<TestWriter>(*relay, server, now);
+  relay->PublishMany(300);
+  Claim(*writer);
+  const PublisherStatus before = relay->Status();
+  auto next = Recover();
+  writer = std::make_unique<TestWriter>(*next, server, now, 2);
+  now += 2 * WriterClaim::kClaimMs;
+  server.ends_after = 2;  // a part of the snapshot
+  Claim(*writer);
+  EXPECT_FALSE(server.up);
+  server.up = true;
+  server.announcement.reset();
+  next = Recover();
+  EXPECT_EQ(next->Status().Totals(), before.Totals());
+}
+
+TEST_F(LogRecoveryTest, APublisherRefusesAStateThatContradictsItself) {
+  relay->PublishMany(300);
+  PublishedState state = relay->sink->StateOf(relay->Status().epoch)->state;
+  ASSERT_GE(state.parts.size(), 1u);
+  PublisherConfig config = RelayPublisherConfig();
+  config.resume = std::make_shared<const PublishedState>(state);
+  EXPECT_TRUE(Publisher::Create(config).ok());
+  state.parts.pop_back();
+  config.resume = std::make_shared<const PublishedState>(state);
+  EXPECT_EQ(Publisher::Create(config).status().code(), StatusCode::kInvalidArgument);
+  config.replay_endpoint.clear();
+  EXPECT_EQ(Publisher::Create(config).status().code(), StatusCode::kInvalidArgument);
+}
+
+TEST_F(LogRecoveryTest, ALogWithoutAStateGivesNone) {
+  MemoryLog log(server);
+  auto recovery = ReadRecovery(log);
+  ASSERT_TRUE(recovery.ok());
+  EXPECT_FALSE(*recovery);
+  server.up = false;
+  EXPECT_EQ(ReadRecovery(log).status().message(), "down");
+}
+
+}  // namespace
+}  // namespace kvcast::event_log

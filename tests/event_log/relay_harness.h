@@ -1,0 +1,121 @@
+// An engine without sockets, the relay that publishes its batches, and the writer of the relay's
+// log.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "kvcast/wire/wire.h"
+#include "src/event_log/log_writer.h"
+#include "src/stream/relay/relay_sink.h"
+#include "tests/event_log/memory_log.h"
+#include "tests/support/stream_test_util.h"
+
+namespace kvcast::event_log {
+
+inline PublisherConfig RelayPublisherConfig() {
+  PublisherConfig config = stream::TestPublisherConfig();
+  config.heartbeat_ms = 0;
+  return config;
+}
+
+constexpr uint64_t kFirstHash = uint64_t{1} << 62;  // each hash has 9 bytes
+
+struct TestRelay {
+  explicit TestRelay(const PublisherConfig& config = RelayPublisherConfig())
+      : sink(stream::RelaySink::Create(config).value()) {
+    sink->NoteState(SourceState::kSynced);
+  }
+
+  // A batch that stores `blocks` new blocks, and removes one old block if there is one.
+  void Publish(size_t blocks = 3) {
+    EventBatch batch;
+    batch.ts = 1 + static_cast<double>(next_seq);
+    BlockStored stored;
+    for (size_t i = 0; i < blocks; ++i) {
+      stored.block_hashes.push_back(BlockHash::FromUnsigned(kFirstHash + ++last_hash));
+    }
+    stored.block_size = 16;
+    stored.medium = kMediumGpu;
+    stored.group_idx = 0;
+    batch.events.emplace_back(stored);
+    if (last_hash > 10) {
+      BlockRemoved removed;
+      removed.block_hashes = {BlockHash::FromUnsigned(kFirstHash + ++last_removed)};
+      removed.medium = kMediumGpu;
+      removed.group_idx = 0;
+      batch.events.emplace_back(removed);
+    }
+    std::vector<uint8_t> payload;
+    ASSERT_TRUE(EncodeBatch(batch, kDefaultDialect, payload).ok());
+    sink->Apply(Seq(next_seq++), payload);
+  }
+  void PublishMany(int batches) {
+    for (int i = 0; i < batches; ++i) Publish();
+  }
+  // The engine restarts with an empty cache.
+  void Restart() {
+    sink->Reset(ResetReason::kRestart);
+    next_seq = 0;
+  }
+  PublisherStatus Status() { return *sink->StatusOf(sink->view()->epoch); }
+
+  std::shared_ptr<stream::RelaySink> sink;
+  uint64_t next_seq = 0;  // of the engine
+  uint64_t last_hash = 0;
+  uint64_t last_removed = 0;
+};
+
+struct TestWriter {
+  TestWriter(TestRelay& relay, MemoryServer& server, int64_t& now, uint64_t id = 1,
+             uint64_t snapshot_bytes = 1 << 20)
+      : log(server),
+        writer({.source = "m/w",
+                .writer = id,
+                .snapshot_bytes = snapshot_bytes,
+                .now_ms = [&now] { return now; }},
+               *relay.sink, log) {}
+
+  // Until nothing can be written at once. After a failure, the next call of Step looks at the log.
+  void Run() {
+    for (int idle = 0; idle < 3;) idle = writer.Step() ? 0 : idle + 1;
+  }
+
+  MemoryLog log;
+  LogWriter writer;
+};
+
+// The relay, its log and its writer, which has the claim.
+struct LogTest : ::testing::Test {
+  void Claim(TestWriter& writer) {
+    writer.Run();
+    now += WriterClaim::kClaimMs;
+    writer.Run();
+  }
+  // A reader that begins now has the state of the relay.
+  void ExpectEqual(const std::string& what) {
+    MirrorTarget target;
+    LogReplica replica(target);
+    MemoryLog log(server);
+    ReadAll(log, replica);
+    const PublisherStatus status = relay->Status();
+    ASSERT_TRUE(replica.valid()) << what;
+    EXPECT_FALSE(replica.lost()) << what;
+    EXPECT_EQ(replica.epoch(), status.epoch) << what;
+    EXPECT_EQ(replica.next(), status.next_seq) << what;
+    EXPECT_EQ(target.known(), status.has_digests) << what;
+    if (status.has_digests) {
+      EXPECT_EQ(target.totals(), status.Totals()) << what;
+    }
+  }
+
+  int64_t now = 1'000'000;
+  MemoryServer server;
+  std::unique_ptr<TestRelay> relay = std::make_unique<TestRelay>();
+};
+
+}  // namespace kvcast::event_log
