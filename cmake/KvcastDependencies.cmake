@@ -34,6 +34,7 @@ endif()
 if(KVCAST_TOOLS OR KVCAST_TESTS)
   find_package(CLI11 REQUIRED)
   find_package(prometheus-cpp REQUIRED)
+  pkg_check_modules(nats REQUIRED IMPORTED_TARGET libnats)
   pkg_check_modules(curl REQUIRED IMPORTED_TARGET libcurl>=7.87)  # CURLOPT_QUICK_EXIT
 endif()
 if(KVCAST_TESTS)

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "apps/commands/curve_options.h"
+#include "apps/commands/nats_options.h"
 #include "apps/demo/demo_options.h"
 #include "apps/engine/engine_options.h"
 #include "apps/simulate/simulate_options.h"
@@ -64,6 +65,7 @@ struct RouterCommandOptions {
   // Added to the candidates of every source.
   std::vector<std::string> candidate_seeds;
   std::vector<std::string> candidate_none_hashes;  // hex digits
+  NatsFlags nats;  // for sources with the endpoint nats:MODEL/WORKER; without a URL: none
   LogOptions log;
 };
 int RunRouter(const RouterCommandOptions& options);
@@ -108,6 +110,7 @@ struct RelayOptions {
   int64_t ring_batches = 10'000;
   bool hashes_only = false;
   CurveServerOptions curve;
+  NatsFlags nats;  // without a URL, the relay writes no log
   LogOptions log;
 };
 int RunRelay(const RelayOptions& options);

@@ -4,6 +4,7 @@
 
 #include "apps/commands/commands.h"
 #include "apps/commands/developer_program.h"
+#include "apps/commands/nats_flags.h"
 #include "apps/dev/developer_commands.h"
 #include "apps/support/command_line.h"
 #include "kvcast/router/prefix_index.h"
@@ -268,6 +269,7 @@ void AddRouter(CLI::App& app, RouterCommandOptions& options, Command& command) {
                   "seed text to try, in addition to vllm-none-hash, 0 and 42; may be repeated");
   sub->add_option("--candidate-none-hash", options.candidate_none_hashes,
                   "NONE_HASH to try, as hex digits; may be repeated");
+  AddRouterNats(*sub, options.nats);
   AddLog(*sub, options.log);
   sub->callback([&] { command = [&] { return RunRouter(options); }; });
 }
@@ -347,6 +349,7 @@ void AddRelay(CLI::App& app, RelayOptions& options, Command& command) {
   sub->add_flag("--insecure", options.curve.insecure, kInsecureHelp);
   sub->add_flag("--insecure-source", options.insecure_source,
                 "allow a source beyond loopback without CURVE");
+  AddRelayNats(*sub, options.nats);
   AddLog(*sub, options.log);
   sub->callback([&] { command = [&] { return RunRelay(options); }; });
 }

@@ -89,6 +89,14 @@ int RunRelay(const RelayOptions& options) {
   if (!config.ok()) return Fail(config.status());
   StateLog states(*log, config->source.endpoint);
   config->subscriber.on_state = [&states](WorkerId, const SourceStatus& status) { states(status); };
+  std::unique_ptr<NatsRelay> nats;
+  if (!options.nats.connection.url.empty()) {
+    auto made = NatsRelay::Create(options.nats, *log);
+    if (!made.ok()) return Fail(made.status());
+    nats = std::move(made).value();
+    config->recovery = nats->Recover([] { return StopSignal() != 0; });
+    if (StopSignal() != 0) return 128 + StopSignal();
+  }
   const auto relay = StreamRelay::Create(*config);
   if (!relay.ok()) return Fail(relay.status());
   log->Write(log_events::kStreamListening, "",
@@ -96,6 +104,9 @@ int RunRelay(const RelayOptions& options) {
               {"address", (*relay)->endpoint()},
               {"replay", (*relay)->replay_endpoint()},
               {"encrypted", config->publisher.curve.has_value()}});
+  config->recovery.reset();
+  std::unique_ptr<NatsRelay::Writer> writer;  // before the relay ends
+  if (nats) writer = nats->Write((*relay)->history());
   while (StopSignal() == 0) {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
     if (const Status status = (*relay)->status(); !status.ok()) return Fail(status);

@@ -3,6 +3,8 @@
 #include <sys/resource.h>
 
 #include <chrono>
+#include <memory>
+#include <string_view>
 #include <thread>
 #include <utility>
 
@@ -76,8 +78,25 @@ Status SetLoadSharing(const RouterCommandOptions& options, RouterOptions& router
   return router::ReadLoadPeers(options.load_peers, "--load-peer", router);
 }
 
-// Reads the configuration file first, because the flags override its values.
-Result<RouterOptions> MakeOptions(const RouterCommandOptions& options) {
+// Replaces each endpoint nats:MODEL/WORKER by the endpoints of a bridge.
+Status FollowNats(RouterOptions& router, NatsBridges* bridges) {
+  constexpr std::string_view kScheme = "nats:";
+  for (WorkerRegistration& source : router.sources) {
+    if (!source.endpoint.starts_with(kScheme)) continue;
+    if (bridges == nullptr) return BadFlag("the source " + source.worker.name + " needs --nats");
+    if (!source.replay_endpoint.empty())
+      return BadFlag("the source " + source.worker.name + " has a replay endpoint beside nats:");
+    auto endpoints = bridges->Of(source.endpoint.substr(kScheme.size()));
+    if (!endpoints.ok()) return endpoints.status();
+    source.endpoint = endpoints->live;
+    source.replay_endpoint = endpoints->replay;
+  }
+  return Status();
+}
+
+// Reads the configuration file first, because the flags override its values. `bridges` nullptr: no
+// source may be in a log of NATS.
+Result<RouterOptions> MakeOptions(const RouterCommandOptions& options, NatsBridges* bridges) {
   RouterOptions router;
   router.http.port = router::kDefaultHttpPort;
   router.make_client = router::MakeCurlClient;
@@ -117,6 +136,7 @@ Result<RouterOptions> MakeOptions(const RouterCommandOptions& options) {
   if (!defaults.ok()) return defaults.status();
   router.source_defaults = std::move(defaults).value();
   for (WorkerRegistration& source : router.sources) router.source_defaults.ApplyTo(source);
+  if (const Status nats = FollowNats(router, bridges); !nats.ok()) return nats;
   return router;
 }
 
@@ -130,8 +150,9 @@ void RaiseOpenFiles() {
 
 // Reads the configuration file again, and follows its sources. Other members of the file need a
 // restart. An error changes nothing.
-void Reload(const RouterCommandOptions& options, RouterService& service, Logger& log) {
-  auto router = MakeOptions(options);
+void Reload(const RouterCommandOptions& options, NatsBridges* bridges, RouterService& service,
+            Logger& log) {
+  auto router = MakeOptions(options, bridges);
   const auto changes =
       router.ok() ? service.Reload(*router) : Result<router::SourceSet::Changes>(router.status());
   if (!changes.ok()) {
@@ -147,12 +168,18 @@ void Reload(const RouterCommandOptions& options, RouterService& service, Logger&
 }  // namespace
 
 int RunRouter(const RouterCommandOptions& options) {
-  auto router = MakeOptions(options);
-  if (!router.ok()) return Fail(router.status());
   InstallStopSignals();
   InstallReloadSignal();
   RaiseOpenFiles();
   const auto log = MakeStderrLog(options.log);
+  std::unique_ptr<NatsBridges> bridges;
+  if (!options.nats.connection.url.empty()) {
+    auto made = NatsBridges::Create(options.nats, *log);
+    if (!made.ok()) return Fail(made.status());
+    bridges = std::move(made).value();
+  }
+  auto router = MakeOptions(options, bridges.get());
+  if (!router.ok()) return Fail(router.status());
   router->log = log.get();
   auto service = RouterService::Start(*router);
   if (!service.ok()) return Fail(service.status());
@@ -163,7 +190,7 @@ int RunRouter(const RouterCommandOptions& options) {
               {"ingest_threads", (*service)->ingest_threads()}});
   while (StopSignal() == 0) {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
-    if (TakeReloadSignal()) Reload(options, **service, *log);
+    if (TakeReloadSignal()) Reload(options, bridges.get(), **service, *log);
   }
   log->Write(log_events::kStopping, "", {{"signal", StopSignal()}});
   (*service)->Stop();

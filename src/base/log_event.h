@@ -51,6 +51,7 @@ inline constexpr LogEvent kSourceSnapshot = {"source_snapshot"};
 inline constexpr LogEvent kSourceRestored = {"source_restored"};
 inline constexpr LogEvent kSourceHandshakeFailed = {"source_handshake_failed", LogLevel::kWarning,
                                                     1};
+inline constexpr LogEvent kNatsState = {"nats_state"};
 // The saved state.
 inline constexpr LogEvent kStateSaved = {"state_saved", LogLevel::kDebug};
 inline constexpr LogEvent kStateSaveFailed = {"state_save_failed", LogLevel::kError};
@@ -94,6 +95,7 @@ inline constexpr std::array kLogEvents = {
     log_events::kSourceSnapshot,
     log_events::kSourceRestored,
     log_events::kSourceHandshakeFailed,
+    log_events::kNatsState,
     log_events::kStateSaved,
     log_events::kStateSaveFailed,
     log_events::kStateRefused,

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "apps/commands/nats_options.h"
+
+#include <chrono>
+#include <random>
+#include <thread>
+#include <utility>
+
+#include "src/base/clock.h"
+#include "src/event_log/log_recovery.h"
+
+namespace kvcast::tools {
+namespace {
+
+uint64_t RandomWriter() {
+  std::random_device device;
+  return uint64_t{device()} << 32 | device();
+}
+
+}  // namespace
+
+Result<std::unique_ptr<NatsRelay>> NatsRelay::Create(const NatsFlags& flags, Logger& log) {
+  auto source = nats::NatsSource::Parse(flags.source);
+  if (!source.ok())
+    return Status(StatusCode::kInvalidArgument, "--nats-source: " + source.status().message());
+  auto connection = nats::NatsConnection::Create(flags.connection);
+  if (!connection.ok()) return connection.status();
+  event_log::LogWriterConfig config;
+  config.source = flags.source;
+  config.writer = RandomWriter();
+  config.snapshot_bytes = static_cast<uint64_t>(flags.snapshot_mib) << 20;
+  config.now_ms = SteadyMs;
+  auto stream =
+      nats::MakeNatsLog(std::move(connection).value(), *source, static_cast<int>(flags.replicas));
+  return std::unique_ptr<NatsRelay>(new NatsRelay(std::move(stream), std::move(config), log));
+}
+
+std::optional<RelayRecovery> NatsRelay::Recover(const std::function<bool()>& stop) {
+  std::string known;
+  while (!stop()) {
+    auto recovery = event_log::ReadRecovery(*stream_);
+    if (recovery.ok()) {
+      const uint64_t batches = *recovery ? (*recovery)->batches.size() : 0;
+      log_.Write(log_events::kNatsState, config_.source,
+                 {{"state", *recovery ? "recovered" : "empty"}, {"batches", batches}});
+      return std::move(recovery).value();
+    }
+    const std::string& error = recovery.status().message();
+    if (std::exchange(known, error) != error) {
+      log_.Write(log_events::kNatsState.At(LogLevel::kWarning), config_.source,
+                 {{"state", "unreachable"}, {"reason", error}});
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  }
+  return std::nullopt;
+}
+
+std::unique_ptr<NatsRelay::Writer> NatsRelay::Write(RelayHistory& history) {
+  return std::make_unique<Writer>(*this, history);
+}
+
+NatsRelay::Writer::Writer(const NatsRelay& relay, RelayHistory& history)
+    : relay_(relay),
+      writer_(relay.config_, history, *relay.stream_),
+      thread_(writer_, [this](const event_log::WriterStatus& status) { Note(status); }) {}
+
+void NatsRelay::Writer::Note(const event_log::WriterStatus& status) const {
+  const bool good = status.state == event_log::WriterState::kWriting ||
+                    status.state == event_log::WriterState::kWaiting;
+  relay_.log_.Write(log_events::kNatsState.At(good ? LogLevel::kInfo : LogLevel::kWarning),
+                    relay_.config_.source,
+                    {{"state", event_log::WriterStateName(status.state)},
+                     {"reason", status.error},
+                     {"batches", status.batches},
+                     {"snapshots", status.snapshots},
+                     {"overflows", status.overflows},
+                     {"claims_lost", status.claims_lost}});
+}
+
+Result<std::unique_ptr<NatsBridges>> NatsBridges::Create(const NatsFlags& flags, Logger& log) {
+  auto connection = nats::NatsConnection::Create(flags.connection);
+  if (!connection.ok()) return connection.status();
+  auto folder = TemporaryFolder::Create("kvcast-nats");
+  if (!folder.ok()) return folder.status();
+  return std::unique_ptr<NatsBridges>(
+      new NatsBridges(std::move(connection).value(), std::move(folder).value(), log));
+}
+
+Result<NatsBridges::Endpoints> NatsBridges::Of(const std::string& source) {
+  if (const auto known = bridges_.find(source); known != bridges_.end())
+    return known->second.endpoints;
+  auto parsed = nats::NatsSource::Parse(source);
+  if (!parsed.ok()) return parsed.status();
+  const std::string path = "ipc://" + folder_.path() + '/' + std::to_string(bridges_.size());
+  Bridge made;
+  made.endpoints = {path + ".live", path + ".replay"};
+  made.stream = nats::MakeNatsLog(connection_, *parsed);
+  event_log::LogBridgeConfig config;
+  config.endpoint = made.endpoints.live;
+  config.replay_endpoint = made.endpoints.replay;
+  config.now_ms = SteadyMs;
+  made.bridge = std::make_unique<event_log::LogBridge>(std::move(config), *made.stream);
+  made.thread = std::make_unique<event_log::LogBridgeThread>(
+      *made.bridge, [&log = log_, source](const event_log::BridgeStatus& status) {
+        const bool good = status.state == event_log::BridgeState::kFollowing ||
+                          status.state == event_log::BridgeState::kReading;
+        log.Write(log_events::kNatsState.At(good ? LogLevel::kInfo : LogLevel::kWarning), source,
+                  {{"state", event_log::BridgeStateName(status.state)},
+                   {"reason", status.error},
+                   {"snapshots", status.replica.snapshots},
+                   {"rewinds", status.rewinds},
+                   {"mismatches", status.mismatches}});
+      });
+  return bridges_.emplace(source, std::move(made)).first->second.endpoints;
+}
+
+}  // namespace kvcast::tools

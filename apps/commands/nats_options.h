@@ -1,0 +1,94 @@
+// The NATS flags of the commands, the writer of a relay's log, and the bridges of a router.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "apps/support/temporary_folder.h"
+#include "kvcast/core/status.h"
+#include "kvcast/stream/relay_history.h"
+#include "src/base/logger.h"
+#include "src/event_log/log_bridge.h"
+#include "src/event_log/log_writer.h"
+#include "src/nats/nats_log.h"
+
+namespace kvcast::tools {
+
+struct NatsFlags {
+  nats::NatsOptions connection;
+  std::string source;  // MODEL/WORKER; relay only
+  int64_t replicas = 1;
+  int64_t snapshot_mib = 256;
+};
+
+// The log of a relay. Thread-compatible.
+class NatsRelay {
+ public:
+  // `log` must outlive the object. Error: kInvalidArgument for a flag or a file.
+  static Result<std::unique_ptr<NatsRelay>> Create(const NatsFlags& flags, Logger& log);
+  // The state in the log. Waits until the log can be read, or `stop` returns true. nullopt: the
+  // log has no state to go on with.
+  std::optional<RelayRecovery> Recover(const std::function<bool()>& stop);
+  // Writes the epochs of a relay, until the result is destroyed. `history` and this object must
+  // outlive the result.
+  class Writer;
+  std::unique_ptr<Writer> Write(RelayHistory& history);
+
+ private:
+  NatsRelay(std::unique_ptr<event_log::EventLog> stream, event_log::LogWriterConfig config,
+            Logger& log)
+      : stream_(std::move(stream)), config_(std::move(config)), log_(log) {}
+
+  const std::unique_ptr<event_log::EventLog> stream_;
+  const event_log::LogWriterConfig config_;
+  Logger& log_;
+};
+
+class NatsRelay::Writer {
+ public:
+  Writer(const NatsRelay& relay, RelayHistory& history);
+
+ private:
+  void Note(const event_log::WriterStatus& status) const;
+
+  const NatsRelay& relay_;
+  event_log::LogWriter writer_;
+  event_log::LogWriterThread thread_;
+};
+
+// The bridges of the sources of a router. Thread-compatible.
+class NatsBridges {
+ public:
+  struct Endpoints {
+    std::string live;
+    std::string replay;
+  };
+  // `log` must outlive the object. Errors: kInvalidArgument for a flag or a file; the folder of the
+  // endpoints cannot be made.
+  static Result<std::unique_ptr<NatsBridges>> Create(const NatsFlags& flags, Logger& log);
+  // The endpoints of a source. Starts its bridge at the first call. Error: kInvalidArgument for a
+  // source that is not MODEL/WORKER.
+  Result<Endpoints> Of(const std::string& source);
+
+ private:
+  struct Bridge {
+    std::unique_ptr<event_log::EventLog> stream;
+    std::unique_ptr<event_log::LogBridge> bridge;
+    std::unique_ptr<event_log::LogBridgeThread> thread;
+    Endpoints endpoints;
+  };
+  NatsBridges(std::shared_ptr<nats::NatsConnection> connection, TemporaryFolder folder, Logger& log)
+      : connection_(std::move(connection)), folder_(std::move(folder)), log_(log) {}
+
+  const std::shared_ptr<nats::NatsConnection> connection_;
+  const TemporaryFolder folder_;
+  Logger& log_;
+  std::map<std::string, Bridge> bridges_;
+};
+
+}  // namespace kvcast::tools

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <fstream>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "kvcast/stream/endpoint.h"
+#include "src/base/clock.h"
+#include "src/nats/nats_link.h"
+
+namespace kvcast::nats {
+namespace {
+
+constexpr int64_t kRetryMs = 500;
+constexpr int64_t kConnectTimeoutMs = 2000;
+// A server that does not answer two pings is given up.
+constexpr int64_t kPingMs = 2000;
+constexpr int kMaxPings = 2;
+
+Status BadOption(const std::string& what) { return {StatusCode::kInvalidArgument, what}; }
+
+std::string_view HostAndPort(std::string_view url) { return url.substr(url.find("//") + 2); }
+
+std::string HostOf(std::string_view url) {
+  const std::string_view address = HostAndPort(url);
+  const std::string_view host = address.substr(0, address.rfind(':'));
+  const bool quoted = host.starts_with('[') && host.ends_with(']');
+  return std::string(quoted ? host.substr(1, host.size() - 2) : host);
+}
+
+// A password in a URL would be visible in the list of processes.
+Status CheckUrl(const std::string& url, const NatsOptions& options) {
+  const bool tls = url.starts_with("tls://");
+  if (!tls && !url.starts_with("nats://"))
+    return BadOption("NATS: not nats://HOST:PORT or tls://HOST:PORT: " + url);
+  if (url.find('@') != std::string::npos)
+    return BadOption("NATS: a URL may have no user and no password; use a file");
+  const auto endpoint = ParseEndpoint("tcp://" + std::string(HostAndPort(url)));
+  if (!endpoint.ok()) return BadOption("NATS: not nats://HOST:PORT or tls://HOST:PORT: " + url);
+  const bool local = endpoint->is_local() || HostOf(url) == "localhost";
+  if (tls || !options.ca_file.empty() || local || options.insecure) return Status();
+  return BadOption("NATS: " + url + " is beyond loopback: use tls:// or the insecure flag");
+}
+
+Result<std::vector<std::string>> UrlsOf(const NatsOptions& options) {
+  std::vector<std::string> urls;
+  std::string_view rest = options.url;
+  while (true) {
+    const size_t comma = rest.find(',');
+    urls.emplace_back(rest.substr(0, comma));
+    if (Status status = CheckUrl(urls.back(), options); !status.ok()) return status;
+    if (comma == std::string_view::npos) return urls;
+    rest.remove_prefix(comma + 1);
+  }
+}
+
+Status ReadLines(const std::string& path, const std::vector<std::string*>& lines) {
+  std::ifstream file(path);
+  for (std::string* line : lines) {
+    if (!std::getline(file, *line) || line->empty())
+      return BadOption("NATS: cannot read " + std::to_string(lines.size()) + " line(s) of " + path);
+  }
+  return Status();
+}
+
+}  // namespace
+
+std::string ErrorText(natsStatus status) {
+  natsStatus last = NATS_OK;
+  const char* const detail = nats_GetLastError(&last);
+  std::string text = natsStatus_GetText(status);
+  if (last == status && detail != nullptr && *detail != 0) text += std::string(": ") + detail;
+  std::ranges::replace(text, '\n', ' ');
+  return text;
+}
+
+Result<std::shared_ptr<NatsConnection>> NatsConnection::Create(const NatsOptions& options) {
+  const int files =
+      !options.credentials_file.empty() + !options.user_file.empty() + !options.token_file.empty();
+  if (files > 1) return BadOption("NATS: more than one file with credentials");
+  auto urls = UrlsOf(options);
+  if (!urls.ok()) return urls.status();
+  NatsConnectionImpl::Secrets secrets;
+  Status read;
+  if (!options.user_file.empty())
+    read = ReadLines(options.user_file, {&secrets.user, &secrets.password});
+  if (!options.token_file.empty()) read = ReadLines(options.token_file, {&secrets.token});
+  std::string unused;
+  if (read.ok() && !options.credentials_file.empty())
+    read = ReadLines(options.credentials_file, {&unused});
+  if (read.ok() && !options.ca_file.empty()) read = ReadLines(options.ca_file, {&unused});
+  if (!read.ok()) return read;
+  return std::shared_ptr<NatsConnection>(
+      std::make_shared<NatsConnectionImpl>(options, std::move(urls).value(), std::move(secrets)));
+}
+
+// A connection that has ended is replaced by a new one instead of being established again. So no
+// message of an earlier attempt is sent later, and each subscription begins on a new connection.
+natsStatus NatsConnectionImpl::Configure(natsOptions* options, const std::string& url) const {
+  const auto tls = [&]() -> natsStatus {
+    if (!url.starts_with("tls://") && options_.ca_file.empty()) return NATS_OK;
+    natsStatus s = natsOptions_SetSecure(options, true);
+    if (s == NATS_OK && !options_.ca_file.empty())
+      s = natsOptions_LoadCATrustedCertificates(options, options_.ca_file.c_str());
+    return s == NATS_OK ? natsOptions_SetExpectedHostname(options, HostOf(url).c_str()) : s;
+  };
+  const auto credentials = [&]() -> natsStatus {
+    if (!options_.credentials_file.empty())
+      return natsOptions_SetUserCredentialsFromFiles(options, options_.credentials_file.c_str(),
+                                                     nullptr);
+    if (!secrets_.user.empty())
+      return natsOptions_SetUserInfo(options, secrets_.user.c_str(), secrets_.password.c_str());
+    if (!secrets_.token.empty()) return natsOptions_SetToken(options, secrets_.token.c_str());
+    return NATS_OK;
+  };
+  natsStatus s = natsOptions_SetURL(options, ("nats://" + std::string(HostAndPort(url))).c_str());
+  if (s == NATS_OK) s = natsOptions_SetName(options, "kvcast");
+  if (s == NATS_OK) s = natsOptions_SetAllowReconnect(options, false);
+  if (s == NATS_OK) s = natsOptions_SetTimeout(options, kConnectTimeoutMs);
+  if (s == NATS_OK) s = natsOptions_SetPingInterval(options, kPingMs);
+  if (s == NATS_OK) s = natsOptions_SetMaxPingsOut(options, kMaxPings);
+  if (s == NATS_OK) s = tls();
+  if (s == NATS_OK) s = credentials();
+  return s;
+}
+
+Result<std::shared_ptr<NatsLink>> NatsConnectionImpl::Connect(const std::string& url) const {
+  natsOptions* made = nullptr;
+  natsStatus s = natsOptions_Create(&made);
+  const Options options(made);
+  if (s == NATS_OK) s = Configure(made, url);
+  natsConnection* connection = nullptr;
+  if (s == NATS_OK) s = natsConnection_Connect(&connection, made);
+  if (s != NATS_OK) return Status(StatusCode::kUnavailable, url + ": " + ErrorText(s));
+  return std::make_shared<NatsLink>(connection);
+}
+
+Result<std::shared_ptr<NatsLink>> NatsConnectionImpl::Get() {
+  const MutexLock lock(mutex_);
+  if (link_ != nullptr && link_->is_up()) return link_;
+  if (SteadyMs() < next_ms_) return error_;
+  for (const std::string& url : urls_) {
+    auto link = Connect(url);
+    error_ = link.status();
+    next_ms_ = SteadyMs() + kRetryMs;
+    if (!link.ok()) continue;
+    link_ = std::move(link).value();
+    error_ = Status(StatusCode::kUnavailable, url + ": the connection has ended");
+    return link_;
+  }
+  return error_;
+}
+
+}  // namespace kvcast::nats

@@ -1,0 +1,77 @@
+// NatsLink: one connection to a NATS server, which is never established again, and owners of
+// libnats objects.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <nats/nats.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kvcast/core/status.h"
+#include "src/base/mutex.h"
+#include "src/nats/nats_log.h"
+
+namespace kvcast::nats {
+
+template <auto destroy>
+struct Destroyer {
+  template <typename Object>
+  void operator()(Object* object) const {
+    destroy(object);
+  }
+};
+using Message = std::unique_ptr<natsMsg, Destroyer<natsMsg_Destroy>>;
+using Subscription = std::unique_ptr<natsSubscription, Destroyer<natsSubscription_Destroy>>;
+using JetStream = std::unique_ptr<jsCtx, Destroyer<jsCtx_Destroy>>;
+using StreamInfo = std::unique_ptr<jsStreamInfo, Destroyer<jsStreamInfo_Destroy>>;
+using MetaData = std::unique_ptr<jsMsgMetaData, Destroyer<jsMsgMetaData_Destroy>>;
+using Options = std::unique_ptr<natsOptions, Destroyer<natsOptions_Destroy>>;
+
+// The cause of the latest libnats error of this thread, in one line.
+std::string ErrorText(natsStatus status);
+
+// Thread-safe, as libnats is.
+class NatsLink {
+ public:
+  explicit NatsLink(natsConnection* connection) : connection_(connection) {}
+  NatsLink(const NatsLink&) = delete;
+  NatsLink& operator=(const NatsLink&) = delete;
+  ~NatsLink() { natsConnection_Destroy(connection_); }
+
+  natsConnection* get() const { return connection_; }
+  bool is_up() const { return natsConnection_Status(connection_) == NATS_CONN_STATUS_CONNECTED; }
+
+ private:
+  natsConnection* const connection_;
+};
+
+class NatsConnectionImpl final : public NatsConnection {
+ public:
+  struct Secrets {
+    std::string user;
+    std::string password;
+    std::string token;
+  };
+  NatsConnectionImpl(NatsOptions options, std::vector<std::string> urls, Secrets secrets)
+      : options_(std::move(options)), urls_(std::move(urls)), secrets_(std::move(secrets)) {}
+
+  // The present connection, or a new one. May block for some seconds.
+  Result<std::shared_ptr<NatsLink>> Get();
+
+ private:
+  Result<std::shared_ptr<NatsLink>> Connect(const std::string& url) const;
+  natsStatus Configure(natsOptions* options, const std::string& url) const;
+
+  const NatsOptions options_;
+  const std::vector<std::string> urls_;
+  const Secrets secrets_;
+  Mutex mutex_;
+  std::shared_ptr<NatsLink> link_ KV_GUARDED_BY(mutex_);
+  Status error_ KV_GUARDED_BY(mutex_);  // of the latest attempt
+  int64_t next_ms_ KV_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace kvcast::nats
