@@ -90,5 +90,30 @@ TEST(BetweenTurns, NoSinkIsCalledAndThePositionsFit) {
   EXPECT_GT(positions, static_cast<size_t>(kSources));
 }
 
+// The thread has perhaps not taken the source yet.
+TEST(BetweenTurns, ASourceWithASavedStateHasItsPositionAtOnce) {
+  constexpr uint32_t kAdded = 100;
+  const auto subscriber = Subscriber::Create({}).value();
+  const SavedPosition saved = {
+      .epoch = Epoch{1, 2}, .first_seq = 3, .next_seq = 9, .complete = true, .fingerprints = {}};
+  for (uint32_t i = 0; i < kAdded; ++i) {
+    const auto sink = std::make_shared<CountingSink>(/*slow=*/false);
+    ASSERT_TRUE(subscriber
+                    ->Add({.worker = WorkerId(i),
+                           .endpoint = "tcp://127.0.0.1:9",
+                           .replay_endpoint = "tcp://127.0.0.1:9",
+                           .topic = "",
+                           .bind = false,
+                           .server_key = "",
+                           .resume = saved},
+                          sink)
+                    .ok());
+    subscriber->BetweenTurns([&](const std::vector<FollowedPosition>& followed) {
+      ASSERT_EQ(followed.size(), i + 1);
+      for (const FollowedPosition& of : followed) EXPECT_EQ(of.position, saved);
+    });
+  }
+}
+
 }  // namespace
 }  // namespace kvcast::stream

@@ -308,14 +308,18 @@ void Subscriber::Impl::BetweenTurns(
   use(Positions());
 }
 
-// REQUIRES: no turn is in progress.
+// A source that the thread has not taken yet has the position of its saved state. REQUIRES: no turn
+// is in progress.
 std::vector<FollowedPosition> Subscriber::Impl::Positions() const {
   std::vector<FollowedPosition> positions;
-  for (const FollowedSource& source : sources_) {
+  const auto add = [&positions](const FollowedSource& source) {
     if (auto position = source.link->Position()) {
       positions.push_back({source.worker(), std::move(*position)});
     }
-  }
+  };
+  std::ranges::for_each(sources_, add);
+  MutexLock lock(mutex_);
+  std::ranges::for_each(to_add_, add);
   return positions;
 }
 
