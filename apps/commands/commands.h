@@ -47,6 +47,11 @@ struct RouterCommandOptions {
   int64_t ingest_threads = 0;             // 0: from the configuration, or by cores
   std::string state;                      // folder; empty: from the configuration, or none
   int64_t state_interval_s = 0;           // 0: from the configuration, or 30
+  // See PeerOptions; empty or 0: from the configuration, or the default.
+  std::string peer;
+  std::string peer_token_file;
+  std::string peer_ca_file;
+  int64_t peer_timeout_ms = 0;
   std::string relay;  // PUB endpoint; empty: from the configuration, or no relay
   bool relay_redact = false;
   // See LoadSharingConfig; empty or 0: from the configuration, or none.

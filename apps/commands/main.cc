@@ -193,6 +193,21 @@ void AddRouterAccess(CLI::App& sub, RouterCommandOptions& options) {
       ->check(CLI::Range(int64_t{1}, int64_t{1'000'000'000'000}));
 }
 
+void AddPeer(CLI::App& sub, RouterCommandOptions& options) {
+  sub.add_option("--peer", options.peer,
+                 "URL of the admin listener of a running router, from which the router takes its "
+                 "state when it starts: https://HOST[:PORT], or http:// on loopback");
+  sub.add_option("--peer-token-file", options.peer_token_file,
+                 "file of mode 0600 with a token of the peer whose role is admin");
+  sub.add_option("--peer-ca-file", options.peer_ca_file,
+                 "PEM file of the authorities that sign the peer's certificate (default: those of "
+                 "the system)");
+  sub.add_option("--peer-timeout-ms", options.peer_timeout_ms,
+                 "milliseconds after which the router starts without the peer's state (default: "
+                 "10000)")
+      ->check(CLI::Range(router::kMinPeerTimeoutMs, router::kMaxPeerTimeoutMs));
+}
+
 void AddLoadSharing(CLI::App& sub, RouterCommandOptions& options) {
   sub.add_option("--load-endpoint", options.load_endpoint,
                  "PUB endpoint at which the router publishes the load of its requests for other "
@@ -239,6 +254,7 @@ void AddRouter(CLI::App& app, RouterCommandOptions& options, Command& command) {
   sub->add_option("--state-interval", options.state_interval_s,
                   "seconds between two saves of the state (default: 30)")
       ->check(CLI::Range(int64_t{1}, router::kMaxStateInterval));
+  AddPeer(*sub, options);
   sub->add_option("--relay", options.relay,
                   "PUB endpoint at which the router publishes all events again, with the topic "
                   "kv.MODEL.WORKER.RANK.TIER.GROUP");

@@ -94,6 +94,14 @@ Status FollowNats(RouterOptions& router, NatsBridges* bridges) {
   return Status();
 }
 
+void SetPeer(const RouterCommandOptions& options, RouterOptions& router) {
+  if (!options.peer.empty()) router.peer.url = options.peer;
+  if (!options.peer_token_file.empty()) router.peer.token_file = options.peer_token_file;
+  if (!options.peer_ca_file.empty()) router.peer.ca_file = options.peer_ca_file;
+  if (options.peer_timeout_ms > 0) router.peer.timeout_ms = options.peer_timeout_ms;
+  router.peer.stopping = [] { return StopSignal() != 0; };
+}
+
 // Reads the configuration file first, because the flags override its values. `bridges` nullptr: no
 // source may be in a log of NATS.
 Result<RouterOptions> MakeOptions(const RouterCommandOptions& options, NatsBridges* bridges) {
@@ -124,6 +132,7 @@ Result<RouterOptions> MakeOptions(const RouterCommandOptions& options, NatsBridg
   }
   if (!options.state.empty()) router.state.folder = options.state;
   if (options.state_interval_s > 0) router.state.period_s = options.state_interval_s;
+  SetPeer(options, router);
   if (!options.relay.empty()) router.relay.endpoint = options.relay;
   router.relay.redact |= options.relay_redact;
   if (const Status load = SetLoadSharing(options, router); !load.ok()) return load;

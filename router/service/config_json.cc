@@ -162,6 +162,14 @@ Status ReadStateInterval(const Json& json, const std::string& name, RouterOption
   return status;
 }
 
+Status ReadPeerTimeout(const Json& json, const std::string& name, RouterOptions& options) {
+  Status status = ReadUpTo(json, name, kMaxPeerTimeoutMs, options.peer.timeout_ms);
+  if (status.ok() && options.peer.timeout_ms < kMinPeerTimeoutMs) {
+    return BadField(name + ": must be at least " + std::to_string(kMinPeerTimeoutMs));
+  }
+  return status;
+}
+
 Status ReadLoadPeriod(const Json& json, const std::string& name, RouterOptions& options) {
   Status status = ReadUpTo(json, name, kMaxLoadPeriodMs, options.load.period_ms);
   if (status.ok() && options.load.period_ms < kMinLoadPeriodMs) {
@@ -198,6 +206,10 @@ constexpr ConfigMember kConfigMembers[] = {
     {"ingest_threads", ReadIngestThreads},
     {"state", [](auto& j, N n, O o) { return ReadText(j, n, o.state.folder); }},
     {"state_interval_s", ReadStateInterval},
+    {"peer", [](auto& j, N n, O o) { return ReadText(j, n, o.peer.url); }},
+    {"peer_token_file", [](auto& j, N n, O o) { return ReadText(j, n, o.peer.token_file); }},
+    {"peer_ca_file", [](auto& j, N n, O o) { return ReadText(j, n, o.peer.ca_file); }},
+    {"peer_timeout_ms", ReadPeerTimeout},
     {"weights", ReadWeights},
     {"temperature",
      [](auto& j, N n, O o) { return ReadNumber(j, n, 0, kMaxTemperature, o.routing.temperature); }},

@@ -15,8 +15,10 @@
 namespace kvcast::router {
 
 inline constexpr int kDefaultHttpPort = 8080;
-inline constexpr int64_t kMaxStateInterval = 86400;  // greatest state_interval_s
-inline constexpr int64_t kMaxSourcesLimit = 65535;   // greatest max_sources and max_http_sources
+inline constexpr int64_t kMaxStateInterval = 86400;   // greatest state_interval_s
+inline constexpr int64_t kMinPeerTimeoutMs = 100;     // least peer_timeout_ms
+inline constexpr int64_t kMaxPeerTimeoutMs = 600000;  // greatest peer_timeout_ms
+inline constexpr int64_t kMaxSourcesLimit = 65535;    // greatest max_sources and max_http_sources
 
 struct ConfigMember {
   const char* name;

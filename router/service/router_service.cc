@@ -34,6 +34,9 @@ constexpr int64_t kSamplePeriodMs = 1000;
 // PrefixIndex::Reclaim is called once per this number of samples.
 constexpr int kReclaimSamples = 10;
 
+// The states of another router are dropped after this number of samples, because they use memory.
+constexpr int kPeerStateSamples = 60;
+
 // RequestRouter calls the function under its own lock, so the generator needs no lock.
 std::function<double()> SystemRandom() {
   return [engine = std::mt19937_64(std::random_device()())]() mutable {
@@ -99,8 +102,7 @@ HttpOptions AdminOptions(const RouterOptions& options) {
 
 class RouterService::Impl {
  public:
-  Impl(size_t ingest_threads, std::unique_ptr<RouterState> state)
-      : core_(ingest_threads, std::move(state)) {}
+  Impl(size_t ingest_threads, InitialState initial) : core_(ingest_threads, std::move(initial)) {}
   Status Start(const RouterOptions& options);
   Result<SourceSet::Changes> Reload(const RouterOptions& options);
   void Stop();
@@ -120,8 +122,12 @@ class RouterService::Impl {
   Status MakeLists(const RouterOptions& options);
   Status Serve(const RouterOptions& options);
   Status Listen(size_t server, const HttpOptions& options, std::vector<HttpRoute> routes);
+  SavedRouter Saved() {
+    return {core_.index, *core_.fleet, TextOfSource, core_.initial.secret, core_.now};
+  }
   HttpTotals Totals() const;
   void Sample();
+  void DropPeerState();
 
   ServiceCore core_;
   std::unique_ptr<SourceSet> configured_;  // the sources of RouterOptions; set by Follow
@@ -168,11 +174,13 @@ Status RouterService::Impl::Follow(const RouterOptions& options) {
   if (core_.log != nullptr) ObserveForLog(*core_.source_log, observer);
   auto fleet =
       Fleet::Create(options.subscriber, core_.index, std::move(observer), options.source_limits,
-                    core_.state ? core_.state->RestorerFor(core_.index) : RestoreWorker());
+                    [this](const WorkerRegistration& registration, WorkerIngest& source) {
+                      return core_.initial.saved->Restore(core_.index, registration, source);
+                    });
   if (!fleet.ok()) return fleet.status();
   core_.fleet = std::move(fleet).value();
   if (Status status = FollowConfigured(options.sources); !status.ok()) return status;
-  if (core_.state) FollowSavedClients();
+  if (core_.initial.state) FollowSavedClients();
   core_.fleet->BeginPolls();
   return Status();
 }
@@ -180,7 +188,7 @@ Status RouterService::Impl::Follow(const RouterOptions& options) {
 // Adds the sources that clients had registered before the router restarted.
 void RouterService::Impl::FollowSavedClients() {
   constexpr ChangeOrigin kOrigin = {.list = "state"};
-  auto text = core_.state->ReadClientSources();
+  auto text = core_.initial.state->ReadClientSources();
   if (text.ok() && text->empty()) return;
   auto sources = text.ok() ? SourcesFromText(*text) : text.status();
   if (!sources.ok()) {
@@ -292,6 +300,8 @@ Status RouterService::Impl::Serve(const RouterOptions& options) {
     routes.insert(routes.end(), std::move_iterator(more.begin()), std::move_iterator(more.end()));
   }
   if (options.admin_http) {
+    core_.state_sender = std::make_unique<StateSender>(Saved(), core_.log);
+    routes.push_back(StateRoute(core_));
     const Status listens = Listen(kAdmin, AdminOptions(options), routes);
     if (!listens.ok()) return listens;
     std::erase_if(routes, [](const auto& route) { return route.access == AccessRole::kAdmin; });
@@ -306,6 +316,14 @@ void RouterService::Impl::Sample() {
   core_.source_log->Sample(*core_.fleet);
   core_.reuse.Refresh(core_.index, *core_.fleet->view(), core_.steady_ms);
   if (++samples_ % kReclaimSamples == 0) core_.index.Reclaim();
+  if (samples_ == kPeerStateSamples) DropPeerState();
+}
+
+// Sources of files, DNS and Kubernetes were added meanwhile.
+void RouterService::Impl::DropPeerState() {
+  const size_t dropped = core_.initial.saved->DropPeer();
+  if (dropped == 0 || core_.log == nullptr) return;
+  core_.log->Write(log_events::kPeerStateDropped, "", {{"workers", dropped}});
 }
 
 Status RouterService::Impl::StartRelay(RouterOptions& options) {
@@ -367,7 +385,7 @@ Status RouterService::Impl::Start(const RouterOptions& given) {
   if (core_.source_files) core_.source_files->Begin(*core_.source_log);
   core_.dns_sources->Begin();
   core_.kubernetes_sources->Begin();
-  if (core_.state) core_.state->BeginSaving(core_.index, *core_.fleet, core_.now);
+  if (core_.initial.state) core_.initial.state->BeginSaving(Saved());
   return Status();
 }
 
@@ -393,7 +411,7 @@ void RouterService::Impl::Stop() {
   core_.source_files.reset();
   core_.dns_sources.reset();
   core_.kubernetes_sources.reset();
-  if (core_.state) core_.state->StopSaving();
+  if (core_.initial.state) core_.initial.state->StopSaving();
   core_.fleet.reset();
 }
 
@@ -407,16 +425,13 @@ Result<std::unique_ptr<RouterService>> RouterService::Start(const RouterOptions&
     return Status(StatusCode::kInvalidArgument,
                   "ingest_threads: must be at most " + std::to_string(kMaxIndexShards));
   }
-  std::unique_ptr<RouterState> state;
-  if (!options.state.folder.empty()) {
-    auto opened = RouterState::Open(options.state, TextOfSource, TextOfSources, options.log);
-    if (!opened.ok()) return opened.status();
-    state = std::move(opened).value();
-  }
+  auto initial = OpenInitialState(options.state, options.peer, options.make_client, TextOfSource,
+                                  TextOfSources, options.log);
+  if (!initial.ok()) return initial.status();
   auto impl = std::make_unique<Impl>(options.ingest_threads > 0
                                          ? options.ingest_threads
                                          : IngestThreadsFor(std::thread::hardware_concurrency()),
-                                     std::move(state));
+                                     std::move(initial).value());
   if (Status status = impl->Start(options); !status.ok()) {
     impl->Stop();
     return status;

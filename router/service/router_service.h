@@ -1,5 +1,6 @@
 // RouterService: follows publishers, keeps the prefix index and answers over HTTP. own_api.h,
-// indexer_api.h and static_files.h list the routes, and GET /openapi.json describes the routes.
+// indexer_api.h and static_files.h list the routes, and GET /openapi.json describes the routes for
+// clients.
 // Errors are
 // {"error": text}. 400: a bad request. 401: a token is needed. 403: a host or an origin that is not
 // allowed, or a token whose role does not allow the request. 404: an
@@ -25,6 +26,7 @@
 #include "router/service/discovery/source_set.h"
 #include "router/service/ingest/fleet.h"
 #include "router/service/ingest/worker_ingest.h"
+#include "router/service/join/peer_options.h"
 #include "router/service/load/load_sharing.h"
 #include "router/service/relay/relay.h"
 #include "router/service/route/request_router.h"
@@ -52,9 +54,10 @@ struct RouterOptions {
   SourceDefaults source_defaults;
   HttpOptions http;
   // A second address. If it is set, only this address answers the routes with access kAdmin
-  // (registrations, removals, pushed events, dumps). This address also answers all other routes.
-  // Only its address, port and unix_path are used. All other members are taken from `http`, but a
-  // unix socket has no TLS. nullopt: `http` answers all routes.
+  // (registrations, removals, pushed events, dumps). This address also answers all other routes,
+  // and only it sends the state of the router to another router (GET /v1/admin/state). Only its
+  // address, port and unix_path are used. All other members are taken from `http`, but a unix
+  // socket has no TLS. nullopt: `http` answers all routes.
   std::optional<HttpOptions> admin_http;
   // See SourcePolicy and FleetLimits.
   std::vector<IpNetwork> source_networks;
@@ -70,6 +73,9 @@ struct RouterOptions {
   // `epoch`, `curve_keys` and `now_us`.
   LoadSharingConfig load;
   StateOptions state;
+  // Another router from which this router takes its state when it starts; see OpenInitialState. It
+  // needs make_client.
+  PeerOptions peer;
   // Called for each applied batch of each worker. Calls for different workers may run at the same
   // time; see FleetObserver. Empty: no function is called.
   std::function<void(const FleetWorker&, const AppliedBatch&)> on_applied;
@@ -130,6 +136,8 @@ class RouterService {
   // - `load` is invalid.
   // - There are kubernetes_sources without make_client.
   // - The folder of the saved state cannot be used; see StateFolder::Open.
+  // - `peer` is invalid, or there is no make_client for it.
+  // Blocks until the state of `peer` has arrived, or until it cannot arrive in time.
   static Result<std::unique_ptr<RouterService>> Start(const RouterOptions& options);
   ~RouterService();
 

@@ -56,6 +56,12 @@ inline constexpr LogEvent kNatsState = {"nats_state"};
 inline constexpr LogEvent kStateSaved = {"state_saved", LogLevel::kDebug};
 inline constexpr LogEvent kStateSaveFailed = {"state_save_failed", LogLevel::kError};
 inline constexpr LogEvent kStateRefused = {"state_refused", LogLevel::kWarning};
+// The state of another router.
+inline constexpr LogEvent kStateSent = {"state_sent"};
+inline constexpr LogEvent kStateSendFailed = {"state_send_failed", LogLevel::kWarning};
+inline constexpr LogEvent kPeerJoined = {"peer_joined"};
+inline constexpr LogEvent kPeerJoinFailed = {"peer_join_failed", LogLevel::kWarning};
+inline constexpr LogEvent kPeerStateDropped = {"peer_state_dropped"};
 // HTTP.
 inline constexpr LogEvent kHttpRefused = {"http_refused", LogLevel::kWarning, 10, 100};
 inline constexpr LogEvent kHttpFailed = {"http_failed", LogLevel::kError, 20, 200};
@@ -99,6 +105,11 @@ inline constexpr std::array kLogEvents = {
     log_events::kStateSaved,
     log_events::kStateSaveFailed,
     log_events::kStateRefused,
+    log_events::kStateSent,
+    log_events::kStateSendFailed,
+    log_events::kPeerJoined,
+    log_events::kPeerJoinFailed,
+    log_events::kPeerStateDropped,
     log_events::kHttpRefused,
     log_events::kHttpFailed,
     log_events::kHttpRequest,

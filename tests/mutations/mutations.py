@@ -1612,7 +1612,7 @@ MUTATIONS = [
      "  const int error = WEXITSTATUS(state);\n", "  const int error = 0;\n",
      "router_state_test --gtest_filter=*StateFilesTest.*"),
     ("do not note the end of a client's source", "router/service/api/source_change.cc",
-     "  if (status.ok() && core.state) core.state->WriteClientSources(*core.fleet);\n", "",
+     "  if (status.ok() && core.initial.state) core.initial.state->WriteClientSources(*core.fleet);\n", "",
      "router_state_test --gtest_filter=*StateFilesTest.*"),
     ("let two routers use one folder of state", "router/service/state/state_folder.cc",
      "  if (flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {\n", "  if (false) {\n",

@@ -409,6 +409,7 @@ std::string RenderMetrics(const ServiceMetrics& metrics) {
   AddBlockFamilies(metrics.workers, families);
   AddListFamilies(metrics, families);
   if (metrics.state) AddStateFamilies(*metrics.state, families);
+  AddPeerJoinFamilies(metrics.join, families);
   if (metrics.peer_load) AddPeerLoadFamilies(*metrics.peer_load, families);
   families.push_back(WeightFamily(metrics.workers));
   families.push_back(AgeFamily(metrics.workers));

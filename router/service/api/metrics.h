@@ -9,6 +9,7 @@
 #include "kvcast/router/prefix_index.h"
 #include "kvcast/router/scheme_detector.h"
 #include "kvcast/stream/subscriber.h"
+#include "router/service/api/peer_join_metrics.h"
 #include "router/service/api/peer_load_metrics.h"
 #include "router/service/discovery/source_list_report.h"
 #include "router/service/ingest/feed_state.h"
@@ -66,7 +67,8 @@ struct ServiceMetrics {
   std::vector<SourceListReport> source_files;
   std::vector<SourceListReport> dns_sources;
   std::vector<SourceListReport> kubernetes_sources;
-  std::optional<StateReport> state;          // nullopt: no state is saved
+  std::optional<StateReport> state;  // nullopt: no state is saved
+  PeerJoinMetrics join;
   std::optional<PeerLoadMetrics> peer_load;  // nullopt: no load is shared
 };
 

@@ -166,7 +166,15 @@ HttpReply AnswerMetrics(const ServiceCore& core, HttpTotals http) {
   if (core.source_files) metrics.source_files = core.source_files->reports();
   metrics.dns_sources = core.dns_sources->reports();
   metrics.kubernetes_sources = core.kubernetes_sources->reports();
-  if (core.state) metrics.state = core.state->report();
+  if (core.initial.state) {
+    metrics.state = {core.initial.state->report(),
+                     core.initial.saved->counters(StateOrigin::kFolder)};
+  }
+  metrics.join.join = core.initial.join;
+  if (core.initial.join) {
+    metrics.join.restore = core.initial.saved->counters(StateOrigin::kPeer);
+  }
+  if (core.state_sender) metrics.join.sent = core.state_sender->report();
   const auto peers = core.request_router->peers(static_cast<double>(core.steady_ms()));
   if (core.load_sharing && peers) metrics.peer_load = {*peers, core.load_sharing->counters()};
   metrics.latency = &core.latency;
@@ -179,6 +187,15 @@ HttpReply AnswerMetrics(const ServiceCore& core, HttpTotals http) {
 }
 
 }  // namespace
+
+HttpRoute StateRoute(ServiceCore& core) {
+  return {HttpRoute::Method::kGet,
+          "/v1/admin/state",
+          [&core](const HttpRequest& request) { return core.state_sender->Answer(request); },
+          HttpRoute::Lane::kObserver,
+          HttpRoute::kSmallBody,
+          AccessRole::kAdmin};
+}
 
 std::vector<HttpRoute> OwnRoutes(ServiceCore& core, std::function<HttpTotals()> http) {
   using R = const HttpRequest&;

@@ -15,6 +15,9 @@
 //                          lists of sources (files, DNS, Kubernetes) but no source, and while
 //                          the service stops; else 200. The body lists degraded sources.
 //   GET    /metrics        Prometheus text
+//
+// Only the admin listener answers this request:
+//   GET    /v1/admin/state  the state of the router, for a router that starts; see state_stream.h
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -29,5 +32,8 @@ namespace kvcast::router {
 
 // `core` must outlive the routes. `http` returns the counters of all HTTP servers together.
 std::vector<HttpRoute> OwnRoutes(ServiceCore& core, std::function<HttpTotals()> http);
+
+// `core` must have a sender, and must outlive the route.
+HttpRoute StateRoute(ServiceCore& core);
 
 }  // namespace kvcast::router

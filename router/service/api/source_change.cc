@@ -21,7 +21,7 @@ std::optional<HttpReply> AddForClient(ServiceCore& core, const HttpRequest& requ
   if (status.ok()) status = core.fleet->Add(source, AddedBy::kClient);
   if (!status.ok()) return RefuseSource(core, request, source.worker.name, status);
   core.source_log->NoteAdded(source, OriginOf(request));
-  if (core.state) core.state->WriteClientSources(*core.fleet);
+  if (core.initial.state) core.initial.state->WriteClientSources(*core.fleet);
   return std::nullopt;
 }
 
@@ -34,7 +34,7 @@ HttpReply RefuseSource(ServiceCore& core, const HttpRequest& request, std::strin
 Status RemoveForClient(ServiceCore& core, const HttpRequest& request, const std::string& name) {
   Status status = core.fleet->Remove(name);
   if (status.ok()) core.source_log->NoteRemoved(name, OriginOf(request));
-  if (status.ok() && core.state) core.state->WriteClientSources(*core.fleet);
+  if (status.ok() && core.initial.state) core.initial.state->WriteClientSources(*core.fleet);
   return status;
 }
 

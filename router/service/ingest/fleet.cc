@@ -236,6 +236,7 @@ Status Fleet::FollowRank(const std::shared_ptr<const FleetWorker>& worker,
 
 void Fleet::BetweenTurns(size_t shard,
                          const std::function<void(const std::vector<FollowedWorker>&)>& use) {
+  const MutexLock lock(between_mutex_);
   subscribers_[shard]->BetweenTurns([&](const std::vector<FollowedPosition>& positions) {
     std::vector<FollowedWorker> workers;
     for (const FollowedPosition& followed : positions) {

@@ -103,7 +103,8 @@ class Fleet {
 
   FleetView view() const;
   // Calls `use` while no batch of the workers of this shard is applied; see
-  // Subscriber::BetweenTurns. Workers of EventFeeds are not among them.
+  // Subscriber::BetweenTurns. Workers of EventFeeds are not among them. Waits for another call of
+  // the function.
   void BetweenTurns(size_t shard,
                     const std::function<void(const std::vector<FollowedWorker>&)>& use);
   SourceStatus stream(WorkerId worker) const;
@@ -145,6 +146,7 @@ class Fleet {
   const std::shared_ptr<ResidencyBudget> budget_;
   Mutex admin_mutex_;  // allows one Add or Remove at a time; the sink never locks it
   uint32_t next_id_ KV_GUARDED_BY(admin_mutex_) = 0;
+  Mutex between_mutex_;  // held by BetweenTurns
   mutable Mutex view_mutex_;
   FleetView view_ KV_GUARDED_BY(view_mutex_) = std::make_shared<const FleetList>();
   std::unordered_map<WorkerId, std::shared_ptr<const FleetWorker>> by_id_

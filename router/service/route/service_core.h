@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "kvcast/router/content_key.h"
 #include "kvcast/router/prefix_index.h"
 #include "router/service/discovery/dns_sources.h"
 #include "router/service/discovery/kubernetes_sources.h"
@@ -16,6 +17,8 @@
 #include "router/service/ingest/fleet.h"
 #include "router/service/ingest/source_log.h"
 #include "router/service/ingest/source_policy.h"
+#include "router/service/join/initial_state.h"
+#include "router/service/join/state_sender.h"
 #include "router/service/load/load_sharing.h"
 #include "router/service/relay/relay.h"
 #include "router/service/route/latency.h"
@@ -23,7 +26,6 @@
 #include "router/service/route/query_engine.h"
 #include "router/service/route/request_router.h"
 #include "router/service/route/reuse_watch.h"
-#include "router/service/state/router_state.h"
 #include "src/http/http_server.h"
 
 namespace kvcast::router {
@@ -31,12 +33,12 @@ namespace kvcast::router {
 // The fleet's threads use `index`, `observations`, `reuse`, `request_router`, `relay`,
 // `load_sharing` and `source_log`, so `fleet` is declared after these members.
 struct ServiceCore {
-  // `ingest_threads`: see RouterOptions. `saved`: may be nullptr.
-  explicit ServiceCore(size_t ingest_threads = 1, std::unique_ptr<RouterState> saved = nullptr)
-      : state(std::move(saved)),
-        index(state ? state->keys() : ContentKeys::OfProcess(), ingest_threads) {}
+  // `ingest_threads`: see RouterOptions.
+  explicit ServiceCore(size_t ingest_threads = 1, InitialState initial_state = {})
+      : initial(std::move(initial_state)), keys(initial.secret), index(keys, ingest_threads) {}
 
-  std::unique_ptr<RouterState> state;  // nullptr: no state is saved
+  const InitialState initial;
+  const ContentKeys keys;
   PrefixIndex index;
   Observations observations;
   ReuseWatch reuse;
@@ -47,6 +49,8 @@ struct ServiceCore {
   Logger* log = nullptr;  // nullptr: no log
   std::unique_ptr<SourceLog> source_log = std::make_unique<SourceLog>();
   std::unique_ptr<Fleet> fleet;
+  // Uses `index` and `fleet`; nullptr: the router sends no state.
+  std::unique_ptr<StateSender> state_sender;
   std::unique_ptr<SourceFiles> source_files;  // uses `fleet`; nullptr: there are no files
   std::unique_ptr<DnsSources> dns_sources;    // uses `fleet`
   std::unique_ptr<KubernetesSources> kubernetes_sources;  // uses `fleet`

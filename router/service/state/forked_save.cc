@@ -39,8 +39,12 @@ void CloseOthers(int fd) {
 }  // namespace
 
 ForkedSave::~ForkedSave() {
-  if (child_ > 0) kill(child_, SIGKILL);
+  Kill();
   (void)Wait();
+}
+
+void ForkedSave::Kill() {
+  if (child_ > 0) kill(child_, SIGKILL);
 }
 
 void ForkedSave::Begin(StateFileWriter& writer, const FrozenShard& frozen, int fd) {

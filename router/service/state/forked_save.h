@@ -27,6 +27,8 @@ class ForkedSave {
   void Begin(StateFileWriter& writer, const FrozenShard& frozen, int fd);
   // Waits until the child has written the file. Not ok (kUnavailable): one line with the reason.
   Status Wait();
+  // Ends the child. Does not wait for its end.
+  void Kill();
 
  private:
   pid_t child_ = 0;  // 0: none

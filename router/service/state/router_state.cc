@@ -5,18 +5,14 @@
 
 namespace kvcast::router {
 
-RouterState::RouterState(const StateOptions& options, StateFolder folder, SourceText text_of,
+RouterState::RouterState(const StateOptions& options, StateFolder folder,
                          ClientSourceFile::Encode encode, Logger* log)
     : period_ms_(options.period_s * 1000),
       folder_(std::move(folder)),
-      keys_(folder_.secret()),
-      text_of_(text_of),
       log_(log),
-      saved_(folder_, text_of, log),
       client_sources_(folder_, encode) {}
 
 Result<std::unique_ptr<RouterState>> RouterState::Open(const StateOptions& options,
-                                                       SourceText text_of,
                                                        ClientSourceFile::Encode encode,
                                                        Logger* log) {
   auto folder = StateFolder::Open(options.folder);
@@ -24,13 +20,7 @@ Result<std::unique_ptr<RouterState>> RouterState::Open(const StateOptions& optio
     return Status(folder.status().code(), "state: " + folder.status().message());
   }
   return std::unique_ptr<RouterState>(
-      new RouterState(options, std::move(folder).value(), text_of, encode, log));
-}
-
-RestoreWorker RouterState::RestorerFor(PrefixIndex& index) {
-  return [this, &index](const WorkerRegistration& registration, WorkerIngest& source) {
-    return saved_.Restore(index, registration, source);
-  };
+      new RouterState(options, std::move(folder).value(), encode, log));
 }
 
 void RouterState::WriteClientSources(const Fleet& fleet) {
@@ -39,8 +29,8 @@ void RouterState::WriteClientSources(const Fleet& fleet) {
   log_->Write(log_events::kStateSaveFailed, "", {{"reason", status.message()}});
 }
 
-void RouterState::BeginSaving(const PrefixIndex& index, Fleet& fleet, std::function<double()> now) {
-  auto saver = std::make_shared<StateSaver>(folder_, index, fleet, text_of_, std::move(now), log_);
+void RouterState::BeginSaving(SavedRouter router) {
+  auto saver = std::make_shared<StateSaver>(folder_, std::move(router), log_);
   saver->Begin(period_ms_);
   const MutexLock lock(mutex_);
   saver_ = std::move(saver);
@@ -55,11 +45,9 @@ void RouterState::StopSaving() {
   if (saver != nullptr) saver->SaveAndStop();
 }
 
-StateReport RouterState::report() const {
-  StateReport report{.save = {}, .restore = saved_.counters()};
+SaveReport RouterState::report() const {
   const MutexLock lock(mutex_);
-  if (saver_ != nullptr) report.save = saver_->report();
-  return report;
+  return saver_ == nullptr ? SaveReport() : saver_->report();
 }
 
 }  // namespace kvcast::router

@@ -8,16 +8,13 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
-#include <optional>
 #include <string>
-#include <vector>
 
 #include "kvcast/core/status.h"
-#include "kvcast/router/content_key.h"
 #include "router/service/state/client_source_file.h"
 #include "router/service/state/saved_workers.h"
+#include "router/service/state/shard_save.h"
 #include "router/service/state/state_folder.h"
 #include "router/service/state/state_saver.h"
 
@@ -28,7 +25,7 @@ struct StateOptions {
   int64_t period_s = 30;  // between two saves
 };
 
-// Values for the metrics page.
+// Values for the metrics page. `restore`: of the folder.
 struct StateReport {
   SaveReport save;
   RestoreCounters restore;
@@ -37,36 +34,34 @@ struct StateReport {
 class RouterState {
  public:
   // `log` may be nullptr; it must outlive the object. Errors: see StateFolder::Open.
-  static Result<std::unique_ptr<RouterState>> Open(const StateOptions& options, SourceText text_of,
+  static Result<std::unique_ptr<RouterState>> Open(const StateOptions& options,
                                                    ClientSourceFile::Encode encode, Logger* log);
 
-  // The keys that belong to the saved names.
-  const ContentKeys& keys() const { return keys_; }
-  // See RestoreWorker. `index` must outlive the function.
-  RestoreWorker RestorerFor(PrefixIndex& index);
+  const StateFolder& folder() const { return folder_; }
+  // The secret of the content keys, to which the saved names belong.
+  uint64_t secret() const { return folder_.secret(); }
+  // See StateFolder::SetSecret. REQUIRES: BeginSaving was not called.
+  Status SetSecret(uint64_t secret) { return folder_.SetSecret(secret); }
   // The saved text of the clients' sources; see ClientSourceFile::Read.
   Result<std::string> ReadClientSources() const { return client_sources_.Read(); }
   // Must be called after a client has added or removed a source. Failures are logged.
   void WriteClientSources(const Fleet& fleet);
-  // Starts to save. Call it once. All arguments must outlive the saver. `now`: seconds since the
-  // Unix epoch.
-  void BeginSaving(const PrefixIndex& index, Fleet& fleet, std::function<double()> now);
+  // Starts to save. Call it once. The index and the fleet must outlive the saver. The secret of
+  // `router` must be secret().
+  void BeginSaving(SavedRouter router);
   // Saves a last time. No-op before BeginSaving, and in a second call. Must be called before the
   // fleet is destroyed.
   void StopSaving();
   // Thread-safe.
-  StateReport report() const;
+  SaveReport report() const;
 
  private:
-  RouterState(const StateOptions& options, StateFolder folder, SourceText text_of,
-              ClientSourceFile::Encode encode, Logger* log);
+  RouterState(const StateOptions& options, StateFolder folder, ClientSourceFile::Encode encode,
+              Logger* log);
 
   const int64_t period_ms_;
-  const StateFolder folder_;
-  const ContentKeys keys_;
-  const SourceText text_of_;
+  StateFolder folder_;
   Logger* const log_;
-  SavedWorkers saved_;
   ClientSourceFile client_sources_;
   mutable Mutex mutex_;
   std::shared_ptr<StateSaver> saver_ KV_GUARDED_BY(mutex_);

@@ -1,12 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "router/service/state/saved_workers.h"
 
+#include <string_view>
 #include <utility>
 
 namespace kvcast::router {
+namespace {
 
-SavedWorkers::SavedWorkers(const StateFolder& folder, SourceText text_of, Logger* log)
-    : text_of_(text_of), log_(log) {
+std::string_view OriginName(StateOrigin origin) {
+  return origin == StateOrigin::kPeer ? "peer" : "state";
+}
+
+}  // namespace
+
+void SavedWorkers::Load(const StateFolder& folder) {
   for (const std::string& name : folder.Names(".state")) {
     auto file = StateFile::Open(folder.PathOf(name), SecretCheck(folder.secret()));
     if (file.ok()) {
@@ -17,7 +24,7 @@ SavedWorkers::SavedWorkers(const StateFolder& folder, SourceText text_of, Logger
       log_->Write(log_events::kStateRefused, "", {{"reason", file.status().message()}});
     }
     const MutexLock lock(mutex_);
-    ++counters_.files_refused;
+    ++CountersOf(StateOrigin::kFolder).files_refused;
   }
 }
 
@@ -26,8 +33,27 @@ void SavedWorkers::Add(const std::shared_ptr<const StateFile>& file) {
   for (size_t i = 0; i < file->workers().size(); ++i) {
     Place& place = by_registration_[file->workers()[i].registration];
     if (place.file != nullptr && place.file->saved_at_ms() > file->saved_at_ms()) continue;
-    place = {file, static_cast<uint32_t>(i)};
+    place = {file, static_cast<uint32_t>(i), StateOrigin::kFolder};
   }
+}
+
+void SavedWorkers::AddFromPeer(std::shared_ptr<const StateFile> file) {
+  const MutexLock lock(mutex_);
+  for (size_t i = 0; i < file->workers().size(); ++i) {
+    by_registration_[file->workers()[i].registration] = {file, static_cast<uint32_t>(i),
+                                                         StateOrigin::kPeer};
+  }
+}
+
+bool SavedWorkers::empty() const {
+  const MutexLock lock(mutex_);
+  return by_registration_.empty();
+}
+
+size_t SavedWorkers::DropPeer() {
+  const MutexLock lock(mutex_);
+  return std::erase_if(by_registration_,
+                       [](const auto& of) { return of.second.origin == StateOrigin::kPeer; });
 }
 
 std::optional<SavedPosition> SavedWorkers::Restore(PrefixIndex& index,
@@ -46,11 +72,15 @@ std::optional<SavedPosition> SavedWorkers::Restore(PrefixIndex& index,
   const Status status = source.Restore(saved.source, saved.position.next_seq, [&] {
     return place.file->Restore(index, source.id(), place.number);
   });
-  const MutexLock lock(mutex_);
-  ++(status.ok() ? counters_.workers_restored : counters_.workers_refused);
+  {
+    const MutexLock lock(mutex_);
+    RestoreCounters& counters = CountersOf(place.origin);
+    ++(status.ok() ? counters.workers_restored : counters.workers_refused);
+  }
   if (log_ != nullptr && status.ok()) {
     log_->Write(log_events::kSourceRestored, source.name(),
-                {{"residencies", index.counters(source.id()).residencies},
+                {{"by", OriginName(place.origin)},
+                 {"residencies", index.counters(source.id()).residencies},
                  {"next_seq", saved.position.next_seq}});
   }
   if (status.ok()) return saved.position;
@@ -60,9 +90,9 @@ std::optional<SavedPosition> SavedWorkers::Restore(PrefixIndex& index,
   return std::nullopt;
 }
 
-RestoreCounters SavedWorkers::counters() const {
+RestoreCounters SavedWorkers::counters(StateOrigin origin) const {
   const MutexLock lock(mutex_);
-  return counters_;
+  return counters_[static_cast<size_t>(origin)];
 }
 
 }  // namespace kvcast::router

@@ -1,14 +1,15 @@
-// SavedWorkers: the workers of all files of a state folder. A worker that is added again gets its
-// saved state.
+// SavedWorkers: the workers whose state was saved, in a state folder or by another router. A worker
+// that is added gets its saved state.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
-#include <vector>
 
 #include "kvcast/core/status.h"
 #include "router/service/discovery/source_set.h"
@@ -20,6 +21,9 @@
 
 namespace kvcast::router {
 
+enum class StateOrigin : uint8_t { kFolder, kPeer };
+inline constexpr size_t kStateOrigins = 2;
+
 struct RestoreCounters {
   uint64_t files_refused = 0;     // damaged, of another version, or of another secret
   uint64_t workers_restored = 0;  // with their saved state
@@ -29,28 +33,42 @@ struct RestoreCounters {
 // Thread-safe.
 class SavedWorkers {
  public:
-  // Reads the files of the folder. If a worker is in several files, its newest state counts. A file
-  // that cannot be used is logged and ignored. `log` may be nullptr.
-  SavedWorkers(const StateFolder& folder, SourceText text_of, Logger* log);
+  // `log` may be nullptr; otherwise it must outlive the object.
+  explicit SavedWorkers(SourceText text_of, Logger* log = nullptr) : text_of_(text_of), log_(log) {}
 
-  // See RestoreWorker. Only a worker that is registered exactly as it was saved gets its state, and
-  // only once.
+  // Reads the files of the folder. If a worker is in several files, its newest state counts. A file
+  // that cannot be used is logged and ignored.
+  void Load(const StateFolder& folder);
+  // Adds the workers of a file of another router. Their states replace those of a folder, because
+  // the other router has followed the workers until now.
+  void AddFromPeer(std::shared_ptr<const StateFile> file);
+  // True: there is no state of a worker that was not restored.
+  bool empty() const;
+  // Forgets the states of the other router that no worker has got. Returns their number.
+  size_t DropPeer();
+
+  // Restores the saved state of a worker; see RestoreWorker. Only a worker that is registered
+  // exactly as it was saved gets its state, and only once.
   std::optional<SavedPosition> Restore(PrefixIndex& index, const WorkerRegistration& registration,
                                        WorkerIngest& source);
-  RestoreCounters counters() const;
+  RestoreCounters counters(StateOrigin origin) const;
 
  private:
   struct Place {
     std::shared_ptr<const StateFile> file;
     uint32_t number = 0;
+    StateOrigin origin = StateOrigin::kFolder;
   };
   void Add(const std::shared_ptr<const StateFile>& file);
+  RestoreCounters& CountersOf(StateOrigin origin) KV_REQUIRES(mutex_) {
+    return counters_[static_cast<size_t>(origin)];
+  }
 
   const SourceText text_of_;
   Logger* const log_;
   mutable Mutex mutex_;
   std::map<std::string, Place> by_registration_ KV_GUARDED_BY(mutex_);
-  RestoreCounters counters_ KV_GUARDED_BY(mutex_);
+  std::array<RestoreCounters, kStateOrigins> counters_ KV_GUARDED_BY(mutex_);
 };
 
 }  // namespace kvcast::router

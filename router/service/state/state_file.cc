@@ -12,27 +12,16 @@
 #include <cstring>
 #include <utility>
 
-#include "src/base/descriptor.h"
-
 namespace kvcast::router {
 namespace {
 
-using Magic = std::array<char, 16>;
 using Checksum = std::array<uint64_t, 2>;
 
-constexpr uint32_t kVersion = 1;
+constexpr std::string_view kFileMagic = "kvcast";
 constexpr uint32_t kByteOrder = 0x01020304;
-constexpr size_t kHeadStart = sizeof(Magic) + sizeof(uint64_t);
+constexpr size_t kHeadStart = sizeof(StateMagic) + sizeof(uint64_t);
 constexpr size_t kMaxFingerprints = 64;
 constexpr size_t kBufferBytes = size_t{1} << 18;
-
-// "kvcast", two zero bytes, the version and the byte order.
-Magic MagicOf(uint32_t version) {
-  Magic magic{'k', 'v', 'c', 'a', 's', 't'};
-  std::memcpy(magic.data() + 8, &version, sizeof(version));
-  std::memcpy(magic.data() + 12, &kByteOrder, sizeof(kByteOrder));
-  return magic;
-}
 
 Checksum ChecksumOf(const XXH128_hash_t& hash) { return {hash.high64, hash.low64}; }
 
@@ -76,6 +65,23 @@ SavedPosition PositionFrom(FieldReader& from) {
 std::vector<uint8_t> Copy(std::span<const uint8_t> bytes) { return {bytes.begin(), bytes.end()}; }
 
 }  // namespace
+
+StateMagic StateMagicOf(std::string_view name) {
+  StateMagic magic{};
+  std::memcpy(magic.data(), name.data(), name.size());
+  std::memcpy(magic.data() + 8, &kStateVersion, sizeof(kStateVersion));
+  std::memcpy(magic.data() + 12, &kByteOrder, sizeof(kByteOrder));
+  return magic;
+}
+
+Status CheckStateMagic(std::string_view name, const StateMagic& magic) {
+  const StateMagic own = StateMagicOf(name);
+  if (std::memcmp(magic.data(), own.data(), 8) != 0) {
+    return {StatusCode::kMalformed, "not a saved state of kvcast"};
+  }
+  if (magic == own) return Status();
+  return {StatusCode::kFailedPrecondition, "another version or byte order of saved state"};
+}
 
 uint64_t SecretCheck(uint64_t secret) {
   constexpr std::string_view kText = "kvcast saved state";
@@ -135,7 +141,7 @@ StateFileWriter::StateFileWriter(int fd, std::vector<uint8_t> head)
 StateFileWriter::~StateFileWriter() = default;
 
 int StateFileWriter::Write(const FrozenShard& frozen) {
-  const Magic magic = MagicOf(kVersion);
+  const StateMagic magic = StateMagicOf(kFileMagic);
   const uint64_t size = head_.size();
   ImageSink& sink = file_->sink();
   sink.Put(magic.data(), magic.size());
@@ -147,7 +153,8 @@ int StateFileWriter::Write(const FrozenShard& frozen) {
   sink.Put(checksum.data(), sizeof(checksum));
   sink.FlushAll();
   if (file_->error() != 0) return file_->error();
-  return fsync(file_->fd()) == 0 ? 0 : errno;
+  // A pipe has no disk.
+  return fsync(file_->fd()) == 0 || errno == EINVAL ? 0 : errno;
 }
 
 void StateFile::Unmap::operator()(const uint8_t* data) const {
@@ -155,14 +162,20 @@ void StateFile::Unmap::operator()(const uint8_t* data) const {
 }
 
 Result<StateFile> StateFile::Open(const std::string& path, uint64_t secret_check) {
-  const auto failed = [&path](StatusCode code, const std::string& why) {
-    return Status(code, path + ": " + why);
-  };
-  const Descriptor fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  struct stat info = {};
-  if (fd.get() < 0 || fstat(fd.get(), &info) != 0) {
-    return failed(StatusCode::kUnavailable, std::strerror(errno));
+  const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (file.get() < 0) {
+    return Status(StatusCode::kUnavailable, path + ": " + std::strerror(errno));
   }
+  return Read(file, path, secret_check);
+}
+
+Result<StateFile> StateFile::Read(const Descriptor& fd, const std::string& name,
+                                  uint64_t secret_check) {
+  const auto failed = [&name](StatusCode code, const std::string& why) {
+    return Status(code, name + ": " + why);
+  };
+  struct stat info = {};
+  if (fstat(fd.get(), &info) != 0) return failed(StatusCode::kUnavailable, std::strerror(errno));
   if (!S_ISREG(info.st_mode)) return failed(StatusCode::kMalformed, "not a regular file");
   const auto size = static_cast<size_t>(info.st_size);
   if (size < kHeadStart + sizeof(Checksum)) return failed(StatusCode::kMalformed, "too short");
@@ -177,19 +190,15 @@ Result<StateFile> StateFile::Open(const std::string& path, uint64_t secret_check
 
 Status StateFile::Parse(uint64_t secret_check) {
   const Status damaged(StatusCode::kMalformed, "the file is damaged or not complete");
-  const Magic magic = MagicOf(kVersion);
-  if (std::memcmp(data_.get(), magic.data(), 8) != 0) {
-    return {StatusCode::kMalformed, "not a saved state of kvcast"};
-  }
-  if (std::memcmp(data_.get(), magic.data(), magic.size()) != 0) {
-    return {StatusCode::kFailedPrecondition, "another version or byte order of saved state"};
-  }
+  StateMagic magic;
+  std::memcpy(magic.data(), data_.get(), magic.size());
+  if (Status status = CheckStateMagic(kFileMagic, magic); !status.ok()) return status;
   const std::span<const uint8_t> content = bytes().first(bytes().size() - sizeof(Checksum));
   const Checksum checksum = ChecksumOf(XXH3_128bits(content.data(), content.size()));
   if (std::memcmp(content.data() + content.size(), checksum.data(), sizeof(checksum)) != 0) {
     return damaged;
   }
-  FieldReader from(content.subspan(sizeof(Magic)));
+  FieldReader from(content.subspan(sizeof(StateMagic)));
   FieldReader head(from.Raw(from.Fixed()));
   if (!from.ok() || !ReadHead(head)) return damaged;
   if (head_.secret_check != secret_check) {

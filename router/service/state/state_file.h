@@ -10,6 +10,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -23,8 +24,19 @@
 #include "kvcast/core/status.h"
 #include "kvcast/stream/saved_position.h"
 #include "router/index/index_image.h"
+#include "src/base/descriptor.h"
 
 namespace kvcast::router {
+
+// The version of the layout of saved states.
+inline constexpr uint32_t kStateVersion = 1;
+
+// The first bytes of a saved state: `name`, zero bytes up to byte 8, the version (4 bytes), and the
+// byte order of this machine (4 bytes). REQUIRES: `name` has at most 8 bytes.
+using StateMagic = std::array<char, 16>;
+StateMagic StateMagicOf(std::string_view name);
+// kMalformed: another name. kFailedPrecondition: another version or another byte order.
+Status CheckStateMagic(std::string_view name, const StateMagic& magic);
 
 struct StateHead {
   // A digest of the secret of the content keys. The saved names belong to this secret.
@@ -45,14 +57,15 @@ struct SavedWorker {
 // The bytes of a file before the runs.
 std::vector<uint8_t> EncodeHead(const StateHead& head, std::span<const SavedWorker> workers);
 
-// Writes one file. The memory is allocated by the constructor, so that Write may run in a forked
-// child.
+// Writes one file, or its bytes to a pipe. The memory is allocated by the constructor, so that
+// Write may run in a forked child.
 class StateFileWriter {
  public:
-  // `fd`: an empty file, which must be open during Write. `head`: see EncodeHead.
+  // `fd`: an empty file or a pipe, which must be open during Write. `head`: see EncodeHead.
   StateFileWriter(int fd, std::vector<uint8_t> head);
   ~StateFileWriter();
-  // Writes the head, the runs and the checksum, and waits until the bytes have reached the disk.
+  // Writes the head, the runs and the checksum, and waits until the bytes of a file have reached
+  // the disk.
   // Returns 0, or the error number of the system. Allocates no memory and takes no lock.
   int Write(const FrozenShard& frozen);
 
@@ -69,6 +82,9 @@ class StateFile {
   // kFailedPrecondition: another version, another byte order, or another secret. kUnavailable: the
   // file cannot be read.
   static Result<StateFile> Open(const std::string& path, uint64_t secret_check);
+  // As Open. `name`: of the file, for errors.
+  static Result<StateFile> Read(const Descriptor& file, const std::string& name,
+                                uint64_t secret_check);
 
   int64_t saved_at_ms() const { return head_.saved_at_ms; }
   const std::vector<SavedWorker>& workers() const { return workers_; }

@@ -12,8 +12,9 @@
 #include <charconv>
 #include <cstring>
 #include <memory>
-#include <random>
 #include <utility>
+
+#include "src/hash/seeded_hash.h"
 
 namespace kvcast::router {
 namespace {
@@ -45,12 +46,12 @@ Status WriteAll(int fd, std::string_view content, const std::string& path) {
   return fsync(fd) == 0 ? Status() : Failed(path, "cannot be written");
 }
 
-std::string NewSecret() {
-  std::random_device random;
-  constexpr std::string_view kDigits = "0123456789abcdef";
-  std::string digits;
-  while (digits.size() < kSecretDigits) digits += kDigits[random() % kDigits.size()];
-  return digits + "\n";
+std::string SecretText(uint64_t secret) {
+  std::string text;
+  for (size_t shift = 4 * kSecretDigits; shift > 0; shift -= 4) {
+    text += "0123456789abcdef"[secret >> (shift - 4) & 15];
+  }
+  return text + "\n";
 }
 
 }  // namespace
@@ -75,7 +76,7 @@ Result<StateFolder> StateFolder::Open(const std::string& path) {
 Status StateFolder::ReadSecret() {
   auto text = Read("secret", 2 * kSecretDigits);
   if (text.status().code() == StatusCode::kNotFound) {
-    if (Status status = Write("secret", NewSecret()); !status.ok()) return status;
+    if (Status status = Write("secret", SecretText(NewSeed())); !status.ok()) return status;
     text = Read("secret", 2 * kSecretDigits);
   }
   if (!text.ok()) return text.status();
@@ -85,6 +86,12 @@ Status StateFolder::ReadSecret() {
   if (error == std::errc() && parsed == end && text->size() == kSecretDigits + 1) return Status();
   return {StatusCode::kInvalidArgument,
           PathOf("secret") + ": not 16 hex digits; remove the folder to start without saved state"};
+}
+
+Status StateFolder::SetSecret(uint64_t secret) {
+  Status status = Write("secret", SecretText(secret));
+  if (status.ok()) secret_ = secret;
+  return status;
 }
 
 std::vector<std::string> StateFolder::Names(std::string_view suffix) const {

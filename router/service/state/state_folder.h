@@ -27,6 +27,9 @@ class StateFolder {
   static Result<StateFolder> Open(const std::string& path);
 
   uint64_t secret() const { return secret_; }
+  // Replaces the secret. The saved states of the folder cannot be used afterwards. kUnavailable:
+  // the file cannot be written; the secret stays. Not thread-safe.
+  Status SetSecret(uint64_t secret);
   std::string PathOf(std::string_view name) const { return path_ + "/" + std::string(name); }
   // The names of the files that end with `suffix`, sorted.
   std::vector<std::string> Names(std::string_view suffix) const;

@@ -4,15 +4,11 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
-#include <string>
-#include <vector>
 
 #include "kvcast/core/status.h"
 #include "router/service/discovery/repeater.h"
-#include "router/service/discovery/source_set.h"
-#include "router/service/ingest/fleet.h"
+#include "router/service/state/shard_save.h"
 #include "router/service/state/state_folder.h"
 #include "src/base/logger.h"
 #include "src/base/mutex.h"
@@ -32,10 +28,8 @@ struct SaveReport {
 
 class StateSaver {
  public:
-  // All arguments must outlive the saver; `log` may be nullptr. `now` returns seconds since the
-  // Unix epoch.
-  StateSaver(const StateFolder& folder, const PrefixIndex& index, Fleet& fleet, SourceText text_of,
-             std::function<double()> now, Logger* log);
+  // The folder, the index, the fleet and the log must outlive the saver; `log` may be nullptr.
+  StateSaver(const StateFolder& folder, SavedRouter router, Logger* log);
   // Waits for the save in progress.
   ~StateSaver() = default;
 
@@ -53,10 +47,7 @@ class StateSaver {
   void RemoveOthers();
 
   const StateFolder& folder_;
-  const PrefixIndex& index_;
-  Fleet& fleet_;
-  const SourceText text_of_;
-  const std::function<double()> now_;
+  const SavedRouter router_;
   Logger* const log_;
   Mutex save_mutex_;  // held during a save
   mutable Mutex mutex_;

@@ -18,10 +18,9 @@
 #include <string>
 #include <vector>
 
-#include "kvcast/stream/publisher.h"
 #include "router/service/json/json_fields.h"
 #include "router/service/router_service.h"
-#include "tests/router/service/peer_engine.h"
+#include "tests/router/service/state/state_engine.h"
 #include "tests/support/curve_test_util.h"
 #include "tests/support/log_lines.h"
 #include "tests/support/stream_test_util.h"
@@ -32,9 +31,7 @@ namespace {
 namespace fs = std::filesystem;
 using stream::Eventually;
 using testing::LogLines;
-using testing::PeerEngine;
-using testing::PeerFull;
-using testing::PeerWindow;
+using Engine = kvcast::testing::StateEngine;
 
 std::string ReadFile(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);
@@ -43,63 +40,6 @@ std::string ReadFile(const fs::path& path) {
 void WriteFile(const fs::path& path, const std::string& content) {
   std::ofstream(path, std::ios::binary) << content;
 }
-
-// An engine with a full group and a window group, and its publisher.
-struct Engine {
-  explicit Engine(uint32_t seed, bool extension = true, PublisherConfig config = {})
-      : has_epochs(extension), cache({PeerFull(), PeerWindow(12)}, 96, seed, EventOptions()) {
-    if (config.replay_endpoint.empty()) {
-      config.endpoint = config.replay_endpoint = "tcp://127.0.0.1:0";
-    }
-    config.extension = extension;
-    publisher = Publisher::Create(config).value();
-  }
-  // Computes `turns` prompts.
-  void Run(int turns) {
-    for (; turns > 0; --turns) {
-      EventBatch batch;
-      batch.ts = ++now;
-      served.push_back(cache.NextPrompt());
-      batch.events = cache.Run(served.back());
-      ASSERT_TRUE(publisher->Publish(std::move(batch)).ok());
-    }
-  }
-  // Another run of the engine, at the same endpoints.
-  std::unique_ptr<Engine> Restart(uint32_t seed) {
-    PublisherConfig config;
-    config.endpoint = publisher->endpoint();
-    config.replay_endpoint = publisher->replay_endpoint();
-    publisher.reset();
-    return std::make_unique<Engine>(seed, /*extension=*/true, config);
-  }
-  WorkerRegistration Source(const std::string& name = "engine") const {
-    WorkerRegistration source;
-    source.worker.name = name;
-    source.worker.groups = {PeerFull(), PeerWindow(12)};
-    source.worker.rules = EngineRules::kV033;
-    source.worker.hit_reports = HitReports::kNever;
-    source.endpoint = publisher->endpoint();
-    source.replay_endpoint = publisher->replay_endpoint();
-    return source;
-  }
-
-  // A prompt that begins like one of the latest prompts.
-  Query Ask() {
-    const auto& like = served[served.size() - 1 - cache.Below(std::min<size_t>(served.size(), 20))];
-    Query query;
-    query.tokens.assign(
-        like.begin(), like.end() - static_cast<std::ptrdiff_t>(cache.Below(9)) % std::ssize(like));
-    query.tokens.push_back(77);
-    query.prompt_tokens = std::ssize(query.tokens);
-    return query;
-  }
-
-  bool has_epochs = true;
-  PeerEngine cache;
-  std::vector<std::vector<TokenId>> served;
-  std::unique_ptr<Publisher> publisher;
-  double now = 1'790'000'000;
-};
 
 class RouterStateTest : public ::testing::TestWithParam<bool> {
  protected:

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "router/service/api/peer_join_metrics.h"
+
+#include <string>
+#include <utility>
+
+namespace kvcast::router {
+namespace {
+
+using prometheus::ClientMetric;
+using prometheus::MetricFamily;
+using prometheus::MetricType;
+
+void AddValue(const char* name, const char* help, MetricType type, double value,
+              std::vector<MetricFamily>& families) {
+  ClientMetric metric;
+  (type == MetricType::Counter ? metric.counter.value : metric.gauge.value) = value;
+  families.push_back({name, help, type, {std::move(metric)}});
+}
+
+// One series for each end, so that an alert needs no series that appears later.
+void AddJoinEnds(TransferEnd end, std::vector<MetricFamily>& families) {
+  MetricFamily family = {"kvcast_peer_join_state",
+                         "1 for the way in which the join from another router ended: complete, or "
+                         "the reason of the failure. 0 for all other ways.",
+                         MetricType::Gauge,
+                         {}};
+  for (size_t i = 0; i < kTransferEnds; ++i) {
+    const auto shown = static_cast<TransferEnd>(i);
+    ClientMetric metric;
+    metric.label = {{"state", std::string(TransferEndName(shown))}};
+    metric.gauge.value = shown == end ? 1 : 0;
+    family.metric.push_back(std::move(metric));
+  }
+  families.push_back(std::move(family));
+}
+
+}  // namespace
+
+void AddPeerJoinFamilies(const PeerJoinMetrics& metrics, std::vector<MetricFamily>& families) {
+  if (metrics.join) {
+    AddJoinEnds(metrics.join->end, families);
+    AddValue("kvcast_peer_join_seconds",
+             "Seconds from the start of the join until the state of the other router had arrived, "
+             "or until the join failed.",
+             MetricType::Gauge, metrics.join->seconds, families);
+    AddValue("kvcast_peer_join_bytes", "Bytes of the state of the other router that arrived.",
+             MetricType::Gauge, static_cast<double>(metrics.join->bytes), families);
+    AddValue("kvcast_peer_join_workers", "Workers in the state of the other router.",
+             MetricType::Gauge, static_cast<double>(metrics.join->workers), families);
+    AddValue("kvcast_peer_join_workers_restored_total",
+             "Workers that got the blocks of the other router when they were added, since the "
+             "router started. Such a worker has the state bootstrap until its engine has proven "
+             "to be the same run.",
+             MetricType::Counter, static_cast<double>(metrics.restore.workers_restored), families);
+    AddValue("kvcast_peer_join_workers_refused_total",
+             "Workers whose blocks from the other router were damaged or did not fit their "
+             "registration, since the router started. They started without blocks.",
+             MetricType::Counter, static_cast<double>(metrics.restore.workers_refused), families);
+  }
+  if (!metrics.sent) return;
+  AddValue("kvcast_state_sends_total",
+           "Times that the router began to send its state to another router, since it started.",
+           MetricType::Counter, static_cast<double>(metrics.sent->sends), families);
+  AddValue("kvcast_state_send_errors_total",
+           "Times that the router could not send its complete state, since it started.",
+           MetricType::Counter, static_cast<double>(metrics.sent->errors), families);
+  AddValue("kvcast_state_sent_bytes_total",
+           "Bytes of state that the router sent to other routers, since it started.",
+           MetricType::Counter, static_cast<double>(metrics.sent->bytes), families);
+}
+
+}  // namespace kvcast::router

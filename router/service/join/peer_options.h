@@ -1,0 +1,30 @@
+// PeerOptions: another router from which a starting router takes its state.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+namespace kvcast::router {
+
+struct PeerOptions {
+  // The admin listener of the other router: https://HOST[:PORT], or http:// with an address of
+  // loopback. Empty: there is no other router.
+  std::string url;
+  // A file with a token of the other router whose role is admin. Only its owner may have access.
+  // Empty: no token.
+  std::string token_file;
+  // PEM file of the authorities that sign the other router's certificate. Empty: those of the
+  // system.
+  std::string ca_file;
+  // Milliseconds from the start until the state must be complete.
+  int64_t timeout_ms = 10'000;
+  // Milliseconds without a byte after which the state is given up.
+  int64_t stall_ms = 3000;
+  // True: the process must end, so the state is given up. Called by any thread. Empty: it never
+  // must.
+  std::function<bool()> stopping;
+};
+
+}  // namespace kvcast::router

@@ -1,0 +1,79 @@
+// StateEngine: an engine that a router follows, and that judges the router's answers.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kvcast/stream/publisher.h"
+#include "router/service/ingest/worker_registration.h"
+#include "router/service/route/query.h"
+#include "tests/router/service/peer_engine.h"
+
+namespace kvcast::testing {
+
+// An engine with a full group and a window group, and its publisher.
+struct StateEngine {
+  explicit StateEngine(uint32_t seed, bool extension = true, PublisherConfig config = {})
+      : has_epochs(extension), cache({PeerFull(), PeerWindow(12)}, 96, seed, EventOptions()) {
+    if (config.replay_endpoint.empty()) {
+      config.endpoint = config.replay_endpoint = "tcp://127.0.0.1:0";
+    }
+    config.extension = extension;
+    publisher = Publisher::Create(config).value();
+  }
+  // Computes `turns` prompts.
+  void Run(int turns) {
+    for (; turns > 0; --turns) {
+      EventBatch batch;
+      batch.ts = ++now;
+      served.push_back(cache.NextPrompt());
+      batch.events = cache.Run(served.back());
+      ASSERT_TRUE(publisher->Publish(std::move(batch)).ok());
+    }
+  }
+  // Another run of the engine, at the same endpoints.
+  std::unique_ptr<StateEngine> Restart(uint32_t seed) {
+    PublisherConfig config;
+    config.endpoint = publisher->endpoint();
+    config.replay_endpoint = publisher->replay_endpoint();
+    publisher.reset();
+    return std::make_unique<StateEngine>(seed, /*extension=*/true, config);
+  }
+  router::WorkerRegistration Source(const std::string& name = "engine") const {
+    router::WorkerRegistration source;
+    source.worker.name = name;
+    source.worker.groups = {PeerFull(), PeerWindow(12)};
+    source.worker.rules = EngineRules::kV033;
+    source.worker.hit_reports = HitReports::kNever;
+    source.endpoint = publisher->endpoint();
+    source.replay_endpoint = publisher->replay_endpoint();
+    return source;
+  }
+
+  // A prompt that begins like one of the latest prompts.
+  router::Query Ask() {
+    const auto& like = served[served.size() - 1 - cache.Below(std::min<size_t>(served.size(), 20))];
+    router::Query query;
+    query.tokens.assign(
+        like.begin(), like.end() - static_cast<std::ptrdiff_t>(cache.Below(9)) % std::ssize(like));
+    query.tokens.push_back(77);
+    query.prompt_tokens = std::ssize(query.tokens);
+    return query;
+  }
+
+  bool has_epochs = true;
+  PeerEngine cache;
+  std::vector<std::vector<TokenId>> served;
+  std::unique_ptr<Publisher> publisher;
+  double now = 1'790'000'000;
+};
+
+}  // namespace kvcast::testing
