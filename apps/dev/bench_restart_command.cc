@@ -41,6 +41,13 @@ void PrintFigures(const RestartBenchOptions& options, const RestartResult& resul
   PrintTimes("queries without a save", saves.quiet, 1e-6, "us");
   PrintTimes("queries during a save", saves.saving, 1e-6, "us");
   PrintTimes("exact after a kill", result.restarted, 1, "s");
+  if (options.joins > 0) {
+    PrintTimes("state of a peer arrived", result.arrived, 1, "s");
+    PrintTimes("blocks restored", result.restored_after, 1, "s");
+    PrintTimes("exact after a join", result.joined, 1, "s");
+    std::printf("%-26s %.1f MiB\n", "the state of a peer",
+                static_cast<double>(result.join_bytes) / (1 << 20));
+  }
   if (result.cold < 0) {
     std::printf("%-26s never (waited a minute)\n", "exact without saved state");
   } else {
@@ -48,7 +55,7 @@ void PrintFigures(const RestartBenchOptions& options, const RestartResult& resul
   }
   std::printf(
       "%-26s %llu restored, %llu dropped, %llu prompts asked, %llu not exact, %llu digests\n",
-      "after the kills", static_cast<unsigned long long>(result.restored),
+      "after the starts", static_cast<unsigned long long>(result.restored),
       static_cast<unsigned long long>(result.dropped),
       static_cast<unsigned long long>(result.asked),
       static_cast<unsigned long long>(result.inexact),
@@ -64,6 +71,7 @@ int RunRestartBenchCommand(const RestartBenchOptions& options) {
                                        .batches_per_s = static_cast<int>(options.rate),
                                        .held_blocks = options.blocks,
                                        .kills = static_cast<int>(options.kills),
+                                       .joins = static_cast<int>(options.joins),
                                        .save_period_s = options.state_interval,
                                        .query_seconds = static_cast<int>(options.seconds),
                                        .extension = !options.plain,
@@ -82,7 +90,8 @@ int RunRestartBenchCommand(const RestartBenchOptions& options) {
   };
   add("wrong answers", static_cast<double>(result->wrong), 0);
   add("digest mismatches", static_cast<double>(result->digest_mismatches), 0);
-  add("slowest restart, s", result->restarted.max, kRestart);
+  if (options.kills > 0) add("slowest restart, s", result->restarted.max, kRestart);
+  if (options.joins > 0) add("slowest join, s", result->joined.max, kRestart);
   add("bytes a residency", bytes, kBytesPerResidency);
   add("query p99, save / no save", saving_ratio, kSavingRatio);
   if (options.json) {
@@ -91,6 +100,10 @@ int RunRestartBenchCommand(const RestartBenchOptions& options) {
                              {"rate", result->rate},
                              {"cold_s", result->cold},
                              {"restart_s", QuantilesJson(result->restarted)},
+                             {"arrived_s", QuantilesJson(result->arrived)},
+                             {"restored_s", QuantilesJson(result->restored_after)},
+                             {"join_s", QuantilesJson(result->joined)},
+                             {"join_bytes", result->join_bytes},
                              {"quiet_s", QuantilesJson(saves.quiet)},
                              {"saving_s", QuantilesJson(saves.saving)},
                              {"save_s", saves.seconds},

@@ -71,6 +71,7 @@ struct RestartBenchOptions {
   int64_t rate = 256;        // batches per second of each source
   int64_t blocks = 100'000;  // blocks that a source holds
   int64_t kills = 50;
+  int64_t joins = 10;
   int64_t state_interval = 5;  // seconds
   int64_t seconds = 20;        // to measure queries
   bool plain = false;          // the publishers have no KVX1

@@ -113,7 +113,8 @@ void AddFreshnessBench(CLI::App& bench, FreshnessBenchOptions& options, Command&
 
 void AddRestartBench(CLI::App& bench, RestartBenchOptions& options, Command& command) {
   CLI::App* sub = bench.add_subcommand(
-      "restart", "time until a killed router with saved state answers exactly again");
+      "restart",
+      "time until a killed router with saved state, or a router that joins, answers exactly");
   const auto number = [sub](const char* flag, int64_t& value, const char* help, int64_t most,
                             int64_t least = 1) {
     sub->add_option(flag, value, help)->check(CLI::Range(least, most))->capture_default_str();
@@ -123,7 +124,9 @@ void AddRestartBench(CLI::App& bench, RestartBenchOptions& options, Command& com
   number("--rate", options.rate, "batches per second of each publisher", 100'000);
   number("--blocks", options.blocks, "number of blocks that each publisher holds", 10'000'000,
          16'384);
-  number("--kills", options.kills, "number of kills, each at a random time", 10'000);
+  number("--kills", options.kills, "number of kills, each at a random time", 10'000, 0);
+  number("--joins", options.joins, "number of other routers that join the running router", 10'000,
+         0);
   number("--state-interval", options.state_interval, "seconds between two saves", 3600);
   number("--seconds", options.seconds, "seconds to measure queries with and without a save", 3600);
   sub->add_flag("--plain", options.plain,

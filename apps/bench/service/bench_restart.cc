@@ -58,23 +58,17 @@ class RestartBench {
   // Returns the seconds until the router answers exactly for all sources; -1: it does not.
   Result<double> StartRouter(bool saves) {
     const double begin = SteadyNow();
-    const uint64_t random = random_();
-    auto started = ForkedProcess::Start([&](const PipeEnd& in, const PipeEnd& out) {
-      return RunRestartedRouter(config_, endpoints_, saves, random, in, out);
-    });
-    if (!started.ok()) return started.status();
-    router_ = std::move(started).value();
-    RouterStarted state;
-    if (!router_->from().Get(state, kStartMs)) return Failed("the router did not start");
-    result_.restored += state.restored;
-    return state.answers == 0 ? -1 : state.answers - begin;
+    const auto state = Start({.saves = saves, .peer_port = 0, .random = random_()}, router_);
+    if (!state.ok()) return state.status();
+    admin_port_ = state->admin_port;
+    return state->answers == 0 ? -1 : state->answers - begin;
   }
   void KillRouter() { router_.reset(); }
 
   // Compares the router with the publishers, which are at rest.
-  Status Check() {
+  Status Check(const ForkedProcess& router) {
     RouterChecked checked;
-    if (!Command(RouterCommand::kCheck) || !router_->from().Get(checked, kCheckMs)) {
+    if (!Command(router, RouterCommand::kCheck) || !router.from().Get(checked, kCheckMs)) {
       return Failed("the router process has ended");
     }
     if (!checked.complete) return Failed("the router did not get all batches");
@@ -89,7 +83,8 @@ class RestartBench {
 
   Status MeasureSaves() {
     char byte = 0;
-    if (!Command(RouterCommand::kMeasure) || !router_->from().Get(byte, kCheckMs) || !BeginLoad() ||
+    if (!Command(*router_, RouterCommand::kMeasure) || !router_->from().Get(byte, kCheckMs) ||
+        !BeginLoad() ||
         !router_->from().Get(result_.saves, kCheckMs + config_.query_seconds * 1000) ||
         !EndLoad()) {
       return Failed("the queries could not be measured");
@@ -109,7 +104,26 @@ class RestartBench {
     if (*restarted < 0) return Failed("a restarted router does not answer exactly");
     restarts_.Add(*restarted);
     if (!EndLoad()) return Failed("the publishers have ended");
-    return Check();
+    return Check(*router_);
+  }
+
+  // Another router joins the running router under load, is checked, and ends.
+  Status Join() {
+    if (!BeginLoad()) return Failed("the publishers have ended");
+    std::this_thread::sleep_for(std::chrono::seconds(1));
+    const double begin = SteadyNow();
+    std::unique_ptr<ForkedProcess> joining;
+    const auto state =
+        Start({.saves = false, .peer_port = admin_port_, .random = random_()}, joining);
+    if (!state.ok()) return state.status();
+    if (state->answers == 0) return Failed("a router that joined does not answer exactly");
+    if (state->restored != endpoints_.size()) return Failed("a router did not get the state");
+    arrivals_.Add(state->join_seconds);
+    serves_.Add(state->serves - begin);
+    joins_.Add(state->answers - begin);
+    result_.join_bytes = state->join_bytes;
+    if (!EndLoad()) return Failed("the publishers have ended");
+    return Check(*joining);
   }
 
   Status MeasureCold() {
@@ -123,13 +137,27 @@ class RestartBench {
 
   RestartResult Take() {
     result_.restarted = QuantilesOf(restarts_);
+    result_.arrived = QuantilesOf(arrivals_);
+    result_.restored_after = QuantilesOf(serves_);
+    result_.joined = QuantilesOf(joins_);
     return result_;
   }
 
  private:
-  bool Command(RouterCommand command) const {
-    return router_->to().Put(command) && std::ranges::all_of(counts_, [this](const auto& count) {
-             return router_->to().Put(count);
+  Result<RouterStarted> Start(const RouterStart& start, std::unique_ptr<ForkedProcess>& router) {
+    auto started = ForkedProcess::Start([&](const PipeEnd& in, const PipeEnd& out) {
+      return RunRestartedRouter(config_, endpoints_, start, in, out);
+    });
+    if (!started.ok()) return started.status();
+    router = std::move(started).value();
+    RouterStarted state;
+    if (!router->from().Get(state, kStartMs)) return Failed("the router did not start");
+    result_.restored += state.restored;
+    return state;
+  }
+  bool Command(const ForkedProcess& router, RouterCommand command) const {
+    return router.to().Put(command) && std::ranges::all_of(counts_, [&router](const auto& count) {
+             return router.to().Put(count);
            });
   }
 
@@ -139,7 +167,11 @@ class RestartBench {
   std::unique_ptr<ForkedProcess> router_;
   std::vector<LoadEndpoints> endpoints_;
   std::vector<SourceCount> counts_;
-  bench::Samples restarts_;  // in seconds
+  int admin_port_ = 0;       // of router_
+  bench::Samples restarts_;  // in seconds, as the following
+  bench::Samples arrivals_;
+  bench::Samples serves_;
+  bench::Samples joins_;
   RestartResult result_;
 };
 
@@ -153,6 +185,9 @@ Result<RestartResult> RunRestartBench(const RestartConfig& config) {
   if (Status status = bench.MeasureSaves(); !status.ok()) return status;
   for (int i = 0; i < config.kills; ++i) {
     if (Status status = bench.KillAndRestart(); !status.ok()) return status;
+  }
+  for (int i = 0; i < config.joins; ++i) {
+    if (Status status = bench.Join(); !status.ok()) return status;
   }
   if (Status status = bench.MeasureCold(); !status.ok()) return status;
   return bench.Take();

@@ -1,5 +1,6 @@
 // The benchmark of restarts: a router with saved state is killed again and again while its sources
-// publish. The judges are the digests and the known blocks of the publishers.
+// publish. Then other routers join the running router. The judges are the digests and the known
+// blocks of the publishers.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -16,6 +17,7 @@ struct RestartConfig {
   int batches_per_s = 256;  // of each source
   int64_t held_blocks = 100'000;  // of each source
   int kills = 50;                 // SIGKILL
+  int joins = 10;                 // routers that join the running router
   int64_t save_period_s = 5;
   int query_seconds = 20;  // of the measurement of queries
   // False: the publishers have neither epochs nor digests nor snapshots, as vLLM's.
@@ -45,11 +47,19 @@ struct RestartResult {
   double cold = 0;  // without saved state
   Quantiles restarted;
   SavesResult saves;
-  uint64_t restored = 0;  // workers with saved state, of all restarts
-  uint64_t dropped = 0;   // saved states that a restarted router had to drop
-  uint64_t asked = 0;     // prompts after restarts
-  uint64_t wrong = 0;     // answers that differ from the blocks of the publishers
-  uint64_t inexact = 0;   // right answers that are not exact
+  // Of the routers that join the running router, in seconds from the start of each process: until
+  // the service has started, with all blocks restored, and until it answers exactly for all
+  // sources. `arrived` is the time from the first request for the state until its end. Without
+  // joins: zeros.
+  Quantiles arrived;
+  Quantiles restored_after;
+  Quantiles joined;
+  int64_t join_bytes = 0;  // of the latest join
+  uint64_t restored = 0;   // workers with saved state, of all restarts and joins
+  uint64_t dropped = 0;    // saved states that a restarted router had to drop
+  uint64_t asked = 0;      // prompts after restarts and joins
+  uint64_t wrong = 0;      // answers that differ from the blocks of the publishers
+  uint64_t inexact = 0;    // right answers that are not exact
   uint64_t digest_checks = 0;
   uint64_t digest_mismatches = 0;
   double rate = 0;  // batches per second of all sources

@@ -17,6 +17,7 @@
 #include "apps/bench/service/http_load.h"
 #include "apps/bench/service/restart_load.h"
 #include "apps/support/steady_now.h"
+#include "router/service/discovery/curl_client.h"
 #include "router/service/router_service.h"
 #include "src/base/logger.h"
 #include "src/base/mutex.h"
@@ -30,6 +31,7 @@ using router::RouterService;
 using router::WorkerAnswer;
 
 constexpr int kAnswerSeconds = 60;
+constexpr int64_t kJoinMs = 60'000;
 constexpr uint64_t kQueriedBlocks = 64;
 constexpr int64_t kAuditMs = 2000;  // so that a check waits for seconds only
 
@@ -122,8 +124,14 @@ class RestartedRouter {
     for (int i = 0; i < config.sources; ++i) prompts_.emplace_back(i);
   }
 
-  Status Start(const std::vector<LoadEndpoints>& endpoints, bool saves) {
+  Status Start(const std::vector<LoadEndpoints>& endpoints, const RouterStart& start) {
     RouterOptions options;
+    options.admin_http.emplace();
+    options.make_client = router::MakeCurlClient;
+    if (start.peer_port > 0) {
+      options.peer.url = "http://127.0.0.1:" + std::to_string(start.peer_port);
+      options.peer.timeout_ms = kJoinMs;
+    }
     for (size_t i = 0; i < endpoints.size(); ++i) {
       router::WorkerRegistration source;
       source.worker.name = SourceName(i);
@@ -135,7 +143,7 @@ class RestartedRouter {
       options.sources.push_back(std::move(source));
     }
     options.subscriber.audit_interval_ms = kAuditMs;
-    if (saves) options.state = {.folder = config_.folder, .period_s = config_.save_period_s};
+    if (start.saves) options.state = {.folder = config_.folder, .period_s = config_.save_period_s};
     options.on_applied = [this](const router::FleetWorker& worker,
                                 const router::AppliedBatch& applied) {
       for (const Event& event : applied.batch.events) {
@@ -147,6 +155,7 @@ class RestartedRouter {
     auto service = RouterService::Start(options);
     if (!service.ok()) return service.status();
     service_ = std::move(service).value();
+    serves_ = SteadyNow();
     return {};
   }
 
@@ -158,8 +167,15 @@ class RestartedRouter {
              });
     });
     const double now = SteadyNow();
-    return {answers ? now : 0,
-            static_cast<uint64_t>(SumOf(Page(), "kvcast_state_workers_restored_total"))};
+    const std::string page = Page();
+    const double restored = SumOf(page, "kvcast_state_workers_restored_total") +
+                            SumOf(page, "kvcast_peer_join_workers_restored_total");
+    return {.serves = serves_,
+            .answers = answers ? now : 0,
+            .restored = static_cast<uint64_t>(restored),
+            .join_bytes = static_cast<int64_t>(SumOf(page, "kvcast_peer_join_bytes")),
+            .join_seconds = SumOf(page, "kvcast_peer_join_seconds"),
+            .admin_port = service_->admin_port()};
   }
 
   RouterChecked Check(const std::vector<SourceCount>& counts) {
@@ -306,6 +322,7 @@ class RestartedRouter {
   }
 
   const RestartConfig& config_;
+  double serves_ = 0;
   std::mt19937_64 random_;
   std::vector<StoredPrompts> prompts_;         // by source
   std::vector<std::atomic<uint64_t>> stored_;  // blocks of each source, from Measure on
@@ -316,9 +333,9 @@ class RestartedRouter {
 }  // namespace
 
 int RunRestartedRouter(const RestartConfig& config, const std::vector<LoadEndpoints>& endpoints,
-                       bool saves, uint64_t random, const PipeEnd& in, const PipeEnd& out) {
-  RestartedRouter router(config, random);
-  if (!router.Start(endpoints, saves).ok() || !out.Put(router.AwaitAnswers())) return 1;
+                       const RouterStart& start, const PipeEnd& in, const PipeEnd& out) {
+  RestartedRouter router(config, start.random);
+  if (!router.Start(endpoints, start).ok() || !out.Put(router.AwaitAnswers())) return 1;
   std::vector<SourceCount> counts(endpoints.size());
   for (RouterCommand command{}; in.Get(command, kCommandPatienceMs);) {
     for (SourceCount& count : counts) {

@@ -20,9 +20,20 @@ enum class RouterCommand : uint8_t {
   kMeasure,
 };
 
+// How a router of the benchmark starts.
+struct RouterStart {
+  bool saves = false;   // false: the router has no saved state
+  int peer_port = 0;    // of the admin listener of the router to join; 0: none
+  uint64_t random = 0;  // seeds the choice of prompts
+};
+
 struct RouterStarted {
+  double serves = 0;   // SteadyNow() when the service had started; the blocks are restored then
   double answers = 0;  // SteadyNow() when the router answered exactly for all sources; 0: never
   uint64_t restored = 0;
+  int64_t join_bytes = 0;
+  double join_seconds = 0;  // see PeerJoinReport
+  int admin_port = 0;
 };
 
 struct RouterChecked {
@@ -36,9 +47,8 @@ struct RouterChecked {
 };
 
 // Starts a router for the endpoints, writes a RouterStarted to `out`, and obeys the commands on
-// `in`. `saves` false: the router has no saved state. `random`: seeds the choice of prompts.
-// Returns the exit code.
+// `in`. Returns the exit code.
 int RunRestartedRouter(const RestartConfig& config, const std::vector<LoadEndpoints>& endpoints,
-                       bool saves, uint64_t random, const PipeEnd& in, const PipeEnd& out);
+                       const RouterStart& start, const PipeEnd& in, const PipeEnd& out);
 
 }  // namespace kvcast::tools
