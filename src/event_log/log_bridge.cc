@@ -73,7 +73,8 @@ void LogBridge::Hear() {
     behind_since_ms_.reset();
     return;
   }
-  if (awaited_) return;  // until it is reached, or the log is read again
+  // Later announcements of the epoch wait until this one is reached, or the log is read again.
+  if (awaited_ && awaited_->record.epoch == record->epoch) return;
   auto digests = residency::ParseStatus(latest->payload);
   if (!digests.ok()) return;
   awaited_ = Awaited{*record, std::move(digests).value(), now_ms_};
