@@ -128,7 +128,7 @@ bool LogWriter::Write(const RelayView& view) {
     return false;
   bool more = false;
   if (snapshot_) more = WriteParts();
-  if (synced_ && begun_) more = WriteBatches() || more;
+  if (synced_ && begun_ && next_ < view.next_seq) more = WriteBatches() || more;
   return more && synced_;
 }
 

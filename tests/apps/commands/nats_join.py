@@ -65,7 +65,7 @@ class Engines:
 def await_all(what, holds):
     begin = time.monotonic()
     while not holds():
-        time.sleep(0.05)
+        time.sleep(0.2)
         if time.monotonic() > begin + PATIENCE_S:
             check(what, False)
             finish()
