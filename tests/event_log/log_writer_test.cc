@@ -199,6 +199,23 @@ TEST_F(LogWriterTest, AWriterBeginsAgainIfItsMessagesWereDeleted) {
   ExpectEqual("a new snapshot");
 }
 
+// Another program stores messages that are no records, or damaged records.
+TEST_F(LogWriterTest, AForeignMessageDoesNoHarm) {
+  TestWriter writer(*relay, server, now);
+  relay->PublishMany(3);
+  Claim(writer);
+  for (const std::string& header :
+       {std::string("nonsense"), std::string(), server.messages.rbegin()->second.header + " 1"}) {
+    ++server.last;
+    server.messages[server.last] = {server.last, header, {1, 2, 3}};
+    relay->PublishMany(2);
+    writer.Run();
+    ExpectEqual("after '" + header + "'");
+    EXPECT_EQ(writer.writer.status().state, WriterState::kWriting);
+    EXPECT_EQ(writer.writer.status().claims_lost, 0u);
+  }
+}
+
 TEST_F(LogWriterTest, TheRecordsNameThePlaceInTheStreamOfTheEngine) {
   TestWriter writer(*relay, server, now);
   relay->PublishMany(3);

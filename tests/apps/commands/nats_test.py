@@ -210,6 +210,34 @@ def credentials(folder):
     engine.end()
 
 
+def permissions(folder):
+    """The permissions of docs/nats.md suffice, and a router without them says so."""
+    users = []
+    for user, publish, subscribe in (
+            ("relay", ["kvcast.>", "kvcast-status.>", "$JS.API.>"], ["kvcast-status.>", "_INBOX.>"]),
+            ("router", ["$JS.API.CONSUMER.>", "$JS.API.STREAM.INFO.>", "$JS.FC.>"], ["kvcast-status.>", "_INBOX.>"]),
+            ("nobody", [], ["_INBOX.>"])):
+        (folder / user).write_text(f"{user}\nsecret\n", encoding="ascii")
+        rights = json.dumps({"publish": {"allow": publish} if publish else {"deny": [">"]}, "subscribe": {"allow": subscribe}})
+        users.append(f"{{ user: {user}, password: secret, permissions: {rights} }}")
+    server = NatsServer(folder / "permissions", f"authorization {{ users: [{', '.join(users)}] }}\n").start()
+    engine = Engine()
+    relay = Relay(engine.source, server, "--nats-user-file", folder / "relay")
+    router = follow(server, "--nats-user-file", folder / "router")
+    expect_equal("with permissions", router, engine)
+    engine.outlive_ring()
+    expect_equal("with permissions, later", router, engine)
+    nobody = follow(server, "--nats-user-file", folder / "nobody")
+    entry = nobody.await_event("nats_state")
+    check("without permissions", entry["state"] == "unreachable" and entry["reason"], entry)
+    check("without permissions, not synced", worker(nobody)["state"] in ("connecting", "bootstrap"))
+    nobody.end()
+    router.end()
+    relay.kill()
+    engine.end()
+    server.kill()
+
+
 def usage():
     for command, flags, wanted in (
             ("relay", ("--nats", "nats://127.0.0.1:1"), "--nats-source"),
@@ -230,5 +258,6 @@ def usage():
 with tempfile.TemporaryDirectory() as temporary:
     usage()
     credentials(pathlib.Path(temporary))
+    permissions(pathlib.Path(temporary))
     main(pathlib.Path(temporary))
 finish()
