@@ -11,11 +11,13 @@
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "router/service/discovery/curl_client.h"
 #include "router/service/join/state_stream.h"
 #include "router/service/router_service.h"
+#include "router/service/state/saved_workers.h"
 #include "src/base/clock.h"
 #include "tests/router/service/state/state_engine.h"
 #include "tests/support/curve_test_util.h"
@@ -455,6 +457,30 @@ TEST_P(PeerFaultsTest, AnotherRegistrationIsAColdStart) {
   EXPECT_EQ(second.Metric("kvcast_peer_join_workers"), "1");
   EXPECT_EQ(second.Metric("kvcast_peer_join_workers_restored_total"), "0");
   ASSERT_NO_FATAL_FAILURE(second.ExpectExact(engine));
+}
+
+// The memory of states that no worker has got is freed.
+TEST_P(PeerFaultsTest, StatesOfUnknownWorkersAreDropped) {
+  StartFirst(engine);
+  StateStreamReader reader([](const StateStreamHead&) { return Status(); });
+  ASSERT_TRUE(reader.Add(State()).ok());
+  SavedWorkers saved([](const WorkerRegistration&) { return std::string("another"); });
+  EXPECT_TRUE(saved.empty());
+  const uint64_t check = SecretCheck(StateFolder::Open(folder.File("copy"))->secret());
+  size_t workers = 0;
+  for (const Descriptor& shard : reader.Take()) {
+    EXPECT_FALSE(StateFile::Read(shard, "shard", check).ok()) << "another secret";
+    first.service.reset();
+    auto file = StateFile::Read(shard, "shard",
+                                SecretCheck(StateFolder::Open(folder.File("first"))->secret()));
+    ASSERT_TRUE(file.ok()) << file.status().ToString();
+    workers += file->workers().size();
+    saved.AddFromPeer(std::make_shared<const StateFile>(std::move(file).value()));
+  }
+  EXPECT_EQ(workers, 1u);
+  EXPECT_FALSE(saved.empty());
+  EXPECT_EQ(saved.DropPeer(), 1u);
+  EXPECT_TRUE(saved.empty());
 }
 
 }  // namespace
