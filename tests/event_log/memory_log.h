@@ -18,7 +18,7 @@
 
 namespace kvcast::event_log {
 
-// What several MemoryLog objects share.
+// The log that several MemoryLog objects share.
 struct MemoryServer {
   std::map<uint64_t, LogMessage> messages;  // by position
   std::map<std::string, uint64_t> ids;      // positions

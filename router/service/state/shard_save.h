@@ -16,7 +16,7 @@
 
 namespace kvcast::router {
 
-// What is saved.
+// The router whose state is saved.
 struct SavedRouter {
   const PrefixIndex& index;
   Fleet& fleet;
