@@ -45,7 +45,8 @@ PeerJoin JoinPeer(const PeerOptions& options, const HttpClient& client,
     const int64_t left_ms = options.timeout_ms - (SteadyUs() - begin_us) / 1000;
     state = TransferState(options, client, std::max<int64_t>(left_ms, 1), takes);
     const bool stops = options.stopping && options.stopping();
-    if (state.end != TransferEnd::kBusy || stops || left_ms <= kBusyPauseMs) break;
+    const bool no_time = SteadyUs() - begin_us + 2000 * kBusyPauseMs >= options.timeout_ms * 1000;
+    if (state.end != TransferEnd::kBusy || stops || no_time) break;
     PauseForBusyPeer();
   }
   PeerJoin join;

@@ -104,11 +104,11 @@ TransferredState Judge(StateRequest& request, const HttpOutcome& outcome, bool i
     return Ended(TransferEnd::kOtherSecret, "the saved states have another secret");
   }
   if (!request.status.ok()) return Ended(EndFor(request.status), request.status.message());
+  if (outcome.status != 0 && outcome.status != kStateStatus) return EndedWith(request, outcome);
   if (!in_time && !request.reader.complete()) {
     return Ended(TransferEnd::kTimeout, "not complete in time");
   }
   if (outcome.status == 0) return Ended(TransferEnd::kUnreachable, outcome.error);
-  if (outcome.status != kStateStatus) return EndedWith(request, outcome);
   if (!request.reader.complete()) {
     return Ended(TransferEnd::kDamaged, "the state is not complete");
   }
