@@ -16,11 +16,11 @@
 
 namespace kvcast::nats {
 
-template <auto destroy>
+template <auto kDestroy>
 struct Destroyer {
   template <typename Object>
   void operator()(Object* object) const {
-    destroy(object);
+    kDestroy(object);
   }
 };
 using Message = std::unique_ptr<natsMsg, Destroyer<natsMsg_Destroy>>;
