@@ -2,22 +2,15 @@
 #include "apps/commands/nats_options.h"
 
 #include <chrono>
-#include <random>
 #include <thread>
 #include <utility>
 
 #include "src/base/clock.h"
 #include "src/event_log/log_recovery.h"
+#include "src/event_log/log_threads.h"
+#include "src/hash/seeded_hash.h"
 
 namespace kvcast::tools {
-namespace {
-
-uint64_t RandomWriter() {
-  std::random_device device;
-  return uint64_t{device()} << 32 | device();
-}
-
-}  // namespace
 
 Result<std::unique_ptr<NatsRelay>> NatsRelay::Create(const NatsFlags& flags, Logger& log) {
   auto source = nats::NatsSource::Parse(flags.source);
@@ -27,7 +20,7 @@ Result<std::unique_ptr<NatsRelay>> NatsRelay::Create(const NatsFlags& flags, Log
   if (!connection.ok()) return connection.status();
   event_log::LogWriterConfig config;
   config.source = flags.source;
-  config.writer = RandomWriter();
+  config.writer = router::NewSeed();
   config.snapshot_bytes = static_cast<uint64_t>(flags.snapshot_mib) << 20;
   config.now_ms = SteadyMs;
   auto stream =
@@ -62,7 +55,8 @@ std::unique_ptr<NatsRelay::Writer> NatsRelay::Write(RelayHistory& history) {
 NatsRelay::Writer::Writer(const NatsRelay& relay, RelayHistory& history)
     : relay_(relay),
       writer_(relay.config_, history, *relay.stream_),
-      thread_(writer_, [this](const event_log::WriterStatus& status) { Note(status); }) {}
+      thread_(event_log::RunInThread(
+          writer_, [this](const event_log::WriterStatus& status) { Note(status); })) {}
 
 void NatsRelay::Writer::Note(const event_log::WriterStatus& status) const {
   const bool good = status.state == event_log::WriterState::kWriting ||
@@ -100,7 +94,7 @@ Result<NatsBridges::Endpoints> NatsBridges::Of(const std::string& source) {
   config.replay_endpoint = made.endpoints.replay;
   config.now_ms = SteadyMs;
   made.bridge = std::make_unique<event_log::LogBridge>(std::move(config), *made.stream);
-  made.thread = std::make_unique<event_log::LogBridgeThread>(
+  made.thread = event_log::RunInThread(
       *made.bridge, [&log = log_, source](const event_log::BridgeStatus& status) {
         const bool good = status.state == event_log::BridgeState::kFollowing ||
                           status.state == event_log::BridgeState::kReading;

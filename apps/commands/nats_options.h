@@ -13,6 +13,7 @@
 #include "kvcast/core/status.h"
 #include "kvcast/stream/relay_history.h"
 #include "src/base/logger.h"
+#include "src/base/repeater.h"
 #include "src/event_log/log_bridge.h"
 #include "src/event_log/log_writer.h"
 #include "src/nats/nats_log.h"
@@ -58,7 +59,7 @@ class NatsRelay::Writer {
 
   const NatsRelay& relay_;
   event_log::LogWriter writer_;
-  event_log::LogWriterThread thread_;
+  const std::unique_ptr<Repeater> thread_;
 };
 
 // The bridges of the sources of a router. Thread-compatible.
@@ -79,7 +80,7 @@ class NatsBridges {
   struct Bridge {
     std::unique_ptr<event_log::EventLog> stream;
     std::unique_ptr<event_log::LogBridge> bridge;
-    std::unique_ptr<event_log::LogBridgeThread> thread;
+    std::unique_ptr<Repeater> thread;
     Endpoints endpoints;
   };
   NatsBridges(std::shared_ptr<nats::NatsConnection> connection, TemporaryFolder folder, Logger& log)

@@ -18,7 +18,7 @@
 #include "router/service/api/source_json.h"
 #include "router/service/api/static_files.h"
 #include "router/service/discovery/dns_client.h"
-#include "router/service/discovery/repeater.h"
+#include "src/base/repeater.h"
 #include "router/service/json/json_fields.h"
 #include "router/service/load_setup.h"
 #include "router/service/route/service_core.h"

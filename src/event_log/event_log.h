@@ -1,4 +1,4 @@
-// EventLog: the durable log of one source, as LogWriter and LogReader use it. NatsLog implements it
+// EventLog: the durable log of one source, as LogWriter and LogBridge use it. NatsLog implements it
 // with a JetStream stream. The tests implement it in memory.
 //
 // A log is a sequence of messages. Each message has a position. Positions rise by one with each

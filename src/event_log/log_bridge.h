@@ -1,5 +1,5 @@
 // LogBridge: publishes the source of a durable log at local endpoints, for a subscriber of the same
-// process. The subscriber follows it as any publisher with KVX1. LogBridgeThread runs it.
+// process. The subscriber follows it as any publisher with KVX1. See log_threads.h.
 //
 // The published epoch and numbers are those of the bridge. If a relay that was started again goes
 // on with the same state in a new epoch, the bridge goes on with its own.
@@ -16,7 +16,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <thread>
 
 #include "kvcast/stream/publisher.h"
 #include "src/base/mutex.h"
@@ -94,24 +93,6 @@ class LogBridge final : private ReplicaTarget {
   std::optional<int64_t> alive_ms_;  // arrival of the latest announcement that was reached
   mutable Mutex mutex_;
   BridgeStatus status_ KV_GUARDED_BY(mutex_);
-};
-
-class LogBridgeThread {
- public:
-  // `bridge` must outlive this object. `on_state` is called on the thread after the state or the
-  // error has changed. Throws std::system_error if the thread cannot start.
-  LogBridgeThread(LogBridge& bridge, std::function<void(const BridgeStatus&)> on_state);
-  ~LogBridgeThread();
-
- private:
-  void Run();
-
-  LogBridge& bridge_;
-  const std::function<void(const BridgeStatus&)> on_state_;
-  Mutex mutex_;
-  CondVar stop_;
-  bool stopping_ KV_GUARDED_BY(mutex_) = false;
-  std::thread thread_;
 };
 
 }  // namespace kvcast::event_log

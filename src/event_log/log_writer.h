@@ -1,5 +1,5 @@
 // LogWriter: writes the epochs of a relay to a durable log, and deletes the messages before the
-// latest but one snapshot of the epoch. LogWriterThread runs it.
+// latest but one snapshot of the epoch. See log_threads.h.
 //
 // A batch counts as written when the log has acknowledged it. After each failure, the writer reads
 // the end of the log, and goes on with the first batch that the log does not have. If the relay's
@@ -17,7 +17,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <thread>
 #include <vector>
 
 #include "kvcast/core/status.h"
@@ -152,24 +151,6 @@ class LogWriter {
   std::string error_;  // of the latest Append
   mutable Mutex mutex_;
   WriterStatus status_ KV_GUARDED_BY(mutex_);
-};
-
-class LogWriterThread {
- public:
-  // `writer` must outlive this object. `on_state` is called on the thread after the state or the
-  // error has changed. Throws std::system_error if the thread cannot start.
-  LogWriterThread(LogWriter& writer, std::function<void(const WriterStatus&)> on_state);
-  ~LogWriterThread();
-
- private:
-  void Run();
-
-  LogWriter& writer_;
-  const std::function<void(const WriterStatus&)> on_state_;
-  Mutex mutex_;
-  CondVar stop_;
-  bool stopping_ KV_GUARDED_BY(mutex_) = false;
-  std::thread thread_;
 };
 
 }  // namespace kvcast::event_log

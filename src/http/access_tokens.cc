@@ -1,23 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "src/http/access_tokens.h"
 
-#include <fcntl.h>
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <utility>
 
 #include "src/base/check.h"
+#include "src/http/secret_file.h"
 
 namespace kvcast {
 namespace {
 
-constexpr size_t kMaxFileBytes = 64 << 10;
 constexpr size_t kMaxTokenBytes = 1024;
 constexpr std::pair<std::string_view, AccessRole> kRoles[] = {{"query", AccessRole::kQuery},
                                                               {"route", AccessRole::kRoute},
@@ -25,36 +20,6 @@ constexpr std::pair<std::string_view, AccessRole> kRoles[] = {{"query", AccessRo
                                                               {"admin", AccessRole::kAdmin}};
 
 Status Bad(const std::string& text) { return {StatusCode::kInvalidArgument, text}; }
-
-// Empty: no other user can access the open file, so the file may hold tokens.
-std::string WhyUnsafe(int file) {
-  struct stat info = {};
-  if (fstat(file, &info) != 0) return std::strerror(errno);
-  if (!S_ISREG(info.st_mode)) return "not a regular file";
-  if ((info.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
-    return "other users can access it; the mode must be 0600";
-  }
-  return "";
-}
-
-Result<std::string> ReadSecretFile(const std::string& path) {
-  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (file < 0) return Bad(std::strerror(errno));
-  std::string text;
-  std::string error = WhyUnsafe(file);
-  char buffer[4096];
-  while (error.empty()) {
-    const ssize_t got = read(file, buffer, sizeof(buffer));
-    if (got < 0) error = std::strerror(errno);
-    if (got <= 0) break;
-    text.append(buffer, static_cast<size_t>(got));
-    if (text.size() > kMaxFileBytes) error = "longer than 64 KiB";
-  }
-  OPENSSL_cleanse(buffer, sizeof(buffer));
-  close(file);
-  if (!error.empty()) return Bad(error);
-  return text;
-}
 
 std::string_view Trimmed(std::string_view text) {
   constexpr std::string_view kBlank = " \t\r";

@@ -1257,7 +1257,7 @@ MUTATIONS = [
     ("read the body before the token", EXCHANGE,
      "  if (connection->refusal) {\n", "  if (connection->refusal && state != State::kBody) {\n",
      HTTP_TESTS + "HttpAccessTest.ARefusal*"),
-    ("accept a token file that all users can read", TOKENS,
+    ("accept a token file that all users can read", "src/http/secret_file.cc",
      "(info.st_mode & (S_IRWXG | S_IRWXO)) != 0", "false", HTTP_TESTS + "AccessTokensTest.AFileThatOthers*"),
     ("accept the beginning of a token", TOKENS,
      "CRYPTO_memcmp(token.digest.data(), digest.data(), digest.size())",

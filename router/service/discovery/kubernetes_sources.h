@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "router/service/discovery/kubernetes_follower.h"
-#include "router/service/discovery/repeater.h"
+#include "src/base/repeater.h"
 #include "src/base/mutex.h"
 
 namespace kvcast::router {

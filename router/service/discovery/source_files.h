@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "kvcast/core/status.h"
-#include "router/service/discovery/repeater.h"
+#include "src/base/repeater.h"
 #include "router/service/discovery/source_list_report.h"
 #include "router/service/discovery/source_set.h"
 #include "src/base/logger.h"

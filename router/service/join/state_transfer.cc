@@ -1,16 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "router/service/join/state_transfer.h"
 
-#include <sys/stat.h>
-
 #include <algorithm>
 #include <atomic>
 #include <utility>
 
-#include "router/service/discovery/read_file.h"
-#include "router/service/discovery/repeater.h"
 #include "router/service/json/json_fields.h"
 #include "src/base/clock.h"
+#include "src/base/repeater.h"
+#include "src/http/secret_file.h"
 
 namespace kvcast::router {
 namespace {
@@ -42,11 +40,7 @@ Result<std::string> PeerToken(const std::string& path) {
   const auto failed = [&path](const std::string& why) {
     return Status(StatusCode::kInvalidArgument, path + ": " + why);
   };
-  struct stat info = {};
-  if (stat(path.c_str(), &info) == 0 && (info.st_mode & 077) != 0) {
-    return failed("other users have access; set the mode to 0600");
-  }
-  auto text = ReadRegularFile(path, 1);
+  auto text = ReadSecretFile(path);
   if (!text.ok()) return failed(text.status().message());
   while (text->ends_with('\n')) text->pop_back();
   const bool visible = std::ranges::all_of(*text, [](char c) { return c > ' ' && c < 127; });

@@ -7,7 +7,7 @@
 #include <memory>
 
 #include "kvcast/core/status.h"
-#include "router/service/discovery/repeater.h"
+#include "src/base/repeater.h"
 #include "router/service/state/shard_save.h"
 #include "router/service/state/state_folder.h"
 #include "src/base/logger.h"

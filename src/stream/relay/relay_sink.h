@@ -1,4 +1,5 @@
-// RelaySink: publishes the batches of a followed source again, in epochs of its own.
+// RelaySink: publishes the batches of a followed source again, in epochs of its own, and lets a
+// durable log read the current epoch.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

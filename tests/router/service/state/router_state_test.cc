@@ -68,31 +68,13 @@ class RouterStateTest : public ::testing::TestWithParam<bool> {
   }
 
   WorkerReport Worker(size_t i = 0) const { return service->workers().at(i); }
-  // Also waits until the epoch of the publisher is known. Before, a snapshot may replace a synced
-  // state, and the state cannot be saved meanwhile.
   bool AwaitSynced(const Engine& engine, size_t i = 0) const {
-    return Eventually([&] {
-      const WorkerReport worker = Worker(i);
-      const bool joined = !engine.has_epochs || worker.stream.digest_checks > 0;
-      return joined && worker.state == SourceState::kSynced &&
-             worker.stream.next_seq >= engine.publisher->next_seq().value;
-    });
+    return engine.AwaitFollowed(*service, i);
   }
   // The answers to `prompts` prompts must be exact, and equal the engine's own lookup.
   void ExpectExact(Engine& engine, int prompts = 30) const {
     ASSERT_TRUE(AwaitSynced(engine));
-    int hits = 0;
-    for (int i = 0; i < prompts; ++i) {
-      const Query query = engine.Ask();
-      const auto answers = service->Ask(query);
-      ASSERT_TRUE(answers.ok()) << answers.status().ToString();
-      const int64_t truth = engine.cache.Lookup(query.tokens);
-      const QueryAnswer& answer = answers->at(0).answer;
-      ASSERT_TRUE(answer.exact) << answer.reason;
-      ASSERT_EQ(answer.match.gpu_tokens, truth);
-      hits += truth > 0;
-    }
-    EXPECT_GT(hits, prompts / 4);
+    engine.ExpectExactAnswers(*service, prompts);
   }
   httplib::Client Client() const {
     httplib::Client client("127.0.0.1", service->http_port());

@@ -15,7 +15,9 @@
 #include "kvcast/stream/publisher.h"
 #include "router/service/ingest/worker_registration.h"
 #include "router/service/route/query.h"
+#include "router/service/router_service.h"
 #include "tests/router/service/peer_engine.h"
+#include "tests/support/stream_test_util.h"
 
 namespace kvcast::testing {
 
@@ -67,6 +69,33 @@ struct StateEngine {
     query.tokens.push_back(77);
     query.prompt_tokens = std::ssize(query.tokens);
     return query;
+  }
+
+  // Waits until worker `i` of the router is synced with the latest batch. Also waits until the
+  // epoch of the publisher is known, and its digests were compared. Before, a snapshot may replace
+  // a synced state, and the state cannot be saved meanwhile.
+  bool AwaitFollowed(const router::RouterService& service, size_t i = 0) const {
+    return stream::Eventually([&] {
+      const router::WorkerReport worker = service.workers().at(i);
+      const bool compared = !has_epochs || worker.stream.digest_checks > 0;
+      return compared && worker.state == SourceState::kSynced &&
+             worker.stream.next_seq >= publisher->next_seq().value;
+    });
+  }
+  // The answers to `prompts` prompts must be exact, and equal the engine's own lookup.
+  void ExpectExactAnswers(router::RouterService& service, int prompts) {
+    int hits = 0;
+    for (int i = 0; i < prompts; ++i) {
+      const router::Query query = Ask();
+      const auto answers = service.Ask(query);
+      ASSERT_TRUE(answers.ok()) << answers.status().ToString();
+      const int64_t truth = cache.Lookup(query.tokens);
+      const router::QueryAnswer& answer = answers->at(0).answer;
+      ASSERT_TRUE(answer.exact) << answer.reason;
+      ASSERT_EQ(answer.match.gpu_tokens, truth);
+      hits += truth > 0;
+    }
+    EXPECT_GT(hits, prompts / 4);
   }
 
   bool has_epochs = true;

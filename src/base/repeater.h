@@ -10,7 +10,7 @@
 #include "src/base/clock.h"
 #include "src/base/mutex.h"
 
-namespace kvcast::router {
+namespace kvcast {
 
 // Thread-safe.
 class Repeater {
@@ -18,7 +18,13 @@ class Repeater {
   // The first call comes `first_ms` milliseconds after the construction. Each further call comes
   // `period_ms` milliseconds after the end of the previous call.
   Repeater(int64_t first_ms, int64_t period_ms, std::function<void()> call)
-      : period_ms_(period_ms), call_(std::move(call)), due_us_(SteadyUs() + first_ms * 1000) {
+      : Repeater(first_ms, [period_ms, repeated = std::move(call)] {
+          repeated();
+          return period_ms;
+        }) {}
+  // As above, but `call` returns the milliseconds until the next call.
+  Repeater(int64_t first_ms, std::function<int64_t()> call)
+      : call_(std::move(call)), due_us_(SteadyUs() + first_ms * 1000) {
     thread_ = std::thread([this] { Run(); });
   }
   // Waits for the call in progress.
@@ -42,9 +48,9 @@ class Repeater {
  private:
   void Run() {
     while (!Wait()) {
-      call_();
+      const int64_t pause_ms = call_();
       const MutexLock lock(mutex_);
-      due_us_ = SteadyUs() + period_ms_ * 1000;
+      due_us_ = SteadyUs() + pause_ms * 1000;
     }
   }
   // Waits until the next call is due. True: there is no next call.
@@ -56,8 +62,7 @@ class Repeater {
     return stopping_;
   }
 
-  const int64_t period_ms_;
-  const std::function<void()> call_;
+  const std::function<int64_t()> call_;
   Mutex mutex_;
   CondVar wake_;
   bool stopping_ KV_GUARDED_BY(mutex_) = false;
@@ -66,4 +71,4 @@ class Repeater {
   std::thread thread_;
 };
 
-}  // namespace kvcast::router
+}  // namespace kvcast

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "src/http/secret_file.h"
+
+#include <fcntl.h>
+#include <openssl/crypto.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+namespace kvcast {
+namespace {
+
+constexpr size_t kMaxFileBytes = 64 << 10;
+
+Status BadSecretFile(const std::string& text) { return {StatusCode::kInvalidArgument, text}; }
+
+// Empty: no other user can access the open file, so the file may hold tokens.
+std::string WhyUnsafe(int file) {
+  struct stat info = {};
+  if (fstat(file, &info) != 0) return std::strerror(errno);
+  if (!S_ISREG(info.st_mode)) return "not a regular file";
+  if ((info.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
+    return "other users can access it; the mode must be 0600";
+  }
+  return "";
+}
+
+}  // namespace
+
+Result<std::string> ReadSecretFile(const std::string& path) {
+  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (file < 0) return BadSecretFile(std::strerror(errno));
+  std::string text;
+  std::string error = WhyUnsafe(file);
+  char buffer[4096];
+  while (error.empty()) {
+    const ssize_t got = read(file, buffer, sizeof(buffer));
+    if (got < 0) error = std::strerror(errno);
+    if (got <= 0) break;
+    text.append(buffer, static_cast<size_t>(got));
+    if (text.size() > kMaxFileBytes) error = "longer than 64 KiB";
+  }
+  OPENSSL_cleanse(buffer, sizeof(buffer));
+  close(file);
+  if (!error.empty()) return BadSecretFile(error);
+  return text;
+}
+
+}  // namespace kvcast
