@@ -18,12 +18,12 @@
 #include "router/service/api/source_json.h"
 #include "router/service/api/static_files.h"
 #include "router/service/discovery/dns_client.h"
-#include "src/base/repeater.h"
 #include "router/service/json/json_fields.h"
 #include "router/service/load_setup.h"
 #include "router/service/route/service_core.h"
 #include "router/service/start_checks.h"
 #include "src/base/clock.h"
+#include "src/base/repeater.h"
 #include "src/stream/net/notice_log.h"
 
 namespace kvcast::router {

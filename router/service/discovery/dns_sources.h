@@ -12,10 +12,10 @@
 
 #include "kvcast/core/status.h"
 #include "router/service/discovery/dns_source.h"
-#include "src/base/repeater.h"
 #include "router/service/discovery/source_list_report.h"
 #include "router/service/discovery/target_list.h"
 #include "src/base/mutex.h"
+#include "src/base/repeater.h"
 
 namespace kvcast::router {
 

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "router/service/discovery/kubernetes_follower.h"
-#include "src/base/repeater.h"
 #include "src/base/mutex.h"
+#include "src/base/repeater.h"
 
 namespace kvcast::router {
 

@@ -11,11 +11,11 @@
 #include <vector>
 
 #include "kvcast/core/status.h"
-#include "src/base/repeater.h"
 #include "router/service/discovery/source_list_report.h"
 #include "router/service/discovery/source_set.h"
 #include "src/base/logger.h"
 #include "src/base/mutex.h"
+#include "src/base/repeater.h"
 
 namespace kvcast::router {
 

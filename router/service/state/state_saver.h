@@ -7,11 +7,11 @@
 #include <memory>
 
 #include "kvcast/core/status.h"
-#include "src/base/repeater.h"
 #include "router/service/state/shard_save.h"
 #include "router/service/state/state_folder.h"
 #include "src/base/logger.h"
 #include "src/base/mutex.h"
+#include "src/base/repeater.h"
 
 namespace kvcast::router {
 
