@@ -1,12 +1,11 @@
-// HashesAhead: prefetches the table lines of hashes, such as those of a batch, before the writer
-// uses them. Earlier still, it prefetches the pointers to these lines.
+// BatchAhead: prefetches the table lines of the hashes of a batch before the writer uses them.
+// Earlier still, it prefetches the pointers to these lines.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <span>
-#include <utility>
 #include <variant>
 
 #include "kvcast/core/event.h"
@@ -52,18 +51,16 @@ class HashesOfBatch {
   bool is_removed_ = false;
 };
 
-// `Hashes` has the functions of HashesOfBatch. The map, the hashes and the idle names must outlive
-// the object.
-template <typename Hashes>
-class HashesAhead {
+// The map, the batch and the idle names must outlive the object.
+class BatchAhead {
  public:
   // The table that keeps the names of removed blocks.
   struct Idle {
     const IdleNames& names;
     const SeededHash& fingerprint;
   };
-  HashesAhead(const ResidencyMap& map, Hashes hashes, const Idle& idle)
-      : map_(map), hashes_(std::move(hashes)), idle_(idle) {
+  BatchAhead(const ResidencyMap& map, HashesOfBatch hashes, const Idle& idle)
+      : map_(map), hashes_(hashes), idle_(idle) {
     for (int i = 0; i < 3; ++i) Advance();
   }
 
@@ -91,13 +88,11 @@ class HashesAhead {
   }
 
   const ResidencyMap& map_;
-  Hashes hashes_;
+  HashesOfBatch hashes_;
   const Idle idle_;
   std::array<const BlockHash*, kGroup> group_{};
   size_t size_ = 0;
   size_t steps_ = 0;
 };
-
-using BatchAhead = HashesAhead<HashesOfBatch>;
 
 }  // namespace kvcast::router

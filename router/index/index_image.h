@@ -53,6 +53,9 @@ class IndexImage {
   // valid until `use` returns. `use` must not call the index.
   static void Freeze(const PrefixIndex& index, size_t shard, std::span<const WorkerId> workers,
                      const std::function<void(const FrozenShard&)>& use);
+  // Makes room in the tables of the index for images of this size, so that Restore is faster. If
+  // the room is not used, PrefixIndex::Reclaim frees it.
+  static void Reserve(PrefixIndex& index, const ImageSize& size);
   // Restores a worker that has no blocks. `number`: its ImageHolder::worker. `next_run` sets the
   // next run, or returns false after the last run. Takes the lock of the worker's shard several
   // times. Thread-safe for different workers. Not ok (kMalformed): the image is damaged, or does

@@ -16,6 +16,9 @@ constexpr uint64_t kMost = 720;
 // Trim. The fill is then at most kAfterTrim.
 constexpr uint64_t kTrimmed = 640;
 constexpr uint64_t kAfterTrim = 715;
+// Maximum fill after Reserve, if each shard gets the same number of entries. The numbers differ by
+// some percent.
+constexpr uint64_t kReserved = 690;
 // A shard grows to at least 3 / 2 of its size, or to the next size if its size is 3, 5 or 7. While
 // a table grows, each entry is therefore written at most three times on average.
 constexpr uint32_t GrownSize(size_t size_number) { return kShardSizes[size_number] / 2 * 3; }
@@ -195,6 +198,17 @@ void LocatorTable::Erase(uint64_t hash, Locator locator) {
   --entries_[number];
   --size_;
   if (has_filter_) TakeFromFilter(ShardOf(hash), FingerprintOf(hash));
+}
+
+void LocatorTable::Reserve(uint64_t more) {
+  for (size_t number = 0; number < kShards; ++number) {
+    const Shard shard = Shard(shards_[number].load(std::memory_order_relaxed));  // I0
+    size_t larger = shard.size_number();
+    while (!Fits(entries_[number] + more / kShards, kShardSizes[larger], kEntries, kReserved)) {
+      ++larger;
+    }
+    if (larger > shard.size_number()) Resize(number, larger);
+  }
 }
 
 bool LocatorTable::Trim(size_t number) {

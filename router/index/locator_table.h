@@ -79,6 +79,10 @@ class LocatorTable {
   void Erase(uint64_t hash, Locator locator);
   void Replace(uint64_t hash, Locator locator, Locator by);
 
+  // Writer. Makes room for `more` entries beside those of the table, so that shards grow less often
+  // while the entries are inserted.
+  void Reserve(uint64_t more);
+
   // Writer. Makes a shard smaller if it has more room than it needs and did not grow since the last
   // call for this shard. False: the next call would do nothing. Erase never rebuilds a shard,
   // because this takes milliseconds in a large table.

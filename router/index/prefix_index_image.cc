@@ -1,5 +1,6 @@
 // The part of PrefixIndex::Impl that saves and restores workers.
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <utility>
@@ -75,42 +76,7 @@ std::vector<uint8_t> SaveLearned(const WorkerState& worker) {
   return to.Take();
 }
 
-// The hashes of a worker in runs, in the order in which RestoreRun adds them.
-class HashesOfRuns {
- public:
-  HashesOfRuns(std::span<const RunImage> runs, uint32_t number) : runs_(runs), number_(number) {}
-
-  const BlockHash* Next() {
-    while (bits_ == 0) {
-      if (run_ == runs_.size()) return nullptr;
-      if (holder_ == runs_[run_].holders.size()) {
-        ++run_;
-        holder_ = 0;
-        continue;
-      }
-      const RunImage::Held& held = runs_[run_].holders[holder_++];
-      if (held.holder.worker == number_) bits_ = held.bits;
-    }
-    const auto block = static_cast<size_t>(std::countr_zero(bits_));
-    bits_ &= bits_ - 1;
-    return &runs_[run_].hashes[block];
-  }
-  static bool is_removed() { return false; }
-
- private:
-  std::span<const RunImage> runs_;
-  uint32_t number_;
-  size_t run_ = 0;
-  size_t holder_ = 0;  // the next holder of the run
-  uint64_t bits_ = 0;  // blocks of the holder before it
-};
-
 }  // namespace
-
-// Prefetches for restored runs.
-class PrefixIndex::Impl::RunsAhead : public router::HashesAhead<HashesOfRuns> {
-  using HashesAhead::HashesAhead;
-};
 
 void PrefixIndex::Impl::Freeze(std::span<const WorkerId> workers,
                                const std::function<void(const FrozenShard&)>& use) const {
@@ -155,53 +121,87 @@ Status PrefixIndex::Impl::RestoreLearned(WorkerId id, FieldReader& from) {
   return {StatusCode::kMalformed, "the properties of the worker are damaged"};
 }
 
+// Makes room for the part of the image that this shard gets.
+void PrefixIndex::Impl::Reserve(const router::ImageSize& size, size_t shards) {
+  router::BetweenBatchesLock lock(mutex_);
+  for (size_t form = 0; form < router::ImageSize::kForms; ++form) {
+    const auto [blocks, named_runs] = size.forms[form];
+    if (blocks == 0) continue;
+    map_.Reserve(static_cast<BlockHash::Form>(form), blocks / shards, named_runs / shards);
+  }
+}
+
 bool PrefixIndex::Impl::RestoreRuns(WorkerId id, uint32_t number, std::span<const RunImage> runs) {
   router::BetweenBatchesLock lock(mutex_);
   const auto it = slot_of_.find(id);
   if (it == slot_of_.end()) return false;
   WorkerState& worker = *slots_[it->second];
-  RunsAhead ahead(map_, HashesOfRuns(runs, number), {worker.idle, fingerprint_});
-  bool restored = true;
-  for (const RunImage& run : runs) restored = restored && RestoreRun(worker, number, run, ahead);
+  const bool restored = std::ranges::all_of(
+      runs, [&](const RunImage& run) { return RestoreRun(worker, number, run); });
   Commit(worker);
   return restored;
 }
 
-bool PrefixIndex::Impl::RestoreRun(WorkerState& worker, uint32_t number, const RunImage& run,
-                                   RunsAhead& ahead) {
+bool PrefixIndex::Impl::RestoreRun(WorkerState& worker, uint32_t number, const RunImage& run) {
   for (size_t i = 0; i < run.holders.size(); ++i) {
-    const auto& [holder, bits] = run.holders[i];
-    if (holder.worker != number) continue;
-    router::Holding holding = {.holder = OpenHolder(worker, holder.tier, holder.group),
-                               .source = worker.number};
-    holding.own = worker.holders.all();
-    router::ResidencyMap::Cursor cursor;
-    for (uint64_t rest = bits; rest != 0; rest &= rest - 1) {
-      const auto block = static_cast<size_t>(std::countr_zero(rest));
-      ahead.Step();
-      holding.copies = 1;
-      for (const RunImage::Copies& copies : run.copies) {
-        if (copies.held == i && copies.block == block) holding.copies = copies.copies;
-      }
-      const bool gap = block > 0 && (bits >> (block - 1) & 1) == 0;
-      if (gap && run.stride > 0) {
-        map_.Seek(run.hashes[block - 1], run.contents[block - 1], cursor);
-      }
-      if (!RestoreBlock(worker, run, block, holding, cursor)) return false;
-      if (!worker.digest) continue;
-      for (uint32_t copy = 0; copy < holding.copies; ++copy) {
-        worker.digest->Add(holder.tier, holder.group, run.hashes[block]);
-      }
+    if (run.holders[i].holder.worker == number && !RestoreHeld(worker, run, i)) return false;
+  }
+  return true;
+}
+
+bool PrefixIndex::Impl::RestoreHeld(WorkerState& worker, const RunImage& run, size_t held) {
+  const auto& [holder, bits] = run.holders[held];
+  router::Holding holding = {.holder = OpenHolder(worker, holder.tier, holder.group),
+                             .source = worker.number};
+  holding.own = worker.holders.all();
+  router::ResidencyMap::Cursor cursor;
+  size_t done = 0;
+  if (run.copies.empty()) {
+    done = RestoreNew(worker, run, static_cast<size_t>(std::countr_one(bits)), holding, cursor);
+  }
+  const uint64_t rest = done == RunImage::kMaxBlocks ? 0 : bits >> done << done;
+  for (uint64_t left = rest; left != 0; left &= left - 1) {
+    const auto block = static_cast<size_t>(std::countr_zero(left));
+    holding.copies = 1;
+    for (const RunImage::Copies& copies : run.copies) {
+      if (copies.held == held && copies.block == block) holding.copies = copies.copies;
+    }
+    const bool gap = block > 0 && (bits >> (block - 1) & 1) == 0;
+    if (gap && run.stride > 0) map_.Seek(run.hash(block - 1), run.contents[block - 1], cursor);
+    if (!RestoreBlock(worker, run, block, holding, cursor)) return false;
+    for (uint32_t copy = 0; worker.digest && copy < holding.copies; ++copy) {
+      worker.digest->Add(holder.tier, holder.group, run.hash(block));
     }
   }
   return true;
 }
 
+size_t PrefixIndex::Impl::RestoreNew(WorkerState& worker, const RunImage& run, size_t blocks,
+                                     const router::Holding& holding,
+                                     router::ResidencyMap::Cursor& cursor) {
+  const auto contents = std::span(run.contents).first(run.contents.empty() ? 0 : blocks);
+  const size_t added =
+      run.form == BlockHash::Form::kBytes
+          ? map_.AddNew({std::span(run.byte_strings).first(blocks), contents, run.stride, run.end},
+                        holding, cursor)
+          : map_.AddNew(run.form,
+                        {std::span(run.integers).first(blocks), contents, run.stride, run.end},
+                        holding, cursor);
+  const auto holder = holder_table_.Read(holding.holder);
+  const auto tier = static_cast<size_t>(holder->tier);
+  worker.residencies[tier] += added;
+  if (run.stride == 0) worker.unnamed[tier] += added;
+  for (size_t i = 0; worker.digest && i < added; ++i) {
+    worker.digest->Add(holder->tier, holder->group, run.hash(i));
+  }
+  return added;
+}
+
 bool PrefixIndex::Impl::RestoreBlock(WorkerState& worker, const RunImage& run, size_t block,
                                      router::Holding& holding,
                                      router::ResidencyMap::Cursor& cursor) {
-  const BlockHash& hash = run.hashes[block];
-  const size_t more = run.hashes.size() - block - 1;
+  const BlockHash hash = run.hash(block);
+  const size_t more = run.blocks - block - 1;
   router::BlockName name;
   if (run.stride > 0 && run.contents[block] != kUnnamed) {
     const auto at = static_cast<uint32_t>(block);
@@ -290,6 +290,10 @@ void FrozenShard::WriteRuns(ImageSink& sink) const {
 void IndexImage::Freeze(const PrefixIndex& index, size_t shard, std::span<const WorkerId> workers,
                         const std::function<void(const FrozenShard&)>& use) {
   index.shards_[shard]->Freeze(workers, use);
+}
+
+void IndexImage::Reserve(PrefixIndex& index, const ImageSize& size) {
+  for (const auto& shard : index.shards_) shard->Reserve(size, index.shards_.size());
 }
 
 Status IndexImage::Restore(PrefixIndex& index, WorkerId worker, uint32_t number,

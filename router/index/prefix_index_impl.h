@@ -213,6 +213,7 @@ class PrefixIndex::Impl {
               const std::function<void(const router::FrozenShard&)>& use) const;
   Status RestoreLearned(WorkerId id, FieldReader& from);
   // True: the runs were restored.
+  void Reserve(const router::ImageSize& size, size_t shards);
   bool RestoreRuns(WorkerId id, uint32_t number, std::span<const router::RunImage> runs);
   void ForEachResidency(WorkerId id, const std::function<void(Tier, uint8_t group, const BlockHash&,
                                                               uint32_t copies)>& visit) const;
@@ -344,9 +345,15 @@ class PrefixIndex::Impl {
       KV_REQUIRES(mutex_);
   // Adds the blocks of the run that the worker with this number in the image holds. False: the run
   // contradicts the runs before it.
-  class RunsAhead;
-  bool RestoreRun(router::WorkerState& worker, uint32_t number, const router::RunImage& run,
-                  RunsAhead& ahead) KV_REQUIRES(mutex_);
+  bool RestoreRun(router::WorkerState& worker, uint32_t number, const router::RunImage& run)
+      KV_REQUIRES(mutex_);
+  // Adds the blocks of one holder of the run. `held`: index into the holders of the run.
+  bool RestoreHeld(router::WorkerState& worker, const router::RunImage& run, size_t held)
+      KV_REQUIRES(mutex_);
+  // Adds the first blocks of the run, up to `blocks`, if they are new. Returns their number.
+  size_t RestoreNew(router::WorkerState& worker, const router::RunImage& run, size_t blocks,
+                    const router::Holding& holding, router::ResidencyMap::Cursor& cursor)
+      KV_REQUIRES(mutex_);
   bool RestoreBlock(router::WorkerState& worker, const router::RunImage& run, size_t block,
                     router::Holding& holding, router::ResidencyMap::Cursor& cursor)
       KV_REQUIRES(mutex_);

@@ -84,6 +84,30 @@ class ResidencyMap {
       return store.Add(key, name, holding, more, follows, at);
     });
   }
+  // See RunStore::AddNew. `form`: of the hashes.
+  size_t AddNew(BlockHash::Form form, const RunStore<uint64_t>::NewBlocks& blocks,
+                const Holding& holding, Cursor& cursor) {
+    cursor.last = form;
+    return form == BlockHash::Form::kUnsigned
+               ? unsigned_ints_.AddNew(blocks, holding, cursor.unsigned_int)
+               : negative_ints_.AddNew(blocks, holding, cursor.negative_int);
+  }
+  size_t AddNew(const RunStore<BlockHash>::NewBlocks& blocks, const Holding& holding,
+                Cursor& cursor) {
+    cursor.last = BlockHash::Form::kBytes;
+    return byte_strings_.AddNew(blocks, holding, cursor.byte_string);
+  }
+  // See RunStore::Reserve.
+  void Reserve(BlockHash::Form form, uint64_t blocks, uint64_t named_runs) {
+    switch (form) {
+      case BlockHash::Form::kUnsigned:
+        return unsigned_ints_.Reserve(blocks, named_runs);
+      case BlockHash::Form::kNegative:
+        return negative_ints_.Reserve(blocks, named_runs);
+      case BlockHash::Form::kBytes:
+        return byte_strings_.Reserve(blocks, named_runs);
+    }
+  }
   Removal Remove(const BlockHash& hash, HolderId holder, Cursor& cursor,
                  BlockName* name = nullptr) {
     return Dispatch(hash, cursor, [&](auto& store, const auto& key, auto& at) {

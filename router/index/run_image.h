@@ -78,7 +78,26 @@ class ImageSink {
   size_t used_ = 0;
 };
 
+// The size of an image: the blocks and the runs of named blocks, by form of the hashes.
+struct ImageSize {
+  struct OfForm {
+    uint64_t blocks = 0;
+    uint64_t named_runs = 0;
+  };
+  static constexpr size_t kForms = 3;
+  std::array<OfForm, kForms> forms;
+
+  void Add(const ImageSize& other) {
+    for (size_t i = 0; i < kForms; ++i) {
+      forms[i].blocks += other.forms[i].blocks;
+      forms[i].named_runs += other.forms[i].named_runs;
+    }
+  }
+};
+
 struct RunImage {
+  static constexpr size_t kMaxBlocks = 64;
+
   struct Held {
     ImageHolder holder;
     uint64_t bits = 0;  // bit i: block i
@@ -88,15 +107,46 @@ struct RunImage {
     uint32_t block = 0;
     uint32_t copies = 0;  // at least 2
   };
+  BlockHash::Form form = BlockHash::Form::kUnsigned;
+  uint32_t blocks = 0;
   uint32_t stride = 0;  // tokens of each block; 0: the blocks are unnamed
   uint32_t end = 0;     // tokens of the prefix that ends with the first block; 0: unknown
-  std::vector<BlockHash> hashes;
+  // The hashes. Only the vector of the form has elements.
+  std::vector<uint64_t> integers;
+  std::vector<BlockHash> byte_strings;
   std::vector<ContentKey> contents;  // empty: the blocks are unnamed
   std::vector<Held> holders;
   std::vector<Copies> copies;
 
+  BlockHash hash(size_t block) const {
+    switch (form) {
+      case BlockHash::Form::kUnsigned:
+        return BlockHash::FromUnsigned(integers[block]);
+      case BlockHash::Form::kNegative:
+        return BlockHash::FromSigned(static_cast<int64_t>(integers[block]));
+      case BlockHash::Form::kBytes:
+        break;
+    }
+    return byte_strings[block];
+  }
+
+  void AddTo(ImageSize& size) const {
+    ImageSize::OfForm& of = size.forms[static_cast<size_t>(form)];
+    of.blocks += blocks;
+    of.named_runs += stride > 0;
+  }
+
   // Reads one run. False: the bytes are damaged. Keeps the memory of the vectors.
   bool Read(FieldReader& from);
+  // Like Read, but leaves the hashes and the contents empty. These bytes are not checked.
+  bool ReadHolders(FieldReader& from);
+
+ private:
+  void Clear();
+  void ReadSizes(FieldReader& from, size_t& held, size_t& counts);
+  void ReadHashes(FieldReader& from);
+  void SkipHashes(FieldReader& from) const;
+  void ReadHeld(FieldReader& from, size_t held, size_t counts);
 };
 
 }  // namespace kvcast::router

@@ -281,6 +281,61 @@ Addition RunStore<Key>::Add(const Key& key, BlockName name, const Holding& holdi
   return Addition::kCopy;
 }
 
+// Makes the run of the blocks, with the first block. Run 0: the content of the first block is not
+// new.
+template <typename Key>
+typename RunStore<Key>::Spot RunStore<Key>::NewHeadFor(const NewBlocks& blocks,
+                                                       const Holding& holding) {
+  BlockName name;
+  if (!blocks.contents.empty()) name = {blocks.contents[0], blocks.stride, blocks.end};
+  const Block block{blocks.keys[0], name, holding, blocks.keys.size() - 1, /*follows=*/false};
+  if (name.named() && (OwnsRival(block) || DeadHead(block).run != 0)) return {};
+  return NewHead(block);
+}
+
+template <typename Key>
+size_t RunStore<Key>::AddNew(const NewBlocks& blocks, const Holding& holding, Cursor& cursor) {
+  constexpr size_t kAhead = 8;  // see batch_ahead.h
+  const auto prefetch = [&](size_t begin) {
+    const size_t end = std::min(begin + kAhead, blocks.keys.size());
+    for (size_t i = begin; i < end; ++i) Prefetch(blocks.keys[i]);
+  };
+  prefetch(0);
+  Spot spot;
+  size_t added = 0;
+  for (; added < blocks.keys.size(); ++added) {
+    if (added % kAhead == 0) prefetch(added + kAhead);
+    const Key& key = blocks.keys[added];
+    if (!blocks.contents.empty() && blocks.contents[added] == kUnnamed) break;
+    LocatorTable::Room room = nullptr;
+    if (FindWhere(
+            key, [](Spot) { return true; }, &room)
+            .run != 0)
+      break;
+    spot.offset = static_cast<uint32_t>(added);
+    if (added == 0) {
+      spot = NewHeadFor(blocks, holding);
+      if (spot.run == 0) break;
+    } else {
+      Run& run = At(spot.run);
+      // I3: the slot is written before Enliven sets its live bit.
+      if (!blocks.contents.empty()) {
+        run.contents.load(std::memory_order_relaxed)[added] = blocks.contents[added];
+      }
+      run.keys.load(std::memory_order_relaxed)[added] = key;
+      ++run.used;
+    }
+    Enliven(spot);
+    if (added == 0 && !blocks.contents.empty()) InsertHead(spot.run);
+    table_.Insert(hash_(key), LocatorOf(spot), room);
+  }
+  if (added == 0) return 0;
+  spot.offset = static_cast<uint32_t>(added - 1);
+  Enter(spot, holding.holder, cursor);
+  *cursor.next_bits |= BitRange(0, static_cast<uint32_t>(added));
+  return added;
+}
+
 template <typename Key>
 Removal RunStore<Key>::Remove(const Key& key, HolderId holder, Cursor& cursor, BlockName* name) {
   if (!StepTo(key, true, cursor) || (*cursor.next_bits >> cursor.offset & 1) == 0) {

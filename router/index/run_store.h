@@ -138,6 +138,24 @@ class RunStore {
   // continues the content of the block at the cursor.
   Addition Add(const Key& key, BlockName name, const Holding& holding, size_t more, bool follows,
                Cursor& cursor);
+  // The blocks of a new run, at most kRunKeys. The name of block i is contents[i], and its prefix
+  // has end + i * stride tokens.
+  struct NewBlocks {
+    std::span<const Key> keys;
+    std::span<const ContentKey> contents;  // empty: the blocks are unnamed
+    uint32_t stride = 0;
+    uint32_t end = 0;  // 0: unknown
+  };
+  // Does the same as Add for each block in order, and is faster. Makes a run of its own for the
+  // blocks. Stops at the first block whose hash the store has, and at a content that is not new.
+  // Returns the number of added blocks. If it is not 0, the cursor is on the last one.
+  // REQUIRES: holding.copies is 1, and the cursor has no position.
+  size_t AddNew(const NewBlocks& blocks, const Holding& holding, Cursor& cursor);
+  // Makes room for this number of blocks, and of runs of named blocks.
+  void Reserve(uint64_t blocks, uint64_t named_runs) {
+    table_.Reserve(blocks);
+    heads_.Reserve(named_runs);
+  }
   // Sets `*name`, if given, to the name of the hash. Leaves `*name` unchanged if the holder did not
   // have the hash.
   Removal Remove(const Key& key, HolderId holder, Cursor& cursor, BlockName* name = nullptr);
@@ -322,6 +340,7 @@ class RunStore {
   Spot SpotBehind(const Block& block, const Cursor& cursor);
   Spot DeadHead(const Block& block) const;
   Spot NewHead(const Block& block);
+  Spot NewHeadFor(const NewBlocks& blocks, const Holding& holding);
   // Writes only a change, because queries read the same cache line.
   static void SetNext(Run& run, uint32_t next) {
     if (run.next.load(std::memory_order_relaxed) == next) return;

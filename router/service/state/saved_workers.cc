@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "router/service/state/saved_workers.h"
 
+#include <set>
 #include <string_view>
 #include <utility>
 
@@ -56,6 +57,18 @@ size_t SavedWorkers::DropPeer() {
                        [](const auto& of) { return of.second.origin == StateOrigin::kPeer; });
 }
 
+void SavedWorkers::Reserve(PrefixIndex& index) {
+  ImageSize size;
+  {
+    const MutexLock lock(mutex_);
+    if (std::exchange(reserved_, true)) return;
+    std::set<std::shared_ptr<const StateFile>> files;
+    for (const auto& [registration, place] : by_registration_) files.insert(place.file);
+    for (const auto& file : files) size.Add(file->size());
+  }
+  IndexImage::Reserve(index, size);
+}
+
 std::optional<SavedPosition> SavedWorkers::Restore(PrefixIndex& index,
                                                    const WorkerRegistration& registration,
                                                    WorkerIngest& source) {
@@ -67,6 +80,7 @@ std::optional<SavedPosition> SavedWorkers::Restore(PrefixIndex& index,
     place = std::move(it->second);
     by_registration_.erase(it);
   }
+  Reserve(index);
   const SavedWorker& saved = place.file->workers()[place.number];
   // An equal registration can be saved too.
   const Status status = source.Restore(saved.source, saved.position.next_seq, [&] {

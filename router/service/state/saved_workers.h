@@ -60,6 +60,8 @@ class SavedWorkers {
     StateOrigin origin = StateOrigin::kFolder;
   };
   void Add(const std::shared_ptr<const StateFile>& file);
+  // Makes room in the index for all files, at the first call.
+  void Reserve(PrefixIndex& index);
   RestoreCounters& CountersOf(StateOrigin origin) KV_REQUIRES(mutex_) {
     return counters_[static_cast<size_t>(origin)];
   }
@@ -68,6 +70,7 @@ class SavedWorkers {
   Logger* const log_;
   mutable Mutex mutex_;
   std::map<std::string, Place> by_registration_ KV_GUARDED_BY(mutex_);
+  bool reserved_ KV_GUARDED_BY(mutex_) = false;
   std::array<RestoreCounters, kStateOrigins> counters_ KV_GUARDED_BY(mutex_);
 };
 

@@ -229,7 +229,8 @@ bool StateFile::ReadRuns(std::span<const uint8_t> runs) {
   FieldReader from(runs);
   while (!from.AtEnd()) {
     const auto place = static_cast<uint64_t>(runs.data() - data_.get()) + runs.size() - from.left();
-    if (!run.Read(from)) return false;
+    if (!run.ReadHolders(from)) return false;
+    run.AddTo(size_);
     for (const RunImage::Held& held : run.holders) {
       if (held.holder.worker >= runs_of_.size()) return false;
       std::vector<uint64_t>& places = runs_of_[held.holder.worker];

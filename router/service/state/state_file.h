@@ -88,6 +88,8 @@ class StateFile {
 
   int64_t saved_at_ms() const { return head_.saved_at_ms; }
   const std::vector<SavedWorker>& workers() const { return workers_; }
+  // Of all workers.
+  const ImageSize& size() const { return size_; }
   // Restores the blocks of worker number `number` of workers(); see IndexImage::Restore.
   Status Restore(PrefixIndex& index, WorkerId worker, uint32_t number) const;
 
@@ -107,6 +109,7 @@ class StateFile {
   Mapping data_;
   StateHead head_;
   std::vector<SavedWorker> workers_;
+  ImageSize size_;
   // The places of the runs in the file that hold blocks of a worker, by worker.
   std::vector<std::vector<uint64_t>> runs_of_;
 };

@@ -8,9 +8,11 @@
 #include <atomic>
 #include <deque>
 #include <map>
+#include <numeric>
 #include <optional>
 #include <random>
 #include <set>
+#include <span>
 #include <vector>
 
 #include "router/index/holder_table.h"
@@ -92,6 +94,23 @@ class NamedBlocksTest : public ::testing::Test {
     if (added == Addition::kFirst || added == Addition::kCopy) {
       ++source.held[holder][hash.integer()];
       source.content[hash.integer()] = content;
+    }
+    return added;
+  }
+  // Adds the nodes of the path with AddNew. Returns the number of added blocks.
+  size_t AddNew(Source& source, HolderId holder, std::span<const size_t> path,
+                ResidencyMap::Cursor& cursor) {
+    std::vector<uint64_t> hashes;
+    for (const size_t node : path) {
+      hashes.push_back(Prompts::HashOf(source.scheme, node).integer());
+    }
+    const std::vector<ContentKey> contents = ContentsOf({path.begin(), path.end()});
+    const size_t added = map.AddNew(BlockHash::Form::kUnsigned, {hashes, contents, kStride},
+                                    source.HoldingAt(holder), cursor);
+    for (size_t i = 0; i < added; ++i) {
+      EXPECT_FALSE(source.HoldsAnywhere(hashes[i])) << "AddNew takes only new hashes";
+      source.held[holder][hashes[i]] = 1;
+      source.content[hashes[i]] = contents[i];
     }
     return added;
   }
@@ -223,6 +242,7 @@ TEST_F(NamedBlocksTest, AgreesWithASimpleModel) {
   const size_t honest = sources.size();
   sources.push_back(NewSource(1));
   uint64_t refused = 0;
+  uint64_t new_blocks = 0;
   for (int step = 0; step < (kSanitized ? 1500 : 4000); ++step) {
     const bool lies = pick(6) == 0;
     Source& source = lies ? sources[honest] : sources[pick(honest)];
@@ -239,7 +259,13 @@ TEST_F(NamedBlocksTest, AgreesWithASimpleModel) {
         follows =
             follows && source.content.at(parent.integer()) == Prompts::ContentOf(path[begin - 1]);
       }
-      for (size_t i = begin; i < begin + length; ++i) {
+      size_t first = begin;
+      if (!follows && pick(2) == 0) {
+        first += AddNew(source, holder, std::span(path).subspan(begin, length), cursor);
+        new_blocks += first - begin;
+        follows = first > begin;
+      }
+      for (size_t i = first; i < begin + length; ++i) {
         BlockHash hash = Prompts::HashOf(source.scheme, path[i]);
         ContentKey content = Prompts::ContentOf(path[i]);
         if (lies && pick(2) == 0) hash = Prompts::HashOf(pick(5), 1 + pick(kNodes - 1));
@@ -270,6 +296,62 @@ TEST_F(NamedBlocksTest, AgreesWithASimpleModel) {
     if (HasFatalFailure()) return;
   }
   EXPECT_GT(refused, 100u) << "the hostile source must contradict its own names";
+  EXPECT_GT(new_blocks, 100u);
+}
+
+TEST_F(NamedBlocksTest, AddNewTakesAWholeRun) {
+  Source source = NewSource(1);
+  std::vector<size_t> path(kRunKeys);
+  std::iota(path.begin(), path.end(), size_t{1});
+  ResidencyMap::Cursor cursor;
+  EXPECT_EQ(AddNew(source, source.holders[0], path, cursor), path.size());
+  // The cursor is on the last block.
+  const size_t next = path.size() + 1;
+  Add(source, source.holders[0], Prompts::HashOf(1, next), Prompts::ContentOf(next), true, cursor);
+  Commit();
+  path.push_back(next);
+  CompareWalks({source}, path, 0);
+  size_t runs = 0;
+  map.WalkContents(ContentsOf(path), kHashBlockSize, false,
+                   [&runs](const ResidencyMap::Piece&) { ++runs; });
+  EXPECT_EQ(runs, 2u) << "the 64 blocks are one run";
+}
+
+TEST_F(NamedBlocksTest, AddNewStopsAtAHashThatTheStoreHas) {
+  Source first = NewSource(1);
+  Source second = NewSource(1);
+  ResidencyMap::Cursor cursor;
+  Add(first, first.holders[0], Prompts::HashOf(1, 3), Prompts::ContentOf(3), false, cursor);
+  Commit();
+  cursor = {};
+  EXPECT_EQ(AddNew(second, second.holders[0], std::vector<size_t>{1, 2, 3, 4}, cursor), 2u);
+  Commit();
+  CompareWalks({first, second}, {1, 2, 3, 4}, 0);
+  cursor = {};
+  EXPECT_EQ(AddNew(second, second.holders[1], std::vector<size_t>{1, 2}, cursor), 0u);
+}
+
+TEST_F(NamedBlocksTest, AddNewRefusesASecondHashOfAContent) {
+  Source source = NewSource(1);
+  ResidencyMap::Cursor cursor;
+  Add(source, source.holders[0], BlockHash::FromUnsigned(77), Prompts::ContentOf(1), false, cursor);
+  Commit();
+  cursor = {};
+  EXPECT_EQ(AddNew(source, source.holders[0], std::vector<size_t>{1, 2}, cursor), 0u);
+}
+
+// The run of the removed blocks still exists, because a block behind them is held.
+TEST_F(NamedBlocksTest, AddNewMakesNoSecondRunForARunThatLostItsBeginning) {
+  Source source = NewSource(1);
+  const HolderId holder = source.holders[0];
+  ResidencyMap::Cursor cursor;
+  ASSERT_EQ(AddNew(source, holder, std::vector<size_t>{1, 2, 3, 4}, cursor), 4u);
+  Commit();
+  cursor = {};
+  Remove(source, holder, Prompts::HashOf(1, 1), cursor);
+  Commit();
+  cursor = {};
+  EXPECT_EQ(AddNew(source, holder, std::vector<size_t>{1, 2}, cursor), 0u);
 }
 
 // The source `other` stores blocks along the run of the source `honest`. The run contains hash 20,
