@@ -300,6 +300,7 @@ size_t RunStore<Key>::AddNew(const NewBlocks& blocks, const Holding& holding, Cu
     const size_t end = std::min(begin + kAhead, blocks.keys.size());
     for (size_t i = begin; i < end; ++i) Prefetch(blocks.keys[i]);
   };
+  const auto any_slot = [](Spot) { return true; };
   prefetch(0);
   Spot spot;
   size_t added = 0;
@@ -308,10 +309,8 @@ size_t RunStore<Key>::AddNew(const NewBlocks& blocks, const Holding& holding, Cu
     const Key& key = blocks.keys[added];
     if (!blocks.contents.empty() && blocks.contents[added] == kUnnamed) break;
     LocatorTable::Room room = nullptr;
-    if (FindWhere(
-            key, [](Spot) { return true; }, &room)
-            .run != 0)
-      break;
+    const Spot known = FindWhere(key, any_slot, &room);
+    if (known.run != 0) break;
     spot.offset = static_cast<uint32_t>(added);
     if (added == 0) {
       spot = NewHeadFor(blocks, holding);
