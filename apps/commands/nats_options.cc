@@ -71,41 +71,38 @@ void NatsRelay::Writer::Note(const event_log::WriterStatus& status) const {
                      {"claims_lost", status.claims_lost}});
 }
 
-Result<std::unique_ptr<NatsBridges>> NatsBridges::Create(const NatsFlags& flags, Logger& log) {
+Result<std::unique_ptr<NatsLogs>> NatsLogs::Create(const NatsFlags& flags, Logger& log) {
   auto connection = nats::NatsConnection::Create(flags.connection);
   if (!connection.ok()) return connection.status();
   auto folder = TemporaryFolder::Create("kvcast-nats");
   if (!folder.ok()) return folder.status();
-  return std::unique_ptr<NatsBridges>(
-      new NatsBridges(std::move(connection).value(), std::move(folder).value(), log));
+  return std::unique_ptr<NatsLogs>(
+      new NatsLogs(std::move(connection).value(), std::move(folder).value(), log));
 }
 
-Result<NatsBridges::Endpoints> NatsBridges::Of(const std::string& source) {
-  if (const auto known = bridges_.find(source); known != bridges_.end())
-    return known->second.endpoints;
-  auto parsed = nats::NatsSource::Parse(source);
-  if (!parsed.ok()) return parsed.status();
-  const std::string path = "ipc://" + folder_.path() + '/' + std::to_string(bridges_.size());
-  Bridge made;
-  made.endpoints = {path + ".live", path + ".replay"};
-  made.stream = nats::MakeNatsLog(connection_, *parsed);
+Result<router::OpenLog> NatsLogs::Open(const std::string& name) {
+  auto source = nats::NatsSource::Parse(name);
+  if (!source.ok()) return source.status();
+  const std::string path = "ipc://" + folder_.path() + '/' + std::to_string(opened_++);
   event_log::LogBridgeConfig config;
-  config.endpoint = made.endpoints.live;
-  config.replay_endpoint = made.endpoints.replay;
+  config.endpoint = path + ".live";
+  config.replay_endpoint = path + ".replay";
   config.now_ms = SteadyMs;
-  made.bridge = std::make_unique<event_log::LogBridge>(std::move(config), *made.stream);
-  made.thread = event_log::RunInThread(
-      *made.bridge, [&log = log_, source](const event_log::BridgeStatus& status) {
+  auto reader = std::make_shared<Reader>();
+  reader->stream = nats::MakeNatsLog(connection_, *source);
+  reader->bridge = std::make_unique<event_log::LogBridge>(config, *reader->stream);
+  reader->thread = event_log::RunInThread(
+      *reader->bridge, [&log = log_, name](const event_log::BridgeStatus& status) {
         const bool good = status.state == event_log::BridgeState::kFollowing ||
                           status.state == event_log::BridgeState::kReading;
-        log.Write(log_events::kNatsState.At(good ? LogLevel::kInfo : LogLevel::kWarning), source,
+        log.Write(log_events::kNatsState.At(good ? LogLevel::kInfo : LogLevel::kWarning), name,
                   {{"state", event_log::BridgeStateName(status.state)},
                    {"reason", status.error},
                    {"snapshots", status.replica.snapshots},
                    {"rewinds", status.rewinds},
                    {"mismatches", status.mismatches}});
       });
-  return bridges_.emplace(source, std::move(made)).first->second.endpoints;
+  return router::OpenLog{config.endpoint, config.replay_endpoint, std::move(reader)};
 }
 
 }  // namespace kvcast::tools

@@ -1,9 +1,9 @@
-// The NATS flags of the commands, the writer of a relay's log, and the bridges of a router.
+// The NATS flags of the commands, the writer of a relay's log, and the logs of a router.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -12,6 +12,7 @@
 #include "apps/support/temporary_folder.h"
 #include "kvcast/core/status.h"
 #include "kvcast/stream/relay_history.h"
+#include "router/service/ingest/event_logs.h"
 #include "src/base/logger.h"
 #include "src/base/repeater.h"
 #include "src/event_log/log_bridge.h"
@@ -62,34 +63,28 @@ class NatsRelay::Writer {
   const std::unique_ptr<Repeater> thread_;
 };
 
-// The bridges of the sources of a router. Thread-compatible.
-class NatsBridges {
+// Opens the logs of the sources of a router. One thread at a time may call it.
+class NatsLogs {
  public:
-  struct Endpoints {
-    std::string live;
-    std::string replay;
-  };
   // `log` must outlive the object. Errors: kInvalidArgument for a flag or a file; the folder of the
   // endpoints cannot be made.
-  static Result<std::unique_ptr<NatsBridges>> Create(const NatsFlags& flags, Logger& log);
-  // The endpoints of a source. Starts its bridge at the first call. Error: kInvalidArgument for a
-  // source that is not MODEL/WORKER.
-  Result<Endpoints> Of(const std::string& source);
+  static Result<std::unique_ptr<NatsLogs>> Create(const NatsFlags& flags, Logger& log);
+  // See router::OpenEventLog. The object must outlive the readers.
+  Result<router::OpenLog> Open(const std::string& name);
 
  private:
-  struct Bridge {
+  struct Reader {
     std::unique_ptr<event_log::EventLog> stream;
     std::unique_ptr<event_log::LogBridge> bridge;
     std::unique_ptr<Repeater> thread;
-    Endpoints endpoints;
   };
-  NatsBridges(std::shared_ptr<nats::NatsConnection> connection, TemporaryFolder folder, Logger& log)
+  NatsLogs(std::shared_ptr<nats::NatsConnection> connection, TemporaryFolder folder, Logger& log)
       : connection_(std::move(connection)), folder_(std::move(folder)), log_(log) {}
 
   const std::shared_ptr<nats::NatsConnection> connection_;
   const TemporaryFolder folder_;
   Logger& log_;
-  std::map<std::string, Bridge> bridges_;
+  uint64_t opened_ = 0;
 };
 
 }  // namespace kvcast::tools

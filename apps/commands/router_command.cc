@@ -78,22 +78,6 @@ Status SetLoadSharing(const RouterCommandOptions& options, RouterOptions& router
   return router::ReadLoadPeers(options.load_peers, "--load-peer", router);
 }
 
-// Replaces each endpoint nats:MODEL/WORKER by the endpoints of a bridge.
-Status FollowNats(RouterOptions& router, NatsBridges* bridges) {
-  constexpr std::string_view kScheme = "nats:";
-  for (WorkerRegistration& source : router.sources) {
-    if (!source.endpoint.starts_with(kScheme)) continue;
-    if (bridges == nullptr) return BadFlag("the source " + source.worker.name + " needs --nats");
-    if (!source.replay_endpoint.empty())
-      return BadFlag("the source " + source.worker.name + " has a replay endpoint beside nats:");
-    auto endpoints = bridges->Of(source.endpoint.substr(kScheme.size()));
-    if (!endpoints.ok()) return endpoints.status();
-    source.endpoint = endpoints->live;
-    source.replay_endpoint = endpoints->replay;
-  }
-  return Status();
-}
-
 void SetPeer(const RouterCommandOptions& options, RouterOptions& router) {
   if (!options.peer.empty()) router.peer.url = options.peer;
   if (!options.peer_token_file.empty()) router.peer.token_file = options.peer_token_file;
@@ -102,9 +86,8 @@ void SetPeer(const RouterCommandOptions& options, RouterOptions& router) {
   router.peer.stopping = [] { return StopSignal() != 0; };
 }
 
-// Reads the configuration file first, because the flags override its values. `bridges` nullptr: no
-// source may be in a log of NATS.
-Result<RouterOptions> MakeOptions(const RouterCommandOptions& options, NatsBridges* bridges) {
+// Reads the configuration file first, because the flags override its values.
+Result<RouterOptions> MakeOptions(const RouterCommandOptions& options) {
   RouterOptions router;
   router.http.port = router::kDefaultHttpPort;
   router.make_client = router::MakeCurlClient;
@@ -145,7 +128,6 @@ Result<RouterOptions> MakeOptions(const RouterCommandOptions& options, NatsBridg
   if (!defaults.ok()) return defaults.status();
   router.source_defaults = std::move(defaults).value();
   for (WorkerRegistration& source : router.sources) router.source_defaults.ApplyTo(source);
-  if (const Status nats = FollowNats(router, bridges); !nats.ok()) return nats;
   return router;
 }
 
@@ -159,9 +141,8 @@ void RaiseOpenFiles() {
 
 // Reads the configuration file again, and follows its sources. Other members of the file need a
 // restart. An error changes nothing.
-void Reload(const RouterCommandOptions& options, NatsBridges* bridges, RouterService& service,
-            Logger& log) {
-  auto router = MakeOptions(options, bridges);
+void Reload(const RouterCommandOptions& options, RouterService& service, Logger& log) {
+  auto router = MakeOptions(options);
   const auto changes =
       router.ok() ? service.Reload(*router) : Result<router::SourceSet::Changes>(router.status());
   if (!changes.ok()) {
@@ -181,14 +162,15 @@ int RunRouter(const RouterCommandOptions& options) {
   InstallReloadSignal();
   RaiseOpenFiles();
   const auto log = MakeStderrLog(options.log);
-  std::unique_ptr<NatsBridges> bridges;
-  if (!options.nats.connection.url.empty()) {
-    auto made = NatsBridges::Create(options.nats, *log);
-    if (!made.ok()) return Fail(made.status());
-    bridges = std::move(made).value();
-  }
-  auto router = MakeOptions(options, bridges.get());
+  auto router = MakeOptions(options);
   if (!router.ok()) return Fail(router.status());
+  std::unique_ptr<NatsLogs> logs;
+  if (!options.nats.connection.url.empty()) {
+    auto made = NatsLogs::Create(options.nats, *log);
+    if (!made.ok()) return Fail(made.status());
+    logs = std::move(made).value();
+    router->open_log = [raw = logs.get()](const std::string& name) { return raw->Open(name); };
+  }
   router->log = log.get();
   auto service = RouterService::Start(*router);
   if (!service.ok()) return Fail(service.status());
@@ -199,7 +181,7 @@ int RunRouter(const RouterCommandOptions& options) {
               {"ingest_threads", (*service)->ingest_threads()}});
   while (StopSignal() == 0) {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
-    if (TakeReloadSignal()) Reload(options, bridges.get(), **service, *log);
+    if (TakeReloadSignal()) Reload(options, **service, *log);
   }
   log->Write(log_events::kStopping, "", {{"signal", StopSignal()}});
   (*service)->Stop();

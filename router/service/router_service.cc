@@ -172,11 +172,12 @@ Status RouterService::Impl::Follow(const RouterOptions& options) {
     core_.source_log->Forget(worker.id);
   };
   if (core_.log != nullptr) ObserveForLog(*core_.source_log, observer);
-  auto fleet =
-      Fleet::Create(options.subscriber, core_.index, std::move(observer), options.source_limits,
-                    [this](const WorkerRegistration& registration, WorkerIngest& source) {
-                      return core_.initial.saved->Restore(core_.index, registration, source);
-                    });
+  auto fleet = Fleet::Create(
+      options.subscriber, core_.index, std::move(observer), options.source_limits,
+      [this](const WorkerRegistration& registration, WorkerIngest& source) {
+        return core_.initial.saved->Restore(core_.index, registration, source);
+      },
+      options.open_log);
   if (!fleet.ok()) return fleet.status();
   core_.fleet = std::move(fleet).value();
   if (Status status = FollowConfigured(options.sources); !status.ok()) return status;
@@ -366,6 +367,7 @@ Status RouterService::Impl::Start(const RouterOptions& given) {
   core_.steady_ms = SteadyMs;
   core_.policy = {.allow_remote = options.allow_remote,
                   .has_keys = options.subscriber.curve_keys.has_value(),
+                  .reads_logs = options.open_log != nullptr,
                   .networks = options.source_networks};
   core_.request_router = std::make_unique<RequestRouter>(
       options.routing, options.random ? options.random : SystemRandom());

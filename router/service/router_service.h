@@ -76,6 +76,9 @@ struct RouterOptions {
   // Another router from which this router takes its state when it starts; see OpenInitialState. It
   // needs make_client.
   PeerOptions peer;
+  // Reads the logs of the sources with endpoints nats:MODEL/WORKER. Empty: such a source is an
+  // error. It is called by one thread at a time, until the service is stopped.
+  OpenEventLog open_log;
   // Called for each applied batch of each worker. Calls for different workers may run at the same
   // time; see FleetObserver. Empty: no function is called.
   std::function<void(const FleetWorker&, const AppliedBatch&)> on_applied;

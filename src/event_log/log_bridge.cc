@@ -140,6 +140,7 @@ bool LogBridge::Begin(RelayState state) {
   config.replay_requests_per_s = config.replay_bytes_per_s = 0;
   config.silent = true;
   config.binds = true;
+  if (!std::exchange(begun_, true)) config.epoch = state.state.status.epoch;
   config.resume = std::make_shared<const PublishedState>(std::move(state.state));
   auto made = Publisher::Create(config);
   begin_error_ = made.status().message();

@@ -1,8 +1,11 @@
 // LogBridge: publishes the source of a durable log at local endpoints, for a subscriber of the same
 // process. The subscriber follows it as any publisher with KVX1. See log_threads.h.
 //
-// The published epoch and numbers are those of the bridge. If a relay that was started again goes
-// on with the same state in a new epoch, the bridge goes on with its own.
+// The first published epoch is that of the log, with its numbers. So a subscriber that has a saved
+// state of another bridge of the log can go on from it. If a relay that was started again goes on
+// with the same state in a new epoch, the bridge goes on with its own epoch and numbers. If the
+// bridge replaces its state, it publishes a new epoch of its own, because its subscribers may have
+// a wrong state.
 //
 // The relay announces the number and the digests of its latest batch every LogWriter::kAnnounceMs.
 // The bridge is silent (Publisher::SetSilent) unless it has reached an announcement of the last
@@ -83,6 +86,7 @@ class LogBridge final : private ReplicaTarget {
   EventLog& log_;
   LogReplica replica_;
   std::unique_ptr<Publisher> publisher_;  // nullptr: no complete snapshot was read
+  bool begun_ = false;                    // Begin was called
   std::string begin_error_;               // of the latest Begin
   uint64_t from_ = 1;                     // position of the next message
   int64_t now_ms_ = 0;                    // of the current Step

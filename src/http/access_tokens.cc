@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "src/base/check.h"
-#include "src/http/secret_file.h"
+#include "src/base/secret_file.h"
 
 namespace kvcast {
 namespace {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <fstream>
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -8,6 +9,7 @@
 
 #include "kvcast/stream/endpoint.h"
 #include "src/base/clock.h"
+#include "src/base/secret_file.h"
 #include "src/nats/nats_link.h"
 
 namespace kvcast::nats {
@@ -56,13 +58,21 @@ Result<std::vector<std::string>> UrlsOf(const NatsOptions& options) {
   }
 }
 
+// Reads the first lines of a file with a secret.
 Status ReadLines(const std::string& path, const std::vector<std::string*>& lines) {
-  std::ifstream file(path);
+  auto text = ReadSecretFile(path);
+  if (!text.ok()) return BadOption("NATS: " + path + ": " + text.status().message());
+  std::istringstream file(std::move(text).value());
   for (std::string* line : lines) {
     if (!std::getline(file, *line) || line->empty())
-      return BadOption("NATS: cannot read " + std::to_string(lines.size()) + " line(s) of " + path);
+      return BadOption("NATS: " + path + " has not " + std::to_string(lines.size()) + " line(s)");
   }
   return Status();
+}
+
+Status CheckReadable(const std::string& path) {
+  if (std::ifstream(path).peek() != std::ifstream::traits_type::eof()) return Status();
+  return BadOption("NATS: " + path + " cannot be read, or is empty");
 }
 
 }  // namespace
@@ -90,7 +100,7 @@ Result<std::shared_ptr<NatsConnection>> NatsConnection::Create(const NatsOptions
   std::string unused;
   if (read.ok() && !options.credentials_file.empty())
     read = ReadLines(options.credentials_file, {&unused});
-  if (read.ok() && !options.ca_file.empty()) read = ReadLines(options.ca_file, {&unused});
+  if (read.ok() && !options.ca_file.empty()) read = CheckReadable(options.ca_file);
   if (!read.ok()) return read;
   return std::shared_ptr<NatsConnection>(
       std::make_shared<NatsConnectionImpl>(options, std::move(urls).value(), std::move(secrets)));

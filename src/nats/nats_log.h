@@ -16,7 +16,8 @@ struct NatsOptions {
   // Addresses of the servers of one cluster: nats://HOST:PORT or tls://HOST:PORT, separated by
   // commas.
   std::string url;
-  // Paths of files; empty: not used. At most one of the first three may be set.
+  // Paths of files; empty: not used. At most one of the first three may be set. No other user may
+  // have access to these three files.
   std::string credentials_file;  // a .creds file: a JWT and an nkey seed
   std::string user_file;         // the user name in the first line, and the password in the second
   std::string token_file;        // a token

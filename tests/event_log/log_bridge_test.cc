@@ -77,7 +77,8 @@ struct LogBridgeTest : LogTest {
     std::filesystem::remove_all(folder);
   }
 
-  void Follow() {
+  // `resume`: the position that belongs to the state of the sink.
+  void Follow(const std::optional<SavedPosition>& resume = std::nullopt) {
     const std::string live = "ipc://" + folder + "/live";
     const std::string replay = "ipc://" + folder + "/replay";
     bridge = std::make_unique<LogBridge>(
@@ -87,7 +88,16 @@ struct LogBridgeTest : LogTest {
     subscriber =
         Subscriber::Create({.replay_timeout_ms = 200, .probe_interval_ms = 50, .stale_ms = 400})
             .value();
-    ASSERT_TRUE(subscriber->Add({kWorker, live, replay, ""}, sink).ok());
+    const SourceConfig source = {
+        .worker = kWorker, .endpoint = live, .replay_endpoint = replay, .resume = resume};
+    ASSERT_TRUE(subscriber->Add(source, sink).ok());
+  }
+  SavedPosition Position() const {
+    SavedPosition position;
+    subscriber->BetweenTurns([&position](const std::vector<FollowedPosition>& positions) {
+      if (!positions.empty()) position = positions.front().position;
+    });
+    return position;
   }
   // The time in which the writer announces its state and the bridge reads it.
   void Turn() {
@@ -133,6 +143,23 @@ TEST_F(LogBridgeTest, ASubscriberHasTheStateOfTheRelay) {
   EXPECT_EQ(bridge->status().rewinds, 0u);
   EXPECT_EQ(bridge->status().mismatches, 0u);
   EXPECT_EQ(bridge->status().replica.snapshots, 1u);
+}
+
+TEST_F(LogBridgeTest, ASavedStateIsProvenByAnotherBridgeOfTheLog) {
+  relay->PublishMany(30);
+  Claim(*writer);
+  Follow();
+  relay->PublishMany(100);
+  ExpectSynced("the first bridge");
+  const SavedPosition saved = Position();
+  EXPECT_EQ(saved.epoch, relay->Status().epoch);
+  subscriber.reset();
+  bridge.reset();
+  relay->PublishMany(20);
+  Follow(saved);
+  ExpectSynced("the second bridge");
+  EXPECT_EQ(sink->resets(), 0);
+  EXPECT_EQ(subscriber->status(kWorker).snapshots, 0u);
 }
 
 TEST_F(LogBridgeTest, ASilentRelayIsNeverSynced) {
@@ -228,6 +255,7 @@ TEST_F(LogBridgeTest, AStateThatDiffersFromTheAnnouncedDigestsIsReadAgain) {
   Claim(*writer);
   Follow();
   ExpectSynced("the first state");
+  const SavedPosition saved = Position();
   // The bridge gets another batch than the log stores.
   TestRelay wrong;
   wrong.Publish(1);
@@ -240,6 +268,7 @@ TEST_F(LogBridgeTest, AStateThatDiffersFromTheAnnouncedDigestsIsReadAgain) {
   stored = right;
   ExpectSynced("the right state");
   EXPECT_EQ(bridge->status().mismatches, 1u);
+  EXPECT_NE(Position().epoch, saved.epoch) << "a subscriber with the wrong state must notice";
 }
 
 }  // namespace

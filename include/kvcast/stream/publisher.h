@@ -104,7 +104,7 @@ struct PublisherConfig {
   bool silent = false;
   // Set: the publisher begins with this state, and its first batch has the number
   // resume->status.next_seq. The earlier batches cannot be replayed, so a subscriber needs a
-  // snapshot. The epoch is a new one. Needs KVX1 and a replay endpoint.
+  // snapshot. Without `epoch`, the epoch is a new one. Needs KVX1 and a replay endpoint.
   std::shared_ptr<const PublishedState> resume;
   // Monotonic microseconds; empty: the process's steady clock. Called on the caller's thread and on
   // the publisher's threads.

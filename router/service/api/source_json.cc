@@ -9,6 +9,7 @@
 
 #include "router/service/api/source_members.h"
 #include "router/service/ingest/event_feeds.h"
+#include "router/service/ingest/event_logs.h"
 #include "router/service/json/json_fields.h"
 
 namespace kvcast::router {
@@ -100,7 +101,19 @@ static Status CheckPort(const char* member, const std::string& endpoint) {
   return BadField(std::string(member) + ": must end with a port from 1 to 65535");
 }
 
+// The log has the stream of one worker, and its reader has the other properties.
+static Status CheckLog(const WorkerRegistration& source) {
+  if (!IsLogEndpoint(source.endpoint)) return Status();
+  if (source.format != EventFormat::kEngine) return BadField("endpoint: nats: has no other format");
+  const bool alone = source.replay_endpoint.empty() && source.topic.empty() &&
+                     source.server_key.empty() && !source.bind && !source.rank_by_tag;
+  if (alone) return Status();
+  return BadField(
+      "endpoint: nats: excludes replay_endpoint, topic, server_key, bind and rank_by_tag");
+}
+
 Status CheckFormat(const WorkerRegistration& source) {
+  if (Status log = CheckLog(source); !log.ok()) return log;
   Status ports = CheckPort("endpoint", source.endpoint);
   if (ports.ok()) ports = CheckPort("replay_endpoint", source.replay_endpoint);
   if (!ports.ok()) return ports;

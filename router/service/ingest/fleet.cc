@@ -65,8 +65,9 @@ class Fleet::WorkerSink final : public ReplicaSink {
 
 Result<std::unique_ptr<Fleet>> Fleet::Create(const SubscriberConfig& config, PrefixIndex& index,
                                              FleetObserver observer, FleetLimits limits,
-                                             RestoreWorker restore) {
-  std::unique_ptr<Fleet> fleet(new Fleet(index, std::move(observer), limits, std::move(restore)));
+                                             RestoreWorker restore, OpenEventLog open_log) {
+  std::unique_ptr<Fleet> fleet(
+      new Fleet(index, std::move(observer), limits, std::move(restore), std::move(open_log)));
   SubscriberConfig of_thread = config;
   of_thread.slow_threads = true;
   of_thread.max_replays = std::max<size_t>(1, config.max_replays / index.shards());
@@ -224,14 +225,32 @@ Status Fleet::FollowRank(const std::shared_ptr<const FleetWorker>& worker,
   if (IsFeedEndpoint(config.endpoint)) {
     return feeds_->Add(worker->id, config.endpoint, config.poll_ms);
   }
-  const SourceConfig source = {.worker = worker->id,
-                               .endpoint = config.endpoint,
-                               .replay_endpoint = config.replay_endpoint,
-                               .topic = config.topic,
-                               .bind = config.bind,
-                               .server_key = config.server_key,
-                               .resume = std::move(resume)};
-  return SubscriberOf(worker->id).Add(source, std::make_shared<WorkerSink>(*this, worker));
+  SourceConfig source = {.worker = worker->id,
+                         .endpoint = config.endpoint,
+                         .replay_endpoint = config.replay_endpoint,
+                         .topic = config.topic,
+                         .bind = config.bind,
+                         .server_key = config.server_key,
+                         .resume = std::move(resume)};
+  if (IsLogEndpoint(config.endpoint)) {
+    if (Status status = OpenLogOf(worker->id, source); !status.ok()) return status;
+  }
+  Status added = SubscriberOf(worker->id).Add(source, std::make_shared<WorkerSink>(*this, worker));
+  if (!added.ok()) log_readers_.erase(worker->id);
+  return added;
+}
+
+// Replaces the endpoint of a log by the endpoints of its reader.
+Status Fleet::OpenLogOf(WorkerId worker, SourceConfig& source) {
+  if (!open_log_) {
+    return Status(StatusCode::kInvalidArgument, source.endpoint + ": the router reads no logs");
+  }
+  auto log = open_log_(source.endpoint.substr(kLogScheme.size()));
+  if (!log.ok()) return log.status();
+  source.endpoint = log->endpoint;
+  source.replay_endpoint = log->replay_endpoint;
+  log_readers_.emplace(worker, std::move(log->reader));
+  return Status();
 }
 
 void Fleet::BetweenTurns(size_t shard,
@@ -260,6 +279,7 @@ Status Fleet::RemoveRank(std::string_view name) {
   }
   feeds_->Remove(worker->id);
   SubscriberOf(worker->id).Remove(worker->id);
+  log_readers_.erase(worker->id);
   Drop(*worker);
   if (observer_.on_removed) observer_.on_removed(*worker);
   return Status();

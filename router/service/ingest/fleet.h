@@ -16,6 +16,7 @@
 #include "kvcast/router/prefix_index.h"
 #include "kvcast/stream/subscriber.h"
 #include "router/service/ingest/event_feeds.h"
+#include "router/service/ingest/event_logs.h"
 #include "router/service/ingest/load_rates.h"
 #include "router/service/ingest/worker_ingest.h"
 #include "src/base/mutex.h"
@@ -87,12 +88,13 @@ class Fleet {
   // config.max_replays, but at least 1. The index must outlive the fleet.
   static Result<std::unique_ptr<Fleet>> Create(const SubscriberConfig& config, PrefixIndex& index,
                                                FleetObserver observer, FleetLimits limits = {},
-                                               RestoreWorker restore = {});
+                                               RestoreWorker restore = {},
+                                               OpenEventLog open_log = {});
   ~Fleet();
 
   // Adds all ranks of the source, or none. kFailedPrecondition: a worker has this name already.
   // kExhausted: there would be more workers than FleetLimits allows; the message names the limit.
-  // Other errors are those of ExpandRanks, WorkerIngest::Create, Subscriber::Add and
+  // Other errors are those of ExpandRanks, WorkerIngest::Create, OpenEventLog, Subscriber::Add and
   // EventFeeds::Add.
   Status Add(const WorkerRegistration& config, AddedBy added_by = AddedBy::kOperator);
   // Starts to poll the added sources. Before this call, their events stay in the engines.
@@ -121,11 +123,13 @@ class Fleet {
 
  private:
   class WorkerSink;
-  Fleet(PrefixIndex& index, FleetObserver observer, FleetLimits limits, RestoreWorker restore)
+  Fleet(PrefixIndex& index, FleetObserver observer, FleetLimits limits, RestoreWorker restore,
+        OpenEventLog open_log)
       : index_(index),
         observer_(std::move(observer)),
         limits_(limits),
         restore_(std::move(restore)),
+        open_log_(std::move(open_log)),
         budget_(std::make_shared<ResidencyBudget>(limits.residencies)) {}
   std::shared_ptr<const FleetWorker> Find(WorkerId id) const;
   Subscriber& SubscriberOf(WorkerId worker) const { return *subscribers_[index_.ShardOf(worker)]; }
@@ -136,13 +140,15 @@ class Fleet {
   Status CheckRoom(size_t more, AddedBy added_by) const KV_REQUIRES(admin_mutex_);
   Status AddRank(const WorkerRegistration& config, AddedBy added_by) KV_REQUIRES(admin_mutex_);
   Status FollowRank(const std::shared_ptr<const FleetWorker>& worker,
-                    std::optional<SavedPosition> resume);
+                    std::optional<SavedPosition> resume) KV_REQUIRES(admin_mutex_);
+  Status OpenLogOf(WorkerId worker, SourceConfig& source) KV_REQUIRES(admin_mutex_);
   Status RemoveRank(std::string_view name) KV_REQUIRES(admin_mutex_);
 
   PrefixIndex& index_;
   const FleetObserver observer_;
   const FleetLimits limits_;
   const RestoreWorker restore_;
+  const OpenEventLog open_log_;
   const std::shared_ptr<ResidencyBudget> budget_;
   Mutex admin_mutex_;  // allows one Add or Remove at a time; the sink never locks it
   uint32_t next_id_ KV_GUARDED_BY(admin_mutex_) = 0;
@@ -151,6 +157,8 @@ class Fleet {
   FleetView view_ KV_GUARDED_BY(view_mutex_) = std::make_shared<const FleetList>();
   std::unordered_map<WorkerId, std::shared_ptr<const FleetWorker>> by_id_
       KV_GUARDED_BY(view_mutex_);
+  // Of the workers whose events are in a log.
+  std::unordered_map<WorkerId, std::shared_ptr<void>> log_readers_ KV_GUARDED_BY(admin_mutex_);
   // These members must be declared last, because their threads use the other members.
   std::vector<std::unique_ptr<Subscriber>> subscribers_;  // by shard of the index
   std::unique_ptr<EventFeeds> feeds_;

@@ -6,6 +6,7 @@
 #include "kvcast/stream/curve.h"
 #include "router/service/ingest/client_sources.h"
 #include "router/service/ingest/event_feeds.h"
+#include "router/service/ingest/event_logs.h"
 #include "src/http/loopback.h"
 
 namespace kvcast::router {
@@ -43,6 +44,9 @@ Status CheckSource(const WorkerRegistration& source, const SourcePolicy& policy,
     if (!checked.ok()) return checked;
   }
   if (IsFeedEndpoint(source.endpoint)) return Status();
+  if (IsLogEndpoint(source.endpoint)) {
+    return policy.reads_logs ? Status() : Refused(source, source.endpoint + " needs --nats");
+  }
   if (source.bind && !IsLoopbackEndpoint(source.endpoint) && !policy.allow_remote) {
     return Refused(source, "bind: " + source.endpoint +
                                " is not loopback; set allow_remote (--allow-remote) to listen "

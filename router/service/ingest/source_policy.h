@@ -15,6 +15,7 @@ namespace kvcast::router {
 struct SourcePolicy {
   bool allow_remote = false;  // RouterOptions::allow_remote
   bool has_keys = false;      // the router has CURVE keys of its own
+  bool reads_logs = false;    // RouterOptions::open_log is set
   // Networks that must contain the endpoints of the sources that HTTP clients register. Empty: no
   // restriction. See client_sources.h.
   std::vector<IpNetwork> networks;
@@ -30,8 +31,9 @@ enum class SourceOrigin : uint8_t { kOperator, kHttp };
 // - The source has a server_key, and `insecure` is set.
 // - The source has a server_key, and the router has no keys, or the server_key is malformed.
 // - The source comes from HTTP, and CheckClientSource refuses it.
-// For sources with feed endpoints (event_feeds.h), only the last rule applies, because these
-// endpoints are not ZeroMQ endpoints.
+// - The source has the endpoint of a log (event_logs.h), and the router reads no logs.
+// For sources with feed endpoints (event_feeds.h) and for logs, only the last two rules apply,
+// because these endpoints are not ZeroMQ endpoints.
 Status CheckSource(const WorkerRegistration& source, const SourcePolicy& policy,
                    SourceOrigin origin);
 

@@ -91,7 +91,7 @@ Result<std::unique_ptr<WorkerIngest>> WorkerIngest::Create(
   Result<SchemeDetector> detector = SchemeDetector::Create(DetectorConfig(config));
   if (!detector.ok()) return detector.status();
   WorkerConfig worker = config.worker;
-  worker.digests = !config.replay_endpoint.empty();
+  worker.digests = HasReplay(config);
   worker.repeats_are_refreshes |= config.format == EventFormat::kMooncake;
   std::optional<TrtllmEvents> trtllm;
   if (config.format == EventFormat::kTrtllm) {
@@ -119,7 +119,7 @@ WorkerIngest::Config WorkerIngest::ConfigOf(const WorkerRegistration& source, Ha
                 .model = source.model,
                 .gpu_blocks = source.gpu_blocks,
                 .max_residencies = source.max_residencies,
-                .has_replay = !source.replay_endpoint.empty(),
+                .has_replay = HasReplay(source),
                 .has_hash_block_size = source.worker.hash_block_size > 0,
                 .assumed = std::move(assumed),
                 .lora_paths = source.lora_paths,

@@ -11,6 +11,7 @@
 #include "kvcast/core/status.h"
 #include "kvcast/hash/block_hash.h"
 #include "kvcast/router/prefix_index.h"
+#include "router/service/ingest/event_logs.h"
 #include "router/service/ingest/load_rates.h"
 #include "router/service/ingest/mooncake_events.h"
 #include "router/service/ingest/trtllm_events.h"
@@ -26,8 +27,8 @@ enum class EventFormat : uint8_t {
 
 // A worker to follow, as the operator configures it.
 struct WorkerRegistration {
-  // Endpoint of the publisher's PUB socket. For kTrtllm also a URL that is polled, or
-  // kPushEndpoint.
+  // Endpoint of the publisher's PUB socket, or of a log (event_logs.h). For kTrtllm also a URL that
+  // is polled, or kPushEndpoint.
   std::string endpoint;
   std::string replay_endpoint;  // endpoint of the ROUTER socket; empty: gaps cannot be filled
   std::string topic;            // subscription prefix; empty: all
@@ -74,6 +75,11 @@ struct WorkerRegistration {
   std::map<std::string, std::string> lora_paths;
   LoadRateConfig load_rates;
 };
+
+// True: the router can request lost batches.
+inline bool HasReplay(const WorkerRegistration& source) {
+  return !source.replay_endpoint.empty() || IsLogEndpoint(source.endpoint);
+}
 
 // Values that apply to sources of several lists.
 struct SourceDefaults {

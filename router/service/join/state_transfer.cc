@@ -8,7 +8,7 @@
 #include "router/service/json/json_fields.h"
 #include "src/base/clock.h"
 #include "src/base/repeater.h"
-#include "src/http/secret_file.h"
+#include "src/base/secret_file.h"
 
 namespace kvcast::router {
 namespace {

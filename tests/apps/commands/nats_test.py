@@ -167,6 +167,54 @@ def main(folder):
     server.kill()
 
 
+def discovery(folder):
+    """Logs may be sources of a watched file, and they have a saved state like other sources."""
+    server = NatsServer(folder / "discovery").start()
+    engine = Engine()
+    relay = Relay(engine.source, server)
+    sources = folder / "sources.json"
+
+    def write(*names):
+        (folder / "new.json").write_text(json.dumps({"sources": [
+            {"name": name, "endpoint": f"nats:{NAME}"} for name in names]}), encoding="ascii")
+        (folder / "new.json").rename(sources)
+
+    def start():
+        return NatsRouter(KVCAST, "--source-file", str(sources), "--nats", server.url, "--state", str(folder / "state"),
+                          "--state-interval", "1")
+
+    write()
+    router = start()
+    check("no source at first", router.endpoints() == {}, router.endpoints())
+    write("engine")
+    followed = {"engine": f"nats:{NAME}"}
+    until("the source of the file, with the name of the log", lambda: router.endpoints() == followed)
+    expect_equal("a source of a file", router, engine)
+    engine.outlive_ring()
+    engine.rest()
+    saved = time.time()
+    until("saved", lambda: any(path.stat().st_mtime > saved + 1 for path in (folder / "state").glob("*.state")))
+    engine.pause.clear()
+    kill(router)
+    router = start()
+    entry = router.await_event("source_restored")
+    check("the saved state has blocks", entry["residencies"] > 0, entry)
+    expect_equal("after a restart with saved state", router, engine)
+    resets = [line for line in router.get("/metrics").splitlines() if line.startswith("kvcast_source_resets_total{")]
+    check("the router has kept its saved state", resets and all(line.endswith(" 0") for line in resets), resets)
+    write()
+    until("the source has left the file", lambda: router.endpoints() == {})
+    write("engine")
+    until("the source is back", lambda: router.endpoints() == followed)
+    expect_equal("a source that has returned", router, engine)
+    refused = router.post("/v1/sources", {"name": "client", "endpoint": f"nats:{NAME}"})
+    check("a client may not name a log", "tcp://HOST:PORT" in refused.get("error", ""), refused)
+    router.end()
+    relay.kill()
+    engine.end()
+    server.kill()
+
+
 def expect_refused(server, engine, flags, reason):
     """Programs with wrong credentials name the reason, and go on."""
     relay = Relay(engine.source, server, *flags)
@@ -184,6 +232,7 @@ def credentials(folder):
     def file(name, text):
         path = folder / name
         path.write_text(text, encoding="ascii")
+        path.chmod(0o600)
         return path
 
     subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost",
@@ -218,6 +267,7 @@ def permissions(folder):
             ("router", ["$JS.API.CONSUMER.>", "$JS.API.STREAM.INFO.>", "$JS.FC.>"], ["kvcast-status.>", "_INBOX.>"]),
             ("nobody", [], ["_INBOX.>"])):
         (folder / user).write_text(f"{user}\nsecret\n", encoding="ascii")
+        (folder / user).chmod(0o600)
         rights = json.dumps({"publish": {"allow": publish} if publish else {"deny": [">"]}, "subscribe": {"allow": subscribe}})
         users.append(f"{{ user: {user}, password: secret, permissions: {rights} }}")
     server = NatsServer(folder / "permissions", f"authorization {{ users: [{', '.join(users)}] }}\n").start()
@@ -238,7 +288,10 @@ def permissions(folder):
     server.kill()
 
 
-def usage():
+def usage(folder):
+    open_file = folder / "open"
+    open_file.write_text("kv\nsecret\n", encoding="ascii")
+    open_file.chmod(0o644)
     for command, flags, wanted in (
             ("relay", ("--nats", "nats://127.0.0.1:1"), "--nats-source"),
             ("relay", ("--nats-source", "m/w"), "--nats"),
@@ -247,8 +300,11 @@ def usage():
             ("relay", ("--nats", "nats://10.0.0.1:4222", "--nats-source", "m/w"), "beyond loopback"),
             ("relay", ("--nats", "http://127.0.0.1:1", "--nats-source", "m/w"), "nats://HOST:PORT"),
             ("relay", ("--nats", "nats://127.0.0.1:1", "--nats-source", "m/w", "--nats-token-file", "/none"), "/none"),
-            ("router", ("--source", "engine=nats:m/w"), "--nats"),
-            ("router", ("--source", "engine=nats:w", "--nats", "nats://127.0.0.1:1"), "MODEL/WORKER")):
+            ("router", ("--source", "engine=nats:m/w"), "engine: nats:m/w needs --nats"),
+            ("router", ("--source", "engine=nats:m/w,tcp://127.0.0.1:9", "--nats", "nats://127.0.0.1:1"), "replay_endpoint"),
+            ("router", ("--source", "engine=nats:w", "--nats", "nats://127.0.0.1:1"), "MODEL/WORKER"),
+            *(("router", ("--nats", "nats://127.0.0.1:1", flag, open_file), "other users can access it")
+              for flag in ("--nats-user-file", "--nats-token-file", "--nats-credentials"))):
         needed = (("--source", "tcp://127.0.0.1:9", "--endpoint", "tcp://127.0.0.1:0", "--replay-endpoint",
                    "tcp://127.0.0.1:0") if command == "relay" else ("--http", "127.0.0.1:0"))
         refused = subprocess.run([KVCAST, command, *needed, *flags], text=True, capture_output=True, timeout=60)
@@ -256,8 +312,9 @@ def usage():
 
 
 with tempfile.TemporaryDirectory() as temporary:
-    usage()
+    usage(pathlib.Path(temporary))
     credentials(pathlib.Path(temporary))
+    discovery(pathlib.Path(temporary))
     permissions(pathlib.Path(temporary))
     main(pathlib.Path(temporary))
 finish()

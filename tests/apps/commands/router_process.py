@@ -56,6 +56,15 @@ class Router:
         except urllib.error.HTTPError as error:
             return error.read().decode()
 
+    def post(self, path, body):
+        """Returns the reply of any status to a JSON body."""
+        request = urllib.request.Request(self.url + path, json.dumps(body).encode())
+        try:
+            with urllib.request.urlopen(request, timeout=60) as reply:
+                return json.loads(reply.read())
+        except urllib.error.HTTPError as error:
+            return json.loads(error.read())
+
     def ask(self, query):
         """Returns the answer to a query."""
         request = urllib.request.Request(self.url + "/v1/query", json.dumps(query).encode())

@@ -96,6 +96,50 @@ TEST_F(FleetTest, ASourceThatCannotBeFollowedLeavesNothing) {
   EXPECT_TRUE(fleet->Add(Source("a")).ok());
 }
 
+// The worker of a log follows the endpoints of the log's reader. The reader lives as long as the
+// worker.
+TEST_F(FleetTest, ALogIsReadWhileItsWorkerIsFollowed) {
+  std::vector<std::string> opened;
+  std::weak_ptr<int> reader;
+  const auto open_log = [&](const std::string& name) -> Result<OpenLog> {
+    opened.push_back(name);
+    auto made = std::make_shared<int>(0);
+    reader = made;
+    return OpenLog{publisher->endpoint(), publisher->replay_endpoint(), std::move(made)};
+  };
+  fleet = Fleet::Create({}, index, {}, {}, {}, open_log).value();
+  WorkerRegistration source = Source("a");
+  source.endpoint = "nats:org/model/engine-0";
+  source.replay_endpoint.clear();
+  ASSERT_TRUE(fleet->Add(source).ok());
+  EXPECT_EQ(opened, std::vector<std::string>{"org/model/engine-0"});
+  EXPECT_EQ(fleet->view()->Find("a")->config.endpoint, "nats:org/model/engine-0");
+  ASSERT_TRUE(publisher->Publish(Batch(StoreFull(Hashes(1, 4), 0))).ok());
+  ASSERT_TRUE(Eventually([this] { return HasOneBatch(*fleet, "a"); }));
+  EXPECT_FALSE(reader.expired());
+  EXPECT_FALSE(index.Digests(WorkerId(0)).empty()) << "a snapshot needs digests";
+  ASSERT_TRUE(fleet->Remove("a").ok());
+  EXPECT_TRUE(reader.expired());
+}
+
+TEST_F(FleetTest, ALogThatCannotBeReadLeavesNothing) {
+  WorkerRegistration source = Source("a");
+  source.endpoint = "nats:model/engine";
+  EXPECT_EQ(fleet->Add(source).message(), "a: nats:model/engine: the router reads no logs");
+  std::weak_ptr<int> reader;
+  fleet = Fleet::Create({}, index, {}, {}, {}, [&](const std::string& name) -> Result<OpenLog> {
+            if (name != "bad/endpoint") return Status(StatusCode::kInvalidArgument, "no such log");
+            auto made = std::make_shared<int>(0);
+            reader = made;
+            return OpenLog{"nonsense", "", std::move(made)};
+          }).value();
+  EXPECT_EQ(fleet->Add(source).message(), "a: no such log");
+  source.endpoint = "nats:bad/endpoint";
+  EXPECT_FALSE(fleet->Add(source).ok());
+  EXPECT_TRUE(reader.expired());
+  EXPECT_EQ(fleet->view()->workers.size(), 0u);
+}
+
 TEST_F(FleetTest, SourcesAreChosenByModelAndRoutingGroup) {
   WorkerRegistration other = Source("c", "n");
   other.routing_group = "blue";

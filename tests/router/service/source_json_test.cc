@@ -47,6 +47,23 @@ TEST(SourceJson, EveryMemberSurvivesTheRoundTrip) {
   EXPECT_EQ(source->lora_paths.at("sql"), "/adapters/sql");
 }
 
+TEST(SourceJson, ALogHasTheStreamOfOneWorker) {
+  const Json log = {{"name", "w"}, {"endpoint", "nats:org/model/w"}};
+  EXPECT_TRUE(SourceFromJson(log).ok());
+  for (const Json& more :
+       {Json{{"replay_endpoint", "tcp://h:2"}}, Json{{"topic", "kv"}}, Json{{"bind", true}},
+        Json{{"rank_by_tag", true}}, Json{{"server_key", std::string(40, 'k')}}}) {
+    Json source = log;
+    source.update(more);
+    EXPECT_EQ(SourceFromJson(source).status().message(),
+              "endpoint: nats: excludes replay_endpoint, topic, server_key, bind and rank_by_tag")
+        << more;
+  }
+  Json source = log;
+  source["format"] = "mooncake";
+  EXPECT_EQ(SourceFromJson(source).status().message(), "endpoint: nats: has no other format");
+}
+
 TEST(SourceJson, AnInstanceThatIsANumberStaysANumber) {
   const Json json = {{"name", "w"}, {"endpoint", "tcp://h:1"}, {"instance_id", 7}};
   const auto source = SourceFromJson(json);

@@ -69,9 +69,15 @@ TEST(SourcePolicy, BeyondLoopbackASourceNeedsCurveOrTheWordInsecure) {
   EXPECT_EQ(Checked(Source("push")), "");
 }
 
+TEST(SourcePolicy, ALogNeedsARouterThatReadsLogs) {
+  EXPECT_EQ(Checked(Source("nats:m/w")), "w: nats:m/w needs --nats");
+  EXPECT_EQ(Checked(Source("nats:m/w"), {.reads_logs = true}), "");
+}
+
 TEST(SourcePolicy, OverHttpASourceHasTcpEndpoints) {
-  for (const char* endpoint : {"ipc:///run/kv.sock", "ipc://@abstract", "inproc://events",
-                               "norm://127.0.0.1:1", "ws://127.0.0.1:1", "tipc://{1,2,3}"}) {
+  for (const char* endpoint :
+       {"ipc:///run/kv.sock", "ipc://@abstract", "inproc://events", "norm://127.0.0.1:1",
+        "ws://127.0.0.1:1", "tipc://{1,2,3}", "nats:m/w"}) {
     EXPECT_THAT(Checked(Source(endpoint), {}, SourceOrigin::kHttp),
                 HasSubstr("must be tcp://HOST:PORT"));
     EXPECT_THAT(Checked(Source("tcp://127.0.0.1:1", endpoint), {}, SourceOrigin::kHttp),

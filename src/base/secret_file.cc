@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "src/http/secret_file.h"
+#include "src/base/secret_file.h"
 
 #include <fcntl.h>
-#include <openssl/crypto.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -42,7 +41,7 @@ Result<std::string> ReadSecretFile(const std::string& path) {
     text.append(buffer, static_cast<size_t>(got));
     if (text.size() > kMaxFileBytes) error = "longer than 64 KiB";
   }
-  OPENSSL_cleanse(buffer, sizeof(buffer));
+  explicit_bzero(buffer, sizeof(buffer));
   close(file);
   if (!error.empty()) return BadSecretFile(error);
   return text;

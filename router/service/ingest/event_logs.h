@@ -1,0 +1,30 @@
+// EventLogs: the sources whose events a durable log has. The endpoint nats:MODEL/WORKER names the
+// log; see docs/nats.md.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "kvcast/core/status.h"
+
+namespace kvcast::router {
+
+inline constexpr std::string_view kLogScheme = "nats:";
+
+inline bool IsLogEndpoint(std::string_view endpoint) { return endpoint.starts_with(kLogScheme); }
+
+// A log that is read. A publisher of this process publishes its events at the endpoints.
+struct OpenLog {
+  std::string endpoint;
+  std::string replay_endpoint;
+  std::shared_ptr<void> reader;  // the log is read until this pointer is released
+};
+
+// Starts to read the log MODEL/WORKER. kInvalidArgument: the name is not MODEL/WORKER. The server
+// of the log need not be reachable.
+using OpenEventLog = std::function<Result<OpenLog>(const std::string& name)>;
+
+}  // namespace kvcast::router
