@@ -80,7 +80,7 @@ Result<std::unique_ptr<NatsLogs>> NatsLogs::Create(const NatsFlags& flags, Logge
       new NatsLogs(std::move(connection).value(), std::move(folder).value(), log));
 }
 
-Result<router::OpenLog> NatsLogs::Open(const std::string& name) {
+Result<OpenLog> NatsLogs::Open(const std::string& name) {
   auto source = nats::NatsSource::Parse(name);
   if (!source.ok()) return source.status();
   const std::string path = "ipc://" + folder_.path() + '/' + std::to_string(opened_++);
@@ -102,7 +102,7 @@ Result<router::OpenLog> NatsLogs::Open(const std::string& name) {
                    {"rewinds", status.rewinds},
                    {"mismatches", status.mismatches}});
       });
-  return router::OpenLog{config.endpoint, config.replay_endpoint, std::move(reader)};
+  return OpenLog{config.endpoint, config.replay_endpoint, std::move(reader)};
 }
 
 }  // namespace kvcast::tools

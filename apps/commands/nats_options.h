@@ -12,11 +12,11 @@
 #include "apps/support/temporary_folder.h"
 #include "kvcast/core/status.h"
 #include "kvcast/stream/relay_history.h"
-#include "router/service/ingest/event_logs.h"
 #include "src/base/logger.h"
 #include "src/base/repeater.h"
 #include "src/event_log/log_bridge.h"
 #include "src/event_log/log_writer.h"
+#include "src/event_log/open_log.h"
 #include "src/nats/nats_log.h"
 
 namespace kvcast::tools {
@@ -69,8 +69,8 @@ class NatsLogs {
   // `log` must outlive the object. Errors: kInvalidArgument for a flag or a file; the folder of the
   // endpoints cannot be made.
   static Result<std::unique_ptr<NatsLogs>> Create(const NatsFlags& flags, Logger& log);
-  // See router::OpenEventLog. The object must outlive the readers.
-  Result<router::OpenLog> Open(const std::string& name);
+  // See OpenEventLog. The object must outlive the readers.
+  Result<OpenLog> Open(const std::string& name);
 
  private:
   struct Reader {

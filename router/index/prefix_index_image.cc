@@ -1,6 +1,5 @@
 // The part of PrefixIndex::Impl that saves and restores workers.
 // SPDX-License-Identifier: Apache-2.0
-#include <algorithm>
 #include <array>
 #include <bit>
 #include <utility>
@@ -136,8 +135,8 @@ bool PrefixIndex::Impl::RestoreRuns(WorkerId id, uint32_t number, std::span<cons
   const auto it = slot_of_.find(id);
   if (it == slot_of_.end()) return false;
   WorkerState& worker = *slots_[it->second];
-  const bool restored = std::ranges::all_of(
-      runs, [&](const RunImage& run) { return RestoreRun(worker, number, run); });
+  bool restored = true;
+  for (const RunImage& run : runs) restored = restored && RestoreRun(worker, number, run);
   Commit(worker);
   return restored;
 }

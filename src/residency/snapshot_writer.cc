@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <ranges>
+#include <span>
 #include <utility>
 
 #include "src/base/check.h"
@@ -51,11 +52,11 @@ class GroupTierWriter {
                   Batches& out)
       : shape_(shape), whole_(buckets.all()), out_(out) {
     mirror.ForEachBlock(shape, [&](const BlockHash& hash, const MirrorEntry& entry) {
-      if (whole_ || buckets.test(DigestBucketOf(hash))) blocks_.push_back({&hash, &entry});
+      if (whole_ || buckets.test(DigestBucketOf(hash))) blocks_.push_back({Key(hash), &entry});
     });
     // The order in memory is arbitrary. Sorting by hash gives equal snapshots for equal mirrors.
     std::sort(blocks_.begin(), blocks_.end(),
-              [](const Block& a, const Block& b) { return Less(*a.hash, *b.hash); });
+              [](const Block& a, const Block& b) { return a.key < b.key; });
     if (!whole_) return;
     for (Block& block : blocks_)
       block.parent = block.entry->at_root ? nullptr : FindBlock(block.entry->parent);
@@ -75,25 +76,47 @@ class GroupTierWriter {
   }
 
  private:
+  // A hash, and what decides its order without a read of the hash. The hashes lie far from each
+  // other in memory. An integer decides the order; of a byte string, the first 8 bytes mostly do.
+  class Key {
+   public:
+    explicit Key(const BlockHash& hash) : hash_(&hash), form_(hash.form()), first_(FirstOf(hash)) {}
+    const BlockHash& hash() const { return *hash_; }
+
+    friend bool operator<(const Key& a, const Key& b) {
+      if (a.form_ != b.form_) return a.form_ < b.form_;
+      if (a.first_ != b.first_ || a.form_ != BlockHash::Form::kBytes) return a.first_ < b.first_;
+      return std::ranges::lexicographical_compare(a.hash_->bytes(), b.hash_->bytes());
+    }
+
+   private:
+    static uint64_t FirstOf(const BlockHash& hash) {
+      if (!hash.is_bytes()) return hash.integer();
+      uint64_t first = 0;
+      const std::span<const uint8_t> bytes = hash.bytes();
+      for (size_t i = 0; i < sizeof(first); ++i)
+        first = first << 8 | (i < bytes.size() ? bytes[i] : 0);
+      return first;
+    }
+
+    const BlockHash* hash_;
+    BlockHash::Form form_;
+    uint64_t first_;
+  };
   struct Block {
-    const BlockHash* hash = nullptr;
+    Key key;
     const MirrorEntry* entry = nullptr;
     Block* parent = nullptr;
     bool has_child = false;
     bool written = false;
   };
 
-  static bool Less(const BlockHash& a, const BlockHash& b) {
-    if (a.form() != b.form()) return a.form() < b.form();
-    if (!a.is_bytes()) return a.integer() < b.integer();
-    return std::ranges::lexicographical_compare(a.bytes(), b.bytes());
-  }
-
   Block* FindBlock(const BlockHash& hash) {
-    const auto it = std::lower_bound(
-        blocks_.begin(), blocks_.end(), hash,
-        [](const Block& block, const BlockHash& value) { return Less(*block.hash, value); });
-    return it != blocks_.end() && *it->hash == hash ? &*it : nullptr;
+    const Key key(hash);
+    const auto it =
+        std::lower_bound(blocks_.begin(), blocks_.end(), key,
+                         [](const Block& block, const Key& value) { return block.key < value; });
+    return it != blocks_.end() && it->key.hash() == hash ? &*it : nullptr;
   }
 
   // Writes the blocks without their parents. Most parents are in other buckets, so chains would
@@ -102,7 +125,7 @@ class GroupTierWriter {
     std::sort(blocks_.begin(), blocks_.end(), [](const Block& a, const Block& b) {
       const std::pair of_a(a.entry->copies, a.entry->block_size);
       const std::pair of_b(b.entry->copies, b.entry->block_size);
-      return of_a != of_b ? of_a < of_b : Less(*a.hash, *b.hash);
+      return of_a != of_b ? of_a < of_b : a.key < b.key;
     });
     chain_.clear();
     for (Block& block : blocks_ | std::views::reverse) chain_.push_back(&block);
@@ -141,7 +164,7 @@ class GroupTierWriter {
     run.block_size = (*begin)->entry->block_size;
     if (whole_ && !(*begin)->entry->at_root) run.parent_block_hash = (*begin)->entry->parent;
     run.token_ids.emplace();
-    for (It it = begin; it != end; ++it) run.block_hashes.push_back(*(*it)->hash);
+    for (It it = begin; it != end; ++it) run.block_hashes.push_back((*it)->key.hash());
     for (uint32_t copy = 0; copy < (*begin)->entry->copies; ++copy) out_.Add(run);
   }
 

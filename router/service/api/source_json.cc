@@ -9,8 +9,8 @@
 
 #include "router/service/api/source_members.h"
 #include "router/service/ingest/event_feeds.h"
-#include "router/service/ingest/event_logs.h"
 #include "router/service/json/json_fields.h"
+#include "src/event_log/open_log.h"
 
 namespace kvcast::router {
 namespace {

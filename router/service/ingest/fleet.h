@@ -16,10 +16,10 @@
 #include "kvcast/router/prefix_index.h"
 #include "kvcast/stream/subscriber.h"
 #include "router/service/ingest/event_feeds.h"
-#include "router/service/ingest/event_logs.h"
 #include "router/service/ingest/load_rates.h"
 #include "router/service/ingest/worker_ingest.h"
 #include "src/base/mutex.h"
+#include "src/event_log/open_log.h"
 
 namespace kvcast::router {
 

@@ -6,7 +6,7 @@
 #include "kvcast/stream/curve.h"
 #include "router/service/ingest/client_sources.h"
 #include "router/service/ingest/event_feeds.h"
-#include "router/service/ingest/event_logs.h"
+#include "src/event_log/open_log.h"
 #include "src/http/loopback.h"
 
 namespace kvcast::router {

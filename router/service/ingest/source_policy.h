@@ -31,7 +31,7 @@ enum class SourceOrigin : uint8_t { kOperator, kHttp };
 // - The source has a server_key, and `insecure` is set.
 // - The source has a server_key, and the router has no keys, or the server_key is malformed.
 // - The source comes from HTTP, and CheckClientSource refuses it.
-// - The source has the endpoint of a log (event_logs.h), and the router reads no logs.
+// - The source has the endpoint of a log (src/event_log/open_log.h), and the router reads no logs.
 // For sources with feed endpoints (event_feeds.h) and for logs, only the last two rules apply,
 // because these endpoints are not ZeroMQ endpoints.
 Status CheckSource(const WorkerRegistration& source, const SourcePolicy& policy,

@@ -11,10 +11,10 @@
 #include "kvcast/core/status.h"
 #include "kvcast/hash/block_hash.h"
 #include "kvcast/router/prefix_index.h"
-#include "router/service/ingest/event_logs.h"
 #include "router/service/ingest/load_rates.h"
 #include "router/service/ingest/mooncake_events.h"
 #include "router/service/ingest/trtllm_events.h"
+#include "src/event_log/open_log.h"
 
 namespace kvcast::router {
 
@@ -27,8 +27,8 @@ enum class EventFormat : uint8_t {
 
 // A worker to follow, as the operator configures it.
 struct WorkerRegistration {
-  // Endpoint of the publisher's PUB socket, or of a log (event_logs.h). For kTrtllm also a URL that
-  // is polled, or kPushEndpoint.
+  // Endpoint of the publisher's PUB socket, or of a log (src/event_log/open_log.h). For kTrtllm
+  // also a URL that is polled, or kPushEndpoint.
   std::string endpoint;
   std::string replay_endpoint;  // endpoint of the ROUTER socket; empty: gaps cannot be filled
   std::string topic;            // subscription prefix; empty: all

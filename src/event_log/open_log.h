@@ -1,5 +1,5 @@
-// EventLogs: the sources whose events a durable log has. The endpoint nats:MODEL/WORKER names the
-// log; see docs/nats.md.
+// OpenLog: the reader of a durable log, as the followers of sources see it. The endpoint
+// nats:MODEL/WORKER of a source names the log; see docs/nats.md.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -10,7 +10,7 @@
 
 #include "kvcast/core/status.h"
 
-namespace kvcast::router {
+namespace kvcast {
 
 inline constexpr std::string_view kLogScheme = "nats:";
 
@@ -27,4 +27,4 @@ struct OpenLog {
 // of the log need not be reachable.
 using OpenEventLog = std::function<Result<OpenLog>(const std::string& name)>;
 
-}  // namespace kvcast::router
+}  // namespace kvcast
