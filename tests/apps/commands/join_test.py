@@ -100,14 +100,26 @@ def join(config, peer, *flags):
     return ModelRouter(KVCAST, "--config", config, *ADMIN, "--peer", peer, *flags)
 
 
+def join_with(end, config, peer, *flags):
+    """Returns a router whose join has this end. On a busy machine, the first tries may take too long."""
+    for _ in range(20):
+        router = join(config, peer, *flags)
+        if ended(router, end) or not (ended(router, "timeout") or ended(router, "busy")):
+            break
+        router.end()
+    states = [line for line in router.get("/metrics").splitlines()
+              if line.startswith("kvcast_peer_join_state{") and line.endswith(" 1")]
+    check(f"the join ends: {end}", ended(router, end), states)
+    return router
+
+
 def test_joins(config, engine, simulated):
     first = ModelRouter(KVCAST, "--config", config, *ADMIN)
     expect_exact("the first router", first, engine)
     engine.outlive_ring()
     expect_exact("with a ring that is shorter than the life of the engine", first, engine)
     for number in range(JOINS):
-        second = join(config, first.url)
-        check("the join is complete", ended(second, "complete"))
+        second = join_with("complete", config, first.url)
         check("both workers are restored", metric(second, "kvcast_peer_join_workers_restored_total") == 2)
         expect_exact(f"join {number}", second, engine)
         expect_same_blocks(f"join {number}", first, second, simulated)
@@ -171,12 +183,8 @@ def test_tls(folder, config):
     ca = ("--peer-ca-file", folder / "peer.crt")
     for end, flags in {"complete": (*ca, "--peer-token-file", good), "credentials": (*ca, "--peer-token-file", weak),
                        "unreachable": ("--peer-token-file", good)}.items():
-        second = join(config, entry["address"], *flags)
-        check(f"the join ends: {end}", ended(second, end))
-        second.end()
-    plain = join(config, entry["address"], *ca)
-    check("the join without a token", ended(plain, "credentials"))
-    plain.end()
+        join_with(end, config, entry["address"], *flags).end()
+    join_with("credentials", config, entry["address"], *ca).end()
     running.kill()
     running.wait()
 

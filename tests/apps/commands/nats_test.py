@@ -199,6 +199,7 @@ def discovery(folder):
     router = start()
     entry = router.await_event("source_restored")
     check("the saved state has blocks", entry["residencies"] > 0, entry)
+    until("the source of the file after the restart", lambda: router.endpoints() == followed)
     expect_equal("after a restart with saved state", router, engine)
     resets = [line for line in router.get("/metrics").splitlines() if line.startswith("kvcast_source_resets_total{")]
     check("the router has kept its saved state", resets and all(line.endswith(" 0") for line in resets), resets)
