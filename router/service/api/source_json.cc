@@ -108,8 +108,7 @@ static Status CheckLog(const WorkerRegistration& source) {
   const bool alone = source.replay_endpoint.empty() && source.topic.empty() &&
                      source.server_key.empty() && !source.bind && !source.rank_by_tag;
   if (alone) return Status();
-  return BadField(
-      "endpoint: nats: excludes replay_endpoint, topic, server_key, bind and rank_by_tag");
+  return BadField("endpoint: nats: excludes replay_endpoint, topic, server_key, bind and ranks_on");
 }
 
 Status CheckFormat(const WorkerRegistration& source) {

@@ -52,11 +52,11 @@ TEST(SourceJson, ALogHasTheStreamOfOneWorker) {
   EXPECT_TRUE(SourceFromJson(log).ok());
   for (const Json& more :
        {Json{{"replay_endpoint", "tcp://h:2"}}, Json{{"topic", "kv"}}, Json{{"bind", true}},
-        Json{{"rank_by_tag", true}}, Json{{"server_key", std::string(40, 'k')}}}) {
+        Json{{"ranks_on", "tag"}}, Json{{"server_key", std::string(40, 'k')}}}) {
     Json source = log;
     source.update(more);
     EXPECT_EQ(SourceFromJson(source).status().message(),
-              "endpoint: nats: excludes replay_endpoint, topic, server_key, bind and rank_by_tag")
+              "endpoint: nats: excludes replay_endpoint, topic, server_key, bind and ranks_on")
         << more;
   }
   Json source = log;
