@@ -21,24 +21,6 @@ uint64_t AllBlocks(size_t blocks) {
 
 }  // namespace
 
-void RunImage::Clear() {
-  integers.clear();
-  byte_strings.clear();
-  contents.clear();
-  holders.clear();
-  copies.clear();
-}
-
-void RunImage::ReadSizes(FieldReader& from, size_t& held, size_t& counts) {
-  form = static_cast<BlockHash::Form>(from.Int(2));
-  blocks = static_cast<uint32_t>(from.Int(RunImage::kMaxBlocks));
-  stride = static_cast<uint32_t>(from.Int(kMaxBlockSize));
-  end = static_cast<uint32_t>(from.Int(~uint32_t{0}));
-  held = from.Count(1);
-  counts = from.Count(3);
-  if (blocks == 0) from.Fail();
-}
-
 void RunImage::ReadHashes(FieldReader& from) {
   if (form == BlockHash::Form::kBytes) {
     for (uint32_t i = 0; i < blocks && from.ok(); ++i) {
@@ -82,24 +64,30 @@ void RunImage::ReadHeld(FieldReader& from, size_t held, size_t counts) {
   }
 }
 
-bool RunImage::Read(FieldReader& from) {
-  Clear();
-  size_t held = 0;
-  size_t counts = 0;
-  ReadSizes(from, held, counts);
-  ReadHashes(from);
+bool RunImage::ReadParts(FieldReader& from, bool with_hashes) {
+  integers.clear();
+  byte_strings.clear();
+  contents.clear();
+  holders.clear();
+  copies.clear();
+  form = static_cast<BlockHash::Form>(from.Int(2));
+  blocks = static_cast<uint32_t>(from.Int(kMaxBlocks));
+  stride = static_cast<uint32_t>(from.Int(kMaxBlockSize));
+  end = static_cast<uint32_t>(from.Int(~uint32_t{0}));
+  const size_t held = from.Count(1);
+  const size_t counts = from.Count(3);
+  if (blocks == 0) from.Fail();
+  if (with_hashes) {
+    ReadHashes(from);
+  } else {
+    SkipHashes(from);
+  }
   ReadHeld(from, held, counts);
   return from.ok();
 }
 
-bool RunImage::ReadHolders(FieldReader& from) {
-  Clear();
-  size_t held = 0;
-  size_t counts = 0;
-  ReadSizes(from, held, counts);
-  SkipHashes(from);
-  ReadHeld(from, held, counts);
-  return from.ok();
-}
+bool RunImage::Read(FieldReader& from) { return ReadParts(from, /*with_hashes=*/true); }
+
+bool RunImage::ReadHolders(FieldReader& from) { return ReadParts(from, /*with_hashes=*/false); }
 
 }  // namespace kvcast::router

@@ -142,8 +142,7 @@ struct RunImage {
   bool ReadHolders(FieldReader& from);
 
  private:
-  void Clear();
-  void ReadSizes(FieldReader& from, size_t& held, size_t& counts);
+  bool ReadParts(FieldReader& from, bool with_hashes);
   void ReadHashes(FieldReader& from);
   void SkipHashes(FieldReader& from) const;
   void ReadHeld(FieldReader& from, size_t held, size_t counts);
