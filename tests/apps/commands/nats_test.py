@@ -31,8 +31,8 @@ if nats_server.PROGRAM is None:
 
 
 class Relay(nats_relay.Relay):
-    def __init__(self, source, server, *flags):
-        super().__init__(KVCAST, source, server, NAME, "--nats-snapshot-mib", "1", *flags)
+    def __init__(self, source, server, *flags, snapshot_mib=1):
+        super().__init__(KVCAST, source, server, NAME, "--nats-snapshot-mib", str(snapshot_mib), *flags)
 
 
 class NatsRouter(Router):
@@ -171,7 +171,8 @@ def discovery(folder):
     """Logs may be sources of a watched file, and they have a saved state like other sources."""
     server = NatsServer(folder / "discovery").start()
     engine = Engine()
-    relay = Relay(engine.source, server)
+    # The log must keep the batches after the saved state, also if the restart takes long on a busy machine.
+    relay = Relay(engine.source, server, snapshot_mib=256)
     sources = folder / "sources.json"
 
     def write(*names):

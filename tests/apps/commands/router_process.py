@@ -76,5 +76,7 @@ class Router:
         return {source["name"]: source["endpoint"] for source in json.loads(self.get("/v1/sources"))["sources"]}
 
     def end(self):
+        """Ends the router. If it fails, its standard error says why."""
         self.process.terminate()
-        check("the router ends", self.process.wait(timeout=60) == 0)
+        lines = self.process.communicate(timeout=60)[1].splitlines()
+        check("the router ends", self.process.returncode == 0, "\n".join([str(self.process.returncode), *lines[:200]]))
