@@ -66,6 +66,53 @@ TEST_F(SourceExtended, HistoryThatHasLeftTheRingIsReplacedByASnapshot) {
   EXPECT_EQ(state(), SourceState::kSynced);
 }
 
+// A publisher sends nothing while it makes a snapshot.
+class SourceSnapshotTime : public ExtendedHarness {
+ protected:
+  // Joins a publisher with this number of copies. The source then waits for a snapshot.
+  void AskForSnapshotOf(uint64_t copies) {
+    PublisherStatus status;
+    status.epoch.low = 1;
+    status.first_held = 4;
+    status.next_seq = 10;
+    status.has_digests = true;
+    status.groups = {{{Tier::kGpu, 0, {.high = 1, .low = 1, .copies = copies}}, std::nullopt}};
+    for (int i = 0; i < 2; ++i) {
+      source.OnConnected(now_ms);
+      End(status);
+    }
+    ASSERT_EQ(AskedVerb(), Verb::kSnapshot);
+  }
+  int64_t MsUntilTimeout() {
+    const int64_t begin_ms = now_ms;
+    while (source.status(now_ms).replay_timeouts == 0) WaitUntilDue();
+    return now_ms - begin_ms;
+  }
+};
+
+TEST_F(SourceSnapshotTime, GrowsWithTheBlocks) {
+  AskForSnapshotOf(6'400'000);
+  EXPECT_EQ(MsUntilTimeout(), 2000 + 32'000);
+}
+
+// The publisher may make a snapshot for another client between two replies.
+TEST_F(SourceSnapshotTime, BeginsAnewWithEachReply) {
+  AskForSnapshotOf(6'400'000);
+  now_ms += 30'000;
+  Reply(10);
+  EXPECT_EQ(MsUntilTimeout(), 2000 + 32'000);
+}
+
+TEST_F(SourceSnapshotTime, IsTheUsualTimeForFewBlocks) {
+  AskForSnapshotOf(199);
+  EXPECT_EQ(MsUntilTimeout(), 2000);
+}
+
+TEST_F(SourceSnapshotTime, HasALimit) {
+  AskForSnapshotOf(~uint64_t{0});
+  EXPECT_EQ(MsUntilTimeout(), 2000 + 60'000);
+}
+
 TEST_F(SourceExtended, EpochProvesANewConnection) {
   JoinEmpty();
   Live(0);

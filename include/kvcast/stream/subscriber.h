@@ -171,14 +171,15 @@ std::string_view SourceHint(const SourceStatus& status);
 
 struct SubscriberConfig {
   // Maximum number of concurrent replays, snapshots and repairs; > 0. Other sources wait. A request
-  // without a usable reply releases its slot after replay_timeout_ms. While other sources wait, a
-  // request releases its slot after 10 s plus 1 s for each MiB of replies, at the latest after 60
-  // s.
+  // without a usable reply releases its slot at its timeout. While other sources wait, a request
+  // releases its slot after 10 s plus 1 s for each MiB of replies, at the latest after 60 s.
   size_t max_replays = 4;
   // Maximum number of batches per source that wait for a replay, a snapshot or a repair.
   size_t hold_back_batches = 8192;
   size_t hold_back_bytes = 64u << 20;
-  // If no frame of the reply arrives for this time, the subscriber requests the replay again.
+  // If no frame of the reply arrives for this time, the subscriber requests the replay again. For a
+  // snapshot the time is longer: plus 5 s for each million copies of blocks that the publisher
+  // holds, but at most plus 60 s.
   int64_t replay_timeout_ms = 2000;
   // If a source is silent for this time, the subscriber requests the last batch again (with KVX1:
   // the status). The reply shows whether the latest batches were lost, and whether the publisher

@@ -162,6 +162,7 @@ class Source {
   Kind remedy_request() const;
   void OpenRequest(Kind kind);
   void SendRequest(Kind kind);
+  int64_t snapshot_ms() const;
   void CloseRequest();
   void ChallengeIfWanted();
   void OnRequestTimeout();

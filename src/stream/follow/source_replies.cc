@@ -16,7 +16,7 @@ void Source::OnReply(const Reply& reply, int64_t now_ms) {
   // A malformed reply does not extend the deadline. So a request that gets only malformed replies
   // times out.
   if (!request_.cut && reply.kind != ReplyKind::kMalformed) {
-    request_.deadline_ms = now_ms + limits_.replay_timeout_ms;
+    request_.deadline_ms = now_ms + request_.patience_ms;
   }
   switch (reply.kind) {
     case ReplyKind::kMalformed:
@@ -171,6 +171,8 @@ void Source::OnPlainReplayEnd(const SourceRequest& ended) {
 bool Source::TakeStatus(const PublisherStatus& status, bool proven) {
   publisher_.extended = true;
   publisher_.latest_epoch = status.epoch;
+  publisher_.copies = 0;
+  for (const GroupTierStatus& group : status.groups) publisher_.copies += group.digest.total.copies;
   const bool other = publisher_.Replaces(status, position_.next());
   if (other ||
       (!publisher_.epoch && !replica_.applied() && !publisher_.IsPeerOfConnection(status))) {

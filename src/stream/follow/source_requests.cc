@@ -10,6 +10,14 @@ namespace kvcast::stream {
 using residency::EncodeRequest;
 using residency::Verb;
 
+namespace {
+
+// A publisher makes a snapshot of a million copies in a second. A busy machine needs longer.
+constexpr uint64_t kCopiesPerMs = 200;
+constexpr uint64_t kMaxSnapshotMs = 60'000;
+
+}  // namespace
+
 // Makes the next request that the state needs. If no request is possible, gives up the missing
 // batches.
 void Source::Settle() {
@@ -73,7 +81,8 @@ void Source::OnTurn(int64_t now_ms) {
 void Source::SendRequest(Kind kind) {
   request_ = {};
   request_.kind = kind;
-  request_.deadline_ms = now_ms_ + limits_.replay_timeout_ms;
+  request_.patience_ms = limits_.replay_timeout_ms + (request_.fills() ? snapshot_ms() : 0);
+  request_.deadline_ms = now_ms_ + request_.patience_ms;
   request_.extended = kind != Kind::kReplay || publisher_.extended;
   ++status_.replays;
   const uint64_t start = position_.next() > 0 ? position_.next() - 1 : 0;
@@ -100,6 +109,12 @@ void Source::SendRequest(Kind kind) {
       looks_.NoteChallenge(now_ms_);
       return network_.Request(EncodeRequest({Verb::kChallenge, 0, sink_->BeginChallenge()}));
   }
+}
+
+// The time in which the publisher makes a snapshot. It sends nothing meanwhile.
+int64_t Source::snapshot_ms() const {
+  const uint64_t ms = publisher_.copies / kCopiesPerMs;
+  return static_cast<int64_t>(std::min<uint64_t>(ms, kMaxSnapshotMs));
 }
 
 // Must be called after a status, when no request is open that the state needs.
