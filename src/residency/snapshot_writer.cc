@@ -2,6 +2,7 @@
 #include "src/residency/snapshot_writer.h"
 
 #include <algorithm>
+#include <bit>
 #include <ranges>
 #include <span>
 #include <utility>
@@ -58,6 +59,7 @@ class GroupTierWriter {
     std::sort(blocks_.begin(), blocks_.end(),
               [](const Block& a, const Block& b) { return a.key < b.key; });
     if (!whole_) return;
+    NoteBegins();
     for (Block& block : blocks_)
       block.parent = block.entry->at_root ? nullptr : FindBlock(block.entry->parent);
     for (const Block& block : blocks_) {
@@ -82,6 +84,10 @@ class GroupTierWriter {
    public:
     explicit Key(const BlockHash& hash) : hash_(&hash), form_(hash.form()), first_(FirstOf(hash)) {}
     const BlockHash& hash() const { return *hash_; }
+    // Keys with a smaller index are smaller.
+    size_t Index(int bits) const {
+      return static_cast<size_t>(form_) << bits | static_cast<size_t>(first_ >> (64 - bits));
+    }
 
     friend bool operator<(const Key& a, const Key& b) {
       if (a.form_ != b.form_) return a.form_ < b.form_;
@@ -103,6 +109,7 @@ class GroupTierWriter {
     BlockHash::Form form_;
     uint64_t first_;
   };
+  static constexpr size_t kForms = 3;  // of hashes
   struct Block {
     Key key;
     const MirrorEntry* entry = nullptr;
@@ -111,12 +118,23 @@ class GroupTierWriter {
     bool written = false;
   };
 
+  // Most hashes are uniform, so few blocks have the same index.
+  void NoteBegins() {
+    index_bits_ = std::max<int>(1, std::bit_width(blocks_.size()) - 3);
+    begins_.reserve((kForms << index_bits_) + 1);
+    for (size_t at = 0; at < blocks_.size(); ++at)
+      begins_.resize(blocks_[at].key.Index(index_bits_) + 1, at);
+    begins_.resize((kForms << index_bits_) + 1, blocks_.size());
+  }
+
   Block* FindBlock(const BlockHash& hash) {
     const Key key(hash);
-    const auto it =
-        std::lower_bound(blocks_.begin(), blocks_.end(), key,
+    const size_t index = key.Index(index_bits_);
+    Block* const end = blocks_.data() + begins_[index + 1];
+    Block* const it =
+        std::lower_bound(blocks_.data() + begins_[index], end, key,
                          [](const Block& block, const Key& value) { return block.key < value; });
-    return it != blocks_.end() && it->key.hash() == hash ? &*it : nullptr;
+    return it != end && it->key.hash() == hash ? it : nullptr;
   }
 
   // Writes the blocks without their parents. Most parents are in other buckets, so chains would
@@ -172,6 +190,9 @@ class GroupTierWriter {
   const bool whole_;
   Batches& out_;
   std::vector<Block> blocks_;
+  int index_bits_ = 0;
+  // By index: the position of the first block that has this index or a larger one.
+  std::vector<size_t> begins_;
   std::vector<Block*> chain_;
 };
 
