@@ -191,7 +191,7 @@ class Publisher {
                              std::optional<double> ts = std::nullopt);
 
   // The epoch, the digests and the blocks after all batches below status.next_seq; nullopt without
-  // KVX1. `state` takes about a second for some million blocks.
+  // KVX1. `state` takes about a second for a million blocks.
   std::optional<PublisherStatus> status() const;
   std::optional<PublishedState> state() const;
   // The held batches from `start` on, at most `limit`. A number that was used and is not returned

@@ -55,7 +55,7 @@ class RelayHistory {
   // nullopt: the relay has failed, and publishes nothing.
   virtual std::optional<RelayView> view() = 0;
   // nullopt: the epoch has ended. While one of these calls runs, no epoch ends; the calls do not
-  // block the batches of the epoch. StateOf takes about a second for some million blocks.
+  // block the batches of the epoch. StateOf takes about a second for a million blocks.
   virtual std::optional<RelayBatches> Read(const Epoch& epoch, uint64_t start, size_t limit) = 0;
   virtual std::optional<PublisherStatus> StatusOf(const Epoch& epoch) = 0;
   virtual std::optional<RelayState> StateOf(const Epoch& epoch) = 0;

@@ -162,7 +162,7 @@ class Source {
   Kind remedy_request() const;
   void OpenRequest(Kind kind);
   void SendRequest(Kind kind);
-  int64_t snapshot_ms() const;
+  int64_t reply_timeout_ms() const;
   void CloseRequest();
   void ChallengeIfWanted();
   void OnRequestTimeout();

@@ -16,7 +16,7 @@ void Source::OnReply(const Reply& reply, int64_t now_ms) {
   // A malformed reply does not extend the deadline. So a request that gets only malformed replies
   // times out.
   if (!request_.cut && reply.kind != ReplyKind::kMalformed) {
-    request_.deadline_ms = now_ms + request_.patience_ms;
+    request_.deadline_ms = now_ms + reply_timeout_ms();
   }
   switch (reply.kind) {
     case ReplyKind::kMalformed:

@@ -25,7 +25,6 @@ struct SourceRequest {
   // Repairs only: the status at the end of the answer. The repair continues when the state is at
   // the sequence number of this status.
   std::optional<residency::PublisherStatus> end;
-  int64_t patience_ms = 0;  // from a reply to the next one
   int64_t deadline_ms = 0;
 
   bool open() const { return kind != Kind::kNone; }

@@ -81,8 +81,7 @@ void Source::OnTurn(int64_t now_ms) {
 void Source::SendRequest(Kind kind) {
   request_ = {};
   request_.kind = kind;
-  request_.patience_ms = limits_.replay_timeout_ms + (request_.fills() ? snapshot_ms() : 0);
-  request_.deadline_ms = now_ms_ + request_.patience_ms;
+  request_.deadline_ms = now_ms_ + reply_timeout_ms();
   request_.extended = kind != Kind::kReplay || publisher_.extended;
   ++status_.replays;
   const uint64_t start = position_.next() > 0 ? position_.next() - 1 : 0;
@@ -111,10 +110,12 @@ void Source::SendRequest(Kind kind) {
   }
 }
 
-// The time in which the publisher makes a snapshot. It sends nothing meanwhile.
-int64_t Source::snapshot_ms() const {
-  const uint64_t ms = publisher_.copies / kCopiesPerMs;
-  return static_cast<int64_t>(std::min<uint64_t>(ms, kMaxSnapshotMs));
+// The time until the next reply to the request. A publisher sends nothing while it makes a
+// snapshot.
+int64_t Source::reply_timeout_ms() const {
+  if (!request_.fills()) return limits_.replay_timeout_ms;
+  const uint64_t snapshot_ms = std::min(publisher_.copies / kCopiesPerMs, kMaxSnapshotMs);
+  return limits_.replay_timeout_ms + static_cast<int64_t>(snapshot_ms);
 }
 
 // Must be called after a status, when no request is open that the state needs.

@@ -49,7 +49,8 @@ class ReplayResponder {
   // this request. Requests for a snapshot of the same buckets share the snapshot if they arrived
   // before it was made.
   Answer Begin(Frame start, uint64_t arrival);
-  // True: Begin makes a new snapshot for the request, which may take a second.
+  // True: Begin makes a new snapshot for the request, which takes about a second for a million
+  // blocks.
   bool MakesSnapshot(Frame start, uint64_t arrival) const;
   // Number of snapshots that Begin has made.
   uint64_t snapshots() const { return snapshots_; }
