@@ -142,18 +142,19 @@ uint64_t Mirror::blocks() const {
   return blocks;
 }
 
-void Mirror::ForEachGroupTier(const std::function<void(const BlockStored&)>& visit) const {
+MirrorCopy Mirror::Copy(const BucketMask& buckets) const {
+  MirrorCopy copy;
+  const bool all = buckets.all();
   for (const auto& [key, group_tier] : group_tiers_->by_key) {
-    if (!group_tier.blocks.empty()) visit(group_tier.shape);
+    if (group_tier.blocks.empty()) continue;
+    MirrorCopy::GroupTier& copied = copy.group_tiers.emplace_back();
+    copied.shape = group_tier.shape;
+    if (all) copied.blocks.reserve(group_tier.blocks.size());
+    for (const auto& [hash, entry] : group_tier.blocks) {
+      if (all || buckets.test(DigestBucketOf(hash))) copied.blocks.push_back({hash, entry});
+    }
   }
-}
-
-void Mirror::ForEachBlock(
-    const BlockStored& shape,
-    const std::function<void(const BlockHash&, const MirrorEntry&)>& visit) const {
-  const auto group_tier = group_tiers_->by_key.find(*KeyOf(shape.medium, shape.group_idx));
-  if (group_tier == group_tiers_->by_key.end()) return;
-  for (const auto& [hash, entry] : group_tier->second.blocks) visit(hash, entry);
+  return copy;
 }
 
 const MirrorEntry* Mirror::Find(const BlockStored& shape, const BlockHash& hash) const {

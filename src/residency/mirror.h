@@ -6,9 +6,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <bitset>
 #include <cstdint>
-#include <functional>
 #include <memory>
+#include <vector>
 
 #include "kvcast/core/event.h"
 #include "kvcast/residency/residency_digest.h"
@@ -23,6 +24,25 @@ struct MirrorEntry {
   uint32_t block_size = 0;
   bool at_root = true;
   BlockHash parent;  // valid unless at_root
+};
+
+using BucketMask = std::bitset<kDigestBuckets>;
+
+// The blocks of a mirror at one moment. They do not change when the mirror changes. Each block
+// takes 88 bytes.
+struct MirrorCopy {
+  struct Block {
+    BlockHash hash;
+    MirrorEntry entry;
+  };
+  // A group on a tier.
+  struct GroupTier {
+    // A store event without blocks. It has the medium, group, block size, kind and window of the
+    // latest store event of that group on that tier.
+    BlockStored shape;
+    std::vector<Block> blocks;  // in no particular order
+  };
+  std::vector<GroupTier> group_tiers;  // those that hold blocks, in the order of (tier, group)
 };
 
 // The part of a batch that Mirror::Apply reads. The rest of the batch does not affect the mirror.
@@ -43,14 +63,8 @@ class Mirror {
   // The number of removed hashes that the mirror did not hold.
   uint64_t unknown_removes() const { return unknown_removes_; }
 
-  // Calls `visit(shape)` for each group on a tier that holds blocks. `shape` is a store event
-  // without blocks. It has the medium, group, block size, kind and window of the latest store event
-  // of that group on that tier.
-  void ForEachGroupTier(const std::function<void(const BlockStored& shape)>& visit) const;
-  // Visits all blocks that the group of `shape` holds on its tier, in no particular order.
-  // REQUIRES: the group of `shape` is in 0..kMaxGroup.
-  void ForEachBlock(const BlockStored& shape,
-                    const std::function<void(const BlockHash&, const MirrorEntry&)>& visit) const;
+  // Copies the blocks of these buckets. Takes about 0.1 s for a million blocks.
+  MirrorCopy Copy(const BucketMask& buckets) const;
   // nullptr: the group does not hold the block on the tier of `shape`. The pointer is valid until
   // the next change of the mirror. REQUIRES: the group of `shape` is in 0..kMaxGroup.
   const MirrorEntry* Find(const BlockStored& shape, const BlockHash& hash) const;

@@ -3,6 +3,10 @@
 
 #include <algorithm>
 #include <bit>
+#include <limits>
+#include <map>
+#include <numeric>
+#include <optional>
 #include <ranges>
 #include <span>
 #include <utility>
@@ -12,22 +16,23 @@
 namespace kvcast::residency {
 namespace {
 
+// Maximum number of blocks that a step visits.
+constexpr size_t kStepBlocks = 8192;
+constexpr size_t kForms = 3;  // of hashes
+// Mean number of blocks with the same index; see BlockOrder.
+constexpr size_t kBlocksPerIndex = 8;
+
 // The batches under construction.
 class Batches {
  public:
   explicit Batches(const SnapshotOptions& options) : options_(options) {}
 
+  const SnapshotOptions& options() const { return options_; }
   void Add(const BlockStored& run) {
     if (hashes_ + run.block_hashes.size() > kSnapshotBatchHashes) Flush();
     hashes_ += run.block_hashes.size();
     batch_.events.emplace_back(run);
   }
-  std::vector<Payload> Take() {
-    Flush();
-    return std::move(payloads_);
-  }
-
- private:
   void Flush() {
     if (batch_.events.empty()) return;
     batch_.ts = options_.ts;
@@ -39,171 +44,286 @@ class Batches {
     batch_.events.clear();
     hashes_ = 0;
   }
+  // Moves the finished batches to `out`.
+  void TakeFinished(std::vector<Payload>& out) {
+    std::ranges::move(payloads_, std::back_inserter(out));
+    payloads_.clear();
+  }
 
-  const SnapshotOptions& options_;
+ private:
+  const SnapshotOptions options_;
   EventBatch batch_;
   size_t hashes_ = 0;
   std::vector<Payload> payloads_;
 };
 
-// Writes the chains of a group on a tier.
-class GroupTierWriter {
+// A hash, and what decides its order without a read of the hash. An integer decides the order; of a
+// byte string, the first 8 bytes mostly do.
+class Key {
  public:
-  GroupTierWriter(const Mirror& mirror, const BlockStored& shape, const BucketMask& buckets,
-                  Batches& out)
-      : shape_(shape), whole_(buckets.all()), out_(out) {
-    mirror.ForEachBlock(shape, [&](const BlockHash& hash, const MirrorEntry& entry) {
-      if (whole_ || buckets.test(DigestBucketOf(hash))) blocks_.push_back({Key(hash), &entry});
-    });
-    // The order in memory is arbitrary. Sorting by hash gives equal snapshots for equal mirrors.
-    std::sort(blocks_.begin(), blocks_.end(),
-              [](const Block& a, const Block& b) { return a.key < b.key; });
-    if (!whole_) return;
-    NoteBegins();
-    for (Block& block : blocks_)
-      block.parent = block.entry->at_root ? nullptr : FindBlock(block.entry->parent);
-    for (const Block& block : blocks_) {
-      if (block.parent != nullptr) block.parent->has_child = true;
-    }
+  explicit Key(const BlockHash& hash) : hash_(&hash), first_(FirstOf(hash)), form_(hash.form()) {}
+  const BlockHash& hash() const { return *hash_; }
+  // Keys with a smaller index are smaller.
+  size_t Index(int bits) const {
+    return static_cast<size_t>(form_) << bits | static_cast<size_t>(first_ >> (64 - bits));
   }
 
-  // The chains that end in leaves come first, so that each store event is as long as possible. The
-  // blocks that then remain form cycles.
-  void Write() {
-    if (!whole_) return WriteUnchained();
-    for (Block& block : blocks_) {
-      if (!block.has_child) WriteChainTo(block);
-    }
-    for (Block& block : blocks_) WriteChainTo(block);
+  friend bool operator<(const Key& a, const Key& b) {
+    if (a.form_ != b.form_) return a.form_ < b.form_;
+    if (a.first_ != b.first_ || a.form_ != BlockHash::Form::kBytes) return a.first_ < b.first_;
+    return std::ranges::lexicographical_compare(a.hash_->bytes(), b.hash_->bytes());
   }
 
  private:
-  // A hash, and what decides its order without a read of the hash. The hashes lie far from each
-  // other in memory. An integer decides the order; of a byte string, the first 8 bytes mostly do.
-  class Key {
-   public:
-    explicit Key(const BlockHash& hash) : hash_(&hash), form_(hash.form()), first_(FirstOf(hash)) {}
-    const BlockHash& hash() const { return *hash_; }
-    // Keys with a smaller index are smaller.
-    size_t Index(int bits) const {
-      return static_cast<size_t>(form_) << bits | static_cast<size_t>(first_ >> (64 - bits));
-    }
+  static uint64_t FirstOf(const BlockHash& hash) {
+    if (!hash.is_bytes()) return hash.integer();
+    uint64_t first = 0;
+    const std::span<const uint8_t> bytes = hash.bytes();
+    for (size_t i = 0; i < sizeof(first); ++i)
+      first = first << 8 | (i < bytes.size() ? bytes[i] : 0);
+    return first;
+  }
 
-    friend bool operator<(const Key& a, const Key& b) {
-      if (a.form_ != b.form_) return a.form_ < b.form_;
-      if (a.first_ != b.first_ || a.form_ != BlockHash::Form::kBytes) return a.first_ < b.first_;
-      return std::ranges::lexicographical_compare(a.hash_->bytes(), b.hash_->bytes());
-    }
+  const BlockHash* hash_;
+  uint64_t first_;
+  BlockHash::Form form_;
+};
 
-   private:
-    static uint64_t FirstOf(const BlockHash& hash) {
-      if (!hash.is_bytes()) return hash.integer();
-      uint64_t first = 0;
-      const std::span<const uint8_t> bytes = hash.bytes();
-      for (size_t i = 0; i < sizeof(first); ++i)
-        first = first << 8 | (i < bytes.size() ? bytes[i] : 0);
-      return first;
-    }
+struct Block {
+  explicit Block(const MirrorCopy::Block& copied) : key(copied.hash), entry(&copied.entry) {}
+  Key key;
+  const MirrorEntry* entry;
+  Block* parent = nullptr;
+  bool has_child = false;
+  bool written = false;
+};
 
-    const BlockHash* hash_;
-    BlockHash::Form form_;
-    uint64_t first_;
+// Writes the blocks of a group on a tier. Sorting them by hash gives equal snapshots for equal
+// mirrors. Most hashes are uniform, so few blocks have the same index (Key::Index): the blocks are
+// counted by index, placed in the order of their indices, and sorted within each index.
+class GroupTierWriter {
+ public:
+  // Both arguments must outlive the writer.
+  GroupTierWriter(const MirrorCopy::GroupTier& group_tier, Batches& out)
+      : shape_(group_tier.shape),
+        copied_(group_tier.blocks),
+        whole_(out.options().buckets.all()),
+        out_(out),
+        index_bits_(std::max<int>(1, std::bit_width(copied_.size() / kBlocksPerIndex))) {
+    KV_CHECK(copied_.size() <= std::numeric_limits<uint32_t>::max());
+    ends_.resize(kForms << index_bits_);
+  }
+
+  // Does the next step. False: all blocks are written.
+  bool Step() {
+    switch (phase_) {
+      case Phase::kCount:
+        if (Visit(copied_.size(), [this](size_t i) { ++ends_[IndexOf(copied_[i])]; })) BeginPlace();
+        break;
+      case Phase::kPlace:
+        if (Visit(copied_.size(), [this](size_t i) {
+              order_[ends_[IndexOf(copied_[i])]++] = static_cast<uint32_t>(i);
+            }))
+          BeginSort();
+        break;
+      case Phase::kSort:
+        if (Visit(ends_.size(), [this](size_t index) { SortIndex(index); })) EndSort();
+        break;
+      case Phase::kParents:
+        if (Visit(blocks_.size(), [this](size_t i) { NoteParent(blocks_[i]); }))
+          phase_ = Phase::kLeaves;
+        break;
+      // The chains that end in leaves come first, so that each store event is as long as possible.
+      // The blocks that then remain form cycles.
+      case Phase::kLeaves:
+        if (Visit(blocks_.size(), [this](size_t i) {
+              if (!blocks_[i].has_child) WriteChainTo(blocks_[i]);
+            }))
+          phase_ = Phase::kCycles;
+        break;
+      case Phase::kCycles:
+        if (Visit(blocks_.size(), [this](size_t i) { WriteChainTo(blocks_[i]); }))
+          phase_ = Phase::kDone;
+        break;
+      case Phase::kAlike:
+        if (Visit(blocks_.size(), [this](size_t i) { NoteAlike(blocks_[i]); }))
+          phase_ = Phase::kRuns;
+        break;
+      case Phase::kRuns:
+        if (!WriteAlike()) phase_ = Phase::kDone;
+        break;
+      case Phase::kDone:
+        break;
+    }
+    return phase_ != Phase::kDone;
+  }
+
+ private:
+  enum class Phase : uint8_t {
+    kCount,
+    kPlace,
+    kSort,
+    // with parents:
+    kParents,
+    kLeaves,
+    kCycles,
+    // without parents: most parents are in other buckets, so chains would have one block each
+    kAlike,
+    kRuns,
+    kDone,
   };
-  static constexpr size_t kForms = 3;  // of hashes
-  struct Block {
-    Key key;
-    const MirrorEntry* entry = nullptr;
-    Block* parent = nullptr;
-    bool has_child = false;
-    bool written = false;
-  };
+  using Chain = std::vector<const Block*>;
+  using Alike = std::pair<uint32_t, uint32_t>;  // copies, block size
 
-  // Most hashes are uniform, so few blocks have the same index.
-  void NoteBegins() {
-    index_bits_ = std::max<int>(1, std::bit_width(blocks_.size()) - 3);
-    begins_.reserve((kForms << index_bits_) + 1);
-    for (size_t at = 0; at < blocks_.size(); ++at)
-      begins_.resize(blocks_[at].key.Index(index_bits_) + 1, at);
-    begins_.resize((kForms << index_bits_) + 1, blocks_.size());
+  // Calls `visit` for the next items of [0, size). True: no item is left; the next call begins
+  // again.
+  template <typename Visitor>
+  bool Visit(size_t size, const Visitor& visit) {
+    const size_t end = std::min(size, at_ + kStepBlocks);
+    for (; at_ < end; ++at_) visit(at_);
+    if (at_ < size) return false;
+    at_ = 0;
+    return true;
+  }
+
+  size_t IndexOf(const MirrorCopy::Block& block) const {
+    return Key(block.hash).Index(index_bits_);
+  }
+  size_t BeginOf(size_t index) const { return index == 0 ? 0 : ends_[index - 1]; }
+
+  // ends_: counts become begins. Each placed block moves the begin of its index to the end.
+  void BeginPlace() {
+    std::exclusive_scan(ends_.begin(), ends_.end(), ends_.begin(), uint32_t{0});
+    order_.resize(copied_.size());
+    phase_ = Phase::kPlace;
+  }
+  void BeginSort() {
+    blocks_.reserve(copied_.size());
+    phase_ = Phase::kSort;
+  }
+  void SortIndex(size_t index) {
+    for (size_t i = BeginOf(index); i < ends_[index]; ++i) blocks_.emplace_back(copied_[order_[i]]);
+    std::sort(blocks_.begin() + static_cast<std::ptrdiff_t>(BeginOf(index)), blocks_.end(),
+              [](const Block& a, const Block& b) { return a.key < b.key; });
+  }
+  void EndSort() {
+    order_ = {};
+    phase_ = whole_ ? Phase::kParents : Phase::kAlike;
+  }
+
+  void NoteParent(Block& block) {
+    if (block.entry->at_root) return;
+    block.parent = FindBlock(block.entry->parent);
+    if (block.parent != nullptr) block.parent->has_child = true;
   }
 
   Block* FindBlock(const BlockHash& hash) {
     const Key key(hash);
     const size_t index = key.Index(index_bits_);
-    Block* const end = blocks_.data() + begins_[index + 1];
+    Block* const end = blocks_.data() + ends_[index];
     Block* const it =
-        std::lower_bound(blocks_.data() + begins_[index], end, key,
+        std::lower_bound(blocks_.data() + BeginOf(index), end, key,
                          [](const Block& block, const Key& value) { return block.key < value; });
     return it != end && it->key.hash() == hash ? it : nullptr;
   }
 
-  // Writes the blocks without their parents. Most parents are in other buckets, so chains would
-  // have one block each.
-  void WriteUnchained() {
-    std::sort(blocks_.begin(), blocks_.end(), [](const Block& a, const Block& b) {
-      const std::pair of_a(a.entry->copies, a.entry->block_size);
-      const std::pair of_b(b.entry->copies, b.entry->block_size);
-      return of_a != of_b ? of_a < of_b : a.key < b.key;
-    });
-    chain_.clear();
-    for (Block& block : blocks_ | std::views::reverse) chain_.push_back(&block);
-    WriteRuns();
-  }
-
   void WriteChainTo(Block& last) {
+    if (last.written) return;
     chain_.clear();
     for (Block* block = &last; block != nullptr && !block->written; block = block->parent) {
       block->written = true;
       chain_.push_back(block);
     }
-    WriteRuns();
+    std::ranges::reverse(chain_);
+    for (size_t begin = 0; begin < chain_.size();) begin = WriteRun(chain_, begin);
   }
 
-  // Writes the blocks of chain_, in which the last block comes first.
-  void WriteRuns() {
-    for (auto block = chain_.rbegin(); block != chain_.rend();) {
-      auto end = block;
-      while (end != chain_.rend() && SameRun(**block, **end) &&
-             end - block < static_cast<std::ptrdiff_t>(kSnapshotBatchHashes)) {
-        ++end;
-      }
-      WriteRun(block, end);
-      block = end;
-    }
+  static Alike AlikeOf(const Block& block) {
+    return {block.entry->copies, block.entry->block_size};
+  }
+  void NoteAlike(const Block& block) { alike_[AlikeOf(block)].push_back(&block); }
+  // Writes the next blocks of alike_. False: none is left.
+  bool WriteAlike() {
+    const auto chain = alike_.begin();
+    if (chain == alike_.end()) return false;
+    at_ = WriteRun(chain->second, at_);
+    if (at_ < chain->second.size()) return true;
+    at_ = 0;
+    alike_.erase(chain);
+    return true;
   }
 
-  static bool SameRun(const Block& a, const Block& b) {
-    return a.entry->copies == b.entry->copies && a.entry->block_size == b.entry->block_size;
-  }
-
-  template <typename It>
-  void WriteRun(const It& begin, const It& end) {
+  // Writes the longest run of the chain that begins at `begin`. Returns the end of the run.
+  size_t WriteRun(const Chain& chain, size_t begin) {
+    const Block& first = *chain[begin];
     BlockStored run = shape_;
-    run.block_size = (*begin)->entry->block_size;
-    if (whole_ && !(*begin)->entry->at_root) run.parent_block_hash = (*begin)->entry->parent;
+    run.block_size = first.entry->block_size;
+    if (whole_ && !first.entry->at_root) run.parent_block_hash = first.entry->parent;
     run.token_ids.emplace();
-    for (It it = begin; it != end; ++it) run.block_hashes.push_back((*it)->key.hash());
-    for (uint32_t copy = 0; copy < (*begin)->entry->copies; ++copy) out_.Add(run);
+    size_t end = begin;
+    for (; end < chain.size() && end - begin < kSnapshotBatchHashes; ++end) {
+      if (AlikeOf(*chain[end]) != AlikeOf(first)) break;
+      run.block_hashes.push_back(chain[end]->key.hash());
+    }
+    for (uint32_t copy = 0; copy < first.entry->copies; ++copy) out_.Add(run);
+    return end;
   }
 
   const BlockStored& shape_;
+  const std::vector<MirrorCopy::Block>& copied_;
   const bool whole_;
   Batches& out_;
-  std::vector<Block> blocks_;
-  int index_bits_ = 0;
-  // By index: the position of the first block that has this index or a larger one.
-  std::vector<size_t> begins_;
-  std::vector<Block*> chain_;
+  const int index_bits_;
+  Phase phase_ = Phase::kCount;
+  size_t at_ = 0;                // the next item of the phase
+  std::vector<uint32_t> ends_;   // by index: the end of its blocks in order_ and blocks_
+  std::vector<uint32_t> order_;  // positions in copied_, in the order of the indices
+  std::vector<Block> blocks_;    // in the order of the hashes
+  Chain chain_;
+  std::map<Alike, Chain> alike_;
 };
 
 }  // namespace
 
+class SnapshotWriter::Impl {
+ public:
+  Impl(MirrorCopy copy, const SnapshotOptions& options)
+      : batches_(options), copy_(std::move(copy)) {}
+
+  bool Step(std::vector<Payload>& out) {
+    const bool more = Step();
+    if (!more) batches_.Flush();
+    batches_.TakeFinished(out);
+    return more;
+  }
+
+ private:
+  bool Step() {
+    if (next_ == copy_.group_tiers.size()) return false;
+    if (!writer_) writer_.emplace(copy_.group_tiers[next_], batches_);
+    if (writer_->Step()) return true;
+    writer_.reset();
+    copy_.group_tiers[next_].blocks = {};
+    return ++next_ < copy_.group_tiers.size();
+  }
+
+  Batches batches_;
+  MirrorCopy copy_;
+  size_t next_ = 0;  // the group on a tier that is written
+  std::optional<GroupTierWriter> writer_;
+};
+
+SnapshotWriter::SnapshotWriter(MirrorCopy copy, const SnapshotOptions& options)
+    : impl_(std::make_unique<Impl>(std::move(copy), options)) {}
+SnapshotWriter::~SnapshotWriter() = default;
+bool SnapshotWriter::Step(std::vector<Payload>& out) { return impl_->Step(out); }
+
 std::vector<Payload> WriteSnapshot(const Mirror& mirror, const SnapshotOptions& options) {
-  Batches out(options);
-  mirror.ForEachGroupTier([&](const BlockStored& shape) {
-    GroupTierWriter(mirror, shape, options.buckets, out).Write();
-  });
-  return out.Take();
+  std::vector<Payload> parts;
+  SnapshotWriter writer(mirror.Copy(options.buckets), options);
+  while (writer.Step(parts)) {
+  }
+  return parts;
 }
 
 }  // namespace kvcast::residency

@@ -8,7 +8,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <bitset>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -19,7 +18,6 @@
 
 namespace kvcast::residency {
 
-using BucketMask = std::bitset<kDigestBuckets>;
 using Payload = std::shared_ptr<const std::vector<uint8_t>>;
 
 // Maximum number of hashes in one batch, copies included. The frames of any snapshot stay small.
@@ -32,8 +30,24 @@ struct SnapshotOptions {
   double ts = 0;
 };
 
-// Returns one payload per batch. Cost: one pass over the blocks held, even if most buckets are left
-// out, and a sort of the blocks that are written.
+// Writes a snapshot in steps, so that the caller can do other work between two steps.
+// Thread-compatible.
+class SnapshotWriter {
+ public:
+  // `copy`: the blocks of the buckets of `options`.
+  SnapshotWriter(MirrorCopy copy, const SnapshotOptions& options);
+  ~SnapshotWriter();
+  // Appends the batches that this step finished to `out`, one payload per batch. False: all batches
+  // are written. A step reads, sorts or writes some thousand blocks, which takes milliseconds. A
+  // step takes longer if many hashes begin with the same bytes, or if a chain has more blocks.
+  bool Step(std::vector<Payload>& out);
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// Writes the whole snapshot.
 std::vector<Payload> WriteSnapshot(const Mirror& mirror, const SnapshotOptions& options);
 
 }  // namespace kvcast::residency

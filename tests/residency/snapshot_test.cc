@@ -123,6 +123,61 @@ TEST(Snapshot, RandomStatesAreReadBack) {
   }
 }
 
+TEST(Snapshot, EqualMirrorsHaveEqualSnapshots) {
+  std::vector<BlockStored> stores;
+  for (uint64_t i = 0; i < 300; ++i) {
+    stores.push_back(Store({7 * i, (7 * i) << 56, i << 60 | 1}, i / 2));
+    stores.push_back(Store({i}));
+    const std::vector<uint8_t> bytes(i % 40, static_cast<uint8_t>(i));
+    stores.back().block_hashes[0] = BlockHash::FromBytes(bytes);
+  }
+  Mirror forward;
+  for (const BlockStored& store : stores) Apply(forward, store);
+  // The stores of a hash that is stored twice keep their order.
+  std::ranges::stable_sort(stores, [](const BlockStored& a, const BlockStored& b) {
+    return a.block_hashes.size() < b.block_hashes.size();
+  });
+  Mirror other;
+  for (const BlockStored& store : stores) Apply(other, store);
+  const auto texts = [](const Mirror& mirror) {
+    std::vector<std::vector<uint8_t>> parts;
+    for (const Payload& part : WriteSnapshot(mirror, {})) parts.push_back(*part);
+    return parts;
+  };
+  EXPECT_EQ(texts(forward), texts(other));
+}
+
+TEST(SnapshotWriter, WritesInSmallSteps) {
+  Mirror mirror;
+  std::vector<uint64_t> hashes(1000);
+  uint64_t made = 0;
+  for (int i = 0; i < 100; ++i) {
+    for (uint64_t& hash : hashes) hash = ++made * 0x9E3779B97F4A7C15;
+    Apply(mirror, Store(hashes));
+  }
+  for (const bool whole : {true, false}) {
+    SnapshotOptions options;
+    if (!whole) options.buckets.reset(0);
+    SnapshotWriter writer(mirror.Copy(options.buckets), options);
+    Apply(mirror, Remove({0x9E3779B97F4A7C15}));  // after the copy
+    std::vector<Payload> parts;
+    size_t steps = 0;
+    for (bool more = true; more; ++steps) {
+      const size_t before = parts.size();
+      more = writer.Step(parts);
+      EXPECT_LE(parts.size(), before + 3) << steps;
+    }
+    EXPECT_GT(steps, 50u);
+    SnapshotReader reader;
+    ReadAll(parts, reader);
+    if (whole) {
+      EXPECT_EQ(reader.copies(), made);
+    }
+    EXPECT_FALSE(writer.Step(parts));
+    Apply(mirror, Store({0x9E3779B97F4A7C15}));
+  }
+}
+
 TEST(Snapshot, EveryMissingPartIsNoticed) {
   Mirror mirror;
   std::vector<uint64_t> hashes(3 * kSnapshotBatchHashes);

@@ -1,5 +1,5 @@
-// Many clients request snapshots. The work and the memory of the publisher stay bounded. A request
-// for a status does not wait for snapshots.
+// Many clients request snapshots. The work and the memory of the publisher stay bounded. Other
+// requests do not wait until a snapshot is written.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "src/residency/extension.h"
+#include "src/residency/snapshot_reader.h"
 #include "src/stream/publish/replay_scheduler.h"
 
 namespace kvcast::stream {
@@ -17,19 +18,25 @@ struct Sent {
   std::string client;
   bool end = false;
   bool status = false;  // END with a status
+  Payload payload;
 };
 
 class Channel final : public ReplyChannel {
  public:
   bool Send(const std::string& client, uint64_t seq, Payload payload,
             std::shared_ptr<void> charge) override {
-    sent.push_back({client, seq == kEndSeq, seq == kEndSeq && !payload->empty()});
+    sent.push_back({client, seq == kEndSeq, seq == kEndSeq && !payload->empty(), payload});
     if (keeps_charges) charges.push_back(std::move(charge));
     return true;
   }
   size_t Ends() const {
     return static_cast<size_t>(
         std::count_if(sent.begin(), sent.end(), [](const Sent& each) { return each.end; }));
+  }
+  size_t EndsOf(const std::string& client) const {
+    return static_cast<size_t>(std::count_if(sent.begin(), sent.end(), [&](const Sent& each) {
+      return each.end && each.client == client;
+    }));
   }
   std::vector<Sent> sent;
   bool keeps_charges = false;  // clients do not read
@@ -38,9 +45,12 @@ class Channel final : public ReplyChannel {
 
 struct ReplaySnapshots : ::testing::Test {
   ReplaySnapshots() { Store(); }
-  void Store() {
+  // The hashes are uniform, like those of an engine.
+  void Store(uint64_t blocks = 100) {
     BlockStored stored;
-    for (uint64_t i = 0; i < 100; ++i) stored.block_hashes.push_back(BlockHash(next_hash++));
+    for (uint64_t i = 0; i < blocks; ++i) {
+      stored.block_hashes.push_back(BlockHash(next_hash++ * 0x9E3779B97F4A7C15));
+    }
     stored.block_size = 16;
     stored.medium = "GPU";
     EventBatch batch;
@@ -54,9 +64,22 @@ struct ReplaySnapshots : ::testing::Test {
   void AskSnapshot(int client, uint64_t argument = UINT64_MAX) {
     Ask("s" + std::to_string(client), residency::Verb::kSnapshot, argument);
   }
+  void StoreMany() {
+    for (int i = 0; i < 100; ++i) Store(1000);
+  }
   uint64_t snapshots() const { return scheduler.counters().snapshots; }
+  // Calls Serve until this number of requests is answered, with at least this time between two
+  // calls.
+  void ServeUntil(size_t ends, int64_t step_us = 1) {
+    for (int i = 0; i < 10000 && channel.Ends() < ends; ++i) {
+      scheduler.Serve(now_us);
+      now_us += std::max(step_us, 1000 * scheduler.WaitMs(now_us));
+    }
+    EXPECT_EQ(channel.Ends(), ends);
+  }
 
   uint64_t next_hash = 1;
+  int64_t now_us = 0;
   ReplayRing ring{1000, SIZE_MAX};
   PublisherState state{residency::Epoch(), ring, kDefaultDialect, /*data_parallel_rank=*/0};
   Channel channel;
@@ -66,8 +89,7 @@ struct ReplaySnapshots : ::testing::Test {
 
 TEST_F(ReplaySnapshots, ClientsThatAskBeforeTheSnapshotIsMadeShareOneSnapshot) {
   for (int i = 0; i < 48; ++i) AskSnapshot(i);
-  for (int i = 0; i < 10 && channel.Ends() < 48; ++i) scheduler.Serve(i);
-  EXPECT_EQ(channel.Ends(), 48u);
+  ServeUntil(48);
   for (const Sent& each : channel.sent) EXPECT_EQ(each.end, each.status);
   EXPECT_EQ(snapshots(), 1u);
 }
@@ -78,10 +100,77 @@ TEST_F(ReplaySnapshots, ALaterRequestGetsANewSnapshot) {
   scheduler.Serve(0);
   Store();
   AskSnapshot(1);
-  scheduler.Serve(1);
-  scheduler.Serve(2);
+  ServeUntil(2);
   EXPECT_EQ(snapshots(), 2u);
-  EXPECT_EQ(channel.Ends(), 2u);
+}
+
+TEST_F(ReplaySnapshots, OtherRequestsAreAnsweredWhileASnapshotIsWritten) {
+  StoreMany();
+  AskSnapshot(0);
+  scheduler.Serve(0);
+  int statuses = 0;
+  bool part_before_status = false;
+  Ask("replay", residency::Verb::kReplay, 100);
+  while (channel.EndsOf("s0") == 0 && statuses < 10000) {
+    part_before_status = channel.sent.size() > 0 && channel.sent.back().client == "s0";
+    Ask("status", residency::Verb::kStatus, 0);
+    scheduler.Serve(++statuses);
+    ASSERT_EQ(channel.EndsOf("status"), static_cast<size_t>(statuses));
+  }
+  EXPECT_GT(statuses, 20);
+  EXPECT_TRUE(part_before_status) << "a part is sent before the snapshot is written";
+  EXPECT_EQ(channel.EndsOf("replay"), 1u);
+  EXPECT_EQ(snapshots(), 1u);
+}
+
+TEST_F(ReplaySnapshots, EachReaderOfASharedSnapshotGetsAllItsParts) {
+  StoreMany();
+  for (int i = 0; i < 3; ++i) AskSnapshot(i);
+  scheduler.Serve(0);
+  Store();  // after the snapshot
+  ServeUntil(3);
+  for (const char* client : {"s0", "s1", "s2"}) {
+    residency::SnapshotReader reader;
+    EventBatch batch;
+    for (const Sent& each : channel.sent) {
+      if (each.client != client) continue;
+      if (!each.end) {
+        ASSERT_TRUE(reader.Read(*each.payload, batch).ok());
+        continue;
+      }
+      const auto status = residency::ParseStatus(*each.payload);
+      ASSERT_TRUE(status.ok());
+      EXPECT_EQ(status->next_seq, 101u);
+      EXPECT_TRUE(reader.Finish(status->Totals()).ok());
+    }
+    EXPECT_EQ(reader.copies(), 100'100u);
+  }
+}
+
+TEST_F(ReplaySnapshots, ASnapshotIsWrittenWhileItsReaderIsPaused) {
+  StoreMany();
+  channel.keeps_charges = true;
+  AskSnapshot(0);
+  int calls = 0;
+  do {
+    scheduler.Serve(++calls);
+  } while (scheduler.WaitMs(calls) == 0 && calls < 10000);
+  EXPECT_EQ(scheduler.WaitMs(calls), -1) << "no busy loop";
+  EXPECT_EQ(channel.sent.size(), 1u);
+  channel.keeps_charges = false;
+  channel.charges.clear();
+  scheduler.Resume();
+  scheduler.Serve(++calls);
+  EXPECT_GT(channel.sent.size(), 20u) << "all parts were written";
+}
+
+// The readers of a snapshot are slow only if all its parts are written.
+TEST_F(ReplaySnapshots, AReaderIsNotDroppedWhileItsSnapshotIsWritten) {
+  StoreMany();
+  for (int i = 0; i < 5; ++i) AskSnapshot(i, ~(uint64_t{1} << i));
+  ServeUntil(5, /*step_us=*/ReplayScheduler::kSnapshotHoldUs / 8);
+  EXPECT_EQ(snapshots(), 5u);
+  EXPECT_EQ(scheduler.counters().dropped, 0u);
 }
 
 TEST_F(ReplaySnapshots, AStatusDoesNotWaitForSnapshots) {
@@ -92,8 +181,7 @@ TEST_F(ReplaySnapshots, AStatusDoesNotWaitForSnapshots) {
   EXPECT_EQ(channel.sent.front().client, "status");
   EXPECT_TRUE(channel.sent.front().status);
   EXPECT_EQ(snapshots(), 1u);  // the call of Serve made one snapshot
-  for (int i = 1; i < 200 && channel.Ends() < 41; ++i) scheduler.Serve(i);
-  EXPECT_EQ(channel.Ends(), 41u);
+  ServeUntil(41);
   EXPECT_EQ(snapshots(), 40u);
 }
 
@@ -109,8 +197,8 @@ TEST_F(ReplaySnapshots, FewSnapshotsAreInMemoryAndSlowReadersMakeRoom) {
   };
   EXPECT_EQ(served(), 2u);
   EXPECT_GT(scheduler.WaitMs(100), 0);  // no busy loop
-  int64_t now_us = ReplayScheduler::kSnapshotHoldUs;
-  for (int i = 0; i < 10; ++i) scheduler.Serve(now_us += 100'000);
+  now_us = ReplayScheduler::kSnapshotHoldUs;
+  for (int i = 0; i < 100; ++i) scheduler.Serve(now_us += 10'000);
   EXPECT_EQ(served(), 4u);
   EXPECT_EQ(scheduler.counters().dropped, 2u);
 }

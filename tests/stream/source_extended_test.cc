@@ -66,7 +66,7 @@ TEST_F(SourceExtended, HistoryThatHasLeftTheRingIsReplacedByASnapshot) {
   EXPECT_EQ(state(), SourceState::kSynced);
 }
 
-// A publisher sends nothing while it makes a snapshot.
+// A publisher copies and sorts its blocks before it sends the first part of a snapshot.
 class SourceSnapshotTime : public ExtendedHarness {
  protected:
   // Joins a publisher with this number of copies. The source then waits for a snapshot.

@@ -12,7 +12,7 @@ using residency::Verb;
 
 namespace {
 
-// A publisher makes a snapshot of a million copies in a second. A busy machine needs longer.
+// A publisher writes a snapshot of a million copies in a second. A busy machine needs longer.
 constexpr uint64_t kCopiesPerMs = 200;
 constexpr uint64_t kMaxSnapshotMs = 60'000;
 
@@ -110,8 +110,8 @@ void Source::SendRequest(Kind kind) {
   }
 }
 
-// The time until the next reply to the request. A publisher sends nothing while it makes a
-// snapshot.
+// The time until the next reply to the request. A publisher copies and sorts its blocks before it
+// sends the first part of a snapshot. Before that, it may write the snapshots of other readers.
 int64_t Source::reply_timeout_ms() const {
   if (!request_.fills()) return limits_.replay_timeout_ms;
   const uint64_t snapshot_ms = std::min(publisher_.copies / kCopiesPerMs, kMaxSnapshotMs);

@@ -279,6 +279,8 @@ std::optional<PublisherStatus> Publisher::status() const {
 std::optional<PublishedState> Publisher::state() const {
   if (impl_->core.state() == nullptr) return std::nullopt;
   stream::StateSnapshot snapshot = impl_->core.state()->Snapshot(residency::BucketMask().set());
+  while (snapshot.Write()) {
+  }
   return PublishedState{std::move(snapshot.status), std::move(snapshot.parts)};
 }
 

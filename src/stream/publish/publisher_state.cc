@@ -14,6 +14,11 @@ constexpr size_t kReadBatches = 256;
 
 }  // namespace
 
+bool StateSnapshot::Write() {
+  if (writer && !writer->Step(parts)) writer.reset();
+  return writer != nullptr;
+}
+
 PublisherState::PublisherState(const residency::Epoch& epoch, ReplayRing& ring, Dialect dialect,
                                int64_t data_parallel_rank, AnswerChallenge answer_challenge)
     : epoch_(epoch),
@@ -91,21 +96,21 @@ residency::PublisherStatus PublisherState::Status(bool buckets) {
 StateSnapshot PublisherState::Snapshot(const residency::BucketMask& buckets) {
   MutexLock lock(mutex_);
   CatchUpLocked();
-  StateSnapshot snapshot{StatusLocked(/*buckets=*/!buckets.all()), {}};
+  StateSnapshot snapshot{.status = StatusLocked(/*buckets=*/!buckets.all()), .parts = {}};
   if (lost_) return snapshot;
   residency::SnapshotOptions options;
   options.buckets = buckets;
   options.dialect = dialect_;
   options.data_parallel_rank = data_parallel_rank_;
   options.ts = ts_;
-  snapshot.parts = residency::WriteSnapshot(mirror_, options);
+  snapshot.writer = std::make_unique<residency::SnapshotWriter>(mirror_.Copy(buckets), options);
   return snapshot;
 }
 
 StateSnapshot PublisherState::ChallengeAnswer(uint64_t nonce) {
   EventBatch batch = answer_challenge_(nonce);
   batch.data_parallel_rank = data_parallel_rank_;
-  StateSnapshot answer{Status(/*buckets=*/false), {}};
+  StateSnapshot answer{.status = Status(/*buckets=*/false), .parts = {}};
   if (batch.events.empty()) return answer;
   std::vector<uint8_t> payload;
   if (!EncodeBatch(batch, dialect_, payload).ok()) return answer;

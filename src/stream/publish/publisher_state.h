@@ -8,22 +8,29 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <vector>
 
 #include "kvcast/stream/published_state.h"
 #include "src/base/mutex.h"
 #include "src/residency/extension.h"
 #include "src/residency/mirror.h"
+#include "src/residency/snapshot_writer.h"
 #include "src/stream/publish/replay_ring.h"
 
 namespace kvcast::stream {
 
+// The state at one moment. Thread-compatible.
 struct StateSnapshot {
-  residency::PublisherStatus status;  // the status at the time of the snapshot
-  std::vector<Payload> parts;         // empty if the status has no digests
+  residency::PublisherStatus status;
+  std::vector<Payload> parts;  // the parts that are written; none if the status has no digests
+  std::unique_ptr<residency::SnapshotWriter> writer = nullptr;  // nullptr: all parts are written
+
+  // Does the next step of the writing; see SnapshotWriter::Step. False: all parts are written.
+  bool Write();
 };
 
-// Thread-safe. A snapshot blocks the other calls, but never the producer.
+// Thread-safe. The other calls wait while a snapshot copies the blocks. The producer never waits.
 class PublisherState {
  public:
   using AnswerChallenge = std::function<EventBatch(uint64_t nonce)>;
@@ -43,6 +50,7 @@ class PublisherState {
   // no digests any more: the ring dropped batches before they were read, or a batch or one of its
   // events could not be decoded.
   residency::PublisherStatus Status(bool buckets);
+  // The caller must write the parts.
   StateSnapshot Snapshot(const residency::BucketMask& buckets);
   // False: the publisher answers no challenges.
   bool answers_challenges() const { return answer_challenge_ != nullptr; }

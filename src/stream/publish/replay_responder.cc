@@ -29,12 +29,11 @@ bool ReplayResponder::MakesSnapshot(Frame start, uint64_t arrival) const {
   return !IsShared(buckets, arrival);
 }
 
-std::shared_ptr<const StateSnapshot> ReplayResponder::Snapshot(const residency::BucketMask& buckets,
-                                                               uint64_t arrival) {
+std::shared_ptr<StateSnapshot> ReplayResponder::Snapshot(const residency::BucketMask& buckets,
+                                                         uint64_t arrival) {
   if (!IsShared(buckets, arrival)) {
     ++snapshots_;
-    latest_ = {std::make_shared<const StateSnapshot>(state_->Snapshot(buckets)), buckets,
-               arrivals_};
+    latest_ = {std::make_shared<StateSnapshot>(state_->Snapshot(buckets)), buckets, arrivals_};
   }
   return latest_.snapshot;
 }
@@ -61,15 +60,15 @@ Answer ReplayResponder::BeginExtended(const ExtensionRequest& request, uint64_t 
   answer.status_at_end = true;
   switch (request.verb) {
     case Verb::kStatus: {
-      StateSnapshot status{state_->Status(/*buckets=*/request.argument != 0), {}};
+      StateSnapshot status{.status = state_->Status(/*buckets=*/request.argument != 0),
+                           .parts = {}};
       status.status.answers_challenges =
           state_->answers_challenges() && request.count == residency::kKnowsChallenges;
-      answer.snapshot = std::make_shared<const StateSnapshot>(std::move(status));
+      answer.snapshot = std::make_shared<StateSnapshot>(std::move(status));
       break;
     }
     case Verb::kChallenge:
-      answer.snapshot =
-          std::make_shared<const StateSnapshot>(state_->ChallengeAnswer(request.argument));
+      answer.snapshot = std::make_shared<StateSnapshot>(state_->ChallengeAnswer(request.argument));
       break;
     case Verb::kSnapshot:
       answer.snapshot = Snapshot(residency::BucketsOf(request.argument), arrival);

@@ -67,6 +67,9 @@ void ReplayScheduler::Resume() {
 }
 
 int64_t ReplayScheduler::WaitMs(int64_t now_us) const {
+  for (const Held& held : held_) {
+    if (!held.written_us && !held.snapshot.expired()) return 0;
+  }
   int64_t wait_ms = -1;
   for (const Client& client : clients_) {
     if (!client.waiting()) continue;
@@ -78,6 +81,7 @@ int64_t ReplayScheduler::WaitMs(int64_t now_us) const {
 
 void ReplayScheduler::Serve(int64_t now_us) {
   snapshot_made_ = false;
+  WriteSnapshots(now_us);
   if (std::exchange(snapshot_waits_, false)) DropSlowReaders(now_us);
   ServeClients(/*status=*/true, now_us);
   ServeClients(/*status=*/false, now_us);
@@ -86,9 +90,20 @@ void ReplayScheduler::Serve(int64_t now_us) {
   if (!wanted) responder_.ForgetSnapshot();
 }
 
+void ReplayScheduler::WriteSnapshots(int64_t now_us) {
+  for (Held& held : held_) {
+    if (held.written_us) continue;
+    const std::shared_ptr<StateSnapshot> snapshot = held.snapshot.lock();
+    if (!snapshot) continue;
+    if (!snapshot->Write()) held.written_us = now_us;
+    return;
+  }
+}
+
 void ReplayScheduler::DropSlowReaders(int64_t now_us) {
   std::erase_if(held_, [](const Held& held) { return held.snapshot.expired(); });
-  if (held_.size() < kMaxSnapshots || now_us - held_.front().made_us < kSnapshotHoldUs) return;
+  if (held_.size() < kMaxSnapshots || !held_.front().written_us) return;
+  if (now_us - *held_.front().written_us < kSnapshotHoldUs) return;
   responder_.ForgetSnapshot();
   const auto oldest = held_.front().snapshot.lock();
   for (auto client = clients_.begin(); client != clients_.end();) {
@@ -122,7 +137,7 @@ ReplayScheduler::Turn ReplayScheduler::ServeTurn(Client& client, int64_t now_us)
     if (makes && !MayMakeSnapshot(client, now_us)) return Turn::kServed;
     client.request_rate.Spend(1);
     client.answer = responder_.Begin(request.start, request.arrival);
-    if (makes) NoteSnapshot(*client.answer, now_us);
+    if (makes) NoteSnapshot(*client.answer);
   }
   Answer& answer = *client.answer;
   slice_.clear();
@@ -134,7 +149,7 @@ ReplayScheduler::Turn ReplayScheduler::ServeTurn(Client& client, int64_t now_us)
     ++counters_.batches;
     responder_.Sent(answer, entry);
   }
-  if (!slice_.empty()) return Turn::kServed;
+  if (!slice_.empty() || (answer.snapshot && answer.snapshot->writer)) return Turn::kServed;
   if (!HasCredit(client)) return Turn::kServed;
   Payload end = responder_.EndPayload(answer);
   if (!end) end = EmptyPayload();
@@ -154,9 +169,9 @@ bool ReplayScheduler::MayMakeSnapshot(Client& client, int64_t now_us) {
   return false;
 }
 
-void ReplayScheduler::NoteSnapshot(const Answer& answer, int64_t now_us) {
+void ReplayScheduler::NoteSnapshot(const Answer& answer) {
   snapshot_made_ = true;
-  held_.push_back({answer.snapshot, now_us});
+  held_.push_back({answer.snapshot, std::nullopt});
   counters_.snapshots = responder_.snapshots();
 }
 

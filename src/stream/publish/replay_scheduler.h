@@ -52,8 +52,8 @@ class ReplayScheduler {
   static constexpr size_t kMaxRequestsPerClient = 16;
   // Maximum number of snapshots in memory. Further requests for snapshots wait.
   static constexpr size_t kMaxSnapshots = 2;
-  // If a request waits for a snapshot, and the oldest snapshot is older than this, the clients that
-  // still read the oldest snapshot are dropped.
+  // If a request waits for a snapshot, and the oldest snapshot was written longer ago than this,
+  // the clients that still read the oldest snapshot are dropped.
   static constexpr int64_t kSnapshotHoldUs = 10'000'000;
 
   // `ring`, `state` (nullptr: no KVX1) and `channel` must outlive the scheduler. `wake` is called
@@ -68,9 +68,10 @@ class ReplayScheduler {
   void CountReject() { ++counters_.rejects; }
   // Ends the pauses of the clients that had no credit. Serve then tries them again.
   void Resume();
-  // Gives each client that can be served one turn: first the clients with a request for a status,
-  // then the other clients. At most one snapshot is made, so that the caller can take new requests
-  // before the next snapshot. `now_us`: any monotonic time.
+  // Does one step of the writing of a snapshot, and gives each client that can be served one turn:
+  // first the clients with a request for a status, then the other clients. At most one snapshot is
+  // made, so that the caller can take new requests before the next snapshot. `now_us`: any
+  // monotonic time.
   void Serve(int64_t now_us);
   // Milliseconds until the next call of Serve is needed; -1: not before AddRequest or Resume.
   int64_t WaitMs(int64_t now_us) const;
@@ -103,7 +104,8 @@ class ReplayScheduler {
   void ServeClients(bool status, int64_t now_us);
   Turn ServeTurn(Client& client, int64_t now_us);
   bool MayMakeSnapshot(Client& client, int64_t now_us);
-  void NoteSnapshot(const Answer& answer, int64_t now_us);
+  void NoteSnapshot(const Answer& answer);
+  void WriteSnapshots(int64_t now_us);
   void DropSlowReaders(int64_t now_us);
   bool MayGoOn(TokenBucket& rate, Client& client, int64_t now_us);
   bool HasCredit(Client& client);
@@ -117,8 +119,8 @@ class ReplayScheduler {
   Clients clients_;  // the most recently served client is at the back
   std::vector<RingEntry> slice_;
   struct Held {
-    std::weak_ptr<const StateSnapshot> snapshot;
-    int64_t made_us = 0;
+    std::weak_ptr<StateSnapshot> snapshot;
+    std::optional<int64_t> written_us;  // nullopt: some parts are not written
   };
   std::vector<Held> held_;       // snapshots that clients still read, the oldest first
   bool snapshot_waits_ = false;  // a request waits because of kMaxSnapshots
