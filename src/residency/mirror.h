@@ -29,7 +29,7 @@ struct MirrorEntry {
 using BucketMask = std::bitset<kDigestBuckets>;
 
 // The blocks of a mirror at one moment. They do not change when the mirror changes. Each block
-// takes 88 bytes.
+// takes 96 bytes.
 struct MirrorCopy {
   struct Block {
     BlockHash hash;
