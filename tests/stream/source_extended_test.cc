@@ -34,6 +34,45 @@ TEST_F(SourceExtended, TheFirstConnectionIsRenewedWhenThePublisherIsKnown) {
   EXPECT_EQ(AskedVerb(), Verb::kReplay);
 }
 
+// Live batches may arrive before a status that was made before they were published.
+TEST_F(SourceExtended, ALiveBatchMayBeNewerThanTheStatus) {
+  source.OnConnected(now_ms);
+  Asked();
+  Live(0);
+  Live(1);
+  End(1);
+  EXPECT_EQ(AskedVerb(), Verb::kReplay) << "for a batch that proves the publisher";
+  Reply(1);
+  Live(2);
+  End(2);
+  EXPECT_EQ(Log(), Batches(0, 3));
+  EXPECT_EQ(state(), SourceState::kSynced);
+  EXPECT_EQ(renewals, 0);
+  End(3);
+  EXPECT_EQ(source.status(now_ms).resets, 0u);
+}
+
+TEST_F(SourceExtended, AStatusWithoutTheBatchesBeforeItsRequestIsOfAnotherPublisher) {
+  source.OnConnected(now_ms);
+  Live(0);
+  Live(1);
+  End(1);
+  EXPECT_EQ(renewals, 0);
+  End(1);
+  EXPECT_EQ(renewals, 1);
+  EXPECT_EQ(source.status(now_ms).resets, 1u);
+}
+
+// Digests of a publisher that is not proven show nothing.
+TEST_F(SourceExtended, AStatusWithoutProofIsNotCompared) {
+  source.OnConnected(now_ms);
+  Live(0);
+  Live(2);
+  verdict = DigestVerdict::kDiffers;
+  End(1);
+  EXPECT_EQ(source.status(now_ms).digest_checks, 0u);
+}
+
 TEST_F(SourceExtended, HistoryIsAppliedWhenItsEpochIsKnown) {
   Join(3);
   EXPECT_EQ(AskedVerb(), Verb::kReplay);

@@ -79,10 +79,11 @@ struct KnownPublisher {
   bool IsPeerOfConnection(const residency::PublisherStatus& status) const {
     return epoch_at_connect == status.epoch;
   }
-  // True: the applied batches come from another publisher than the status. All applied batches are
-  // below `next`.
-  bool Replaces(const residency::PublisherStatus& status, uint64_t next) const {
-    return epoch ? *epoch != status.epoch : next > 0 && status.next_seq < next;
+  // True: the applied batches come from another publisher than the status. All batches that were
+  // applied before the request for the status was sent are below `applied_next`. Later batches may
+  // be newer than the status.
+  bool Replaces(const residency::PublisherStatus& status, uint64_t applied_next) const {
+    return epoch ? *epoch != status.epoch : status.next_seq < applied_next;
   }
 };
 

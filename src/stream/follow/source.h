@@ -123,11 +123,12 @@ class Source {
   void OnReplayBatch(const Batch& batch);
   void OnReplyOverlap(const Batch& batch);
   void OnReplyEnd(Frame payload);
-  void OnStatusEnd(const std::optional<residency::PublisherStatus>& status);
+  void OnStatusEnd(const SourceRequest& ended,
+                   const std::optional<residency::PublisherStatus>& status);
   void OnReplayEnd(const SourceRequest& ended,
                    const std::optional<residency::PublisherStatus>& status);
   void OnPlainReplayEnd(const SourceRequest& ended);
-  bool TakeStatus(const residency::PublisherStatus& status, bool proven);
+  bool TakeStatus(const residency::PublisherStatus& status, const SourceRequest& request);
   void OnChallengeAnswer(const Batch& batch);
   void OnSnapshotPart(const Batch& batch);
   void OnSnapshotEnd(const std::optional<residency::PublisherStatus>& status,

@@ -112,14 +112,14 @@ void Source::OnReplyEnd(Frame payload) {
     return BeginEpochAnew();
   }
   if (ended.kind == Kind::kChallenge) {
-    if (status && TakeStatus(*status, /*proven=*/false)) Settle();
+    if (status && TakeStatus(*status, ended)) Settle();
     return;
   }
-  ended.kind == Kind::kStatus ? OnStatusEnd(status) : OnReplayEnd(ended, status);
+  ended.kind == Kind::kStatus ? OnStatusEnd(ended, status) : OnReplayEnd(ended, status);
   ChallengeIfWanted();
 }
 
-void Source::OnStatusEnd(const std::optional<PublisherStatus>& status) {
+void Source::OnStatusEnd(const SourceRequest& ended, const std::optional<PublisherStatus>& status) {
   const bool first_look = !std::exchange(publisher_.asked, true);
   NoteLooked();
   if (!status) {
@@ -127,7 +127,7 @@ void Source::OnStatusEnd(const std::optional<PublisherStatus>& status) {
     return;
   }
   publisher_.answers_challenges = status->answers_challenges;
-  if (!TakeStatus(*status, /*proven=*/false)) return;
+  if (!TakeStatus(*status, ended)) return;
   // The live connection does not deliver batches that were published before it was established.
   if (first_look) position_.SeeUpTo(status->next_seq);
   if (position_.has_hole() && position_.next() < status->first_held)
@@ -136,13 +136,13 @@ void Source::OnStatusEnd(const std::optional<PublisherStatus>& status) {
   // A replay that overlaps the applied batches shows the epoch of these batches.
   if (!request_.open() && !publisher_.epoch) return OpenRequest(Kind::kReplay);
   if (!request_.open() && !wants_request()) NoteJoined();
-  if (replica_.joined()) Audit(*status);
+  if (replica_.joined() && publisher_.epoch) Audit(*status);
 }
 
 void Source::OnReplayEnd(const SourceRequest& ended, const std::optional<PublisherStatus>& status) {
   if (!status) return OnPlainReplayEnd(ended);
   publisher_.asked = true;
-  if (!TakeStatus(*status, ended.proven)) return;
+  if (!TakeStatus(*status, ended)) return;
   NoteJoined();
   if (!publisher_.epoch) Replace(SourceReason::kUnproven);
   if (position_.has_hole() && position_.next() < status->first_held)
@@ -168,17 +168,18 @@ void Source::OnPlainReplayEnd(const SourceRequest& ended) {
 
 // Handles the status in an answer of any kind. False: the status belongs to a new epoch, and this
 // function has begun the new epoch.
-bool Source::TakeStatus(const PublisherStatus& status, bool proven) {
+bool Source::TakeStatus(const PublisherStatus& status, const SourceRequest& request) {
   publisher_.extended = true;
   publisher_.latest_epoch = status.epoch;
   publisher_.copies = 0;
   for (const GroupTierStatus& group : status.groups) publisher_.copies += group.digest.total.copies;
-  const bool other = publisher_.Replaces(status, position_.next());
+  const bool other = publisher_.Replaces(status, request.applied_next);
   if (other ||
       (!publisher_.epoch && !replica_.applied() && !publisher_.IsPeerOfConnection(status))) {
     BeginEpochAnew();
     return false;
   }
+  const bool proven = request.kind == Kind::kReplay && request.proven;
   if (publisher_.epoch || proven || !replica_.applied()) {
     // Held batches may belong to the previous publisher.
     if (!publisher_.epoch && !replica_.applied()) hold_back_.Clear();
@@ -255,7 +256,7 @@ void Source::OnRepairEnd(const std::optional<PublisherStatus>& status,
     publisher_.extended = false;
     return BeginEpochAnew();
   }
-  if (!TakeStatus(*status, /*proven=*/false)) return;
+  if (!TakeStatus(*status, request_)) return;
   const bool usable =
       status->has_digests && resume.value_or(status->next_seq) == status->next_seq &&
       status->next_seq >= position_.next() &&

@@ -21,6 +21,7 @@ struct SourceRequest {
   bool cut = false;                // the connection ended: no further replies arrive
   bool wants_overlap = false;      // starts at an applied batch
   bool proven = true;              // its batches belong to the current epoch
+  uint64_t applied_next = 0;       // StreamPosition::next() when the request was sent
   std::optional<uint64_t> resume;  // sequence number of the snapshot's parts
   // Repairs only: the status at the end of the answer. The repair continues when the state is at
   // the sequence number of this status.

@@ -82,6 +82,7 @@ void Source::SendRequest(Kind kind) {
   request_ = {};
   request_.kind = kind;
   request_.deadline_ms = now_ms_ + reply_timeout_ms();
+  request_.applied_next = position_.next();
   request_.extended = kind != Kind::kReplay || publisher_.extended;
   ++status_.replays;
   const uint64_t start = position_.next() > 0 ? position_.next() - 1 : 0;

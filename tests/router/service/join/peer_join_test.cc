@@ -232,7 +232,7 @@ INSTANTIATE_TEST_SUITE_P(Faults, PeerFaultsTest, ::testing::Values(true));
 
 TEST_P(PeerFaultsTest, AnUnreachablePeerIsAColdStart) {
   StartFirst(engine);
-  first.service.reset();
+  second.options.peer.url = "http://127.0.0.1:1";  // no process listens at this port
   ExpectColdStart(engine, "unreachable", "error=");
 }
 
