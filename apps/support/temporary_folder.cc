@@ -64,9 +64,10 @@ Result<TemporaryFolder> TemporaryFolder::Create(const std::string& prefix) {
   RemoveLeftFolders(parent, prefix);
   std::string path = parent / (prefix + std::string(kRandomPart));
   if (mkdtemp(path.data()) == nullptr) return Failed(path);
-  auto lock = MakeLock(path);
-  TemporaryFolder folder(std::move(path), lock.ok() ? std::move(lock).value() : Descriptor(-1));
+  TemporaryFolder folder(std::move(path));
+  auto lock = MakeLock(folder.path());
   if (!lock.ok()) return lock.status();
+  folder.lock_ = std::move(lock).value();
   return folder;
 }
 

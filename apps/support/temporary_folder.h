@@ -25,8 +25,7 @@ class TemporaryFolder {
   const std::string& path() const { return path_; }
 
  private:
-  TemporaryFolder(std::string path, Descriptor lock)
-      : path_(std::move(path)), lock_(std::move(lock)) {}
+  explicit TemporaryFolder(std::string path) : path_(std::move(path)) {}
 
   std::string path_;  // empty: moved to another object
   Descriptor lock_;   // of the file "lock" in the folder; locked as long as this object exists

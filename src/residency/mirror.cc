@@ -157,11 +157,4 @@ MirrorCopy Mirror::Copy(const BucketMask& buckets) const {
   return copy;
 }
 
-const MirrorEntry* Mirror::Find(const BlockStored& shape, const BlockHash& hash) const {
-  const auto group_tier = group_tiers_->by_key.find(*KeyOf(shape.medium, shape.group_idx));
-  if (group_tier == group_tiers_->by_key.end()) return nullptr;
-  const auto entry = group_tier->second.blocks.find(hash);
-  return entry == group_tier->second.blocks.end() ? nullptr : &entry->second;
-}
-
 }  // namespace kvcast::residency

@@ -42,7 +42,7 @@ struct MirrorCopy {
     BlockStored shape;
     std::vector<Block> blocks;  // in no particular order
   };
-  std::vector<GroupTier> group_tiers;  // those that hold blocks, in the order of (tier, group)
+  std::vector<GroupTier> group_tiers;  // those with blocks in the mirror; order: (tier, group)
 };
 
 // The part of a batch that Mirror::Apply reads. The rest of the batch does not affect the mirror.
@@ -65,9 +65,6 @@ class Mirror {
 
   // Copies the blocks of these buckets. Takes about 0.1 s for a million blocks.
   MirrorCopy Copy(const BucketMask& buckets) const;
-  // nullptr: the group does not hold the block on the tier of `shape`. The pointer is valid until
-  // the next change of the mirror. REQUIRES: the group of `shape` is in 0..kMaxGroup.
-  const MirrorEntry* Find(const BlockStored& shape, const BlockHash& hash) const;
 
  private:
   struct GroupTiers;

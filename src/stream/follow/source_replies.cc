@@ -166,8 +166,8 @@ void Source::OnPlainReplayEnd(const SourceRequest& ended) {
   Settle();
 }
 
-// Handles the status in an answer of any kind. False: the status belongs to a new epoch, and this
-// function has begun the new epoch.
+// Handles the status in the answer to a request of any kind. False: the status belongs to a new
+// epoch, and this function has begun the new epoch.
 bool Source::TakeStatus(const PublisherStatus& status, const SourceRequest& request) {
   publisher_.extended = true;
   publisher_.latest_epoch = status.epoch;
