@@ -7,6 +7,7 @@
 
 #include "apps/bench/service/bench_hostile.h"
 #include "apps/dev/dev_commands.h"
+#include "apps/dev/quantiles_json.h"
 
 namespace kvcast::tools {
 namespace {
@@ -21,32 +22,33 @@ struct Row {
 };
 
 bool Met(const HostileResult& result) {
-  return result.published == result.applied && result.visible.p99 <= kHostileVisibleP99;
+  return result.published == result.applied && result.visible_full_speed.p99 <= kHostileVisibleP99;
 }
 
 void Print(const Row& row) {
   const HostileResult& result = row.result;
   const bool attacked = row.name != "none";
-  std::printf("%-11s %8.2f %8.2f %9.2f %6llu %9.0f %10llu %10llu %9.1f  %-12s %7.0f  %s\n",
-              std::string(row.name).c_str(), result.visible.p50 * 1e3, result.visible.p99 * 1e3,
-              result.visible.max * 1e3,
-              static_cast<unsigned long long>(result.published - result.applied), result.rate,
-              static_cast<unsigned long long>(result.sent.batches),
-              static_cast<unsigned long long>(result.hostile_applied),
-              static_cast<double>(result.sent.bytes) / (1 << 20),
-              attacked ? std::string(SourceStateName(result.hostile_state)).c_str() : "-",
-              result.resident_mib, Met(result) ? "met" : "NOT MET");
+  std::printf(
+      "%-11s %8.2f %8.2f %9.2f %5.1f %7.2f %9.2f %6llu %9.0f %10llu %10llu %9.1f  %-12s %7.0f  "
+      "%s\n",
+      std::string(row.name).c_str(), result.visible.p50 * 1e3, result.visible.p99 * 1e3,
+      result.visible.max * 1e3, result.slow_share * 100, result.visible_full_speed.p99 * 1e3,
+      result.visible_full_speed.max * 1e3,
+      static_cast<unsigned long long>(result.published - result.applied), result.rate,
+      static_cast<unsigned long long>(result.sent.batches),
+      static_cast<unsigned long long>(result.hostile_applied),
+      static_cast<double>(result.sent.bytes) / (1 << 20),
+      attacked ? std::string(SourceStateName(result.hostile_state)).c_str() : "-",
+      result.resident_mib, Met(result) ? "met" : "NOT MET");
   std::fflush(stdout);
 }
 
 json JsonOf(const Row& row) {
   const HostileResult& result = row.result;
   return {{"attack", row.name},
-          {"visible_s",
-           {{"p50", result.visible.p50},
-            {"p99", result.visible.p99},
-            {"p999", result.visible.p999},
-            {"max", result.visible.max}}},
+          {"visible_s", JsonOf(result.visible)},
+          {"visible_full_speed_s", JsonOf(result.visible_full_speed)},
+          {"slow_share", result.slow_share},
           {"published", result.published},
           {"applied", result.applied},
           {"rate", result.rate},
@@ -78,10 +80,13 @@ int RunHostileBenchCommand(const HostileBenchOptions& options) {
     std::printf("# %-11s %s\n", std::string(attack.name).c_str(),
                 std::string(attack.summary).c_str());
   }
-  std::printf("# %d good sources, %d batches/s each, %d s an attack; times in ms\n", good.sources,
-              good.batches_per_s, good.seconds);
-  std::printf("%-11s %8s %8s %9s %6s %9s %10s %10s %9s  %-12s %7s\n", "attack", "p50", "p99", "max",
-              "lost", "rate", "sent", "applied", "MiB", "attacker", "RSS MiB");
+  std::printf(
+      "# %d good sources, %d batches/s each, %d s an attack; times in ms\n# slow%%: share of the "
+      "time in which the machine was slow; p99* and max*: without it\n",
+      good.sources, good.batches_per_s, good.seconds);
+  std::printf("%-11s %8s %8s %9s %5s %7s %9s %6s %9s %10s %10s %9s  %-12s %7s\n", "attack", "p50",
+              "p99", "max", "slow%", "p99*", "max*", "lost", "rate", "sent", "applied", "MiB",
+              "attacker", "RSS MiB");
   json rows = json::array();
   bool lossless = true;
   for (const Attack* attack : attacks) {

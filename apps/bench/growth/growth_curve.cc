@@ -4,8 +4,8 @@
 #include <algorithm>
 
 #include "apps/bench/growth/fresh_memory.h"
-#include "apps/bench/index/machine_share.h"
 #include "apps/bench/index/process_memory.h"
+#include "apps/bench/machine/machine_share.h"
 
 namespace kvcast::bench {
 namespace {

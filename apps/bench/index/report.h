@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "apps/bench/index/machine_share.h"
+#include "apps/bench/machine/machine_share.h"
 
 namespace kvcast::bench {
 

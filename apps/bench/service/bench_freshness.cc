@@ -11,6 +11,8 @@
 #include <utility>
 #include <vector>
 
+#include "apps/bench/machine/slow_times.h"
+#include "apps/bench/machine/speed_probe.h"
 #include "apps/bench/service/event_load.h"
 #include "apps/bench/service/freshness_load.h"
 #include "apps/bench/service/freshness_queries.h"
@@ -37,9 +39,9 @@ class Watcher {
       : config_(config), queries_(index_, config.sources) {}
 
   Status Start(const std::vector<LoadEndpoints>& endpoints) {
-    samples_.reserve(static_cast<size_t>(config_.sources) *
-                     static_cast<size_t>(config_.batches_per_s) *
-                     static_cast<size_t>(config_.seconds + 1));
+    delays_.reserve(static_cast<size_t>(config_.sources) *
+                    static_cast<size_t>(config_.batches_per_s) *
+                    static_cast<size_t>(config_.seconds + 1));
     auto made = Subscriber::Create({});
     if (!made.ok()) return made.status();
     subscriber_ = std::move(made).value();
@@ -78,6 +80,7 @@ class Watcher {
     queries_.Enter(FreshnessQueries::Phase::kNone);
   }
   void Measure() {
+    speed_ = std::make_unique<bench::SpeedProbe>();
     begin_ = SteadyNow() + kWarmUpSeconds;
     queries_.Enter(FreshnessQueries::Phase::kBusy);
   }
@@ -91,7 +94,7 @@ class Watcher {
     }
   }
 
-  // Stops the subscriber and the queries.
+  // Stops the subscriber and the queries. REQUIRES: Measure was called.
   FreshnessResult Result(const Published& published) {
     FreshnessResult result;
     result.gaps = gaps();
@@ -103,23 +106,19 @@ class Watcher {
     queries_.Stop();
     result.idle = FiguresOf(queries_.idle());
     result.busy = FiguresOf(queries_.busy());
-    bench::Samples delays;
-    for (const Sample& sample : samples_) {
-      delays.Add(sample.delay);
-      if (sample.published > published.burst_end) continue;
-      result.backlog =
-          std::max(result.backlog, sample.published + sample.delay - published.burst_end);
+    for (const bench::TimedDelay& delay : delays_) {
+      if (delay.begin > published.burst_end) continue;
+      const double applied = delay.begin + static_cast<double>(delay.seconds);
+      result.backlog = std::max(result.backlog, applied - published.burst_end);
     }
-    result.visible = QuantilesOf(delays);
+    const bench::SlowTimes slow(speed_->Stop());
+    result.visible = QuantilesOf(bench::SlowTimes().AtFullSpeed(delays_));
+    result.visible_full_speed = QuantilesOf(slow.AtFullSpeed(delays_));
+    result.slow_share = slow.share();
     return result;
   }
 
  private:
-  struct Sample {
-    double published = 0;  // SteadyNow()
-    float delay = 0;       // seconds
-  };
-
   uint64_t gaps() const {
     uint64_t gaps = 0;
     for (int i = 0; i < config_.sources; ++i) {
@@ -133,7 +132,7 @@ class Watcher {
     if (batch_.events.empty()) return;  // heartbeat
     index_.Apply(worker, batch_);
     const double now = SteadyNow();
-    if (batch_.ts >= begin_) samples_.push_back({batch_.ts, static_cast<float>(now - batch_.ts)});
+    if (batch_.ts >= begin_) delays_.push_back({batch_.ts, static_cast<float>(now - batch_.ts)});
     for (const Event& event : batch_.events) {
       const auto* stored = std::get_if<BlockStored>(&event);
       if (stored == nullptr) continue;
@@ -146,7 +145,9 @@ class Watcher {
   PrefixIndex index_;
   EventBatch batch_;
   DecodeCounts counts_;
-  std::vector<Sample> samples_;  // only the subscriber's thread uses it, until the thread has ended
+  // Only the subscriber's thread uses it, until the thread has ended.
+  std::vector<bench::TimedDelay> delays_;
+  std::unique_ptr<bench::SpeedProbe> speed_;
   std::atomic<double> begin_ = 1e300;
   std::atomic<uint64_t> applied_ = 0;
   FreshnessQueries queries_;

@@ -48,7 +48,9 @@ struct FreshnessResult {
   QueryFigures busy;     // from the warm-up until the last batch is applied
   // From the call of publish() until the index has applied the batch; without the warm-up.
   Quantiles visible;
-  Quantiles publish;  // duration of publish()
+  Quantiles visible_full_speed;  // without the batches that overlap a slow time of the machine
+  double slow_share = 0;         // slow times of the machine, divided by the measured time
+  Quantiles publish;             // duration of publish()
   // The reached rate, in batches per second of all sources; with a burst, only during the burst.
   double rate = 0;
   // Time from the end of the burst until every batch published before was applied, in seconds.

@@ -11,6 +11,8 @@
 #include <utility>
 #include <vector>
 
+#include "apps/bench/machine/slow_times.h"
+#include "apps/bench/machine/speed_probe.h"
 #include "apps/bench/service/event_load.h"
 #include "apps/bench/service/freshness_load.h"
 #include "apps/support/steady_now.h"
@@ -63,12 +65,15 @@ class Router {
     });
   }
   // Measures the batches that are published after a warm-up of kWarmUpSeconds.
-  void Measure() { begin_ = SteadyNow() + kWarmUpSeconds; }
+  void Measure() {
+    speed_ = std::make_unique<bench::SpeedProbe>();
+    begin_ = SteadyNow() + kWarmUpSeconds;
+  }
   void AwaitApplied(uint64_t batches) const {
     Await([this, batches] { return applied_ >= batches; });
   }
 
-  // Stops the ingestion.
+  // Stops the ingestion. REQUIRES: Measure was called.
   HostileResult Result(const Published& published) {
     HostileResult result;
     result.published = published.batches;
@@ -77,11 +82,16 @@ class Router {
     fleet_.reset();
     result.applied = applied_;
     result.hostile_applied = hostile_applied_;
+    const bench::SlowTimes slow(speed_->Stop());
     bench::Samples all;
-    for (const std::vector<float>& delays : delays_) {
-      for (const float delay : delays) all.Add(static_cast<double>(delay));
+    bench::Samples full_speed;
+    for (const std::vector<bench::TimedDelay>& delays : delays_) {
+      all.Add(bench::SlowTimes().AtFullSpeed(delays));
+      full_speed.Add(slow.AtFullSpeed(delays));
     }
     result.visible = QuantilesOf(all);
+    result.visible_full_speed = QuantilesOf(full_speed);
+    result.slow_share = slow.share();
     rusage usage{};
     getrusage(RUSAGE_SELF, &usage);
     result.resident_mib = static_cast<double>(usage.ru_maxrss) / 1024;
@@ -112,14 +122,15 @@ class Router {
       return;
     }
     if (batch.ts >= begin_) {
-      delays_[worker.id.value].push_back(static_cast<float>(SteadyNow() - batch.ts));
+      delays_[worker.id.value].push_back({batch.ts, static_cast<float>(SteadyNow() - batch.ts)});
     }
     ++applied_;
   }
 
   const size_t good_;
   PrefixIndex index_;
-  std::vector<std::vector<float>> delays_;  // by good worker, in seconds
+  std::vector<std::vector<bench::TimedDelay>> delays_;  // by good worker
+  std::unique_ptr<bench::SpeedProbe> speed_;
   std::atomic<double> begin_ = 1e300;
   std::atomic<uint64_t> applied_ = 0;
   std::atomic<uint64_t> hostile_applied_ = 0;

@@ -15,11 +15,14 @@
 namespace kvcast::tools {
 
 struct HostileResult {
-  Quantiles visible;       // of the good sources: from publish() until the index has the batch
-  uint64_t published = 0;  // batches of the good sources
-  uint64_t applied = 0;    // published - applied batches were lost
-  double rate = 0;         // batches per second of all good sources
-  HostileSent sent;        // by the attacking sources
+  // Delays of the good sources, from publish() until the index has the batch.
+  Quantiles visible;
+  Quantiles visible_full_speed;  // without the batches that overlap a slow time of the machine
+  double slow_share = 0;         // slow times of the machine, divided by the measured time
+  uint64_t published = 0;        // batches of the good sources
+  uint64_t applied = 0;          // published - applied batches were lost
+  double rate = 0;               // batches per second of all good sources
+  HostileSent sent;              // by the attacking sources
   uint64_t hostile_applied = 0;  // batches of the attacking sources that were applied
   SourceState hostile_state = SourceState::kConnecting;  // of the first attacker, at the end
   double resident_mib = 0;                               // maximum memory of the router process

@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "apps/bench/service/bench_service.h"
 
-#include <algorithm>
 #include <charconv>
 #include <chrono>
 #include <memory>
-#include <numeric>
 #include <string>
 #include <string_view>
 #include <thread>
 #include <utility>
 
+#include "apps/bench/machine/speed_probe.h"
 #include "apps/bench/service/health_prober.h"
 #include "apps/bench/service/stalled_observers.h"
 #include "apps/support/forked_process.h"
@@ -216,21 +215,23 @@ class ServiceBench {
     const auto before = Take();
     if (!before.ok()) return before.status();
     HealthProber prober(address_.port, *router_);
+    bench::SpeedProbe speed;
     auto http = RunHttpLoad({.port = address_.port,
                              .connections = config_.connections,
                              .rate = config_.rate,
                              .seconds = config_.seconds},
                             requests_);
-    const HealthProbes health = prober.Stop();
+    prober.Stop();
+    const bench::SlowTimes slow(speed.Stop());
     if (!http.ok()) return http.status();
     const auto after = Take();
     if (!after.ok()) return after.status();
     ServicePhase phase = Describe(*before, *after);
     phase.name = name;
-    phase.health = health;
+    phase.health = prober.Result(slow);
     phase.router_mib = prober.max_mib();
     phase.http = std::move(http).value();
-    Summarise(phase);
+    Summarise(phase, slow);
     return phase;
   }
 
@@ -250,19 +251,13 @@ class ServiceBench {
     return phase;
   }
 
-  static void Summarise(ServicePhase& phase) {
-    std::vector<float>& all = phase.http.latencies;
-    if (all.empty()) return;
-    std::sort(all.begin(), all.end());
-    const auto at = [&all](double q) {
-      return static_cast<double>(all[static_cast<size_t>(q * static_cast<double>(all.size() - 1))]);
-    };
-    phase.p50 = at(0.5);
-    phase.p99 = at(0.99);
-    phase.p999 = at(0.999);
-    phase.max = at(1);
-    phase.latency_mean =
-        std::accumulate(all.begin(), all.end(), 0.0) / static_cast<double>(all.size());
+  static void Summarise(ServicePhase& phase, const bench::SlowTimes& slow) {
+    const std::vector<bench::TimedDelay>& delays = phase.http.latencies;
+    const bench::Samples all = bench::SlowTimes().AtFullSpeed(delays);
+    phase.latency = QuantilesOf(all);
+    phase.latency_full_speed = QuantilesOf(slow.AtFullSpeed(delays));
+    phase.slow_share = slow.share();
+    if (all.size() > 0) phase.latency_mean = all.sum() / static_cast<double>(all.size());
   }
 
   const ServiceBenchConfig& config_;

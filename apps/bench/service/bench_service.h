@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "apps/bench/service/bench_freshness.h"
 #include "apps/bench/service/event_load.h"
 #include "apps/bench/service/http_attacks.h"
 #include "apps/bench/service/http_load.h"
@@ -32,18 +33,20 @@ struct ServiceBenchConfig {
 struct HealthProbes {
   uint64_t answered = 0;
   uint64_t failed = 0;
-  double p99 = 0, max = 0;  // seconds, of the answered probes
+  double p99 = 0, max = 0;  // seconds, of the answered probes at full speed
 };
 
 struct ServicePhase {
   std::string name;  // "alone", "observed" or the name of the attack
   bool attacked = false;
   HttpLoadResult http;
-  double p50 = 0, p99 = 0, p999 = 0, max = 0;  // seconds
-  double lookup_mean = 0;      // of a query in the router, without HTTP and JSON, seconds
-  double route_mean = 0;       // of a query and the decision in the router, seconds
-  double latency_mean = 0;     // of a request at the client, seconds
-  double block_ops_per_s = 0;  // published block operations
+  Quantiles latency;             // of all answered requests
+  Quantiles latency_full_speed;  // without the requests that overlap a slow time of the machine
+  double slow_share = 0;         // slow times of the machine, divided by the time of the phase
+  double lookup_mean = 0;        // of a query in the router, without HTTP and JSON, seconds
+  double route_mean = 0;         // of a query and the decision in the router, seconds
+  double latency_mean = 0;       // of a request at the client, seconds
+  double block_ops_per_s = 0;    // published block operations
   double applied_batches_per_published = 0;
   double router_cores = 0;  // average number of cores that the router kept busy
   double router_mib = 0;    // maximum resident memory of the router, by 20 samples per second

@@ -16,7 +16,7 @@ void HealthProber::Run() {
   while (!stopping_) {
     const double begin = SteadyNow();
     if (HttpGet(port_, "/healthz").ok()) {
-      seconds_.push_back(SteadyNow() - begin);
+      answers_.push_back({begin, static_cast<float>(SteadyNow() - begin)});
     } else {
       ++failed_;
     }
@@ -25,15 +25,17 @@ void HealthProber::Run() {
   }
 }
 
-HealthProbes HealthProber::Stop() {
+void HealthProber::Stop() {
   stopping_ = true;
   if (thread_.joinable()) thread_.join();
-  std::ranges::sort(seconds_);
-  HealthProbes probes{.answered = seconds_.size(), .failed = failed_};
-  if (seconds_.empty()) return probes;
-  probes.p99 = seconds_[(seconds_.size() - 1) * 99 / 100];
-  probes.max = seconds_.back();
-  return probes;
+}
+
+HealthProbes HealthProber::Result(const bench::SlowTimes& slow) const {
+  const bench::Samples seconds = slow.AtFullSpeed(answers_);
+  return {.answered = answers_.size(),
+          .failed = failed_,
+          .p99 = seconds.Quantile(0.99),
+          .max = seconds.Quantile(1)};
 }
 
 }  // namespace kvcast::tools

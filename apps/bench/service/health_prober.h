@@ -6,6 +6,7 @@
 #include <thread>
 #include <vector>
 
+#include "apps/bench/machine/slow_times.h"
 #include "apps/bench/service/bench_service.h"
 #include "apps/support/forked_process.h"
 
@@ -20,7 +21,9 @@ class HealthProber {
   HealthProber& operator=(const HealthProber&) = delete;
 
   // Waits for the probe in progress.
-  HealthProbes Stop();
+  void Stop();
+  // The answers that overlap no slow time. REQUIRES: Stop has returned.
+  HealthProbes Result(const bench::SlowTimes& slow) const;
   // REQUIRES: Stop has returned.
   double max_mib() const { return max_mib_; }
 
@@ -31,7 +34,7 @@ class HealthProber {
   const ForkedProcess& router_;
   std::atomic<bool> stopping_{false};
   // Used by the thread until Stop.
-  std::vector<double> seconds_;
+  std::vector<bench::TimedDelay> answers_;
   uint64_t failed_ = 0;
   double max_mib_ = 0;
   std::thread thread_;

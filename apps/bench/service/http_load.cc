@@ -191,7 +191,8 @@ class HttpLoad {
       return;
     }
     ++result_.answered;
-    result_.latencies.push_back(static_cast<float>(last_answer_ - Due(line.request)));
+    const double due = Due(line.request);
+    result_.latencies.push_back({due, static_cast<float>(last_answer_ - due)});
   }
 
   // A request in flight on this connection counts as failed. The connection is not used again.

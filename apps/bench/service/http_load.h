@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "apps/bench/machine/slow_times.h"
 #include "kvcast/core/status.h"
 
 namespace kvcast::tools {
@@ -28,7 +29,7 @@ struct HttpLoadResult {
   uint64_t failed = 0;
   // From the due time of the first offered request to the last answer. 0: no answer.
   double seconds = 0;
-  std::vector<float> latencies;  // in seconds, of the answered requests
+  std::vector<bench::TimedDelay> latencies;  // of the answered requests, from their due times
 };
 
 // `requests` are complete requests. The client sends them in order. After the last request it

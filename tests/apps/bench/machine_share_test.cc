@@ -1,6 +1,6 @@
 // The CPU time of other processes and of the hypervisor is read from the kernel's counters.
 // SPDX-License-Identifier: Apache-2.0
-#include "apps/bench/index/machine_share.h"
+#include "apps/bench/machine/machine_share.h"
 
 #include <gtest/gtest.h>
 

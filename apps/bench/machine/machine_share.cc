@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "apps/bench/index/machine_share.h"
+#include "apps/bench/machine/machine_share.h"
 
 #include <sys/times.h>
 

@@ -1,0 +1,57 @@
+// SlowTimes: the times at which the processors of the machine were slower than usual.
+//
+// The host of a virtual machine can slow all its processors for some 10 to 100 ms: it limits their
+// clock, or gives them to another machine. /proc/stat does not show this. A delay that is measured
+// at such a time says nothing about the measured program.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "apps/support/samples.h"
+
+namespace kvcast::bench {
+
+// One measurement of the speed of a processor.
+struct SpeedSample {
+  double begin = 0;    // seconds of the steady clock (SteadyNow())
+  double seconds = 0;  // CPU time of a fixed amount of arithmetic
+};
+
+// One measured delay.
+struct TimedDelay {
+  double begin = 0;  // seconds of the steady clock
+  float seconds = 0;
+};
+
+class SlowTimes {
+ public:
+  // A sample is slow if it took more than this factor of the median.
+  static constexpr double kSlowFactor = 1.3;
+
+  // No time is slow.
+  SlowTimes() = default;
+  // `samples`: in the order of time. A slow time goes from the last sample before slow samples to
+  // the first sample after them. It also has a rest of the same length, in which a program
+  // handles the work that has waited.
+  explicit SlowTimes(std::span<const SpeedSample> samples);
+
+  // Slow times, divided by the time from the first to the last sample. From 0 to 1.
+  double share() const { return share_; }
+  // True if a slow time and the time from `begin` to `end` have a common part. O(log slow times).
+  bool Overlaps(double begin, double end) const;
+  // Returns the delays, in seconds, that overlap no slow time.
+  Samples AtFullSpeed(std::span<const TimedDelay> delays) const;
+
+ private:
+  struct Interval {
+    double begin = 0;
+    double end = 0;
+  };
+
+  std::vector<Interval> slow_;  // disjoint, in the order of time
+  double share_ = 0;
+};
+
+}  // namespace kvcast::bench
