@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <boost/asio/post.hpp>
+#include <chrono>
 #include <limits>
 #include <utility>
 
@@ -17,7 +18,10 @@ namespace kvcast {
 namespace {
 
 constexpr int64_t kLingerMs = 1000;
-constexpr int kNewcomerPeriodMs = 2;
+constexpr auto kNewcomerPeriod = std::chrono::microseconds(500);
+// The first bytes that are read of a newcomer. A request without a body usually fits in them, so it
+// waits only for a short time even if many other newcomers send large requests.
+constexpr size_t kFirstBytes = 4 << 10;
 // The bound max_held_bytes does not apply to a request that holds at most this number of bytes, so
 // that health checks are answered.
 constexpr size_t kSmallBytes = 4 << 10;
@@ -97,11 +101,8 @@ void HttpServer::Impl::Read(const Shared& connection) {
     return;
   }
   connection->stream.AsyncWaitReady([this, connection](const Error&) {
-    const bool waits = connection->newcomer &&
-                       (!newcomers_.waiting.empty() || !newcomers_.budget.HasTime(SteadyUs()));
-    if (!waits) return ReadReady(connection);
-    newcomers_.waiting.push_back(connection);
-    ServeNewcomersLater();
+    if (!connection->newcomer) return ReadReady(connection);
+    QueueNewcomer(connection);
   });
 }
 
@@ -111,28 +112,49 @@ void HttpServer::Impl::ReadReady(const Shared& connection) {
   const bool newcomer = connection->newcomer;
   const int64_t begin_us = SteadyUs();
   Error error;
-  const std::string_view bytes = connection->stream.ReadReady(error);
+  const bool first = newcomer && connection->phase == Phase::kIdle;
+  const size_t most_bytes = first ? kFirstBytes : std::tuple_size_v<HttpStream::Scratch>;
+  const std::string_view bytes = connection->stream.ReadReady(most_bytes, error);
   OnRead(connection, error, bytes);
-  if (newcomer) newcomers_.budget.Spend(SteadyUs() - begin_us);
+  if (newcomer) newcomers_.queue.Spend(SteadyUs() - begin_us);
+}
+
+void HttpServer::Impl::QueueNewcomer(const Shared& connection) {
+  if (connection->phase != Phase::kLingering) {
+    newcomers_.queue.AddRequest(connection);
+  } else if (const auto last = newcomers_.queue.AddLingering(connection)) {
+    Close(*last);
+  }
+  if (!newcomers_.timer_runs) ServeNewcomers();
 }
 
 void HttpServer::Impl::ServeNewcomersLater() {
-  if (std::exchange(newcomers_.timer_runs, true)) return;
-  newcomers_.timer.expires_after(std::chrono::milliseconds(kNewcomerPeriodMs));
+  newcomers_.timer_runs = true;
+  newcomers_.timer.expires_after(kNewcomerPeriod);
   newcomers_.timer.async_wait([this](const Error& stopped) {
+    newcomers_.timer_runs = false;
     if (!stopped) ServeNewcomers();
   });
 }
 
 void HttpServer::Impl::ServeNewcomers() {
-  newcomers_.timer_runs = false;
-  if (std::exchange(newcomers_.accept_waits, false) && acceptor_.is_open()) Accept();
-  while (!newcomers_.waiting.empty() && newcomers_.budget.HasTime(SteadyUs())) {
-    const Shared next = std::move(newcomers_.waiting.front());
-    newcomers_.waiting.pop_front();
-    ReadReady(next);
+  using Work = NewcomerQueue<Shared>::Work;
+  for (;;) {
+    switch (newcomers_.queue.Next(SteadyUs())) {
+      case Work::kAccept:
+        Accept();
+        break;
+      case Work::kRequest:
+        ReadReady(newcomers_.queue.TakeRequest());
+        break;
+      case Work::kLingering:
+        ReadReady(newcomers_.queue.TakeLingering());
+        break;
+      case Work::kNone:
+        if (newcomers_.queue.has_work()) ServeNewcomersLater();
+        return;
+    }
   }
-  if (!newcomers_.waiting.empty() || newcomers_.accept_waits) ServeNewcomersLater();
 }
 
 void HttpServer::Impl::OnRead(const Shared& connection, const Error& error,

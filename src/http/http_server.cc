@@ -82,7 +82,7 @@ Status HttpServer::Impl::Start(std::vector<HttpRoute> routes) {
     const bool query = lane == static_cast<size_t>(HttpRoute::Lane::kQuery);
     pools_[lane].emplace(query ? static_cast<size_t>(options_.threads) : 1);
   }
-  Accept();
+  AwaitConnections();
   SweepLater();
   loop_ = std::thread([this] { io_.run(); });
   return Status();
@@ -103,30 +103,32 @@ Status HttpServer::Impl::LoadSecrets() {
   return loaded.ok() ? loaded : Invalid(loaded.message());
 }
 
+void HttpServer::Impl::AwaitConnections() {
+  acceptor_.async_wait(asio::socket_base::wait_read, [this](const Error&) {
+    if (!acceptor_.is_open()) return;
+    newcomers_.queue.SetToAccept(true);
+    if (!newcomers_.timer_runs) ServeNewcomers();
+  });
+}
+
 // Accepts few connections in a turn, so that open connections do not wait while many clients
 // connect.
 void HttpServer::Impl::Accept() {
-  constexpr int kMostInATurn = 8;
-  acceptor_.async_accept([this](const Error& error, HttpStream::Socket socket) {
-    if (!acceptor_.is_open()) return;
-    const int64_t begin_us = SteadyUs();
-    if (!error) Admit(std::move(socket));
-    Error none_waits = error;
-    for (int more = 1; !none_waits && more < kMostInATurn; ++more) {
-      HttpStream::Socket next(io_);
-      acceptor_.accept(next, none_waits);
-      if (!none_waits) Admit(std::move(next));
-    }
-    const bool no_files = error == asio::error::no_descriptors ||
-                          error == boost::system::errc::too_many_files_open_in_system;
-    accept_paused_ = error && !(no_files && MakeRoom());
-    const int64_t now_us = SteadyUs();
-    newcomers_.budget.Spend(now_us - begin_us);
-    if (accept_paused_) return;
-    if (newcomers_.budget.HasTime(now_us)) return Accept();
-    newcomers_.accept_waits = true;
-    ServeNewcomersLater();
-  });
+  const int64_t begin_us = SteadyUs();
+  Error error;
+  for (int i = 0; i < NewcomerQueue<Shared>::kMostInATurn && !error; ++i) {
+    HttpStream::Socket next(io_);
+    acceptor_.accept(next, error);
+    if (!error) Admit(std::move(next));
+  }
+  newcomers_.queue.Spend(SteadyUs() - begin_us);
+  if (!error) return;
+  const bool no_files = error == asio::error::no_descriptors ||
+                        error == boost::system::errc::too_many_files_open_in_system;
+  if (no_files && MakeRoom()) return;
+  newcomers_.queue.SetToAccept(false);
+  accept_paused_ = error != asio::error::would_block;
+  if (!accept_paused_) AwaitConnections();
 }
 
 void HttpServer::Impl::Admit(HttpStream::Socket socket) {
@@ -178,7 +180,7 @@ void HttpServer::Impl::SweepLater() {
     if (error) return;
     Sweep();
     if (drain_until_ms_ != 0) Drain();
-    if (std::exchange(accept_paused_, false) && acceptor_.is_open()) Accept();
+    if (std::exchange(accept_paused_, false) && acceptor_.is_open()) AwaitConnections();
     SweepLater();
   });
 }

@@ -57,10 +57,10 @@ class HttpStream {
   void AsyncWaitReady(Handler handler) {
     socket_.async_wait(Socket::wait_read, std::move(handler));
   }
-  // Never blocks. The bytes are valid until the next call for any stream with this scratch. Empty
-  // without an error: no byte is there.
-  std::string_view ReadReady(Error& error) {
-    const size_t bytes = socket_.read_some(boost::asio::buffer(scratch_), error);
+  // Reads at most `most_bytes`, and never blocks. The bytes are valid until the next call for any
+  // stream with this scratch. Empty without an error: no byte is there.
+  std::string_view ReadReady(size_t most_bytes, Error& error) {
+    const size_t bytes = socket_.read_some(boost::asio::buffer(scratch_, most_bytes), error);
     if (error == boost::asio::error::would_block) error = {};
     return {scratch_.data(), bytes};
   }

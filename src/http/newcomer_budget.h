@@ -20,6 +20,8 @@ class NewcomerBudget {
     latest_us_ = now_us;
     return left_us_ > 0;
   }
+  // True: at least half of the greatest saved time is left, so newcomers did not need their share.
+  bool HasSpareTime(int64_t now_us) { return HasTime(now_us) && left_us_ >= kMostUs / 2; }
   void Spend(int64_t used_us) { left_us_ -= std::max<int64_t>(used_us, 1); }
 
  private:

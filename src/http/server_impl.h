@@ -12,7 +12,6 @@
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/thread_pool.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
-#include <deque>
 #include <list>
 #include <map>
 #include <memory>
@@ -28,7 +27,7 @@
 #include "src/http/host_rules.h"
 #include "src/http/http_server.h"
 #include "src/http/http_stream.h"
-#include "src/http/newcomer_budget.h"
+#include "src/http/newcomer_queue.h"
 #include "src/http/request_counts.h"
 #include "src/http/request_reader.h"
 
@@ -72,7 +71,7 @@ class HttpServer::Impl {
     int64_t deadline_ms = 0;          // of the phase, or of the write after its latest progress
     Phase phase = Phase::kHandshake;  // only Enter changes it
     bool reading = false;             // a read is in progress
-    bool newcomer = true;             // see NewcomerBudget
+    bool newcomer = true;             // see NewcomerQueue
     bool closing = false;             // the connection ends after the current reply
     bool ended = false;               // the client sends no more bytes
     // Of the latest complete head, until its reply was sent.
@@ -89,10 +88,8 @@ class HttpServer::Impl {
   struct Newcomers {
     explicit Newcomers(boost::asio::io_context& io) : timer(io) {}
 
-    boost::asio::steady_timer timer;
-    NewcomerBudget budget;
-    std::deque<Shared> waiting;  // have bytes to read, and wait for time of the budget
-    bool accept_waits = false;   // new connections wait for time of the budget
+    NewcomerQueue<Shared> queue;
+    boost::asio::steady_timer timer;  // runs while work waits for time
     bool timer_runs = false;
   };
   struct Finished {
@@ -122,6 +119,7 @@ class HttpServer::Impl {
 
   // http_server.cc: connections are opened and closed.
   Status LoadSecrets();
+  void AwaitConnections();
   void Accept();
   void Admit(HttpStream::Socket socket);
   void Handshake(const Shared& connection);
@@ -136,6 +134,7 @@ class HttpServer::Impl {
   int64_t Deadline(const Connection& connection) const;
   void Read(const Shared& connection);
   void ReadReady(const Shared& connection);
+  void QueueNewcomer(const Shared& connection);
   void ServeNewcomersLater();
   void ServeNewcomers();
   void OnRead(const Shared& connection, const Error& error, std::string_view bytes);

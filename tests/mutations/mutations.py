@@ -73,6 +73,9 @@ OFFLOAD_TESTS = "offload_test"
 PEERS = "router_peer_formats_test"
 HTTP_SERVER = "src/http/http_server.cc"
 EXCHANGE = "src/http/exchange.cc"
+NEWCOMER_QUEUE = "src/http/newcomer_queue.h"
+SLOW_TIMES = "apps/bench/machine/slow_times.cc"
+BENCH_TESTS = "bench_test --gtest_filter="
 SET_DEADLINE = "  connection.deadline_ms = Deadline(connection);\n"
 READER_OF_REQUESTS = "src/http/request_reader.cc"
 HTTP_TESTS = "http_test --gtest_filter="
@@ -427,6 +430,12 @@ MUTATIONS = [
      "  if (!statuses_.contains(source.worker)) {\n", "  if (false) {\n", "stream_subscriber_test"),
     ("leave an object's blocks in its old group", "router/service/ingest/mooncake_events.cc",
      " || object.group != group", "", "router_mooncake_events_test"),
+    ("count the work that has waited during a slow time", SLOW_TIMES,
+     "const double rested = to + (to - from);", "const double rested = to;", BENCH_TESTS + "SlowTimes.*"),
+    ("find only very slow times", SLOW_TIMES,
+     "if (samples[i].seconds <= most) {", "if (samples[i].seconds <= most * 10) {", BENCH_TESTS + "SlowTimes.*"),
+    ("keep the delays of slow times", SLOW_TIMES,
+     "if (!Overlaps(delay.begin, delay.begin + seconds))", "if (!Overlaps(delay.begin, delay.begin))", BENCH_TESTS + "SlowTimes.*"),
     ("judge targets on a busy machine", "apps/bench/index/report.cc",
      "return !shares || shares->quiet();", "return !shares || shares;", "bench_test"),
     ("expect a prefix on the first worker alone", "router/select/speculative_prefixes.cc",
@@ -518,6 +527,15 @@ MUTATIONS = [
      "if (std::ranges::any_of(extension, IsControl))", "if (false)", HTTP_TESTS + "HttpHostileTest.Chunks*"),
     ("let newcomers take all time", "src/http/newcomer_budget.h", "return left_us_ > 0;", "return true;",
      HTTP_TESTS + "NewcomerBudget.*"),
+    ("discard bytes before requests are read", NEWCOMER_QUEUE,
+     "    const bool reads = !requests_.empty()", "    const bool reads = lingering_.empty() && !requests_.empty()",
+     HTTP_TESTS + "NewcomerQueue.*"),
+    ("discard bytes without spare time", NEWCOMER_QUEUE,
+     "!lingering_.empty() && budget_.HasSpareTime(now_us)", "!lingering_.empty()", HTTP_TESTS + "NewcomerQueue.*"),
+    ("let any number of refused newcomers wait", NEWCOMER_QUEUE,
+     "if (lingering_.size() <= kMostLingering) return", "return", HTTP_TESTS + "NewcomerQueue.*"),
+    ("accept all connections before requests are read", NEWCOMER_QUEUE,
+     "(!to_accept_ || left_in_turn_ > 0)", "!to_accept_", HTTP_TESTS + "NewcomerQueue.*"),
     ("queue large queries with the others", "src/http/exchange.cc",
      "request.body.size() > HttpRoute::kLargeBody", "false", HTTP_TESTS + "HttpBoundsTest.Large*"),
     ("take any number of empty lines", READER_OF_REQUESTS,

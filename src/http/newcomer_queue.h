@@ -1,0 +1,85 @@
+// NewcomerQueue: the work for newcomers, and its order. A newcomer is a connection that no request
+// was answered on, apart from errors. If many clients connect or send bytes that are no request,
+// their work takes at most a share of the socket thread's time, and new requests wait only for a
+// short time.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <utility>
+
+#include "src/http/newcomer_budget.h"
+
+namespace kvcast {
+
+// Thread-compatible. All times are in microseconds of one monotonic clock.
+template <typename Connection>
+class NewcomerQueue {
+ public:
+  // The number of requests that are read before connections are accepted again.
+  static constexpr int kMostInATurn = 8;
+  // If more lingering connections wait, the one that waits for the longest time is closed.
+  static constexpr size_t kMostLingering = 256;
+
+  enum class Work : uint8_t {
+    kNone,       // there is no work, or no time for it
+    kAccept,     // accept up to kMostInATurn connections
+    kRequest,    // read bytes of a request: TakeRequest
+    kLingering,  // discard bytes after a refusal: TakeLingering
+  };
+
+  // The acceptor may have new connections, or has none.
+  void SetToAccept(bool to_accept) { to_accept_ = to_accept; }
+  // The connection has bytes of a request.
+  void AddRequest(Connection connection) { requests_.push_back(std::move(connection)); }
+  // The connection has bytes after a refusal. Returns a connection that must be closed; nullopt:
+  // none.
+  std::optional<Connection> AddLingering(Connection connection) {
+    lingering_.push_back(std::move(connection));
+    if (lingering_.size() <= kMostLingering) return std::nullopt;
+    return TakeLingering();
+  }
+
+  // True: there is work, perhaps without time for it.
+  bool has_work() const { return to_accept_ || !requests_.empty() || !lingering_.empty(); }
+  // Connections are accepted and requests are read in turns. Bytes after a refusal are discarded if
+  // there is no other work, and if newcomers did not need their share of the time before.
+  Work Next(int64_t now_us) {
+    if (!budget_.HasTime(now_us)) return Work::kNone;
+    const bool reads = !requests_.empty() && (!to_accept_ || left_in_turn_ > 0);
+    if (reads) {
+      --left_in_turn_;
+      return Work::kRequest;
+    }
+    if (to_accept_) {
+      left_in_turn_ = kMostInATurn;
+      return Work::kAccept;
+    }
+    const bool lingers = !lingering_.empty() && budget_.HasSpareTime(now_us);
+    return lingers ? Work::kLingering : Work::kNone;
+  }
+  // REQUIRES: Next has returned kRequest.
+  Connection TakeRequest() { return TakeFirst(requests_); }
+  // REQUIRES: Next has returned kLingering.
+  Connection TakeLingering() { return TakeFirst(lingering_); }
+  // The work has used this time.
+  void Spend(int64_t used_us) { budget_.Spend(used_us); }
+
+ private:
+  static Connection TakeFirst(std::deque<Connection>& queue) {
+    Connection first = std::move(queue.front());
+    queue.pop_front();
+    return first;
+  }
+
+  NewcomerBudget budget_;
+  bool to_accept_ = false;
+  int left_in_turn_ = 0;  // requests that are read before connections are accepted
+  std::deque<Connection> requests_;
+  std::deque<Connection> lingering_;
+};
+
+}  // namespace kvcast

@@ -1,0 +1,122 @@
+// The order of the work for newcomers.
+// SPDX-License-Identifier: Apache-2.0
+#include "src/http/newcomer_queue.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace kvcast {
+namespace {
+
+using Queue = NewcomerQueue<int>;
+using Work = Queue::Work;
+
+constexpr int64_t kNowUs = 1'000'000;
+
+// The order of the next `count` works: a (accept), r (request), l (lingering), - (none).
+std::string Order(Queue& queue, int count) {
+  std::string order;
+  for (int i = 0; i < count; ++i) {
+    switch (queue.Next(kNowUs)) {
+      case Work::kAccept:
+        order += 'a';
+        break;
+      case Work::kRequest:
+        queue.TakeRequest();
+        order += 'r';
+        break;
+      case Work::kLingering:
+        queue.TakeLingering();
+        order += 'l';
+        break;
+      case Work::kNone:
+        order += '-';
+        break;
+    }
+  }
+  return order;
+}
+
+void AddRequests(Queue& queue, int count) {
+  for (int i = 0; i < count; ++i) queue.AddRequest(i);
+}
+
+// Uses the time that newcomers have, except `left_us`.
+void LeaveTime(Queue& queue, int64_t left_us) { queue.Spend(NewcomerBudget::kMostUs - left_us); }
+
+TEST(NewcomerQueue, WithoutWorkThereIsNothingToDo) {
+  Queue queue;
+  EXPECT_FALSE(queue.has_work());
+  EXPECT_EQ(queue.Next(kNowUs), Work::kNone);
+}
+
+TEST(NewcomerQueue, RequestsAreReadInTheirOrder) {
+  Queue queue;
+  queue.AddRequest(5);
+  queue.AddRequest(6);
+  EXPECT_EQ(queue.Next(kNowUs), Work::kRequest);
+  EXPECT_EQ(queue.TakeRequest(), 5);
+  EXPECT_EQ(queue.TakeRequest(), 6);
+  EXPECT_FALSE(queue.has_work());
+}
+
+// Neither many new connections nor many requests make the others wait.
+TEST(NewcomerQueue, ConnectionsAndRequestsTakeTurns) {
+  Queue queue;
+  queue.SetToAccept(true);
+  AddRequests(queue, 2 * Queue::kMostInATurn + 1);
+  EXPECT_EQ(Order(queue, 22), "arrrrrrrrarrrrrrrraraa");
+  queue.SetToAccept(false);
+  AddRequests(queue, 12);
+  EXPECT_EQ(Order(queue, 13), "rrrrrrrrrrrr-");
+}
+
+TEST(NewcomerQueue, LingeringConnectionsWaitForAllOtherWork) {
+  Queue queue;
+  queue.AddLingering(0);
+  queue.AddLingering(1);
+  AddRequests(queue, 2);
+  EXPECT_EQ(Order(queue, 5), "rrll-");
+  queue.AddLingering(0);
+  queue.SetToAccept(true);
+  EXPECT_EQ(Order(queue, 3), "aaa");
+  queue.SetToAccept(false);
+  EXPECT_EQ(Order(queue, 2), "l-");
+}
+
+// During a flood of requests, the bytes after a refusal take no time of the requests that follow.
+TEST(NewcomerQueue, LingeringConnectionsNeedSpareTime) {
+  Queue queue;
+  queue.AddLingering(0);
+  EXPECT_EQ(queue.Next(kNowUs), Work::kLingering);
+  LeaveTime(queue, NewcomerBudget::kMostUs / 2 - 1);
+  EXPECT_EQ(queue.Next(kNowUs), Work::kNone);
+  EXPECT_TRUE(queue.has_work());
+  AddRequests(queue, 1);
+  EXPECT_EQ(Order(queue, 2), "r-");
+  EXPECT_EQ(queue.Next(kNowUs + 2 * NewcomerBudget::kShare), Work::kLingering);
+}
+
+TEST(NewcomerQueue, WithoutTimeAllWorkWaits) {
+  Queue queue;
+  EXPECT_EQ(queue.Next(kNowUs), Work::kNone);
+  LeaveTime(queue, 0);
+  queue.SetToAccept(true);
+  AddRequests(queue, 1);
+  queue.AddLingering(0);
+  EXPECT_EQ(Order(queue, 2), "--");
+  EXPECT_EQ(queue.Next(kNowUs + NewcomerBudget::kShare), Work::kAccept);
+}
+
+TEST(NewcomerQueue, TheOldestOfTooManyLingeringConnectionsIsClosed) {
+  Queue queue;
+  const auto most = static_cast<int>(Queue::kMostLingering);
+  for (int i = 0; i < most; ++i) EXPECT_FALSE(queue.AddLingering(i).has_value());
+  EXPECT_EQ(queue.AddLingering(most), 0);
+  EXPECT_EQ(queue.AddLingering(most + 1), 1);
+  EXPECT_EQ(queue.TakeLingering(), 2);
+}
+
+}  // namespace
+}  // namespace kvcast
