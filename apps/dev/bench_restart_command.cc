@@ -5,6 +5,7 @@
 
 #include "apps/bench/service/bench_restart.h"
 #include "apps/dev/dev_commands.h"
+#include "apps/dev/quantiles_json.h"
 #include "apps/support/temporary_folder.h"
 
 namespace kvcast::tools {
@@ -17,10 +18,6 @@ constexpr double kBytesPerResidency = 24;
 constexpr double kSavingRatio = 2;
 
 double Quotient(double a, double b) { return b > 0 ? a / b : 0; }
-
-json QuantilesJson(const Quantiles& quantiles) {
-  return {{"p50", quantiles.p50}, {"p99", quantiles.p99}, {"max", quantiles.max}};
-}
 
 void PrintTimes(const char* name, const Quantiles& times, double unit, const char* unit_name) {
   std::printf("%-26s p50 %9.2f  p99 %9.2f  max %9.2f %s\n", name, times.p50 / unit,
@@ -40,6 +37,9 @@ void PrintFigures(const RestartBenchOptions& options, const RestartResult& resul
       saves.seconds, saves.pause_seconds * 1e3);
   PrintTimes("queries without a save", saves.quiet, 1e-6, "us");
   PrintTimes("queries during a save", saves.saving, 1e-6, "us");
+  std::printf("%-26s %llu without a save, %llu during a save; slow times: %.1f %%\n",
+              "queries at full speed", static_cast<unsigned long long>(saves.quiet_queries),
+              static_cast<unsigned long long>(saves.saving_queries), saves.slow_share * 100);
   PrintTimes("exact after a kill", result.restarted, 1, "s");
   if (options.joins > 0) {
     PrintTimes("state of a peer arrived", result.arrived, 1, "s");
@@ -99,13 +99,14 @@ int RunRestartBenchCommand(const RestartBenchOptions& options) {
                              {"residencies", saves.residencies},
                              {"rate", result->rate},
                              {"cold_s", result->cold},
-                             {"restart_s", QuantilesJson(result->restarted)},
-                             {"arrived_s", QuantilesJson(result->arrived)},
-                             {"restored_s", QuantilesJson(result->restored_after)},
-                             {"join_s", QuantilesJson(result->joined)},
+                             {"restart_s", JsonOf(result->restarted)},
+                             {"arrived_s", JsonOf(result->arrived)},
+                             {"restored_s", JsonOf(result->restored_after)},
+                             {"join_s", JsonOf(result->joined)},
                              {"join_bytes", result->join_bytes},
-                             {"quiet_s", QuantilesJson(saves.quiet)},
-                             {"saving_s", QuantilesJson(saves.saving)},
+                             {"quiet_s", JsonOf(saves.quiet)},
+                             {"saving_s", JsonOf(saves.saving)},
+                             {"slow_share", saves.slow_share},
                              {"save_s", saves.seconds},
                              {"pause_s", saves.pause_seconds},
                              {"saves", saves.saves},

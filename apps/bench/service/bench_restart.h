@@ -35,8 +35,11 @@ struct SavesResult {
   int64_t bytes = 0;         // of the latest save
   double seconds = 0;        // of the slowest save
   double pause_seconds = 0;  // see SaveReport; the longest
-  Quantiles quiet;           // queries between the saves
-  Quantiles saving;          // queries that overlap a save
+  // Queries between the saves, and queries that overlap a save. Queries that overlap a slow time of
+  // the machine do not count.
+  Quantiles quiet;
+  Quantiles saving;
+  double slow_share = 0;  // slow times of the machine, divided by the time of the queries
   uint64_t quiet_queries = 0;
   uint64_t saving_queries = 0;
 };

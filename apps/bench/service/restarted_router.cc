@@ -13,6 +13,8 @@
 #include <thread>
 #include <utility>
 
+#include "apps/bench/machine/slow_times.h"
+#include "apps/bench/machine/speed_probe.h"
 #include "apps/bench/service/freshness_prompts.h"
 #include "apps/bench/service/http_load.h"
 #include "apps/bench/service/restart_load.h"
@@ -194,6 +196,7 @@ class RestartedRouter {
     WaitUntil([&] { return HasAll(counts); });
     for (size_t i = 0; i < counts.size(); ++i) stored_[i] = counts[i].stored;
     out.Put(char{1});
+    bench::SpeedProbe speed;
     std::vector<Interval> queries;
     for (const double end = SteadyNow() + config_.query_seconds; SteadyNow() < end;) {
       for (int i = 0; i < 10; ++i) {
@@ -201,7 +204,7 @@ class RestartedRouter {
       }
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
     }
-    return ResultOf(queries);
+    return ResultOf(queries, bench::SlowTimes(speed.Stop()));
   }
 
  private:
@@ -295,12 +298,13 @@ class RestartedRouter {
     return Interval{begin, SteadyNow()};
   }
 
-  SavesResult ResultOf(const std::vector<Interval>& queries) {
+  SavesResult ResultOf(const std::vector<Interval>& queries, const bench::SlowTimes& slow) {
     SavesResult result;
     const std::vector<Interval> saves = times_.saves();
     bench::Samples quiet;
     bench::Samples saving;
     for (const Interval& query : queries) {
+      if (slow.Overlaps(query.begin, query.end)) continue;
       const bool in_save = std::ranges::any_of(saves, [&](const Interval& save) {
         return query.begin < save.end && save.begin < query.end;
       });
@@ -316,6 +320,7 @@ class RestartedRouter {
     result.pause_seconds = SumOf(page, "kvcast_state_save_pause_seconds");
     result.quiet = QuantilesOf(quiet);
     result.saving = QuantilesOf(saving);
+    result.slow_share = slow.share();
     result.quiet_queries = quiet.size();
     result.saving_queries = saving.size();
     return result;
