@@ -51,7 +51,7 @@ class NewcomerQueue {
     if (!budget_.HasTime(now_us)) return Work::kNone;
     const bool reads = !requests_.empty() && (!to_accept_ || left_in_turn_ > 0);
     if (reads) {
-      --left_in_turn_;
+      if (left_in_turn_ > 0) --left_in_turn_;
       return Work::kRequest;
     }
     if (to_accept_) {
