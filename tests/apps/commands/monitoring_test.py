@@ -96,6 +96,19 @@ def series(metric, **labels):
     return f"{metric}{{{inside}}}"
 
 
+def peer_join_tests(rule):
+    """The alert fires in the first ten minutes of a router whose join failed, and not if the join was complete."""
+    fires = {"exp_labels": {"instance": "r", "state": "timeout", "severity": rule["severity"]},
+             "exp_annotations": {**rule["annotations"], "summary":
+                                 rule["annotations"]["summary"].replace("{{ $labels.state }}", "timeout")}}
+    return [{"interval": "1m",
+             "input_series": [
+                 {"series": series("kvcast_peer_join_state", instance="r", state=state), "values": "1x20"},
+                 {"series": series("process_start_time_seconds", instance="r"), "values": "0x20"}],
+             "alert_rule_test": [{"eval_time": time, "alertname": rule["alert"], "exp_alerts": expected}]}
+            for state, time, expected in (("timeout", "9m", [fires]), ("timeout", "11m", []), ("complete", "9m", []))]
+
+
 def check_with_promtool(rules):
     if not shutil.which("promtool"):
         print("promtool is not installed")
@@ -117,6 +130,7 @@ def check_with_promtool(rules):
                           "alert_rule_test": [{"eval_time": "15m", "alertname": rule["alert"],
                                                "exp_alerts": expected}]})
     check("the states are tested", len(tests) == 14, len(tests))
+    tests += peer_join_tests(next(rule for rule in rules if rule["alert"] == "KvcastPeerJoinFailed"))
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / "test.yml"
         path.write_text(json.dumps({"rule_files": [str(RULES.resolve())], "tests": tests}), encoding="utf-8")
@@ -155,7 +169,7 @@ class Router:
         self.process = subprocess.Popen(
             [KVCAST, "router", "--http", "127.0.0.1:0", "--log-format", "json", "--log-level", "debug", "--relay",
              "tcp://127.0.0.1:0", "--load-endpoint", "tcp://127.0.0.1:0", "--token-file", tokens, "--source", "one=tcp://127.0.0.1:9,insecure=true",
-             "--config", self.config, "--source-file", self.sources, "--state", self.state, "--state-interval", "1"],
+             "--config", self.config, "--peer", "http://127.0.0.1:9", "--source-file", self.sources, "--state", self.state, "--state-interval", "1"],
             stderr=subprocess.PIPE, text=True)
         self.lines = []
         self.url = self.await_event("http_listening")["address"]
@@ -190,7 +204,7 @@ def check_log(lines):
     seen = {line["event"] for line in lines}
     for event in ("started", "stopping", "http_listening", "stream_listening", "source_added", "source_insecure",
                   "source_refused", "source_removed", "source_failed", "source_file_read", "source_file_failed",
-                  "source_lookup_failed", "source_watch_failed", "state_refused", "state_saved", "state_save_failed",
+                  "source_lookup_failed", "source_watch_failed", "peer_join_failed", "state_refused", "state_saved", "state_save_failed",
                   "reloaded", "reload_failed", "http_refused", "http_failed", "http_request"):
         check(f"the router writes {event}", event in seen, seen)
 
