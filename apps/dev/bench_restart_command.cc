@@ -75,7 +75,7 @@ int RunRestartBenchCommand(const RestartBenchOptions& options) {
                                        .save_period_s = options.state_interval,
                                        .query_seconds = static_cast<int>(options.seconds),
                                        .extension = !options.plain,
-                                       .folder = folder->path()});
+                                       .folder = folder->path() + "/state"});
   if (!result.ok()) return Fail(result.status());
   PrintFigures(options, *result);
   const SavesResult& saves = result->saves;
@@ -93,7 +93,7 @@ int RunRestartBenchCommand(const RestartBenchOptions& options) {
   if (options.kills > 0) add("slowest restart, s", result->restarted.max, kRestart);
   if (options.joins > 0) add("slowest join, s", result->joined.max, kRestart);
   add("bytes a residency", bytes, kBytesPerResidency);
-  add("query p99, save / no save", saving_ratio, kSavingRatio);
+  if (saves.saving_queries > 0) add("query p99, save / no save", saving_ratio, kSavingRatio);
   if (options.json) {
     std::printf("%s\n", json{{"name", "restart"},
                              {"residencies", saves.residencies},

@@ -57,6 +57,10 @@ if ! "$kvcast" bench service --seconds 1 --rate 50 --workers 1 --blocks 10 --blo
   [ "$(grep -cE '^(p99|healthz) (c4|m2) .* (NOT MET|met)$' "$out/http")" != 4 ]; then
   echo "FAILED: bench service"; cat "$out/http"; failures=$((failures + 1))
 fi
+if ! "$kvcast" bench restart --sources 2 --blocks 16384 --rate 16 --kills 1 --joins 1 --seconds 1 --state-interval 1 \
+  >"$out/restart" 2>&1 || [ "$(grep -cE '^(wrong answers|digest mismatches) .* 0 .* met$' "$out/restart")" != 2 ]; then
+  echo "FAILED: bench restart"; cat "$out/restart"; failures=$((failures + 1))
+fi
 if "$kvcast" bench service --attacks c99 >"$out/http" 2>&1 || ! grep -q 'no attack has the name c99' "$out/http"; then
   echo "FAILED: bench service c99"; failures=$((failures + 1))
 fi
