@@ -434,6 +434,8 @@ MUTATIONS = [
      "const double rested = to + (to - from);", "const double rested = to;", BENCH_TESTS + "SlowTimes.*"),
     ("find only very slow times", SLOW_TIMES,
      "if (samples[i].seconds <= most) {", "if (samples[i].seconds <= most * 10) {", BENCH_TESTS + "SlowTimes.*"),
+    ("judge the few delays of a slow machine", SLOW_TIMES, "  if (share_ > kMostShare) slow_.clear();\n", "",
+     BENCH_TESTS + "SlowTimes.*"),
     ("keep the delays of slow times", SLOW_TIMES,
      "if (!Overlaps(delay.begin, delay.begin + seconds))", "if (!Overlaps(delay.begin, delay.begin))", BENCH_TESTS + "SlowTimes.*"),
     ("judge targets on a busy machine", "apps/bench/index/report.cc",

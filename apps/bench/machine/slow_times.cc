@@ -39,6 +39,7 @@ SlowTimes::SlowTimes(std::span<const SpeedSample> samples) {
   for (const Interval& slow : slow_) total += std::max(0.0, std::min(slow.end, end) - slow.begin);
   const double measured = end - samples.front().begin;
   if (measured > 0) share_ = total / measured;
+  if (share_ > kMostShare) slow_.clear();
 }
 
 bool SlowTimes::Overlaps(double begin, double end) const {

@@ -29,6 +29,9 @@ class SlowTimes {
  public:
   // A sample is slow if it took more than this factor of the median.
   static constexpr double kSlowFactor = 1.3;
+  // If the share of slow times is greater, no delay is left out: too few delays would be left, and
+  // a figure of no delays would meet each target.
+  static constexpr double kMostShare = 0.75;
 
   // No time is slow.
   SlowTimes() = default;

@@ -22,7 +22,8 @@ class HealthProber {
 
   // Waits for the probe in progress.
   void Stop();
-  // The answers that overlap no slow time. REQUIRES: Stop has returned.
+  // All probes are counted. The quantiles are of the answers that overlap no slow time. REQUIRES:
+  // Stop has returned.
   HealthProbes Result(const bench::SlowTimes& slow) const;
   // REQUIRES: Stop has returned.
   double max_mib() const { return max_mib_; }

@@ -61,6 +61,13 @@ TEST(SlowTimes, ASlowBeginAndASlowEndCount) {
 // The median is the usual speed, so a machine that is always slow has no slow time.
 TEST(SlowTimes, TheMedianIsTheUsualSpeed) { EXPECT_EQ(Of({12, 12, 12, 12}).share(), 0); }
 
+TEST(SlowTimes, AMachineThatIsMostlySlowLeavesNoDelayOut) {
+  const SlowTimes slow = Of({1, 12, 1, 1, 12, 1, 1, 1, 1});  // 0 to 7 of 8
+  EXPECT_GT(slow.share(), SlowTimes::kMostShare);
+  const std::vector<TimedDelay> delays = {{0, 1.0F}, {7.5, 0.25F}};
+  EXPECT_EQ(slow.AtFullSpeed(delays).size(), delays.size());
+}
+
 TEST(SlowTimes, DelaysThatOverlapASlowTimeAreLeftOut) {
   const SlowTimes slow = Of({1, 1, 1, 12, 1, 1, 1, 1, 1});  // 2 to 6
   const std::vector<TimedDelay> delays = {{0, 1.0F}, {0.5F, 2.0F}, {3, 0.5F}, {7, 0.25F}};
