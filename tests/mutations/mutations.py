@@ -63,6 +63,7 @@ VLLM_PROMPT = "router/service/route/vllm_prompt.cc"
 VLLM_PROMPT_TESTS = "router_service_test --gtest_filter=VllmPrompt.*"
 WILL_NOT_RETURN_TESTS = "engine_test --gtest_filter=WillNotReturn.*"
 NAMING = "router_content_naming_test"
+FLOOD = "stream_flood_test"
 SAMPLE = "router_index_test --gtest_filter=PromptSample*:StoresWithTokens.*"
 CONNECTOR_TIER = "apps/engine/connector_tier.cc"
 HOST_TIER = "apps_test --gtest_filter=*HostTier*:ConnectorTier*"
@@ -611,6 +612,34 @@ MUTATIONS = [
      "  pub->SetOption(ZMQ_MAXMSGSIZE, kMaxSubscriptionFrameBytes);\n",
      "  pub->SetOption(ZMQ_MAXMSGSIZE, kMaxSubscriptionFrameBytes << 20);\n",
      "stream_curve_test --gtest_filter=CurveFlood.*"),
+    # Peers that send bytes without end.
+    ("end no connection with too many bytes", "src/stream/net/receive_limit.cc", "    Reset(one.descriptor());\n", "",
+     FLOOD),
+    ("end the connection of a client with many requests", "src/stream/publish/replay_server.cc",
+     "if (config_.limit != nullptr) config_.limit", "if (config_.limit == nullptr) config_.limit", FLOOD),
+    ("forget a request that precedes the event of its connection", "src/stream/net/receive_limit.cc",
+     "  } else if (!known->is_open()) {\n", "  } else {\n", FLOOD),
+    ("do not limit a guarded socket", "src/stream/publish/publisher.cc",
+     "  config.limit = protected_socket.limit.get();\n", "", FLOOD),
+    ("do not limit a socket without a guard", "src/stream/publish/publisher.cc",
+     "    const Status monitored = protected_socket.limit->Monitor(protected_socket.socket);\n",
+     "    const Status monitored;\n", FLOOD),
+    ("count the bytes of another connection", "src/stream/net/unfinished_bytes.cc",
+     "SocketOf(descriptor_) == socket_", "SocketOf(descriptor_) != 0", FLOOD),
+    ("count heartbeats as an unfinished message", "src/stream/net/unfinished_bytes.cc",
+     "  unfinished_ -= freed;\n", "", FLOOD),
+    ("save free bytes for later", "src/stream/net/unfinished_bytes.cc",
+     "std::min<uint64_t>(free_ - freed * 1000, 1000)", "free_ - freed * 1000", FLOOD),
+    ("take unreceived messages for an endless message", "src/stream/follow/endless_message.h",
+     "    if (suspects_ && looked_) return", "    if (suspects_) return", FLOOD),
+    ("let one peer's message excuse another peer", "src/stream/follow/endless_message.h",
+     "      if (descriptor != kUnknown && peer.descriptor() != descriptor) continue;\n", "", FLOOD),
+    ("do not look for endless messages", "src/stream/follow/subscriber.cc",
+     "    if (!source.away) source.link->CheckPeers(now_ms);\n", "", FLOOD),
+    ("keep the connection of an endless message", "src/stream/follow/source_link.cc",
+     "    pump_.OnEndlessMessage();\n", "", FLOOD),
+    ("keep the request with an endless reply", "src/stream/follow/source_link.cc",
+     "  if (reply == Verdict::kEndless) {\n", "  if (reply == Verdict::kEndless && now_ms < 0) {\n", FLOOD),
     ("print control characters of a sender", "apps/support/printable.h", "byte >= 0x20 && ", "", TAIL),
     # Each block has two names: its hash and its content.
     ("serve a hash of two contents", "router/index/prefix_index_naming.cc",

@@ -47,8 +47,8 @@ TEST(PublisherBackground, AllThreadsOfAPublisherHaveThePolicyBatch) {
     return true;
   };
   EXPECT_TRUE(stream::Eventually(all_give_way));
-  // The threads for sending, replay and state, and two threads of ZeroMQ.
-  EXPECT_EQ(own().size(), 5u);
+  // The threads for sending, replay, state and receive limits, and two threads of ZeroMQ.
+  EXPECT_EQ(own().size(), 6u);
   EXPECT_EQ(sched_getscheduler(0), SCHED_OTHER);
 }
 

@@ -6,6 +6,7 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -64,6 +65,8 @@ Result<ZmtpPeer> ZmtpPeer::Connect(const std::string& endpoint, int timeout_ms) 
   }
   const int on = 1;
   setsockopt(peer.descriptor_, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+  const timeval timeout{timeout_ms / 1000, timeout_ms % 1000 * 1000};
+  setsockopt(peer.descriptor_, SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof(timeout));
   return peer;
 }
 

@@ -15,8 +15,8 @@ namespace kvcast::tools {
 
 class ZmtpPeer {
  public:
-  // `endpoint` is a bound tcp endpoint of this machine. Connect uses only its port. A read that
-  // takes longer than `timeout_ms` returns kUnavailable.
+  // `endpoint` is a bound tcp endpoint of this machine. Connect uses only its port. A read or
+  // a send that takes longer than `timeout_ms` returns kUnavailable.
   static Result<ZmtpPeer> Connect(const std::string& endpoint, int timeout_ms = 10000);
   ZmtpPeer(ZmtpPeer&& other) noexcept;
   ZmtpPeer& operator=(ZmtpPeer&& other) noexcept;

@@ -145,7 +145,10 @@ struct PublisherCounters {
   uint64_t replay_dropped = 0;
   // Requests whose client does not have the role. They get an END without a status.
   uint64_t replay_denied = 0;
-  RefusedConnections refused;         // by both sockets
+  RefusedConnections refused;  // by both sockets
+  // Connections of both sockets that were ended because the peer sent too many bytes: more than
+  // 64 KiB of subscriptions, or 256 KiB without a whole request.
+  uint64_t flooding_peers = 0;
   uint64_t access_list_failures = 0;  // see AccessList::failed_refreshes
 };
 

@@ -407,6 +407,10 @@ constexpr std::array kServiceMetrics = {
                   "Connections to the relay that ended, or were not ZeroMQ connections, before the "
                   "relay had read a key, since the router started.",
                   kCounter, [](M m) { return Number(m.relay.refused.broken); }},
+    ServiceMetric{"kvcast_relay_flooding_peers_total",
+                  "Connections to the relay that were ended because the peer sent more than 64 KiB "
+                  "of subscriptions, since the router started.",
+                  kCounter, [](M m) { return Number(m.relay.flooding_peers); }},
     ServiceMetric{"kvcast_relay_access_list_failures_total",
                   "Failed attempts to read the list of the relay's clients again (the file is "
                   "missing or invalid), since the router started.",

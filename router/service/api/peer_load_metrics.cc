@@ -37,6 +37,10 @@ constexpr PeerLoadMetric kPeerLoadMetrics[] = {
      "Messages with loads that arrived, including refused messages and messages of this router, "
      "since the router started.",
      MetricType::Counter, [](P p) { return static_cast<double>(p.counters.received); }},
+    {"kvcast_peer_load_flooding_peers_total",
+     "Connections to the load endpoint that were ended because the peer sent more than 64 KiB of "
+     "subscriptions, since the router started.",
+     MetricType::Counter, [](P p) { return static_cast<double>(p.counters.flooding_peers); }},
     {"kvcast_peer_load_access_list_failures_total",
      "Failed attempts to read the list of clients of the load endpoint again (the file is missing "
      "or wrong), since the router started.",

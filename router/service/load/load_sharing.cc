@@ -71,6 +71,8 @@ class LoadSharing::Impl {
   std::atomic<bool> woken_{false};  // set by the poller
   std::atomic<bool> ready_{true};   // set by the poller
   stream::Poller::Watch wake_watch_;
+  // Must be destroyed after pub_ is closed.
+  stream::ReceiveLimit limit_{stream::ReceiveLimit::kSubscriberBytes};
   std::unique_ptr<stream::Guard> guard_;  // must be destroyed after pub_ is closed
   stream::Socket pub_;                    // after Start, only thread_ uses the sockets
   std::string endpoint_;
@@ -102,9 +104,12 @@ Status LoadSharing::Impl::Bind() {
     auto guard = stream::Guard::Create(context_, pub_,
                                        {.server = *config_.curve,
                                         .roles = {CurveRole::kSubscribe},
+                                        .limit = &limit_,
                                         .wake = [waker = waker_] { waker->Wake(); }});
     if (!guard.ok()) return guard.status();
     guard_ = std::move(guard).value();
+  } else if (const Status monitored = limit_.Monitor(pub_); !monitored.ok()) {
+    return monitored;
   }
   if (Status status = pub_.Bind(config_.endpoint); !status.ok()) return status;
   endpoint_ = pub_.last_endpoint();
@@ -226,6 +231,7 @@ LoadSharingCounters LoadSharing::Impl::counters() const {
     const MutexLock lock(mutex_);
     counters = counters_;
   }
+  counters.flooding_peers = limit_.ended();
   if (guard_ == nullptr) return counters;
   counters.refused = guard_->refused();
   counters.access_list_failures = config_.curve->clients->failed_refreshes();

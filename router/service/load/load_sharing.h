@@ -49,6 +49,7 @@ struct LoadSharingCounters {
   uint64_t unsent = 0;    // messages that were too large, see EncodeGauge
   uint64_t received = 0;  // messages, with refused messages and messages of this router
   std::array<uint64_t, kGaugeRejects> rejected{};
+  uint64_t flooding_peers = 0;  // connections that were ended because the peer sent too many bytes
   RefusedConnections refused;
   uint64_t access_list_failures = 0;  // see AccessList::failed_refreshes
 };

@@ -80,6 +80,8 @@ class Relay::Impl {
   const RelayConfig config_;
   std::atomic<size_t> unsent_bytes_{0};  // must outlive context_, whose destructor frees messages
   const std::shared_ptr<stream::Context> context_ = stream::Context::Create();
+  // Must be destroyed after socket_ is closed.
+  stream::ReceiveLimit limit_{stream::ReceiveLimit::kSubscriberBytes};
   std::unique_ptr<stream::Guard> guard_;  // must be destroyed after socket_ is closed
   stream::Socket socket_;                 // after Start, only thread_ uses the socket
   std::string endpoint_;
@@ -120,11 +122,15 @@ Status Relay::Impl::Open() {
       }
       wake_.NotifyOne();
     };
-    auto guard = stream::Guard::Create(
-        context_, socket_,
-        {.server = *config_.curve, .roles = {CurveRole::kSubscribe}, .wake = wake});
+    auto guard = stream::Guard::Create(context_, socket_,
+                                       {.server = *config_.curve,
+                                        .roles = {CurveRole::kSubscribe},
+                                        .limit = &limit_,
+                                        .wake = wake});
     if (!guard.ok()) return guard.status();
     guard_ = std::move(guard).value();
+  } else if (const Status monitored = limit_.Monitor(socket_); !monitored.ok()) {
+    return monitored;
   }
   return socket_.Bind(config_.endpoint);
 }
@@ -142,7 +148,8 @@ RelayCounters Relay::Impl::counters() const {
   RelayCounters counters{.batches = batches_,
                          .messages = messages_,
                          .dropped = dropped_,
-                         .unsent_bytes = unsent_bytes_};
+                         .unsent_bytes = unsent_bytes_,
+                         .flooding_peers = limit_.ended()};
   if (guard_ == nullptr) return counters;
   counters.refused = guard_->refused();
   counters.access_list_failures = config_.curve->clients->failed_refreshes();

@@ -47,7 +47,8 @@ struct RelayCounters {
   // Batches that a full queue dropped, batches that could not be decoded, and batches with a
   // message that was not sent.
   uint64_t dropped = 0;
-  uint64_t unsent_bytes = 0;  // current number; see RelayConfig::unsent_bytes_max
+  uint64_t unsent_bytes = 0;    // current number; see RelayConfig::unsent_bytes_max
+  uint64_t flooding_peers = 0;  // connections that were ended because the peer sent too many bytes
   RefusedConnections refused;
   uint64_t access_list_failures = 0;  // see AccessList::failed_refreshes
 };

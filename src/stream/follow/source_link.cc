@@ -11,12 +11,17 @@
 namespace kvcast::stream {
 namespace {
 
-constexpr int kLinkEvents = ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_DISCONNECTED |
-                            ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL |
+constexpr int kConnectEvents = ZMQ_EVENT_CONNECTED | ZMQ_EVENT_ACCEPTED;
+constexpr int kLinkEvents = kConnectEvents | ZMQ_EVENT_HANDSHAKE_SUCCEEDED |
+                            ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL |
                             ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL | ZMQ_EVENT_HANDSHAKE_FAILED_AUTH;
 
 // If a connection is not established within this time, the host name is looked up again.
 constexpr int64_t kLookAgainMs = 5000;
+
+// Bytes that the system may have received for a connection before libzmq reads them. The default of
+// Linux is 6 MiB.
+constexpr int64_t kMaxUnreadBytes = 32 << 20;
 
 // Sources of this process and of other processes get different seeds.
 uint64_t NextJitterSeed() {
@@ -55,6 +60,8 @@ SourceLink::SourceLink(const SourceConfig& source, const SubscriberConfig& confi
       sink_(std::move(sink)),
       live_address_(source.bind ? std::string() : source.endpoint),
       replay_address_(source.replay_endpoint),
+      live_message_(static_cast<uint64_t>(config.max_frame_bytes + kMaxUnreadBytes)),
+      reply_message_(static_cast<uint64_t>(config.max_frame_bytes + kMaxUnreadBytes)),
       pump_({.limits = LimitsOf(config, sink_->TakesSnapshots()),
              .can_replay = !source.replay_endpoint.empty(),
              .bound = source.bind,
@@ -145,6 +152,7 @@ Status SourceLink::ConnectLive() {
   }
   sub_ = std::move(sub).value();
   monitor_ = std::move(monitor).value();
+  live_message_.Clear();
   ready_ = true;
   connected_ = false;
   connected_at_once_ = config_.endpoint.starts_with("inproc://");
@@ -183,32 +191,72 @@ void SourceLink::EndLive() {
 
 std::optional<LiveEvent> SourceLink::NextLiveEvent() {
   if (std::exchange(connected_at_once_, false)) return LiveEvent::kConnected;
-  const std::optional<MonitorEvent> event = ReceiveMonitorEvent(monitor_);
+  std::optional<MonitorEvent> event = ReceiveMonitorEvent(monitor_);
+  for (; event && (event->event & kConnectEvents) != 0; event = ReceiveMonitorEvent(monitor_)) {
+    live_message_.Connect(static_cast<int>(event->value), now_ms_);
+  }
   if (!event) return std::nullopt;
   connected_ = event->event == ZMQ_EVENT_HANDSHAKE_SUCCEEDED;
   if (connected_) return LiveEvent::kConnected;
-  if (event->event == ZMQ_EVENT_DISCONNECTED) return LiveEvent::kDisconnected;
+  if (event->event == ZMQ_EVENT_DISCONNECTED) {
+    live_message_.Disconnect(static_cast<int>(event->value));
+    return LiveEvent::kDisconnected;
+  }
   ++failed_handshakes_;
   return LiveEvent::kHandshakeFailed;
 }
 
-std::optional<Frames> SourceLink::Receive(Socket& socket) {
-  if (!socket.is_open() || socket.Receive(message_) == RecvResult::kNone) return std::nullopt;
+std::optional<Frames> SourceLink::Receive(Socket& socket, EndlessMessage& endless) {
+  if (!socket.is_open()) return std::nullopt;
+  if (socket.Receive(message_) == RecvResult::kNone) {
+    endless.NoteEmpty();
+    return std::nullopt;
+  }
+  endless.NoteMessage(message_.connection());
   return message_.frames();
+}
+
+void SourceLink::CheckPeers(int64_t now_ms) {
+  using Verdict = EndlessMessage::Verdict;
+  const Verdict live = live_message_.Check(now_ms);
+  const Verdict reply = reply_message_.Check(now_ms);
+  if (live == Verdict::kLook || reply == Verdict::kLook) ready_ = true;
+  if (live == Verdict::kEndless) {
+    live_message_.Clear();
+    pump_.OnEndlessMessage();
+  }
+  if (reply == Verdict::kEndless) {
+    CloseReplySocket();
+    ready_ = true;  // TakeReplyCut
+  }
 }
 
 // If the connection ends, the open request is lost, even if the socket reconnects. A socket does
 // not reconnect if a received frame ended its connection.
 bool SourceLink::TakeReplyCut() {
-  bool cut = false;
-  while (replay_monitor_.is_open() && ReceiveMonitorEvent(replay_monitor_)) cut = true;
+  if (!replay_monitor_.is_open()) return false;
+  bool cut = !replay_.is_open();
+  while (const auto event = ReceiveMonitorEvent(replay_monitor_)) {
+    if (event->event == ZMQ_EVENT_CONNECTED) {
+      reply_message_.Connect(static_cast<int>(event->value), now_ms_);
+    } else {
+      cut = true;
+    }
+  }
+  if (!replay_.is_open()) replay_monitor_.Close();
   return cut;
 }
 
 void SourceLink::CloseRequest() {
-  replay_watches_ = {};
-  replay_.Close();
+  CloseReplySocket();
   replay_monitor_.Close();
+}
+
+// While the monitor is open without its socket, the request is cut.
+void SourceLink::CloseReplySocket() {
+  replay_watches_ = {};
+  reply_message_.Clear();
+  replay_.Close();
 }
 
 // If no socket can be created, the request times out and is made again.
@@ -217,7 +265,7 @@ void SourceLink::OpenRequest(Frame start) {
   if (replay_address_.text().empty()) return;
   Result<Socket> dealer = MakeReplaySocket(context_, replay_address_.text(), sockets_);
   if (!dealer.ok()) return;
-  Result<Socket> monitor = dealer->Monitor(ZMQ_EVENT_DISCONNECTED);
+  Result<Socket> monitor = dealer->Monitor(ZMQ_EVENT_CONNECTED | ZMQ_EVENT_DISCONNECTED);
   if (!monitor.ok() || !dealer->Connect(replay_address_.text()).ok()) return;
   auto watches = WatchBoth(*dealer, *monitor);
   if (!watches.ok()) return dealer->Close();  // must be closed before its monitor

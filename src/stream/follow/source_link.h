@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "kvcast/stream/subscriber.h"
+#include "src/stream/follow/endless_message.h"
 #include "src/stream/follow/peer_address.h"
 #include "src/stream/follow/source_pump.h"
 #include "src/stream/follow/source_sockets.h"
@@ -59,6 +60,10 @@ class SourceLink final : private SourceTransport {
   void Start();
   // See SourcePump::Work.
   void Work(int64_t now_ms, bool takes_large = true);
+  // Ends a connection on which a message does not end. Must be called every kCheckPeersMs, not
+  // beside Work.
+  void CheckPeers(int64_t now_ms);
+  static constexpr int64_t kCheckPeersMs = 50;
   void Contradict(int64_t now_ms) { pump_.Contradict(now_ms); }
   // After this call the sink is not called.
   void Mute() { pump_.Mute(); }
@@ -80,12 +85,13 @@ class SourceLink final : private SourceTransport {
   bool OpenLive() override;
   void EndLive() override;
   std::optional<LiveEvent> NextLiveEvent() override;
-  std::optional<Frames> ReceiveLive() override { return Receive(sub_); }
+  std::optional<Frames> ReceiveLive() override { return Receive(sub_, live_message_); }
   void OpenRequest(Frame start) override;
   void CloseRequest() override;
-  std::optional<Frames> ReceiveReply() override { return Receive(replay_); }
+  std::optional<Frames> ReceiveReply() override { return Receive(replay_, reply_message_); }
   bool TakeReplyCut() override;
-  std::optional<Frames> Receive(Socket& socket);
+  void CloseReplySocket();
+  std::optional<Frames> Receive(Socket& socket, EndlessMessage& endless);
 
   const SourceConfig config_;
   const SourceSocketOptions sockets_;
@@ -103,6 +109,8 @@ class SourceLink final : private SourceTransport {
   std::atomic<bool> ready_{true};   // a socket may have a message
   uint64_t failed_handshakes_ = 0;
   Multipart message_;
+  EndlessMessage live_message_;
+  EndlessMessage reply_message_;
   Socket monitor_;  // monitor of sub_; must be closed after sub_
   Socket sub_;
   Socket replay_monitor_;

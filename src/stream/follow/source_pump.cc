@@ -64,6 +64,12 @@ void SourcePump::ScheduleRenewal() {
   transport_.EndLive();
 }
 
+void SourcePump::OnEndlessMessage() {
+  source_.OnBadMessage();
+  NoteDisconnected();
+  ScheduleRenewal();
+}
+
 void SourcePump::OpenLive(int64_t now_ms) {
   renewed_ms_ = now_ms;
   if (transport_.OpenLive()) {

@@ -59,6 +59,8 @@ class SourcePump final : private SourceNetwork {
   void Contradict(int64_t now_ms) { source_.OnContradiction(now_ms); }
   // The live connection cannot be used: schedules a new one.
   void ScheduleRenewal();
+  // A message of the live connection does not end.
+  void OnEndlessMessage();
   // After this call no message is handled, and the sink is not called.
   void Mute() {
     muted_ = true;

@@ -167,6 +167,7 @@ class Subscriber::Impl {
   bool GiveAway(FollowedSource& source, stream::TurnLength turn);
   void TakeContradictions(int64_t now_ms);
   void WaitForWork();
+  void CheckPeers(int64_t now_ms);
   void Work();
   void NoteStatus(const SourceLink& link, int64_t now_ms);
   FollowedSource* Find(WorkerId worker);
@@ -195,6 +196,7 @@ class Subscriber::Impl {
   // is in progress.
   stream::TurnGate gate_;
   std::vector<FollowedSource> sources_;
+  int64_t checked_peers_ms_ = 0;
   std::atomic<bool> woken_{false};  // set by the poller
   stream::Poller::Watch waker_watch_;
   // Lanes of their own, so that a slow turn does not wait for a long turn.
@@ -399,7 +401,8 @@ bool Subscriber::Impl::GiveAway(FollowedSource& source, stream::TurnLength turn)
 }
 
 void Subscriber::Impl::WaitForWork() {
-  int64_t deadline = stream::kNever;
+  int64_t deadline =
+      sources_.empty() ? stream::kNever : checked_peers_ms_ + SourceLink::kCheckPeersMs;
   for (const FollowedSource& source : sources_) {
     if (!source.away) deadline = std::min(deadline, source.link->deadline_ms());
   }
@@ -407,8 +410,18 @@ void Subscriber::Impl::WaitForWork() {
   poller_->Wait(timed ? std::max<int64_t>(deadline - now_ms_(), 0) : -1);
 }
 
+void Subscriber::Impl::CheckPeers(int64_t now_ms) {
+  const int64_t passed_ms = now_ms - checked_peers_ms_;
+  if (passed_ms >= 0 && passed_ms < SourceLink::kCheckPeersMs) return;
+  checked_peers_ms_ = now_ms;
+  for (FollowedSource& source : sources_) {
+    if (!source.away) source.link->CheckPeers(now_ms);
+  }
+}
+
 void Subscriber::Impl::Work() {
   const int64_t now_ms = now_ms_();
+  CheckPeers(now_ms);
   TakeContradictions(now_ms);
   for (FollowedSource& source : sources_) {
     if (source.away) continue;

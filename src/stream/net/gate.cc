@@ -48,7 +48,8 @@ Result<std::unique_ptr<Guard>> Guard::Create(const std::shared_ptr<Context>& con
   if (config.server.clients == nullptr) {
     return Status(StatusCode::kInvalidArgument, "a CURVE server needs a list of its clients");
   }
-  Result<Socket> monitor = socket.Monitor(kFailures);
+  const int events = kFailures | (config.limit != nullptr ? ReceiveLimit::kEvents : 0);
+  Result<Socket> monitor = socket.Monitor(events);
   if (!monitor.ok()) return monitor.status();
   Context::GateSlot& slot = context->gate_slot();
   MutexLock lock(slot.mutex);
@@ -107,6 +108,11 @@ void Guard::Renew(Socket& socket) {
 bool Guard::Allows(std::string_view key) const {
   return std::ranges::any_of(config_.roles,
                              [&](CurveRole role) { return clients().Allows(role, key); });
+}
+
+void Guard::OnEvent(const MonitorEvent& event) {
+  if ((event.event & kFailures) != 0) return Count(event);
+  config_.limit->OnEvent(event);
 }
 
 void Guard::Count(const MonitorEvent& event) {
@@ -285,7 +291,7 @@ std::string Gate::AdmittedKey(Frames request) {
 void Gate::CountEvents() {
   MutexLock lock(mutex_);
   for (const auto& [domain, guard] : guards_) {
-    while (const auto event = ReceiveMonitorEvent(guard->monitor_)) guard->Count(*event);
+    while (const auto event = ReceiveMonitorEvent(guard->monitor_)) guard->OnEvent(*event);
   }
 }
 

@@ -23,6 +23,7 @@
 #include "src/base/descriptor.h"
 #include "src/base/mutex.h"
 #include "src/stream/net/poller.h"
+#include "src/stream/net/receive_limit.h"
 #include "src/stream/net/socket.h"
 #include "src/stream/net/waker.h"
 
@@ -37,6 +38,8 @@ class Guard {
     // The socket connects to a client that binds. libzmq gives up such a connection after some
     // failed handshakes, so the connection must be renewed after a failure.
     bool connects = false;
+    // Gets the connections of the socket, and must outlive the guard. nullptr: no limit.
+    ReceiveLimit* limit = nullptr;
     // Called repeatedly until the owner has called HandleWake, on the gate's thread, with the
     // gate's lock held. It must not block.
     std::function<void()> wake;
@@ -71,6 +74,7 @@ class Guard {
   void Handle(Socket& socket);
   void Renew(Socket& socket);
   bool Allows(std::string_view key) const;
+  void OnEvent(const MonitorEvent& event);
   void Count(const MonitorEvent& event);
   void CheckAdmitted();
   void Refuse(std::string_view peer, std::string_view reason) const;

@@ -48,6 +48,11 @@ class Multipart {
     return id == nullptr ? std::string_view() : std::string_view(id);
   }
 
+  // The descriptor of the connection. -1: inproc.
+  int connection() const {
+    return count_ > 0 ? zmq_msg_get(messages_[count_ - 1].get(), ZMQ_SRCFD) : -1;
+  }
+
  private:
   friend class Socket;
   std::array<Message, kMaxFrames> messages_;

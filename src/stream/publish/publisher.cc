@@ -8,6 +8,7 @@
 
 #include "src/base/clock.h"
 #include "src/stream/net/gate.h"
+#include "src/stream/net/receive_limit.h"
 #include "src/stream/net/socket.h"
 #include "src/stream/publish/heartbeat_thread.h"
 #include "src/stream/publish/live_sender.h"
@@ -20,6 +21,7 @@ namespace {
 
 using stream::Context;
 using stream::Guard;
+using stream::ReceiveLimit;
 using stream::Socket;
 
 // Linger time of the PUB socket in milliseconds: the longest time that the destructor waits until
@@ -79,16 +81,24 @@ void AddTo(RefusedConnections& sum, const RefusedConnections& more) {
   sum.broken += more.broken;
 }
 
-// A socket and its guard. The guard must be destroyed after the socket is closed.
+// A socket, its guard and its limit. They must be destroyed after the socket is closed.
 struct GuardedSocket {
+  std::unique_ptr<ReceiveLimit> limit;
   std::unique_ptr<Guard> guard;  // nullptr: no CURVE
   Socket socket;
 };
 
 Result<GuardedSocket> Protect(Socket socket, const std::shared_ptr<Context>& context,
-                              const std::optional<CurveServer>& curve, Guard::Config config) {
-  GuardedSocket protected_socket{nullptr, std::move(socket)};
-  if (!curve) return protected_socket;
+                              const std::optional<CurveServer>& curve, uint64_t max_bytes,
+                              Guard::Config config) {
+  GuardedSocket protected_socket{std::make_unique<ReceiveLimit>(max_bytes), nullptr,
+                                 std::move(socket)};
+  if (!curve) {
+    const Status monitored = protected_socket.limit->Monitor(protected_socket.socket);
+    if (!monitored.ok()) return monitored;
+    return protected_socket;
+  }
+  config.limit = protected_socket.limit.get();
   config.server = *curve;
   auto guard = Guard::Create(context, protected_socket.socket, std::move(config));
   if (!guard.ok()) return guard.status();
@@ -104,7 +114,7 @@ Result<GuardedSocket> OpenPub(const PublisherConfig& config,
   pub->SetOption(ZMQ_MAXMSGSIZE, kMaxSubscriptionFrameBytes);
   const bool binds = config.binds.value_or(BindsEndpoint(endpoint));
   Result<GuardedSocket> guarded =
-      Protect(std::move(pub).value(), context, config.curve,
+      Protect(std::move(pub).value(), context, config.curve, ReceiveLimit::kSubscriberBytes,
               {.roles = {CurveRole::kSubscribe}, .connects = !binds, .wake = std::move(wake)});
   if (!guarded.ok()) return guarded;
   Socket& socket = guarded->socket;
@@ -127,7 +137,7 @@ Result<GuardedSocket> OpenRouter(const PublisherConfig& config,
   router->SetOption(ZMQ_ROUTER_MANDATORY, 1);
   router->SetOption(ZMQ_MAXMSGSIZE, kMaxRequestFrameBytes);
   Result<GuardedSocket> guarded =
-      Protect(std::move(router).value(), context, config.curve,
+      Protect(std::move(router).value(), context, config.curve, ReceiveLimit::kClientBytes,
               {.roles = {CurveRole::kReplay, CurveRole::kSnapshot}, .wake = std::move(wake)});
   if (!guarded.ok()) return guarded;
   if (Status status = guarded->socket.Bind(endpoint); !status.ok()) return status;
@@ -167,7 +177,9 @@ class Publisher::Impl {
   // `loop` and the first members of `core` are in one cache line, because each Publish uses them.
   alignas(64) std::shared_ptr<stream::SendLoop> loop;
   stream::PublisherCore core;
-  // The guards must be destroyed after the sockets that they guard.
+  // The limits and the guards must be destroyed after their sockets.
+  std::unique_ptr<ReceiveLimit> pub_limit;
+  std::unique_ptr<ReceiveLimit> replay_limit;
   std::unique_ptr<Guard> pub_guard;
   std::unique_ptr<Guard> replay_guard;
   std::unique_ptr<stream::LiveSender> live;
@@ -190,6 +202,7 @@ Status Publisher::Impl::Open() {
   auto pub = OpenPub(config, context, *bound, [sends = loop] { sends->Notice(); });
   if (!pub.ok()) return pub.status();
   endpoint = pub->socket.last_endpoint();
+  pub_limit = std::move(pub->limit);
   pub_guard = std::move(pub->guard);
   live = std::make_unique<stream::LiveSender>(std::move(pub->socket), config.topic, core.ring(),
                                               pub_guard.get());
@@ -221,6 +234,7 @@ Status Publisher::Impl::OpenReplay(const std::shared_ptr<Context>& context,
   auto router = OpenRouter(config, context, *bound, [held = *waker] { held->Wake(); });
   if (!router.ok()) return router.status();
   replay_endpoint = router->socket.last_endpoint();
+  replay_limit = std::move(router->limit);
   replay_guard = std::move(router->guard);
   if (Status kept = KeepState(); !kept.ok()) return kept;
   stream::ReplayServerConfig server;
@@ -230,6 +244,7 @@ Status Publisher::Impl::OpenReplay(const std::shared_ptr<Context>& context,
   server.now_us = [this] { return core.NowUs(); };
   server.silent = [this] { return core.silent(); };
   server.guard = replay_guard.get();
+  server.limit = replay_limit.get();
   replay = std::make_unique<stream::ReplayServer>(std::move(router->socket), *waker, server,
                                                   core.ring(), core.state());
   return Status();
@@ -312,6 +327,9 @@ PublisherCounters Publisher::counters() const {
   counters.live_dropped = ring.unsent_dropped;
   for (const Guard* guard : {impl_->pub_guard.get(), impl_->replay_guard.get()}) {
     if (guard != nullptr) AddTo(counters.refused, guard->refused());
+  }
+  for (const ReceiveLimit* limit : {impl_->pub_limit.get(), impl_->replay_limit.get()}) {
+    if (limit != nullptr) counters.flooding_peers += limit->ended();
   }
   if (impl_->config.curve) {
     counters.access_list_failures = impl_->config.curve->clients->failed_refreshes();

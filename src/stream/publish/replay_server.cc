@@ -57,6 +57,7 @@ void ReplayServer::WaitForWork() {
 void ReplayServer::ReceiveRequests() {
   for (int i = 0; i < kRequestsPerTurn; ++i) {
     if (router_.Receive(message_) == RecvResult::kNone) return;
+    if (config_.limit != nullptr) config_.limit->NoteMessage(message_.connection());
     if (config_.silent && config_.silent()) continue;
     const std::optional<Frame> start = ParseReplayRequest(message_.frames());
     const Frame client = message_.frames()[0];

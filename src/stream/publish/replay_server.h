@@ -29,6 +29,8 @@ struct ReplayServerConfig {
   std::function<bool()> silent;
   // The guard of the socket; nullptr: every client may make every request. Must outlive the server.
   Guard* guard = nullptr;
+  // The limit of the socket; nullptr: none. Must outlive the server.
+  ReceiveLimit* limit = nullptr;
 };
 
 class ReplayServer final : private ReplyChannel {

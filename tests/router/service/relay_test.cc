@@ -267,5 +267,21 @@ TEST_F(RelayTest, TheQueueIsBounded) {
   EXPECT_GT(relay->counters().batches, 0u);
 }
 
+// libzmq keeps each subscription, so the relay ends the connection of such a peer.
+TEST_F(RelayTest, ASubscriberWithTooManySubscriptionsIsDisconnected) {
+  Start();
+  Reader good(context, relay->endpoint());
+  Await(good);
+  zmq::socket_t hostile(context, zmq::socket_type::sub);
+  hostile.set(zmq::sockopt::linger, 0);
+  hostile.connect(relay->endpoint());
+  const std::string topic(1000, 't');
+  for (int i = 0; i < 1000; ++i) {
+    hostile.set(zmq::sockopt::subscribe, topic + std::to_string(i));
+  }
+  EXPECT_TRUE(Eventually([&] { return relay->counters().flooding_peers >= 1; }));
+  Await(good);
+}
+
 }  // namespace
 }  // namespace kvcast::router

@@ -24,9 +24,9 @@ using kvcast::stream::TemporaryFolder;
 constexpr int64_t kPeriodMs = 100;
 
 struct LoadSharingTest : ::testing::Test {
-  void Start(std::vector<LoadPeer> peers = {}) {
+  void Start(std::vector<LoadPeer> peers = {}, const std::string& endpoint = "") {
     LoadSharingConfig config;
-    config.endpoint = EndpointOf("self");
+    config.endpoint = endpoint.empty() ? EndpointOf("self") : endpoint;
     config.peers = std::move(peers);
     config.period_ms = kPeriodMs;
     config.name = "self";
@@ -110,6 +110,20 @@ TEST_F(LoadSharingTest, ALoadThatIsTooLargeIsCounted) {
   workers = 1;
   now_us += kPeriodMs * 1000;
   EXPECT_TRUE(HasSent(1));
+}
+
+// libzmq keeps each subscription, so the router ends the connection of such a peer.
+TEST_F(LoadSharingTest, ASubscriberWithTooManySubscriptionsIsDisconnected) {
+  Start({}, "tcp://127.0.0.1:0");
+  zmq::context_t context;
+  zmq::socket_t hostile(context, zmq::socket_type::sub);
+  hostile.set(zmq::sockopt::linger, 0);
+  hostile.connect(sharing->endpoint());
+  const std::string topic(1000, 't');
+  for (int i = 0; i < 1000; ++i) {
+    hostile.set(zmq::sockopt::subscribe, topic + std::to_string(i));
+  }
+  EXPECT_TRUE(Eventually([&] { return sharing->counters().flooding_peers >= 1; }));
 }
 
 TEST_F(LoadSharingTest, NoteChangeMayFollowStop) {

@@ -1,0 +1,73 @@
+// EndlessMessage: finds a peer of a followed source whose message does not end.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "src/stream/net/unfinished_bytes.h"
+
+namespace kvcast::stream {
+
+// Thread-compatible.
+class EndlessMessage {
+ public:
+  enum class Verdict : uint8_t {
+    kNone,
+    // A peer has sent more than the limit. The bytes may be messages that were not received yet, so
+    // the owner must receive from the socket until it is empty.
+    kLook,
+    // The socket was empty after kLook.
+    kEndless,
+  };
+
+  // `limit`: the bytes of the longest message and of the system's receive buffer.
+  explicit EndlessMessage(uint64_t limit) : limit_(limit) {}
+
+  // Messages of the connection may have been received before this call, so the bytes until the next
+  // Check do not count.
+  void Connect(int descriptor, int64_t now_ms) {
+    peers_.emplace_back(descriptor, now_ms).NoteMessage();
+  }
+  void Disconnect(int descriptor) {
+    std::erase_if(peers_, [=](const auto& peer) { return peer.descriptor() == descriptor; });
+  }
+  void Clear() {
+    peers_.clear();
+    suspects_ = looked_ = false;
+  }
+
+  // The owner has received a message from this connection. kUnknown: the socket has one peer.
+  static constexpr int kUnknown = -1;
+  void NoteMessage(int descriptor) {
+    for (UnfinishedBytes& peer : peers_) {
+      if (descriptor != kUnknown && peer.descriptor() != descriptor) continue;
+      peer.NoteMessage();
+      if (suspect_ == peer.descriptor()) suspects_ = false;
+    }
+  }
+  // The socket is empty.
+  void NoteEmpty() { looked_ = true; }
+
+  // Must be called repeatedly. Between two calls, a peer can send bytes without a limit.
+  Verdict Check(int64_t now_ms) {
+    if (suspects_ && looked_) return Verdict::kEndless;
+    suspects_ = looked_ = false;
+    for (UnfinishedBytes& peer : peers_) {
+      if (peer.Read(now_ms) <= limit_) continue;
+      suspects_ = true;
+      suspect_ = peer.descriptor();
+    }
+    return suspects_ ? Verdict::kLook : Verdict::kNone;
+  }
+
+ private:
+  const uint64_t limit_;
+  std::vector<UnfinishedBytes> peers_;
+  bool suspects_ = false;
+  int suspect_ = kUnknown;  // the descriptor, if suspects_
+  bool looked_ = false;     // the socket was empty since the latest Check
+};
+
+}  // namespace kvcast::stream

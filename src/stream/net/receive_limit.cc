@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "src/stream/net/receive_limit.h"
+
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "src/base/batch_scheduling.h"
+#include "src/base/clock.h"
+#include "src/base/weak_singleton.h"
+
+namespace kvcast::stream {
+namespace {
+
+constexpr int64_t kCheckMs = 50;
+
+// Drops the unread bytes, and resets the connection. After shutdown() libzmq would still read all
+// bytes that the peer sends.
+void Reset(int descriptor) {
+  sockaddr none{};
+  none.sa_family = AF_UNSPEC;
+  connect(descriptor, &none, sizeof(none));
+}
+
+}  // namespace
+
+// The thread of all limits of this process.
+class ReceiveLimitThread {
+ public:
+  static std::shared_ptr<ReceiveLimitThread> Shared() {
+    static WeakSingleton<ReceiveLimitThread> shared;
+    return shared.Get([] { return std::make_shared<ReceiveLimitThread>(); },
+                      [](const ReceiveLimitThread&) { return true; });
+  }
+
+  ReceiveLimitThread() : thread_([this] { Run(); }) {}
+  ~ReceiveLimitThread() {
+    {
+      MutexLock lock(mutex_);
+      stopping_ = true;
+    }
+    wake_.NotifyOne();
+    thread_.join();
+  }
+
+  void Add(ReceiveLimit& limit) {
+    MutexLock lock(mutex_);
+    limits_.push_back(&limit);
+  }
+  void Remove(ReceiveLimit& limit) {
+    MutexLock lock(mutex_);
+    std::erase(limits_, &limit);
+  }
+
+ private:
+  void Run() {
+    SetBatchScheduling();
+    MutexLock lock(mutex_);
+    while (!stopping_) {
+      const int64_t now_ms = SteadyMs();
+      for (ReceiveLimit* const limit : limits_) limit->Check(now_ms);
+      const int64_t until_us = (now_ms + kCheckMs) * 1000;
+      while (!stopping_ && wake_.WaitUntil(mutex_, until_us)) {
+      }
+    }
+  }
+
+  Mutex mutex_;
+  CondVar wake_;
+  std::vector<ReceiveLimit*> limits_ KV_GUARDED_BY(mutex_);
+  bool stopping_ KV_GUARDED_BY(mutex_) = false;
+  std::thread thread_;  // last: the thread uses the other members
+};
+
+ReceiveLimit::ReceiveLimit(uint64_t max_bytes)
+    : max_bytes_(max_bytes), thread_(ReceiveLimitThread::Shared()) {
+  thread_->Add(*this);
+}
+
+ReceiveLimit::~ReceiveLimit() { thread_->Remove(*this); }
+
+Status ReceiveLimit::Monitor(Socket& socket) {
+  Result<Socket> monitor = socket.Monitor(kEvents);
+  if (!monitor.ok()) return monitor.status();
+  MutexLock lock(mutex_);
+  monitor_ = std::move(monitor).value();
+  return Status();
+}
+
+void ReceiveLimit::OnEvent(const MonitorEvent& event) {
+  const auto descriptor = static_cast<int>(event.value);
+  MutexLock lock(mutex_);
+  UnfinishedBytes* const known = Find(descriptor);
+  if (known == nullptr) {
+    connections_.emplace_back(descriptor, SteadyMs());
+  } else if (!known->is_open()) {
+    *known = UnfinishedBytes(descriptor, SteadyMs());
+  }  // otherwise NoteMessage has added the connection before its event was read
+}
+
+void ReceiveLimit::NoteMessage(int connection) {
+  MutexLock lock(mutex_);
+  UnfinishedBytes* known = Find(connection);
+  if (known == nullptr) known = &connections_.emplace_back(connection, SteadyMs());
+  known->NoteMessage();
+}
+
+UnfinishedBytes* ReceiveLimit::Find(int descriptor) {
+  const auto known = std::ranges::find(connections_, descriptor, &UnfinishedBytes::descriptor);
+  return known == connections_.end() ? nullptr : &*known;
+}
+
+// After a reset libzmq finds the end of the connection, as if the peer had reset it.
+void ReceiveLimit::Check(int64_t now_ms) {
+  for (;;) {
+    std::optional<MonitorEvent> event;
+    {
+      MutexLock lock(mutex_);
+      if (monitor_.is_open()) event = ReceiveMonitorEvent(monitor_);
+    }
+    if (!event) break;
+    OnEvent(*event);
+  }
+  MutexLock lock(mutex_);
+  std::erase_if(connections_, [&](UnfinishedBytes& one) {
+    if (!one.is_open()) return true;
+    if (one.Read(now_ms) <= max_bytes_) return false;
+    ++ended_;
+    Reset(one.descriptor());
+    return true;
+  });
+}
+
+}  // namespace kvcast::stream

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "src/stream/net/unfinished_bytes.h"
+
+#include <linux/tcp.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace kvcast::stream {
+namespace {
+
+// 0: closed.
+uint64_t SocketOf(int descriptor) {
+  struct stat of {};
+  return fstat(descriptor, &of) == 0 ? of.st_ino : 0;
+}
+
+// The bytes of a TCP connection. 0: another kind of connection.
+uint64_t ReceivedBytes(int descriptor) {
+  tcp_info info{};
+  socklen_t size = sizeof(info);
+  if (getsockopt(descriptor, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return 0;
+  return info.tcpi_bytes_received;
+}
+
+}  // namespace
+
+UnfinishedBytes::UnfinishedBytes(int descriptor, int64_t now_ms)
+    : descriptor_(descriptor), socket_(SocketOf(descriptor)), read_ms_(now_ms) {}
+
+bool UnfinishedBytes::is_open() const { return socket_ != 0 && SocketOf(descriptor_) == socket_; }
+
+uint64_t UnfinishedBytes::Read(int64_t now_ms) {
+  if (!is_open()) return 0;
+  const uint64_t received = ReceivedBytes(descriptor_);
+  const uint64_t more = received - std::min(received, std::exchange(received_, received));
+  const int64_t passed_ms = std::max<int64_t>(now_ms - std::exchange(read_ms_, now_ms), 0);
+  unfinished_ = std::exchange(has_message_, false) ? 0 : unfinished_ + more;
+  free_ += static_cast<uint64_t>(passed_ms) * kFreeBytesPerSecond;
+  const uint64_t freed = std::min(unfinished_, free_ / 1000);
+  unfinished_ -= freed;
+  free_ = std::min<uint64_t>(free_ - freed * 1000, 1000);
+  return unfinished_;
+}
+
+}  // namespace kvcast::stream

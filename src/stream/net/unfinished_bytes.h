@@ -1,0 +1,42 @@
+// UnfinishedBytes: the bytes that a peer has sent on one connection since its latest whole message.
+//
+// libzmq keeps the parts of an unfinished message without a bound. It also keeps all subscriptions
+// of a peer. Both show in the kernel's count of received bytes.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+namespace kvcast::stream {
+
+// Thread-compatible.
+class UnfinishedBytes {
+ public:
+  // A peer may send this many bytes each second that belong to no message, for example ZMTP
+  // heartbeats.
+  static constexpr uint64_t kFreeBytesPerSecond = 64;
+
+  // `descriptor` is the connection's. It is not owned, and may be closed at any time.
+  UnfinishedBytes(int descriptor, int64_t now_ms);
+
+  int descriptor() const { return descriptor_; }
+  // False: the connection is closed. Another connection may have its descriptor.
+  bool is_open() const;
+  // A whole message of this connection was received. The bytes of the message, and all bytes that
+  // arrive before the next Read, do not count.
+  void NoteMessage() { has_message_ = true; }
+  // The bytes, less the free bytes. 0: the descriptor is closed, is not a TCP connection, or
+  // belongs to another connection.
+  uint64_t Read(int64_t now_ms);
+
+ private:
+  int descriptor_;
+  uint64_t socket_;        // the inode, by which connections with the same descriptor differ
+  uint64_t received_ = 0;  // since the start of the connection, at the latest Read
+  uint64_t unfinished_ = 0;
+  uint64_t free_ = 0;  // thousandths of a byte that no unfinished byte has used
+  int64_t read_ms_;    // the time of the latest Read
+  bool has_message_ = false;
+};
+
+}  // namespace kvcast::stream

@@ -1,0 +1,431 @@
+// Tests peers that send bytes without end: subscriptions to a publisher, and parts of a message
+// that does not end, to a publisher and to a subscriber. The connection of such a peer is ended.
+// Other peers notice nothing.
+// SPDX-License-Identifier: Apache-2.0
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "apps/conformance/frames/zmtp_peer.h"
+#include "src/base/descriptor.h"
+#include "src/stream/follow/endless_message.h"
+#include "src/stream/net/frames.h"
+#include "src/stream/net/receive_limit.h"
+#include "src/stream/net/socket.h"
+#include "src/stream/net/unfinished_bytes.h"
+#include "tests/support/curve_test_util.h"
+#include "tests/support/stream_test_util.h"
+
+namespace kvcast::stream {
+namespace {
+
+using tools::ZmtpPeer;
+
+constexpr WorkerId kGood(0);
+constexpr WorkerId kHostile(1);
+// Much more than a peer sends until its connection is ended, also on a busy machine.
+constexpr size_t kFloodBytes = size_t{2} << 30;
+
+// A TCP server on a free port of this machine.
+class Listener {
+ public:
+  Listener() : descriptor_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof(address);
+    auto* const any = reinterpret_cast<sockaddr*>(&address);
+    EXPECT_EQ(bind(descriptor_.get(), any, size), 0);
+    EXPECT_EQ(listen(descriptor_.get(), 8), 0);
+    EXPECT_EQ(getsockname(descriptor_.get(), any, &size), 0);
+    port_ = ntohs(address.sin_port);
+  }
+  std::string endpoint() const { return "tcp://127.0.0.1:" + std::to_string(port_); }
+  Descriptor Accept() const {
+    return Descriptor(accept4(descriptor_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  }
+  Descriptor Connect() const {
+    Descriptor client(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(port_);
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    EXPECT_EQ(connect(client.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+    return client;
+  }
+
+ private:
+  Descriptor descriptor_;
+  uint16_t port_ = 0;
+};
+
+bool SendAll(int descriptor, const std::string& bytes) {
+  for (size_t sent = 0; sent < bytes.size();) {
+    const ssize_t n = send(descriptor, bytes.data() + sent, bytes.size() - sent, MSG_NOSIGNAL);
+    if (n <= 0) return false;
+    sent += static_cast<size_t>(n);
+  }
+  return true;
+}
+
+// Both ends of a TCP connection.
+struct Connection {
+  void Send(size_t bytes) {
+    ASSERT_TRUE(SendAll(peer.get(), std::string(bytes, 'x')));
+    std::string received(bytes, '\0');
+    ASSERT_EQ(recv(own.get(), received.data(), bytes, MSG_WAITALL), static_cast<ssize_t>(bytes));
+  }
+  Listener listener;
+  Descriptor peer = listener.Connect();
+  Descriptor own = listener.Accept();
+};
+
+TEST(UnfinishedBytes, CountsTheBytesSinceTheLatestMessage) {
+  Connection connection;
+  UnfinishedBytes bytes(connection.own.get(), 0);
+  EXPECT_EQ(bytes.Read(0), 0u);
+  connection.Send(1000);
+  EXPECT_EQ(bytes.Read(0), 1000u);
+  connection.Send(50);
+  EXPECT_EQ(bytes.Read(0), 1050u);
+  bytes.NoteMessage();
+  connection.Send(70);  // before the next Read: does not count
+  EXPECT_EQ(bytes.Read(0), 0u);
+  connection.Send(7);
+  EXPECT_EQ(bytes.Read(0), 7u);
+}
+
+TEST(UnfinishedBytes, HeartbeatsAreFree) {
+  Connection connection;
+  UnfinishedBytes bytes(connection.own.get(), 0);
+  for (int64_t second = 1; second <= 100; ++second) {
+    connection.Send(UnfinishedBytes::kFreeBytesPerSecond);
+    for (int64_t step = 0; step < 20; ++step) bytes.Read(second * 1000 + step * 50);
+    EXPECT_LE(bytes.Read(second * 1000 + 999), UnfinishedBytes::kFreeBytesPerSecond) << second;
+  }
+  connection.Send(10000);
+  EXPECT_GE(bytes.Read(101'000), 10000 - 2 * UnfinishedBytes::kFreeBytesPerSecond);
+}
+
+// The free bytes of a silent time are not kept for later.
+TEST(UnfinishedBytes, SilenceGivesNoCredit) {
+  Connection connection;
+  UnfinishedBytes bytes(connection.own.get(), 0);
+  EXPECT_EQ(bytes.Read(1'000'000'000), 0u);
+  connection.Send(1000);
+  EXPECT_GE(bytes.Read(1'000'000'000), 999u);
+}
+
+TEST(UnfinishedBytes, AnotherConnectionWithTheSameDescriptorDoesNotCount) {
+  auto first = std::make_optional<Connection>();
+  const int descriptor = first->own.get();
+  UnfinishedBytes bytes(descriptor, 0);
+  Connection second;
+  ASSERT_EQ(dup2(second.own.get(), descriptor), descriptor);
+  second.Send(1000);
+  EXPECT_EQ(bytes.Read(0), 0u);
+  first.reset();
+  EXPECT_EQ(bytes.Read(0), 0u);
+}
+
+class EndlessMessageTest : public testing::Test {
+ protected:
+  using Verdict = EndlessMessage::Verdict;
+  EndlessMessageTest() {
+    message.Connect(fd(), 0);
+    EXPECT_EQ(message.Check(0), Verdict::kNone);
+  }
+  int fd() const { return connection.own.get(); }
+  Connection connection;
+  EndlessMessage message{1000};
+};
+
+TEST_F(EndlessMessageTest, IsFoundWhenTheSocketWasEmptyAfterTheLimit) {
+  connection.Send(1000);
+  message.NoteEmpty();
+  EXPECT_EQ(message.Check(0), Verdict::kNone);
+  connection.Send(1);
+  message.NoteEmpty();  // before the limit was reached
+  EXPECT_EQ(message.Check(0), Verdict::kLook);
+  EXPECT_EQ(message.Check(0), Verdict::kLook);  // the owner has not looked yet
+  message.NoteEmpty();
+  EXPECT_EQ(message.Check(0), Verdict::kEndless);
+}
+
+TEST_F(EndlessMessageTest, UnreceivedMessagesAreNotAnEndlessMessage) {
+  connection.Send(5000);
+  EXPECT_EQ(message.Check(0), Verdict::kLook);
+  message.NoteMessage(fd());
+  message.NoteEmpty();
+  EXPECT_EQ(message.Check(0), Verdict::kNone);
+}
+
+TEST_F(EndlessMessageTest, AMessageOfAnotherPeerClearsNoPeer) {
+  Connection other;
+  message.Connect(other.own.get(), 0);
+  connection.Send(5000);
+  EXPECT_EQ(message.Check(0), Verdict::kLook);
+  message.NoteMessage(other.own.get());
+  message.NoteEmpty();
+  EXPECT_EQ(message.Check(0), Verdict::kEndless);
+  message.Disconnect(fd());
+  message.NoteMessage(EndlessMessage::kUnknown);
+  EXPECT_EQ(message.Check(0), Verdict::kEndless);  // until Clear
+  message.Clear();
+  EXPECT_EQ(message.Check(0), Verdict::kNone);
+}
+
+// A publisher, and a subscriber that follows it without a gap.
+struct Followed {
+  explicit Followed(const PublisherConfig& config = TestPublisherConfig())
+      : publisher(MakePublisher(config)) {}
+  void Follow() {
+    PublishUpTo(*publisher, 10);
+    ASSERT_TRUE(AddSource(*subscriber, sink,
+                          {kGood, publisher->endpoint(), publisher->replay_endpoint(), ""})
+                    .ok());
+    ASSERT_TRUE(sink.WaitFor(10));
+    ASSERT_TRUE(
+        Eventually([&] { return subscriber->status(kGood).state == SourceState::kSynced; }));
+  }
+  void ExpectNoGap() {
+    const uint64_t end = publisher->next_seq().value + 10;
+    PublishUpTo(*publisher, end);
+    ASSERT_TRUE(sink.WaitFor(end));
+    EXPECT_EQ(sink.deliveries(), Batches(0, end));
+    EXPECT_EQ(subscriber->status(kGood).state, SourceState::kSynced);
+  }
+  bool Ended(uint64_t peers) const { return publisher->counters().flooding_peers >= peers; }
+
+  std::unique_ptr<Publisher> publisher;
+  RecordingSink sink;
+  std::unique_ptr<Subscriber> subscriber = Subscriber::Create({}).value();
+};
+
+constexpr int kMostTopics = 10'000'000;
+
+// Subscribes to new topics until the server ends the connection. Returns the number of topics.
+int SubscribeWithoutEnd(ZmtpPeer& peer) {
+  for (int i = 0; i < kMostTopics; ++i) {
+    if (!peer.Subscribe("a topic that nothing has " + std::to_string(i)).ok()) return i;
+  }
+  return kMostTopics;
+}
+
+// Row S4 of tests/RELIABILITY.md: 10^6 subscriptions.
+TEST(Flood, ASubscriberWithTooManySubscriptionsIsDisconnected) {
+  Followed followed;
+  followed.Follow();
+  auto peer = ZmtpPeer::Connect(followed.publisher->endpoint());
+  ASSERT_TRUE(peer.ok() && peer->Handshake("SUB").ok());
+  // A socket takes subscriptions only while it sends.
+  std::atomic<bool> done{false};
+  std::thread publishing([&] {
+    while (!done) {
+      PublishUpTo(*followed.publisher, followed.publisher->next_seq().value + 1);
+      followed.sink.WaitFor(followed.publisher->next_seq().value);
+    }
+  });
+  EXPECT_LT(SubscribeWithoutEnd(*peer), kMostTopics);
+  done = true;
+  publishing.join();
+  EXPECT_EQ(followed.publisher->counters().flooding_peers, 1u);
+  followed.ExpectNoGap();
+}
+
+// A dashboard may subscribe to a thousand topics, and change them from time to time.
+TEST(Flood, AThousandTopicsAreAllowed) {
+  Followed followed;
+  auto peer = ZmtpPeer::Connect(followed.publisher->endpoint());
+  ASSERT_TRUE(peer.ok() && peer->Handshake("SUB").ok());
+  for (int i = 0; i < 1000; ++i) {
+    ASSERT_TRUE(peer->Subscribe("kv@worker-0@model.gpu.group" + std::to_string(i)).ok());
+  }
+  auto hostile = ZmtpPeer::Connect(followed.publisher->endpoint());
+  ASSERT_TRUE(hostile.ok() && hostile->Handshake("SUB").ok());
+  SubscribeWithoutEnd(*hostile);
+  // The limits were checked at least once after the thousand topics.
+  EXPECT_TRUE(peer->Fence().ok());
+  EXPECT_EQ(followed.publisher->counters().flooding_peers, 1u);
+}
+
+TEST(Flood, AnAdmittedSubscriberIsDisconnectedToo) {
+  const CurveKeyPair client = NewKeys();
+  const TestServer server(Line(kAllRoles, client));
+  PublisherConfig config = TestPublisherConfig();
+  config.curve = server.server();
+  Followed followed(config);
+  Socket sub = Socket::Create(Context::Create(), ZMQ_SUB).value();
+  sub.Secure(CurveClient{client, server.key()});
+  ASSERT_TRUE(sub.Connect(followed.publisher->endpoint()).ok());
+  const std::string topic(1000, 't');
+  for (int i = 0; i < 1000; ++i) sub.Subscribe(topic + std::to_string(i));
+  EXPECT_TRUE(Eventually([&] {
+    sub.ProcessCommands();  // a new connection gets the subscriptions in this call
+    return followed.Ended(2);
+  }));
+}
+
+// A part of a message that never ends: 60 kB, with the flags "more" and "long".
+std::string EndlessPart() {
+  std::string part("\x03\0\0\0\0\0\0\xea\x60", 9);
+  return part + std::string(60000, 'x');
+}
+
+// As EndlessPart, with at most 4 KiB, the longest frame of a subscriber.
+std::string ShortEndlessPart() {
+  std::string part("\x03\0\0\0\0\0\0\x0f\xa0", 9);
+  return part + std::string(4000, 'x');
+}
+
+// Sends the bytes repeatedly. True: the server has ended the connection.
+bool EndsConnection(ZmtpPeer& peer, const std::string& bytes) {
+  for (size_t sent = 0; sent < kFloodBytes; sent += bytes.size()) {
+    if (!peer.Send(bytes).ok()) return true;
+  }
+  return false;
+}
+
+TEST(Flood, PartsWithoutEndToAPublisher) {
+  Followed followed;
+  followed.Follow();
+  auto subscriber = ZmtpPeer::Connect(followed.publisher->endpoint());
+  ASSERT_TRUE(subscriber.ok() && subscriber->Handshake("SUB").ok());
+  EXPECT_TRUE(EndsConnection(*subscriber, ShortEndlessPart()));
+  auto client = ZmtpPeer::Connect(followed.publisher->replay_endpoint());
+  ASSERT_TRUE(client.ok() && client->Handshake("DEALER").ok());
+  EXPECT_TRUE(EndsConnection(*client, EndlessPart()));
+  EXPECT_EQ(followed.publisher->counters().flooding_peers, 2u);
+  followed.ExpectNoGap();
+}
+
+// Whole requests are counted and refused by other limits.
+TEST(Flood, AClientWithManyRequestsStaysConnected) {
+  Followed followed;
+  auto client = ZmtpPeer::Connect(followed.publisher->replay_endpoint());
+  ASSERT_TRUE(client.ok() && client->Handshake("DEALER").ok());
+  const std::string bad_request(1000, 'x');
+  for (uint64_t sent = 1; sent <= 2000; ++sent) {
+    ASSERT_TRUE(client->SendMessage({bad_request}).ok());
+    if (sent % 100 > 0) continue;
+    ASSERT_TRUE(Eventually([&] { return followed.publisher->counters().replay_rejects == sent; }));
+  }
+  auto hostile = ZmtpPeer::Connect(followed.publisher->replay_endpoint());
+  ASSERT_TRUE(hostile.ok() && hostile->Handshake("DEALER").ok());
+  EXPECT_TRUE(EndsConnection(*hostile, EndlessPart()));
+  EXPECT_TRUE(client->Fence().ok());
+  EXPECT_EQ(followed.publisher->counters().flooding_peers, 1u);
+}
+
+// The bytes with which a socket of this type begins: greeting and READY.
+std::string Handshake(const std::string& socket_type) {
+  std::string bytes = "\xff" + std::string(8, '\0') + "\x7f\x03\x01NULL";
+  bytes.resize(64, '\0');
+  std::string ready = "\x05READY\x0bSocket-Type" + std::string(3, '\0');
+  ready += static_cast<char>(socket_type.size());
+  ready += socket_type;
+  return bytes + '\x04' + static_cast<char>(ready.size()) + ready;
+}
+
+// An engine that sends a message without end to each peer of this endpoint.
+class HostileEngine {
+ public:
+  explicit HostileEngine(const std::string& socket_type)
+      : thread_([this, socket_type] { Run(socket_type); }) {}
+  ~HostileEngine() {
+    stopping_ = true;
+    // Ends the accept.
+    const Descriptor last = listener_.Connect();
+    thread_.join();
+  }
+  std::string endpoint() const { return listener_.endpoint(); }
+  int ended() const { return ended_; }
+  bool failed() const { return failed_; }
+
+ private:
+  // libzmq takes a message as a part of the handshake, unless it has sent its own READY before.
+  static bool Greet(int peer, const std::string& socket_type) {
+    std::string greeting(64, '\0');
+    char ready[64];
+    return SendAll(peer, Handshake(socket_type)) &&
+           recv(peer, greeting.data(), greeting.size(), MSG_WAITALL) == 64 &&
+           recv(peer, ready, sizeof(ready), 0) > 0;
+  }
+
+  void Run(const std::string& socket_type) {
+    const std::string part = EndlessPart();
+    while (!stopping_ && !failed_) {
+      const Descriptor peer = listener_.Accept();
+      // A small buffer makes the sender slower than the receiver.
+      const int buffer = 4096;
+      setsockopt(peer.get(), SOL_SOCKET, SO_SNDBUF, &buffer, sizeof(buffer));
+      if (stopping_ || !Greet(peer.get(), socket_type)) continue;
+      size_t sent = 0;
+      while (sent < kFloodBytes && SendAll(peer.get(), part)) sent += part.size();
+      if (sent >= kFloodBytes) failed_ = true;
+      ++ended_;
+    }
+  }
+
+  Listener listener_;
+  std::atomic<bool> stopping_{false};
+  std::atomic<bool> failed_{false};
+  std::atomic<int> ended_{0};
+  std::thread thread_;
+};
+
+SubscriberConfig SmallFrames() {
+  SubscriberConfig config;
+  config.max_frame_bytes = 1 << 20;
+  return config;
+}
+
+TEST(Flood, PartsWithoutEndFromAnEngine) {
+  Followed followed;
+  followed.subscriber = Subscriber::Create(SmallFrames()).value();
+  followed.Follow();
+  HostileEngine engine("PUB");
+  RecordingSink hostile;
+  ASSERT_TRUE(AddSource(*followed.subscriber, hostile, {kHostile, engine.endpoint(), "", ""}).ok());
+  // The subscriber connects again.
+  EXPECT_TRUE(Eventually([&] { return engine.ended() >= 3 || engine.failed(); }));
+  EXPECT_FALSE(engine.failed());
+  EXPECT_TRUE(Eventually([&] { return followed.subscriber->status(kHostile).bad_messages >= 2; }));
+  followed.ExpectNoGap();
+}
+
+TEST(Flood, PartsWithoutEndInAReply) {
+  Followed followed;
+  followed.subscriber = Subscriber::Create(SmallFrames()).value();
+  followed.Follow();
+  HostileEngine engine("ROUTER");
+  const auto live = MakePublisher(TestPublisherConfig());
+  RecordingSink hostile;
+  ASSERT_TRUE(
+      AddSource(*followed.subscriber, hostile, {kHostile, live->endpoint(), engine.endpoint(), ""})
+          .ok());
+  EXPECT_TRUE(Eventually([&] { return engine.ended() >= 2 || engine.failed(); }));
+  EXPECT_FALSE(engine.failed());
+  followed.ExpectNoGap();
+}
+
+TEST(Flood, PartsWithoutEndToABoundSource) {
+  const auto subscriber = Subscriber::Create(SmallFrames()).value();
+  const std::string endpoint = [] { return Listener().endpoint(); }();
+  RecordingSink sink;
+  ASSERT_TRUE(AddSource(*subscriber, sink, {kHostile, endpoint, "", "", /*bind=*/true}).ok());
+  auto peer = ZmtpPeer::Connect(endpoint);
+  ASSERT_TRUE(peer.ok() && peer->Handshake("PUB").ok());
+  EXPECT_TRUE(EndsConnection(*peer, EndlessPart()));
+  EXPECT_TRUE(Eventually([&] { return subscriber->status(kHostile).bad_messages > 0; }));
+}
+
+}  // namespace
+}  // namespace kvcast::stream
