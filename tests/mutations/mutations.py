@@ -625,7 +625,7 @@ MUTATIONS = [
      "    const Status monitored = protected_socket.limit->Monitor(protected_socket.socket);\n",
      "    const Status monitored;\n", FLOOD),
     ("count the bytes of another connection", "src/stream/net/unfinished_bytes.cc",
-     "SocketOf(descriptor_) == socket_", "SocketOf(descriptor_) != 0", FLOOD),
+     "if (counts && !is_open())", "if (counts && received_ > *received)", FLOOD),
     ("count heartbeats as an unfinished message", "src/stream/net/unfinished_bytes.cc",
      "  unfinished_ -= freed;\n", "", FLOOD),
     ("save free bytes for later", "src/stream/net/unfinished_bytes.cc",

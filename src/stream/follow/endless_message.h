@@ -55,7 +55,7 @@ class EndlessMessage {
     if (suspects_ && looked_) return Verdict::kEndless;
     suspects_ = looked_ = false;
     for (UnfinishedBytes& peer : peers_) {
-      if (peer.Read(now_ms) <= limit_) continue;
+      if (peer.Read(now_ms).value_or(0) <= limit_) continue;
       suspects_ = true;
       suspect_ = peer.descriptor();
     }

@@ -126,8 +126,9 @@ void ReceiveLimit::Check(int64_t now_ms) {
   }
   MutexLock lock(mutex_);
   std::erase_if(connections_, [&](UnfinishedBytes& one) {
-    if (!one.is_open()) return true;
-    if (one.Read(now_ms) <= max_bytes_) return false;
+    const std::optional<uint64_t> bytes = one.Read(now_ms);
+    if (!bytes) return true;
+    if (*bytes <= max_bytes_) return false;
     ++ended_;
     Reset(one.descriptor());
     return true;

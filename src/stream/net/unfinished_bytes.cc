@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <utility>
 
 namespace kvcast::stream {
@@ -18,12 +19,15 @@ uint64_t SocketOf(int descriptor) {
   return fstat(descriptor, &of) == 0 ? of.st_ino : 0;
 }
 
-// The bytes of a TCP connection. 0: another kind of connection.
-uint64_t ReceivedBytes(int descriptor) {
+// The bytes of a TCP connection. 0: another kind of connection. nullopt: not a connection.
+std::optional<uint64_t> ReceivedBytes(int descriptor) {
   tcp_info info{};
   socklen_t size = sizeof(info);
-  if (getsockopt(descriptor, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return 0;
-  return info.tcpi_bytes_received;
+  if (getsockopt(descriptor, IPPROTO_TCP, TCP_INFO, &info, &size) == 0) {
+    return info.tcpi_bytes_received;
+  }
+  if (errno == EBADF || errno == ENOTSOCK) return std::nullopt;
+  return 0;
 }
 
 }  // namespace
@@ -33,10 +37,13 @@ UnfinishedBytes::UnfinishedBytes(int descriptor, int64_t now_ms)
 
 bool UnfinishedBytes::is_open() const { return socket_ != 0 && SocketOf(descriptor_) == socket_; }
 
-uint64_t UnfinishedBytes::Read(int64_t now_ms) {
-  if (!is_open()) return 0;
-  const uint64_t received = ReceivedBytes(descriptor_);
-  const uint64_t more = received - std::min(received, std::exchange(received_, received));
+// A second system call, for is_open, is made only for bytes that would count.
+std::optional<uint64_t> UnfinishedBytes::Read(int64_t now_ms) {
+  const std::optional<uint64_t> received = ReceivedBytes(descriptor_);
+  if (!received) return std::nullopt;
+  const bool counts = !has_message_ && *received != received_;
+  if (counts && !is_open()) return std::nullopt;
+  const uint64_t more = *received - std::min(*received, std::exchange(received_, *received));
   const int64_t passed_ms = std::max<int64_t>(now_ms - std::exchange(read_ms_, now_ms), 0);
   unfinished_ = std::exchange(has_message_, false) ? 0 : unfinished_ + more;
   free_ += static_cast<uint64_t>(passed_ms) * kFreeBytesPerSecond;

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 namespace kvcast::stream {
 
@@ -25,9 +26,9 @@ class UnfinishedBytes {
   // A whole message of this connection was received. The bytes of the message, and all bytes that
   // arrive before the next Read, do not count.
   void NoteMessage() { has_message_ = true; }
-  // The bytes, less the free bytes. 0: the descriptor is closed, is not a TCP connection, or
-  // belongs to another connection.
-  uint64_t Read(int64_t now_ms);
+  // The bytes, less the free bytes. 0: not a TCP connection. nullopt: the descriptor is closed, or
+  // another connection that has received bytes has it.
+  std::optional<uint64_t> Read(int64_t now_ms);
 
  private:
   int descriptor_;
