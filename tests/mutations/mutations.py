@@ -640,6 +640,9 @@ MUTATIONS = [
      "    pump_.OnEndlessMessage();\n", "", FLOOD),
     ("keep the request with an endless reply", "src/stream/follow/source_link.cc",
      "  if (reply == Verdict::kEndless) {\n", "  if (reply == Verdict::kEndless && now_ms < 0) {\n", FLOOD),
+    ("keep the connection of an endless message of a router", "router/service/load/peer_link.cc",
+     "  if (verdict != Verdict::kEndless) return;\n", "  if (verdict != Verdict::kEndless || now_ms > 0) return;\n",
+     "router_peer_load_test --gtest_filter=LoadSharing*"),
     ("print control characters of a sender", "apps/support/printable.h", "byte >= 0x20 && ", "", TAIL),
     # Each block has two names: its hash and its content.
     ("serve a hash of two contents", "router/index/prefix_index_naming.cc",

@@ -13,6 +13,9 @@ namespace {
 // A slow reader needs only the latest messages.
 constexpr int kWaitingGauges = 16;
 constexpr int64_t kRetryMs = 1000;
+constexpr int64_t kCheckMs = 50;
+// Of a message, and of the bytes that the system has received before libzmq reads them.
+constexpr uint64_t kMostUnfinishedBytes = kMaxGaugeBytes + (32 << 20);
 static_assert(PeerLink::kReopenMs > kMaxLoadPeriodMs);
 
 }  // namespace
@@ -20,20 +23,29 @@ static_assert(PeerLink::kReopenMs > kMaxLoadPeriodMs);
 PeerLink::PeerLink(const LoadPeer& peer, const std::optional<CurveKeyPair>& keys,
                    std::shared_ptr<stream::Context> context, const stream::Poller& poller,
                    std::atomic<bool>* ready)
-    : context_(std::move(context)), poller_(poller), ready_(ready), address_(peer.endpoint) {
+    : context_(std::move(context)),
+      poller_(poller),
+      ready_(ready),
+      address_(peer.endpoint),
+      endless_(kMostUnfinishedBytes) {
   if (!peer.server_key.empty() && keys) curve_ = CurveClient{*keys, peer.server_key};
 }
 
 Status PeerLink::Open(int64_t now_ms) {
+  stream::Socket monitor;  // declared first: must be closed after its socket
   auto sub = stream::MakeLiveSocket(context_, address_.text(),
                                     {.topic = "",
                                      .recv_hwm = kWaitingGauges,
                                      .max_frame_bytes = kMaxGaugeBytes,
                                      .curve = curve_});
   if (!sub.ok()) return sub.status();
+  auto events = sub->Monitor(ZMQ_EVENT_CONNECTED | ZMQ_EVENT_DISCONNECTED);
+  if (!events.ok()) return events.status();
+  monitor = std::move(events).value();
   if (Status status = sub->Connect(address_.text()); !status.ok()) return status;
   auto watch = poller_.Add(*sub, ready_);
   if (!watch.ok()) return watch.status();
+  monitor_ = std::move(monitor);
   sub_ = std::move(sub).value();
   watch_ = std::move(watch).value();
   heard_ms_ = now_ms;
@@ -44,10 +56,29 @@ Status PeerLink::Open(int64_t now_ms) {
 void PeerLink::Close() {
   watch_ = {};
   sub_.Close();
+  monitor_.Close();
+  endless_.Clear();
   address_.Forget();
 }
 
+void PeerLink::CheckPeer(int64_t now_ms) {
+  using Verdict = stream::EndlessMessage::Verdict;
+  while (const auto event = ReceiveMonitorEvent(monitor_)) {
+    const auto descriptor = static_cast<int>(event->value);
+    endless_.Disconnect(descriptor);
+    if (event->event == ZMQ_EVENT_CONNECTED) endless_.Connect(descriptor, now_ms);
+  }
+  if (now_ms - checked_ms_ < kCheckMs && now_ms >= checked_ms_) return;
+  checked_ms_ = now_ms;
+  const Verdict verdict = endless_.Check(now_ms);
+  if (verdict == Verdict::kLook) *ready_ = true;
+  if (verdict != Verdict::kEndless) return;
+  Close();
+  retry_ms_ = now_ms + kRetryMs;
+}
+
 void PeerLink::Tend(stream::NameResolver& resolver, int64_t now_ms) {
+  if (sub_.is_open()) CheckPeer(now_ms);
   if (sub_.is_open() && now_ms - heard_ms_ >= kReopenMs) Close();
   if (sub_.is_open() || now_ms < retry_ms_) return;
   address_.Advance(resolver, now_ms);
@@ -58,7 +89,12 @@ void PeerLink::Tend(stream::NameResolver& resolver, int64_t now_ms) {
 }
 
 std::optional<stream::Frames> PeerLink::Receive(int64_t now_ms) {
-  if (!sub_.is_open() || sub_.Receive(message_) == stream::RecvResult::kNone) return std::nullopt;
+  if (!sub_.is_open()) return std::nullopt;
+  if (sub_.Receive(message_) == stream::RecvResult::kNone) {
+    endless_.NoteEmpty();
+    return std::nullopt;
+  }
+  endless_.NoteMessage(message_.connection());
   heard_ms_ = now_ms;
   return message_.frames();
 }

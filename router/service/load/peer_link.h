@@ -11,6 +11,7 @@
 #include <optional>
 
 #include "router/service/load/load_peer.h"
+#include "src/stream/follow/endless_message.h"
 #include "src/stream/follow/peer_address.h"
 #include "src/stream/net/name_resolver.h"
 #include "src/stream/net/poller.h"
@@ -31,7 +32,8 @@ class PeerLink {
            std::shared_ptr<stream::Context> context, const stream::Poller& poller,
            std::atomic<bool>* ready);
 
-  // Must be called from time to time: begins lookups, takes their results, and connects.
+  // Must be called repeatedly: begins lookups, takes their results, and connects. Ends a connection
+  // on which a message does not end.
   void Tend(stream::NameResolver& resolver, int64_t now_ms);
   // The next message. Not valid after the next call. nullopt: none has arrived.
   std::optional<stream::Frames> Receive(int64_t now_ms);
@@ -40,17 +42,21 @@ class PeerLink {
  private:
   Status Open(int64_t now_ms);
   void Close();
+  void CheckPeer(int64_t now_ms);
 
   std::optional<CurveClient> curve_;
   const std::shared_ptr<stream::Context> context_;
   const stream::Poller& poller_;
   std::atomic<bool>* const ready_;
   stream::PeerAddress address_;
+  stream::Socket monitor_;  // of sub_; must be closed after sub_
   stream::Socket sub_;
   stream::Poller::Watch watch_;
   stream::Multipart message_;
-  int64_t heard_ms_ = 0;  // or the time of the connection
-  int64_t retry_ms_ = 0;  // do not open the socket before
+  stream::EndlessMessage endless_;
+  int64_t checked_ms_ = 0;  // the time of the latest CheckPeer
+  int64_t heard_ms_ = 0;    // or the time of the connection
+  int64_t retry_ms_ = 0;    // do not open the socket before
 };
 
 }  // namespace kvcast::router

@@ -2,9 +2,7 @@
 // that does not end, to a publisher and to a subscriber. The connection of such a peer is ended.
 // Other peers notice nothing.
 // SPDX-License-Identifier: Apache-2.0
-#include <arpa/inet.h>
 #include <gtest/gtest.h>
-#include <netinet/in.h>
 #include <sys/socket.h>
 
 #include <atomic>
@@ -21,6 +19,7 @@
 #include "src/stream/net/socket.h"
 #include "src/stream/net/unfinished_bytes.h"
 #include "tests/support/curve_test_util.h"
+#include "tests/support/hostile_engine.h"
 #include "tests/support/stream_test_util.h"
 
 namespace kvcast::stream {
@@ -30,51 +29,6 @@ using tools::ZmtpPeer;
 
 constexpr WorkerId kGood(0);
 constexpr WorkerId kHostile(1);
-// Much more than a peer sends until its connection is ended, also on a busy machine.
-constexpr size_t kFloodBytes = size_t{2} << 30;
-
-// A TCP server on a free port of this machine.
-class Listener {
- public:
-  Listener() : descriptor_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof(address);
-    auto* const any = reinterpret_cast<sockaddr*>(&address);
-    EXPECT_EQ(bind(descriptor_.get(), any, size), 0);
-    EXPECT_EQ(listen(descriptor_.get(), 8), 0);
-    EXPECT_EQ(getsockname(descriptor_.get(), any, &size), 0);
-    port_ = ntohs(address.sin_port);
-  }
-  std::string endpoint() const { return "tcp://127.0.0.1:" + std::to_string(port_); }
-  Descriptor Accept() const {
-    return Descriptor(accept4(descriptor_.get(), nullptr, nullptr, SOCK_CLOEXEC));
-  }
-  Descriptor Connect() const {
-    Descriptor client(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_port = htons(port_);
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    EXPECT_EQ(connect(client.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
-    return client;
-  }
-
- private:
-  Descriptor descriptor_;
-  uint16_t port_ = 0;
-};
-
-bool SendAll(int descriptor, const std::string& bytes) {
-  for (size_t sent = 0; sent < bytes.size();) {
-    const ssize_t n = send(descriptor, bytes.data() + sent, bytes.size() - sent, MSG_NOSIGNAL);
-    if (n <= 0) return false;
-    sent += static_cast<size_t>(n);
-  }
-  return true;
-}
-
 // Both ends of a TCP connection.
 struct Connection {
   void Send(size_t bytes) {
@@ -274,12 +228,6 @@ TEST(Flood, AnAdmittedSubscriberIsDisconnectedToo) {
   }));
 }
 
-// A part of a message that never ends: 60 kB, with the flags "more" and "long".
-std::string EndlessPart() {
-  std::string part("\x03\0\0\0\0\0\0\xea\x60", 9);
-  return part + std::string(60000, 'x');
-}
-
 // As EndlessPart, with at most 4 KiB, the longest frame of a subscriber.
 std::string ShortEndlessPart() {
   std::string part("\x03\0\0\0\0\0\0\x0f\xa0", 9);
@@ -324,63 +272,6 @@ TEST(Flood, AClientWithManyRequestsStaysConnected) {
   EXPECT_TRUE(client->Fence().ok());
   EXPECT_EQ(followed.publisher->counters().flooding_peers, 1u);
 }
-
-// The bytes with which a socket of this type begins: greeting and READY.
-std::string Handshake(const std::string& socket_type) {
-  std::string bytes = "\xff" + std::string(8, '\0') + "\x7f\x03\x01NULL";
-  bytes.resize(64, '\0');
-  std::string ready = "\x05READY\x0bSocket-Type" + std::string(3, '\0');
-  ready += static_cast<char>(socket_type.size());
-  ready += socket_type;
-  return bytes + '\x04' + static_cast<char>(ready.size()) + ready;
-}
-
-// An engine that sends a message without end to each peer of this endpoint.
-class HostileEngine {
- public:
-  explicit HostileEngine(const std::string& socket_type)
-      : thread_([this, socket_type] { Run(socket_type); }) {}
-  ~HostileEngine() {
-    stopping_ = true;
-    // Ends the accept.
-    const Descriptor last = listener_.Connect();
-    thread_.join();
-  }
-  std::string endpoint() const { return listener_.endpoint(); }
-  int ended() const { return ended_; }
-  bool failed() const { return failed_; }
-
- private:
-  // libzmq takes a message as a part of the handshake, unless it has sent its own READY before.
-  static bool Greet(int peer, const std::string& socket_type) {
-    std::string greeting(64, '\0');
-    char ready[64];
-    return SendAll(peer, Handshake(socket_type)) &&
-           recv(peer, greeting.data(), greeting.size(), MSG_WAITALL) == 64 &&
-           recv(peer, ready, sizeof(ready), 0) > 0;
-  }
-
-  void Run(const std::string& socket_type) {
-    const std::string part = EndlessPart();
-    while (!stopping_ && !failed_) {
-      const Descriptor peer = listener_.Accept();
-      // A small buffer makes the sender slower than the receiver.
-      const int buffer = 4096;
-      setsockopt(peer.get(), SOL_SOCKET, SO_SNDBUF, &buffer, sizeof(buffer));
-      if (stopping_ || !Greet(peer.get(), socket_type)) continue;
-      size_t sent = 0;
-      while (sent < kFloodBytes && SendAll(peer.get(), part)) sent += part.size();
-      if (sent >= kFloodBytes) failed_ = true;
-      ++ended_;
-    }
-  }
-
-  Listener listener_;
-  std::atomic<bool> stopping_{false};
-  std::atomic<bool> failed_{false};
-  std::atomic<int> ended_{0};
-  std::thread thread_;
-};
 
 SubscriberConfig SmallFrames() {
   SubscriberConfig config;

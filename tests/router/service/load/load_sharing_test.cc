@@ -13,6 +13,7 @@
 
 #include "router/service/load/peer_link.h"
 #include "tests/support/curve_test_util.h"
+#include "tests/support/hostile_engine.h"
 #include "tests/support/stream_test_util.h"
 
 namespace kvcast::router {
@@ -183,6 +184,19 @@ TEST_F(PeerTest, APeerThatWasCutOffIsConnectedAgain) {
   }));
   now_us += PeerLink::kReopenMs * 1000;
   EXPECT_TRUE(Arrives(4));
+}
+
+// The peer's message does not end. The clock stops before the link would connect again because it
+// has heard nothing.
+TEST_F(LoadSharingTest, TheConnectionOfAnEndlessMessageIsEnded) {
+  const stream::HostileEngine peer("PUB");
+  Start({{.endpoint = peer.endpoint(), .server_key = ""}});
+  const int64_t stop_us = now_us + (PeerLink::kReopenMs - 500) * 1000;
+  EXPECT_TRUE(Eventually([&] {
+    if (now_us < stop_us) now_us += 1000;
+    return peer.ended() > 0 || peer.failed();
+  }));
+  EXPECT_FALSE(peer.failed());
 }
 
 }  // namespace
