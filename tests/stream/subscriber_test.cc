@@ -93,9 +93,10 @@ TEST(Subscriber, AnIdleLinkIsNotDue) {
   const auto poller = Poller::Create().value();
   FairPermits turns(1);
   NameResolver resolver(nullptr);
-  const auto link = SourceLink::Open(SourceOf(*publisher), {}, Context::Create(), *poller,
-                                     recorder.Of(kWorker), turns, resolver)
-                        .value();
+  const auto link =
+      SourceLink::Open(SourceOf(*publisher), {}, {Context::Create(), Context::Create()}, *poller,
+                       recorder.Of(kWorker), turns, resolver)
+          .value();
   link->Start();
   // The clock does not advance, so only messages cause work.
   while (recorder.deliveries().size() < 10) {

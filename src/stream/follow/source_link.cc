@@ -49,12 +49,12 @@ SourceSocketOptions SocketsOf(const SourceConfig& source, const SubscriberConfig
 }  // namespace
 
 SourceLink::SourceLink(const SourceConfig& source, const SubscriberConfig& config,
-                       std::shared_ptr<Context> context, const Poller& poller,
+                       SourceContexts contexts, const Poller& poller,
                        std::shared_ptr<ReplicaSink> sink, FairPermits& turns,
                        NameResolver& resolver)
     : config_(source),
       sockets_(SocketsOf(source, config)),
-      context_(std::move(context)),
+      contexts_(std::move(contexts)),
       poller_(poller),
       resolver_(resolver),
       sink_(std::move(sink)),
@@ -73,12 +73,11 @@ SourceLink::SourceLink(const SourceConfig& source, const SubscriberConfig& confi
 
 Result<std::unique_ptr<SourceLink>> SourceLink::Open(const SourceConfig& source,
                                                      const SubscriberConfig& config,
-                                                     std::shared_ptr<Context> context,
-                                                     const Poller& poller,
+                                                     SourceContexts contexts, const Poller& poller,
                                                      std::shared_ptr<ReplicaSink> sink,
                                                      FairPermits& turns, NameResolver& resolver) {
-  std::unique_ptr<SourceLink> link(
-      new SourceLink(source, config, std::move(context), poller, std::move(sink), turns, resolver));
+  std::unique_ptr<SourceLink> link(new SourceLink(source, config, std::move(contexts), poller,
+                                                  std::move(sink), turns, resolver));
   if (Status status = link->CheckKeys(); !status.ok()) return status;
   if (Status status = link->CheckLiveEndpoint(); !status.ok()) return status;
   if (Status status = link->CheckReplayEndpoint(); !status.ok()) return status;
@@ -133,7 +132,7 @@ void SourceLink::Work(int64_t now_ms, bool takes_large) {
 // it is closed already.
 Status SourceLink::ConnectLive() {
   const std::string& endpoint = config_.bind ? config_.endpoint : live_address_.text();
-  Result<Socket> sub = MakeLiveSocket(context_, endpoint, sockets_);
+  Result<Socket> sub = MakeLiveSocket(contexts_.live, endpoint, sockets_);
   if (!sub.ok()) return sub.status();
   Result<Socket> monitor = sub->Monitor(kLinkEvents);
   if (!monitor.ok()) return monitor.status();
@@ -262,11 +261,14 @@ void SourceLink::CloseReplySocket() {
 // If no socket can be created, the request times out and is made again.
 void SourceLink::OpenRequest(Frame start) {
   CloseRequest();
-  if (replay_address_.text().empty()) return;
-  Result<Socket> dealer = MakeReplaySocket(context_, replay_address_.text(), sockets_);
+  const std::string& endpoint = replay_address_.text();
+  if (endpoint.empty()) return;
+  const bool inproc = endpoint.starts_with("inproc://");
+  Result<Socket> dealer =
+      MakeReplaySocket(inproc ? contexts_.live : contexts_.requests, endpoint, sockets_);
   if (!dealer.ok()) return;
   Result<Socket> monitor = dealer->Monitor(ZMQ_EVENT_CONNECTED | ZMQ_EVENT_DISCONNECTED);
-  if (!monitor.ok() || !dealer->Connect(replay_address_.text()).ok()) return;
+  if (!monitor.ok() || !dealer->Connect(endpoint).ok()) return;
   auto watches = WatchBoth(*dealer, *monitor);
   if (!watches.ok()) return dealer->Close();  // must be closed before its monitor
   replay_watches_ = std::move(watches).value();

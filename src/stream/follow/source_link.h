@@ -20,6 +20,13 @@
 
 namespace kvcast::stream {
 
+struct SourceContexts {
+  std::shared_ptr<Context> live;  // also of requests to inproc endpoints
+  // Requests have a context of their own: a closing socket visits the monitors of all sockets of
+  // its context.
+  std::shared_ptr<Context> requests;
+};
+
 // Open may be called on any thread. The other functions must be called by one thread at a time.
 // Work may run beside a Wait of the poller.
 class SourceLink final : private SourceTransport {
@@ -29,8 +36,7 @@ class SourceLink final : private SourceTransport {
   // is not used before the first Work.
   static Result<std::unique_ptr<SourceLink>> Open(const SourceConfig& source,
                                                   const SubscriberConfig& config,
-                                                  std::shared_ptr<Context> context,
-                                                  const Poller& poller,
+                                                  SourceContexts contexts, const Poller& poller,
                                                   std::shared_ptr<ReplicaSink> sink,
                                                   FairPermits& turns, NameResolver& resolver);
   SourceLink(const SourceLink&) = delete;
@@ -69,9 +75,9 @@ class SourceLink final : private SourceTransport {
   void Mute() { pump_.Mute(); }
 
  private:
-  SourceLink(const SourceConfig& source, const SubscriberConfig& config,
-             std::shared_ptr<Context> context, const Poller& poller,
-             std::shared_ptr<ReplicaSink> sink, FairPermits& turns, NameResolver& resolver);
+  SourceLink(const SourceConfig& source, const SubscriberConfig& config, SourceContexts contexts,
+             const Poller& poller, std::shared_ptr<ReplicaSink> sink, FairPermits& turns,
+             NameResolver& resolver);
   Status CheckKeys() const;
   Status CheckReplayEndpoint() const;
   Status CheckLiveEndpoint() const;
@@ -95,7 +101,7 @@ class SourceLink final : private SourceTransport {
 
   const SourceConfig config_;
   const SourceSocketOptions sockets_;
-  const std::shared_ptr<Context> context_;
+  const SourceContexts contexts_;
   const Poller& poller_;
   NameResolver& resolver_;
   const std::shared_ptr<ReplicaSink> sink_;

@@ -132,11 +132,11 @@ std::string_view ResetReasonName(ResetReason reason) {
 
 class Subscriber::Impl {
  public:
-  Impl(const SubscriberConfig& config, std::shared_ptr<stream::Context> context,
+  Impl(const SubscriberConfig& config, stream::SourceContexts contexts,
        std::shared_ptr<stream::Waker> waker, std::unique_ptr<stream::Poller> poller)
       : config_(config),
         now_ms_(config.now_ms ? config.now_ms : SteadyMs),
-        context_(std::move(context)),
+        contexts_(std::move(contexts)),
         waker_(std::move(waker)),
         poller_(std::move(poller)),
         resolver_(config.resolve),
@@ -174,8 +174,8 @@ class Subscriber::Impl {
 
   const SubscriberConfig config_;
   const std::function<int64_t()> now_ms_;
-  // The shared context, because inproc publishers of this process use it.
-  const std::shared_ptr<stream::Context> context_;
+  // The shared contexts. Inproc publishers of this process use the context for live sockets.
+  const stream::SourceContexts contexts_;
   const std::shared_ptr<stream::Waker> waker_;
   const std::unique_ptr<stream::Poller> poller_;  // outlives the links
 
@@ -234,7 +234,7 @@ Status Subscriber::Impl::Add(const SourceConfig& source, std::shared_ptr<Replica
     opening_.insert(source.worker);
   }
   Result<std::unique_ptr<SourceLink>> link =
-      SourceLink::Open(source, config_, context_, *poller_, std::move(sink), turns_, resolver_);
+      SourceLink::Open(source, config_, contexts_, *poller_, std::move(sink), turns_, resolver_);
   MutexLock lock(mutex_);
   opening_.erase(source.worker);
   if (!link.ok()) {
@@ -458,10 +458,13 @@ Result<std::unique_ptr<Subscriber>> Subscriber::Create(const SubscriberConfig& c
   if (!waker.ok()) return waker.status();
   Result<std::unique_ptr<stream::Poller>> poller = stream::Poller::Create();
   if (!poller.ok()) return poller.status();
-  const std::shared_ptr<stream::Context> context = stream::Context::Shared();
-  if (!context->ok()) return Status(StatusCode::kUnavailable, "too few file descriptors");
+  const stream::SourceContexts contexts{stream::Context::Shared(),
+                                        stream::Context::SharedForRequests()};
+  if (!contexts.live->ok() || !contexts.requests->ok()) {
+    return Status(StatusCode::kUnavailable, "too few file descriptors");
+  }
   try {
-    auto impl = std::make_unique<Impl>(config, context, *waker, std::move(poller).value());
+    auto impl = std::make_unique<Impl>(config, contexts, *waker, std::move(poller).value());
     if (Status status = impl->Start(); !status.ok()) return status;
     return std::unique_ptr<Subscriber>(new Subscriber(std::move(impl)));
   } catch (const std::system_error& error) {

@@ -134,6 +134,11 @@ std::shared_ptr<Context> Context::Shared() {
   return shared.Get(&Context::Create, [](const Context& context) { return context.ok(); });
 }
 
+std::shared_ptr<Context> Context::SharedForRequests() {
+  static WeakSingleton<Context> shared;
+  return shared.Get(&Context::Create, [](const Context& context) { return context.ok(); });
+}
+
 std::shared_ptr<Context> Context::SharedInBackground() {
   static WeakSingleton<Context> shared;
   return shared.Get(&Context::CreateInBackground,

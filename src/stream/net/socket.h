@@ -39,6 +39,9 @@ class Context {
   // one context. It exists as long as a caller holds it.
   static std::shared_ptr<Context> Shared();
 
+  // A shared context for the requests of followed sources.
+  static std::shared_ptr<Context> SharedForRequests();
+
   ~Context();
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;
