@@ -211,7 +211,8 @@ std::optional<Frames> SourceLink::Receive(Socket& socket, EndlessMessage& endles
     endless.NoteEmpty();
     return std::nullopt;
   }
-  endless.NoteMessage(message_.connection());
+  // The descriptor of the connection is looked up by name, which takes time.
+  endless.NoteMessage(config_.bind ? message_.connection() : EndlessMessage::kUnknown);
   return message_.frames();
 }
 
@@ -223,6 +224,7 @@ void SourceLink::CheckPeers(int64_t now_ms) {
   if (live == Verdict::kEndless) {
     live_message_.Clear();
     pump_.OnEndlessMessage();
+    sub_.Close();  // frees the message, even if no new connection can be made
   }
   if (reply == Verdict::kEndless) {
     CloseReplySocket();
