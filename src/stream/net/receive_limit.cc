@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "src/stream/net/receive_limit.h"
 
+#include <netinet/in.h>
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <charconv>
 #include <optional>
+#include <string_view>
 #include <thread>
 #include <utility>
 
@@ -23,6 +26,30 @@ void Reset(int descriptor) {
   sockaddr none{};
   none.sa_family = AF_UNSPEC;
   connect(descriptor, &none, sizeof(none));
+}
+
+// 0: not a TCP endpoint.
+uint16_t PortOf(std::string_view endpoint) {
+  const size_t colon = endpoint.rfind(':');
+  uint16_t port = 0;
+  if (!endpoint.starts_with("tcp://")) return 0;
+  std::from_chars(endpoint.data() + colon + 1, endpoint.data() + endpoint.size(), port);
+  return port;
+}
+
+// True: the descriptor belongs to a TCP connection with the port of the event.
+bool IsOf(int descriptor, const MonitorEvent& event) {
+  sockaddr_storage address{};
+  socklen_t size = sizeof(address);
+  auto* const any = reinterpret_cast<sockaddr*>(&address);
+  const bool bound = event.event == ZMQ_EVENT_ACCEPTED;
+  if ((bound ? getsockname : getpeername)(descriptor, any, &size) != 0) return false;
+  const uint16_t port = PortOf(event.endpoint);
+  if (address.ss_family == AF_INET) {
+    return port == ntohs(reinterpret_cast<const sockaddr_in*>(any)->sin_port);
+  }
+  return address.ss_family == AF_INET6 &&
+         port == ntohs(reinterpret_cast<const sockaddr_in6*>(any)->sin6_port);
 }
 
 }  // namespace
@@ -90,22 +117,28 @@ Status ReceiveLimit::Monitor(Socket& socket) {
   return Status();
 }
 
+// The connection may be closed already, and another connection of this process may have its
+// descriptor.
 void ReceiveLimit::OnEvent(const MonitorEvent& event) {
   const auto descriptor = static_cast<int>(event.value);
+  if (!IsOf(descriptor, event)) return;
   MutexLock lock(mutex_);
-  UnfinishedBytes* const known = Find(descriptor);
-  if (known == nullptr) {
-    connections_.emplace_back(descriptor, SteadyMs());
-  } else if (!known->is_open()) {
-    *known = UnfinishedBytes(descriptor, SteadyMs());
-  }  // otherwise NoteMessage has added the connection before its event was read
+  UnfinishedBytes connection(descriptor, SteadyMs());
+  if (std::erase(early_, descriptor) > 0) connection.NoteMessage();
+  if (UnfinishedBytes* const known = Find(descriptor); known != nullptr) {
+    *known = connection;
+  } else {
+    connections_.push_back(connection);
+  }
 }
 
 void ReceiveLimit::NoteMessage(int connection) {
   MutexLock lock(mutex_);
-  UnfinishedBytes* known = Find(connection);
-  if (known == nullptr) known = &connections_.emplace_back(connection, SteadyMs());
-  known->NoteMessage();
+  if (UnfinishedBytes* const known = Find(connection); known != nullptr) {
+    known->NoteMessage();
+  } else {
+    early_.push_back(connection);
+  }
 }
 
 UnfinishedBytes* ReceiveLimit::Find(int descriptor) {
@@ -133,6 +166,7 @@ void ReceiveLimit::Check(int64_t now_ms) {
     Reset(one.descriptor());
     return true;
   });
+  early_.clear();
 }
 
 }  // namespace kvcast::stream

@@ -60,6 +60,8 @@ class ReceiveLimit {
   Mutex mutex_;
   Socket monitor_ KV_GUARDED_BY(mutex_);
   std::vector<UnfinishedBytes> connections_ KV_GUARDED_BY(mutex_);
+  // Descriptors with a message before the event of their connection; until the next Check.
+  std::vector<int> early_ KV_GUARDED_BY(mutex_);
   const std::shared_ptr<ReceiveLimitThread> thread_;
 };
 

@@ -318,7 +318,8 @@ std::optional<MonitorEvent> ReceiveMonitorEvent(Socket& monitor) {
   if (head.size() < sizeof(event) + sizeof(value)) return MonitorEvent();
   std::memcpy(&event, head.data(), sizeof(event));
   std::memcpy(&value, head.data() + sizeof(event), sizeof(value));
-  return MonitorEvent{event, value};
+  const Frame endpoint = message.frames().size() > 1 ? message.frames()[1] : Frame();
+  return MonitorEvent{event, value, {endpoint.begin(), endpoint.end()}};
 }
 
 }  // namespace kvcast::stream

@@ -66,10 +66,12 @@ class Context {
 enum class SendResult : uint8_t { kSent, kWouldBlock, kUnreachable };
 enum class RecvResult : uint8_t { kMessage, kNone };
 
-// A ZMQ_EVENT_ of a monitored socket, and its value.
+// A ZMQ_EVENT_ of a monitored socket, its value, and the endpoint that the socket has bound, or to
+// which it connects.
 struct MonitorEvent {
   int event = 0;
   uint32_t value = 0;
+  std::string endpoint;
 };
 
 class Socket {

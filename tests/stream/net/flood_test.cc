@@ -137,6 +137,30 @@ TEST_F(EndlessMessageTest, AMessageOfAnotherPeerClearsNoPeer) {
   EXPECT_EQ(message.Check(0), Verdict::kNone);
 }
 
+// A connection was closed before its event was read, and an innocent connection has its descriptor.
+TEST(ReceiveLimit, AnotherConnectionWithTheSameDescriptorStays) {
+  ReceiveLimit limit(1000);
+  const auto accepted = [](const Connection& connection, const Listener& listener) {
+    return MonitorEvent{ZMQ_EVENT_ACCEPTED, static_cast<uint32_t>(connection.own.get()),
+                        listener.endpoint()};
+  };
+  Connection innocent;
+  innocent.Send(5000);
+  limit.OnEvent(accepted(innocent, Listener()));
+  limit.NoteMessage(innocent.own.get());
+  Connection hostile;
+  hostile.Send(5000);
+  limit.OnEvent(accepted(hostile, hostile.listener));
+  EXPECT_TRUE(Eventually([&] { return limit.ended() > 0; }));
+  innocent.Send(5000);
+  Connection second;
+  second.Send(5000);
+  limit.OnEvent(accepted(second, second.listener));
+  EXPECT_TRUE(Eventually([&] { return limit.ended() > 1; }));
+  innocent.Send(1);
+  EXPECT_EQ(limit.ended(), 2u);
+}
+
 // A publisher, and a subscriber that follows it without a gap.
 struct Followed {
   explicit Followed(const PublisherConfig& config = TestPublisherConfig())
