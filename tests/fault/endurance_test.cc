@@ -118,6 +118,7 @@ struct Engine {
         pool(seed),
         publisher(MakePublisher(Config())),
         network(*publisher) {}
+  ~Engine() { ExpectNoFlood(); }
 
   static PublisherConfig Config() {
     PublisherConfig config = TestPublisherConfig();
@@ -125,10 +126,13 @@ struct Engine {
     return config;
   }
   void Publish(EventBatch batch) { EXPECT_TRUE(publisher->Publish(std::move(batch)).ok()); }
+  // No follower sends more than a few bytes.
+  void ExpectNoFlood() const { EXPECT_EQ(publisher->counters().flooding_peers, 0u); }
   void Restart(uint64_t seed) {
     pool = Pool(seed);
     auto next = MakePublisher(Config());
     network.SwitchTo(*next);
+    ExpectNoFlood();
     publisher = std::move(next);
   }
   WorkerRegistration registration() const {
