@@ -618,7 +618,7 @@ MUTATIONS = [
     ("end the connection of a client with many requests", "src/stream/publish/replay_server.cc",
      "if (config_.limit != nullptr) config_.limit", "if (config_.limit == nullptr) config_.limit", FLOOD),
     ("forget a request that precedes the event of its connection", "src/stream/net/receive_limit.cc",
-     "    early_.push_back(connection);\n", "", FLOOD),
+     "    early_.insert(connection);\n", "", FLOOD),
     ("limit another connection with the same descriptor", "src/stream/net/receive_limit.cc",
      "  if (!IsOf(descriptor, event)) return;\n", "", FLOOD),
     ("do not limit a guarded socket", "src/stream/publish/publisher.cc",

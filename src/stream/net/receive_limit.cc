@@ -127,7 +127,7 @@ void ReceiveLimit::OnEvent(const MonitorEvent& event) {
   if (!IsOf(descriptor, event)) return;
   MutexLock lock(mutex_);
   UnfinishedBytes connection(descriptor, SteadyMs());
-  if (std::erase(early_, descriptor) > 0) connection.NoteMessage();
+  if (early_.erase(descriptor) > 0) connection.NoteMessage();
   if (UnfinishedBytes* const known = Find(descriptor); known != nullptr) {
     *known = connection;
   } else {
@@ -140,7 +140,7 @@ void ReceiveLimit::NoteMessage(int connection) {
   if (UnfinishedBytes* const known = Find(connection); known != nullptr) {
     known->NoteMessage();
   } else {
-    early_.push_back(connection);
+    early_.insert(connection);
   }
 }
 
@@ -169,7 +169,6 @@ void ReceiveLimit::Check(int64_t now_ms) {
     Reset(one.descriptor());
     return true;
   });
-  early_.clear();
 }
 
 }  // namespace kvcast::stream

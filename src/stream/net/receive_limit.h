@@ -10,6 +10,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <set>
 #include <vector>
 
 #include "src/base/mutex.h"
@@ -60,8 +61,9 @@ class ReceiveLimit {
   Mutex mutex_;
   Socket monitor_ KV_GUARDED_BY(mutex_);
   std::vector<UnfinishedBytes> connections_ KV_GUARDED_BY(mutex_);
-  // Descriptors with a message before the event of their connection; until the next Check.
-  std::vector<int> early_ KV_GUARDED_BY(mutex_);
+  // Descriptors with a message before the event of their connection. Those of closed connections
+  // stay until a new connection has them.
+  std::set<int> early_ KV_GUARDED_BY(mutex_);
   const std::shared_ptr<ReceiveLimitThread> thread_;
 };
 

@@ -137,28 +137,42 @@ TEST_F(EndlessMessageTest, AMessageOfAnotherPeerClearsNoPeer) {
   EXPECT_EQ(message.Check(0), Verdict::kNone);
 }
 
+// The event of a connection that the listener has accepted.
+MonitorEvent Accepted(const Connection& connection, const Listener& listener) {
+  return {ZMQ_EVENT_ACCEPTED, static_cast<uint32_t>(connection.own.get()), listener.endpoint()};
+}
+
+// A connection with too many bytes is ended. The other connections were checked too then.
+void EndAnother(ReceiveLimit& limit) {
+  const uint64_t ended = limit.ended();
+  Connection hostile;
+  hostile.Send(5000);
+  limit.OnEvent(Accepted(hostile, hostile.listener));
+  EXPECT_TRUE(Eventually([&] { return limit.ended() == ended + 1; }));
+}
+
 // A connection was closed before its event was read, and an innocent connection has its descriptor.
 TEST(ReceiveLimit, AnotherConnectionWithTheSameDescriptorStays) {
   ReceiveLimit limit(1000);
-  const auto accepted = [](const Connection& connection, const Listener& listener) {
-    return MonitorEvent{ZMQ_EVENT_ACCEPTED, static_cast<uint32_t>(connection.own.get()),
-                        listener.endpoint()};
-  };
   Connection innocent;
   innocent.Send(5000);
-  limit.OnEvent(accepted(innocent, Listener()));
+  limit.OnEvent(Accepted(innocent, Listener()));
   limit.NoteMessage(innocent.own.get());
-  Connection hostile;
-  hostile.Send(5000);
-  limit.OnEvent(accepted(hostile, hostile.listener));
-  EXPECT_TRUE(Eventually([&] { return limit.ended() > 0; }));
+  EndAnother(limit);
   innocent.Send(5000);
-  Connection second;
-  second.Send(5000);
-  limit.OnEvent(accepted(second, second.listener));
-  EXPECT_TRUE(Eventually([&] { return limit.ended() > 1; }));
+  EndAnother(limit);
   innocent.Send(1);
-  EXPECT_EQ(limit.ended(), 2u);
+}
+
+TEST(ReceiveLimit, AMessageMayBeReceivedBeforeTheEventOfItsConnection) {
+  ReceiveLimit limit(1000);
+  Connection client;
+  client.Send(5000);
+  limit.NoteMessage(client.own.get());
+  limit.OnEvent(Accepted(client, client.listener));
+  EndAnother(limit);
+  client.Send(1);
+  EXPECT_EQ(limit.ended(), 1u);
 }
 
 // A publisher, and a subscriber that follows it without a gap.
