@@ -13,9 +13,6 @@ namespace {
 // A slow reader needs only the latest messages.
 constexpr int kWaitingGauges = 16;
 constexpr int64_t kRetryMs = 1000;
-constexpr int64_t kCheckMs = 50;
-// Of a message, and of the bytes that the system has received before libzmq reads them.
-constexpr uint64_t kMostUnfinishedBytes = kMaxGaugeBytes + (32 << 20);
 static_assert(PeerLink::kReopenMs > kMaxLoadPeriodMs);
 
 }  // namespace
@@ -27,7 +24,7 @@ PeerLink::PeerLink(const LoadPeer& peer, const std::optional<CurveKeyPair>& keys
       poller_(poller),
       ready_(ready),
       address_(peer.endpoint),
-      endless_(kMostUnfinishedBytes) {
+      endless_(stream::EndlessMessage::LimitFor(kMaxGaugeBytes)) {
   if (!peer.server_key.empty() && keys) curve_ = CurveClient{*keys, peer.server_key};
 }
 
@@ -65,10 +62,13 @@ void PeerLink::CheckPeer(int64_t now_ms) {
   using Verdict = stream::EndlessMessage::Verdict;
   while (const auto event = ReceiveMonitorEvent(monitor_)) {
     const auto descriptor = static_cast<int>(event->value);
-    endless_.Disconnect(descriptor);
-    if (event->event == ZMQ_EVENT_CONNECTED) endless_.Connect(descriptor, now_ms);
+    if (event->event == ZMQ_EVENT_CONNECTED) {
+      endless_.Connect(descriptor, now_ms);
+    } else {
+      endless_.Disconnect(descriptor);
+    }
   }
-  if (now_ms - checked_ms_ < kCheckMs && now_ms >= checked_ms_) return;
+  if (now_ms - checked_ms_ < stream::EndlessMessage::kCheckMs && now_ms >= checked_ms_) return;
   checked_ms_ = now_ms;
   const Verdict verdict = endless_.Check(now_ms);
   if (verdict == Verdict::kLook) *ready_ = true;

@@ -22,12 +22,22 @@ class EndlessMessage {
     kEndless,
   };
 
-  // `limit`: the bytes of the longest message and of the system's receive buffer.
+  // The interval between two calls of Check.
+  static constexpr int64_t kCheckMs = 50;
+  // The bytes that the system may have received for a connection before libzmq reads them. The
+  // default of Linux is 6 MiB.
+  static constexpr int64_t kMaxUnreadBytes = 32 << 20;
+  static constexpr uint64_t LimitFor(int64_t max_frame_bytes) {
+    return static_cast<uint64_t>(max_frame_bytes + kMaxUnreadBytes);
+  }
+
+  // `limit`: see LimitFor.
   explicit EndlessMessage(uint64_t limit) : limit_(limit) {}
 
   // Messages of the connection may have been received before this call, so the bytes until the next
   // Check do not count.
   void Connect(int descriptor, int64_t now_ms) {
+    Disconnect(descriptor);
     peers_.emplace_back(descriptor, now_ms).NoteMessage();
   }
   void Disconnect(int descriptor) {
@@ -50,7 +60,7 @@ class EndlessMessage {
   // The socket is empty.
   void NoteEmpty() { looked_ = true; }
 
-  // Must be called repeatedly. Between two calls, a peer can send bytes without a limit.
+  // Must be called every kCheckMs. Between two calls, a peer can send bytes without a limit.
   Verdict Check(int64_t now_ms) {
     if (suspects_ && looked_) return Verdict::kEndless;
     suspects_ = looked_ = false;

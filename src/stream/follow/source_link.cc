@@ -19,10 +19,6 @@ constexpr int kLinkEvents = kConnectEvents | ZMQ_EVENT_HANDSHAKE_SUCCEEDED |
 // If a connection is not established within this time, the host name is looked up again.
 constexpr int64_t kLookAgainMs = 5000;
 
-// Bytes that the system may have received for a connection before libzmq reads them. The default of
-// Linux is 6 MiB.
-constexpr int64_t kMaxUnreadBytes = 32 << 20;
-
 // Sources of this process and of other processes get different seeds.
 uint64_t NextJitterSeed() {
   static std::atomic<uint64_t> next{std::random_device()()};
@@ -60,8 +56,8 @@ SourceLink::SourceLink(const SourceConfig& source, const SubscriberConfig& confi
       sink_(std::move(sink)),
       live_address_(source.bind ? std::string() : source.endpoint),
       replay_address_(source.replay_endpoint),
-      live_message_(static_cast<uint64_t>(config.max_frame_bytes + kMaxUnreadBytes)),
-      reply_message_(static_cast<uint64_t>(config.max_frame_bytes + kMaxUnreadBytes)),
+      live_message_(EndlessMessage::LimitFor(config.max_frame_bytes)),
+      reply_message_(EndlessMessage::LimitFor(config.max_frame_bytes)),
       pump_({.limits = LimitsOf(config, sink_->TakesSnapshots()),
              .can_replay = !source.replay_endpoint.empty(),
              .bound = source.bind,

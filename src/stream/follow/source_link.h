@@ -66,10 +66,9 @@ class SourceLink final : private SourceTransport {
   void Start();
   // See SourcePump::Work.
   void Work(int64_t now_ms, bool takes_large = true);
-  // Ends a connection on which a message does not end. Must be called every kCheckPeersMs, not
-  // beside Work.
+  // Ends a connection on which a message does not end. Must be called every
+  // EndlessMessage::kCheckMs, not beside Work.
   void CheckPeers(int64_t now_ms);
-  static constexpr int64_t kCheckPeersMs = 50;
   void Contradict(int64_t now_ms) { pump_.Contradict(now_ms); }
   // After this call the sink is not called.
   void Mute() { pump_.Mute(); }

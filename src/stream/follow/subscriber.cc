@@ -402,7 +402,7 @@ bool Subscriber::Impl::GiveAway(FollowedSource& source, stream::TurnLength turn)
 
 void Subscriber::Impl::WaitForWork() {
   int64_t deadline =
-      sources_.empty() ? stream::kNever : checked_peers_ms_ + SourceLink::kCheckPeersMs;
+      sources_.empty() ? stream::kNever : checked_peers_ms_ + stream::EndlessMessage::kCheckMs;
   for (const FollowedSource& source : sources_) {
     if (!source.away) deadline = std::min(deadline, source.link->deadline_ms());
   }
@@ -412,7 +412,7 @@ void Subscriber::Impl::WaitForWork() {
 
 void Subscriber::Impl::CheckPeers(int64_t now_ms) {
   const int64_t passed_ms = now_ms - checked_peers_ms_;
-  if (passed_ms >= 0 && passed_ms < SourceLink::kCheckPeersMs) return;
+  if (passed_ms >= 0 && passed_ms < stream::EndlessMessage::kCheckMs) return;
   checked_peers_ms_ = now_ms;
   for (FollowedSource& source : sources_) {
     if (!source.away) source.link->CheckPeers(now_ms);
