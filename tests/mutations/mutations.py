@@ -613,6 +613,8 @@ MUTATIONS = [
      "  pub->SetOption(ZMQ_MAXMSGSIZE, kMaxSubscriptionFrameBytes << 20);\n",
      "stream_curve_test --gtest_filter=CurveFlood.*"),
     # Peers that send bytes without end.
+    ("read a large frame with one call", "src/stream/follow/source_sockets.cc",
+     "  sub->SetOption(ZMQ_RCVBUF, kReceiveBufferBytes);\n", "", FLOOD),
     ("end no connection with too many bytes", "src/stream/net/receive_limit.cc", "    Reset(one.descriptor());\n", "",
      FLOOD),
     ("end the connection of a client with many requests", "src/stream/publish/replay_server.cc",

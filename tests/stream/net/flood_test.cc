@@ -5,7 +5,9 @@
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <atomic>
+#include <fstream>
 #include <memory>
 #include <optional>
 #include <string>
@@ -14,6 +16,7 @@
 #include "apps/conformance/frames/zmtp_peer.h"
 #include "src/base/descriptor.h"
 #include "src/stream/follow/endless_message.h"
+#include "src/stream/follow/source_sockets.h"
 #include "src/stream/net/frames.h"
 #include "src/stream/net/receive_limit.h"
 #include "src/stream/net/socket.h"
@@ -135,6 +138,25 @@ TEST_F(EndlessMessageTest, AMessageOfAnotherPeerClearsNoPeer) {
   EXPECT_EQ(message.Check(0), Verdict::kEndless);  // until Clear
   message.Clear();
   EXPECT_EQ(message.Check(0), Verdict::kNone);
+}
+
+// libzmq's I/O thread copies at most about this buffer at once, so that a large frame does not
+// delay the messages of other sources. Linux doubles the size for its own data.
+TEST(LiveSocket, HasASmallReceiveBuffer) {
+  const Listener listener;
+  Socket monitor;  // must be closed after its socket
+  Socket live = MakeLiveSocket(Context::Create(), listener.endpoint(), {}).value();
+  monitor = live.Monitor(ZMQ_EVENT_CONNECTED).value();
+  ASSERT_TRUE(live.Connect(listener.endpoint()).ok());
+  std::optional<MonitorEvent> connected;
+  ASSERT_TRUE(Eventually([&] { return (connected = ReceiveMonitorEvent(monitor)).has_value(); }));
+  int size = 0;
+  socklen_t length = sizeof(size);
+  const auto descriptor = static_cast<int>(connected->value);
+  ASSERT_EQ(getsockopt(descriptor, SOL_SOCKET, SO_RCVBUF, &size, &length), 0);
+  int most = 0;
+  std::ifstream("/proc/sys/net/core/rmem_max") >> most;
+  EXPECT_EQ(size, 2 * std::min(256 << 10, most));
 }
 
 // The event of a connection that the listener has accepted.
