@@ -7,7 +7,7 @@
 namespace kvcast::sim {
 
 Link::Link(uint64_t seed, int number, const stream::SourceLimits& limits, bool can_replay,
-           bool relayed, Agenda& agenda, stream::FairPermits& turns, PrefixIndex& index,
+           bool relayed, Agenda& agenda, stream::RequestTurns& turns, PrefixIndex& index,
            Record& record)
     : agenda_(agenda),
       record_(record),

@@ -20,7 +20,7 @@
 #include <utility>
 #include <vector>
 
-#include "src/stream/follow/fair_permits.h"
+#include "src/stream/follow/request_turns.h"
 #include "src/stream/follow/source_pump.h"
 #include "src/stream/follow/source_transport.h"
 #include "src/stream/publish/reply_channel.h"
@@ -39,7 +39,7 @@ class Link final : private stream::SourceTransport, private stream::ReplyChannel
  public:
   // `relayed`: the follower is the source of a relay, and a router follows the relay.
   Link(uint64_t seed, int number, const stream::SourceLimits& limits, bool can_replay, bool relayed,
-       Agenda& agenda, stream::FairPermits& turns, PrefixIndex& index, Record& record);
+       Agenda& agenda, stream::RequestTurns& turns, PrefixIndex& index, Record& record);
 
   SimPublisher& publisher() { return publisher_; }
   Follower& follower() { return follower_; }
@@ -177,7 +177,7 @@ class Link final : private stream::SourceTransport, private stream::ReplyChannel
   int64_t timer_ms_ = stream::kNever;
   Follower follower_;
   const stream::PumpConfig pump_config_;
-  stream::FairPermits& turns_;
+  stream::RequestTurns& turns_;
   std::optional<RelayLink> relay_;
   std::optional<stream::SourcePump> pump_;
   std::optional<Follower::Saved> saved_;

@@ -29,7 +29,7 @@ RelayLink::RelayLink(uint64_t seed, Agenda& agenda, Follower& follower,
       relay_(
           random_.Next(), agenda, follower, *this, [this] { BeginEpoch(); }, record),
       router_(pump_config_.limits, publisher, relay_, record),
-      turns_(1),
+      turns_{.short_answers = stream::FairPermits(1), .long_answers = stream::FairPermits(1)},
       live_(random_) {
   OpenLive();
   MakePump();

@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "src/stream/follow/fair_permits.h"
+#include "src/stream/follow/request_turns.h"
 #include "src/stream/follow/source_pump.h"
 #include "src/stream/follow/source_transport.h"
 #include "src/stream/publish/reply_channel.h"
@@ -110,7 +110,7 @@ class RelayLink final : private stream::SourceTransport, private stream::ReplyCh
   const stream::PumpConfig pump_config_;
   SimRelay relay_;
   RelayedRouter router_;
-  stream::FairPermits turns_;
+  stream::RequestTurns turns_;
   std::deque<Head> heads_;
 
   Connection connection_;

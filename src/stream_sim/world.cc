@@ -30,12 +30,17 @@ constexpr int64_t kMaxLookMs = 300;
 constexpr int64_t kQuietMs = 100;
 constexpr uint64_t kMaxEvents = 400000;
 
+// One follower at a time may request a status, in half of the runs.
+size_t MaxStatusRequests(uint64_t seed) { return Random(seed, 0x57A7).Percent(50) ? 1 : 256; }
+
 class World {
  public:
   explicit World(const Plan& plan)
       : seed_(plan.seed),
         random_(plan.seed, 1),
-        turns_(static_cast<size_t>(random_.Percent(50) ? random_.Between(1, 2) : 4)) {
+        turns_{.short_answers = stream::FairPermits(MaxStatusRequests(plan.seed)),
+               .long_answers = stream::FairPermits(
+                   static_cast<size_t>(random_.Percent(50) ? random_.Between(1, 2) : 4))} {
     const int count = PublisherCount(plan.seed);
     for (int i = 0; i < count; ++i) AddLink(i);
     for (const Fault& fault : plan.faults) {
@@ -182,7 +187,7 @@ class World {
   Random random_;
   Record record_;
   Agenda agenda_;
-  stream::FairPermits turns_;
+  stream::RequestTurns turns_;
   PrefixIndex index_;
   std::vector<Station> links_;
 };

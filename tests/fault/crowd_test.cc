@@ -145,10 +145,13 @@ TEST_F(CrowdTest, RemovedSourcesGiveUpTheirTurns) {
   }));
 }
 
-TEST(MaxReplays, ZeroIsAnError) {
-  SubscriberConfig config;
-  config.max_replays = 0;
-  EXPECT_EQ(Subscriber::Create(config).status().code(), StatusCode::kInvalidArgument);
+TEST(RequestLimits, ZeroIsAnError) {
+  SubscriberConfig no_replays;
+  no_replays.max_replays = 0;
+  EXPECT_EQ(Subscriber::Create(no_replays).status().code(), StatusCode::kInvalidArgument);
+  SubscriberConfig no_status;
+  no_status.max_status_requests = 0;
+  EXPECT_EQ(Subscriber::Create(no_status).status().code(), StatusCode::kInvalidArgument);
 }
 
 }  // namespace

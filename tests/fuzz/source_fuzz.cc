@@ -88,7 +88,7 @@ class Run final : private ReplicaSink, private SourceNetwork {
     KV_CHECK(!snapshot_ && buckets != 0 && ~buckets != 0);
     snapshot_ = true;
   }
-  bool TakeTurn() override { return true; }
+  bool TakeTurn(AnswerLength) override { return true; }
   void Request(Frame) override { open_ = true; }
   void CloseRequest() override { open_ = false; }
   void RenewLive() override {}

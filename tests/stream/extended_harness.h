@@ -129,7 +129,7 @@ class ExtendedHarness : public ::testing::Test, private ReplicaSink, private Sou
   void OnChallengeAnswer(Frame payload) override {
     log.push_back("answer " + std::string(payload.begin(), payload.end()));
   }
-  bool TakeTurn() override { return true; }
+  bool TakeTurn(AnswerLength) override { return true; }
   void Request(Frame start) override {
     if (const auto request = residency::ParseRequest(start)) {
       asked = request;

@@ -82,7 +82,7 @@ class SourceHarness : private ReplicaSink, private SourceNetwork {
   void Reset(ResetReason reason) override {
     deliveries_.push_back("reset " + std::string(ResetReasonName(reason)));
   }
-  bool TakeTurn() override { return true; }
+  bool TakeTurn(AnswerLength) override { return true; }
   void Request(Frame start) override {
     request_ = ParseStart(start);
     open_ = true;

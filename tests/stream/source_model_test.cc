@@ -90,7 +90,7 @@ class World final : private ReplicaSink, private SourceNetwork {
     return BatchResult::kApplied;
   }
   void Reset(ResetReason) override { applied_.clear(); }
-  bool TakeTurn() override { return true; }
+  bool TakeTurn(AnswerLength) override { return true; }
   void Request(Frame start) override {
     request_ = ParseStart(start);
     replies_.clear();

@@ -86,7 +86,7 @@ class SourcePumpTest : public ::testing::Test, private ReplicaSink {
   SourceState state() const { return pump.source().status(1000).state; }
 
   ScriptedTransport network;
-  FairPermits turns{1};
+  RequestTurns turns{FairPermits(1), FairPermits(1)};
   std::vector<uint64_t> applied;
   SourcePump pump;
 

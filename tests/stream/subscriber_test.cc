@@ -91,7 +91,7 @@ TEST(Subscriber, AnIdleLinkIsNotDue) {
   PublishUpTo(*publisher, 10);
   RecordingSink recorder;
   const auto poller = Poller::Create().value();
-  FairPermits turns(1);
+  RequestTurns turns{FairPermits(1), FairPermits(1)};
   NameResolver resolver(nullptr);
   const auto link =
       SourceLink::Open(SourceOf(*publisher), {}, {Context::Create(), Context::Create()}, *poller,

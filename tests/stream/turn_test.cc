@@ -60,10 +60,13 @@ class QueueTransport final : public SourceTransport {
 
 // A source whose batches take a given time to apply.
 struct TimedSource final : ReplicaSink {
-  TimedSource(int64_t& clock_us, FairPermits& turns, bool can_replay = false)
+  TimedSource(int64_t& clock_us, RequestTurns& turns, bool can_replay = false,
+              bool extension = false)
       : clock(clock_us),
-        pump({.can_replay = can_replay, .turn = {.now_us = [this] { return clock; }}}, network,
-             turns, *this) {}
+        pump({.limits = {.extension = extension},
+              .can_replay = can_replay,
+              .turn = {.now_us = [this] { return clock; }}},
+             network, turns, *this) {}
   BatchResult Apply(Seq, std::span<const uint8_t>) override {
     clock += cost_us;
     ++applied;
@@ -95,7 +98,7 @@ class TurnTest : public ::testing::Test {
 
   int64_t clock_us = 0;
   int64_t now_ms = 1000;
-  FairPermits turns{1};
+  RequestTurns turns{FairPermits(1), FairPermits(1)};
   std::vector<std::unique_ptr<TimedSource>> sources;
 };
 
@@ -224,7 +227,7 @@ class ReplayTurnTest : public ::testing::Test {
 
   int64_t clock_us = 0;
   int64_t now_ms = 1000;
-  FairPermits turns{1};
+  RequestTurns turns{FairPermits(1), FairPermits(1)};
   TimedSource hostile{clock_us, turns, /*can_replay=*/true};
   TimedSource good{clock_us, turns, /*can_replay=*/true};
 
@@ -257,13 +260,50 @@ TEST_F(ReplayTurnTest, AFastReplayKeepsItsTurnForAMinute) {
 
 TEST_F(ReplayTurnTest, AReplayKeepsItsTurnIfNoSourceWaits) {
   // The other source gives up its wait.
-  turns.Leave(&good.pump);
+  turns.long_answers.Leave(&good.pump);
   for (int second = 0; second < 30; ++second) {
     now_ms += 1000;
     hostile.network.replies.push_back(ReplyOf(static_cast<uint64_t>(second)));
     hostile.pump.Work(now_ms);
   }
   EXPECT_EQ(hostile.network.requests, 1);
+}
+
+// Two sources share one turn for status requests. The first source makes its request first.
+class StatusTurnTest : public ::testing::Test {
+ protected:
+  StatusTurnTest() {
+    silent.pump.Work(now_ms);
+    good.pump.Work(now_ms);
+    EXPECT_EQ(silent.network.requests, 1);
+    EXPECT_EQ(good.network.requests, 0) << "the second source waits for its turn";
+  }
+
+  int64_t clock_us = 0;
+  int64_t now_ms = 1000;
+  RequestTurns turns{FairPermits(1), FairPermits(1)};
+  TimedSource silent{clock_us, turns, /*can_replay=*/true, /*extension=*/true};
+  TimedSource good{clock_us, turns, /*can_replay=*/true, /*extension=*/true};
+};
+
+TEST_F(StatusTurnTest, AStatusThatDoesNotComeDelaysTheNextRequestUntilItsTimeout) {
+  const int64_t timeout_ms = SourceLimits().replay_timeout_ms;
+  now_ms += timeout_ms - 1;
+  silent.pump.Work(now_ms);
+  good.pump.Work(now_ms);
+  EXPECT_EQ(good.network.requests, 0);
+  now_ms += 1;
+  silent.pump.Work(now_ms);
+  EXPECT_EQ(good.pump.deadline_ms(), kAtOnce);
+  good.pump.Work(now_ms);
+  EXPECT_EQ(good.network.requests, 1);
+  EXPECT_EQ(silent.network.requests, 1) << "the first source is now last in the queue";
+}
+
+TEST_F(StatusTurnTest, ReplaysDoNotWaitForStatusRequests) {
+  TimedSource replays{clock_us, turns, /*can_replay=*/true};
+  replays.pump.Work(now_ms);
+  EXPECT_EQ(replays.network.requests, 1);
 }
 
 }  // namespace

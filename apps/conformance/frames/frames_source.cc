@@ -68,7 +68,7 @@ class SourceRun final : private ReplicaSink, private stream::SourceNetwork {
     return BatchResult::kApplied;
   }
   void Reset(ResetReason reason) override { deliveries_.push_back(ResetDelivery(reason)); }
-  bool TakeTurn() override { return true; }
+  bool TakeTurn(stream::AnswerLength) override { return true; }
   void Request(Frame) override { asked_ = true; }
   void CloseRequest() override {}
   void RenewLive() override {}

@@ -136,8 +136,8 @@ struct SourceStatus {
   uint64_t gaps = 0;     // gaps in the live stream
   // Requests to the replay endpoint: replays, snapshots, probes, status requests and challenges.
   uint64_t replays = 0;
-  // Replays, snapshots and repairs that had to wait for a replay slot
-  // (SubscriberConfig::max_replays).
+  // Requests to the replay endpoint that had to wait for the requests of other sources
+  // (SubscriberConfig::max_replays, max_status_requests).
   uint64_t replay_waits = 0;
   // Requests to the replay endpoint without a complete reply in time.
   uint64_t replay_timeouts = 0;
@@ -174,6 +174,9 @@ struct SubscriberConfig {
   // without a usable reply releases its slot at its timeout. While other sources wait, a request
   // releases its slot after 10 s plus 1 s for each MiB of replies, at the latest after 60 s.
   size_t max_replays = 4;
+  // Maximum number of concurrent status requests and challenges; > 0. Other sources wait. Each
+  // request uses up to four file descriptors while it is open.
+  size_t max_status_requests = 256;
   // Maximum number of batches per source that wait for a replay, a snapshot or a repair.
   size_t hold_back_batches = 8192;
   size_t hold_back_bytes = 64u << 20;

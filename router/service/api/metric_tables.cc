@@ -141,9 +141,8 @@ constexpr std::array kStreamMetrics = {
                  "the worker was registered.",
                  kCounter, [](W w) { return w.feed.cuts; }},
     WorkerMetric{"kvcast_source_replay_waits_total",
-                 "Requests to the publisher's replay endpoint that had to wait, because the "
-                 "requests for other workers used all replay slots, since the worker was "
-                 "registered.",
+                 "Requests to the publisher's replay endpoint that had to wait for the requests "
+                 "for other workers, since the worker was registered.",
                  kCounter, [](W w) { return w.stream.replay_waits; }},
     WorkerMetric{"kvcast_source_lag_batches",
                  "Current number of batches that are known to exist and that the router has not "

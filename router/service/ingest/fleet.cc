@@ -71,6 +71,7 @@ Result<std::unique_ptr<Fleet>> Fleet::Create(const SubscriberConfig& config, Pre
   SubscriberConfig of_thread = config;
   of_thread.slow_threads = true;
   of_thread.max_replays = std::max<size_t>(1, config.max_replays / index.shards());
+  of_thread.max_status_requests = std::max<size_t>(1, config.max_status_requests / index.shards());
   if (fleet->observer_.on_state) {
     of_thread.on_state = [raw = fleet.get()](WorkerId id, const SourceStatus& status) {
       if (const auto worker = raw->Find(id)) raw->observer_.on_state(*worker, status);

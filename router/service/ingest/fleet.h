@@ -85,7 +85,8 @@ class Fleet {
  public:
   // Starts one ingestion thread for each shard of the index. The thread follows the workers of its
   // shard, so ingestion threads do not wait for each other. Each thread gets an equal part of
-  // config.max_replays, but at least 1. The index must outlive the fleet.
+  // config.max_replays and of config.max_status_requests, but at least 1. The index must outlive
+  // the fleet.
   static Result<std::unique_ptr<Fleet>> Create(const SubscriberConfig& config, PrefixIndex& index,
                                                FleetObserver observer, FleetLimits limits = {},
                                                RestoreWorker restore = {},

@@ -2,10 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <deque>
-#include <vector>
+#include <unordered_set>
 
 #include "src/base/mutex.h"
 
@@ -40,24 +39,21 @@ class FairPermits {
   // Gives the caller's permit back, or ends its wait.
   void Leave(Who who) {
     const MutexLock lock(mutex_);
-    std::erase(taken_, who);
-    std::erase(waiting_, who);
+    if (taken_.erase(who) == 0) std::erase(waiting_, who);
     Admit();
   }
 
  private:
-  bool HasPermit(Who who) const KV_REQUIRES(mutex_) {
-    return std::ranges::find(taken_, who) != taken_.end();
-  }
+  bool HasPermit(Who who) const KV_REQUIRES(mutex_) { return taken_.contains(who); }
   void Admit() KV_REQUIRES(mutex_) {
     for (; taken_.size() < places_ && !waiting_.empty(); waiting_.pop_front()) {
-      taken_.push_back(waiting_.front());
+      taken_.insert(waiting_.front());
     }
   }
 
   const size_t places_;
   mutable Mutex mutex_;
-  std::vector<Who> taken_ KV_GUARDED_BY(mutex_);
+  std::unordered_set<Who> taken_ KV_GUARDED_BY(mutex_);
   std::deque<Who> waiting_ KV_GUARDED_BY(mutex_);
 };
 

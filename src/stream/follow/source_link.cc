@@ -46,7 +46,7 @@ SourceSocketOptions SocketsOf(const SourceConfig& source, const SubscriberConfig
 
 SourceLink::SourceLink(const SourceConfig& source, const SubscriberConfig& config,
                        SourceContexts contexts, const Poller& poller,
-                       std::shared_ptr<ReplicaSink> sink, FairPermits& turns,
+                       std::shared_ptr<ReplicaSink> sink, RequestTurns& turns,
                        NameResolver& resolver)
     : config_(source),
       sockets_(SocketsOf(source, config)),
@@ -71,7 +71,7 @@ Result<std::unique_ptr<SourceLink>> SourceLink::Open(const SourceConfig& source,
                                                      const SubscriberConfig& config,
                                                      SourceContexts contexts, const Poller& poller,
                                                      std::shared_ptr<ReplicaSink> sink,
-                                                     FairPermits& turns, NameResolver& resolver) {
+                                                     RequestTurns& turns, NameResolver& resolver) {
   std::unique_ptr<SourceLink> link(new SourceLink(source, config, std::move(contexts), poller,
                                                   std::move(sink), turns, resolver));
   if (Status status = link->CheckKeys(); !status.ok()) return status;

@@ -38,7 +38,7 @@ class SourceLink final : private SourceTransport {
                                                   const SubscriberConfig& config,
                                                   SourceContexts contexts, const Poller& poller,
                                                   std::shared_ptr<ReplicaSink> sink,
-                                                  FairPermits& turns, NameResolver& resolver);
+                                                  RequestTurns& turns, NameResolver& resolver);
   SourceLink(const SourceLink&) = delete;
   SourceLink& operator=(const SourceLink&) = delete;
 
@@ -75,7 +75,7 @@ class SourceLink final : private SourceTransport {
 
  private:
   SourceLink(const SourceConfig& source, const SubscriberConfig& config, SourceContexts contexts,
-             const Poller& poller, std::shared_ptr<ReplicaSink> sink, FairPermits& turns,
+             const Poller& poller, std::shared_ptr<ReplicaSink> sink, RequestTurns& turns,
              NameResolver& resolver);
   Status CheckKeys() const;
   Status CheckReplayEndpoint() const;

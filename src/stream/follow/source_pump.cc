@@ -15,7 +15,7 @@ size_t BytesOf(const Frames& frames) {
 
 }  // namespace
 
-SourcePump::SourcePump(const PumpConfig& config, SourceTransport& transport, FairPermits& turns,
+SourcePump::SourcePump(const PumpConfig& config, SourceTransport& transport, RequestTurns& turns,
                        ReplicaSink& sink)
     : config_(config),
       transport_(transport),
@@ -23,9 +23,9 @@ SourcePump::SourcePump(const PumpConfig& config, SourceTransport& transport, Fai
       budget_(config.turn),
       source_(config.limits, config.can_replay, sink, *this) {}
 
-bool SourcePump::TakeTurn() {
-  in_turns_ = true;
-  waits_ = !turns_.Take(this);
+bool SourcePump::TakeTurn(AnswerLength length) {
+  queue_ = &turns_.of(length);
+  waits_ = !queue_->Take(this);
   if (!waits_) BeginTurn();
   return !waits_;
 }
@@ -36,7 +36,7 @@ void SourcePump::BeginTurn() {
 }
 
 bool SourcePump::IsTurnOver() const {
-  if (!in_turns_ || waits_ || !turns_.IsAwaited()) return false;
+  if (queue_ == nullptr || waits_ || !queue_->IsAwaited()) return false;
   const auto mebibytes = static_cast<int64_t>(turn_bytes_ >> 20);
   const int64_t length_ms = std::min(kTurnMs + 1000 * mebibytes, kMaxTurnMs);
   return now_ms_ - turn_ms_ >= length_ms;
@@ -44,7 +44,7 @@ bool SourcePump::IsTurnOver() const {
 
 void SourcePump::LeaveTurns() {
   waits_ = false;
-  if (std::exchange(in_turns_, false)) turns_.Leave(this);
+  if (FairPermits* const queue = std::exchange(queue_, nullptr)) queue->Leave(this);
 }
 
 void SourcePump::Request(Frame start) {

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "src/stream/follow/fair_permits.h"
+#include "src/stream/follow/request_turns.h"
 #include "src/stream/follow/source.h"
 #include "src/stream/follow/source_network.h"
 #include "src/stream/follow/source_transport.h"
@@ -38,13 +38,13 @@ class SourcePump final : private SourceNetwork {
   // If the endpoint is bound or has a host name, the pause is kRenewalPauseMs.
   static constexpr int64_t kRetryMs = 1000;
 
-  // A turn is the permit for one replay or snapshot. While other sources wait for a turn, a turn
-  // lasts kTurnMs plus 1 s for each MiB of replies, but at most kMaxTurnMs.
+  // A turn is the permit for one request. While other sources wait for a turn, a turn lasts kTurnMs
+  // plus 1 s for each MiB of replies, but at most kMaxTurnMs.
   static constexpr int64_t kTurnMs = 10'000;
   static constexpr int64_t kMaxTurnMs = 60'000;
 
   // All arguments must outlive the pump. The live connection must be open.
-  SourcePump(const PumpConfig& config, SourceTransport& transport, FairPermits& turns,
+  SourcePump(const PumpConfig& config, SourceTransport& transport, RequestTurns& turns,
              ReplicaSink& sink);
   ~SourcePump() override { LeaveTurns(); }
   SourcePump(const SourcePump&) = delete;
@@ -73,7 +73,7 @@ class SourcePump final : private SourceNetwork {
   bool renewal_scheduled() const { return renew_due_ms_ != kNever; }
   // True: the source waited for a turn, and has it.
   bool has_new_turn() const { return waits_ && has_turn(); }
-  bool has_turn() const { return turns_.Has(this); }
+  bool has_turn() const { return queue_ != nullptr && queue_->Has(this); }
   // Number of pauses that the TurnBudget required.
   uint64_t pauses() const { return pauses_; }
   // True: the pump keeps a large message.
@@ -90,7 +90,7 @@ class SourcePump final : private SourceNetwork {
     Frames frames;                    // valid until the pump receives the next message
     std::optional<uint64_t> request;  // set: a reply to this request
   };
-  bool TakeTurn() override;
+  bool TakeTurn(AnswerLength length) override;
   void Request(Frame start) override;
   void CloseRequest() override;
   void RenewLive() override { ScheduleRenewal(); }
@@ -116,7 +116,7 @@ class SourcePump final : private SourceNetwork {
 
   const PumpConfig config_;
   SourceTransport& transport_;
-  FairPermits& turns_;
+  RequestTurns& turns_;
   bool muted_ = false;
   bool more_ = false;        // the latest Work ended before the transport was empty
   bool takes_large_ = true;  // of the current Work
@@ -126,7 +126,7 @@ class SourcePump final : private SourceNetwork {
   uint64_t pauses_ = 0;
   int64_t slow_until_ms_ = kAtOnce;
   int64_t long_until_ms_ = kAtOnce;
-  bool in_turns_ = false;  // has a turn, or waits for a turn
+  FairPermits* queue_ = nullptr;  // of turns_; the source has a turn there, or waits for one
   bool waits_ = false;
   int64_t turn_ms_ = 0;    // when the turn began
   size_t turn_bytes_ = 0;  // of the replies in the turn

@@ -61,7 +61,7 @@ Source::Kind Source::remedy_request() const {
 void Source::OpenRequest(Kind kind) {
   CloseRequest();
   const bool is_short = kind == Kind::kStatus || kind == Kind::kChallenge;
-  if (!is_short && !network_.TakeTurn()) {
+  if (!network_.TakeTurn(is_short ? AnswerLength::kShort : AnswerLength::kLong)) {
     ++status_.replay_waits;
     request_.kind = kind;
     request_.waiting = true;

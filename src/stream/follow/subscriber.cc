@@ -44,6 +44,9 @@ Status CheckConfig(const SubscriberConfig& config) {
   if (config.max_replays == 0) {
     return {StatusCode::kInvalidArgument, "max_replays must be positive"};
   }
+  if (config.max_status_requests == 0) {
+    return {StatusCode::kInvalidArgument, "max_status_requests must be positive"};
+  }
   if (config.max_frame_bytes < kMinMaxFrameBytes) {
     return {StatusCode::kInvalidArgument, "max_frame_bytes is below 8192"};
   }
@@ -140,7 +143,8 @@ class Subscriber::Impl {
         waker_(std::move(waker)),
         poller_(std::move(poller)),
         resolver_(config.resolve),
-        turns_(config.max_replays),
+        turns_{stream::FairPermits(config.max_status_requests),
+               stream::FairPermits(config.max_replays)},
         slow_lane_(*waker_),
         long_lane_(*waker_) {}
   ~Impl();
@@ -180,7 +184,7 @@ class Subscriber::Impl {
   const std::unique_ptr<stream::Poller> poller_;  // outlives the links
 
   stream::NameResolver resolver_;  // outlives the links
-  stream::FairPermits turns_;      // outlives the links
+  stream::RequestTurns turns_;     // outlives the links
 
   mutable Mutex mutex_;
   CondVar removed_;

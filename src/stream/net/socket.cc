@@ -21,8 +21,8 @@ namespace {
 
 // Below this many bytes a copy is cheaper than the bookkeeping of a shared buffer.
 constexpr size_t kMinSharedBytes = 2048;
-// A followed source has up to six sockets. The limit of file descriptors is reached before
-// kMaxSockets.
+// Sockets of a context. A followed source has three sockets in each of its two contexts. Both ends
+// of a monitor count.
 constexpr int kMaxSockets = 16384;
 
 // libzmq starts its threads with the first socket of a context, and ends the process if these
