@@ -3,6 +3,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <string>
+#include <vector>
+
 #include "tests/support/index_events.h"
 
 namespace kvcast::testing {
@@ -38,6 +42,29 @@ TEST_F(TwoWorkers, BlocksOfOneWorkerDoNotBelongToTheOtherWorker) {
   index.Apply(kB, Batch(Store(Hashes(1, 1))));
   EXPECT_EQ(Tokens(kA), 64);
   EXPECT_EQ(Tokens(kB), 16);
+}
+
+// Row S5 of tests/RELIABILITY.md.
+TEST_F(TwoWorkers, AWorkerThatSendsTheHashesOfAnotherChangesOnlyItsOwnBlocks) {
+  const auto blocks_of_b = [&] {
+    std::vector<std::string> blocks;
+    index.ForEachResidency(kB, [&](Tier tier, uint8_t group, const BlockHash& hash, uint32_t n) {
+      blocks.push_back(std::to_string(static_cast<int>(tier)) + " " + std::to_string(group) + " " +
+                       std::to_string(hash.integer()) + " " + std::to_string(n));
+    });
+    std::ranges::sort(blocks);
+    return blocks;
+  };
+  index.Apply(kB, Batch(Store(chain), StoreIn("CPU", chain)));
+  const auto before = blocks_of_b();
+  ASSERT_EQ(before.size(), 2 * chain.size());
+  const std::vector<BlockHash> backwards(chain.rbegin(), chain.rend());
+  index.Apply(kA, Batch(Remove(chain)));
+  index.Apply(kA, Batch(Store(backwards), Store(chain), Store(chain, /*group=*/1)));
+  index.Apply(kA, Batch(Remove(chain), Remove(chain), Remove(chain, /*group=*/1)));
+  index.Apply(kA, Batch(StoreIn("CPU", chain), AllBlocksCleared()));
+  EXPECT_EQ(blocks_of_b(), before);
+  EXPECT_EQ(Tokens(kB), 64);
 }
 
 TEST_F(TwoWorkers, RemovedWorkerIsForgottenExactly) {
