@@ -39,7 +39,7 @@ uint64_t FromEnvironment(const char* name, uint64_t otherwise) {
   return given == nullptr ? otherwise : static_cast<uint64_t>(std::atoll(given));
 }
 
-// What the process of the strangers needs to know.
+// The addresses and the public key of the attacked publisher.
 struct Server {
   std::array<char, 64> live{};
   std::array<char, 64> replay{};
