@@ -21,6 +21,9 @@ namespace {
 // takes the mutex.
 constexpr int kReadings = 4;
 
+// A step of ForEachResidency visits about this number of runs, holders of runs and blocks.
+constexpr size_t kWorkOfAStep = 2048;
+
 // nullopt: the prompt cannot be queried.
 std::optional<QueryShape> ShapeOfQuery(const PromptBlocks& prompt, MatchPolicy policy) {
   const int64_t hash_block_size = prompt.hash_block_size;
@@ -48,17 +51,32 @@ ResidencyTotals PrefixIndex::Impl::HiddenDigests(WorkerId id) const {
   return slots_[it->second]->digest->Totals();
 }
 
-void PrefixIndex::Impl::ForEachResidency(
-    WorkerId id,
-    const std::function<void(Tier, uint8_t group, const BlockHash&, uint32_t copies)>& visit)
-    const {
-  router::BetweenBatchesLock lock(mutex_);
-  const auto it = slot_of_.find(id);
-  if (it == slot_of_.end()) return;
-  map_.ForEach([&](HolderId holder, const BlockHash& hash, uint32_t copies) {
-    const std::optional<router::Holder> where = holder_table_.Read(holder);
-    if (where && where->slot == it->second) visit(where->tier, where->group, hash, copies);
-  });
+void PrefixIndex::Impl::ForEachResidency(WorkerId id, const VisitResidency& visit) const {
+  ResidencyMap::Pass pass;
+  {
+    router::BetweenBatchesLock lock(mutex_);
+    map_.BeginPass(pass);
+  }
+  for (bool more = true; more; mutex_.LetOthersRun()) {
+    router::BetweenBatchesLock lock(mutex_);
+    const auto slot = slot_of_.find(id);
+    more = slot != slot_of_.end() && VisitSome(pass, slot->second, visit);
+    if (!more) map_.EndPass(pass);
+  }
+}
+
+bool PrefixIndex::Impl::VisitSome(ResidencyMap::Pass& pass, router::WorkerSlot slot,
+                                  const VisitResidency& visit) const {
+  std::optional<router::Holder> where;
+  return map_.Step(
+      pass, kWorkOfAStep,
+      [&](HolderId holder) {
+        where = holder_table_.Read(holder);
+        return where && where->slot == slot;
+      },
+      [&](HolderId, const BlockHash& hash, uint32_t copies) {
+        visit(where->tier, where->group, hash, copies);
+      });
 }
 
 IndexCounters PrefixIndex::Impl::CountersOf(const WorkerState& state) {
@@ -190,9 +208,7 @@ ResidencyTotals PrefixIndex::Digests(WorkerId worker) const {
 ResidencyTotals PrefixIndex::HiddenDigests(WorkerId worker) const {
   return Of(worker).HiddenDigests(worker);
 }
-void PrefixIndex::ForEachResidency(WorkerId worker,
-                                   const std::function<void(Tier, uint8_t group, const BlockHash&,
-                                                            uint32_t copies)>& visit) const {
+void PrefixIndex::ForEachResidency(WorkerId worker, const VisitResidency& visit) const {
   Of(worker).ForEachResidency(worker, visit);
 }
 

@@ -215,8 +215,7 @@ class PrefixIndex::Impl {
   // True: the runs were restored.
   void Reserve(const router::ImageSize& size, size_t shards);
   bool RestoreRuns(WorkerId id, uint32_t number, std::span<const router::RunImage> runs);
-  void ForEachResidency(WorkerId id, const std::function<void(Tier, uint8_t group, const BlockHash&,
-                                                              uint32_t copies)>& visit) const;
+  void ForEachResidency(WorkerId id, const VisitResidency& visit) const;
   // Reads the blocks of the workers. Then calls `answer(query)`.
   template <typename Answer>
   void Query(const PromptBlocks& prompt, const router::QueryShape& shape,
@@ -264,6 +263,9 @@ class PrefixIndex::Impl {
   void SwapBatch(OpenBatch& batch) KV_REQUIRES(mutex_);
   void ClearTier(router::WorkerState& worker, Tier tier) KV_REQUIRES(mutex_);
   bool SweepSome(size_t work) KV_REQUIRES(mutex_);
+  // A step of ForEachResidency. False: the pass has ended.
+  bool VisitSome(router::ResidencyMap::Pass& pass, router::WorkerSlot slot,
+                 const VisitResidency& visit) const KV_REQUIRES(mutex_);
   // The sweep after a batch. Pauses as a batch does.
   void SweepAfter(size_t work) KV_REQUIRES(mutex_);
   router::HolderId OpenHolder(router::WorkerState& worker, Tier tier, uint8_t group)

@@ -181,17 +181,35 @@ class ResidencyMap {
     return again;
   }
 
-  // Writer. Calls `visit(holder, hash, copies)` for every held block, including the blocks of
-  // closed holders.
-  template <typename Visitor>
-  void ForEach(Visitor&& visit) const {
-    unsigned_ints_.ForEach([&](HolderId holder, uint64_t key, uint32_t copies) {
-      visit(holder, BlockHash::FromUnsigned(key), copies);
-    });
-    negative_ints_.ForEach([&](HolderId holder, uint64_t key, uint32_t copies) {
-      visit(holder, BlockHash::FromSigned(static_cast<int64_t>(key)), copies);
-    });
-    byte_strings_.ForEach(visit);
+  // Writer. A pass in steps; see RunStore.
+  struct Pass {
+    RunPass unsigned_ints;
+    RunPass negative_ints;
+    RunPass byte_strings;
+  };
+  void BeginPass(Pass& pass) const {
+    unsigned_ints_.BeginPass(pass.unsigned_ints);
+    negative_ints_.BeginPass(pass.negative_ints);
+    byte_strings_.BeginPass(pass.byte_strings);
+  }
+  void EndPass(Pass& pass) const {
+    unsigned_ints_.EndPass(pass.unsigned_ints);
+    negative_ints_.EndPass(pass.negative_ints);
+    byte_strings_.EndPass(pass.byte_strings);
+  }
+  // Calls `visit(holder, hash, copies)`.
+  template <typename Wants, typename Visitor>
+  bool Step(Pass& pass, size_t work, Wants&& wants, Visitor&& visit) const {
+    return unsigned_ints_.Step(pass.unsigned_ints, work, wants,
+                               [&](HolderId holder, uint64_t key, uint32_t copies) {
+                                 visit(holder, BlockHash::FromUnsigned(key), copies);
+                               }) ||
+           negative_ints_.Step(pass.negative_ints, work, wants,
+                               [&](HolderId holder, uint64_t key, uint32_t copies) {
+                                 visit(holder, BlockHash::FromSigned(static_cast<int64_t>(key)),
+                                       copies);
+                               }) ||
+           byte_strings_.Step(pass.byte_strings, work, wants, visit);
   }
 
   // Writer. Calls `visit(form, store, part)` for every run with live slots; see

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <unordered_set>
 #include <vector>
 
 #include "kvcast/core/block_hash_value.h"
@@ -91,6 +92,46 @@ class RunPool {
   size_t directory_size_ = 0;
   uint32_t runs_ = 1;  // the next new number; 0 is no run
   std::vector<uint32_t> free_;
+};
+
+// RunPass: the numbers of the runs that a pass over a store must visit. The pass is made in steps.
+// Between two steps, the writer may make, free and reuse runs, and move the blocks of a run to new
+// runs. A block that stays in the store during the pass is visited exactly once.
+class RunPass {
+ public:
+  // Returns the next run; 0: the pass has ended. `end`: RunPool::end().
+  uint32_t Next(uint32_t end) {
+    while (next_ < end) {
+      const uint32_t run = next_++;
+      if (!visited_.contains(run)) return run;
+    }
+    if (behind_.empty()) return 0;
+    const uint32_t run = *behind_.begin();
+    behind_.erase(run);
+    return run;
+  }
+  // The run `to` is new, and has blocks of the run `from` only.
+  void NoteMove(uint32_t from, uint32_t to) {
+    const bool is_ahead = to >= next_;
+    if (IsVisited(from)) {
+      if (is_ahead) visited_.insert(to);
+    } else if (!is_ahead) {
+      behind_.insert(to);
+    }
+  }
+  void NoteFree(uint32_t run) {
+    visited_.erase(run);
+    behind_.erase(run);
+  }
+
+ private:
+  bool IsVisited(uint32_t run) const {
+    return run < next_ ? !behind_.contains(run) : visited_.contains(run);
+  }
+
+  uint32_t next_ = 1;
+  std::unordered_set<uint32_t> visited_;  // from next_ on: blocks that were visited before a move
+  std::unordered_set<uint32_t> behind_;   // below next_: blocks that were not visited yet
 };
 
 // Moves the bits of `word` at the positions that are set in `mask` to the low bits of the result.

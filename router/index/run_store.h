@@ -196,10 +196,14 @@ class RunStore {
     return heads_.Trim(shard) || again;
   }
 
-  // Writer. Calls `visit(holder, key, copies)` for every held block, including the blocks of closed
-  // holders.
-  template <typename Visit>
-  void ForEach(Visit&& visit) const;
+  // Writer. A pass in steps over the blocks of some holders. A step calls `visit(holder, key,
+  // copies)` for the blocks of the holders for which `wants(holder)` is true, including the blocks
+  // of closed holders. It visits whole runs, and stops when `work` is 0. False: the pass has ended.
+  // Between two steps, the writer may change the store. EndPass must be called for each BeginPass.
+  void BeginPass(RunPass& pass) const { passes_.push_back(&pass); }
+  void EndPass(RunPass& pass) const { std::erase(passes_, &pass); }
+  template <typename Wants, typename Visit>
+  bool Step(RunPass& pass, size_t& work, Wants&& wants, Visit&& visit) const;
 
   // Writer. Calls `visit(RunPart)` for every run with live slots. Allocates no memory.
   struct RunPart {
@@ -387,6 +391,7 @@ class RunStore {
   std::vector<uint32_t> retired_;  // empty runs that Tidy must free
   uint32_t sweep_next_ = 1;
   CopyCounts<Key> copies_;
+  mutable std::vector<RunPass*> passes_;  // that have begun
 };
 
 // Bits [offset, offset + length) of a word.
@@ -395,20 +400,28 @@ inline uint64_t BitRange(uint32_t offset, uint32_t length) {
 }
 
 template <typename Key>
-template <typename Visit>
-void RunStore<Key>::ForEach(Visit&& visit) const {
-  for (uint32_t number = 1; number < pool_.end(); ++number) {
+template <typename Wants, typename Visit>
+bool RunStore<Key>::Step(RunPass& pass, size_t& work, Wants&& wants, Visit&& visit) const {
+  while (work > 0) {
+    const uint32_t number = pass.Next(pool_.end());
+    if (number == 0) return false;
+    size_t done = 1;
     const Run& run = At(number);
-    if (run.live.load(std::memory_order_relaxed) == 0) continue;
-    const HolderSet& set = *run.holders.load(std::memory_order_relaxed);
-    const Key* const keys = run.keys.load(std::memory_order_relaxed);
-    for (uint32_t i = 0; i < set.size(); ++i) {
-      for (uint64_t bits = set.bits(i); bits != 0; bits &= bits - 1) {
-        const Key& key = keys[std::countr_zero(bits)];
-        visit(set.id(i), key, 1 + copies_.Of(key, set.id(i)));
+    if (run.live.load(std::memory_order_relaxed) != 0) {
+      const HolderSet& set = *run.holders.load(std::memory_order_relaxed);
+      const Key* const keys = run.keys.load(std::memory_order_relaxed);
+      done += set.size();
+      for (uint32_t i = 0; i < set.size(); ++i) {
+        if (!wants(set.id(i))) continue;
+        for (uint64_t bits = set.bits(i); bits != 0; bits &= bits - 1, ++done) {
+          const Key& key = keys[std::countr_zero(bits)];
+          visit(set.id(i), key, 1 + copies_.Of(key, set.id(i)));
+        }
       }
     }
+    work -= std::min(work, done);
   }
+  return true;
 }
 
 template <typename Key>

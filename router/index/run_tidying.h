@@ -133,6 +133,7 @@ bool RunStore<Key>::MoveNamed(uint32_t number, uint64_t live) {
 template <typename Key>
 uint32_t RunStore<Key>::CopySlots(uint32_t number, uint64_t slots) {
   const uint32_t copy = pool_.CopyOf(number, slots);
+  for (RunPass* const pass : passes_) pass->NoteMove(number, copy);
   const Run& from = At(number);
   Run& to = At(copy);
   const Key* const keys = to.keys.load(std::memory_order_relaxed);
@@ -164,6 +165,7 @@ void RunStore<Key>::FreeRun(uint32_t number) {
   Run& run = At(number);
   run.retired = true;
   if (std::exchange(run.has_twins, false)) twin_slots_.erase(number);
+  for (RunPass* const pass : passes_) pass->NoteFree(number);
   pool_.Free(number);
 }
 

@@ -88,6 +88,7 @@ ACCESS = "router_access_test --gtest_filter="
 EXACTNESS_FAR = "router_exactness_test KVCAST_EXACTNESS_ANSWERS=1000000"
 
 PAUSED = "router_index_test --gtest_filter=BatchMutex.*:PausedBatches.*"
+PASS = "router_index_test --gtest_filter=RunPass.*:IndexPassTest.*:Forms/ResidencyMapModelTest.*"
 SLOW_LANE = "stream_subscriber_test --gtest_filter=SlowLane*"
 
 MUTATIONS = [
@@ -618,6 +619,18 @@ MUTATIONS = [
      "  pub->SetOption(ZMQ_MAXMSGSIZE, kMaxSubscriptionFrameBytes << 20);\n",
      "stream_curve_test --gtest_filter=CurveFlood.*"),
     # Peers that send bytes without end.
+    # A pass over the index in steps.
+    ("keep the lock during a pass over the index", "router/index/prefix_index.cc",
+     "constexpr size_t kWorkOfAStep = 2048;", "constexpr size_t kWorkOfAStep = size_t{1} << 60;", PASS),
+    ("miss the blocks that move behind a pass", "router/index/run_pool.h", "      behind_.insert(to);\n", "", PASS),
+    ("visit the blocks that move ahead of a pass again", "router/index/run_pool.h",
+     "      if (is_ahead) visited_.insert(to);\n", "", PASS),
+    ("pass over a new run with the number of a visited one", "router/index/run_pool.h",
+     "    visited_.erase(run);\n", "", PASS),
+    ("visit a new run with the number of a moved one", "router/index/run_pool.h",
+     "    behind_.erase(run);\n  }\n", "  }\n", PASS),
+    ("forget a pass that has begun", "router/index/run_store.h",
+     "{ passes_.push_back(&pass); }", "{ pass = RunPass(); }", PASS),
     ("read a large frame with one call", "src/stream/follow/source_sockets.cc",
      "  sub->SetOption(ZMQ_RCVBUF, kReceiveBufferBytes);\n", "", FLOOD),
     ("end no connection with too many bytes", "src/stream/net/receive_limit.cc", "    Reset(one.descriptor());\n", "",

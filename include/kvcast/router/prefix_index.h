@@ -310,11 +310,14 @@ class PrefixIndex {
   // WorkerConfig::digests is false.
   ResidencyTotals Digests(WorkerId worker) const;
   ResidencyTotals HiddenDigests(WorkerId worker) const;
-  // Calls `visit` for every entry of the worker, in no particular order, while it holds the lock of
-  // the worker's shard. Cost: a pass over the shard. `visit` must not call the index.
-  void ForEachResidency(WorkerId worker,
-                        const std::function<void(Tier, uint8_t group, const BlockHash&,
-                                                 uint32_t copies)>& visit) const;
+  using VisitResidency =
+      std::function<void(Tier, uint8_t group, const BlockHash&, uint32_t copies)>;
+  // Calls `visit` for every entry of the worker, in no particular order. Cost: a pass over the
+  // worker's shard, in steps. The call holds the lock of the shard during a step of about 0.1 ms.
+  // An entry that the worker has during the whole call is visited once. If the worker's entries
+  // change meanwhile, a new or removed entry may be visited or not, and an entry that SwapHidden
+  // replaces may be visited twice. `visit` must not call the index.
+  void ForEachResidency(WorkerId worker, const VisitResidency& visit) const;
 
   // Sets the worker's hash_block_size to the value that the scheme detector found in its stores
   // (see scheme_detector.h). The value is valid until the learned groups are removed. Errors:

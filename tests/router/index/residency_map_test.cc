@@ -7,6 +7,7 @@
 #include <atomic>
 #include <deque>
 #include <map>
+#include <optional>
 #include <random>
 #include <set>
 #include <string>
@@ -75,14 +76,19 @@ struct ResidencyMapTest : ::testing::Test {
       Removal expected = Removal::kNotHeld;
       if (const auto it = held.find({holder, Name(hash)}); it != held.end()) {
         expected = --it->second == 0 ? Removal::kLastCopy : Removal::kCopiesLeft;
-        if (it->second == 0) held.erase(it);
+        if (it->second == 0) {
+          visits.erase(it->first);
+          held.erase(it);
+        }
       }
       EXPECT_EQ(map.Remove(hash, holder, cursor), expected);
     }
   }
   void Close(HolderId holder) {
     closing.push_back(holder);
-    std::erase_if(held, [holder](const auto& entry) { return entry.first.first == holder; });
+    const auto is_of_holder = [holder](const auto& entry) { return entry.first.first == holder; };
+    std::erase_if(held, is_of_holder);
+    std::erase_if(visits, is_of_holder);
   }
   void Commit() {
     for (const HolderId holder : closing) holder_table.Close(holder);
@@ -101,12 +107,43 @@ struct ResidencyMapTest : ::testing::Test {
     holder_table.EndSweep();
   }
 
+  // A step of a pass. At the end of a pass, each block that was held during the whole pass has been
+  // visited once, and the next pass begins. REQUIRES: all changes are committed.
+  void StepPass(size_t work) {
+    if (!pass) {
+      for (const auto& [block, copies] : held) visits[block] = 0;
+      map.BeginPass(pass.emplace());
+    }
+    const bool more = map.Step(
+        *pass, work, [&](HolderId holder) { return holder_table.Read(holder).has_value(); },
+        [&](HolderId holder, const BlockHash& hash, uint32_t) {
+          const auto it = visits.find({holder, Name(hash)});
+          if (it != visits.end()) ++it->second;
+        });
+    if (more) return;
+    map.EndPass(*pass);
+    pass.reset();
+    ++passes;
+    steady += visits.size();
+    for (const auto& [block, n] : visits) {
+      ASSERT_EQ(n, 1) << "pass " << passes << ", holder " << block.first << ", block "
+                      << block.second;
+    }
+    visits.clear();
+  }
+
   // REQUIRES: all changes are committed.
   Held Contents() const {
     Held contents;
-    map.ForEach([&](HolderId holder, const BlockHash& hash, uint32_t copies) {
-      if (holder_table.Read(holder)) contents[{holder, Name(hash)}] = copies;
-    });
+    ResidencyMap::Pass whole;
+    map.BeginPass(whole);
+    while (map.Step(
+        whole, 1000, [&](HolderId holder) { return holder_table.Read(holder).has_value(); },
+        [&](HolderId holder, const BlockHash& hash, uint32_t copies) {
+          contents[{holder, Name(hash)}] = copies;
+        })) {
+    }
+    map.EndPass(whole);
     return contents;
   }
   Seen Walked(std::span<const BlockHash> chain, bool until_gap = false) const {
@@ -142,6 +179,10 @@ struct ResidencyMapTest : ::testing::Test {
   std::deque<std::atomic<uint64_t>> versions;  // by slot
   std::vector<HolderId> closing;
   Held held;
+  std::optional<ResidencyMap::Pass> pass;
+  std::map<std::pair<HolderId, std::string>, int> visits;  // of blocks held since the pass began
+  int passes = 0;
+  size_t steady = 0;  // blocks that were held during a whole pass, of all passes
 };
 
 TEST_F(ResidencyMapTest, ReadersSeeABatchWhenItIsPublished) {
@@ -264,12 +305,16 @@ TEST_P(ResidencyMapModelTest, AgreesWithASimpleModel) {
     Commit();
     reclaim.Collect();  // makes freed run numbers reusable immediately
     Sweep(pick(6));
+    StepPass(pick(3) == 0 ? 0 : pick(60));
+    if (HasFatalFailure()) return;
     ASSERT_EQ(Walked(watched), Expected(watched)) << "step " << step;
     if (step % 10 == 0) {
       ASSERT_EQ(Contents(), held) << "step " << step;
     }
   }
   EXPECT_GT(reused, 30);
+  EXPECT_GT(passes, 20);
+  EXPECT_GT(steady, 1000u);
 }
 
 INSTANTIATE_TEST_SUITE_P(Forms, ResidencyMapModelTest,

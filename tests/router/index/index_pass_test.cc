@@ -1,0 +1,141 @@
+// A pass over the entries of a worker (PrefixIndex::ForEachResidency) is made in steps. Batches of
+// other workers run between the steps, and the pass visits each entry of its worker once.
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "router/index/run_pool.h"
+#include "tests/support/index_events.h"
+
+namespace kvcast::testing {
+namespace {
+
+constexpr WorkerId kPassed{0};
+constexpr WorkerId kBeside{1};
+constexpr uint64_t kPassChains = 256;
+constexpr int64_t kChainBlocks = 256;  // of a chain
+
+std::vector<BlockHash> PassChain(uint64_t chain) { return Hashes(1 + chain * 1000, kChainBlocks); }
+
+using router::RunPass;
+
+// Returns the runs that the pass visits until its end. The store has 9 runs.
+std::vector<uint32_t> Rest(RunPass& pass) {
+  std::vector<uint32_t> runs;
+  while (const uint32_t run = pass.Next(10)) runs.push_back(run);
+  return runs;
+}
+
+TEST(RunPass, VisitsEachMovedBlockOnce) {
+  RunPass pass;
+  for (uint32_t run = 1; run <= 3; ++run) EXPECT_EQ(pass.Next(10), run);
+  pass.NoteMove(2, 7);  // visited
+  pass.NoteMove(8, 1);  // not visited
+  pass.NoteMove(7, 9);  // visited as run 2
+  pass.NoteMove(1, 2);  // not visited as run 8
+  pass.NoteFree(1);
+  pass.NoteFree(7);
+  EXPECT_EQ(Rest(pass), (std::vector<uint32_t>{4, 5, 6, 7, 8, 2}));
+}
+
+TEST(RunPass, TheNumberOfAFreedRunMeansNothing) {
+  RunPass pass;
+  for (uint32_t run = 1; run <= 3; ++run) EXPECT_EQ(pass.Next(10), run);
+  pass.NoteMove(1, 5);  // visited
+  pass.NoteFree(5);
+  pass.NoteMove(6, 5);  // not visited
+  pass.NoteMove(7, 2);  // not visited
+  pass.NoteFree(2);
+  pass.NoteMove(3, 2);  // visited
+  EXPECT_EQ(Rest(pass), (std::vector<uint32_t>{4, 5, 6, 7, 8, 9}));
+}
+
+class IndexPassTest : public ::testing::Test {
+ protected:
+  IndexPassTest() {
+    for (const WorkerId worker : {kPassed, kBeside}) {
+      EXPECT_TRUE(index.AddWorker(worker, Registered({Full()})).ok());
+    }
+    for (uint64_t chain = 0; chain < kPassChains; ++chain) {
+      // Both workers share the runs of every second chain.
+      if (chain % 2 == 0) index.Apply(kBeside, Batch(Store(PassChain(chain))));
+      index.Apply(kPassed, Batch(Store(PassChain(chain))));
+      for (const BlockHash& hash : PassChain(chain)) expected.push_back(hash.integer());
+    }
+    std::ranges::sort(expected);
+  }
+  ~IndexPassTest() override {
+    stop = true;
+    if (writer.joinable()) writer.join();
+  }
+  // Makes a pass. Returns the visited hashes in order.
+  std::vector<uint64_t> Pass() {
+    visited = 0;
+    ++passes;
+    std::vector<uint64_t> hashes;
+    index.ForEachResidency(kPassed, [&](Tier, uint8_t, const BlockHash& hash, uint32_t) {
+      hashes.push_back(hash.integer());
+      ++visited;
+    });
+    std::ranges::sort(hashes);
+    return hashes;
+  }
+
+  PrefixIndex index;
+  std::vector<uint64_t> expected;
+  std::atomic<size_t> visited = 0;  // in the current pass
+  std::atomic<uint64_t> passes = 0;
+  std::atomic<bool> stop = false;
+  std::thread writer;
+};
+
+TEST_F(IndexPassTest, ABatchRunsBetweenTwoSteps) {
+  std::atomic<bool> ran = false;
+  writer = std::thread([&] {
+    for (uint64_t hash = 1'000'000; !stop && !ran; ++hash) {
+      const uint64_t pass = passes;
+      if (visited == 0 || visited == expected.size()) {
+        std::this_thread::yield();
+        continue;
+      }
+      index.Apply(kBeside, Batch(Store(Hashes(hash, 1))));
+      // The pass has begun before the batch, and has not ended.
+      ran = passes == pass && visited < expected.size();
+    }
+  });
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+  while (!ran && std::chrono::steady_clock::now() < deadline) Pass();
+  EXPECT_TRUE(ran);
+}
+
+TEST_F(IndexPassTest, VisitsEachEntryOnceBesideBatchesThatMoveRuns) {
+  std::atomic<uint64_t> batches = 0;
+  writer = std::thread([&] {
+    std::mt19937_64 random(7);
+    while (!stop) {
+      const uint64_t chain = random() % kPassChains;
+      std::vector<BlockHash> part = PassChain(chain);
+      // Blocks of the other worker alone, which move to smaller runs when most of them are gone.
+      for (const BlockHash& hash : PassChain(kPassChains + chain)) part.push_back(hash);
+      index.Apply(kBeside, Batch(Store(part)));
+      std::erase_if(part, [&](const BlockHash&) { return random() % 9 == 0; });
+      index.Apply(kBeside, Batch(Remove(part)));
+      index.Reclaim();
+      ++batches;
+    }
+  });
+  for (int disturbed = 0; disturbed < 20;) {
+    const uint64_t before = batches;
+    ASSERT_EQ(Pass(), expected) << "pass " << passes;
+    disturbed += batches > before;
+  }
+}
+
+}  // namespace
+}  // namespace kvcast::testing
