@@ -9,6 +9,7 @@
 #include "apps/support/command_line.h"
 #include "kvcast/router/prefix_index.h"
 #include "router/service/config_json.h"
+#include "src/nats/nats_log.h"
 
 namespace kvcast::tools {
 namespace {
@@ -463,7 +464,9 @@ int Main(int argc, char** argv) {
   AddSimulate(app, simulation, command);
   AddKeygen(app, keygen, command);
   AddDeveloperCommands(app);
-  return RunCommand(app, argc, argv, command);
+  const int exit_code = RunCommand(app, argc, argv, command);
+  nats::AwaitNatsThreads();
+  return exit_code;
 }
 
 }  // namespace
