@@ -17,7 +17,7 @@ import time
 import nats_relay
 import nats_server
 from nats_server import NatsServer
-from router_process import Router, check, finish, until
+from router_process import Router, check, finish, log_entry, until
 from vllm_publisher import Engine, blocks, worker
 
 KVCAST = sys.argv[1]
@@ -44,7 +44,7 @@ class NatsRouter(Router):
             if entry["event"] == event:
                 return entry
         for line in self.process.stderr:
-            self.entries.append(json.loads(line))
+            self.entries.append(log_entry(line))
             if self.entries[-1]["event"] == event:
                 return self.entries[-1]
         raise AssertionError(f"the router ended before {event}")

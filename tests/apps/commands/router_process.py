@@ -34,6 +34,14 @@ def finish():
     sys.exit(1 if failures else 0)
 
 
+def log_entry(line):
+    """Returns the entry of a line of the log. A line of a sanitizer is printed, and is an entry without an event."""
+    if line.startswith("{"):
+        return json.loads(line)
+    print(line, end="")
+    return {"event": None}
+
+
 class Router:
     def __init__(self, program, *flags):
         self.process = subprocess.Popen([program, "router", "--http", "127.0.0.1:0", "--log-format", "json", *flags],
@@ -43,7 +51,7 @@ class Router:
 
     def await_event(self, event):
         for line in self.process.stderr:
-            entry = json.loads(line)
+            entry = log_entry(line)
             if entry["event"] == event:
                 return entry
         raise AssertionError(f"the router ended before {event}")

@@ -92,11 +92,12 @@ class IndexPassTest : public ::testing::Test {
   std::atomic<size_t> visited = 0;  // in the current pass
   std::atomic<uint64_t> passes = 0;
   std::atomic<bool> stop = false;
+  std::atomic<bool> ran = false;  // a batch, between two steps
+  std::atomic<uint64_t> batches = 0;
   std::thread writer;
 };
 
 TEST_F(IndexPassTest, ABatchRunsBetweenTwoSteps) {
-  std::atomic<bool> ran = false;
   writer = std::thread([&] {
     for (uint64_t hash = 1'000'000; !stop && !ran; ++hash) {
       const uint64_t pass = passes;
@@ -115,7 +116,6 @@ TEST_F(IndexPassTest, ABatchRunsBetweenTwoSteps) {
 }
 
 TEST_F(IndexPassTest, VisitsEachEntryOnceBesideBatchesThatMoveRuns) {
-  std::atomic<uint64_t> batches = 0;
   writer = std::thread([&] {
     std::mt19937_64 random(7);
     while (!stop) {
