@@ -1,5 +1,7 @@
 // The `kvcast` program with its subcommands.
 // SPDX-License-Identifier: Apache-2.0
+#include <openssl/crypto.h>
+
 #include <CLI/CLI.hpp>
 
 #include "apps/commands/commands.h"
@@ -9,7 +11,6 @@
 #include "apps/support/command_line.h"
 #include "kvcast/router/prefix_index.h"
 #include "router/service/config_json.h"
-#include "src/nats/nats_log.h"
 
 namespace kvcast::tools {
 namespace {
@@ -443,6 +444,8 @@ void AddDeveloperCommands(CLI::App& app) {
 
 int Main(int argc, char** argv) {
   if (argc > 1 && IsDeveloperCommand(argv[1])) return RunDeveloperProgram(argv);
+  // A thread of libnats may use OpenSSL while the program ends, so the exit must not free OpenSSL.
+  OPENSSL_init_crypto(OPENSSL_INIT_NO_ATEXIT, nullptr);
   CLI::App app("kvcast: KV-cache event streams and an exact, group-aware prefix index");
   app.set_version_flag("--version", KVCAST_VERSION);
   app.require_subcommand(1);
@@ -464,9 +467,7 @@ int Main(int argc, char** argv) {
   AddSimulate(app, simulation, command);
   AddKeygen(app, keygen, command);
   AddDeveloperCommands(app);
-  const int exit_code = RunCommand(app, argc, argv, command);
-  nats::AwaitNatsThreads();
-  return exit_code;
+  return RunCommand(app, argc, argv, command);
 }
 
 }  // namespace

@@ -369,6 +369,4 @@ std::unique_ptr<event_log::EventLog> MakeNatsLog(std::shared_ptr<NatsConnection>
       std::static_pointer_cast<NatsConnectionImpl>(std::move(connection)), source, replicas);
 }
 
-void AwaitNatsThreads() { (void)nats_CloseAndWait(5000); }
-
 }  // namespace kvcast::nats

@@ -51,9 +51,4 @@ struct NatsSource {
 std::unique_ptr<event_log::EventLog> MakeNatsLog(std::shared_ptr<NatsConnection> connection,
                                                  const NatsSource& source, int replicas = 1);
 
-// Waits until the threads of libnats have ended, at most 5 s. A program must call this before it
-// ends, when all connections are destroyed. Otherwise a thread of libnats may use OpenSSL while the
-// exit of the program frees OpenSSL. Does nothing if libnats was not used.
-void AwaitNatsThreads();
-
 }  // namespace kvcast::nats
