@@ -153,6 +153,26 @@ TEST_F(ReplicaTest, LateJoinerOfALongStreamGetsASnapshot) {
   EXPECT_TRUE(Synced());
 }
 
+// Row C3 of tests/RELIABILITY.md. With --gtest_repeat, each run has other batches.
+TEST_F(ReplicaTest, AfterASnapshotTheStreamContinuesWithoutASecondOne) {
+  static uint64_t run = 0;
+  StartPublisher(/*ring_batches=*/4);
+  const uint64_t stores = 20 + ++run % 50;
+  for (uint64_t i = 0; i < stores; ++i) Store(i, static_cast<int64_t>((i + run) % 3));
+  ASSERT_GE(publisher->counters().batches, stores);
+  Follow();
+  ASSERT_TRUE(Synced());
+  for (uint64_t i = 0; i < 3; ++i) {
+    Store(1000 + i, 0);
+    ASSERT_TRUE(Synced());
+  }
+  EXPECT_EQ(status().snapshots, 1u);
+  EXPECT_EQ(status().gaps, 0u);
+  EXPECT_EQ(status().resets, 0u);
+  EXPECT_EQ(status().digest_mismatches, 0u);
+  EXPECT_GE(status().first_seq, stores);
+}
+
 TEST_F(ReplicaTest, LateJoinerOfAShortStreamGetsAReplay) {
   StartPublisher(/*ring_batches=*/1000);
   for (uint64_t i = 0; i < 100; ++i) Store(i, 0);
