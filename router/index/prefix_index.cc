@@ -52,13 +52,14 @@ ResidencyTotals PrefixIndex::Impl::HiddenDigests(WorkerId id) const {
 }
 
 void PrefixIndex::Impl::ForEachResidency(WorkerId id, const VisitResidency& visit) const {
+  // A paused batch has shown nothing, so a step need not wait for its end.
   ResidencyMap::Pass pass;
   {
-    router::BetweenBatchesLock lock(mutex_);
+    router::BatchLock lock(mutex_);
     map_.BeginPass(pass);
   }
   for (bool more = true; more; mutex_.LetOthersRun()) {
-    router::BetweenBatchesLock lock(mutex_);
+    router::BatchLock lock(mutex_);
     const auto slot = slot_of_.find(id);
     more = slot != slot_of_.end() && VisitSome(pass, slot->second, visit);
     if (!more) map_.EndPass(pass);

@@ -622,6 +622,9 @@ MUTATIONS = [
     # A pass over the index in steps.
     ("keep the lock during a pass over the index", "router/index/prefix_index.cc",
      "constexpr size_t kWorkOfAStep = 2048;", "constexpr size_t kWorkOfAStep = size_t{1} << 60;", PASS),
+    ("let a step of a pass wait for a paused batch", "router/index/prefix_index.cc",
+     "    router::BatchLock lock(mutex_);\n    const auto slot", "    router::BetweenBatchesLock lock(mutex_);\n    const auto slot",
+     PASS),
     ("miss the blocks that move behind a pass", "router/index/run_pool.h", "      behind_.insert(to);\n", "", PASS),
     ("visit the blocks that move ahead of a pass again", "router/index/run_pool.h",
      "      if (is_ahead) visited_.insert(to);\n", "", PASS),

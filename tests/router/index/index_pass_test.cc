@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <random>
@@ -92,8 +93,9 @@ class IndexPassTest : public ::testing::Test {
   std::atomic<size_t> visited = 0;  // in the current pass
   std::atomic<uint64_t> passes = 0;
   std::atomic<bool> stop = false;
-  std::atomic<bool> ran = false;  // a batch, between two steps
-  std::atomic<uint64_t> batches = 0;
+  std::atomic<bool> ran = false;      // a batch, between two steps
+  std::atomic<uint64_t> begun = 0;    // batches
+  std::atomic<uint64_t> batches = 0;  // that have ended
   std::thread writer;
 };
 
@@ -112,6 +114,27 @@ TEST_F(IndexPassTest, ABatchRunsBetweenTwoSteps) {
   });
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
   while (!ran && std::chrono::steady_clock::now() < deadline) Pass();
+  EXPECT_TRUE(ran);
+}
+
+// Otherwise each step would wait for the end of a large batch.
+TEST_F(IndexPassTest, APassEndsWhileALargeBatchIsPaused) {
+  writer = std::thread([&] {
+    const auto large = Hashes(1'000'000, 1 << 17);
+    const std::array both{Batch(Store(large)), Batch(Remove(large))};
+    while (!stop) {
+      ++begun;
+      index.Apply(kBeside, both[begun % 2]);
+      ++batches;
+    }
+  });
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+  while (!ran && std::chrono::steady_clock::now() < deadline) {
+    const uint64_t before = batches;
+    const bool in_progress = begun > before;
+    EXPECT_EQ(Pass(), expected);
+    ran = in_progress && batches == before;
+  }
   EXPECT_TRUE(ran);
 }
 
