@@ -94,7 +94,6 @@ class IndexPassTest : public ::testing::Test {
   std::atomic<uint64_t> passes = 0;
   std::atomic<bool> stop = false;
   std::atomic<bool> ran = false;      // a batch, between two steps
-  std::atomic<uint64_t> begun = 0;    // batches
   std::atomic<uint64_t> batches = 0;  // that have ended
   std::thread writer;
 };
@@ -123,17 +122,20 @@ TEST_F(IndexPassTest, APassEndsWhileALargeBatchIsPaused) {
     const auto large = Hashes(1'000'000, 1 << 17);
     const std::array both{Batch(Store(large)), Batch(Remove(large))};
     while (!stop) {
-      ++begun;
-      index.Apply(kBeside, both[begun % 2]);
+      index.Apply(kBeside, both[batches % 2]);
       ++batches;
     }
   });
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
   while (!ran && std::chrono::steady_clock::now() < deadline) {
     const uint64_t before = batches;
-    const bool in_progress = begun > before;
+    const uint64_t pauses = index.batch_pauses();
     EXPECT_EQ(Pass(), expected);
-    ran = in_progress && batches == before;
+    const uint64_t pauses_of_first = index.batch_pauses() - pauses;
+    EXPECT_EQ(Pass(), expected);
+    const uint64_t pauses_of_second = index.batch_pauses() - pauses - pauses_of_first;
+    // The same batch paused for both passes, so it had not ended at the end of the first.
+    ran = pauses_of_first > 0 && pauses_of_second > 0 && batches == before;
   }
   EXPECT_TRUE(ran);
 }
