@@ -213,7 +213,9 @@ class HandshakesTest : public ::testing::Test {
   // client has the batch before. Returns the longest time until the client had a batch, in seconds.
   double PublishWhile(Client& client, const std::function<bool()>& continues) {
     double longest = 0;
+    const Stopwatch since;
     while (continues() && !HasFailure()) {
+      EXPECT_LT(since.seconds() * 1000, kPatienceMs) << "the strangers have not done their work";
       const Stopwatch delay;
       const uint64_t end = publisher_->next_seq().value + 1;
       PublishUpTo(*publisher_, end);

@@ -203,15 +203,30 @@ std::vector<Bytes> ReplyOf(uint64_t number) {
   return {Bytes(), Bytes(seq.begin(), seq.end()), Bytes(8, 0)};
 }
 
-// Two sources share one turn for replays. The first source makes its request first.
-class ReplayTurnTest : public ::testing::Test {
+// Two sources share one turn for replays and one for status requests. The first source makes its
+// request first.
+class SharedTurnTest : public ::testing::Test {
  protected:
-  ReplayTurnTest() {
+  explicit SharedTurnTest(bool extension)
+      : hostile(clock_us, turns, /*can_replay=*/true, extension),
+        good(clock_us, turns, /*can_replay=*/true, extension) {
     hostile.pump.Work(now_ms);
     good.pump.Work(now_ms);
     EXPECT_EQ(hostile.network.requests, 1);
     EXPECT_EQ(good.network.requests, 0) << "the second source waits for its turn";
   }
+
+  int64_t clock_us = 0;
+  int64_t now_ms = 1000;
+  RequestTurns turns{FairPermits(1), FairPermits(1)};
+  TimedSource hostile;
+  TimedSource good;
+};
+
+// The first requests are replays.
+class ReplayTurnTest : public SharedTurnTest {
+ protected:
+  ReplayTurnTest() : SharedTurnTest(/*extension=*/false) {}
   // Returns the seconds until the second source makes its request. Until this request, the first
   // source gets a reply each second.
   int SecondsUntilTheOther(const std::function<std::vector<Bytes>(uint64_t)>& reply) {
@@ -224,12 +239,6 @@ class ReplayTurnTest : public ::testing::Test {
     }
     return 1000;
   }
-
-  int64_t clock_us = 0;
-  int64_t now_ms = 1000;
-  RequestTurns turns{FairPermits(1), FairPermits(1)};
-  TimedSource hostile{clock_us, turns, /*can_replay=*/true};
-  TimedSource good{clock_us, turns, /*can_replay=*/true};
 
  private:
   uint64_t next_ = 0;
@@ -269,35 +278,24 @@ TEST_F(ReplayTurnTest, AReplayKeepsItsTurnIfNoSourceWaits) {
   EXPECT_EQ(hostile.network.requests, 1);
 }
 
-// Two sources share one turn for status requests. The first source makes its request first.
-class StatusTurnTest : public ::testing::Test {
+// The first requests are for a status.
+class StatusTurnTest : public SharedTurnTest {
  protected:
-  StatusTurnTest() {
-    silent.pump.Work(now_ms);
-    good.pump.Work(now_ms);
-    EXPECT_EQ(silent.network.requests, 1);
-    EXPECT_EQ(good.network.requests, 0) << "the second source waits for its turn";
-  }
-
-  int64_t clock_us = 0;
-  int64_t now_ms = 1000;
-  RequestTurns turns{FairPermits(1), FairPermits(1)};
-  TimedSource silent{clock_us, turns, /*can_replay=*/true, /*extension=*/true};
-  TimedSource good{clock_us, turns, /*can_replay=*/true, /*extension=*/true};
+  StatusTurnTest() : SharedTurnTest(/*extension=*/true) {}
 };
 
 TEST_F(StatusTurnTest, AStatusThatDoesNotComeDelaysTheNextRequestUntilItsTimeout) {
   const int64_t timeout_ms = SourceLimits().replay_timeout_ms;
   now_ms += timeout_ms - 1;
-  silent.pump.Work(now_ms);
+  hostile.pump.Work(now_ms);
   good.pump.Work(now_ms);
   EXPECT_EQ(good.network.requests, 0);
   now_ms += 1;
-  silent.pump.Work(now_ms);
+  hostile.pump.Work(now_ms);
   EXPECT_EQ(good.pump.deadline_ms(), kAtOnce);
   good.pump.Work(now_ms);
   EXPECT_EQ(good.network.requests, 1);
-  EXPECT_EQ(silent.network.requests, 1) << "the first source is now last in the queue";
+  EXPECT_EQ(hostile.network.requests, 1) << "the first source is now last in the queue";
 }
 
 TEST_F(StatusTurnTest, ReplaysDoNotWaitForStatusRequests) {
