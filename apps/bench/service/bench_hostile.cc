@@ -26,7 +26,16 @@ using router::WorkerRegistration;
 
 constexpr int kAwaitSeconds = 20;
 
+// glibc asks a name server twice, and waits for 5 s each time.
+constexpr std::chrono::seconds kUnansweredLookup(10);
+
 Status Broken(const char* what) { return {StatusCode::kUnavailable, what}; }
+
+// Replaces the system's resolver. Only the attack with kUnansweredDomain has names.
+std::string NoAnswer(const std::string&) {
+  std::this_thread::sleep_for(kUnansweredLookup);
+  return {};
+}
 
 std::string NameOf(const char* kind, size_t i) { return kind + std::to_string(i); }
 
@@ -39,8 +48,10 @@ class Router {
         delays_(good_) {}
 
   Status Start() {
+    SubscriberConfig config;
+    config.resolve = NoAnswer;
     auto fleet = router::Fleet::Create(
-        {}, index_, {.on_applied = [this](const FleetWorker& worker, const auto& applied) {
+        config, index_, {.on_applied = [this](const FleetWorker& worker, const auto& applied) {
           OnApplied(worker, applied.batch);
         }});
     if (!fleet.ok()) return fleet.status();

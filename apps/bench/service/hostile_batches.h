@@ -1,5 +1,5 @@
-// The batches of engines that attack a router. Each batch is legal on the wire, and costs the
-// router as much time or memory as possible.
+// The attacks of engines on a router. Each batch is legal on the wire, and costs the router as much
+// time or memory as possible.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -24,6 +24,9 @@ struct Attack {
   // The batches have gaps, so the router requests replays. The source answers with one useless
   // frame per second.
   bool slow_replay = false;
+  // The router gets host names instead of addresses, and no name server answers. So no batch
+  // arrives.
+  bool unanswered_names = false;
   int sources = 1;  // number of attacking sources
 };
 

@@ -18,6 +18,12 @@ namespace {
 
 using Payload = std::vector<uint8_t>;
 
+// Replaces the address by a name of its own for each port.
+std::string WithUnansweredName(const std::string& endpoint) {
+  const std::string port = endpoint.substr(endpoint.rfind(':') + 1);
+  return "tcp://engine-" + port + kUnansweredDomain + ":" + port;
+}
+
 class HostileSource {
  public:
   HostileSource(zmq::context_t& context, const Attack& attack)
@@ -36,7 +42,9 @@ class HostileSource {
 
   LoadEndpoints endpoints() const {
     LoadEndpoints endpoints;
-    live_.get(zmq::sockopt::last_endpoint).copy(endpoints.endpoint.data(), 63);
+    std::string live = live_.get(zmq::sockopt::last_endpoint);
+    if (attack_.unanswered_names) live = WithUnansweredName(live);
+    live.copy(endpoints.endpoint.data(), 63);
     if (attack_.slow_replay) {
       replay_.get(zmq::sockopt::last_endpoint).copy(endpoints.replay.data(), 63);
     }
@@ -110,7 +118,7 @@ int SendHostile(const Attack& attack, const PipeEnd& in, const PipeEnd& out) {
     bool idle = true;
     for (const auto& source : sources) {
       if (attack.slow_replay) source->AnswerUselessly();
-      if (source->Send(sent)) idle = false;
+      if (!attack.unanswered_names && source->Send(sent)) idle = false;
     }
     if (idle || attack.slow_replay) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }

@@ -9,6 +9,9 @@
 
 namespace kvcast::tools {
 
+// The end of the host names that no name server answers.
+inline constexpr const char* kUnansweredDomain = ".unanswered.test";
+
 struct HostileSent {
   uint64_t batches = 0;
   uint64_t bytes = 0;
