@@ -17,6 +17,7 @@ CORE = "src/stream/publish/publisher_core.cc"
 SCHEDULER = "src/stream/publish/replay_scheduler.cc"
 REPLICA = "router/replica/replica.cc"
 SOURCE_TESTS = "stream_unit_test"
+HANDSHAKE_TESTS = "fault_handshakes_test"
 REPLICA_TESTS = "router_replica_test"
 SIM_TESTS = "sim_test"
 REPAIR = "router/replica/bucket_repair.cc"
@@ -216,6 +217,14 @@ MUTATIONS = [
     ("treat every batch as the remembered batch", "src/stream/follow/fingerprint.cc",
      "  return entry.hash == PayloadHash(batch.payload) ? Match::kSame : Match::kOther;",
      "  return Match::kSame;"),
+    ("close all connections after a refused handshake", "src/stream/net/gate.cc",
+     "    ++not_allowed_;\n", "    ++not_allowed_;\n    needs_renewal_ = true;\n", HANDSHAKE_TESTS),
+    ("keep half-open connections without end", "src/stream/net/gate.cc",
+     "socket.SetOption(ZMQ_HANDSHAKE_IVL, kHandshakeMs);", "socket.SetOption(ZMQ_HANDSHAKE_IVL, 0);",
+     HANDSHAKE_TESTS),
+    ("remove the blocks of the first worker", EVENTS,
+     "    removals.holder = worker.holders.At(removals.tier, removals.group);\n", "    removals.holder = HolderId();\n",
+     "router_index_test --gtest_filter=TwoWorkers*"),
     ("do not advance over a snapshot", REPLIES,
      "  position_.Advance(status->next_seq);\n", ""),
     ("keep replies of a closed connection", SOURCE,
