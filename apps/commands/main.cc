@@ -159,7 +159,7 @@ void AddDemo(CLI::App& app, DemoOptions& options, Command& command) {
                   "represent the model's events (default: the layout of --engine-rules)");
   sub->add_option(
       "--serve", options.serve,
-      "ADDR:PORT: run the router service and its dashboard at this address until Ctrl-C");
+      "ADDR:PORT: run the router service and its dashboard at this loopback address until Ctrl-C");
   sub->add_flag("--curve", options.curve,
                 "encrypt the streams between the engines and the router (CURVE), with new keys");
   AddLog(*sub, options.log);
@@ -190,8 +190,8 @@ void AddRouterAccess(CLI::App& sub, RouterCommandOptions& options) {
       ->check(limit);
   sub.add_option("--max-residencies", options.max_residencies,
                  "maximum number of blocks that all workers together may hold in the index (each "
-                 "worker, group and tier counts). Above it, a worker with more than an equal part "
-                 "is cleared and quarantined (default: none)")
+                 "worker, group and tier counts). Above it, a worker with more than this number "
+                 "divided by the number of workers is cleared and quarantined (default: none)")
       ->check(CLI::Range(int64_t{1}, int64_t{1'000'000'000'000}));
 }
 

@@ -7,7 +7,7 @@ namespace kvcast::cuda {
 namespace {
 
 Status NotOffered() {
-  return {StatusCode::kFailedPrecondition, "the driver does not have the functions"};
+  return {StatusCode::kFailedPrecondition, "the driver does not support this kind of allocation"};
 }
 
 // A range of addresses with memory mapped to it. On an error, the completed steps are undone in

@@ -17,8 +17,8 @@ class DriverMemory {
   // Allocates with the driver's virtual memory management, on the NUMA node next to the GPU (node 0
   // if this node is not known).
   static Result<DriverMemory> Map(const CudaDevice& device, size_t bytes);
-  // Errors of Allocate and Map: kFailedPrecondition if the driver does not have the functions;
-  // otherwise the driver's error. On error, nothing is allocated.
+  // Errors of Allocate and Map: kFailedPrecondition if the driver or the machine does not support
+  // this kind of allocation; otherwise the driver's error. On error, nothing is allocated.
 
   ~DriverMemory();
   DriverMemory(DriverMemory&& other) noexcept

@@ -175,22 +175,24 @@ std::unique_ptr<EventPublisher> Make(
 constexpr char kDoc[] =
     R"(Publish KV-cache events over ZeroMQ, as vLLM's ZmqEventPublisher does.
 
-endpoint: of the PUB socket: tcp://HOST:PORT (port 0: any free port), ipc://PATH or inproc://NAME.
-    It is bound if it contains "*" or "::", or is ipc, inproc, port 0, 0.0.0.0 or 127.x; otherwise
-    it is connected. replay_endpoint: of the ROUTER socket that answers replays; "": no replay.
+endpoint: address of the PUB socket: tcp://HOST:PORT (port 0: any free port), ipc://PATH or
+    inproc://NAME. It is bound if it contains "*" or "::", or is ipc, inproc, port 0, 0.0.0.0 or
+    127.x; otherwise it is connected.
+replay_endpoint: address of the ROUTER socket that answers replays; "": no replay.
 topic: first frame of each message. dp_rank: the data-parallel rank; it is added to tcp ports.
 dialect: layout of the events, "vllm-12" (vLLM 0.33) or another name of encode_batch.
 ring_batches: number of batches that a replay can return.
 heartbeat_ms: after this time without a batch, an empty batch is published; 0: never.
-flush_ms: time until the events of add are published without a batch.
+flush_ms: if no batch is published within this time after add, the queued events are published in
+    a batch of their own.
 hashes_only: True leaves out tokens and other content of prompts. A router then has exact answers
     only if the publisher answers challenges.
-answer_challenges: True finds the hash scheme in the published stores, before their tokens are left
-    out, and shows it to routers that ask for it at the replay endpoint.
+answer_challenges: True: the publisher detects the hash scheme in the published stores, before their
+    tokens are left out, and proves it to routers that ask at the replay endpoint.
 hash_seeds: the possible seeds of the hashes (PYTHONHASHSEED of the engine), besides the well-known
     seeds; for answer_challenges.
 curve_key, curve_clients: paths of the secret key and of the list of clients (CURVE); "": none.
-send_hwm: messages that wait for one subscriber; above it, messages for this subscriber are dropped.
+send_hwm: maximum number of messages that wait for one subscriber; more messages are dropped.
 host_ip: address of this node, in place of * in tcp://*:0; "": the address of the default route.
 bind: True binds the PUB socket, False connects it; None: the endpoint decides, see above.
 
@@ -225,7 +227,7 @@ encoded in the dialect.)")
 With hashes_only, decode the batch, leave out the content of prompts, and publish the batch in the
 dialect of the publisher. Raises InvalidArgumentError for empty bytes. With hashes_only, raises
 MalformedError or LimitError if the batch or one of its events cannot be decoded. A call that raises
-one of these errors publishes nothing, but uses a number.)")
+one of these errors publishes nothing, but uses a sequence number.)")
       .def("add", &EventPublisher::Add, py::arg("events"), py::arg("ts") = py::none(),
            "Queue events for the next batch. Without a batch within flush_ms, they are published "
            "in a batch of their own.")

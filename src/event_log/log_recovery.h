@@ -1,4 +1,4 @@
-// ReadRecovery: the state with which a relay can go on, from its log.
+// ReadRecovery: reads from the log of a relay the state with which the relay can continue.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -10,8 +10,8 @@
 
 namespace kvcast::event_log {
 
-// Reads the log to its end. nullopt: the log has no complete snapshot, or does not name a place in
-// the stream of the engine. Error: the log cannot be read. May block for some seconds.
+// Reads the log to its end. nullopt: the log has no complete snapshot, or no EngineMark. Error: the
+// log cannot be read. May block for some seconds.
 Result<std::optional<RelayRecovery>> ReadRecovery(EventLog& log);
 
 }  // namespace kvcast::event_log

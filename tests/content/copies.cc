@@ -42,7 +42,7 @@ void Copies::Submit(TransferJob job) {
   engine_->Submit(job);
 }
 
-void Copies::Touch(size_t at) {
+void Copies::AdvanceBatch(size_t at) {
   const auto& batch = backend_->batches[at];
   if (batch.state != CopyState::kRunning) return;
   if (!stream_.HasReached(batch.after) && Chance(60)) return;
@@ -71,21 +71,21 @@ bool Copies::IsStuck(size_t at) {
 void Copies::ReportEarly(size_t at) {
   auto& batch = backend_->batches[at];
   stream_.RunUntil(batch.after);
-  late_.insert(late_.end(), batch.ops.begin(), batch.ops.end());
+  delayed_.insert(delayed_.end(), batch.ops.begin(), batch.ops.end());
   batch.state = CopyState::kDone;
 }
 
-void Copies::MoveLate() {
-  for (const CopyOp& op : std::exchange(late_, {})) testing::DeferredBackend::Run(op);
+void Copies::RunDelayedCopies() {
+  for (const CopyOp& op : std::exchange(delayed_, {})) testing::DeferredBackend::Run(op);
 }
 
 void Copies::Progress() {
   if (backend_ == nullptr) return;
   ++progress_;
   if (Chance(3)) backend_->refuse_next = 1;
-  if (Chance(20)) MoveLate();
+  if (Chance(20)) RunDelayedCopies();
   for (size_t i = 0; i < backend_->batches.size(); ++i) {
-    if (Chance(25)) Touch(random_() % backend_->batches.size());
+    if (Chance(25)) AdvanceBatch(random_() % backend_->batches.size());
   }
 }
 
@@ -96,7 +96,7 @@ void Copies::Wait(std::span<const TransferJobId> jobs) {
 
 void Copies::EndAll() {
   engine_->WaitAll();
-  MoveLate();
+  RunDelayedCopies();
 }
 
 std::vector<TransferResult> Copies::TakeEnded() {

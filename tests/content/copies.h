@@ -34,10 +34,10 @@ class Copies {
   bool idle() const { return engine_->jobs_under_way() == 0; }
 
  private:
-  void Touch(size_t at);
+  void AdvanceBatch(size_t at);
   bool IsStuck(size_t at);
   void ReportEarly(size_t at);
-  void MoveLate();
+  void RunDelayedCopies();
   bool Chance(int percent) { return std::uniform_int_distribution<int>(0, 99)(random_) < percent; }
 
   const RunConfig& config_;
@@ -49,7 +49,7 @@ class Copies {
   // is never stuck.
   std::map<CopyTicket, int64_t> stuck_;
   int64_t progress_ = 0;
-  std::vector<CopyOp> late_;  // copies of batches that were reported early
+  std::vector<CopyOp> delayed_;  // copies that run after their batch was reported as done
 };
 
 }  // namespace kvcast::content

@@ -210,9 +210,9 @@ TEST(CudaCopyBench, AnswersNameFunctionsThatTheDriverLacks) {
     return answers;
   };
   EXPECT_THAT(answers_of({.missing = "cuMemHostAlloc"}),
-              Contains("7 cuMemHostAlloc: the driver does not have the functions"));
+              Contains("7 cuMemHostAlloc: the driver does not support this kind of allocation"));
   EXPECT_THAT(answers_of({.maps_host_memory = false, .missing = "cuGraph"}),
-              AllOf(Contains("7 cuMemCreate: the driver does not have the functions"),
+              AllOf(Contains("7 cuMemCreate: the driver does not support this kind of allocation"),
                     Contains("9 H2D 64 x 16 KiB: the driver has no graphs of copies")));
 }
 

@@ -50,7 +50,7 @@ TEST(DriverMemory, AMachineWithoutNumaHasNodeZero) {
   EXPECT_TRUE(DriverMemory::Map(device, kBytes).ok());
 }
 
-TEST(DriverMemory, NothingIsKeptOfWhatFails) {
+TEST(DriverMemory, AFailedAllocationFreesEverything) {
   for (const char* const call :
        {"cuMemHostAlloc", "cuMemGetAllocationGranularity", "cuMemAddressReserve", "cuMemCreate",
         "cuMemMap", "cuMemSetAccess"}) {
@@ -67,7 +67,7 @@ TEST(DriverMemory, NothingIsKeptOfWhatFails) {
   }
 }
 
-TEST(DriverMemory, ADriverThatLacksOneFunctionDoesNotOfferIt) {
+TEST(DriverMemory, AllocationFailsIfTheDriverLacksAFunction) {
   for (const char* const call :
        {"cuMemFreeHost", "cuMemGetAllocationGranularity", "cuMemAddressReserve", "cuMemAddressFree",
         "cuMemCreate", "cuMemRelease", "cuMemMap", "cuMemUnmap", "cuMemSetAccess"}) {
@@ -78,7 +78,7 @@ TEST(DriverMemory, ADriverThatLacksOneFunctionDoesNotOfferIt) {
     const auto memory =
         allocate ? DriverMemory::Allocate(device, kBytes) : DriverMemory::Map(device, kBytes);
     EXPECT_EQ(memory.status().code(), StatusCode::kFailedPrecondition) << call;
-    EXPECT_EQ(memory.status().message(), "the driver does not have the functions");
+    EXPECT_EQ(memory.status().message(), "the driver does not support this kind of allocation");
     ExpectNothingKept(driver);
   }
 }

@@ -151,7 +151,7 @@ TEST(BlockPool, EvictedBlocksStayAllocated) {
   EXPECT_EQ(pool.ref_count(table[0]), 1u);
 }
 
-TEST(BlockPool, PartialEntriesNeedABoundaryWithinTheHashes) {
+TEST(BlockPool, PartialEntriesMustEndWhereAHashEnds) {
   BlockPool pool(Pool(4, 4));
   const CacheRequest request = HashedRequest(14, 4);
   const auto table = Allocated(pool, 3);
@@ -160,11 +160,11 @@ TEST(BlockPool, PartialEntriesNeedABoundaryWithinTheHashes) {
   };
   EXPECT_FALSE(cache(kNullBlock, 4));
   EXPECT_FALSE(cache(table[0], 0));
-  EXPECT_FALSE(cache(table[0], 6)) << "between hashes";
+  EXPECT_FALSE(cache(table[0], 6)) << "not at the end of a hashed block";
   EXPECT_FALSE(cache(table[1], 16)) << "beyond the hashed tokens";
   EXPECT_TRUE(cache(table[0], 4));
   EXPECT_TRUE(cache(table[1], 12));
-  EXPECT_TRUE(cache(table[2], 8)) << "a state may be kept where its block ends";
+  EXPECT_TRUE(cache(table[2], 8)) << "the end of a full block is allowed";
 }
 
 // A lookup may find a full block by a prefix that ends inside the block.

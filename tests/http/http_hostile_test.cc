@@ -1,6 +1,6 @@
 // Requests that two readers could parse differently. Each such request is refused, or is parsed as
-// RFC 9112 requires. After a refused request, the server parses no bytes. After a parsed request,
-// the server finds the next request.
+// RFC 9112 requires. After a refused request, the server parses no further bytes of the connection.
+// After a parsed request, the server finds the next request.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -148,7 +148,7 @@ TEST_F(HttpHostileTest, ChunksHaveOneForm) {
   ExpectRead(kChunked + "4;name=\"a b\"\r\nabcd\r\n0\r\nTrailer: x\r\n\r\n", "abcd");
 }
 
-TEST_F(HttpHostileTest, ABodyOfAGetIsABody) {
+TEST_F(HttpHostileTest, TheBodyOfAGetIsNotARequest) {
   smuggled = 0;
   const std::string inner = kSmuggled;
   const std::string replies = Replies("GET /smuggled HTTP/1.1\r\n" + kHost + "Content-Length: " +

@@ -1,6 +1,6 @@
 // Measures three things: DecodeBatch on batches like those of an engine; msgpack-cxx, which unpacks
-// the same bytes into its object tree; and EncodeBatch. A decoder over msgpack-cxx would still have
-// to walk the tree.
+// the same bytes into its object tree; and EncodeBatch. A decoder that uses msgpack-cxx would still
+// have to walk the tree.
 // SPDX-License-Identifier: Apache-2.0
 #include <benchmark/benchmark.h>
 
@@ -106,7 +106,7 @@ void BM_Encode(benchmark::State& state) {
   state.SetBytesProcessed(static_cast<int64_t>(payload.size() * state.iterations()));
 }
 
-// Arguments: number of stored events, blocks per stored event, dialect.
+// Arguments: number of BlockStored events, blocks per event, dialect.
 void Shapes(benchmark::internal::Benchmark* bench) {
   for (const Dialect dialect : {Dialect::kVllm10, Dialect::kVllm8}) {
     bench->Args({1, 4, static_cast<int64_t>(dialect)});

@@ -30,7 +30,8 @@ Status CheckFile(const std::string& path, ConformanceReport& report) {
   if (!scenario.ok()) return scenario.status();
   ++report.files;
   ScenarioConfig& config = scenario->config;
-  if (!config.in_flight_told && IsAsynchronous(*scenario)) config.cache.max_in_flight_tokens *= 2;
+  if (!config.has_max_in_flight_tokens && IsAsynchronous(*scenario))
+    config.cache.max_in_flight_tokens *= 2;
 
   bool differs = false;
   auto replay = ScenarioReplay::Create(config, [&](bool equal, const std::string& what) {

@@ -120,8 +120,9 @@ void ParseNewFields(const Json& value, ScenarioConfig& config) {
   config.data_parallel_rank = value.value("data_parallel_rank", int64_t{0});
   config.cache.mamba_shared_prefix_checkpoint =
       value.value("enable_mamba_shared_prefix_checkpoint", false);
-  config.in_flight_told = value.contains("max_in_flight_tokens");
-  if (config.in_flight_told) config.cache.max_in_flight_tokens = value.at("max_in_flight_tokens");
+  config.has_max_in_flight_tokens = value.contains("max_in_flight_tokens");
+  if (config.has_max_in_flight_tokens)
+    config.cache.max_in_flight_tokens = value.at("max_in_flight_tokens");
   const std::string rows = value.value("embeds_rows", "");
   if (!rows.empty() && rows != kEmbeddingRows) {
     throw std::invalid_argument("unknown embeds_rows " + rows);

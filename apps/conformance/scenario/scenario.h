@@ -29,8 +29,8 @@ struct ScenarioConfig {
   ChainForm chain_form;
   int64_t replay_tokens = 0;  // tokens of a hit that are computed again
   int64_t data_parallel_rank = 0;
-  bool in_flight_told = false;  // CacheConfig::max_in_flight_tokens is recorded
-  bool embeddings = false;      // prompts may be embeddings
+  bool has_max_in_flight_tokens = false;  // CacheConfig::max_in_flight_tokens is recorded
+  bool embeddings = false;                // prompts may be embeddings
   // Configuration of the scheduler.
   int64_t max_batched_tokens = 0;
   int64_t long_prefill_tokens = 0;  // 0: no bound

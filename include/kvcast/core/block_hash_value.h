@@ -1,8 +1,8 @@
 // BlockHash: a block hash in the form in which a KV event carries it.
 //
 // Form on the wire: vLLM sends the last 8 bytes of the digest as an unsigned integer (the default),
-// or the whole digest as bytes. Older engines and SGLang send negative integers. The form is part
-// of the value: the integer 5 and the one-byte string "\x05" are different hashes.
+// or the whole digest as bytes. Older engines and SGLang may send negative integers. The form is
+// part of the value: the integer 5 and the one-byte string "\x05" are different hashes.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

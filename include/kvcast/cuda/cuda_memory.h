@@ -16,7 +16,8 @@ namespace kvcast {
 // Move-only.
 class CudaMemory {
  public:
-  // Errors: kInvalidArgument if `bytes` is 0; kExhausted if the GPU has too little free memory.
+  // Errors: kInvalidArgument if `bytes` is 0; kExhausted if the GPU has too little free memory;
+  // kUnavailable if the driver fails.
   static Result<CudaMemory> Create(CudaDevice device, size_t bytes);
   ~CudaMemory();
   CudaMemory(CudaMemory&& other) noexcept;

@@ -200,8 +200,8 @@ class CacheManager {
   // use.
   bool ResetPrefixCache();
 
-  // Removes these blocks from the prefix cache. Blocks in use stay allocated. Error, without any
-  // change: an id that is not in the pool.
+  // Removes these blocks from the prefix cache. Blocks in use stay allocated.
+  // kInvalidArgument, without any change: an id is not in the pool.
   Status EvictBlocks(std::span<const BlockId> blocks);
 
   // Returns the events that no earlier TakeEvents or TakePayload took, in order of occurrence. Each

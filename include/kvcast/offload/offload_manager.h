@@ -77,7 +77,8 @@ struct OffloadConfig {
   int64_t max_tracker_size = 64000;
   bool enable_events = true;
   std::string medium = kMediumCpu;  // medium of the events
-  // The rules for the age of chunks and for store_threshold; see OffloadUse.
+  // The rules for the age of chunks and for store_threshold; see OffloadUse. Must equal
+  // CacheConfig::rules of the engine (the defaults differ).
   EngineRules rules = EngineRules::kMain2026August;
   // True: behave as vLLM's manager in the cases in which this manager differs:
   // - A slot has the size of the largest chunk, and every chunk uses one slot.

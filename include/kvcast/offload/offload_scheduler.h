@@ -45,8 +45,8 @@ struct OffloadSchedulerConfig {
   // chunk_bytes has one entry per group of layout.groups. Entries of groups that are not offloaded
   // are ignored.
   OffloadConfig memory;
-  // The vLLM release of the connector. It sets layout.rules and memory.rules. Differences from
-  // v0.32 on:
+  // The vLLM release of the connector. It sets layout.rules and memory.rules. Must equal
+  // CacheConfig::rules of the engine. Differences from v0.32 on:
   // - Lookups and stores touch no chunk (see OffloadUse). max_load_tokens applies.
   // - A lookup records the event data of pending and of readable chunks. Before v0.32, it records
   //   only the data of readable chunks.
@@ -204,8 +204,9 @@ struct OffloadSchedulerStats {
   int64_t unknown_completions = 0;
 };
 
-// The same calls give the same results. Thread-compatible: one scheduler thread owns it. Unknown
-// ids are ignored, unless a comment states otherwise.
+// The same calls give the same results. Thread-compatible: one scheduler thread owns it. Calls with
+// unknown ids have no effect, and MatchedTokens then returns 0 tokens, unless a comment states
+// otherwise.
 class OffloadScheduler {
  public:
   // Error: kInvalidArgument; the message names the field.

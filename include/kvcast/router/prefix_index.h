@@ -263,7 +263,8 @@ inline constexpr size_t kMaxIndexShards = 64;
 class PrefixIndex {
  public:
   // `keys`: the instance that makes the content keys of the queries. It must outlive the index.
-  // `shards`: from 1 to kMaxIndexShards. One shard for each thread that applies batches is enough.
+  // REQUIRES: 1 <= shards <= kMaxIndexShards; otherwise the process ends. One shard for each thread
+  // that applies batches is enough.
   explicit PrefixIndex(const ContentKeys& keys = ContentKeys::OfProcess(), size_t shards = 1);
   ~PrefixIndex();
   PrefixIndex(const PrefixIndex&) = delete;
@@ -356,8 +357,9 @@ class PrefixIndex {
 
   // Returns the reusable prefix per worker, for a prompt of `prompt_tokens` tokens with the hash
   // chain `chain` (`hash_block_size` tokens per hash). No result is above prompt_tokens - 1.
-  // `workers` empty: all workers, in order of registration. The results are sorted by shard; in a
-  // shard, they have the order of the workers.
+  // The results are grouped by shard. In a shard, they have the order of `workers`, or of
+  // registration if `workers` is empty. Empty `workers`: all workers. A prompt_tokens below 1
+  // counts as 1. The result is empty if hash_block_size is not in 1 to kMaxBlockSize.
   //
   // A worker with another hash_block_size is not in the result. A worker whose hash_block_size is
   // not known yet has the answer 0. Workers that are not registered are not in the result.

@@ -52,6 +52,7 @@ enum class OffloadRule : uint8_t {
 // these blocks. Without this rule, the index finds the position of a hash only if another event
 // names the hash.
 struct SparseRule {
+  // Must equal CacheConfig::rules of the engine (the defaults differ).
   EngineRules rules = EngineRules::kMain2026August;
   int64_t alignment = 0;                      // scheduler_block_size, tokens; > 0
   std::optional<int64_t> retention_interval;  // see CacheConfig::retention_interval
@@ -97,7 +98,8 @@ struct WorkerConfig {
   // (LMCache, Mooncake).
   bool zero_parent_is_root = false;
   // True: a store of a block that the group already holds in the tier adds no second copy, and one
-  // remove deletes the block (SGLang's maps, LMCache). False: every store adds a copy, as in vLLM.
+  // remove deletes the block (SGLang with HiCache, LMCache). False: every store adds a copy, as in
+  // vLLM.
   bool repeats_are_refreshes = false;
   // True: the index keeps digests of the blocks that the worker holds; see PrefixIndex::Digests.
   bool digests = false;

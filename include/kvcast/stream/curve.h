@@ -24,7 +24,7 @@ struct CurveKeyPair {
   std::string public_key;  // Z85
   std::string secret_key;  // Z85
 
-  // Error: libzmq is built without CURVE.
+  // kUnavailable: libzmq is built without CURVE.
   static Result<CurveKeyPair> Generate();
   // Reads the secret key from a file, and computes the public key. Errors (the message names
   // the file, never its content): kInvalidArgument if the file cannot be read, if users other than
@@ -56,13 +56,14 @@ class AccessList {
   static constexpr int64_t kRefreshMs = 250;
   static constexpr size_t kMaxFileBytes = 1 << 20;
 
-  // Error: the file cannot be read, or a line is wrong. The message names the file and the line.
+  // kInvalidArgument: the file is missing or cannot be read, or a line is wrong. The message names
+  // the file and the line.
   static Result<std::shared_ptr<AccessList>> Load(const std::string& path);
 
   ~AccessList();
 
   bool Allows(CurveRole role, std::string_view public_key) const;
-  // Reads the file again. Not ok: the file is missing or wrong. The list then stays as it is, and
+  // Reads the file again. Errors: as for Load. After an error the list then stays as it is, and
   // the failure is counted.
   Status Refresh();
   uint64_t failed_refreshes() const;

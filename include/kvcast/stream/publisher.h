@@ -170,10 +170,10 @@ class Publisher {
   // subscriber. The call encodes batches only if the queue is full: 256 batches, or more than 2^20
   // events, hashes and tokens. A batch without a rank gets the rank of the publisher.
   //
-  // Error: the batch cannot be encoded. Its sequence number is used. The number is a gap that
-  // replay cannot fill, so every subscriber detects the loss. A KVX1 snapshot still contains the
-  // content of the batch. Exception: the hashes, tiers or kinds of the batch cannot be encoded. The
-  // publisher then has no digests from this batch on.
+  // kInvalidArgument: the batch cannot be encoded. Its sequence number is used. The number is a gap
+  // that replay cannot fill, so every subscriber detects the loss. A KVX1 snapshot still contains
+  // the content of the batch. Exception: the hashes, tiers or kinds of the batch cannot be encoded.
+  // The publisher then has no digests from this batch on.
   Result<Seq> Publish(EventBatch batch);
   // Queues events for the next batch, before the batch's own events. If no batch follows (for
   // example when an idle engine resets its cache), the events are published in a batch of their own
@@ -185,11 +185,12 @@ class Publisher {
   Status Flush();
   // Publishes the bytes unchanged, after the events that Add has queued. With hashes_only, the
   // payload may have any dialect: it is decoded, and the redacted batch is published in the dialect
-  // of the publisher. Errors: `payload` is empty, because an empty payload is the end marker of a
-  // replay; with hashes_only also: an event of the payload cannot be decoded, or the redacted batch
-  // cannot be encoded. A failed call does not publish the payload, but uses a sequence number.
-  // `ts`: the time stamp of the payload, as for heartbeats of Publish. nullopt: no heartbeat
-  // follows from this payload.
+  // of the publisher. kInvalidArgument: `payload` is empty, because an empty payload is the end
+  // marker of a replay. With hashes_only also: kInvalidArgument if the redacted batch cannot be
+  // encoded, kMalformed if an event of the payload cannot be decoded, and the errors of
+  // DecodeBatch. A failed call does not publish the payload, but uses a sequence number. `ts`: the
+  // time stamp of the payload, as for heartbeats of Publish. nullopt: no heartbeat follows from
+  // this payload.
   Result<Seq> PublishPayload(std::span<const uint8_t> payload,
                              std::optional<double> ts = std::nullopt);
 

@@ -230,6 +230,8 @@ class Subscriber {
   // a thread, a socket or a file descriptor is not available; kFailedPrecondition if libzmq is
   // older than 4.3.3.
   static Result<std::unique_ptr<Subscriber>> Create(const SubscriberConfig& config);
+  // Waits for the calls of sinks that are in progress. Afterwards no sink is called. A sink,
+  // on_state and a thread that holds a lock of a sink must not destroy the subscriber.
   ~Subscriber();
 
   // Starts to follow a source, from its first batch if replay can return it. The publisher need not

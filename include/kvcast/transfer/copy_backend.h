@@ -67,7 +67,8 @@ class CopyBackend {
   // `after`: an event of the backend's device (CUDA: cudaEvent_t). The copies access no source and
   // no destination before this event. nullptr: no event.
   //
-  // Error: no byte of the batch was copied, and none will be copied.
+  // Errors: kInvalidArgument, kExhausted or kUnavailable. No byte of the batch was then copied, and
+  // none will be copied.
   virtual Result<CopyTicket> Submit(CopyDirection direction, std::span<const CopyOp> ops,
                                     void* after) = 0;
 

@@ -23,8 +23,9 @@ constexpr std::array kStreamMetrics = {
     WorkerMetric{"kvcast_source_oversized_total",
                  "Times that the router dropped all blocks of the worker because of a limit, since "
                  "the worker was registered: the worker had more blocks than its own "
-                 "max_residencies, or more than its equal part while all workers together had more "
-                 "than the router's max_residencies.",
+                 "max_residencies; or all workers together had more than the router's "
+                 "max_residencies, and the worker had more than this number divided by the number "
+                 "of workers.",
                  kCounter, [](W w) { return w.wire.oversized; }},
     WorkerMetric{"kvcast_source_gaps_total",
                  "Gaps in the sequence numbers of live batches (batches were lost in transit or "
@@ -222,9 +223,9 @@ constexpr std::array kEventMetrics = {
                  "worker was registered.",
                  kCounter, [](W w) { return w.index.unknown_kinds; }},
     WorkerMetric{"kvcast_index_assumed_kinds_total",
-                 "Store events on the GPU of KV-cache groups whose kind is not registered and not "
-                 "named by any event so far, since the worker was registered. The router treats "
-                 "such a group as full attention.",
+                 "Store events of the GPU tier, for KV-cache groups whose kind is neither "
+                 "registered nor named by an event so far, since the worker was registered. The "
+                 "router treats such a group as full attention.",
                  kCounter, [](W w) { return w.index.assumed_kinds; }},
     WorkerMetric{"kvcast_index_reannounced_blocks_total",
                  "Block hashes not indexed because their store events only report a prefix cache "
@@ -402,13 +403,14 @@ constexpr std::array kServiceMetrics = {
                   "Connections to the relay that were refused because the list of clients does not "
                   "allow the peer's key, since the router started.",
                   kCounter, [](M m) { return Number(m.relay.refused.not_allowed); }},
-    ServiceMetric{"kvcast_relay_broken_handshakes_total",
-                  "Connections to the relay that ended, or were not ZeroMQ connections, before the "
-                  "relay had read a key, since the router started.",
-                  kCounter, [](M m) { return Number(m.relay.refused.broken); }},
+    ServiceMetric{
+        "kvcast_relay_broken_handshakes_total",
+        "Connections to the relay that ended before the relay had read a key, or that do not "
+        "speak ZeroMQ, since the router started.",
+        kCounter, [](M m) { return Number(m.relay.refused.broken); }},
     ServiceMetric{"kvcast_relay_flooding_peers_total",
                   "Connections to the relay that were ended because the peer sent more than 64 KiB "
-                  "of subscriptions, since the router started.",
+                  "of subscriptions or of an unfinished message, since the router started.",
                   kCounter, [](M m) { return Number(m.relay.flooding_peers); }},
     ServiceMetric{"kvcast_relay_access_list_failures_total",
                   "Failed attempts to read the list of the relay's clients again (the file is "

@@ -39,7 +39,7 @@ constexpr PeerLoadMetric kPeerLoadMetrics[] = {
      MetricType::Counter, [](P p) { return static_cast<double>(p.counters.received); }},
     {"kvcast_peer_load_flooding_peers_total",
      "Connections to the load endpoint that were ended because the peer sent more than 64 KiB of "
-     "subscriptions, since the router started.",
+     "subscriptions or of an unfinished message, since the router started.",
      MetricType::Counter, [](P p) { return static_cast<double>(p.counters.flooding_peers); }},
     {"kvcast_peer_load_access_list_failures_total",
      "Failed attempts to read the list of clients of the load endpoint again (the file is missing "

@@ -104,11 +104,13 @@ static Status CheckPort(const char* member, const std::string& endpoint) {
 // The log has the stream of one worker, and its reader has the other properties.
 static Status CheckLog(const WorkerRegistration& source) {
   if (!IsLogEndpoint(source.endpoint)) return Status();
-  if (source.format != EventFormat::kEngine) return BadField("endpoint: nats: has no other format");
+  if (source.format != EventFormat::kEngine)
+    return BadField("endpoint: a nats: endpoint requires format \"engine\"");
   const bool alone = source.replay_endpoint.empty() && source.topic.empty() &&
                      source.server_key.empty() && !source.bind && !source.rank_by_tag;
   if (alone) return Status();
-  return BadField("endpoint: nats: excludes replay_endpoint, topic, server_key, bind and ranks_on");
+  return BadField(
+      "endpoint: a nats: endpoint allows no replay_endpoint, topic, server_key, bind or ranks_on");
 }
 
 Status CheckFormat(const WorkerRegistration& source) {

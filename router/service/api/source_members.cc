@@ -101,8 +101,11 @@ Status ReadWindowSizes(const Json& json, N name, S source) {
                     " elements");
   }
   for (const Json& item : json) {
-    int64_t& window = source.trtllm.window_sizes.emplace_back();
-    if (Status status = ReadInteger(item, name, 1, window); !status.ok()) return status;
+    std::vector<int64_t>& windows = source.trtllm.window_sizes;
+    const std::string element = name + "[" + std::to_string(windows.size()) + "]";
+    if (Status status = ReadInteger(item, element, 1, windows.emplace_back()); !status.ok()) {
+      return status;
+    }
   }
   return Status();
 }

@@ -23,7 +23,7 @@ std::string ErrorText(int code) {
 
 Result<std::string> ReadRegularFile(const std::string& path, size_t max_mib) {
   const auto failed = [](std::string why) { return Status(StatusCode::kNotFound, std::move(why)); };
-  // A pipe without a writer must not block.
+  // O_NONBLOCK: open() must not block on a pipe without a writer.
   const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   struct stat info = {};
   if (file.get() < 0 || fstat(file.get(), &info) != 0) return failed(ErrorText(errno));

@@ -1,12 +1,12 @@
 // ResidencyBudget: bounds the residencies of all sources together. (A residency is a block in a
 // group on a tier of one source; see IndexCounters::residencies.)
 //
-// If the sum is above the bound, each source with more than an equal part of the bound is dropped
-// at its next batch. While the sum is above the bound, at least one source has more than an equal
-// part. A source that sends nothing is not dropped, so the sum can exceed the bound. It stays below
-// twice the bound, plus the growth of one batch of each source: the large sources that send nothing
-// were together below the bound when the last of them grew, and each other source has at most an
-// equal part.
+// An equal part is the bound divided by the number of sources. If the sum is above the bound, each
+// source with more than an equal part is dropped at its next batch. While the sum is above the
+// bound, at least one source has more than an equal part. A source that sends nothing is not
+// dropped, so the sum can exceed the bound. It stays below twice the bound, plus the growth of one
+// batch of each source: the large sources that send nothing were together below the bound when the
+// last of them grew, and each other source has at most an equal part.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -298,13 +298,15 @@ Result<TrtllmEvents> TrtllmEvents::Create(const TrtllmConfig& config) {
                   "window_sizes: must have 1 to " + std::to_string(kMaxGroups) + " sizes");
   }
   if (sizes.front() < 1 || sizes.back() > kMaxWindow) {
-    return Status(StatusCode::kInvalidArgument, "window_sizes: out of range");
+    return Status(StatusCode::kInvalidArgument,
+                  "window_sizes: each must be 1 to " + std::to_string(kMaxWindow));
   }
   if (std::adjacent_find(sizes.begin(), sizes.end()) != sizes.end()) {
     return Status(StatusCode::kInvalidArgument, "window_sizes: a size occurs twice");
   }
   if (config.tokens_per_block < 1 || config.tokens_per_block > kMaxBlockSize) {
-    return Status(StatusCode::kInvalidArgument, "tokens_per_block: out of range");
+    return Status(StatusCode::kInvalidArgument,
+                  "tokens_per_block: must be 1 to " + std::to_string(kMaxBlockSize));
   }
   return TrtllmEvents(std::make_unique<Impl>(config));
 }

@@ -73,10 +73,11 @@ struct ServiceCore {
   // several models, and the query names no model. kUnavailable: no worker can be chosen. Counts the
   // decision as one query.
   Result<RouteDecision> Route(const Query& query);
-  // Returns how many loads of the report became samples. kNotFound: the worker is unknown.
+  // Returns how many measurements of the report became samples. kNotFound: the worker is unknown.
   Result<size_t> Take(const LoadRateReport& report);
-  // True: this feedback, with earlier feedback, refutes the worker's state. The service then drops
-  // the state and learns it again. kNotFound: the request is not booked, or the worker is unknown.
+  // True: this feedback, with earlier feedback, contradicts the blocks of the worker in the index.
+  // The service then drops these blocks and learns them again. kNotFound: the request is not
+  // booked, or the worker is unknown.
   Result<bool> Take(const Feedback& feedback);
 };
 

@@ -24,9 +24,10 @@ class ClientSourceFile {
   // `folder` must outlive this object.
   ClientSourceFile(const StateFolder& folder, Encode encode) : folder_(folder), encode_(encode) {}
 
-  // The text that Write has written; empty: none. Not ok: one line that names the file.
+  // Returns the text of the latest Write. Empty: there is no file. The error text is one line that
+  // names the file.
   Result<std::string> Read() const;
-  // Replaces the file by the sources of the fleet that clients have added.
+  // Writes the sources that clients have registered in `fleet` to the file.
   Status Write(const Fleet& fleet);
 
  private:

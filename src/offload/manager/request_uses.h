@@ -1,5 +1,5 @@
-// RequestUses: the chunks that each running request has loaded, has found readable, or was going to
-// store. OffloadManager::FinishRequest takes the list of the finished request.
+// RequestUses: the chunks that each running request has loaded, has found readable, or has offered
+// to store. OffloadManager::FinishRequest takes the list of the finished request.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -26,10 +26,10 @@ class PublisherProof {
   // Drops the postponed requirements, because they concerned the previous connection.
   void Reconnect() { at_next_live_ = after_request_ = false; }
 
-  // True: the missing proof is the first one of a saved state.
+  // True: the state was read from a file, and no proof was given since.
   bool concerns_saved_state() const { return of_saved_state_; }
   bool required_at_next_live() const { return at_next_live_; }
-  // True: a requirement was postponed until this event. It holds from this call on.
+  // True: a requirement was postponed until this event. From this call on, the proof is missing.
   bool ApplyAtNextLive() { return Move(at_next_live_); }
   bool ApplyAfterRequest() { return Move(after_request_); }
 
@@ -49,7 +49,7 @@ class PublisherProof {
 struct KnownPublisher {
   bool extended = false;                  // supports KVX1 (extension.h): has replied with a status
   bool gives_digests = true;              // false: the latest status of this epoch had no digests
-  bool asked = false;                     // `extended` is known for this connection
+  bool extended_known = false;            // `extended` is known for this connection
   bool answers_challenges = false;        // according to the latest status
   bool challenged = false;                // a challenge was sent in this epoch
   bool replied_batch = false;             // has replied with a batch in this epoch
@@ -62,7 +62,7 @@ struct KnownPublisher {
   // The publisher of a new connection may or may not support KVX1.
   void Reconnect() {
     epoch_at_connect = latest_epoch;
-    asked = false;
+    extended_known = false;
     proof.Reconnect();
   }
   void BeginEpoch() {
@@ -80,8 +80,8 @@ struct KnownPublisher {
     return epoch_at_connect == status.epoch;
   }
   // True: the applied batches come from another publisher than the status. All batches that were
-  // applied before the request for the status was sent are below `applied_next`. Later batches may
-  // be newer than the status.
+  // applied before the request for the status was sent have sequence numbers below `applied_next`.
+  // Later batches may be newer than the status.
   bool Replaces(const residency::PublisherStatus& status, uint64_t applied_next) const {
     return epoch ? *epoch != status.epoch : status.next_seq < applied_next;
   }

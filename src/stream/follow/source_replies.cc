@@ -108,7 +108,7 @@ void Source::OnReplyEnd(Frame payload) {
     // The previous publisher supported KVX1, and the publisher of this answer does not. The live
     // connection may belong to the previous publisher.
     publisher_.extended = false;
-    publisher_.asked = true;
+    publisher_.extended_known = true;
     return BeginEpochAnew();
   }
   if (ended.kind == Kind::kChallenge) {
@@ -120,7 +120,7 @@ void Source::OnReplyEnd(Frame payload) {
 }
 
 void Source::OnStatusEnd(const SourceRequest& ended, const std::optional<PublisherStatus>& status) {
-  const bool first_look = !std::exchange(publisher_.asked, true);
+  const bool first_look = !std::exchange(publisher_.extended_known, true);
   NoteLooked();
   if (!status) {
     if (first_look) OpenRequest(Kind::kReplay);
@@ -141,7 +141,7 @@ void Source::OnStatusEnd(const SourceRequest& ended, const std::optional<Publish
 
 void Source::OnReplayEnd(const SourceRequest& ended, const std::optional<PublisherStatus>& status) {
   if (!status) return OnPlainReplayEnd(ended);
-  publisher_.asked = true;
+  publisher_.extended_known = true;
   if (!TakeStatus(*status, ended)) return;
   NoteJoined();
   if (!publisher_.epoch) Replace(SourceReason::kUnproven);

@@ -41,7 +41,7 @@ void Source::Settle() {
                            : Kind::kReplay);
   }
   pacer_.NoteProgress();
-  if (can_replay_ && limits_.extension && !publisher_.asked) OpenRequest(Kind::kStatus);
+  if (can_replay_ && limits_.extension && !publisher_.extended_known) OpenRequest(Kind::kStatus);
 }
 
 // The request that replaces or repairs the state.

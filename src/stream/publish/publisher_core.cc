@@ -35,7 +35,7 @@ PublisherCore::PublisherCore(const PublisherConfig& config, std::function<int64_
       config_(config),
       silent_(config.silent),
       pending_(config.flush_ms),
-      silent_since_us_(NowUs()) {}
+      idle_since_us_(NowUs()) {}
 
 void PublisherCore::KeepState(const Epoch& epoch) {
   state_ = std::make_unique<PublisherState>(epoch, ring_, config_.dialect, data_parallel_rank_,
@@ -146,12 +146,11 @@ void PublisherCore::Tick() {
   if (state_ != nullptr) state_->CatchUp();
   const int64_t now_us = NowUs();
   const uint64_t next_seq = ring_.next_seq();
-  if (next_seq != std::exchange(ticked_seq_, next_seq)) silent_since_us_ = now_us;
-  if (silent_ || config_.heartbeat_ms == 0 ||
-      now_us - silent_since_us_ < config_.heartbeat_ms * 1000)
+  if (next_seq != std::exchange(ticked_seq_, next_seq)) idle_since_us_ = now_us;
+  if (silent_ || config_.heartbeat_ms == 0 || now_us - idle_since_us_ < config_.heartbeat_ms * 1000)
     return;
   PublishHeartbeat();
-  silent_since_us_ = now_us;
+  idle_since_us_ = now_us;
 }
 
 }  // namespace kvcast::stream

@@ -84,8 +84,8 @@ class PublisherCore {
   // Written under pending_mutex_. Add sets the flag before Add returns. The flag is cleared after
   // the pending events have their sequence number. A Publish that reads false needs no lock.
   std::atomic<bool> has_pending_{false};
-  // The time stamp of the latest batch with a time stamp minus the clock at that moment, in
-  // seconds. NaN before the first such batch.
+  // For the latest batch that has a time stamp: this time stamp minus the clock at its publication,
+  // in seconds. NaN before the first such batch.
   std::atomic<double> clock_offset_s_{std::numeric_limits<double>::quiet_NaN()};
   const int64_t data_parallel_rank_;
   ReplayRing ring_;
@@ -105,7 +105,7 @@ class PublisherCore {
   // Used by Tick only: the ring's next sequence number, and the time of the first tick that saw
   // this number.
   uint64_t ticked_seq_ = 0;
-  int64_t silent_since_us_;
+  int64_t idle_since_us_;
 };
 
 }  // namespace kvcast::stream

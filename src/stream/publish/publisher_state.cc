@@ -9,7 +9,7 @@
 namespace kvcast::stream {
 namespace {
 
-// Number of batches that one call reads from the ring.
+// Number of batches that one call of ReplayRing::ReadOn reads.
 constexpr size_t kReadBatches = 256;
 
 }  // namespace

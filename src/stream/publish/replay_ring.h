@@ -4,7 +4,8 @@
 // the newest batch always stays. The ring is also the send queue: one consumer takes the batches
 // that are not sent yet. The ring counts the batches that it dropped before they were sent. A batch
 // that is appended as events is encoded by the first thread that reads the ring, usually the
-// sending thread. The producer encodes only if the queue of batches that are not encoded is full.
+// sending thread. The producer encodes only if the queue of batches that are not encoded is full,
+// or if it appends a batch that is encoded already.
 //
 // A sequence number may belong to a refused batch. A refused batch is not sent and not replayed, so
 // readers of the stream see a gap that cannot be filled. Only the publisher's own reader (ReadOn)
@@ -32,7 +33,7 @@ struct RingEntry {
 };
 
 struct RingCounters {
-  uint64_t batches = 0;  // appended batches, including refused batches; equal to next_seq()
+  uint64_t batches = 0;  // next_seq(): used sequence numbers, also of refused batches
   uint64_t bytes = 0;    // encoded bytes of all batches except refused batches
   uint64_t unsent_dropped = 0;
 };

@@ -74,7 +74,7 @@ TEST(SimEngine, SecondRequestWithTheSamePromptReusesAllButTheLastBlock) {
   EXPECT_EQ(recorder.admissions[1].hit_tokens, 496);
 }
 
-TEST(SimEngine, BlocksThatWillNotReturnAreEvictedWhenTheirRequestHasEnded) {
+TEST(SimEngine, BlocksThatNoRequestWillReuseAreEvictedFirst) {
   Recorder recorder;
   SimEngine engine({}, Cache("full", 41), 1000, recorder.hooks());
   engine.Add({0, Prompt(160, 0), 1});
@@ -212,7 +212,8 @@ TEST(EngineRulesOption, NamesRulesHashesAndLayout) {
   EXPECT_EQ(DialectOf(CacheConfig().rules), kDefaultDialect);
   EXPECT_EQ(PublisherConfig().dialect, kDefaultDialect);
 
-  // With host memory, hashes have no lookahead, and the groups drop a block instead.
+  // With host memory, hashes have no lookahead, and the groups drop the last block of a hit
+  // instead.
   options.cpu_blocks = 100;
   const auto connected = MakeCacheConfig(options);
   ASSERT_TRUE(connected.ok());

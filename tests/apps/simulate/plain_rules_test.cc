@@ -1,4 +1,4 @@
-// Tests of the rules without an index. The inputs show the formulas of the rules.
+// Tests of the rules that use no index. The expected choices follow from the formulas of the rules.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 

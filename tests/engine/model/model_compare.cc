@@ -136,7 +136,7 @@ void ModelRun::CompareAnswers(CacheRequest& request) {
 }
 
 void ModelRun::RunCopies() {
-  // The copies of the previous RunCopies have run. Their blocks are released.
+  // The copies of the previous RunCopies have run, so their blocks can be released.
   cache_->ReleaseCopies(copies_);
   naive_->ReleaseCopies(expected_copies_);
   copies_ = cache_->TakeCopies();

@@ -89,7 +89,7 @@ TEST(LoadRate, OldReportsExpire) {
   EXPECT_EQ(rate.bytes_per_second(4002 + life), 4e8);
 }
 
-TEST(LoadRate, FollowsAChangeWithinHalfAWindow) {
+TEST(LoadRate, FollowsAChangeAfterMoreThanHalfAWindow) {
   LoadRate rate = Reported(std::vector<double>(100, 400));
   EXPECT_EQ(rate.samples(), LoadRate::kWindow);
   EXPECT_NEAR(*rate.bytes_per_second(100'000), 4e8, 1);

@@ -1,4 +1,5 @@
-// A routed prompt is expected on its worker until an event confirms the prompt or its time expires.
+// A routed prompt is expected on its worker until an event confirms the prompt, or until the
+// lifetime of the entry ends.
 // SPDX-License-Identifier: Apache-2.0
 #include "kvcast/router/speculative_prefixes.h"
 
@@ -81,7 +82,7 @@ TEST(SpeculativePrefixes, ClearAndForgetRemoveAllEntriesOfAWorker) {
   EXPECT_EQ(ExpectedOn(kWorker, speculative, 1, 4, 1), 0u);
 }
 
-TEST(SpeculativePrefixes, TheOldestLeaveWhenTheBoundIsReached) {
+TEST(SpeculativePrefixes, TheOldestEntriesAreDroppedAboveTheBound) {
   SpeculativePrefixes speculative({.entries_max = 4});
   speculative.Routed(kWorker, Names(1, 3), 0);
   speculative.Routed(kWorker, Names(11, 3), 1);

@@ -55,13 +55,15 @@ TEST(SourceJson, ALogHasTheStreamOfOneWorker) {
         Json{{"ranks_on", "tag"}}, Json{{"server_key", std::string(40, 'k')}}}) {
     Json source = log;
     source.update(more);
-    EXPECT_EQ(SourceFromJson(source).status().message(),
-              "endpoint: nats: excludes replay_endpoint, topic, server_key, bind and ranks_on")
+    EXPECT_EQ(
+        SourceFromJson(source).status().message(),
+        "endpoint: a nats: endpoint allows no replay_endpoint, topic, server_key, bind or ranks_on")
         << more;
   }
   Json source = log;
   source["format"] = "mooncake";
-  EXPECT_EQ(SourceFromJson(source).status().message(), "endpoint: nats: has no other format");
+  EXPECT_EQ(SourceFromJson(source).status().message(),
+            "endpoint: a nats: endpoint requires format \"engine\"");
 }
 
 TEST(SourceJson, AnInstanceThatIsANumberStaysANumber) {
@@ -183,12 +185,12 @@ TEST(SourceJson, ErrorsNameTheMember) {
       {R"({"name": "w", "endpoint": "e", "format": "trtllm"})",
        "window_sizes: must have 1 to 64 sizes"},
       {R"({"name": "w", "endpoint": "e", "format": "trtllm", "window_sizes": [8]})",
-       "tokens_per_block: out of range"},
+       "tokens_per_block: must be 1 to 1048576"},
       {R"({"name": "w", "endpoint": "e", "window_sizes": [8]})",
        "window_sizes, tokens_per_block: allowed only with format trtllm"},
       {R"({"name": "w", "endpoint": "http://h/"})", "endpoint: http://h/ needs format trtllm"},
       {R"({"name": "w", "endpoint": "e", "window_sizes": [0]})",
-       "window_sizes: must be a positive integer"},
+       "window_sizes[0]: must be a positive integer"},
       {R"({"name": "w", "endpoint": "e", "poll_ms": 60001})", "poll_ms: must be at most 60000"},
       {R"({"name": "w", "endpoint": "e", "data_parallel_size": 1025})",
        "data_parallel_size: must be at most 1024"},

@@ -1,5 +1,5 @@
-// Tests peers that send bytes without end: subscriptions to a publisher, and parts of a message
-// that does not end, to a publisher and to a subscriber. The connection of such a peer is ended.
+// Tests peers that send bytes without end. A publisher gets subscriptions, or parts of an endless
+// message. A subscriber gets parts of an endless message. The connection of such a peer is ended.
 // Other peers notice nothing.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
@@ -110,7 +110,7 @@ TEST_F(EndlessMessageTest, IsFoundWhenTheSocketWasEmptyAfterTheLimit) {
   message.NoteEmpty();
   EXPECT_EQ(message.Check(0), Verdict::kNone);
   connection.Send(1);
-  message.NoteEmpty();  // before the limit was reached
+  message.NoteEmpty();  // does not count: Check has not found the limit exceeded yet
   EXPECT_EQ(message.Check(0), Verdict::kLook);
   EXPECT_EQ(message.Check(0), Verdict::kLook);  // the owner has not looked yet
   message.NoteEmpty();
@@ -125,7 +125,7 @@ TEST_F(EndlessMessageTest, UnreceivedMessagesAreNotAnEndlessMessage) {
   EXPECT_EQ(message.Check(0), Verdict::kNone);
 }
 
-TEST_F(EndlessMessageTest, AMessageOfAnotherPeerClearsNoPeer) {
+TEST_F(EndlessMessageTest, AMessageOfAnotherPeerDoesNotClearTheSuspect) {
   Connection other;
   message.Connect(other.own.get(), 0);
   connection.Send(5000);
@@ -140,8 +140,8 @@ TEST_F(EndlessMessageTest, AMessageOfAnotherPeerClearsNoPeer) {
   EXPECT_EQ(message.Check(0), Verdict::kNone);
 }
 
-// libzmq's I/O thread copies at most about this buffer at once, so that a large frame does not
-// delay the messages of other sources. Linux doubles the size for its own data.
+// libzmq's I/O thread copies at most about the size of this buffer at once, so that a large frame
+// does not delay the messages of other sources. Linux doubles the size for its own data.
 TEST(LiveSocket, HasASmallReceiveBuffer) {
   const Listener listener;
   Socket monitor;  // must be closed after its socket
@@ -164,7 +164,7 @@ MonitorEvent Accepted(const Connection& connection, const Listener& listener) {
   return {ZMQ_EVENT_ACCEPTED, static_cast<uint32_t>(connection.own.get()), listener.endpoint()};
 }
 
-// A connection with too many bytes is ended. The other connections were checked too then.
+// A connection with too many bytes is ended. The same check has read the other connections.
 void EndAnother(ReceiveLimit& limit) {
   const uint64_t ended = limit.ended();
   Connection hostile;
@@ -173,7 +173,8 @@ void EndAnother(ReceiveLimit& limit) {
   EXPECT_TRUE(Eventually([&] { return limit.ended() == ended + 1; }));
 }
 
-// A connection was closed before its event was read, and an innocent connection has its descriptor.
+// A connection was closed before its monitor event was read. A new, innocent connection has the
+// descriptor of the closed connection.
 TEST(ReceiveLimit, AnotherConnectionWithTheSameDescriptorStays) {
   ReceiveLimit limit(1000);
   Connection innocent;
@@ -234,7 +235,7 @@ int SubscribeWithoutEnd(ZmtpPeer& peer) {
   return kMostTopics;
 }
 
-// Row S4 of tests/RELIABILITY.md: 10^6 subscriptions.
+// Row S4 of tests/RELIABILITY.md: a peer that subscribes without end.
 TEST(Flood, ASubscriberWithTooManySubscriptionsIsDisconnected) {
   Followed followed;
   followed.Follow();
@@ -288,7 +289,7 @@ TEST(Flood, AnAdmittedSubscriberIsDisconnectedToo) {
   }));
 }
 
-// As EndlessPart, with at most 4 KiB, the longest frame of a subscriber.
+// Like EndlessPart, but within 4 KiB, the longest frame that a publisher accepts from a subscriber.
 std::string ShortEndlessPart() {
   std::string part("\x03\0\0\0\0\0\0\x0f\xa0", 9);
   return part + std::string(4000, 'x');
