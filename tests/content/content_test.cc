@@ -10,6 +10,7 @@
 #include "src/base/sanitizers.h"
 #include "tests/content/content_run.h"
 #include "tests/content/mixes.h"
+#include "tests/support/setting.h"
 
 namespace kvcast::content {
 namespace {
@@ -17,8 +18,7 @@ namespace {
 constexpr int64_t kOperationsOfARun = 2500;
 
 int64_t OperationsOfAMix() {
-  const char* asked = std::getenv("KVCAST_CONTENT_OPS");
-  const int64_t all = asked == nullptr ? (kSanitized ? 100'000 : 150'000) : std::atoll(asked);
+  const int64_t all = testing::Setting("KVCAST_CONTENT_OPS", kSanitized ? 100'000 : 150'000);
   return CeilDiv(all, static_cast<int64_t>(Mixes().size()));
 }
 

@@ -6,7 +6,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <array>
-#include <cstdlib>
 #include <deque>
 #include <filesystem>
 #include <random>
@@ -16,6 +15,7 @@
 #include "router/service/ingest/fleet.h"
 #include "src/base/sanitizers.h"
 #include "tests/fault/fault_test.h"
+#include "tests/support/setting.h"
 
 namespace kvcast::stream {
 namespace {
@@ -36,8 +36,7 @@ constexpr size_t kGroups = 2;
 constexpr std::array<size_t, kGroups> kCapacity = {400, 60};  // blocks
 
 double RunSeconds() {
-  const char* const given = std::getenv("KVCAST_ENDURANCE_SECONDS");
-  return given == nullptr ? 15 : std::atof(given);
+  return static_cast<double>(testing::Setting("KVCAST_ENDURANCE_SECONDS", 15));
 }
 
 double ResidentMib() { return static_cast<double>(ResidentBytes()) / (1 << 20); }

@@ -13,7 +13,6 @@
 #include <array>
 #include <cerrno>
 #include <charconv>
-#include <cstdlib>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -24,6 +23,7 @@
 #include "src/stream/follow/source_sockets.h"
 #include "tests/fault/fault_test.h"
 #include "tests/support/curve_test_util.h"
+#include "tests/support/setting.h"
 
 namespace kvcast::stream {
 namespace {
@@ -33,11 +33,6 @@ using tools::PipeEnd;
 
 constexpr int kPatienceMs = 600'000;
 constexpr double kHandshakesPerSecond = 1100;
-
-uint64_t FromEnvironment(const char* name, uint64_t otherwise) {
-  const char* const given = std::getenv(name);
-  return given == nullptr ? otherwise : static_cast<uint64_t>(std::atoll(given));
-}
 
 // The addresses and the public key of the attacked publisher.
 struct Server {
@@ -154,7 +149,7 @@ struct HalfOpen {
 int KeepHalfOpen(const PipeEnd& in, const PipeEnd& out) {
   Server server;
   if (!in.Get(server, kPatienceMs)) return 1;
-  const uint64_t count = FromEnvironment("KVCAST_HALF_OPEN", 600);
+  const auto count = static_cast<uint64_t>(testing::Setting("KVCAST_HALF_OPEN", 600));
   std::vector<SlowStranger> strangers;
   strangers.reserve(count);
   for (uint64_t i = 0; i < count; ++i) {
@@ -264,7 +259,7 @@ TEST_F(HandshakesTest, FailedHandshakesDisturbNoClient) {
   const auto client = Follow();
   PublishUpTo(*publisher_, 10);
   ASSERT_TRUE(client->sink.WaitFor(10));
-  const uint64_t wanted = FromEnvironment("KVCAST_HANDSHAKES", 600);
+  const auto wanted = static_cast<uint64_t>(testing::Setting("KVCAST_HANDSHAKES", 600));
   Attack();
   const Stopwatch attack;
   const double longest = PublishWhile(
@@ -285,7 +280,7 @@ TEST_F(HandshakesTest, HalfOpenConnectionsDisturbNoClientAndAreClosed) {
   // The server closes a connection 5 s after its start. Until then, all are open.
   HalfOpen report;
   uint64_t most = 0;
-  const uint64_t wanted = FromEnvironment("KVCAST_HALF_OPEN", 600);
+  const auto wanted = static_cast<uint64_t>(testing::Setting("KVCAST_HALF_OPEN", 600));
   const double longest = PublishWhile(*client, wanted, [&] {
     Update(report);
     most = std::max(most, report.connections);

@@ -7,7 +7,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <array>
-#include <cstdlib>
 #include <memory>
 #include <set>
 #include <string>
@@ -17,6 +16,7 @@
 #include "apps/support/forked_process.h"
 #include "router/service/ingest/fleet.h"
 #include "tests/fault/fault_test.h"
+#include "tests/support/setting.h"
 
 namespace kvcast::stream {
 namespace {
@@ -32,10 +32,7 @@ constexpr uint64_t kBlocksPerBatch = 4;
 constexpr uint64_t kBlocks = kBatches * kBlocksPerBatch;
 constexpr int kPatienceMs = 600'000;
 
-size_t Sources() {
-  const char* const given = std::getenv("KVCAST_MANY_SOURCES");
-  return given == nullptr ? 64 : static_cast<size_t>(std::atoll(given));
-}
+size_t Sources() { return static_cast<size_t>(testing::Setting("KVCAST_MANY_SOURCES", 64)); }
 
 struct Endpoints {
   std::array<char, 64> live{};

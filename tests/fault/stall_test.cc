@@ -3,11 +3,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <atomic>
-#include <cstdlib>
 #include <thread>
 
 #include "src/stream/follow/source_sockets.h"
 #include "tests/fault/fault_test.h"
+#include "tests/support/setting.h"
 
 namespace kvcast::stream {
 namespace {
@@ -22,8 +22,7 @@ constexpr int kStep = kQueue / 2;
 constexpr WorkerId kWorker{0};
 
 double LeastStallSeconds() {
-  const char* const given = std::getenv("KVCAST_STALL_SECONDS");
-  return given == nullptr ? 0 : std::atof(given);
+  return static_cast<double>(testing::Setting("KVCAST_STALL_SECONDS", 0));
 }
 
 // Counts the batches that arrive out of order, and the resets. Blocks the thread of its subscriber

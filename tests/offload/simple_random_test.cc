@@ -2,11 +2,11 @@
 // blocks with the right content. No reference is left at the end. No lookup finds a block before
 // its copy has ended. KVCAST_SEEDS sets the number of seeds.
 // SPDX-License-Identifier: Apache-2.0
-#include <cstdlib>
 #include <list>
 #include <random>
 
 #include "tests/offload/simple_testing.h"
+#include "tests/support/setting.h"
 
 namespace kvcast::offload {
 namespace {
@@ -176,8 +176,7 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& test) { return test.param.name; });
 
 TEST_P(SimpleRandom, EveryBlockHoldsItsContent) {
-  const char* asked = std::getenv("KVCAST_SEEDS");
-  const int seeds = asked == nullptr ? 3 : std::atoi(asked);
+  const auto seeds = static_cast<int>(testing::Setting("KVCAST_SEEDS", 3));
   int64_t loaded = 0;
   for (int seed = 1; seed <= seeds && !HasFailure(); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));

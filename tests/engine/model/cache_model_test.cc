@@ -8,10 +8,10 @@
 #include <unistd.h>
 
 #include <csignal>
-#include <cstdlib>
 #include <iostream>
 
 #include "tests/engine/model/model_run.h"
+#include "tests/support/setting.h"
 
 namespace kvcast::naive {
 namespace {
@@ -27,11 +27,6 @@ void SaySeed(int signal) {
   [[maybe_unused]] const auto written = write(2, running_seed.data(), running_seed.size());
   std::signal(signal, SIG_DFL);
   std::raise(signal);
-}
-
-int64_t Setting(const char* name, int64_t otherwise) {
-  const char* text = std::getenv(name);
-  return text == nullptr ? otherwise : std::strtoll(text, nullptr, 10);
 }
 
 void RunSeed(uint64_t seed, Coverage& coverage) {
@@ -50,8 +45,8 @@ void RunSeed(uint64_t seed, Coverage& coverage) {
 }
 
 TEST(CacheModel, AgreesWithPlainListsOnRandomCalls) {
-  const int64_t calls = Setting("KVCAST_MODEL_OPS", kSmokeCalls);
-  auto seed = static_cast<uint64_t>(Setting("KVCAST_MODEL_SEED", 1));
+  const int64_t calls = testing::Setting("KVCAST_MODEL_OPS", kSmokeCalls);
+  auto seed = static_cast<uint64_t>(testing::Setting("KVCAST_MODEL_SEED", 1));
   for (const int fatal : kFatalSignals) std::signal(fatal, SaySeed);
   Coverage coverage;
   do {

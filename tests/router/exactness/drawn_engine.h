@@ -5,13 +5,13 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstdlib>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "router/service/ingest/worker_ingest.h"
 #include "tests/router/exactness/random_engine.h"
+#include "tests/support/setting.h"
 
 namespace kvcast::engine {
 
@@ -228,12 +228,6 @@ inline router::WorkerRegistration SourceOf(const Drawn& drawn, const CacheConfig
 inline Dialect DialectOf(const Drawn& drawn) {
   if (drawn.events.exact_spans) return Dialect::kKvcast1;
   return drawn.cache.rules >= EngineRules::kV033 ? Dialect::kVllm12 : Dialect::kVllm10;
-}
-
-// Returns the integer in an environment variable, or `otherwise` if the variable is not set.
-inline int64_t Setting(const char* name, int64_t otherwise) {
-  const char* text = std::getenv(name);
-  return text == nullptr ? otherwise : std::strtoll(text, nullptr, 10);
 }
 
 inline std::string Describe(const Drawn& drawn) {

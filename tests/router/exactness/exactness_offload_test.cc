@@ -141,8 +141,8 @@ std::string DescribeHost(const DrawnHost& host) {
 
 // KVCAST_EXACTNESS_SEED sets the first seed, KVCAST_EXACTNESS_SEEDS the number of seeds.
 TEST(ExactnessOfLoads, NoAnswerIsExactAndWrong) {
-  const auto first = static_cast<uint64_t>(Setting("KVCAST_EXACTNESS_SEED", 1));
-  const auto seeds = static_cast<uint64_t>(Setting("KVCAST_EXACTNESS_SEEDS", 300));
+  const auto first = static_cast<uint64_t>(testing::Setting("KVCAST_EXACTNESS_SEED", 1));
+  const auto seeds = static_cast<uint64_t>(testing::Setting("KVCAST_EXACTNESS_SEEDS", 300));
   std::array<LoadCounts, kRules> counts;
   for (uint64_t seed = first; seed < first + seeds; ++seed) {
     Random random(seed);

@@ -47,8 +47,8 @@ enum class Content { kTokens, kHashesOnly };
 // KVCAST_EXACTNESS_SEED sets the first seed, KVCAST_EXACTNESS_ANSWERS the minimum number of
 // answers.
 std::array<Counts, static_cast<size_t>(Change::kCount)> RunEngines(Content content) {
-  const auto first = static_cast<uint64_t>(Setting("KVCAST_EXACTNESS_SEED", 1));
-  const int64_t enough = Setting("KVCAST_EXACTNESS_ANSWERS", 20'000);
+  const auto first = static_cast<uint64_t>(testing::Setting("KVCAST_EXACTNESS_SEED", 1));
+  const int64_t enough = testing::Setting("KVCAST_EXACTNESS_ANSWERS", 20'000);
   std::array<Counts, static_cast<size_t>(Change::kCount)> counts;
   int64_t answers = 0;
   for (uint64_t seed = first; answers < enough; ++seed) {

@@ -9,7 +9,6 @@
 
 #include <array>
 #include <atomic>
-#include <cstdlib>
 #include <random>
 #include <set>
 #include <string>
@@ -18,6 +17,7 @@
 
 #include "tests/router/index/naive_index.h"
 #include "tests/support/index_events.h"
+#include "tests/support/setting.h"
 
 namespace kvcast::testing {
 namespace {
@@ -111,8 +111,7 @@ class AnswerHistoryTest : public ::testing::TestWithParam<size_t> {};  // number
 INSTANTIATE_TEST_SUITE_P(Shards, AnswerHistoryTest, ::testing::Values(1, 2));
 
 TEST_P(AnswerHistoryTest, EachAnswerIsTrueForAStateOfItsWorker) {
-  const char* const given = std::getenv("KVCAST_ANSWERS");
-  const uint64_t wanted = given == nullptr ? 200'000 : static_cast<uint64_t>(std::atoll(given));
+  const auto wanted = static_cast<uint64_t>(testing::Setting("KVCAST_ANSWERS", 200'000));
   PrefixIndex index(ContentKeys::OfProcess(), GetParam());
   std::array<Followed, 2> workers{Followed(1), Followed(2)};
   for (uint32_t w = 0; w < workers.size(); ++w) {

@@ -10,12 +10,12 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
 #include <fstream>
 #include <vector>
 
 #include "src/base/clock.h"
 #include "tests/support/index_events.h"
+#include "tests/support/setting.h"
 
 namespace kvcast::testing {
 namespace {
@@ -35,8 +35,7 @@ constexpr double kMostDrift = 1.05;
 constexpr double kMostMoreMib = 8;
 
 uint64_t Ops() {
-  const char* const given = std::getenv("KVCAST_ENDURANCE_OPS");
-  return given == nullptr ? 4'000'000 : std::strtoull(given, nullptr, 10);
+  return static_cast<uint64_t>(testing::Setting("KVCAST_ENDURANCE_OPS", 4'000'000));
 }
 
 double ResidentMib() {

@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <iostream>
 #include <iterator>
 #include <map>
@@ -19,6 +18,7 @@
 #include "tests/router/index/naive_index.h"
 #include "tests/support/index_events.h"
 #include "tests/support/score_check.h"
+#include "tests/support/setting.h"
 
 namespace kvcast::testing {
 namespace {
@@ -28,11 +28,6 @@ constexpr int kPrompts = 10;
 constexpr int64_t kPromptTokens = 128 * 16;
 static_assert(kPromptTokens / 16 >= 2 * router::kRunKeys, "a prompt has more than one run");
 constexpr const char* kMedia[] = {"GPU", "CPU", "STORAGE"};
-
-int64_t FromEnvironment(const char* name, int64_t otherwise) {
-  const char* text = std::getenv(name);
-  return text == nullptr ? otherwise : std::atoll(text);
-}
 
 // Returns the hash chains of prompts that share prefixes, for one hash_block_size.
 std::vector<std::vector<uint64_t>> Chains(int64_t hash_block_size, std::mt19937_64& random) {
@@ -293,9 +288,9 @@ class PrefixIndexModel : public ::testing::TestWithParam<size_t> {};
 INSTANTIATE_TEST_SUITE_P(Shards, PrefixIndexModel, ::testing::Values(1, 3));
 
 TEST_P(PrefixIndexModel, GivesTheAnswersOfNaiveWorker) {
-  const auto seed = static_cast<uint64_t>(FromEnvironment("KVCAST_MODEL_SEED", 20261121));
+  const auto seed = static_cast<uint64_t>(testing::Setting("KVCAST_MODEL_SEED", 20261121));
   const int64_t operations =
-      FromEnvironment("KVCAST_MODEL_OPS", kDefaultOperations) / (GetParam() == 1 ? 1 : 4);
+      testing::Setting("KVCAST_MODEL_OPS", kDefaultOperations) / (GetParam() == 1 ? 1 : 4);
   SCOPED_TRACE("seed " + std::to_string(seed));
   ModelRun run(seed, GetParam());
   for (int64_t step = 0; step < operations && !HasFatalFailure(); ++step) run.Step(step);

@@ -13,7 +13,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <limits>
@@ -27,6 +26,7 @@
 #include "src/base/clock.h"
 #include "src/wire/writer.h"
 #include "tests/support/content_events.h"
+#include "tests/support/setting.h"
 
 namespace kvcast::router {
 namespace {
@@ -53,8 +53,7 @@ constexpr uint64_t kOwn = 2e15;     // hashes that the source holds before the m
 constexpr uint64_t kNew = 3e15;
 
 size_t Entries() {
-  const char* const text = std::getenv("KVCAST_DOUBLING_ENTRIES");
-  return text == nullptr ? 100'000 : std::strtoull(text, nullptr, 10);
+  return static_cast<size_t>(testing::Setting("KVCAST_DOUBLING_ENTRIES", 100'000));
 }
 
 double CpuSeconds() { return static_cast<double>(ThreadCpuNs()) * 1e-9; }
