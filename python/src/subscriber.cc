@@ -110,27 +110,30 @@ class StreamReader {
   }
   // None: no item within the time. timeout None: no limit.
   py::object Get(std::optional<double> timeout) {
+    py::object item = Wait(timeout);
+    if (!item) ThrowClosed("Subscriber");
+    return item;
+  }
+  py::object Next() {
+    py::object item = Wait(std::nullopt);
+    if (!item) throw py::stop_iteration();
+    return item;
+  }
+  // As Get. A null object: the queue has ended.
+  py::object Wait(std::optional<double> timeout) {
     if (timeout && (std::isnan(*timeout) || *timeout < 0)) {
       ThrowInvalid("timeout: must be at least 0");
     }
-    // More than a year is no limit.
+    // No caller can observe a limit of 30 years.
     double left_us = std::min(timeout.value_or(1e9), 1e9) * 1e6;
     for (;;) {
       const auto slice = static_cast<int64_t>(std::min<double>(left_us, kSliceUs));
       auto item = WithoutGil([&] { return queue_->Pop(slice); });
       if (item) return py::cast(std::move(*item));
-      if (queue_->ended()) ThrowClosed("Subscriber");
+      if (queue_->ended()) return {};
       left_us -= static_cast<double>(slice);
       if (timeout && left_us <= 0) return py::none();
       if (PyErr_CheckSignals() != 0) throw py::error_already_set();
-    }
-  }
-  py::object Next() {
-    try {
-      return Get(std::nullopt);
-    } catch (const py::error_already_set&) {
-      if (queue_->ended()) throw py::stop_iteration();
-      throw;
     }
   }
   void Close() {
@@ -225,13 +228,16 @@ the endpoint cannot be bound, and ClosedError.)")
            "ClosedError.")
       .def("get", &StreamReader::Get, py::arg("timeout") = py::none(),
            "Return the next StreamItem, or None after `timeout` seconds (None: no limit). The GIL "
-           "is released. Raises ClosedError if the subscriber is closed and no item is left.")
+           "is released. Raises ClosedError if the subscriber is closed and no item is left, and "
+           "InvalidArgumentError for a negative timeout.")
       .def("__iter__", [](py::object self) { return self; })
       .def("__next__", &StreamReader::Next)
       .def("fileno", &StreamReader::fileno,
-           "A file descriptor that is readable while an item is queued, for event loops.")
+           "A file descriptor that is readable while an item is queued, and after close, for event "
+           "loops.")
       .def_property_readonly("dropped", &StreamReader::dropped,
-                             "Number of batches that did not fit into the queue.")
+                             "Number of queued batches that were dropped because another batch did "
+                             "not fit into the queue.")
       .def_property_readonly("closed", &StreamReader::closed)
       .def("close", &StreamReader::Close,
            "Stop following all sources. Queued items can still be read. A second call has no "

@@ -2,6 +2,7 @@
 import asyncio
 import gc
 import os
+import signal
 import threading
 import time
 
@@ -275,6 +276,23 @@ def test_bad_subscribers_and_calls_raise(subscriber):
             call()
     with pytest.raises(StopIteration):
         next(subscriber)
+
+
+def test_iteration_raises_the_exception_of_a_signal_handler():
+    """The handler also closes the subscriber, so the iterator has ended when the exception arrives."""
+    subscriber = kvcast.Subscriber()
+
+    def interrupt(*_):
+        subscriber.close()
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.05)
+        with pytest.raises(KeyboardInterrupt):
+            next(subscriber)
+    finally:
+        signal.signal(signal.SIGALRM, before)
 
 
 def test_threads_publish_and_read(publisher, subscriber, prompt):

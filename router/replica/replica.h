@@ -40,8 +40,6 @@ class Replica {
   }
   // True: the index has left out stores that only repeat residency.
   bool left_out() const { return left_out_; }
-  // Notes a batch without applicable content.
-  void Skip(uint64_t seq) { Remember(seq + 1); }
   // Forgets the worker's blocks. If `restart` is true, also forgets the worker's groups.
   void Reset(bool restart);
 

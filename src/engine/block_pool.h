@@ -35,7 +35,7 @@ struct PoolOptions {
   std::string medium = kMediumGpu;
 };
 
-// Full blocks [begin, end) of one group's block table, which are to be cached.
+// The full blocks [begin, end) of one group's block table. CacheFullBlocks caches these blocks.
 struct FullBlocks {
   const CacheRequest& request;  // its chain covers the last block
   GroupIdx group;
@@ -50,7 +50,6 @@ struct FullBlocks {
 struct PartialBlock {
   const CacheRequest& request;
   GroupIdx group;
-  int64_t block_size = 0;
   BlockId block;
   int64_t prefix_tokens = 0;
 };
@@ -94,8 +93,7 @@ class BlockPool {
   // content.
   void Adopt(std::span<const BlockId> blocks);
   // Drops one reference of each block. Blocks without references go to the queue, in the given
-  // order. Without reuse_uncached_first, kUsual and kEvictFirst put blocks that are not cached at
-  // the tail.
+  // order. Without reuse_uncached_first, kUsual and kEvictFirst put uncached blocks at the tail.
   void Free(std::span<const BlockId> blocks, FreeTo place = FreeTo::kUsual);
 
   // Caches the full blocks of the table, except null blocks and blocks that `keep` excludes. One

@@ -27,7 +27,7 @@ void FullAttentionManager::CacheBlocks(RequestSlot slot, const CacheRequest& req
   const auto index = static_cast<size_t>(boundary / block_size());
   const auto held = table(slot);
   if (index >= held.size()) return;
-  pool().CachePartialBlock({request, group(), block_size(), held[index], boundary});
+  pool().CachePartialBlock({request, group(), held[index], boundary});
 }
 
 void FullAttentionManager::RemoveSkipped(RequestSlot slot, int64_t processed_tokens,

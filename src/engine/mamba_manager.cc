@@ -184,8 +184,7 @@ void MambaManager::CacheCheckpoint(RequestSlot slot, const CacheRequest& request
       checkpoint->tokens == CheckpointBefore(request.prompt_tokens, pool().hash_block_size()) ||
       checkpoint->tokens == request.shared_prefix_boundary;
   if (!retained) return pool().Evict({&block, 1});
-  const auto key =
-      pool().CachePartialBlock({request, group(), block_size(), block, checkpoint->tokens});
+  const auto key = pool().CachePartialBlock({request, group(), block, checkpoint->tokens});
   if (key) cached_this_step_.push_back(*key);
 }
 
@@ -211,7 +210,7 @@ void MambaManager::CachePartialTail(RequestSlot slot, const CacheRequest& reques
   const BlockId block = held.table[static_cast<size_t>(index)];
   const CachedBlockMap& cached = pool().cached();
   if (!inside && cached.HasKeys(block) && cached.PrimaryCoveredTokens(block) == tokens) return;
-  const auto key = pool().CachePartialBlock({request, group(), block_size(), block, tokens});
+  const auto key = pool().CachePartialBlock({request, group(), block, tokens});
   if (!key) return;
   cached_this_step_.push_back(*key);
   if (!inside) return;

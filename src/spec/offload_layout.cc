@@ -13,7 +13,7 @@ Status Invalid(size_t group, const std::string& what) {
   return {StatusCode::kInvalidArgument, "groups[" + std::to_string(group) + "]: " + what};
 }
 
-// The number of tokens before the end of a prefix that a load needs from a group. 0: all tokens.
+// A load needs this number of tokens at the end of the prefix from a group. 0: all tokens.
 int64_t WindowTokens(const GroupSpec& spec, const OffloadLayoutConfig& config) {
   if (IsWindowKind(spec.kind)) {
     if (!config.compatible) return spec.sliding_window + spec.extra_retained_tokens;
@@ -30,7 +30,9 @@ Status CheckGroup(size_t index, const GroupSpec& spec, const OffloadLayoutConfig
     return Invalid(index, "block_size must be a multiple of tokens_per_hash");
   }
   if (!IsFullKind(spec.kind) && WindowTokens(spec, config) <= 0) {
-    return Invalid(index, "window must be positive");
+    const bool chunked = spec.kind == SpecKind::kChunkedLocalAttention;
+    return Invalid(index,
+                   chunked ? "chunk_size must be positive" : "sliding_window must be positive");
   }
   return Status();
 }

@@ -90,7 +90,7 @@ void Follower::Fail(const std::string& guarantee, const std::string& what) const
 BatchResult Follower::Apply(Seq seq, std::span<const uint8_t> payload) {
   DecodeCounts counts;
   if (!DecodeBatch(payload, WireLimits(), batch_, counts).ok()) {
-    replica_->Skip(seq.value);
+    replica_->Reset(/*restart=*/false);
     next_ = seq.value + 1;
     ++record_.reached["undecodable batches"];
     return BatchResult::kUndecodable;

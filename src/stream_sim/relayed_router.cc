@@ -31,7 +31,7 @@ void RelayedRouter::Restart(int64_t now_ms) {
 BatchResult RelayedRouter::Apply(Seq seq, std::span<const uint8_t> payload) {
   DecodeCounts counts;
   if (!DecodeBatch(payload, WireLimits(), batch_, counts).ok()) {
-    replica_->Skip(seq.value);
+    replica_->Reset(/*restart=*/false);
     return BatchResult::kUndecodable;
   }
   // A heartbeat of the relay is no batch of the engine.

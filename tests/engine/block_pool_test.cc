@@ -156,7 +156,7 @@ TEST(BlockPool, PartialEntriesMustEndWhereAHashEnds) {
   const CacheRequest request = HashedRequest(14, 4);
   const auto table = Allocated(pool, 3);
   const auto cache = [&](BlockId block, int64_t tokens) {
-    return pool.CachePartialBlock({request, kGroup0, 8, block, tokens}).has_value();
+    return pool.CachePartialBlock({request, kGroup0, block, tokens}).has_value();
   };
   EXPECT_FALSE(cache(kNullBlock, 4));
   EXPECT_FALSE(cache(table[0], 0));
@@ -173,7 +173,7 @@ TEST(BlockPool, AShorterPrefixInAFullBlockIsAnAlias) {
   const CacheRequest request = HashedRequest(8, 4);
   const auto table = Allocated(pool, 1);
   pool.CacheFullBlocks({request, kGroup0, 8, table, 0, 1});
-  ASSERT_TRUE(pool.CachePartialBlock({request, kGroup0, 8, table[0], 4}));
+  ASSERT_TRUE(pool.CachePartialBlock({request, kGroup0, table[0], 4}));
   EXPECT_EQ(pool.cached().num_entries(), 2u);
   EXPECT_EQ(pool.FindCached(request.chain[0], kGroup0), table[0]);
   EXPECT_EQ(pool.FindCached(request.chain[1], kGroup0), table[0]);

@@ -91,7 +91,7 @@ void FillPool(Random& random, const CacheConfig& config, const CacheRequest& req
     for (int64_t i = 0; PartialHitsEnabled(config) && i < blocks; ++i) {
       const int64_t end = i * block_size + Pick(random, 1, block_size / 4) * 4;
       if (Pick(random, 0, 2) == 0) {
-        pool.CachePartialBlock({request, group, block_size, partial[static_cast<size_t>(i)], end});
+        pool.CachePartialBlock({request, group, partial[static_cast<size_t>(i)], end});
       }
     }
   }

@@ -137,14 +137,14 @@ TEST(PoolEvents, APartialEntryIsStoredAsOneHashUnit) {
   BlockPool pool(Pool(5, 4));
   const CacheRequest request = HashedRequest(12, 4);
   const auto table = Allocated(pool, 1);
-  ASSERT_TRUE(pool.CachePartialBlock({request, kGroup2, 12, table[0], 8}));
+  ASSERT_TRUE(pool.CachePartialBlock({request, kGroup2, table[0], 8}));
   const auto stored = OnlyEvent<BlockStored>(pool);
   EXPECT_EQ(stored.block_hashes, std::vector{Hash(request, 1)});
   EXPECT_EQ(stored.parent_block_hash, Hash(request, 0));
   EXPECT_EQ(stored.token_ids, Tokens(4, 4));
   EXPECT_EQ(stored.block_size, 4);
   EXPECT_EQ(stored.group_idx, 2);
-  ASSERT_TRUE(pool.CachePartialBlock({request, kGroup2, 12, table[0], 8}));
+  ASSERT_TRUE(pool.CachePartialBlock({request, kGroup2, table[0], 8}));
   EXPECT_TRUE(TakeEvents(pool).empty()) << "registered twice";
   pool.Evict(table);
   EXPECT_EQ(OnlyEvent<BlockRemoved>(pool).block_hashes, std::vector{Hash(request, 1)});
@@ -157,9 +157,9 @@ TEST(PoolEvents, ALongerPartialEntryReplacesTheShorterOne) {
   BlockPool pool(Pool(5, 2));
   const CacheRequest request = HashedRequest(12, 2);
   const auto table = Allocated(pool, 2);
-  pool.CachePartialBlock({request, kGroup2, 6, table[1], 8});
+  pool.CachePartialBlock({request, kGroup2, table[1], 8});
   TakeEvents(pool);
-  pool.CachePartialBlock({request, kGroup2, 6, table[1], 10});
+  pool.CachePartialBlock({request, kGroup2, table[1], 10});
   const std::vector<Event> events = TakeEvents(pool);
   ASSERT_EQ(events.size(), 2u);
   EXPECT_EQ(std::get<BlockRemoved>(events[0]).block_hashes, std::vector{Hash(request, 3)});
@@ -173,7 +173,7 @@ TEST(PoolEvents, AFullBlockReplacesItsPartialEntry) {
   BlockPool pool(Pool(5, 4));
   const CacheRequest request = HashedRequest(8, 4);
   const auto table = Allocated(pool, 1);
-  pool.CachePartialBlock({request, kGroup2, 8, table[0], 4});
+  pool.CachePartialBlock({request, kGroup2, table[0], 4});
   TakeEvents(pool);
   pool.CacheFullBlocks({request, kGroup2, 8, table, 0, 1});
   const std::vector<Event> events = TakeEvents(pool);

@@ -196,7 +196,7 @@ class RandomRun {
     const auto group = static_cast<uint32_t>(Pick(0, 1));
     const int64_t units = Pick(1, kTokens / kHashBlockSize);
     const auto key = pool_.CachePartialBlock(
-        {request_, GroupIdx(group), kBlockSize, BlockId(*block), units * kHashBlockSize});
+        {request_, GroupIdx(group), BlockId(*block), units * kHashBlockSize});
     if (key) naive_.Cache(*block, group, units, true);
   }
   void TouchOrEvict() {

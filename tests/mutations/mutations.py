@@ -222,6 +222,8 @@ MUTATIONS = [
     ("keep half-open connections without end", "src/stream/net/gate.cc",
      "socket.SetOption(ZMQ_HANDSHAKE_IVL, kHandshakeMs);", "socket.SetOption(ZMQ_HANDSHAKE_IVL, 0);",
      HANDSHAKE_TESTS),
+    ("poll no URL that a list adds", "router/service/discovery/source_set.cc",
+     "  if (changes.added > 0) fleet_.BeginPolls();\n", "", "router_discovery_test --gtest_filter=SourceSetTest.AnAdded*"),
     ("remove the blocks of the first worker", EVENTS,
      "    removals.holder = worker.holders.At(removals.tier, removals.group);\n", "    removals.holder = HolderId();\n",
      "router_index_test --gtest_filter=TwoWorkers*"),

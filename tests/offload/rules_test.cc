@@ -382,7 +382,7 @@ TEST(Layout, ErrorsNameTheWrongField) {
   EXPECT_THAT(error({.groups = {full}, .tokens_per_hash = 12}), HasSubstr("groups[0]: block_size"));
   EXPECT_THAT(error({.groups = {full}, .blocks_per_chunk = 0}), HasSubstr("blocks_per_chunk"));
   EXPECT_THAT(error({.groups = {full, {.kind = SpecKind::kSlidingWindow}}}),
-              HasSubstr("groups[1]: window"));
+              HasSubstr("groups[1]: sliding_window"));
   EXPECT_THAT(error({.groups = {{.kind = SpecKind::kCrossAttention}}}), HasSubstr("kind"));
   const GroupSpec mamba{
       .kind = SpecKind::kMamba, .block_size = 16, .mamba_mode = MambaMode::kAlign};

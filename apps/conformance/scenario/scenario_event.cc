@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "apps/conformance/scenario/scenario_event.h"
 
+#include <charconv>
 #include <nlohmann/json.hpp>
+#include <stdexcept>
 
 namespace kvcast::tools {
 namespace {
@@ -84,8 +86,13 @@ BlockRemoved ScenarioRemoved(const Json& value) {
 
 std::string HexToBytes(const std::string& hex) {
   std::string bytes;
-  for (size_t i = 0; i + 1 < hex.size(); i += 2) {
-    bytes.push_back(static_cast<char>(std::stoi(hex.substr(i, 2), nullptr, 16)));
+  for (size_t at = 0; at < hex.size(); at += 2) {
+    const char* const pair = hex.data() + at;
+    uint8_t byte = 0;
+    if (at + 2 > hex.size() || std::from_chars(pair, pair + 2, byte, 16).ptr != pair + 2) {
+      throw std::invalid_argument("not hex: " + hex);
+    }
+    bytes.push_back(static_cast<char>(byte));
   }
   return bytes;
 }

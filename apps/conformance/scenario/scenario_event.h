@@ -12,8 +12,7 @@ namespace kvcast::tools {
 // These functions throw nlohmann's exceptions if a field is missing or of the wrong type.
 BlockHash ScenarioHash(const nlohmann::json& value);
 Event ScenarioEvent(const nlohmann::json& value);
-// Throws std::invalid_argument if the first digit of a pair is not hex. Does not check the second
-// digit. Ignores a single digit at the end.
+// Throws std::invalid_argument if `hex` does not consist of pairs of hex digits.
 std::string HexToBytes(const std::string& hex);
 
 }  // namespace kvcast::tools

@@ -23,7 +23,7 @@ struct EngineMark {
 struct RelayView {
   Epoch epoch;
   uint64_t next_seq = 0;  // number of the next batch of the epoch
-  // True: it is not known that the state is that of the engine.
+  // True: the relay does not know whether its state is the state of the engine.
   bool silent = false;
 };
 
@@ -52,7 +52,7 @@ struct RelayRecovery {
 class RelayHistory {
  public:
   virtual ~RelayHistory() = default;
-  // nullopt: the relay has failed, and publishes nothing.
+  // nullopt: the relay publishes nothing, because it has failed or is between two epochs.
   virtual std::optional<RelayView> view() = 0;
   // nullopt: the epoch has ended. While one of these calls runs, no epoch ends; the calls do not
   // block the batches of the epoch. StateOf takes about a second for a million blocks.

@@ -34,7 +34,7 @@ class HostMemoryEvents {
   void ClearHostMemoryToo(EventBatch& batch);
   void LeaveContentOfConnector(EventBatch& batch);
 
-  const bool may_be_connector_;
+  bool may_be_connector_;
   bool has_keys_ = false;    // a store of the engine had extra keys
   bool is_hicache_ = false;  // the engine has stored blocks in SGLang's host memory
 };

@@ -35,12 +35,14 @@ Status WorkerIngest::Restore(std::span<const uint8_t> saved, uint64_t next_seq,
   const auto tokens = static_cast<int64_t>(from.Int(~uint64_t{0} >> 1));
   const bool has_ts = from.Bool();
   const auto ts = std::bit_cast<double>(from.Fixed());
-  host_memory_.Restore(from);
+  HostMemoryEvents host_memory = host_memory_;
+  host_memory.Restore(from);
   if (!from.AtEnd()) return {StatusCode::kMalformed, "the properties of the source are damaged"};
   if (Status status = restore_blocks(); !status.ok()) return status;
   form_ = form;
   epoch_ = {.began = true, .is_wide = is_wide};
   has_components_ = has_components;
+  host_memory_ = host_memory;
   cache_size_.blocks = blocks;
   cache_size_.groups = groups;
   cache_size_.tokens = tokens;

@@ -207,7 +207,7 @@ std::optional<Frames> SourceLink::Receive(Socket& socket, EndlessMessage& endles
     endless.NoteEmpty();
     return std::nullopt;
   }
-  // The descriptor of the connection is looked up by name, which takes time.
+  // libzmq looks the descriptor up by name, which takes time. A connected socket has only one peer.
   endless.NoteMessage(config_.bind ? message_.connection() : EndlessMessage::kUnknown);
   return message_.frames();
 }
@@ -266,9 +266,11 @@ void SourceLink::OpenRequest(Frame start) {
       MakeReplaySocket(inproc ? contexts_.live : contexts_.requests, endpoint, sockets_);
   if (!dealer.ok()) return;
   Result<Socket> monitor = dealer->Monitor(ZMQ_EVENT_CONNECTED | ZMQ_EVENT_DISCONNECTED);
-  if (!monitor.ok() || !dealer->Connect(endpoint).ok()) return;
+  if (!monitor.ok()) return;
+  // The socket must be closed before its monitor.
+  if (!dealer->Connect(endpoint).ok()) return dealer->Close();
   auto watches = WatchBoth(*dealer, *monitor);
-  if (!watches.ok()) return dealer->Close();  // must be closed before its monitor
+  if (!watches.ok()) return dealer->Close();
   replay_watches_ = std::move(watches).value();
   replay_ = std::move(dealer).value();
   replay_monitor_ = std::move(monitor).value();

@@ -114,8 +114,8 @@ void RelaySink::NoteMark(uint64_t seq, const EngineMark& mark) {
   if (marks_.size() > config_.ring_batches) marks_.pop_front();
 }
 
-// The use of the publisher of one epoch without the lock, so that the batches of the epoch do not
-// wait. The epoch does not end during the use.
+// Lets a call use the publisher of one epoch without the lock, so that the batches of the epoch do
+// not wait. The epoch does not end while a lease exists.
 class RelaySink::Lease {
  public:
   Lease(RelaySink& sink, const Epoch& epoch) : sink_(sink) {
@@ -185,7 +185,8 @@ std::optional<RelayState> RelaySink::StateOf(const Epoch& epoch) {
 
 std::optional<RelayState> RelaySink::FirstStateOf(const Epoch& epoch) {
   const MutexLock lock(mutex_);
-  return epoch == epoch_ ? first_state_ : std::nullopt;
+  // Between two epochs, epoch_ and first_state_ are those of the ended epoch.
+  return publisher_ != nullptr && epoch == epoch_ ? first_state_ : std::nullopt;
 }
 
 }  // namespace kvcast::stream

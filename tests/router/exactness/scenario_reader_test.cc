@@ -58,6 +58,16 @@ ScenarioStep ParsedStep(Json ops, Json probes = Json::array(), Json events = Jso
   return step.ok() ? *step : ScenarioStep();
 }
 
+TEST(ScenarioReader, HashesMustBePairsOfHexDigits) {
+  Json line = ConfigLine(Json::array({kFull}));
+  line["none_hash"] = "0aF9";
+  EXPECT_EQ(Parsed(line).none_hash, "\x0a\xf9");
+  for (const char* const damaged : {"1", "0a1", "1g", "g1", "0x", "+1", " 1"}) {
+    line["none_hash"] = damaged;
+    EXPECT_NE(RefusalOf(line), "") << damaged;
+  }
+}
+
 TEST(ScenarioReader, TheLayoutNamesTheRelease) {
   EXPECT_EQ(Parsed(ConfigLine(Json::array({kFull}))).cache.rules, EngineRules::kV033);
   Json older = ConfigLine(Json::array({kFull}));
