@@ -17,7 +17,7 @@ constexpr size_t kSmallBytes = kKiB;
 constexpr uint32_t kRows = 32;
 constexpr size_t kSmallPieces = 8192;
 constexpr std::array kBlocks = {1, 2, 4, 6, 8};
-// The smallest number of multiprocessors that reaches this fraction of the best rate is chosen.
+// The smallest number of thread blocks that reaches this fraction of the best rate is chosen.
 constexpr double kFullRate = 0.97;
 
 double d(size_t n) { return static_cast<double>(n); }

@@ -34,8 +34,7 @@ CUDA_MEMCPY3D_BATCH_OP RowsOf(const CopyOp& op, const CopyEngineOptions& options
   return rows;
 }
 
-// Adds the index of the copy that failed to the message. Driver calls before 13.0 report this
-// index.
+// Adds the index of the failed copy to the message. Driver calls before 13.0 report this index.
 Status AtCopy(Status status, size_t failed, size_t count) {
   if (status.ok() || failed >= count) return status;
   return {status.code(), status.message() + ", copy " + std::to_string(failed)};

@@ -37,8 +37,8 @@ struct Pieces {
 
 // Appends the rows of `op`, whose GPU addresses are `src` and `dst`, in pieces of at most
 // kMaxPieceBytes. `aligned` gets the pieces whose addresses and size are multiples of
-// kPieceAlignment. `unaligned` gets the bytes before and after them. It also gets each row that has
-// different alignments on its two sides.
+// kPieceAlignment. `unaligned` gets the bytes before and after these pieces. It also gets each row
+// whose source and destination have different alignments.
 void CutIntoPieces(const CopyOp& op, uint64_t src, uint64_t dst, Pieces& aligned,
                    Pieces& unaligned);
 

@@ -15,7 +15,8 @@ namespace kvcast::cuda {
 
 class ProbeRunner {
  public:
-  // `kernels` must outlive the runner. Not ok: there is no room for kMaxProbeBytes on both sides.
+  // `kernels` must outlive the runner. Not ok: GPU memory or host memory has no room
+  // for kMaxProbeBytes, or a driver call failed.
   static Result<std::unique_ptr<ProbeRunner>> Create(const CudaDevice& device,
                                                      const CopyKernels& kernels);
 

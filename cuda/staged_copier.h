@@ -1,6 +1,6 @@
-// StagedCopier: a copy engine moves whole runs of host memory to or from a ring on the GPU, and a
-// kernel gathers or scatters there. The link transfers large copies, whatever the layout of the
-// pool. The kernel accesses only the GPU's own memory.
+// StagedCopier: a copy engine moves whole runs of host memory to or from a ring on the GPU. A
+// kernel moves the bytes between the ring and the pool. The link transfers large copies, whatever
+// the layout of the pool. The kernel accesses only the GPU's own memory.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -43,8 +43,8 @@ class StagedCopier {
  public:
   static constexpr size_t kGrains = 8;
 
-  // `kernels` and `engine` must outlive the copier. Not ok, kInvalidArgument: the message names
-  // staging_bytes.
+  // `kernels` and `engine` must outlive the copier. kInvalidArgument: `bytes` is too small. Any
+  // other error: no memory, or a driver call failed.
   static Result<StagedCopier> Create(const CudaDevice& device, size_t bytes,
                                      const CopyKernels& kernels, const CopyEngine& engine);
 

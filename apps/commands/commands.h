@@ -22,7 +22,7 @@ namespace kvcast::tools {
 
 struct KeygenOptions {
   std::string out;     // NAME: the files are NAME.key and NAME.pub
-  bool force = false;  // replace the files
+  bool force = false;  // replace NAME.key; NAME.pub is always replaced
 };
 int RunKeygen(const KeygenOptions& options);
 
@@ -34,7 +34,8 @@ struct RouterCommandOptions {
   std::string tls_cert;  // PEM file; empty: from the configuration, or none
   std::string tls_key;   // PEM file of the certificate's key
   std::string config;    // see config_json.h; empty: none
-  // The following members replace those of the configuration if they are not empty or 0.
+  // The members up to max_http_sources replace those of the configuration, unless they are empty or
+  // 0. The members sources and source_files are added to those of the configuration.
   std::string token_file;                    // see AccessTokens
   std::string admin_listen;                  // ADDR:PORT or unix:PATH
   std::vector<std::string> allowed_hosts;    // names without a port
@@ -88,7 +89,7 @@ struct TailOptions {
   std::optional<int64_t> group;
   bool stats = false;
   std::string record;   // file; empty: none
-  bool redact = false;  // remove the content of prompts (router::Redact) from output and recording
+  bool redact = false;  // remove the content of prompts (see Redact) from output and recording
   CurveClientOptions curve;
 };
 int RunTail(const TailOptions& options);

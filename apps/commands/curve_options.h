@@ -25,8 +25,9 @@ struct CurveClientOptions {
   bool insecure = false;   // without CURVE, the endpoints may be beyond loopback
 };
 
-// nullopt: the sockets have no CURVE. kInvalidArgument: a file cannot be used, a flag is missing,
-// or an endpoint is beyond loopback without CURVE and without `insecure`.
+// nullopt: the sockets have no CURVE. kInvalidArgument: a file cannot be used, a flag is missing
+// or contradicts another flag, or an endpoint is beyond loopback without CURVE and without
+// `insecure`. kUnavailable: libzmq is built without CURVE.
 Result<std::optional<CurveServer>> LoadCurveServer(const CurveServerOptions& options,
                                                    const std::vector<std::string>& endpoints);
 Result<std::optional<CurveClient>> LoadCurveClient(const CurveClientOptions& options,

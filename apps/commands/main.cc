@@ -379,7 +379,8 @@ void AddSimulate(CLI::App& app, simulate::SimulateOptions& options, Command& com
                   "request trace, plain, .gz or .zst: Mooncake, coding agents or Azure; may be "
                   "repeated (default: the bundled workloads)");
   sub->add_option("--workload", options.workloads,
-                  "bundled workload: agents, shared or chat; may be repeated (default: all three)")
+                  "bundled workload: agents, shared or chat; may be repeated (default: all three "
+                  "if there is no --trace)")
       ->check(CLI::IsMember({"agents", "shared", "chat"}));
   sub->add_option("--slices", options.slices,
                   "slices of each workload; no request is in two slices")

@@ -34,7 +34,7 @@ class NatsRelay {
   // `log` must outlive the object. Error: kInvalidArgument for a flag or a file.
   static Result<std::unique_ptr<NatsRelay>> Create(const NatsFlags& flags, Logger& log);
   // The state in the log. Waits until the log can be read, or `stop` returns true. nullopt: the
-  // log has no state to go on with.
+  // log has no state to go on with, or `stop` returned true.
   std::optional<RelayRecovery> Recover(const std::function<bool()>& stop);
   // Writes the epochs of a relay, until the result is destroyed. `history` and this object must
   // outlive the result.

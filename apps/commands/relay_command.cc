@@ -77,7 +77,7 @@ class StateLog {
  private:
   Logger& log_;
   const std::string source_;
-  SourceState state_ = SourceState::kConnecting;  // the latest that was written
+  SourceState state_ = SourceState::kConnecting;  // the latest state in the log
 };
 
 }  // namespace
@@ -105,7 +105,7 @@ int RunRelay(const RelayOptions& options) {
               {"replay", (*relay)->replay_endpoint()},
               {"encrypted", config->publisher.curve.has_value()}});
   config->recovery.reset();
-  std::unique_ptr<NatsRelay::Writer> writer;  // before the relay ends
+  std::unique_ptr<NatsRelay::Writer> writer;  // destroyed before `relay`
   if (nats) writer = nats->Write((*relay)->history());
   while (StopSignal() == 0) {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));

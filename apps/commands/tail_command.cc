@@ -24,7 +24,7 @@ namespace {
 
 using Message = CapturedMessage;
 
-// The socket closes the connection of a longer frame.
+// The socket closes a connection that sends a longer frame.
 constexpr int64_t kMaxFrameBytes = (64 << 20) + (64 << 10);
 constexpr long kWaitMs = 200;
 

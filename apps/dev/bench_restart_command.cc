@@ -31,7 +31,8 @@ void PrintFigures(const RestartBenchOptions& options, const RestartResult& resul
               static_cast<unsigned long long>(saves.residencies),
               static_cast<long long>(options.state_interval));
   std::printf(
-      "%-26s %.1f MiB, %.1f bytes a residency, up to %.2f s, ingestion paused up to %.1f ms\n",
+      "%-26s %.1f MiB, %.1f bytes a residency, up to %.2f s, ingestion paused up to %.1f ms in the "
+      "latest\n",
       "a save", static_cast<double>(saves.bytes) / (1 << 20),
       Quotient(static_cast<double>(saves.bytes), static_cast<double>(saves.residencies)),
       saves.seconds, saves.pause_seconds * 1e3);

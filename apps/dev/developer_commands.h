@@ -1,5 +1,5 @@
-// The subcommands that check and measure kvcast itself, with their helps. The program kvcast-dev
-// has them, and kvcast runs it.
+// The subcommands that check and measure kvcast itself, with their help texts. The program
+// kvcast-dev has these subcommands. kvcast runs kvcast-dev for them.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -1,6 +1,6 @@
 // ConnectorTier: one of the two schedulers of a HostTier. It holds chunks under keys
-// (OffloadScheduler), like vLLM's offloading connector. No load is late, because the engine chooses
-// when a load ends.
+// (OffloadScheduler), like vLLM's offloading connector. The tier never calls TakeLateLoads, because
+// the engine chooses when a load ends.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -32,8 +32,8 @@ class ControlServer {
   static Result<std::unique_ptr<ControlServer>> Create();
   ~ControlServer();
   const std::string& endpoint() const;
-  // Waits up to timeout_ms for one message. nullopt: no message arrived, or a signal interrupted
-  // the wait.
+  // Waits up to timeout_ms for one message. nullopt: no valid message arrived, or a signal
+  // interrupted the wait.
   std::optional<ControlMessage> Receive(int64_t timeout_ms);
   // Not ok: the peer is not connected.
   Status Send(const std::string& peer, const std::string& header, const std::string& body = {});

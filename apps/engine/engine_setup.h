@@ -24,7 +24,7 @@ Result<CacheConfig> MakeCacheConfig(const CacheOptions& options);
 Result<BlockHasher> MakeHasher(const std::string& algorithm, const std::string& seed);
 Result<EventHashForm> MakeHashForm(const CacheOptions& options);
 Result<OffloadKind> MakeOffloadKind(const CacheOptions& options);
-// Returns the registration of such an engine with a router. REQUIRES: MakeOffloadKind(options) is
+// Returns the registration of an engine with these options. REQUIRES: MakeOffloadKind(options) is
 // ok, and `cache` is the result of MakeCacheConfig.
 WorkerConfig MakeWorkerConfig(const CacheOptions& options, const CacheConfig& cache,
                               const std::string& name);
@@ -36,7 +36,7 @@ Result<std::unique_ptr<HostTier>> MakeHostTier(const CacheOptions& options, Cach
 // The event layout of a release.
 Dialect DialectOf(EngineRules rules);
 // Returns the dialects that the demo's engines take in turn. "all": every dialect that can
-// represent the model's events.
+// represent the model's events. Empty: the dialect of the release.
 Result<std::vector<PeerDialect>> DialectsOf(const CacheOptions& options,
                                             const std::string& dialects);
 SimEngineConfig MakeSimConfig(const CacheOptions& options);

@@ -17,7 +17,7 @@ namespace kvcast::tools {
 enum class OffloadKind : uint8_t {
   kMirrorEager,  // SimpleOffload: stores the blocks that running requests have computed
   kMirrorLazy,   // SimpleOffload: stores the free blocks that the GPU's pool allocates next
-  kConnector,    // OffloadScheduler: stores the chunks of prompts that a step completes
+  kConnector,    // OffloadScheduler: stores the prompt chunks that a step completes
 };
 // "eager", "lazy", "connector".
 std::optional<OffloadKind> ParseOffloadKind(std::string_view name);

@@ -283,8 +283,8 @@ double SimEngine::StepSeconds() const {
   return seconds * time.slowdown;
 }
 
-// Returns the number of accepted drafts of the step. It depends only on the request and the
-// position.
+// Returns the number of accepted drafts of the step. The request and the position of a draft
+// determine whether the draft is accepted.
 int64_t SimEngine::AcceptedDrafts(const Running& entry) const {
   constexpr int64_t kSteps = 1000;
   const int64_t drafts = entry.scheduled - entry.missing();

@@ -14,8 +14,8 @@
 namespace kvcast::cuda {
 
 // A BlockWriter has its own stream, in place of the model's stream. Block b has `block_bytes` bytes
-// (a multiple of 8) at base + b * block_bytes. A block that holds the word w contains the value w +
-// at in the 8 bytes at each offset `at`.
+// (a multiple of 8) at base + b * block_bytes. A block holds the word w if the 8 bytes at each
+// offset `at` contain the value w + `at`.
 class BlockWriter {
  public:
   // `base` is memory of the GPU and must outlive the writer.

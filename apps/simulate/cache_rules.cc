@@ -180,7 +180,8 @@ class LMetricRule final : public Rule {
 };
 
 // DualMap: a hash assigns two engines to each prefix. The rule chooses the engine of the two with
-// more cached tokens. If this engine has too much work, it chooses the engine with less work.
+// more cached tokens. If this engine has too much work, the rule chooses the engine with less
+// work.
 class DualMapRule final : public Rule {
  public:
   explicit DualMapRule(const RuleParameters& p) : limit_(p.at("limit_tokens")) {}

@@ -1,6 +1,6 @@
 // A fleet in cells: the first level chooses a cell by a sketch of the cell's caches and by its
-// load. In the cell, kvcast's own rule chooses the engine, and it knows only the engines of the
-// cell.
+// load. In the cell, kvcast's own rule chooses the engine. This rule knows only the engines of
+// the cell.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <unordered_map>
@@ -82,8 +82,8 @@ class RuleOfCells final : public Rule {
     return it == cell_of_.end() ? nullptr : rules_[it->second].get();
   }
 
-  // Prompt tokens until the first token of the request: its own, and those of a mean engine of the
-  // cell.
+  // Returns the uncached prompt tokens of the request, plus the mean load of the cell's engines in
+  // prompt tokens.
   double CostOf(const RuleInput& input, const std::vector<size_t>& positions) const {
     int64_t hit = 0;
     double queued = 0;

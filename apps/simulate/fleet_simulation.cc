@@ -28,7 +28,7 @@ using tools::Admission;
 using tools::SimEngine;
 
 constexpr double kFeedbackDelay = 0.001;  // seconds, from an engine to the router
-constexpr double kWarmUpShare = 0.15;     // share of the first requests that no result counts
+constexpr double kWarmUpShare = 0.15;     // the warm-up, as a share of the requests; see RunResult
 constexpr double kDetectionDelay = 1;     // seconds until the requests of a dead engine are resent
 constexpr size_t kTenths = 10;
 

@@ -1,4 +1,4 @@
-// FleetSimulation: one run of one slice, in virtual time. The run uses simulated engines with real
+// RunFleet: one run of one slice, in virtual time. The run uses simulated engines with real
 // block pools, the real index, and one selection rule.
 //
 // The engines publish real events. The index gets each batch after a delay. A rule chooses an
@@ -74,7 +74,7 @@ struct RunResult {
   int64_t batches_left = 0;
   double seconds = 0;              // virtual time of the run
   std::vector<int64_t> by_engine;  // requests
-  // Share of prompt tokens that were reused, in each tenth of the run, over all requests.
+  // Share of prompt tokens that were reused or loaded, in each tenth of the first admissions.
   std::vector<double> reuse_over_time;
 
   double mean_first_token_s() const;
@@ -84,7 +84,7 @@ struct RunResult {
 
 // Everything that the runs of one slice share. Const during the runs.
 struct SliceSetup {
-  const SimModel& model;  // only its times are read; the groups are those of `cache`
+  const SimModel& model;  // only its times and load rate are read; `cache` has the groups
   const Slice& slice;
   const Prompts& prompts;
   CacheConfig cache;

@@ -1,5 +1,5 @@
 // kvcast's own rule: the selector and the load tracker of the router service, with virtual time.
-// Several routers may share the requests of the fleet, each the requests of its turn.
+// The fleet may have several routers. The requests go to the routers in turn, or by session.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <functional>
@@ -118,7 +118,7 @@ class ServiceRule final : public Rule {
   }
 
   // Publishes the loads that changed before this time. A load changes only in calls of the rule, so
-  // it is still the load of the time of its message.
+  // the current load is equal to the load at the time of the message.
   void ShareLoads(double now_s) {
     if (!gauges_ || routers_.size() == 1) return;
     bool any = false;
@@ -174,7 +174,7 @@ RuleInfo KvcastRule() {
            {"eviction", weights.eviction},
            {"cache_share", weights.cache_share},
            {"hints", 0},
-           {"will_not_return", 1},  // 0: not this hint
+           {"will_not_return", 1},  // 0: without this hint
            {"routers", 1},          // from 1 to 64; the requests go to them in turn
            {"gauges", 1},           // 0: the routers do not share their loads
            {"sticky", 0}},          // 1: the requests of a session go to one router

@@ -1,5 +1,5 @@
-// LoadBook: the unfinished work that a router has sent to each engine. It uses only data that a
-// router without load reports of the engines has. The rules of other routers read it.
+// LoadBook: the unfinished work that a router has sent to each engine. A router can keep this book
+// without load reports of the engines. The rules of other routers read the book.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

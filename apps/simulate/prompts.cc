@@ -11,8 +11,8 @@
 namespace kvcast::simulate {
 namespace {
 
-// Token ids are 32-bit numbers of a generator, so that two texts are equal only if they stand for
-// the same block.
+// Token ids are random 24-bit numbers, so that two texts are equal only if they stand for the same
+// block.
 void AppendBlock(uint64_t name, int64_t begin, int64_t end, std::vector<TokenId>& out) {
   for (int64_t k = begin; k < end; ++k) {
     out.push_back(static_cast<TokenId>(Mix(name + static_cast<uint64_t>(k)) >> 40));

@@ -13,8 +13,8 @@
 
 namespace kvcast::simulate {
 
-// A number for a prefix of a prompt that ends with a whole hash unit. Equal prefixes have equal
-// numbers, from 0 on without gaps.
+// The number of a prompt prefix. The prefix ends with a whole hash unit. Equal prefixes have equal
+// numbers. The numbers start at 0 and have no gaps.
 using PrefixNumber = uint32_t;
 
 class Prompts {

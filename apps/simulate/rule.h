@@ -42,7 +42,7 @@ struct RuleInput {
   double draw = 0;
   double now_s = 0;
   // The index's own answers, in the order of `engines`, and the names of the prompt's prefixes.
-  // With approximate semantics, only WorkerMatch::gpu_tokens is set.
+  // With IndexKind::kApproximate, a WorkerMatch has only the worker and three equal token counts.
   std::span<const WorkerMatch> matches;
   router::SharedPrefixes names;
 };

@@ -18,7 +18,7 @@
 
 namespace kvcast::simulate {
 
-// The longest prompt of a request with its answer.
+// Maximum number of tokens of a prompt and its answer together.
 inline constexpr int64_t kMaxSequenceTokens = int64_t{1} << 20;
 
 struct SimModel {

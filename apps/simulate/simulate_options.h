@@ -11,7 +11,7 @@ namespace kvcast::simulate {
 
 struct SimulateOptions {
   std::vector<std::string> traces;     // files; each is a workload
-  std::vector<std::string> workloads;  // agents, shared, chat; used if there are no traces
+  std::vector<std::string> workloads;  // agents, shared, chat; empty: all if there are no traces
   int64_t slices = 10;
   int64_t slice_requests = 0;  // 0: the default of the workload
   int64_t engines = 8;

@@ -114,8 +114,8 @@ std::string DrawDistribution(const std::string& workload, const std::vector<Arm>
 }
 
 std::string DrawReuse(const std::string& workload, const std::vector<Arm>& arms) {
-  const Axes axes{workload + ": reused share of the prompt tokens", "share of the run", "reused",
-                  PercentTicks(), PercentTicks()};
+  const Axes axes{workload + ": reused or loaded share of the prompt tokens",
+                  "share of the admissions", "reused", PercentTicks(), PercentTicks()};
   std::vector<PictureLine> lines;
   for (const auto& [name, results] : arms) {
     PictureLine line{name, {}};

@@ -14,7 +14,8 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// The mean over the slices of one arm of one workload.
+// The slices of one arm of one workload. The token counts, `checked` and `equal` are sums. The
+// other figures are means.
 struct ArmMeans {
   std::string workload;
   std::string arm;

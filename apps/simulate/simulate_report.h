@@ -22,8 +22,9 @@ std::string RenderJson(const Matrix& matrix);
 std::string RenderRules();
 // Creates the folder of WriteReport, so that an error is reported before the simulation.
 Status CreateReportFolder(const std::string& folder);
-// Writes report.html and one SVG per picture into the folder, which is created if it is missing:
-// distribution of the time to the first token, reuse over time, and requests per engine.
+// Writes report.html, and three SVG pictures for each workload: the distribution of the time to the
+// first token, the reuse over time, and the requests per engine. Creates the folder if it is
+// missing.
 Status WriteReport(const std::string& folder, const Matrix& matrix);
 
 }  // namespace kvcast::simulate

@@ -24,7 +24,8 @@ inline constexpr char kAgents[] = "agents";
 inline constexpr char kShared[] = "shared";
 inline constexpr char kChat[] = "chat";
 
-// The bundled trace of the workload. Error: the name is unknown, or the trace is missing.
+// Returns the named workload. kShared is generated. The others are read from bundled traces. Error:
+// the name is unknown, or the trace is missing or invalid.
 Result<Workload> MakeWorkload(std::string_view name, const SliceOptions& options);
 // A workload from a file, plain, .gz or .zst. The content determines the format: Mooncake (JSON
 // lines with hash_ids), conversations of coding agents (JSON lines with a header per conversation),

@@ -34,7 +34,7 @@ std::string EncodeRecord(const CapturedMessage& message);
 class CaptureWriter {
  public:
   static Result<CaptureWriter> Create(const std::string& path);
-  // When Write returns, the record is flushed.
+  // When Write returns OK, the record is flushed.
   Status Write(const CapturedMessage& message);
 
  private:

@@ -22,7 +22,8 @@ Result<std::string> UnpackFile(std::string bytes, const std::string& path, size_
 // Replaces the file by `text`, uncompressed. Errors name the path.
 Status WriteFile(const std::string& path, std::string_view text);
 
-// Lines of `text` without their line ends; a last empty line is left out. Views into `text`.
+// Returns the lines of `text` without their line ends, as views into `text`. No line begins after a
+// line end at the end of `text`.
 std::vector<std::string_view> SplitLines(std::string_view text);
 
 // Returns the path of a file that ships with kvcast ("traces/..."). Searches in this order:

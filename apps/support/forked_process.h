@@ -1,5 +1,5 @@
 // A child process that is a copy of this process, with a pipe in each direction. Benchmarks use a
-// child if two parts must not share a heap, or the CPU time that the system gives one process.
+// child for a part that must have its own heap, or its own share of the CPU time.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -1,4 +1,4 @@
-// LineChart: draws curves over logarithmic axes as SVG.
+// LineChartSvg: draws curves over logarithmic axes as SVG.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

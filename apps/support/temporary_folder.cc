@@ -25,8 +25,8 @@ Status Failed(const std::string& path) {
 
 std::string LockOf(const std::string& folder) { return folder + "/lock"; }
 
-// The lock gets its name after it is locked, so no other process takes it for the lock of a process
-// that has ended.
+// The file gets the name of the lock after this process has locked it. Otherwise another process
+// could lock the file first, and remove the folder.
 Result<Descriptor> MakeLock(const std::string& folder) {
   const std::string path = LockOf(folder);
   const std::string unnamed = path + ".new";

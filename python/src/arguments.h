@@ -28,7 +28,8 @@ class Buffer {
   ~Buffer() {
     if (held_) PyBuffer_Release(&view_);
   }
-  // False: the object has no buffer. A Python error of another kind is thrown.
+  // False: the object has no buffer. If the object refuses to give its buffer with these flags, the
+  // Python error of the object is thrown.
   bool Open(pybind11::handle object, int flags);
   const Py_buffer& view() const { return view_; }
 
@@ -74,7 +75,8 @@ class HashArgument {
   std::vector<BlockHash> hashes_;
 };
 
-// The bytes of a contiguous buffer. TypeError: the object has no contiguous buffer.
+// The bytes of a contiguous buffer. TypeError: the object has no buffer. If the buffer is not
+// contiguous, the Python error of the object is thrown.
 class PayloadArgument {
  public:
   PayloadArgument(pybind11::handle object, const std::string& name);

@@ -373,8 +373,9 @@ void AddBlockCopier(py::module_& module) {
 job_id: not the number of a job in progress. store: True: from the tensors to host memory; False: a
 load. blocks: block ids, by group; block 0 is not copied. group_sizes: number of blocks by group.
 block_indices: by group, the index of its first block in the request. slots: by group, then by
-chunk. after: cudaEvent_t as an integer; the copies start after it. A job with a wrong id fails; see
-poll.)")
+chunk. after: cudaEvent_t as an integer; the copies start after this event. The event must exist,
+and must not be recorded again, until the job has ended. A job with a wrong block id or slot fails;
+see poll.)")
       .def("poll", &Copier::Poll,
            "Return the jobs that ended since the last call: tuples (job_id, error). error is None "
            "or a text.")

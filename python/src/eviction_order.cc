@@ -156,20 +156,20 @@ Thread-safe: the calls keep the GIL. Raises InvalidArgumentError.)");
       .def("remove", &Order::Remove, py::arg("key"),
            "Remove a chunk, for example after a failed store.")
       .def("set_idle", &Order::SetIdle, py::arg("key"), py::arg("idle"),
-           "True: the chunk may be evicted from now on. False: a load of the chunk begins.")
+           "True: the chunk may be evicted after this call. False: a load of the chunk begins.")
       .def("access", &Order::Access, py::arg("key"), py::arg("rank"), py::arg("end"),
            "Note the first use of a chunk by a running request with this rank.")
       .def("store_misses", &Order::StoreMisses, py::arg("keys"),
            "Note, in this order, absent chunks that will be stored.")
       .def(
           "charge_offer", [](Order& o, const py::object& k) { o.Charge(k, ChunkUse::kOffered); },
-          py::arg("key"), "Note that a request has finished that only offered the chunk.")
+          py::arg("key"), "Note the end of a request that only offered the chunk.")
       .def(
           "charge_store", [](Order& o, const py::object& k) { o.Charge(k, ChunkUse::kStored); },
-          py::arg("key"), "Note that a request has finished that stored the chunk.")
+          py::arg("key"), "Note the end of a request that stored the chunk.")
       .def(
           "charge_reuse", [](Order& o, const py::object& k) { o.Charge(k, ChunkUse::kReused); },
-          py::arg("key"), "Note that a request has finished that reused the chunk.")
+          py::arg("key"), "Note the end of a request that reused the chunk.")
       .def("evict", &Order::Evict, py::arg("count"), py::arg("kept") = py::tuple(),
            "Remove `count` idle chunks that are not in `kept`, and return their keys in order. "
            "Return None, without any change, if there are too few.")

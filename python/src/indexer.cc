@@ -174,8 +174,8 @@ seq: its sequence number; the engine counts from 0. Without numbers no answer is
 Returns an ApplyResult. A number that was applied with the same payload is ignored. A number above
 the next one means lost batches: the blocks of the source are dropped first, as the router does.
 Raises MalformedError if the payload is not a batch, and LimitError if the source has too many
-blocks; its blocks are then dropped. Raises StateError if seq was applied with other content; the
-state is then suspect until reset is called.)";
+blocks; in both cases, the blocks of the source are dropped. Raises StateError if seq was applied
+with other content; the state is then suspect until reset is called.)";
 
 constexpr char kResetDoc[] =
     R"(Drop the blocks of a source.
@@ -203,7 +203,7 @@ wrong type, InvalidArgumentError for a wrong value, and NotFoundError if no sour
 // pybind11's find_matches, for all forms of the call.
 PyObject* any_find_matches = nullptr;
 
-// True: the only argument of the call has this name.
+// True: the call has one keyword argument, and the argument has this name.
 bool IsOnly(PyObject* names, const char* name) {
   if (names == nullptr || PyTuple_GET_SIZE(names) != 1) return false;
   const char* const text = PyUnicode_AsUTF8(PyTuple_GET_ITEM(names, 0));
@@ -274,7 +274,8 @@ void AddIndexer(py::module_& module) {
       .def_property_readonly(
           "state",
           [](const LocalApplied& applied) { return std::string(SourceStateName(applied.state)); },
-          "The state of the source after the batch: \"synced\", \"cleared\" or \"suspect\".");
+          "The state of the source after the batch: \"synced\", \"cleared\", \"suspect\" or "
+          "\"quarantined\" (the source had too many blocks).");
   py::class_<Indexer> type(module, "KvIndexer", kIndexerDoc);
   type.def(py::init<std::optional<int64_t>>(), py::arg("block_size") = py::none())
       .def_property_readonly("block_size", &Indexer::block_size,

@@ -1,4 +1,4 @@
-// JSON at the border: Python's own json module reads and writes the texts of the service.
+// Conversions between Python objects and JSON texts of the service, with Python's own json module.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

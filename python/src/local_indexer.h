@@ -67,7 +67,7 @@ class LocalIndexer {
   Status Remove(std::string_view name);
   // Applies one batch. Errors: kNotFound; kMalformed if the payload is not a batch (the blocks of
   // the source are then dropped); kLimit if the source has too many blocks (dropped, too);
-  // kFailedPrecondition if `seq` was used for another batch.
+  // kFailedPrecondition if `seq` was used for another batch; kInvalidArgument if `seq` is 2^64 - 1.
   Result<LocalApplied> Apply(std::string_view name, std::span<const uint8_t> payload,
                              std::optional<uint64_t> seq);
   Status Reset(std::string_view name, ResetReason reason);

@@ -244,7 +244,8 @@ now_ms: milliseconds of a clock that does not go back; None: the clock of the pr
            "chunk is not readable or the request has a job.")
       .def("request_finished", &Scheduler::RequestFinished, py::arg("request_id"),
            py::arg("computed_tokens"), py::arg("aborted") = false,
-           "The request has ended. Return True if it has a running load.");
+           "The request has ended. computed_tokens: number of leading tokens whose KV exists. "
+           "Return True if the request has a running load.");
 }
 
 }  // namespace
@@ -277,9 +278,11 @@ request_id, gpu_blocks, group_sizes, block_indices, slots) and "before_step" (jo
       .def("reset", &Scheduler::Reset,
            "Remove all chunks. Raises StateError if loads wait for build_step.")
       .def("take_events", &Scheduler::TakeEvents,
-           "Return the events since the last call: BlockStored and BlockRemoved objects of the "
-           "tier CPU, for KvEventPublisher.")
-      .def("take_stats", &Scheduler::TakeStats, "Return a dict of counters since the last call.")
+           "Return the events since the last call: BlockStored, BlockRemoved and AllBlocksCleared "
+           "objects of the tier CPU, for KvEventPublisher.")
+      .def("take_stats", &Scheduler::TakeStats,
+           "Return a dict: usage, write_usage, read_usage (shares of the capacity), and counters "
+           "since the last call.")
       .def_property_readonly("has_pending_work", &Scheduler::has_pending_work,
                              "True: jobs are in progress; the engine must continue to run steps.")
       .def_property_readonly("num_requests", &Scheduler::num_requests);

@@ -192,7 +192,8 @@ answer_challenges: True: the publisher detects the hash scheme in the published 
 hash_seeds: the possible seeds of the hashes (PYTHONHASHSEED of the engine), besides the well-known
     seeds; for answer_challenges.
 curve_key, curve_clients: paths of the secret key and of the list of clients (CURVE); "": none.
-send_hwm: maximum number of messages that wait for one subscriber; more messages are dropped.
+send_hwm: maximum number of messages that wait for one subscriber; more messages are dropped. 0: no
+    limit.
 host_ip: address of this node, in place of * in tcp://*:0; "": the address of the default route.
 bind: True binds the PUB socket, False connects it; None: the endpoint decides, see above.
 

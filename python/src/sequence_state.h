@@ -1,4 +1,4 @@
-// SequenceState: what the sequence numbers of one source prove about its state. It is the part of a
+// SequenceState: finds the state of one source from its sequence numbers. It is the part of a
 // subscriber that an in-process source needs: there is no connection and no replay.
 // Thread-compatible.
 // SPDX-License-Identifier: Apache-2.0
@@ -14,7 +14,7 @@ namespace kvcast::python {
 
 class SequenceState {
  public:
-  // Numbers of which the state keeps a fingerprint.
+  // Maximum number of batches whose fingerprints are kept.
   static constexpr size_t kRecent = 1024;
 
   enum class Step : uint8_t {

@@ -51,7 +51,7 @@ class HashesOfBatch {
   bool is_removed_ = false;
 };
 
-// The map, the batch and the idle names must outlive the object.
+// The map, the batch, the idle names and their fingerprint must outlive the object.
 class BatchAhead {
  public:
   // The table that keeps the names of removed blocks.

@@ -35,7 +35,7 @@ class PauseEnd {
 
 class KV_CAPABILITY("mutex") BatchMutex {
  public:
-  // For a batch, or for a reader of what batches have shown. Another batch may be paused.
+  // For a batch, and for reads of published data. Another batch may be paused meanwhile.
   void lock() KV_ACQUIRE() {
     waiting_.fetch_add(1, std::memory_order_relaxed);
     mutex_.lock();
@@ -66,7 +66,7 @@ class KV_CAPABILITY("mutex") BatchMutex {
     mutex_.lock();
     paused_.fetch_sub(1, std::memory_order_relaxed);
   }
-  // Yields to the threads that wait for the mutex. The caller does not hold the mutex. std::mutex
+  // Yields to the threads that wait for the mutex. The caller must not hold the mutex. std::mutex
   // is not fair: a thread that releases the mutex and locks it again usually gets it before a
   // waiting thread. The caller does not sleep, because its wake-up would take a core from another
   // thread.

@@ -63,7 +63,7 @@ class ClassAnswers {
   std::span<const ContentKey> contents_;
   HeldBlocks held_;
   std::vector<WorkerMatch> answers_;
-  // By class: 1 + index of answers_; 0: not computed.
+  // By class: 1 + index into answers_, or kOtherHashBlockSize; 0: not computed.
   static constexpr uint32_t kOtherHashBlockSize = ~uint32_t{0};
   std::vector<uint32_t> answer_of_;
 };

@@ -89,8 +89,8 @@ GroupResidency ResidencyOf(const BlockStored& stored, const GroupSpec& spec, Hol
   return residency;
 }
 
-// If a request computed a prefix, its last block is new in every group. If a request hit a prefix,
-// every group of full attention holds its last block.
+// If a request computed a prefix, the last block of the prefix is new in every group. If a request
+// hit a prefix, every group of full attention holds the last block of the prefix.
 bool HoldsLastBlock(const BlockStored& stored, std::span<const HolderId> holders,
                     const ResidencyMap& map) {
   const uint8_t group = GroupRegistry::GroupOf(stored.group_idx);
@@ -118,8 +118,8 @@ HitReport ReadHitReport(std::span<const Event> events, std::span<const HolderId>
   const auto* first = events.empty() ? nullptr : std::get_if<BlockStored>(&events[0]);
   if (first == nullptr || registry.alignment() == 0) return {};
   const std::vector<GroupSpec> specs = registry.Specs();
-  // Stores with a token offset leave out the blocks before a window. They have the same form as the
-  // stores of a request.
+  // A store with a token offset leaves out the blocks before a window. A report of this form looks
+  // the same as a store of computed blocks.
   const bool leaves_out = first->token_offset && (RootSpan(*first) == 0 || specs.size() > 1);
   if (leaves_out || HasUnknownSpan(*first)) {
     if (!HoldsLastBlock(*first, holders, map)) return {};

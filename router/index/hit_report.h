@@ -59,9 +59,9 @@ class HitReportState {
     if (reports_ == HitReports::kNever) return false;
     return reports_ == HitReports::kUnknown ? !seen_ : !contradicted_;
   }
-  // Notes that the reading of a store compared `compared` blocks. False: all readings so far have
-  // cost more than kReadingCredit blocks plus kReadingShare blocks for each block of the stores.
-  // The caller must then use kUnclear as the reading.
+  // Adds kReadingShare to the credit for each of the `stored` blocks of a store, up to
+  // kReadingCredit. Then takes the `compared` blocks of the reading from the credit. False: the
+  // credit is below 0. The caller must then use kUnclear as the reading.
   bool Affords(size_t stored, uint64_t compared) {
     credit_ = std::min(credit_ + kReadingShare * static_cast<int64_t>(stored), kReadingCredit);
     credit_ -= static_cast<int64_t>(compared);
@@ -138,7 +138,8 @@ class HitReportState {
 
  private:
   static constexpr size_t kMaxDoubtful = 4096;
-  // A store may be compared once for each store of the run before it, so up to 64 times.
+  // Without these limits, a store could be compared once for each earlier store of its run, so up
+  // to 64 times.
   static constexpr int64_t kReadingShare = 4;
   static constexpr int64_t kReadingCredit = int64_t{1} << 16;
 

@@ -42,8 +42,8 @@ class HolderTable {
   HolderTable(const HolderTable&) = delete;
   HolderTable& operator=(const HolderTable&) = delete;
 
-  // The holders, as words that SlotOf and KindOf read. An object has every holder of a set whose
-  // size was loaded before the object was made.
+  // The holders, as words that SlotOf and KindOf read. If HolderSet::size() was called before
+  // words(), the result of words() has every holder of the set.
   class Words {
    public:
     uint64_t At(HolderId id) const { return words_[id].load(std::memory_order_acquire); }  // I8

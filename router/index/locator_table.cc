@@ -19,8 +19,8 @@ constexpr uint64_t kAfterTrim = 715;
 // Maximum fill after Reserve, if each shard gets the same number of entries. The numbers differ by
 // some percent.
 constexpr uint64_t kReserved = 690;
-// A shard grows to at least 3 / 2 of its size, or to the next size if its size is 3, 5 or 7. While
-// a table grows, each entry is therefore written at most three times on average.
+// A shard grows to at least 3 / 2 of its size. A shard of 3, 5 or 7 buckets grows by less. While a
+// table grows, each entry is therefore written at most three times on average.
 constexpr uint32_t GrownSize(size_t size_number) { return kShardSizes[size_number] / 2 * 3; }
 
 // The number of the smallest size of at least `buckets` buckets.

@@ -19,9 +19,9 @@ struct MatchQuery::Fleet {
   bool settled = false;  // Asked::settled or Asked::leading is set
   Shortcuts shortcuts;
   std::vector<Asked> asked;
-  std::vector<uint32_t> asked_of_slot;    // index of `asked`; kNotAsked: none
+  std::vector<uint32_t> asked_of_slot;    // index into `asked`; kNotAsked: none
   std::vector<ClassId> class_of_slot;     // kNoClass: none
-  std::vector<uint32_t> leading_of_slot;  // 0; kNotLed: no worker
+  std::vector<uint32_t> leading_of_slot;  // 0; kNotLed: the slot has no worker
 };
 
 // Keeps its memory from query to query. A query therefore allocates memory only for its answer.
@@ -41,7 +41,7 @@ struct MatchQuery::Scratch {
     uint64_t useless = 0;  // bit i: no later block of holder i can change the answer
     uint32_t pending = 0;  // blocks that these workers hold, and that leading_of_slot lacks
   } lead;
-  uint32_t leading_pause = 0;     // queries without ReadLeading, because it failed before
+  uint32_t leading_pause = 0;     // number of next queries that skip ReadLeading
   uint32_t leading_failures = 0;  // latest leading_pause, in queries; 0 after a success
   HoldingClasses classes;
   ClassAnswers answers;

@@ -23,8 +23,8 @@ constexpr size_t kSweepWork = 16;
 constexpr size_t kSweepWorkOfABlock = 2;
 // The work of Reclaim before it releases the mutex.
 constexpr size_t kReclaimWork = 4096;
-// The index measures the memory of its residencies once in n batches. n is this number plus the
-// number of workers.
+// The index measures the memory of its residencies once in about n batches. n is this number plus
+// the number of worker slots.
 constexpr size_t kLeastBatchesAWeighing = 16;
 
 }  // namespace

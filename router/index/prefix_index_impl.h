@@ -212,8 +212,8 @@ class PrefixIndex::Impl {
   void Freeze(std::span<const WorkerId> workers,
               const std::function<void(const router::FrozenShard&)>& use) const;
   Status RestoreLearned(WorkerId id, FieldReader& from);
-  // True: the runs were restored.
   void Reserve(const router::ImageSize& size, size_t shards);
+  // True: the runs were restored.
   bool RestoreRuns(WorkerId id, uint32_t number, std::span<const router::RunImage> runs);
   void ForEachResidency(WorkerId id, const VisitResidency& visit) const;
   // Reads the blocks of the workers. Then calls `answer(query)`.
@@ -246,7 +246,7 @@ class PrefixIndex::Impl {
   void ForgetHidden(WorkerId id) KV_REQUIRES(mutex_);
   std::vector<size_t> ApplyTo(router::WorkerState& worker, const EventBatch& batch)
       KV_REQUIRES(mutex_);
-  // The changes of a batch that queries do not see.
+  // The data of a paused batch. Its changes are not published.
   struct OpenBatch {
     router::StoreContent content;
     absl::flat_hash_set<uint64_t> news;
@@ -256,10 +256,10 @@ class PrefixIndex::Impl {
   // Work of a batch, in events, blocks or freed slots, after which the batch pauses if another
   // batch waits.
   static constexpr size_t kPauseAfter = 32;
-  // Lets the waiting batches of other workers run. Afterwards, cursors have no bits of a holder.
-  // False: no batch waited.
+  // Lets the waiting batches of other workers run. False: no batch waited. True: batches may have
+  // run, so the caller must reset its cursors or call their ForgetHolder.
   bool PauseIfAwaited() KV_REQUIRES(mutex_);
-  // Exchanges the state of the current batch.
+  // Exchanges the data of the current batch and `batch`.
   void SwapBatch(OpenBatch& batch) KV_REQUIRES(mutex_);
   void ClearTier(router::WorkerState& worker, Tier tier) KV_REQUIRES(mutex_);
   bool SweepSome(size_t work) KV_REQUIRES(mutex_);
@@ -407,7 +407,7 @@ class PrefixIndex::Impl {
   std::vector<router::WorkerSlot> free_slots_ KV_GUARDED_BY(mutex_);
   std::unordered_map<WorkerId, router::WorkerSlot> hidden_of_ KV_GUARDED_BY(mutex_);
   router::RuleSets rule_sets_ KV_GUARDED_BY(mutex_){reclaim_};
-  std::vector<router::HolderId> closing_ KV_GUARDED_BY(mutex_);  // closed by the current change
+  std::vector<router::HolderId> closing_ KV_GUARDED_BY(mutex_);  // the change will close these
   uint32_t states_ KV_GUARDED_BY(mutex_) = 0;                    // states made so far
   // Bytes of the index per (worker, tier, group, hash) entry, on average over all workers.
   double bytes_a_residency_ KV_GUARDED_BY(mutex_) = 0;

@@ -130,8 +130,8 @@ class RunPass {
   }
 
   uint32_t next_ = 1;
-  std::unordered_set<uint32_t> visited_;  // from next_ on: blocks that were visited before a move
-  std::unordered_set<uint32_t> behind_;   // below next_: blocks that were not visited yet
+  std::unordered_set<uint32_t> visited_;  // runs from next_ on whose blocks were visited
+  std::unordered_set<uint32_t> behind_;   // runs below next_ whose blocks were not visited
 };
 
 // Moves the bits of `word` at the positions that are set in `mask` to the low bits of the result.

@@ -147,8 +147,9 @@ class RunStore {
     uint32_t end = 0;  // 0: unknown
   };
   // Does the same as Add for each block in order, and is faster. Makes a run of its own for the
-  // blocks. Stops at the first block whose hash the store has, and at a content that is not new.
-  // Returns the number of added blocks. If it is not 0, the cursor is on the last one.
+  // blocks. Stops at the first block whose hash the store has, or whose content is kUnnamed. Adds
+  // no block if the content of the first block is not new. Returns the number of added blocks. If
+  // this number is not 0, the cursor is on the last added block.
   // REQUIRES: holding.copies is 1, and the cursor has no position.
   size_t AddNew(const NewBlocks& blocks, const Holding& holding, Cursor& cursor);
   // Makes room for this number of blocks, and of runs of named blocks.
@@ -216,7 +217,7 @@ class RunStore {
   };
   template <typename Visit>
   void ForEachRun(Visit&& visit) const;
-  // Writer. The copies that the holder has of a block that it holds.
+  // Writer. The number of copies that the holder has. REQUIRES: the holder has the block.
   uint32_t CopiesOf(const Key& key, HolderId holder) const { return 1 + copies_.Of(key, holder); }
   bool HasCopies(HolderId holder) const { return copies_.HasAny(holder); }
 
@@ -391,7 +392,7 @@ class RunStore {
   std::vector<uint32_t> retired_;  // empty runs that Tidy must free
   uint32_t sweep_next_ = 1;
   CopyCounts<Key> copies_;
-  mutable std::vector<RunPass*> passes_;  // that have begun
+  mutable std::vector<RunPass*> passes_;  // passes that have not ended
 };
 
 // Bits [offset, offset + length) of a word.

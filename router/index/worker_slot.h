@@ -6,7 +6,7 @@
 
 namespace kvcast::router {
 
-// The number is reused after the removal.
+// A number is used again after its worker or generation was removed.
 using WorkerSlot = uint32_t;
 
 }  // namespace kvcast::router

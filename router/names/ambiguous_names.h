@@ -57,7 +57,7 @@ class AmbiguousNames {
   }
 
   bool everything_ = false;
-  absl::flat_hash_set<uint64_t> hashes_;  // the same values as in IdleNames
+  absl::flat_hash_set<uint64_t> hashes_;  // fingerprints, as in IdleNames
   absl::flat_hash_set<ContentKey> contents_;
 };
 

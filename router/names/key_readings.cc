@@ -20,7 +20,7 @@ struct SentKeys {
   bool certain = true;
 };
 
-// Event layouts before extra_keys contain no salts and no multimodal items.
+// Event layouts without extra_keys do not show salts and items, so their keys are not certain.
 std::optional<SentKeys> KeysOf(const BlockStored& event, size_t index) {
   if (event.extra_keys) {
     if (event.extra_keys->size() != event.block_hashes.size()) return std::nullopt;

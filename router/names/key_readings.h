@@ -49,16 +49,16 @@ struct KeyReadings {
   bool complete = true;              // no other reading is possible
 };
 
-// Returns at most 3 readings of block `index` of the store, which holds `units` hash units and
-// whose keys are hashed in this form. A block of more than kMaxTestedKeys keys has no reading.
-// Tagged keys of an adapter have no reading if the path of the adapter is not configured.
+// Returns at most 3 readings of block `index` of the store. The block holds `units` hash units, and
+// its keys are hashed in this form. A block of more than kMaxTestedKeys keys has no reading. Tagged
+// keys of an adapter have no reading if the path of the adapter is not configured.
 KeyReadings ReadKeys(const BlockStored& event, size_t index, int64_t units, ExtraKeyScheme form,
                      const LoraPaths& paths);
 
-// Returns one reading for every block of a span that announces some of its blocks. `first` holds
-// the keys of the span's first unit. Blocks that are not announced are assumed to have no keys of
-// their own. nullopt: the keys of some block do not determine the keys of the other blocks, or the
-// path is not configured.
+// Returns the reading that all blocks of the store's span share. The store may announce only some
+// of these blocks; the other blocks are assumed to have no keys of their own. `first` holds the
+// keys of the span's first unit. nullopt: the keys of some block do not determine the keys of the
+// other blocks, or the path of the adapter is not configured.
 std::optional<KeyReading> ReadSpanKeys(const BlockStored& event, ExtraKeyScheme form,
                                        const LoraPaths& paths);
 

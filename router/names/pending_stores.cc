@@ -22,8 +22,8 @@ size_t BytesOf(const ExtraKey& key) {
   return bytes;
 }
 
-// Returns the store's tokens. 8 bytes of content whose size does not follow from the number of
-// tokens count as one token.
+// Returns the size of the store in tokens. 8 bytes of content whose size does not follow from the
+// number of tokens count as one token.
 size_t TokensOf(const BlockStored& store) {
   size_t bytes = 0;
   for (const BlockHash& hash : store.block_hashes) {

@@ -29,7 +29,7 @@ namespace {
 // detector gives up the scheme.
 constexpr uint64_t kRefutationsToGiveUp = 2;
 
-// The tests of the stores at the root, or of the stores behind the root.
+// The tests of the stores at the root, of the stores behind the root, or of incomplete spans.
 struct Position {
   uint64_t until_sample = 0;  // stores
   // Tests in a row without a fit.

@@ -12,7 +12,7 @@
 namespace kvcast {
 namespace {
 
-// The properties of the engine's stores that the scheme does not have. 0: no such store seen.
+// The properties of the engine's stores that the scheme does not have. Sizes of 0: no store seen.
 struct StoreShape {
   int64_t hash_block_size = 0;  // of the scheme when the stores were seen
   int64_t block_size = 0;       // of the smallest blocks
@@ -26,7 +26,8 @@ struct StoreShape {
   }
 };
 
-// Returns the form of the store of an answer. nullopt: it is not proven, or no event could show it.
+// Returns the form of the store of an answer. nullopt: the form is not proven, or it contains the
+// path of an adapter, which no event shows.
 std::optional<ChainForm> AnswerForm(const SchemeVerdict& verdict, const HashInputs& inputs) {
   const std::optional<ChainForm> form = ProvenForm(verdict, inputs);
   const bool needs_path = form && form->extra_keys == ExtraKeyScheme::kTagged;

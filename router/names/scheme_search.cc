@@ -98,7 +98,7 @@ bool IsLookaheadConsistent(const BlockStored& event) {
   const auto size = static_cast<size_t>(event.block_size);
   const std::span<const TokenId> tokens = *event.token_ids;
   const std::span<const TokenId> sent = event.lookahead->token_ids;
-  if (tokens.size() != event.block_hashes.size() * size) return true;  // blocks unknown
+  if (tokens.size() != event.block_hashes.size() * size) return true;  // positions unknown
   LookaheadRoom room;
   for (size_t i = 0; i + 1 < event.block_hashes.size(); ++i) {
     const auto behind = TokensBehind(event, (i + 1) * size, room);
@@ -270,7 +270,7 @@ std::optional<SchemeSearch::Found> SchemeSearch::Find(const BlockProbe& probe) {
 
 std::optional<SchemeSearch::Found> SchemeSearch::FindAtAnySize(const BlockProbe& probe) {
   const int64_t size = probe.event.block_size;
-  // Usually a unit is a block.
+  // One unit per block is tried first, because this is the usual size.
   for (int64_t units = 1; units <= std::min(kMaxUnitsPerBlock, size); ++units) {
     if (size % units != 0) continue;
     if (auto found = FindAtHashBlockSize(probe, size / units)) return found;

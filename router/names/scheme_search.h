@@ -52,7 +52,7 @@ class SchemeSearch {
   // The form in which keys are tried first.
   void Prefer(ExtraKeyScheme form) { preferred_ = form; }
 
-  // Returns a fit if the probe has the hashes of the event under this scheme.
+  // Returns a fit if the hashes of the probe under this scheme equal the hashes of the event.
   std::optional<Fit> TryScheme(const ChainScheme& scheme, const BlockProbe& probe);
   // The first candidate that fits. The scheme has no NONE_HASH if the probe is not at the root.
   // Tries nothing if there is no credit. Ends after kMaxSearchTokens tokens.

@@ -1,5 +1,5 @@
-// Sparse spans: find the blocks of a store's token span that its hashes name, if that can be
-// proven.
+// Sparse spans: find the block that each hash of a store names in the store's token span, if this
+// block can be proven.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -19,7 +19,7 @@ namespace kvcast::router {
 
 // A multimodal item that begins in a block.
 struct ItemStart {
-  int64_t position = 0;  // from the block's start
+  int64_t position = 0;  // tokens from the block's start
   std::string_view identifier;
 };
 

@@ -45,7 +45,7 @@ Result<GroupRegistry> GroupRegistry::FromConfig(const WorkerConfig& config) {
     return Status(StatusCode::kInvalidArgument, "hash_block_size: out of range");
   }
   if (config.hash_lookahead_tokens < 0 || config.hash_lookahead_tokens > kMaxLookahead) {
-    return Status(StatusCode::kInvalidArgument, "lookahead: out of range");
+    return Status(StatusCode::kInvalidArgument, "hash_lookahead_tokens: out of range");
   }
   if (config.alignment < 0 || config.alignment > kMaxWindow) {
     return Status(StatusCode::kInvalidArgument, "alignment: out of range");
@@ -233,7 +233,7 @@ void GroupRegistry::NoteBlockSize(int64_t block_size) {
   UpdateAlignment();
 }
 
-// vLLM enables partial hits under two conditions. A Mamba group has blocks larger than the hash
+// vLLM enables partial hits if two conditions hold. A Mamba group has blocks larger than the hash
 // unit (mode "align"; in mode "all" the unit is the block). All other groups with larger blocks
 // support lookups in units.
 bool GroupRegistry::PartialHitsEnabled() const {

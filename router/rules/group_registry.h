@@ -29,8 +29,8 @@ class GroupRegistry {
     kUnknownKind,   // not indexed: there is no reuse rule for the group's kind
     kBad,           // not indexed: out of range, or contradicts the known facts of the group
   };
-  // Decides about a store. If no groups are registered, also learns from a GPU store. Other tiers
-  // announce chunks and placeholders, and their block size is not the block size of the group.
+  // Decides about a store. If no groups are registered, also learns the group from a GPU store.
+  // Other tiers announce chunks and placeholders, whose size is not the block size of the group.
   Verdict Store(const BlockStored& event, Tier tier);
   Verdict Remove(const BlockRemoved& event) const;
 
@@ -38,8 +38,8 @@ class GroupRegistry {
   // registered, `size` is out of range, or `size` does not divide a known block size.
   bool LearnHashBlockSize(int64_t size);
 
-  // The learned facts. Restore adds them to the registry of a worker that is registered as it was
-  // when they were saved. If a fact is out of range, `from` fails.
+  // The learned facts. Restore adds them to a registry that was made from the same registration as
+  // the saved registry. If a fact is out of range, `from` fails.
   void Save(FieldWriter& to) const;
   void Restore(FieldReader& from);
 

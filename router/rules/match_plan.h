@@ -31,8 +31,8 @@ class MatchPlan {
   // Borrows `worker`. REQUIRES: worker.hash_block_size is shape.hash_block_size or 0.
   MatchPlan(const WorkerRules& worker, const QueryShape& shape);
 
-  // Marks the hashes of the chain whose bits are set as held by the worker in `group`, on `tier`.
-  // The position alone decides if a hash is the end of a block or a partial entry, so one index may
+  // If bit i of `positions` is set, marks hash i of the chain as held in `group`, on `tier`. The
+  // position alone decides if a hash is the end of a block or a partial entry, so one bitmap may
   // contain both. REQUIRES: no bit at or above shape.prompt_units.
   void Mark(uint8_t group, Tier tier, std::span<const uint64_t> positions);
 

@@ -39,7 +39,7 @@ class ReuseEvidence {
   static constexpr size_t kChildren = 3;
   static constexpr uint32_t kBlocks = uint32_t{1} << 16;
 
-  // True if stores are still looked at.
+  // False: the collection was stopped (Close).
   bool open() const { return !closed_; }
   // Stops the collection, because nothing more can be shown, or because everything was shown.
   void Close() {
@@ -57,7 +57,7 @@ class ReuseEvidence {
     uint64_t parent = 0;
     uint8_t group = 0;
     uint64_t block = 0;
-    // Tokens of the prefix that the parent ends; 0: unknown.
+    // Tokens of the prefix that ends with the parent; 0: unknown.
     uint32_t parent_end = 0;
     bool starts = false;   // the child is the first block of its store
     bool is_new = false;   // the worker held no block behind the parent that begins like the child
@@ -134,7 +134,7 @@ class ReuseEvidence {
   // Marks a block that was new to the worker when it was stored.
   void NoteNewBlock(uint64_t block) { new_blocks_.insert(block); }
   bool WasNew(uint64_t block) const { return new_blocks_.contains(block); }
-  // Sets the length of units in tokens. Units of another length are forgotten.
+  // Sets the length of units in tokens. If the length changes, calls ForgetBlocks.
   void SetHashBlockSize(int64_t size) {
     if (size == hash_block_size_) return;
     ForgetBlocks();
@@ -149,7 +149,7 @@ class ReuseEvidence {
   }
   // The shortest hit that was shown; 0: none.
   uint32_t shortest_hit() const { return shortest_; }
-  // Saves the shortest hit only. After Restore, the collection is closed until ForgetBlocks,
+  // Saves no blocks and no units. After Restore, the collection is closed until ForgetBlocks,
   // because the blocks and the units of the past are not known.
   void Save(FieldWriter& to) const {
     to.Int(shortest_);

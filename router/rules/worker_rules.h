@@ -27,8 +27,8 @@ struct alignas(64) WorkerRules {
   // `alignment`. The prefix of each group is then the same run. The conditions: the groups are
   // equal and of a full kind, with one block per hash and no draft head, and replay_tokens is 0.
   bool leading_run = false;
-  // True if a worker without any block of the prompt always matches 0 tokens. False if all groups
-  // that take part in caching may have chunked local attention.
+  // True: a worker without any block of the prompt matches 0 tokens. Registered groups: set if no
+  // group has chunked local attention. Learned groups: set if a known group has another kind.
   bool nothing_without_blocks = true;
   OffloadRule offload_rule = OffloadRule::kConnector;
   EngineRules rules = EngineRules::kMain2026August;

@@ -159,7 +159,7 @@ void PromptSample::Trim(const Store& store) {
 // Returns the index of the prompt to remove. It is never the last prompt, which may be growing.
 size_t PromptSample::Victim(uint64_t held) {
   const auto last = prompts_.end() - 1;
-  // A prompt that grew before the oldest block of the cache was stored is not in the cache.
+  // If a prompt last grew before the oldest block of the cache was stored, it is not in the cache.
   const bool is_old = stored_ - prompts_.front().grown_at() > held;
   if (prompts_.size() <= kEnoughPrompts && !is_old) {
     const auto longest = std::max_element(

@@ -39,8 +39,8 @@ class PromptSample {
   static constexpr size_t kMaxPrompts = 64;
   // One more than the number of prompts that the diagnosis needs. With fewer prompts, a new prompt
   // is chosen as if there were this number of prompts. If memory allows fewer prompts than this,
-  // the longest prompt is removed, so that short prompts stay. Exception: a prompt that grew before
-  // the oldest block of the cache was stored is removed first.
+  // the longest prompt is removed, so that short prompts stay. Exception: a prompt that last grew
+  // before the oldest block of the cache was stored is removed first.
   static constexpr size_t kEnoughPrompts = static_cast<size_t>(kMinTestedPrompts) + 1;
   static constexpr size_t kMinBytes = size_t{20} << 10;
   static constexpr uint64_t kShare = 25;

@@ -10,7 +10,7 @@ namespace kvcast {
 namespace {
 
 // If the engine sends no reports, the clock takes the predicted state as the real state of the
-// engine after this time.
+// engine when the last known state is older than this time.
 constexpr double kTrustSeconds = 1;
 // Single errors come from requests that the clock does not follow. So the slowdown changes only if
 // the mean error is large. The constants are: the weight of a new error in the mean, the least

@@ -120,7 +120,7 @@ class EngineClock {
   double QueueSeconds(const StepCost& cost) const;
   void Settle(const Position& at, double now_s);
   std::optional<Observation> Observe(const Walk& walk, double now_s, const StepCost& cost);
-  int64_t OtherPrompts() const;  // their number in prefills_
+  int64_t OtherPrompts() const;  // prompts of other routers in prefills_
   void RemoveOtherDecodes();
   void CompleteOthers(int64_t left, double now_s, const StepCost& cost);
   void ShareOutOthers();

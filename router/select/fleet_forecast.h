@@ -52,8 +52,8 @@ class FleetForecast {
     TokenLoadCosts load_costs;
     int64_t cache_tokens = 0;  // capacity of the worker's GPU cache; 0: not known
   };
-  // Call Begin before the Weigh calls of a decision. `prefixes` are the names of the prompt's
-  // prefixes.
+  // Call Begin before the Weigh calls of a decision. `prefixes`: names of the prompt's prefixes.
+  // The span must be valid until Routed.
   void Begin(std::span<const PrefixName> prefixes, double now_s);
   Candidate Weigh(const Facts& facts, const CostWeights& weights);
   // Seconds that a worker of the model needs for a prompt if the worker holds no block of the

@@ -320,7 +320,7 @@ void RouterService::Impl::Sample() {
   if (samples_ == kPeerStateSamples) DropPeerState();
 }
 
-// Sources of files, DNS and Kubernetes were added meanwhile.
+// By this time, the sources of files, DNS and Kubernetes normally have taken their states.
 void RouterService::Impl::DropPeerState() {
   const size_t dropped = core_.initial.saved->DropPeer();
   if (dropped == 0 || core_.log == nullptr) return;

@@ -1,14 +1,12 @@
 // RouterService: follows publishers, keeps the prefix index and answers over HTTP. own_api.h,
 // indexer_api.h and static_files.h list the routes, and GET /openapi.json describes the routes for
-// clients.
-// Errors are
-// {"error": text}. 400: a bad request. 401: a token is needed. 403: a host or an origin that is not
-// allowed, or a token whose role does not allow the request. 404: an
-// unknown path, worker, model or request. 405: a wrong method. 408: a request that is not complete
-// in time. 409: a name that is taken, or events pushed to a worker whose endpoint is not "push".
-// 413: a body over the limit. 431: a request line or headers over the limit. 500: an internal
-// error. 503: no worker can be chosen, an endpoint cannot be bound, memory is short, or another
-// dump runs.
+// clients. Errors are {"error": text}. 400: a bad request. 401: a token is needed. 403: a host or
+// an origin that is not allowed, or a token whose role does not allow the request. 404: an unknown
+// path, worker, model or request. 405: a wrong method. 408: a request that is not complete in time.
+// 409: a name that is taken, or events pushed to a worker whose endpoint is not "push". 413: a body
+// over the limit. 431: a request line or headers over the limit. 500: an internal error. 503: no
+// worker can be chosen, there are too many sources (source_limits), an endpoint cannot be bound,
+// memory is short, another dump runs, or the state is being sent to another router.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -42,11 +40,11 @@ struct RouterOptions {
   // Paths of files with more sources; see SourceFiles and SourcesFromText. The service reads a
   // changed file within about one second.
   std::vector<std::string> source_files;
-  // Names whose targets are sources too; see DnsSources. Unique by lookup.
+  // Names whose targets are sources too; see DnsSources. Each `lookup` occurs once.
   std::vector<DnsSource> dns_sources;
   std::string dns_server;  // see DnsClient::Create
-  // EndpointSlices whose endpoints are sources too; see KubernetesSources. Their lists have
-  // different names. They need make_client.
+  // EndpointSlices whose endpoints are sources too; see KubernetesSources. Each
+  // KubernetesSource::list() occurs once. These sources need make_client.
   std::vector<KubernetesSource> kubernetes_sources;
   KubernetesApi kubernetes;
   MakeHttpClient make_client;
@@ -56,8 +54,9 @@ struct RouterOptions {
   // A second address. If it is set, only this address answers the routes with access kAdmin
   // (registrations, removals, pushed events, dumps). This address also answers all other routes,
   // and only it sends the state of the router to another router (GET /v1/admin/state). Only its
-  // address, port and unix_path are used. All other members are taken from `http`, but a unix
-  // socket has no TLS. nullopt: `http` answers all routes.
+  // address, port and unix_path are used. All other members are those of `http`, with three
+  // exceptions: `threads` is 1, `max_connections` is at most 256, and a unix socket has no TLS.
+  // nullopt: `http` answers all routes.
   std::optional<HttpOptions> admin_http;
   // See SourcePolicy and FleetLimits.
   std::vector<IpNetwork> source_networks;
@@ -124,7 +123,7 @@ struct WorkerAnswer {
   int64_t data_parallel_rank = 0;
 };
 
-// Owns the threads of the subscriber, of the HTTP server and of its handlers.
+// Owns the threads of the subscribers, of the HTTP servers and of their handlers.
 class RouterService {
  public:
   // Not ok in these cases (no threads run after an error):
@@ -136,6 +135,7 @@ class RouterService {
   // - An address to listen on, also of a source with `bind`, is not loopback, and allow_remote is
   //   false.
   // - A source, the relay, the load endpoint or a load peer lacks keys that it needs.
+  // - curve_key, curve_clients or dns_server cannot be used, or curve_clients is without curve_key.
   // - `load` is invalid.
   // - There are kubernetes_sources without make_client.
   // - The folder of the saved state cannot be used; see StateFolder::Open.

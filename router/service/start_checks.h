@@ -11,7 +11,7 @@ namespace kvcast::router {
 Status CheckAddresses(const RouterOptions& options);
 
 // Reads the keys and the list of clients into the options of the subscriber, of the relay and of
-// the load endpoint.
+// the load endpoint. Error: a file cannot be used, or curve_clients is set without curve_key.
 Status LoadKeys(RouterOptions& options);
 
 }  // namespace kvcast::router

@@ -15,10 +15,11 @@
 
 namespace kvcast {
 
-// The most bytes of a varint.
+// Maximum number of bytes of a varint.
 inline constexpr size_t kMaxVarint = 10;
 
-// Writes the varint to `to`. Returns its end.
+// Writes `value` as a varint to `to`, which must have room for kMaxVarint bytes. Returns the end of
+// the written bytes.
 inline uint8_t* PutVarint(uint64_t value, uint8_t* to) {
   for (; value >= 0x80; value >>= 7) *to++ = static_cast<uint8_t>(value | 0x80);
   *to++ = static_cast<uint8_t>(value);
@@ -97,8 +98,8 @@ class FieldReader {
     const std::span<const uint8_t> bytes = Bytes(max_size);
     return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
   }
-  // A number of elements that take at least `bytes_each` bytes each. Fails if there are fewer
-  // bytes.
+  // Reads a number of elements. Each element takes at least `bytes_each` bytes. Fails if too few
+  // bytes are left for the elements.
   size_t Count(size_t bytes_each) { return Int(rest_.size() / bytes_each); }
   // Empty: there are fewer bytes, or `size` is 0.
   std::span<const uint8_t> Raw(size_t size) {

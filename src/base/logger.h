@@ -2,9 +2,9 @@
 // docs/logging.md.
 //
 // Write never waits for the output: it puts the line into a bounded queue, which a thread of the
-// logger writes. The lock of the queue is held for the check of the limit and for a move of the
-// line, and never during output. If the output is slow and the queue is full, lines are lost and
-// counted. A Write below the level of the log takes no lock.
+// logger writes. No thread holds the lock of the queue during output, or while Write renders its
+// line. If the output is slow and the queue is full, lines are lost and counted. A Write below the
+// level of the log takes no lock.
 //
 // A line must never contain token ids, prompts, hash seeds, keys or bearer tokens.
 // SPDX-License-Identifier: Apache-2.0

@@ -40,7 +40,7 @@ class ReclaimDomain {
   // gave to Retire.
   using Free = void (*)(void* context, uintptr_t object);
   // REQUIRES: the object is unlinked. Only one thread at a time may call Retire or Collect. `free`
-  // must not call Retire.
+  // must not call Retire or Collect.
   void Retire(Free free, void* context, uintptr_t object);
   // Frees the objects that no reader can access. Retire also calls it from time to time.
   void Collect();

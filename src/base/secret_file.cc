@@ -15,7 +15,7 @@ constexpr size_t kMaxFileBytes = 64 << 10;
 
 Status BadSecretFile(const std::string& text) { return {StatusCode::kInvalidArgument, text}; }
 
-// Empty: no other user can access the open file, so the file may hold tokens.
+// Empty: the open file is a regular file, and no other user can access it.
 std::string WhyUnsafe(int file) {
   struct stat info = {};
   if (fstat(file, &info) != 0) return std::strerror(errno);

@@ -286,7 +286,7 @@ std::vector<BlockId> CacheManager::TakeBlocksToZero() {
 }
 
 bool CacheManager::CanEverFit(int64_t total_tokens, int64_t encoder_tokens) const {
-  // Bounds the count, so that the arithmetic of RequiredBlocks cannot overflow.
+  // Bounds encoder_tokens, so that the arithmetic of RequiredBlocks cannot overflow.
   if (encoder_tokens > std::numeric_limits<int32_t>::max()) return false;
   return RequiredBlocks(impl_->config, std::max<int64_t>(total_tokens, 0),
                         std::max<int64_t>(encoder_tokens, 0)) <= impl_->config.num_blocks;

@@ -1,9 +1,9 @@
 // CachedBlockMap: maps keys to cached blocks and blocks to keys.
 //
 // Several blocks may hold one key: two requests that computed the same content keep both blocks.
-// One block may hold several keys: the key of the full block, and the keys of partial ends inside
-// the block. The entry of a block's first key fills one cache line. The index of the entry is the
-// block's id. In steady operation, inserts and erases allocate no memory.
+// One block may hold several keys: the key of the full block, and the keys of prefixes that end
+// inside the block. The entry of a block's first key fills one cache line. The index of the entry
+// is the block's id. In steady operation, inserts and erases allocate no memory.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -19,7 +19,7 @@
 
 namespace kvcast::engine {
 
-// A token span of a request whose blocks become reusable.
+// A span of a request's tokens. The blocks of the span become reusable.
 struct StoredSpan {
   const CacheRequest& request;
   GroupIdx group;

@@ -160,9 +160,9 @@ void GroupLookup::FillTables(int64_t hit_tokens, std::vector<std::vector<BlockId
       table[static_cast<size_t>(j)] = block_ids_[i][static_cast<size_t>(j)];
     }
     if (hit_tokens % block_size == 0) continue;
-    // If the whole block is resident, it is the tail. Otherwise the tail is the block of a partial
-    // entry that ends at or after the hit. A full-attention block serves every boundary before the
-    // end of its entry.
+    // The tail of a full-attention hit is the whole block, if this block is resident. Otherwise the
+    // tail is the block of the first partial entry that ends at or after the hit. A full-attention
+    // block serves every boundary before the end of its entry.
     if (IsFullKind(spec_.kind) && residency_.blocks.Test(whole)) {
       table.back() = block_ids_[i][static_cast<size_t>(whole)];
       continue;

@@ -1,8 +1,8 @@
 // GroupManagers: the managers of all groups of one pool.
 //
-// This class decides the order in which the groups act, which determines block ids and the order of
-// events. It also decides the last token up to which each group may be cached. The manager of a
-// group does all other work of the group.
+// This class decides the order in which the groups act. This order determines the block ids and the
+// order of events. The class also decides the last token up to which each group may be cached. The
+// manager of a group does all other work of the group.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

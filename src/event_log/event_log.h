@@ -16,9 +16,10 @@
 
 namespace kvcast::event_log {
 
-// A message to store. The payload must stay valid during the call.
+// A message to store. The payload must stay valid during the call. If the log has stored a message
+// with the same id a short time before, the log does not store the message again.
 struct NewMessage {
-  std::string id;      // the log stores a message with an id that it has stored lately only once
+  std::string id;
   std::string header;  // a line of text
   std::span<const uint8_t> payload;
 };
@@ -75,9 +76,9 @@ class EventLog {
   virtual size_t max_payload() const = 0;
 
   // Appends messages at positions from `from` on to `out`, in order. Waits up to `wait_ms` for the
-  // first one. Reads on from the previous call if `from` is the position after its last message.
-  // Returns the number of messages that the log had after the last one of `out`; 0 if `out` has
-  // none. kNotFound: the log does not exist yet.
+  // first message. A call is faster if `from` follows the last message of the previous call.
+  // Returns the number of messages that the log had after the last appended message; 0 if no
+  // message was appended. kNotFound: the log does not exist yet.
   virtual Result<uint64_t> Read(uint64_t from, int64_t wait_ms, std::vector<LogMessage>& out) = 0;
   // The latest announcement; nullopt: none was received.
   virtual std::optional<Announcement> LatestAnnouncement() = 0;

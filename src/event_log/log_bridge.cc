@@ -73,7 +73,8 @@ void LogBridge::Hear() {
     behind_since_ms_.reset();
     return;
   }
-  // Later announcements of the epoch wait until this one is reached, or the log is read again.
+  // Later announcements of the epoch are ignored until the awaited announcement is reached, or the
+  // log is read again.
   if (awaited_ && awaited_->record.epoch == record->epoch) return;
   auto digests = residency::ParseStatus(latest->payload);
   if (!digests.ok()) return;
@@ -108,7 +109,7 @@ bool LogBridge::Agrees() const {
   return status && status->has_digests && status->Totals() == awaited_->digests->Totals();
 }
 
-// A subscriber keeps its state until the bridge publishes another one.
+// The publisher stays, so a subscriber keeps its state until the bridge publishes another state.
 void LogBridge::Rewind() {
   replica_.Restart();
   begin_error_.clear();
@@ -135,7 +136,7 @@ bool LogBridge::Begin(RelayState state) {
   config.replay_endpoint = config_.replay_endpoint;
   config.ring_batches = config_.ring_batches;
   config.ring_bytes = config_.ring_bytes;
-  config.heartbeat_ms = 0;  // those of the relay are in the log
+  config.heartbeat_ms = 0;  // the log has the heartbeats of the relay
   config.flush_ms = 0;
   config.replay_requests_per_s = config.replay_bytes_per_s = 0;
   config.silent = true;

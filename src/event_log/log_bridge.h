@@ -1,16 +1,16 @@
 // LogBridge: publishes the source of a durable log at local endpoints, for a subscriber of the same
 // process. The subscriber follows it as any publisher with KVX1. See log_threads.h.
 //
-// The first published epoch is that of the log, with its numbers. So a subscriber that has a saved
-// state of another bridge of the log can go on from it. If a relay that was started again goes on
-// with the same state in a new epoch, the bridge goes on with its own epoch and numbers. If the
-// bridge replaces its state, it publishes a new epoch of its own, because its subscribers may have
-// a wrong state.
+// The first published epoch and its sequence numbers are those of the log. So a subscriber with a
+// saved state from another bridge of the log can go on from that state. If a restarted relay goes
+// on with the same state in a new epoch, the bridge keeps the epoch and the numbers that it
+// publishes. If the bridge replaces its state, the bridge publishes a new epoch of its own, because
+// its subscribers may have a wrong state.
 //
 // The relay announces the number and the digests of its latest batch every LogWriter::kAnnounceMs.
-// The bridge is silent (Publisher::SetSilent) unless it has reached an announcement of the last
-// kAliveMs. So a subscriber becomes kStale if the log cannot be read, if the relay or its engine
-// has ended, or if messages do not arrive.
+// The bridge is silent (Publisher::SetSilent) unless it has reached an announcement that arrived in
+// the last kAliveMs. So a subscriber becomes kStale if the log cannot be read, if the relay or its
+// engine has ended, or if messages do not arrive.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -1,14 +1,14 @@
 // LogRecord: the header of a message in the log of a source. docs/nats.md describes the format.
 //
 // The log of an epoch:
-//   begin    a snapshot of the state before batch `index` begins
+//   begin    the begin of a snapshot; `index` is the number of the first batch after the snapshot
 //   part     a part of the snapshot, a batch of stores; `index` counts from 0
 //   end      the payload is the status of the snapshot; `index` is the number of parts
 //   batch    the payload of batch next - 1
 //   refused  the number next - 1 belongs to no batch
-// Later snapshots of the epoch replace the batches before them. Batches may stand between their
-// parts. Each epoch begins with a snapshot, without batches between its parts. An announcement has
-// the kind `status`, and its payload is a status.
+// Later snapshots of the epoch replace the batches before them. Batches may stand between the parts
+// of a later snapshot. Each epoch begins with a snapshot, without batches between its parts. An
+// announcement has the kind `status`, and its payload is a status.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -28,16 +28,16 @@ struct LogRecord {
   RecordKind kind = RecordKind::kBatch;
   Epoch epoch;
   uint64_t writer = 0;  // identifies one run of a relay
-  // The number of the first batch of the epoch that the log does not have, after this record.
+  // After this record: the number of the first batch of the epoch that the log does not have.
   uint64_t next = 0;
   // The log has a complete snapshot of the epoch, and all batches between the snapshot and `next`.
   bool begun = false;
   // kBegin, kPart, kEnd: see above. kStatus: 1 if the relay knows that the state is that of the
   // engine, 0 otherwise.
   uint64_t index = 0;
-  // A large payload is divided into pieces, which stand in messages after each other. `more`:
-  // another piece follows. `next` and `begun` of the pieces before the last one are those of the
-  // log without the record.
+  // A large payload is divided into pieces, in consecutive messages. `piece` counts from 0. `more`:
+  // another piece follows. In the pieces before the last one, `next` and `begun` describe the log
+  // without this record.
   uint64_t piece = 0;
   bool more = false;
   std::optional<EngineMark> mark;  // kBatch, kEnd: the place in the stream of the engine

@@ -1,4 +1,4 @@
-// ReadRecovery: reads from the log of a relay the state with which the relay can continue.
+// ReadRecovery: reads the log of a relay, and returns a state with which the relay can continue.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -11,7 +11,7 @@
 namespace kvcast::event_log {
 
 // Reads the log to its end. nullopt: the log has no complete snapshot, or no EngineMark. Error: the
-// log cannot be read. May block for some seconds.
+// log cannot be read, or batches are missing from it. May block for some seconds.
 Result<std::optional<RelayRecovery>> ReadRecovery(EventLog& log);
 
 }  // namespace kvcast::event_log

@@ -48,7 +48,7 @@ void LogReplica::Handle(const LogRecord& record, LogMessage&& message) {
   switch (record.kind) {
     case RecordKind::kBegin:
       pending_.reset();
-      // If the log has all batches up to the snapshot, a replica that has the state takes them.
+      // If the log has all batches up to the snapshot, a valid replica applies these batches.
       if (!valid_ || record.epoch != epoch_ || !record.begun) pending_ = {record, {}, {}};
       return;
     case RecordKind::kPart:

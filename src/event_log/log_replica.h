@@ -1,4 +1,4 @@
-// LogReplica: puts the records of a log together to the state of the source.
+// LogReplica: builds the state of the source from the records of its log.
 //
 // The replica begins with a complete snapshot, and goes on with the batches after it. It switches
 // to another epoch at the end of the first snapshot of that epoch. If a batch is missing, the
@@ -33,7 +33,7 @@ class ReplicaTarget {
 };
 
 struct ReplicaCounters {
-  uint64_t snapshots = 0;    // that were begun with
+  uint64_t snapshots = 0;    // snapshots with which the replica began
   uint64_t adoptions = 0;    // epochs that began with the state that the replica had
   uint64_t gaps = 0;         // the replica was lost
   uint64_t bad_records = 0;  // not records, and snapshots that contradict themselves
@@ -74,7 +74,7 @@ class LogReplica {
 
   ReplicaTarget& target_;
   uint64_t position_ = 0;  // of the latest message
-  uint64_t pieces_ = 0;    // of the record whose last piece was not read yet
+  uint64_t pieces_ = 0;    // number of read pieces of an incomplete record
   std::vector<uint8_t> partial_;
   bool valid_ = false;
   bool lost_ = false;

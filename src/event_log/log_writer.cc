@@ -187,8 +187,8 @@ bool LogWriter::WriteParts() {
   return true;
 }
 
-// Messages are deleted only now, because the snapshot replaces them. The messages from the snapshot
-// before it on stay: a reader that is behind goes on with them.
+// Old messages are deleted only after a complete snapshot, because the snapshot replaces them. The
+// previous snapshot and the messages after it stay for readers that are behind.
 void LogWriter::EndSnapshot() {
   if (!begun_) {
     next_ = snapshot_->content.state.status.next_seq;
@@ -244,11 +244,11 @@ uint64_t LogWriter::AddBatches(const RelayBatches& read, MessageGroup& group) {
     LogRecord record = Record(RecordKind::kBatch);
     record.mark = read.marks[i];
     std::string id = IdOf(std::to_string(batch.seq.value));
-    // A part of a large batch is written again if the log has only some of the parts.
+    // With a new id, the log stores the pieces of a large batch again if it has only some of them.
     if (batch.payload->size() > log_.max_payload()) id += '.' + std::to_string(position_);
     group.Add(id, record, before, *batch.payload);
   }
-  // Without a batch that fills the group, the numbers up to the end are refused.
+  // If the group has room after the last batch, the numbers up to the end are refused.
   if (!group.full()) refuse_up_to(read.end);
   return next_;
 }

@@ -1,13 +1,13 @@
-// LogWriter: writes the epochs of a relay to a durable log, and deletes the messages before the
-// latest but one snapshot of the epoch. See log_threads.h.
+// LogWriter: writes the epochs of a relay to a durable log. The writer keeps the latest two
+// complete snapshots of the epoch, and deletes the messages before them. See log_threads.h.
 //
 // A batch counts as written when the log has acknowledged it. After each failure, the writer reads
 // the end of the log, and goes on with the first batch that the log does not have. If the relay's
 // ring does not hold this batch any more, the writer writes a snapshot instead.
 //
 // Only one relay may write to a log. A writer waits until it has heard no other writer for
-// kClaimMs. If two writers write at the same time, one of them has its next messages refused,
-// because the log checks the position of each message. This writer then waits again.
+// kClaimMs. If two writers write at the same time, the log refuses the messages of one of them,
+// because the log checks the position of each message. The refused writer then waits again.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -58,7 +58,7 @@ class MessageGroup {
  public:
   explicit MessageGroup(size_t max_payload) : max_payload_(max_payload) {}
   // Adds one message, or several if the payload is large. `partial`: the record of all messages
-  // before the last one; it describes the log without this record.
+  // before the last one. `partial` describes the log without `record`.
   void Add(const std::string& id, const LogRecord& record, const LogRecord& partial,
            std::span<const uint8_t> payload);
   bool full() const;
@@ -136,7 +136,7 @@ class LogWriter {
   EventLog& log_;
   int64_t now_ms_ = 0;  // of the current Step
   WriterClaim claim_;
-  uint64_t announcements_ = 0;  // that were looked at
+  uint64_t announcements_ = 0;  // Announcement::count at the latest look
   bool synced_ = false;         // the four members below describe the log
   uint64_t position_ = 0;       // of the last message
   Epoch epoch_;

@@ -16,7 +16,7 @@ inline constexpr std::string_view kLogScheme = "nats:";
 
 inline bool IsLogEndpoint(std::string_view endpoint) { return endpoint.starts_with(kLogScheme); }
 
-// A log that is read. A publisher of this process publishes its events at the endpoints.
+// A log that is read. A publisher of this process publishes the log's events at the endpoints.
 struct OpenLog {
   std::string endpoint;
   std::string replay_endpoint;

@@ -12,7 +12,7 @@
 namespace kvcast::internal {
 namespace {
 
-// Room for all parts except the tokens and the tail.
+// Room for all parts except the tokens, the lookahead, tail_ and end_.
 constexpr size_t kHeadMax = 64;
 // The longest tail that is copied without a call, in bytes.
 constexpr size_t kShortTail = 8;

@@ -41,7 +41,7 @@ class BlockTemplate {
   uint8_t* PutTail(uint8_t* at) const;
 
   Serialisation form_;
-  ByteBuffer tail_;  // all bytes between the tokens and the tokens of the lookahead
+  ByteBuffer tail_;  // all bytes after the tokens, up to the lookahead tokens or to the end
   ByteBuffer end_;   // all bytes after the tokens of the lookahead; empty without lookahead
   size_t lookahead_ = 0;
 };

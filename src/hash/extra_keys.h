@@ -11,7 +11,7 @@ namespace kvcast::internal {
 
 struct BlockKeys {
   ExtraKeys keys;
-  // MultimodalItem::object_tag of each key, 0 for keys that are not a multimodal pair.
+  // MultimodalItem::object_tag of each key; 0 for a key that names no multimodal item.
   std::vector<uint32_t> object_tags;
 };
 

@@ -106,7 +106,7 @@ void PickleWriter::WriteFloat(double value) {
 
 void PickleWriter::WriteText(std::string_view utf8, uint32_t object_tag) {
   BeginObject();
-  // CPython's singletons are the same object with any tag.
+  // CPython has one object for each singleton text, so the tag does not matter.
   const Object object{utf8, true, IsSingletonText(utf8) ? 0 : object_tag, memo_size_};
   const bool shared = object.tag != 0 || IsSingletonText(utf8);
   if (shared && WriteReference(object)) return;

@@ -41,7 +41,8 @@ class AccessTokens {
   static Result<AccessTokens> Parse(std::string_view text);
 
   // The role of the token in the value of an Authorization header ("Bearer TOKEN"). nullopt: the
-  // token is unknown. The time does not depend on the number of correct characters in the token.
+  // value has another form, or the token is unknown. The time does not depend on the number of
+  // correct characters in the token.
   std::optional<AccessRole> RoleOf(std::string_view authorization) const;
 
  private:

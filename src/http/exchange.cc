@@ -19,8 +19,8 @@ namespace {
 
 constexpr int64_t kLingerMs = 1000;
 constexpr auto kNewcomerPeriod = std::chrono::microseconds(500);
-// The first bytes that are read of a newcomer. A request without a body usually fits in them, so it
-// waits only for a short time even if many other newcomers send large requests.
+// Maximum number of bytes of the first read from a newcomer. A request without a body usually fits.
+// Such a request waits only for a short time even if many other newcomers send large requests.
 constexpr size_t kFirstBytes = 4 << 10;
 // The bound max_held_bytes does not apply to a request that holds at most this number of bytes, so
 // that health checks are answered.

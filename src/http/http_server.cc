@@ -33,7 +33,7 @@ size_t OpenFilesForConnections() {
   return files > 2 * kReservedFiles ? files - kReservedFiles : std::max<size_t>(files / 2, 1);
 }
 
-// Asio 1.74 does not set this flag, so programs that this process starts would inherit its sockets.
+// Asio in Boost 1.74 does not set this flag, so child processes would inherit the socket.
 void CloseInChildren(int socket) { fcntl(socket, F_SETFD, FD_CLOEXEC); }
 
 std::string PeerOf(const HttpStream::Socket& socket) {

@@ -52,7 +52,7 @@ class HttpStream {
           handler(error, std::string_view(tls_->input.data(), bytes));
         });
   }
-  // Waits until ReadReady has bytes, or the end. REQUIRES: not is_secure().
+  // Waits until ReadReady can return bytes or the end of the input. REQUIRES: not is_secure().
   template <typename Handler>  // (Error)
   void AsyncWaitReady(Handler handler) {
     socket_.async_wait(Socket::wait_read, std::move(handler));

@@ -63,10 +63,9 @@ Status HttpServer::Impl::OpenAcceptor(const asio::generic::stream_protocol::endp
   acceptor_.close(error);
   acceptor_.open(endpoint.protocol(), error);
   if (error) return Unavailable("", error.message());
-  // Asio 1.74 does not set this flag, so programs that this process starts would inherit the
-  // socket.
+  // Asio in Boost 1.74 does not set this flag, so child processes would inherit the socket.
   fcntl(acceptor_.native_handle(), F_SETFD, FD_CLOEXEC);
-  acceptor_.non_blocking(true, error);  // Accept also takes connections without waiting
+  acceptor_.non_blocking(true, error);  // Accept must not wait for a connection
   if (error) return Unavailable("", error.message());
   if (endpoint.protocol().family() != AF_UNIX) {
     Error ignored;

@@ -1,6 +1,6 @@
 // NewcomerBudget: the share of the socket thread's time for newcomers. A newcomer is a connection
-// that no request was answered on, apart from errors. Clients that only connect, or send bytes that
-// are no request, then cannot take the time of the other connections.
+// that has got no reply, or only error replies. Clients that only connect, or send bytes that are
+// no request, then cannot take the time of the other connections.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -12,7 +12,7 @@ namespace kvcast {
 // Thread-compatible. All times are in microseconds of one monotonic clock.
 class NewcomerBudget {
  public:
-  static constexpr int64_t kShare = 2;      // newcomers get one part of this number of parts
+  static constexpr int64_t kShare = 2;      // newcomers get 1/kShare of the time
   static constexpr int64_t kMostUs = 2000;  // the most time that is saved for later
 
   bool HasTime(int64_t now_us) {

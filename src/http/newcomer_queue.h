@@ -1,7 +1,7 @@
-// NewcomerQueue: the work for newcomers, and its order. A newcomer is a connection that no request
-// was answered on, apart from errors. If many clients connect or send bytes that are no request,
-// their work takes at most a share of the socket thread's time, and new requests wait only for a
-// short time.
+// NewcomerQueue: the work for newcomers, and its order. A newcomer is a connection that has got no
+// reply, or only error replies. If many clients connect or send bytes that are no request, the work
+// for these clients takes at most a share of the socket thread's time. New requests then wait only
+// for a short time.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -19,7 +19,7 @@ namespace kvcast {
 template <typename Connection>
 class NewcomerQueue {
  public:
-  // The number of requests that are read before connections are accepted again.
+  // Maximum number of connections that are accepted, and then of requests that are read, in a turn.
   static constexpr int kMostInATurn = 8;
   // If more lingering connections wait, the one that waits for the longest time is closed.
   static constexpr size_t kMostLingering = 256;
@@ -31,7 +31,7 @@ class NewcomerQueue {
     kLingering,  // discard bytes after a refusal: TakeLingering
   };
 
-  // The acceptor may have new connections, or has none.
+  // True: the acceptor may have new connections.
   void SetToAccept(bool to_accept) { to_accept_ = to_accept; }
   // The connection has bytes of a request.
   void AddRequest(Connection connection) { requests_.push_back(std::move(connection)); }

@@ -26,8 +26,8 @@ std::string LowerCase(std::string_view text) {
   return lower;
 }
 
-// A chunked body ends with at least these bytes: "0", a line end, and an empty line. Beast asserts
-// that they have arrived if it has seen the first line end before.
+// A chunked body ends with at least these bytes: "0", a line end, and an empty line. If Beast has
+// seen the first line end in an earlier call, Beast asserts that all these bytes have arrived.
 constexpr size_t kLastChunkBytes = 5;
 
 constexpr int kMaxEmptyLines = 16;  // before a request
@@ -217,7 +217,7 @@ RequestReader::State RequestReader::Read(beast::flat_buffer& input) {
   }
   if (!had_head && parser_->is_header_done()) awaits_continue_ = parser_->awaits_continue;
   if (parser_->is_done()) return state_ = State::kComplete;
-  // The bytes of a body that the parser has not consumed are a line of a chunk, or trailers.
+  // After the head, bytes that the parser has not consumed are a line of a chunk, or trailers.
   if (parser_->is_header_done() && input.size() > limits_.max_head_bytes) {
     return Fail(431, "body: a chunk's line, or trailers, longer than " +
                          std::to_string(limits_.max_head_bytes) + " bytes");

@@ -58,8 +58,8 @@ class RequestReader {
   std::unique_ptr<Parser> parser_;  // nullptr: kBad, or no byte of the next request has arrived
   size_t head_bytes_ = 0;           // of this request
   size_t counted_ = 0;              // bytes at the front of the input that were counted
-  size_t end_matched_ = 0;  // bytes of the end of the head, "\r\n\r\n", that were the latest bytes
-  int empty_lines_ = 0;     // before this request
+  size_t end_matched_ = 0;          // the counted bytes end with this number of bytes of "\r\n\r\n"
+  int empty_lines_ = 0;             // before this request
   HttpReply error_;
   bool awaits_continue_ = false;
 };

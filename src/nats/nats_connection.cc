@@ -17,7 +17,7 @@ namespace {
 
 constexpr int64_t kRetryMs = 500;
 constexpr int64_t kConnectTimeoutMs = 2000;
-// A server that does not answer two pings is given up.
+// If a server does not answer two pings, the connection is closed.
 constexpr int64_t kPingMs = 2000;
 constexpr int kMaxPings = 2;
 
@@ -65,7 +65,8 @@ Status ReadLines(const std::string& path, const std::vector<std::string*>& lines
   std::istringstream file(std::move(text).value());
   for (std::string* line : lines) {
     if (!std::getline(file, *line) || line->empty())
-      return BadOption("NATS: " + path + " has not " + std::to_string(lines.size()) + " line(s)");
+      return BadOption("NATS: " + path + " does not have " + std::to_string(lines.size()) +
+                       " line(s), or a line is empty");
   }
   return Status();
 }

@@ -1,5 +1,5 @@
-// NatsLink: one connection to a NATS server, which is never established again, and owners of
-// libnats objects.
+// NatsLink: one connection to a NATS server. After its end, the connection is never established
+// again. This file also defines owners of libnats objects.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -30,7 +30,8 @@ using StreamInfo = std::unique_ptr<jsStreamInfo, Destroyer<jsStreamInfo_Destroy>
 using MetaData = std::unique_ptr<jsMsgMetaData, Destroyer<jsMsgMetaData_Destroy>>;
 using Options = std::unique_ptr<natsOptions, Destroyer<natsOptions_Destroy>>;
 
-// The cause of the latest libnats error of this thread, in one line.
+// The text of `status` in one line. If `status` is the latest libnats error of this thread, the
+// text includes the cause.
 std::string ErrorText(natsStatus status);
 
 // Thread-safe, as libnats is.
@@ -70,7 +71,7 @@ class NatsConnectionImpl final : public NatsConnection {
   const Secrets secrets_;
   Mutex mutex_;
   std::shared_ptr<NatsLink> link_ KV_GUARDED_BY(mutex_);
-  Status error_ KV_GUARDED_BY(mutex_);  // of the latest attempt
+  Status error_ KV_GUARDED_BY(mutex_);  // the error that Get returns before next_ms_
   int64_t next_ms_ KV_GUARDED_BY(mutex_) = 0;
 };
 

@@ -120,7 +120,7 @@ class NatsLog final : public event_log::EventLog {
   const std::string status_subject_;
   const int replicas_;
   size_t max_payload_ = 512 << 10;
-  // Of one connection. The members are destroyed in reverse order.
+  // link_ to read_next_ belong to one connection. The members are destroyed in reverse order.
   std::shared_ptr<NatsLink> link_;
   JetStream js_;
   std::string inbox_;

@@ -57,8 +57,8 @@ class Batches {
   std::vector<Payload> payloads_;
 };
 
-// A hash, and what decides its order without a read of the hash. An integer decides the order; of a
-// byte string, the first 8 bytes mostly do.
+// A hash, with a copy of its integer or of the first 8 bytes of its byte string. Comparisons use
+// the copy, and rarely read the hash.
 class Key {
  public:
   explicit Key(const BlockHash& hash) : hash_(&hash), first_(FirstOf(hash)), form_(hash.form()) {}
@@ -191,7 +191,8 @@ class GroupTierWriter {
   }
   size_t BeginOf(size_t index) const { return index == 0 ? 0 : ends_[index - 1]; }
 
-  // ends_: counts become begins. Each placed block moves the begin of its index to the end.
+  // Turns the counts in ends_ into begins. For each block, Phase::kPlace then adds 1 to the begin
+  // of the block's index. After that phase, ends_ has the ends.
   void BeginPlace() {
     std::exclusive_scan(ends_.begin(), ends_.end(), ends_.begin(), uint32_t{0});
     order_.resize(copied_.size());

@@ -39,7 +39,7 @@ class SnapshotWriter {
   ~SnapshotWriter();
   // Appends the batches that this step finished to `out`, one payload per batch. False: all batches
   // are written. A step reads, sorts or writes some thousand blocks, which takes milliseconds. A
-  // step takes longer if many hashes begin with the same bytes, or if a chain has more blocks.
+  // step takes longer if many hashes begin with the same bytes, or if a chain is longer than that.
   bool Step(std::vector<Payload>& out);
 
  private:

@@ -12,7 +12,7 @@ namespace {
 
 constexpr int64_t kMaxBytes = int64_t{1} << 62;
 
-// Layers of the same family can form one group if nothing else differs.
+// Layers of different families cannot form one group (see IsUniformType).
 enum class Family : uint8_t { kFull, kWindow, kChunked, kMamba, kEncoderOnly, kCross };
 
 Family FamilyOf(SpecKind kind) {

@@ -55,8 +55,8 @@ class Lookup {
   std::vector<bool> popped_;  // EAGLE groups that have dropped their last chunk
   bool deferred_ = false;     // the result depends on pending chunks
   bool window_seen_ = false;  // a window group was visited in this pass
-  int64_t gain_ = 0;        // tokens after local_tokens that can be loaded, after the latest visit
-  Pass next_ = Pass::kAll;  // the next pass
+  int64_t gain_ = 0;          // at the latest visit: loadable tokens after local_tokens
+  Pass next_ = Pass::kAll;    // the next pass
 };
 
 int64_t Lookup::MaxTokens() const {

@@ -71,7 +71,8 @@ int64_t TuplesPerGroup(int64_t least, const std::vector<Bundle>& bundles) {
   return best;
 }
 
-// Pads each page to the next page size of the MLA layers, because both pages use the same bytes.
+// Pads each page to the next larger page size of the MLA layers, because the windowed layers and
+// the MLA layers use the same bytes.
 Status PadPages(Bundle& bundle, const std::set<int64_t>& sizes) {
   for (SizedLayer& layer : bundle.layers) {
     const auto size = sizes.lower_bound(layer.page_bytes);

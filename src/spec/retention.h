@@ -1,4 +1,4 @@
-// FillRetentionMask: selects the full blocks of a sparse group that the cache keeps.
+// FillRetentionMask: selects which full blocks of a sparse group the cache keeps.
 //
 // A sliding-window or Mamba hit needs only the blocks next to the boundary where it ends. Dense
 // retention keeps these blocks for every boundary that a lookup can return. Retention r > 0 keeps
@@ -16,8 +16,9 @@
 
 namespace kvcast::internal {
 
-// All lengths are in tokens. In the cache, `alignment` is scheduler_block_size. In offload rules, a
-// block is a chunk, and `alignment` is OffloadLayout::store_alignment.
+// All lengths are in tokens. In the cache, `alignment` is scheduler_block_size, or from v0.32 on
+// HitAlignment. In offload rules, a block is a chunk, and `alignment` is
+// OffloadLayout::store_alignment.
 struct RetentionRule {
   GroupSpec spec;
   int64_t alignment = 0;

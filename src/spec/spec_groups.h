@@ -20,8 +20,8 @@ struct SpecGroup {
 // first members.
 std::vector<SpecGroup> GroupBySpec(std::span<const GroupSpec* const> specs);
 
-// The number of tokens after a hit that a lookup for a draft head also needs, and that the engine
-// computes again: `alignment` if hits may end inside a block, otherwise one block.
+// A lookup for a draft head needs this number of tokens after a hit too. The engine computes these
+// tokens again. The number is `alignment` if hits may end inside a block, otherwise block_size.
 inline int64_t DropUnit(const GroupSpec& spec, int64_t alignment) {
   return alignment < spec.block_size ? alignment : spec.block_size;
 }

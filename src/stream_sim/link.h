@@ -37,7 +37,7 @@ namespace kvcast::sim {
 
 class Link final : private stream::SourceTransport, private stream::ReplyChannel {
  public:
-  // `relayed`: the follower is the source of a relay, and a router follows the relay.
+  // `relayed`: a relay follows the publisher, and a router follows the relay.
   Link(uint64_t seed, int number, const stream::SourceLimits& limits, bool can_replay, bool relayed,
        Agenda& agenda, stream::RequestTurns& turns, PrefixIndex& index, Record& record);
 

@@ -1,6 +1,6 @@
 // SimRelay: a relay that follows one publisher. It has the rules of the real relay and the logic of
-// the real publisher. It gives each batch to the follower of its source too, which checks the
-// source.
+// the real publisher. It also gives each batch to the follower of its source. The follower checks
+// the source.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -28,8 +28,8 @@ class RelayedRouter final : public ReplicaSink {
   void NoteHeard(int64_t now_ms) { heard_ms_ = now_ms; }
   // Must be called after every call into the source.
   void Check(const stream::Source& source, int64_t now_ms);
-  // Must be called after a time without faults. A synced source must have reached `position`, which
-  // the relay had reached in this epoch, or a later epoch of the relay.
+  // Must be called after a time without faults. When this time began, the relay was at `position`
+  // of `epoch`. A synced source must have reached this position, or a later epoch of the relay.
   void CheckDetected(const stream::Source& source, int64_t now_ms, uint64_t epoch,
                      const EnginePosition& position);
   // Checks the source after a long time without faults: the router must know what the relay knows.

@@ -24,7 +24,7 @@ constexpr int64_t kEndMs = 80000;
 // Several quarantines may have started if clocks jumped.
 constexpr int64_t kQuarantinesEndMs = kEndMs + 2 * stream::Quarantine::kMaxMs;
 constexpr int64_t kTickMs = 1000;
-// The longest pause between two ticks of a publisher. Each second has at least one tick, but no
+// The longest pause between two calls of TickPublisher. Each second has at least one tick, but no
 // tick in its last kQuietMs. The heartbeats therefore arrive before the run ends.
 constexpr int64_t kMaxLookMs = 300;
 constexpr int64_t kQuietMs = 100;

@@ -165,7 +165,7 @@ class HostCopyBackend final : public CopyBackend {
       const size_t begin = piece == 0 ? 0 : batch->piece_ends[piece - 1];
       const size_t end = batch->piece_ends[piece];
       mutex_.unlock();
-      // The batch is not moved or changed until all of its pieces are done.
+      // Needs no lock, because the ops of the batch stay unchanged until all pieces are done.
       for (size_t i = begin; i < end; ++i) {
         Copy(batch->ops[i], i + 1 < batch->ops.size() ? batch->ops[i + 1].src : nullptr);
       }

@@ -35,8 +35,8 @@ template <int kLocality>
   for (size_t at = 0; at < kLine; at += 64) __builtin_prefetch(line + at, 0, kLocality);
 }
 
-// Streams `lines` lines to an aligned address, and prefetches the same number of lines from `ask`
-// on.
+// Streams `lines` lines of kLine bytes to an aligned address, and prefetches the same number of
+// lines from `ask` on.
 using StreamLines = void (*)(char* to, const char* from, size_t lines, const char* ask);
 
 void Sse2Lines(char* to, const char* from, size_t lines, const char* ask) {

@@ -163,7 +163,7 @@ class TransferEngine::Impl {
     }
   }
 
-  // Calls `done` with the jobs in progress.
+  // Waits until done(jobs in progress) is true.
   template <typename Done>
   void WaitUntil(const Done& done) {
     if (config_.own_thread) {

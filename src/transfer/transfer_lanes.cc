@@ -262,7 +262,7 @@ Status TransferLanes::AddMoves(JobState& job, size_t index) {
     for (size_t offset = 0; offset < block_bytes;) {
       const size_t bytes = std::min(block_bytes - offset, slot_bytes - at % slot_bytes);
       const size_t slot = job.slots[first_slot + at / slot_bytes].value;
-      // The product below could exceed 64 bits. The planner checks the exact end of the memory.
+      // The product below could exceed 64 bits. MoveSorter::Prepare checks the exact end of memory.
       if (slot > config_.host.bytes / slot_bytes) {
         return {StatusCode::kInvalidArgument,
                 "block " + std::to_string(block.value) + ": its slot is not in host memory"};

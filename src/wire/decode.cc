@@ -48,8 +48,8 @@ class BatchDecoder {
   EventBatch& batch_;
   DecodeCounts counts_;
   size_t decoded_ = 0;  // number of events at the front of batch_ that belong to this batch
-  // The bytes of the latest decoded event, if that event is a remove of one hash. hash_at is the
-  // offset of the lead byte of the hash.
+  // The bytes of the latest decoded event, if that event removes one hash in the 9-byte form.
+  // hash_at is the offset of the lead byte of the hash.
   struct {
     std::span<const uint8_t> bytes;
     size_t hash_at = 0;

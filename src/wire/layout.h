@@ -1,5 +1,5 @@
-// The fields of events on the wire: the names of the fields, and the fields and their order in each
-// generation of each producer. The encoder and the decoder share this table.
+// The fields of events on the wire: their names, and the ordered list of fields in each generation
+// of each producer. The encoder and the decoder share this table.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -87,8 +87,8 @@ struct EventFields {
 };
 const EventFields& FieldsOf(EventKind kind);
 
-// One event of one dialect. A nil field after the first `always` fields is left out. In an array
-// event only trailing nil fields can be left out.
+// One kind of event in one dialect. A nil field after the first `always` fields is left out. In an
+// array event only trailing nil fields can be left out.
 struct EventLayout {
   std::span<const Field> fields;
   size_t always = 0;

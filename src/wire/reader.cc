@@ -87,8 +87,7 @@ struct PairLengths {
 };
 
 // Fills `two` for the first `window` bytes, and `one` for at least kLongestSmallInteger bytes more.
-// Like MeasureSmallIntegers, works in place and without branches. REQUIRES: window + kWindow
-// readable bytes.
+// Has no branches, so that compilers vectorise it. REQUIRES: window + kWindow readable bytes.
 void MeasurePairs(const uint8_t* bytes, size_t window, PairLengths& lengths) {
   constexpr size_t kStep = 16;
   const size_t padded = (window + kStep - 1) / kStep * kStep;

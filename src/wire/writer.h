@@ -52,8 +52,8 @@ class Writer {
   }
 
  private:
-  // The size of the longest head or number. Each Put function may overwrite this number of bytes.
-  // It returns the number of bytes that belong to the value.
+  // The size of the longest head or number. Each Put function may overwrite this number of bytes,
+  // and returns the number of bytes that belong to the value.
   static constexpr size_t kMaxScalar = 9;
   struct LengthForm;
 

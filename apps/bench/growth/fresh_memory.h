@@ -5,7 +5,7 @@
 namespace kvcast::bench {
 
 // Returns the median time to write to a huge page (2 MiB) that the kernel has just given to the
-// process, in nanoseconds. The call then frees the memory.
+// process, in nanoseconds; 0: no memory. The call then frees the memory.
 double MeasureFreshHugePage();
 
 }  // namespace kvcast::bench

@@ -36,7 +36,7 @@ struct GrowthLimits {
 };
 
 // The sizes to measure. The first size is 10^6, or an eighth of `most` if this is less. Each size
-// is twice the previous size. The last size is `most`.
+// before the last is twice the previous size. The last size is `most`.
 std::vector<int64_t> GrowthSizes(int64_t most);
 
 class GrowthCurve {
@@ -47,8 +47,8 @@ class GrowthCurve {
   Status Begin();
   // True: the process uses almost all of its memory, so the index must not grow.
   bool is_full() const;
-  // Grows the index to about this size and measures it. If the index is full, it grows by one wave
-  // at most.
+  // Grows the index to about this size and measures it. If the memory is full, the index grows by
+  // one wave only.
   Result<GrowthPoint> Measure(int64_t residencies);
   uint64_t held() const { return index_.held(); }
 

@@ -118,7 +118,8 @@ class LookupCase {
     const auto start = Clock::now();
     const std::vector<WorkerMatch> matches = index_.Match(chain_, kBlockTokens, tokens);
     timings.query.Add(NanosecondsSince(start));
-    // If this thread was delayed, the writer has evicted the chain. The answer cannot be checked.
+    // If this thread was delayed, the writer may have evicted the chain. The answer then cannot be
+    // checked.
     if (churn_.FullyHeld(writer_.turn(), 1).first > prompt) return;
     if (!Right(matches, static_cast<int64_t>(held) * kBlockTokens)) ++timings.wrong;
   }

@@ -59,7 +59,7 @@ void Report::BeginTable(const std::string& name, std::vector<std::string> column
 
 void Report::Row(const std::vector<double>& values) {
   for (size_t i = 0; i < values.size(); ++i) {
-    // A large integer has all its digits.
+    // A large integer is printed with all its digits.
     const bool is_count = values[i] >= 1e4 && values[i] == std::floor(values[i]);
     std::printf(is_count ? " %*.0f" : " %*.4g", static_cast<int>(WidthOf(columns_[i])), values[i]);
   }

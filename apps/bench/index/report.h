@@ -32,7 +32,7 @@ class Report {
   void Figure(const std::string& name, double value, const std::string& unit);
   void Target(const std::string& name, double value, const std::string& unit, double target,
               Bound bound = Bound::kAtMost);
-  // Prints the heads of a table. Row prints a row with one value for each column. In the JSON
+  // Prints the header of a table. Row prints a row with one value for each column. In the JSON
   // object, the table is an array with this name. It has one object per row, with one member per
   // column. A report has at most one table.
   void BeginTable(const std::string& name, std::vector<std::string> columns);

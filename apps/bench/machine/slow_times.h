@@ -1,8 +1,8 @@
 // SlowTimes: the times at which the processors of the machine were slower than usual.
 //
-// The host of a virtual machine can slow all its processors for some 10 to 100 ms: it limits their
-// clock, or gives them to another machine. /proc/stat does not show this. A delay that is measured
-// at such a time says nothing about the measured program.
+// The host of a virtual machine can slow all its processors for about 10 to 100 ms: the host limits
+// their clock, or gives them to another machine. /proc/stat does not show this. A delay that is
+// measured at such a time says nothing about the measured program.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -35,8 +35,8 @@ class SlowTimes {
 
   // No time is slow.
   SlowTimes() = default;
-  // `samples`: in the order of time. A slow time goes from the last sample before slow samples to
-  // the first sample after them. It also has a rest of the same length, in which a program
+  // `samples`: in the order of time. A slow time begins at the last sample before slow samples. Its
+  // first half ends at the first sample after the slow samples. In its second half, a program
   // handles the work that has waited.
   explicit SlowTimes(std::span<const SpeedSample> samples);
 

@@ -39,7 +39,7 @@ std::string NoAnswer(const std::string&) {
 
 std::string NameOf(const char* kind, size_t i) { return kind + std::to_string(i); }
 
-// The ingestion of a router, which measures the batches of the good sources.
+// The ingestion of a router. This class measures the delays of the good sources' batches.
 class Router {
  public:
   Router(const FreshnessConfig& good, size_t ingest_threads)

@@ -1,6 +1,6 @@
 // The benchmark of restarts: a router with saved state is killed again and again while its sources
-// publish. Then other routers join the running router. The judges are the digests and the known
-// blocks of the publishers.
+// publish. Then other routers join the running router. The benchmark checks the answers against
+// the digests and the known blocks of the publishers.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -34,7 +34,7 @@ struct SavesResult {
   uint64_t saves = 0;
   int64_t bytes = 0;         // of the latest save
   double seconds = 0;        // of the slowest save
-  double pause_seconds = 0;  // see SaveReport; the longest
+  double pause_seconds = 0;  // of the latest save; see SaveReport
   // Queries between the saves, and queries that overlap a save. Queries that overlap a slow time of
   // the machine do not count.
   Quantiles quiet;
@@ -50,10 +50,11 @@ struct RestartResult {
   double cold = 0;  // without saved state
   Quantiles restarted;
   SavesResult saves;
-  // Of the routers that join the running router, in seconds from the start of each process: until
-  // the service has started, with all blocks restored, and until it answers exactly for all
-  // sources. `arrived` is the time from the first request for the state until its end. Without
-  // joins: zeros.
+  // Times of the routers that join the running router, in seconds. Without joins: zeros.
+  // - arrived: from the first request for the state until all of the state has arrived.
+  // - restored_after: from the start of the process until the service has started. All blocks are
+  //   restored then.
+  // - joined: from the start of the process until the router answers exactly for all sources.
   Quantiles arrived;
   Quantiles restored_after;
   Quantiles joined;

@@ -1,6 +1,6 @@
 // The prompts of the freshness benchmark. Each source stores its own prompts in a fixed order. The
-// publisher process and the router process both compute this order. The router process can thus
-// determine the prompts that a source holds without communication.
+// publisher process and the router process both compute this order. The router process thus
+// needs no communication to determine the prompts that a source holds.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

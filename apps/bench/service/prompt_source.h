@@ -11,7 +11,7 @@
 
 namespace kvcast::tools {
 
-// Of a batch that fills a source.
+// Number of blocks in a batch that fills a source.
 inline constexpr uint64_t kFillBlocks = 512;
 
 class PromptSource {

@@ -66,7 +66,7 @@ struct Interval {
   double end = 0;
 };
 
-// The times of the saves, which the log of the router shows.
+// The times of the saves, read from the log of the router.
 class SaveTimes {
  public:
   SaveTimes()
@@ -234,7 +234,7 @@ class RestartedRouter {
     return true;
   }
 
-  // Waits for one more comparison of each source.
+  // Waits for one more digest check of each source.
   bool AwaitDigests() const {
     if (!config_.extension) return true;
     std::vector<uint64_t> before;

@@ -12,11 +12,12 @@
 namespace kvcast::tools {
 
 enum class RouterCommand : uint8_t {
-  // A SourceCount for each source follows, at rest. The process waits until it has all batches and
-  // has compared the digest of each source, asks prompts, and writes a RouterChecked.
+  // A SourceCount for each source follows. The sources are at rest. The process waits until it has
+  // all batches and has compared the digest of each source, asks prompts, and writes a
+  // RouterChecked.
   kCheck,
-  // A SourceCount for each source follows, at rest. The process writes a byte, asks prompts for
-  // RestartConfig::query_seconds, and writes a SavesResult.
+  // A SourceCount for each source follows. The sources are at rest. The process writes a byte, asks
+  // prompts for RestartConfig::query_seconds, and writes a SavesResult.
   kMeasure,
 };
 

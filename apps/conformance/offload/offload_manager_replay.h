@@ -1,5 +1,5 @@
-// OffloadManagerReplay: repeats on OffloadManager the calls that were recorded from vLLM's CPU
-// offloading manager, and compares the results.
+// OffloadManagerReplay: makes the calls that vLLM's CPU offloading manager got in a recording to
+// OffloadManager, and compares the results.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

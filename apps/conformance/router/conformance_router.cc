@@ -51,7 +51,7 @@ ConformanceReport::PolicyFigures FiguresOf(Policy policy, const PromiseError& er
           static_cast<double>(error.under_tokens) / probes};
 }
 
-// Replaces the events of each step by the events that the decoder returns for their payload.
+// Replaces the events of each step by the events that the decoder returns for the step's payload.
 Status PassOverWire(Scenario& scenario, bool recorded_only) {
   for (ScenarioStep& step : scenario.steps) {
     if (recorded_only && step.payload.empty()) continue;

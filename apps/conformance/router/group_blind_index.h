@@ -1,7 +1,7 @@
 // GroupBlindIndex: one set of block hashes, without groups, tiers or copies. Several other routers
 // keep such a set. A remove of a hash by any group removes the block for all groups. This class
-// exists to measure the error of the set. The exact index cannot imitate the set, because the set
-// has less information.
+// exists to measure the error of the set. The exact index cannot imitate the set, because the
+// index does not store which groups have removed a block.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

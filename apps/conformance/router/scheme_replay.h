@@ -27,7 +27,8 @@ Result<RecordedStream> ReadRecordedStream(const std::string& path);
 struct SchemeOutcome {
   SchemeVerdict verdict;
   SchemeCounters counters;
-  // Number of testable stores up to the verdict kMismatch, with the store that caused it; 0: never.
+  // Number of testable stores up to and including the store that caused the verdict kMismatch; 0:
+  // never.
   uint64_t mismatch_after = 0;
 };
 // REQUIRES: `config` is valid.

@@ -52,8 +52,8 @@ struct CudaCopyConfig {
   // penalty applies to the staged path. A fragment size keeps its previous path until another path
   // has less than 0.9 of the previous path's time, penalties included. Must not be negative.
   double kernel_margin = 0.15;
-  // Number of thread blocks of a copy kernel; each occupies one multiprocessor. 0: the smallest
-  // number that saturates the link; without calibration 4.
+  // Number of thread blocks of a copy kernel, at most 1024; each occupies one multiprocessor. 0:
+  // the smallest number that saturates the link; without calibration 4.
   int kernel_blocks = 0;
   // Size in bytes of the ring of the staged path on the GPU, per direction. 0: the staged path is
   // off.

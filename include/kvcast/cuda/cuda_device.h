@@ -16,7 +16,8 @@ class Device;
 }
 
 // A shared reference to a GPU. Every object that uses the GPU holds a reference. The last reference
-// releases the context.
+// releases the primary context of the GPU. Calls that use the GPU make this context current on the
+// calling thread, and leave it current. Thread-safe.
 using CudaDevice = std::shared_ptr<const cuda::Device>;
 
 // Properties of a GPU.

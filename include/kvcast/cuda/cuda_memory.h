@@ -13,7 +13,7 @@
 namespace kvcast {
 
 // Owns exactly `bytes` of GPU memory. Copies and kernels use base(); the CPU must not access it.
-// Move-only.
+// Move-only. Thread-compatible.
 class CudaMemory {
  public:
   // Errors: kInvalidArgument if `bytes` is 0; kExhausted if the GPU has too little free memory;
@@ -49,12 +49,12 @@ struct PinnedPoolConfig {
 };
 
 // A HostPool that the GPU reads and writes directly. There is no fallback to pageable memory: if
-// the memory cannot be registered, Create returns an error. Move-only.
+// the memory cannot be registered, Create returns an error. Move-only. Thread-compatible.
 class PinnedPool {
  public:
   // Errors: the errors of HostPool::Create; kInvalidArgument if registration_bytes is not a
-  // multiple of the page size; kExhausted with the error of the driver. On error no memory stays
-  // allocated.
+  // multiple of the page size; kExhausted if the driver cannot register the memory; kUnavailable if
+  // another call of the driver fails. On error no memory stays allocated.
   static Result<PinnedPool> Create(CudaDevice device, const PinnedPoolConfig& config);
   ~PinnedPool();
   PinnedPool(PinnedPool&& other) noexcept = default;

@@ -210,8 +210,9 @@ class CacheManager {
   // Takes the same events as TakeEvents, and appends them to `payload` as the payload of one batch.
   // The bytes are those that EncodeBatch would write. The function creates no object per event, and
   // allocates nothing in steady state. `ts`: wall-clock time of the batch, seconds since the Unix
-  // epoch. Returns the number of events. With 0 pending events it appends nothing. Error: a name in
-  // a request cannot be encoded. The message then states the reason, and the events are lost.
+  // epoch. Returns the number of events. With 0 pending events it appends nothing. Error:
+  // kInvalidArgument if a name in a request cannot be encoded. `payload` is then unchanged, and the
+  // events are lost.
   Result<size_t> TakePayload(double ts, std::optional<int64_t> data_parallel_rank, Dialect dialect,
                              std::vector<uint8_t>& payload);
   // Number of events that TakeEvents would return. After a reset, an idle engine also has such

@@ -116,7 +116,8 @@ struct StorePlan {
   int64_t chunks_to_store = 0;
 };
 
-// Histogram of the number of chunks for which PrepareStore had to find space. One sample per call.
+// Histogram of the number of chunks for which PrepareStore had to find space. One sample for each
+// call with chunks to store.
 struct AllocationSizes {
   static constexpr std::array<int64_t, 10> kBounds = {1,    4,    16,    64,    256,
                                                       1024, 4096, 16384, 65536, 262144};

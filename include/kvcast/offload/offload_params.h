@@ -27,8 +27,8 @@ class TierFilter {
   explicit TierFilter(std::vector<Rule> rules) : rules_(std::move(rules)) {}
 
   bool allows_all() const { return !rules_; }
-  // True if a rule matches the tier, or if there are no rules. A property that the tier does not
-  // state matches every rule.
+  // True if a rule matches the tier, or if allows_all(). An empty list of rules allows no tier. A
+  // property that the tier does not state matches every rule.
   bool Allows(std::optional<std::string_view> medium,
               std::optional<std::string_view> locality) const;
 

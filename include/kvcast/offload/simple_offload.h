@@ -95,11 +95,11 @@ struct BlockPairs {
 // read the destination blocks. Stores must also wait for the computation of this step: a request of
 // this step may have hit blocks that another request computes in the same step.
 struct TransferStep {
-  std::optional<int64_t> load_event;
-  BlockPairs load;  // host to GPU, by request
-  std::optional<int64_t> store_event;
-  BlockPairs store;                   // GPU to host
-  std::vector<BlockContent> content;  // content of store.gpu, by position
+  std::optional<int64_t> load_event;   // number of the loads; nullopt: no loads
+  BlockPairs load;                     // host to GPU, by request
+  std::optional<int64_t> store_event;  // argument of CompleteStore; nullopt: no stores
+  BlockPairs store;                    // GPU to host
+  std::vector<BlockContent> content;   // content of store.gpu, by position
   // True: a request was preempted, and all copies must end before the step.
   bool need_flush = false;
 };
@@ -145,7 +145,7 @@ class SimpleOffload {
   Status CompleteStore(int64_t store_event, int64_t workers = 1, bool success = true);
   // Reports that all workers have ended the load of a request. If the load failed, its host blocks
   // are dropped from the cache, and the next Match does not find them; the request must compute the
-  // tokens. Error: kNotFound if the request has no load.
+  // tokens. Error: kNotFound if the request has no load, or if BuildStep has not returned it yet.
   Status CompleteLoad(const std::string& request_id, bool success = true);
 
   // Gives up a load that takes too long; the request must compute the tokens. The engine may free

@@ -3,7 +3,8 @@
 //
 // A block has two names: the block hash in the events, and its content key (content_key.h). The
 // index computes the content key from the tokens of a store and from the content key of the
-// previous block. An event names a block by its hash. Unnamed block: its content key is not known.
+// previous block. An event names a block by its hash. A block is unnamed if its content key is not
+// known.
 //
 // A query by content passes the content keys of its prompt, and does not depend on the hash scheme
 // of an engine. A query by hash passes the hash chain of the engine. If the content of a block is
@@ -330,7 +331,7 @@ class PrefixIndex {
   // block is new. No-op if the worker is not registered. ClearWorker implies this call,
   // RestartWorker does not.
   void NoteMissedBlocks(WorkerId worker);
-  // Declares that the next batch repairs the worker's blocks from its publisher's record of the
+  // Declares that the next batch repairs the worker's blocks from the publisher's record of the
   // engine's blocks. The record counts hit reports as copies. The worker's answers are therefore
   // not certain until a clear of the GPU cache, except with HitReports::kNever. SwapHidden implies
   // this call if the hidden generation has GPU blocks. No-op if the worker is not registered.
@@ -344,7 +345,8 @@ class PrefixIndex {
   // the index counts copies: n stores of a (tier, group, hash) need n removes. AllBlocksCleared
   // empties one tier: the tier that it names, else the GPU.
   //
-  // Takes the lock of the worker's shard. A large batch releases it now and then for other batches.
+  // Takes the lock of the worker's shard. A large batch releases the lock now and then for other
+  // batches.
   ApplyResult Apply(WorkerId worker, const EventBatch& batch);
 
   // Gives content keys to blocks of the worker whose content is not known: hashes[i] is the hash of
@@ -398,8 +400,9 @@ class PrefixIndex {
   // Number of events in bad_events and unknown_kinds, by group_idx. Element kMaxGroups counts
   // events with a group out of range. The list ends after the last element that is not 0.
   std::vector<uint64_t> GroupRejects(WorkerId worker) const;
-  // Sums over all shards. writer_locks: number of calls that took the lock of the shard.
-  // batch_pauses: number of times that a batch released the lock to let other batches run.
+  // Sums over all shards. writer_locks: number of times that the lock of a shard was taken, without
+  // the ends of pauses. One call may take the lock several times. batch_pauses: number of times
+  // that a batch released the lock to let other batches run.
   uint64_t writer_locks() const;
   uint64_t batch_pauses() const;
 

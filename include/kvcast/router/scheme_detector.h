@@ -72,9 +72,9 @@ inline constexpr int64_t kMaxSearchCredit = int64_t{1} << 22;
 inline constexpr int64_t kMaxSearchTokens = int64_t{1} << 22;  // tokens of one search
 inline constexpr size_t kMaxVerifiedDigests = 1024;            // kept as parents of later stores
 // Number of consecutive tested stores without a fitting candidate after which the detector gives
-// up: the state becomes kTokenMode, or kMismatch if a property is registered. Two stores are
-// sufficient if every hash_block_size was tried and the keys have only one reading. Otherwise this
-// number is necessary.
+// up: the state becomes kTokenMode, or kMismatch if a property is registered. A store is conclusive
+// if every hash_block_size was tried and the keys have only one reading. Two conclusive stores are
+// sufficient. One is sufficient if a property is registered and no scheme was found yet.
 inline constexpr uint64_t kSchemeMissesToGiveUp = 8;
 // Number of GPU stores without token ids after which the detector gives up, if no GPU store had
 // token ids. The state becomes kTokenMode. If a property is registered, only the reason changes.
@@ -277,8 +277,9 @@ struct SchemeCounters {
 // Delay of a verdict:
 // - The first testable store at the root shows a wrong registration. If the hashes are bytes and
 //   the algorithm or the hash_block_size is wrong, the first testable store at any position shows
-//   the error. If no candidate fits, the second store shows the error. If the events have no field
-//   extra_keys, the eighth store shows the error.
+//   the error.
+// - If no candidate fits, the second store gives kTokenMode; with a registration, the first store
+//   gives kMismatch. If the events have no field extra_keys, the eighth store gives this verdict.
 // - A changed scheme is found within sample_period stores at the root. After AllBlocksCleared, the
 //   first store at the root shows the change.
 class SchemeDetector {

@@ -77,7 +77,7 @@ struct CostWeights {
 // Result of a selection.
 struct Choice {
   WorkerId worker;
-  double cost = 0;
+  double cost = 0;                 // seconds
   int64_t reusable_tokens = 0;     // exact, from the candidate
   int64_t speculative_tokens = 0;  // from the candidate
 };

@@ -66,8 +66,8 @@ struct GroupSpec {
   int64_t chunk_size = 0;      // chunked local: > 0
   MambaMode mamba_mode = MambaMode::kNone;
   int64_t speculative_blocks = 0;  // Mamba: state blocks for draft tokens
-  // Mamba, kAlign: number of blocks for a state inside the last prefill chunk of a prompt. 0: off.
-  // The distance from the start of the chunk to such a state must be a multiple of
+  // Mamba, kAlign: number of blocks (0 or 1) for a state inside the last prefill chunk of a prompt.
+  // 0: off. The distance from the start of the chunk to such a state must be a multiple of
   // prefill_checkpoint_alignment tokens.
   int64_t prefill_checkpoint_blocks = 0;
   int64_t prefill_checkpoint_alignment = 0;
@@ -162,7 +162,7 @@ struct CacheConfig {
   // True: attention kernels may read slots that were never written. The engine must then zero the
   // blocks that CacheManager::TakeBlocksToZero returns.
   bool zero_new_blocks = false;
-  // Share of the pool, in 0..1, that stays free when a waiting request is admitted.
+  // Share of the pool that stays free when a waiting request is admitted. At least 0, below 1.
   double watermark = 0;
 };
 
@@ -247,7 +247,7 @@ int64_t MaxCopyBlocks(const CacheConfig& config);
 int64_t RequiredBlocks(const CacheConfig& config, int64_t total_tokens, int64_t encoder_tokens);
 
 // The number of leading tokens that attention will not read again, after `computed_tokens` tokens
-// were computed.
+// were computed. REQUIRES: chunk_size > 0 for chunked local attention.
 int64_t SkippedTokens(const GroupSpec& group, int64_t computed_tokens);
 
 constexpr int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }

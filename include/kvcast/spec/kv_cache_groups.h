@@ -62,8 +62,9 @@ struct HybridManagerOptions {
   bool allow_chunked_local = false;  // VLLM_ALLOW_CHUNKED_LOCAL_ATTN_WITH_HYBRID_KV_CACHE
 };
 
-// Returns true (hybrid manager on) unless one of the inputs excludes it. Error: kInvalidArgument if
-// the hybrid manager was requested and is excluded. KV events do not exclude the hybrid manager.
+// Returns false (hybrid manager off) if `requested` is false, or if another input excludes the
+// hybrid manager. Error: kInvalidArgument if the hybrid manager was requested and is excluded. KV
+// events do not exclude the hybrid manager.
 Result<bool> ResolveHybridManager(const std::vector<LayerSpec>& layers,
                                   const HybridManagerOptions& options);
 

@@ -34,7 +34,8 @@ struct PoolMemory {
 
 // Returns `config` with the groups and num_blocks, validated. With auto_fit_max_model_len,
 // max_model_len becomes the longest length, up to its given value, for which the pool is large
-// enough. A model without layers gets one block (the null block) and no groups.
+// enough. A model without layers gets one block (the null block) and no groups; this config is not
+// validated.
 //
 // The pool must hold MaxBlocksPerRequest + ReservedBlocks + MaxCopyBlocks. vLLM does not count
 // MaxCopyBlocks and the blocks of attention sinks. In vLLM, an accepted request can therefore wait

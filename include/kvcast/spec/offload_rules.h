@@ -38,8 +38,8 @@ struct OffloadGroup {
   int64_t tokens_per_block = 0;
   int64_t tokens_per_chunk = 0;
   int64_t hashes_per_chunk = 0;
-  // Number of last chunks of a prefix that a load of the prefix needs. nullopt: all chunks of the
-  // prefix (full kinds).
+  // A load of a prefix needs this number of chunks at the end of the prefix. nullopt: all chunks of
+  // the prefix (full kinds).
   std::optional<int64_t> window_chunks;
   // Loads end at multiples of this number of chunks. Chunks that are far from such an end need not
   // be stored. nullopt: every chunk of the group may be needed.
@@ -93,7 +93,7 @@ struct OffloadLayoutConfig {
   //   chunk only if the chunk is in the window that the lookup found.
   // - FillStoreMask decides which chunks of a window are stored.
   EngineRules rules = EngineRules::kMain2026August;
-  // CacheConfig::retention_interval. From v0.32 on it also applies to the chunks of windows.
+  // CacheConfig::retention_interval, for the chunks of windows. No effect before v0.32.
   std::optional<int64_t> retention_interval;
 };
 

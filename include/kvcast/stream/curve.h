@@ -56,15 +56,15 @@ class AccessList {
   static constexpr int64_t kRefreshMs = 250;
   static constexpr size_t kMaxFileBytes = 1 << 20;
 
-  // kInvalidArgument: the file is missing or cannot be read, or a line is wrong. The message names
-  // the file and the line.
+  // kInvalidArgument: the file is missing, cannot be read or has more than kMaxFileBytes, or a line
+  // is wrong. The message names the file and the line.
   static Result<std::shared_ptr<AccessList>> Load(const std::string& path);
 
   ~AccessList();
 
   bool Allows(CurveRole role, std::string_view public_key) const;
-  // Reads the file again. Errors: as for Load. After an error the list then stays as it is, and
-  // the failure is counted.
+  // Reads the file again. Errors: as for Load. After an error, the list does not change, and the
+  // failure is counted.
   Status Refresh();
   uint64_t failed_refreshes() const;
 
@@ -94,7 +94,7 @@ struct CurveNotice {
 
 struct CurveServer {
   CurveKeyPair keys;
-  std::shared_ptr<AccessList> clients;
+  std::shared_ptr<AccessList> clients;  // must not be nullptr
   // The library calls this function on one of its threads, while it holds a lock. The function must
   // not block, and must not call the library. The texts are valid only during the call. Empty:
   // nothing is called.

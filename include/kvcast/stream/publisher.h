@@ -49,7 +49,7 @@ struct PublisherConfig {
   // stays.
   size_t ring_batches = 10000;  // > 0
   size_t ring_bytes = 256u << 20;
-  int send_hwm = 100000;  // PUB high-water mark, messages per subscriber
+  int send_hwm = 100000;  // PUB high-water mark, messages per subscriber; 0: no limit
   // True: the publisher answers KVX1 requests (see schemas/README.md). It then records the blocks
   // that the engine holds according to its batches, about 100 bytes per block. No effect without a
   // replay endpoint.
@@ -155,7 +155,7 @@ struct PublisherCounters {
 // The publisher of one data-parallel rank. Publish, PublishPayload, Add and Flush must be called by
 // one thread at a time. All other methods are thread-safe. The destructor passes all queued batches
 // to ZeroMQ, and waits at most one second until ZeroMQ has sent them. With shares_threads or an
-// inproc endpoint, the destructor may not wait.
+// inproc endpoint, it is possible that the destructor does not wait.
 class Publisher {
  public:
   // Binds (or connects) the sockets, and starts the threads. Errors: kInvalidArgument for an
@@ -189,8 +189,8 @@ class Publisher {
   // marker of a replay. With hashes_only also: kInvalidArgument if the redacted batch cannot be
   // encoded, kMalformed if an event of the payload cannot be decoded, and the errors of
   // DecodeBatch. A failed call does not publish the payload, but uses a sequence number. `ts`: the
-  // time stamp of the payload, as for heartbeats of Publish. nullopt: no heartbeat follows from
-  // this payload.
+  // time stamp of the payload, for heartbeats (see heartbeat_ms). nullopt: heartbeats ignore this
+  // payload. With hashes_only, `ts` has no effect: the time stamp comes from the payload.
   Result<Seq> PublishPayload(std::span<const uint8_t> payload,
                              std::optional<double> ts = std::nullopt);
 

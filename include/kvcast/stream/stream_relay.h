@@ -1,15 +1,16 @@
 // StreamRelay: follows one publisher, and publishes its batches again. The payloads do not change.
 // The epoch, the sequence numbers, the ring for replays, the digests and the snapshots are those of
-// the relay, so subscribers that join late get the state of an engine whose own publisher has a
-// short ring, or none of KVX1.
+// the relay. Subscribers that join late therefore get the state of the engine, even if the engine's
+// own publisher has a short ring or does not support KVX1.
 //
 // The relay starts a new epoch when the subscriber resets the source, for example after a restart
 // of the engine. If earlier batches of the engine are missing, number 0 of the epoch is a batch
 // that no replay returns. Subscribers of the relay then know that their state is not complete, as
 // they would without the relay.
 //
-// While it is not known that the state is that of the engine, the relay is silent: it sends no
-// heartbeats and answers no requests. Its subscribers then become kStale, as without the relay.
+// While the relay does not know whether its state is the state of the engine, the relay is silent:
+// it sends no heartbeats and answers no requests. Its subscribers then become kStale, as without
+// the relay.
 //
 // A publisher with KVX1 is followed by replays only, without snapshots.
 // SPDX-License-Identifier: Apache-2.0
@@ -30,12 +31,12 @@ namespace kvcast {
 struct StreamRelayConfig {
   SourceConfig source;  // `worker` and `resume` have no effect
   SubscriberConfig subscriber;
-  // `replay_endpoint` must be set. `epoch` and `data_parallel_rank` must not be set: the batches
-  // keep their rank.
+  // `replay_endpoint` must be set. `epoch`, `resume` and `data_parallel_rank` must not be set: the
+  // batches keep their rank.
   PublisherConfig publisher;
   // Set: the relay goes on with this state, in a new epoch, if the followed publisher proves to be
-  // the same run, and can replay the batches since the state. `mark` must be set. Otherwise the
-  // relay drops the state.
+  // the same run, and can replay the batches since the state. Otherwise the relay drops the state.
+  // `state` and `mark` must be set.
   std::optional<RelayRecovery> recovery;
 };
 
@@ -49,7 +50,7 @@ struct StreamRelayCounters {
 class StreamRelay {
  public:
   // Errors: those of Publisher::Create, Subscriber::Create and Subscriber::Add. kInvalidArgument:
-  // `publisher` has a member that must not be set, or has no replay endpoint.
+  // a member of `publisher` or `recovery` that must be set is not set, or the reverse.
   static Result<std::unique_ptr<StreamRelay>> Create(const StreamRelayConfig& config);
   ~StreamRelay();
 

@@ -188,15 +188,15 @@ struct SubscriberConfig {
   // the status). The reply shows whether the latest batches were lost, and whether the publisher
   // has restarted and sent no message since then. 0: never.
   int64_t probe_interval_ms = 2000;
-  // Silence in milliseconds after which a source is kStale. No effect if the subscriber cannot ask
-  // the source: without a replay endpoint, and without probes and KVX1.
+  // Silence in milliseconds after which a source is kStale. 0 does not mean never. No effect if the
+  // subscriber cannot ask the source: without a replay endpoint, and without probes and KVX1.
   int64_t stale_ms = 3000;
   // Interval between two comparisons of the state with the digests of a publisher with KVX1. The
   // interval varies by up to a quarter, so that the comparisons of many sources are spread over
   // time. 0: never.
   int64_t audit_interval_ms = 10000;
-  // Maximum number of live messages in the socket of a source. The bound is small, because a
-  // message may have max_frame_bytes. Further messages wait at the publisher.
+  // Maximum number of live messages in the socket of a source; 0: no limit. The bound is small,
+  // because a message may have max_frame_bytes. Further messages wait at the publisher.
   int recv_hwm = 32;
   // Maximum size of a frame in bytes, at least 8192. A longer frame ends its connection. The
   // subscriber then reconnects and requests the missing batches. If a batch exceeds the limit in
@@ -250,8 +250,9 @@ class Subscriber {
   void Contradict(WorkerId worker);
   // Calls `use` once, on the calling thread. No sink is called meanwhile, so the states of all
   // sinks belong to these positions. `positions` has the followed sources whose state can be saved;
-  // see SavedPosition. The sources wait until `use` returns. `use` may not call this object. The
-  // call waits for the sink calls in progress. One call at a time; a sink must not make it.
+  // see SavedPosition. The sources wait until `use` returns. `use` must not call this object. The
+  // call waits for the sink calls in progress. Only one call may run at a time. A sink must not
+  // call BetweenTurns.
   void BetweenTurns(const std::function<void(const std::vector<FollowedPosition>& positions)>& use);
   // The current status. The sink has received every batch that the status counts as applied. If the
   // worker is not followed, all fields have their default values.

@@ -64,8 +64,8 @@ class CopyBackend {
   // The call reads `ops` before it returns. No destination of the batch may overlap another
   // destination or a source of the batch.
   //
-  // `after`: an event of the backend's device (CUDA: cudaEvent_t). The copies access no source and
-  // no destination before this event. nullptr: no event.
+  // `after`: an event of the backend's device (CUDA: cudaEvent_t), borrowed for the call. The
+  // copies access no source and no destination before this event. nullptr: no event.
   //
   // Errors: kInvalidArgument, kExhausted or kUnavailable. No byte of the batch was then copied, and
   // none will be copied.

@@ -21,15 +21,15 @@ enum class HostPages {
 struct HostPoolConfig {
   size_t bytes = 0;
   HostPages pages = HostPages::kTransparentHuge;
-  // Number of threads that touch the pages at creation. 0: half of the processors, but at least 1
-  // and at most 16.
+  // Number of threads that touch the pages at creation, 0 to 256. 0: half of the processors, but at
+  // least 1 and at most 16.
   int threads = 0;
   // The NUMA node of all pages; the node next to the GPU is best. nullopt: the kernel chooses.
   std::optional<int> numa_node;
 };
 
 // Owns one anonymous mapping of `bytes`, rounded up to whole pages. Create returns after every page
-// is present; no copy therefore waits for a page fault. Move-only.
+// is present; no copy therefore waits for a page fault. Move-only. Thread-compatible.
 class HostPool {
  public:
   // Errors: kInvalidArgument (the message names the field); kExhausted if the memory is not

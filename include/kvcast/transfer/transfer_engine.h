@@ -36,7 +36,9 @@ struct TransferJob {
   TransferJobId id;  // must not be the id of a job in progress
   CopyDirection direction = CopyDirection::kStore;
   std::span<const TransferGroup> groups;
-  void* after = nullptr;  // see CopyBackend::Submit
+  // See CopyBackend::Submit. The event must exist, and must not be recorded again, until the job
+  // has ended.
+  void* after = nullptr;
 };
 
 // Result of one job.

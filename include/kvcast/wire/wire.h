@@ -140,8 +140,8 @@ inline constexpr Dialect kDefaultDialect = Dialect::kVllm12;
 std::string_view DialectName(Dialect dialect);
 std::optional<Dialect> ParseDialect(std::string_view name);
 
-// Appends the payload of `batch` to `out`. It is equal, byte for byte, to the output of the
-// producer's encoder. Fields that the dialect does not have are omitted. Thread-safe. Error:
+// Appends the payload of `batch` to `out`. The payload is equal, byte for byte, to the output of
+// the producer's encoder. Fields that the dialect does not have are omitted. Thread-safe. Error:
 // kInvalidArgument, without output, if the batch contains a value that no decoder accepts:
 // - text that is not UTF-8
 // - a negative block size, window or token offset

@@ -2,7 +2,8 @@
 // written for such an indexer can use this service instead.
 //
 //   POST /register       instance_id, endpoint, model_name, block_size, [routing_group, dp_rank,
-//                        replay_endpoint]                  -> 201 {"status": "ok", "worker": name}
+//                        replay_endpoint, server_key, insecure]
+//                        -> 201 {"status": "ok", "worker": name}
 //   POST /unregister     instance_id, model_name, [routing_group, dp_rank]
 //   GET  /workers        [?model_name=] [?routing_group=]
 //   POST /query          token_ids, model_name, [routing_group, lora_name, cache_salt]

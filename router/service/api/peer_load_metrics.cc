@@ -28,10 +28,10 @@ constexpr PeerLoadMetric kPeerLoadMetrics[] = {
      "counts.",
      MetricType::Gauge, [](P p) { return p.peers.age_ms.value_or(0) / 1000; }},
     {"kvcast_peer_load_sent_total",
-     "Messages with the own load that the router published, since the router started.",
+     "Messages with this router's load that the router published, since the router started.",
      MetricType::Counter, [](P p) { return static_cast<double>(p.counters.sent); }},
     {"kvcast_peer_load_unsent_total",
-     "Messages with the own load that were too large, since the router started.",
+     "Messages with this router's load that were too large, since the router started.",
      MetricType::Counter, [](P p) { return static_cast<double>(p.counters.unsent); }},
     {"kvcast_peer_load_received_total",
      "Messages with loads that arrived, including refused messages and messages of this router, "

@@ -101,7 +101,8 @@ static Status CheckPort(const char* member, const std::string& endpoint) {
   return BadField(std::string(member) + ": must end with a port from 1 to 65535");
 }
 
-// The log has the stream of one worker, and its reader has the other properties.
+// A log has the stream of one worker. The router connects to the reader of the log, so the source
+// must not describe a connection.
 static Status CheckLog(const WorkerRegistration& source) {
   if (!IsLogEndpoint(source.endpoint)) return Status();
   if (source.format != EventFormat::kEngine)
@@ -144,7 +145,8 @@ Result<WorkerRegistration> SourceFromJson(const Json& object) {
   for (const std::string& endpoint : {source.endpoint, source.replay_endpoint}) {
     // An inproc endpoint needs a publisher in the router's own process. Only a program that uses
     // the library can have such a publisher.
-    if (endpoint.starts_with("inproc:")) return BadField("endpoint: must be a tcp or ipc endpoint");
+    if (endpoint.starts_with("inproc:"))
+      return BadField("endpoint: inproc endpoints are not allowed");
   }
   const auto& rule = source.worker.sparse_rule;
   if (rule && rule->alignment == 0)

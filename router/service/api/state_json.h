@@ -9,13 +9,15 @@
 namespace kvcast::router {
 
 // {"workers": [{"name", "model", "instance_id", "routing_group", "data_parallel_rank", "endpoint",
-//   "state", "hint", "next_seq", "event_age_seconds": x|null, "named_by": "content"|"scheme",
+//   "state", "hint", "security": see SecurityOf, "failed_handshakes", "next_seq",
+//   "event_age_seconds": x|null, "named_by": "content"|"scheme",
 //   "unnamed_blocks", "ambiguous", "scheme", "scheme_reason", "gaps", "lost", "batches",
 //   "restarts", "rejected_events", "residencies", "load": {...}, "load_rates": see
 //   load_rates.h, "groups": [{"group", "kind",
 //   "block_size", "sliding_window", "tiers": {"GPU": {"held", "stored", "removed"}, ...}}],
 //   "reuse": see reuse_json.h}],
-//  "routing": {...}, "queries", "bad_queries"}
+//  "routing": {...}, "queries", "bad_queries"
+//  [, "peers": {"router": name of this router, "routers": n, "age_ms": x|null}]}
 nlohmann::json StateJson(const ServiceCore& core);
 
 }  // namespace kvcast::router

@@ -31,7 +31,7 @@ size_t TakeHeader(char* line, size_t size, size_t count, void* user) {
   if (text.starts_with("HTTP/") && text.size() > kVersion.size()) {
     answer.status = std::atoi(std::string(text.substr(kVersion.size(), 3)).c_str());
   }
-  constexpr int kFinal = 200;  // an answer below has no body, and another answer follows
+  constexpr int kFinal = 200;  // a lower status has no body, and another answer follows
   const bool ends = text == "\r\n" && answer.status >= kFinal;
   return !ends || answer.get.on_bytes(answer.status, {}) ? text.size() : 0;
 }

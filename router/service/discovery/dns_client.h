@@ -17,7 +17,7 @@ namespace kvcast::router {
 // /etc/hosts. Thread-compatible.
 class DnsClient {
  public:
-  // The longest time of one query with its retries, for one name server.
+  // Limits of one query to one name server: seconds of each try, and number of tries.
   static constexpr int kTimeoutSeconds = 2;
   static constexpr int kTries = 2;
 
@@ -25,11 +25,11 @@ class DnsClient {
   // domains of /etc/resolv.conf. kInvalidArgument: `server` is malformed.
   static Result<DnsClient> Create(const std::string& server);
 
-  // A name that begins with "_" is a service, and the targets of its SRV records are returned. Of
-  // other names the addresses are returned: of the A records, or, without A records, of the AAAA
-  // records. The targets are sorted, and each is unique. Empty: the name does not exist, or it has
-  // no such records. kUnavailable: no name server gave a usable answer. Blocks until the answer or
-  // the end of the time.
+  // A name that begins with "_" is a service, and the targets of its SRV records are returned. For
+  // other names, the addresses of the A records are returned. If there are no A records, the
+  // addresses of the AAAA records are returned. The targets are sorted, and each is unique. Empty:
+  // the name does not exist, or it has no such records. kUnavailable: no name server gave a usable
+  // answer. Blocks until the answer or the end of the time.
   Result<std::vector<SourceTarget>> Look(const std::string& name) const;
 
  private:

@@ -1,4 +1,4 @@
-// DnsSources: follows a source for each target of looked up names.
+// DnsSources: looks up names, and follows a source for each target of each name.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

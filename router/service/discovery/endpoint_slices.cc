@@ -21,7 +21,7 @@ constexpr size_t kPageDepth = 7;
 constexpr size_t kEventDepth = 6;
 constexpr size_t kMaxSliceValues = size_t{1} << 20;  // of a page or an event
 constexpr size_t kMaxVersionBytes = 4096;            // of a version, and of the token of a page
-constexpr int64_t kGone = 410;                       // the code of HTTP
+constexpr int64_t kGone = 410;                       // HTTP status "Gone"
 
 Status Damaged(const std::string& what) { return {StatusCode::kMalformed, what}; }
 
@@ -78,8 +78,8 @@ std::optional<std::string> HostOf(const std::string& address, const std::string&
   return text;
 }
 
-// The port of {port}. 0: there is none, or several. nullopt: malformed. `known`: a port has the
-// wanted name.
+// The port that replaces {port}. 0: there is none, or several. nullopt: malformed. Sets `known` to
+// true if a port has the wanted name.
 std::optional<int> PortOf(const Json& slice, const std::string& wanted, bool& known) {
   constexpr int64_t kMaxPort = 65535;
   const auto ports = Elements(slice, "ports");

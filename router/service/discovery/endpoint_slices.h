@@ -38,8 +38,8 @@ class EndpointSlices {
   static constexpr size_t kMaxSlices = 4096;
   static constexpr size_t kMaxEndpoints = 65536;  // of all slices
 
-  // `port_name`: the port of {port}. Empty: the TCP port of the slice if it has exactly one, else
-  // 0.
+  // `port_name`: the name of the port that replaces {port}. Empty: the TCP port of the slice. If
+  // there is not exactly one such port, {port} is 0.
   explicit EndpointSlices(std::string port_name) : port_name_(std::move(port_name)) {}
 
   // Starts a list. The slices stay until its last page.
@@ -54,7 +54,7 @@ class EndpointSlices {
     kSlices,   // the slices changed
     kExpired,  // the server no longer has the changes since version(), so a new list is needed
   };
-  // Reads one event of a watch. kUnavailable: the server reports another error.
+  // Reads one event of a watch. kUnavailable: the server reports an error other than kExpired.
   Result<Change> ReadEvent(std::string_view line);
   // The version of the slices, where the next watch begins.
   const std::string& version() const { return version_; }

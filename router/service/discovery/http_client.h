@@ -1,4 +1,4 @@
-// HttpClient: requests to an API server, whose answers are read while they arrive.
+// HttpClient: sends requests to an API server, and reads each answer while the answer arrives.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -10,9 +10,10 @@
 namespace kvcast::router {
 
 struct HttpGet {
-  std::string url;       // http:// or https://
-  std::string token;     // for the header Authorization, as a bearer; empty: no such header
-  std::string ca_file;   // PEM file of the authorities that sign the server's certificate
+  std::string url;    // http:// or https://
+  std::string token;  // for the header Authorization, as a bearer; empty: no such header
+  // PEM file of the authorities that sign the server's certificate; empty: those of the system.
+  std::string ca_file;
   int64_t limit_ms = 0;  // of the whole request
   // Gets the status and the next bytes of the body. The first call comes directly after the headers
   // and has no bytes. False: the request ends. Called by the thread of HttpClient::get.

@@ -34,7 +34,7 @@ class KubernetesFollower {
  public:
   static constexpr int64_t kLongestWaitMs = 30000;
   static constexpr int64_t kWatchSeconds = 240;    // the server ends a watch after this time
-  static constexpr int64_t kRequestMs = 30000;     // of a page, and of a watch beyond its end
+  static constexpr int64_t kRequestMs = 30000;     // limit of a page, and margin of a watch
   static constexpr int64_t kSteadyWatchMs = 1000;  // a shorter watch without an event is a failure
   static constexpr size_t kMaxErrorBytes = 4096;   // of the body of an error
   static constexpr size_t kMaxPages = 4096;
@@ -48,7 +48,7 @@ class KubernetesFollower {
   void Begin();  // call it once
   // Replaces the template of the source. Thread-safe.
   void SetTemplate(SourceTemplate source_of);
-  // Tries sources again that could not be followed. Thread-safe.
+  // Tries again to follow the sources that could not be followed. Thread-safe.
   void Retry();
   // The thread ends soon. Thread-safe; does not wait.
   void Stop();
@@ -61,7 +61,7 @@ class KubernetesFollower {
   struct Watching;
 
   void Run();
-  // Each of both returns false after a failure.
+  // Both return false after a failure.
   bool List();
   bool Watch();
   Status ReadPages();
@@ -79,7 +79,7 @@ class KubernetesFollower {
   std::atomic<bool> stopping_{false};
   // Only the thread uses these.
   Next next_ = Next::kList;
-  uint32_t failures_ = 0;  // since the latest event of a watch
+  uint32_t failures_ = 0;  // since the latest event of a watch, or the latest steady watch
   mutable Mutex mutex_;
   CondVar wake_;
   EndpointSlices slices_ KV_GUARDED_BY(mutex_);
@@ -87,10 +87,10 @@ class KubernetesFollower {
   SourceTemplate source_of_ KV_GUARDED_BY(mutex_);
   bool listed_ KV_GUARDED_BY(mutex_) = false;  // slices_ has the answer to a list
   bool failed_ KV_GUARDED_BY(mutex_) = false;  // list_ has the failure of a request
-  // The failure is a watch that ended early. It ends with the next event, because the API server
-  // may end the next watch early too.
+  // The failure is a watch that ended early. A new watch does not end this failure, because the API
+  // server may end the new watch early too. The next event ends the failure.
   bool cut_ KV_GUARDED_BY(mutex_) = false;
-  // A call of report() does not wait for changes of the fleet.
+  // Separate from mutex_, so that report() does not wait for changes of the fleet.
   mutable Mutex report_mutex_;
   SourceListReport report_ KV_GUARDED_BY(report_mutex_);
   std::thread thread_;  // last: it uses the other members

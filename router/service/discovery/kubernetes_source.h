@@ -38,7 +38,7 @@ std::string UrlOf(const KubernetesApi& api);
 // The URL of a list of EndpointSlices, without the parameters of one request.
 std::string SlicesUrl(const KubernetesApi& api, const std::string& space,
                       const std::string& selector);
-// Replaces all bytes that may not stand in a parameter of a URL.
+// For a parameter of a URL: writes each byte as %XX, except letters, digits, "-", "." and "_".
 std::string PercentEncode(const std::string& text);
 
 }  // namespace kvcast::router

@@ -10,7 +10,7 @@ namespace kvcast::router {
 KubernetesSources::KubernetesSources(KubernetesSourcesConfig config, Fleet& fleet, SourceLog& log)
     : config_(std::move(config)), fleet_(fleet), log_(log) {}
 
-// All threads end at the same time.
+// Stops all threads first, so that they end in parallel.
 KubernetesSources::~KubernetesSources() { Stop(); }
 
 void KubernetesSources::Set(std::vector<KubernetesSource> sources) {
@@ -38,7 +38,7 @@ void KubernetesSources::Set(std::vector<KubernetesSource> sources) {
   }
   for (const auto& [list, follower] : old) follower->Stop();
   for (const auto& [list, follower] : old) follower->Remove();
-  // Now, because sources of new lists may have the names of old sources.
+  // New lists begin after the removal, because their sources may have the names of old sources.
   if (repeater_ == nullptr) return;
   for (const Follower& follower : added) follower->Begin();
 }

@@ -24,9 +24,9 @@ class KubernetesSources {
   // Waits for the end of the threads. The sources stay in the fleet.
   ~KubernetesSources();
 
-  // Replaces the lists, which have different names. A list that was set before is not read again.
-  // The sources of lists that are no longer set leave the fleet. One call at a time. REQUIRES:
-  // there are no lists, or has_client().
+  // Replaces the lists. A list that was set before is not read again. The sources of lists that are
+  // no longer set leave the fleet. One call at a time. REQUIRES: each list() occurs once; there are
+  // no lists, or has_client().
   void Set(std::vector<KubernetesSource> sources);
   bool has_client() const { return config_.make_client != nullptr; }
   // Starts the threads. Call it once.

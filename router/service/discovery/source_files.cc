@@ -55,8 +55,8 @@ void SourceFiles::Look() {
   reports_ = std::move(reports);
 }
 
-// The content decides whether a file has changed. Its times do not, because two changes may have
-// the same time.
+// The content decides whether a file has changed. The times of the file do not, because two changes
+// may have the same time.
 void SourceFiles::Read(File& file) {
   Result<std::string> text = ReadRegularFile(file.path, kMaxMib);
   if (!text.ok()) return NoteFailure(file, text.status());

@@ -6,9 +6,9 @@
 
 namespace kvcast::router {
 
-// The latest reading of a list of sources: a file, or the answer to a lookup.
+// The latest reading of a list of sources: a file, the answer to a lookup, or EndpointSlices.
 struct SourceListReport {
-  std::string list;  // path of the file, or looked up name
+  std::string list;  // path of the file, looked up name, or KubernetesSource::list()
   // Number of sources that cannot be followed. At least 1 if the list could not be read or is
   // invalid.
   size_t errors = 0;

@@ -40,9 +40,10 @@ class SourceSet {
     std::vector<Status> errors;  // one for each source of the list that cannot be followed
   };
   // Removes the followed sources that the list does not contain, and adds the other sources of the
-  // list. A source whose properties differ is replaced. A source with an error stays as it is, and
-  // the next call tries again. If a client has removed a source of the list, the call adds the
-  // source again. Sources that do not come from this list never change.
+  // list. A source whose properties differ is replaced. A source that CheckSource refuses stays as
+  // it was. If the fleet cannot add a changed source, the old source is already removed. In both
+  // cases the next call tries again. If a client has removed a source of the list, the call adds
+  // the source again. Sources that do not come from this list never change.
   Changes Follow();
   // Number of sources of the list that the fleet follows.
   size_t followed() const { return followed_.size(); }

@@ -34,7 +34,8 @@ class TargetList {
 
   // Replaces the targets. A target without a valid source is a failure, and does not stop the other
   // targets. If two targets give sources of one name, no source changes. The fleet changes in the
-  // next call of Follow. `failure`: of the whole list, if it has one that does not change targets.
+  // next call of Follow. `failure`: a failure of the whole list that leaves the targets valid;
+  // empty: none.
   void Set(const std::vector<SourceTarget>& targets, const SourceTemplate& source_of,
            std::string failure = "");
   // The list could not be read. Its sources stay. `reason` empty: the failure has ended.

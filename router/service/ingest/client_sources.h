@@ -12,10 +12,11 @@
 namespace kvcast::router {
 
 // Not ok (kInvalidArgument): one line that names the member. An endpoint of a client is
-// tcp://HOST:PORT, for format trtllm also http://, https:// or "push". Other transports of libzmq
-// would open files and UDP sockets. If `networks` is not empty, each endpoint to which the router
-// connects must have an IP address in one of the networks. Host names are then refused, because a
-// name may resolve to another address later.
+// tcp://HOST:PORT, for format trtllm also http:// or "push". (https:// passes this check, but
+// EventFeeds::Add refuses https://.) Other transports of libzmq would open files and UDP sockets.
+// If `networks` is not empty, each endpoint to which the router connects must have an IP address in
+// one of the networks. Host names are then refused, because a name may resolve to another address
+// later.
 Status CheckClientSource(const WorkerRegistration& source, const std::vector<IpNetwork>& networks);
 
 }  // namespace kvcast::router

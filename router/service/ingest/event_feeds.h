@@ -53,8 +53,8 @@ class EventFeeds {
   EventFeeds(FeedConfig config, FeedSink sink);
   ~EventFeeds();  // stops the pollers
 
-  // Polling of a new URL starts at the next Begin. If a worker of this URL is polled already, the
-  // added worker gets events immediately. `poll_ms`: milliseconds between two polls; for several
+  // Polling of a new URL starts at the next Begin. If the URL is polled already, the added worker
+  // gets the events of the next answer. `poll_ms`: milliseconds between two polls; for several
   // workers of one URL, the value of the first worker counts. kInvalidArgument: the endpoint is
   // invalid. Any other error: no file descriptor is available.
   Status Add(WorkerId worker, const std::string& endpoint, int64_t poll_ms);

@@ -106,8 +106,8 @@ class Fleet {
 
   FleetView view() const;
   // Calls `use` while no batch of the workers of this shard is applied; see
-  // Subscriber::BetweenTurns. Workers of EventFeeds are not among them. Waits for another call of
-  // the function.
+  // Subscriber::BetweenTurns. `use` does not get the workers of EventFeeds. Only one call runs at a
+  // time; other calls wait.
   void BetweenTurns(size_t shard,
                     const std::function<void(const std::vector<FollowedWorker>&)>& use);
   SourceStatus stream(WorkerId worker) const;

@@ -45,7 +45,7 @@ struct LoadMeasurement {
   Tier tier = Tier::kCpu;
   double bytes = 0;
   double seconds = 0;
-  bool totals = false;  // the counts are sums since the engine started
+  bool totals = false;  // bytes and seconds are sums since the engine started
 };
 
 struct LoadRateReport {

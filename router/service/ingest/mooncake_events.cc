@@ -56,7 +56,7 @@ std::optional<BlockHash> HashOf(const Value& value) {
   return BlockHash::FromBytes({value.data, static_cast<size_t>(value.number)});
 }
 
-// Text and nil set the target. False: another type, or a text that is too long.
+// Nil counts as an empty text. False: another type, or a text that is too long.
 bool TextOf(const Value& value, std::string_view& text) {
   text = {};
   if (value.kind == Kind::kNil) return true;

@@ -1,5 +1,5 @@
-// Writes batches of this library as Mooncake's KV-event maps: a peer of MooncakeEvents for the demo
-// and for tests. Mooncake's own store sends the media "cpu" and "disk".
+// Writes batches of this library as Mooncake's KV-event maps: the counterpart of MooncakeEvents,
+// for the demo and for tests. Mooncake's own store sends the media "cpu" and "disk".
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

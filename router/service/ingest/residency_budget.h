@@ -4,9 +4,9 @@
 // An equal part is the bound divided by the number of sources. If the sum is above the bound, each
 // source with more than an equal part is dropped at its next batch. While the sum is above the
 // bound, at least one source has more than an equal part. A source that sends nothing is not
-// dropped, so the sum can exceed the bound. It stays below twice the bound, plus the growth of one
-// batch of each source: the large sources that send nothing were together below the bound when the
-// last of them grew, and each other source has at most an equal part.
+// dropped, so the sum can exceed the bound. The sum stays below twice the bound, plus the growth of
+// one batch of each source: the large sources that send nothing were together below the bound when
+// the last of them grew, and each other source has at most an equal part.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -33,7 +33,7 @@ class ResidencyBudget {
     Share(const Share&) = delete;
     Share& operator=(const Share&) = delete;
 
-    // Notes the current number of the source. True: the source must be dropped.
+    // Notes the current number of residencies of the source. True: the source must be dropped.
     bool Note(uint64_t residencies);
 
    private:

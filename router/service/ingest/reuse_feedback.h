@@ -1,4 +1,4 @@
-// ReuseFeedback: compares the reuse that engines report with the predicted reuse.
+// ReuseFeedback: compares the reuse that one engine reports with the predicted reuse.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -10,7 +10,7 @@
 
 namespace kvcast::router {
 
-// Draws two conclusions. Thread-compatible.
+// The class draws two conclusions. Thread-compatible.
 //
 // The first conclusion uses the moving share of predicted tokens that the engine did not reuse. A
 // single answer is often wrong, because events have not arrived yet. If answers stay wrong, the

@@ -1,6 +1,6 @@
-// SchemeWatch: the hash scheme of one source, found by the source's stores and by a challenge. The
-// answer to a challenge shows the scheme before the first store at the root arrives, and also if
-// the stores carry no tokens.
+// SchemeWatch: the hash scheme of one source, found from the source's stores and from the answer to
+// a challenge. The answer to a challenge shows the scheme before the first store at the root
+// arrives, and also if the stores carry no tokens.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -43,8 +43,8 @@ class SchemeWatch {
   std::optional<EventBatch> TakeAnswer(std::span<const uint8_t> payload);
 
   const SchemeVerdict& verdict() const { return detector_.verdict(); }
-  // True: the hashes of the stores do not fit their tokens. A LoRA adapter whose path changed gives
-  // the same symptom and is excluded here.
+  // True: the hashes of the stores do not fit their tokens. Stores with a LoRA adapter do not
+  // count, because a changed path of the adapter has the same effect.
   bool is_contradicted() const;
   const SchemeCounters& counters() const { return detector_.counters(); }
   const ChallengeCounters& challenges() const { return challenges_; }

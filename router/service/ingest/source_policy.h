@@ -29,7 +29,7 @@ enum class SourceOrigin : uint8_t { kOperator, kHttp };
 //   it.
 // - An endpoint is not a loopback endpoint, and the source has neither a server_key nor `insecure`.
 // - The source has a server_key, and `insecure` is set.
-// - The source has a server_key, and the router has no keys, or the server_key is malformed.
+// - The source has a server_key that is malformed, or a server_key while the router has no keys.
 // - The source comes from HTTP, and CheckClientSource refuses it.
 // - The source has the endpoint of a log (src/event_log/open_log.h), and the router reads no logs.
 // For sources with feed endpoints (event_feeds.h) and for logs, only the last two rules apply,

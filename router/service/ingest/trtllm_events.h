@@ -33,7 +33,7 @@ struct TrtllmConfig {
   int64_t tokens_per_block = 0;  // > 0
   // Events of other ranks are left out. nullopt: events that name a rank are left out.
   std::optional<int64_t> attention_dp_rank;
-  size_t json_bytes_max = size_t{64} << 20;  // a text of this length may have 2^23 values
+  size_t json_bytes_max = size_t{64} << 20;  // a text of this length may have about 2^23 values
   // Maximum number of held hashes of all groups together. Stores of further hashes are refused.
   size_t hashes_max = size_t{1} << 22;
 };
@@ -55,18 +55,18 @@ struct TrtllmCounters {
 class TrtllmEvents {
  public:
   // Not ok: no windows, a window that is repeated or out of range, more than kMaxGroups windows, or
-  // no block size.
+  // a block size out of range.
   static Result<TrtllmEvents> Create(const TrtllmConfig& config);
   ~TrtllmEvents();
   TrtllmEvents(TrtllmEvents&&) noexcept;
   TrtllmEvents& operator=(TrtllmEvents&&) noexcept;
 
-  // Decodes one event, or an array of events. Not ok: the text is not JSON, or is too long. The
-  // text may have contained a remove, so the decoder drops all held blocks, as Forget does. A
-  // stored block counts as one copy, even if the engine stores it again. The decoder keeps the tier
-  // of each block, because removes do not name the tier. After a gap or a bad event, a remove may
-  // be missing. After a restart, the blocks are gone. In these three cases, the batch removes all
-  // held blocks.
+  // Decodes one event, or an array of events. kMalformed: the text is not JSON. kLimit: the text is
+  // too long, or has too many values. In both cases the text may have contained a remove, so the
+  // decoder drops all held blocks, as Forget does. A stored block counts as one copy, even if the
+  // engine stores it again. The decoder keeps the tier of each block, because removes do not name
+  // the tier. After a gap or a bad event, a remove may be missing. After a restart, the blocks are
+  // gone. In these three cases, the batch removes all held blocks.
   Result<EventBatch> Decode(std::string_view json);
 
   // True: the engine may hold blocks whose events were not decoded. Three causes are possible: the

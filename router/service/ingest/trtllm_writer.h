@@ -1,5 +1,6 @@
-// Writes batches of this library as TensorRT-LLM's KV-cache events: a peer of TrtllmEvents for the
-// demo and for tests. The JSON is compact and has the members of TensorRT-LLM's serializer.
+// Writes batches of this library as TensorRT-LLM's KV-cache events: the counterpart of
+// TrtllmEvents, for the demo and for tests. The JSON is compact and has the members of
+// TensorRT-LLM's serializer.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -11,8 +11,8 @@
 namespace kvcast::router {
 namespace {
 
-// True if a known event could not be decoded, which makes the state suspect. An event with an
-// unknown tag does not make the state suspect.
+// True: a known event could not be decoded, so the state is suspect. An event with an unknown tag
+// does not make the state suspect.
 bool LosesTruth(const DecodeCounts& counts) {
   return counts.rejected_total() > counts.rejected[static_cast<size_t>(Reject::kUnknownEvent)];
 }
@@ -48,8 +48,8 @@ Result<HashScheme> AssumedScheme(const WorkerRegistration& source) {
   return HashScheme{algorithm, {none_hash.begin(), none_hash.end()}, EventHashForm::kInt64};
 }
 
-// The engine chooses the group numbers. Without this limit, it could raise the default without
-// bound.
+// The engine chooses the group numbers. Without this limit, the engine could raise its own maximum
+// of residencies without bound.
 constexpr size_t kMaxCountedGroups = 16;
 
 uint64_t MaxResidencies(int64_t configured, size_t groups) {

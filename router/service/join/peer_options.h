@@ -22,8 +22,8 @@ struct PeerOptions {
   int64_t timeout_ms = 10'000;
   // Milliseconds without a byte after which the state is given up.
   int64_t stall_ms = 3000;
-  // True: the process must end, so the state is given up. Called by any thread. Empty: it never
-  // must.
+  // True: the process must end, so the state is given up. Called by any thread. Empty: always
+  // false.
   std::function<bool()> stopping;
 };
 

@@ -110,7 +110,7 @@ class StateSender::Sending {
     pipe_ = Descriptor(ends[0]);
     // The parent's end is closed, so that the pipe ends with the child.
     const Descriptor child_end(ends[1]);
-    (void)fcntl(ends[1], F_SETPIPE_SZ, kPipeBytes);  // a larger pipe is a wish
+    (void)fcntl(ends[1], F_SETPIPE_SZ, kPipeBytes);  // a smaller pipe is only slower
     save_ = std::make_unique<ShardSave>();
     save_->Begin(sender_.router_, shard_, child_end.get());
     workers_ += save_->workers();

@@ -17,7 +17,7 @@ namespace kvcast::router {
 // Counters since the start.
 struct StateSendReport {
   uint64_t sends = 0;   // that began
-  uint64_t errors = 0;  // of these, those that did not end: no child, or the client went away
+  uint64_t errors = 0;  // of these, not complete: the child failed, or the client went away
   uint64_t bytes = 0;
 };
 

@@ -6,7 +6,7 @@
 // parts; each part has its size (4 bytes) before it, and a size of 0 ends the shard. Integers of
 // fixed size have the byte order of the machine.
 //
-// The checksum finds damage. It does not protect against an author of streams.
+// The checksum detects damage. The checksum does not detect forged streams.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -35,7 +35,7 @@ class StateStreamWriter {
  public:
   // The bytes before the first shard. Call it once, first.
   std::string Begin(const StateStreamHead& head);
-  // The bytes of a part of a shard, which is not empty.
+  // The bytes of one part of a shard. REQUIRES: the part has 1 byte to 16 MiB.
   std::string Part(std::string_view bytes);
   std::string EndShard();
   // The bytes after the last shard.

@@ -1,7 +1,7 @@
 // Reads JSON from clients into a document, in time and memory that are linear in the text.
 //
-// nlohmann's parser with a callback takes quadratic time: at the end of each object or array, it
-// searches all elements before it.
+// nlohmann's parser with a callback takes quadratic time: at the end of each object or array, the
+// parser searches all elements of the parent.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -32,7 +32,7 @@ class Body {
     }
     return object;
   }
-  // Position of the next token in the text. nullopt: the text has no further token.
+  // Position of the next JSON token in the body. nullopt: the body has no further token.
   std::optional<size_t> position() {
     const char* at = nullptr;
     if (document_.current_location().get(at) != simdjson::SUCCESS) return std::nullopt;

@@ -52,13 +52,14 @@ class LoadSharing::Impl {
   void Publish(int64_t now_us);
   int64_t WaitMs(int64_t now_us) const;
   int64_t period_us() const { return config_.period_ms * 1000; }
-  // When the own load must be published.
+  // The time at which the load of this router must be published.
   int64_t publish_us() const {
     if (!pub_.is_open()) return INT64_MAX;
     return sent_us_ + (changed_ ? period_us() / 10 : period_us());
   }
-  // When the loads of the others must be given to the selector. Their sum is given in each period,
-  // because a new worker may have a load.
+  // The time at which the selector must get the loads of the other routers. The selector gets the
+  // sum in each period, because the other routers may already have load on a worker that this
+  // router has just added.
   int64_t apply_us() const {
     return applied_us_ + (loads_.version() != applied_ ? period_us() / 20 : period_us());
   }
@@ -164,7 +165,7 @@ void LoadSharing::Impl::Run() {
   }
 }
 
-// A name that is looked up and a silent peer need a call of Tend in each period.
+// Tend must be called in each period, for lookups in progress and for silent peers.
 int64_t LoadSharing::Impl::WaitMs(int64_t now_us) const {
   if (ready_) return 0;
   int64_t next_us = std::min({now_us + period_us(), publish_us(), apply_us()});

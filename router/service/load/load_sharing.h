@@ -62,7 +62,7 @@ class LoadSharing {
                                                      LoadExchange exchange);
   ~LoadSharing();
 
-  // The own load has changed. Never blocks.
+  // Must be called after the load of this router has changed. Never blocks.
   void NoteChange();
   // Ends the thread. May be called twice. NoteChange may be called after Stop.
   void Stop();

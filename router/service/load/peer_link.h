@@ -22,7 +22,7 @@ namespace kvcast::router {
 // Thread-compatible. All times are in milliseconds of one monotonic clock.
 class PeerLink {
  public:
-  // The link connects again if it has heard nothing for this time. It must be longer than the
+  // The link connects again if it has heard nothing for this time. The time must be longer than the
   // longest period of a router.
   static constexpr int64_t kReopenMs = 3000;
 
@@ -35,7 +35,7 @@ class PeerLink {
   // Must be called repeatedly: begins lookups, takes their results, and connects. Ends a connection
   // on which a message does not end.
   void Tend(stream::NameResolver& resolver, int64_t now_ms);
-  // The next message. Not valid after the next call. nullopt: none has arrived.
+  // The next message, valid until the next call of Receive. nullopt: none has arrived.
   std::optional<stream::Frames> Receive(int64_t now_ms);
   bool open() const { return sub_.is_open(); }
 
@@ -55,8 +55,8 @@ class PeerLink {
   stream::Multipart message_;
   stream::EndlessMessage endless_;
   int64_t checked_ms_ = 0;  // the time of the latest CheckPeer
-  int64_t heard_ms_ = 0;    // or the time of the connection
-  int64_t retry_ms_ = 0;    // do not open the socket before
+  int64_t heard_ms_ = 0;    // time of the latest message, or of the connection
+  int64_t retry_ms_ = 0;    // the socket must not be opened before this time
 };
 
 }  // namespace kvcast::router

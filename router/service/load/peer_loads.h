@@ -19,7 +19,7 @@ namespace kvcast::router {
 // The other routers whose load counts.
 struct PeerView {
   size_t routers = 0;
-  // When the latest message of the router arrived that has been silent for the longest time.
+  // For the router that has been silent for the longest time: when its latest message arrived.
   // nullopt: no router counts.
   std::optional<int64_t> oldest_us;
 

@@ -63,7 +63,8 @@ class Relay {
   // `worker`: unique among the workers of all ranks.
   void Post(const std::string& model, const std::string& worker, int64_t rank,
             std::span<const uint8_t> payload);
-  // The state of the worker was reset or replaced: the batches of Post continue another state.
+  // Call after the worker's state was reset or replaced. The numbers of its topics begin at 0
+  // again.
   void Restart(const std::string& worker);
   // The worker is removed.
   void Forget(const std::string& worker);

@@ -25,10 +25,11 @@ class TopicNumbers {
     if (std::exchange(at.losses, worker.losses) != worker.losses) ++at.next;
     return at.next++;
   }
-  // The topics of the events of a batch are not known. The next message of each topic of the worker
+  // A batch was lost, and its topics are not known. So the next message of each topic of the worker
   // skips a number.
   void NoteLost(const WorkerRun& of) { ++Of(of).losses; }
-  // The worker was removed in this run, its latest. Another worker of the same name may follow.
+  // Call after the worker was removed. `of`: its latest run. Another worker of the same name may
+  // follow.
   void Forget(const WorkerRun& of) {
     const auto it = workers_.find(of.worker);
     if (it != workers_.end() && it->second.run == of.run) workers_.erase(it);

@@ -19,7 +19,7 @@ struct Feedback {
   int64_t reused_tokens = 0;    // kAdmitted: tokens reused on the GPU
   std::string worker;           // kLoad
   int64_t queued_requests = 0;  // kLoad
-  // kAdmitted: the sequence number of the worker's next batch at the time of its prefix lookup.
+  // kAdmitted: the sequence number of the worker's next batch when the worker looked up the prefix.
   // nullopt: not reported.
   std::optional<uint64_t> next_seq;
 };

@@ -6,8 +6,8 @@
 namespace kvcast::router {
 namespace {
 
-// Returns the reason. The text names the member of the source's configuration that removes the
-// reason.
+// Returns the reason. If a member of the source's configuration can remove the reason, the text
+// names this member.
 std::string WhyUntold(Untold property) {
   switch (property) {
     case Untold::kKinds:

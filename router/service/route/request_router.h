@@ -164,10 +164,10 @@ class RequestRouter {
   struct Admission {
     std::string worker;
     int64_t promised_tokens = 0;
-    uint64_t next_seq = 0;  // next_seq of the answer that chose the worker
+    uint64_t next_seq = 0;  // next_seq of the chosen worker's answer
     bool comparable = false;
     bool first = false;                     // first admission of this request
-    std::optional<int64_t> limiting_group;  // limiting group of that answer
+    std::optional<int64_t> limiting_group;  // limiting group of the same answer
   };
   Result<Admission> Admit(const std::string& request_id, int64_t reused_tokens);
   void SetQueue(WorkerId worker, int64_t queued_requests);
@@ -177,8 +177,8 @@ class RequestRouter {
   void OnReset(WorkerId worker);
   void OnRemoved(WorkerId worker);
 
-  // The exchange of loads with other routers; see LoadSharing. `on_change` is called for each
-  // change of the own load, with the lock held. It must not block.
+  // The exchange of loads with other routers; see LoadSharing. `on_change` is called with the lock
+  // held, for each change of this router's load. `on_change` must not block.
   void ShareLoad(std::function<void()> on_change);
   FleetInFlight OwnLoad(double now_ms);
   void SetPeerLoads(FleetInFlight sum, double now_ms);
@@ -216,11 +216,11 @@ class RequestRouter {
   // lookups for earlier answers of the decision.
   int64_t ExpectedTokens(const QueryAnswer& answer, std::vector<ExpectedOf>& expected,
                          double now_ms) KV_REQUIRES(mutex_);
-  // Sets the members of a candidate that has its answer.
+  // Sets all other members of a candidate whose `answer` is set.
   void Weigh(const Query& query, int64_t expected_tokens, RouteCandidate& weighed)
       KV_REQUIRES(mutex_);
   static FleetForecast::Facts FactsOf(const Query& query, const RouteCandidate& candidate);
-  // Sets `kept` to false if no worker is predicted to keep the limit.
+  // Sets `kept`. False: no worker is predicted to keep the limit.
   size_t ChooseWithin(const std::vector<RouteCandidate>& candidates, double limit_s, bool& kept)
       KV_REQUIRES(mutex_);
   size_t Choose(const Query& query, const std::vector<RouteCandidate>& candidates)

@@ -18,7 +18,7 @@ namespace kvcast::router {
 // Thread-safe.
 class ClientSourceFile {
  public:
-  // Returns a JSON array with the sources.
+  // Returns the sources as a JSON text that SourcesFromText reads.
   using Encode = std::string (*)(const std::vector<WorkerRegistration>&);
 
   // `folder` must outlive this object.

@@ -31,7 +31,7 @@ void CloseOthers(int fd) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(ESRCH);
   CloseOthers(fd);
-  // The priority is a wish.
+  // The child may also run with the normal priority.
   (void)setpriority(PRIO_PROCESS, 0, kChildNice);
   _exit(writer.Write(frozen));
 }

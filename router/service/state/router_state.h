@@ -1,9 +1,10 @@
 // RouterState: the saved state of a router (`kvcast router --state`), and its saver.
 //
-// The saved state has the blocks of each worker with a replay endpoint, because such a worker can
-// prove itself after a restart. It also has the groups and rules that the router has learned, the
-// position in the stream, and the sources that clients have registered. Sources of files, DNS and
-// the configuration are read again, and get their saved blocks when they are added.
+// The saved state has the blocks of each worker whose blocks a replay can prove after a restart;
+// see WorkerIngest::CanSave. The saved state also has the groups and rules that the router has
+// learned, the position in the stream, and the sources that clients have registered. Sources of
+// files, DNS, Kubernetes and the configuration are read again, and get their saved blocks when they
+// are added.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -82,7 +82,7 @@ std::optional<SavedPosition> SavedWorkers::Restore(PrefixIndex& index,
   }
   Reserve(index);
   const SavedWorker& saved = place.file->workers()[place.number];
-  // An equal registration can be saved too.
+  // CanSave needs no check, because a worker with an equal registration was saved.
   const Status status = source.Restore(saved.source, saved.position.next_seq, [&] {
     return place.file->Restore(index, source.id(), place.number);
   });

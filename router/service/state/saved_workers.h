@@ -42,9 +42,9 @@ class SavedWorkers {
   // Adds the workers of a file of another router. Their states replace those of a folder, because
   // the other router has followed the workers until now.
   void AddFromPeer(std::shared_ptr<const StateFile> file);
-  // True: there is no state of a worker that was not restored.
+  // True: no saved state is left to restore.
   bool empty() const;
-  // Forgets the states of the other router that no worker has got. Returns their number.
+  // Forgets the states of the other router that no worker has taken. Returns their number.
   size_t DropPeer();
 
   // Restores the saved state of a worker; see RestoreWorker. Only a worker that is registered

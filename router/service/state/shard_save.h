@@ -29,10 +29,10 @@ struct SavedRouter {
 // Thread-compatible.
 class ShardSave {
  public:
-  // Starts the child, and waits for the batch in progress of each worker. `fd`: see
+  // Waits for the batch in progress of each worker, then starts the child. `fd`: see
   // StateFileWriter; it must be open until Begin returns. `router` must outlive the call.
   void Begin(const SavedRouter& router, size_t shard, int fd);
-  // Of the state that is saved.
+  // Number of workers in the saved state.
   size_t workers() const { return workers_; }
   // The time for which no batch of the shard was applied.
   double pause_seconds() const { return pause_seconds_; }

@@ -153,7 +153,7 @@ int StateFileWriter::Write(const FrozenShard& frozen) {
   sink.Put(checksum.data(), sizeof(checksum));
   sink.FlushAll();
   if (file_->error() != 0) return file_->error();
-  // A pipe has no disk.
+  // For a pipe, fsync fails with EINVAL.
   return fsync(file_->fd()) == 0 || errno == EINVAL ? 0 : errno;
 }
 

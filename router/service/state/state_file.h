@@ -5,8 +5,8 @@
 // of StateHead and of each worker, as FieldWriter writes them. Integers of fixed size have the byte
 // order of the machine; a machine with the other order does not accept the magic.
 //
-// The checksum finds damage of a disk. It does not protect against an author of files: the folder
-// is readable and writable by its owner only.
+// The checksum detects errors of a disk. The checksum does not detect forged files: only the owner
+// of the folder may read and write the folder.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -110,7 +110,7 @@ class StateFile {
   StateHead head_;
   std::vector<SavedWorker> workers_;
   ImageSize size_;
-  // The places of the runs in the file that hold blocks of a worker, by worker.
+  // By worker: the places in the file of all runs that have blocks of the worker.
   std::vector<std::vector<uint64_t>> runs_of_;
 };
 

@@ -22,8 +22,8 @@ namespace kvcast::router {
 class StateFolder {
  public:
   // Makes the folder and the secret if they do not exist. Errors: kInvalidArgument if other users
-  // can read the folder or the secret, or if the secret is damaged; kFailedPrecondition if another
-  // process uses the folder; kUnavailable if the folder or a file cannot be made or read.
+  // have access to the folder or the secret, or if the secret is damaged; kFailedPrecondition if
+  // another process uses the folder; kUnavailable if the folder or a file cannot be made or read.
   static Result<StateFolder> Open(const std::string& path);
 
   uint64_t secret() const { return secret_; }

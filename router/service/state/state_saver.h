@@ -38,7 +38,7 @@ class StateSaver {
   // Ends the thread, and saves once more.
   void SaveAndStop();
   // Saves now. The folder has the old or the new state of each shard at any time. Thread-safe, one
-  // call at a time. Not ok: one line; the old state of a shard stays.
+  // call at a time. Not ok: one line; each failed shard keeps its old state.
   Status Save();
   SaveReport report() const;
 

@@ -1,5 +1,5 @@
-// EventWriter: translates the events of an OffloadManager, which contain keys, into the events that
-// routers read.
+// EventWriter: translates the events of an OffloadManager into the events that routers read. The
+// manager's events contain keys.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -64,8 +64,8 @@ class EventWriter {
     if (!residencies_.contains(key)) records_.erase(key);
   }
   void Clear();
-  // Drops the descriptions that no tier needs. The caller must call it after the events of each
-  // batch.
+  // Drops the descriptions that no tier needs. The caller must call EndBatch after the events of
+  // each batch.
   void EndBatch();
 
   // Appends the events. A key without a description is announced only by its hash, with block size

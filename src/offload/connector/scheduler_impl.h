@@ -106,7 +106,7 @@ class OffloadScheduler::Impl {
     std::vector<OffloadKey> keys;
     std::vector<BlockId> blocks;  // GPU blocks that a store reads
     // The part of `blocks` that the engine may write while the request runs: blocks of windows,
-    // states, and blocks at a prefix end inside a block.
+    // blocks of states, and blocks inside which a stored prefix ends.
     std::vector<BlockId> fenced_from_start;
   };
   OffloadJobId AddJob(Request& request, Job job);

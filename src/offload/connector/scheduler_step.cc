@@ -9,8 +9,8 @@ namespace kvcast {
 using offload::GroupState;
 using offload::TableEntry;
 
-// Clears the table entries of window groups whose blocks this step allocated again. Another request
-// may own these blocks.
+// In window groups, clears the table entries whose blocks this step allocated again. Another
+// request may own these blocks.
 void OffloadScheduler::Impl::ForgetStaleBlocks(Request& request) {
   for (size_t g = 0; g < layout.groups.size(); ++g) {
     if (!layout.groups[g].window_chunks) continue;

@@ -15,7 +15,7 @@ void SimpleOffload::Impl::FreeHost(std::vector<BlockId>& blocks) {
     const auto end_of = [this](BlockId block) {
       return cpu.cached().HasKeys(block) ? cpu.cached().PrimaryCoveredTokens(block) : 0;
     };
-    // Free the end of a prefix first. Every hit needs the beginning of a prefix in all groups.
+    // Free the end of a prefix first, because a shorter hit does not need the end.
     std::stable_sort(blocks.begin(), blocks.end(),
                      [&end_of](BlockId a, BlockId b) { return end_of(a) > end_of(b); });
   }

@@ -1,4 +1,5 @@
-// EndlessMessage: finds a peer of a followed source whose message does not end.
+// EndlessMessage: finds a peer of a socket whose message does not end. The socket belongs to a
+// followed source.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -14,22 +14,22 @@ namespace kvcast::stream {
 class FairPermits {
  public:
   // An address that identifies a caller. It is not dereferenced.
-  using Who = const void*;
+  using Caller = const void*;
 
   // `places`: the number of permits. REQUIRES: places > 0.
   explicit FairPermits(size_t places) : places_(places) {}
 
   // REQUIRES: the caller has no permit and does not wait. False: the caller waits until Has returns
   // true.
-  bool Take(Who who) {
+  bool Take(Caller caller) {
     const MutexLock lock(mutex_);
-    waiting_.push_back(who);
+    waiting_.push_back(caller);
     Admit();
-    return HasPermit(who);
+    return HasPermit(caller);
   }
-  bool Has(Who who) const {
+  bool Has(Caller caller) const {
     const MutexLock lock(mutex_);
-    return HasPermit(who);
+    return HasPermit(caller);
   }
   // True if a caller waits.
   bool IsAwaited() const {
@@ -37,14 +37,14 @@ class FairPermits {
     return !waiting_.empty();
   }
   // Gives the caller's permit back, or ends its wait.
-  void Leave(Who who) {
+  void Leave(Caller caller) {
     const MutexLock lock(mutex_);
-    if (taken_.erase(who) == 0) std::erase(waiting_, who);
+    if (taken_.erase(caller) == 0) std::erase(waiting_, caller);
     Admit();
   }
 
  private:
-  bool HasPermit(Who who) const KV_REQUIRES(mutex_) { return taken_.contains(who); }
+  bool HasPermit(Caller caller) const KV_REQUIRES(mutex_) { return taken_.contains(caller); }
   void Admit() KV_REQUIRES(mutex_) {
     for (; taken_.size() < places_ && !waiting_.empty(); waiting_.pop_front()) {
       taken_.insert(waiting_.front());
@@ -53,8 +53,8 @@ class FairPermits {
 
   const size_t places_;
   mutable Mutex mutex_;
-  std::unordered_set<Who> taken_ KV_GUARDED_BY(mutex_);
-  std::deque<Who> waiting_ KV_GUARDED_BY(mutex_);
+  std::unordered_set<Caller> taken_ KV_GUARDED_BY(mutex_);
+  std::deque<Caller> waiting_ KV_GUARDED_BY(mutex_);
 };
 
 }  // namespace kvcast::stream

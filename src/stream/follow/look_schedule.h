@@ -37,8 +37,8 @@ class LookSchedule {
   // The next probe is due one interval after `now_ms`.
   void NoteProbe(int64_t now_ms) { probe_due_ms_ = now_ms + probe_interval_ms_; }
   void AuditAt(int64_t due_ms) { audit_due_ms_ = due_ms; }
-  // The engine may not know its scheme yet, so the challenge may be sent again. Batches do not
-  // delay this, because they may show the engine its scheme.
+  // The publisher may not know the hash scheme yet, so the challenge may be sent again. Batches do
+  // not delay the next challenge, because a batch may show the scheme to the publisher.
   void NoteChallenge(int64_t now_ms) { challenge_due_ms_ = now_ms + probe_interval_ms_; }
 
  private:

@@ -1,4 +1,4 @@
-// RequestTurns: the permits of the sources of a subscriber to have a request open.
+// RequestTurns: the permits of a subscriber. A source needs a permit for each open request.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

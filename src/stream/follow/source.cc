@@ -27,7 +27,7 @@ void Source::Resume(const SavedPosition& position) {
   status_.first_seq = position.first_seq;
 }
 
-// A missing proof does not change the state: it is still the result of these batches.
+// A missing proof does not change the state: the state is still the result of the applied batches.
 std::optional<SavedPosition> Source::Position() const {
   if (!replica_.applied() || replica_.suspect() || replica_.replaced()) return std::nullopt;
   if (quarantine_.active()) return std::nullopt;

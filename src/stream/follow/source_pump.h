@@ -43,7 +43,8 @@ class SourcePump final : private SourceNetwork {
   static constexpr int64_t kTurnMs = 10'000;
   static constexpr int64_t kMaxTurnMs = 60'000;
 
-  // All arguments must outlive the pump. The live connection must be open.
+  // All arguments must outlive the pump. Before the first Work, the live connection must be open,
+  // or ScheduleRenewal must be called.
   SourcePump(const PumpConfig& config, SourceTransport& transport, RequestTurns& turns,
              ReplicaSink& sink);
   ~SourcePump() override { LeaveTurns(); }

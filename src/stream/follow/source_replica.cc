@@ -176,8 +176,8 @@ void Source::SkipTo(uint64_t seq, ResetReason reason) {
   if (lost > 0 || reason == ResetReason::kLostBatches) {
     replica_.SetReason(SourceReason::kLostBatches);
   }
-  // Without a proof, the next batches may belong to another publisher than the one that answered a
-  // challenge, or than the one of the saved state.
+  // Without a proof, the next batches may come from a new publisher. The sink must then also drop
+  // the saved state, or the answer of the previous publisher to a challenge.
   const bool may_be_new = publisher_.proof.missing() &&
                           (publisher_.challenged || publisher_.proof.concerns_saved_state());
   if (may_be_new) reason = ResetReason::kRestart;
@@ -202,8 +202,8 @@ void Source::SkipTo(uint64_t seq, ResetReason reason) {
 
 void Source::BeginEpoch() {
   if (replica_.applied()) ++status_.resets;
-  // Without batches, the sink may know that batches of the previous publisher are missing, or may
-  // have its answer to a challenge.
+  // Even if no batch was applied, the sink may know that batches of the previous publisher are
+  // missing, or may have the answer of the previous publisher to a challenge.
   if (replica_.applied() || replica_.incomplete() || publisher_.challenged)
     sink_->Reset(ResetReason::kRestart);
   CloseRequest();

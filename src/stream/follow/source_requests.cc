@@ -111,15 +111,16 @@ void Source::SendRequest(Kind kind) {
   }
 }
 
-// The time until the next reply to the request. A publisher copies and sorts its blocks before it
-// sends the first part of a snapshot. Before that, it may write the snapshots of other readers.
+// The maximum time until the next reply to the request. A publisher copies and sorts its blocks
+// before it sends the first part of a snapshot. Before that, it may write the snapshots of other
+// readers.
 int64_t Source::reply_timeout_ms() const {
   if (!request_.fills()) return limits_.replay_timeout_ms;
   const uint64_t snapshot_ms = std::min(publisher_.copies / kCopiesPerMs, kMaxSnapshotMs);
   return limits_.replay_timeout_ms + static_cast<int64_t>(snapshot_ms);
 }
 
-// Must be called after a status, when no request is open that the state needs.
+// Must be called after the end of an answer. The requests that the state needs come first.
 void Source::ChallengeIfWanted() {
   if (request_.open() || !connection_.up() || !publisher_.answers_challenges) return;
   if (sink_->WantsChallenge()) OpenRequest(Kind::kChallenge);

@@ -117,7 +117,7 @@ std::string_view SourceHint(const SourceStatus& status) {
   if (status.reason == SourceReason::kUnresolved) return "the host name has no known address";
   if (status.reason != SourceReason::kUnheard) return "";
   if (status.bound) return "no publisher has connected for 10 s";
-  return "no message for 10 s: if the engine connects its publisher (vLLM does for "
+  return "no connection for 10 s: if the engine connects its publisher (vLLM does for "
          "tcp://127.0.0.1:PORT), set bind=true";
 }
 
@@ -203,7 +203,7 @@ class Subscriber::Impl {
   int64_t checked_peers_ms_ = 0;
   std::atomic<bool> woken_{false};  // set by the poller
   stream::Poller::Watch waker_watch_;
-  // Lanes of their own, so that a slow turn does not wait for a long turn.
+  // Two lanes, so that a slow turn does not wait for a long turn.
   Lane slow_lane_;
   Lane long_lane_;
 
@@ -367,7 +367,7 @@ bool Subscriber::Impl::TakeCommands() {
     std::erase_if(sources_, [worker](const auto& other) { return other.worker() == worker; });
     return true;
   });
-  // A lane may still work for a source of the same worker that is being removed.
+  // A lane may still work for a removed source of the same worker.
   const auto later = std::ranges::stable_partition(
       to_add_, [this](const FollowedSource& source) { return Find(source.worker()) == nullptr; });
   for (auto source = to_add_.begin(); source != later.begin(); ++source) {
@@ -379,7 +379,7 @@ bool Subscriber::Impl::TakeCommands() {
   return true;
 }
 
-// Takes the links back for which the lanes have finished their work.
+// Takes back the links for which the lanes have finished their work.
 void Subscriber::Impl::TakeBack() {
   for (Lane* const lane : {&slow_lane_, &long_lane_}) {
     for (const WorkerId worker : lane->thread.TakeDone()) {
@@ -434,7 +434,7 @@ void Subscriber::Impl::Work() {
     // A renewal that is scheduled for later makes the link due, but there is no message to handle.
     const stream::TurnLength turn = link.next_turn(now_ms);
     if (now_ms >= link.deadline_ms() && GiveAway(source, turn)) continue;
-    // A long turn is here only if no lane can start, or if no message is handled.
+    // A long turn is done here only if no lane can start, or if there is no message to handle.
     if (due) link.Work(now_ms, !config_.slow_threads || turn == stream::TurnLength::kLong);
     // If a source is not sure, its weight changes with time.
     if (due || !link.is_sure()) NoteStatus(link, now_ms);

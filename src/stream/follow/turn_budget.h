@@ -37,8 +37,8 @@ struct TurnLimits {
 // How long the next turn of a source may take.
 enum class TurnLength : uint8_t {
   kShort,
-  kSlow,  // a turn took more than TurnLimits::slow_us, and not long ago
-  kLong,  // the same for TurnLimits::pause_us; or the next message is large
+  kSlow,  // a recent turn took more than TurnLimits::slow_us
+  kLong,  // a recent turn took more than TurnLimits::pause_us, or the next message is large
 };
 
 // Thread-compatible.

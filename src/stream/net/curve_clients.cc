@@ -14,8 +14,9 @@ constexpr std::pair<CurveRole, std::string_view> kRoleNames[] = {
 };
 
 Result<uint8_t> ParseRoles(const std::string& text) {
-  const Status bad(StatusCode::kInvalidArgument,
-                   "the roles must be subscribe, replay or snapshot, and each role may occur once");
+  const Status bad(
+      StatusCode::kInvalidArgument,
+      "the roles must be subscribe, replay or snapshot, and each role may occur at most once");
   if (text.ends_with(',')) return bad;
   uint8_t roles = 0;
   std::istringstream names(text);

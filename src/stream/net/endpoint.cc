@@ -139,7 +139,7 @@ Result<Endpoint> ParseEndpoint(std::string_view text) {
   const std::string_view rest = text.substr(end + 3);
   if (transport == "tcp") return ParseTcp(text, rest);
   if (transport != "ipc" && transport != "inproc") {
-    return BadEndpoint(text, "the transport must be tcp or ipc");
+    return BadEndpoint(text, "the transport must be tcp, ipc or inproc");
   }
   if (rest.empty() || Contains(rest, std::string_view("\0", 1))) {
     return BadEndpoint(text, "the name is empty or has a NUL");

@@ -15,7 +15,7 @@ namespace {
 
 constexpr char kZapEndpoint[] = "inproc://zeromq.zap.01";
 constexpr size_t kKeyBytes = 32;
-constexpr int64_t kWakeMs = 5;  // an owner is woken in this period until it has called HandleWake
+constexpr int64_t kWakeMs = 5;  // interval between wakes until the owner has called HandleWake
 // A connection without a key holds a file descriptor, so its handshake has a short time limit.
 constexpr int kHandshakeMs = 5000;
 constexpr int kFailures = ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL |

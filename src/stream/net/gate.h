@@ -2,11 +2,11 @@
 // Guard: the part of the gate that belongs to one socket.
 //
 // libzmq sends the gate a request for each client (ZAP, RFC 27). The gate answers from the
-// AccessList of the socket. It reads changed lists again. libzmq cannot end a single connection of
-// a PUB or ROUTER socket. So if a client loses its role, all connections of the socket are ended:
-// the gate wakes the owner of the socket, and the owner renews the endpoint. The other clients
-// connect again. The end of a connection also needs a call of the owner after the renewal, so the
-// gate wakes the owner for each command that waits in the socket.
+// AccessList of the socket, and reads the lists again every AccessList::kRefreshMs. libzmq cannot
+// end a single connection of a PUB or ROUTER socket. So if a client loses its role, all connections
+// of the socket are ended: the gate wakes the owner of the socket, and the owner renews the
+// endpoint. The other clients connect again. libzmq ends a connection only in a later call on the
+// socket, so the gate also wakes the owner when commands of libzmq wait in the socket.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -18,7 +18,7 @@ class PollBackoff {
   // Total time of naps without work after which the thread sleeps.
   static constexpr std::chrono::milliseconds kAwake{250};
 
-  // nullopt: sleep until woken.
+  // `found`: the latest poll found work. Returns the next nap. nullopt: sleep until woken.
   std::optional<std::chrono::microseconds> Next(bool found) {
     if (found) *this = {};
     if (awake_ >= kAwake) return std::nullopt;

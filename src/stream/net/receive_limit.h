@@ -24,8 +24,9 @@ class ReceiveLimitThread;
 // Thread-safe.
 class ReceiveLimit {
  public:
-  // A peer of a PUB socket may send this many bytes, and UnfinishedBytes::kFreeBytesPerSecond. A
-  // subscription has the bytes of its topic, and 2 to 50 bytes more.
+  // A peer of a PUB socket may send this many bytes in total, plus
+  // UnfinishedBytes::kFreeBytesPerSecond. A subscription has the bytes of its topic, and 2 to 50
+  // bytes more.
   static constexpr uint64_t kSubscriberBytes = 64 << 10;
   // A peer of a ROUTER socket may send this many bytes until its next request is received.
   static constexpr uint64_t kClientBytes = 256 << 10;
@@ -61,8 +62,8 @@ class ReceiveLimit {
   Mutex mutex_;
   Socket monitor_ KV_GUARDED_BY(mutex_);
   std::vector<UnfinishedBytes> connections_ KV_GUARDED_BY(mutex_);
-  // Descriptors with a message before the event of their connection. Those of closed connections
-  // stay until a new connection has them.
+  // Descriptors whose first message came before the event of their connection. The descriptor of a
+  // closed connection stays here until a new connection gets the descriptor.
   std::set<int> early_ KV_GUARDED_BY(mutex_);
   const std::shared_ptr<ReceiveLimitThread> thread_;
 };

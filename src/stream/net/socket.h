@@ -106,7 +106,7 @@ class Socket {
   // again some milliseconds later.
   bool Renew(const std::string& endpoint, bool bound);
   // libzmq accepts and ends connections of a socket only in calls on this socket. Such a call is
-  // needed when descriptor() is readable. This function is one, without another effect.
+  // needed when descriptor() is readable. This function is such a call, and has no other effect.
   void ProcessCommands();
   // This descriptor is readable when a message may have arrived; see Poller.
   int descriptor() const;

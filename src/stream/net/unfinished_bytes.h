@@ -13,8 +13,8 @@ namespace kvcast::stream {
 // Thread-compatible.
 class UnfinishedBytes {
  public:
-  // A peer may send this many bytes each second that belong to no message, for example ZMTP
-  // heartbeats.
+  // In each second, this many bytes do not count, because a peer also sends bytes that belong to no
+  // message, for example ZMTP heartbeats.
   static constexpr uint64_t kFreeBytesPerSecond = 64;
 
   // `descriptor` is the connection's. It is not owned, and may be closed at any time.
@@ -27,7 +27,7 @@ class UnfinishedBytes {
   // arrive before the next Read, do not count.
   void NoteMessage() { has_message_ = true; }
   // The bytes, less the free bytes. 0: not a TCP connection. nullopt: the descriptor is closed, or
-  // another connection that has received bytes has it.
+  // belongs to another connection, which has received bytes.
   std::optional<uint64_t> Read(int64_t now_ms);
 
  private:
@@ -35,7 +35,7 @@ class UnfinishedBytes {
   uint64_t socket_;        // the inode, by which connections with the same descriptor differ
   uint64_t received_ = 0;  // since the start of the connection, at the latest Read
   uint64_t unfinished_ = 0;
-  uint64_t free_ = 0;  // thousandths of a byte that no unfinished byte has used
+  uint64_t free_ = 0;  // unused free bytes, in thousandths of a byte
   int64_t read_ms_;    // the time of the latest Read
   bool has_message_ = false;
 };

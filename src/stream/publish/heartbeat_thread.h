@@ -1,5 +1,5 @@
-// HeartbeatThread: the thread of a publisher that calls PublisherCore::Tick every kTickMs. It
-// notifies the sending thread if a tick has published a batch.
+// HeartbeatThread: a thread that calls PublisherCore::Tick of one publisher every kTickMs. If a
+// tick has published a batch, the thread notifies the sending thread.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

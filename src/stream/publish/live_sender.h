@@ -23,8 +23,8 @@ class LiveSender {
   // the sender too.
   LiveSender(Socket pub, std::string topic, ReplayRing& ring, Guard* guard = nullptr);
 
-  // Does what the guard of the socket needs. Passes unsent batches to the socket, a bounded number
-  // per call. kSome: the bound was reached, so unsent batches may be left.
+  // Calls Guard::HandleWake. Passes unsent batches to the socket, a bounded number per call. kSome:
+  // the bound was reached, so unsent batches may be left.
   Sent Send();
 
  private:

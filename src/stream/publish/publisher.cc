@@ -81,7 +81,8 @@ void AddTo(RefusedConnections& sum, const RefusedConnections& more) {
   sum.broken += more.broken;
 }
 
-// A socket, its guard and its limit. They must be destroyed after the socket is closed.
+// A socket, its guard and its limit. The guard and the limit must be destroyed after the socket is
+// closed.
 struct GuardedSocket {
   std::unique_ptr<ReceiveLimit> limit;
   std::unique_ptr<Guard> guard;  // nullptr: no CURVE

@@ -40,9 +40,9 @@ class PublisherState {
   PublisherState(const residency::Epoch& epoch, ReplayRing& ring, Dialect dialect,
                  int64_t data_parallel_rank, AnswerChallenge answer_challenge = {});
 
-  // Begins with this state. Its number must be that of ReplayRing::StartAt. Not ok: a part cannot
-  // be decoded, or the digests of the parts are not those of the status. REQUIRES: no function was
-  // called before.
+  // Begins with this state. ReplayRing::StartAt must have been called with status.next_seq. Not ok:
+  // a part cannot be decoded, or the digests of the parts are not those of the status. REQUIRES: no
+  // function was called before.
   kvcast::Status Restore(const PublishedState& state);
   // Reads the batches that were appended to the ring since the last call.
   void CatchUp();

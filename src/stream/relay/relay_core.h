@@ -30,7 +30,8 @@ class RelayOutput {
 // Thread-compatible. Apply and Reset are those of the sink of the followed source.
 class RelayCore {
  public:
-  // `output` must outlive the core. Its epoch is empty and silent.
+  // `output` must outlive the core. The epoch of `output` must be silent, and must be empty unless
+  // Resume is called.
   explicit RelayCore(RelayOutput& output) : output_(output) {}
 
   // The first epoch is not empty: it begins with the state of an ended relay.

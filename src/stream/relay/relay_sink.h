@@ -59,7 +59,7 @@ class RelaySink final : public ReplicaSink, public RelayHistory, private RelayOu
   void SetSilent(bool silent) override KV_REQUIRES(mutex_);
   void NoteMark(uint64_t seq, const EngineMark& mark) KV_REQUIRES(mutex_);
 
-  PublisherConfig config_;  // from Create on with the bound endpoints; constant after Create
+  PublisherConfig config_;  // Create sets the bound endpoints; constant after Create
   mutable Mutex mutex_;
   CondVar pause_;  // never notified
   CondVar unused_;

@@ -232,9 +232,10 @@ TEST_F(QueryEngineTest, TheReasonOfASilentStreamNamesWhatToCheck) {
   const auto reason = [&] { return engine.Answer(ByTokens(100), sources).value()[0].reason; };
   EXPECT_EQ(reason(), "the stream is connecting");
   status.reason = SourceReason::kUnheard;
-  EXPECT_EQ(reason(),
-            "the stream is connecting: no message for 10 s: if the engine connects its publisher "
-            "(vLLM does for tcp://127.0.0.1:PORT), set bind=true");
+  EXPECT_EQ(
+      reason(),
+      "the stream is connecting: no connection for 10 s: if the engine connects its publisher "
+      "(vLLM does for tcp://127.0.0.1:PORT), set bind=true");
   status.bound = true;
   EXPECT_EQ(reason(), "the stream is connecting: no publisher has connected for 10 s");
 }

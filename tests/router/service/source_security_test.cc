@@ -89,7 +89,8 @@ TEST(SourcePolicy, OverHttpASourceHasTcpEndpoints) {
 TEST(SourcePolicy, AnOperatorCannotNameAnInprocEndpoint) {
   EXPECT_TRUE(SourceFromFlag("w=ipc:///run/kv.sock").ok());
   for (const char* flag : {"w=inproc://events", "w=tcp://127.0.0.1:1,inproc://events"}) {
-    EXPECT_EQ(SourceFromFlag(flag).status().message(), "endpoint: must be a tcp or ipc endpoint");
+    EXPECT_EQ(SourceFromFlag(flag).status().message(),
+              "endpoint: inproc endpoints are not allowed");
   }
 }
 

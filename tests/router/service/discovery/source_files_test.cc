@@ -126,7 +126,7 @@ TEST_F(SourceFilesTest, AnInvalidFileKeepsTheSources) {
       {R"({"sources": [{"name": "b"}]})", "sources[0]: endpoint: required"},
       {ListOf({Listed("b"), Listed("b")}), "two sources are named b"},
       {ListOf({Listed("b"), {{"name", "c"}, {"endpoint", "inproc://c"}}}),
-       "sources[1]: endpoint: must be a tcp or ipc endpoint"}};
+       "sources[1]: endpoint: inproc endpoints are not allowed"}};
   for (const auto& [content, reason] : contents) {
     Write(content);
     ASSERT_TRUE(AwaitLine({"error source_file_failed source=", reason})) << reason;
