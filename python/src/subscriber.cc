@@ -119,6 +119,15 @@ class StreamReader {
     if (!item) throw py::stop_iteration();
     return item;
   }
+  void Close() {
+    holder_.Close();
+    queue_->Close();
+  }
+  bool closed() { return holder_.closed(); }
+  uint64_t dropped() const { return queue_->dropped(); }
+  int fileno() const { return queue_->fd(); }
+
+ private:
   // As Get. A null object: the queue has ended.
   py::object Wait(std::optional<double> timeout) {
     if (timeout && (std::isnan(*timeout) || *timeout < 0)) {
@@ -136,15 +145,6 @@ class StreamReader {
       if (PyErr_CheckSignals() != 0) throw py::error_already_set();
     }
   }
-  void Close() {
-    holder_.Close();
-    queue_->Close();
-  }
-  bool closed() { return holder_.closed(); }
-  uint64_t dropped() const { return queue_->dropped(); }
-  int fileno() const { return queue_->fd(); }
-
- private:
   static std::shared_ptr<StreamQueue> MakeQueue(int64_t max_batches, int64_t max_bytes) {
     if (max_batches < 1) ThrowInvalid("max_batches: must be at least 1");
     if (max_bytes < 1) ThrowInvalid("max_bytes: must be at least 1");

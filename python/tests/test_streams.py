@@ -278,21 +278,35 @@ def test_bad_subscribers_and_calls_raise(subscriber):
         next(subscriber)
 
 
+class Interrupt(Exception):
+    """Stands for KeyboardInterrupt, which would end pytest."""
+
+
 def test_iteration_raises_the_exception_of_a_signal_handler():
     """The handler also closes the subscriber, so the iterator has ended when the exception arrives."""
-    subscriber = kvcast.Subscriber()
+    subscriber, iterating = kvcast.Subscriber(), threading.Event()
 
     def interrupt(*_):
-        subscriber.close()
-        raise KeyboardInterrupt
+        if iterating.is_set() and not subscriber.closed:
+            subscriber.close()
+            raise Interrupt
 
-    before = signal.signal(signal.SIGALRM, interrupt)
+    def send_signals():
+        while not subscriber.closed:
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGUSR1)
+            time.sleep(0.01)
+
+    before = signal.signal(signal.SIGUSR1, interrupt)
+    sender = threading.Thread(target=send_signals)
     try:
-        signal.setitimer(signal.ITIMER_REAL, 0.05)
-        with pytest.raises(KeyboardInterrupt):
+        sender.start()
+        with pytest.raises(Interrupt):
+            iterating.set()
             next(subscriber)
     finally:
-        signal.signal(signal.SIGALRM, before)
+        subscriber.close()
+        sender.join()
+        signal.signal(signal.SIGUSR1, before)
 
 
 def test_threads_publish_and_read(publisher, subscriber, prompt):

@@ -59,9 +59,9 @@ class HitReportState {
     if (reports_ == HitReports::kNever) return false;
     return reports_ == HitReports::kUnknown ? !seen_ : !contradicted_;
   }
-  // Adds kReadingShare to the credit for each of the `stored` blocks of a store, up to
-  // kReadingCredit. Then takes the `compared` blocks of the reading from the credit. False: the
-  // credit is below 0. The caller must then use kUnclear as the reading.
+  // Records that the reading of a store of `stored` blocks compared `compared` blocks. False: the
+  // readings cost more than kReadingShare blocks for each stored block, with a reserve of at most
+  // kReadingCredit blocks. The caller must then use kUnclear as the reading.
   bool Affords(size_t stored, uint64_t compared) {
     credit_ = std::min(credit_ + kReadingShare * static_cast<int64_t>(stored), kReadingCredit);
     credit_ -= static_cast<int64_t>(compared);

@@ -217,8 +217,7 @@ Status RouterService::Impl::FollowConfigured(const std::vector<WorkerRegistratio
     if (!changes.errors.empty()) status = changes.errors.front();
   }
   if (!status.ok()) {
-    // At the start, two sources with one name are a usage error. Too many sources are a usage error
-    // too.
+    // At the start, two sources with one name, or too many sources, are a usage error.
     const bool usage =
         status.code() == StatusCode::kFailedPrecondition || status.code() == StatusCode::kExhausted;
     return usage ? Status(StatusCode::kInvalidArgument, status.message()) : status;
@@ -396,7 +395,9 @@ Result<SourceSet::Changes> RouterService::Impl::Reload(const RouterOptions& opti
   if (Status status = configured_->Set(options.sources); !status.ok()) return status;
   core_.dns_sources->Set(WithDefaults(options.dns_sources, options.source_defaults));
   core_.kubernetes_sources->Set(WithDefaults(options.kubernetes_sources, options.source_defaults));
-  return configured_->Follow();
+  SourceSet::Changes changes = configured_->Follow();
+  core_.fleet->BeginPolls();
+  return changes;
 }
 
 // Stops in the reverse of the start order: queries read the fleet, and the fleet's threads write to

@@ -1,7 +1,7 @@
 // LogRecord: the header of a message in the log of a source. docs/nats.md describes the format.
 //
 // The log of an epoch:
-//   begin    the begin of a snapshot; `index` is the number of the first batch after the snapshot
+//   begin    the start of a snapshot; `index` is the number of the first batch after the snapshot
 //   part     a part of the snapshot, a batch of stores; `index` counts from 0
 //   end      the payload is the status of the snapshot; `index` is the number of parts
 //   batch    the payload of batch next - 1

@@ -63,7 +63,7 @@ std::vector<Fault> DrawFaults(uint64_t seed, int publishers, int64_t end_ms) {
   Random random(seed, kStream);
   std::vector<Fault> faults;
   const int64_t count = random.Between(4, 40);
-  // Each run draws only from some of the kinds, so that rare kinds often occur together.
+  // Each run draws from a random number of the kinds, so that the same kinds often occur together.
   const int64_t kinds = random.Between(1, kFaultKinds);
   const int64_t first_kind = random.Roll(kFaultKinds);
   for (int64_t i = 0; i < count; ++i) {
@@ -72,7 +72,8 @@ std::vector<Fault> DrawFaults(uint64_t seed, int publishers, int64_t end_ms) {
     const Shape& shape = ShapeOf(fault.kind);
     fault.publisher = static_cast<int>(random.Roll(publishers));
     fault.at_ms = random.Between(0, end_ms - shape.max_duration_ms - 1);
-    // 30 % of the faults hit the publisher of the previous fault, at most 300 ms after that fault.
+    // 30 % of the faults hit the publisher of the fault that was drawn before, at any time up to
+    // 300 ms after that fault.
     if (!faults.empty() && random.Percent(30)) {
       fault.publisher = faults.back().publisher;
       fault.at_ms = std::min(fault.at_ms, faults.back().at_ms + random.Between(1, 300));

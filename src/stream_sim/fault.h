@@ -23,9 +23,9 @@ enum class FaultKind : uint8_t {
   // Faults with a duration. Most of them have no amount.
   kPausePublisher,  // the process is stopped, but does not end
   kPauseFollower,
-  kPartition,     // no message arrives, and the two ends are not notified
+  kPartition,     // no message arrives; the connection ends after 3 s of silence
   kCutReplies,    // a legacy server drops most replies after the first `amount` of an answer
-  kBreakReplies,  // the connection of the replies ends; `amount`: percentage of replies
+  kBreakReplies,  // each reply ends its connection with a probability of `amount` percent
   // Faults without a duration.
   kDisconnect,
   kRestart,        // the engine makes `amount` steps before a client can connect

@@ -91,6 +91,7 @@ BatchResult Follower::Apply(Seq seq, std::span<const uint8_t> payload) {
   DecodeCounts counts;
   if (!DecodeBatch(payload, WireLimits(), batch_, counts).ok()) {
     replica_->Reset(/*restart=*/false);
+    damaged_ = false;
     next_ = seq.value + 1;
     ++record_.reached["undecodable batches"];
     return BatchResult::kUndecodable;

@@ -12,6 +12,7 @@
 #include <sstream>
 
 #include "tests/hash/hash_testing.h"
+#include "tests/support/setting.h"
 #include "tests/support/source_dir.h"
 
 namespace kvcast::testing {
@@ -165,8 +166,7 @@ std::string FirstDifference(const std::string& ours, const std::string& referenc
 class PythonDifferential : public ::testing::Test {
  protected:
   static uint64_t Seed() {
-    const char* seed = std::getenv("KVCAST_TEST_SEED");
-    return seed ? std::strtoull(seed, nullptr, 10) : 20260817;
+    return static_cast<uint64_t>(testing::Setting("KVCAST_TEST_SEED", 20260817));
   }
 
   void SetUp() override {

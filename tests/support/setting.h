@@ -4,23 +4,25 @@
 
 #include <charconv>
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <string_view>
 #include <system_error>
 
-#include "src/base/check.h"
-
 namespace kvcast::testing {
 
-// Returns the integer in the environment variable, or `otherwise` if the variable is not set. A
-// value that is not an integer ends the program.
+// Returns the integer in the environment variable, or `otherwise` if the variable is not set. Ends
+// the program if the value is not an integer from 0 on.
 inline int64_t Setting(const char* name, int64_t otherwise) {
   const char* const given = std::getenv(name);
   if (given == nullptr) return otherwise;
   const std::string_view text(given);
-  int64_t value = 0;
+  int64_t value = -1;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  KV_CHECK(error == std::errc() && end == text.data() + text.size());
+  if (error != std::errc() || end != text.data() + text.size() || value < 0) {
+    std::fprintf(stderr, "%s: must be an integer from 0 on, not \"%s\"\n", name, given);
+    std::abort();
+  }
   return value;
 }
 

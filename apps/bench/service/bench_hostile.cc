@@ -31,8 +31,10 @@ constexpr std::chrono::seconds kUnansweredLookup(10);
 
 Status Broken(const char* what) { return {StatusCode::kUnavailable, what}; }
 
-// Replaces the system's resolver. Only the attack with kUnansweredDomain has names.
+// Replaces the system's resolver. Only attacks with Attack::unanswered_names have names.
+std::atomic<uint64_t> lookups = 0;
 std::string NoAnswer(const std::string&) {
+  ++lookups;
   std::this_thread::sleep_for(kUnansweredLookup);
   return {};
 }
@@ -200,6 +202,9 @@ Result<HostileResult> Run(const Attack* attack, const FreshnessConfig& good,
     if (!attacker->to().Put(char{1}) || !attacker->from().Get(sent, kPipePatienceMs)) {
       return Broken("the attacker did not finish");
     }
+  }
+  if (attack != nullptr && attack->unanswered_names && lookups == 0) {
+    return Broken("no name was looked up");
   }
   HostileResult result = router.Result(published);
   result.sent = sent;

@@ -9,16 +9,14 @@
 
 namespace kvcast::tools {
 
-// The end of the host names that no name server answers.
-inline constexpr const char* kUnansweredDomain = ".unanswered.test";
-
 struct HostileSent {
   uint64_t batches = 0;
   uint64_t bytes = 0;
 };
 
 // Writes a LoadEndpoints for each source, waits for a byte, and sends as fast as the router takes
-// the batches, until the next byte. Then writes a HostileSent. Returns the exit code.
+// the batches (Attack::unanswered_names: sends nothing), until the next byte. Then writes a
+// HostileSent. Returns the exit code.
 int SendHostile(const Attack& attack, const PipeEnd& in, const PipeEnd& out);
 
 }  // namespace kvcast::tools

@@ -47,8 +47,8 @@ class RouterReplay {
   static Result<RouterReplay> Create(const ScenarioConfig& config,
                                      std::unique_ptr<PolicyIndex> index, Check check);
 
-  // Applies the step's events, then compares its probes: hit, replay, and, if they are recorded,
-  // the tokens that each group could serve alone.
+  // Applies the step's events, then compares its probes: hit, replay, and, if they are recorded and
+  // the index knows all groups, the tokens that each group could serve alone.
   void RunStep(const ScenarioStep& step);
   // Checks that the index holds as many blocks as the engine held at the end.
   void CheckFinal(const ScenarioFinal& recorded);

@@ -84,8 +84,8 @@ struct AllocateArgs {
   int64_t encoder_tokens = 0;    // cross attention only
   // Result of the lookup; only for the first allocation of a request. Borrowed for the call.
   const PrefixHit* hit = nullptr;
-  // True: the call fails if the whole sequence does not fit into the pool. For the admission of
-  // waiting requests.
+  // True: the call fails if the whole sequence does not fit into the free blocks. For the admission
+  // of waiting requests.
   bool full_sequence_must_fit = false;
   bool apply_watermark = false;
   int64_t reserved_blocks = 0;  // free blocks that are reserved for other requests
@@ -156,10 +156,11 @@ class CacheManager {
   // Allocates the slots for the next step. If `new_blocks` is given, the new block ids of each
   // group are appended to new_blocks[group].
   //
-  // Returns false if there are not enough free blocks. In this case request.chain may be longer,
-  // and blocks outside the window may be released; nothing else has changed. Also returns false,
-  // without any change, for invalid arguments:
-  // - a negative count
+  // Returns false if there are not enough free blocks, or if the hit ends in a Mamba state that was
+  // cached in this pass. In this case request.chain may be longer, and blocks outside the window
+  // may be released; nothing else has changed. Also returns false, without any change, for invalid
+  // arguments:
+  // - a negative number of tokens
   // - no tokens to compute or to load; from EngineRules::kV032 on (vLLM: from v0.31 on), a hit with
   //   tokens is sufficient
   // - a hit whose block lists do not match the groups, the hit length or the pool
@@ -179,11 +180,11 @@ class CacheManager {
   // the blocks of these copies.
   void ReleaseCopies(std::span<const BlockCopy> copies);
 
-  // Returns the blocks of attention groups that were allocated for new tokens since the last call,
-  // group by group. The engine must zero them before it runs the copies and the step. Targets of
-  // copies and blocks of Mamba groups are not in the list. A block id may occur twice. With
-  // CacheConfig::zero_new_blocks the engine must call this function, because the list grows until
-  // the next call. Without zero_new_blocks the list is empty.
+  // Returns the blocks of attention groups that were allocated for new or loaded tokens since the
+  // last call, group by group. The engine must zero them before it runs the copies and the step.
+  // Targets of copies and blocks of Mamba groups are not in the list. A block id may occur twice.
+  // With CacheConfig::zero_new_blocks the engine must call this function, because the list grows
+  // until the next call. Without zero_new_blocks the list is empty.
   std::vector<BlockId> TakeBlocksToZero();
 
   // True: a request of this length can run every step until its end, if it is alone in the pool.

@@ -263,8 +263,8 @@ constexpr std::array kNamingMetrics = {
                  "was registered.",
                  kCounter, [](W w) { return w.index.named_late; }},
     WorkerMetric{"kvcast_ambiguous_names_total",
-                 "Block contents that became ambiguous, because events gave one hash two contents "
-                 "or one content two hashes, since the worker was registered.",
+                 "Times that a block content was marked as ambiguous, because events gave one hash "
+                 "two contents or one content two hashes, since the worker was registered.",
                  kCounter, [](W w) { return w.index.ambiguous; }},
     WorkerMetric{"kvcast_bad_stores_total",
                  "Store events whose tokens, block hashes or sizes contradict each other, since "

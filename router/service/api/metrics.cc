@@ -158,7 +158,7 @@ void AddListFamilies(const ServiceMetrics& metrics, std::vector<MetricFamily>& f
       "content.",
       "file", &SourceListReport::errors, metrics.source_files));
   families.push_back(ListFamily("kvcast_source_file_sources",
-                                "Sources that the file lists and the router follows.", "file",
+                                "Sources that are in the file and that the router follows.", "file",
                                 &SourceListReport::followed, metrics.source_files));
   families.push_back(
       ListFamily("kvcast_dns_source_errors",
@@ -171,13 +171,14 @@ void AddListFamilies(const ServiceMetrics& metrics, std::vector<MetricFamily>& f
                                 &SourceListReport::followed, metrics.dns_sources));
   families.push_back(ListFamily(
       "kvcast_kubernetes_source_errors",
-      "Endpoints that the EndpointSlices list and the router cannot follow. At least 1 if "
+      "Endpoints that are in the EndpointSlices and that the router cannot follow. At least 1 if "
       "the API server does not answer or its answer is damaged; the router then keeps "
       "the sources of the latest valid answer.",
       "list", &SourceListReport::errors, metrics.kubernetes_sources));
-  families.push_back(ListFamily("kvcast_kubernetes_source_endpoints",
-                                "Endpoints that the EndpointSlices list and the router follows.",
-                                "list", &SourceListReport::followed, metrics.kubernetes_sources));
+  families.push_back(
+      ListFamily("kvcast_kubernetes_source_endpoints",
+                 "Endpoints that are in the EndpointSlices and that the router follows.", "list",
+                 &SourceListReport::followed, metrics.kubernetes_sources));
 }
 
 MetricFamily FamilyOf(const WorkerMetric& entry, const std::vector<WorkerMetrics>& workers) {

@@ -59,7 +59,8 @@ MetricFamily LostFamily(Workers workers) {
       "kvcast_reuse_lost_prompts",
       "Current number of sampled prompts that the worker cannot reuse although it "
       "holds blocks of these prompts, by cause. Prompts without a known cause do not count. The "
-      "cause key_differs also counts prompts that the worker can reuse in part.",
+      "cause key_differs also counts prompts that the worker can reuse in part or "
+      "completely.",
       MetricType::Gauge,
       {}};
   for (const WorkerMetrics& worker : workers) {

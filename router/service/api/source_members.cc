@@ -102,7 +102,7 @@ Status ReadWindowSizes(const Json& json, N name, S source) {
   }
   for (const Json& item : json) {
     std::vector<int64_t>& windows = source.trtllm.window_sizes;
-    const std::string element = name + "[" + std::to_string(windows.size()) + "]";
+    const std::string element = ElementName(name, windows.size());
     if (Status status = ReadInteger(item, element, 1, windows.emplace_back()); !status.ok()) {
       return status;
     }

@@ -51,6 +51,7 @@ void SourceFiles::Look() {
     const size_t failures = file->failure.empty() ? 0 : 1;
     reports.push_back({file->path, failures + changes.errors.size(), file->sources.followed()});
   }
+  fleet_.BeginPolls();
   const MutexLock lock(mutex_);
   reports_ = std::move(reports);
 }

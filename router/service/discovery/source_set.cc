@@ -50,7 +50,6 @@ SourceSet::Changes SourceSet::Follow() {
       NoteError(source.worker.name, status, changes);
     }
   }
-  if (changes.added > 0) fleet_.BeginPolls();
   return changes;
 }
 

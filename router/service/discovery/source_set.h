@@ -43,7 +43,8 @@ class SourceSet {
   // list. A source whose properties differ is replaced. A source that CheckSource refuses stays as
   // it was. If the fleet cannot add a changed source, the old source is already removed. In both
   // cases the next call tries again. If a client has removed a source of the list, the call adds
-  // the source again. Sources that do not come from this list never change.
+  // the source again. Sources that do not come from this list never change. Polls of new URLs begin
+  // at the next Fleet::BeginPolls.
   Changes Follow();
   // Number of sources of the list that the fleet follows.
   size_t followed() const { return followed_.size(); }

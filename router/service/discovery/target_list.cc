@@ -18,6 +18,7 @@ TargetList::TargetList(std::string list, const TargetListConfig& config, Fleet& 
     : list_(std::move(list)),
       event_(config.failed),
       log_(config.log),
+      fleet_(fleet),
       sources_(fleet, config.policy, config.kind, config.text_of) {
   sources_.LogTo(log);
 }
@@ -51,6 +52,7 @@ void TargetList::NoteFailure(const std::string& reason) {
 
 SourceListReport TargetList::Follow() {
   const SourceSet::Changes changes = sources_.Follow();
+  fleet_.BeginPolls();
   return {list_, errors_ + changes.errors.size(), sources_.followed()};
 }
 

@@ -49,6 +49,7 @@ class TargetList {
   const std::string list_;
   const LogEvent event_;
   Logger* const log_;
+  Fleet& fleet_;
   SourceSet sources_;
   std::string failure_;  // the latest; empty: none
   size_t errors_ = 0;    // see SourceListReport; without the sources that cannot be followed

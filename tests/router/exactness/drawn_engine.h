@@ -11,7 +11,6 @@
 
 #include "router/service/ingest/worker_ingest.h"
 #include "tests/router/exactness/random_engine.h"
-#include "tests/support/setting.h"
 
 namespace kvcast::engine {
 

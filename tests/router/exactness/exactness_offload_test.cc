@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "tests/router/exactness/engine_follower.h"
+#include "tests/support/setting.h"
 
 namespace kvcast::engine {
 namespace {

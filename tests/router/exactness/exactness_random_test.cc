@@ -10,6 +10,7 @@
 #include <string>
 
 #include "tests/router/exactness/engine_follower.h"
+#include "tests/support/setting.h"
 
 namespace kvcast::engine {
 namespace {

@@ -88,10 +88,10 @@ TEST(SourcePolicy, OverHttpASourceHasTcpEndpoints) {
 
 TEST(SourcePolicy, AnOperatorCannotNameAnInprocEndpoint) {
   EXPECT_TRUE(SourceFromFlag("w=ipc:///run/kv.sock").ok());
-  for (const char* flag : {"w=inproc://events", "w=tcp://127.0.0.1:1,inproc://events"}) {
-    EXPECT_EQ(SourceFromFlag(flag).status().message(),
-              "endpoint: inproc endpoints are not allowed");
-  }
+  EXPECT_EQ(SourceFromFlag("w=inproc://events").status().message(),
+            "endpoint: inproc endpoints are not allowed");
+  EXPECT_EQ(SourceFromFlag("w=tcp://127.0.0.1:1,inproc://events").status().message(),
+            "replay_endpoint: inproc endpoints are not allowed");
 }
 
 struct SecureService : ::testing::Test {

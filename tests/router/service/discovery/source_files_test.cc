@@ -8,10 +8,12 @@
 #include <httplib.h>
 #include <sys/stat.h>
 
+#include <atomic>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -221,6 +223,55 @@ TEST_F(SourceFilesTest, TwoFilesAndTheConfigurationDoNotTakeEachOthersSources) {
   // The second file takes over the name.
   EXPECT_TRUE(Eventually([&] { return !lines.With({"source_removed source=a"}).empty(); }));
   EXPECT_TRUE(Eventually([&] { return Names() == std::vector<std::string>{"c", "b", "a"}; }));
+}
+
+// An engine of TensorRT-LLM. The router polls its URL.
+class PolledEngine {
+ public:
+  PolledEngine() {
+    const auto answer = [this](const httplib::Request&, httplib::Response& reply) {
+      ++polls_;
+      reply.set_content("[]", "application/json");
+    };
+    server_.Get("/events", answer);
+    server_.Post("/events", answer);
+    port_ = server_.bind_to_any_port("127.0.0.1");
+    thread_ = std::thread([this] { server_.listen_after_bind(); });
+  }
+  ~PolledEngine() {
+    server_.stop();
+    thread_.join();
+  }
+  json Source() const {
+    return {{"name", "trtllm"},
+            {"endpoint", "http://127.0.0.1:" + std::to_string(port_) + "/events"},
+            {"format", "trtllm"},
+            {"window_sizes", {1024}},
+            {"tokens_per_block", 32}};
+  }
+  int polls() const { return polls_; }
+
+ private:
+  std::atomic<int> polls_ = 0;
+  httplib::Server server_;
+  int port_ = 0;
+  std::thread thread_;
+};
+
+TEST_F(SourceFilesTest, AUrlThatAFileAddsIsPolled) {
+  const PolledEngine engine;
+  Start();
+  Write(ListOf({engine.Source()}));
+  EXPECT_TRUE(Eventually([&] { return engine.polls() > 0; }));
+}
+
+TEST_F(SourceFilesTest, AUrlThatAReloadAddsIsPolled) {
+  const PolledEngine engine;
+  options.source_files.clear();
+  Start();
+  options.sources = {SourceFromJson(engine.Source()).value()};
+  ASSERT_TRUE(service->Reload(options).ok());
+  EXPECT_TRUE(Eventually([&] { return engine.polls() > 0; }));
 }
 
 TEST_F(SourceFilesTest, AReloadChangesOnlyTheConfiguredSources) {

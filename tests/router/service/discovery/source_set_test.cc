@@ -2,12 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "router/service/discovery/source_set.h"
 
-#include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <netinet/in.h>
-#include <poll.h>
-#include <sys/socket.h>
 
 #include <memory>
 #include <string>
@@ -15,7 +11,6 @@
 #include <vector>
 
 #include "router/service/ingest/fleet.h"
-#include "src/base/descriptor.h"
 
 namespace kvcast::router {
 namespace {
@@ -78,28 +73,6 @@ struct SourceSetTest : ::testing::Test {
   std::unique_ptr<Fleet> fleet;
   std::unique_ptr<SourceSet> set;
 };
-
-// The engine of TensorRT-LLM at this URL gets a request.
-TEST_F(SourceSetTest, AnAddedUrlIsPolled) {
-  const Descriptor listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_in address = {};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof(address);
-  auto* const bound = reinterpret_cast<sockaddr*>(&address);
-  ASSERT_EQ(bind(listener.get(), bound, size), 0);
-  ASSERT_EQ(listen(listener.get(), 1), 0);
-  ASSERT_EQ(getsockname(listener.get(), bound, &size), 0);
-  WorkerRegistration source = Source("a");
-  source.format = EventFormat::kTrtllm;
-  source.trtllm = {.window_sizes = {1024}, .tokens_per_block = 32};
-  source.endpoint = "http://127.0.0.1:" + std::to_string(ntohs(address.sin_port)) + "/events";
-  const auto changes = Follow({source});
-  EXPECT_EQ(changes.added, 1u);
-  EXPECT_THAT(Messages(changes), IsEmpty());
-  pollfd connection = {listener.get(), POLLIN, 0};
-  EXPECT_EQ(poll(&connection, 1, /*timeout=*/60'000), 1);
-}
 
 TEST_F(SourceSetTest, SourcesAreFollowedInTheOrderOfTheList) {
   const auto changes = Follow({Source("b"), Source("a")});
