@@ -31,8 +31,9 @@ constexpr std::chrono::seconds kUnansweredLookup(10);
 
 Status Broken(const char* what) { return {StatusCode::kUnavailable, what}; }
 
+std::atomic<uint64_t> lookups = 0;  // in this process
+
 // Replaces the system's resolver. Only attacks with Attack::unanswered_names have names.
-std::atomic<uint64_t> lookups = 0;
 std::string NoAnswer(const std::string&) {
   ++lookups;
   std::this_thread::sleep_for(kUnansweredLookup);

@@ -144,12 +144,12 @@ Result<WorkerRegistration> SourceFromJson(const Json& object) {
   if (source.endpoint.empty()) return BadField("endpoint: required");
   // An inproc endpoint needs a publisher in the router's own process. Only a program that uses the
   // library can have such a publisher.
-  const char* const refused = ": inproc endpoints are not allowed";
   const auto is_inproc = [](const std::string& endpoint) {
     return endpoint.starts_with("inproc:");
   };
-  if (is_inproc(source.endpoint)) return BadField("endpoint" + std::string(refused));
-  if (is_inproc(source.replay_endpoint)) return BadField("replay_endpoint" + std::string(refused));
+  if (is_inproc(source.endpoint)) return BadField("endpoint: inproc endpoints are not allowed");
+  if (is_inproc(source.replay_endpoint))
+    return BadField("replay_endpoint: inproc endpoints are not allowed");
   const auto& rule = source.worker.sparse_rule;
   if (rule && rule->alignment == 0)
     return BadField("sparse_alignment: required with sparse_retention or sparse_rules");

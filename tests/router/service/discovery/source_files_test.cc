@@ -8,17 +8,16 @@
 #include <httplib.h>
 #include <sys/stat.h>
 
-#include <atomic>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "router/service/api/source_json.h"
 #include "router/service/router_service.h"
+#include "tests/router/service/event_server.h"
 #include "tests/support/curve_test_util.h"
 #include "tests/support/index_events.h"
 #include "tests/support/log_lines.h"
@@ -225,53 +224,28 @@ TEST_F(SourceFilesTest, TwoFilesAndTheConfigurationDoNotTakeEachOthersSources) {
   EXPECT_TRUE(Eventually([&] { return Names() == std::vector<std::string>{"c", "b", "a"}; }));
 }
 
-// An engine of TensorRT-LLM. The router polls its URL.
-class PolledEngine {
- public:
-  PolledEngine() {
-    const auto answer = [this](const httplib::Request&, httplib::Response& reply) {
-      ++polls_;
-      reply.set_content("[]", "application/json");
-    };
-    server_.Get("/events", answer);
-    server_.Post("/events", answer);
-    port_ = server_.bind_to_any_port("127.0.0.1");
-    thread_ = std::thread([this] { server_.listen_after_bind(); });
-  }
-  ~PolledEngine() {
-    server_.stop();
-    thread_.join();
-  }
-  json Source() const {
-    return {{"name", "trtllm"},
-            {"endpoint", "http://127.0.0.1:" + std::to_string(port_) + "/events"},
-            {"format", "trtllm"},
-            {"window_sizes", {1024}},
-            {"tokens_per_block", 32}};
-  }
-  int polls() const { return polls_; }
-
- private:
-  std::atomic<int> polls_ = 0;
-  httplib::Server server_;
-  int port_ = 0;
-  std::thread thread_;
-};
+json Polled(const EventServer& engine) {
+  return {{"name", "trtllm"},
+          {"endpoint", engine.url()},
+          {"format", "trtllm"},
+          {"window_sizes", {1024}},
+          {"tokens_per_block", 32}};
+}
 
 TEST_F(SourceFilesTest, AUrlThatAFileAddsIsPolled) {
-  const PolledEngine engine;
+  const EventServer engine;
   Start();
-  Write(ListOf({engine.Source()}));
-  EXPECT_TRUE(Eventually([&] { return engine.polls() > 0; }));
+  Write(ListOf({Polled(engine)}));
+  EXPECT_TRUE(engine.AwaitPolls(1));
 }
 
 TEST_F(SourceFilesTest, AUrlThatAReloadAddsIsPolled) {
-  const PolledEngine engine;
+  const EventServer engine;
   options.source_files.clear();
   Start();
-  options.sources = {SourceFromJson(engine.Source()).value()};
+  options.sources = {SourceFromJson(Polled(engine)).value()};
   ASSERT_TRUE(service->Reload(options).ok());
-  EXPECT_TRUE(Eventually([&] { return engine.polls() > 0; }));
+  EXPECT_TRUE(engine.AwaitPolls(1));
 }
 
 TEST_F(SourceFilesTest, AReloadChangesOnlyTheConfiguredSources) {
