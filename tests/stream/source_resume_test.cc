@@ -159,6 +159,28 @@ TEST_F(SourceResumeExtended, TheEpochIsTheProof) {
   EXPECT_EQ(Log(), Batches(5, 6));
 }
 
+// A publisher is silent until it knows the state of its engine.
+TEST_F(SourceResumeExtended, AfterATimeoutTheStatusIsRequestedAgain) {
+  ResumeAt(5);
+  for (uint64_t timeouts = 1; timeouts <= 3; ++timeouts) {
+    while (source.status(now_ms).replay_timeouts < timeouts) {
+      now_ms = source.deadline_ms();
+      source.OnTimer(now_ms);
+    }
+    ASSERT_EQ(AskedVerb(), Verb::kStatus) << timeouts;
+  }
+  End(5);
+  EXPECT_EQ(state(), SourceState::kSynced);
+  EXPECT_EQ(Log(), Texts{});
+}
+
+TEST_F(SourceResumeExtended, APublisherWithoutTheExtensionIsAnotherRun) {
+  ResumeAt(5);
+  PlainEnd();
+  EXPECT_EQ(Log(), Texts{"reset restart"});
+  EXPECT_EQ(renewals, 1);
+}
+
 TEST_F(SourceResumeExtended, MissedBatchesAreReplayed) {
   ResumeAt(5);
   End(7);

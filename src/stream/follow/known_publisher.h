@@ -47,7 +47,7 @@ class PublisherProof {
 };
 
 struct KnownPublisher {
-  bool extended = false;                  // supports KVX1 (extension.h): has replied with a status
+  bool extended = false;                  // supports KVX1 (extension.h), as far as is known
   bool gives_digests = true;              // false: the latest status of this epoch had no digests
   bool extended_known = false;            // `extended` is known for this connection
   bool answers_challenges = false;        // according to the latest status

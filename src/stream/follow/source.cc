@@ -22,6 +22,9 @@ void Source::Resume(const SavedPosition& position) {
   applied_payloads_.Restore(position.fingerprints);
   replica_.Restore(position.complete);
   publisher_.epoch = position.epoch;
+  // Only a publisher with KVX1 has an epoch. A plain replay might not prove the state, because the
+  // state of a snapshot has no fingerprints.
+  publisher_.extended = limits_.extension && position.epoch;
   publisher_.proof.RequireForSavedState();
   replica_.SetReason(SourceReason::kUnproven);
   status_.first_seq = position.first_seq;

@@ -122,6 +122,7 @@ with tempfile.TemporaryDirectory() as temporary:
         router.end()
     curve.kill()
 
+expect_exact("the relay without CURVE has the new engine, too", behind, engine, direct=False)
 engine.end()
 until("the engine has ended", lambda: worker(behind)["state"] == "stale")
 
