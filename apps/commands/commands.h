@@ -33,9 +33,10 @@ struct RouterCommandOptions {
   std::string http;      // empty: from the configuration, or 127.0.0.1:8080
   std::string tls_cert;  // PEM file; empty: from the configuration, or none
   std::string tls_key;   // PEM file of the certificate's key
-  std::string config;    // see config_json.h; empty: none
-  // The members up to max_http_sources replace those of the configuration, unless they are empty or
-  // 0. The members sources and source_files are added to those of the configuration.
+  std::string config;    // path, see config_json.h; empty: no configuration
+  // Each member from here to max_http_sources replaces the value in the configuration. Empty or 0:
+  // the value in the configuration applies. `sources` and `source_files` are added to the lists in
+  // the configuration.
   std::string token_file;                    // see AccessTokens
   std::string admin_listen;                  // ADDR:PORT or unix:PATH
   std::vector<std::string> allowed_hosts;    // names without a port
@@ -55,13 +56,13 @@ struct RouterCommandOptions {
   int64_t peer_timeout_ms = 0;
   std::string relay;  // PUB endpoint; empty: from the configuration, or no relay
   bool relay_redact = false;
-  // See LoadSharingConfig; empty or 0: from the configuration, or none.
+  // See LoadSharingConfig; empty or 0: from the configuration, or the default.
   std::string load_endpoint;
   std::vector<std::string> load_peers;  // see ParseLoadPeer
   int64_t load_period_ms = 0;
   std::string router_name;
-  bool allow_remote = false;  // also true if the configuration sets it
-  // See RouterOptions; empty: from the configuration, or none.
+  bool allow_remote = false;  // permit listeners beyond loopback; the configuration may do so too
+  // See RouterOptions; empty: from the configuration, or no CURVE.
   std::string curve_key;
   std::string curve_clients;
   // The router uses and verifies the value for every source that does not set the property itself.
@@ -71,7 +72,7 @@ struct RouterCommandOptions {
   // Added to the candidates of every source.
   std::vector<std::string> candidate_seeds;
   std::vector<std::string> candidate_none_hashes;  // hex digits
-  NatsFlags nats;  // for sources with the endpoint nats:MODEL/WORKER; without a URL: none
+  NatsFlags nats;  // for sources with the endpoint nats:MODEL/WORKER; without a URL: no NATS
   LogOptions log;
 };
 int RunRouter(const RouterCommandOptions& options);
@@ -88,7 +89,7 @@ struct TailOptions {
   std::string tier;
   std::optional<int64_t> group;
   bool stats = false;
-  std::string record;   // file; empty: none
+  std::string record;   // path of the recording; empty: no recording
   bool redact = false;  // remove the content of prompts (see Redact) from output and recording
   CurveClientOptions curve;
 };
@@ -115,6 +116,7 @@ struct RelayOptions {
   std::string topic;
   int64_t ring_batches = 10'000;
   bool hashes_only = false;
+  bool repeats_are_refreshes = false;  // see PublisherConfig
   CurveServerOptions curve;
   NatsFlags nats;  // without a URL, the relay writes no log
   LogOptions log;

@@ -32,7 +32,7 @@ Status CheckOptions(const DemoOptions& options) {
     return {StatusCode::kInvalidArgument,
             "--requests: must be at least the number of engines of --dialect all"};
   }
-  if (options.speed < 0) return {StatusCode::kInvalidArgument, "--speed: must be above 0"};
+  if (options.speed < 0) return {StatusCode::kInvalidArgument, "--speed: must not be negative"};
   if (!options.serve.empty()) {
     HttpOptions http;
     const Status address = router::ParseHttpAddress(options.serve, http);
@@ -94,8 +94,8 @@ int RunDemo(const DemoOptions& given) {
   auto trace = LoadDemoTrace(options);
   if (!trace.ok()) return Fail(trace.status());
   if (!options.serve.empty()) return Serve(options, *trace);
-  // The comparison must run before ResolveLoadRate measures the load rate. The figures then do not
-  // depend on this machine.
+  // The comparison must run before ResolveLoadRate measures the load rate. So the figures of the
+  // comparison do not depend on this machine.
   const auto comparison = ComparePolicies(options, *trace);
   if (!comparison.ok()) return Fail(comparison.status());
   PrintPolicies(options, *comparison);

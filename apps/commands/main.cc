@@ -29,9 +29,9 @@ void AddCacheFlags(CLI::App& app, CacheOptions& options) {
   app.add_option("--blocks", options.blocks,
                  "blocks in each engine's pool (default: depends on --model)")
       ->check(CLI::Range(int64_t{2}, int64_t{1} << 24));
-  app.add_option(
-         "--retention", options.retention,
-         "window blocks to keep: dense, or the interval in tokens (0: replay boundaries only)")
+  app.add_option("--retention", options.retention,
+                 "which blocks of window groups stay cached: dense (all), or the blocks at each "
+                 "multiple of this number of tokens (0: only the blocks that a replay needs)")
       ->capture_default_str();
   app.add_option("--hash-algo", options.hash_algorithm,
                  "hash algorithm: sha256, sha256_cbor, xxhash or xxhash_cbor")
@@ -79,7 +79,7 @@ void AddCacheFlags(CLI::App& app, CacheOptions& options) {
 }
 
 constexpr char kServerKeyHelp[] =
-    "file with the secret key (CURVE), see kvcast keygen; with --curve-clients";
+    "file with the secret key (CURVE), see kvcast keygen; requires --curve-clients";
 constexpr char kClientsHelp[] =
     "file with the clients that may connect, one line each: ROLE[,ROLE] PUBLIC-KEY [NAME]; a role "
     "is subscribe, replay or snapshot. The program reads a changed file within one second";
@@ -90,7 +90,7 @@ void AddLog(CLI::App& sub, LogOptions& log) {
       ->check(CLI::IsMember({"text", "json"}))
       ->capture_default_str();
   sub.add_option("--log-level", log.level,
-                 "least level of events in the log: debug, info, warning or error")
+                 "lowest level of events in the log: debug, info, warning or error")
       ->check(CLI::IsMember({"debug", "info", "warning", "error"}))
       ->capture_default_str();
 }
@@ -190,8 +190,9 @@ void AddRouterAccess(CLI::App& sub, RouterCommandOptions& options) {
       ->check(limit);
   sub.add_option("--max-residencies", options.max_residencies,
                  "maximum number of blocks that all workers together may hold in the index (each "
-                 "worker, group and tier counts). Above it, a worker with more than this number "
-                 "divided by the number of workers is cleared and quarantined (default: none)")
+                 "worker, group and tier counts). If there are more, the router clears and "
+                 "quarantines each worker that holds more than this number divided by the number "
+                 "of workers (default: none)")
       ->check(CLI::Range(int64_t{1}, int64_t{1'000'000'000'000}));
 }
 
@@ -349,7 +350,7 @@ void AddRelay(CLI::App& app, RelayOptions& options, Command& command) {
   sub->add_flag("--source-bind", options.source_bind,
                 "the engine's publisher connects to ENDPOINT, and the relay binds it");
   sub->add_option("--server-key", options.server_key,
-                  "public key of the engine's publisher (CURVE); with --curve-key");
+                  "public key of the engine's publisher (CURVE); requires --curve-key");
   sub->add_option("--endpoint", options.endpoint, "PUB endpoint; port 0 takes a free port")
       ->capture_default_str();
   sub->add_option("--replay-endpoint", options.replay_endpoint,
@@ -362,6 +363,9 @@ void AddRelay(CLI::App& app, RelayOptions& options, Command& command) {
       ->capture_default_str();
   sub->add_flag("--hashes-only", options.hashes_only,
                 "publish hashes, but no token ids, keys, adapter names or sessions");
+  sub->add_flag("--repeats-are-refreshes", options.repeats_are_refreshes,
+                "a second store of a block adds no copy; for engines whose routers need "
+                "repeats_are_refreshes=true");
   sub->add_option("--curve-key", options.curve.key, kServerKeyHelp);
   sub->add_option("--curve-clients", options.curve.clients, kClientsHelp);
   sub->add_flag("--insecure", options.curve.insecure, kInsecureHelp);
@@ -395,9 +399,9 @@ void AddSimulate(CLI::App& app, simulate::SimulateOptions& options, Command& com
   sub->add_option("--model", options.model,
                   "model: hybrid, full, dense-32b, gpt-oss, gemma3, mamba or replay")
       ->capture_default_str();
-  sub->add_option(
-         "--retention", options.retention,
-         "window blocks to keep: dense, or the interval in tokens (0: replay boundaries only)")
+  sub->add_option("--retention", options.retention,
+                  "which blocks of window groups stay cached: dense (all), or the blocks at each "
+                  "multiple of this number of tokens (0: only the blocks that a replay needs)")
       ->capture_default_str();
   sub->add_option("--cpu-blocks", options.cpu_blocks,
                   "blocks of host memory behind each engine's pool (default: none)")

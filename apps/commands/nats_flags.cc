@@ -34,14 +34,15 @@ void AddRelayNats(CLI::App& sub, NatsFlags& nats) {
                                              "MODEL/WORKER: the name of the engine's log in NATS")
                                   ->needs(url);
   url->needs(source);
-  sub.add_option("--nats-replicas", nats.replicas,
-                 "number of NATS servers that store the log; used if the relay makes the log")
+  sub.add_option(
+         "--nats-replicas", nats.replicas,
+         "number of NATS servers that store the log; used only when the relay creates the log")
       ->check(CLI::Range(int64_t{1}, int64_t{5}))
       ->capture_default_str()
       ->needs(url);
   sub.add_option("--nats-snapshot-mib", nats.snapshot_mib,
                  "MiB of batches between two snapshots in the log; the relay deletes the messages "
-                 "before the latest but one")
+                 "before the second-latest snapshot")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
       ->capture_default_str()
       ->needs(url);

@@ -33,11 +33,11 @@ class NatsRelay {
  public:
   // `log` must outlive the object. Error: kInvalidArgument for a flag or a file.
   static Result<std::unique_ptr<NatsRelay>> Create(const NatsFlags& flags, Logger& log);
-  // The state in the log. Waits until the log can be read, or `stop` returns true. nullopt: the
-  // log has no state to go on with, or `stop` returned true.
+  // Returns the state in the log. Waits until the log can be read, or `stop` returns true. nullopt:
+  // the log has no state with which the relay can continue, or `stop` returned true.
   std::optional<RelayRecovery> Recover(const std::function<bool()>& stop);
-  // Writes the epochs of a relay, until the result is destroyed. `history` and this object must
-  // outlive the result.
+  // Writes the epochs of a relay to the log, until the result is destroyed. `history` and this
+  // object must outlive the result.
   class Writer;
   std::unique_ptr<Writer> Write(RelayHistory& history);
 
@@ -70,7 +70,7 @@ class NatsLogs {
   // endpoints cannot be made.
   static Result<std::unique_ptr<NatsLogs>> Create(const NatsFlags& flags, Logger& log);
   // See OpenEventLog. The object must outlive the readers.
-  Result<OpenLog> Open(const std::string& name);
+  Result<OpenLog> Open(const std::string& name, bool repeats_are_refreshes);
 
  private:
   struct Reader {

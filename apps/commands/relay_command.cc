@@ -46,6 +46,7 @@ Result<StreamRelayConfig> ConfigOf(const RelayOptions& options, Logger& log) {
   config.publisher.topic = options.topic;
   config.publisher.ring_batches = static_cast<size_t>(options.ring_batches);
   config.publisher.hashes_only = options.hashes_only;
+  config.publisher.repeats_are_refreshes = options.repeats_are_refreshes;
   config.publisher.binds = true;
   config.publisher.curve = std::move(server).value();
   if (config.publisher.curve) config.publisher.curve->on_notice = stream::LogNotices(log, "relay");

@@ -43,7 +43,7 @@ Status ConnectorTier::AfterAlloc(const CacheRequest& request, int64_t external_t
   if (external_tokens == 0) return Status();
   const Status status =
       scheduler_->UpdateAfterAlloc(known.id, external_tokens, NewBlocks(request, known));
-  // In the first step of a request, the scheduler gets its whole table again.
+  // In the first step of a request, the scheduler receives the request's whole table again.
   std::ranges::fill(known.blocks, 0);
   if (status.ok()) loading_.emplace(known.id, request.id);
   return status;

@@ -50,22 +50,23 @@ std::string Draw(const Axes& axes, const std::vector<PictureLine>& lines) {
   out += svg::Text(X(0.5), kHeight - 10, "middle", axes.x);
   out += svg::Text(6, kTop - 8, "start", axes.y);
   for (const auto& [at, text] : axes.x_ticks) {
-    out += svg::Line(X(at), Y(0), X(at), Y(1), "stroke:#ddd");
+    out += svg::Line(X(at), Y(0), X(at), Y(1), "stroke=\"#ddd\"");
     out += svg::Text(X(at), Y(0) + 16, "middle", text);
   }
   for (const auto& [at, text] : axes.y_ticks) {
-    out += svg::Line(X(0), Y(at), X(1), Y(at), "stroke:#ddd");
+    out += svg::Line(X(0), Y(at), X(1), Y(at), "stroke=\"#ddd\"");
     out += svg::Text(X(0) - 6, Y(at) + 4, "end", text);
   }
   for (size_t i = 0; i < lines.size(); ++i) {
-    const std::string style = std::string("stroke-width:1.6;stroke:") + kColors[i % kColors.size()];
+    const std::string stroke =
+        std::string("stroke-width=\"1.6\" stroke=\"") + kColors[i % kColors.size()] + "\"";
     const auto& points = lines[i].points;
     for (size_t k = 1; k < points.size(); ++k) {
       out += svg::Line(X(points[k - 1].first), Y(points[k - 1].second), X(points[k].first),
-                       Y(points[k].second), style);
+                       Y(points[k].second), stroke);
     }
     const double y = kTop + kNameHeight * static_cast<double>(i) + 8;
-    out += svg::Line(kWidth - kRight + 12, y - 4, kWidth - kRight + 32, y - 4, style);
+    out += svg::Line(kWidth - kRight + 12, y - 4, kWidth - kRight + 32, y - 4, stroke);
     out += svg::Text(kWidth - kRight + 38, y, "start", lines[i].name);
   }
   return out + svg::kEnd;
@@ -224,7 +225,7 @@ Status WriteReport(const std::string& folder, const Matrix& matrix) {
     for (const auto& [kind, picture] : {std::pair{"ttft", DrawDistribution(workload, arms)},
                                         std::pair{"reuse", DrawReuse(workload, arms)},
                                         std::pair{"load", DrawLoad(workload, arms)}}) {
-      // A workload from a file has a path as its name, so the file's name has a number.
+      // The name of a workload may be a path, so the name of the picture has a number instead.
       const std::string name = std::to_string(number) + "-" + kind + ".svg";
       if (const Status written = Write(root / name, picture); !written.ok()) return written;
       page += "<img src=\"" + name + "\" alt=\"" + kind + "\">\n";

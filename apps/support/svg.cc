@@ -42,9 +42,9 @@ std::string Text(double x, double y, const char* anchor, const std::string& text
          Escape(text) + "</text>\n";
 }
 
-std::string Line(double x1, double y1, double x2, double y2, const std::string& style) {
+std::string Line(double x1, double y1, double x2, double y2, const std::string& attributes) {
   return "<line x1=\"" + Number(x1) + "\" y1=\"" + Number(y1) + "\" x2=\"" + Number(x2) +
-         "\" y2=\"" + Number(y2) + "\" " + style + "/>\n";
+         "\" y2=\"" + Number(y2) + "\" " + attributes + "/>\n";
 }
 
 std::string Begin(double width, double height) {

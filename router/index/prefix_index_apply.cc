@@ -16,9 +16,10 @@ using router::WorkerState;
 
 namespace {
 
-// The work of a sweep counts visited runs and freed slots. A batch does kSweepWork, and
-// kSweepWorkOfABlock for each block that it stores or removes. A stored block takes one slot, in
-// the worst case in a run of its own, so sweeps free slots at least as fast as stores take them.
+// A visited run and a freed slot count as one unit of sweep work each. After a batch, the sweep
+// does kSweepWork units, and kSweepWorkOfABlock units for each block that the batch stored or
+// removed. In the worst case, each stored block takes a slot in a run of its own. Two units of work
+// visit one such run and free its slot, so sweeps free slots at least as fast as stores take slots.
 constexpr size_t kSweepWork = 16;
 constexpr size_t kSweepWorkOfABlock = 2;
 // The work of Reclaim before it releases the mutex.
@@ -84,7 +85,8 @@ std::vector<size_t> PrefixIndex::Impl::ApplyTo(WorkerState& worker, const EventB
 }
 
 void PrefixIndex::Impl::SweepAfter(size_t work) {
-  // A sweep needs a state in which all changes are shown.
+  // A sweep requires that all changes are published. The changes of a paused batch are not
+  // published.
   while (work > 0 && holder_table_.any_closed() && !mutex_.any_paused()) {
     const size_t part = std::min(work, kPauseAfter);
     SweepSome(part);
@@ -194,9 +196,12 @@ bool PrefixIndex::Impl::HoldAll(WorkerState& worker, CurrentStore& store, BatchA
     worker.lower_names |= store.tier != Tier::kGpu && name.named();
     const bool added = Hold(worker, store, hash, name, --more);
     if (i == 0) added_first = added;
-    // The cursor keeps its position, but the bits of the holder may be elsewhere after a pause.
+    // After a pause, the position of the cursor is still valid, but the bits of the holder may have
+    // another address.
     if (more > 0 && more % kPauseAfter == 0 && PauseIfAwaited()) store.cursor.ForgetHolder();
-    if (worker.digest) worker.digest->Add(store.tier, store.group, hash);
+    if (worker.digest && (added || store.holding.repeats_count)) {
+      worker.digest->Add(store.tier, store.group, hash);
+    }
   }
   return added_first;
 }

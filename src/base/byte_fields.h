@@ -76,6 +76,7 @@ class FieldReader {
   uint64_t Int(uint64_t max = ~uint64_t{0}) {
     uint64_t value = 0;
     for (size_t i = 0; i < kMaxVarint && i < rest_.size(); ++i) {
+      if (i == kMaxVarint - 1 && rest_[i] > 1) break;  // above 2^64 - 1
       value |= uint64_t{rest_[i] & 0x7Fu} << 7 * i;
       if ((rest_[i] & 0x80) != 0) continue;
       rest_ = rest_.subspan(i + 1);

@@ -65,13 +65,15 @@ void Logger::Push(std::string line) {
     return;
   }
   queue_.push_back(std::move(line));
+  ++queued_;
 }
 
 void Logger::Flush() {
   const MutexLock lock(mutex_);
   EndWindows(config_.now_ms());
   wake_.NotifyOne();
-  while (!queue_.empty() || writing_) written_.Wait(mutex_);
+  const uint64_t wanted = queued_;
+  while (finished_ < wanted) written_.Wait(mutex_);
 }
 
 LogCounters Logger::counters() const {
@@ -103,7 +105,6 @@ void Logger::Run() {
   while (true) {
     WaitForLines();
     if (queue_.empty()) return;  // stopping
-    writing_ = true;
     const std::string line = std::move(queue_.front());
     queue_.pop_front();
     if (const uint64_t lost = counters_.lost - told_lost_; lost > 0) {
@@ -111,8 +112,8 @@ void Logger::Run() {
       Emit(Line(log_events::kLinesLost, "", {{"lines", lost}}));
     }
     Emit(line);
-    writing_ = false;
-    if (queue_.empty()) written_.NotifyAll();
+    ++finished_;
+    written_.NotifyAll();
   }
 }
 

@@ -74,7 +74,8 @@ class Logger {
   CondVar written_;
   LogLimiter limiter_ KV_GUARDED_BY(mutex_);
   std::deque<std::string> queue_ KV_GUARDED_BY(mutex_);
-  bool writing_ KV_GUARDED_BY(mutex_) = false;
+  uint64_t queued_ KV_GUARDED_BY(mutex_) = 0;    // lines that were put into queue_
+  uint64_t finished_ KV_GUARDED_BY(mutex_) = 0;  // of these, written or lost
   bool stopping_ KV_GUARDED_BY(mutex_) = false;
   LogCounters counters_ KV_GUARDED_BY(mutex_);
   uint64_t told_lost_ KV_GUARDED_BY(mutex_) = 0;

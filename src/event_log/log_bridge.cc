@@ -49,7 +49,8 @@ bool LogBridge::Step(int64_t wait_ms) {
     from_ = message.position + 1;
     replica_.Apply(std::move(message));
   }
-  if (replica_.lost() || !begin_error_.empty()) Rewind();
+  const std::string error = std::exchange(begin_error_, {});
+  if (replica_.lost() || !error.empty()) Rewind();
   Hear();
   CheckAwaited(*pending);
   const bool alive = replica_.valid() && alive_ms_ && now_ms_ - *alive_ms_ <= kAliveMs;
@@ -57,7 +58,7 @@ bool LogBridge::Step(int64_t wait_ms) {
   const BridgeState state = alive              ? BridgeState::kFollowing
                             : replica_.valid() ? BridgeState::kSilent
                                                : BridgeState::kReading;
-  Note(state, "");
+  Note(state, error);
   return true;
 }
 
@@ -112,7 +113,6 @@ bool LogBridge::Agrees() const {
 // The publisher stays, so a subscriber keeps its state until the bridge publishes another state.
 void LogBridge::Rewind() {
   replica_.Restart();
-  begin_error_.clear();
   from_ = 1;
   resume_ms_ = now_ms_ + kRewindPauseMs;
   alive_ms_.reset();
@@ -136,6 +136,7 @@ bool LogBridge::Begin(RelayState state) {
   config.replay_endpoint = config_.replay_endpoint;
   config.ring_batches = config_.ring_batches;
   config.ring_bytes = config_.ring_bytes;
+  config.repeats_are_refreshes = config_.repeats_are_refreshes;
   config.heartbeat_ms = 0;  // the log has the heartbeats of the relay
   config.flush_ms = 0;
   config.replay_requests_per_s = config.replay_bytes_per_s = 0;
@@ -151,7 +152,7 @@ bool LogBridge::Begin(RelayState state) {
 }
 
 void LogBridge::Add(std::span<const uint8_t> payload, const std::optional<EngineMark>&) {
-  (void)publisher_->PublishPayload(payload);  // an empty payload uses a number, as in the relay
+  (void)publisher_->PublishPayload(payload);  // an empty payload uses a sequence number
 }
 
 void LogBridge::Note(BridgeState state, const std::string& error) {

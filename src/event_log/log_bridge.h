@@ -1,5 +1,5 @@
 // LogBridge: publishes the source of a durable log at local endpoints, for a subscriber of the same
-// process. The subscriber follows it as any publisher with KVX1. See log_threads.h.
+// process. The subscriber follows the bridge as any publisher with KVX1. See log_threads.h.
 //
 // The first published epoch and its sequence numbers are those of the log. So a subscriber with a
 // saved state from another bridge of the log can go on from that state. If a restarted relay goes
@@ -7,10 +7,11 @@
 // publishes. If the bridge replaces its state, the bridge publishes a new epoch of its own, because
 // its subscribers may have a wrong state.
 //
-// The relay announces the number and the digests of its latest batch every LogWriter::kAnnounceMs.
-// The bridge is silent (Publisher::SetSilent) unless it has reached an announcement that arrived in
-// the last kAliveMs. So a subscriber becomes kStale if the log cannot be read, if the relay or its
-// engine has ended, or if messages do not arrive.
+// Every LogWriter::kAnnounceMs, the relay announces the number of its latest batch, and the digests
+// of its state after that batch. The bridge reaches an announcement when it has published that
+// batch. If the bridge has reached no announcement of the last kAliveMs, it is silent
+// (Publisher::SetSilent). So a subscriber becomes kStale if the log cannot be read, if the relay or
+// its engine has ended, or if messages do not arrive.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -29,8 +30,8 @@ namespace kvcast::event_log {
 
 enum class BridgeState : uint8_t {
   kUnreachable,  // the log cannot be read; BridgeStatus::error has the cause
-  kReading,      // no complete snapshot was read yet
-  kSilent,       // no living relay was heard, or the latest batches have not arrived
+  kReading,      // no complete snapshot was read yet, or its state cannot be published (error)
+  kSilent,       // no announcement of the last kAliveMs was reached
   kFollowing,
 };
 std::string_view BridgeStateName(BridgeState state);
@@ -44,11 +45,12 @@ struct BridgeStatus {
 };
 
 struct LogBridgeConfig {
-  // Of the publisher. All limits of one client are off.
+  // The next five options are options of the publisher. The publisher has no limits per client.
   std::string endpoint;
   std::string replay_endpoint;
   size_t ring_batches = 10000;
   size_t ring_bytes = 64u << 20;
+  bool repeats_are_refreshes = false;
   std::function<int64_t()> now_ms;  // monotonic
 };
 
@@ -62,8 +64,8 @@ class LogBridge final : private ReplicaTarget {
 
   // `log` must outlive the bridge.
   LogBridge(LogBridgeConfig config, EventLog& log);
-  // Reads and publishes the next messages. Waits up to `wait_ms` for the first one. False: the log
-  // cannot be read now.
+  // Reads and publishes the next messages. Waits up to `wait_ms` for the first message. False: the
+  // log cannot be read, or the pause after a rewind has not ended.
   bool Step(int64_t wait_ms);
   BridgeStatus status() const;
 
@@ -91,8 +93,9 @@ class LogBridge final : private ReplicaTarget {
   uint64_t from_ = 1;                     // position of the next message
   int64_t now_ms_ = 0;                    // of the current Step
   int64_t resume_ms_ = 0;                 // the log is not read before this time
-  uint64_t heard_ = 0;                    // announcements that were looked at
-  std::optional<Awaited> awaited_;
+  uint64_t heard_ = 0;                    // Announcement::count at the latest call of Hear
+  std::optional<Awaited> awaited_;        // the announcement that the bridge must reach
+  // The time from which the log had no more messages, and awaited_ was not reached.
   std::optional<int64_t> behind_since_ms_;
   std::optional<int64_t> alive_ms_;  // arrival of the latest announcement that was reached
   mutable Mutex mutex_;

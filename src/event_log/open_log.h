@@ -24,7 +24,8 @@ struct OpenLog {
 };
 
 // Starts to read the log MODEL/WORKER. kInvalidArgument: the name is not MODEL/WORKER. The server
-// of the log need not be reachable.
-using OpenEventLog = std::function<Result<OpenLog>(const std::string& name)>;
+// of the log need not be reachable. `repeats_are_refreshes`: see PublisherConfig.
+using OpenEventLog =
+    std::function<Result<OpenLog>(const std::string& name, bool repeats_are_refreshes)>;
 
 }  // namespace kvcast

@@ -22,7 +22,7 @@ constexpr const char* kRecordHeader = "Kvcast-Record";
 constexpr int64_t kRequestMs = 3000;
 // An append fails if no acknowledgement arrives for this time.
 constexpr int64_t kAckMs = 3000;
-// The headers of a message and the subject count as part of the payload.
+// Space for the headers and the subject of a message, which count as part of the payload.
 constexpr int64_t kHeaderBytes = 4096;
 // Limits of one Read.
 constexpr size_t kReadMessages = 1024;
@@ -75,7 +75,7 @@ uint64_t NumberOf(const nlohmann::json& object, const char* key) {
 // The server's answer to one stored message.
 Appended ReadAck(natsMsg* ack, uint64_t position) {
   if (natsMsg_IsNoResponders(ack))
-    return {AppendResult::kUnavailable, "no stream takes the messages (is JetStream enabled?)"};
+    return {AppendResult::kUnavailable, "no stream received the message (is JetStream enabled?)"};
   const std::vector<uint8_t> text = PayloadOf(ack);
   const auto json = nlohmann::json::parse(text.begin(), text.end(), nullptr, false);
   if (!json.is_object()) return {AppendResult::kUnavailable, "an acknowledgement is not JSON"};
@@ -84,7 +84,8 @@ Appended ReadAck(natsMsg* ack, uint64_t position) {
     return {wrong_last ? AppendResult::kOutOfPlace : AppendResult::kUnavailable, error->dump()};
   }
   if (NumberOf(json, "seq") == position) return {};
-  return {AppendResult::kOutOfPlace, "a message is stored at another position"};
+  return {AppendResult::kOutOfPlace,
+          "the server stored a message at another position than expected"};
 }
 
 class NatsLog final : public event_log::EventLog {
@@ -120,7 +121,7 @@ class NatsLog final : public event_log::EventLog {
   const std::string status_subject_;
   const int replicas_;
   size_t max_payload_ = 512 << 10;
-  // link_ to read_next_ belong to one connection. The members are destroyed in reverse order.
+  // The members from link_ to read_next_ belong to one connection. link_ is destroyed last.
   std::shared_ptr<NatsLink> link_;
   JetStream js_;
   std::string inbox_;
@@ -331,9 +332,10 @@ Result<uint64_t> NatsLog::Read(uint64_t from, int64_t wait_ms, std::vector<LogMe
     const Message message(made);
     if (s == NATS_TIMEOUT) break;
     jsMsgMetaData* data = nullptr;
-    if (s != NATS_OK || natsMsg_GetMetaData(&data, made) != NATS_OK) {
+    const natsStatus read = s == NATS_OK ? natsMsg_GetMetaData(&data, made) : s;
+    if (read != NATS_OK) {
       messages_.reset();
-      return Status(StatusCode::kUnavailable, "stream " + stream_ + ": " + ErrorText(s));
+      return Status(StatusCode::kUnavailable, "stream " + stream_ + ": " + ErrorText(read));
     }
     const MetaData meta(data);
     pending = meta->NumPending;

@@ -14,7 +14,8 @@
 namespace kvcast::residency {
 namespace {
 
-// The seed is secret, because clients may be able to compute the block hashes of their prompts.
+// Clients may be able to compute the block hashes of their prompts. The seed is secret, so that a
+// client cannot choose prompts whose hashes collide in the table.
 struct HashOfBlock {
   size_t operator()(const BlockHash& hash) const {
     static const uint64_t seed = [] {
@@ -78,7 +79,8 @@ struct Mirror::GroupTiers {
   std::map<GroupTierKey, GroupTier> by_key;
 };
 
-Mirror::Mirror() : group_tiers_(std::make_unique<GroupTiers>()) {}
+Mirror::Mirror(bool repeats_are_refreshes)
+    : repeats_are_refreshes_(repeats_are_refreshes), group_tiers_(std::make_unique<GroupTiers>()) {}
 Mirror::~Mirror() = default;
 
 void Mirror::Apply(const EventBatch& batch) {
@@ -104,12 +106,13 @@ void Mirror::Store(const BlockStored& event) {
   const BlockHash* parent = event.parent_block_hash ? &*event.parent_block_hash : nullptr;
   for (const BlockHash& hash : event.block_hashes) {
     MirrorEntry& entry = group_tier.blocks[hash];
-    if (entry.copies < std::numeric_limits<uint32_t>::max()) ++entry.copies;
+    const bool counts = entry.copies == 0 || !repeats_are_refreshes_;
+    if (counts && entry.copies < std::numeric_limits<uint32_t>::max()) ++entry.copies;
     entry.block_size = static_cast<uint32_t>(event.block_size);
     entry.at_root = parent == nullptr;
     if (parent != nullptr) entry.parent = *parent;
     parent = &hash;
-    digest_.Add(key->first, key->second, hash);
+    if (counts) digest_.Add(key->first, key->second, hash);
   }
 }
 

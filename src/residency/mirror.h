@@ -42,16 +42,18 @@ struct MirrorCopy {
     BlockStored shape;
     std::vector<Block> blocks;  // in no particular order
   };
-  std::vector<GroupTier> group_tiers;  // those with blocks in the mirror; order: (tier, group)
+  // The groups that have blocks in the mirror, sorted by tier, then group.
+  std::vector<GroupTier> group_tiers;
 };
 
-// The part of a batch that Mirror::Apply reads. The rest of the batch does not affect the mirror.
+// The part of a batch that Mirror::Apply reads. Other parts of the batch do not affect the mirror.
 EventBatch MirroredPart(const EventBatch& batch);
 
 // Thread-compatible.
 class Mirror {
  public:
-  Mirror();
+  // `repeats_are_refreshes`: see PublisherConfig.
+  explicit Mirror(bool repeats_are_refreshes = false);
   ~Mirror();
 
   void Apply(const EventBatch& batch);
@@ -59,7 +61,7 @@ class Mirror {
   void Clear();
 
   const ResidencyDigest& digest() const { return digest_; }
-  uint64_t blocks() const;  // distinct (tier, group, hash)
+  uint64_t blocks() const;  // number of distinct (tier, group, hash)
   // The number of removed hashes that the mirror did not hold.
   uint64_t unknown_removes() const { return unknown_removes_; }
 
@@ -68,9 +70,11 @@ class Mirror {
 
  private:
   struct GroupTiers;
+
   void Store(const BlockStored& event);
   void Remove(const BlockRemoved& event);
 
+  const bool repeats_are_refreshes_;
   std::unique_ptr<GroupTiers> group_tiers_;
   ResidencyDigest digest_;
   uint64_t unknown_removes_ = 0;

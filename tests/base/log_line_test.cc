@@ -76,7 +76,7 @@ TEST(LogLine, JsonKeepsUtf8AndReplacesOtherBytes) {
   EXPECT_EQ(AsJson("\xf0\x9f\x98\x80"), R"("\ud83d\ude00")");  // outside of the first plane
   EXPECT_EQ(AsJson("\xff\x80z"), R"("\ufffd\ufffdz")");
   EXPECT_EQ(AsJson("\xc3"), R"("\ufffd")");                      // cut off
-  EXPECT_EQ(AsJson("\xc0\xaf"), R"("\ufffd\ufffd")");            // too long a form
+  EXPECT_EQ(AsJson("\xc0\xaf"), R"("\ufffd\ufffd")");            // an overlong form
   EXPECT_EQ(AsJson("\xed\xa0\x80"), R"("\ufffd\ufffd\ufffd")");  // a surrogate
   EXPECT_EQ(AsJson("\xf4\x90\x80\x80"), R"("\ufffd\ufffd\ufffd\ufffd")");
 }

@@ -89,7 +89,8 @@ TEST(ReclaimDomainTest, ReadersBesideAWriterSeeOnlyLiveObjects) {
   constexpr uint64_t kDead = 0;
   constexpr size_t kReaders = 3;
   constexpr int kReads = 20;  // minimum for each reader
-  // Objects that are retired during a read. Retire collects several times meanwhile.
+  // The number of objects that are retired during one read. Retire collects several times during
+  // this read.
   constexpr uint64_t kRetiredDuringRead = 300;
   using Objects = std::deque<std::atomic<uint64_t>>;
   Objects objects;

@@ -17,9 +17,11 @@ namespace {
 
 constexpr WorkerId kWorker{1};
 
-// The state that a subscriber applies.
+// Applies the batches of a subscriber to a mirror.
 class MirrorSink final : public ReplicaSink {
  public:
+  explicit MirrorSink(bool refreshes) : refreshes_(refreshes) {}
+
   BatchResult Apply(Seq, std::span<const uint8_t> payload) override {
     const std::lock_guard lock(mutex_);
     Add(payload, *mirror_);
@@ -31,7 +33,7 @@ class MirrorSink final : public ReplicaSink {
     ++resets_;
   }
   bool TakesSnapshots() const override { return true; }
-  void BeginSnapshot() override { hidden_ = std::make_unique<residency::Mirror>(); }
+  void BeginSnapshot() override { hidden_ = std::make_unique<residency::Mirror>(refreshes_); }
   bool AddToSnapshot(std::span<const uint8_t> payload) override { return Add(payload, *hidden_); }
   bool CommitSnapshot(const PublisherStatus& status) override {
     if (hidden_->digest().Totals() != status.Totals()) return false;
@@ -59,14 +61,16 @@ class MirrorSink final : public ReplicaSink {
     return true;
   }
 
+  const bool refreshes_;
   mutable std::mutex mutex_;
-  std::unique_ptr<residency::Mirror> mirror_ = std::make_unique<residency::Mirror>();
+  std::unique_ptr<residency::Mirror> mirror_ = std::make_unique<residency::Mirror>(refreshes_);
   std::unique_ptr<residency::Mirror> hidden_;
   int resets_ = 0;
 };
 
 struct LogBridgeTest : LogTest {
-  LogBridgeTest() {
+  explicit LogBridgeTest(bool repeats_are_refreshes = false)
+      : LogTest(repeats_are_refreshes), refreshes(repeats_are_refreshes) {
     std::string path = ::testing::TempDir() + "bridgeXXXXXX";
     folder = mkdtemp(path.data());
     writer = std::make_unique<TestWriter>(*relay, server, now, 1, /*snapshot_bytes=*/20'000);
@@ -81,10 +85,11 @@ struct LogBridgeTest : LogTest {
   void Follow(const std::optional<SavedPosition>& resume = std::nullopt) {
     const std::string live = "ipc://" + folder + "/live";
     const std::string replay = "ipc://" + folder + "/replay";
-    bridge = std::make_unique<LogBridge>(
-        LogBridgeConfig{
-            .endpoint = live, .replay_endpoint = replay, .now_ms = [this] { return now; }},
-        reader);
+    bridge = std::make_unique<LogBridge>(LogBridgeConfig{.endpoint = live,
+                                                         .replay_endpoint = replay,
+                                                         .repeats_are_refreshes = refreshes,
+                                                         .now_ms = [this] { return now; }},
+                                         reader);
     subscriber =
         Subscriber::Create({.replay_timeout_ms = 200, .probe_interval_ms = 50, .stale_ms = 400})
             .value();
@@ -99,7 +104,7 @@ struct LogBridgeTest : LogTest {
     });
     return position;
   }
-  // The time in which the writer announces its state and the bridge reads it.
+  // Advances the clock. Then the writer announces its state, and the bridge reads the announcement.
   void Turn() {
     now += LogWriter::kAnnounceMs;
     writer->Run();
@@ -122,10 +127,11 @@ struct LogBridgeTest : LogTest {
         << ": " << SourceStateName(state());
   }
 
+  const bool refreshes;
   std::string folder;
   std::unique_ptr<TestWriter> writer;
   MemoryLog reader{server};
-  std::shared_ptr<MirrorSink> sink = std::make_shared<MirrorSink>();
+  std::shared_ptr<MirrorSink> sink = std::make_shared<MirrorSink>(refreshes);
   std::unique_ptr<LogBridge> bridge;
   std::unique_ptr<Subscriber> subscriber;
 };
@@ -160,6 +166,39 @@ TEST_F(LogBridgeTest, ASavedStateIsProvenByAnotherBridgeOfTheLog) {
   ExpectSynced("the second bridge");
   EXPECT_EQ(sink->resets(), 0);
   EXPECT_EQ(subscriber->status(kWorker).snapshots, 0u);
+}
+
+TEST_F(LogBridgeTest, AnEndpointThatCannotBeBoundIsNamed) {
+  relay->PublishMany(30);
+  Claim(*writer);
+  std::filesystem::create_directories(folder + "/live/folder");
+  Follow();
+  bridge->Step(0);
+  EXPECT_EQ(bridge->status().state, BridgeState::kReading);
+  EXPECT_NE(bridge->status().error.find(folder + "/live"), std::string::npos)
+      << bridge->status().error;
+}
+
+struct RefreshedLogBridgeTest : LogBridgeTest {
+  RefreshedLogBridgeTest() : LogBridgeTest(/*repeats_are_refreshes=*/true) {}
+};
+
+// The digests of the relay, of the bridge and of the subscriber count a repeated block once.
+TEST_F(RefreshedLogBridgeTest, RepeatedBlocksAreNoCopies) {
+  relay->PublishMany(30);
+  relay->last_hash -= 30;
+  relay->PublishMany(10);  // stores the last blocks again
+  Claim(*writer);
+  Follow();
+  ExpectSynced("a late join");
+  relay->last_hash -= 30;
+  relay->PublishMany(30);
+  ExpectSynced("later batches");
+  for (const GroupTierDigest& group : relay->Status().Totals()) {
+    EXPECT_EQ(group.total.copies, relay->last_hash - relay->last_removed);
+  }
+  EXPECT_EQ(bridge->status().mismatches, 0u);
+  EXPECT_EQ(sink->resets(), 0);
 }
 
 TEST_F(LogBridgeTest, ASilentRelayIsNeverSynced) {
@@ -207,7 +246,7 @@ TEST_F(LogBridgeTest, AnUnreachableLogMakesTheStateStaleAndLosesNothing) {
   EXPECT_EQ(sink->resets(), 0);
 }
 
-// Batches that the log has, but that do not arrive.
+// The log has batches that do not arrive at the bridge.
 TEST_F(LogBridgeTest, ABridgeThatLagsIsNeverSynced) {
   relay->PublishMany(30);
   Claim(*writer);

@@ -17,8 +17,9 @@
 
 namespace kvcast::event_log {
 
-inline PublisherConfig RelayPublisherConfig() {
+inline PublisherConfig RelayPublisherConfig(bool repeats_are_refreshes = false) {
   PublisherConfig config = stream::TestPublisherConfig();
+  config.repeats_are_refreshes = repeats_are_refreshes;
   config.heartbeat_ms = 0;
   return config;
 }
@@ -80,7 +81,9 @@ struct TestWriter {
                 .now_ms = [&now] { return now; }},
                *relay.sink, log) {}
 
-  // Until nothing can be written at once. After a failure, the next call of Step looks at the log.
+  // Calls Step until nothing can be written immediately. After a failure, one Step writes nothing,
+  // and the next Step looks at the log. So the loop ends only after three calls in a row that write
+  // nothing.
   void Run() {
     for (int idle = 0; idle < 3;) idle = writer.Step() ? 0 : idle + 1;
   }
@@ -89,14 +92,16 @@ struct TestWriter {
   LogWriter writer;
 };
 
-// The relay, its log and its writer, which has the claim.
+// A relay, its log, and a clock.
 struct LogTest : ::testing::Test {
+  explicit LogTest(bool repeats_are_refreshes = false)
+      : relay(std::make_unique<TestRelay>(RelayPublisherConfig(repeats_are_refreshes))) {}
   void Claim(TestWriter& writer) {
     writer.Run();
     now += WriterClaim::kClaimMs;
     writer.Run();
   }
-  // A reader that begins now has the state of the relay.
+  // Expects that a reader that begins now gets the state of the relay.
   void ExpectEqual(const std::string& what) {
     MirrorTarget target;
     LogReplica replica(target);
@@ -115,7 +120,7 @@ struct LogTest : ::testing::Test {
 
   int64_t now = 1'000'000;
   MemoryServer server;
-  std::unique_ptr<TestRelay> relay = std::make_unique<TestRelay>();
+  std::unique_ptr<TestRelay> relay;
 };
 
 }  // namespace kvcast::event_log

@@ -49,6 +49,23 @@ std::vector<EventBatch> ReadAll(const std::vector<Payload>& parts, SnapshotReade
   return batches;
 }
 
+TEST(Mirror, ARepeatedStoreIsACopy) {
+  Mirror mirror;
+  Apply(mirror, Store({1, 2}), Store({1, 2}), Remove({1}));
+  EXPECT_EQ(mirror.blocks(), 2u);
+  EXPECT_EQ(mirror.unknown_removes(), 0u);
+}
+
+// The engine has deleted the block with the first remove.
+TEST(Mirror, ARepeatedStoreIsNoCopyIfRepeatsAreRefreshes) {
+  Mirror mirror(/*repeats_are_refreshes=*/true);
+  Apply(mirror, Store({1, 2}), Store({1, 2}), Remove({1}));
+  EXPECT_EQ(mirror.blocks(), 1u);
+  Mirror other;
+  Apply(other, Store({2}));
+  EXPECT_EQ(mirror.digest().Totals(), other.digest().Totals());
+}
+
 TEST(Snapshot, AChainIsOneStore) {
   Mirror mirror;
   Apply(mirror, Store({1, 2}), Store({3, 4}, 2));

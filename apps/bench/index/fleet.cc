@@ -52,7 +52,9 @@ Status CheckFleet(const Churn& churn, const PrefixIndex& index) {
     const IndexCounters counters = index.counters(WorkerId(static_cast<uint32_t>(worker)));
     residencies += counters.residencies;
     if (counters.unknown_removes > 0) return wrong("removes of blocks that are not held");
-    if (counters.bad_events > 0 || counters.unknown_kinds > 0) return wrong("refused events");
+    if (counters.bad_events + counters.bad_stores + counters.unknown_kinds > 0) {
+      return wrong("refused events");
+    }
     if (counters.reannounced_blocks > 0) return wrong("stores that were not applied");
   }
   const uint64_t expected = churn.residencies() * static_cast<uint64_t>(churn.config().groups);

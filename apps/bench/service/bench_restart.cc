@@ -45,7 +45,7 @@ class RestartBench {
   }
 
   bool BeginLoad() const { return publishers_->to().Put(char{1}); }
-  // Stops the publishers. `counts_` then has their state.
+  // Stops the publishers, and reads the state of each source into counts_.
   bool EndLoad() {
     counts_.resize(endpoints_.size());
     return publishers_->to().Put(char{1}) &&
@@ -55,7 +55,8 @@ class RestartBench {
            });
   }
 
-  // Returns the seconds until the router answers exactly for all sources; -1: it does not.
+  // Returns the seconds until the router answers exactly for all sources. -1: it does not do so
+  // within a minute.
   Result<double> StartRouter(bool saves) {
     const double begin = SteadyNow();
     const auto state = Start({.saves = saves, .peer_port = 0, .random = random_()}, router_);
@@ -65,7 +66,7 @@ class RestartBench {
   }
   void KillRouter() { router_.reset(); }
 
-  // Compares the router with the publishers, which are at rest.
+  // Compares the router with the publishers. REQUIRES: the publishers are stopped.
   Status Check(const ForkedProcess& router) {
     RouterChecked checked;
     if (!Command(router, RouterCommand::kCheck) || !router.from().Get(checked, kCheckMs)) {
@@ -168,7 +169,7 @@ class RestartBench {
   std::vector<LoadEndpoints> endpoints_;
   std::vector<SourceCount> counts_;
   int admin_port_ = 0;       // of router_
-  bench::Samples restarts_;  // in seconds, as the following
+  bench::Samples restarts_;  // in seconds, as the three members below
   bench::Samples arrivals_;
   bench::Samples serves_;
   bench::Samples joins_;
@@ -180,7 +181,9 @@ class RestartBench {
 Result<RestartResult> RunRestartBench(const RestartConfig& config) {
   RestartBench bench(config);
   if (Status status = bench.StartPublishers(); !status.ok()) return status;
-  if (const auto first = bench.StartRouter(true); !first.ok()) return first.status();
+  const auto first = bench.StartRouter(true);
+  if (!first.ok()) return first.status();
+  if (*first < 0) return Failed("the first router does not answer exactly");
   if (!bench.BeginLoad() || !bench.EndLoad()) return Failed("the publishers have ended");
   if (Status status = bench.MeasureSaves(); !status.ok()) return status;
   for (int i = 0; i < config.kills; ++i) {

@@ -9,9 +9,8 @@
 // thread that reads a batch from the ring encodes it; this is usually the sending thread. One
 // thread answers replay requests. One thread publishes heartbeats and the events of Add that are
 // due. These threads share the ring of published batches and, with KVX1, the record of the engine's
-// blocks. The sending thread and ZeroMQ's I/O thread
-// belong to the publisher, except with PublisherConfig::shares_threads. Inproc endpoints use the
-// process-wide ZeroMQ context.
+// blocks. The sending thread and ZeroMQ's I/O thread belong to the publisher, except with
+// PublisherConfig::shares_threads. Inproc endpoints use the process-wide ZeroMQ context.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -54,6 +53,10 @@ struct PublisherConfig {
   // that the engine holds according to its batches, about 100 bytes per block. No effect without a
   // replay endpoint.
   bool extension = true;
+  // True: in the digests and snapshots of KVX1, a store of a block that the group already holds in
+  // the tier adds no second copy. For the events of engines that need
+  // WorkerConfig::repeats_are_refreshes. All readers of the digests must have that option, too.
+  bool repeats_are_refreshes = false;
   // Identifier of this run of the publisher; every run must have a new value. nullopt: random.
   std::optional<Epoch> epoch;
   // After this time without a batch, the publisher sends an empty batch (heartbeat). Subscribers
@@ -81,7 +84,7 @@ struct PublisherConfig {
   // Clients need the role kSubscribe for the PUB socket. For the ROUTER socket they need kReplay or
   // kSnapshot. Each request also needs its own role. If a client loses its last role for a socket,
   // all connections of this socket end within one second. The other clients connect again and fill
-  // their gaps. nullopt: no encryption, and every peer is accepted. It has no effect on inproc
+  // their gaps. nullopt: no encryption, and every peer is accepted. `curve` has no effect on inproc
   // endpoints.
   std::optional<CurveServer> curve;
   // True: all batches carry hashes, but no content of prompts; see kvcast/core/redact.h.
@@ -91,14 +94,14 @@ struct PublisherConfig {
   // Answers a challenge, which shows the hash scheme of the engine; see
   // kvcast/engine/chain_prover.h and kvcast/router/scheme_prover.h. Empty: the publisher answers no
   // challenges. A batch without events: there is no answer yet, and the reader may ask again. No
-  // effect without KVX1. Called on the thread that answers replay requests; it must take at most
-  // milliseconds, and must not throw.
+  // effect without KVX1. Called on the thread that answers replay requests. The function must
+  // return within milliseconds, and must not throw.
   std::function<EventBatch(uint64_t nonce)> answer_challenge;
   // Gets each batch in order, with the content of prompts, before it is published. nullptr: a batch
   // has an unknown content, because its payload is empty or has an event that cannot be decoded.
-  // Heartbeats are left out. If it is set, PublishPayload decodes each payload. Called on the
-  // thread that calls the publisher, or on the thread that publishes the events of Add that are
-  // due. One call runs at a time. It must not throw, and must not call the publisher.
+  // Heartbeats are left out. If `observe` is set, PublishPayload decodes each payload. Called on
+  // the thread that calls the publisher, or on the thread that publishes the events of Add that are
+  // due. One call runs at a time. The function must not throw, and must not call the publisher.
   std::function<void(const EventBatch* batch)> observe;
   // True: the publisher starts silent; see Publisher::SetSilent.
   bool silent = false;
@@ -198,13 +201,14 @@ class Publisher {
   // KVX1. `state` takes about a second for a million blocks.
   std::optional<PublisherStatus> status() const;
   std::optional<PublishedState> state() const;
-  // The held batches from `start` on, at most `limit`. A number that was used and is not returned
-  // belongs to a refused batch (see PublisherCounters::encode_errors), if it is not below
-  // first_held of a later status.
+  // The held batches from `start` on, at most `limit`. A number may be missing between the returned
+  // numbers. If the missing number is not below first_held of a later status, it belongs to a
+  // refused batch (see PublisherCounters::encode_errors).
   std::vector<PublishedBatch> Read(Seq start, size_t limit) const;
 
-  // True: the publisher sends no heartbeats and answers no requests, so that subscribers find out
-  // that its engine is not known to live. Batches are still published. Thread-safe.
+  // True: the publisher sends no heartbeats and answers no requests. Its subscribers then become
+  // kStale. For a publisher that does not know whether its engine still runs. Batches are still
+  // published. Thread-safe.
   void SetSilent(bool silent);
 
   // The sequence number of the next batch. It is also the number of published batches, including

@@ -86,7 +86,10 @@ void KubernetesFollower::Begin() {
 void KubernetesFollower::SetTemplate(SourceTemplate source_of) {
   const MutexLock lock(mutex_);
   source_of_ = std::move(source_of);
-  if (listed_) Apply();
+  if (!listed_) return;
+  SetTargets();
+  if (failure_) list_.NoteFailure(*failure_);
+  Publish(list_.Follow());
 }
 
 void KubernetesFollower::Retry() {
@@ -191,7 +194,7 @@ bool KubernetesFollower::TakeWatched(Watching& watching, std::string_view bytes)
     watching.status = Status(StatusCode::kLimit, "an event of the watch is too long");
   }
   const MutexLock lock(mutex_);
-  bool changed = failed_ && (!cut_ || !lines.empty());
+  bool changed = failure_ && (!cut_ || !lines.empty());
   for (const std::string& line : lines) {
     const auto change = slices_.ReadEvent(line);
     if (!change.ok()) {
@@ -261,11 +264,15 @@ Result<HttpGet> KubernetesFollower::Request(const std::string& parameters) const
   return get;
 }
 
-void KubernetesFollower::Apply() {
+void KubernetesFollower::SetTargets() {
   const bool lacks_port = slices_.lacks_port();
   list_.Set(slices_.Targets(), source_of_,
             lacks_port ? "no endpoint has a port named " + source_.port_name : "");
-  failed_ = false;
+}
+
+void KubernetesFollower::Apply() {
+  SetTargets();
+  failure_.reset();
   cut_ = false;
   Publish(list_.Follow());
 }
@@ -280,8 +287,8 @@ bool KubernetesFollower::Fail(const std::string& reason) {
   if (stopping_) return false;
   ++failures_;
   const MutexLock lock(mutex_);
-  failed_ = true;
   cut_ = false;
+  failure_ = reason;
   list_.NoteFailure(reason);
   Publish(list_.Follow());
   return false;

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -22,7 +23,7 @@ namespace kvcast::router {
 struct KubernetesSourcesConfig {
   KubernetesApi api;
   TargetListConfig lists;
-  MakeHttpClient make_client;  // empty: there may be no sources
+  MakeHttpClient make_client;  // empty: no KubernetesSource is allowed
   // The wait after a failure. Each further failure doubles it, until kLongestWaitMs. A wait is
   // shortened at random by up to half, so that routers do not send their requests together.
   int64_t first_wait_ms = 200;
@@ -33,8 +34,9 @@ struct KubernetesSourcesConfig {
 class KubernetesFollower {
  public:
   static constexpr int64_t kLongestWaitMs = 30000;
-  static constexpr int64_t kWatchSeconds = 240;    // the server ends a watch after this time
-  static constexpr int64_t kRequestMs = 30000;     // limit of a page, and margin of a watch
+  static constexpr int64_t kWatchSeconds = 240;  // the server ends a watch after this time
+  // Time limit of the request for a page. The time limit of a watch is kWatchSeconds + kRequestMs.
+  static constexpr int64_t kRequestMs = 30000;
   static constexpr int64_t kSteadyWatchMs = 1000;  // a shorter watch without an event is a failure
   static constexpr size_t kMaxErrorBytes = 4096;   // of the body of an error
   static constexpr size_t kMaxPages = 4096;
@@ -61,13 +63,14 @@ class KubernetesFollower {
   struct Watching;
 
   void Run();
-  // Both return false after a failure.
+  // List and Watch return false after a failure.
   bool List();
   bool Watch();
   Status ReadPages();
   bool TakeWatched(Watching& watching, std::string_view bytes);
   bool EndWatch(const Watching& watching, const HttpOutcome& outcome);
   Result<HttpGet> Request(const std::string& parameters) const;
+  void SetTargets() KV_REQUIRES(mutex_);
   void Apply() KV_REQUIRES(mutex_);
   void Publish(const SourceListReport& report);
   bool Fail(const std::string& reason);
@@ -77,7 +80,7 @@ class KubernetesFollower {
   const KubernetesSourcesConfig& config_;
   const HttpClient client_;
   std::atomic<bool> stopping_{false};
-  // Only the thread uses these.
+  // Only thread_ uses next_ and failures_.
   Next next_ = Next::kList;
   uint32_t failures_ = 0;  // since the latest event of a watch, or the latest steady watch
   mutable Mutex mutex_;
@@ -86,14 +89,16 @@ class KubernetesFollower {
   TargetList list_ KV_GUARDED_BY(mutex_);
   SourceTemplate source_of_ KV_GUARDED_BY(mutex_);
   bool listed_ KV_GUARDED_BY(mutex_) = false;  // slices_ has the answer to a list
-  bool failed_ KV_GUARDED_BY(mutex_) = false;  // list_ has the failure of a request
+  // The failure of the latest request. list_ has it, too.
+  std::optional<std::string> failure_ KV_GUARDED_BY(mutex_);
   // The failure is a watch that ended early. A new watch does not end this failure, because the API
-  // server may end the new watch early too. The next event ends the failure.
+  // server may end the new watch early too. The next event ends the failure. After a steady watch,
+  // the next watch ends the failure.
   bool cut_ KV_GUARDED_BY(mutex_) = false;
   // Separate from mutex_, so that report() does not wait for changes of the fleet.
   mutable Mutex report_mutex_;
   SourceListReport report_ KV_GUARDED_BY(report_mutex_);
-  std::thread thread_;  // last: it uses the other members
+  std::thread thread_;  // last: the thread uses the other members
 };
 
 }  // namespace kvcast::router

@@ -42,7 +42,9 @@ void FeedState::OnApplied(BatchResult result, int64_t now_ms) {
 
 void FeedState::OnFailure(int64_t now_ms) {
   ++counters_.failures;
-  if (!failing_since_ms_) failing_since_ms_ = unsure_since_ms_ = now_ms;
+  if (failing_since_ms_) return;
+  failing_since_ms_ = now_ms;
+  if (!cut_) unsure_since_ms_ = now_ms;
 }
 
 void FeedState::OnCut(int64_t now_ms) {

@@ -234,7 +234,8 @@ Status Fleet::FollowRank(const std::shared_ptr<const FleetWorker>& worker,
                          .server_key = config.server_key,
                          .resume = std::move(resume)};
   if (IsLogEndpoint(config.endpoint)) {
-    if (Status status = OpenLogOf(worker->id, source); !status.ok()) return status;
+    const bool refreshes = config.worker.repeats_are_refreshes;
+    if (Status status = OpenLogOf(worker->id, refreshes, source); !status.ok()) return status;
   }
   Status added = SubscriberOf(worker->id).Add(source, std::make_shared<WorkerSink>(*this, worker));
   if (!added.ok()) log_readers_.erase(worker->id);
@@ -242,11 +243,11 @@ Status Fleet::FollowRank(const std::shared_ptr<const FleetWorker>& worker,
 }
 
 // Replaces the endpoint of a log by the endpoints of its reader.
-Status Fleet::OpenLogOf(WorkerId worker, SourceConfig& source) {
+Status Fleet::OpenLogOf(WorkerId worker, bool repeats_are_refreshes, SourceConfig& source) {
   if (!open_log_) {
     return Status(StatusCode::kInvalidArgument, source.endpoint + ": the router reads no logs");
   }
-  auto log = open_log_(source.endpoint.substr(kLogScheme.size()));
+  auto log = open_log_(source.endpoint.substr(kLogScheme.size()), repeats_are_refreshes);
   if (!log.ok()) return log.status();
   source.endpoint = log->endpoint;
   source.replay_endpoint = log->replay_endpoint;

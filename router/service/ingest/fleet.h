@@ -52,11 +52,12 @@ struct FleetList {
 };
 using FleetView = std::shared_ptr<const FleetList>;
 
-// on_removed is called on the thread that calls Remove. If Add fails for a later rank, on_removed
-// is also called on the thread that calls Add. The other functions are called on an ingestion
-// thread, on a poller's thread, or on the thread that calls Push or Contradict. For each worker,
-// only one of these other functions runs at a time. on_payload gets each payload before it is
-// decoded. on_reset follows each reset, and each snapshot or repair that was applied. on_dropped
+// on_removed is called on the thread that calls Remove. If Add fails for a rank, Add removes the
+// ranks that it has added before, and on_removed is called for them on the thread that calls Add.
+// The other functions are called on an ingestion thread, on a poller's thread, or on the thread
+// that calls Push or Contradict. For each worker, only one of these other functions runs at a time.
+// on_payload gets each payload before the payload is decoded. on_applied follows each applied
+// batch. on_reset follows each reset, and each snapshot or repair that was applied. on_dropped
 // follows each reset, and gets the number of residencies that the worker had before. on_snapshot
 // follows each applied snapshot or repair. on_state follows a change of the state of a worker's
 // stream; it is not called for workers of EventFeeds.
@@ -105,9 +106,9 @@ class Fleet {
   Status Remove(std::string_view name);
 
   FleetView view() const;
-  // Calls `use` while no batch of the workers of this shard is applied; see
-  // Subscriber::BetweenTurns. `use` does not get the workers of EventFeeds. Only one call runs at a
-  // time; other calls wait.
+  // Calls `use` while the subscriber of this shard applies no batch; see Subscriber::BetweenTurns.
+  // `use` does not get the workers of EventFeeds, because other threads apply their batches. Only
+  // one call runs at a time; other calls wait.
   void BetweenTurns(size_t shard,
                     const std::function<void(const std::vector<FollowedWorker>&)>& use);
   SourceStatus stream(WorkerId worker) const;
@@ -142,7 +143,8 @@ class Fleet {
   Status AddRank(const WorkerRegistration& config, AddedBy added_by) KV_REQUIRES(admin_mutex_);
   Status FollowRank(const std::shared_ptr<const FleetWorker>& worker,
                     std::optional<SavedPosition> resume) KV_REQUIRES(admin_mutex_);
-  Status OpenLogOf(WorkerId worker, SourceConfig& source) KV_REQUIRES(admin_mutex_);
+  Status OpenLogOf(WorkerId worker, bool repeats_are_refreshes, SourceConfig& source)
+      KV_REQUIRES(admin_mutex_);
   Status RemoveRank(std::string_view name) KV_REQUIRES(admin_mutex_);
 
   PrefixIndex& index_;

@@ -284,6 +284,11 @@ bool MooncakeEvents::Impl::Stored(Fields& fields, int64_t group, std::vector<Eve
     if ((known == objects_.end() && objects_.size() >= config_.objects_max) ||
         !TakeRoom(fields.hashes.size(), before)) {
       ++counters.refused;
+      if (known != objects_.end()) {  // its old blocks are replaced in the store
+        Forget(known->second, out);
+        object_hashes_ -= before;
+        objects_.erase(known);
+      }
       return false;
     }
     if (known == objects_.end()) known = objects_.try_emplace(std::string(fields.object_key)).first;

@@ -37,6 +37,9 @@ std::string_view Wanted(const HttpRequest& request, const char* name) {
 }
 
 std::string HashText(const BlockHash& hash) {
+  if (hash.form() == BlockHash::Form::kNegative) {
+    return std::to_string(static_cast<int64_t>(hash.integer()));
+  }
   if (!hash.is_bytes()) return std::to_string(hash.integer());
   std::string hex;
   for (const uint8_t byte : hash.bytes()) {
@@ -46,7 +49,8 @@ std::string HashText(const BlockHash& hash) {
   return hex;
 }
 
-// Index of the first of `size` entries that the reader has not seen.
+// Returns the position of the first entry that the reader has not seen. `since`: "next" of the
+// reader's latest reply. `seen`: number of the next entry. `size`: number of kept entries.
 uint64_t PositionOf(uint64_t since, uint64_t seen, uint64_t size) {
   const uint64_t first = seen - size;
   // A number that this process has not reached comes from an earlier process: return all entries.

@@ -73,7 +73,7 @@ void SourcePump::OnEndlessMessage() {
 void SourcePump::OpenLive(int64_t now_ms) {
   renewed_ms_ = now_ms;
   if (transport_.OpenLive()) {
-    if (keeps_large() && !large_->request) large_.reset();  // of the old connection
+    if (keeps_large() && !large_->request) large_.reset();  // a live message of the old connection
     renew_due_ms_ = kNever;
     disconnected_ = peer_ = stranger_ = false;
     return;

@@ -38,8 +38,9 @@ PublisherCore::PublisherCore(const PublisherConfig& config, std::function<int64_
       idle_since_us_(NowUs()) {}
 
 void PublisherCore::KeepState(const Epoch& epoch) {
-  state_ = std::make_unique<PublisherState>(epoch, ring_, config_.dialect, data_parallel_rank_,
-                                            config_.answer_challenge);
+  state_ =
+      std::make_unique<PublisherState>(epoch, ring_, config_.dialect, data_parallel_rank_,
+                                       config_.answer_challenge, config_.repeats_are_refreshes);
 }
 
 Status PublisherCore::KeepState(const Epoch& epoch, const PublishedState& resume) {

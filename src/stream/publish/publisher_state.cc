@@ -20,12 +20,14 @@ bool StateSnapshot::Write() {
 }
 
 PublisherState::PublisherState(const residency::Epoch& epoch, ReplayRing& ring, Dialect dialect,
-                               int64_t data_parallel_rank, AnswerChallenge answer_challenge)
+                               int64_t data_parallel_rank, AnswerChallenge answer_challenge,
+                               bool repeats_are_refreshes)
     : epoch_(epoch),
       ring_(ring),
       dialect_(dialect),
       data_parallel_rank_(data_parallel_rank),
-      answer_challenge_(std::move(answer_challenge)) {
+      answer_challenge_(std::move(answer_challenge)),
+      mirror_(repeats_are_refreshes) {
   ring_.KeepForReader();
 }
 

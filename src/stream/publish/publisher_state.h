@@ -36,9 +36,11 @@ class PublisherState {
   using AnswerChallenge = std::function<EventBatch(uint64_t nonce)>;
 
   // `ring` must outlive the state. The state must be the only caller of ReplayRing::ReadOn. No
-  // batch may have been appended to the ring before. `answer_challenge`: see PublisherConfig.
+  // batch may have been appended to the ring before. `answer_challenge`, `repeats_are_refreshes`:
+  // see PublisherConfig.
   PublisherState(const residency::Epoch& epoch, ReplayRing& ring, Dialect dialect,
-                 int64_t data_parallel_rank, AnswerChallenge answer_challenge = {});
+                 int64_t data_parallel_rank, AnswerChallenge answer_challenge = {},
+                 bool repeats_are_refreshes = false);
 
   // Begins with this state. ReplayRing::StartAt must have been called with status.next_seq. Not ok:
   // a part cannot be decoded, or the digests of the parts are not those of the status. REQUIRES: no
@@ -49,8 +51,9 @@ class PublisherState {
   // Status and Snapshot first catch up with the ring. After one of these failures, the status has
   // no digests any more: the ring dropped batches before they were read, or a batch or one of its
   // events could not be decoded.
+  // `buckets`: true if the status must contain the digests of the buckets.
   residency::PublisherStatus Status(bool buckets);
-  // The caller must write the parts.
+  // `buckets`: the buckets of the snapshot. The caller must write the parts (StateSnapshot::Write).
   StateSnapshot Snapshot(const residency::BucketMask& buckets);
   // False: the publisher answers no challenges.
   bool answers_challenges() const { return answer_challenge_ != nullptr; }

@@ -154,8 +154,10 @@ std::optional<RelayBatches> RelaySink::Read(const Epoch& epoch, uint64_t start, 
   const std::optional<PublisherStatus> held = lease.publisher()->status();
   if (!held) return std::nullopt;
   read.first_held = held->first_held;
-  if (read.batches.size() == limit) read.end = read.batches.back().seq.value + 1;
-  if (!read.batches.empty()) read.end = std::max(read.end, read.batches.back().seq.value + 1);
+  if (!read.batches.empty()) {
+    const uint64_t after = read.batches.back().seq.value + 1;
+    read.end = read.batches.size() == limit ? after : std::max(read.end, after);
+  }
   const MutexLock lock(mutex_);
   if (first_state_ && start > first_state_->state.status.next_seq) first_state_.reset();
   for (const PublishedBatch& batch : read.batches) {

@@ -5,6 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/support/well_formed.h"
+
 namespace kvcast::bench {
 namespace {
 
@@ -19,6 +21,7 @@ TEST(LineChart, PlacesPointsByPowersOfTen) {
   EXPECT_THAT(svg, HasSubstr(">100<"));
   EXPECT_THAT(svg, HasSubstr(">ours<"));
   EXPECT_TRUE(svg.starts_with("<svg ") && svg.ends_with("</svg>\n"));
+  EXPECT_TRUE(kvcast::testing::IsWellFormed(svg));
 }
 
 TEST(LineChart, AxesReachToTheNextPowersOfTen) {

@@ -1,5 +1,5 @@
-// The JSON has fixed members. The table, the page and its pictures contain every arm: a rule with
-// an index. All outputs are valid for any name of a workload.
+// The JSON has fixed members. An arm is a rule with an index. The table, the page and the pictures
+// of the page contain every arm. All outputs are valid for any name of a workload.
 // SPDX-License-Identifier: Apache-2.0
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,6 +10,7 @@
 
 #include "apps/simulate/simulate_report.h"
 #include "apps/support/file.h"
+#include "tests/support/well_formed.h"
 
 namespace kvcast::simulate {
 namespace {
@@ -138,6 +139,8 @@ TEST_F(Report, IsAPageWithThreePicturesPerWorkload) {
       EXPECT_THAT(page, HasSubstr("<img src=\"" + name + "\""));
       const std::string picture = Read(name);
       EXPECT_TRUE(picture.starts_with("<svg ") && picture.ends_with("</svg>\n")) << name;
+      EXPECT_TRUE(kvcast::testing::IsWellFormed(picture)) << name;
+      EXPECT_THAT(picture, HasSubstr("<line ")) << name;
       EXPECT_THAT(picture, HasSubstr(">kvcast/exact<"));
       EXPECT_THAT(picture, HasSubstr(">round_robin/exact<"));
     }
@@ -151,6 +154,9 @@ TEST_F(Report, NamesCannotBreakThePageOrThePictures) {
     EXPECT_THAT(text, HasSubstr("/tmp/&lt;b")) << name;
     EXPECT_THAT(text, HasSubstr("&amp;&quot;x&quot;.jsonl")) << name;
     EXPECT_THAT(text, Not(HasSubstr("<b>"))) << name;
+    if (std::string_view(name).ends_with(".svg")) {
+      EXPECT_TRUE(kvcast::testing::IsWellFormed(text)) << name;
+    }
   }
 }
 

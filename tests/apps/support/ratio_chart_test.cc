@@ -6,6 +6,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/support/well_formed.h"
+
 namespace kvcast::tools {
 namespace {
 
@@ -24,6 +26,7 @@ TEST(RatioChart, PlacesRatiosByPowersOfTwo) {
   EXPECT_THAT(svg, HasSubstr(">16 KiB<"));
   EXPECT_THAT(svg, HasSubstr(">ours<"));
   EXPECT_TRUE(svg.starts_with("<svg ") && svg.ends_with("</svg>\n"));
+  EXPECT_TRUE(kvcast::testing::IsWellFormed(svg));
 }
 
 TEST(RatioChart, NamesCannotBreakTheDocument) {

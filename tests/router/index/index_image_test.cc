@@ -19,16 +19,17 @@ BlockStored Kind(BlockStored event, const char* kind, std::optional<int64_t> win
   return event;
 }
 
-// Two workers that share blocks; the index learns the groups of the first worker. The keys are
-// those of every index of the test.
+// Two workers that share blocks. The index learns the groups of the first worker. All indexes of a
+// test use the same keys.
 class IndexImageTest : public ::testing::Test {
  protected:
   IndexImageTest() { Register(index_); }
 
-  static void Register(PrefixIndex& index, bool digests = true) {
+  static void Register(PrefixIndex& index, bool digests = true, bool refreshes = false) {
     WorkerConfig learns;
     learns.name = "learns";
     learns.digests = digests;
+    learns.repeats_are_refreshes = refreshes;
     EXPECT_TRUE(index.AddWorker(kWorker, learns).ok());
     WorkerConfig registered;
     registered.name = "registered";
@@ -98,6 +99,25 @@ TEST_F(IndexImageTest, AHybridWorkerIsRestored) {
 
 TEST_F(IndexImageTest, AnEmptyIndexIsRestored) { ExpectRestored(); }
 
+// The digests count the copies that the index holds, so they are those of the restored blocks.
+TEST_F(IndexImageTest, AWorkerWhoseRepeatsAreRefreshesIsRestored) {
+  PrefixIndex index(keys_);
+  Register(index, /*digests=*/true, /*refreshes=*/true);
+  const EventBatch store = Batch(StoreTokens(Hashes(1, 40), Tokens(5, 160)));
+  index.Apply(kWorker, store);
+  const ResidencyTotals once = index.Digests(kWorker);
+  index.Apply(kWorker, store);
+  EXPECT_EQ(index.Digests(kWorker), once);
+  const sim::SavedIndex saved(index, {kWorker});
+  PrefixIndex restored(keys_);
+  Register(restored, /*digests=*/true, /*refreshes=*/true);
+  const Status status = saved.Restore(restored, kWorker);
+  ASSERT_TRUE(status.ok()) << status.message();
+  EXPECT_EQ(restored.Digests(kWorker), once);
+  restored.Apply(kWorker, Batch(Remove(Hashes(1, 40))));
+  EXPECT_TRUE(restored.Digests(kWorker).empty());
+}
+
 TEST_F(IndexImageTest, CopiesAreRestored) {
   StoreHybrid();
   StoreHybrid();
@@ -127,7 +147,8 @@ TEST_F(IndexImageTest, AllFormsOfHashesAndTiersAreRestored) {
   ExpectRestored();
 }
 
-// A block of a host tier often has no tokens. Its content is then known from an evicted block.
+// A store on a host tier often has no tokens. The index then knows the content of the block from an
+// evicted block with the same hash.
 TEST_F(IndexImageTest, NamesOfEvictedBlocksAreRestored) {
   index_.Apply(kOther, Batch(StoreTokens(Hashes(1, 2), Tokens(5, 8))));
   index_.Apply(kOther, Batch(Remove(Hashes(1, 2))));

@@ -176,6 +176,16 @@ TEST(FeedState, EmptyAnswersAfterALostAnswerDoNotRaiseTheWeight) {
   EXPECT_EQ(feed.status(41000).weight, 1);
 }
 
+TEST(FeedState, AFailureAfterALostAnswerDoesNotRaiseTheWeight) {
+  FeedState feed(true, 3000, 0);
+  feed.OnApplied(BatchResult::kComplete, 0);
+  feed.OnCut(1000);
+  feed.OnEmpty(7000);
+  EXPECT_EQ(feed.status(7000).weight, 0.25);
+  feed.OnFailure(8000);
+  EXPECT_EQ(feed.status(8000).weight, 0.25);
+}
+
 TEST(Fetch, ShowsWhetherTheRequestWasSent) {
   EventServer server;
   const HttpUrl url = ParseHttpUrl(server.url()).value();

@@ -101,7 +101,7 @@ TEST_F(FleetTest, ASourceThatCannotBeFollowedLeavesNothing) {
 TEST_F(FleetTest, ALogIsReadWhileItsWorkerIsFollowed) {
   std::vector<std::string> opened;
   std::weak_ptr<int> reader;
-  const auto open_log = [&](const std::string& name) -> Result<OpenLog> {
+  const auto open_log = [&](const std::string& name, bool) -> Result<OpenLog> {
     opened.push_back(name);
     auto made = std::make_shared<int>(0);
     reader = made;
@@ -127,12 +127,13 @@ TEST_F(FleetTest, ALogThatCannotBeReadLeavesNothing) {
   source.endpoint = "nats:model/engine";
   EXPECT_EQ(fleet->Add(source).message(), "a: nats:model/engine: the router reads no logs");
   std::weak_ptr<int> reader;
-  fleet = Fleet::Create({}, index, {}, {}, {}, [&](const std::string& name) -> Result<OpenLog> {
-            if (name != "bad/endpoint") return Status(StatusCode::kInvalidArgument, "no such log");
-            auto made = std::make_shared<int>(0);
-            reader = made;
-            return OpenLog{"nonsense", "", std::move(made)};
-          }).value();
+  fleet =
+      Fleet::Create({}, index, {}, {}, {}, [&](const std::string& name, bool) -> Result<OpenLog> {
+        if (name != "bad/endpoint") return Status(StatusCode::kInvalidArgument, "no such log");
+        auto made = std::make_shared<int>(0);
+        reader = made;
+        return OpenLog{"nonsense", "", std::move(made)};
+      }).value();
   EXPECT_EQ(fleet->Add(source).message(), "a: no such log");
   source.endpoint = "nats:bad/endpoint";
   EXPECT_FALSE(fleet->Add(source).ok());

@@ -342,6 +342,19 @@ TEST(MooncakeEvents, TheHashesOfAllObjectsAreBounded) {
   EXPECT_EQ(store.counters().refused, 2u) << "a clear makes room";
 }
 
+// The object has new content, which there is no room for.
+TEST(MooncakeEvents, ARefusedObjectLosesItsOldBlocks) {
+  MooncakeStore store({.object_hashes_max = 1});
+  store.Take({With(Stored({1}, {1, 2, 3, 4}, Nil()), "object_key", Text("a"))});
+  EXPECT_EQ(store.Reusable(Tokens(1, 4)), Tiers(4, 4));
+  store.Take({With(Stored({2, 3}, {5, 6, 7, 8, 9, 9, 9, 9}, Nil()), "object_key", Text("a"))});
+  EXPECT_EQ(store.counters().refused, 1u);
+  EXPECT_EQ(store.residencies(), 0u);
+  store.Take({With(Stored({4}, {1, 2, 3, 4}, Nil()), "object_key", Text("b"))});
+  EXPECT_EQ(store.counters().refused, 1u) << "the room of the old blocks is free";
+  EXPECT_EQ(store.Reusable(Tokens(1, 4)), Tiers(4, 4));
+}
+
 TEST(MooncakeEvents, ABatchIsBounded) {
   const Map event = Stored({1, 2}, {1, 2, 3, 4, 5, 6, 7, 8}, Nil());
   const auto batch = BatchOf({event, event});

@@ -63,6 +63,11 @@ TEST_F(ObservationsTest, EventsAreListedNewestFirst) {
   EXPECT_EQ(events["events"][1]["blocks"], 3);
 }
 
+TEST_F(ObservationsTest, ANegativeHashKeepsItsSign) {
+  Note(0, 5, Batch(Remove({BlockHash::FromSigned(-20)})));
+  EXPECT_EQ(Events()["events"][0]["first_hash"], "-20");
+}
+
 TEST_F(ObservationsTest, NeighboursOfOneKindTierAndGroupInABatchAreOneEntry) {
   Note(0, 1,
        Batch(Remove(Hashes(1, 1)), Remove(Hashes(2, 1)), Remove(Hashes(3, 1), 1),

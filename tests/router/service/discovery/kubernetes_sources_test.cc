@@ -1,4 +1,5 @@
-// The sources follow the lists and watches of an API server. While it fails, the sources stay.
+// The sources follow the lists and watches of an API server. While the API server fails, the
+// sources stay.
 // SPDX-License-Identifier: Apache-2.0
 #include "router/service/discovery/kubernetes_sources.h"
 
@@ -37,7 +38,7 @@ class FakeServer {
  public:
   void Begin(int status) { Put({.status = status}); }
   void Send(const std::string& bytes) { Put({.bytes = bytes}); }
-  // Ends the answer. `error` empty: it is complete.
+  // Ends the answer. `error` empty: the answer is complete.
   void End(const std::string& error = "") { Put({.ends = true, .error = error}); }
   void Answer(int status, const std::string& body) {
     Begin(status);
@@ -322,6 +323,18 @@ TEST_F(KubernetesSourcesTest, ANewTemplateNeedsNoNewList) {
   Set({given});
   EXPECT_THAT(Names(), UnorderedElementsAre("engine-127.0.0.1"));
   EXPECT_EQ(server.requests(), 2u);
+}
+
+TEST_F(KubernetesSourcesTest, ANewTemplateKeepsTheFailureOfTheServer) {
+  Begin();
+  ASSERT_TRUE(AwaitNames({"e-127.0.0.1"}));
+  server.End("cut");
+  server.End("no connection");
+  ASSERT_TRUE(AwaitErrors(1));
+  given["source"]["name"] = "engine-{host}";
+  Set({given});
+  EXPECT_THAT(Names(), UnorderedElementsAre("engine-127.0.0.1"));
+  EXPECT_EQ(sources->reports().at(0).errors, 1u);
 }
 
 TEST_F(KubernetesSourcesTest, AListThatIsNoLongerSetLosesItsSources) {
