@@ -19,7 +19,7 @@ enum class CopyCall : uint8_t { kBatch13000, kBatch12080, kLoop };
 
 struct CopyEngineOptions {
   CopyCall call = CopyCall::kLoop;
-  // Use one descriptor for the rows of a copy if the call has such descriptors; otherwise use one
+  // True: one descriptor for all rows of a copy, if the call has such descriptors. False: one
   // descriptor for each row.
   bool rows_as_one = false;
   bool unordered = false;       // see CU_MEMCPY_SRC_ACCESS_ORDER_ANY

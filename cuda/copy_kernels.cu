@@ -20,7 +20,8 @@ __device__ Entry ReadEntry(const uint64_t* src, const uint64_t* dst, const uint3
 
 constexpr uint32_t kAllLanes = 0xFFFFFFFFu;
 constexpr uint32_t kMaxStages = 64;
-// A stage is filled again only when at most this number of later stores still read their stages.
+// Before each later load, a thread block waits until at most this number of its stores still read
+// their stages. kManyStores applies from kManyStages stages on.
 constexpr uint32_t kFewStores = 4;
 constexpr uint32_t kManyStores = 16;
 constexpr uint32_t kManyStages = 48;

@@ -19,6 +19,7 @@ inline constexpr const char* kRingKernel = "kvcast_copy_ring";
 inline constexpr unsigned kRingThreads = 32;
 inline constexpr uint32_t kRingStages = 64;    // at most
 inline constexpr uint32_t kRingMinStages = 8;  // at least
+// The maximum of stages * stage_bytes.
 inline constexpr size_t kRingBytes = size_t{192} << 10;
 
 // Moves pieces through registers, one warp per piece. Any addresses and sizes are allowed.

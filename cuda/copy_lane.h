@@ -38,7 +38,7 @@ struct LaneConfig {
   PathRules rules;
   CudaCopyCosts costs;
   int kernel_blocks = 4;
-  size_t staging_bytes = 0;
+  size_t staging_bytes = 0;  // 0: the lane has no staging
   bool unordered_loads = false;
   bool prefer_overlap = false;
 };
@@ -50,14 +50,17 @@ class CopyLane {
                                                   const CopyKernels* kernels,
                                                   const LaneConfig& config);
 
-  // Starts a batch and fills `batch`. Not ok: no copy was started. If an error occurs after the
-  // start of a copy, Start returns ok, sets `batch.failed`, and waits until no copy of the lane
-  // runs. If this wait fails, Start sets `poison` to the error text, because copies may still run.
+  // Starts a batch and fills `batch`. The copies wait for the event `after`; nullptr: they do not
+  // wait. Not ok: no copy was started. If an error occurs after the start of a copy, Start returns
+  // ok, sets `batch.failed`, and waits until no copy of the lane runs. If this wait fails, Start
+  // sets `poison` to the error text, because copies may still run.
   Status Start(std::span<const CopyOp> ops, CUevent after, LaneBatch& batch, std::string& poison);
   // Poll and Wait set `poison` to the error text if the driver returns an error for the batch.
   CopyState Poll(LaneBatch& batch, std::string& poison);
   CopyState Wait(LaneBatch& batch, std::string& poison);
+  // Later work of `stream` waits for the end of the batch.
   Status HoldBack(CUstream stream, const LaneBatch& batch) const;
+  // Waits for the end of all batches.
   Status Drain() const;
 
   void AddTo(CudaCopyStats::Lane& stats) const;

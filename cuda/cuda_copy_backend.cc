@@ -158,7 +158,8 @@ class CudaCopyBackend::Impl {
   }
 
   Status Poisoned() const KV_REQUIRES(mutex_) {
-    return {StatusCode::kUnavailable, "the CUDA backend is poisoned: " + poison_};
+    return {StatusCode::kUnavailable,
+            "the CUDA backend refuses work after a fatal error: " + poison_};
   }
 
   Result<std::unique_ptr<LaneBatch>> NewBatch() KV_REQUIRES(mutex_) {

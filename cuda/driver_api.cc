@@ -8,7 +8,7 @@
 namespace kvcast::cuda {
 namespace {
 
-// This code uses the function forms of the oldest toolkit that it builds with.
+// The functions have their forms of CUDA 12.8, the oldest toolkit that can build this code.
 constexpr int kForms = 12080;
 
 Status Unavailable(std::string text) { return {StatusCode::kUnavailable, std::move(text)}; }

@@ -88,8 +88,8 @@ CudaCopyPath PathChooser::ByRuleOfThumb(const CopyShape& shape) const {
 CudaCopyPath PathChooser::Cheapest(const CopyShape& shape,
                                    const CudaCopyStats::SizeClass& last) const {
   const double margin = 1 + rules_.kernel_margin;
-  // The staged path uses multiprocessors too, but only while its kernel accesses the GPU's own
-  // memory.
+  // The kernel of the staged path accesses only the GPU's own memory. It uses the multiprocessors
+  // for a shorter time than the kernel path, so its margin is smaller.
   const std::array<double, kNumCudaCopyPaths> weights = {1, margin, 1 + rules_.kernel_margin / 3};
   CudaCopyPath best = CudaCopyPath::kCopyEngine;
   const auto cost = [&](CudaCopyPath path) { return last.expected[At(path)] * weights[At(path)]; };

@@ -16,7 +16,7 @@ namespace kvcast::cuda {
 
 // The copies of one size class in a batch.
 struct CopyShape {
-  size_t fragment_bytes = 0;  // of the smallest row
+  size_t fragment_bytes = 0;  // the size of the smallest row
   size_t copies = 0;
   size_t rows = 0;  // of all copies
   size_t bytes = 0;
@@ -37,7 +37,7 @@ double StagedSeconds(const CudaCopyCosts& costs, const CopyShape& shape);
 bool RowsAsOneIsCheaper(const CudaCopyCosts& costs, const CopyShape& shape);
 
 struct PathRules {
-  std::optional<CudaCopyPath> forced;
+  std::optional<CudaCopyPath> forced;  // nullopt: Choose compares the costs of the paths
   bool has_kernel = true;
   bool has_staging = true;
   double kernel_margin = 0.15;
@@ -45,7 +45,8 @@ struct PathRules {
 
 class PathChooser {
  public:
-  static constexpr size_t kClasses = 48;  // by powers of 2
+  // Class i has the fragment sizes from 2^i to 2^(i+1) - 1 bytes.
+  static constexpr size_t kClasses = 48;
 
   PathChooser(const PathRules& rules, CudaCopyCosts costs) : rules_(rules), costs_(costs) {}
 

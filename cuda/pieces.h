@@ -15,8 +15,8 @@ namespace kvcast::cuda {
 inline constexpr size_t kPieceAlignment = 16;
 inline constexpr size_t kMaxPieceBytes = size_t{16} << 10;
 
-// Three lists of equal length: a kernel reads neighbouring elements of each list together. The
-// addresses are GPU addresses.
+// Piece i is element i of all three lists. Neighbouring threads of a kernel read neighbouring
+// elements of a list. The addresses are GPU addresses.
 struct Pieces {
   std::vector<uint64_t> src;
   std::vector<uint64_t> dst;

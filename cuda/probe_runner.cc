@@ -46,8 +46,8 @@ void ProbeRunner::Plan(CopyDirection direction, const Probe& probe) {
                                                             : host_.base();
   for (size_t i = 0; i < probe.copies; ++i) {
     const size_t place = i * kStride % probe.copies;
-    // On the GPU, the same row of all copies lies side by side. In host memory, the rows of one
-    // copy lie side by side.
+    // In host memory, the rows of one copy lie side by side. On the GPU, the first rows of all
+    // copies lie side by side. The second rows of all copies follow, and so on.
     const size_t packed = i * copy_bytes;
     const size_t spread = place * probe.row_bytes;
     const size_t spread_pitch = probe.copies * probe.row_bytes;

@@ -20,6 +20,7 @@ class ProbeRunner {
   static Result<std::unique_ptr<ProbeRunner>> Create(const CudaDevice& device,
                                                      const CopyKernels& kernels);
 
+  // Returns seconds. MeasureProbe describes the result.
   Result<double> Measure(CopyDirection direction, const Probe& probe);
 
  private:

@@ -9,7 +9,7 @@ namespace kvcast::cuda {
 namespace {
 
 constexpr size_t kMinGrainBytes = size_t{64} << 10;
-// Each run starts at a multiple of this number in its part of the ring. A later fragment of the run
+// Each run starts at a multiple of this number of bytes in its grain. A later fragment of the run
 // is aligned if all fragments before it have aligned sizes.
 constexpr size_t kRunAlignment = 256;
 

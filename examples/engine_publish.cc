@@ -26,7 +26,7 @@ CacheConfig SmallHybridCache() {
 }
 
 // Serves one request: looks up its prefix, allocates blocks for the rest of the prompt in one step,
-// and frees them. Returns the reused tokens, or -1 if it fails.
+// and frees them. Returns the reused tokens, or -1 on an error.
 int64_t Serve(CacheManager& cache, Publisher& publisher, CacheRequest& request) {
   cache.BeginStep();
   const PrefixHit hit = cache.GetComputedBlocks(request);

@@ -14,11 +14,10 @@ The stack has no option for a class of another package. Replace its router after
 Rules of the example:
 - The name of a source in `config` is the URL of the stack's endpoint. Its member `model` is the name of the base model.
 - kvcast chooses only among the endpoints that the stack lists. The stack lists those with the requested model.
-- An endpoint that kvcast does not know competes by its load: it gets a request if every known endpoint has more
-  requests in progress.
+- An endpoint that kvcast does not know gets a request only if every known endpoint has more requests in progress.
 - The least loaded endpoint gets a request whose body kvcast cannot route: a body without a prompt, an error of
   `tokenize`, an unknown model, no source that is ready.
-- The stack reports the end of a request that succeeds. kvcast drops the load of other requests after
+- The stack reports the end only of requests that succeed. kvcast drops the load of other requests after
   booking_lifetime_ms.
 
 SPDX-License-Identifier: Apache-2.0
@@ -64,14 +63,17 @@ class KvcastRouter(PrefixAwareRouter):
         self.router, self.tokenize = router, tokenize
 
     def route_request(self, endpoints, engine_stats, request_stats, request, request_json=None):
-        """Returns the URL of an endpoint. With a body, the URL is to be awaited; for audio the stack passes no body."""
+        """Returns the URL of an endpoint, or for a request with a body, a coroutine that returns the URL.
+
+        The stack passes no body for audio.
+        """
         self.end(request)  # the stack routes a request again if an endpoint fails
         if request_json is None:
             return self.least_loaded(endpoints, request_stats)
         return self.route_body(endpoints, request_stats, request, request_json)
 
     def least_loaded(self, endpoints, request_stats, known=frozenset()):
-        """Returns the URL of the endpoint with the fewest requests in progress. If loads are equal, known ones win."""
+        """Returns the URL of the endpoint with the fewest requests in progress. A known endpoint wins a tie."""
         return min((in_progress(request_stats.get(endpoint.url)), endpoint.url not in known, endpoint.url)
                    for endpoint in endpoints)[2]
 
@@ -82,7 +84,7 @@ class KvcastRouter(PrefixAwareRouter):
             token_ids = await self.tokenize(body)
             known = {worker["name"] for worker in self.router.workers()} & {endpoint.url for endpoint in endpoints}
             least = self.least_loaded(endpoints, request_stats, known)
-            if least not in known:  # true if no endpoint is known: `workers` below is never empty
+            if least not in known:  # true if no endpoint is known, so `workers` below is not empty
                 return least
             model, lora = model_and_lora(endpoints, body.get("model") or "")
             decision = self.router.route(token_ids, model=model, lora_name=lora, workers=known,

@@ -37,7 +37,7 @@ def member(body, name):
 
 
 def body_of(pending_request):
-    """Returns the argument that is the body of a completion or a chat. None: there is none."""
+    """Returns the argument that is the body of a completion or a chat. None: no argument is a body."""
     arguments = [*pending_request.args, *pending_request.kwargs.values()]
     return next((body for body in arguments if member(body, "prompt") or member(body, "messages")), None)
 
@@ -48,13 +48,13 @@ class KvcastRequestRouter(RequestRouter):
 
         config: the configuration of kvcast.open_router.
         tokenize: "MODULE:NAME" of a coroutine function. It returns the token ids that the engine computes for a body.
-        model: the member `model` of the sources. "": the sources have none.
+        model: the member `model` of the sources. "": the sources have no such member.
         """
         self.router = kvcast.open_router(config)
         self.tokenize, self.model = pkgutil.resolve_name(tokenize), model
 
     def source_of(self, replica):
-        """Returns the name of the replica's source. None: it has none."""
+        """Returns the name of the replica's source. None: the replica has no source."""
         return replica.replica_metadata.get("kvcast_source")
 
     async def choose_replicas(self, candidate_replicas, pending_request=None):

@@ -4,8 +4,8 @@
 usage: add_licences.py WHEEL OUTPUT_FOLDER
 
 auditwheel has put the shared libraries into the folder kvcast.libs of the wheel. For each library, this program finds the
-Debian package, and adds the package's copyright file to dist-info/licenses. It adds the copyright files of the libraries
-that the extension contains as static code or headers too, and the licences of kvcast and pybind11. It fails if a licence is missing.
+Debian package, and adds the package's copyright file to dist-info/licenses. It also adds the copyright files of the
+libraries in COMPILED_IN, and the licences of kvcast and pybind11. It fails if a licence is missing.
 SPDX-License-Identifier: Apache-2.0
 """
 import importlib.metadata

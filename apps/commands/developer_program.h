@@ -1,5 +1,5 @@
 // The subcommands that check and measure kvcast itself are in the program kvcast-dev, in the same
-// folder as kvcast. A build for production does not need it.
+// folder as kvcast. A build for production does not need kvcast-dev.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

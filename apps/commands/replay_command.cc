@@ -18,7 +18,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// The PUB socket, and its guard if it has CURVE.
+// The PUB socket. With CURVE, the socket has a guard.
 class Output {
  public:
   Status Open(const ReplayOptions& options, Logger& log);

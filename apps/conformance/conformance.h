@@ -43,7 +43,7 @@ struct ConformanceReport {
     uint64_t settled = 0;
     uint64_t settled_equal = 0;
     uint64_t settled_exact = 0;
-    // True: the run fails only if exact_wrong or joined_not_equal is not 0.
+    // True: of all wrong answers, only exact_wrong and joined_not_equal make the run fail.
     bool only_exact_counts = false;
   };
   std::optional<ExactFigures> exactness;
@@ -84,8 +84,8 @@ struct RouterConformanceOptions {
   //   interleaved  Only for the policy exact. Each file becomes two workers. One index has the
   //                workers of all files. The steps of the workers run in random order.
   //                Every probe is matched against all workers.
-  // With the first three feeds, the policy exact ignores the feed. It uses the service's own source
-  // and query, and therefore the decoder.
+  // For the policy exact, the first three feeds are equal: the service decodes the payloads and
+  // answers the queries itself.
   std::string feed = "recorded";
   uint64_t seed = 1;  // for feed interleaved, and for joins
   // The properties of the engine that are configured in the service: all, or nothing (only the

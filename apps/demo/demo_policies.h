@@ -32,7 +32,7 @@ struct PolicyResult {
 
 struct PolicyComparison {
   std::vector<PolicyResult> policies;
-  std::string left_out;  // the reason, if `policies` is empty
+  std::string left_out;  // why there is no comparison; empty if `policies` is not empty
 
   // True: at each checked admission of each run, the index predicted the hit of the engine's own
   // lookup. False if a run has no checked admission. True if `policies` is empty.

@@ -17,7 +17,7 @@ double Percent(int64_t part, int64_t whole) {
 
 long long Print(int64_t value) { return static_cast<long long>(value); }
 
-// The hashes of the engine can be computed.
+// True: kvcast can compute the engine's hashes.
 bool HasScheme(const RunResult& run, size_t engine) {
   return run.engines[engine].dialect.of_engine();
 }
@@ -39,7 +39,7 @@ SchemeTotals SchemesOf(const RunResult& run) {
   return totals;
 }
 
-// The engines whose scheme was not confirmed, each with the state and its reason.
+// The engines whose scheme was not confirmed, each with the state of the scheme and the reason.
 json UnmatchedSchemes(const RunResult& run) {
   json unmatched = json::object();
   for (size_t i = 0; i < run.schemes.size(); ++i) {

@@ -140,7 +140,7 @@ class RoutedRun {
   std::unique_ptr<DemoKeys> keys_;  // nullptr: no CURVE
   std::unique_ptr<EngineFleet> fleet_;
   std::unique_ptr<router::RouterService>
-      service_;  // destroyed before audit_: its threads call the audit
+      service_;  // destroyed before audit_: the service's threads call the audit
   PromptNamer namer_;
   std::vector<Routed> routed_;  // by request
   int64_t done_ = 0;
@@ -374,9 +374,10 @@ void RoutedRun::OnFirstAdmission(size_t engine, const json& report) {
   result_.live.equal += error == 0 ? 1 : 0;
   result_.live.over_tokens += std::max<int64_t>(error, 0);
   result_.live.under_tokens += std::max<int64_t>(-error, 0);
-  // If the engine published batches between the answer and the admission, a difference does not
-  // show that the answer was wrong. This feedback is not sent: the service could replace the state
-  // of the engine by a snapshot. The audit needs every batch, and a snapshot has no batches.
+  // A difference proves that the answer was wrong only if the engine published no batch between the
+  // answer and the admission. If the engine published a batch, the demo sends no kAdmitted
+  // feedback: after a difference, the service could replace the state of the engine by a snapshot.
+  // The audit would then miss batches.
   if (routed.next_seq != published) return;
   Tell({.event = router::Feedback::Event::kAdmitted, .reused_tokens = hit, .next_seq = published},
        number);

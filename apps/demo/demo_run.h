@@ -36,8 +36,8 @@ struct LiveError {
   int64_t under_tokens = 0;
 };
 
-// Compares the answers with `exact` true with the engine's hit at admission. An answer is compared
-// only if the engine published nothing between the answer and its lookup.
+// Compares each answer whose `exact` is true to the engine's hit at admission. An answer counts
+// only if the engine published no batch between the answer and the admission.
 struct AnswerError {
   int64_t compared = 0;
   int64_t equal = 0;
@@ -60,16 +60,17 @@ struct RunResult {
   uint64_t lost_batches = 0;
   uint64_t resets = 0;  // how often the service forgot the state of an engine
   uint64_t reconnects = 0;
-  // By engine; no verdict for a format whose hashes cannot be computed.
+  // One entry per engine, in the order of `engines`. Ignore the entry of an engine whose dialect is
+  // not of_engine(): the router cannot compute the hashes of this engine.
   std::vector<SchemeVerdict> schemes;
   double seconds = 0;
 };
 
 // Starts the engines and the service, routes the whole trace by arrival time, waits until all
-// requests are done, and stops the engines. With options.serve, the run ends only with an error or
-// a stop signal. Not ok: an engine ended, the service could not start or could not read all events,
-// the run was interrupted, no engine sent a message for too long, or batches of an engine were
-// missing.
+// requests are done, and stops the engines. `speed` is in seconds of the trace per second of real
+// time. With options.serve, the run ends only with an error or a stop signal. Not ok: an engine
+// ended, the service could not start or could not read all events, the run was interrupted, no
+// engine sent a message for too long, or batches of an engine were missing.
 Result<RunResult> RunRouted(const DemoOptions& options, const std::vector<TraceRequest>& trace,
                             double speed);
 

@@ -16,7 +16,8 @@
 
 namespace kvcast::tools {
 
-// The names of one prompt's blocks. Shared, because an admission may wait for its batches.
+// The names of one prompt's blocks. The vectors are shared, because the audit keeps them while an
+// admission waits for its batches.
 struct PromptNames {
   std::shared_ptr<const std::vector<ContentKey>> contents;  // nullptr: none
   std::shared_ptr<const std::vector<BlockHash>> chain;      // nullptr: none

@@ -15,7 +15,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr size_t kMemcpyTargetFrom = 32768;  // fragment size in bytes
+constexpr size_t kMemcpyTargetFrom = 32768;  // the smallest fragment with a memcpy target, in bytes
 constexpr double kMemcpyTarget = 1.5;
 constexpr double kPlannerTargetNs = 2;
 

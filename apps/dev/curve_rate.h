@@ -11,8 +11,8 @@ namespace kvcast::tools {
 
 struct CurveRate {
   size_t payload_bytes = 0;
-  double plain_per_s = 0;  // batches per second; the median of kRounds rounds
-  double curve_per_s = 0;
+  double plain_per_s = 0;  // batches per second without CURVE, the median of the rounds
+  double curve_per_s = 0;  // batches per second with CURVE, the median of the rounds
 };
 
 // Measures payloads of 2 kB and 16 kB. The rounds with and without CURVE alternate. Error: a socket

@@ -73,7 +73,7 @@ struct RestartBenchOptions {
   int64_t kills = 50;
   int64_t joins = 10;
   int64_t state_interval = 5;  // seconds
-  int64_t seconds = 20;        // to measure queries
+  int64_t seconds = 20;        // duration of the measurement of queries
   bool plain = false;          // the publishers have no KVX1
   bool json = false;
 };
@@ -86,8 +86,8 @@ struct ServiceBenchOptions {
   int64_t blocks = 625;  // blocks of a prompt
   int64_t connections = 64;
   int64_t seconds = 10;
-  bool tokens = false;
-  int64_t observers = 0;
+  bool tokens = false;               // query by token ids, not by block hashes
+  int64_t observers = 0;             // clients of each streaming endpoint that never read; 0: none
   std::vector<std::string> attacks;  // "all": each attack
   bool json = false;
 };

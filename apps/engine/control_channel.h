@@ -23,6 +23,7 @@ struct ControlMessage {
 
 // Token ids as a message body. Each id has 8 bytes, little-endian.
 std::string PackTokens(std::span<const TokenId> tokens);
+// nullopt: the size of `body` is not a multiple of 8.
 std::optional<std::vector<TokenId>> UnpackTokens(std::string_view body);
 
 // The demo's side. Only the owner thread may use it.
@@ -50,7 +51,9 @@ class ControlClient {
   static Result<std::unique_ptr<ControlClient>> Create(const std::string& endpoint,
                                                        const std::string& name);
   ~ControlClient();
+  // See ControlServer::Receive.
   std::optional<ControlMessage> Receive(int64_t timeout_ms);
+  // Ignores errors: the demo may have ended.
   void Send(const std::string& header);
 
  private:

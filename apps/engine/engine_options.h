@@ -18,9 +18,9 @@ struct CacheOptions {
   std::string hash_algorithm = "sha256";
   std::string hash_seed;            // empty: the engine's default seed
   std::string hash_form = "int64";  // int64, bytes
-  bool announce_once = false;
-  bool exact_spans = false;
-  bool hashes_only = false;  // the events carry no content of prompts
+  bool announce_once = false;       // see EventOptions
+  bool exact_spans = false;         // see EventOptions
+  bool hashes_only = false;         // the events carry no content of prompts
   int64_t vocabulary = 128000;
   int64_t max_batched_tokens = 8192;
   int64_t draft_tokens = 0;       // draft tokens of an EAGLE head, verified in each decoding step
@@ -42,7 +42,7 @@ struct EngineOptions {
   std::string dialect;   // empty: the default of the release
   std::string trace;     // empty: the bundled slice
   int64_t requests = 0;  // 0: all requests of the trace
-  double speed = 1;      // trace seconds per second
+  double speed = 1;      // seconds of the trace per second of real time
   // See CurveServerOptions.
   std::string curve_key;
   std::string curve_clients;

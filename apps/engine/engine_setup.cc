@@ -23,8 +23,8 @@ Result<std::optional<int64_t>> ParseRetention(const std::string& text) {
 }
 
 // Configures speculative decoding with an EAGLE head. Since v0.33, the hash of a block covers the
-// token after the block. Before v0.33, and always with a KV connector (host memory), the groups
-// drop a block instead.
+// token after the block. Before v0.33, and always with a KV connector (host memory), each group
+// drops the last block of a hit instead.
 void AddDraftHead(bool connector, CacheConfig& config) {
   config.mtp_lookahead_tokens = 1;
   if (config.rules >= EngineRules::kV033 && !connector) {

@@ -10,8 +10,8 @@
 namespace kvcast::tools {
 namespace {
 
-// Returns the word of a block of `group`. `digest` is the hash of the prefix that ends with the
-// block.
+// Returns the 64-bit word that a block of `group` holds. `digest` is the hash of the prefix that
+// ends with the block.
 uint64_t WordOf(const Digest& digest, GroupIdx group) {
   return (digest.low64() ^ (group.value + 1)) * 0x9E3779B97F4A7C15u;
 }

@@ -30,8 +30,8 @@ class MirrorTier;
 
 class HostTier {
  public:
-  // Both pools are ordinary memory, and `backend` copies between them. `cache` must outlive the
-  // tier. An error about `config` names the field.
+  // The GPU pool and the host pool are ordinary memory, and `backend` copies between them. `cache`
+  // must outlive the tier. An error about `config` names the field.
   static Result<std::unique_ptr<HostTier>> Create(const HostTierConfig& config, CacheManager& cache,
                                                   std::unique_ptr<CopyBackend> backend);
   // The GPU pool is memory of `device`.
@@ -55,9 +55,9 @@ class HostTier {
   // number is not known yet; call again in the next step. The request must exist until the
   // BuildStep after Finish. `now_ms` is the time of any clock that does not go back.
   std::optional<int64_t> Match(const CacheRequest& request, int64_t local_tokens, int64_t now_ms);
-  // Call after the request's blocks are allocated. The load of its external tokens starts with the
-  // next BuildStep. Not ok: `external_tokens` is not the result of the latest Match in this step;
-  // nothing is loaded.
+  // Call after the request's blocks are allocated. The load of the request's external tokens starts
+  // with the next BuildStep. Not ok: `external_tokens` is not the result of the latest Match in
+  // this step. Then nothing is loaded.
   Status AfterAlloc(const CacheRequest& request, int64_t external_tokens);
   // Preempt and Finish must be called before the request's GPU blocks are freed. `computed_tokens`:
   // tokens with KV in these blocks.
@@ -65,7 +65,8 @@ class HostTier {
   void Finish(const CacheRequest& request, int64_t computed_tokens);
 
   // Ends the scheduling of a step: waits for the copies that must not run during the step, and
-  // starts the loads of the step. The bytes of a load arrive immediately or at any later time.
+  // starts the loads of the step. The bytes of a load arrive at any time before CompleteLoad
+  // returns.
   void BuildStep(std::span<const TierRequest> scheduled);
   // Call after the step has been computed.
   void EndStep();
@@ -79,8 +80,8 @@ class HostTier {
   // Events since the previous call, in order of occurrence.
   std::vector<Event> TakeEvents();
 
-  // For tests: returns the number of host-memory blocks (connector: slots) that copies and matches
-  // hold.
+  // For tests: returns the number of host-memory blocks that copies and matches protect from
+  // eviction. The connector counts slots.
   int64_t held_blocks() const;
   // Not ok: a bug in kvcast; the message names the contradiction.
   Status CheckInvariants() const;

@@ -28,7 +28,7 @@ struct HostTierConfig {
   int64_t cpu_blocks = 0;  // capacity in blocks; includes the null block of a mirror
   OffloadKind kind = OffloadKind::kMirrorEager;
   int64_t blocks_per_chunk = 1;  // kConnector only
-  size_t block_bytes = 256;      // size of a simulated block on both sides; a multiple of 8 bytes
+  size_t block_bytes = 256;      // size of a simulated block in both pools; a multiple of 8 bytes
   EventHashForm hash_form = EventHashForm::kInt64;
 };
 

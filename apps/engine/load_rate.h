@@ -10,9 +10,9 @@
 
 namespace kvcast::tools {
 
-// Returns the bytes per second of loads of random blocks of `block_bytes` bytes through a
-// TransferEngine with one copying thread. The result is the median of a few runs; the call takes
-// about 50 ms. Not ok: no memory.
+// Measures loads of random blocks through a TransferEngine with one copying thread. Each block has
+// `block_bytes` bytes. Returns the median of a few runs, in bytes per second. The call takes about
+// 50 ms. Not ok: no memory.
 Result<double> MeasureLoadBandwidth(size_t block_bytes);
 
 // Returns the bytes that a load of one token copies: the token's bytes in all groups except window
@@ -20,7 +20,8 @@ Result<double> MeasureLoadBandwidth(size_t block_bytes);
 // Not ok: the model is unknown.
 Result<double> LoadedBytesPerToken(const std::string& model);
 
-// Sets load_rate to the measured rate, if the options have host memory and no rate.
+// Sets load_rate to the measured rate, if the options have host memory and no rate. Not ok: the
+// model is unknown, or no memory.
 Status ResolveLoadRate(CacheOptions& options);
 
 }  // namespace kvcast::tools

@@ -25,7 +25,7 @@ void MirrorTier::BuildStep(std::span<const TierRequest> scheduled) {
     scheduled_.push_back({entry.request, entry.computed_tokens});
   }
   offload_->BuildStep(scheduled_, step_);
-  // Submit the loads first, because a request waits for them.
+  // Submit the loads before the stores, because a request waits for its load.
   if (step_.load_event) {
     const TransferJobId job = Submit(CopyDirection::kLoad, step_.load);
     for (std::string& request : new_loads_) loads_.push_back({std::move(request), job, {}});
@@ -33,8 +33,8 @@ void MirrorTier::BuildStep(std::span<const TierRequest> scheduled) {
   }
 }
 
-// The stores start here and not in BuildStep, because a request may hit blocks that another request
-// computes in the same step.
+// The stores start after the step, because a block to store may get its bytes in the step: a
+// request may hit blocks that another request computes in the same step.
 void MirrorTier::EndStep() {
   if (!step_.store_event) return;
   stores_.push_back({*step_.store_event, Submit(CopyDirection::kStore, step_.store)});

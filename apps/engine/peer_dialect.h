@@ -24,6 +24,7 @@ struct PeerDialect {
   router::EventFormat format = router::EventFormat::kEngine;
   Dialect dialect = kDefaultDialect;  // for kEngine
 
+  // True: a dialect of kvcast/wire/wire.h. False: the format of TensorRT-LLM or Mooncake.
   bool of_engine() const { return format == router::EventFormat::kEngine; }
   std::string_view name() const;
   friend bool operator==(const PeerDialect&, const PeerDialect&) = default;

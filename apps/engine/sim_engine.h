@@ -55,7 +55,8 @@ struct Admission {
   int64_t prompt_tokens = 0;
   int64_t sampled_tokens = 0;  // > 0: the request was preempted before
   bool first = true;           // false: the request returns after a preemption or a failed load
-  Seq published;  // number of batches before the lookup; they contain all earlier events
+  // Number of batches published before the lookup. These batches contain all earlier events.
+  Seq published;
 };
 
 struct SimTotals {
@@ -103,7 +104,7 @@ class SimEngine {
   // next Step publishes these events too.
   void PublishPending();
 
-  // Number of requests that are not admitted.
+  // Number of requests that wait for admission.
   int64_t waiting() const { return std::ssize(waiting_); }
   const SimTotals& totals() const { return totals_; }
   const CacheManager& cache() const { return *cache_; }

@@ -31,7 +31,7 @@ class TierCopies {
   static Result<std::unique_ptr<TierCopies>> Create(const TierCopiesConfig& config,
                                                     const MakeMemory& make_memory);
 
-  // Writes word i to GPU block i of the list.
+  // Fills GPU block i of the list with word i; see TierMemory.
   void Fill(std::span<const BlockId> blocks, std::span<const uint64_t> words);
   // Returns how many GPU blocks of the list do not hold their word.
   int64_t CountWrong(std::span<const BlockId> blocks, std::span<const uint64_t> words);

@@ -21,7 +21,7 @@ constexpr double kMaxThinkSeconds = 60;
 constexpr double kStartsPerSecond = 0.2;
 constexpr int64_t kConversationsPerSlice = 40;
 constexpr int64_t kFleetTokens = 3'000'000;
-// The most requests of a slice.
+// Maximum number of requests in a slice.
 constexpr int64_t kSliceRequests = 3000;
 constexpr int64_t kMaxBlockTokens = 1 << 20;
 // With up to this number of agents per conversation, all sessions have different numbers.
@@ -29,7 +29,7 @@ constexpr int64_t kMaxAgents = 1 << 20;
 
 struct Conversation {
   int64_t tool_blocks = 0;
-  uint64_t tools = 0;  // name of the tool prompt: the model and the length of the prompt
+  uint64_t tools = 0;  // identity of the tool prompt: a hash of the model and the prompt's length
   std::vector<uint64_t> tool_names;       // the blocks of the tool prompt in the first request
   std::vector<WorkloadRequest> requests;  // `after` and `next` are positions in this list
 };
@@ -58,7 +58,7 @@ uint64_t NameOf(std::string_view text) {
 
 class Parser {
  public:
-  // Empty text: the line is valid.
+  // Returns the error. Empty: the line is valid.
   std::string TakeLine(std::string_view line) {
     const json row = json::parse(line, nullptr, /*allow_exceptions=*/false);
     if (row.is_discarded() || !row.is_object()) return "not a JSON object";

@@ -1,5 +1,5 @@
-// ApproximateIndex: the blocks that a router without events assumes in each engine's cache. It
-// assumes that an engine keeps the prefixes of a routed prompt for a fixed time.
+// ApproximateIndex: the blocks that a router without events assumes in each engine's cache. The
+// router assumes that an engine keeps each prefix of a routed prompt for a fixed time.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

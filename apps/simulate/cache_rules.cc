@@ -77,8 +77,8 @@ class ThresholdRule final : public Rule {
   const double relative_;
 };
 
-// SMG with events: the engine with the longest cached prefix, unless its load is far above the
-// mean.
+// SMG with events: chooses the engine with the longest cached prefix. If no engine has a cached
+// prefix, or if the load of this engine is far above the mean, chooses the least loaded engine.
 class SmgRule final : public Rule {
  public:
   explicit SmgRule(const RuleParameters& p)

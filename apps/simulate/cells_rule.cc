@@ -1,6 +1,6 @@
 // A fleet in cells: the first level chooses a cell by a sketch of the cell's caches and by its
-// load. In the cell, kvcast's own rule chooses the engine. This rule knows only the engines of
-// the cell.
+// load. In the cell, kvcast's own rule chooses the engine. kvcast's rule knows only the engines
+// of the cell.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <unordered_map>
@@ -12,7 +12,7 @@
 namespace kvcast::simulate {
 namespace {
 
-// The engines of a cell are neighbours, and the sizes of two cells differ by at most one engine.
+// The engines of a cell have adjacent numbers. The sizes of two cells differ by at most one engine.
 class RuleOfCells final : public Rule {
  public:
   RuleOfCells(const RuleParameters& p, const RuleFleet& fleet)
@@ -100,7 +100,7 @@ class RuleOfCells final : public Rule {
 
   const size_t engines_;
   const size_t cells_;
-  const int64_t sketch_tokens_;  // the sketch knows prefixes of multiples of this length; 0: none
+  const int64_t sketch_tokens_;  // the sketch's prefix lengths are multiples of this; 0: no sketch
   const double request_tokens_;  // cost of a running request, in prompt tokens
   std::vector<std::unique_ptr<Rule>> rules_;    // by cell
   std::unordered_map<size_t, size_t> cell_of_;  // by request
@@ -114,7 +114,7 @@ RuleInfo CellsRule() {
           "cells of engines: a sketch of the prefixes chooses the cell, kvcast chooses the engine",
           "kvcast, docs/scale.md",
           {{"cells", 4},
-           {"sketch_blocks", 16},  // the sketch knows multiples of this number; 0: only the load
+           {"sketch_blocks", 16},  // the sketch's prefix lengths are multiples of it; 0: no sketch
            {"request_tokens", 256}},
           [](const RuleParameters& p, const RuleFleet& fleet) -> std::unique_ptr<Rule> {
             return std::make_unique<RuleOfCells>(p, fleet);

@@ -28,7 +28,7 @@ using tools::Admission;
 using tools::SimEngine;
 
 constexpr double kFeedbackDelay = 0.001;  // seconds, from an engine to the router
-constexpr double kWarmUpShare = 0.15;     // the warm-up, as a share of the requests; see RunResult
+constexpr double kWarmUpShare = 0.15;     // the warm-up, as a share of the requests
 constexpr double kDetectionDelay = 1;     // seconds until the requests of a dead engine are resent
 constexpr size_t kTenths = 10;
 
@@ -41,7 +41,7 @@ enum class Report : uint8_t { kAdmitted, kFirstToken, kFinished };
 struct Happening {
   double at_s = 0;
   What what = What::kArrival;
-  uint64_t order = 0;  // of equal time and kind: the order of creation
+  uint64_t order = 0;  // order of creation; decides if time and kind are equal
   size_t subject = 0;  // an engine, or a request
   Report report = Report::kAdmitted;
   int64_t tokens = 0;
@@ -80,7 +80,7 @@ class Fleet {
     std::vector<size_t> first_tokens;  // of the step in progress
     std::vector<size_t> finished;
     std::deque<Batch> in_flight;  // published, and not applied to the index
-    double applied_at_s = 0;      // time at which the last of these batches is applied
+    double applied_at_s = 0;      // time at which the last batch in flight is applied
     uint64_t published = 0;
     bool dead = false;
     std::vector<size_t> requests;  // the unfinished requests
@@ -121,14 +121,14 @@ class Fleet {
   const FleetOptions& options_;
   const IndexKind kind_;
   PrefixIndex index_;
-  ApproximateIndex approximate_;  // without engines, unless kind_ is kApproximate
+  ApproximateIndex approximate_;  // has engines only if kind_ is kApproximate
   LoadBook book_;
   std::unique_ptr<Rule> rule_;
   std::vector<Engine> engines_;
   std::vector<WorkerId> workers_;  // the engines that are not dead
   std::vector<RequestState> requests_;
-  std::vector<std::vector<size_t>> followers_;  // closed-loop requests by the request before them
-  std::vector<size_t> rank_;                    // order of first arrival
+  std::vector<std::vector<size_t>> followers_;  // by request: the closed-loop requests after it
+  std::vector<size_t> rank_;  // by request: order of first arrival; ~0 before the arrival
   size_t arrived_ = 0;
   size_t warm_up_ = 0;
   std::priority_queue<Happening> queue_;
@@ -175,7 +175,8 @@ Fleet::Fleet(const SliceSetup& setup, const FleetOptions& options, const RuleCho
 
 Status Fleet::AddEngines() {
   for (size_t e = 0; e < engines_.size(); ++e) {
-    // XXH3 is the fastest of the engines' hash functions; the results do not depend on it.
+    // XXH3 is the fastest of the engines' hash functions. The results do not depend on the
+    // hash function.
     auto hasher = BlockHasher::FromSeed(HashAlgorithm::kXxhash, kDefaultHashSeed);
     if (!hasher.ok()) return hasher.status();
     auto cache = CacheManager::Create(setup_.cache, std::move(hasher).value());
@@ -251,7 +252,7 @@ RunResult Fleet::Run() {
   while (!queue_.empty()) {
     const Happening next = queue_.top();
     queue_.pop();
-    if (next.what == What::kKill && queue_.empty()) break;  // every request ended before
+    if (next.what == What::kKill && queue_.empty()) break;  // every request ended before the kill
     now_s_ = next.at_s;
     Handle(next);
   }
@@ -297,7 +298,7 @@ PromptBlocks Fleet::BlocksOf(size_t request, const std::vector<uint64_t>& hashes
           .integer_hashes = hashes};
 }
 
-// The matches of the live engines, in their order.
+// Returns the matches of the live engines, in the order of workers_.
 std::vector<WorkerMatch> Fleet::Predict(size_t request, const std::vector<uint64_t>& hashes) {
   if (kind_ != IndexKind::kApproximate) {
     return index_.Match(BlocksOf(request, hashes), workers_, PolicyOf(kind_));
@@ -450,7 +451,7 @@ Seq Fleet::Publish(size_t e, std::vector<Event> events) {
   if (options_.delay_s == 0 && options_.loss == 0) {
     ApplyNext(e);
   } else if (engine.in_flight.back().lost) {
-    // The next batch shows the gap.
+    // The index detects the gap at the next batch that is not lost.
   } else {
     // If earlier batches were lost, the index requests them, and this batch waits for them.
     const auto lost = std::ranges::count(engine.in_flight, true, &Batch::lost);

@@ -46,13 +46,14 @@ struct FleetOptions {
   double loss = 0;
   uint64_t seed = 1;
   // Faults. `slow_factor`: all times of engine 0 are multiplied by it. `kill_at_s`: engine 0 ends
-  // at this time, and its requests are sent again one second later. nullopt: it does not end.
+  // at this time, and its requests are sent again one second later. nullopt: no engine ends.
   double slow_factor = 1;
   std::optional<double> kill_at_s;
 };
 
 struct RunResult {
-  // Over requests after the warm-up, except where a comment states otherwise.
+  // The warm-up is the first 15 % of the requests, by arrival. The members up to missed_tokens
+  // cover the requests after the warm-up. The members after missed_tokens cover all requests.
   std::vector<double> first_token_s;  // time to the first token, by request
   // |predicted - real| / real for the times in first_token_s. Empty if the rule does not predict.
   std::vector<double> prediction_error;
@@ -62,10 +63,9 @@ struct RunResult {
   int64_t wrong_promise_tokens =
       0;                      // tokens that the router predicted and the engine did not reuse
   int64_t missed_tokens = 0;  // tokens that the engine reused and the router did not predict
-  // Number of first admissions at which the index had all batches of the engine. Requests of the
-  // warm-up count too.
+  // Number of first admissions at which the index had all batches of the engine.
   int64_t exact_checked = 0;
-  int64_t exact_equal = 0;  // of these: the index's prediction was equal to the engine's hit
+  int64_t exact_equal = 0;  // of exact_checked: the index predicted the engine's hit
   int64_t refused = 0;      // requests that fit into no pool
   int64_t preempted = 0;
   int64_t batches = 0;  // published by all engines
@@ -73,7 +73,7 @@ struct RunResult {
   // not count.
   int64_t batches_left = 0;
   double seconds = 0;              // virtual time of the run
-  std::vector<int64_t> by_engine;  // requests
+  std::vector<int64_t> by_engine;  // requests routed to each engine
   // Share of prompt tokens that were reused or loaded, in each tenth of the first admissions.
   std::vector<double> reuse_over_time;
 

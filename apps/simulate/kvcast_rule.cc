@@ -34,7 +34,7 @@ constexpr double kMaxRouters = 64;
 // The least time between two messages with the load of a router; see LoadSharing.
 constexpr double kGaugeGapSeconds = 0.01;
 
-// One router of the fleet, and its load as the other routers know it.
+// One router of the fleet, and the load that this router has published to the other routers.
 struct SimRouter {
   explicit SimRouter(const RoutingConfig& config, std::function<double()> draw)
       : router(config, std::move(draw)) {}
@@ -117,8 +117,8 @@ class ServiceRule final : public Rule {
     return routers_[router_of_[request] % routers_.size()]->router;
   }
 
-  // Publishes the loads that changed before this time. A load changes only in calls of the rule, so
-  // the current load is equal to the load at the time of the message.
+  // Publishes each changed load whose message is due at or before `now_s`. A load changes only in
+  // calls of the rule, so the load has not changed since its message was due.
   void ShareLoads(double now_s) {
     if (!gauges_ || routers_.size() == 1) return;
     bool any = false;
@@ -145,7 +145,7 @@ class ServiceRule final : public Rule {
     feedback.event = event;
     feedback.request_id = std::to_string(request);
     (void)Of(request).Take(feedback,
-                           1000 * now_s);  // the booking of a removed engine does not exist
+                           1000 * now_s);  // ignores the error: a removed engine has no booking
   }
 
   const RuleFleet fleet_;
@@ -157,7 +157,7 @@ class ServiceRule final : public Rule {
   std::optional<int64_t> will_not_return_after_;
   const bool gauges_;
   const bool sticky_;
-  std::unordered_map<size_t, size_t> router_of_;  // by request; modulo the number of routers
+  std::unordered_map<size_t, size_t> router_of_;  // by request: the router, modulo routers_.size()
   std::vector<std::unique_ptr<SimRouter>> routers_;
 };
 

@@ -24,7 +24,7 @@ struct EngineLoad {
 
 class LoadBook {
  public:
-  // `requests`: of the slice. `prefixes`: Prompts::prefixes().
+  // `requests`: number of requests of the slice. `prefixes`: Prompts::prefixes().
   LoadBook(size_t engines, size_t requests, size_t prefixes);
 
   // `hit_tokens`: tokens of the prompt that the router expects in the engine's cache.

@@ -228,7 +228,7 @@ Result<Matrix> RunMatrix(const SimulateOptions& options,
   Matrix matrix;
   struct Job {
     const Workload* workload;
-    size_t slice;  // of all slices of all workloads
+    size_t slice;  // position in `prepared`
     const Slice* requests;
     const RuleChoice* rule;
     IndexKind kind;

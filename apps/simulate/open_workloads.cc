@@ -74,7 +74,7 @@ std::optional<double> ParseTime(std::string_view text) {
   }
   const std::chrono::year_month_day date{std::chrono::year(year), std::chrono::month(month),
                                          std::chrono::day(day)};
-  // NaN is not below 61.
+  // `!(seconds < 61)` also refuses NaN.
   if (!date.ok() || hours > 23 || minutes > 59 || !(seconds < 61)) return std::nullopt;
   const auto days = std::chrono::sys_days(date).time_since_epoch().count();
   return 86400.0 * static_cast<double>(days) + 3600 * hours + 60 * minutes + seconds;

@@ -24,11 +24,12 @@ void AppendBlock(uint64_t name, int64_t begin, int64_t end, std::vector<TokenId>
 Prompts::Prompts(const Slice& slice, int64_t unit, BlockHasher hasher)
     : slice_(slice), unit_(unit), prefixes_(slice.requests.size()) {
   KV_CHECK(slice.block_tokens % unit == 0 || unit % slice.block_tokens == 0);
-  // A name stands for all blocks before it. So the pair (name, unit of the block) names a prefix.
+  // The name of a block stands for the block and all blocks before it. So the name and an offset in
+  // the block identify a prefix.
   std::unordered_map<uint64_t, PrefixNumber> known;
   std::vector<TokenId> tokens;
-  // Begin with the last request: if a prompt has a continuation, its last prefixes are prefixes of
-  // the continuation.
+  // Begin with the last request. The prefixes after the whole blocks of a prompt are prefixes of
+  // the continuation, and the continuation is a later request.
   for (size_t r = slice.requests.size(); r-- > 0;) {
     const WorkloadRequest& request = slice.requests[r];
     std::vector<PrefixNumber>& prefixes = prefixes_[r];

@@ -1,5 +1,5 @@
-// Prompts: the tokens, the hash chains and the answers of a slice's requests. Built once per slice;
-// const afterwards, so that simulations in several threads can share it.
+// Prompts: the tokens, the hash chains and the answers of a slice's requests. Built once per slice.
+// Const after construction, so that simulations in several threads can share the object.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -19,7 +19,8 @@ using PrefixNumber = uint32_t;
 
 class Prompts {
  public:
-  // `unit`: tokens per block hash. It must divide slice.block_tokens, or be a multiple of it.
+  // `unit`: tokens per block hash. `unit` must divide slice.block_tokens, or be a multiple
+  // of slice.block_tokens.
   // `slice` must outlive the object.
   Prompts(const Slice& slice, int64_t unit, BlockHasher hasher);
 

@@ -35,14 +35,15 @@ struct RuleInput {
   size_t request = 0;
   int64_t session = 0;
   int64_t prompt_tokens = 0;
-  int64_t block_tokens = 0;  // of a hash unit
+  int64_t block_tokens = 0;  // tokens of a hash unit
   std::span<const PrefixNumber> prefixes;
   std::span<const RuleEngine> engines;  // not empty
   // One random number in [0, 1) per decision, for ties. All rules get the same numbers.
   double draw = 0;
   double now_s = 0;
   // The index's own answers, in the order of `engines`, and the names of the prompt's prefixes.
-  // With IndexKind::kApproximate, a WorkerMatch has only the worker and three equal token counts.
+  // With IndexKind::kApproximate, a WorkerMatch has only the worker and the three token counts, and
+  // these counts are equal.
   std::span<const WorkerMatch> matches;
   router::SharedPrefixes names;
 };

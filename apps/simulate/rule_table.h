@@ -19,7 +19,7 @@ const std::vector<RuleInfo>& AllRules();
 struct RuleChoice {
   std::string text;
   const RuleInfo* info = nullptr;
-  RuleParameters parameters;  // complete
+  RuleParameters parameters;  // all parameters; the default if `text` sets no value
 };
 // Error: an unknown rule or parameter, or a value that is not a number from 0 to 1e9.
 Result<RuleChoice> ParseRule(std::string_view text);

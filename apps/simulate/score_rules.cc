@@ -123,10 +123,11 @@ class AibrixRule final : public Rule {
   const double imbalance_;
 };
 
-// Preble's E2 rule. If the longest prefix is more than `share` of the prompt: of the engines with
-// this prefix, the engine with the fewest requests. Otherwise the engine with the least sum of:
-// prefill seconds of the last window_s, prefill seconds of this prompt, and tpot_s per request. The
-// rule's term for evictions is left out.
+// Preble's E2 rule. If the longest cached prefix is more than `share` of the prompt, the rule
+// considers the engines with this prefix, and chooses the engine with the fewest requests.
+// Otherwise the rule chooses the engine with the least sum of three times: the prefill seconds of
+// the last window_s, the prefill seconds of this prompt, and tpot_s for each request of the engine.
+// Preble's term for evictions is left out.
 class PrebleRule final : public Rule {
  public:
   PrebleRule(const RuleParameters& p, const RuleFleet& fleet)

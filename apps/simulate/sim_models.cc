@@ -8,8 +8,8 @@
 namespace kvcast::simulate {
 namespace {
 
-// Larger than vLLM's default of 16, so that a simulation has fewer blocks. Windows and traces are
-// multiples of it.
+// Larger than vLLM's default of 16, so that a simulation has fewer blocks. All windows, and the
+// blocks of the bundled traces, are multiples of this size.
 constexpr int64_t kBlock = 64;
 // Blocks of a model with Mamba states are as large as a state.
 constexpr int64_t kMambaBlock = 512;

@@ -187,7 +187,7 @@ std::string RenderJson(const Matrix& matrix) {
                      {"high", RoundedRatio(pair.high)}});
   }
   return ordered_json{{"runs", std::move(runs)}, {"pairs", std::move(pairs)}}.dump(
-      -1, ' ', false, ordered_json::error_handler_t::replace);  // a path may be no UTF-8
+      -1, ' ', false, ordered_json::error_handler_t::replace);  // a path can be invalid UTF-8
 }
 
 std::string RenderRules() {

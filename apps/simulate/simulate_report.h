@@ -18,7 +18,7 @@ std::string RenderTable(const Matrix& matrix);
 // ttft_error_p90, loaded_tokens, refused, preempted, seconds, imbalance. `a` and `b` are
 // "rule/index".
 std::string RenderJson(const Matrix& matrix);
-// The rules with their parameters and sources, one per line.
+// Returns the rules, each on several lines: name and description, parameters, source.
 std::string RenderRules();
 // Creates the folder of WriteReport, so that an error is reported before the simulation.
 Status CreateReportFolder(const std::string& folder);

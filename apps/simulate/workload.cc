@@ -6,11 +6,12 @@
 namespace kvcast::simulate {
 
 void LinkTurns(Slice& slice) {
-  // A block's name stands for all blocks before it, so the last whole block identifies the prompt.
+  // A block's name stands for the block and all blocks before it. So the name of the last whole
+  // block identifies the prompt.
   std::unordered_map<uint64_t, std::vector<size_t>> open;  // requests by their last whole block
   for (size_t i = 0; i < slice.requests.size(); ++i) {
     WorkloadRequest& request = slice.requests[i];
-    // The longest continued prompt is found first.
+    // Begin with the last block, to find the longest continued prompt first.
     for (size_t b = request.blocks.size(); b-- > 1;) {
       const auto found = open.find(request.blocks[b]);
       if (found == open.end()) continue;

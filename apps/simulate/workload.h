@@ -42,7 +42,7 @@ struct Slice {
 struct Workload {
   std::string name;  // "agents", "shared", "chat", or the name of a trace file
   std::vector<Slice> slices;
-  // Tokens of average sequences that the caches of the whole fleet hold together.
+  // Tokens that all caches of the fleet together hold, in sequences of average length.
   int64_t fleet_tokens = 0;
   // Work of the slice without any reuse, as a share of the fleet's capacity. The simulation
   // scales the arrival times of open-loop requests to this load. nullopt: the times stay as they
@@ -50,7 +50,7 @@ struct Workload {
   std::optional<double> load;
 };
 
-// Sets WorkloadRequest::next of open-loop requests, which name no conversation. A request continues
+// Sets `next` and `session` of requests whose trace names no conversations. A request continues
 // an earlier request if its prompt begins with all whole blocks of the earlier prompt, and is at
 // least as long as the earlier prompt and its answer. If several requests can continue a request,
 // the first of them continues it. Prompts with fewer than two whole blocks are not continued. A

@@ -51,7 +51,7 @@ class CaptureReader {
   static Result<CaptureReader> Open(const std::string& path);
   // The same for the uncompressed bytes of a file.
   static Result<CaptureReader> Parse(std::string bytes);
-  // nullopt: no more records.
+  // nullopt: no more complete records.
   std::optional<CapturedMessage> Next();
 
  private:
@@ -61,7 +61,7 @@ class CaptureReader {
 };
 
 // The time from the replay of the first message to the replay of a message, in nanoseconds. A
-// capture may have any bytes as times, so the result is at least 0 and at most kMaxReplayOffsetNs.
+// capture may have any bytes as times, so the result is limited to [0, kMaxReplayOffsetNs].
 // REQUIRES: speed > 0.
 inline constexpr int64_t kMaxReplayOffsetNs = int64_t{1} << 61;  // 73 years
 int64_t ReplayOffsetNs(double first_time, double time, double speed);

@@ -19,11 +19,11 @@ Result<std::string> ReadFile(const std::string& path, size_t max_bytes = size_t{
 // Returns the decompressed content of a file whose bytes are `bytes`. Errors name `path`.
 Result<std::string> UnpackFile(std::string bytes, const std::string& path, size_t max_bytes);
 
-// Replaces the file by `text`, uncompressed. Errors name the path.
+// Writes `text` to the file, uncompressed. Replaces the old content. Errors name the path.
 Status WriteFile(const std::string& path, std::string_view text);
 
-// Returns the lines of `text` without their line ends, as views into `text`. No line begins after a
-// line end at the end of `text`.
+// Returns the lines of `text` without their line ends, as views into `text`. A line end at
+// the end of `text` starts no further line.
 std::vector<std::string_view> SplitLines(std::string_view text);
 
 // Returns the path of a file that ships with kvcast ("traces/..."). Searches in this order:

@@ -26,7 +26,7 @@ class PipeEnd {
   PipeEnd& operator=(const PipeEnd&) = delete;
   ~PipeEnd();
 
-  // False: the other end is closed, or nothing arrived within `timeout_ms` (Read).
+  // False: the other end is closed. Read also returns false if no byte arrives for `timeout_ms`.
   bool Write(const void* data, size_t bytes) const;
   bool Read(void* data, size_t bytes, int timeout_ms) const;
   template <typename T>

@@ -1,4 +1,4 @@
-// WriteKeyFile: writes a key so that no other user can open a secret key.
+// WriteKeyFile: writes a key to a new file. The file has its final mode before the key is written.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -10,7 +10,7 @@
 
 namespace kvcast::tools {
 
-// Creates the file with this mode, and writes `text` and a newline. `replace`: an existing file is
+// Creates the file with `mode`, and writes `text` and a newline. `replace`: an existing file is
 // removed first. Errors (the message names the file): kFailedPrecondition: the file exists and
 // `replace` is false. kUnavailable: the file cannot be written.
 Status WriteKeyFile(const std::string& path, const std::string& text, mode_t mode, bool replace);

@@ -1,4 +1,4 @@
-// Mix: the output function of SplitMix64. Neighbouring inputs give unrelated outputs.
+// Mix: the output function of SplitMix64. Adjacent inputs give unrelated outputs.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

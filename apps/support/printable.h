@@ -1,4 +1,4 @@
-// Text of a stream on a terminal.
+// Printable: text from a stream, in a form that is safe on a terminal.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -19,7 +19,7 @@ class Progress {
   const std::string label_;
   const int64_t total_;
   const bool terminal_;
-  int64_t shown_percent_ = -1;
+  int64_t shown_percent_ = -1;  // -1: nothing is shown
 };
 
 }  // namespace kvcast::tools

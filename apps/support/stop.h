@@ -12,7 +12,7 @@ int StopSignal();
 
 // Installs a handler for SIGHUP. Without this call, SIGHUP ends the process.
 void InstallReloadSignal();
-// True: SIGHUP has arrived since the latest call.
+// True: SIGHUP has arrived since the previous call.
 bool TakeReloadSignal();
 
 }  // namespace kvcast::tools

@@ -25,7 +25,7 @@ Status Failed(const std::string& path) {
 
 std::string LockOf(const std::string& folder) { return folder + "/lock"; }
 
-// The file gets the name of the lock after this process has locked it. Otherwise another process
+// This process locks the file before the file gets the name of the lock. Otherwise another process
 // could lock the file first, and remove the folder.
 Result<Descriptor> MakeLock(const std::string& folder) {
   const std::string path = LockOf(folder);

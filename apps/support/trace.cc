@@ -24,7 +24,7 @@ std::optional<int64_t> Number(const json& row, const char* key, int64_t max) {
   return value;
 }
 
-// Empty text: the row is valid. Otherwise the error in the row.
+// Returns the error in the row. Empty: the row is valid.
 std::string ParseRow(std::string_view line, TraceRequest& request) {
   const json row = json::parse(line, nullptr, /*allow_exceptions=*/false);
   if (row.is_discarded() || !row.is_object()) return "not a JSON object";

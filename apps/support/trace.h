@@ -2,7 +2,7 @@
 //
 // A trace names blocks of 512 tokens by id. An id identifies a block and all blocks before it, so
 // two requests that share their first k ids share their first k * 512 tokens. The trace has no real
-// token ids: the tokens of each block are drawn from its id. Two prompts then share exactly the
+// token ids: the id of a block seeds the tokens of the block. Two prompts then share exactly the
 // recorded prefix.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

@@ -11,16 +11,16 @@ from . import _kvcast
 class Subscriber(_kvcast._Subscriber):
     """Receive the event streams of publishers, and fill gaps with replay.
 
-    endpoint: of the PUB socket of a first source; None: no source yet. replay_endpoint, topic: as in add. name: name of
-        the first source; None: the endpoint.
+    endpoint: PUB socket of the first source; None: the subscriber starts without a source. replay_endpoint, topic: as
+        in add. name: name of the first source; None: the endpoint is the name.
     max_batches, max_bytes: limits of the queue between the sockets and the reader. If a batch does not fit, all queued
         batches are dropped, and each of their sources gets a reset "lost_batches".
     curve_key: path of the subscriber's secret key (CURVE), for sources with a server_key; "": none.
 
-    Iterate over it with `for` or `async for` to get StreamItem objects. Each source sends its batches in the order of
-    their sequence numbers, each at most once; a reset item says that the state before it does not count any more. The
-    iteration ends after close. Several threads and tasks may iterate; each item goes to one of them. Thread-safe.
-    Do not use it in a child process after a fork.
+    Iterate over the subscriber with `for` or `async for` to get StreamItem objects. The batches of a source come in the
+    order of their sequence numbers, each at most once. After a reset item, the reader must drop the state that it has
+    built from earlier items of the source. The iteration ends after close. Several threads and tasks may iterate; each
+    item goes to one of them. Thread-safe. Do not use the subscriber in a child process after a fork.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Subscriber(_kvcast._Subscriber):
             await self._readable()
 
     async def _readable(self) -> None:
-        # The event loop accepts a descriptor only once, and several tasks may wait.
+        # The event loop accepts a descriptor only once, so each waiting task adds its own duplicate.
         loop = asyncio.get_running_loop()
         ready = asyncio.Event()
         descriptor = os.dup(self.fileno())

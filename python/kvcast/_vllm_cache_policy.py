@@ -19,7 +19,7 @@ class _Rank:
 class KvcastCachePolicy(CachePolicy):
     """vLLM's interface of a cache policy over kvcast.EvictionOrder: least recently used.
 
-    Raises RuntimeError if this vLLM does not behave as kvcast does."""
+    Raises RuntimeError if kvcast does not know the interface of this vLLM's cache policies."""
 
     policy = "lru"
 
@@ -101,6 +101,6 @@ class KvcastCachePolicy(CachePolicy):
 
 
 class KvcastArcCachePolicy(KvcastCachePolicy):
-    """As KvcastCachePolicy: adaptive replacement (ARC)."""
+    """Like KvcastCachePolicy, with adaptive replacement (ARC)."""
 
     policy = "arc"

@@ -22,7 +22,7 @@ from ._vllm_offload_seams import SeamError
 
 _logger = logging.getLogger("vllm.kvcast")
 _RESULTS = {"miss": LookupResult.MISS, "hit": LookupResult.HIT, "pending": LookupResult.HIT_PENDING}
-# vLLM 0.33 also tells its event tracker which chunks a failed store has released.
+# Since vLLM 0.33, an event for vLLM's event tracker reports the chunks that a failed store has released.
 _TELLS_FAILED_STORES = "metadata_only" in {field.name for field in fields(OffloadingEvent)}
 
 
@@ -36,9 +36,9 @@ class _Request:
 class KvcastOffloadingManager(OffloadingManager):
     """vLLM's interface of a manager over kvcast.OffloadManager. Each chunk has one slot.
 
-    num_chunks: slots of the host memory. num_groups: the groups of keys are below this number.
-    policy: "lru" or "arc". rules: the release whose rules decide, as in OffloadManager. info: the
-    labels of vLLM 0.33's info metric.
+    num_chunks: slots of the host memory. num_groups: the group of each key is below this number.
+    policy: "lru" or "arc". rules: the release of vLLM whose rules kvcast follows, as in
+    OffloadManager. info: the labels of vLLM 0.33's info metric.
 
     Like vLLM's managers, one thread may use a manager at a time."""
 
@@ -55,7 +55,7 @@ class KvcastOffloadingManager(OffloadingManager):
             max_tracker_size=max_tracker_size, enable_events=enable_events, rules=rules, compatible=True)
 
     def _use(self, keys: Collection[bytes], req_context) -> tuple[int, list[int]]:
-        """Return the number of the request, and by key the tokens of the prefix that ends with it."""
+        """Return the number of the request, and for each key the tokens of the prefix that ends with its chunk."""
         position = req_context.get_offload_key_position
         return self._number(req_context), [position(key) or 0 for key in keys]
 
@@ -150,8 +150,8 @@ class KvcastOffloadingSpec(CPUOffloadingSpec):
     policies "lru" and "arc". If this vLLM does not behave as kvcast's manager does, the spec logs one
     warning and uses vLLM's own manager.
 
-    The option "kvcast_copies" chooses the worker: "vllm" (default), or kvcast's copies: "cuda", or "host"
-    for a KV cache in host memory."""
+    The option "kvcast_copies" chooses the worker. "vllm" (default): vLLM's own worker. "cuda": kvcast's
+    copies, for a KV cache on a GPU. "host": kvcast's copies, for a KV cache in host memory."""
 
     def __init__(self, config):
         self._copies = config.extra_config.get("kvcast_copies", "vllm")

@@ -13,7 +13,7 @@ _LETTERS = {LookupResult.MISS: "M", LookupResult.HIT: "H", LookupResult.HIT_PEND
 @dataclass
 class Request:
     number: int
-    contexts: list[ReqContext]  # by side
+    contexts: list[ReqContext]  # one for each side; see CallDriver
     ends: dict[bytes, int]  # key: tokens of the prefix that ends with its chunk
 
 
@@ -29,7 +29,7 @@ class CallDriver:
     """Chooses calls. The prompts of the requests share prefixes. A side is one manager; each request has a
     context for each side.
 
-    For each call: call next, make the call on each side with make, and give the result to note."""
+    For each call, the user calls `next`, then `make` for each side, and then `note` with the result."""
 
     def __init__(self, seed: int, sides: int):
         self._random = random.Random(seed)

@@ -23,7 +23,7 @@ def version() -> str:
 
 
 def note() -> str:
-    """Return a text about the release, for the line at the start."""
+    """Return a text about the release, for the log line at the start."""
     return _plugin.note_of(version())
 
 
@@ -36,8 +36,8 @@ def _module(name: str):
 
 
 def rules_of_policy() -> str:
-    """Return the release whose rules decide, from the interface of vLLM's cache policies. Raises
-    RuntimeError for an unknown interface."""
+    """Return the release whose rules kvcast follows. The interface of vLLM's cache policies determines
+    the release. Raises RuntimeError for an unknown interface."""
     policy = _module("cpu.policies.base").CachePolicy
     unknown = _public(policy) - _POLICY_METHODS
     arguments = list(inspect.signature(policy.insert).parameters)
@@ -50,7 +50,7 @@ def rules_of_policy() -> str:
 
 
 def check() -> str:
-    """Return the release whose rules decide. Raises SeamError if a part of vLLM's manager differs from
+    """Return the release whose rules kvcast follows. Raises SeamError if a part of vLLM's manager differs from
     what kvcast's manager expects, or if the managers answer the same calls differently."""
     try:
         return _rules_of_equal_managers()
@@ -89,7 +89,7 @@ def make_pair(policy: str, threshold: int, rules: str, chunks: int, tracked: int
 
 def first_difference(policy: str, threshold: int, rules: str, seed: int, calls: int, pair=None) -> str | None:
     """Make `calls` random calls on vLLM's manager and on kvcast's, and return a text about the first
-    call with different results. None: all results are equal. pair: two other managers."""
+    call with different results. None: all results are equal. pair: the two managers. None: managers of make_pair."""
     theirs, own = pair or make_pair(policy, threshold, rules, chunks=24)
     driver = _vllm_offload_calls.CallDriver(seed, sides=2)
     for number in range(calls):

@@ -8,8 +8,8 @@ from vllm.v1.kv_offload.base import CanonicalKVCaches, OffloadingWorker, Transfe
 class KvcastOffloadingWorker(OffloadingWorker):
     """vLLM's interface of a worker over kvcast.BlockCopier.
 
-    kv_caches: the KV cache of this worker. num_chunks, chunk_bytes: its host memory. backend: "host" if
-    the KV cache is in host memory, "cuda" if it is on a GPU."""
+    kv_caches: the KV cache of this worker. num_chunks: chunks of the host memory. chunk_bytes: bytes of a
+    chunk. backend: "host" if the KV cache is in host memory, "cuda" if the KV cache is on a GPU."""
 
     def __init__(self, kv_caches: CanonicalKVCaches, num_chunks: int, chunk_bytes: int, blocks_per_chunk: int,
                  backend: str):
@@ -28,7 +28,8 @@ class KvcastOffloadingWorker(OffloadingWorker):
         self._running: dict[int, tuple[int, float, object]] = {}
 
     def _event(self):
-        """Return an event of the compute stream. The copies start after the work that is queued there."""
+        """Return an event of the compute stream. The copies start after the work that is queued in this stream.
+        None: the KV cache is in host memory."""
         if not self._cuda:
             return None
         import torch
@@ -53,7 +54,7 @@ class KvcastOffloadingWorker(OffloadingWorker):
         return self._submit(job_id, False, dst_spec, src_spec)
 
     def get_finished(self) -> list[TransferResult]:
-        """Return the jobs that ended. transfer_time: seconds until this call saw the end."""
+        """Return the jobs that ended. transfer_time: seconds from the submission to this call."""
         results = []
         for job_id, error in self._copier.poll():
             size, start, _ = self._running.pop(job_id)

@@ -17,8 +17,8 @@ import kvcast
 from ._vllm_seams import binds
 from .vllm import Options
 
-SHUTDOWN_S = 1.0  # time in which the queued batches are encoded at the shutdown
-ROOM_S = 0.001  # time between two looks at a full queue
+SHUTDOWN_S = 1.0  # maximum seconds to publish the queued batches at the shutdown
+ROOM_S = 0.001  # seconds between two checks of a full queue
 
 _living = weakref.WeakSet()  # the publishers of this process
 
@@ -93,9 +93,9 @@ class KvcastEventPublisher(kv_events.EventPublisher):
         self._queue.put(events)
 
     def shutdown(self) -> None:
-        """Publish the queued batches, for at most one second, and close the sockets. Then waits up to one
-        second until the subscribers have the batches. A second call has no effect, and a call in a
-        child process after a fork has none either."""
+        """Publish the queued batches, for at most one second. Then close the sockets, and wait up to one
+        second until the subscribers have the batches. A second call has no effect. A call in a child
+        process after a fork has no effect."""
         with self._shutdown_lock:
             if self._closed is not None:
                 return
@@ -178,7 +178,7 @@ def _run(batches: queue.SimpleQueue, publisher, logger) -> None:
         except kvcast.ClosedError:
             return
         except kvcast.KvcastError as error:
-            if payload:  # empty bytes only use a number
+            if payload:  # the error of a batch without bytes is logged above
                 logger.error("kvcast: a batch cannot be published; its sequence number is a gap: %s", error)
         batch = payload = None
 
@@ -189,7 +189,7 @@ def _after_fork() -> None:
 
 
 def _at_exit() -> None:
-    """Ends the threads before the interpreter does."""
+    """Ends the threads before the interpreter ends."""
     for publisher in list(_living):
         publisher.shutdown()
 

@@ -15,7 +15,7 @@ _VALUES = {
     "ownership": "tier", "session_id": "session", "lookahead_token_ids": [[10], [11]],
 }
 _EVENTS = {"BlockStored", "BlockRemoved", "AllBlocksCleared"}
-_ENDPOINTS = {  # endpoint: (of rank 2, whether the publisher binds it)
+_ENDPOINTS = {  # endpoint: (endpoint of rank 2, whether vLLM's publisher binds the endpoint)
     "tcp://*:5557": ("tcp://*:5559", True), "tcp://10.0.0.1:5557": ("tcp://10.0.0.1:5559", False),
     "tcp://[::1]:5557": ("tcp://[::1]:5559", True), "tcp://127.0.0.1:5557": ("tcp://127.0.0.1:5559", False),
     "tcp://*:0": ("tcp://*:0", True),
@@ -36,8 +36,8 @@ def check(kv_events) -> str:
 
 
 def binds(endpoint: str) -> bool:
-    """Return whether vLLM binds the PUB socket of this endpoint. A port 0 cannot be connected to, so
-    it is bound too."""
+    """Return whether the publisher binds the PUB socket of this endpoint. The rule is that of vLLM, but
+    the publisher also binds port 0, because no socket can connect to port 0."""
     return "*" in endpoint or "::" in endpoint or endpoint.startswith("ipc://") or endpoint.endswith(":0")
 
 
@@ -70,7 +70,7 @@ def _check_endpoints(stock) -> None:
 
 
 def _sample(kind, filled: bool):
-    """Return an event with a value in each field. filled False: only the required fields."""
+    """Return an event with a value in each field. filled False: with a value in each required field."""
     import msgspec
 
     values = {}
@@ -83,8 +83,8 @@ def _sample(kind, filled: bool):
 
 
 def _dialect(kv_events) -> str:
-    """Return the dialect whose encoder writes the bytes of vLLM's encoder. A field or an event that
-    kvcast does not know would be missing from snapshots."""
+    """Return the dialect whose encoder writes the bytes of vLLM's encoder. Raises SeamError for a
+    field or an event that kvcast does not know, because snapshots would omit it."""
     import msgspec
 
     kinds = kv_events.KVCacheEvent.__subclasses__()

@@ -1,7 +1,7 @@
 """Plug-in for vLLM: KvEventPublisher in place of vLLM's own ZMQ publisher of KV events.
 
 vLLM loads the plug-in through the entry point `kvcast` of the group `vllm.general_plugins`. The
-plug-in changes nothing unless the environment variable KVCAST_VLLM_PUBLISHER is 1. Then the
+plug-in changes vLLM only if the environment variable KVCAST_VLLM_PUBLISHER is 1. Then the
 publisher "zmq" of vLLM's kv_events_config is KvcastEventPublisher. The payloads of the batches are
 those of vLLM's encoder, byte for byte.
 
@@ -84,8 +84,8 @@ def register() -> None:
 
 
 def _take_over(options: Options) -> str | None:
-    """Replace the constructor of the publisher "zmq". Returns the reason if it is not possible; vLLM
-    is then unchanged."""
+    """Replace the constructor of the publisher "zmq". Returns the reason if the replacement is not
+    possible; vLLM is then unchanged. None: success."""
     from . import _vllm_seams
 
     try:
@@ -112,7 +112,7 @@ def _take_over(options: Options) -> str | None:
 
 
 def note_of(version: str) -> str:
-    """Return a text about the release, for the line at the start."""
+    """Return a text about the release, for the log line at the start."""
     if version in TESTED:
         return f"vLLM {version}"
     return f"vLLM {version}, which is not tested (tested: {', '.join(TESTED)})"

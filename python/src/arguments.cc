@@ -112,8 +112,8 @@ std::string At(const std::string& name, Py_ssize_t i) {
   return name + "[" + std::to_string(i) + "]";
 }
 
-// Calls `read(i, item)` for each element. An element's own code may change the sequence, so the
-// size is read in each step and the element is held.
+// Calls `read(i, item)` for each element. The Python code of an element may change the sequence. So
+// the loop reads the size in each step, and holds a reference to the element.
 template <typename Read>
 void ForEach(py::handle object, const std::string& name, Read&& read) {
   if (PyUnicode_Check(object.ptr()) || PyBytes_Check(object.ptr())) {

@@ -1,8 +1,8 @@
 // Arguments: token ids, block hashes and payloads, as a Python caller gives them.
 //
 // A buffer (numpy array, array.array, memoryview, ...) of the right type is read in place. The
-// caller must not change it during the call: the GIL is released while C++ works. Buffers of other
-// integer types and sequences of Python integers are converted.
+// caller must not change the buffer during the call: the GIL is released while C++ works. Buffers
+// of other integer types and sequences of Python integers are converted.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -54,9 +54,9 @@ class TokenArgument {
   std::span<const TokenId> tokens_;
 };
 
-// Block hashes: unsigned 64-bit integers in `integers`, or hashes of any form in `hashes`. At most
-// one of them is not empty. Elements: integers from -2^63 to 2^64 - 1, or bytes of at most 256
-// bytes. A buffer of uint8 with 2 dimensions has one hash of bytes per row. Errors: as for
+// Block hashes: unsigned 64-bit integers in `integers`, or hashes of any form in `hashes`. At
+// least one of these lists is empty. Elements: integers from -2^63 to 2^64 - 1, or bytes of at most
+// 256 bytes. A buffer of uint8 with 2 dimensions has one hash of bytes per row. Errors: as for
 // TokenArgument.
 class HashArgument {
  public:

@@ -26,7 +26,7 @@ namespace {
 constexpr int64_t kMaxSlots = int64_t{1} << 31;
 constexpr int64_t kMaxChunkBytes = int64_t{1} << 40;
 
-// A tensor of blocks. `buffer` and `object` keep its memory.
+// A tensor of blocks. `buffer` and `object` keep the memory of the tensor alive.
 struct Tensor {
   py::object object;
   Buffer buffer;
@@ -117,7 +117,7 @@ Tensor TensorOf(py::handle item, bool cuda, const std::string& at) {
   return tensor;
 }
 
-// The part that works without the GIL. The engine ends before the pools.
+// The data that calls use without the GIL. The engine is destroyed before the pools.
 struct Engine {
   std::optional<HostPool> host;
   std::optional<PinnedPool> pinned;
@@ -334,7 +334,7 @@ class Copier {
     }
   }
 
-  std::vector<Tensor> tensors_;  // before engine_, which uses their memory
+  std::vector<Tensor> tensors_;  // destroyed after engine_, which uses their memory
   std::vector<int64_t> block_bytes_;
   const int64_t blocks_per_chunk_;
   const int64_t slot_bytes_;

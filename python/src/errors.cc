@@ -17,7 +17,7 @@ struct ErrorClass {
   const char* doc;
 };
 
-// By StatusCode. kOk stands for ClosedError.
+// The class of each error code. ClosedError has no code of its own.
 const std::array kErrorClasses = {
     ErrorClass{StatusCode::kInvalidArgument, "InvalidArgumentError", &PyExc_ValueError,
                "The value of an argument is invalid. It is also a ValueError."},

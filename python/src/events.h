@@ -10,8 +10,8 @@
 
 namespace kvcast::python {
 
-// The event in a Python object BlockStored, BlockRemoved or AllBlocksCleared. TypeError: the object
-// is of another class.
+// Returns the event in a Python object BlockStored, BlockRemoved or AllBlocksCleared. TypeError:
+// the object is of another class. `at` begins the message.
 Event EventOf(pybind11::handle object, const std::string& at);
 std::vector<Event> EventsOf(pybind11::handle events);
 

@@ -39,7 +39,7 @@ class Holder {
     if (!result) ThrowClosed(what_);
     return std::move(*result);
   }
-  // As Call. At most one CallAlone runs at a time.
+  // Like Call. At most one CallAlone runs at a time.
   template <typename Work>
   auto CallAlone(Work&& work) {
     return Call([&](T& object) {

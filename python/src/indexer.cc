@@ -95,7 +95,8 @@ class Indexer {
   py::object block_size() const {
     return block_size_ > 0 ? py::object(py::int_(block_size_)) : py::none();
   }
-  // Nanoseconds of one query in C++, with its Query and without Python objects.
+  // Mean nanoseconds of one query in C++. Includes the construction of the Query, and excludes
+  // Python objects.
   double TimeOfFind(const QueryArguments& arguments, int64_t repeats) const {
     return WithoutGil([&] {
       const int64_t begin = SteadyNs();
@@ -108,7 +109,7 @@ class Indexer {
   }
 
  private:
-  // Another thread may add the source at the same time. It then has the name already.
+  // kFailedPrecondition: another thread has added the source at the same time.
   void AddIfAbsent(const std::string& name) {
     const auto registration = RegistrationOf(name, py::none(), 0, block_size_, py::dict());
     const auto added = WithoutGil([&] { return indexer_.Add(registration); });

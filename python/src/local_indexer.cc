@@ -90,7 +90,8 @@ Status LocalIndexer::Remove(std::string_view name) {
     const MutexLock lock(view_mutex_);
     view_ = std::move(next);
   }
-  // A batch that is being applied ends first. A later one finds no worker in the index.
+  // The lock waits for the end of a batch that is being applied. A later batch finds no worker in
+  // the index.
   const MutexLock order(source->order);
   index_.RemoveWorker(source->ingest->id());
   return {};
@@ -126,7 +127,8 @@ Result<LocalApplied> LocalIndexer::Apply(std::string_view name, std::span<const 
                                                        " was applied with other content; if the " +
                                                        "publisher has restarted, call reset first");
   }
-  // A query must not see dropped blocks with a proven state, so the state is shown first.
+  // A query must not miss dropped blocks while the status still says that the blocks are proven. So
+  // the new status is published before the blocks are dropped.
   ShowStatus(source);
   LocalApplied applied{.seq = sequence.seq(), .lost = sequence.status().lost - lost_before};
   BatchResult result = BatchResult::kApplied;
@@ -176,7 +178,7 @@ Result<LocalAnswers> LocalIndexer::Find(const router::Query& query) const {
   found.keys.reserve(found.answers.size());
   for (router::QueryAnswer& answer : found.answers) {
     const auto it = now->by_id.find(answer.match.worker);
-    found.keys.emplace_back(it->second, &it->second->key);  // shares the source
+    found.keys.emplace_back(it->second, &it->second->key);  // keeps the source alive
     const MutexLock lock(it->second->status_mutex);
     if (!it->second->numbered) answer.reason += ": apply got no sequence number";
   }

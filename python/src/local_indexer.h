@@ -51,11 +51,12 @@ struct LocalAnswers {
 struct LocalApplied {
   bool applied = true;  // false: a duplicate
   uint64_t seq = 0;
-  uint64_t lost = 0;  // batches that are missing before this one
+  uint64_t lost = 0;  // lost batches before this batch
   SourceState state = SourceState::kConnecting;
 };
 
-// Thread-safe. No method needs the GIL.
+// Thread-safe. No method needs the GIL. Methods with a `name` return kNotFound if there is no such
+// source.
 class LocalIndexer {
  public:
   LocalIndexer();
@@ -63,15 +64,14 @@ class LocalIndexer {
   // `registration.instance` and data_parallel_rank are the key of the worker. Errors:
   // kFailedPrecondition if the name or the key is in use; the errors of WorkerIngest::Create.
   Status Add(const router::WorkerRegistration& registration);
-  // kNotFound: there is no such source.
   Status Remove(std::string_view name);
-  // Applies one batch. Errors: kNotFound; kMalformed if the payload is not a batch (the blocks of
-  // the source are then dropped); kLimit if the source has too many blocks (dropped, too);
-  // kFailedPrecondition if `seq` was used for another batch; kInvalidArgument if `seq` is 2^64 - 1.
+  // Applies one batch. Errors: kMalformed if the payload is not a batch; kLimit if the source has
+  // too many blocks; kFailedPrecondition if `seq` was used for another batch; kInvalidArgument if
+  // `seq` is 2^64 - 1. With kMalformed and kLimit, the blocks of the source are dropped.
   Result<LocalApplied> Apply(std::string_view name, std::span<const uint8_t> payload,
                              std::optional<uint64_t> seq);
   Status Reset(std::string_view name, ResetReason reason);
-  // Answers like POST /v1/query.
+  // Answers like POST /v1/query. kNotFound: no source has the model of the query.
   Result<LocalAnswers> Find(const router::Query& query) const;
   Result<SourceStatus> status(std::string_view name) const;
   Result<std::vector<GroupSpec>> groups(std::string_view name) const;

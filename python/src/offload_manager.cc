@@ -44,7 +44,7 @@ const char* NameOf(OffloadEvent::Kind kind) {
   return "cleared";
 }
 
-// The request of a store or load, and the ends of its prefixes.
+// The request of a store or load, and for each key the end of the prefix.
 struct Use {
   Use(uint64_t request, const py::object& object)
       : ends(object.is_none() ? std::vector<TokenId>() : TokenArgument(object, "ends").Copy()),

@@ -58,7 +58,7 @@ EvictionPolicyKind PolicyOf(const std::string& name) {
 }
 
 std::vector<GroupSpec> GroupsOf(const py::object& groups) {
-  // The reader of sources checks the members.
+  // SourceFromJson checks the members of the groups. The other members only make a valid source.
   nlohmann::json source = {{"name", "groups"}, {"endpoint", "ipc://in-process"}};
   source["groups"] = nlohmann::json::parse(ToJsonText(groups));
   return Take(router::SourceFromJson(source)).worker.groups;

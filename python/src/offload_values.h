@@ -15,6 +15,8 @@
 namespace kvcast::python {
 
 // A key in the engine's byte form: the bytes of the hash, then the group as 4 bytes, big-endian.
+// TypeError: the object is not bytes. InvalidArgumentError: a wrong length. `at` begins the
+// message.
 OffloadKey OffloadKeyOf(pybind11::handle object, const std::string& at);
 std::vector<OffloadKey> OffloadKeysOf(pybind11::handle keys);
 pybind11::bytes ToPython(const OffloadKey& key);

@@ -29,7 +29,8 @@ struct OwnedStep {
   std::vector<OffloadStep::Tail> tails;
 };
 
-// Thread-compatible. Unlike OffloadScheduler, it refuses unknown requests and numbers out of range.
+// Thread-compatible. Unlike OffloadScheduler, this class refuses unknown requests (kNotFound) and
+// numbers out of range (kInvalidArgument).
 class OwnedScheduler {
  public:
   // `groups`: number of groups of the engine.
@@ -41,7 +42,8 @@ class OwnedScheduler {
         tokens_per_hash_(tokens_per_hash),
         num_workers_(num_workers) {}
 
-  // `request.tokens` is set; the chain is computed here. kFailedPrecondition: the id is in use.
+  // REQUIRES: request.tokens is set. Add computes the hash chain. kFailedPrecondition: the id is in
+  // use.
   Status Add(uint64_t id, CacheRequest request, const OffloadRequestOptions& options);
   // Adds sampled tokens to a request.
   Status Append(uint64_t id, std::span<const TokenId> tokens);
@@ -60,7 +62,7 @@ class OwnedScheduler {
   Status CheckStep(const OwnedStep& step);
   void DropForgotten();
 
-  // Declared first, because the scheduler borrows the requests.
+  // Destroyed after the scheduler, which borrows the requests.
   std::unordered_map<uint64_t, std::unique_ptr<CacheRequest>> requests_;
   std::unique_ptr<OffloadScheduler> scheduler_;
   BlockHasher hasher_;

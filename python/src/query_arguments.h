@@ -15,7 +15,7 @@ namespace kvcast::python {
 // Borrows the buffers of the Python objects. Create and destroy it with the GIL held.
 class QueryArguments {
  public:
-  // A query without other arguments. It is read faster.
+  // For a query without other arguments. Faster than the constructor.
   static QueryArguments OfHashes(pybind11::handle hashes);
   static QueryArguments OfTokens(pybind11::handle token_ids);
   // Errors: TypeError; InvalidArgumentError for a wrong value or a wrong combination.
@@ -24,7 +24,7 @@ class QueryArguments {
                  const std::string& lora_path, const std::string& cache_salt,
                  const pybind11::object& mm_items, int64_t hash_block_size, int64_t prompt_tokens,
                  const pybind11::object& workers);
-  // The prompt is borrowed where C++ can read it in place.
+  // Borrows the prompt if C++ can read the prompt in place. This object must outlive the query.
   const router::Query& query() const { return query_; }
   // A query that owns its prompt.
   router::Query Own() const;

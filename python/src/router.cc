@@ -24,7 +24,7 @@ using router::RouterService;
 
 constexpr size_t kMaxConfigBytes = 16 << 20;
 
-// The text of a configuration: a dict, the text itself, or the path of a file.
+// Returns the text of a configuration. `config` is a dict, the text, or the path of a file.
 std::string ConfigTextOf(const py::object& config) {
   std::string text;
   if (PyDict_Check(config.ptr())) {

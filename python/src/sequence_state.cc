@@ -5,7 +5,7 @@ namespace kvcast::python {
 
 SequenceState::Step SequenceState::Begin(std::optional<uint64_t> seq, uint64_t fingerprint) {
   if (!seq) numbered_ = false;
-  // Without numbers, the first batch counts as a late one, because earlier batches may exist.
+  // Without numbers, the first batch gets the number 1, because earlier batches may exist.
   seq_ = seq.value_or(began_ ? next_ : 1);
   if (began_ && seq_ < next_) return BeginOld(fingerprint);
   const bool lost = began_ && seq_ > next_;

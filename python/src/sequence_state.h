@@ -30,10 +30,12 @@ class SequenceState {
   uint64_t seq() const { return seq_; }
   // Takes the result of a batch. True: the caller must drop the blocks of the source.
   bool End(BatchResult result);
-  // The blocks were dropped. A restart begins a new epoch, whose first batch has number 0.
+  // Call when the blocks of the source are dropped. A restart begins a new epoch, whose first batch
+  // has the number 0.
   void Reset(ResetReason reason);
 
   const SourceStatus& status() const { return status_; }
+  // True: each batch since the last restart had a number.
   bool numbered() const { return numbered_; }
 
  private:

@@ -23,12 +23,12 @@ struct StreamItem {
   std::vector<uint8_t> payload;
 };
 
-// Bounded, thread-safe, many writers and readers. If a batch does not fit, the whole queue is
-// dropped: each source that loses batches gets the reset kLostBatches in their place, so that no
-// reader keeps a state with a hole. Writers never wait.
+// Bounded, thread-safe, many writers and readers. If a batch does not fit, all queued batches are
+// dropped. Each source that loses batches then gets the reset kLostBatches, so that no reader keeps
+// a state with a gap. Writers never wait.
 class StreamQueue {
  public:
-  // `max_bytes`: of payloads. REQUIRES: both are above 0.
+  // `max_bytes`: of payloads. REQUIRES: both limits are above 0.
   StreamQueue(size_t max_batches, size_t max_bytes);
   ~StreamQueue();
   StreamQueue(const StreamQueue&) = delete;

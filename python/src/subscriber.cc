@@ -21,7 +21,7 @@ namespace py = pybind11;
 namespace kvcast::python {
 namespace {
 
-// A wait is divided, so that Ctrl-C ends it.
+// A wait is divided into slices of at most this time, so that Ctrl-C ends the wait.
 constexpr int64_t kSliceUs = 50000;
 
 // The subscriber and the names of its sources.
@@ -76,7 +76,7 @@ class NamedSubscriber {
   std::map<std::string, WorkerId> ids_ KV_GUARDED_BY(mutex_);
   uint32_t next_id_ KV_GUARDED_BY(mutex_) = 0;
   const std::shared_ptr<StreamQueue> queue_;
-  std::unique_ptr<Subscriber> subscriber_;  // its threads use the other members
+  std::unique_ptr<Subscriber> subscriber_;  // destroyed first: its threads use the queue
 };
 
 // The class Subscriber, without asyncio.
@@ -108,7 +108,7 @@ class StreamReader {
     dict["reconnects"] = status.reconnects;
     return dict;
   }
-  // None: no item within the time. timeout None: no limit.
+  // Returns None if no item arrives within `timeout` seconds. nullopt: no limit.
   py::object Get(std::optional<double> timeout) {
     py::object item = Wait(timeout);
     if (!item) ThrowClosed("Subscriber");
@@ -128,7 +128,7 @@ class StreamReader {
   int fileno() const { return queue_->fd(); }
 
  private:
-  // As Get. A null object: the queue has ended.
+  // Like Get. Returns a null object if the queue has ended.
   py::object Wait(std::optional<double> timeout) {
     if (timeout && (std::isnan(*timeout) || *timeout < 0)) {
       ThrowInvalid("timeout: must be at least 0");

@@ -10,7 +10,7 @@ namespace py = pybind11;
 namespace kvcast::python {
 namespace {
 
-// A list may contain itself. The encoder has a lower limit of its own.
+// The limit ends the recursion for a list that contains itself. The limit of the encoder is lower.
 constexpr int kMaxDepth = 16;
 constexpr Py_ssize_t kMaxHashBytes = 256;
 

@@ -22,8 +22,8 @@ struct Integer {
   bool negative = false;
   uint64_t magnitude = 0;  // if negative: the two's complement bits
 };
-// Errors: TypeError if the object is not an integer, or is a bool; InvalidArgumentError if it is
-// not from -2^63 to 2^64 - 1. `at` begins the message.
+// Errors: TypeError if the object is not an integer, or is a bool; InvalidArgumentError if the
+// integer is not from -2^63 to 2^64 - 1. `at` begins the message.
 Integer IntegerOf(pybind11::handle object, const std::string& at);
 
 BlockHash HashOf(pybind11::handle object, const std::string& at);
@@ -33,7 +33,7 @@ pybind11::list ToPython(const std::vector<BlockHash>& hashes);
 ExtraKey ExtraKeyOf(pybind11::handle object, const std::string& at, int depth = 0);
 pybind11::object ToPython(const ExtraKey& key);
 
-// The list of extra keys of a block. None: nil.
+// Returns the extra keys of a block. Python's None becomes nullopt.
 std::optional<ExtraKeys> ExtraKeysOf(pybind11::handle object, const std::string& at);
 
 // The counters that every source has: state, reason, next_seq, batches, gaps, lost, duplicates and

@@ -136,7 +136,7 @@ def test_the_null_block_is_not_copied():
     copier = create([[source]])
     expected = source.copy()
     assert run(copier, 1, True, [1, 2, 3], [3], [0], [0, 1, 2]) is None
-    assert run(copier, 2, True, [4, 0, 0], [3], [0], [0, 1, 1]) == "invalid_argument: slot 1: is written twice"
+    assert run(copier, 2, True, [4, 0, 0], [3], [0], [0, 1, 1]) == "invalid_argument: slot 1: is a destination twice"
     assert run(copier, 3, True, [4, 0, 5], [3], [0], [0, 1, 2]) is None  # slot 1 keeps block 2
     source[:] = 0
     assert run(copier, 4, False, [0, 7, 0], [3], [0], [0, 1, 2]) is None
@@ -206,8 +206,8 @@ FAILED = {
     "load beyond the pool": ((False, [1, 8], [2], [0], [0, 1]), "block 8: is not in the pool"),
     "slot beyond the memory": ((True, [1, 2], [2], [0], [0, 8]), "block 2: its slot is not in host memory"),
     "largest slot": ((False, [1], [1], [0], [2**31 - 1]), "block 1: its slot is not in host memory"),
-    "slot written twice": ((True, [1, 2], [2], [0], [3, 3]), "slot 3: is written twice"),
-    "block written twice": ((False, [5, 5], [2], [0], [3, 4]), "block 5: is written twice"),
+    "slot written twice": ((True, [1, 2], [2], [0], [3, 3]), "slot 3: is a destination twice"),
+    "block written twice": ((False, [5, 5], [2], [0], [3, 4]), "block 5: is a destination twice"),
 }
 
 

@@ -26,13 +26,13 @@ def idle(made, *numbers, **more):
 
 
 def all_of(made, count):
-    """Evict `count` chunks, and return their numbers. There must be no more."""
+    """Evict `count` chunks, and return their numbers. No other chunk may be idle."""
     assert made.evict(count + 1) is None
     return [int.from_bytes(one[:32], "big") for one in made.evict(count)]
 
 
 class Lru:
-    """A plain model. A chunk has a place: its rank, then the longest prefix first."""
+    """A plain model. The lowest rank leaves first. Of equal ranks, the longest prefix leaves first."""
 
     def __init__(self, by_access):
         self.by_access, self.places, self.readers, self.last = by_access, {}, {}, 0
@@ -259,7 +259,7 @@ def test_a_failed_eviction_changes_nothing(policy, rules):
 
 @pytest.mark.parametrize("rules", ["v0.32", "v0.33"])
 def test_the_first_use_of_a_running_request(rules):
-    """From v0.33 on it raises the rank, and never lowers it."""
+    """From v0.33 on, `access` can raise the rank of a chunk, and never lowers the rank."""
     made = order(8, "lru", rules)
     idle(made, 1, 2, 3, rank=5, end=16)
     made.access(key(1), 9, 32)
@@ -303,11 +303,11 @@ def test_arc_learns_from_ghosts():
     made.charge_reuse(key(2))
     assert made.evict(2) == [key(3), key(4)]  # T1 is empty, its ghosts are 3 and 4
     idle(made, 5, 6)
-    made.store_misses([key(3), key(9), key(5), key(3)])  # T1 was too small: its target is 2 now
+    made.store_misses([key(3), key(9), key(5), key(3)])  # T1 was too small: the target of T1 becomes 2
     idle(made, 3)
-    assert made.evict(1) == [key(5)]  # three chunks of T1
+    assert made.evict(1) == [key(5)]  # T1 has three chunks, more than the target
     made.store_misses([key(4)])  # the target is 3
-    assert made.evict(1) == [key(1)]  # two chunks of T1
+    assert made.evict(1) == [key(1)]  # T1 has two chunks, fewer than the target
     made.store_misses([key(1)])  # T2 was too small
     assert made.evict(1) == [key(6)]
 

@@ -112,7 +112,7 @@ def test_a_late_join_is_not_exact(prompt):
     indexer.add_source("e0", groups=FULL, eagle=False, reports_hits=False)
     assert indexer.apply("e0", payload(stored(prompt)), 5).state == "cleared"
     assert indexer.find_matches(token_ids=prompt + [1]).exact == {KEY: False}
-    # A clear of the GPU makes the state whole.
+    # After AllBlocksCleared, the index knows all blocks of the source.
     assert indexer.apply("e0", payload(kvcast.AllBlocksCleared()), 6).state == "synced"
 
 
@@ -207,7 +207,7 @@ def test_bad_sources_and_batches_raise(indexer):
 
 
 def test_threads_apply_and_query(prompt):
-    """Each thread applies the batches of its own source while others query. No exact answer is wrong."""
+    """Each thread applies the batches of its own source while other threads query. No answer is wrong."""
     indexer, chains = kvcast.KvIndexer(), [list(range(i * 1000, i * 1000 + 256)) for i in range(4)]
     stop = threading.Event()
 
@@ -280,5 +280,5 @@ def test_the_gil_is_released_during_a_query():
     while not done.is_set():
         count[0] += 1
     thread.join()
-    # Without the release, this thread gets one turn per call at most.
+    # Without the release, this thread runs at most once per call.
     assert count[0] > 1000

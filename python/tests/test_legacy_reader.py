@@ -10,7 +10,7 @@ msgspec = pytest.importorskip("msgspec", reason="msgspec is not installed")
 zmq = pytest.importorskip("zmq", reason="pyzmq is not installed")
 
 
-# vLLM's kv_events.py: the types of its examples of subscribers, from v0.20 to v0.32 (arrays) and of v0.33 (maps).
+# The types of vLLM's example subscribers: of v0.20 to v0.32 (events are arrays), and of v0.33 (events are maps).
 class EventBatch(msgspec.Struct, array_like=True, omit_defaults=True, gc=False):
     ts: float
     events: list[Any]

@@ -11,7 +11,7 @@ import kvcast
 RECORDINGS = pathlib.Path(__file__).parents[2] / "tests/data/recordings"
 FILES = sorted([*RECORDINGS.glob("*/offload/cpu-manager/*.gz"), *RECORDINGS.glob("*/offload/manager-calls/*.gz")])
 RUNS = sorted(RECORDINGS.glob("*/offload/scheduler/**/*.gz"))
-# The whole runs, if the variable names their folder.
+# The whole runs, if KVCAST_CONFORMANCE names the folder of the runs.
 SET = pathlib.Path(os.environ.get("KVCAST_CONFORMANCE", "/nonexistent"), "offload")
 WHOLE, WHOLE_RUNS = sorted(SET.glob("cpu-manager/*.jsonl*")), sorted(SET.glob("scheduler/**/*.jsonl*"))
 LETTERS = {"miss": "M", "hit": "H", "pending": "P", "retry": "R"}

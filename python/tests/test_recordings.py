@@ -9,7 +9,7 @@ import kvcast
 
 RECORDINGS = pathlib.Path(__file__).parents[2] / "tests/data/recordings"
 FOLDERS = ["until-2026-08", "vllm-0.33"]
-# Runs of all kinds of groups whose prompts have no salts, adapters or images.
+# Runs of all kinds of groups. The prompts of these runs have no salts, adapters or images.
 SCENARIOS = ["40-v33-full16", "42-v33-full-swa64-retention0", "44-v33-full-3swa-retention0", "47-v33-gpt-oss-like",
              "48-v33-mixed-block-sizes", "50-v33-full-chunked128", "51-v33-mamba-align"]
 OPTIONAL = ("medium", "lora_name", "lora_id", "group_idx", "kv_cache_spec_kind", "kv_cache_spec_sliding_window",

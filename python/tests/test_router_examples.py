@@ -14,7 +14,7 @@ from conftest import BLOCK, FULL, in_threads, stored
 import kvcast
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "examples"))
-with mock.patch.dict(sys.modules, {"vllm_router": None, "ray": None}):  # the classes have their stand-in as base
+with mock.patch.dict(sys.modules, {"vllm_router": None, "ray": None}):  # the classes have the base `object`
     import production_stack_router
     import ray_serve_router
 
@@ -87,7 +87,7 @@ class Stack:
 
 
 class Serve:
-    """The calls of Ray Serve. A load of a replica is its queue, which Serve itself compares."""
+    """The calls of Ray Serve. `loads` are the queue lengths of replicas. Serve itself compares them."""
 
     def __init__(self, config):
         self.router = ray_serve_router.KvcastRequestRouter()
@@ -158,7 +158,7 @@ def loaded(host):
 
 
 def chosen(host, body, urls=URLS, loads=None, **keys):
-    """The worker of a request that ends at once."""
+    """Returns the worker that is chosen for a request. The request ends at once."""
     request = host.request(body, **keys)
     url = asyncio.run(host.choose(request, urls, loads))
     host.finish(request)

@@ -1,4 +1,4 @@
-"""The offloading classes of the plug-in for vLLM, with a stand-in for vLLM (folder vllm_stand_in) as of 0.32 and 0.33.
+"""The offloading classes of the plug-in for vLLM, with a stand-in for vLLM 0.32 and 0.33 (folder vllm_stand_in).
 tests/live/offload_manager.py compares them with a real vLLM."""
 import dataclasses
 import importlib
@@ -129,7 +129,7 @@ def test_a_full_memory(vllm):
 
 
 def test_the_end_of_a_prefix_leaves_first(vllm):
-    """In 0.33 the chunks of a request have one rank, in any order of stores. In 0.32 each has one of its own."""
+    """In 0.33, all chunks of a request have the same rank. In 0.32, each chunk has a rank of its own."""
     made = manager_of(vllm, 3)
     context = context_of(vllm, 1, 2, 3)
     for i in (3, 1, 2):
@@ -170,14 +170,14 @@ def test_a_request_of_another_manager(vllm):
     made.on_request_finished(first)  # chunk 1 is the newest now
     store(other, first, 1)
     store(other, context_of(vllm, 2, name="t"), 2)
-    other.on_request_finished(shared)  # no effect: it is a request of `made` now
+    other.on_request_finished(shared)  # no effect: `shared` now holds its number in `made`
     more = context_of(vllm, 3, 4, name="u")
     assert store(made, more, 3, 4).evicted_keys == keys_of(2, 1)
     assert store(other, more, 3, 4).evicted_keys == keys_of(1, 2)
 
 
 def test_requests_have_numbers_of_their_own(vllm):
-    """The uses of one request must not count for another."""
+    """The uses of one request must not count for another request."""
     made = manager_of(vllm, 3)
     first, second, third = (context_of(vllm, i, name=str(i)) for i in (1, 2, 3))
     for i, context in ((1, first), (2, second), (3, third)):
@@ -192,7 +192,7 @@ def test_events(vllm):
     assert list(made.take_events()) == []
     store(made, context, 1, 2)
     store(made, context, 3)
-    made.complete_store(keys_of(3), context)  # it is complete
+    made.complete_store(keys_of(3), context)  # no effect: chunk 3 is already complete
     stored = [(keys_of(1, 2), "CPU", False, False), (keys_of(2 if vllm.v033 else 1), "CPU", True, False),
               (keys_of(3), "CPU", False, False)]
     assert events_of(made) == stored and events_of(made) == []
@@ -205,14 +205,14 @@ def test_events(vllm):
 
 
 def test_events_of_failed_stores(vllm):
-    """0.33 tells its tracker which chunks were released, except chunks that are stored again by now."""
+    """In 0.33, an event reports the chunks that a failed store released. It omits chunks that are stored again."""
     made, context = manager_of(vllm), context_of(vllm, 1, 2, 3, 4)
     store(made, context, 1)
     made.prepare_store(keys_of(2, 3, 4), context)
     made.complete_store(iter(keys_of(1, 2, 3, 4, 2)), context, success=False)
     assert made.lookup(key(2), context) is vllm.base.LookupResult.MISS
     assert made.lookup(key(1), context) is vllm.base.LookupResult.HIT
-    made.complete_store(keys_of(2), context, success=False)  # it is absent
+    made.complete_store(keys_of(2), context, success=False)  # no effect: chunk 2 is absent
     made.prepare_store(keys_of(3), context)
     failed = [(keys_of(2, 4), "CPU", True, True)] if vllm.v033 else []
     assert events_of(made) == [(keys_of(1), "CPU", False, False), *failed]
@@ -278,7 +278,7 @@ def test_the_labels_of_the_info_metric(vllm):
 @pytest.mark.parametrize("policy", ["lru", "arc"])
 @pytest.mark.parametrize("threshold", [0, 2])
 def test_random_calls_give_the_results_of_the_stand_in(vllm, policy, threshold):
-    """The manager, and the cache policy in the manager of the stand-in."""
+    """Compares kvcast's manager, and kvcast's cache policy in the manager of the stand-in, with the stand-in."""
     seams = importlib.import_module("kvcast._vllm_offload_seams")
     own_policy = {"lru": "KvcastCachePolicy", "arc": "KvcastArcCachePolicy"}[policy]
 
@@ -325,7 +325,7 @@ def test_a_cache_policy(vllm, policy):
 
 @pytest.mark.parametrize("policy", ["lru", "arc"])
 def test_touched_chunks(vllm, policy):
-    """`touch` of the policies against those of the stand-in: chunks in every state, and keys that have left."""
+    """Compares `touch` of kvcast's policies and of the stand-in's, for chunks in every state and for evicted keys."""
     own = {"lru": plugin.KvcastCachePolicy, "arc": plugin.KvcastArcCachePolicy}[policy](6)
     theirs = {"lru": vllm.policies.LRUCachePolicy, "arc": vllm.policies.ARCCachePolicy}[policy](6)
     pair, context = (own, theirs), context_of(vllm, *range(12))
@@ -366,7 +366,7 @@ def test_two_policies_and_a_clear_have_ranks_of_their_own(vllm):
     old, new = context_of(vllm, 1, 2, 3), context_of(vllm, 1, 2, 3, name="s")
     second.on_request_access(keys_of(1), old)
     for made in (first, second):
-        for _ in range(2):  # after a clear, the older context may come second
+        for _ in range(2):  # after a clear, each context gets a new rank
             made.insert(key(1), vllm.policies_base.ChunkStatus(1, 0), new)
             made.insert(key(2), vllm.policies_base.ChunkStatus(2, 0), old)
             assert [one for one, _ in made.evict(2, set())] == keys_of(1, 2)
@@ -564,7 +564,7 @@ def test_the_worker_of_vllm_is_the_default(vllm):
 
 
 class Tensor:
-    """What the worker uses of a tensor of torch."""
+    """The members of torch.Tensor that the worker uses."""
 
     def __init__(self, array, kind="cpu", index=None):
         self.array, self.device = array, SimpleNamespace(type=kind, index=index)
@@ -595,13 +595,13 @@ def cpu_chunks(vllm, *chunks):
 
 
 def test_the_worker_copies_the_bytes_of_all_groups(vllm):
-    """Two groups, one tensor in both, and chunks of two blocks of which a job has only a part."""
+    """Two groups share a tensor. A chunk has two blocks, and some jobs copy only one block of a chunk."""
     arrays = [bytes_of(12, 40, 1), bytes_of(12, 24, 2)]
     before = [array.copy() for array in arrays]
     spec = spec_of(kvcast_copies="host", block_bytes=64, blocks_per_chunk=2)
     worker = spec.get_worker(caches_of(vllm, arrays, [[(0, 40), (1, 20)], [(1, 24)]]))
     assert isinstance(worker, vllm.base.OffloadingWorker) and spec.get_worker(None) is worker
-    blocks = gpu_blocks(vllm, [1, 2, 3, 4, 5], [3, 2], [1, 0])  # blocks 1 to 3 of the request, then 0 and 1
+    blocks = gpu_blocks(vllm, [1, 2, 3, 4, 5], [3, 2], [1, 0])  # group 0: blocks 1 to 3; group 1: blocks 0 and 1
     assert worker.submit_store(7, blocks, cpu_chunks(vllm, 23, 0, 9)) is True
     worker.wait({7, 8})
     (result,) = worker.get_finished()
@@ -659,7 +659,8 @@ def test_a_cache_on_another_device_raises(vllm, copies, kinds):
 
 
 def test_on_a_gpu_the_copies_wait_for_the_compute_stream(vllm, monkeypatch):
-    """With stand-ins for BlockCopier and torch. The event of the stream goes with the job, and lives as long."""
+    """BlockCopier and torch are stand-ins. The job waits for the event of the stream. The worker keeps the event
+    until the job has ended."""
     jobs, events = [], []
 
     class Event:

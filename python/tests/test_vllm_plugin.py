@@ -135,7 +135,7 @@ def test_a_batch_that_kvcast_cannot_read_is_published(vllm, create):
 
 
 def test_a_late_router_gets_a_snapshot(vllm, create):
-    """The ring of ten batches has lost the first stores. vLLM's own publisher cannot tell them any more."""
+    """The ring of ten batches has lost the first store, so a replay cannot return this store."""
     publisher = create(buffer_steps=10)
     prompt, other = list(range(64)), list(range(100, 164))
     publisher.publish(batch_of(vllm, events=[store_of(vllm, prompt)]))
@@ -223,7 +223,7 @@ def source_of(publisher):
 
 
 def salted(vllm, tokens, salt):
-    """A store under vLLM's tagged keys, as of vLLM 0.31."""
+    """A store with tagged extra keys, which vLLM uses since 0.31."""
     hashes = kvcast.compute_block_hashes(tokens, 16, cache_salt=salt, extra_keys="tagged")
     keys = [(salt,)] + [None] * (len(hashes) - 1)
     return vllm.BlockStored(list(hashes), None, tokens, 16, None, "GPU", None, keys, 0, "full_attention")
@@ -235,7 +235,7 @@ def answers(router, prompt, **more):
 
 
 def test_with_hashes_only_the_answers_of_a_router_are_exact(vllm, monkeypatch, request):
-    """The publisher proves the hash scheme with its own stores, and shows it to the router."""
+    """The stores of the publisher prove the hash scheme. The publisher passes this proof to the router."""
     monkeypatch.setenv("KVCAST_VLLM_HASHES_ONLY", "1")
     publisher = request.getfixturevalue("create")()
     prompt, other, third = list(range(64)), list(range(100, 164)), list(range(200, 264))
@@ -320,7 +320,7 @@ def test_port_zero_is_a_port_of_the_node(create):
 
 def test_a_host_or_a_loopback_address_is_connected_to(vllm, create):
     other = create(endpoint="tcp://127.0.0.1:*")
-    assert create(endpoint=other.endpoint).endpoint == other.endpoint  # not in use, because it is not bound
+    assert create(endpoint=other.endpoint).endpoint == other.endpoint  # no error: this endpoint is not bound
 
 
 def test_shutdown_publishes_what_is_queued(vllm, create):
@@ -498,7 +498,7 @@ def test_a_release_that_differs_stays_as_it_is(vllm, monkeypatch, caplog, change
     plugin.register()
     assert vllm.EventPublisherFactory._registry == before
     assert len(caplog.messages) == 1 and "vLLM 0.99.0 does not fit" in caplog.text and "\n" not in caplog.messages[0]
-    # Who asked for protection must not get vLLM's own publisher.
+    # With hashes-only, vLLM's own publisher must not be used.
     monkeypatch.setenv("KVCAST_VLLM_HASHES_ONLY", "1")
     with pytest.raises(RuntimeError, match="0.99.0 does not fit"):
         plugin.register()

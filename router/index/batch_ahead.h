@@ -1,5 +1,5 @@
-// BatchAhead: prefetches the table lines of the hashes of a batch before the writer uses them.
-// Earlier still, it prefetches the pointers to these lines.
+// BatchAhead: prefetches, for the hashes of a batch, the cache lines of the tables before the
+// writer uses these lines. Before each line, BatchAhead prefetches the pointer to this line.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -70,10 +70,11 @@ class BatchAhead {
   }
 
  private:
-  // Hashes that are prefetched together, so that their walks of the page table overlap. Each hash
-  // takes two lines of the table, which are usually not in a cache. With more than about 20
-  // prefetches from memory in flight, processors silently drop some. Groups of 16 were slower. The
-  // pointers to these lines are prefetched too, but they are mostly in a cache.
+  // Number of hashes that are prefetched together, so that the page-table walks of these prefetches
+  // overlap. Each hash takes two lines of the table, which are usually not in a cache. With more
+  // than about 20 prefetches from memory in flight, processors silently drop some of these
+  // prefetches. Groups of 16 hashes are slower. The pointers to these lines are also prefetched,
+  // but the pointers are mostly in a cache.
   static constexpr size_t kGroup = 8;
 
   void Advance() {

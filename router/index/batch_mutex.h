@@ -35,7 +35,8 @@ class PauseEnd {
 
 class KV_CAPABILITY("mutex") BatchMutex {
  public:
-  // For a batch, and for reads of published data. Another batch may be paused meanwhile.
+  // Locks the mutex for a batch, or for a read of published data. Another batch may be paused at
+  // this time.
   void lock() KV_ACQUIRE() {
     waiting_.fetch_add(1, std::memory_order_relaxed);
     mutex_.lock();
@@ -43,7 +44,7 @@ class KV_CAPABILITY("mutex") BatchMutex {
     taken_.store(taken_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   }
   void unlock() KV_RELEASE() { mutex_.unlock(); }
-  // For all other changes: waits until no batch is paused.
+  // Locks the mutex for all other changes. Waits until no batch is paused.
   void LockBetweenBatches() KV_ACQUIRE() {
     lock();
     while (any_paused()) {
@@ -54,10 +55,10 @@ class KV_CAPABILITY("mutex") BatchMutex {
       mutex_.lock();
     }
   }
-  // Lets other batches run, and locks the mutex again. The caller's batch counts as paused
-  // meanwhile. The pause ends when no batch has taken the mutex for kQuietNs, or after kPauseNs. A
-  // thread that applies one small batch after the other then waits once for the large batch, and
-  // not once for each of its batches.
+  // Unlocks the mutex, lets other batches run, and locks the mutex again. The caller's batch counts
+  // as paused during this time. The pause ends when no batch has taken the mutex for kQuietNs, or
+  // after kPauseNs. If another thread applies many small batches, this thread waits for the large
+  // batch only once, not once for each small batch.
   void Pause() KV_REQUIRES(this) {
     paused_.fetch_add(1, std::memory_order_relaxed);
     pauses_.fetch_add(1, std::memory_order_relaxed);
@@ -94,8 +95,8 @@ class KV_CAPABILITY("mutex") BatchMutex {
 
   std::mutex mutex_;
   std::atomic<int> waiting_{0};
-  std::atomic<int> paused_{0};      // batches; changed by the owner of the mutex
-  std::atomic<uint64_t> taken_{0};  // written by the owner of the mutex
+  std::atomic<int> paused_{0};      // number of paused batches; written with mutex_ locked
+  std::atomic<uint64_t> taken_{0};  // written with mutex_ locked
   std::atomic<uint64_t> pauses_{0};
 };
 

@@ -33,7 +33,7 @@ class ChangeLog {
 
   // The number of changes that have begun.
   uint64_t begun() const { return begun_.load(std::memory_order_acquire); }  // I12
-  // Every change with a lower number has ended.
+  // Every change with a number below the result has ended.
   uint64_t ended() const { return ended_.load(std::memory_order_acquire); }  // I12
   // Calls `visit(slot)` for each change of the numbers begin to end - 1. False: the log may no
   // longer have all these changes, and `visit` may have been called for other slots. REQUIRES:

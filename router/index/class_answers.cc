@@ -22,7 +22,7 @@ WorkerMatch ClassAnswers::Miss(const HoldingClasses::Root& root) const {
   match.certain = root.certain;
   match.unnamed_gpu = root.has_unnamed_gpu ? 1 : 0;
   match.has_unnamed = root.has_unnamed;
-  // The unknown properties can only change the use of blocks.
+  // The other unknown properties only change the use of blocks, and these workers hold no block.
   match.untold_with_cpu = root.rules->untold_with_cpu & uint32_t(Untold::kOffloadRule);
   return match;
 }
@@ -112,12 +112,12 @@ uint32_t ClassAnswers::Unknown(const WorkerMatch& match) const {
   const WorkerRules& rules = held_.rules();
   uint32_t untold = rules.untold;
   if (untold == 0) return 0;
-  // If the worker holds no block of the prompt, the answer is 0 as soon as one group is known to
-  // need blocks.
+  // If the worker holds no block of the prompt, the answer is 0 tokens as soon as one group is
+  // known to need blocks.
   if (held_.parts() == 0 && rules.nothing_without_blocks) return 0;
   const auto drop = [&untold](Untold property) { untold &= ~static_cast<uint32_t>(property); };
   // These properties can only shorten a hit. The exception is a prompt that ends with a hash unit:
-  // an engine that drops a block also looks up that unit.
+  // an engine that drops a block also looks up that last unit.
   if (match.gpu_tokens == 0) {
     drop(Untold::kReplay);
     if (shape_.prompt_units == shape_.units && !rules.groups.empty()) {
@@ -145,8 +145,8 @@ uint32_t ClassAnswers::Unknown(const WorkerMatch& match) const {
   return untold;
 }
 
-// Like Unknown, for the prefix that is served after loads. REQUIRES: match.untold is set. A
-// property other than the offload rule must be unknown.
+// Returns the unknown properties that could change the prefix that is served after loads. REQUIRES:
+// match.untold is set, and a property other than the offload rule is unknown.
 uint32_t ClassAnswers::UnknownOfLoads(const WorkerMatch& match) const {
   const WorkerRules& rules = held_.rules();
   if (!rules.nothing_without_blocks) return rules.untold_with_cpu;

@@ -17,29 +17,31 @@ namespace kvcast::router {
 // Keeps its memory from query to query. Thread-compatible.
 class ClassAnswers {
  public:
-  // REQUIRES: the reading of the query is complete. `classes` and `contents` must be valid until
-  // the next Begin.
+  // REQUIRES: the query has added all blocks that it read to `classes`. `classes` and `contents`
+  // must be valid until the next Begin.
   void Begin(const HoldingClasses& classes, const QueryShape& shape,
              std::span<const ContentKey> contents);
 
-  // True: the workers of the class hold no block of the prompt, and their answer is therefore 0.
+  // True: the workers of the class hold no block of the prompt, and their answer is therefore 0
+  // tokens.
   bool HoldNothing(ClassId id) const {
     const HoldingClasses::Node& node = classes_->node(id);
     if (node.parent != kNoClass) return false;
     const HoldingClasses::Root& root = classes_->root(node.number);
     return root.ambiguous == nullptr && root.rules->nothing_without_blocks;
   }
-  // Adds the answer for a worker of the class, without WorkerMatch::worker. False: the hash block
-  // size of the worker differs from the hash block size of the query.
+  // Adds the answer for a worker of the class. Does not set WorkerMatch::worker. False: the hash
+  // block size of the worker differs from the hash block size of the query.
   bool AddTo(std::vector<WorkerMatch>& answers, ClassId id);
-  // The answer for the workers of the class, without WorkerMatch::worker. WorkerMatch::unnamed_gpu
-  // is 1 for any number of blocks above 0. Valid until the next call. nullptr: the hash block size
-  // of the workers differs from the hash block size of the query.
+  // Returns the answer for the workers of the class. WorkerMatch::worker is not set.
+  // WorkerMatch::unnamed_gpu is 1 for any number of blocks above 0. The result is valid until the
+  // next call of Of, AddTo or Begin. nullptr: the hash block size of the workers differs from the
+  // hash block size of the query.
   const WorkerMatch* Of(ClassId id) {
     if (id >= answer_of_.size() || answer_of_[id] == 0) Compute(id);
     return answer_of_[id] == kOtherHashBlockSize ? nullptr : &answers_[answer_of_[id] - 1];
   }
-  // The blocks of the class.
+  // Returns a plan in which the blocks of the class are marked.
   MatchPlan PlanOf(ClassId id);
 
  private:
@@ -47,8 +49,8 @@ class ClassAnswers {
   bool HasHashBlockSize(const WorkerRules& rules) const {
     return rules.hash_block_size == shape_.hash_block_size || rules.hash_block_size == 0;
   }
-  // The answer for workers without a block of the prompt, without WorkerMatch::ambiguous. REQUIRES:
-  // WorkerRules::nothing_without_blocks.
+  // Returns the answer for workers that hold no block of the prompt. Does not set
+  // WorkerMatch::ambiguous. REQUIRES: WorkerRules::nothing_without_blocks.
   WorkerMatch Miss(const HoldingClasses::Root& root) const;
   void Compute(ClassId id);
   MatchPlan Plan() const;

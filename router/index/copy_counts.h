@@ -1,5 +1,5 @@
-// CopyCounts: the copies of blocks beyond the first copy. Such copies are rare, so they are not
-// kept in the runs.
+// CopyCounts: counts the copies of a block that one holder has in addition to the first copy. Such
+// copies are rare, so the runs do not count them.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -15,7 +15,8 @@
 
 namespace kvcast::router {
 
-// For the writer only. The caller keeps the first copy of each block.
+// Only the writer may call the methods. The caller, not CopyCounts, counts the first copy of each
+// block.
 template <typename Key>
 class CopyCounts {
  public:

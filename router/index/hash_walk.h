@@ -52,7 +52,7 @@ struct RunStore<Key>::HashWalk {
   bool IsWanted(Spot spot) const {
     return !unnamed_only || store.At(spot.run).stride.load(std::memory_order_acquire) == 0;  // I3
   }
-  // Run 0: the key is in none of the expected slots.
+  // Returns the expected slot that has the key. Run 0: no expected slot has the key.
   Spot Expected(const Key& key) const {
     const auto is_at = [&](Spot spot) {
       return spot.run != 0 && store.IsAt(store.At(spot.run), spot.offset, key) && IsWanted(spot);
@@ -61,9 +61,9 @@ struct RunStore<Key>::HashWalk {
   }
 
   // Returns the number of leading keys that are equal to the chain from `position` on: at most
-  // `most`, but at least 1. REQUIRES: the first key is equal. The first key counts even if the
-  // writer has cleared its live bit since the lookup, and `most` is therefore 0. The published bits
-  // of that slot are correct (I4).
+  // `most`, but at least 1. REQUIRES: the first key is equal. If the writer has cleared the live
+  // bit of the first key since the lookup, `most` is 0. The first key then still counts, because
+  // the published bits of its slot are correct (I4).
   size_t EqualKeys(const Key* keys, size_t position, size_t most) const {
     size_t length = 0;
     if constexpr (std::is_same_v<Hash, Key> && std::is_same_v<Key, uint64_t>) {
@@ -74,8 +74,8 @@ struct RunStore<Key>::HashWalk {
     while (length < most && keys[length] == KeyAt(position + length)) ++length;
     return length;
   }
-  // Starts to load the arrays of a run from which VisitFrom may need `keys` keys. The run may have
-  // been freed (I6): a prefetch may use any address.
+  // Prefetches the arrays of a run. `keys`: the number of keys that VisitFrom may need from the
+  // run. The run may have been freed (I6). This is safe, because a prefetch may use any address.
   static void PrefetchRun(const Run& run, size_t keys) {
     constexpr size_t kLine = 64;
     const auto* const array =
@@ -108,7 +108,7 @@ struct RunStore<Key>::HashWalk {
 
   // Visits one slot of each hash.
   void VisitSingles(size_t begin) {
-    constexpr size_t kAhead = 12;  // table lines that are prefetched while keys are missing
+    constexpr size_t kAhead = 12;  // number of keys to prefetch after a key without a slot
     size_t fetched = begin;
     bool missed = false;
     for (size_t position = begin; position < chain.size();) {

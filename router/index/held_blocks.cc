@@ -78,8 +78,8 @@ size_t HeldBlocks::PartOf(uint16_t kind) {
   return part;
 }
 
-// If blocks of one position and size are in two stretches, the worker holds two hashes of that
-// content. Drops these positions.
+// Drops each position at which two stretches have a block of the same size. At such a position, the
+// workers hold two hashes of one content.
 void HeldBlocks::DropSecondHashes(const HoldingClasses& classes) {
   std::vector<uint32_t> steps;
   for (const HoldingClasses::Node& node : path_) {

@@ -16,15 +16,16 @@ namespace kvcast::router {
 // Keeps its memory from query to query. Thread-compatible.
 class HeldBlocks {
  public:
-  // The blocks in one group and tier. Bit i: the block that ends with unit i of the prompt is held.
+  // The held blocks in one group and tier. Bit i of `positions`: the workers hold the block that
+  // ends with unit i of the prompt.
   struct Part {
     uint8_t group;
     Tier tier;
     std::span<const uint64_t> positions;
   };
 
-  // Reads the blocks of the class. `contents`: the content keys of the prompt's units. Empty: the
-  // query found all blocks by hash.
+  // Reads the blocks of the class. `units`: the number of hash units of the prompt. `contents`: the
+  // content keys of these units; empty if the query found all blocks by hash.
   void Read(const HoldingClasses& classes, ClassId id, size_t units,
             std::span<const ContentKey> contents);
 

@@ -38,23 +38,24 @@ enum class HitReportReading : uint8_t {
   // - The span has at most replay_tokens tokens. The engine then reports a hit, but computes all
   //   tokens of the hit again.
   kMaybe,
-  kUnclear,  // a report or a copy; undecidable
+  kUnclear,  // the events do not show whether they are a report or copies
   kYes,
 };
 
 struct HitReport {
   HitReportReading reading = HitReportReading::kNo;
-  size_t events = 0;      // leading events of the report; kUnclear: 0 if unknown
+  size_t events = 0;      // number of leading events in the report; 0 for kUnclear: unknown
   uint64_t blocks = 0;    // hashes in these events
   uint64_t compared = 0;  // hashes that were looked up
 };
 
-// The conclusions from the readings of one worker.
+// The conclusions from the readings of one worker's stores.
 class HitReportState {
  public:
   explicit HitReportState(HitReports reports) : reports_(reports) {}
 
-  // True if a store may be a report, and its reading would change something.
+  // True if the caller must read the worker's stores: the worker may send reports, and a reading
+  // can still change the answers.
   bool looks() const {
     if (reports_ == HitReports::kNever) return false;
     return reports_ == HitReports::kUnknown ? !seen_ : !contradicted_;
@@ -138,8 +139,8 @@ class HitReportState {
 
  private:
   static constexpr size_t kMaxDoubtful = 4096;
-  // Without these limits, a store could be compared once for each earlier store of its run, so up
-  // to 64 times.
+  // A batch may have up to 64 consecutive stores at the root, one per group. Without these limits,
+  // the last store could be compared again for each earlier store, so up to 64 times.
   static constexpr int64_t kReadingShare = 4;
   static constexpr int64_t kReadingCredit = int64_t{1} << 16;
 
@@ -175,9 +176,10 @@ inline void HitReportState::Restore(FieldReader& from) {
 }
 
 // Decides whether the leading events are a hit report. `holders`: the worker's GPU holders by
-// group; kNoHolderId or beyond the end: the worker holds no block there. `replay_tokens`: a prefix
-// of at most this number of tokens is no hit (WorkerConfig::replay_tokens). If no group holds the
-// last block of its store, the cost is at most one probe of the map per group.
+// group; kNoHolderId, or a group beyond the end: the worker holds no GPU block of the group.
+// `replay_tokens`: a prefix of at most this number of tokens is no hit
+// (WorkerConfig::replay_tokens). If no group holds the last block of its store, the cost is at most
+// one probe of the map per group.
 HitReport ReadHitReport(std::span<const Event> events, std::span<const HolderId> holders,
                         const GroupRegistry& registry, const ResidencyMap& map,
                         int64_t replay_tokens = 0);

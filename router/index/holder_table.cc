@@ -60,7 +60,7 @@ void HolderTable::BeginMove(HolderId id) {
   KV_CHECK(holder && holder->slot < versions_.size() && versions_[holder->slot] != nullptr);
   std::atomic<uint64_t>& version = *versions_[holder->slot];
   const uint64_t before = version.load(std::memory_order_relaxed);  // I0
-  // A worker may have several holders of the blocks.
+  // The version is odd already if the worker has another holder of the blocks.
   if (before % 2 != 0) return;
   changes_.Begin(holder->slot);
   version.store(before + 1, std::memory_order_release);  // I1

@@ -59,8 +59,8 @@ class HoldingClasses {
   ClassId ClassOf(const Root& root);
   // Begins the next stretch.
   void Begin(const Stretch& stretch);
-  // Begins a stretch for the leading blocks of the prompt: the argument `bits` of With is their
-  // number.
+  // Begins a stretch for the leading blocks of the prompt: the argument `bits` of With is then the
+  // number of these blocks.
   void BeginLeading() { stretches_.push_back({.step = 0}); }
   // True: two stretches that one walk found by content may have a position in common.
   bool overlaps() const { return overlaps_; }
@@ -107,7 +107,7 @@ class HoldingClasses {
   std::vector<Node> nodes_;
   Table root_table_;    // the roots; they outlive the walks
   Table table_;         // the other nodes
-  size_t reached_ = 0;  // the end of this walk's stretches that were found by content
+  size_t reached_ = 0;  // units; the highest end of a stretch that this walk found by content
   bool overlaps_ = false;
 };
 

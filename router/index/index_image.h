@@ -25,11 +25,12 @@ class ResidencyMap;
 // The workers of one shard while no writer changes the shard.
 class FrozenShard {
  public:
-  // The learned properties, by position in the list of workers. Empty: the worker is not
-  // registered in this shard.
+  // The learned properties, by position in the argument `workers` of Freeze. Empty: the worker is
+  // not registered in this shard.
   const std::vector<std::vector<uint8_t>>& learned() const { return learned_; }
   // Writes the runs of blocks that the workers hold. ImageHolder::worker is the position in the
-  // list of workers. The call allocates no memory and takes no lock, so a forked child may make it.
+  // argument `workers` of Freeze. The call allocates no memory and takes no lock, so a forked child
+  // may make it.
   void WriteRuns(ImageSink& sink) const;
 
  private:
@@ -49,18 +50,18 @@ class FrozenShard {
 
 class IndexImage {
  public:
-  // Calls `use` while no writer changes the shard. Waits for the batches in progress. The object is
-  // valid until `use` returns. `use` must not call the index.
+  // Calls `use` while no writer changes the shard. Waits for the batches in progress. The
+  // FrozenShard is valid until `use` returns. `use` must not call the index.
   static void Freeze(const PrefixIndex& index, size_t shard, std::span<const WorkerId> workers,
                      const std::function<void(const FrozenShard&)>& use);
   // Makes room in the tables of the index for images of this size, so that Restore is faster. If
   // the room is not used, PrefixIndex::Reclaim frees it.
   static void Reserve(PrefixIndex& index, const ImageSize& size);
-  // Restores a worker that has no blocks. `number`: its ImageHolder::worker. `next_run` sets the
-  // next run, or returns false after the last run. Takes the lock of the worker's shard several
-  // times. Thread-safe for different workers. Not ok (kMalformed): the image is damaged, or does
-  // not fit the registration of the worker; the worker then has no blocks. kNotFound: the worker is
-  // not registered.
+  // Restores a worker that has no blocks. `number`: the ImageHolder::worker of this worker in the
+  // image. `next_run` sets the next run, or returns false after the last run. Takes the lock of the
+  // worker's shard several times. Thread-safe for different workers. Not ok (kMalformed): the image
+  // is damaged, or does not fit the registration of the worker; the worker then has no blocks.
+  // kNotFound: the worker is not registered.
   static Status Restore(PrefixIndex& index, WorkerId worker, uint32_t number,
                         std::span<const uint8_t> learned,
                         const std::function<bool(RunImage&)>& next_run);

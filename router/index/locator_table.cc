@@ -16,8 +16,8 @@ constexpr uint64_t kMost = 720;
 // Trim. The fill is then at most kAfterTrim.
 constexpr uint64_t kTrimmed = 640;
 constexpr uint64_t kAfterTrim = 715;
-// Maximum fill after Reserve, if each shard gets the same number of entries. The numbers differ by
-// some percent.
+// Maximum fill after Reserve, if each shard gets the same number of entries. The real numbers
+// differ by a few percent.
 constexpr uint64_t kReserved = 690;
 // A shard grows to at least 3 / 2 of its size. A shard of 3, 5 or 7 buckets grows by less. While a
 // table grows, each entry is therefore written at most three times on average.
@@ -134,7 +134,8 @@ LocatorTable::Shard LocatorTable::Resize(size_t number, size_t size_number) {
     for (const std::atomic<uint64_t>& slot : old.at(b).entries) {
       const uint64_t entry = slot.load(std::memory_order_relaxed);
       if (entry == 0) continue;
-      // No reader sees the new shard yet. Its buckets have no gaps.
+      // No reader sees the new shard yet. Each bucket is filled from its first entry on, so filled_
+      // is the position of the next free entry.
       EnterBy(shard, entry, [&](Bucket& bucket, uint64_t to) {
         if (filled_[to] == kEntries) return false;
         bucket.entries[filled_[to]++].store(entry, std::memory_order_relaxed);

@@ -42,7 +42,7 @@
 
 namespace kvcast::router {
 
-// From 1 to 2^36 - 1.
+// A number from 1 to 2^36 - 1 by which the caller finds a key.
 using Locator = uint64_t;
 
 // Threads: one writer (I0). Find, MayHave, PrefetchPath and Prefetch may be called by any thread
@@ -79,8 +79,8 @@ class LocatorTable {
   void Erase(uint64_t hash, Locator locator);
   void Replace(uint64_t hash, Locator locator, Locator by);
 
-  // Writer. Makes room for `more` entries beside those of the table, so that shards grow less often
-  // while the entries are inserted.
+  // Writer. Makes room for `more` entries in addition to the entries of the table, so that shards
+  // grow less often while the entries are inserted.
   void Reserve(uint64_t more);
 
   // Writer. Makes a shard smaller if it has more room than it needs and did not grow since the last
@@ -174,7 +174,8 @@ class LocatorTable {
   static uint64_t HomeOf(uint64_t fingerprint, uint64_t size) {
     return fingerprint * size >> kFingerprintBits;
   }
-  // The filter bit of the fingerprint: one of 64 equal ranges of the fingerprints of its home.
+  // The filter bit of the fingerprint. Each of the 64 bits stands for one of 64 equal ranges of the
+  // fingerprints with this home.
   static uint64_t FilterBitOf(uint64_t fingerprint, uint64_t size) {
     return uint64_t{1} << ((fingerprint * size >> (kFingerprintBits - 6)) & 63);
   }
@@ -235,8 +236,8 @@ class LocatorTable {
   // I5
   std::array<std::atomic<uint64_t>, kShards> shards_{};
   std::array<uint32_t, kShards> entries_{};  // writer; entries by shard
-  std::bitset<kShards> grown_;               // writer; since the last Trim
-  std::vector<uint8_t> filled_;              // writer; in Resize: entries by bucket
+  std::bitset<kShards> grown_;               // writer; shards that grew since their last Trim
+  std::vector<uint8_t> filled_;              // writer; in Resize: number of entries, by bucket
   uint64_t size_ = 0;
 };
 

@@ -19,9 +19,9 @@ struct MatchQuery::Fleet {
   bool settled = false;  // Asked::settled or Asked::leading is set
   Shortcuts shortcuts;
   std::vector<Asked> asked;
-  std::vector<uint32_t> asked_of_slot;    // index into `asked`; kNotAsked: none
+  std::vector<uint32_t> asked_of_slot;    // index into `asked`; kNotAsked: no worker
   std::vector<ClassId> class_of_slot;     // kNoClass: none
-  std::vector<uint32_t> leading_of_slot;  // 0; kNotLed: the slot has no worker
+  std::vector<uint32_t> leading_of_slot;  // 0, or kNotLed if the slot has no worker
 };
 
 // Keeps its memory from query to query. A query therefore allocates memory only for its answer.
@@ -39,7 +39,7 @@ struct MatchQuery::Scratch {
     uint32_t size = 0;               // holders of the set
     uint64_t leads = 0;    // bit i: the worker of holder i holds all blocks of the prompt so far
     uint64_t useless = 0;  // bit i: no later block of holder i can change the answer
-    uint32_t pending = 0;  // blocks that these workers hold, and that leading_of_slot lacks
+    uint32_t pending = 0;  // blocks to add to leading_of_slot of the workers in `leads`
   } lead;
   uint32_t leading_pause = 0;     // number of next queries that skip ReadLeading
   uint32_t leading_failures = 0;  // latest leading_pause, in queries; 0 after a success
@@ -147,7 +147,7 @@ void MatchQuery::AskAll(std::span<const WorkerView* const> workers, uint64_t ros
 
 void MatchQuery::Restrict(Shortcuts& shortcuts, const WorkerRules& rules) {
   // A worker that needs the leading run of blocks, with one block per chunk, cannot use a block
-  // behind the first gap. If untold properties of a worker may matter, its answer also depends on
+  // behind the first gap. If unknown properties of a worker may matter, its answer also depends on
   // whether it holds any block. Its number of leading blocks then does not decide the answer.
   constexpr auto kRuleOnly = static_cast<uint32_t>(Untold::kOffloadRule);
   shortcuts.until_gap &= rules.leading_run && rules.blocks_per_chunk == 1;
@@ -361,7 +361,7 @@ void MatchQuery::AddPendingLead() {
   for (uint64_t leads = lead.leads; leads != 0; leads &= leads - 1) {
     const HolderId id = lead.set->id(static_cast<uint32_t>(std::countr_zero(leads)));
     const uint64_t slot = HolderTable::SlotOf(words.At(id));
-    // A holder that was closed meanwhile has no slot. The version of its worker has changed.
+    // A holder that was closed during the walk has no slot. The query reads its worker again.
     if (slot < leading.size() && leading[slot] != kNotLed) leading[slot] += lead.pending;
   }
   lead.pending = 0;
@@ -395,7 +395,7 @@ bool MatchQuery::EndReading() {
     scratch_.leading_of_slot[asked.slot] = kNotLed;
   }
   if (asked_ == &scratch_.fleet.asked) {
-    // The next readings change the properties of the other workers, and their classes.
+    // The next readings change the other workers' data, so later queries must not use the fleet.
     scratch_.fleet.settled = true;
     scratch_.fleet.roster = 0;
   }

@@ -93,7 +93,8 @@ class MatchQuery {
   struct Scratch;
 
   static Scratch& ThreadScratch(size_t memory);
-  // The class without leading blocks.
+  // Returns the worker's class. If `leading` is not kNotLed, the class does not contain the leading
+  // blocks.
   ClassId BaseOf(const Asked& asked) const;
   // See Asked::leading.
   uint32_t LeadingOf(const Asked& asked) const;
@@ -140,9 +141,9 @@ class MatchQuery {
   bool AllStillLead(const HolderSet& set, uint32_t offset, const HoldingClasses::Stretch& stretch);
   void AddPendingLead();
   // Calls `visit(word, i, bits)` for each holder that has some of the `length` blocks from this
-  // offset on. `word`: the word of holder i of the set in HolderTable. The slot of a closed holder
-  // is above all slots. The worker of a slot is not always part of the query. Returns the number of
-  // holders of the set.
+  // offset on. `word`: the word of holder i of the set in HolderTable. Bit j of `bits`: the holder
+  // has the block at offset + j. The slot of a closed holder is above all slots. The worker of a
+  // slot is not always part of the query. Returns the number of holders of the set.
   template <typename Visit>
   uint32_t VisitHolders(const HolderSet& set, uint32_t offset, uint32_t length,
                         Visit&& visit) const;
@@ -152,7 +153,8 @@ class MatchQuery {
   const ResidencyMap& map_;
   const HolderTable& holder_table_;
   const std::span<const ContentKey> contents_;  // of the prompt's units; empty: match by hash alone
-  // Of the prompt's units. Both are empty: match by content alone.
+  // The hashes of the prompt's units, in one of two forms. The other form is empty. If both forms
+  // are empty, the query matches by content alone.
   const std::span<const BlockHash> chain_;
   const std::span<const uint64_t> integers_;
   const QueryShape shape_;

@@ -21,10 +21,10 @@ namespace {
 // takes the mutex.
 constexpr int kReadings = 4;
 
-// A step of ForEachResidency visits about this number of runs, holders of runs and blocks.
+// A step of ForEachResidency visits about this number of runs, holders of runs and blocks in total.
 constexpr size_t kWorkOfAStep = 2048;
 
-// nullopt: the prompt cannot be queried.
+// nullopt: hash_block_size or lookahead of the prompt is out of range.
 std::optional<QueryShape> ShapeOfQuery(const PromptBlocks& prompt, MatchPolicy policy) {
   const int64_t hash_block_size = prompt.hash_block_size;
   if (hash_block_size <= 0 || hash_block_size > kMaxBlockSize || prompt.lookahead < 0)
@@ -52,7 +52,7 @@ ResidencyTotals PrefixIndex::Impl::HiddenDigests(WorkerId id) const {
 }
 
 void PrefixIndex::Impl::ForEachResidency(WorkerId id, const VisitResidency& visit) const {
-  // A paused batch has shown nothing, so a step need not wait for its end.
+  // A paused batch has published no change, so a step need not wait for the end of that batch.
   ResidencyMap::Pass pass;
   {
     router::BatchLock lock(mutex_);
@@ -138,7 +138,7 @@ void PrefixIndex::Impl::Query(const PromptBlocks& prompt, const QueryShape& shap
       if (roster_.load(std::memory_order_acquire) != roster) break;
     }
   }
-  // Under the mutex no version is odd. A paused batch has shown nothing.
+  // Under the mutex no version is odd. A paused batch has published no change.
   router::BatchLock lock(mutex_);
   MatchQuery query(map_, holder_table_, prompt, shape, detail, shard_);
   AskAll(*roster_.load(std::memory_order_relaxed), ids, query);  // I0

@@ -117,7 +117,7 @@ Status PrefixIndex::Impl::RestoreLearned(WorkerId id, FieldReader& from) {
   worker.catalogue_changes = ~uint64_t{0};
   Commit(worker);
   if (from.AtEnd()) return Status();
-  return {StatusCode::kMalformed, "the properties of the worker are damaged"};
+  return {StatusCode::kMalformed, "the saved properties of the worker are damaged"};
 }
 
 // Makes room for the part of the image that this shard gets.
@@ -209,7 +209,8 @@ bool PrefixIndex::Impl::RestoreBlock(WorkerState& worker, const RunImage& run, s
   router::Addition added =
       map_.Add(hash, name, holding, more, /*follows=*/name.named() && block > 0, cursor);
   if (added == router::Addition::kOtherHash) {
-    // The worker held another hash of this content in a run of another worker.
+    // The worker holds two hashes of this content. The saved index did not detect this, because
+    // another worker had begun the run of one of the hashes (see RunStore::OwnsRival).
     Doubt(worker, name.content());
     cursor = {};
     name = {};
@@ -309,11 +310,12 @@ Status IndexImage::Restore(PrefixIndex& index, WorkerId worker, uint32_t number,
     size_t read = 0;
     while (read < kAtOnce && (more = next_run(runs[read]))) ++read;
     if (!shard.RestoreRuns(worker, number, std::span(runs).first(read))) {
-      status = {StatusCode::kMalformed, "the blocks of the worker are damaged"};
+      status = {StatusCode::kMalformed, "the saved blocks of the worker are damaged"};
     }
   }
   if (status.ok() && totals && *totals != index.Digests(worker)) {
-    status = {StatusCode::kMalformed, "the blocks of the worker do not have the saved digest"};
+    status = {StatusCode::kMalformed,
+              "the restored blocks of the worker do not have the saved digests"};
   }
   if (!status.ok()) index.RestartWorker(worker);
   return status;

@@ -77,8 +77,8 @@ struct WorkerState {
   PromptSample sample;
   std::vector<uint64_t> rejects;  // see PrefixIndex::GroupRejects
   uint64_t announced = 0;         // bit i: a store has named group i
-  // Of a hidden generation: the visible generation, whose names the hidden generation uses.
-  // Otherwise nullptr.
+  // For a hidden generation: the visible generation of the worker, whose names the hidden
+  // generation uses. For a visible generation: nullptr.
   WorkerState* elder = nullptr;
 
   uint64_t total() const {
@@ -123,8 +123,9 @@ struct WorkerState {
   }
 };
 
-// The removals of a batch after its most recent event of another kind, and the holder of the most
-// recent removal.
+// The state of consecutive removals in a batch: their cursors, and the holder of the most recent
+// removal. Every event of another kind resets this state. `last`: the most recent removal; nullptr:
+// the next removal must find its holder.
 struct Removals {
   RemovalCursors cursors;
   const BlockRemoved* last = nullptr;
@@ -289,17 +290,17 @@ class PrefixIndex::Impl {
   // Adds the blocks of the store. True: its holder did not have the first block before.
   bool HoldAll(router::WorkerState& worker, CurrentStore& store, router::BatchAhead& ahead)
       KV_REQUIRES(mutex_);
-  // Adds one block. `more`: number of blocks behind it in the store. True: the holder did not have
-  // the block before.
+  // Adds one block. `more`: number of blocks that follow this block in the store. True: the holder
+  // did not have the block before.
   bool Hold(router::WorkerState& worker, CurrentStore& store, const BlockHash& hash,
             router::BlockName name, size_t more) KV_REQUIRES(mutex_);
-  // The name of a block that is added. If it is unnamed, the reason.
+  // The name of a block that is added. If the block stays unnamed, `reason` is why.
   struct ChosenName {
     router::BlockName name;
     UnnamedReason reason;
   };
-  // If the hash is ambiguous, removes the name. If the block is unnamed, gives it the name that the
-  // worker gave the hash before.
+  // If the hash is ambiguous, removes the name from `chosen`. Otherwise, if `chosen` has no name,
+  // sets the name that the worker gave the hash before.
   void ChooseName(router::WorkerState& worker, const CurrentStore& store, const BlockHash& hash,
                   ChosenName& chosen) KV_REQUIRES(mutex_);
   // Must be called after the map has refused to add a block, because the worker holds the hash
@@ -308,9 +309,9 @@ class PrefixIndex::Impl {
   void Reconcile(router::WorkerState& worker, const BlockHash& hash, router::Addition refusal,
                  ChosenName& chosen) KV_REQUIRES(mutex_);
   void SampleStore(router::WorkerState& worker, const CurrentStore& store) KV_REQUIRES(mutex_);
-  // Parks the store if its blocks cannot be named before its parent. Names the parent if the store
-  // shows the content of the parent. Then names the blocks of the parked stores that follow the
-  // parent or a block of the store.
+  // Adds the store to WorkerState::parked if its blocks cannot be named before its parent is named.
+  // Names the parent if the store shows the content of the parent. Then names the blocks of the
+  // stores in `parked` that follow the parent or a block of the store.
   void PassNames(router::WorkerState& worker, const BlockStored& event,
                  const router::SpanStart& start) KV_REQUIRES(mutex_);
   void NoteLookahead(router::WorkerState& worker, const BlockStored& event) KV_REQUIRES(mutex_);
@@ -391,7 +392,8 @@ class PrefixIndex::Impl {
 
   const ContentKeys& keys_;
   const size_t shard_;
-  // The seed comes from the secret of the keys, so that equal keys give equal evidence.
+  // The seed comes from the secret of the keys, so that fingerprints in a saved state stay valid in
+  // another process with equal keys.
   const router::SeededHash fingerprint_{keys_.Root({}) ^ 0x51ED270B7F3C9A55};
   mutable router::BatchMutex mutex_;
   router::StoreReader reader_ KV_GUARDED_BY(mutex_);
@@ -407,7 +409,7 @@ class PrefixIndex::Impl {
   std::vector<router::WorkerSlot> free_slots_ KV_GUARDED_BY(mutex_);
   std::unordered_map<WorkerId, router::WorkerSlot> hidden_of_ KV_GUARDED_BY(mutex_);
   router::RuleSets rule_sets_ KV_GUARDED_BY(mutex_){reclaim_};
-  std::vector<router::HolderId> closing_ KV_GUARDED_BY(mutex_);  // the change will close these
+  std::vector<router::HolderId> closing_ KV_GUARDED_BY(mutex_);  // closed by Commit or Leave
   uint32_t states_ KV_GUARDED_BY(mutex_) = 0;                    // states made so far
   // Bytes of the index per (worker, tier, group, hash) entry, on average over all workers.
   double bytes_a_residency_ KV_GUARDED_BY(mutex_) = 0;

@@ -62,8 +62,8 @@ size_t PrefixIndex::Impl::NameBlocks(WorkerId id, std::span<const BlockHash> has
   return named;
 }
 
-// Names the blocks of the stores that waited for this block, and then of the stores that waited for
-// those blocks.
+// Names the blocks of the stores that waited for the name of this block. Then does the same for
+// each block that got a name.
 void PrefixIndex::Impl::NameParked(WorkerState& worker, const BlockHash& parent,
                                    ContentKey content) {
   std::vector<std::pair<BlockHash, ContentKey>> named = {{parent, content}};

@@ -1,5 +1,6 @@
 // RemovalCursors: the cursors of removals for up to four holders. Engines report each removed block
-// in an event of its own, and the blocks of a prompt lie next to each other in the runs.
+// in an event of its own. The blocks of a prompt lie next to each other in the runs, so the cursor
+// of the previous removal is usually beside the next removed block.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -84,7 +84,7 @@ class ResidencyMap {
       return store.Add(key, name, holding, more, follows, at);
     });
   }
-  // See RunStore::AddNew. `form`: of the hashes.
+  // See RunStore::AddNew. `form`: the form of the hashes; not kBytes.
   size_t AddNew(BlockHash::Form form, const RunStore<uint64_t>::NewBlocks& blocks,
                 const Holding& holding, Cursor& cursor) {
     cursor.last = form;
@@ -127,7 +127,7 @@ class ResidencyMap {
     });
   }
   // Puts the cursor on the block. If the next call of Add continues the block, Add tries the slot
-  // behind it.
+  // after this block.
   void Seek(const BlockHash& hash, ContentKey content, Cursor& cursor) {
     cursor.last = hash.form();
     Dispatch(hash, cursor, [content](const auto& store, const auto& key, auto& at) {
@@ -197,7 +197,7 @@ class ResidencyMap {
     negative_ints_.EndPass(pass.negative_ints);
     byte_strings_.EndPass(pass.byte_strings);
   }
-  // Calls `visit(holder, hash, copies)`.
+  // See RunStore::Step. Calls `visit(holder, hash, copies)`.
   template <typename Wants, typename Visitor>
   bool Step(Pass& pass, size_t work, Wants&& wants, Visitor&& visit) const {
     return unsigned_ints_.Step(pass.unsigned_ints, work, wants,

@@ -55,7 +55,7 @@ class RunPool {
     return directory_.load(std::memory_order_acquire)[run / kSegmentRuns].load(
         std::memory_order_acquire)[run % kSegmentRuns];
   }
-  // Greater than the number of every run. 0 is no run.
+  // Returns a number that is greater than the number of every run. No run has the number 0.
   uint32_t end() const { return runs_; }
 
   // Returns the capacity of a new run for this number of keys, at most kRunKeys.

@@ -235,7 +235,7 @@ typename RunStore<Key>::Spot RunStore<Key>::TakeSlot(const Block& block, Locator
   }
   const bool begins = spot.run == 0;
   if (begins) spot = NewHead(block);
-  // I9: before the live bit.
+  // I9: twins_ counts the slot before the live bit of the slot is set.
   if (!same_hash_.empty()) twins_.fetch_add(kAddTwin, std::memory_order_release);
   Enliven(spot);
   if (begins && named) InsertHead(spot.run);

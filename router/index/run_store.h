@@ -88,7 +88,7 @@ struct Holding {
   HolderId holder = kNoHolderId;
   uint32_t source = 0;  // unique among all current and past sources
   uint32_t copies = 1;
-  bool repeats_count = true;  // count a copy that is added to a held block
+  bool repeats_count = true;  // true: Add counts a copy of a block that the holder already has
 };
 
 // Key: uint64_t for the hash forms that are integers, BlockHash for byte strings. KeyForm converts
@@ -174,8 +174,8 @@ class RunStore {
   void SwapUnpublished(Unpublished& other) { dirty_.swap(other); }
   // REQUIRES: all changes are published.
   void Tidy();
-  // Returns the name under which one of the holders `own` has the key, and puts the cursor on it.
-  // nullopt: none of them has the key.
+  // Returns the name under which one of the holders `own` has the key, and puts the cursor on the
+  // slot of the key. nullopt: none of these holders has the key.
   std::optional<BlockName> NameOf(const Key& key, SourceHolders own, Cursor& cursor) const;
   // Puts the cursor on the slot of this key and content if any holder has it. Otherwise, the cursor
   // has no position.
@@ -253,7 +253,8 @@ class RunStore {
   uint64_t size() const { return table_.size(); }  // writer; number of live slots
 
  private:
-  // If a source has more holders, HoldsAny searches the holders of the run instead.
+  // If a source has more holders than this number, HoldsAny visits the holders of the run instead
+  // of the holders of the source.
   static constexpr size_t kFewHolders = 4;
   static constexpr uint32_t kRunBits = 6;
   static constexpr int kTwinBits = 40;  // enough for all slots
@@ -333,11 +334,11 @@ class RunStore {
   }
   // Writer. True if the source holds any of these slots.
   bool HoldsAny(const Run& run, uint64_t slots, SourceHolders own) const;
-  // True if a run of the source begins with this content under another hash, and the source holds
-  // any block of that run. A source has at most one such run per content. A walk therefore meets at
-  // most one run per source for one content. Runs that another source began do not count, even if
-  // this source holds blocks there.
-  // Also retires the runs of the source that it finds and that only void holders have (see IsVoid).
+  // True if the source has begun a run whose first block has this content under another hash, and
+  // the source holds any block of that run. Runs that another source has begun do not count, even
+  // if this source holds blocks of these runs. If the result is true, Add begins no run. A walk
+  // therefore meets at most one run per source for one content. Also retires each run that the
+  // function finds and whose holders are all void (see IsVoid).
   bool OwnsRival(const Block& block);
   bool HoldsNextOtherwise(const Block& block, const Cursor& cursor) const;
   Known FindKnown(const Block& block);
@@ -380,7 +381,7 @@ class RunStore {
   // I9. The low kTwinBits: the number of slots beyond the first slot of their hash. The higher
   // bits: the number of increments of the low bits, modulo 2^24.
   std::atomic<uint64_t> twins_{0};
-  // Writer. Slots that share their hash with another slot, or did so before, by run.
+  // Writer. By run: the slots that share their hash with another slot, or have shared it before.
   absl::flat_hash_map<uint32_t, uint64_t> twin_slots_;
   std::vector<Spot> same_hash_;          // writer, in Add: slots of the hash with other names
   std::atomic<uint64_t> named_runs_{0};  // I9

@@ -1,7 +1,8 @@
 // ShardSize: the possible sizes of a shard of the locator table, and the pieces of a shard.
 //
-// Pieces of all shards have one size, so any shard can use the freed pieces of another shard. Only
-// a shard that is smaller than a piece has a smaller piece.
+// A shard consists of pieces. A piece is an array of kPieceBuckets buckets. Pieces of all shards
+// have one size, so any shard can use the freed pieces of another shard. Only a shard that is
+// smaller than a piece has a smaller piece.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -191,7 +191,8 @@ __attribute__((target("avx2"), always_inline)) inline bool SumCell(
 
 // Writes to `ends` the keys of `prefix` followed by 1, 2, ... whole cells. Stops after `cells`
 // keys, or before the first cell that does not fit the lanes. Returns the number of keys. The
-// product leaves room for a sum less than 2^65, because one of its factors is below p.
+// product and a sum less than 2^65 fit 128 bits together, because one factor of the product is
+// below p.
 __attribute__((target("avx2"))) size_t ExtendCells(const TokenId* tokens, size_t cells,
                                                    const ContentKeys::LanePowers& powers,
                                                    uint64_t prefix, uint64_t* ends) {

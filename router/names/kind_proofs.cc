@@ -139,7 +139,8 @@ std::string WhyUnprovenForm(const SchemeVerdict& verdict, const HashInputs& inpu
     if (IsProven(proof) && !other_form) continue;
     why += why.empty() ? "" : ", ";
     why += KeyKindName(static_cast<KeyKind>(kind));
-    why += other_form ? " keys have another form" : " keys are " + std::string(KeyProofName(proof));
+    why += other_form ? " keys have another form (bare or tagged)"
+                      : " keys are " + std::string(KeyProofName(proof));
     if (!reason.empty()) why += " (" + reason + ")";
   }
   return why;

@@ -20,11 +20,11 @@ class KindProofs {
 
   explicit KindProofs(uint64_t period) : period_(period) {}
 
-  // Returns the kinds of a testable store that must be tested in this store. Of the stores of a
-  // kind with keys, one in `period` is tested. A kind without proof is tested each time, until
-  // kSchemeMissesToGiveUp tests in a row gave no proof.
+  // `present`: the kinds of key in a testable store. Returns the kinds among them that must be
+  // tested in this store. Of the stores of a kind with keys, one in `period` is tested. A kind
+  // without proof is tested each time, until kSchemeMissesToGiveUp tests in a row gave no proof.
   KeyKindSet TakeTurns(KeyKindSet present);
-  // Makes the next store of each kind with keys due for a test.
+  // Causes a test of the next store of each kind with keys.
   void RestartTurns();
 
   // Must be called if a block of these kinds fits in this form, with `lookahead` tokens of
@@ -38,7 +38,7 @@ class KindProofs {
   void NoteOpen(KeyKindSet kinds, std::string_view reason);
   // Must be called if the proofs of these kinds are no longer valid.
   void Withdraw(KeyKindSet kinds, std::string_view reason);
-  // Must be called if the scheme has changed. Drops all proofs and turns.
+  // Must be called if the scheme has changed. Drops all proofs and the state of all turns.
   void Reset();
 
   bool IsAnyProven(KeyKindSet kinds) const { return Unproven(kinds) != kinds; }
@@ -51,8 +51,9 @@ class KindProofs {
   int64_t lookahead() const { return lookahead_; }
 
  private:
+  // Decides when a store of one kind is tested.
   struct Turn {
-    uint64_t until_sample = 0;  // stores
+    uint64_t until_sample = 0;  // stores before the next sampled store
     uint64_t misses = 0;        // tests in a row without a fit
   };
   void NoteLookahead(int64_t lookahead);

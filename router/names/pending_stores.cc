@@ -47,7 +47,7 @@ bool NamesEqualBlocks(const BlockStored& one, const BlockStored& other) {
          one.token_ids == other.token_ids;
 }
 
-// Equal for stores that name equal blocks behind the same parent.
+// Returns equal values for stores that name equal blocks after the same parent.
 uint64_t FingerprintOf(uint64_t parent, const BlockStored& store) {
   const SeededHash hash{ProcessSeed()};
   uint64_t value = hash(parent ^ static_cast<uint64_t>(store.block_size));
@@ -105,7 +105,7 @@ void PendingStores::Erase(Place place) {
   by_age_.erase(place);
 }
 
-// The oldest of all stores is also the oldest store behind its parent.
+// The oldest of all stores is also the oldest store that waits for its parent.
 void PendingStores::DropOldest() {
   const Place oldest = by_age_.begin();
   const auto it = by_parent_.find(oldest->parent);

@@ -17,8 +17,8 @@ namespace kvcast::router {
 class PendingStores {
  public:
   static constexpr size_t kMaxStores = 4096;
-  // Bound of the sum over all stores. 8 bytes of other content, for example of extra keys, count as
-  // one token.
+  // Maximum number of tokens of all stores together. 8 bytes of other content, for example of extra
+  // keys, count as one token.
   static constexpr size_t kMaxTokens = size_t{1} << 20;
 
   PendingStores() = default;
@@ -26,12 +26,14 @@ class PendingStores {
   PendingStores& operator=(const PendingStores&) = delete;
 
   bool empty() const { return by_parent_.empty(); }
-  // `parent`: a value that is well mixed in all bits, and equal only for equal hashes. REQUIRES:
-  // the store has tokens.
+  // Adds a store that waits for the name of its parent block. `parent`: a fingerprint of the
+  // parent's hash that is well mixed in all bits, and equal only for equal hashes. REQUIRES: the
+  // store has tokens.
   void Park(uint64_t parent, BlockStored store);
-  // Removes and returns the stores behind that block, in order.
+  // Removes and returns the stores that wait for this parent, in the order of Park.
   std::vector<BlockStored> Take(uint64_t parent);
-  // Moves the stores of `other` behind the stores of this object.
+  // Moves the stores of `other` into this object. The moved stores come after the stores of this
+  // object.
   void TakeAll(PendingStores& other);
   void Clear();
 
@@ -46,9 +48,9 @@ class PendingStores {
     uint64_t parent = 0;
     uint64_t fingerprint = 0;
     size_t tokens = 0;
-    Place next;  // the next store behind the same parent; the end: none
+    Place next;  // the next store that waits for the same parent; by_age_.end(): none
   };
-  // The stores behind one parent, from the oldest to the newest.
+  // The stores that wait for one parent, from the oldest to the newest.
   struct Siblings {
     Place first;
     Place last;

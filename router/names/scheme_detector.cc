@@ -29,9 +29,10 @@ namespace {
 // detector gives up the scheme.
 constexpr uint64_t kRefutationsToGiveUp = 2;
 
-// The tests of the stores at the root, of the stores behind the root, or of incomplete spans.
+// The state of the tests of one kind of store: at the root, behind the root, or with an incomplete
+// span.
 struct Position {
-  uint64_t until_sample = 0;  // stores
+  uint64_t until_sample = 0;  // stores before the next sampled store
   // Tests in a row without a fit.
   uint64_t misses = 0;
   uint64_t refutations = 0;  // misses although all possibilities were tried
@@ -67,7 +68,7 @@ class SchemeDetector::Impl {
   void OnClear();
   void Restart();
 
-  SchemeVerdict verdict{.reason = "no store at the root seen yet"};
+  SchemeVerdict verdict{.reason = "no testable store at the start of a prompt was seen yet"};
   SchemeCounters counters;
 
  private:
@@ -169,8 +170,8 @@ bool SchemeDetector::Impl::IsDue(const BlockProbe& probe, KeyKindSet due) {
   if (probe.incomplete) return IsSpanDue(probe, due);
   const bool at_root = probe.parent == nullptr;
   Position& place = at_root ? root_ : behind_;
-  // Stores that begin with keys have their own turns, so that they do not use the turns of other
-  // stores.
+  // Stores whose first block has keys are sampled by kind (TakeTurns), so that they do not use the
+  // samples of other stores.
   const bool keyed = (KindsOf(probe.event, 0) & router::KeyedKinds()).any();
   if (IsKnown() && keyed) return due.any();
   const bool sampled = place.TakeSample(period_);
@@ -181,8 +182,8 @@ bool SchemeDetector::Impl::IsDue(const BlockProbe& probe, KeyKindSet due) {
   return open || (at_root && verdict.state == SchemeState::kUnknown);
 }
 
-// If complete spans test the scheme, incomplete spans only prove kinds that complete spans do not
-// prove.
+// If a store with a complete span has fitted the scheme, a store with an incomplete span is only
+// tested if a kind that is due is not proven.
 bool SchemeDetector::Impl::IsSpanDue(const BlockProbe& probe, KeyKindSet due) {
   const bool sampled = spans_.TakeSample(period_);
   if (IsKnown() && fitted_blocks_) return !proofs_.IsEveryProven(due);
@@ -247,7 +248,7 @@ SchemeDetector::Impl::Outcome SchemeDetector::Impl::TestSpan(const BlockProbe& p
 // contradiction.
 SchemeDetector::Impl::Outcome SchemeDetector::Impl::OnSpanMiss(const BlockStored& event,
                                                                KeyKindSet kinds) {
-  constexpr std::string_view kReason = "incomplete spans do not fit";
+  constexpr std::string_view kReason = "stores with incomplete token spans do not fit the scheme";
   NoteOpen(event, kinds, kReason);
   if (IsKnown() && fitted_blocks_) return Outcome::kInconclusive;
   if (++spans_.misses < kSchemeMissesToGiveUp) return Outcome::kInconclusive;
@@ -259,7 +260,7 @@ SchemeDetector::Impl::Outcome SchemeDetector::Impl::OnSpanMiss(const BlockStored
   return Outcome::kInconclusive;
 }
 
-// A fit at the root resets both positions. A fit behind the root does not show the seed.
+// A fit behind the root does not show the seed, so it does not reset root_.
 void SchemeDetector::Impl::OnFit(bool at_root) {
   behind_.misses = behind_.refutations = 0;
   if (at_root) root_.misses = root_.refutations = 0;
@@ -290,7 +291,7 @@ SchemeDetector::Impl::Outcome SchemeDetector::Impl::OnFound(const ChainScheme& f
   } else if (root_.misses > 0) {
     verdict.scheme = scheme_;  // the reason, which is about the seed, stays
   } else {
-    Say(SchemeState::kUnknown, "no store at the root seen yet");
+    Say(SchemeState::kUnknown, "no testable store at the start of a prompt was seen yet");
   }
   return as_registered && !replaces ? Outcome::kMatched : Outcome::kMismatched;
 }
@@ -448,7 +449,7 @@ void SchemeDetector::Impl::Restart() {
   verified_.Clear();
   carries_tokens_ = false;
   tokenless_ = 0;
-  Say(SchemeState::kUnknown, "no store at the root seen yet");
+  Say(SchemeState::kUnknown, "no testable store at the start of a prompt was seen yet");
   NoteProofs();
 }
 

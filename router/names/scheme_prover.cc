@@ -12,7 +12,8 @@
 namespace kvcast {
 namespace {
 
-// The properties of the engine's stores that the scheme does not have. Sizes of 0: no store seen.
+// The properties of the engine's stores that are not part of the scheme. Sizes of 0: no store was
+// seen.
 struct StoreShape {
   int64_t hash_block_size = 0;  // of the scheme when the stores were seen
   int64_t block_size = 0;       // of the smallest blocks

@@ -43,8 +43,8 @@ class SchemeSearch {
  public:
   static Result<SchemeSearch> Create(const SchemeDetectorConfig& config);
 
-  // Notes the tokens of a store. Searches may hash kSearchShare tokens for each of them, and a
-  // burst of kMaxSearchCredit tokens in addition.
+  // Notes the tokens of a store. Searches may hash kSearchShare tokens for each of these tokens,
+  // and a burst of kMaxSearchCredit tokens in addition.
   void Earn(size_t tokens) {
     credit_ = std::min(credit_ + kSearchShare * static_cast<int64_t>(tokens), kMaxSearchCredit);
     was_cut_ = false;
@@ -54,14 +54,15 @@ class SchemeSearch {
 
   // Returns a fit if the hashes of the probe under this scheme equal the hashes of the event.
   std::optional<Fit> TryScheme(const ChainScheme& scheme, const BlockProbe& probe);
-  // The first candidate that fits. The scheme has no NONE_HASH if the probe is not at the root.
-  // Tries nothing if there is no credit. Ends after kMaxSearchTokens tokens.
+  // Returns the first candidate that fits; nullopt: no tried candidate fits. The scheme has no
+  // NONE_HASH if the probe is not at the root. Tries nothing if there is no credit. Ends after
+  // kMaxSearchTokens tokens.
   struct Found {
     ChainScheme scheme;
     Fit fit;
   };
   std::optional<Found> Find(const BlockProbe& probe);
-  // True if a call of Find since Earn did not try all candidates.
+  // True if the latest Find since Earn did not try all candidates because of a limit of tokens.
   bool was_cut() const { return was_cut_; }
 
   // False if the registration contradicts the scheme.

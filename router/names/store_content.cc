@@ -177,8 +177,8 @@ void StoreReader::ReadBlocks(const BlockStored& event, const SpanStart& start,
   ContentKey state = start.at_root ? kUnnamed : keys_.Unmark(start.parent, lookahead);
   for (int64_t block = 0; block < std::ssize(hash_of); ++block) {
     const int64_t hash = hash_of[static_cast<size_t>(block)];
-    // The event has extra keys only for named blocks. It has tokens behind the last block only if
-    // that block is named.
+    // The event has extra keys only for blocks that have a hash in the event. It has tokens behind
+    // the last block of the span only if that block has a hash.
     const bool shown = hash != kNoBlock || !event.extra_keys;
     const bool covered = hash != kNoBlock || (block + 1) * size + lookahead <= positions.count();
     if (!shown || !covered) return;
@@ -217,7 +217,7 @@ void StoreReader::ReadBlocks(const BlockStored& event, const SpanStart& start,
   }
 }
 
-// Finds the blocks of the hashes whose content is known. REQUIRES: ends_ is complete.
+// Finds the blocks of the hashes whose content is known. REQUIRES: ReadBlocks has set ends_.
 void StoreReader::PlaceByContent(const Known& known) {
   block_of_content_.clear();
   for (size_t i = 0; i < block_of_.size(); ++i) {

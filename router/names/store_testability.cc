@@ -7,7 +7,8 @@
 namespace kvcast::router {
 namespace {
 
-// True if the blocks of an incomplete span are known, and are not too many.
+// True if the tokens fill whole blocks, more blocks than the store has hashes, and at most
+// kMaxTestedUnits blocks.
 bool IsWalkable(const BlockStored& event) {
   const auto size = static_cast<size_t>(event.block_size);
   const size_t blocks = event.token_ids->size() / size;

@@ -26,7 +26,8 @@ bool NamesEveryBlock(const BlockStored& event);
 std::optional<SchemeSkip> WhyKeysUntestable(const BlockStored& event,
                                             const std::optional<ChainScheme>& scheme,
                                             const LoraPaths& paths);
-// True if a reading of the keys of block `index`, which holds `units` hash units, is known.
+// True if at least one reading of the keys of block `index` is known. `units`: the number of hash
+// units in the block.
 bool IsReadable(const BlockStored& event, size_t index, int64_t units, const LoraPaths& paths);
 // True if all readings of the block's keys are known, in both forms.
 bool IsReadInFull(const BlockStored& event, size_t index, int64_t units, const LoraPaths& paths);

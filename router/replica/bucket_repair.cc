@@ -34,7 +34,7 @@ const char* MediumOf(Tier tier) {
   return kMediumStorage;
 }
 
-// Returns a copy of the store without blocks.
+// Returns a copy of the event without its block hashes and its parent.
 BlockStored ShapeOf(const BlockStored& event) {
   BlockStored shape = event;
   shape.block_hashes.clear();

@@ -14,13 +14,13 @@ namespace kvcast::router {
 
 using residency::BucketMask;
 
-// Computes the digest from the blocks in the index. One pass over the index.
+// Computes the digest of the worker's blocks in the index. Reads the whole index once.
 ResidencyDigest DigestOfContent(const PrefixIndex& index, WorkerId worker);
 // Returns each bucket that differs between `held` and `status` in at least one tier and group.
 // Buckets that the status does not have count as empty.
 BucketMask DifferingBuckets(const ResidencyDigest& held, const PublisherStatus& status);
 
-// The publisher's blocks in some buckets, collected from the parts of its answer.
+// The publisher's blocks in some buckets, collected from the parts of the publisher's snapshot.
 // Thread-compatible.
 class BucketRepair {
  public:
@@ -31,7 +31,7 @@ class BucketRepair {
   // Adds the stores of a part. False: a stored block is in a bucket outside buckets().
   bool Add(const EventBatch& part);
   // Returns remove events for the worker's surplus copies in the buckets, and store events for its
-  // missing copies. One pass over the index. Clears the collected parts.
+  // missing copies. Reads the whole index once. Clears the collected parts.
   EventBatch TakeChanges(const PrefixIndex& index, WorkerId worker);
 
  private:

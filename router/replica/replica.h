@@ -32,8 +32,8 @@ class Replica {
 
   // Returns the result of PrefixIndex::Apply, without the digests. The replica keeps the digests.
   ApplyResult Apply(uint64_t seq, const EventBatch& batch);
-  // Must be called after the index has restored the worker's blocks. The blocks are those before
-  // batch `next_seq`. `left_out`: the value of left_out() when they were saved.
+  // Must be called after the index has restored the worker's blocks. The restored blocks are the
+  // state before batch `next_seq`. `left_out`: the value of left_out() when the blocks were saved.
   void Resume(uint64_t next_seq, bool left_out) {
     Remember(next_seq);
     left_out_ = left_out;
@@ -44,7 +44,8 @@ class Replica {
   void Reset(bool restart);
 
   // True if a group holds more blocks on the GPU than the engine has. The index then missed
-  // removes. gpu_blocks = 0: unknown, never true.
+  // removes. `gpu_blocks`: number of the engine's GPU blocks. 0: this number is not known, and the
+  // result is false.
   bool Exceeds(int64_t gpu_blocks) const;
 
   // Returns kUnknown in three cases: the state of the status is not remembered; the status has no
@@ -52,8 +53,8 @@ class Replica {
   // these stores.
   DigestVerdict Compare(const residency::PublisherStatus& status) const;
 
-  // Returns the mask for a SNAPSHOT request, for the current state. REQUIRES: the status has all
-  // buckets.
+  // Returns the buckets in which the worker's current blocks differ from the status, as the mask of
+  // a SNAPSHOT request. REQUIRES: the status has all buckets.
   uint64_t DifferingBuckets(const residency::PublisherStatus& status) const;
 
   void BeginSnapshot();
@@ -61,10 +62,10 @@ class Replica {
   void BeginRepair(uint64_t buckets);
   // False: the part is invalid.
   bool AddToSnapshot(std::span<const uint8_t> payload);
-  // Replaces the worker's state by the collected blocks, if the status declares exactly these
-  // blocks. For a repair, the other buckets of the worker must be as declared too. False: nothing
-  // changed, with one exception: if the index did not apply all events of a repair, the repaired
-  // buckets have changed.
+  // Replaces the worker's blocks by the collected blocks. A repair replaces only its buckets. The
+  // status must declare exactly the blocks that the worker then has. False: the status declares
+  // other blocks, and nothing changed. Exception: if the index did not apply all events of a
+  // repair, the repaired buckets have changed.
   bool CommitSnapshot(const residency::PublisherStatus& status);
   void DropSnapshot();
 

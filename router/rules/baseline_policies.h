@@ -14,12 +14,13 @@ namespace kvcast::router {
 // Ignores the alignment, EAGLE and partial blocks.
 int64_t LeadingTokens(const GroupResidency& group);
 
-// Returns the least LeadingTokens of the groups: MatchPolicy::kFullOnly if called with the full
-// groups. 0 without groups.
+// Returns the least LeadingTokens of the groups, or 0 if there are no groups. Called with the
+// groups of full kinds, this is the rule MatchPolicy::kFullOnly.
 int64_t ShortestLeadingTokens(std::span<const GroupResidency> groups);
 
-// Returns the tokens of the leading hash units that lie inside a resident block of any group:
-// MatchPolicy::kAnyGroup. REQUIRES: hash_block_size divides every block size.
+// Returns the tokens of the leading hash units that lie inside a resident block of any group. This
+// is the rule MatchPolicy::kAnyGroup. `units`: number of hash units to test. REQUIRES:
+// hash_block_size divides every block size.
 int64_t AnyGroupTokens(std::span<const GroupResidency> groups, int64_t hash_block_size,
                        int64_t units);
 

@@ -195,7 +195,7 @@ void GroupRegistry::Save(FieldWriter& to) const {
   }
 }
 
-// Only these members of a learned group can differ from those of a new group.
+// Reads only the members that can differ between a learned group and a new group.
 GroupRegistry::Group GroupRegistry::GroupFrom(FieldReader& from) {
   Group group;
   group.source = static_cast<Source>(from.Int(static_cast<uint64_t>(Source::kNamed)));
@@ -233,9 +233,9 @@ void GroupRegistry::NoteBlockSize(int64_t block_size) {
   UpdateAlignment();
 }
 
-// vLLM enables partial hits if two conditions hold. A Mamba group has blocks larger than the hash
-// unit (mode "align"; in mode "all" the unit is the block). All other groups with larger blocks
-// support lookups in units.
+// vLLM enables partial hits under two conditions. First: a Mamba group has blocks larger than the
+// hash unit. The Mamba mode is then "align", because in mode "all" a block is one unit. Second: all
+// other groups with blocks larger than the unit support lookups in units.
 bool GroupRegistry::PartialHitsEnabled() const {
   if (no_partial_hits_) return false;
   bool mamba = false;
@@ -294,8 +294,8 @@ int64_t GroupRegistry::block_alignment() const {
   return alignment;
 }
 
-// Only a Mamba group proves partial hits: if the blocks of a full-attention group have several
-// units, the group always stores the end of a prompt as a partial block.
+// Only a Mamba group proves partial hits. If the blocks of a full-attention group have several
+// units, the group stores the end of a prompt as a partial block, also without partial hits.
 void GroupRegistry::NotePart(SpecKind kind) {
   if (kind == SpecKind::kMamba && !std::exchange(partial_hits_seen_, true)) ++changes_;
 }

@@ -38,8 +38,8 @@ class GroupRegistry {
   // registered, `size` is out of range, or `size` does not divide a known block size.
   bool LearnHashBlockSize(int64_t size);
 
-  // The learned facts. Restore adds them to a registry that was made from the same registration as
-  // the saved registry. If a fact is out of range, `from` fails.
+  // Save writes the learned facts. Restore adds the saved facts to a registry that was made from
+  // the same registration as the saved registry. If a fact is out of range, `from` fails.
   void Save(FieldWriter& to) const;
   void Restore(FieldReader& from);
 
@@ -48,7 +48,7 @@ class GroupRegistry {
     return static_cast<uint8_t>(group_idx.value_or(0));
   }
 
-  // By group_idx; kind kUnknown for a group without a store.
+  // The specs, in the order of group_idx. A group without a store has the kind kUnknown.
   std::vector<GroupSpec> Specs() const;
   // True if a group that takes part was announced without its kind.
   bool assumes_kinds() const;
@@ -107,7 +107,8 @@ class GroupRegistry {
 
   std::vector<Group> groups_;
   bool registered_ = false;
-  int64_t fixed_hash_block_size_ = 0;  // registered or learned; 0: gcd of the block sizes
+  // Registered or learned. 0: hash_block_size_ is the gcd of the block sizes.
+  int64_t fixed_hash_block_size_ = 0;
   bool hash_block_size_registered_ = false;
   bool no_partial_hits_ = false;    // the registered release has no partial hits
   bool partial_hits_seen_ = false;  // a Mamba state was stored inside a block

@@ -11,13 +11,13 @@
 
 namespace kvcast::router {
 
-// Returns the position in `groups` of the limiting group. If some groups alone serve no more than
-// the hit, the limiting group is the first of them. Otherwise the function leaves out one group
-// after the other, each together with the groups of equal spec. The limiting group is then the
-// group without which the other groups serve the longest prefix. If several groups give the same
-// length, the limiting group is the first of these. nullopt: no group alone serves more than the
-// hit, or no group alone limits the hit. `reuse` must be the result of ReusablePrefix with the same
-// arguments.
+// Returns the position in `groups` of the limiting group:
+// - The first group that alone serves no more than the hit.
+// - If there is no such group: the group without which the other groups serve the longest prefix.
+//   Groups with the spec of this group are left out too. If several groups give the same length,
+//   the first of them is returned.
+// nullopt: every group alone serves no more than the hit, or the hit does not become longer without
+// any single group. `reuse` must be the result of ReusablePrefix with the same arguments.
 std::optional<size_t> LimitingGroup(std::span<const GroupResidency> groups, const Reuse& reuse,
                                     int64_t hash_block_size, int64_t alignment, int64_t max_tokens,
                                     int64_t eagle_limit);

@@ -19,7 +19,7 @@ namespace kvcast::router {
 struct QueryShape {
   int64_t hash_block_size = 0;  // tokens per block hash
   int64_t units = 0;  // leading hashes that can serve a hit: at most prompt_tokens - 1 tokens
-  // All hashes of the prompt: units + 1 if the prompt ends with a hash unit.
+  // All hashes of the prompt: units + 1 if the prompt ends with a hash unit, otherwise units.
   int64_t prompt_units = 0;
   int64_t prompt_tokens = 0;  // at least 1
   MatchPolicy policy = MatchPolicy::kExact;

@@ -15,9 +15,8 @@ Result<OffloadLayout> LayoutOf(std::span<const GroupResidency> groups, const Off
   config.compatible = query.compatible;
   config.rules = query.rules;
   for (const GroupResidency& group : groups) {
-    // Events do not contain the mode. Only a mode that keeps states for other requests announces
-    // states. If blocks are larger than a hash unit, that mode keeps the states at the ends of
-    // steps.
+    // Events do not contain the Mamba mode. A group in mode kNone announces no states. A group in
+    // mode kAll has blocks of one hash unit. So a group with larger blocks is in mode kAlign.
     config.groups.emplace_back(group.spec).mamba_mode = MambaMode::kAlign;
   }
   return OffloadLayout::Derive(config);

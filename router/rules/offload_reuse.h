@@ -37,8 +37,8 @@ struct OffloadReuse {
 // needs (b: the end of the prefix; "not compatible": `compatible` is false):
 //   full, MLA, sink  every chunk from the local hit to b
 //   window W         the last ceil(W / chunk) chunks before b, if they lie behind the local hit;
-//                    not compatible: the chunks that hold the last W - 1 tokens; from v0.32 on, the
-//                    number of chunks that LoadWindowChunks returns
+//                    from v0.32 on, the number of chunks that LoadWindowChunks returns; not
+//                    compatible: the chunks that hold the last W - 1 tokens, in every release
 //   chunked local C  like a window of C tokens; not compatible: from floor(b / C) * C on
 //   Mamba            the chunk that ends at b; not compatible: b must be the end of a Mamba chunk
 //   EAGLE            one more chunk, which is given up; from v0.32 on, a full kind has this

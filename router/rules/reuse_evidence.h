@@ -33,8 +33,9 @@ class ReuseEvidence {
   // these numbers, the collection stops.
   static constexpr size_t kMaxCopied = 4096;
   static constexpr size_t kMaxUnits = 1 << 18;
-  // Maximum numbers of remembered parents, of remembered children per parent, and of blocks that
-  // are looked at. The tables take 36 KiB. Each table is allocated at its first use.
+  // Maximum numbers of remembered parents, of remembered children per parent, and of calls of
+  // NoteChild until the collection stops. The tables take 36 KiB. Each table is allocated at its
+  // first use.
   static constexpr size_t kParents = 1024;
   static constexpr size_t kChildren = 3;
   static constexpr uint32_t kBlocks = uint32_t{1} << 16;
@@ -60,7 +61,7 @@ class ReuseEvidence {
     // Tokens of the prefix that ends with the parent; 0: unknown.
     uint32_t parent_end = 0;
     bool starts = false;   // the child is the first block of its store
-    bool is_new = false;   // the worker held no block behind the parent that begins like the child
+    bool is_new = false;   // behind the parent, the worker held no block that begins like the child
     bool no_drop = false;  // the engine is known to drop no block
   };
   // Notes that a group stored a child behind its parent block. True: this shows a hit that ended
@@ -100,8 +101,9 @@ class ReuseEvidence {
     if (!removed_) removed_ = std::make_unique<std::array<uint32_t, kParents>>();
     (*removed_)[parent % kParents] = ++removals_;
   }
-  // True if the group is known not to have removed the block. Even a block that a request continues
-  // may have been removed before, because engines forget blocks whose load failed.
+  // True: the group has not removed the block. False: the group may have removed the block. Even a
+  // block with a new child may have been removed before, because engines forget blocks whose load
+  // failed.
   bool WasKept(uint64_t block, uint8_t group) const { return RemovedAt(Of(block, group)) == 0; }
   // Must be called when the groups have lost all blocks. Forgets the blocks and the units, and
   // opens the collection again. Keeps the shortest hit.
@@ -170,8 +172,8 @@ class ReuseEvidence {
     uint64_t parent = 0;
     uint32_t since = 0;  // number of removals before the first child
     uint32_t count = 0;
-    // The low halves of the values. Two children with equal low halves count as one child. Less is
-    // shown in this case.
+    // The low halves of the values. Two children with equal low halves count as one child. The
+    // evidence may then be too small, but it is not wrong.
     std::array<uint32_t, kChildren> blocks{};
   };
   static uint64_t Of(uint64_t block, uint8_t group) {
@@ -187,11 +189,11 @@ class ReuseEvidence {
   std::unique_ptr<std::array<uint32_t, kParents>> removed_;  // by block: its latest removal
   uint32_t removals_ = 0;
   uint32_t blocks_ = 0;
-  absl::flat_hash_map<uint64_t, size_t> copied_;  // number of copies that existed, by block
+  absl::flat_hash_map<uint64_t, size_t> copied_;  // number of copies that were stored, by block
   absl::flat_hash_set<uint64_t> units_;           // of earlier batches
   absl::flat_hash_set<uint64_t> batch_units_;     // of this batch, by group
   std::vector<uint64_t> waiting_units_;           // of this batch
-  absl::flat_hash_set<uint64_t> new_blocks_;      // noted while units are noted
+  absl::flat_hash_set<uint64_t> new_blocks_;      // see NoteNewBlock
   int64_t hash_block_size_ = 0;
   uint32_t shortest_ = 0;
   uint32_t least_ = 0;

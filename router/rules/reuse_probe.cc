@@ -40,8 +40,8 @@ size_t Coarsest(Groups groups) {
   return static_cast<size_t>(coarsest - groups.begin());
 }
 
-// True if a prefix would be served with the removed blocks of the groups that have the limiting
-// group's spec, or with the removed blocks of all groups.
+// True if the groups would serve a prefix with the removed blocks. Tries the removed blocks of the
+// groups that have the limiting group's spec, and the removed blocks of all groups.
 bool ServedBeforeRemovals(const ReuseProbe& probe, size_t limiting) {
   std::vector<GroupResidency> groups(probe.held.begin(), probe.held.end());
   for (size_t i = 0; i < groups.size(); ++i) {

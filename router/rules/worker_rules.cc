@@ -100,7 +100,7 @@ WorkerRules::WorkerRules(const WorkerConfig& config, const GroupRegistry& regist
       return TakesPart(spec) && chunked == (spec.kind == SpecKind::kChunkedLocalAttention);
     };
   };
-  // Unless the groups are registered, groups that no event has named may have chunked attention.
+  // Learned groups may be incomplete: a group that no event has named may have chunked attention.
   nothing_without_blocks = config.groups.empty()
                                ? std::ranges::any_of(groups, takes_part_as(/*chunked=*/false))
                                : std::ranges::none_of(groups, takes_part_as(/*chunked=*/true));

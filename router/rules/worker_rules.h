@@ -13,7 +13,7 @@
 namespace kvcast::router {
 
 struct alignas(64) WorkerRules {
-  // The properties that the stream has shown. The groups are not part of them.
+  // The properties that the stream has shown, without the groups.
   struct Shown {
     int64_t lookahead = 0;     // number of tokens after a block that the hash of the block covers
     int64_t shortest_hit = 0;  // ReuseEvidence::shortest_hit, tokens; 0: no hit was shown
@@ -24,8 +24,9 @@ struct alignas(64) WorkerRules {
 
   uint32_t untold = 0;  // mask of Untold: unknown properties that can change hits on the GPU
   // True if the reusable prefix is the run of leading blocks that all groups hold, rounded down to
-  // `alignment`. The prefix of each group is then the same run. The conditions: the groups are
-  // equal and of a full kind, with one block per hash and no draft head, and replay_tokens is 0.
+  // `alignment`. The prefix of each group is then the same run. The conditions: hash_block_size and
+  // `alignment` are known, and replay_tokens is 0. All groups are equal. Their kind is a full kind,
+  // a block has one hash, and there is no draft head.
   bool leading_run = false;
   // True: a worker without any block of the prompt matches 0 tokens. Registered groups: set if no
   // group has chunked local attention. Learned groups: set if a known group has another kind.
@@ -35,7 +36,7 @@ struct alignas(64) WorkerRules {
   int64_t hash_block_size = 0;    // tokens per block hash; 0: not known yet
   int64_t alignment = 0;          // hits are multiples of this number of tokens; 0: not known yet
   std::vector<GroupSpec> groups;  // by group_idx
-  // Most queries read only the members above. They lie in one cache line.
+  // The members above lie in one cache line, because most queries read only these members.
   int64_t blocks_per_chunk = 1;  // blocks of a group that the offloading connector moves together
   int64_t block_alignment = 0;   // least common multiple of the block sizes; 0: not known yet
   int64_t replay_tokens = 0;     // tokens of a hit that are computed again

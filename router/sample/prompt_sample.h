@@ -8,10 +8,10 @@
 // kEnoughPrompts.
 //
 // Memory: one unit takes 9 to 10 bytes: its key, one bit for each group, one byte of the filter,
-// and spare capacity. The sample takes at most 1 / kShare of the index memory for the worker's
-// blocks, which is 4 %. If four workers hold each block, a block takes 10 bytes, and there is one
-// unit for 24 blocks. If no other worker holds the blocks, a block takes 34 bytes, and there is one
-// unit for 7 blocks (`kvcast bench memory`). The sample of a worker with few blocks may take
+// and spare capacity. The sample takes at most 1 / kShare (4 %) of the index memory for the
+// worker's blocks. If four workers hold each block, a block takes 10 bytes, and there is one unit
+// for 24 blocks. If no other worker holds the blocks, a block takes 34 bytes, and there is one unit
+// for 7 blocks (`kvcast bench memory`). The sample of a worker with few blocks may take
 // kMinBytes. For the growing prompt, at most one fifth of the limit is counted. The growing prompt
 // can therefore exceed the limit: a prompt of kMaxUnits takes 80 KB. It is then removed when
 // another prompt grows.
@@ -57,7 +57,7 @@ class PromptSample {
     uint64_t held;            // blocks of all groups, including those of the store
     uint64_t index_bytes;     // approximate memory of the index for the worker
     int64_t hash_block_size;  // tokens per hash
-    int64_t lookahead;        // lookahead of the names
+    int64_t lookahead;        // lookahead of the content keys, in tokens
   };
   // Must be called before the stores of a batch. At most one prompt per batch is chosen, because
   // the stores of a prompt by all groups arrive together.

@@ -46,7 +46,8 @@ class SampledPrompt {
            (stored_[unit / 64 * groups_ + group] >> unit % 64 & 1) != 0;
   }
 
-  // Records that a request other than the one that stored the prompt used the first `units` units.
+  // Records that another request used the first `units` units. The request that stored the prompt
+  // does not count.
   void NoteAskedFor(size_t units) {
     if (units > asked_for_) asked_for_ = units;
     asked_for_lately_ = true;
@@ -64,7 +65,7 @@ class SampledPrompt {
   void Cut() { cut_ = true; }
   bool cut() const { return cut_; }
 
-  // The time when the prompt was chosen or grew, as the number of blocks that the worker had
+  // The time when the prompt was chosen or last grew. The unit of time is one block that the worker
   // stored.
   void SetGrownAt(uint64_t stored) { grown_at_ = stored; }
   uint64_t grown_at() const { return grown_at_; }

@@ -18,7 +18,8 @@ struct Reader {
   ContentKey Begin() const { return start.at_root ? keys.Root(ScopeOf(event)) : start.parent; }
   std::span<const TokenId> Tokens() const { return *event.token_ids; }
 
-  // Every block of the span has a name. The path ends at the first block whose name is not known.
+  // `contents` has one element for each block of the span. The path ends at the first block whose
+  // name is not known.
   void ReadDense(StorePath& path) const {
     const size_t stride = block / hash_block_size;
     const size_t blocks = content.contents.size();

@@ -25,8 +25,8 @@ struct StorePath {
   bool whole = true;  // the path has all blocks of the span
 };
 
-// `lookahead`: the lookahead of the names, in tokens. REQUIRES: hash_block_size > 0, and it divides
-// the block size.
+// Replaces `path` by the path of the store. `lookahead`: the lookahead of the content keys, in
+// tokens. REQUIRES: hash_block_size > 0, and hash_block_size divides the block size.
 void ReadStorePath(const BlockStored& event, const SpanStart& start, const StoreContent& content,
                    int64_t hash_block_size, int64_t lookahead, const ContentKeys& keys,
                    StorePath& path);

@@ -33,8 +33,9 @@ constexpr double kStepsOfWalk = 256;
 constexpr int kMaxSteps = 10'000;
 // The request number of prompts of other routers.
 constexpr uint64_t kOthers = ~uint64_t{0};
-// Maximum number of prompts that stand for the prompts of other routers. If the other routers have
-// more prompts, these prompts are longer, so that the sums of their tokens are equal.
+// Maximum number of prompts in prefills_ that represent the prompts of other routers. If the other
+// routers have more prompts, each prompt in prefills_ is longer, so that the sums of the tokens are
+// equal.
 constexpr int64_t kOtherPrompts = 64;
 
 // The work of a step without prompts.
@@ -63,7 +64,7 @@ class EngineClock::Walk {
 
   bool done() const { return at_.next == prompts_; }
   const Position& at() const { return at_; }
-  // For engines that send reports: the engine has not completed a prompt before this time.
+  // For engines that send reports: a step that completes a prompt ends at `time_s` or later.
   void NotBefore(double time_s) { not_before_s_ = time_s; }
 
   // Predicts the next step. REQUIRES: !done().
@@ -184,7 +185,7 @@ int64_t EngineClock::OtherPrompts() const {
   return std::ranges::count(prefills_, kOthers, &Prefill::request);
 }
 
-// Without reports of the engine, prompts of others may be in decodes_.
+// If the engine sends no reports, Settle also moves prompts of other routers to decodes_.
 void EngineClock::RemoveOtherDecodes() {
   std::erase_if(decodes_, [this](const Decode& decode) {
     if (decode.request == kOthers) decode_context_ -= decode.context;
@@ -192,7 +193,8 @@ void EngineClock::RemoveOtherDecodes() {
   });
 }
 
-// The oldest prompts of others are complete, and `left` prompts are left.
+// Removes the oldest prompts of other routers, because they are complete. `left` prompts of other
+// routers stay.
 void EngineClock::CompleteOthers(int64_t left, double now_s, const StepCost& cost) {
   int64_t complete = OtherPrompts() - left;
   size_t position = 0;
@@ -212,8 +214,8 @@ void EngineClock::CompleteOthers(int64_t left, double now_s, const StepCost& cos
   });
 }
 
-// Gives the prompts of others the sums of others_. The prompts differ by at most one token, and
-// have the same context.
+// Distributes the sums of others_ over the prompts of other routers. The lengths of these prompts
+// differ by at most one token, and their contexts are equal.
 void EngineClock::ShareOutOthers() {
   const int64_t prompts = OtherPrompts();
   if (prompts == 0) return;
@@ -243,7 +245,7 @@ void EngineClock::SetOthers(const InFlight& load, double now_s, const StepCost& 
   const bool same_prompts = load.prompts == before.prompts &&
                             load.prompt_tokens == before.prompt_tokens &&
                             load.prompt_pairs == before.prompt_pairs;
-  if (same_prompts) return;  // the engine may have computed a part of them
+  if (same_prompts) return;  // the engine may have computed a part of these prompts
   for (Prefill& prefill : prefills_) prefill.alone = false;
   RemoveOtherDecodes();
   const int64_t prompts = std::min(load.prompts, kOtherPrompts);

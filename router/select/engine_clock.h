@@ -8,7 +8,7 @@
 // time.
 //
 // Other routers may send requests to the engine too. The clock knows only the sums of these
-// requests, and replaces them by equal prompts with the same sums.
+// requests, and represents the requests by prompts of equal size with the same sums.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -41,7 +41,7 @@ class EngineClock {
   // The work that the engine did between two known times.
   struct Observation {
     StepWork work;
-    double seconds = 0;
+    double seconds = 0;  // between the two times, divided by slowdown()
   };
   // Must be called when the engine has reported the first token. nullopt: the work between the two
   // times is not known, for example because the engine also had other prompts.
@@ -50,11 +50,11 @@ class EngineClock {
   void Ended(uint64_t request);
 
   // The requests that Sent was called for and that have not ended. If the engine sends no reports,
-  // the prompts that should be complete are requests in decode.
+  // a prompt counts as a request in decode from its predicted completion on.
   InFlight Own(double now_s, const StepCost& cost);
-  // Must be called when the load of the other routers is known. More prompts than before are new
-  // prompts. Fewer prompts than before are a report: the engine has completed the oldest of these
-  // prompts.
+  // Must be called when the load of the other routers is known. If `load` has more prompts than
+  // before, the additional prompts are new. If `load` has fewer prompts than before, the engine has
+  // completed the oldest prompts.
   void SetOthers(const InFlight& load, double now_s, const StepCost& cost);
 
   // The prediction for a prompt that is sent now. A prompt that is sent later may share the last
@@ -120,7 +120,7 @@ class EngineClock {
   double QueueSeconds(const StepCost& cost) const;
   void Settle(const Position& at, double now_s);
   std::optional<Observation> Observe(const Walk& walk, double now_s, const StepCost& cost);
-  int64_t OtherPrompts() const;  // prompts of other routers in prefills_
+  int64_t OtherPrompts() const;  // number of prompts of other routers in prefills_
   void RemoveOtherDecodes();
   void CompleteOthers(int64_t left, double now_s, const StepCost& cost);
   void ShareOutOthers();
@@ -140,12 +140,12 @@ class EngineClock {
   int64_t queued_tokens_ = 0;
   std::deque<Decode> decodes_;
   int64_t decode_context_ = 0;        // of decodes_ and others_
-  InFlight others_;                   // its prompts are in prefills_
+  InFlight others_;                   // load of other routers; its prompts are in prefills_
   mutable std::optional<Tail> tail_;  // for predictions; every change of the clock resets it
   bool reports_ = false;              // the engine has reported a first token
   double slowdown_ = 1;
   double mean_error_ = 0;
-  int errors_ = 0;  // since the slowdown changed
+  int errors_ = 0;  // number of errors since the slowdown changed
 };
 
 }  // namespace kvcast

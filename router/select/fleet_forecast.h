@@ -48,7 +48,7 @@ class FleetForecast {
     int64_t from_cpu_tokens = 0;     // loaded after the reusable tokens
     int64_t from_storage_tokens = 0;
     int64_t resident_tokens = 0;  // the longest prefix that at least one group holds
-    int64_t hash_block_size = 0;  // tokens per prefix of the prompt; 0: not known
+    int64_t hash_block_size = 0;  // tokens between two consecutive prefixes; 0: not known
     TokenLoadCosts load_costs;
     int64_t cache_tokens = 0;  // capacity of the worker's GPU cache; 0: not known
   };
@@ -77,6 +77,7 @@ class FleetForecast {
   void Admitted(uint64_t request, int64_t reused_tokens);
   void FirstToken(uint64_t request, double now_s);
   void Ended(uint64_t request, double now_s);
+  // Must be called when a worker was removed.
   void Removed(WorkerId worker);
 
   // The load of the routed requests that have not ended.
@@ -90,7 +91,7 @@ class FleetForecast {
     WorkerId worker;
     std::string model;
     PrefixName conversation = 0;
-    int64_t loaded_tokens = 0;  // expected
+    int64_t loaded_tokens = 0;  // tokens that the worker was expected to load
   };
   // A sum whose older parts count less.
   struct Decayed {
@@ -100,7 +101,7 @@ class FleetForecast {
     double PerSecond(double now_s, double since_s) const;
   };
 
-  // Blocks of the prompt that at least one group of the worker holds.
+  // Number of leading blocks of the prompt that at least one group of the worker holds.
   size_t ResidentBlocks(const Facts& facts) const;
   // Tokens of the prompt that the worker need not compute.
   int64_t ContextOf(const Facts& facts) const;
@@ -132,9 +133,9 @@ class FleetForecast {
   double now_s_ = 0;
   double delay_ = 0;
   std::span<const PrefixName> prefixes_;
-  std::optional<PrefixName> continues_;
-  // Blocks before the prompt's boundary: blocks of the longest prefix that a worker holds. The
-  // worker of the prompt's own conversation does not count.
+  std::optional<PrefixName> continues_;  // nullopt: the prompt begins a conversation
+  // Number of blocks before the prompt's boundary. The boundary is the end of the longest prefix
+  // that any worker holds, except the worker of the prompt's own conversation.
   size_t boundary_blocks_ = 0;
   std::optional<double> first_s_;  // time of the first decision
   Decayed arrivals_;

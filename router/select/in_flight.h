@@ -13,7 +13,8 @@ namespace kvcast {
 struct InFlight {
   int64_t prompts = 0;        // requests whose first token is not known yet
   int64_t prompt_tokens = 0;  // tokens of these prompts that the engine must compute
-  // Pairs of such a token and a token that it reads (WorkPart::kPrefillPairs), rounded down.
+  // Pairs of a token of prompt_tokens and a token that it reads (WorkPart::kPrefillPairs), rounded
+  // down.
   int64_t prompt_pairs = 0;
   int64_t decodes = 0;         // requests in decode
   int64_t decode_context = 0;  // tokens that these requests read
@@ -32,7 +33,8 @@ struct InFlight {
 
 struct FleetInFlight {
   std::unordered_map<WorkerId, InFlight> workers;  // a missing worker has no load
-  // Recent rates over all workers; see FleetForecast.
+  // Recent rates over all workers: routed prompts per second, and seconds of prompt computation per
+  // second.
   double arrivals_per_s = 0;
   double work_s_per_s = 0;
 

@@ -43,8 +43,8 @@ class ReturnBook {
   double ChanceAtMost(Turn turn, double now_s);
 
  private:
-  // A tail is settled after this time. If the tail is used again later, it counts as used from then
-  // on.
+  // Age from which a tail counts in Counts::settled. Each reuse of a tail counts in Counts::used at
+  // the time of the reuse, also if the tail is older.
   static constexpr double kSettledSeconds = 60;
 
   struct Tail {
@@ -62,7 +62,7 @@ class ReturnBook {
   const size_t most_;
   std::array<Counts, 2> counts_;
   std::deque<Tail> unsettled_;                   // oldest first
-  std::unordered_map<PrefixName, Turn> unused_;  // by conversation
+  std::unordered_map<PrefixName, Turn> unused_;  // tails that were not used again, by conversation
   std::deque<PrefixName> by_age_;  // the names in unused_, and names that were removed from unused_
 };
 

@@ -83,7 +83,7 @@ PrefixName SequenceBook::Routed(std::optional<PrefixName> continues,
     if (*continues != name) sequence.active = 0;
     sequences_.erase(it);
   }
-  // The same prompt again: one conversation with several requests.
+  // If the same prompt was routed before, both requests belong to one conversation.
   if (const auto same = sequences_.find(name); same != sequences_.end()) {
     sequence.active += same->second.active;
     expected_[same->second.worker] -=

@@ -49,7 +49,7 @@ class SequenceBook {
   void Forget(WorkerId worker);
 
   // Expected number of tokens that the conversations on the worker will need again. `without`: a
-  // conversation that does not count. The chances behind this number are at most kRefreshSeconds
+  // conversation that does not count. The function uses chances that are at most kRefreshSeconds
   // old.
   double ExpectedTokens(WorkerId worker, std::optional<PrefixName> without, double now_s);
   // The chance that a conversation continues if its last request ended `idle_s` seconds ago.

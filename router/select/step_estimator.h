@@ -17,7 +17,7 @@ class StepEstimator {
  public:
   explicit StepEstimator(const StepCost& start);
 
-  // `seconds`: the time that the work took. Ignored unless it is above 0.
+  // `seconds`: the time that the work took. An observation with a time of 0 or less is ignored.
   void Observe(const StepWork& work, double seconds);
   const StepCost& cost() const { return cost_; }
   int64_t observations() const { return observations_; }

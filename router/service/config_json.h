@@ -44,12 +44,12 @@ Status ParseHttpAddress(const std::string& text, HttpOptions& http);
 
 // The members that a flag and the configuration file share. `name` begins the error texts. Each
 // Read function replaces the value of the options.
-// "ADDR:PORT" or "unix:PATH"; empty: no second address.
+// `text`: "ADDR:PORT" or "unix:PATH"; empty: there is no admin listener.
 Status ReadAdminListen(const std::string& text, const std::string& name, RouterOptions& options);
-// Names without a port.
+// `hosts`: host names without a port.
 Status ReadAllowedHosts(const std::vector<std::string>& hosts, const std::string& name,
                         RouterOptions& options);
-// CIDR.
+// `networks`: in CIDR notation.
 Status ReadSourceNetworks(const std::vector<std::string>& networks, const std::string& name,
                           RouterOptions& options);
 

@@ -10,8 +10,8 @@
 
 namespace kvcast::router {
 
-// Error: an endpoint, peer, name or period of options.load is not allowed, or the keys that it
-// needs are missing.
+// Error: an endpoint, peer, name or period of options.load is not allowed, or the options lack keys
+// that an endpoint or a peer needs.
 Status CheckLoadSharing(const RouterOptions& options);
 
 // Sets core.load_sharing if options.load has an endpoint or peers. `core` must have its fleet and

@@ -134,8 +134,8 @@ class RouterService::Impl {
   static constexpr size_t kPublic = 0;
   static constexpr size_t kAdmin = 1;  // nullptr: none
   std::array<std::unique_ptr<HttpServer>, 2> servers_;
-  // The servers of servers_, for handlers. nullptr: there is no server, or servers_ does not have
-  // the server yet, because a request arrived first.
+  // Pointers to the servers of servers_, for handlers. nullptr: there is no such server, or its
+  // start has not ended. (A request may arrive before the end of the start.)
   std::array<std::atomic<const HttpServer*>, 2> serving_{};
   int samples_ = 0;                    // made by sampler_
   std::unique_ptr<Repeater> sampler_;  // calls Sample

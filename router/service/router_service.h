@@ -52,11 +52,11 @@ struct RouterOptions {
   SourceDefaults source_defaults;
   HttpOptions http;
   // A second address. If it is set, only this address answers the routes with access kAdmin
-  // (registrations, removals, pushed events, dumps). This address also answers all other routes,
-  // and only it sends the state of the router to another router (GET /v1/admin/state). Only its
-  // address, port and unix_path are used. All other members are those of `http`, with three
-  // exceptions: `threads` is 1, `max_connections` is at most 256, and a unix socket has no TLS.
-  // nullopt: `http` answers all routes.
+  // (registrations, removals, pushed events, dumps), and only this address sends the state of the
+  // router to another router (GET /v1/admin/state). This address also answers all other routes.
+  // Only the members `address`, `port` and `unix_path` are used. All other members are those of
+  // `http`, with three exceptions: `threads` is 1, `max_connections` is at most 256, and a unix
+  // socket has no TLS. nullopt: `http` answers all routes except GET /v1/admin/state.
   std::optional<HttpOptions> admin_http;
   // See SourcePolicy and FleetLimits.
   std::vector<IpNetwork> source_networks;
@@ -72,8 +72,8 @@ struct RouterOptions {
   // `epoch`, `curve_keys` and `now_us`.
   LoadSharingConfig load;
   StateOptions state;
-  // Another router from which this router takes its state when it starts; see OpenInitialState. It
-  // needs make_client.
+  // Another router. When this router starts, it takes the state of the other router; see
+  // OpenInitialState. A peer with a URL needs make_client.
   PeerOptions peer;
   // Reads the logs of the sources with endpoints nats:MODEL/WORKER. Empty: such a source is an
   // error. It is called by one thread at a time, until the service is stopped.
@@ -90,8 +90,8 @@ struct RouterOptions {
   // sources and load peers with a server_key, and the server key of the relay and of the load
   // endpoint. Empty: no CURVE.
   std::string curve_key;
-  // Path of the list of the clients of the relay and of the load endpoint (AccessList). Empty: both
-  // have no CURVE, and must be on loopback.
+  // Path of the list of the clients of the relay and of the load endpoint (AccessList). Empty: the
+  // relay and the load endpoint have no CURVE, and must be on loopback.
   std::string curve_clients;
   // Returns seconds since the Unix epoch, for the age of events. Empty: the system's clock is used.
   std::function<double()> now;
@@ -102,8 +102,9 @@ struct RouterOptions {
   std::function<double()> random;
 };
 
-// The number of ingestion threads for a machine: one for each 8 cores, from 1 to 4. Each thread
-// makes queries slower, and one thread follows dozens of busy engines. `cores` 0: unknown.
+// The number of ingestion threads for a machine: one for each 8 cores, from 1 to 4. More threads
+// are seldom useful: one thread follows dozens of busy engines, and each thread makes queries
+// slower. `cores` 0: unknown.
 size_t IngestThreadsFor(unsigned cores);
 
 // The state of one worker's stream.

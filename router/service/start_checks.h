@@ -7,7 +7,8 @@
 
 namespace kvcast::router {
 
-// Error: an address of HTTP or of the relay is not loopback, and the options do not allow this.
+// Error: an address of HTTP or of the relay is not loopback, and allow_remote is false. Or the
+// relay is not on loopback, and curve_clients is empty.
 Status CheckAddresses(const RouterOptions& options);
 
 // Reads the keys and the list of clients into the options of the subscriber, of the relay and of

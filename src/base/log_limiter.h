@@ -40,7 +40,7 @@ class LogLimiter {
   struct Window {
     int64_t end_ms = 0;
     uint64_t lines = 0;
-    std::map<std::string, uint32_t, std::less<>> by_source;  // lines
+    std::map<std::string, uint32_t, std::less<>> by_source;  // number of written lines
     Suppressed suppressed;
   };
   std::map<std::string_view, Window> windows_;  // by event

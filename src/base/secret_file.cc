@@ -21,7 +21,7 @@ std::string WhyUnsafe(int file) {
   if (fstat(file, &info) != 0) return std::strerror(errno);
   if (!S_ISREG(info.st_mode)) return "not a regular file";
   if ((info.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
-    return "other users can access it; the mode must be 0600";
+    return "other users can access it; set mode 0600 or 0400";
   }
   return "";
 }

@@ -1,5 +1,5 @@
-// BlockKey: the key of a cached block. It is the hash of the prefix that ends with the block, and
-// the group.
+// BlockKey: the key of a cached block. It has two parts: the hash of the prefix that ends with the
+// block, and the group.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

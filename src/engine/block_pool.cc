@@ -227,7 +227,7 @@ Status BlockPool::CheckInvariants() const {
     }
   }
   if (queued != num_free() || static_cast<int64_t>(FreeList().size()) != queued) {
-    return broken("the free queue's size differs from its length");
+    return broken("the size counter of the free queue differs from its number of blocks");
   }
   if (!cached_.IsConsistent()) return broken("the cached-block map is inconsistent");
   if (!options_.enable_caching && cached_.num_entries() != 0) {

@@ -56,10 +56,10 @@ struct PartialBlock {
 
 // The place of freed blocks in the queue. Blocks that still have references do not enter the queue.
 enum class FreeTo : uint8_t {
-  kUsual,  // blocks that are not cached: the head; cached blocks: the tail
+  kUsual,  // uncached blocks go to the head, cached blocks to the tail
   // As kUsual, but cached blocks that no request ever adopted go before all other cached blocks.
   kEvictFirst,
-  kHead,  // all blocks: the head
+  kHead,  // all blocks go to the head
 };
 
 class BlockPool {
@@ -126,7 +126,8 @@ class BlockPool {
   EventLog& events() { return events_; }
   const EventLog& events() const { return events_; }
 
-  // The first free block, or the free block after `after`. REQUIRES: `after` is free.
+  // If `after` is nullopt, the first free block; otherwise the free block that follows `after`.
+  // nullopt: there is no such block. REQUIRES: `after` is free.
   std::optional<BlockId> NextFree(std::optional<BlockId> after) const { return free_.Next(after); }
   std::vector<BlockId> FreeList() const { return free_.List(); }
   Status CheckInvariants() const;

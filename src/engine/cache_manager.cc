@@ -69,8 +69,8 @@ bool AreArgsValid(const AllocateArgs& args, bool first, const CacheConfig& confi
   return (at_start || args.hit->tokens == 0) && IsHitValid(*args.hit, config);
 }
 
-// A group outside prefix caching has no blocks of a hit, so the engine must compute these blocks
-// again from the replayed tokens.
+// A hit has no blocks for a group outside prefix caching. Only the replayed tokens fill the blocks
+// of such a group, so the group's window must not be longer than these tokens.
 Status CheckReplay(const CacheConfig& config) {
   for (size_t i = 0; i < config.groups.size(); ++i) {
     const GroupSpec& group = config.groups[i];

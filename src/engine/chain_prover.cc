@@ -14,7 +14,7 @@ namespace kvcast {
 namespace {
 
 // Only the blocks of groups that take part in prefix caching hold whole hash units. If no group
-// takes part, group 0 stands for the engine.
+// takes part, the result is group 0.
 GroupIdx SmallestBlocks(const CacheConfig& config) {
   const auto size = [](const GroupSpec& group) {
     return TakesPart(group) ? group.block_size : std::numeric_limits<int64_t>::max();

@@ -40,6 +40,7 @@ class EventLog {
   // The number of events since the log was last emptied.
   size_t size() const { return num_events_; }
 
+  // `token_offset`: BlockStored::token_offset of the event.
   void AddStored(const StoredSpan& span, std::optional<int64_t> token_offset = std::nullopt);
   // The same in two steps: Describe makes the event of a span, and AddStored adds the event later.
   void Describe(const StoredSpan& span, std::optional<int64_t> token_offset,

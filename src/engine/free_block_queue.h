@@ -1,7 +1,7 @@
 // FreeBlockQueue: the free blocks, in the order in which they will be taken.
 //
-// A doubly linked list in an array that is indexed by block id. Every operation is O(1) per block
-// and allocates nothing.
+// A doubly linked list in an array that is indexed by block id. Every operation is O(1) per block.
+// No operation except List allocates memory.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -27,14 +27,15 @@ class FreeBlockQueue {
   BlockId PopFront();
   // REQUIRES: Contains(id).
   void Remove(BlockId id);
-  // Append adds blocks at the tail; Prepend adds all of them before the head. InsertEarly adds them
-  // before all blocks that Append added, and after all other blocks. Their order is kept.
-  // REQUIRES: the queue contains none of these blocks.
+  // Append adds blocks at the tail. Prepend adds blocks before the head. InsertEarly adds blocks
+  // before all blocks that Append added, and after all other blocks. The added blocks keep the
+  // order of `ids`. REQUIRES: the queue contains none of these blocks.
   void Append(std::span<const BlockId> ids);
   void Prepend(std::span<const BlockId> ids);
   void InsertEarly(std::span<const BlockId> ids);
 
-  // The head, or the block after `after`. REQUIRES: Contains(*after).
+  // If `after` is nullopt, the head; otherwise the block that follows `after`. nullopt: there is no
+  // such block. REQUIRES: the queue contains `after`.
   std::optional<BlockId> Next(std::optional<BlockId> after) const;
 
   // All blocks from head to tail. For tests and invariant checks.
@@ -47,7 +48,7 @@ class FreeBlockQueue {
     uint32_t next;
   };
   void InsertBefore(uint32_t position, BlockId id);
-  // The next element after `position`, without the divider.
+  // The next block after `position`, or the sentinel. Skips the divider.
   uint32_t After(uint32_t position) const;
 
   // By block id. Two elements follow the blocks: the sentinel, which closes the ring, and the

@@ -32,7 +32,7 @@ void FullAttentionManager::CacheBlocks(RequestSlot slot, const CacheRequest& req
 
 void FullAttentionManager::RemoveSkipped(RequestSlot slot, int64_t processed_tokens,
                                          int64_t prompt_tokens) {
-  // Without the prompt's length, the tokens that decoding refers to are unknown.
+  // If the prompt's length is unknown (0), the blocks that no step reads again are unknown too.
   if (spec().reference_window == 0 || prompt_tokens == 0) return;
   const int64_t window_begin = std::max(prompt_tokens, processed_tokens - spec().reference_window);
   ReleaseRange(blocks(slot), CeilDiv(prompt_tokens, block_size()), window_begin / block_size());

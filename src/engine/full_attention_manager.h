@@ -1,4 +1,4 @@
-// Full attention, MLA and sink: the request holds every block until it ends. Exception: R-SWA (see
+// Full attention, MLA and sink: a request holds all its blocks until its end. Exception: R-SWA (see
 // GroupSpec::reference_window).
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -14,8 +14,8 @@ class FullAttentionManager : public SingleTypeManager {
   explicit FullAttentionManager(const GroupContext& context);
 
   void CacheBlocks(RequestSlot slot, const CacheRequest& request, int64_t tokens) override;
-  // R-SWA only: releases the blocks between the prompt and the window of the decoded tail, because
-  // no step reads them again.
+  // R-SWA only: releases the blocks after the prompt and before the window, because no step reads
+  // these blocks again. The window is at the end of the decoded tokens.
   void RemoveSkipped(RequestSlot slot, int64_t processed_tokens, int64_t prompt_tokens) override;
 
  private:

@@ -105,9 +105,9 @@ int64_t GroupLookup::HighestHit(int64_t max_units) const {
 int64_t GroupLookup::SearchBackward(int64_t max_units) {
   const int64_t units_per_block = spec_.block_size / unit_;
   int64_t hit = 0;
-  // Blocks that were not probed count as absent. They cannot hide a boundary that is higher than a
-  // found boundary: the higher boundary needs no block before the blocks of the found boundary, and
-  // all later blocks were probed.
+  // Blocks that were not probed count as absent. A found hit is the longest hit nevertheless: a
+  // longer hit needs no block before the first block that the found hit needs, and the search has
+  // probed all blocks from that block on.
   for (int64_t end = max_units; end > 0 && hit == 0;) {
     const int64_t begin = std::max<int64_t>(0, end - kSearchStride * units_per_block);
     for (int64_t at = end; at > begin; --at) {

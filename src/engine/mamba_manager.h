@@ -1,6 +1,6 @@
 // Mamba and other recurrent layers: a block holds one state, not the keys and values of tokens.
 //
-// The modes none and all behave like attention with one state per block. The mode align keeps
+// The modes kNone and kAll behave like attention with one state per block. The mode kAlign keeps
 // states only where a step ends: the running state moves from block to block, and all other
 // positions are null blocks.
 // SPDX-License-Identifier: Apache-2.0
@@ -35,14 +35,15 @@ class MambaManager final : public SingleTypeManager {
   struct RunningState {
     std::optional<Checkpoint> checkpoint;  // of the current chunk
     bool allocated = false;                // AllocateNew has run for this request
-    // The column that held the newest state before the table grew for the latest step.
+    // The column that held the newest state before the table grew for the latest step. nullopt:
+    // there was no state.
     std::optional<int64_t> last_state_block;
   };
 
   bool aligned() const { return spec().mamba_mode == MambaMode::kAlign; }
   RunningState& state(RequestSlot slot);
   const RunningState* find_state(RequestSlot slot) const;
-  // For the modes none and all: adds slots for drafts.
+  // For the modes kNone and kAll: adds slots for drafts.
   SlotDemand WithSpeculativeBlocks(SlotDemand demand) const;
   int64_t RequiredBlocks(const SlotDemand& demand) const;
   bool WasCachedThisStep(BlockId block) const;

@@ -27,9 +27,9 @@ struct GroupContext {
   int64_t hit_alignment = 0;  // grid of hit lengths, in tokens
   bool drops = false;         // at least one group drops a block for its draft head
   int64_t lookahead = 0;      // number of tokens after a block that the block's hash covers
-  std::optional<int64_t> retention_interval;
+  std::optional<int64_t> retention_interval;  // CacheConfig::retention_interval
   EngineRules rules = EngineRules::kMain2026August;
-  std::optional<int64_t> max_admission_blocks;
+  std::optional<int64_t> max_admission_blocks;  // see MaxAdmissionBlocks; nullopt: no cap
   // True: CacheBlocks gets fewer tokens than the engine has computed. A state that is kept inside a
   // block then belongs to a longer prefix than these tokens.
   bool caching_lags = false;
@@ -112,7 +112,8 @@ class SingleTypeManager {
 
   int64_t CountFreeCandidates(std::span<const BlockId> blocks) const;
   bool EndsInsideBlock(std::span<const BlockId> hits, const SlotDemand& demand) const;
-  // Takes blocks until the table has `count` blocks.
+  // Takes blocks until the table has `count` blocks. Appends the taken blocks to `added`; nullptr:
+  // no list.
   void GrowTable(RequestBlocks& blocks, int64_t count, std::vector<BlockId>* added);
   // Releases the blocks [first, last) of the table and replaces them by null blocks. Starts with
   // block last - 1, and stops at a null block.

@@ -37,18 +37,18 @@ struct LogEnd {
 
 // A message that is not stored. Only the readers that are connected get it.
 struct Announcement {
-  uint64_t count = 0;  // of the announcements that this object has received
+  uint64_t count = 0;  // announcements that the EventLog has received, including this announcement
   std::string header;
   std::vector<uint8_t> payload;
 };
 
 enum class AppendResult : uint8_t {
   kStored,
-  // The log has another last message than the caller knows. The first messages of the call may be
+  // The last message of the log is not the message at `last`. The first messages of the call may be
   // stored.
   kOutOfPlace,
-  // The log cannot be reached, or has not answered in time. Any number of the messages may be
-  // stored, also after this call.
+  // The log cannot be reached, or has not answered in time. The log may have stored some or all of
+  // the messages, and may store messages after this call.
   kUnavailable,
 };
 
@@ -71,6 +71,7 @@ class EventLog {
   // Deletes the messages at positions below `position`. REQUIRES: position > 1. JetStream deletes
   // all messages if it is asked to delete those below 1.
   virtual Status Purge(uint64_t position) = 0;
+  // Sends an announcement. Its payload must stay valid during the call.
   virtual Status Announce(const std::string& header, std::span<const uint8_t> payload) = 0;
   // The maximum number of bytes of a payload. Known after a successful End.
   virtual size_t max_payload() const = 0;

@@ -7,7 +7,7 @@
 //   batch    the payload of batch next - 1
 //   refused  the number next - 1 belongs to no batch
 // Later snapshots of the epoch replace the batches before them. Batches may stand between the parts
-// of a later snapshot. Each epoch begins with a snapshot, without batches between its parts. An
+// of a later snapshot. Each epoch begins with a snapshot that has no batches between its parts. An
 // announcement has the kind `status`, and its payload is a status.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -32,15 +32,15 @@ struct LogRecord {
   uint64_t next = 0;
   // The log has a complete snapshot of the epoch, and all batches between the snapshot and `next`.
   bool begun = false;
-  // kBegin, kPart, kEnd: see above. kStatus: 1 if the relay knows that the state is that of the
-  // engine, 0 otherwise.
+  // kBegin, kPart, kEnd: see above. kStatus: 1 if the relay's state is known to equal the
+  // engine's state, 0 otherwise.
   uint64_t index = 0;
   // A large payload is divided into pieces, in consecutive messages. `piece` counts from 0. `more`:
   // another piece follows. In the pieces before the last one, `next` and `begun` describe the log
   // without this record.
   uint64_t piece = 0;
   bool more = false;
-  std::optional<EngineMark> mark;  // kBatch, kEnd: the place in the stream of the engine
+  std::optional<EngineMark> mark;  // kBatch, kEnd: the position in the engine's stream
 
   friend bool operator==(const LogRecord&, const LogRecord&) = default;
 };

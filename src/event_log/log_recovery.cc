@@ -10,9 +10,9 @@
 namespace kvcast::event_log {
 namespace {
 
-// After this time without a message, the log has no more messages.
+// If no message arrives for this time, the log has no more messages.
 constexpr int64_t kEndWaitMs = 1000;
-// The log is read at most this many times, if its writer deletes messages meanwhile.
+// Maximum number of attempts. An attempt fails if the writer of the log deletes messages meanwhile.
 constexpr int kMaxTries = 5;
 
 class RecoveryTarget final : public ReplicaTarget {
@@ -58,7 +58,7 @@ Result<std::optional<RelayRecovery>> ReadRecovery(EventLog& log) {
     if (!replica.valid() || !recovery.mark) return std::optional<RelayRecovery>();
     return std::optional(std::move(recovery));
   }
-  return Status(StatusCode::kUnavailable, "the log has gaps");
+  return Status(StatusCode::kUnavailable, "batches are missing in the log");
 }
 
 }  // namespace kvcast::event_log

@@ -48,7 +48,8 @@ void LogReplica::Handle(const LogRecord& record, LogMessage&& message) {
   switch (record.kind) {
     case RecordKind::kBegin:
       pending_.reset();
-      // If the log has all batches up to the snapshot, a valid replica applies these batches.
+      // A valid replica applies the batches up to the snapshot. It needs the snapshot only if the
+      // log lacks some of these batches.
       if (!valid_ || record.epoch != epoch_ || !record.begun) pending_ = {record, {}, {}};
       return;
     case RecordKind::kPart:

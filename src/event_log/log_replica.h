@@ -20,7 +20,7 @@
 
 namespace kvcast::event_log {
 
-// Holds the state.
+// Holds the state that the replica builds.
 class ReplicaTarget {
  public:
   virtual ~ReplicaTarget() = default;
@@ -28,15 +28,15 @@ class ReplicaTarget {
   virtual bool Equals(const PublisherStatus& status) = 0;
   // Replaces the state. False: the snapshot contradicts itself, or cannot be used.
   virtual bool Begin(RelayState state) = 0;
-  // The next batch. Empty: the next number belongs to no batch.
+  // Adds the next batch. An empty payload: the next number belongs to no batch.
   virtual void Add(std::span<const uint8_t> payload, const std::optional<EngineMark>& mark) = 0;
 };
 
 struct ReplicaCounters {
   uint64_t snapshots = 0;    // snapshots with which the replica began
   uint64_t adoptions = 0;    // epochs that began with the state that the replica had
-  uint64_t gaps = 0;         // the replica was lost
-  uint64_t bad_records = 0;  // not records, and snapshots that contradict themselves
+  uint64_t gaps = 0;         // how often the replica was lost
+  uint64_t bad_records = 0;  // messages that are not records, and snapshots that cannot be used
 };
 
 // Thread-compatible.
@@ -47,7 +47,7 @@ class LogReplica {
 
   // Messages must be passed in the order of their positions.
   void Apply(LogMessage&& message);
-  // The next message is the first one of the log.
+  // After this call, the next message must be the first message of the log.
   void Restart();
 
   // The target has the state before batch next() of epoch().
@@ -63,7 +63,7 @@ class LogReplica {
   struct Pending {
     LogRecord begin;
     std::vector<PublishedPayload> parts;
-    std::vector<LogMessage> batches;  // after the snapshot
+    std::vector<LogMessage> batches;  // that were read after `begin`
   };
   bool Join(const LogRecord& record, LogMessage& message);
   void Handle(const LogRecord& record, LogMessage&& message);

@@ -7,9 +7,9 @@ namespace kvcast::event_log {
 namespace {
 
 constexpr int64_t kReadWaitMs = 50;
-// Time between two looks at a ring without new batches.
+// Pause of a writer after a step without new batches.
 constexpr int64_t kIdleMs = 5;
-// Time between two looks at a log that cannot be read or written.
+// Pause of a writer or a bridge that cannot use the log now.
 constexpr int64_t kPauseMs = 100;
 
 // Calls `on_state` if the state or the error differs from `known`.

@@ -84,8 +84,8 @@ bool LogWriter::Step() {
   return more;
 }
 
-// The first Sync begins the wait for other writers, because only then the announcements of other
-// writers can arrive.
+// The first Sync after kUnreachable begins the wait for other writers, because the announcements of
+// other writers cannot arrive before.
 bool LogWriter::Sync() {
   const Result<LogEnd> end = log_.End();
   if (!end.ok()) {
@@ -114,7 +114,7 @@ void LogWriter::HearOthers() {
   const std::optional<Announcement> latest = log_.LatestAnnouncement();
   if (!latest || std::exchange(announcements_, latest->count) == latest->count) return;
   const std::optional<LogRecord> record = ParseRecord(latest->header);
-  // The log decides between two writers that have a claim.
+  // If two writers have a claim, the log refuses the messages of one writer.
   if (record && record->writer != config_.writer && !claim_.held()) claim_.Wait(now_ms_, true);
 }
 
@@ -244,11 +244,11 @@ uint64_t LogWriter::AddBatches(const RelayBatches& read, MessageGroup& group) {
     LogRecord record = Record(RecordKind::kBatch);
     record.mark = read.marks[i];
     std::string id = IdOf(std::to_string(batch.seq.value));
-    // With a new id, the log stores the pieces of a large batch again if it has only some of them.
+    // The log may have only some pieces of a large batch. With a new id, it stores all pieces.
     if (batch.payload->size() > log_.max_payload()) id += '.' + std::to_string(position_);
     group.Add(id, record, before, *batch.payload);
   }
-  // If the group has room after the last batch, the numbers up to the end are refused.
+  // The numbers between the last batch and the end belong to no batch.
   if (!group.full()) refuse_up_to(read.end);
   return next_;
 }

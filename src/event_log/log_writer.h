@@ -5,9 +5,11 @@
 // the end of the log, and goes on with the first batch that the log does not have. If the relay's
 // ring does not hold this batch any more, the writer writes a snapshot instead.
 //
-// Only one relay may write to a log. A writer waits until it has heard no other writer for
-// kClaimMs. If two writers write at the same time, the log refuses the messages of one of them,
-// because the log checks the position of each message. The refused writer then waits again.
+// Only one relay may write to a log. A writer hears another writer when it gets an announcement of
+// the other writer, or when the log refuses a message because the other writer has written. A
+// writer writes only after it has heard no other writer for kClaimMs. If two writers write at the
+// same time, the log refuses the messages of one of them, because the log checks the position of
+// each message. The refused writer then waits again.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -29,7 +31,7 @@ namespace kvcast::event_log {
 
 enum class WriterState : uint8_t {
   kUnreachable,  // the log cannot be read or written; WriterStatus::error has the cause
-  kWaiting,      // the writer listens for another writer
+  kWaiting,      // the wait of kClaimMs has not ended
   kStandby,      // another relay writes to the log
   kWriting,
 };
@@ -40,9 +42,9 @@ struct WriterStatus {
   std::string error;
   uint64_t batches = 0;         // written
   uint64_t snapshots = 0;       // written completely
-  uint64_t overflows = 0;       // snapshots because the ring had lost batches
+  uint64_t overflows = 0;       // how often the ring had lost batches that were not written
   uint64_t claims_lost = 0;     // another relay wrote while this writer wrote
-  uint64_t purge_failures = 0;  // the next snapshot deletes these messages too
+  uint64_t purge_failures = 0;  // failed deletions; the next snapshot deletes the messages too
 };
 
 struct LogWriterConfig {
@@ -70,7 +72,7 @@ class MessageGroup {
   size_t bytes_ = 0;
 };
 
-// Which relay may write. Thread-compatible.
+// Whether this writer may write: only while it holds the claim. Thread-compatible.
 class WriterClaim {
  public:
   static constexpr int64_t kClaimMs = 3000;
@@ -78,18 +80,19 @@ class WriterClaim {
   bool held() const { return held_; }
   // True: another writer was heard in the last kClaimMs.
   bool hears_other(int64_t now_ms) const { return other_ && now_ms < due_ms_; }
-  // Another writer was heard, or the wait begins.
+  // Gives up the claim, and begins a wait of kClaimMs. `other`: another writer was heard.
   void Wait(int64_t now_ms, bool other) {
     held_ = false;
     other_ = other;
     due_ms_ = now_ms + kClaimMs;
   }
-  // Takes the claim if no other writer was heard. `position`: the end of the log.
+  // Takes the claim if the wait has ended. `position`: the end of the log.
   void TakeIfDue(int64_t now_ms, uint64_t position) {
     if (held_ || now_ms < due_ms_) return;
     held_ = true;
     position_ = position;
   }
+  // The end of the log when the claim was taken.
   uint64_t position() const { return position_; }
 
  private:
@@ -136,7 +139,7 @@ class LogWriter {
   EventLog& log_;
   int64_t now_ms_ = 0;  // of the current Step
   WriterClaim claim_;
-  uint64_t announcements_ = 0;  // Announcement::count at the latest look
+  uint64_t announcements_ = 0;  // Announcement::count at the latest HearOthers
   bool synced_ = false;         // the four members below describe the log
   uint64_t position_ = 0;       // of the last message
   Epoch epoch_;
@@ -146,7 +149,7 @@ class LogWriter {
   uint64_t attempts_ = 0;       // snapshots that were begun
   uint64_t kept_from_ = 0;      // position of the latest complete snapshot
   std::optional<Snapshot> snapshot_;
-  std::optional<PublisherStatus> pending_;  // to announce when its batches are written
+  std::optional<PublisherStatus> pending_;  // to announce when all its batches are written
   int64_t announce_due_ms_ = 0;
   std::string error_;  // of the latest Append
   mutable Mutex mutex_;

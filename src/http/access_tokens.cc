@@ -77,7 +77,7 @@ Result<AccessTokens> AccessTokens::Parse(std::string_view text) {
       return Bad("line " + std::to_string(number) + ": " + status.message());
     }
   }
-  if (tokens.tokens_.empty()) return Bad("has no token");
+  if (tokens.tokens_.empty()) return Bad("contains no token");
   return tokens;
 }
 

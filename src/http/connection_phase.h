@@ -7,7 +7,7 @@
 namespace kvcast {
 
 enum class ConnectionPhase : uint8_t {
-  kHandshake,   // without TLS, this phase ends at once
+  kHandshake,   // the TLS handshake; without TLS, this phase ends at once
   kIdle,        // no byte of the next request has arrived
   kReceiving,   // the request is not complete
   kContinuing,  // "100 Continue" is being sent; the body follows

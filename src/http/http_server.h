@@ -127,7 +127,7 @@ struct HttpOptions {
 struct HttpCounters {
   uint64_t connections = 0;  // open connections
   uint64_t accepted = 0;
-  uint64_t evicted = 0;        // closed to make room
+  uint64_t evicted = 0;        // connections that were closed because there were too many
   uint64_t timed_out = 0;      // requests and replies that took too long
   uint64_t refused_bytes = 0;  // requests that were refused because of max_held_bytes
   uint64_t held_bytes = 0;     // bytes that are held now

@@ -1,5 +1,6 @@
-// HttpStream: reads and writes the bytes of a connection, with or without TLS. Handlers must keep
-// the stream alive. Handlers run on the thread of the stream's io_context.
+// HttpStream: reads and writes the bytes of a connection, with or without TLS. Each handler
+// must own a reference that keeps the stream alive. Handlers run on the thread of the stream's
+// io_context.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -58,7 +59,7 @@ class HttpStream {
     socket_.async_wait(Socket::wait_read, std::move(handler));
   }
   // Reads at most `most_bytes`, and never blocks. The bytes are valid until the next call for any
-  // stream with this scratch. Empty without an error: no byte is there.
+  // stream with this scratch. Empty without an error: no byte has arrived.
   std::string_view ReadReady(size_t most_bytes, Error& error) {
     const size_t bytes = socket_.read_some(boost::asio::buffer(scratch_, most_bytes), error);
     if (error == boost::asio::error::would_block) error = {};

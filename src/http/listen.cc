@@ -95,7 +95,8 @@ Status HttpServer::Impl::ListenOnTcp() {
 Status HttpServer::Impl::ListenOnUnix() {
   const std::string& path = options_.unix_path;
   if (path.size() >= sizeof(sockaddr_un::sun_path) || path.find('\0') != std::string::npos) {
-    return {StatusCode::kInvalidArgument, "http: unix:" + path + ": not a path of a socket"};
+    return {StatusCode::kInvalidArgument,
+            "http: unix:" + path + ": the path is too long for a unix socket, or contains a NUL"};
   }
   if (Status status = RemoveOldSocket(path); !status.ok()) return status;
   const Status opened = OpenAcceptor(asio::local::stream_protocol::endpoint(path));

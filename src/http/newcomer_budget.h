@@ -25,7 +25,7 @@ class NewcomerBudget {
   void Spend(int64_t used_us) { left_us_ -= std::max<int64_t>(used_us, 1); }
 
  private:
-  int64_t left_us_ = kMostUs;  // below 0: the latest turn took longer than the rest of the time
+  int64_t left_us_ = kMostUs;  // below 0: the latest work took longer than the time that was left
   int64_t latest_us_ = 0;
 };
 

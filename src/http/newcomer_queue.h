@@ -65,7 +65,7 @@ class NewcomerQueue {
   Connection TakeRequest() { return TakeFirst(requests_); }
   // REQUIRES: Next has returned kLingering.
   Connection TakeLingering() { return TakeFirst(lingering_); }
-  // The work has used this time.
+  // Must be called after the work, with the time that the work has used.
   void Spend(int64_t used_us) { budget_.Spend(used_us); }
 
  private:

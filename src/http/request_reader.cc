@@ -64,9 +64,9 @@ class RequestReader::Parser final : public http::basic_parser<true> {
       status = 413;
       refusal = "body: longer than " + std::to_string(most_) + " bytes";
     } else if (error == http::error::bad_content_length) {
-      refusal = "Content-Length: not one number";
+      refusal = "Content-Length: must be one decimal number";
     } else {
-      refusal = is_header_done() ? "body: broken chunk" : "head: not HTTP/1.1";
+      refusal = is_header_done() ? "body: invalid chunked encoding" : "head: not HTTP/1.1";
     }
   }
 
@@ -96,7 +96,7 @@ class RequestReader::Parser final : public http::basic_parser<true> {
     if (!added) it->second.append(", ").append(View(value));
     const bool digits = View(value).find_first_not_of("0123456789") == std::string_view::npos;
     if (field == http::field::content_length && !digits) {
-      return Refuse(400, "Content-Length: not one number", error);
+      return Refuse(400, "Content-Length: must be one decimal number", error);
     }
     if (field == http::field::transfer_encoding && !beast::iequals(value, "chunked")) {
       return Refuse(400, "body: transfer encoding other than chunked", error);
@@ -106,10 +106,10 @@ class RequestReader::Parser final : public http::basic_parser<true> {
 
   void on_header_impl(error_code& error) override {
     if (request.takes_chunks && !request.headers.contains("host")) {
-      return Refuse(400, "host: needed", error);
+      return Refuse(400, "host: a request needs a Host header", error);
     }
     if (!request.takes_chunks && chunked()) {
-      return Refuse(400, "body: chunks in HTTP/1.0", error);
+      return Refuse(400, "body: chunked bodies need HTTP/1.1", error);
     }
     request.keep_alive = keep_alive();
     const uint64_t length = content_length().value_or(0);

@@ -74,12 +74,12 @@ class HttpServer::Impl {
     bool newcomer = true;             // see NewcomerQueue
     bool closing = false;             // the connection ends after the current reply
     bool ended = false;               // the client sends no more bytes
-    // Of the latest complete head, until its reply was sent.
+    // The following members belong to the latest complete head, until its reply was sent.
     const HttpRoute* route = nullptr;   // nullptr: none
     const std::string* path = nullptr;  // key of Impl::routes_; nullptr: none
     bool head_only = false;             // HEAD
     std::optional<AccessRole> role;     // of the token
-    std::optional<HttpReply> refusal;   // the answer, which no handler makes; the body is not read
+    std::optional<HttpReply> refusal;   // reply of a request that is refused; the body is not read
     std::shared_ptr<Pieces> pieces;     // nullptr: no piece of the reply follows `out`
     int64_t pieces_until_ms = 0;        // deadline of the reply in pieces; 0: no such reply
     std::list<uint64_t>::iterator quiet;  // position in Impl::quiet_ if IsQuiet(phase)
@@ -89,7 +89,7 @@ class HttpServer::Impl {
     explicit Newcomers(boost::asio::io_context& io) : timer(io) {}
 
     NewcomerQueue<Shared> queue;
-    boost::asio::steady_timer timer;  // runs while work waits for time
+    boost::asio::steady_timer timer;  // runs while work waits for the budget
     bool timer_runs = false;
   };
   struct Finished {
@@ -168,7 +168,7 @@ class HttpServer::Impl {
   const size_t max_connections_;
   std::optional<AccessTokens> tokens_;                    // constant after Start
   std::map<std::string, std::vector<HttpRoute>> routes_;  // by path; constant after Start
-  bool owns_path_ = false;                                // options_.unix_path is this socket
+  bool owns_path_ = false;                                // unix_path is this server's socket
   int port_ = 0;                                          // constant after Start
   HttpStream::Scratch scratch_;
   std::optional<boost::asio::ssl::context> tls_;
@@ -179,8 +179,9 @@ class HttpServer::Impl {
   // Connections for which IsQuiet(phase) is true. The connection that has been quiet for the
   // longest time is first.
   std::list<uint64_t> quiet_;
-  // Unfinished requests that hold more than kSmallBytes: bytes and inverted connection id. The last
-  // element is refused first: of equal sizes, the request of the oldest connection.
+  // Unfinished requests that hold more than kSmallBytes. An element is the number of held bytes and
+  // the bitwise complement of the connection id. The last element is refused first. If several
+  // requests have the same size, the last element belongs to the oldest connection.
   std::set<std::pair<size_t, uint64_t>> unfinished_;
   Newcomers newcomers_{io_};
   uint64_t next_id_ = 0;

@@ -18,7 +18,7 @@ using Error = boost::system::error_code;
 
 Status Bad(const std::string& text) { return {StatusCode::kInvalidArgument, text}; }
 
-// The errors of OpenSSL do not contain the cause.
+// The errors of OpenSSL do not show why a file cannot be read.
 Status CheckReadable(const std::string& path) {
   const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (file < 0) return Bad(std::strerror(errno));

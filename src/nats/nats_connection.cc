@@ -107,8 +107,8 @@ Result<std::shared_ptr<NatsConnection>> NatsConnection::Create(const NatsOptions
       std::make_shared<NatsConnectionImpl>(options, std::move(urls).value(), std::move(secrets)));
 }
 
-// A connection that has ended is replaced by a new one instead of being established again. So no
-// message of an earlier attempt is sent later, and each subscription begins on a new connection.
+// libnats must not reconnect: a connection that has ended is replaced by a new connection. So no
+// message of an earlier attempt is sent later, and no subscription outlives its connection.
 natsStatus NatsConnectionImpl::Configure(natsOptions* options, const std::string& url) const {
   const auto tls = [&]() -> natsStatus {
     if (!url.starts_with("tls://") && options_.ca_file.empty()) return NATS_OK;

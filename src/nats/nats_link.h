@@ -1,4 +1,4 @@
-// NatsLink: one connection to a NATS server. After its end, the connection is never established
+// NatsLink: one connection to a NATS server. A connection that has ended is never established
 // again. This file also defines owners of libnats objects.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

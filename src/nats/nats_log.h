@@ -22,7 +22,7 @@ struct NatsOptions {
   std::string user_file;         // the user name in the first line, and the password in the second
   std::string token_file;        // a token
   std::string ca_file;           // certificates of the authorities that TLS trusts
-  bool insecure = false;         // without TLS, the servers may be beyond loopback
+  bool insecure = false;         // true: connections beyond loopback may be without TLS
 };
 
 // The connection of this process to the servers. Thread-safe. If a connection ends, a new one is

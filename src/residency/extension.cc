@@ -25,7 +25,7 @@ constexpr size_t kBucketsPerBit = kDigestBuckets / 64;
 constexpr uint8_t kHasDigests = 1;
 constexpr uint8_t kAnswersChallenges = 2;
 constexpr uint8_t kStatusFlags = kHasDigests | kAnswersChallenges;
-constexpr uint8_t kHasBuckets = 1;
+constexpr uint8_t kHasBuckets = 1;  // flag of a group on a tier
 constexpr size_t kMaxGroupTiers = static_cast<size_t>(kTiers) * (kMaxGroup + 1);
 
 bool StartsWith(std::span<const uint8_t> bytes, std::string_view text) {
@@ -79,7 +79,7 @@ class In {
   bool failed_ = false;
 };
 
-// The strict order: no group occurs twice on a tier.
+// The order is strict, so that no group occurs twice on a tier.
 bool InOrder(const GroupTierDigest& a, const GroupTierDigest& b) {
   return std::pair(a.tier, a.group) < std::pair(b.tier, b.group);
 }

@@ -16,10 +16,10 @@
 namespace kvcast::residency {
 namespace {
 
-// Maximum number of blocks that a step visits.
+// Maximum number of items that a step visits: blocks, or values of Key::Index.
 constexpr size_t kStepBlocks = 8192;
-constexpr size_t kForms = 3;  // of hashes
-// Mean number of blocks with the same index; see BlockOrder.
+constexpr size_t kForms = 3;  // number of values of BlockHash::Form
+// Upper limit of the mean number of blocks with the same index; see GroupTierWriter.
 constexpr size_t kBlocksPerIndex = 8;
 
 // The batches under construction.
@@ -98,9 +98,10 @@ struct Block {
   bool written = false;
 };
 
-// Writes the blocks of a group on a tier. Sorting them by hash gives equal snapshots for equal
-// mirrors. Most hashes are uniform, so few blocks have the same index (Key::Index): the blocks are
-// counted by index, placed in the order of their indices, and sorted within each index.
+// Writes the blocks of one group on one tier in the order of their hashes, so that equal mirrors
+// give equal snapshots. The writer counts the blocks by index (Key::Index), places the blocks in
+// the order of the indices, and sorts the blocks of each index. Most hashes are uniform, so few
+// blocks have the same index.
 class GroupTierWriter {
  public:
   // Both arguments must outlive the writer.
@@ -163,11 +164,12 @@ class GroupTierWriter {
     kCount,
     kPlace,
     kSort,
-    // with parents:
+    // The next three phases run if the snapshot has all buckets.
     kParents,
     kLeaves,
     kCycles,
-    // without parents: most parents are in other buckets, so chains would have one block each
+    // The next two phases run if buckets are left out. Most parents are then in other buckets, so
+    // most chains would have only one block.
     kAlike,
     kRuns,
     kDone,
@@ -175,8 +177,8 @@ class GroupTierWriter {
   using Chain = std::vector<const Block*>;
   using Alike = std::pair<uint32_t, uint32_t>;  // copies, block size
 
-  // Calls `visit` for the next items of [0, size). True: no item is left; the next call begins
-  // again.
+  // Calls `visit` for the next items of [0, size). True: no item is left; the next call begins with
+  // item 0.
   template <typename Visitor>
   bool Visit(size_t size, const Visitor& visit) {
     const size_t end = std::min(size, at_ + kStepBlocks);
@@ -191,8 +193,9 @@ class GroupTierWriter {
   }
   size_t BeginOf(size_t index) const { return index == 0 ? 0 : ends_[index - 1]; }
 
-  // Turns the counts in ends_ into begins. For each block, Phase::kPlace then adds 1 to the begin
-  // of the block's index. After that phase, ends_ has the ends.
+  // Replaces each count in ends_ by the position where the blocks of the index begin. For each
+  // block, Phase::kPlace then adds 1 to the position of the block's index. After that phase, ends_
+  // has the ends.
   void BeginPlace() {
     std::exclusive_scan(ends_.begin(), ends_.end(), ends_.begin(), uint32_t{0});
     order_.resize(copied_.size());
@@ -243,7 +246,7 @@ class GroupTierWriter {
     return {block.entry->copies, block.entry->block_size};
   }
   void NoteAlike(const Block& block) { alike_[AlikeOf(block)].push_back(&block); }
-  // Writes the next blocks of alike_. False: none is left.
+  // Writes the next blocks of alike_. False: no block is left.
   bool WriteAlike() {
     const auto chain = alike_.begin();
     if (chain == alike_.end()) return false;
@@ -310,7 +313,7 @@ class SnapshotWriter::Impl {
 
   Batches batches_;
   MirrorCopy copy_;
-  size_t next_ = 0;  // the group on a tier that is written
+  size_t next_ = 0;  // index of the group on a tier that is being written
   std::optional<GroupTierWriter> writer_;
 };
 

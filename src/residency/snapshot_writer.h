@@ -27,7 +27,7 @@ struct SnapshotOptions {
   BucketMask buckets = BucketMask().set();  // blocks of other buckets are left out
   Dialect dialect = kDefaultDialect;
   int64_t data_parallel_rank = 0;
-  double ts = 0;
+  double ts = 0;  // time of the batches, seconds since the Unix epoch
 };
 
 // Writes a snapshot in steps, so that the caller can do other work between two steps.
@@ -39,7 +39,7 @@ class SnapshotWriter {
   ~SnapshotWriter();
   // Appends the batches that this step finished to `out`, one payload per batch. False: all batches
   // are written. A step reads, sorts or writes some thousand blocks, which takes milliseconds. A
-  // step takes longer if many hashes begin with the same bytes, or if a chain is longer than that.
+  // step takes longer if many hashes begin with the same bytes, or if a chain has more blocks.
   bool Step(std::vector<Payload>& out);
 
  private:

@@ -25,7 +25,8 @@ int64_t WindowTokens(const GroupSpec& spec, const OffloadLayoutConfig& config) {
 }
 
 Status CheckGroup(size_t index, const GroupSpec& spec, const OffloadLayoutConfig& config) {
-  if (!IsCacheableKind(spec.kind)) return Invalid(index, "kind is not cached");
+  if (!IsCacheableKind(spec.kind))
+    return Invalid(index, "the kind takes no part in prefix caching");
   if (spec.block_size <= 0 || spec.block_size % config.tokens_per_hash != 0) {
     return Invalid(index, "block_size must be a multiple of tokens_per_hash");
   }

@@ -79,7 +79,7 @@ std::optional<int64_t> Lookup::Scan(size_t group, int64_t first, int64_t last, b
   if (!rules.window_chunks) return ScanPrefix(last - first, answer);
   const int64_t required = *rules.window_chunks + (pops ? 1 : 0);
   if (layout_.rules < EngineRules::kV032) return ScanWindow(last - first, required, answer);
-  // The end of the prefix if the run of chunks at the end is found.
+  // The end of the prefix if the scan finds a run that ends with the last chunk.
   const int64_t end = std::min(max_tokens_, (last - (pops ? 1 : 0)) * rules.tokens_per_chunk);
   const int64_t at_end = LoadWindowChunks(rules, end) + (pops ? 1 : 0);
   return ScanLoadWindow(last - first, required, at_end, answer);

@@ -21,6 +21,7 @@ class ActiveFaults {
     const int64_t until_ms = agenda_.now_ms() + fault.duration_ms;
     Window& active = window(fault.kind);
     active = {std::max(active.until_ms, until_ms), fault.amount};
+    // A delayed message may arrive up to `amount` ms after the end of the fault.
     if (fault.kind == FaultKind::kDelayLive) trouble_until_ms_ += fault.amount;
   }
   // The amount of the fault; 0 if the fault is not active.

@@ -34,7 +34,7 @@ enum class FaultKind : uint8_t {
   kBurn,           // `amount` steps are refused: they use sequence numbers, but send no batch
   kClear,          // the engine resets its prefix cache
   kClockJump,      // the follower's clock jumps by `amount` ms
-  kDamage,         // `amount` entries of the index are changed (publishers with digests)
+  kDamage,         // `amount` entries of the index are changed, if the publisher has digests
   kContradict,     // a caller reports that the state is impossible
   kOversize,       // a batch that ends every connection over which it is sent
   kAskSnapshot,    // another reader sends the legacy `snapshot` request

@@ -41,8 +41,8 @@ void Link::MakePump() {
   follower_.Watch(pump_->source());
 }
 
-// Returns the time at which a message of the time `ms` passes. TCP holds messages back until a
-// partition ends.
+// `ms`: the arrival time of a message if there is no partition. Returns the arrival time with the
+// partition: TCP holds messages back until the partition ends.
 int64_t Link::Passable(int64_t ms) const {
   return std::max(ms, faults_.until_ms(FaultKind::kPartition));
 }
@@ -73,7 +73,7 @@ void Link::Wake() {
 
 void Link::Work() {
   if (agenda_.now_ms() < faults_.until_ms(FaultKind::kPauseFollower)) return Wake();
-  // A lane of the subscriber takes the large messages. It may be busy.
+  // A lane of the subscriber takes the large messages. If the lane is busy, the pump keeps them.
   const bool kept = pump_->keeps_large();
   pump_->Work(follower_ms(), /*takes_large=*/!has_lanes_ || random_.Percent(40));
   if (pump_->keeps_large()) {

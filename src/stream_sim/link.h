@@ -73,7 +73,7 @@ class Link final : private stream::SourceTransport, private stream::ReplyChannel
     const bool bound;              // the publisher connects to the follower
     uint64_t number = 0;           // of the latest connection
     bool subscribed = false;       // the publisher has received the subscription
-    bool established = false;      // the follower gets kConnected for the connection
+    bool established = false;      // kConnected of the connection was queued for the follower
     bool watched = false;          // the follower reads from the connection
     int64_t endpoint_free_ms = 0;  // bound: when the endpoint can be bound again
     int64_t last_arrival_ms = 0;
@@ -160,7 +160,7 @@ class Link final : private stream::SourceTransport, private stream::ReplyChannel
   SimPublisher publisher_;
   LegacyReader reader_;
   ActiveFaults faults_;
-  int64_t publisher_up_ms_ = 0;
+  int64_t publisher_up_ms_ = 0;  // no client can connect before this time
   int64_t clock_offset_ms_ = 0;
 
   const bool has_lanes_;  // see SubscriberConfig::slow_threads
@@ -170,7 +170,7 @@ class Link final : private stream::SourceTransport, private stream::ReplyChannel
 
   Request request_;
   int64_t server_due_ms_ = stream::kNever;
-  std::set<std::pair<int, uint64_t>> oversize_;  // (life, sequence number)
+  std::set<std::pair<int, uint64_t>> oversize_;  // kOversize batches: (life, sequence number)
   Received received_;
 
   bool woken_ = false;

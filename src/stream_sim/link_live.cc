@@ -103,7 +103,8 @@ void Link::SendLive(const RingEntry& entry) {
     return;
   }
   RingEntry message = entry;
-  // A relay publishes a batch that it cannot decode, so its source stays synced.
+  // A relay publishes even a batch that it cannot decode. Its source would stay synced with a state
+  // that lacks the batch.
   if (!relay_ && Strikes(FaultKind::kTruncateLive) && entry.payload->size() > 2) {
     const auto cut = static_cast<std::ptrdiff_t>(
         1 + random_.Roll(static_cast<int64_t>(entry.payload->size()) - 1));

@@ -1,9 +1,10 @@
 // LiveQueue: the events and messages that a simulated live socket has received, and that its reader
 // has not read yet.
 //
-// Arrivals become visible in their order. An arrival may become visible during any call, because
-// the network thread and the reader run at the same time. Like a ZeroMQ descriptor, the queue
-// announces an arrival once, and the next call clears the announcement.
+// An arrival is a received event or message. Arrivals become visible in their order. An arrival may
+// become visible during any call, because the network thread and the reader run at the same time.
+// Like a ZeroMQ descriptor, the queue announces an arrival once, and the next call clears the
+// announcement.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

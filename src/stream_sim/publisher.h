@@ -42,8 +42,8 @@ class SimPublisher final : private stream::ReplyChannel {
   SimPublisher(uint64_t seed, int number, const Agenda& agenda, stream::ReplyChannel& channel,
                Record& record);
 
-  // Makes one step of the engine, as the engine's thread. The events of the step are published in a
-  // batch, or added for the next batch.
+  // Makes one step of the engine, as the engine's thread does. The events of the step are published
+  // in a batch, or added for the next batch.
   void PublishStep();
   // Makes one step, publishes its events in a batch, and returns the sequence number.
   uint64_t PublishBatch();
@@ -56,7 +56,7 @@ class SimPublisher final : private stream::ReplyChannel {
   void Tick();
   // Returns the unsent batches, as the sending thread takes them.
   std::vector<RingEntry> TakeUnsent();
-  // Receives a request, as the replay thread.
+  // Receives a request, as the replay thread does.
   void Ask(const std::string& client, Frame start);
   // Serves each client once. Returns the milliseconds until the next call is needed; -1: no call is
   // needed.

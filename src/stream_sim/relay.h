@@ -25,8 +25,8 @@ namespace kvcast::sim {
 
 class SimRelay final : public ReplicaSink, private stream::RelayOutput {
  public:
-  // `follower`: of the source. `channel` takes the replies to requests. `on_epoch` is called when
-  // an epoch has begun; the connections to the previous epoch have then ended. All reference
+  // `follower` follows the source. `channel` takes the replies to requests. `on_epoch` is called
+  // when an epoch has begun; the connections to the previous epoch have then ended. All reference
   // arguments must outlive the relay.
   SimRelay(uint64_t seed, const Agenda& agenda, Follower& follower, stream::ReplyChannel& channel,
            std::function<void()> on_epoch, Record& record);
@@ -43,7 +43,7 @@ class SimRelay final : public ReplicaSink, private stream::RelayOutput {
   void Tick();
   // Returns the unsent batches, as the sending thread takes them.
   std::vector<stream::RingEntry> TakeUnsent();
-  // Receives a request, as the replay thread. A silent relay drops it.
+  // Receives a request, as the replay thread does. A silent relay drops the request.
   void Ask(const std::string& client, stream::Frame start);
   // Serves each client once. Returns the milliseconds until the next call is needed; -1: no call is
   // needed.

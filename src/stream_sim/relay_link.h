@@ -27,8 +27,9 @@ namespace kvcast::sim {
 
 class RelayLink final : private stream::SourceTransport, private stream::ReplyChannel {
  public:
-  // `follower`, `publisher`: of the relay's source. `faults`: of the link to this source; the relay
-  // pauses when the follower pauses. All reference arguments must outlive the link.
+  // `follower` and `publisher` belong to the relay's source. `faults`: the faults of the link to
+  // this source. The relay pauses when the follower pauses. All reference arguments must outlive
+  // the link.
   RelayLink(uint64_t seed, Agenda& agenda, Follower& follower, const SimPublisher& publisher,
             ActiveFaults& faults, Record& record);
 
@@ -36,7 +37,7 @@ class RelayLink final : private stream::SourceTransport, private stream::ReplyCh
   ReplicaSink& sink() { return relay_; }
   // Must be called after each call into the relay's source.
   void NoteState(SourceState state);
-  // Faults between the relay and the router, at random.
+  // Causes a fault between the relay and the router at random, or no fault.
   void Disturb();
   void RestartRelay();
   // Must be called once per second.

@@ -24,8 +24,8 @@ class RelayRecord {
  public:
   // An epoch begins. Its state is empty.
   void BeginEpoch() { epochs_.emplace_back(); }
-  // The epoch uses the next number for a batch of the engine with this time stamp. `position`:
-  // after this batch.
+  // The epoch uses the next number for a batch of the engine with this time stamp. `position`: the
+  // state after this batch.
   void NoteBatch(const EnginePosition& position, double ts) {
     latest().after.push_back(position);
     by_time_[ts] = position;
@@ -46,7 +46,7 @@ class RelayRecord {
     return next_seq == 0 ? EnginePosition{} : epochs_[epoch].after[next_seq - 1];
   }
   // The state after the published batch with this time stamp. nullopt: no batch of the engine has
-  // it.
+  // this time stamp.
   std::optional<EnginePosition> Of(double ts) const {
     const auto it = by_time_.find(ts);
     return it == by_time_.end() ? std::nullopt : std::optional(it->second);

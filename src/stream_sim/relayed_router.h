@@ -32,7 +32,8 @@ class RelayedRouter final : public ReplicaSink {
   // of `epoch`. A synced source must have reached this position, or a later epoch of the relay.
   void CheckDetected(const stream::Source& source, int64_t now_ms, uint64_t epoch,
                      const EnginePosition& position);
-  // Checks the source after a long time without faults: the router must know what the relay knows.
+  // Checks the source after a long time without faults: its state must fit the state of the relay's
+  // source.
   void CheckConverged(const stream::Source& source, int64_t now_ms);
 
  private:

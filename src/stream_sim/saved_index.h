@@ -32,7 +32,7 @@ class SavedIndex {
     }
   }
 
-  // Restores a worker of the list. The index may have another number of shards.
+  // Restores a worker of the list. `index` may have another number of shards than the saved index.
   Status Restore(PrefixIndex& index, WorkerId worker) const {
     const auto at = std::ranges::find(workers_, worker) - workers_.begin();
     const auto number = static_cast<uint32_t>(at);

@@ -30,7 +30,7 @@ constexpr int64_t kMaxLookMs = 300;
 constexpr int64_t kQuietMs = 100;
 constexpr uint64_t kMaxEvents = 400000;
 
-// One follower at a time may request a status, in half of the runs.
+// In half of the runs, only one follower at a time may request a status.
 size_t MaxStatusRequests(uint64_t seed) { return Random(seed, 0x57A7).Percent(50) ? 1 : 256; }
 
 class World {

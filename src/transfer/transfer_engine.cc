@@ -49,7 +49,8 @@ Status Validate(const TransferConfig& config) {
 
 }  // namespace
 
-// Jobs arrive in incoming_ and leave through results_. Only the pump uses the lanes.
+// Jobs arrive in incoming_ and leave through results_. A thread uses the lanes only while it holds
+// pump_mutex_.
 class TransferEngine::Impl {
  public:
   Impl(TransferConfig config, std::unique_ptr<CopyBackend> backend)
@@ -76,7 +77,7 @@ class TransferEngine::Impl {
     }
     const MutexLock pump(pump_mutex_);
     lanes_.Abandon();
-    backend_.reset();  // its threads may still signal an end
+    backend_.reset();  // the threads of the backend may still signal the end of a batch
   }
 
   void Submit(const TransferJob& job) {

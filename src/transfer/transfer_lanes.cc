@@ -216,7 +216,8 @@ std::span<const BlockId> BlocksOfGroup(const JobState& job, size_t entry,
 // write the same bytes only if an id occurs twice.
 Status TransferLanes::CheckDestinations(const JobState& job) {
   const auto twice = [](const char* what, uint64_t id) {
-    return Status(StatusCode::kInvalidArgument, what + std::to_string(id) + ": is written twice");
+    return Status(StatusCode::kInvalidArgument,
+                  what + std::to_string(id) + ": is a destination twice");
   };
   if (job.direction == CopyDirection::kStore) {
     const std::span<const SlotId> slots = job.slots;

@@ -72,7 +72,7 @@ class TransferLanes {
     explicit Lane(const BatchLimits& limits) : planner(limits) {}
 
     std::vector<std::unique_ptr<JobState>> jobs;  // in order of submission
-    int64_t busy_since_ns;                        // valid while there are jobs
+    int64_t busy_since_ns;  // start of the time that busy_seconds lacks; valid while there are jobs
     std::vector<Running> running;
     CopyPlanner planner;  // plans the first job that has work
   };

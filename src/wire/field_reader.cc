@@ -16,9 +16,8 @@ std::span<const uint8_t> ContentOf(const Value& value) {
 
 }  // namespace
 
-// Reserves memory for `count` values, but not more than kTrustedBytes and the number of remaining
-// bytes together, because the input may declare any count. The vector grows further as values
-// arrive.
+// Reserves memory for `count` values, but at most kTrustedBytes plus the number of remaining bytes,
+// because the input may declare any count. The vector grows further as values arrive.
 template <typename T>
 void FieldReader::ReserveWithin(std::vector<T>& values, size_t count) const {
   constexpr size_t kTrustedBytes = 32 * 1024;

@@ -32,8 +32,9 @@ class Computation {
   // Reads the states, writes all new states and tokens, then reads the tokens of attention. A
   // request may read tokens that another request of the same step has written.
   void Begin(const std::vector<RequestWork>& step);
-  // Checks that the tokens that the step read or wrote are unchanged, and the states that it wrote.
-  // Does not check the states that the step read, because a step may overwrite a state in place.
+  // Checks that the tokens that the step read or wrote are unchanged, and that the states that the
+  // step wrote are unchanged. Does not check the states that the step read, because a step may
+  // overwrite a state in place.
   void End(const std::vector<RequestWork>& step);
 
  private:

@@ -1,6 +1,6 @@
-// With real bytes, the offload path never reads a wrong KV byte on the GPU or after a load from
-// host memory, whatever happens to requests and copies. KVCAST_CONTENT_OPS sets the total number of
-// operations.
+// The test uses real bytes. Requests end at random, and copies fail or are late at random. The
+// offload path never reads a wrong KV byte, neither on the GPU nor after a load from host memory.
+// KVCAST_CONTENT_OPS sets the total number of operations.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 

@@ -38,7 +38,8 @@ class KvMemory {
   bool is_state(size_t group) const { return groups_[group].is_state; }
   int64_t cells(size_t group) const { return groups_[group].cells; }
   size_t cell_bytes(size_t group) const { return groups_[group].cell_bytes; }
-  // Offset of a cell in the bytes of its block, by LayoutOf and by WholeBlocks.
+  // Offset of a cell in the bytes of its block. CellOffset uses the layout of LayoutOf.
+  // CellOffsetInWhole uses the layout of WholeBlocks.
   size_t CellOffset(size_t group, int64_t cell) const;
   size_t CellOffsetInWhole(size_t group, int64_t cell) const;
 

@@ -23,7 +23,7 @@ enum class Fault : uint8_t {
   kNoPin,          // no pin holds the GPU blocks of running copies
   kNoEvent,        // copies do not wait for the computation that was submitted before them
   kStoreTooEarly,  // stores are submitted in the step that computes their blocks
-  kReleasedEarly,  // a request continues when its load has started
+  kReleasedEarly,  // a request continues as soon as its load has started
   kFreedWhenLate,  // the blocks of a load that was given up are freed before its copy ends
   kReportedEarly,  // the backend reports that a batch has ended before it moves the bytes
   kLikeVllm,       // the connector follows vLLM's rules even where kvcast's rules are better

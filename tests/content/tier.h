@@ -68,7 +68,8 @@ class Tier {
   virtual ~Tier() = default;
 
   virtual void Add(const Request& request) = 0;
-  // nullopt: not known yet. The caller must call again in a later step.
+  // Returns the number of tokens that the tier can load after the first `local_tokens` tokens.
+  // nullopt: the number is not known yet. The caller must call again in a later step.
   virtual std::optional<int64_t> Match(const Request& request, int64_t local_tokens,
                                        int64_t now_ms) = 0;
   // False: the tier loads nothing.

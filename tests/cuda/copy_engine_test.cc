@@ -25,7 +25,7 @@ struct Form {
   CopyCall call;
   int version;
   const char* runs;  // the call that copies contiguous bytes
-  const char* rows;  // the call that copies rows that are one descriptor
+  const char* rows;  // the call that copies the rows of one descriptor
 };
 constexpr Form kForms[] = {
     {CopyCall::kBatch13000, 13000, "cuMemcpyBatchAsync 13.0", "cuMemcpy3DBatchAsync 13.0"},

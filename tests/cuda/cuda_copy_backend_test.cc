@@ -412,7 +412,7 @@ TEST(CudaCopyBackend, AfterAFailedWaitForTheQueueAllBatchesFail) {
   const CopyOp op = world.Op(kLoad, 0, 0);
   const auto refused = world.backend->Submit(kLoad, {&op, 1}, nullptr);
   EXPECT_EQ(refused.status().code(), StatusCode::kUnavailable);
-  EXPECT_THAT(refused.status().message(), HasSubstr("poisoned"));
+  EXPECT_THAT(refused.status().message(), HasSubstr("after a fatal error"));
 }
 
 TEST(CudaCopyBackend, AfterACopyThatBreaksTheGpuAllBatchesFail) {

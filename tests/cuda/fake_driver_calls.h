@@ -17,7 +17,8 @@ void FillGraphs(DriverApi& api);
 
 }  // namespace kvcast::cuda::testing
 
-// Every function that works on the GPU begins with this.
+// Every function that works on the GPU begins with ENTER. ENTER takes the lock of the fake driver,
+// and returns the error of FakeDriver::Enter.
 #define ENTER(name)                                                                    \
   const std::lock_guard lock(FakeDriver::Get().calls);                                 \
   if (const CUresult entered = FakeDriver::Get().Enter(name); entered != CUDA_SUCCESS) \

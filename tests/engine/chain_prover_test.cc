@@ -87,7 +87,8 @@ TEST(ChainProver, AnswersWithTheStoresOfTheEngineItself) {
   }
 }
 
-// The block shows the hash_block_size only if it is a block of the engine.
+// The answer has a store of a block that the engine itself could publish. Only such a block proves
+// the hash_block_size.
 TEST(ChainProver, TheBlockIsABlockOfTheGroupWithTheSmallestBlocks) {
   CacheConfig config = Config({Full(64), Full(32)}, 50);
   config.hash_block_size = 8;

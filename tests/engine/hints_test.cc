@@ -1,7 +1,7 @@
-// The hints of a router. A request with CacheRequest::keep_prefix_tokens keeps the blocks that a
-// hit of this length needs. The next request with this prefix then hits. After a request with
-// CacheRequest::will_not_return_after has ended, its blocks after this position are evicted before
-// all other cached blocks.
+// The hints of a router. CacheRequest::keep_prefix_tokens is the length of a prefix. The cache
+// keeps the blocks that a hit of this length needs, so the next request with this prefix hits.
+// CacheRequest::will_not_return_after is a position. After the request has ended, its blocks after
+// this position are evicted before all other cached blocks.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 

@@ -26,8 +26,9 @@ TEST_F(FullAndTwoWindows, WindowsServeTheirLastBlocksAlone) {
   EXPECT_EQ(engine_.Start(second_), (IdLists{{13}, {14}, {15}}));
 }
 
-// A prompt ends at a block boundary, and its last block is cached. From v0.32 on, the lookup drops
-// this last block, which is no part of the hit. Earlier rules drop the block before it.
+// A prompt ends at a block boundary, and its last block is cached. A hit never contains this block.
+// From v0.32 on, the lookup drops this block for the draft head, so the hit is not shortened.
+// Earlier rules drop the block before it.
 TEST(EagleGroups, LookAtTheLastBlockOfAPromptFromV032On) {
   for (const auto& [rules, hit] :
        {std::pair{EngineRules::kMain2026August, 32}, std::pair{EngineRules::kV032, 48}}) {

@@ -164,8 +164,8 @@ TEST(NeverStuck, ARequestOfMaxModelLenFinishesInTheSmallestPoolThatSizingAccepts
     split += ranks > 1 ? 1 : 0;
     partial += PartialHitsEnabled(*config) ? 1 : 0;
     LoneRequest lone(random, *config, Pick(random, 0, 3) != 0);
-    // The prompts are prefixes of one text, and the last prompt is the whole text. Hits therefore
-    // end wherever an earlier prompt ended.
+    // The prompts are prefixes of one text, and the last prompt is the whole text. So a hit can end
+    // at the end of any earlier prompt.
     std::vector<TokenId> text(static_cast<size_t>(config->max_model_len));
     for (TokenId& token : text) token = Pick(random, 0, 3);
     for (int round = 0; round < 5; ++round) {

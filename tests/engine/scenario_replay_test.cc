@@ -63,7 +63,7 @@ TEST_F(ScenarioReplayTest, AWrongBlockIdOrFreeCountIsADifference) {
   EXPECT_EQ(report_.equal + 1, report_.compared);
 }
 
-// A step of 2 tokens computes 2 of the 3 tokens, but the recording has 1.
+// A step of 2 tokens computes 2 of the 3 tokens. The recording states 1 computed token.
 TEST_F(ScenarioReplayTest, AWrongChunkIsADifference) {
   std::string config = kConfig;
   const std::string budget = "\"max_num_batched_tokens\":";

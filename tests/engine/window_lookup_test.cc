@@ -81,7 +81,7 @@ TEST(ChunkedLookup, NeedsTheBlocksOfTheCurrentChunk) {
 
 TEST(ChunkedLookup, CountsChunksFromTheStartOfThePrompt) {
   const auto hit = [](const std::string& cached) { return LookUp(Chunked(4, 2), cached, 0, 3); };
-  // The first block ends the chunk that begins before it.
+  // The first block ends a chunk that begins before this block.
   EXPECT_EQ(hit("F").blocks, 1);
   EXPECT_EQ(hit("FF").blocks, 1);
   EXPECT_EQ(hit("FT").blocks, 2);

@@ -1,4 +1,5 @@
-// A relay that is started again goes on with the state of its log, and readers do not notice it.
+// A relay that is started again goes on with the state of its log. The readers of the log do not
+// notice the restart.
 // SPDX-License-Identifier: Apache-2.0
 #include "src/event_log/log_recovery.h"
 

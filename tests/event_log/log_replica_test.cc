@@ -1,5 +1,5 @@
-// A replica takes only a complete snapshot and the batches after it without a gap, whatever part of
-// the log it reads.
+// A replica takes only a complete snapshot and the batches after the snapshot, without a gap. This
+// holds for any part of the log that the replica reads.
 // SPDX-License-Identifier: Apache-2.0
 #include "src/event_log/log_replica.h"
 
@@ -34,7 +34,7 @@ struct LogReplicaTest : LogTest {
   void ApplyFrom(LogReplica& replica, uint64_t begin) {
     for (auto next = all.lower_bound(begin); next != all.end(); ++next) Apply(replica, next->first);
   }
-  // The replica has a state of the relay, or knows that it has none.
+  // If the replica is valid, it must have the state of the relay.
   void ExpectTruth(const LogReplica& replica, const MirrorTarget& target, uint64_t begin) {
     if (!replica.valid()) return;
     ++joined;

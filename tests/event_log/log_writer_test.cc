@@ -164,7 +164,7 @@ TEST_F(LogWriterTest, ASecondWriterStandsBy) {
   std::swap(*relay, other);
 }
 
-// Two relays that do not hear each other's announcements.
+// Neither of the two relays receives the announcements of the other relay.
 TEST_F(LogWriterTest, TheLogRefusesOneOfTwoWriters) {
   TestWriter first(*relay, server, now);
   relay->PublishMany(3);

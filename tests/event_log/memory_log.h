@@ -21,8 +21,8 @@ namespace kvcast::event_log {
 // The log that several MemoryLog objects share.
 struct MemoryServer {
   std::map<uint64_t, LogMessage> messages;  // by position
-  std::map<std::string, uint64_t> ids;      // positions
-  uint64_t last = 0;
+  std::map<std::string, uint64_t> ids;      // positions by message id
+  uint64_t last = 0;                        // position of the newest message
   size_t max_payload = 1000;
   bool up = true;
   // The server stores this number of messages, and then ends without an answer.

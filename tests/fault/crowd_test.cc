@@ -1,5 +1,5 @@
-// 64 sources need a replay at the same time, and the server answers slowly. At most four requests
-// are open, and every source gets its turn.
+// 64 sources need a replay at the same time, and the server answers slowly. A turn is the permit
+// for one request. At most four sources have a turn at the same time, and every source gets a turn.
 // SPDX-License-Identifier: Apache-2.0
 #include <atomic>
 #include <deque>

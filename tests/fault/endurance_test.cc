@@ -204,8 +204,9 @@ class EnduranceTest : public ::testing::Test {
     }
   }
 
-  // True if the source is synced at the publisher's sequence number. Then its content is compared,
-  // unless the state changes meanwhile. Only heartbeats are published at the same time.
+  // True if the source is synced at the publisher's sequence number, and its state does not change
+  // during the call. Compares the content of such a source with the pool. Only heartbeats are
+  // published at the same time.
   bool IsSynced(const Engine& engine) {
     const auto worker = fleet->view()->Find(engine.name);
     const SourceStatus before = fleet->stream(worker->id);

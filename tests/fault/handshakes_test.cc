@@ -1,5 +1,6 @@
-// Rows S2 and S3 of tests/RELIABILITY.md: strangers fail many handshakes per second, or keep many
-// handshakes open. Clients on the access list lose no batch, and new clients are served.
+// Rows S2 and S3 of tests/RELIABILITY.md. Strangers are clients that are not on the access list.
+// They fail many handshakes per second, or keep many handshakes open. Clients on the list lose no
+// batch, and new clients are served.
 //
 // The strangers are in a process of their own. KVCAST_HANDSHAKES sets the number of failed
 // handshakes (default: 600), KVCAST_HALF_OPEN the number of half-open connections (default: 600).
@@ -208,9 +209,10 @@ class HandshakesTest : public ::testing::Test {
                     .ok());
     return client;
   }
-  // Publishes one batch after the other until the condition holds. A batch is published when the
-  // client has the batch before. Returns the longest time until the client had a batch, in seconds.
-  // The strangers need time for `work` handshakes or connections.
+  // Publishes batches while `continues` returns true. Publishes a batch after the client has
+  // received the previous batch. Returns the longest time until the client had a batch, in seconds.
+  // `work`: the number of handshakes or connections of the strangers in this time. It decides the
+  // time limit.
   double PublishWhile(Client& client, uint64_t work, const std::function<bool()>& continues) {
     double longest = 0;
     const double patience = 120 + static_cast<double>(work) / 50;

@@ -116,7 +116,7 @@ class RelayRestart : public ::testing::TestWithParam<Dialect> {
     config.heartbeat_ms = 0;
     return config;
   }
-  // A later relay has the endpoints of the first.
+  // A later relay has the endpoints of the first relay.
   void StartRelay(const Worker& worker) {
     StreamRelayConfig relay;
     relay.source = worker.source();

@@ -163,7 +163,7 @@ TEST(ReplayLoad, OnlyGreedyClientsWait) {
   greedy_ones.join();
   modest_one.join();
 
-  // The burst, the rate, and one more batch.
+  // The rate limit allows a burst of one second, the rate, and one more batch.
   const double allowed = kRate * (1 + since.seconds()) + kBatchBytes;
   uint64_t least = UINT64_MAX;
   uint64_t most = 0;

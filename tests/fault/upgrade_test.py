@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""A fleet is upgraded while it runs, and then goes back: first the engine, then the router. After each step, the
+"""A fleet is upgraded while it runs, and then downgraded: first the engine, then the router. After each step, the
 router's state is equal to the engine's state by digest, no batch is lost, and no message is misread.
 usage: upgrade_test.py OLD_KVCAST NEW_KVCAST
 # SPDX-License-Identifier: Apache-2.0
@@ -66,7 +66,7 @@ def await_equal(step, digests_before):
         time.sleep(0.2)
         source = metrics()
     wrong = {name: source[name] for name in ("digest_mismatches", "lost_batches") if source[name] > 0}
-    # Old releases do not count all of these.
+    # Old releases lack some of the counters in REJECTS.
     wrong |= {name: count for name, count in source.items() if name in REJECTS and count > 0}
     if wrong or source["batches"] == 0:
         sys.exit(f"FAILED: {step}: {wrong} {source}")

@@ -1,6 +1,6 @@
 // Fuzz target: the messages with the load of a router. A decoded message keeps the bounds of the
 // format, and its encoding gives the same message again. The sum over the routers is the sum of the
-// latest message of each of them.
+// latest messages, one of each router.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cstddef>

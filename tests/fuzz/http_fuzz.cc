@@ -1,6 +1,7 @@
 // Fuzz target: bytes that a client sends to the HTTP server. A second reader, which follows RFC
 // 9112 without Boost.Beast, finds the same requests in the bytes. The sizes of the pieces in which
-// the bytes arrive do not matter. An accepted request, written again, is the same request.
+// the bytes arrive do not matter. If an accepted request is written as text, the reader reads the
+// same request from this text.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cstddef>
@@ -130,7 +131,7 @@ void CheckWritten(const HttpRequest& request) {
   KV_CHECK(Same(expected, again));
 }
 
-// Two digits follow each percent sign.
+// True if two hex digits follow each percent sign.
 bool HasWholeEscapes(std::string_view target) {
   constexpr std::string_view kDigits = "0123456789abcdefABCDEF";
   for (size_t at = target.find('%'); at != std::string_view::npos; at = target.find('%', at + 1)) {

@@ -70,7 +70,8 @@ void CheckKey(std::string_view text) {
   KV_CHECK(keys.status().message() == other.message());
 }
 
-// Maps each key to the second letters of its roles. `good` becomes false if a line is wrong.
+// Maps each key to its roles. The second letter of a role stands for the role. `good` becomes false
+// if a line is wrong.
 std::map<std::string, std::string> ExpectedClients(std::string_view text, bool& good) {
   std::map<std::string, std::string> clients;
   for (const std::string_view line : Lines(text)) {

@@ -103,8 +103,9 @@ class Run {
     KV_CHECK(pieces.size() <= Limits().batch_events_max);
     size_t hashes = 0;
     for (const Event& event : batch->events) hashes += CheckEvent(event);
-    // The hashes of the batch are stored at most once and removed at most once by name. An object
-    // is removed at most once for each tier that held it before the batch or that the batch stores.
+    // A batch stores each of its hashes at most once, and removes each hash at most once by name.
+    // The batch may also remove the objects that it stores. An object that was held before the
+    // batch is removed at most once for each tier.
     const size_t most = 3 * Limits().batch_hashes_max + kTiers * Limits().object_hashes_max;
     KV_CHECK(hashes <= most);
     std::vector<Event> expected;

@@ -1,7 +1,7 @@
 // Fuzz target: bodies of POST /v1/query, /v1/route, /query and /query_by_hash, as JSON and as
 // MessagePack. An accepted query is within its bounds. The JSON of a body and the MessagePack of
-// the same values are the same query. The reader of the long array gives the same query as a JSON
-// document of the whole body.
+// the same values are the same query. The long array of a body has a fast reader. This reader gives
+// the same query as a JSON parser of the whole body.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cstddef>
@@ -91,8 +91,8 @@ void CheckSame(const Result<Query>& a, const Result<Query>& b) {
   KV_CHECK(Same(*a, *b));
 }
 
-// Returns the object as text, with the member twice. The reader of the long array leaves such a
-// body to the JSON parser, which takes the last value.
+// Returns the object as text, with the member twice. The fast reader of the long array leaves such
+// a body to the JSON parser. The parser takes the last value.
 std::string WithMemberTwice(std::string_view member, const Json& object) {
   const std::string first = "{\"" + std::string(member) + "\":0";
   return first + (object.empty() ? "" : ",") + object.dump().substr(1);

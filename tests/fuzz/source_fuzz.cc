@@ -1,4 +1,4 @@
-// Fuzz target, for any calls in any order: from one reset or snapshot to the next, a source
+// Fuzz target: calls of a source, in any order. From one reset or snapshot to the next, the source
 // delivers consecutive sequence numbers, each once. The hold-back stays within its limit.
 // SPDX-License-Identifier: Apache-2.0
 #include <cstddef>

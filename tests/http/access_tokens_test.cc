@@ -70,13 +70,13 @@ TEST_F(AccessTokensTest, ErrorsNameTheLine) {
             "line 1: the token must consist of visible ASCII characters");
   EXPECT_EQ(ErrorOf("query " + std::string(1025, 'a')),
             "line 1: the token is longer than 1024 characters");
-  EXPECT_EQ(ErrorOf(""), "has no token");
-  EXPECT_EQ(ErrorOf("# only a comment\n"), "has no token");
+  EXPECT_EQ(ErrorOf(""), "contains no token");
+  EXPECT_EQ(ErrorOf("# only a comment\n"), "contains no token");
   EXPECT_EQ(ErrorOf("query " + std::string(70000, 'a')), "longer than 64 KiB");
 }
 
 TEST_F(AccessTokensTest, AFileThatOthersCanAccessIsRefused) {
-  const std::string error = "other users can access it; the mode must be 0600";
+  const std::string error = "other users can access it; set mode 0600 or 0400";
   for (const mode_t mode : {0644, 0640, 0660, 0604, 0601, 0610, 0602}) {
     EXPECT_EQ(ErrorOf("query a\n", mode), error) << mode;
   }

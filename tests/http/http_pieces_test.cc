@@ -36,7 +36,8 @@ struct HttpPiecesTest : ::testing::Test {
                    [](const HttpRequest&) { return HttpReply{.body = "hi"}; }, Lane::kObserver}})
                  .value();
   }
-  // The pieces are "0;", "1;", "2;". Throws instead of piece number `broken`.
+  // The pieces are "0;", "1;", "2;". Throws instead of piece number `broken`. -1: throws for no
+  // piece.
   HttpReply Count(int pieces, int broken = -1) {
     auto next = std::make_shared<int>(0);
     return {.body = "from: ", .content_type = "text/plain", .next_piece = [=] {
@@ -126,8 +127,8 @@ TEST_F(HttpPiecesTest, AClientThatDoesNotReadTimesOut) {
   EXPECT_EQ(server->counters().held_bytes, 0u);
 }
 
-// The server ends a reply in pieces that is not complete after pieces_timeout_ms, even if the
-// client reads without a pause.
+// If a reply in pieces is not complete after pieces_timeout_ms, the server ends the reply, even if
+// the client reads without a pause.
 TEST_F(HttpPiecesTest, AReplyHasATimeLimit) {
   HttpOptions options = PatientOptions();
   options.pieces_timeout_ms = 50;

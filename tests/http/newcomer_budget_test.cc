@@ -1,4 +1,5 @@
-// Newcomers get their share of the time, and no more.
+// A newcomer is a connection that has got no reply, or only error replies. Newcomers get their
+// share of the time, and no more.
 // SPDX-License-Identifier: Apache-2.0
 #include "src/http/newcomer_budget.h"
 
@@ -9,7 +10,7 @@ namespace {
 
 constexpr int64_t kTurnUs = 100;
 
-// The time that newcomers use in `us`, if they always want more.
+// Returns the time that newcomers use within `us`, if they always want more time.
 int64_t UsedIn(NewcomerBudget& budget, int64_t begin_us, int64_t us) {
   int64_t used_us = 0;
   for (int64_t now_us = begin_us; now_us < begin_us + us; now_us += kTurnUs) {

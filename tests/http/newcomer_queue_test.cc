@@ -1,4 +1,4 @@
-// The order of the work for newcomers.
+// The order of the work for newcomers: connections that have got no reply, or only error replies.
 // SPDX-License-Identifier: Apache-2.0
 #include "src/http/newcomer_queue.h"
 
@@ -14,7 +14,7 @@ using Work = Queue::Work;
 
 constexpr int64_t kNowUs = 1'000'000;
 
-// The order of the next `count` works: a (accept), r (request), l (lingering), - (none).
+// The order of the next `count` pieces of work: a (accept), r (request), l (lingering), - (none).
 std::string Order(Queue& queue, int count) {
   std::string order;
   for (int i = 0; i < count; ++i) {
@@ -61,7 +61,7 @@ TEST(NewcomerQueue, RequestsAreReadInTheirOrder) {
   EXPECT_FALSE(queue.has_work());
 }
 
-// Neither many new connections nor many requests make the others wait.
+// Many new connections do not delay the requests. Many requests do not delay the new connections.
 TEST(NewcomerQueue, ConnectionsAndRequestsTakeTurns) {
   Queue queue;
   queue.SetToAccept(true);
@@ -85,7 +85,8 @@ TEST(NewcomerQueue, LingeringConnectionsWaitForAllOtherWork) {
   EXPECT_EQ(Order(queue, 2), "l-");
 }
 
-// During a flood of requests, the bytes after a refusal take no time of the requests that follow.
+// A lingering connection has bytes after a refusal. During a flood of requests, these bytes are not
+// read, so they take no time of the later requests.
 TEST(NewcomerQueue, LingeringConnectionsNeedSpareTime) {
   Queue queue;
   queue.AddLingering(0);

@@ -19,8 +19,9 @@ namespace kvcast::offload {
 class AgeModel {
  public:
   // `shared_rank`: the stores of a request have one rank, and a use raises the rank (v0.33).
-  // `newest_last`: ARC: of the stores of one call, the first becomes the newest. `once`: a request
-  // counts once per chunk for `threshold`. `tracked`: maximum number of chunks with a count.
+  // `newest_last`: with ARC, the first chunk of one call of Store becomes the newest chunk. `once`:
+  // a request counts once per chunk for `threshold`. `tracked`: maximum number of chunks with a
+  // count.
   AgeModel(int64_t slots, EvictionPolicyKind policy, bool shared_rank, bool newest_last,
            int64_t threshold, int64_t tracked, bool once)
       : slots_(slots),
@@ -100,7 +101,7 @@ class AgeModel {
     const auto found = requests_.find(request);
     if (found == requests_.end()) return;
     const Request& user = found->second;
-    // The longest prefix first: ends grow with numbers.
+    // The longest prefix comes first. The end of a prefix grows with the number of its chunk.
     for (auto n = user.used.rbegin(); n != user.used.rend(); ++n) {
       if (!Has(*n)) continue;
       chunks_.at(*n).rank = ++last_rank_;

@@ -98,7 +98,7 @@ TEST(WindowChunks, CountTheTokensThatAWindowKeepsBesides) {
 }
 
 TEST(WindowChunks, GrowByThePaddingOfAnEndInsideAChunk) {
-  const OffloadGroup group = Derived({WindowOf(8, 4)})->groups[0];  // a token sees 7 before it
+  const OffloadGroup group = Derived({WindowOf(8, 4)})->groups[0];  // a token reads 7 before it
   EXPECT_EQ(LoadWindowChunks(group, 16), 2);
   EXPECT_EQ(LoadWindowChunks(group, 15), 2);  // 7 + 1 tokens
   EXPECT_EQ(LoadWindowChunks(group, 14), 3);  // 7 + 2
@@ -152,7 +152,7 @@ TEST(LoadWindow, ARunAtTheEndNeedsMoreThanOneBefore) {
   EXPECT_EQ(ScanOf("MHH", 2, 3), 0);
   EXPECT_EQ(ScanOf("HHH", 2, 3), 3);
   EXPECT_EQ(ScanOf("HHMHH", 2, 3), 2);
-  EXPECT_EQ(ScanOf("HH", 3, 4), 2);  // the caller has the chunks before it
+  EXPECT_EQ(ScanOf("HH", 3, 4), 2);  // the caller has the earlier chunks
 }
 
 TEST(LoadWindow, EqualsTheLastWindowOfASearchFromEveryEnd) {

@@ -127,8 +127,8 @@ TEST(V033, AWindowsChunksFollowTheRetentionInterval) {
   EXPECT_EQ(engine.PositionsOf(plan.stores[0], request, 1), (Positions{2, 3, 10, 11}));
 }
 
-// A request is storing a chunk. From v0.32 on, a lookup of another request that finds the chunk
-// pending describes the chunk for its stored event.
+// A request is storing a chunk. From v0.32 on, the lookup of another request finds this chunk
+// pending, and describes the chunk for its stored event.
 TEST(V033, APendingChunkIsDescribedByTheLookup) {
   for (const auto rules : {EngineRules::kMain2026August, EngineRules::kV033}) {
     OffloadSchedulerConfig config = AsVllm(Config({Full()}, 1, 1));

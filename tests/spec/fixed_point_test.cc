@@ -111,7 +111,7 @@ TEST(FixedPoint, EagleOnAFinerGridLooksOneGridStepFurther) {
 }
 
 // Group 1 dropped its block at 80. Then group 2 shortens the candidate to 48, and group 1 must drop
-// a block again there.
+// a block again at 48.
 TEST(FixedPoint, AShorterCandidateNeedsItsOwnDrop) {
   Script script({96, 80, 48, 48, 48});
   script.Run({OneMember(kFull, 0), OneMember(kWindow, 1, true), OneMember(kWindow, 2)}, 16, 100);

@@ -16,7 +16,8 @@ namespace {
 
 constexpr size_t kSources = 3;
 
-// Counts the applied batches. Each call of source 2 takes so long that a lane works for it.
+// Counts the applied batches. Each call of source 2 takes so long that another thread (a lane)
+// handles this source.
 class CountingSink final : public ReplicaSink {
  public:
   explicit CountingSink(bool slow) : slow_(slow) {}
@@ -90,7 +91,7 @@ TEST(BetweenTurns, NoSinkIsCalledAndThePositionsFit) {
   EXPECT_GT(positions, static_cast<size_t>(kSources));
 }
 
-// The thread has perhaps not taken the source yet.
+// The subscriber's thread may not have taken over the source yet.
 TEST(BetweenTurns, ASourceWithASavedStateHasItsPositionAtOnce) {
   constexpr uint32_t kAdded = 100;
   const auto subscriber = Subscriber::Create({}).value();

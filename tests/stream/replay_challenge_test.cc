@@ -1,5 +1,5 @@
-// A publisher answers a challenge with one batch. Only clients that know challenges learn that it
-// does.
+// A publisher answers a challenge with one batch. Only clients that know challenges get a status
+// with the flag for challenges.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 

@@ -164,7 +164,7 @@ TEST_F(ReplaySnapshots, ASnapshotIsWrittenWhileItsReaderIsPaused) {
   EXPECT_GT(channel.sent.size(), 20u) << "all parts were written";
 }
 
-// The readers of a snapshot are slow only if all its parts are written.
+// A reader counts as slow only after all parts of its snapshot are written.
 TEST_F(ReplaySnapshots, AReaderIsNotDroppedWhileItsSnapshotIsWritten) {
   StoreMany();
   for (int i = 0; i < 5; ++i) AskSnapshot(i, ~(uint64_t{1} << i));

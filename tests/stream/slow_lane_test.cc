@@ -1,6 +1,6 @@
 // With SubscriberConfig::slow_threads, other threads handle the messages that take long or are
-// large. Other sources do not wait for these messages, and all calls of the subscriber have the
-// same effect.
+// large. Other sources do not wait for these messages. All calls of the subscriber have the same
+// effect as without these threads.
 // SPDX-License-Identifier: Apache-2.0
 #include "src/stream/follow/slow_lane.h"
 

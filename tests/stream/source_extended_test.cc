@@ -34,7 +34,8 @@ TEST_F(SourceExtended, TheFirstConnectionIsRenewedWhenThePublisherIsKnown) {
   EXPECT_EQ(AskedVerb(), Verb::kReplay);
 }
 
-// Live batches may arrive before a status that was made before they were published.
+// A publisher may make a status and then publish a batch. The live batch may arrive before the
+// status.
 TEST_F(SourceExtended, ALiveBatchMayBeNewerThanTheStatus) {
   source.OnConnected(now_ms);
   Asked();

@@ -1,4 +1,5 @@
-// A source follows batches whose numbers are near 2^32, and near the limit of 2^63, as any others.
+// A source follows batches with numbers near 2^32, and near the limit of 2^63, like all other
+// batches.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 

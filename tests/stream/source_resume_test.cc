@@ -1,5 +1,5 @@
 // A source goes on from a saved position only after its publisher has proven to be the same run.
-// Until then it weighs nothing.
+// Until then, the answers of the source have weight 0.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -80,8 +80,8 @@ TEST(SourceResume, AnotherRunWithFewerBatchesEndsTheState) {
   EXPECT_EQ(source.TakeDeliveries(), Batches(0, 2, 1));
 }
 
-// The ring is shorter than the time that the router was away. It may be another run, so the groups
-// and the names of the saved state are forgotten too.
+// The ring does not hold the batch that proves the publisher. The publisher may be another run, so
+// the groups and the names of the saved state are forgotten too.
 TEST(SourceResume, WithoutTheBatchInTheRingThereIsNoProof) {
   SourceHarness source(/*can_replay=*/true);
   source.Resume(PositionAt(5));

@@ -180,7 +180,8 @@ TEST_F(TurnTest, AVerySlowTurnIsLong) {
   const int64_t until_ms = now_ms + TurnBudget::kSlowShare * 21;
   EXPECT_EQ(hostile().pump.next_turn(until_ms - 1), TurnLength::kLong);
   EXPECT_EQ(hostile().pump.next_turn(until_ms), TurnLength::kShort);
-  // A slow turn meanwhile does not make the next turns long for longer.
+  // A turn that is slow, but not very slow, does not extend the time in which the next turns are
+  // long.
   hostile().cost_us = 19'000;
   now_ms = until_ms - 1;
   Round();
@@ -203,8 +204,8 @@ std::vector<Bytes> ReplyOf(uint64_t number) {
   return {Bytes(), Bytes(seq.begin(), seq.end()), Bytes(8, 0)};
 }
 
-// Two sources share one turn for replays and one for status requests. The first source makes its
-// request first.
+// Two sources share one turn for replays and one turn for status requests. The first source makes
+// its request before the second source.
 class SharedTurnTest : public ::testing::Test {
  protected:
   explicit SharedTurnTest(bool extension)

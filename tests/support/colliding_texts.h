@@ -14,7 +14,7 @@ namespace kvcast::testing {
 // libstdc++ hashes texts by MurmurHash2 with a fixed seed. All returned texts have the same hash.
 inline std::vector<std::string> CollidingTexts(size_t count) {
   constexpr uint64_t kMul = (uint64_t{0xc6a4a793} << 32) + 0x5bd1e995;
-  uint64_t inverse = kMul;  // of kMul modulo 2^64, by Newton's iteration
+  uint64_t inverse = kMul;  // the inverse of kMul modulo 2^64, by Newton's iteration
   for (int i = 0; i < 6; ++i) inverse *= 2 - kMul * inverse;
   const auto shift_mix = [](uint64_t v) { return v ^ (v >> 47); };  // its own inverse
   const auto as_text = [](uint64_t v) { return std::string(reinterpret_cast<char*>(&v), 8); };

@@ -52,8 +52,9 @@ inline BlockStored WithNoExtraKeys(BlockStored event) {
   return event;
 }
 
-// An index with one worker. The hash_block_size is 4 tokens. The secret of the keys is fixed,
-// because the secret decides which evidence of reuse the small tables of the index lose.
+// An index with one worker. The hash_block_size is 4 tokens. The secret of the keys is fixed. The
+// index keeps the evidence of reuse in small tables, which lose entries. The secret decides which
+// entries are lost.
 class ContentWorker {
  public:
   explicit ContentWorker(std::vector<GroupSpec> groups = {}, WorkerConfig config = {}) {

@@ -1,8 +1,8 @@
 // DeferredBackend: a copy backend that the test drives.
 //
 // A batch moves its bytes when the test calls Move or Finish, or when the engine waits for the
-// batch. The test may end batches in any order. So a source may be read as late as a device may
-// read the source. A batch may also fail and leave garbage in its target.
+// batch. The test may end batches in any order. A batch may therefore read its source late, as a
+// device may do. A batch may also fail and leave garbage in its target.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

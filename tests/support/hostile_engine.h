@@ -17,7 +17,8 @@
 
 namespace kvcast::stream {
 
-// Much more than a peer sends until its connection is ended, also on a busy machine.
+// The maximum of bytes that a test sends to a peer. The peer must end the connection much earlier,
+// also on a busy machine.
 inline constexpr size_t kFloodBytes = size_t{2} << 30;
 
 // A TCP server on a free port of this machine.
@@ -85,16 +86,17 @@ class HostileEngine {
       : thread_([this, socket_type] { Run(socket_type); }) {}
   ~HostileEngine() {
     stopping_ = true;
-    // Ends the accept.
+    // This connection ends the call of Accept.
     const Descriptor last = listener_.Connect();
     thread_.join();
   }
   std::string endpoint() const { return listener_.endpoint(); }
-  int ended() const { return ended_; }
-  bool failed() const { return failed_; }
+  int ended() const { return ended_; }     // number of ended connections
+  bool failed() const { return failed_; }  // a peer took kFloodBytes
 
  private:
-  // libzmq takes a message as a part of the handshake, unless it has sent its own READY before.
+  // Waits for the READY of libzmq. Before libzmq has sent its READY, it takes a message as a part
+  // of the handshake.
   static bool Greet(int peer, const std::string& socket_type) {
     std::string greeting(64, '\0');
     char ready[64];

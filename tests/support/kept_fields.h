@@ -1,4 +1,4 @@
-// KeptFields gives the batch that encoding in a dialect and then decoding must give.
+// KeptFields: the batch that remains if a batch is encoded in a dialect and then decoded.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

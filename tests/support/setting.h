@@ -12,7 +12,7 @@
 namespace kvcast::testing {
 
 // Returns the integer in the environment variable, or `otherwise` if the variable is not set. Ends
-// the program if the value is not an integer from 0 on.
+// the program if the value is not an integer of 0 or more.
 inline int64_t Setting(const char* name, int64_t otherwise) {
   const char* const given = std::getenv(name);
   if (given == nullptr) return otherwise;

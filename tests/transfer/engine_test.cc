@@ -305,13 +305,14 @@ TEST_F(TransferEngineTest, AnInvalidJobEndsWithAnErrorAndCopiesNothing) {
                                                 TransferGroup{GroupIdx(0), 0, second, two_slots}};
   engine_->Submit({TransferJobId(8), kLoad, entries, nullptr});
   EXPECT_THAT(backend_->batches, IsEmpty());
-  EXPECT_THAT(Ended(), ElementsAre("1: block 32: is not in the pool",
-                                   "2: group 0: the numbers of slots and blocks do not match",
-                                   "3: group 0: first_block is not in the first chunk",
-                                   "4: slot 5: is written twice",
-                                   "5: block 1: its slot is not in host memory",
-                                   "6: block 2: is written twice", "7: group 1: does not exist",
-                                   "8: block 5: is written twice"));
+  EXPECT_THAT(
+      Ended(),
+      ElementsAre("1: block 32: is not in the pool",
+                  "2: group 0: the numbers of slots and blocks do not match",
+                  "3: group 0: first_block is not in the first chunk",
+                  "4: slot 5: is a destination twice", "5: block 1: its slot is not in host memory",
+                  "6: block 2: is a destination twice", "7: group 1: does not exist",
+                  "8: block 5: is a destination twice"));
 }
 
 // The address of slot 2^31 exceeds 64 bits. The backend of this test copies nothing.

@@ -1,5 +1,5 @@
 // BenchArena: a pool on the GPU and a pool in host memory, their content, and the methods that copy
-// between them.
+// between the two pools.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -90,7 +90,7 @@ BenchWork MakeBenchWork(const BenchArena& arena, const CopyBenchShape& shape, si
 // A way to copy the fragments of a BenchWork. `run` returns when the bytes have arrived.
 struct BenchMethod {
   std::string name;
-  bool rival = false;
+  bool rival = false;                               // reimplements a method of another project
   std::function<Status(const BenchWork&)> prepare;  // not part of the measured time; may be empty
   std::function<Status()> run;
   std::function<std::string()> chosen;  // name of the path; may be empty

@@ -16,7 +16,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr size_t kKiB = 1024;
 constexpr uint32_t kGemmSize = 2048;
-constexpr size_t kTouchedWords = size_t{1} << 18;  // 2 MiB, a few microseconds per kernel
+constexpr size_t kTouchedWords = size_t{1} << 18;  // 2 MiB; a kernel takes a few microseconds
 constexpr size_t kCopiedBytes = size_t{64} << 20;
 
 double Since(Clock::time_point start) {
@@ -124,8 +124,8 @@ class Victim {
 
 struct Beside {
   const char* name;
-  std::optional<CudaCopyPath> path;  // nullopt: no copies
-  int kernel_blocks = 0;
+  std::optional<CudaCopyPath> path;  // nullopt: the backend chooses a path
+  int kernel_blocks = 0;             // 0: the backend chooses the number
   size_t row_bytes = 0;
 };
 constexpr Beside kBeside[] = {

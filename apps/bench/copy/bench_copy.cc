@@ -55,7 +55,7 @@ void StreamPlainly(std::byte* to, const std::byte* from, size_t bytes) {
 #endif
 }
 
-// The copies of one fragment size, from random blocks of one pool to random slots of the other.
+// The copies of one fragment size, from random blocks of `gpu` to random slots of `host`.
 class Cell {
  public:
   static constexpr uint64_t kSeed = 0x5EED;
@@ -88,7 +88,7 @@ class Cell {
     return TransferEngine::Create(std::move(config), std::move(backend).value());
   }
 
-  // Bytes per second, from the submission of a store to its end.
+  // Returns the rate of one store in bytes per second. The time begins with the submission.
   double Time(TransferEngine& engine) {
     const TransferGroup group{GroupIdx(0), 0, blocks_, slots_};
     const auto start = Clock::now();

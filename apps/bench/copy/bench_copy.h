@@ -14,7 +14,7 @@ namespace kvcast::tools {
 struct CopyBenchConfig {
   size_t payload_bytes = size_t{512} << 20;  // payload of every timed copy
   int threads = 1;
-  // Size of the pools as a multiple of the payload. At 1 the payload is the whole pool, and a read
+  // Size of the pools as a multiple of the payload. With 1, the payload fills the pools, and a read
   // in address order is a contiguous read.
   int spread = 1;
   int cycles = 7;
@@ -31,9 +31,9 @@ struct CopyBenchCell {
   double plain = 0;    // ratio of memcpy for the same copies
   double ours_p10 = 0;
   double ours_p90 = 0;
-  double ours_to_plain = 0;  // `ours` of a cycle divided by `plain` of the cycle
+  double ours_to_plain = 0;  // `ours` of a cycle divided by `plain` of the same cycle
   // Rate of the transfer engine, divided by the rate of one contiguous copy with streaming stores
-  // only. The ceiling also prefetches and is faster than that copy.
+  // and without prefetch. The copy that gives `ceiling` prefetches and is faster.
   double ours_to_streaming = 0;
 };
 

@@ -14,8 +14,8 @@ using Clock = std::chrono::steady_clock;
 
 constexpr size_t kKiB = 1024;
 constexpr int kMinCycles = 3;
-// The latency of the first byte dominates smaller payloads. If blocks have one row, only one of
-// these payloads has a target: a single row of 2 MiB.
+// The latency of the first byte dominates the time of a smaller payload. If blocks have one row,
+// only one smaller payload has a target: a single row of 2 MiB.
 constexpr size_t kLargePayload = size_t{128} << 20;
 
 double Since(Clock::time_point start) {

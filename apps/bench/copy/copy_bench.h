@@ -17,9 +17,9 @@ namespace kvcast::cuda {
 
 enum class BlockOrder : uint8_t { kRandom, kRunsOfFour, kSequential };
 
-// The copied data: whole blocks of `rows` rows of `row_bytes`. In the GPU pool, the distance
-// between the rows of a block is the length of a layer. In host memory, the rows of a block are
-// adjacent.
+// The copied data: whole blocks of `rows` rows of `row_bytes`. In the GPU pool, a layer contains
+// one row of every block, and the rows of a block are one layer apart. In host memory, the rows of
+// a block are adjacent.
 struct CopyBenchShape {
   CopyDirection direction = CopyDirection::kLoad;
   size_t row_bytes = 0;
@@ -38,10 +38,10 @@ struct CopyBenchConfig {
 };
 
 // The median, the 10th and the 90th percentile over the cycles. A ratio is the rate of the method,
-// divided by the mean rate of the plain copies just before and just after it.
+// divided by the mean rate of two plain copies: the copy before the method and the copy after it.
 struct CopyBenchMethod {
   std::string name;
-  bool rival = false;
+  bool rival = false;  // reimplements a method of another project
   double ratio = 0;
   double p10 = 0;
   double p90 = 0;
@@ -54,7 +54,7 @@ struct CopyBenchCell {
   double drift = 0;    // (p90 - p10) / median of the ceilings; above kMaxDrift the cell is void
   int cycles = 0;
   std::vector<CopyBenchMethod> methods;  // our method is first
-  double target = 0;                     // 0: none
+  double target = 0;                     // target of our ratio; 0: no target
   std::string chosen;                    // the path that our method chose
 
   double ours() const { return methods.front().ratio; }
@@ -76,9 +76,9 @@ Status RunCudaCopyBench(const CudaDevice& device, const CopyBenchConfig& config,
 
 struct BothWaysResult {
   size_t row_bytes = 0;
-  double ceiling = 0;  // rate of two simultaneous plain copies: bytes per second of both together
-  double ours = 0;     // ratio of our method
-  double batch = 0;    // ratio of one batched call in each direction
+  double ceiling = 0;  // sum of the rates of two simultaneous plain copies, in bytes per second
+  double ours = 0;     // rate of our method / ceiling
+  double batch = 0;    // rate of one batched call in each direction / ceiling
 };
 Result<std::vector<BothWaysResult>> RunBothWays(const CudaDevice& device, size_t payload_bytes,
                                                 int cycles);
@@ -94,8 +94,8 @@ struct SlowdownResult {
 Result<std::vector<SlowdownResult>> RunSlowdown(const CudaDevice& device, int launches);
 
 // Answers the open questions of the design by measurements on this machine. Each answer is a line
-// that begins with the number of the question. `bytes` is the size of the buffer on each side. The
-// results are meaningful from 256 MiB on.
+// that begins with the number of the question. `bytes` is the size of the buffer on the GPU, and of
+// the buffer in host memory. The results are meaningful from 256 MiB on.
 Status RunCudaQuestions(const CudaDevice& device, size_t bytes,
                         const std::function<void(std::string)>& answer);
 

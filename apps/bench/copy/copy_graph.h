@@ -1,6 +1,5 @@
-// CopyGraph: copies as the nodes of a CUDA graph. Before each launch, the nodes are bound to other
-// addresses. Other projects use graphs in place of batches. The benchmark compares graphs with
-// batches.
+// CopyGraph: copies as the nodes of a CUDA graph. Rebind binds the nodes to other addresses. Other
+// projects use graphs in place of batches. The benchmark compares graphs with batches.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

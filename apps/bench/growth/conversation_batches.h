@@ -1,5 +1,6 @@
 // ConversationBatches: the event batches of the engines that hold Conversations. All calls use the
-// same two batches, so the memory of the events does not grow.
+// same two batches, so the memory of the events does not grow. A returned batch is valid until the
+// next call.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -20,10 +21,11 @@ class ConversationBatches {
   // contains the text of the project.
   const WorkerBatch& Store(uint64_t wave, uint64_t step);
   // The worker evicts the blocks that one step has stored, the last block first. The steps of a
-  // wave evict all its blocks, the last turns first. The last conversation of a project on a worker
-  // evicts the text of the project too.
+  // wave evict all blocks of the wave, the last turns first. The last conversation of a project on
+  // a worker evicts the text of the project too.
   const WorkerBatch& Evict(uint64_t wave, uint64_t step);
-  // A worker that holds the system prompts stores the rest of a conversation's prompt.
+  // The worker stores the prompt of a conversation without its system prompt. REQUIRES: the worker
+  // holds the system prompts.
   const WorkerBatch& StoreCopy(WorkerId worker, uint64_t conversation);
 
  private:

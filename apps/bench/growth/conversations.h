@@ -1,11 +1,11 @@
 // Conversations: prompts with shared prefixes, for a fleet of any size. A prompt consists of a
 // system prompt, the text of a project, and the turns of one conversation. All workers hold all
-// system prompts. Each project has two workers: both hold the text of the project, and each
-// holds half of its conversations. A block hash is computed from the numbers of the block, so the
-// content of the fleet takes no memory.
+// system prompts. Each project has two workers. Both workers hold the text of the project, and each
+// worker holds half of the project's conversations. A block hash is computed from the kind and the
+// number of the block, so the content of the fleet takes no memory.
 //
-// A wave has as many projects as there are workers. Its steps are the turns of its conversations:
-// the first turns of all conversations, then the second turns, and so on.
+// A wave has as many projects as there are workers. The steps of a wave are the turns of its
+// conversations: the first turns of all conversations, then the second turns, and so on.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

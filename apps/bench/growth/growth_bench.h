@@ -14,10 +14,10 @@ namespace kvcast::bench {
 
 struct GrowthBenchOptions {
   int64_t residencies = 30'000'000;  // at the largest point
-  double memory_gb = 4;              // of the process, in 10^9 bytes
+  double memory_gb = 4;              // memory limit of the process, in 10^9 bytes
   int64_t workers = 64;
   int64_t queries = 10'000;  // at each point
-  std::string svg;           // file; empty: none
+  std::string svg;           // path of the chart; empty: no chart
   bool json = false;
 };
 // Returns the process's exit code (apps/commands/commands.h).

@@ -13,8 +13,8 @@ namespace {
 constexpr int64_t kFirstSize = 1'000'000;
 // Blocks that are stored or removed to measure the replacement.
 constexpr uint64_t kReplacedBlocks = 4'000'000;
-// Shares of the memory. The growth leaves memory for the replacement, and the replacement leaves
-// memory for Reclaim.
+// Shares of the memory limit. The growth leaves memory for the replacement, and the replacement
+// leaves memory for Reclaim.
 constexpr double kGrowthShare = 0.95;
 constexpr double kReplacementShare = 0.98;
 

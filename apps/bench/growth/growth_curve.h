@@ -25,14 +25,16 @@ struct GrowthPoint {
   double page_ms = 0;          // the first write to a huge page
   double reclaim_wait_ms = 0;  // the longest batch of one block while Reclaim runs
   double reclaim_s = 0;
-  double others_pct = 0;  // share of the CPU that others used since the previous point, in percent
-  uint64_t wrong = 0;     // answers that contradict the content
-  bool full = false;      // the index stopped growing because the memory was full
+  // Share of the CPU that other processes and the hypervisor used since the previous point, in
+  // percent. 0 if the share is unknown.
+  double others_pct = 0;
+  uint64_t wrong = 0;  // answers that contradict the content
+  bool full = false;   // the index stopped growing because the memory was full
 };
 
 struct GrowthLimits {
   int64_t queries = 0;  // at each size
-  int64_t memory = 0;   // bytes of the process
+  int64_t memory = 0;   // memory limit of the process, in bytes
 };
 
 // The sizes to measure. The first size is 10^6, or an eighth of `most` if this is less. Each size
@@ -45,7 +47,7 @@ class GrowthCurve {
 
   // Must be called first.
   Status Begin();
-  // True: the process uses almost all of its memory, so the index must not grow.
+  // True: the process uses almost all memory of the limit, so the index must not grow.
   bool is_full() const;
   // Grows the index to about this size and measures it. If the memory is full, the index grows by
   // one wave only.

@@ -9,7 +9,7 @@ namespace kvcast::bench {
 
 struct ReclaimPause {
   double total_ns = 0;          // from the first call of Reclaim to the last
-  double longest_batch_ns = 0;  // of the other thread, which waits while Reclaim holds a lock
+  double longest_batch_ns = 0;  // of the batches of `prober`; they wait while Reclaim holds a lock
 };
 
 // Removes `leaver`, and calls Reclaim until there is no work. Another thread applies batches of one

@@ -44,7 +44,7 @@ class ScoreSum {
     ++scores_;
     blocks_ += blocks;
   }
-  // The upper 53 bits, which a JSON number represents exactly.
+  // The upper 53 bits of the sum. A JSON number represents 53 bits exactly.
   uint64_t checksum() const { return sum_ >> 11; }
   uint64_t scores() const { return scores_; }
   uint64_t blocks() const { return blocks_; }  // the sum of all scores

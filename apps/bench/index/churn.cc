@@ -29,7 +29,7 @@ Churn::Churn(const ChurnConfig& config)
       holders_(Unsigned(config.holders)),
       workers_(Unsigned(config.workers)),
       blocks_(Unsigned(config.blocks)) {
-  // live_ is a multiple of `grain`. The worker that stores a chain then holds the chain to evict.
+  // live_ is a multiple of `grain`, so that the worker of a turn holds the chain that it evicts.
   const uint64_t grain = workers_ / std::gcd(workers_, holders_);
   const uint64_t wanted = Unsigned(config.residencies) / (blocks_ * holders_);
   live_ = std::max<uint64_t>(wanted / grain, 1) * grain;

@@ -1,6 +1,6 @@
 // Churn: a fleet of workers with full caches. The holders of a prompt have ranks from 0 on. In
-// every turn, one worker stores the blocks of a new prompt. It also evicts the oldest prompt that
-// it holds with the same rank. The content of a turn is a function of the turn's number.
+// every turn, one worker stores the blocks of a new prompt. The worker also evicts the oldest
+// prompt that it holds with the same rank. The number of a turn determines its content.
 //
 // A chain is the sequence of block hashes of one prompt.
 // SPDX-License-Identifier: Apache-2.0
@@ -50,9 +50,9 @@ class Churn {
   uint64_t steady_turn() const { return holders_ * (live_ + (holders_ - 1) * lag_); }
   // Number of (worker, block) pairs from the steady turn on.
   uint64_t residencies() const { return live_ * holders_ * blocks_; }
-  // Chains from `first` to `last`. All holders of these chains hold them before `turn`, and until
-  // each holder has stored `margin` more chains. `turn` must be at least the steady turn. `margin`
-  // must be at least 1 if `turn` is not a multiple of the number of holders.
+  // The chains from `first` to `last`, both included. All holders of these chains hold them before
+  // `turn`, and until each holder has stored `margin` more chains. `turn` must be at least the
+  // steady turn. `margin` must be at least 1 if `turn` is not a multiple of the number of holders.
   struct Range {
     uint64_t first;
     uint64_t last;
@@ -81,7 +81,7 @@ class Churn {
 
 // The form in which an engine announces evicted blocks.
 enum class Removes : uint8_t {
-  kEach,    // one event per block, as vLLM
+  kEach,    // one event per block, as in vLLM
   kMerged,  // one event per step and group
 };
 

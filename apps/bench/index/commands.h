@@ -94,14 +94,14 @@ struct ReplayBenchOptions {
   int64_t query_threads = 1;
   // Block operations per second of keep_up; 0: half of the rate that overload reaches.
   double rate = 0;
-  std::string export_to;
-  bool export_only = false;
+  std::string export_to;     // path of the exported corpus; empty: no export
+  bool export_only = false;  // export the corpus, and measure nothing
   bool json = false;
 };
 int RunReplayBench(const ReplayBenchOptions& options);
 
 struct CellsBenchOptions {
-  std::string corpus;   // file
+  std::string corpus;   // path
   std::string cell;     // see cells.h
   int64_t rounds = 3;   // rounds of the cells that apply events or remove blocks
   int64_t points = 40;  // points of the replay at which queries run
@@ -114,8 +114,8 @@ struct SizesBenchOptions {
   int64_t max_residencies = 10'000'000;
   int64_t base_residencies = 1'000'000;
   int64_t samples = 300;  // turns and queries of each point
-  std::string csv;        // file; empty: none
-  std::string svg;
+  std::string csv;        // path of the table; empty: no file
+  std::string svg;        // path of the chart; empty: no file
   bool json = false;
 };
 int RunSizesBench(const SizesBenchOptions& options);

@@ -93,7 +93,7 @@ class Engine {
     uint64_t order;
     size_t request;
     Kind kind;
-    size_t block;  // kOutput
+    size_t block;  // of kOutput: position of the block in the chain
 
     // The order is reversed, because a priority queue has the largest element on top.
     bool operator<(const Step& other) const {
@@ -193,7 +193,7 @@ class Engine {
   std::list<uint64_t> unused_;  // the next block to evict is first
 };
 
-// Converts the times of one worker's records from seconds to the window.
+// Scales the times of one worker's records from seconds to the window (CorpusRecord::due).
 void Stretch(std::span<CorpusRecord> records, std::span<const double> times) {
   if (records.empty()) return;
   const double begin = times.front();

@@ -49,7 +49,8 @@ struct Endpoints {
   std::array<char, 128> replay{};
 };
 
-// Runs the subscriber process. On request, it reports the number of batches that its sink received.
+// Runs the subscriber process. On request, the process sends the number of batches that its sink
+// received.
 int Follow(const PipeEnd& in, const PipeEnd& out, bool stalled) {
   Endpoints endpoints;
   if (!in.Get(endpoints, 60'000)) return 1;

@@ -22,8 +22,8 @@ class Report {
  public:
   using ReadShares = std::function<std::optional<MachineShare::Shares>()>;
   // Prints `method` as comment lines. `method` describes the measurement and the baseline.
-  // `shares` returns the shares of the CPU since the start. Empty: the shares come from the
-  // machine.
+  // `shares` returns the shares of the CPU that other processes and the hypervisor used since the
+  // start. Empty: MachineShare measures the shares.
   Report(std::string name, std::string method, bool json, ReadShares shares = {});
 
   // Prints a line that is not a figure, with "# " before it.
@@ -53,7 +53,8 @@ class Report {
     std::optional<bool> met;  // nullopt: not judged
   };
 
-  // True: since the start, the machine was quiet enough to judge targets.
+  // True: since the start, the machine was quiet enough to judge targets, or its shares are
+  // unknown.
   bool judges() const;
 
   const std::string name_;
@@ -61,7 +62,7 @@ class Report {
   const ReadShares shares_;
   const bool json_;
   std::vector<Line> lines_;
-  std::string table_;  // name; empty: none
+  std::string table_;  // name of the table; empty: no table
   std::vector<std::string> columns_;
   std::vector<std::vector<double>> rows_;
 };

@@ -1,8 +1,8 @@
 // SlowTimes: the times at which the processors of the machine were slower than usual.
 //
 // The host of a virtual machine can slow all its processors for about 10 to 100 ms: the host limits
-// their clock, or gives them to another machine. /proc/stat does not show this. A delay that is
-// measured at such a time says nothing about the measured program.
+// their clock, or gives them to another machine. /proc/stat does not show such a slow time. A delay
+// that is measured at a slow time says nothing about the measured program.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -29,15 +29,15 @@ class SlowTimes {
  public:
   // A sample is slow if it took more than this factor of the median.
   static constexpr double kSlowFactor = 1.3;
-  // If the share of slow times is greater, no delay is left out: too few delays would be left, and
-  // a figure of no delays would meet each target.
+  // If the share of slow times is greater, AtFullSpeed leaves out no delay. Otherwise it could
+  // leave out all delays, and a figure without delays would meet each target.
   static constexpr double kMostShare = 0.75;
 
   // No time is slow.
   SlowTimes() = default;
   // `samples`: in the order of time. A slow time begins at the last sample before slow samples. Its
-  // first half ends at the first sample after the slow samples. In its second half, a program
-  // handles the work that has waited.
+  // first half ends at the first sample after the slow samples. Its second half has the same
+  // length: in this half, a program handles the work that has waited.
   explicit SlowTimes(std::span<const SpeedSample> samples);
 
   // Slow times, divided by the time from the first to the last sample. From 0 to 1.

@@ -1,4 +1,4 @@
-// Measures how CacheManager allocates, caches, frees and looks up blocks, with a pool of 1 Mi
+// Measures how fast CacheManager allocates, caches, frees and looks up blocks, with a pool of 1 Mi
 // blocks. Every block is cached, so each allocation evicts a block. Hash chains are computed
 // beforehand.
 //
@@ -127,8 +127,8 @@ void BM_EventsAsPayload(benchmark::State& state) {
   });
 }
 
-// Looks up the last 1,000 prompts that were stored. Each has 625 blocks, and the pool holds them
-// all.
+// Looks up the last 1,000 prompts that were stored. Each prompt has 625 blocks. The pool holds all
+// blocks of these prompts.
 void BM_Lookup(benchmark::State& state) {
   const auto manager = Manager(false);
   std::vector<CacheRequest>& requests = Requests();

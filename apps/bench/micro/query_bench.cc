@@ -68,7 +68,7 @@ EventBatch Stored(const std::vector<TokenId>& tokens) {
 }
 
 // Arguments: the number of workers, and the number of workers that hold the prompt. The other
-// workers hold its first block.
+// workers hold only the first block of the prompt.
 void BM_Decide(benchmark::State& state) {
   const int64_t holders = state.range(1);
   std::vector<std::unique_ptr<Publisher>> publishers;

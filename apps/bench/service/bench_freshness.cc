@@ -145,7 +145,7 @@ class Watcher {
   PrefixIndex index_;
   EventBatch batch_;
   DecodeCounts counts_;
-  // Only the subscriber's thread uses it, until the thread has ended.
+  // Until the subscriber's thread has ended, only that thread uses delays_.
   std::vector<bench::TimedDelay> delays_;
   std::unique_ptr<bench::SpeedProbe> speed_;
   std::atomic<double> begin_ = 1e300;

@@ -13,11 +13,12 @@ struct FreshnessConfig {
   int sources = 64;         // publishers in one separate process; they send over TCP on loopback
   int batches_per_s = 256;  // of each source
   int seconds = 10;         // measured time; a warm-up of one second runs before it
-  // The nice value of the publisher process. In production the publishers run on other machines;
-  // here they get less CPU time than the router if both need it.
+  // The nice value of the publisher process. In production the publishers run on other machines. In
+  // the benchmark, the nice value gives the router more CPU time than the publishers.
   int publishers_nice = 5;
   int blocks_per_batch = 8;  // half of them stored (16 tokens each), half of them removed
-  // Factor of the rate during one additional second in the middle; 1: no burst.
+  // The rate during one additional second in the middle, as a multiple of the normal rate; 1: no
+  // burst.
   int burst = 1;
 };
 
@@ -29,6 +30,7 @@ struct Quantiles {
   double max = 0;
 };
 
+// `seconds_of_one`: the unit of the samples, in seconds.
 Quantiles QuantilesOf(const bench::Samples& samples, double seconds_of_one = 1);
 
 // Durations of queries for prompts that a source holds, in seconds.
@@ -36,7 +38,8 @@ struct QueryFigures {
   Quantiles short_prompts;  // prompts of 64 blocks
   Quantiles any_prompts;    // prompts of 1 to 14,000 blocks
   uint64_t asked = 0;
-  // Queries that found the whole prompt. The prompts of the other queries were removed too early.
+  // Queries that found the whole prompt. Before each other query, the source had already removed
+  // the prompt.
   uint64_t hits = 0;
 };
 
@@ -53,12 +56,13 @@ struct FreshnessResult {
   Quantiles publish;             // duration of publish()
   // The reached rate, in batches per second of all sources; with a burst, only during the burst.
   double rate = 0;
-  // Time from the end of the burst until every batch published before was applied, in seconds.
+  // Time from the end of the burst until all batches of the burst were applied, in seconds. 0: no
+  // burst.
   double backlog = 0;
 };
 
-// The function forks, so the process must have one thread. Not ok: no sockets, or the other process
-// failed.
+// The function forks, so the process must have one thread. Not ok: no sockets, or the publisher
+// process failed.
 Result<FreshnessResult> RunFreshnessBench(const FreshnessConfig& config);
 
 }  // namespace kvcast::tools

@@ -33,7 +33,7 @@ Status Broken(const char* what) { return {StatusCode::kUnavailable, what}; }
 
 std::atomic<uint64_t> lookups = 0;  // in this process
 
-// Replaces the system's resolver. Only attacks with Attack::unanswered_names have names.
+// Replaces the system's resolver. Only an attack with Attack::unanswered_names uses host names.
 std::string NoAnswer(const std::string&) {
   ++lookups;
   std::this_thread::sleep_for(kUnansweredLookup);
@@ -128,7 +128,8 @@ class Router {
     return worker == nullptr ? SourceState::kConnecting : fleet_->State(*worker);
   }
 
-  // One thread at a time calls this for each worker. The good workers have the first ids.
+  // For one worker, only one thread at a time calls this function. The good workers have the first
+  // ids.
   void OnApplied(const FleetWorker& worker, const EventBatch& batch) {
     if (batch.events.empty()) return;  // heartbeat
     if (worker.id.value >= good_) {

@@ -19,8 +19,9 @@ struct RestartConfig {
   int kills = 50;                 // SIGKILL
   int joins = 10;                 // routers that join the running router
   int64_t save_period_s = 5;
-  int query_seconds = 20;  // of the measurement of queries
-  // False: the publishers have neither epochs nor digests nor snapshots, as vLLM's.
+  int query_seconds = 20;  // duration of the measurement of queries
+  // True: the publishers use the extension (KVX1: epochs, digests and snapshots). False: they do
+  // not, as the publishers of vLLM.
   bool extension = true;
   int prompts = 200;        // asked after each restart
   int publishers_nice = 5;  // see FreshnessConfig
@@ -46,24 +47,24 @@ struct SavesResult {
 
 struct RestartResult {
   // From the start of a router until it answers exactly for all sources, in seconds. -1: it did not
-  // within a minute.
-  double cold = 0;  // without saved state
-  Quantiles restarted;
+  // do so within a minute.
+  double cold = 0;      // without saved state
+  Quantiles restarted;  // with saved state
   SavesResult saves;
   // Times of the routers that join the running router, in seconds. Without joins: zeros.
   // - arrived: from the first request for the state until all of the state has arrived.
-  // - restored_after: from the start of the process until the service has started. All blocks are
-  //   restored then.
+  // - restored_after: from the start of the process until the service has started. At this time,
+  //   all blocks are restored.
   // - joined: from the start of the process until the router answers exactly for all sources.
   Quantiles arrived;
   Quantiles restored_after;
   Quantiles joined;
   int64_t join_bytes = 0;  // of the latest join
-  uint64_t restored = 0;   // workers with saved state, of all restarts and joins
+  uint64_t restored = 0;   // workers whose state was restored, summed over all restarts and joins
   uint64_t dropped = 0;    // saved states that a restarted router had to drop
   uint64_t asked = 0;      // prompts after restarts and joins
   uint64_t wrong = 0;      // answers that differ from the blocks of the publishers
-  uint64_t inexact = 0;    // right answers that are not exact
+  uint64_t inexact = 0;    // correct answers that the router did not mark as exact
   uint64_t digest_checks = 0;
   uint64_t digest_mismatches = 0;
   double rate = 0;  // batches per second of all sources

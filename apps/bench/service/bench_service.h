@@ -1,5 +1,6 @@
-// The service benchmark: routing decisions over HTTP at a fixed rate, while events arrive. Phases
-// with observers that do not read, and with clients that attack, follow a phase without them.
+// The service benchmark: routing decisions over HTTP at a fixed rate, while events arrive. The
+// first phase has no observers and no attackers. The next phase has observers that read nothing.
+// Then each attack has a phase.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -29,7 +30,7 @@ struct ServiceBenchConfig {
   std::vector<const HttpAttack*> attacks;
 };
 
-// GET /healthz on a new connection, 20 times per second.
+// The results of GET /healthz on a new connection, 20 times per second.
 struct HealthProbes {
   uint64_t answered = 0;
   uint64_t failed = 0;

@@ -67,8 +67,8 @@ class Engine {
     return stored;
   }
 
-  // Removes the last `count` of the oldest prompt's blocks that are still held. The same step
-  // stores `count` new blocks.
+  // Removes the last `count` held blocks of the oldest prompt. The same step stores `count` new
+  // blocks.
   BlockRemoved Remove(size_t count) const {
     const std::vector<uint64_t>& oldest = prompts_[held_.front()].hashes;
     const auto end = oldest.end() - static_cast<std::ptrdiff_t>(stored_);

@@ -18,7 +18,7 @@ inline constexpr int64_t kLoadBlockSize = 16;
 
 struct EventLoadConfig {
   int workers = 8;
-  double block_ops_per_s = 100'000;  // over all workers; half of them stores, half removes
+  double block_ops_per_s = 100'000;  // of all workers together; half are stores, half are removes
   int blocks_per_store = 16;
   int prompts = 128;
   int blocks_per_prompt = 625;
@@ -48,9 +48,10 @@ struct LoadCount {
   uint64_t batches = 0;
 };
 
-// Runs the publisher process. Writes a LoadEndpoints for each worker, waits for a byte and fills
-// the workers. Then writes a LoadCount and publishes at the configured rate. Answers each further
-// byte with a LoadCount. Ends when `in` is closed. Returns the exit code.
+// Runs the publisher process. Writes a LoadEndpoints for each worker to `out`, waits for a byte on
+// `in`, and fills the workers. Then writes a LoadCount to `out`, and publishes at the configured
+// rate. Answers each further byte with a LoadCount. Ends when `in` is closed. Returns the exit
+// code.
 int PublishLoad(const EventLoadConfig& config, const std::vector<LoadPrompt>& prompts,
                 const PipeEnd& in, const PipeEnd& out);
 

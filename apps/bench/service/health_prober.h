@@ -34,7 +34,7 @@ class HealthProber {
   const int port_;
   const ForkedProcess& router_;
   std::atomic<bool> stopping_{false};
-  // Used by the thread until Stop.
+  // Until Stop returns, only thread_ uses the members from here on.
   std::vector<bench::TimedDelay> answers_;
   uint64_t failed_ = 0;
   double max_mib_ = 0;

@@ -19,7 +19,7 @@ struct Attack {
   uint64_t prepared = 0;
   // Batch number `round`, from 0. Batches below `prepared` prepare the attack.
   EventBatch (*batch)(uint64_t round) = nullptr;
-  // All rounds after the prepared ones have the same batch.
+  // True: all rounds after the prepared batches send the same batch.
   bool constant = false;
   // The batches have gaps, so the router requests replays. The source answers with one useless
   // frame per second.

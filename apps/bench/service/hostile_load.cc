@@ -21,7 +21,7 @@ using Payload = std::vector<uint8_t>;
 // The end of the host names that no name server answers.
 constexpr const char* kUnansweredDomain = ".unanswered.test";
 
-// Replaces the address by a name of its own for each port.
+// Replaces the address by a host name. Each port has a different host name.
 std::string WithUnansweredName(const std::string& endpoint) {
   const std::string port = endpoint.substr(endpoint.rfind(':') + 1);
   return "tcp://engine-" + port + kUnansweredDomain + ":" + port;

@@ -14,9 +14,9 @@ struct HostileSent {
   uint64_t bytes = 0;
 };
 
-// Writes a LoadEndpoints for each source, waits for a byte, and sends as fast as the router takes
-// the batches (Attack::unanswered_names: sends nothing), until the next byte. Then writes a
-// HostileSent. Returns the exit code.
+// Writes a LoadEndpoints for each source to `out`, and waits for a byte on `in`. Then sends batches
+// as fast as the router takes them, until the next byte on `in`. With Attack::unanswered_names,
+// sends nothing. Then writes a HostileSent to `out`. Returns the exit code.
 int SendHostile(const Attack& attack, const PipeEnd& in, const PipeEnd& out);
 
 }  // namespace kvcast::tools

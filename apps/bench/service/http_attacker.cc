@@ -16,10 +16,10 @@
 namespace kvcast::tools {
 namespace {
 
-// In production the attacker runs on another machine. Here it gets less CPU time than the router if
-// both need it.
+// In production the attacker runs on another machine. In the benchmark, the nice value gives the
+// router more CPU time than the attacker.
 constexpr int kNice = 5;
-// The pause before a refused connection is tried again, and the time until the next look at `in`.
+// The pause before a refused connection is tried again, and the period of the checks of `in`.
 constexpr int kPollMs = 10;
 
 sockaddr_in AddressOf(int port) {

@@ -24,7 +24,8 @@ std::string HashQuery(size_t hashes, const std::string& rest) {
   return HttpPost("/query", body + "]" + rest + "}");
 }
 
-// A worker whose tiers the router looks up for the whole length of a prompt.
+// Registers a worker. For this worker, the router looks up the tiers for the whole length of a
+// prompt.
 std::string MirroredWorker() {
   return HttpPost("/v1/sources", R"({"name":"mirrored","model":"m","endpoint":"tcp://127.0.0.1:9",)"
                                  R"("block_size":16,"offload_rule":"mirrored_pool"})");

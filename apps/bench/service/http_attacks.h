@@ -20,7 +20,7 @@ struct HttpAttack {
   std::string (*bytes)() = nullptr;
   // A request that is sent and answered before the attack; nullptr: none.
   std::string (*preparation)() = nullptr;
-  // Each connection sends its bytes once, and then stays open until the router closes it.
+  // True: each connection sends its bytes once, and then stays open until the router closes it.
   bool holds = false;
 };
 
@@ -31,7 +31,7 @@ const HttpAttack* FindHttpAttack(std::string_view name);
 
 struct HttpAttackSent {
   uint64_t bytes = 0;
-  uint64_t connections = 0;  // all connections, because the router closes many of them
+  uint64_t connections = 0;  // opened connections, with those that the router has closed
   uint64_t answered_bytes = 0;
 };
 

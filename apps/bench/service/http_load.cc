@@ -203,7 +203,7 @@ class HttpLoad {
 
   const HttpLoadConfig& config_;
   const std::vector<std::string>& requests_;
-  const uint64_t warm_up_;  // number of the first requests, which are not counted
+  const uint64_t warm_up_;  // number of requests of the warm-up
   const uint64_t total_;
   const Socket epoll_;
   const Socket timer_;
@@ -222,7 +222,8 @@ class HttpLoad {
 Result<HttpLoadResult> RunHttpLoad(const HttpLoadConfig& config,
                                    const std::vector<std::string>& requests) {
   if (!(config.seconds > 0 && config.warm_up_seconds >= 0 && config.rate > 0)) {
-    return Status(StatusCode::kInvalidArgument, "seconds and rate must be positive");
+    return Status(StatusCode::kInvalidArgument,
+                  "seconds and rate must be above 0, and warm_up_seconds must not be negative");
   }
   HttpLoad load(config, requests);
   if (Status status = load.Open(); !status.ok()) return status;

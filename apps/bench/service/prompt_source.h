@@ -21,7 +21,8 @@ class PromptSource {
       : number_(number), held_(held), prompts_(number), tokens_(static_cast<uint32_t>(number)) {}
 
   bool full() const { return stored_ - removed_ >= held_; }
-  // Both count from the start. The source holds the blocks from `removed` to `stored`.
+  // Numbers of blocks that the source has stored and removed since the start. The source holds the
+  // blocks with numbers from `removed` to `stored` - 1.
   uint64_t stored() const { return stored_; }
   uint64_t removed() const { return removed_; }
   // Stores `blocks` blocks. A full source also removes its `blocks` oldest blocks. The time stamp

@@ -35,7 +35,7 @@ using router::WorkerAnswer;
 constexpr int kAnswerSeconds = 60;
 constexpr int64_t kJoinMs = 60'000;
 constexpr uint64_t kQueriedBlocks = 64;
-constexpr int64_t kAuditMs = 2000;  // so that a check waits for seconds only
+constexpr int64_t kAuditMs = 2000;  // short, so that a check takes only seconds
 
 template <typename Condition>
 bool WaitUntil(const Condition& condition) {
@@ -105,7 +105,8 @@ class StoredPrompts {
  public:
   explicit StoredPrompts(int source) : sequence_(source) {}
 
-  // Returns a random prompt within the blocks from `first` to `end`. An empty span: there is none.
+  // Returns a random prompt within the blocks from `first` to `end`. An empty span: no prompt is
+  // within these blocks.
   PromptSpan Pick(uint64_t first, uint64_t end, std::mt19937_64& random) {
     while (spans_.empty() || spans_.back().end < end) spans_.push_back(sequence_.Next());
     const auto begins = std::ranges::lower_bound(spans_, first, {}, &PromptSpan::begin);
@@ -248,8 +249,8 @@ class RestartedRouter {
     });
   }
 
-  // Asks a random prompt of a random source. About every second prompt was removed in part or
-  // completely.
+  // Sends a query for a random prompt of a random source. About every second prompt was removed in
+  // part or completely.
   void AskOne(const std::vector<SourceCount>& counts, RouterChecked& checked) {
     const auto source = static_cast<int>(random_() % counts.size());
     const SourceCount& count = counts[static_cast<size_t>(source)];
@@ -279,7 +280,8 @@ class RestartedRouter {
 
   StoredPrompts& PromptsOf(int source) { return prompts_[static_cast<size_t>(source)]; }
 
-  // Asks for the first blocks of a held prompt. nullopt: there is no long prompt.
+  // Sends a query for the first kQueriedBlocks blocks of a held prompt. nullopt: no held prompt is
+  // long enough.
   std::optional<Interval> AskHeld() {
     constexpr int kTries = 100;
     constexpr uint64_t kMargin = 2048;  // blocks that may be removed before the query
@@ -330,7 +332,7 @@ class RestartedRouter {
   double serves_ = 0;
   std::mt19937_64 random_;
   std::vector<StoredPrompts> prompts_;         // by source
-  std::vector<std::atomic<uint64_t>> stored_;  // blocks of each source, from Measure on
+  std::vector<std::atomic<uint64_t>> stored_;  // by source: stored blocks; valid from Measure on
   SaveTimes times_;
   std::unique_ptr<RouterService> service_;  // destroyed first: its threads use the other members
 };

@@ -12,26 +12,27 @@
 namespace kvcast::tools {
 
 enum class RouterCommand : uint8_t {
-  // A SourceCount for each source follows. The sources are at rest. The process waits until it has
-  // all batches and has compared the digest of each source, asks prompts, and writes a
+  // A SourceCount for each source follows. The publishers are stopped. The process waits until it
+  // has all batches and has compared the digest of each source. Then it sends queries, and writes a
   // RouterChecked.
   kCheck,
-  // A SourceCount for each source follows. The sources are at rest. The process writes a byte, asks
-  // prompts for RestartConfig::query_seconds, and writes a SavesResult.
+  // A SourceCount for each source follows. The publishers are stopped until the process writes a
+  // byte. Then the process sends queries for RestartConfig::query_seconds, and writes a
+  // SavesResult.
   kMeasure,
 };
 
 // How a router of the benchmark starts.
 struct RouterStart {
-  bool saves = false;   // false: the router has no saved state
-  int peer_port = 0;    // of the admin listener of the router to join; 0: none
+  bool saves = false;   // true: the router saves its state, and restores it at the start
+  int peer_port = 0;    // of the admin listener of the router to join; 0: no router to join
   uint64_t random = 0;  // seeds the choice of prompts
 };
 
 struct RouterStarted {
-  double serves = 0;   // SteadyNow() when the service had started; the blocks are restored then
-  double answers = 0;  // SteadyNow() when the router answered exactly for all sources; 0: never
-  uint64_t restored = 0;
+  double serves = 0;      // SteadyNow() when the service had started, with all restored blocks
+  double answers = 0;     // SteadyNow() when the router answered exactly for all sources; 0: never
+  uint64_t restored = 0;  // number of workers whose state was restored
   int64_t join_bytes = 0;
   double join_seconds = 0;  // see PeerJoinReport
   int admin_port = 0;

@@ -54,7 +54,8 @@ class LiveRun {
   Status Publish(uint64_t seq, const std::string& payload) {
     return publisher_.PublishAs(seq, payload);
   }
-  // Receives messages until a message has a sequence number of at least `seq`. Returns it.
+  // Receives messages until a message has a sequence number of at least `seq`, or has no sequence
+  // number. Returns that message.
   Result<FrameList> Receive(uint64_t seq) {
     for (;;) {
       Result<FrameList> frames = subscriber_.ReceiveMessage();

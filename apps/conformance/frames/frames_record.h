@@ -29,7 +29,7 @@ struct FramesRecording {
   std::string topic;
   std::string subscription;
   int64_t rank = 0;
-  std::optional<uint64_t> buffer_steps;
+  std::optional<uint64_t> buffer_steps;  // batches kept for replays; nullopt: not recorded
   uint64_t published_batches = 0;
   // Pairs (configured, bound). <P> stands for the base port and <P+2> for that port plus 2.
   std::vector<std::pair<std::string, std::string>> endpoints;

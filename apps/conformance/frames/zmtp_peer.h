@@ -34,7 +34,7 @@ class ZmtpPeer {
   // server's answer to this call from received().
   Status Fence();
 
-  // REQUIRES for both functions: Handshake.
+  // REQUIRES for SendMessage and ReceiveMessage: Handshake was called.
   Status SendMessage(const std::vector<std::string>& frames);
   // Returns the frames of the next message.
   Result<std::vector<std::string>> ReceiveMessage();

@@ -99,8 +99,9 @@ void CheckDrawnPreimage(const HashRecord& record, HashAlgorithm algorithm, FileC
   checks.CheckBytes(AsText(digest.bytes()), record.none_hash, "digest of NONE_HASH preimage");
 }
 
-// Returns the hasher of a record. Computes NONE_HASH from the seed and compares it, unless the
-// engine may have drawn NONE_HASH at random.
+// Returns the hasher of a record. Compares the NONE_HASH of the seed with the recorded NONE_HASH.
+// If they differ and the engine may have drawn NONE_HASH at random, the hasher uses the recorded
+// NONE_HASH.
 Result<BlockHasher> MakeHasher(const HashRecord& record, HashAlgorithm algorithm,
                                FileChecks& checks) {
   const std::string seed = record.seed.value_or(std::string(kDefaultHashSeed));

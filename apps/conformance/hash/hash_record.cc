@@ -14,8 +14,8 @@ constexpr std::string_view kEmbeddingsPrefix = "prompt_embeds_";
 constexpr std::string_view kEmbeddingsSuffix = "_rows_hex";
 constexpr int kNestingMax = 8;
 
-// Reads the fields of one record. After the first failure, every read does nothing, so callers need
-// no check after each field.
+// Reads the fields of one record. Keeps the first failure. A failed read returns an empty value, so
+// callers need no check after each field.
 class FieldReader {
  public:
   explicit FieldReader(const Json& record) : record_(record) {}

@@ -136,7 +136,8 @@ class EventReplay {
     writer_.Describe(changed.keys[0], std::move(record));
   }
 
-  // For every removed key, the hashes before its own hash belong to its chunk.
+  // An event lists the hashes of the removed chunks, one chunk after another. The hash of a key is
+  // the last hash of its chunk.
   void AddRemoved(size_t begin, size_t end, OffloadEvent& changed) {
     if (keys_.empty()) {
       for (size_t i = begin; i < end; ++i) {

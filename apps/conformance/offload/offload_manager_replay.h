@@ -1,4 +1,4 @@
-// OffloadManagerReplay: makes the calls that vLLM's CPU offloading manager got in a recording to
+// OffloadManagerReplay: repeats the recorded calls to vLLM's CPU offloading manager with our
 // OffloadManager, and compares the results.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -16,9 +16,10 @@ namespace kvcast::tools {
 
 class OffloadManagerReplay {
  public:
-  // `config` is the first line of the recording. The constructor and Run throw nlohmann's
-  // exceptions if a field is missing or of the wrong type, and std::runtime_error for an impossible
-  // value. Run throws std::out_of_range for a key number that the recording has not defined.
+  // `config` is the first line of the recording. `compatible`: see RunOffloadConformance. The
+  // constructor and Run throw nlohmann's exceptions if a field is missing or of the wrong type, and
+  // std::runtime_error for an impossible value. Run throws std::out_of_range for a key number that
+  // the recording has not defined.
   OffloadManagerReplay(const nlohmann::json& config, bool compatible, OffloadChecks& checks);
 
   void Run(const nlohmann::json& op);

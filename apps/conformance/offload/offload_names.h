@@ -36,8 +36,8 @@ class OffloadNames {
   nlohmann::json Key(const OffloadKey& key) const;
   nlohmann::json Keys(std::span<const OffloadKey> keys) const;
   static nlohmann::json Slots(std::span<const SlotId> slots);
-  // Returns an event in which each byte hash is replaced by its number. Unless `literal` is set,
-  // the tokens are replaced by their count.
+  // Returns an event in which each byte hash is replaced by its number. If `literal` is false, the
+  // tokens are replaced by their count.
   nlohmann::json EventJson(const Event& event, bool literal) const;
 
  private:

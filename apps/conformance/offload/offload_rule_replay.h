@@ -1,4 +1,5 @@
-// Compares recorded results of the small rules of the engine's offloading connector with ours.
+// Compares recorded results of the small rules of the engine's offloading connector with the
+// results of our rules.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -1,5 +1,5 @@
-// OffloadRunReplay: runs the recorded steps of an engine with host memory in our scheduler, and
-// compares the results.
+// OffloadRunReplay: repeats the recorded steps of an engine with our scheduler, and compares the
+// results. The engine has host memory.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

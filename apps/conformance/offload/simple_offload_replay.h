@@ -1,5 +1,5 @@
-// SimpleOffloadReplay: makes the recorded calls of the engine's simple CPU offload scheduler to our
-// scheduler, and compares the results.
+// SimpleOffloadReplay: repeats the recorded calls to the engine's simple CPU offload scheduler with
+// our scheduler, and compares the results.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

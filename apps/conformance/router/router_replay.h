@@ -29,7 +29,7 @@ struct PromiseError {
   uint64_t exact = 0;
   uint64_t over_tokens = 0;   // predicted tokens that the engine did not have, over all probes
   uint64_t under_tokens = 0;  // tokens of the engine that were not predicted, over all probes
-  uint64_t over_probes = 0;
+  uint64_t over_probes = 0;   // probes for which too many tokens were predicted
 
   void Add(const PromiseError& other);
 };
@@ -47,8 +47,9 @@ class RouterReplay {
   static Result<RouterReplay> Create(const ScenarioConfig& config,
                                      std::unique_ptr<PolicyIndex> index, Check check);
 
-  // Applies the step's events, then compares its probes: hit, replay, and, if they are recorded and
-  // the index knows all groups, the tokens that each group could serve alone.
+  // Applies the step's events. Then compares the hit and the replay of each probe. Also compares
+  // the tokens that each group could serve alone, if these tokens are recorded and the index knows
+  // all groups.
   void RunStep(const ScenarioStep& step);
   // Checks that the index holds as many blocks as the engine held at the end.
   void CheckFinal(const ScenarioFinal& recorded);

@@ -78,7 +78,7 @@ void CheckKinds(const RecordedStream& stream, const SchemeOutcome& outcome,
   for (const KeyKind kind :
        {KeyKind::kSalt, KeyKind::kLora, KeyKind::kImages, KeyKind::kEmbeddings}) {
     const KeyKindCounters& counts = outcome.counters.kinds[static_cast<size_t>(kind)];
-    // If a name has two paths, one path proves the key and the other contradicts it.
+    // If a name has two paths, one path proves the key, and the other path contradicts the key.
     const bool may_miss = kind == KeyKind::kLora && !stream.other_paths.empty();
     const KeyProof proof = verdict.of(kind).proof;
     const bool right = proof == keyed || (may_miss && proof == KeyProof::kRefuted);

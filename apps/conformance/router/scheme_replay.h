@@ -53,11 +53,11 @@ SchemeDetectorConfig Without(SchemeDetectorConfig candidates, const std::string&
 // A wrong registration must be reported within this number of testable stores.
 inline constexpr uint64_t kStoresToReport = 16;
 
-// Checks a stream. The scheme must be found. No store may contradict it, except if an adapter name
-// has several paths. A kind of key may be proven only in the form of the engine, and only by stores
-// that have a key of this kind. Without the right seed, the verdict must be token mode. Every wrong
-// registration must be reported within kStoresToReport stores. The right scheme must then be found
-// if it is among the candidates. Returns one line about the stream.
+// Checks a stream. The scheme must be found. If each adapter name has only one path, no store may
+// contradict the scheme. A kind of key may be proven only in the form of the engine, and only by
+// stores that have a key of this kind. Without the right seed, the verdict must be token mode.
+// Every wrong registration must be reported within kStoresToReport stores. The report must name the
+// right scheme if this scheme is among the candidates. Returns one line about the stream.
 using SchemeCheck = std::function<void(bool equal, const std::string& what)>;
 std::string CheckScheme(const RecordedStream& stream, const SchemeDetectorConfig& candidates,
                         const SchemeCheck& check);

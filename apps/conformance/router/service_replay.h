@@ -20,6 +20,7 @@
 
 namespace kvcast::tools {
 
+// The properties of the engine that are configured in the service; see ToldProperties.
 enum class Told : uint8_t { kAll, kNothing };
 enum class Scheme : uint8_t {
   kFound,    // the seed is among the candidates
@@ -48,6 +49,7 @@ struct ServiceFigures {
   // Answers that were not exact, although the scheme was proven for every kind of key of the
   // prompt.
   uint64_t proven_not_exact = 0;
+  // Certain answers that were not equal, although the scheme was proven for these kinds of key.
   uint64_t proven_not_equal = 0;
   // Answers after the first kSettledHits probes with a hit.
   uint64_t settled = 0;
@@ -63,7 +65,7 @@ class ServiceReplay {
   // Called with the result of every check. If the check failed, `what` describes the difference.
   using Check = std::function<void(bool equal, const std::string& what)>;
 
-  // Borrows the scenario.
+  // `scenario` must outlive the result.
   static Result<std::unique_ptr<ServiceReplay>> Create(const Scenario& scenario,
                                                        const ServiceReplayOptions& options,
                                                        Check check);

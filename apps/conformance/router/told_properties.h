@@ -30,7 +30,7 @@ struct ToldProperties {
 
   EngineRules release = EngineRules::kMain2026August;
   // By group_idx. A spec has kind, block size, window and chunk size. Its flags show whether the
-  // group drops a block, and whether it takes part in prefix caching.
+  // group has a draft head, and whether the group takes part in prefix caching.
   std::vector<GroupSpec> groups;
   int64_t alignment = 0;             // of hits, in tokens
   int64_t scheduler_block_size = 0;  // alignment of cached prefixes, in tokens
@@ -38,7 +38,7 @@ struct ToldProperties {
   int64_t replay_tokens = 0;
   HitReports hit_reports = HitReports::kNever;
 
-  // Positions in `groups` of the groups that drop a block.
+  // Positions in `groups` of the groups that have a draft head (EAGLE).
   std::vector<int64_t> EagleGroups() const;
   std::vector<int64_t> UncachedGroups() const;
   // By position in `groups`; only groups of chunked local attention.

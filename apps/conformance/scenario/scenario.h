@@ -40,7 +40,7 @@ struct ScenarioConfig {
 // A prompt: literal tokens, or a prefix of an earlier request and further tokens.
 struct ScenarioPrompt {
   std::vector<TokenId> tokens;
-  std::string from;    // name of the earlier request; empty: none
+  std::string from;    // name of the earlier request; empty: no prefix
   int64_t take = 0;    // tokens of the prefix
   int64_t length = 0;  // tokens of the whole prompt
   HashInputs inputs;
@@ -72,9 +72,10 @@ struct ScenarioOp {
   ScenarioPrompt prompt;  // kAdd
   // kOutput: one entry per token, in order.
   std::vector<std::pair<std::string, TokenId>> sampled;
+  // Positions of the caused events in the step: begin and end. nullopt: no event.
   std::optional<std::pair<int64_t, int64_t>> event_range;
   int64_t hit = 0;       // tokens
-  int64_t boundary = 0;  // tokens
+  int64_t boundary = 0;  // tokens; see PrefixHit::shared_prefix_boundary
   int64_t replay = 0;    // tokens of the hit that are computed again
   int64_t computed = 0;
   int64_t new_tokens = 0;
@@ -83,14 +84,14 @@ struct ScenarioOp {
   bool full_fit = false;
   bool ok = true;
   BlockLists blocks;
-  std::vector<BlockId> copied;  // kCowRelease
-  std::optional<int64_t> free_blocks;
+  std::vector<BlockId> copied;         // kCowRelease
+  std::optional<int64_t> free_blocks;  // nullopt: not recorded
 };
 
 struct ScenarioProbe {
   ScenarioPrompt prompt;
   int64_t hit = 0;                 // tokens
-  int64_t boundary = 0;            // tokens
+  int64_t boundary = 0;            // tokens; see PrefixHit::shared_prefix_boundary
   int64_t replay = 0;              // tokens of the hit that are computed again
   std::vector<int64_t> per_group;  // empty: not recorded
 };

@@ -15,7 +15,7 @@ struct Scenario {
   std::string path;
   ScenarioConfig config;
   std::vector<ScenarioStep> steps;
-  std::optional<ScenarioFinal> final_state;
+  std::optional<ScenarioFinal> final_state;  // nullopt: not recorded
 };
 
 // Errors name the path and the line.

@@ -10,7 +10,7 @@ namespace {
 
 using json = nlohmann::ordered_json;  // metadata keeps the order of the wire
 
-// Thrown if a record does not have the described form; ParseWireRecord catches it.
+// Thrown if a record does not have the expected form. ParseWireRecord catches the exception.
 struct BadRecord {
   std::string why;
 };

@@ -21,7 +21,8 @@ struct WireRecord {
   EventBatch decoded;
   uint64_t ts_bits = 0;         // IEEE bits of decoded.ts
   bool unknown_fields = false;  // the record has an event or a field that EventBatch cannot hold
-  std::string file;  // file with the same payload, relative to the record's folder; may be empty
+  // Path of a file with the same payload, relative to the folder of the record. Empty: no file.
+  std::string file;
 };
 
 // Parses one line. Errors describe the problem.

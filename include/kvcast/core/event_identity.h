@@ -2,8 +2,8 @@
 //
 // operator== compares every field. An absent field differs from any value: for example, an absent
 // group_idx differs from group_idx 0. The hash covers exactly the fields that operator== compares.
-// vLLM's hash omits lora_name, although vLLM's equality compares lora_name. vLLM's hash is
-// consistent with its equality too, but it is equal for events that differ only in lora_name.
+// vLLM's equality compares lora_name too, but vLLM's hash omits lora_name. In vLLM, two events that
+// differ only in lora_name therefore have the same hash.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

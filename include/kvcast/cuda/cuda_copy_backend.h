@@ -100,8 +100,8 @@ struct CudaCopyStats {
     uint64_t batches = 0;
     uint64_t failed_batches = 0;
     uint64_t driver_calls = 0;  // driver calls that copy or launch
-    uint64_t descriptors = 0;   // of the copy engines
-    uint64_t pieces = 0;        // of the kernels
+    uint64_t descriptors = 0;   // descriptors that the copy engines got
+    uint64_t pieces = 0;        // pieces that the kernels got
     uint64_t table_waits = 0;   // waits for space for a table of pieces
   };
   Lane loads;
@@ -115,9 +115,10 @@ struct CudaCopyStats {
 // driver reports an error for a batch in progress. All batches in progress then fail, and the
 // backend accepts no further batch.
 //
-// `after` of Submit is a CUevent or cudaEvent_t of the same GPU. For a store, it must be recorded
-// after the computation that writes its blocks. For a load, it must be recorded after the last
-// computation that reads or clears its blocks, unless this computation is known to have ended.
+// `after` of Submit is a CUevent or cudaEvent_t of the same GPU. For a store, the event must be
+// recorded after the computation that writes the blocks of the store. For a load, the event must be
+// recorded after the last computation that reads or clears the blocks of the load. Exception: this
+// computation is known to have ended.
 //
 // Thread-compatible, like every CopyBackend. stats() is thread-safe.
 class CudaCopyBackend final : public CopyBackend {

@@ -87,6 +87,8 @@ struct AllocateArgs {
   // True: the call fails if the whole sequence does not fit into the free blocks. For the admission
   // of waiting requests.
   bool full_sequence_must_fit = false;
+  // True: the call fails if the allocation leaves less than the share CacheConfig::watermark of the
+  // pool free.
   bool apply_watermark = false;
   int64_t reserved_blocks = 0;  // free blocks that are reserved for other requests
   // True: the content of the blocks arrives later, and the engine must then call CacheBlocks.
@@ -157,7 +159,7 @@ class CacheManager {
   // group are appended to new_blocks[group].
   //
   // Returns false if there are not enough free blocks, or if the hit ends in a Mamba state that was
-  // cached in this pass. In this case request.chain may be longer, and blocks outside the window
+  // cached in this pass. In both cases, request.chain may be longer, and blocks outside the window
   // may be released; nothing else has changed. Also returns false, without any change, for invalid
   // arguments:
   // - a negative number of tokens

@@ -72,8 +72,8 @@ struct OffloadConfig {
   // minimum number of requests that must offer the chunk for storing. Below 2: all chunks are
   // stored.
   int64_t store_threshold = 0;
-  // Maximum number of keys with a count for store_threshold. Beyond it, the key that was counted
-  // least recently is dropped.
+  // Maximum number of keys with a count for store_threshold. Beyond this number, the key that was
+  // counted least recently is dropped.
   int64_t max_tracker_size = 64000;
   bool enable_events = true;
   std::string medium = kMediumCpu;  // medium of the events
@@ -131,20 +131,24 @@ struct AllocationSizes {
 };
 
 // The request of a store or load. By the rules from v0.32 on, the age of a chunk depends on the
-// requests that used it. A request uses the chunks that it loads, the readable chunks that it
-// offers for storing, and the absent chunks that it offers and that have reached store_threshold,
-// even if there is no space for them. The manager records these uses, and applies them when the
-// request finishes: once per chunk that is then present, from the end of the prefix to its start.
-// The first chunk of the prefix is then the most recent chunk.
+// requests that used it. A request uses these chunks:
+// - the chunks that it loads
+// - the readable chunks that it offers for storing
+// - the absent chunks that it offers for storing and that have reached store_threshold, even if
+//   there is no space for these chunks
+//
+// The manager records these uses, and applies them when the request finishes: once per chunk that
+// is then present, from the end of the prefix to its start. The first chunk of the prefix is then
+// the most recent chunk.
 // - LRU: the chunk with the smallest rank is evicted first. Among equal ranks, the chunk of the
 //   longest prefix is evicted first. FinishRequest gives a new rank of its own to every chunk that
 //   the request used. The end of a store or load changes no rank.
 // - LRU, v0.32: a stored chunk gets a new rank of its own.
 // - LRU, v0.33: a stored chunk gets the rank of its request. All stores of a request have the same
 //   rank. The first use of a present chunk raises the rank of the chunk to the rank of the request.
-// - ARC: a chunk that the request found readable before it stored the chunk itself moves to T2. If
-//   an evicted chunk is stored again, the target changes before victims are selected, once per
-//   request and chunk.
+// - ARC: a chunk moves to T2 if the request found the chunk readable before the request itself
+//   stored the chunk. If an evicted chunk is stored again, the target changes before victims are
+//   selected, once per request and chunk.
 //
 // PrepareStore counts its keys for store_threshold. Only absent chunks need the threshold. A key of
 // the call never displaces the count of another key of the same call.
@@ -222,8 +226,8 @@ class OffloadManager {
 
   // Applies the uses of the request to the age of its chunks (see OffloadUse). Drops the record of
   // the keys that were counted for this request (store_threshold); the counts do not change. The
-  // caller must call it once per request, after its last PrepareStore and PrepareLoad. Copies may
-  // still be in progress.
+  // caller must call FinishRequest once per request, after the last PrepareStore and PrepareLoad of
+  // the request. Copies may still be in progress.
   void FinishRequest(OffloadRequestId request);
 
   // Removes all chunks, including chunks of stores and loads in progress. The caller must end these

@@ -10,8 +10,8 @@
 namespace kvcast {
 
 // The methods run on the scheduler's thread, in the order of the calls. Each method runs directly
-// after its call; only OnCompleteLoad runs directly before it. A PrepareLoad that fails is not
-// reported. All spans and pointers are valid only during the method.
+// after the call that it reports. Exception: OnCompleteLoad runs directly before the call. A
+// PrepareLoad that fails is not reported. All spans and pointers are valid only during the method.
 class OffloadObserver {
  public:
   virtual ~OffloadObserver() = default;

@@ -204,9 +204,9 @@ struct OffloadSchedulerStats {
   int64_t unknown_completions = 0;
 };
 
-// The same calls give the same results. Thread-compatible: one scheduler thread owns it. Calls with
-// unknown ids have no effect, and MatchedTokens then returns 0 tokens, unless a comment states
-// otherwise.
+// The same calls give the same results. Thread-compatible: one scheduler thread owns the scheduler.
+// A call with an unknown id has no effect, unless the comment of the call states another effect.
+// With an unknown id, MatchedTokens returns 0 tokens.
 class OffloadScheduler {
  public:
   // Error: kInvalidArgument; the message names the field.
@@ -243,7 +243,7 @@ class OffloadScheduler {
   Status UpdateAfterAlloc(OffloadRequestId id, int64_t external_tokens,
                           std::span<const std::vector<BlockId>> tables);
 
-  // Returns the copies of one step. The engine must call it once per step. While jobs are in
+  // Returns the copies of one step. The engine must call BuildStep once per step. While jobs are in
   // progress, this includes steps without scheduled requests. The result is valid until the next
   // call.
   const OffloadPlan& BuildStep(const OffloadStep& step);
@@ -261,15 +261,19 @@ class OffloadScheduler {
   // loads them, because it is faster to compute their tokens.
   void TakeLateLoads(int64_t now_ms, std::vector<LateLoad>& late);
 
-  // The request has ended or was aborted. The next BuildStep stores its remaining chunks. The
-  // engine may free its blocks immediately, except the blocks of a running load. Returns true if
-  // the request has a running load. `computed_tokens`: number of leading tokens whose KV exists.
-  // The last sampled token has no KV.
+  // The request has ended or was aborted. The next BuildStep stores the request's remaining chunks.
+  // The engine may free the request's blocks immediately, except the blocks of a running load.
+  // Returns true if the request has a running load. `computed_tokens`: number of leading tokens
+  // whose KV exists. The last sampled token has no KV. `aborted` has an effect only with
+  // `compatible`: if the request was not aborted, the scheduler ignores computed_tokens and counts
+  // all tokens of the request. From v0.32 on, the last token then counts only if it belongs to the
+  // prompt.
   bool RequestFinished(OffloadRequestId id, int64_t computed_tokens, bool aborted);
 
-  // Removes all chunks of host memory. The engine must call it between two steps. Running requests
-  // are stored again from their start. Jobs in progress are flushed in the next step and change no
-  // chunk; their loads still arrive. Error: kFailedPrecondition if loads wait for BuildStep.
+  // Removes all chunks of host memory. The engine must call Reset between two steps. Running
+  // requests are stored again from their start. Jobs in progress are flushed in the next step and
+  // change no chunk. OnCompletions still reports the loads among these jobs. Error:
+  // kFailedPrecondition if BuildStep has not returned all loads.
   Status Reset();
 
   // Returns the changes since the last call: the chunks that became readable in host memory, and

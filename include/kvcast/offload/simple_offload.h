@@ -117,8 +117,8 @@ class SimpleOffload {
 
   // Returns the number of tokens that can be loaded after the `local_tokens` tokens on the GPU. The
   // last token of the request is never loaded. The host blocks of the match are kept until
-  // UpdateAfterAlloc, the next Match of the request, or its end. Returns 0 if the request skips the
-  // prefix lookup. REQUIRES: the request's chain is complete.
+  // UpdateAfterAlloc, the next Match of the request, or the end of the request. Returns 0 if the
+  // request skips the prefix lookup. REQUIRES: the request's chain is complete.
   int64_t Match(const CacheRequest& request, int64_t local_tokens);
 
   // The engine has allocated the GPU blocks of the request, including blocks for `external_tokens`
@@ -161,8 +161,8 @@ class SimpleOffload {
   void RequestFinished(const CacheRequest& request, int64_t computed_tokens);
 
   // Removes all blocks from the cache, and drops the copies that BuildStep has not returned yet.
-  // Returns false if copies are in progress. These copies keep their blocks until they end. Their
-  // blocks are then not cached, and a later call returns true.
+  // Returns false if copies are in progress. The blocks of these copies stay allocated until the
+  // copies end, and are not cached afterwards. A call after the end of the copies returns true.
   bool Reset();
 
   // True: the engine must build a step, or must report copies, even if no request is scheduled.
@@ -190,6 +190,7 @@ class SimpleOffload {
     std::vector<std::pair<std::string, std::vector<std::vector<BlockId>>>> matches;
     // By load event: the requests whose loads belong to it.
     std::vector<std::pair<int64_t, std::vector<std::string>>> loads;
+    // Requests whose loads were in progress at a reset and have not ended yet.
     std::vector<std::string> abandoned_loads;
     std::vector<int64_t> stores;  // store events in progress, without abandoned_stores
     // Store events in progress whose blocks will not be cached, because of a reset.
@@ -197,6 +198,7 @@ class SimpleOffload {
     // The requests that are scanned, and ended requests whose stores are in progress. For each
     // request: by group, the position at which the next scan begins.
     std::vector<std::pair<std::string, std::vector<int64_t>>> requests;
+    // kLazy: the last block that the scan examined. nullopt: there is no such block.
     std::optional<BlockId> lazy_cursor;
   };
   State Inspect() const;

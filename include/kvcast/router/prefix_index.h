@@ -104,7 +104,8 @@ struct IndexCounters {
   uint64_t ambiguous = 0;
   // Stores whose tokens, hashes or sizes do not fit together.
   uint64_t bad_stores = 0;
-  // Number of sparse rules that a store contradicted. The index does not use a contradicted rule.
+  // Stores that contradicted WorkerConfig::sparse_rule. After such a store, the index does not use
+  // the rule.
   uint64_t rules_refuted = 0;
   // Stores that waited for the name of the previous block, and that the index dropped because too
   // many stores or tokens waited.
@@ -400,9 +401,10 @@ class PrefixIndex {
   // Number of events in bad_events and unknown_kinds, by group_idx. Element kMaxGroups counts
   // events with a group out of range. The list ends after the last element that is not 0.
   std::vector<uint64_t> GroupRejects(WorkerId worker) const;
-  // Sums over all shards. writer_locks: number of times that the lock of a shard was taken, without
-  // the ends of pauses. One call may take the lock several times. batch_pauses: number of times
-  // that a batch released the lock to let other batches run.
+  // Sums over all shards. batch_pauses: number of times that a batch released the lock of a shard
+  // to let other batches run, and took the lock again after this pause. writer_locks: number of
+  // times that calls took the lock of a shard, without the locks after a pause. One call may take
+  // the lock several times.
   uint64_t writer_locks() const;
   uint64_t batch_pauses() const;
 

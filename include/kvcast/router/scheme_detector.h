@@ -227,9 +227,10 @@ std::string_view SchemeSkipName(SchemeSkip reason);
 // Results of tested blocks, per kind of key.
 struct KeyKindCounters {
   uint64_t fits = 0;
-  // Fit no form, although all possibilities were tried.
+  // Blocks that fit no form, although all possibilities were tried.
   uint64_t misses = 0;
-  // Misses of a kind that was proven, and fits in the form that was not proven.
+  // Blocks that contradict the proof of the kind: they fit no form, or another form than the proven
+  // form.
   uint64_t contradictions = 0;
 };
 
@@ -241,7 +242,8 @@ struct SchemeCounters {
   uint64_t tested = 0;
   uint64_t matched = 0;     // fit the scheme of the verdict
   uint64_t mismatched = 0;  // fit another scheme, or no scheme
-  // Fit no scheme, but have more readings than were tried, or are incomplete spans.
+  // Stores that fit no scheme, but prove no mismatch: not all readings were tried, or the span is
+  // incomplete.
   uint64_t inconclusive = 0;
   std::array<uint64_t, kSchemeSkips> skipped{};
   // Stores that do not fit a scheme that was proven for their kind of key: the hash does not belong
@@ -279,7 +281,8 @@ struct SchemeCounters {
 //   the algorithm or the hash_block_size is wrong, the first testable store at any position shows
 //   the error.
 // - If no candidate fits, the second store gives kTokenMode; with a registration, the first store
-//   gives kMismatch. If the events have no field extra_keys, the eighth store gives this verdict.
+//   gives kMismatch. If the events have no field extra_keys, the eighth store gives the verdict in
+//   both cases.
 // - A changed scheme is found within sample_period stores at the root. After AllBlocksCleared, the
 //   first store at the root shows the change.
 class SchemeDetector {

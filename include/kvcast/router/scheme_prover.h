@@ -26,11 +26,11 @@ class SchemeProver {
 
   // Returns the answer to a challenge: one store event for each prompt whose form is proven; see
   // kvcast/hash/chain_challenge.h. The first prompt fills one block of the smallest size that the
-  // engine has stored. The others fill one hash unit. The answer has no events unless the scheme
-  // and the form without extra keys are proven. After a store that contradicts the scheme, the
-  // scheme is not proven until later stores prove it again. With ExtraKeyScheme::kTagged, the
-  // answer has no store with an adapter, because the hash covers the path of the adapter, and no
-  // event carries this path.
+  // engine has stored. Each of the other prompts fills one hash unit. The answer has events only if
+  // the scheme and the form without extra keys are proven. A store that contradicts the scheme ends
+  // the proof until later stores prove the scheme again. With ExtraKeyScheme::kTagged, the answer
+  // has no store with an adapter, because the hash covers the path of the adapter, and no event
+  // carries this path.
   //
   // Cost: the hashes of one block and of at most three units.
   EventBatch Answer(uint64_t nonce) const;

@@ -71,8 +71,9 @@ struct GroupSpec {
   // prefill_checkpoint_alignment tokens.
   int64_t prefill_checkpoint_blocks = 0;
   int64_t prefill_checkpoint_alignment = 0;
-  int64_t extra_retained_tokens = 0;  // window kinds, with multi-module MTP
-  int64_t sink_tokens = 0;            // sink kind: blocks for these tokens are reserved at start
+  // Window kinds, with multi-module MTP: number of kept tokens before the window.
+  int64_t extra_retained_tokens = 0;
+  int64_t sink_tokens = 0;  // sink kind: blocks for these tokens are reserved at start
   // Reference window (R-SWA): a decode step reads the prompt and the last reference_window tokens.
   // Events report such a group as full attention. 0: off.
   int64_t reference_window = 0;

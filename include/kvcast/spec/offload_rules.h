@@ -178,9 +178,9 @@ struct OffloadQuestion {
 // OffloadLayout::groups.
 struct OffloadAnswers {
   std::function<LookupResult(size_t group, int64_t chunk)> chunk;
-  // State of the block or Mamba state that is stored under the hash of the first `tokens` tokens.
-  // `tokens` is a prefix end inside a block, plus the group's tail_margin. Empty function: every
-  // answer is kMiss.
+  // The result for the block, or the Mamba state, that is stored under the hash of the first
+  // `tokens` tokens. `tokens` is a prefix end inside a block, plus the group's tail_margin. Empty
+  // function: every answer is kMiss.
   std::function<LookupResult(size_t group, int64_t tokens)> tail;
   // True if another request currently loads this chunk. Empty function: always false.
   std::function<bool(size_t group, int64_t chunk)> being_loaded;

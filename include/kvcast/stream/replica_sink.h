@@ -52,7 +52,8 @@ class ReplicaSink {
 
   // The subscriber passes each batch of an epoch at most once, in the order of sequence numbers.
   virtual BatchResult Apply(Seq seq, std::span<const uint8_t> payload) = 0;
-  // The state may be empty: a restart also ends a loss of batches after which no batch was applied.
+  // The sink must delete its state. The state may already be empty: after a restart, the subscriber
+  // also calls Reset if only a loss of batches or a challenge precedes the restart.
   virtual void Reset(ResetReason reason) = 0;
 
   // True: the sink implements the five functions below. The subscriber then requests epochs,

@@ -1,6 +1,6 @@
-// SavedPosition: where a reader stands in the stream of one publisher. A later reader that has the
-// same state as the first reader can go on from this position, after it has proven that the
-// publisher is still the same run.
+// SavedPosition: the position of a reader in the stream of one publisher. A later reader that has
+// the same state as the first reader can go on from this position, after a proof that the publisher
+// is still the same run.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -28,8 +28,8 @@ struct SavedPosition {
   uint64_t next_seq = 0;   // the state is the result of the batches below this number
   // False: batches below next_seq are missing from the state.
   bool complete = false;
-  // Of the latest applied batches, at most 64, in any order. They prove a publisher without an
-  // epoch.
+  // Fingerprints of the latest applied batches, at most 64, in any order. A publisher without an
+  // epoch proves with these batches that it is the same run.
   std::vector<BatchFingerprint> fingerprints;
 
   friend bool operator==(const SavedPosition&, const SavedPosition&) = default;

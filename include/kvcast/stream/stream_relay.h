@@ -12,7 +12,7 @@
 // it sends no heartbeats and answers no requests. Its subscribers then become kStale, as without
 // the relay.
 //
-// A publisher with KVX1 is followed by replays only, without snapshots.
+// From a publisher with KVX1, the relay requests only replays, and no snapshots.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -50,11 +50,12 @@ struct StreamRelayCounters {
 class StreamRelay {
  public:
   // Errors: those of Publisher::Create, Subscriber::Create and Subscriber::Add. kInvalidArgument:
-  // a member of `publisher` or `recovery` that must be set is not set, or the reverse.
+  // a member of `publisher` or `recovery` that must be set is not set, or a member that must not be
+  // set is set.
   static Result<std::unique_ptr<StreamRelay>> Create(const StreamRelayConfig& config);
   ~StreamRelay();
 
-  // As bound. A new epoch has the same endpoints.
+  // The bound endpoints, with the actual ports. A new epoch has the same endpoints.
   const std::string& endpoint() const;
   const std::string& replay_endpoint() const;
   SourceStatus source() const;

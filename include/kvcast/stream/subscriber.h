@@ -188,8 +188,9 @@ struct SubscriberConfig {
   // the status). The reply shows whether the latest batches were lost, and whether the publisher
   // has restarted and sent no message since then. 0: never.
   int64_t probe_interval_ms = 2000;
-  // Silence in milliseconds after which a source is kStale. 0 does not mean never. No effect if the
-  // subscriber cannot ask the source: without a replay endpoint, and without probes and KVX1.
+  // Silence in milliseconds after which a source is kStale. 0: every silence makes the source
+  // kStale, however short. No effect if the subscriber cannot ask the source: without a replay
+  // endpoint, and without probes and KVX1.
   int64_t stale_ms = 3000;
   // Interval between two comparisons of the state with the digests of a publisher with KVX1. The
   // interval varies by up to a quarter, so that the comparisons of many sources are spread over
@@ -242,15 +243,16 @@ class Subscriber {
   Status Add(const SourceConfig& source, std::shared_ptr<ReplicaSink> sink);
   // Stops following a source. After the call returns, its sink is not called for this worker. The
   // call waits for a sink call in progress; the caller must therefore hold no lock that the sink
-  // takes. A sink may call Remove. This call does not wait, so the guarantee holds only for the
-  // worker of the sink.
+  // takes. A sink may call Remove. Such a call does not wait: if the removed worker is not the
+  // worker of the calling sink, the sink of the removed worker may still be called for a short
+  // time.
   void Remove(WorkerId worker);
   // Reports that the state of the source is impossible. The subscriber replaces it with a snapshot,
   // or resets it.
   void Contradict(WorkerId worker);
-  // Calls `use` once, on the calling thread. No sink is called meanwhile, so the states of all
-  // sinks belong to these positions. `positions` has the followed sources whose state can be saved;
-  // see SavedPosition. The sources wait until `use` returns. `use` must not call this object. The
+  // Calls `use` once, on the calling thread. `positions` has the followed sources whose state can
+  // be saved; see SavedPosition. No sink is called meanwhile, so the states of the sinks belong to
+  // these positions. The sources wait until `use` returns. `use` must not call this object. The
   // call waits for the sink calls in progress. Only one call may run at a time. A sink must not
   // call BetweenTurns.
   void BetweenTurns(const std::function<void(const std::vector<FollowedPosition>& positions)>& use);

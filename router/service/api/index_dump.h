@@ -31,6 +31,8 @@ HttpReply DumpIndex(ServiceCore& core, const HttpRequest& request,
 // The instance id under which the Mooncake indexer API shows the worker.
 const std::string& InstanceOf(const WorkerRegistration& source);
 nlohmann::json InstanceJson(const WorkerRegistration& source);
+// Tokens per block: the registered block size, otherwise the hash block size of the index. 0: not
+// known yet.
 int64_t BlockSizeOf(const ServiceCore& core, const FleetWorker& worker);
 // False: ?model_name= or ?routing_group= of the request differs from the value of the source.
 bool IsWanted(const HttpRequest& request, const WorkerRegistration& source);

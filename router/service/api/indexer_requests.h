@@ -1,5 +1,5 @@
-// The bodies of the Mooncake indexer API (indexer_api.h describes the members). Each parser returns
-// not ok with one line that names the wrong member.
+// The bodies of the Mooncake indexer API (indexer_api.h describes the members). The error of a
+// parser is one line that names the wrong member.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -20,7 +20,7 @@ struct WorkerSelection {
   bool instance_is_number = false;
   std::string model;
   std::string routing_group = "default";
-  std::optional<int64_t> rank;
+  std::optional<int64_t> rank;  // nullopt: all ranks; POST /register: rank 0
 };
 
 // POST /register: the worker's name is made of its routing group, model, instance and rank.

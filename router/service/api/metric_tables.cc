@@ -18,15 +18,16 @@ constexpr std::array kStreamMetrics = {
     WorkerMetric{
         "kvcast_source_apply_seconds_total",
         "Seconds that the router took to decode and apply the worker's batches, since the worker "
-        "was registered. During this time, the other workers of the same ingestion thread wait.",
+        "was registered. During this time, the other workers of the same ingestion thread wait, "
+        "unless another thread applies the batch because it is large or the source is slow.",
         kCounter, [](W w) { return static_cast<uint64_t>(w.wire.apply_ns); }, 1e-9},
-    WorkerMetric{"kvcast_source_oversized_total",
-                 "Times that the router dropped all blocks of the worker because of a limit, since "
-                 "the worker was registered: the worker had more blocks than its own "
-                 "max_residencies; or all workers together had more than the router's "
-                 "max_residencies, and the worker had more than this number divided by the number "
-                 "of workers.",
-                 kCounter, [](W w) { return w.wire.oversized; }},
+    WorkerMetric{
+        "kvcast_source_oversized_total",
+        "Times that the router dropped all blocks of the worker because of a limit, since the "
+        "worker was registered. There are two limits: the max_residencies of the worker, and the "
+        "max_residencies of the router for all workers together. The second limit applies to "
+        "workers that hold more than max_residencies divided by the number of workers.",
+        kCounter, [](W w) { return w.wire.oversized; }},
     WorkerMetric{"kvcast_source_gaps_total",
                  "Gaps in the sequence numbers of live batches (batches were lost in transit or "
                  "could not be encoded), since the worker was registered. A batch received over "
@@ -45,12 +46,12 @@ constexpr std::array kStreamMetrics = {
                  "worker was registered. The router had received these batches, had applied a "
                  "snapshot that contains them, or had counted them as lost.",
                  kCounter, [](W w) { return w.stream.duplicates; }},
-    WorkerMetric{"kvcast_source_resets_total",
-                 "Times that the router dropped the state of the worker and continued without a "
-                 "snapshot, since the worker was registered. Blocks that the router drops because "
-                 "a payload of HTTP could not be decoded, or that the decoder of the format trtllm "
-                 "drops, do not count.",
-                 kCounter, [](W w) { return w.stream.resets; }},
+    WorkerMetric{
+        "kvcast_source_resets_total",
+        "Times that the router dropped the state of the worker and continued without a snapshot, "
+        "since the worker was registered. Two cases do not count: a payload of HTTP could not be "
+        "decoded, or the decoder of the format trtllm dropped the blocks.",
+        kCounter, [](W w) { return w.stream.resets; }},
     WorkerMetric{"kvcast_source_lost_batches_total",
                  "Batches that the router skipped because it received them neither live nor by "
                  "replay, since the worker was registered.",
@@ -60,12 +61,11 @@ constexpr std::array kStreamMetrics = {
         "Restarts of the engine that the router detected or had to assume, since the worker was "
         "registered.",
         kCounter, [](W w) { return w.wire.restarts; }},
-    WorkerMetric{
-        "kvcast_source_losses_total",
-        "Times that the router dropped all blocks of the worker because batches or events were "
-        "lost, because the blocks might be wrong, or because there were more blocks than "
-        "max_residencies allows, since the worker was registered.",
-        kCounter, [](W w) { return w.wire.losses; }},
+    WorkerMetric{"kvcast_source_losses_total",
+                 "Times that the router dropped all blocks of the worker, since the worker was "
+                 "registered. The causes are lost batches or events, blocks that might be wrong, "
+                 "and more blocks than max_residencies allows.",
+                 kCounter, [](W w) { return w.wire.losses; }},
     WorkerMetric{"kvcast_source_replay_timeouts_total",
                  "Requests to the publisher's replay endpoint that the router gave up, since the "
                  "worker was registered: no frame of the reply arrived in time, the connection "
@@ -82,9 +82,9 @@ constexpr std::array kStreamMetrics = {
     WorkerMetric{
         "kvcast_source_digest_checks_total",
         "Comparisons of the worker's blocks in the index with the publisher's digests, since the "
-        "worker was registered. Comparisons without a result count too. They have no result if the "
-        "router does not keep its own digests for the sequence number of the publisher's digests, "
-        "if the router left out events, or if several ranks share the endpoint.",
+        "worker was registered. Comparisons without a result count too. There is no result in "
+        "three cases: the router does not keep its own digests for this sequence number, the "
+        "router left out events, or several ranks share the endpoint.",
         kCounter, [](W w) { return w.stream.digest_checks; }},
     WorkerMetric{"kvcast_source_digest_mismatches_total",
                  "Comparisons in which the worker's blocks in the index differed from the "
@@ -178,14 +178,13 @@ constexpr std::array kEventMetrics = {
                  kCounter, [](W w) { return w.scheme.testable; }},
     WorkerMetric{
         "kvcast_source_scheme_matched_stores_total",
-        "Store events that the hash-scheme detector tested (a sample of the testable ones) "
-        "and whose block hashes match the detected hash scheme, since the worker was "
-        "registered.",
+        "Tested store events whose block hashes match the detected hash scheme, since the worker "
+        "was registered. The hash-scheme detector tests a sample of the testable store events.",
         kCounter, [](W w) { return w.scheme.matched; }},
     WorkerMetric{"kvcast_source_scheme_mismatched_stores_total",
-                 "Tested store events whose block hashes match no known hash scheme, or match a "
-                 "scheme that differs from the registered or the earlier detected scheme, since "
-                 "the worker was registered.",
+                 "Tested store events whose block hashes match no known hash scheme, or match "
+                 "another scheme than the registered or previously detected scheme, since the "
+                 "worker was registered.",
                  kCounter, [](W w) { return w.scheme.mismatched; }},
     WorkerMetric{"kvcast_source_scheme_inconclusive_stores_total",
                  "Tested store events that neither confirm nor contradict a hash scheme, since the "
@@ -238,14 +237,14 @@ constexpr std::array kEventMetrics = {
 
 constexpr std::array kLoadMetrics = {
     WorkerMetric{"kvcast_route_active_prefill_tokens",
-                 "Current number of prompt tokens that the router predicted as not reusable, over "
-                 "the worker's routed requests without a reported first token. Requests with "
-                 "book=false do not count.",
+                 "Current number of prompt tokens that the worker must compute, according to the "
+                 "router's predictions. It is the sum over the worker's routed requests without a "
+                 "reported first token. Requests with book=false do not count.",
                  kGauge, [](W w) { return static_cast<uint64_t>(w.load.active_prefill_tokens); }},
     WorkerMetric{"kvcast_route_decode_blocks",
                  "Current number of prompt blocks of the routed requests in the decode phase on "
-                 "the worker. A block has hash_block_size tokens, but at least 16. Requests with "
-                 "book=false do not count.",
+                 "the worker. A block has hash_block_size tokens, or 16 tokens if hash_block_size "
+                 "is smaller. Requests with book=false do not count.",
                  kGauge, [](W w) { return static_cast<uint64_t>(w.load.decode_blocks); }},
     WorkerMetric{
         "kvcast_route_queued_requests",
@@ -255,8 +254,8 @@ constexpr std::array kLoadMetrics = {
 
 constexpr std::array kNamingMetrics = {
     WorkerMetric{"kvcast_unnamed_blocks",
-                 "Current number of entries (tier, group, block hash) in the index whose block "
-                 "content is not known.",
+                 "Current number of index entries (tier, group, block hash) whose block content is "
+                 "not known.",
                  kGauge, [](W w) { return w.index.unnamed; }},
     WorkerMetric{"kvcast_named_late_blocks_total",
                  "Blocks whose content became known only after their store event, since the worker "
@@ -286,8 +285,8 @@ constexpr std::array kNamingMetrics = {
         "names, since the worker was registered. The worker may store some of these blocks again.",
         kCounter, [](W w) { return w.index.forgotten_names; }},
     WorkerMetric{"kvcast_dropped_names_total",
-                 "Prompts whose block contents the router dropped because the queue for block "
-                 "contents was full, since the worker was registered.",
+                 "Queries whose block contents could not be given to blocks without a name, "
+                 "because the queue for block contents was full, since the worker was registered.",
                  kCounter, [](W w) { return w.wire.dropped_names; }},
     WorkerMetric{"kvcast_source_challenges_total",
                  "Challenges sent to the publisher, since the worker was registered. The answer to "
@@ -320,9 +319,9 @@ constexpr std::array kServiceMetrics = {
                   "do not count.",
                   kCounter, [](M m) { return Number(m.routing.decisions); }},
     ServiceMetric{"kvcast_route_speculative_choices_total",
-                  "Requests routed to a worker whose expected blocks (from earlier routed "
-                  "requests) cover more prompt tokens than its GPU blocks in the index, since the "
-                  "router started. Requests with book=false do not count.",
+                  "Requests routed to a worker that was expected to store more tokens of the "
+                  "prompt soon than its GPU held according to the index, since the router started. "
+                  "Requests with book=false do not count.",
                   kCounter, [](M m) { return Number(m.routing.speculative_choices); }},
     ServiceMetric{"kvcast_route_bookings",
                   "Current number of routed requests that have neither finished nor expired. "

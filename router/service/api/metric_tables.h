@@ -16,7 +16,7 @@ struct WorkerMetric {
   const char* help;
   prometheus::MetricType type;
   uint64_t (*read)(const WorkerMetrics&);
-  double unit = 1;  // of the result of `read`
+  double unit = 1;  // value of the metric = result of `read` * unit
 };
 
 struct ServiceMetric {

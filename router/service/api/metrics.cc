@@ -123,7 +123,8 @@ void AddBlockFamilies(const std::vector<WorkerMetrics>& workers,
       "kvcast_blocks",
       "Current number of block copies that the worker announced as stored and has not removed, "
       "according to its events. A clear sets the counts of its tier to 0, and a reset sets all "
-      "counts of the worker to 0. An applied snapshot sets them to its number of copies.",
+      "counts of the worker to 0. An applied snapshot sets the counts to the numbers of copies in "
+      "the snapshot.",
       MetricType::Gauge, [](InTier t) { return static_cast<uint64_t>(t.held); }, workers));
   families.push_back(BlockFamily(
       "kvcast_blocks_stored_total",
@@ -133,9 +134,9 @@ void AddBlockFamilies(const std::vector<WorkerMetrics>& workers,
       MetricType::Counter, [](InTier t) { return t.stored; }, workers));
   families.push_back(BlockFamily(
       "kvcast_blocks_removed_total",
-      "Block copies in the remove events that the router applied, since the worker was "
-      "registered. For the formats trtllm and mooncake, they include removes that the router "
-      "derived from other events.",
+      "Block copies in the remove events that the router applied, since the worker was registered. "
+      "For the formats trtllm and mooncake, the count includes removes that the router derived "
+      "from other events.",
       MetricType::Counter, [](InTier t) { return t.removed; }, workers));
 }
 

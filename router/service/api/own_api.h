@@ -17,7 +17,8 @@
 //   GET    /metrics        Prometheus text
 //
 // Only the admin listener answers this request:
-//   GET    /v1/admin/state  the state of the router, for a router that starts; see state_stream.h
+//   GET    /v1/admin/state  the state of this router, for another router that starts; see
+//                           state_stream.h
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -18,7 +18,7 @@ void AddValue(const char* name, const char* help, MetricType type, double value,
   families.push_back({name, help, type, {std::move(metric)}});
 }
 
-// One series for each end, so that an alert needs no series that appears later.
+// All series exist from the start, so that an alert never names a series that does not exist yet.
 void AddJoinEnds(TransferEnd end, std::vector<MetricFamily>& families) {
   MetricFamily family = {"kvcast_peer_join_state",
                          "1 for the way in which the join from another router ended: complete, or "
@@ -50,8 +50,8 @@ void AddPeerJoinFamilies(const PeerJoinMetrics& metrics, std::vector<MetricFamil
              MetricType::Gauge, static_cast<double>(metrics.join->workers), families);
     AddValue("kvcast_peer_join_workers_restored_total",
              "Workers that got the blocks of the other router when they were added, since the "
-             "router started. Such a worker has the state bootstrap until its engine has proven "
-             "to be the same run.",
+             "router started. Such a worker has the state bootstrap until the router has a proof "
+             "that the engine did not restart.",
              MetricType::Counter, static_cast<double>(metrics.restore.workers_restored), families);
     AddValue("kvcast_peer_join_workers_refused_total",
              "Workers whose blocks from the other router were damaged or did not fit their "
@@ -60,13 +60,14 @@ void AddPeerJoinFamilies(const PeerJoinMetrics& metrics, std::vector<MetricFamil
   }
   if (!metrics.sent) return;
   AddValue("kvcast_state_sends_total",
-           "Times that the router began to send its state to another router, since it started.",
+           "Times that this router began to send its state to another router, since this router "
+           "started.",
            MetricType::Counter, static_cast<double>(metrics.sent->sends), families);
   AddValue("kvcast_state_send_errors_total",
-           "Times that the router could not send its complete state, since it started.",
+           "Times that this router could not send its complete state, since this router started.",
            MetricType::Counter, static_cast<double>(metrics.sent->errors), families);
   AddValue("kvcast_state_sent_bytes_total",
-           "Bytes of state that the router sent to other routers, since it started.",
+           "Bytes of state that this router sent to other routers, since this router started.",
            MetricType::Counter, static_cast<double>(metrics.sent->bytes), families);
 }
 

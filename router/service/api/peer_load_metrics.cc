@@ -21,11 +21,12 @@ struct PeerLoadMetric {
 using P = const PeerLoadMetrics&;
 
 constexpr PeerLoadMetric kPeerLoadMetrics[] = {
-    {"kvcast_peer_load_routers", "Other routers whose load the decisions count.", MetricType::Gauge,
+    {"kvcast_peer_load_routers",
+     "Current number of other routers whose load the routing decisions include.", MetricType::Gauge,
      [](P p) { return static_cast<double>(p.peers.routers); }},
     {"kvcast_peer_load_age_seconds",
-     "Age of the oldest load of another router that the decisions count. 0: no other router "
-     "counts.",
+     "Age in seconds of the oldest load of another router that the routing decisions include. 0: "
+     "no load of another router is included.",
      MetricType::Gauge, [](P p) { return p.peers.age_ms.value_or(0) / 1000; }},
     {"kvcast_peer_load_sent_total",
      "Messages with this router's load that the router published, since the router started.",

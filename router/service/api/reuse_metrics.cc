@@ -41,12 +41,12 @@ MetricFamily BlockFamily(const char* name, const char* help,
 }
 
 MetricFamily TestedFamily(Workers workers) {
-  MetricFamily family{
-      "kvcast_reuse_tested_prompts",
-      "Number of sampled prompts that the latest diagnosis tested. The worker holds at least one "
-      "block of each. A prompt whose end was cut off is tested only if another request used it.",
-      MetricType::Gauge,
-      {}};
+  MetricFamily family{"kvcast_reuse_tested_prompts",
+                      "Number of sampled prompts that the latest diagnosis tested. A prompt is "
+                      "tested if the worker holds at least one of its blocks. A prompt whose end "
+                      "was cut off is tested only if another request used it.",
+                      MetricType::Gauge,
+                      {}};
   for (const WorkerMetrics& worker : workers) {
     family.metric.push_back(
         Gauge({{"worker", worker.name}}, static_cast<double>(worker.diagnosis.tested)));

@@ -1,5 +1,5 @@
-// Registrations and removals by HTTP clients. Every registration, removal and refusal is written to
-// the log.
+// Registrations and removals by HTTP clients. Every registration, every removal and every refused
+// registration is written to the log.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -203,7 +203,7 @@ static Result<SourceTemplate> TemplateFromJson(const Json& source) {
     }
     return SourceFromJson(filled);
   };
-  // Shows the errors of the template before the first target.
+  // Reports the errors of the template before the first target is known.
   const SourceTarget example{"192.0.2.1", 1};
   const SourceTarget other{"192.0.2.2", 1};
   const auto first = source_of(example);

@@ -28,21 +28,23 @@ constexpr StateMetric kStateMetrics[] = {
      "earlier save.",
      MetricType::Counter, [](R r) { return static_cast<double>(r.save.errors); }},
     {"kvcast_state_saved_timestamp_seconds",
-     "Time of the latest save that did not fail, in seconds since the Unix epoch. 0: none since "
-     "the router started.",
+     "Time of the latest successful save, in seconds since the Unix epoch. 0: no save has "
+     "succeeded since the router started.",
      MetricType::Gauge, [](R r) { return static_cast<double>(r.save.saved_at_ms) / 1000; }},
-    {"kvcast_state_save_duration_seconds", "Duration of the latest save.", MetricType::Gauge,
-     [](R r) { return r.save.seconds; }},
+    {"kvcast_state_save_duration_seconds", "Duration of the latest save, in seconds.",
+     MetricType::Gauge, [](R r) { return r.save.seconds; }},
     {"kvcast_state_save_pause_seconds",
-     "Longest time during the latest save in which the events of a shard's workers waited.",
+     "Longest time in seconds for which the events of the workers of one shard waited during the "
+     "latest save.",
      MetricType::Gauge, [](R r) { return r.save.pause_seconds; }},
     {"kvcast_state_bytes", "Size of the files that the latest save wrote.", MetricType::Gauge,
      [](R r) { return static_cast<double>(r.save.bytes); }},
-    {"kvcast_state_workers", "Workers in the files that the latest save wrote.", MetricType::Gauge,
-     [](R r) { return static_cast<double>(r.save.workers); }},
+    {"kvcast_state_workers", "Number of workers in the files that the latest save wrote.",
+     MetricType::Gauge, [](R r) { return static_cast<double>(r.save.workers); }},
     {"kvcast_state_workers_restored_total",
      "Workers that got their saved blocks when they were added, since the router started. A "
-     "restored worker has the state bootstrap until its engine has proven to be the same run.",
+     "restored worker has the state bootstrap until the router has a proof that the engine did not "
+     "restart.",
      MetricType::Counter, [](R r) { return static_cast<double>(r.restore.workers_restored); }},
     {"kvcast_state_workers_refused_total",
      "Workers whose saved blocks were damaged or did not fit their registration, since the router "

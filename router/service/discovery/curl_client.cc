@@ -128,7 +128,7 @@ class CurlClient {
 
 HttpClient MakeCurlClient() {
   static const CURLcode initialized = curl_global_init(CURL_GLOBAL_DEFAULT);
-  (void)initialized;  // without it, curl_easy_init returns nullptr
+  (void)initialized;  // after a failure, curl_easy_init returns nullptr
   const auto client = std::make_shared<CurlClient>();
   return {.get = [client](const HttpGet& get) { return client->Get(get); },
           .stop = [client] { client->Stop(); }};

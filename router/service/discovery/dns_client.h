@@ -21,15 +21,16 @@ class DnsClient {
   static constexpr int kTimeoutSeconds = 2;
   static constexpr int kTries = 2;
 
-  // `server`: ADDR:PORT of a name server, an IPv4 address. Empty: the name servers and the search
-  // domains of /etc/resolv.conf. kInvalidArgument: `server` is malformed.
+  // `server`: ADDR:PORT of a name server, where ADDR is an IPv4 address. Empty: the name servers of
+  // /etc/resolv.conf. The search domains always come from /etc/resolv.conf. kInvalidArgument:
+  // `server` is malformed.
   static Result<DnsClient> Create(const std::string& server);
 
   // A name that begins with "_" is a service, and the targets of its SRV records are returned. For
   // other names, the addresses of the A records are returned. If there are no A records, the
   // addresses of the AAAA records are returned. The targets are sorted, and each is unique. Empty:
   // the name does not exist, or it has no such records. kUnavailable: no name server gave a usable
-  // answer. Blocks until the answer or the end of the time.
+  // answer. Blocks until an answer arrives or all tries have failed.
   Result<std::vector<SourceTarget>> Look(const std::string& name) const;
 
  private:

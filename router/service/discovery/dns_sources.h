@@ -35,14 +35,14 @@ class DnsSources {
   // Waits for the lookup in progress. The sources stay in the fleet.
   ~DnsSources();
 
-  // Replaces the names, and looks the new names up soon. Names that were set before keep their
-  // sources until the next lookup. Thread-safe.
+  // Replaces the names, and looks the new names up soon. The sources of a name that is left out
+  // stay until the next lookup. Thread-safe.
   void Set(std::vector<DnsSource> sources);
   // Starts the thread, and the first lookups. Call it once.
   void Begin();
   // From this call on, no lookup begins. Thread-safe; the call does not wait.
   void Stop() { stopping_ = true; }
-  // Both are thread-safe.
+  // has_names and reports are thread-safe.
   bool has_names() const;
   std::vector<SourceListReport> reports() const;
 

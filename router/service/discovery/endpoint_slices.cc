@@ -16,7 +16,8 @@
 namespace kvcast::router {
 namespace {
 
-// Values outside of the used members, such as managedFields, are deeper.
+// The used members are at most this deep. Deeper values, such as those in managedFields, are left
+// out.
 constexpr size_t kPageDepth = 7;
 constexpr size_t kEventDepth = 6;
 constexpr size_t kMaxSliceValues = size_t{1} << 20;  // of a page or an event
@@ -38,7 +39,7 @@ std::string TextOf(const Json* json, const char* name) {
   return member != nullptr && member->is_string() ? member->get<std::string>() : "";
 }
 
-// nullopt: not a truth value. An absent member has the value `absent`.
+// nullopt: the member is not a boolean. An absent member has the value `absent`.
 std::optional<bool> Flag(const Json* json, const char* name, bool absent) {
   const Json* const member = json == nullptr ? nullptr : Member(*json, name);
   if (member == nullptr) return absent;
@@ -46,7 +47,7 @@ std::optional<bool> Flag(const Json* json, const char* name, bool absent) {
   return member->get<bool>();
 }
 
-// The elements of an array member. nullopt: it is not an array. An absent member has no elements.
+// The elements of an array. nullopt: the member is not an array. An absent member has no elements.
 std::optional<std::vector<const Json*>> Elements(const Json& json, const char* name) {
   std::vector<const Json*> elements;
   const Json* const member = Member(json, name);
@@ -100,7 +101,8 @@ std::optional<int> PortOf(const Json& slice, const std::string& wanted, bool& kn
 
 enum class Serving : uint8_t { kYes, kNo, kDamaged };
 
-// A condition that is absent is unknown, and counts as ready.
+// An endpoint without the condition "ready" counts as ready. An endpoint without the condition
+// "terminating" counts as not terminating.
 Serving ServingOf(const Json& endpoint) {
   const Json* const conditions = Member(endpoint, "conditions");
   const auto ready = Flag(conditions, "ready", true);

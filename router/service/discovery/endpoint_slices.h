@@ -39,10 +39,11 @@ class EndpointSlices {
   static constexpr size_t kMaxEndpoints = 65536;  // of all slices
 
   // `port_name`: the name of the port that replaces {port}. Empty: the TCP port of the slice. If
-  // there is not exactly one such port, {port} is 0.
+  // the slice has several such ports, or if `port_name` is empty and the slice has no TCP port,
+  // {port} is 0.
   explicit EndpointSlices(std::string port_name) : port_name_(std::move(port_name)) {}
 
-  // Starts a list. The slices stay until its last page.
+  // Starts a list. The slices stay until the last page of the list was read.
   void BeginList();
   // Reads the next page of the list. The last page replaces the slices.
   Status ReadPage(std::string_view body);
@@ -59,10 +60,11 @@ class EndpointSlices {
   // The version of the slices, where the next watch begins.
   const std::string& version() const { return version_; }
 
-  // The targets of all slices, sorted and unique. An object with IPv4 endpoints has no other
-  // targets, because the slices of each address family list the same pods.
+  // The targets of all slices, sorted and unique. If a pod has IPv4 endpoints, its other endpoints
+  // are no targets, because the slices of all address families list the same pods.
   std::vector<SourceTarget> Targets() const;
-  // True: there are endpoints, but no slice has a port of the wanted name.
+  // True: no endpoint has a port of the wanted name, and at least one endpoint is left out for this
+  // reason.
   bool lacks_port() const;
 
  private:
@@ -72,7 +74,7 @@ class EndpointSlices {
   Slices slices_;
   size_t endpoints_ = 0;  // of slices_
   std::string version_;
-  Slices listed_;  // of the pages until now
+  Slices listed_;  // the slices of the pages that were read so far
   size_t listed_endpoints_ = 0;
   std::string next_page_;
 };

@@ -16,6 +16,7 @@ struct KubernetesApi {
   std::string url;
   // Read again for each request, because the token changes. Empty: no token.
   std::string token_file = "/var/run/secrets/kubernetes.io/serviceaccount/token";
+  // See HttpGet::ca_file.
   std::string ca_file = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt";
   // Has the namespace of the pod.
   std::string namespace_file = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";

@@ -17,7 +17,7 @@ namespace kvcast::router {
 // Has a thread for each KubernetesSource.
 class KubernetesSources {
  public:
-  static constexpr int64_t kRetryMs = 5000;  // of sources that cannot be followed
+  static constexpr int64_t kRetryMs = 5000;  // period of KubernetesFollower::Retry
 
   // `fleet` and `log` must outlive this object.
   KubernetesSources(KubernetesSourcesConfig config, Fleet& fleet, SourceLog& log);
@@ -33,7 +33,7 @@ class KubernetesSources {
   void Begin();
   // The threads end soon. Thread-safe; does not wait.
   void Stop();
-  // Both are thread-safe.
+  // has_lists and reports are thread-safe.
   bool has_lists() const;
   std::vector<SourceListReport> reports() const;
 

@@ -56,8 +56,8 @@ void SourceFiles::Look() {
   reports_ = std::move(reports);
 }
 
-// The content decides whether a file has changed. The times of the file do not, because two changes
-// may have the same time.
+// A file has changed if its content differs. The times of the file are not compared, because two
+// changes may have the same time.
 void SourceFiles::Read(File& file) {
   Result<std::string> text = ReadRegularFile(file.path, kMaxMib);
   if (!text.ok()) return NoteFailure(file, text.status());

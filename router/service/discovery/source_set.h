@@ -40,11 +40,11 @@ class SourceSet {
     std::vector<Status> errors;  // one for each source of the list that cannot be followed
   };
   // Removes the followed sources that the list does not contain, and adds the other sources of the
-  // list. A source whose properties differ is replaced. A source that CheckSource refuses stays as
-  // it was. If the fleet cannot add a changed source, the old source is already removed. In both
-  // cases the next call tries again. If a client has removed a source of the list, the call adds
-  // the source again. Sources that do not come from this list never change. Polls of new URLs begin
-  // at the next Fleet::BeginPolls.
+  // list. Replaces a source whose properties differ. If CheckSource refuses the new properties, the
+  // old source stays. If the fleet cannot add the new source, the old source is already removed.
+  // After an error, the next call tries again. If a client has removed a source of the list, the
+  // call adds the source again. Sources that do not come from this list never change. Polls of new
+  // URLs begin at the next Fleet::BeginPolls.
   Changes Follow();
   // Number of sources of the list that the fleet follows.
   size_t followed() const { return followed_.size(); }

@@ -38,7 +38,7 @@ class TargetList {
   // empty: none.
   void Set(const std::vector<SourceTarget>& targets, const SourceTemplate& source_of,
            std::string failure = "");
-  // The list could not be read. Its sources stay. `reason` empty: the failure has ended.
+  // Notes that the list could not be read. The sources stay. `reason` empty: the failure has ended.
   void NoteFailure(const std::string& reason);
   // Makes the fleet follow the list.
   SourceListReport Follow();

@@ -144,7 +144,7 @@ class EventFeeds::Poller {
     }
     return good;
   }
-  // TensorRT-LLM servers accept POST, and newer versions accept GET.
+  // TensorRT-LLM servers accept POST. Newer versions refuse POST and accept GET.
   void Switch() { method_ = method_ == "POST" ? "GET" : "POST"; }
   bool Stopped(int64_t wait_ms) const {
     pollfd wait = {stop_->descriptor(), POLLIN, 0};

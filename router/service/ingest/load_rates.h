@@ -57,12 +57,13 @@ Result<LoadRateReport> ParseLoadRateReport(std::string_view body);
 
 // The rate of one tier at one time.
 struct TierLoadRate {
-  std::optional<double> configured;  // bytes per second
-  std::optional<double> measured;    // bytes per second; replaces the configured rate
+  std::optional<double> configured;  // bytes per second; nullopt: not configured
+  // Bytes per second; replaces the configured rate. nullopt: there is no measurement.
+  std::optional<double> measured;
   // Cost of a token, as in LoadCosts. nullopt: the configured weight is used.
   std::optional<double> cost;
   size_t samples = 0;
-  std::optional<double> age_seconds;  // age of the newest sample
+  std::optional<double> age_seconds;  // age of the newest sample; nullopt: no sample
   std::array<uint64_t, kLoadReports> reports{};
 };
 

@@ -5,8 +5,9 @@
 // source with more than an equal part is dropped at its next batch. While the sum is above the
 // bound, at least one source has more than an equal part. A source that sends nothing is not
 // dropped, so the sum can exceed the bound. The sum stays below twice the bound, plus the growth of
-// one batch of each source: the large sources that send nothing were together below the bound when
-// the last of them grew, and each other source has at most an equal part.
+// one batch of each source. Reason: take the sources that have more than an equal part and send
+// nothing. When the last of these sources grew, the sum was below the bound. Each other source has
+// at most an equal part, so the other sources have at most the bound together.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -32,8 +32,9 @@ class SchemeWatch {
   // The engine restarted: all knowledge is dropped. Counters do not change.
   void Restart();
 
-  // True: the engine has answered no challenge since it started, or another answer may show more
-  // kinds of key. Stores with token ids show these kinds themselves.
+  // True in two cases. First: the engine has answered no challenge since its start. Second: stores
+  // have no token ids, and salts or images are not proven. (Stores with token ids prove salts and
+  // images themselves.)
   bool WantsChallenge() const;
   // Returns the nonce of a new challenge. An answer to an earlier challenge is not accepted any
   // more.
@@ -51,7 +52,7 @@ class SchemeWatch {
 
  private:
   SchemeDetector detector_;
-  std::optional<uint64_t> nonce_;  // of the challenge without an answer
+  std::optional<uint64_t> nonce_;  // of the challenge that has no answer yet; nullopt: none
   bool answered_ = false;
   ChallengeCounters challenges_;
 };

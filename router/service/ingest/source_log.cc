@@ -39,13 +39,14 @@ void SourceLog::NoteState(const FleetWorker& worker, const SourceStatus& stream)
   Tell(worker, stream);
 }
 
-// The status is read under the lock, so that an older status cannot follow a newer one.
+// Reads the status under the lock, so that lines are written in the order of the statuses.
 void SourceLog::Sample(const Fleet& fleet) {
   if (log_ == nullptr) return;
   for (const FleetView view = fleet.view(); const auto& worker : view->workers) {
     const MutexLock lock(mutex_);
     const SourceStatus stream = fleet.stream(worker->id);
-    // The stream of a worker that was removed in the meantime is kConnecting without a reason.
+    // If the worker was removed after the call of view(), its stream is kConnecting without a
+    // reason.
     const bool followed =
         stream.state != SourceState::kConnecting || stream.reason != SourceReason::kNone;
     if (!followed) continue;
@@ -53,10 +54,10 @@ void SourceLog::Sample(const Fleet& fleet) {
     uint64_t& told = told_[worker->id].failed_handshakes;
     if (stream.failed_handshakes <= told) continue;
     told = stream.failed_handshakes;
-    log_->Write(
-        log_events::kSourceHandshakeFailed, worker->config.worker.name,
-        {{"failed", stream.failed_handshakes},
-         {"reason", "the publisher has another key or none, or does not accept the router's key"}});
+    log_->Write(log_events::kSourceHandshakeFailed, worker->config.worker.name,
+                {{"failed", stream.failed_handshakes},
+                 {"reason",
+                  "the publisher has another key or no key, or does not accept the router's key"}});
   }
 }
 

@@ -17,8 +17,8 @@ namespace {
 
 constexpr size_t kMaxNesting = 16;
 constexpr size_t kMaxHashText = 128;
-// A parsed JSON value takes up to 100 bytes of memory. In the engine's events, the average value
-// has at least 14 bytes of text.
+// A parsed JSON value takes up to 100 bytes of memory, so a text may have one value per 8 bytes. In
+// the engine's events, the average value has at least 14 bytes of text.
 constexpr size_t kBytesPerValue = 8;
 constexpr size_t kFewValues = 1 << 16;  // a text of any length may have this number of values
 

@@ -24,7 +24,7 @@
 namespace kvcast::router {
 
 struct TrtllmConfig {
-  // By group_idx. The largest window is full attention unless `largest_is_window` is true.
+  // By group_idx. If `largest_is_window` is false, the largest window is full attention.
   std::vector<int64_t> window_sizes;
   bool largest_is_window = false;
   // True: the engine also reuses parts of blocks (enable_partial_reuse, its default). Answers count
@@ -62,11 +62,12 @@ class TrtllmEvents {
   TrtllmEvents& operator=(TrtllmEvents&&) noexcept;
 
   // Decodes one event, or an array of events. kMalformed: the text is not JSON. kLimit: the text is
-  // too long, or has too many values. In both cases the text may have contained a remove, so the
-  // decoder drops all held blocks, as Forget does. A stored block counts as one copy, even if the
-  // engine stores it again. The decoder keeps the tier of each block, because removes do not name
-  // the tier. After a gap or a bad event, a remove may be missing. After a restart, the blocks are
-  // gone. In these three cases, the batch removes all held blocks.
+  // too long, or has too many values. After an error, a remove may be missing. The decoder then
+  // drops all held blocks, as Forget does, and the caller must drop its blocks too. A stored block
+  // counts as one copy, even if the engine stores it again. The decoder keeps the tier of each
+  // block, because removes do not name the tier. After a gap or a bad event, a remove may be
+  // missing. After a restart, the blocks are gone. In these three cases, the batch removes all held
+  // blocks.
   Result<EventBatch> Decode(std::string_view json);
 
   // True: the engine may hold blocks whose events were not decoded. Three causes are possible: the

@@ -101,13 +101,15 @@ class WorkerIngest {
   uint64_t BeginChallenge();
   void OnChallengeAnswer(std::span<const uint8_t> payload);
 
-  // True: the state of a worker with these properties can be saved and restored. False: no replay
-  // can prove the state after a restart, or the index may differ from the engine.
+  // True: the worker's state can be saved and restored. False in three cases: no replay can prove
+  // the state after a restart of the router; the format is kMooncake or kTrtllm; the index may
+  // differ from the engine.
   bool CanSave() const { return config_.has_replay && !mooncake_ && !trtllm_ && !inexact_; }
   // The properties of the worker that the index does not know.
   std::vector<uint8_t> Save() const;
-  // Restores saved properties, and the blocks by a call of `restore_blocks`. Call it before the
-  // first batch. `next_seq`: the blocks are those before this batch. Not ok: the worker is as new.
+  // Restores saved properties, and calls `restore_blocks` to restore the blocks. Must be called
+  // before the first batch. `next_seq`: the restored blocks are the state before this batch. Not
+  // ok: the worker is like a new worker.
   Status Restore(std::span<const uint8_t> saved, uint64_t next_seq,
                  const std::function<Status()>& restore_blocks);
 
@@ -121,12 +123,13 @@ class WorkerIngest {
   std::optional<int64_t> reuse_contradiction() const;
   // WorkerRegistration::gpu_blocks; 0: unknown.
   int64_t gpu_blocks() const { return config_.gpu_blocks; }
-  // Tokens that fit into the worker's GPU cache. The cache has gpu_blocks blocks or, if that is
-  // unknown, the most blocks that the worker has held since its first remove. The full-attention
-  // groups share these blocks equally. 0: not known.
+  // Tokens that fit into the worker's GPU cache. The cache has gpu_blocks blocks. If gpu_blocks is
+  // 0, the cache has the greatest number of blocks that the worker has held since its first remove.
+  // The full-attention groups share these blocks equally. 0: not known.
   int64_t cache_tokens() const { return cache_size_.tokens; }
-  // The hash scheme of the stores. Until it is detected: the configured scheme, by default that of
-  // vLLM. The form of the hashes is that of the stores; before the first store, integers.
+  // The hash scheme of the stores. Until the scheme is detected, the configured scheme is returned,
+  // by default vLLM's scheme. The form of the hashes is the form in the stores. Before the first
+  // store, the form is integers.
   HashScheme scheme() const;
   // Not nullptr. The same object until the verdict changes.
   std::shared_ptr<const SchemeVerdict> verdict() const;
@@ -198,7 +201,7 @@ class WorkerIngest {
   Replica replica_;
   std::function<void(const AppliedBatch&)> observer_;
   FoundNamesQueue found_names_;
-  // Used only by the thread that applies batches.
+  // The members from batch_ to trtllm_ are used only by the thread that applies batches.
   EventBatch batch_;
   struct Epoch {
     bool began = false;  // a batch or a snapshot was applied

@@ -1,5 +1,5 @@
-// InitialState: what a router knows before it follows a source: the states of its folder and of
-// another router, and the secret of its content keys.
+// InitialState: the saved states of a folder and of another router, and the secret of the content
+// keys. A router has them before it follows a source.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -28,10 +28,11 @@ struct InitialState {
 
 // Opens the folder, if `state` has one, and takes the state of the other router, if `peer` has one.
 // Blocks for at most PeerOptions::timeout_ms, and some time to read the files. The secret is:
-// - that of the folder, if the folder has a saved state. The state of the other router is used only
-//   if it has the same secret.
-// - otherwise that of the other router, if its state has arrived. The folder then gets this secret.
-// - otherwise that of the folder, or a new one.
+// - the folder's secret, if the folder has a saved state. The state of the other router is used
+//   only if this state has the same secret.
+// - otherwise the other router's secret, if its state has arrived. The folder then gets this
+//   secret.
+// - otherwise the folder's secret. Without a folder, the secret is new.
 // Errors: see RouterState::Open and StateFolder::SetSecret; kInvalidArgument for a wrong URL, or
 // for a URL without `make_client`. A failed join is no error.
 Result<InitialState> OpenInitialState(const StateOptions& state, const PeerOptions& peer,

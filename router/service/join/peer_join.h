@@ -31,9 +31,9 @@ struct PeerJoin {
 // kInvalidArgument: `url` is not valid as PeerOptions::url. The message is one line.
 Status CheckPeer(const PeerOptions& options);
 
-// Blocks until the state has arrived, or until it cannot arrive in time. A router that is busy is
-// asked again. If the join fails, `saved` does not change. `takes`: see TransferState. `log` may be
-// nullptr. REQUIRES: the options have a URL.
+// Blocks until the state has arrived, or until the state cannot arrive in time. Sends the request
+// again if the other router is busy. If the join fails, `saved` does not change. `takes`: see
+// TransferState. `log` may be nullptr. REQUIRES: the options have a URL.
 PeerJoin JoinPeer(const PeerOptions& options, const HttpClient& client,
                   const std::function<bool(uint64_t secret)>& takes, SavedWorkers& saved,
                   Logger* log);

@@ -15,8 +15,8 @@ struct PeerOptions {
   // A file with a token of the other router whose role is admin. Only its owner may have access.
   // Empty: no token.
   std::string token_file;
-  // PEM file of the authorities that sign the other router's certificate. Empty: those of the
-  // system.
+  // PEM file of the authorities that sign the other router's certificate. Empty: the authorities of
+  // the system.
   std::string ca_file;
   // Milliseconds from the start until the state must be complete.
   int64_t timeout_ms = 10'000;

@@ -22,13 +22,14 @@ namespace {
 
 constexpr size_t kSentPieceBytes = 512 << 10;
 constexpr int kPipeBytes = 1 << 20;
-constexpr int kChildMs = 10'000;  // without a byte from a child
+constexpr int kChildMs = 10'000;  // longest wait for a byte from a child
 
 Status PipeFailed(const char* what) {
   return {StatusCode::kUnavailable, std::string(what) + ": " + std::strerror(errno)};
 }
 
-// Appends the next bytes of the pipe until `piece` has kSentPieceBytes. False: the pipe has ended.
+// Replaces `piece` by the next bytes of the pipe, at most kSentPieceBytes. False: the pipe has
+// ended.
 Result<bool> ReadPipe(const Descriptor& pipe, std::string& piece) {
   size_t size = 0;
   piece.resize(kSentPieceBytes);
@@ -51,7 +52,7 @@ Result<bool> ReadPipe(const Descriptor& pipe, std::string& piece) {
 
 }  // namespace
 
-// One reply. The HTTP server destroys it when the reply has ended or the client is gone.
+// One reply. The HTTP server destroys the object when the reply or the connection has ended.
 class StateSender::Sending {
  public:
   Sending(StateSender& sender, std::string peer)
@@ -108,7 +109,7 @@ class StateSender::Sending {
     std::array<int, 2> ends{};
     if (pipe2(ends.data(), O_CLOEXEC) != 0) return PipeFailed("no pipe");
     pipe_ = Descriptor(ends[0]);
-    // The parent's end is closed, so that the pipe ends with the child.
+    // The parent closes its copy of the write end, so that the pipe ends when the child ends.
     const Descriptor child_end(ends[1]);
     (void)fcntl(ends[1], F_SETPIPE_SZ, kPipeBytes);  // a smaller pipe is only slower
     save_ = std::make_unique<ShardSave>();

@@ -16,8 +16,9 @@ namespace kvcast::router {
 
 // Counters since the start.
 struct StateSendReport {
-  uint64_t sends = 0;   // that began
-  uint64_t errors = 0;  // of these, not complete: the child failed, or the client went away
+  uint64_t sends = 0;  // sends that began
+  // Sends that ended early: the child failed, or the client closed the connection.
+  uint64_t errors = 0;
   uint64_t bytes = 0;
 };
 
@@ -29,8 +30,8 @@ class StateSender {
   StateSender(SavedRouter router, Logger* log);
 
   // The reply has the stream of state_stream.h in pieces. If the state cannot be written, the
-  // stream ends without its checksum. 503: another reply is being sent. A client that stops reading
-  // stops the child too, and HttpOptions limits the time of the reply.
+  // stream ends without its checksum. 503: another reply is being sent. If the client stops
+  // reading, the child waits. HttpOptions limits the time of the reply.
   HttpReply Answer(const HttpRequest& request);
   StateSendReport report() const { return {.sends = sends_, .errors = errors_, .bytes = bytes_}; }
 
@@ -45,7 +46,8 @@ class StateSender {
   std::atomic<uint64_t> errors_{0};
   std::atomic<uint64_t> bytes_{0};
   Mutex mutex_;
-  std::unique_ptr<ShardSave> abandoned_ KV_GUARDED_BY(mutex_);  // its child was killed
+  // The latest save whose child was killed; nullptr: none.
+  std::unique_ptr<ShardSave> abandoned_ KV_GUARDED_BY(mutex_);
 };
 
 }  // namespace kvcast::router

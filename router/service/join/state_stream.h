@@ -1,10 +1,10 @@
 // The state of a router as a stream of bytes, which another router reads when it starts.
 //
 // Layout: the magic "kvpeer" (see StateMagicOf), the size of the head (4 bytes), the head, the
-// shards, and the checksum of all bytes before it (16 bytes, XXH3). The head has the fields of
+// shards, and a checksum (16 bytes, XXH3) of all preceding bytes. The head has the fields of
 // StateStreamHead, as FieldWriter writes them. A shard is a saved state (see state_file.h) in
-// parts; each part has its size (4 bytes) before it, and a size of 0 ends the shard. Integers of
-// fixed size have the byte order of the machine.
+// parts. The size of a part (4 bytes) precedes the part, and a size of 0 ends the shard. Integers
+// of fixed size have the byte order of the machine.
 //
 // The checksum detects damage. The checksum does not detect forged streams.
 // SPDX-License-Identifier: Apache-2.0
@@ -26,7 +26,7 @@ namespace kvcast::router {
 
 struct StateStreamHead {
   std::string version;  // of kvcast
-  uint64_t secret = 0;  // of the content keys, to which the saved names belong
+  uint64_t secret = 0;  // of the content keys in the saved state
   size_t shards = 0;
 };
 
@@ -53,15 +53,15 @@ class StateStreamReader {
   static constexpr uint64_t kMaxBytes = uint64_t{1} << 32;
   static constexpr size_t kMaxShards = 1024;
 
-  // `on_head` gets the head before any shard is read. If its result is not ok, Add returns it.
-  // `max_bytes`: of the stream.
+  // `on_head` gets the head before any shard is read. If `on_head` returns an error, Add returns
+  // this error. `max_bytes`: maximum size of the stream.
   explicit StateStreamReader(std::function<Status(const StateStreamHead&)> on_head,
                              uint64_t max_bytes = kMaxBytes)
       : on_head_(std::move(on_head)), max_bytes_(max_bytes) {}
 
-  // Takes the next bytes of the stream, at any length. kMalformed: they are damaged, or follow the
-  // end. kFailedPrecondition: another version or byte order. kLimit: the stream is longer than
-  // max_bytes. kUnavailable: no memory. The reader cannot be used after an error.
+  // Takes the next bytes of the stream, at any length. kMalformed: the bytes are damaged, or follow
+  // the end of the stream. kFailedPrecondition: another version or byte order. kLimit: the stream
+  // is longer than max_bytes. kUnavailable: no memory. The reader cannot be used after an error.
   Status Add(std::string_view bytes);
   uint64_t bytes() const { return bytes_; }
   // True: the stream is complete, and its checksum is right.

@@ -28,7 +28,7 @@ struct StateRequest {
   StateStreamHead head;
   bool takes_secret = true;
   Status status;       // of the reader
-  std::string answer;  // if it is not a state
+  std::string answer;  // the first bytes of a body that is not a state
   std::atomic<int64_t> heard_ms{SteadyMs()};
   std::atomic<bool> stalled{false};
   std::atomic<bool> stopped{false};

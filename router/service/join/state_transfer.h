@@ -46,8 +46,9 @@ struct TransferredState {
   std::vector<std::shared_ptr<const StateFile>> shards;
 };
 
-// Blocks until the state has arrived, but at most for `limit_ms`. `takes` returns false if the
-// router cannot use names of this secret. The state is complete only if all shards are valid.
+// Blocks until the state has arrived, but at most for `limit_ms`. `takes` returns false if this
+// router cannot use content keys of this secret. The state is complete only if all shards are
+// valid.
 TransferredState TransferState(const PeerOptions& options, const HttpClient& client,
                                int64_t limit_ms, const std::function<bool(uint64_t secret)>& takes);
 

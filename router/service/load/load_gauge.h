@@ -39,8 +39,8 @@ struct OriginLoad {
 
 struct LoadGauge {
   std::string origin;     // the name of the router
-  uint64_t epoch = 0;     // of the run of the router; a later run has a larger number
-  uint64_t seq = 0;       // of the message in the epoch
+  uint64_t epoch = 0;     // number of the router's run; a later run has a larger number
+  uint64_t seq = 0;       // number of the message in this run
   int64_t period_ms = 0;  // the router sends a message at least this often
   OriginLoad load;
 

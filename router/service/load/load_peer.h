@@ -1,4 +1,4 @@
-// LoadPeer: the address of another router whose load counts.
+// LoadPeer: the address of another router whose load this router follows.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -32,7 +32,7 @@ class LoadSharing::Impl {
       : config_(std::move(config)),
         exchange_(std::move(exchange)),
         loads_(config_.name, config_.epoch) {}
-  ~Impl() { Stop(); }  // guard_ is destroyed later
+  ~Impl() { Stop(); }  // closes pub_ before guard_ is destroyed
   Status Start();
   void Stop();
   void NoteChange() {
@@ -80,7 +80,7 @@ class LoadSharing::Impl {
   stream::NameResolver resolver_{{}};
   std::vector<std::unique_ptr<PeerLink>> links_;
   PeerLoads loads_;  // only thread_ uses it
-  PeerView view_;    // given to the selector
+  PeerView view_;    // the latest view that the selector got
   uint64_t applied_ = 0;
   int64_t applied_us_ = 0;
   uint64_t seq_ = 0;

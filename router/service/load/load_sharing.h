@@ -1,6 +1,6 @@
 // LoadSharing: publishes the load in flight of this router to the other routers, and follows the
-// loads of the other routers. Without it, routers in front of the same workers see only their own
-// requests. docs/several-routers.md describes the messages.
+// loads of the other routers. Without LoadSharing, routers in front of the same workers see only
+// their own requests. docs/several-routers.md describes the messages.
 //
 // The router publishes its whole load at least once per period. It publishes a change sooner, but
 // at most ten messages per period.
@@ -29,8 +29,9 @@ struct LoadSharingConfig {
   std::string endpoint;         // PUB endpoint to bind; empty: the load is not published
   std::vector<LoadPeer> peers;  // at most kMaxPeers; may contain this router
   int64_t period_ms = 100;
-  std::string name;    // of this router, unique among the routers
-  uint64_t epoch = 0;  // of this run; larger than that of an earlier run of the same name
+  std::string name;  // of this router, unique among the routers
+  // Number of this run. Earlier runs with the same name must have smaller numbers.
+  uint64_t epoch = 0;
   // Subscribers need the role kSubscribe. nullopt: no encryption, and every peer is accepted.
   std::optional<CurveServer> curve;
   std::optional<CurveKeyPair> curve_keys;  // for peers with a server key

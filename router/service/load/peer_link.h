@@ -1,7 +1,7 @@
 // PeerLink: the connection to the load endpoint of one other router.
 //
 // ZeroMQ does not connect again after some errors, and a restarted router may have another address.
-// So a link that hears nothing for some time looks up the name of its peer, and connects again.
+// So a link that receives nothing for some time looks up the name of its peer, and connects again.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -22,8 +22,8 @@ namespace kvcast::router {
 // Thread-compatible. All times are in milliseconds of one monotonic clock.
 class PeerLink {
  public:
-  // The link connects again if it has heard nothing for this time. The time must be longer than the
-  // longest period of a router.
+  // The link connects again if it has received nothing for this time. The time must be longer than
+  // the longest period of a router.
   static constexpr int64_t kReopenMs = 3000;
 
   // `keys`: of this router, for a peer with a server key. The poller must outlive the link, and

@@ -35,8 +35,8 @@ class PeerLoads {
   // `name` and `epoch`: of this router.
   PeerLoads(std::string name, uint64_t epoch) : name_(std::move(name)), epoch_(epoch) {}
 
-  // Takes a message. Returns nullopt for a message that was taken, and for a message of this
-  // router, which is ignored. Otherwise: kOldGauge, kSameName or kTooMany; the loads do not change.
+  // Takes a message. Ignores messages of this router. Returns nullopt if the message was taken or
+  // ignored. Otherwise: kOldGauge, kSameName or kTooMany; the loads do not change.
   std::optional<GaugeReject> Take(LoadGauge gauge, int64_t now_us);
   // Drops the routers that have been silent for three periods.
   void Expire(int64_t now_us);

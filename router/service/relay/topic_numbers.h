@@ -38,7 +38,7 @@ class TopicNumbers {
  private:
   struct Topic {
     uint64_t next = 0;
-    uint64_t losses = 0;  // of the worker, at the latest message
+    uint64_t losses = 0;  // Worker::losses at the latest message of this topic
   };
   struct Worker {
     uint64_t run = 0;

@@ -58,7 +58,7 @@ Result<Feedback> ParseFeedback(std::string_view body) {
   feedback.event = static_cast<Feedback::Event>(it - kEvents.begin());
   const bool load = feedback.event == Feedback::Event::kLoad;
   if (json->contains("worker") != load || json->contains("request_id") == load) {
-    return BadField("event load requires worker, all other events require request_id");
+    return BadField("event load requires worker; all other events require request_id");
   }
   if (json->contains("queued_requests") != load)
     return BadField("queued_requests: required with event load, and allowed only there");

@@ -1,5 +1,5 @@
 // Observations: the recent events, decisions and samples that the dashboard shows. All lists are
-// bounded; the oldest entries are dropped. No answer depends on them.
+// bounded; the oldest entries are dropped. No answer depends on these lists.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -91,7 +91,7 @@ Result<Prompt> TakePackedPrompt(std::string_view body, int max_depth) {
   const auto offset = [&] { return static_cast<size_t>(in.position() - bytes); };
   Prompt prompt;
   bool taken = false;
-  size_t kept = 0;  // offset: the body before it is copied to `rest`, except the prompt
+  size_t kept = 0;  // `rest` has the bytes of the body before this offset, except the prompt
   for (uint64_t i = 0; i < map.number; ++i) {
     Value name;
     if (!in.Next(name)) return Broken();

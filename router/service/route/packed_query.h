@@ -17,7 +17,7 @@ bool IsPackedType(std::string_view content_type);
 // Reads `tokens` or `hashes`. `rest` of the result is MessagePack: the body with an empty array in
 // place of the prompt. Not ok in four cases: the body is not a map of MessagePack; a value is
 // nested deeper than `max_depth` (1: the map alone); the body does not have exactly one valid
-// prompt; CheckRestBytes refuses the rest.
+// prompt; CheckRestBytes refuses `rest`.
 Result<Prompt> TakePackedPrompt(std::string_view body, int max_depth);
 
 }  // namespace kvcast::router

@@ -56,8 +56,8 @@ struct Query {
   std::vector<TokenId> tokens;
   HashInputs inputs;
   std::vector<BlockHash> hashes;
-  // The prompt in memory of the caller, instead of `tokens` or `hashes`. Only for queries; a
-  // RequestRouter needs its own copy.
+  // The prompt in memory of the caller, instead of `tokens` or `hashes`. Only for queries: a
+  // routing decision reads `tokens` or `hashes`.
   std::span<const TokenId> borrowed_tokens;
   std::span<const uint64_t> borrowed_hashes;
   std::span<const TokenId> prompt() const {
@@ -159,8 +159,8 @@ struct QueryAnswer {
   std::string reason_with_cpu;
   // True: the answer would be exact, but reports of the engine contradict earlier exact answers.
   bool reuse_contradicts = false;
-  // The prompt's prefixes that end with whole blocks, by the names of the match; nullptr: the index
-  // could not be queried.
+  // The names of the prompt's prefixes that end with whole blocks, of the kind that the match used.
+  // nullptr: the index could not be queried.
   SharedPrefixes prefixes;
   LoadCosts load_costs;      // set only for POST /v1/route
   int64_t cache_tokens = 0;  // set only for POST /v1/route; 0: not known

@@ -86,7 +86,7 @@ struct RouteCandidate {
   QueryAnswer answer;
   int64_t speculative_tokens = 0;
   WorkerLoad load;
-  Candidate parts;             // of the cost
+  Candidate parts;             // the parts of the cost
   double cost = 0;             // seconds
   TokenLoadCosts token_costs;  // cost of one loaded token
   bool eligible = true;
@@ -204,7 +204,7 @@ class RequestRouter {
     double routed_ms = 0;
     double first_token_s = 0;  // predicted
     double expires_ms = 0;
-    uint64_t number = 0;  // of the request, for forecast_
+    uint64_t number = 0;  // number of the request in forecast_
   };
 
   // The workers on which a prefix of the prompt is expected, for answers with the same prefixes.

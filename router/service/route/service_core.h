@@ -44,7 +44,7 @@ struct ServiceCore {
   ReuseWatch reuse;
   std::unique_ptr<RequestRouter> request_router;
   std::unique_ptr<Relay> relay;  // nullptr: no relay
-  // Uses `fleet` and `request_router` until its Stop; nullptr: no load is shared.
+  // Uses `fleet` and `request_router` until LoadSharing::Stop. nullptr: no load is shared.
   std::unique_ptr<LoadSharing> load_sharing;
   Logger* log = nullptr;  // nullptr: no log
   std::unique_ptr<SourceLog> source_log = std::make_unique<SourceLog>();
@@ -62,7 +62,7 @@ struct ServiceCore {
   std::atomic<uint64_t> refused{0};
   std::atomic<bool> draining{false};
   std::atomic<bool> dumping{false};   // see index_dump.h
-  LatencyHistogram latency;           // durations of Ask
+  LatencyHistogram latency;           // durations of the queries of Ask and of Route
   LatencyHistogram decision_latency;  // durations of Route
 
   // Matches the query against the workers of its model and routing group. kNotFound: the query

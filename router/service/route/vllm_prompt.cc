@@ -9,7 +9,7 @@ std::optional<std::vector<TokenId>> PromptWithCheckpoint(const Query& query,
                                                          const RouteDecision& decision) {
   if (!query.vllm_checkpoint_token || decision.keep_prefix_tokens <= 0) return std::nullopt;
   int64_t position = decision.keep_prefix_tokens;
-  // The items are ordered by offset, so the last one that contains the position decides.
+  // The items do not overlap, so at most one item contains the position.
   for (const MultimodalItem& item : query.inputs.mm_items) {
     if (item.offset < position && position < item.offset + item.length) position = item.offset;
   }

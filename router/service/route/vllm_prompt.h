@@ -2,9 +2,10 @@
 //
 // vLLM's form (its RFC #55697, input processing in #55873) is a marker in the prompt: one special
 // token, by default the text <|mamba_checkpoint|>. vLLM removes the marker before it hashes the
-// prompt, and keeps the recurrent states at its position, rounded down to a hash unit. vLLM refuses
-// a prompt with several markers, with a marker at its start or end or inside a multimodal item, or
-// with a marker before the first whole hash unit. This form cannot express will_not_return_after.
+// prompt, and keeps the recurrent states at the marker's position, rounded down to a hash unit.
+// vLLM refuses a prompt with several markers. vLLM also refuses a marker at the start or the end of
+// the prompt, inside a multimodal item, or before the end of the first hash unit. This form cannot
+// express will_not_return_after.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -33,7 +33,7 @@ class ClientSourceFile {
  private:
   const StateFolder& folder_;
   const Encode encode_;
-  Mutex mutex_;  // held while the file is written, so that a newer list is not replaced by an older
+  Mutex mutex_;  // held during Write, so that an older list never replaces a newer list
 };
 
 }  // namespace kvcast::router

@@ -39,7 +39,7 @@ class RouterState {
                                                    ClientSourceFile::Encode encode, Logger* log);
 
   const StateFolder& folder() const { return folder_; }
-  // The secret of the content keys, to which the saved names belong.
+  // The secret of the content keys in the saved state.
   uint64_t secret() const { return folder_.secret(); }
   // See StateFolder::SetSecret. REQUIRES: BeginSaving was not called.
   Status SetSecret(uint64_t secret) { return folder_.SetSecret(secret); }

@@ -44,7 +44,8 @@ class SavedWorkers {
   void AddFromPeer(std::shared_ptr<const StateFile> file);
   // True: no saved state is left to restore.
   bool empty() const;
-  // Forgets the states of the other router that no worker has taken. Returns their number.
+  // Drops the states of the other router that were not restored. Returns the number of dropped
+  // states.
   size_t DropPeer();
 
   // Restores the saved state of a worker; see RestoreWorker. Only a worker that is registered

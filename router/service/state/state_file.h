@@ -1,9 +1,9 @@
 // StateFile: the saved state of the workers of one shard.
 //
 // Layout: the magic (16 bytes), the size of the head (8 bytes), the head, the runs of blocks (see
-// run_image.h), and the checksum of all bytes before it (16 bytes, XXH3). The head has the fields
-// of StateHead and of each worker, as FieldWriter writes them. Integers of fixed size have the byte
-// order of the machine; a machine with the other order does not accept the magic.
+// run_image.h), and a checksum (16 bytes, XXH3) of all preceding bytes. The head has the fields of
+// StateHead and of each worker, as FieldWriter writes them. Integers of fixed size have the byte
+// order of the machine. A machine with the other byte order does not accept the magic.
 //
 // The checksum detects errors of a disk. The checksum does not detect forged files: only the owner
 // of the folder may read and write the folder.
@@ -88,7 +88,7 @@ class StateFile {
 
   int64_t saved_at_ms() const { return head_.saved_at_ms; }
   const std::vector<SavedWorker>& workers() const { return workers_; }
-  // Of all workers.
+  // The size of the blocks of all workers.
   const ImageSize& size() const { return size_; }
   // Restores the blocks of worker number `number` of workers(); see IndexImage::Restore.
   Status Restore(PrefixIndex& index, WorkerId worker, uint32_t number) const;

@@ -9,7 +9,8 @@ namespace kvcast::offload {
 
 class ChunkDescriber {
  public:
-  // `plain`: only groups of full kinds are described, without extra keys, as in vLLM.
+  // `enabled` false: no group is described. `plain` true: only groups of full kinds are described,
+  // without extra keys, as in vLLM.
   ChunkDescriber(const OffloadLayout& layout, bool enabled, bool plain)
       : layout_(layout), enabled_(enabled), plain_(plain) {}
 

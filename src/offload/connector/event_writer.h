@@ -69,8 +69,8 @@ class EventWriter {
   void EndBatch();
 
   // Appends the events. A key without a description is announced only by its hash, with block size
-  // 0. `tier`: the tier of the event. Unless keep_until_last is set, events of another medium than
-  // `medium` do not change the descriptions.
+  // 0. `tier`: the tier of the event. Without keep_until_last, only events of the tier `medium`
+  // change the descriptions.
   void Translate(const OffloadEvent& event, std::vector<Event>& out) {
     Translate(event, {.medium = medium_}, out);
   }

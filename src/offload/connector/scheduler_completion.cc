@@ -137,7 +137,7 @@ bool OffloadScheduler::RequestFinished(OffloadRequestId id, int64_t computed_tok
 Status OffloadScheduler::Reset() {
   Impl& impl = *impl_;
   if (!impl.loads.empty()) {
-    return {StatusCode::kFailedPrecondition, "loads wait for BuildStep"};
+    return {StatusCode::kFailedPrecondition, "BuildStep has not returned all loads"};
   }
   for (auto& [id, job] : impl.jobs) {
     impl.flush.insert(id);

@@ -10,8 +10,8 @@ using offload::GroupState;
 
 namespace {
 
-// Number of blocks of a group that hold a prefix of `tokens` tokens. If the window does not include
-// the last part of the prefix, the group has no block for that part.
+// Number of blocks of a group that hold a prefix of `tokens` tokens. If the group reads no token of
+// the prefix again, the last incomplete block does not count.
 int64_t BlocksOf(const OffloadGroup& group, int64_t tokens, bool compatible) {
   const bool seen = compatible || SkippedTokens(group.spec, tokens) < tokens;
   return seen ? CeilDiv(tokens, group.tokens_per_block) : tokens / group.tokens_per_block;
@@ -48,7 +48,7 @@ Status OffloadScheduler::Impl::PlanLoad(Request& request, int64_t tokens,
     for (int64_t chunk = first / layout.blocks_per_chunk; chunk < chunks; ++chunk) {
       const bool tail = ends_inside && chunk + 1 == chunks;
       if (!tail && chunk >= request.NumChunks(group)) {
-        return {StatusCode::kInvalidArgument, "external_tokens is above the match"};
+        return {StatusCode::kInvalidArgument, "external_tokens exceeds the chunks of the request"};
       }
       load_keys.push_back(tail ? request.TailKey(layout, g, *request.tail_boundary)
                                : request.ChunkKey(layout, g, chunk));

@@ -81,7 +81,7 @@ OffloadMatch OffloadScheduler::Impl::Match(Request& request, int64_t local_token
   for (offload::GroupState& group : request.groups) group.table.clear();
   if (!request.pending_since_ms) request.pending_since_ms = now_ms;
   const bool wait = config.compatible || now_ms - *request.pending_since_ms < config.max_pending_ms;
-  // A job of this request, from before a preemption, may still read or write its blocks.
+  // A job from before a preemption may still read or write the blocks of this request.
   if (!request.jobs.empty()) {
     if (wait) return {};
     ++stats.expired_waits;

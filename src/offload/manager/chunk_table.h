@@ -25,7 +25,7 @@ struct ChunkEntry {
   static constexpr int32_t kStoring = -1;
 
   OffloadKey key;
-  int32_t readers = kAbsent;
+  int32_t readers = kAbsent;  // kAbsent, kStoring, or the number of loads in progress
   uint32_t first_slot = kNoSlot;
   uint32_t num_slots = 0;     // slots that the chunk takes when it is present
   uint32_t prev = kNoChunk;   // next older chunk in `list`
@@ -36,7 +36,7 @@ struct ChunkEntry {
   // For LRU from v0.33 on: the chunk with the smallest rank is evicted first. Among equal ranks,
   // the chunk at the end of the longest prefix is evicted first.
   uint64_t rank = 0;
-  int64_t end = 0;  // tokens
+  int64_t end = 0;  // tokens of the prefix that ends with the chunk
 
   bool present() const { return readers != kAbsent; }
 };
@@ -52,7 +52,7 @@ class ChunkTable {
     const auto found = by_key_.find(key);
     return found == by_key_.end() ? kNoChunk : found->second;
   }
-  // Returns the chunk of the key; adds it if it is not in the table.
+  // Returns the chunk of the key. Adds a chunk if the key is not in the table.
   uint32_t FindOrAdd(const OffloadKey& key, uint32_t num_slots) {
     const auto [found, added] = by_key_.try_emplace(key, kNoChunk);
     if (added) found->second = NewEntry(key, num_slots);
@@ -107,7 +107,7 @@ class ChunkList {
   uint32_t oldest() const { return oldest_; }
   bool Contains(uint32_t chunk) const { return table_[chunk].list == this; }
 
-  // Removes the chunk from its present list, if any, and adds it to this list as the newest chunk.
+  // Removes the chunk from its current list, if any, and adds it to this list as the newest chunk.
   void MoveToNewest(uint32_t chunk);
   static void Remove(ChunkTable& table, uint32_t chunk);
   // Empties the list without changes to its chunks. REQUIRES: the caller also clears the table.

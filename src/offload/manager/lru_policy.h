@@ -21,7 +21,7 @@ class LruPolicy final : public EvictionPolicy {
   void OnIdle(uint32_t chunk) override { idle_.MoveToNewest(chunk); }
   void OnLoading(uint32_t chunk) override { ChunkList::Remove(table_, chunk); }
   void OnStoreFailed(uint32_t) override {}
-  // A chunk in use becomes the newest when its use ends.
+  // A chunk that is not idle becomes the newest chunk in OnIdle.
   void OnTouch(uint32_t chunk) override {
     if (idle_.Contains(chunk)) idle_.MoveToNewest(chunk);
   }

@@ -81,9 +81,10 @@ class SimpleOffload::Impl {
   engine::BlockPool cpu;
   engine::PrefixLookup lookup;
 
-  std::map<std::string, offload::MatchPin> pins;  // ordered: a reset frees them in this order
-  absl::flat_hash_map<std::string, offload::Load> loads;
-  std::vector<std::string> new_loads;  // BuildStep has not returned them yet
+  // By request id. The map is ordered, because a reset frees the pins in this order.
+  std::map<std::string, offload::MatchPin> pins;
+  absl::flat_hash_map<std::string, offload::Load> loads;  // by request id
+  std::vector<std::string> new_loads;  // requests whose loads BuildStep has not returned yet
   std::map<int64_t, offload::Store> stores;
   offload::Store next_store;
   absl::flat_hash_map<std::string, offload::StoreProgress> progress;

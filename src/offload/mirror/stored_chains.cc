@@ -14,7 +14,7 @@ namespace {
 
 constexpr size_t kNone = SIZE_MAX;
 
-// A block's group, and a part of its hash that distinguishes it from most other blocks.
+// A block's group, and a part of the block's hash. Different blocks rarely have the same place.
 using Place = std::pair<int64_t, uint64_t>;
 Place PlaceOf(const BlockStored& event, const BlockHash& hash) {
   uint64_t word = 0;

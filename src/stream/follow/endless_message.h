@@ -19,7 +19,7 @@ class EndlessMessage {
     // A peer has sent more than the limit. The bytes may be messages that were not received yet, so
     // the owner must receive from the socket until it is empty.
     kLook,
-    // The socket was empty after kLook.
+    // The socket was empty after kLook, so the bytes belong to a message that does not end.
     kEndless,
   };
 

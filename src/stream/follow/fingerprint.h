@@ -29,7 +29,7 @@ class FingerprintWindow {
   void Clear() { entries_.fill({}); }
   // The fingerprints in the window.
   std::vector<BatchFingerprint> All() const;
-  // Replaces the window. Of two fingerprints with the same place, the later one stays.
+  // Replaces the window. If two fingerprints have the same seq % kBatches, the later one stays.
   void Restore(std::span<const BatchFingerprint> fingerprints);
 
  private:

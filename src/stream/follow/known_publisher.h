@@ -53,7 +53,7 @@ struct KnownPublisher {
   bool answers_challenges = false;        // according to the latest status
   bool challenged = false;                // a challenge was sent in this epoch
   bool replied_batch = false;             // has replied with a batch in this epoch
-  uint64_t copies = 0;                    // of blocks, according to the latest status
+  uint64_t copies = 0;                    // number of block copies, according to the latest status
   std::optional<residency::Epoch> epoch;  // of the applied batches
   std::optional<residency::Epoch> latest_epoch;      // in the latest status
   std::optional<residency::Epoch> epoch_at_connect;  // latest_epoch at the latest connection

@@ -20,8 +20,8 @@ class LiveConnection {
   enum class State : uint8_t {
     kAwaited,  // no connection was established yet
     kUnheard,  // no connection was established within the allowed time
-    kUp,       // established, and the publisher was heard recently
-    kSilent,   // established, and the publisher was silent for too long
+    kUp,       // established, and the latest message or connection is recent
+    kSilent,   // established, and no message arrived for `stale_ms`
     kLost,     // a connection was established, and it was lost
   };
 

@@ -133,7 +133,7 @@ class ReplicaState {
   Contents contents_ = Contents::kUnjoined;
   bool suspect_ = false;  // the copy lacks events, or a batch contradicts it
   Remedy remedy_ = Remedy::kNone;
-  uint64_t buckets_ = 0;
+  uint64_t buckets_ = 0;  // for kReplaceBuckets: see ReplicaSink::DifferingBuckets
   SourceReason reason_ = SourceReason::kNone;
   std::optional<residency::PublisherStatus> audit_;
 };

@@ -65,8 +65,8 @@ class Source {
  public:
   // `sink` and `network` must outlive the source.
   Source(const SourceLimits& limits, bool can_replay, ReplicaSink& sink, SourceNetwork& network);
-  // The sink holds a saved state that belongs to this position. The state stays if the publisher
-  // proves to be the same run. Until then, no batch is applied, and the weight is 0. Otherwise the
+  // The sink holds a saved state that belongs to this position. Until the publisher proves to be
+  // the same run, no batch is applied, and the weight is 0. If the publisher is another run, the
   // sink is reset. REQUIRES: no function was called before.
   void Resume(const SavedPosition& position);
   // The position to save with the state of the sink. nullopt: the sink has no state, or its state

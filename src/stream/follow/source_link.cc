@@ -88,7 +88,7 @@ Status SourceLink::CheckKeys() const {
     return {StatusCode::kInvalidArgument, "server_key: " + status.message()};
   }
   if (sockets_.curve) return CheckCurveKey(sockets_.curve->keys.secret_key);
-  return {StatusCode::kInvalidArgument, "server_key: the subscriber has no keys of its own"};
+  return {StatusCode::kInvalidArgument, "server_key is set, but the subscriber has no curve_keys"};
 }
 
 // Publishers bind ipc and inproc endpoints themselves, so only tcp endpoints can be bound here. The
@@ -224,7 +224,7 @@ void SourceLink::CheckPeers(int64_t now_ms) {
   }
   if (reply == Verdict::kEndless) {
     CloseReplySocket();
-    ready_ = true;  // TakeReplyCut
+    ready_ = true;  // so that the next Work calls TakeReplyCut
   }
 }
 
@@ -249,7 +249,7 @@ void SourceLink::CloseRequest() {
   replay_monitor_.Close();
 }
 
-// While the monitor is open without its socket, the request is cut.
+// An open monitor without its socket shows TakeReplyCut that the request is cut.
 void SourceLink::CloseReplySocket() {
   replay_watches_ = {};
   reply_message_.Clear();

@@ -21,14 +21,14 @@
 namespace kvcast::stream {
 
 struct SourceContexts {
-  std::shared_ptr<Context> live;  // also of requests to inproc endpoints
-  // Requests have a context of their own: a closing socket visits the monitors of all sockets of
-  // its context.
+  std::shared_ptr<Context> live;  // also used for requests to inproc endpoints
+  // Requests have a context of their own, because a socket that closes visits the monitors of all
+  // sockets of its context.
   std::shared_ptr<Context> requests;
 };
 
 // Open may be called on any thread. The other functions must be called by one thread at a time.
-// Work may run beside a Wait of the poller.
+// Work may run while another thread is in Poller::Wait.
 class SourceLink final : private SourceTransport {
  public:
   // Subscribes, and connects or binds. If an endpoint has a name, the link connects later, when the
@@ -67,7 +67,7 @@ class SourceLink final : private SourceTransport {
   // See SourcePump::Work.
   void Work(int64_t now_ms, bool takes_large = true);
   // Ends a connection on which a message does not end. Must be called every
-  // EndlessMessage::kCheckMs, not beside Work.
+  // EndlessMessage::kCheckMs, and not during a call of Work.
   void CheckPeers(int64_t now_ms);
   void Contradict(int64_t now_ms) { pump_.Contradict(now_ms); }
   // After this call the sink is not called.

@@ -89,7 +89,7 @@ class SourcePump final : private SourceNetwork {
   // A received message that was not handled yet.
   struct LargeMessage {
     Frames frames;                    // valid until the pump receives the next message
-    std::optional<uint64_t> request;  // set: a reply to this request
+    std::optional<uint64_t> request;  // a reply to this request; nullopt: a live message
   };
   bool TakeTurn(AnswerLength length) override;
   void Request(Frame start) override;
@@ -127,7 +127,7 @@ class SourcePump final : private SourceNetwork {
   uint64_t pauses_ = 0;
   int64_t slow_until_ms_ = kAtOnce;
   int64_t long_until_ms_ = kAtOnce;
-  FairPermits* queue_ = nullptr;  // of turns_; the source has a turn there, or waits for one
+  FairPermits* queue_ = nullptr;  // where the source has or awaits a turn; nullptr: none
   bool waits_ = false;
   int64_t turn_ms_ = 0;    // when the turn began
   size_t turn_bytes_ = 0;  // of the replies in the turn

@@ -19,7 +19,7 @@ void Source::Apply(const Batch& batch) {
   position_.Advance(batch.seq + 1);
   ++status_.batches;
   // A remove of an unknown block shows a wrong state only if no batch is missing and the publisher
-  // supports KVX1. Other engines send removes without stores.
+  // supports KVX1. Publishers without KVX1 send removes without stores.
   if (result == BatchResult::kImpossible && publisher_.extended && !replica_.incomplete())
     replica_.Suspect(SourceReason::kContradicted);
   if (result == BatchResult::kComplete) replica_.NoteNothingMissing();
@@ -217,7 +217,7 @@ void Source::BeginEpoch() {
   looks_.Restart();
 }
 
-// Replies showed a new publisher. The messages in the live connection may belong to the previous
+// A new publisher was found. The messages in the live connection may belong to the previous
 // publisher.
 void Source::BeginEpochAnew() {
   BeginEpoch();

@@ -19,10 +19,10 @@ struct SourceRequest {
   bool extended = false;           // a KVX1 request
   bool answered = false;           // replays and challenges: a batch arrived
   bool cut = false;                // the connection ended: no further replies arrive
-  bool wants_overlap = false;      // starts at an applied batch
-  bool proven = true;              // its batches belong to the current epoch
+  bool wants_overlap = false;      // a replay that starts at an applied batch
+  bool proven = true;              // the batches are known to belong to the current epoch
   uint64_t applied_next = 0;       // StreamPosition::next() when the request was sent
-  std::optional<uint64_t> resume;  // sequence number of the snapshot's parts
+  std::optional<uint64_t> resume;  // sequence number of the snapshot's parts; nullopt: no part
   // Repairs only: the status at the end of the answer. The repair continues when the state is at
   // the sequence number of this status.
   std::optional<residency::PublisherStatus> end;

@@ -13,7 +13,7 @@ namespace kvcast::stream {
 
 struct SourceSocketOptions {
   std::string topic;                 // live socket
-  int recv_hwm = 0;                  // live socket
+  int recv_hwm = 0;                  // live socket; in messages; 0: no limit
   int64_t max_frame_bytes = 0;       // both sockets
   std::optional<CurveClient> curve;  // both sockets
 };

@@ -24,8 +24,8 @@ class SourceTransport {
   virtual ~SourceTransport() = default;
 
   // Replaces the live connection, and drops the messages and events of the old one. If the new
-  // connection drops and reconnects by itself, kDisconnected and kConnected are returned. False: no
-  // connection can be made at this time; the old connection is unchanged.
+  // connection drops and reconnects by itself, NextLiveEvent returns kDisconnected and kConnected.
+  // False: no connection can be made at this time; the old connection is unchanged.
   virtual bool OpenLive() = 0;
   // The live connection is not used until the next OpenLive. New messages of the connection do not
   // wake the caller. A bound endpoint is released.

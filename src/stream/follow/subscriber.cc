@@ -161,7 +161,7 @@ class Subscriber::Impl {
   struct Lane {
     explicit Lane(stream::Waker& waker) : thread([&waker] { waker.Wake(); }) {}
     stream::SlowLane thread;
-    SourceLink* link = nullptr;  // in work; used by the lane's thread only
+    SourceLink* link = nullptr;  // link of the latest work; used by the lane's thread only
     stream::TurnGate gate;
   };
   void Run();
@@ -196,8 +196,8 @@ class Subscriber::Impl {
   std::vector<WorkerId> to_contradict_ KV_GUARDED_BY(mutex_);
   bool stopping_ KV_GUARDED_BY(mutex_) = false;
 
-  // Used by the thread only, in its turns. Exception: BetweenTurns reads the sources while no turn
-  // is in progress.
+  // Used by thread_ only, in its turns. Exception: BetweenTurns reads the sources while no turn is
+  // in progress.
   stream::TurnGate gate_;
   std::vector<FollowedSource> sources_;
   int64_t checked_peers_ms_ = 0;

@@ -23,7 +23,7 @@ struct TurnLimits {
   int messages = 256;  // > 0
   size_t bytes = size_t{1} << 20;
   // A message with more bytes is large; see SourcePump::Work. The cost of a message is not known
-  // before the message was handled, but it grows at most in proportion to the size.
+  // before the message was handled, but the cost grows at most in proportion to the size.
   size_t large_bytes = size_t{64} << 10;
   int64_t cost_us = 500;
   // After a turn that costs more, the source is slow for kSlowShare times the cost.

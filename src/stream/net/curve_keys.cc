@@ -49,7 +49,7 @@ Status CheckCurveKey(std::string_view key) {
   const bool is_text = key.find('\0') == std::string_view::npos;
   std::array<uint8_t, kKeyBytes> bytes;
   if (!is_text || zmq_z85_decode(bytes.data(), std::string(key).c_str()) == nullptr) {
-    return bad("a key has only characters of Z85");
+    return bad("the key has characters that are not Z85");
   }
   return Status();
 }

@@ -41,7 +41,7 @@ std::optional<int64_t> ParsePort(std::string_view text) {
 Result<std::string> TcpEndpointForRank(std::string_view endpoint, int64_t rank) {
   const size_t colon = endpoint.rfind(':');
   const std::optional<int64_t> port = ParsePort(endpoint.substr(colon + 1));
-  if (!port) return BadEndpoint(endpoint, "no port after the last colon");
+  if (!port) return BadEndpoint(endpoint, "the endpoint has no port");
   if (*port == 0) return std::string(endpoint);
   if (rank > kMaxPort - *port) return BadEndpoint(endpoint, "port plus rank is above 65535");
   return std::string(endpoint.substr(0, colon + 1)) + std::to_string(*port + rank);
@@ -99,7 +99,7 @@ bool IsName(std::string_view host) {
 
 Result<Endpoint> ParseTcp(std::string_view text, std::string_view rest) {
   const size_t colon = rest.rfind(':');
-  if (colon == std::string_view::npos) return BadEndpoint(text, "no port after the last colon");
+  if (colon == std::string_view::npos) return BadEndpoint(text, "the endpoint has no port");
   const std::string_view digits = rest.substr(colon + 1);
   const std::optional<int64_t> port = digits == "*" ? std::nullopt : ParsePort(digits);
   if (!port || *port == 0) return BadEndpoint(text, "the port must be from 1 to 65535");

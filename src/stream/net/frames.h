@@ -2,10 +2,11 @@
 //
 //   live     [topic][seq][payload]
 //   request  [identity][empty][start]            start: big-endian integer of any length
-//   reply    [empty][topic][seq][payload]        or, before 2026-07-07, [empty][seq][payload]
+//   reply    [empty][topic][seq][payload]        or [empty][seq][payload]
 //   end      [empty][empty][ff * 8][empty]       or [empty][ff * 8][empty]
 //
-// A seq is 8 bytes, big-endian.
+// A seq is 8 bytes, big-endian. SGLang, and vLLM before 2026-07-07, send replies and ends without a
+// topic frame (the second form).
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

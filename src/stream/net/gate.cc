@@ -170,8 +170,7 @@ Result<std::shared_ptr<Gate>> Gate::Start(const std::shared_ptr<Context>& contex
   zap->SetOption(ZMQ_LINGER, 0);
   // Socket::Bind is not used, because it refuses this name.
   if (zmq_bind(zap->get(), kZapEndpoint) != 0) {
-    return Status(StatusCode::kUnavailable,
-                  "another part of the program already authorizes clients");
+    return Status(StatusCode::kUnavailable, "another ZAP handler already runs in this process");
   }
   Result<std::shared_ptr<Waker>> waker = Waker::Create();
   if (!waker.ok()) return waker.status();

@@ -48,7 +48,7 @@ class Multipart {
     return id == nullptr ? std::string_view() : std::string_view(id);
   }
 
-  // The descriptor of the connection. -1: inproc.
+  // The descriptor of the connection. -1: inproc, or no message.
   int connection() const {
     return count_ > 0 ? zmq_msg_get(messages_[count_ - 1].get(), ZMQ_SRCFD) : -1;
   }

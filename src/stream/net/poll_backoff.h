@@ -1,4 +1,4 @@
-// PollBackoff: the time that a polling thread rests before it polls again.
+// PollBackoff: the time that a polling thread pauses before it polls again.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -8,9 +8,9 @@
 
 namespace kvcast::stream {
 
-// A wake-up costs the producer of work CPU time. Polling costs the producer nothing. While the
-// polling thread finds no work, its naps grow. After kAwake without work, the thread sleeps until
-// it is woken. An idle process then uses no CPU time.
+// A wake-up costs the producer of work CPU time. Polling costs the producer nothing. A nap is the
+// pause between two polls. While the polling thread finds no work, its naps grow. After kAwake
+// without work, the thread sleeps until it is woken. An idle process then uses no CPU time.
 class PollBackoff {
  public:
   static constexpr std::chrono::microseconds kShortest{100};

@@ -23,8 +23,8 @@ namespace {
 constexpr int64_t kCheckMs = 50;
 
 // Drops the unread bytes, and resets the connection. After shutdown() libzmq would still read all
-// bytes that the peer sends. connect() is not called: ThreadSanitizer takes it for the creation of
-// the descriptor, and reports that libzmq uses the descriptor.
+// bytes that the peer sends. The function connect() of libc is not called, because ThreadSanitizer
+// takes it for the creation of the descriptor, and reports that libzmq uses the descriptor.
 void Reset(int descriptor) {
   sockaddr none{};
   none.sa_family = AF_UNSPEC;

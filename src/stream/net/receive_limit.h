@@ -54,7 +54,7 @@ class ReceiveLimit {
   friend class ReceiveLimitThread;
   // Reads the events and the byte counts, and ends connections.
   void Check(int64_t now_ms);
-  // nullptr: unknown.
+  // nullptr: no connection with this descriptor is known.
   UnfinishedBytes* Find(int descriptor) KV_REQUIRES(mutex_);
 
   const uint64_t max_bytes_;

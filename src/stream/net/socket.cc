@@ -21,8 +21,8 @@ namespace {
 
 // Below this many bytes a copy is cheaper than the bookkeeping of a shared buffer.
 constexpr size_t kMinSharedBytes = 2048;
-// Sockets of a context. A followed source has three sockets in each of its two contexts. Both ends
-// of a monitor count.
+// Maximum number of sockets of a context. A followed source has three sockets in each of its two
+// contexts. Both ends of a monitor count.
 constexpr int kMaxSockets = 16384;
 
 // libzmq starts its threads with the first socket of a context, and ends the process if these
@@ -164,7 +164,7 @@ Socket& Socket::operator=(Socket&& other) noexcept {
 
 void Socket::Close() {
   if (socket_ != nullptr) {
-    // The monitor ends immediately. The socket ends some time after zmq_close, on another thread.
+    // This call ends the monitor at once. zmq_close alone would end it later, on another thread.
     if (monitored_) zmq_socket_monitor(socket_, nullptr, 0);
     KV_CHECK(zmq_close(socket_) == 0);
   }

@@ -29,14 +29,14 @@ class Context {
  public:
   // A new context with its own I/O thread.
   static std::shared_ptr<Context> Create();
-  // As Create, but the I/O threads run in the background (see batch_scheduling.h). Throws
-  // std::system_error if no thread can start.
+  // As Create, but the I/O threads have the scheduling class SCHED_BATCH (see SetBatchScheduling).
+  // Throws std::system_error if no thread can start.
   static std::shared_ptr<Context> CreateInBackground();
-  // A second shared context of this process. Its I/O threads run in the background, as with
-  // CreateInBackground. It exists as long as a caller holds it.
+  // A shared context of this process, created by CreateInBackground. The context exists as long as
+  // a caller holds it.
   static std::shared_ptr<Context> SharedInBackground();
-  // The shared context of this process. It is needed because inproc endpoints connect only within
-  // one context. It exists as long as a caller holds it.
+  // The shared context of this process for inproc endpoints, which connect only within one context,
+  // and for live sockets. The context exists as long as a caller holds it.
   static std::shared_ptr<Context> Shared();
 
   // A shared context for the requests of followed sources.

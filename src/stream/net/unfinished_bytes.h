@@ -1,7 +1,7 @@
 // UnfinishedBytes: the bytes that a peer has sent on one connection since its latest whole message.
 //
 // libzmq keeps the parts of an unfinished message without a bound. It also keeps all subscriptions
-// of a peer. Both show in the kernel's count of received bytes.
+// of a peer. The kernel's count of received bytes includes these parts and subscriptions.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -17,7 +17,7 @@ class UnfinishedBytes {
   // message, for example ZMTP heartbeats.
   static constexpr uint64_t kFreeBytesPerSecond = 64;
 
-  // `descriptor` is the connection's. It is not owned, and may be closed at any time.
+  // `descriptor`: of the connection. It is not owned, and may be closed at any time.
   UnfinishedBytes(int descriptor, int64_t now_ms);
 
   int descriptor() const { return descriptor_; }

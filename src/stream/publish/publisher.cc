@@ -36,7 +36,7 @@ constexpr int64_t kMaxSubscriptionFrameBytes = 4 << 10;
 Status CheckConfig(const PublisherConfig& config) {
   if (config.endpoint.empty()) return {StatusCode::kInvalidArgument, "endpoint is empty"};
   if (config.ring_batches == 0)
-    return {StatusCode::kInvalidArgument, "ring_batches is 0, must be positive"};
+    return {StatusCode::kInvalidArgument, "ring_batches: must be positive"};
   if (config.heartbeat_ms < 0) return {StatusCode::kInvalidArgument, "heartbeat_ms is negative"};
   if (config.flush_ms < 0) return {StatusCode::kInvalidArgument, "flush_ms is negative"};
   if (config.resume && (config.replay_endpoint.empty() || !config.extension))
@@ -145,7 +145,7 @@ Result<GuardedSocket> OpenRouter(const PublisherConfig& config,
   return guarded;
 }
 
-// The parts of a state may be large.
+// The parts of a state may be large, so the publisher must not keep them.
 PublisherConfig WithoutResume(PublisherConfig config) {
   config.resume.reset();
   return config;
@@ -172,7 +172,7 @@ class Publisher::Impl {
   Status KeepState();
 
   const PublisherConfig config;
-  std::shared_ptr<const PublishedState> resume;  // until Open
+  std::shared_ptr<const PublishedState> resume;  // nullptr after Open
   std::string endpoint;
   std::string replay_endpoint;
   // `loop` and the first members of `core` are in one cache line, because each Publish uses them.

@@ -34,8 +34,8 @@ class TokenBucket {
   void Spend(double tokens) { tokens_ -= tokens; }
   // Returns the time from which tokens may be spent, in microseconds of any monotonic clock. If
   // tokens may be spent immediately, the result is not above `now_us`. If the bucket is empty, the
-  // result is the time when the bucket has gained the tokens of kPauseS seconds. This prevents many
-  // short waits.
+  // result is the time when the bucket will hold the tokens of kPauseS seconds. This pause prevents
+  // many short waits.
   int64_t ReadyAt(int64_t now_us) {
     if (per_s_ <= 0) return now_us;
     const double passed_s = static_cast<double>(std::max<int64_t>(now_us - since_us_, 0)) * 1e-6;

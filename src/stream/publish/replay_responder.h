@@ -49,19 +49,20 @@ class ReplayResponder {
   // this request. Requests for a snapshot of the same buckets share the snapshot if they arrived
   // before it was made.
   Answer Begin(Frame start, uint64_t arrival);
-  // True: Begin makes a new snapshot for the request. It copies the blocks, which takes about 0.1 s
-  // for a million blocks. The caller must write the parts of the snapshot.
+  // True: Begin makes a new snapshot for the request. Begin then copies the blocks, which takes
+  // about 0.1 s for a million blocks. The caller must write the parts of the snapshot.
   bool MakesSnapshot(Frame start, uint64_t arrival) const;
   // Number of snapshots that Begin has made.
   uint64_t snapshots() const { return snapshots_; }
-  // The responder forgets the latest snapshot. Answers keep it.
+  // The responder forgets the latest snapshot. The answers that use the snapshot keep it.
   void ForgetSnapshot() { latest_ = {}; }
   // Must be called when a request has arrived.
   void NoteArrival() { ++arrivals_; }
   uint64_t arrivals() const { return arrivals_; }
-  // Appends the next replies to `out`, at most `limit` > 0. If Read appends nothing, only END is
-  // left, or the next part of the snapshot is not written. Each sent reply must be passed to Sent,
-  // in order. Read returns a reply again until the reply was passed to Sent.
+  // Appends the next replies to `out`, at most `limit`. REQUIRES: limit > 0. If Read appends
+  // nothing, only END is left, or the next part of the snapshot is not written. Each sent reply
+  // must be passed to Sent, in order. Read returns a reply again until the reply was passed to
+  // Sent.
   void Read(const Answer& answer, size_t limit, std::vector<RingEntry>& out) const;
   void Sent(Answer& answer, const RingEntry& reply) const;
   // The payload of END; nullptr: no payload.

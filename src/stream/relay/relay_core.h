@@ -42,7 +42,8 @@ class RelayCore {
   // Must be called when the state of the source has changed.
   void NoteState(SourceState state);
 
-  // False: it is not known that the state of the source is that of the engine.
+  // True: the state of the source is known to be that of the engine, perhaps without the latest
+  // batches.
   bool known() const { return known_; }
   const StreamRelayCounters& counters() const { return counters_; }
 
@@ -51,11 +52,10 @@ class RelayCore {
   void PublishLost();
 
   RelayOutput& output_;
-  bool open_ = true;  // false: there is no publisher any more
-  // The state of the source is that of the engine, perhaps without the latest batches.
-  bool known_ = false;
-  bool empty_ = true;  // the epoch has no number yet
-  EventBatch batch_;   // keeps its memory between batches
+  bool open_ = true;    // false: there is no publisher any more
+  bool known_ = false;  // see known()
+  bool empty_ = true;   // no sequence number of the epoch is used yet
+  EventBatch batch_;    // keeps its memory between batches
   StreamRelayCounters counters_{.epochs = 1};
 };
 

@@ -63,13 +63,13 @@ class RelaySink final : public ReplicaSink, public RelayHistory, private RelayOu
   mutable Mutex mutex_;
   CondVar pause_;  // never notified
   CondVar unused_;
-  std::unique_ptr<Publisher> publisher_ KV_GUARDED_BY(mutex_);  // nullptr: see status_
+  std::unique_ptr<Publisher> publisher_ KV_GUARDED_BY(mutex_);  // nullptr: status_ has the error
   Epoch epoch_ KV_GUARDED_BY(mutex_);
   std::optional<RelayState> first_state_ KV_GUARDED_BY(mutex_);  // see FirstStateOf
   size_t leases_ KV_GUARDED_BY(mutex_) = 0;         // calls that use publisher_ without the lock
   bool ending_ KV_GUARDED_BY(mutex_) = false;       // the epoch ends when there are no leases
   std::deque<Mark> marks_ KV_GUARDED_BY(mutex_);    // of the latest batches of the engine
-  uint64_t engine_next_ KV_GUARDED_BY(mutex_) = 0;  // after the batch that is being published
+  uint64_t engine_next_ KV_GUARDED_BY(mutex_) = 0;  // EngineMark::next_seq of the current batch
   Status status_ KV_GUARDED_BY(mutex_);
   RelayCore core_ KV_GUARDED_BY(mutex_);
 };

@@ -12,7 +12,7 @@ using stream::RelaySink;
 
 namespace {
 
-// The place in the stream of the followed publisher.
+// The position in the stream of the followed publisher. nullopt: no batch of the stream is known.
 std::optional<SavedPosition> PositionOf(const RelayRecovery& recovery) {
   if (!recovery.mark || recovery.mark->next_seq == 0) return std::nullopt;
   SavedPosition position;
@@ -53,9 +53,11 @@ StreamRelay::~StreamRelay() = default;
 
 Result<std::unique_ptr<StreamRelay>> StreamRelay::Create(const StreamRelayConfig& config) {
   const auto wrong = [](const char* what) { return Status(StatusCode::kInvalidArgument, what); };
-  if (config.publisher.epoch) return wrong("a relay makes its own epochs");
+  if (config.publisher.epoch)
+    return wrong("publisher.epoch must not be set: a relay chooses its epochs");
   if (config.publisher.data_parallel_rank != 0) return wrong("a relay has no rank of its own");
-  if (config.publisher.resume) return wrong("a relay gets a state by its recovery");
+  if (config.publisher.resume)
+    return wrong("publisher.resume must not be set; set recovery instead");
   if (config.recovery && (!config.recovery->mark || !config.recovery->state))
     return wrong("the recovery has no state or no mark");
   if (config.publisher.replay_endpoint.empty()) return wrong("a relay needs a replay endpoint");

@@ -11,7 +11,7 @@ TEST(GrowthSizes, DoubleFromAMillionToTheGreatest) {
   EXPECT_EQ(GrowthSizes(30'000'000), (std::vector<int64_t>{1'000'000, 2'000'000, 4'000'000,
                                                            8'000'000, 16'000'000, 30'000'000}));
   EXPECT_EQ(GrowthSizes(8000), (std::vector<int64_t>{1000, 2000, 4000, 8000}));
-  // The last step is never small.
+  // The last size is more than 4/3 of the size before it.
   EXPECT_EQ(GrowthSizes(17'000'000),
             (std::vector<int64_t>{1'000'000, 2'000'000, 4'000'000, 8'000'000, 17'000'000}));
 }

@@ -37,7 +37,7 @@ class SeveralRouters(unittest.TestCase):
         self.assertEqual({peers for _, peers in run.views}, {0})
 
     def test_a_killed_router_does_not_count_and_no_request_is_lost(self):
-        run, _ = self.run_with(gauges=True, kill=True)  # at the end, it waits until the other router counts none
+        run, _ = self.run_with(gauges=True, kill=True)  # the run ends when the other router counts no peer
         self.assertEqual(run.views[0][1], 1)
         self.assertEqual(len(run.views), OPTIONS.requests)
 

@@ -30,7 +30,8 @@ TEST(SlowTimes, NoSampleMeansNoSlowTime) {
 
 TEST(SlowTimes, SmallDifferencesAreNotSlow) { EXPECT_EQ(Of({1, 1.2, 1, 0.9, 1.29, 1}).share(), 0); }
 
-// Samples 3 and 4 are slow: the slow time goes from 2 to 5, and its rest from 5 to 8.
+// Samples 3 and 4 are slow. The first half of the slow time goes from 2 s to 5 s. The second half,
+// the rest, goes from 5 s to 8 s.
 TEST(SlowTimes, ASlowTimeHasARestOfTheSameLength) {
   const SlowTimes slow = Of({1, 1, 1, 12, 2.6, 1, 1, 1, 1, 1, 1});
   EXPECT_DOUBLE_EQ(slow.share(), 0.6);
@@ -44,7 +45,7 @@ TEST(SlowTimes, ASlowTimeHasARestOfTheSameLength) {
 
 TEST(SlowTimes, SlowTimesInTheRestOfOthersAreJoined) {
   const SlowTimes slow = Of({1, 1, 12, 1, 12, 1, 1, 1, 1, 1, 1});
-  EXPECT_DOUBLE_EQ(slow.share(), 0.6);  // 1 to 3, 3 to 5, and the rest to 7
+  EXPECT_DOUBLE_EQ(slow.share(), 0.6);  // 1 s to 3 s, 3 s to 5 s, and the rest to 7 s
   EXPECT_FALSE(slow.Overlaps(0, 0.9));
   EXPECT_TRUE(slow.Overlaps(5.5, 5.6));
   EXPECT_FALSE(slow.Overlaps(7.1, 9));
@@ -62,14 +63,14 @@ TEST(SlowTimes, ASlowBeginAndASlowEndCount) {
 TEST(SlowTimes, TheMedianIsTheUsualSpeed) { EXPECT_EQ(Of({12, 12, 12, 12}).share(), 0); }
 
 TEST(SlowTimes, AMachineThatIsMostlySlowLeavesNoDelayOut) {
-  const SlowTimes slow = Of({1, 12, 1, 1, 12, 1, 1, 1, 1});  // 0 to 7 of 8
+  const SlowTimes slow = Of({1, 12, 1, 1, 12, 1, 1, 1, 1});  // slow from 0 s to 7 s of 8 s
   EXPECT_GT(slow.share(), SlowTimes::kMostShare);
   const std::vector<TimedDelay> delays = {{0, 1.0F}, {7.5, 0.25F}};
   EXPECT_EQ(slow.AtFullSpeed(delays).size(), delays.size());
 }
 
 TEST(SlowTimes, DelaysThatOverlapASlowTimeAreLeftOut) {
-  const SlowTimes slow = Of({1, 1, 1, 12, 1, 1, 1, 1, 1});  // 2 to 6
+  const SlowTimes slow = Of({1, 1, 1, 12, 1, 1, 1, 1, 1});  // slow from 2 s to 6 s
   const std::vector<TimedDelay> delays = {{0, 1.0F}, {0.5F, 2.0F}, {3, 0.5F}, {7, 0.25F}};
   const Samples kept = slow.AtFullSpeed(delays);
   EXPECT_EQ(kept.size(), 2U);

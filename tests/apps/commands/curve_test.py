@@ -93,7 +93,7 @@ def test_errors():
     cases = [
         (engine + ["loose.key", "--curve-clients", "clients"], "users other than the owner"),
         (engine + ["short.key", "--curve-clients", "clients"], "40 characters, not 39"),
-        (engine + ["letters.key", "--curve-clients", "clients"], "characters of Z85"),
+        (engine + ["letters.key", "--curve-clients", "clients"], "not Z85"),
         (engine + ["none.key", "--curve-clients", "clients"], "none.key: No such file"),
         (engine + ["engine.key", "--curve-clients", "bad_clients"], "bad_clients: line 1"),
         (engine + ["engine.key"], "set both --curve-key and --curve-clients"),

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
-"""A router that starts takes the state of a running router. It has exactly the blocks of its engines, of which one has a
-replay ring that is much shorter than its life. Each router joins the router before it, which is then killed. A join
-that fails is a cold start. The second part uses TLS and tokens.
+"""A router that starts takes the state of a running router. The new router then has exactly the blocks of its engines.
+The replay ring of one engine holds only a small part of the engine's batches. Each router joins the previous router,
+which is then killed. A join that fails is a cold start. The second part uses TLS and tokens.
 usage: join_test.py KVCAST [JOINS]
 SPDX-License-Identifier: Apache-2.0
 """
@@ -42,7 +42,7 @@ def dump(router, model):
 
 
 class ModelRouter(Router):
-    """Shows only the workers of the model of the engine of vLLM's protocol."""
+    """Returns only the workers of the model `vllm`: the engine with vLLM's protocol."""
 
     def get(self, path):
         return super().get(path + "?model_name=vllm" if path == "/dump" else path)
@@ -75,7 +75,7 @@ def at_rest(routers):
 
 
 def expect_same_blocks(what, first, second, simulated):
-    """Both routers have the blocks of the simulated engine, also by its digest."""
+    """Checks that both routers have the blocks of the simulated engine, also by the digest of the engine."""
     for router in (first, second):
         checks = 'kvcast_source_digest_checks_total{worker="simulated"}'
         until(f"{what}: the digest is compared", lambda router=router: metric(router, checks) > 0)
@@ -101,7 +101,7 @@ def join(config, peer, *flags):
 
 
 def join_with(end, config, peer, *flags):
-    """Returns a router whose join has this end. On a busy machine, the first tries may take too long."""
+    """Returns a router whose join has the outcome `end`. On a busy machine, the first tries may take too long."""
     for _ in range(20):
         router = join(config, peer, *flags)
         if ended(router, end) or not (ended(router, "timeout") or ended(router, "busy")):
@@ -168,7 +168,7 @@ def secret_file(path, text):
 
 
 def test_tls(folder, config):
-    """The first router has a certificate and tokens. The others have neither, and join it."""
+    """The first router has a certificate and tokens. The other routers have neither, and join the first."""
     make_certificate(folder)
     tokens = secret_file(folder / "tokens", "admin secret-of-admin\nobserve secret-of-observer\n")
     running = subprocess.Popen([KVCAST, "router", "--http", "127.0.0.1:0", "--log-format", "json", "--config", config, *ADMIN,

@@ -32,7 +32,7 @@ def make_certificate(folder, name):
 
 
 def replace(path, text):
-    """The router never reads a part of the text."""
+    """Replaces the file in one step, so that the router never reads a part of the text."""
     new = path.with_suffix(".new")
     new.write_text(text, encoding="utf-8")
     new.rename(path)

@@ -10,7 +10,7 @@ from router_process import until
 
 
 class Relay:
-    """Its states of the log, from the log lines."""
+    """The process of the relay. `entries` has the log lines of the process, with the states of the log in NATS."""
 
     def __init__(self, program, source, server, name, *flags):
         command = [program, "relay", "--source", f"{source['endpoint']},{source['replay_endpoint']}", "--log-format", "json",

@@ -512,10 +512,10 @@ with tempfile.TemporaryDirectory() as folder:
               f"{run.returncode} {run.stderr}")
 
     os.chmod(path, 0o644)
-    refused("the mode must be 0600", "--token-file", path)
+    refused("set mode 0600 or 0400", "--token-file", path)
     refused("No such file", "--token-file", path + ".none")
     for text, what in [("root t\n", "line 1: unknown role"), ("query\n", "line 1: no token"),
-                       ("query t\nroute t\n", "line 2: an earlier line"), ("", "has no token")]:
+                       ("query t\nroute t\n", "line 2: an earlier line"), ("", "contains no token")]:
         with open(path, "w", encoding="utf-8") as file:
             file.write(text)
         os.chmod(path, 0o600)

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""A router that is killed starts again with its saved state. It has exactly the blocks of its engine, which has a replay
-ring that is much shorter than its life, and which may have restarted.
+"""A router that is killed starts again with its saved state. It then has exactly the blocks of its engine. The replay
+ring of the engine holds only a small part of the engine's batches. The engine may have restarted.
 usage: state_test.py KVCAST [KILLS]
 SPDX-License-Identifier: Apache-2.0
 """

@@ -1,6 +1,7 @@
 #!/usr/bin/python3
-"""A router behind `kvcast relay` has exactly the blocks of an engine with vLLM's publisher, as a router that follows the
-engine itself. It joins with all blocks at any time. The engine, the relay and the router are restarted.
+"""A router behind `kvcast relay` has exactly the blocks of an engine with vLLM's publisher, like a router that follows
+the engine itself. A router that joins the relay gets all blocks, at any time. The engine, the relay and the router are
+restarted.
 usage: stream_relay_test.py KVCAST [ROUNDS]
 SPDX-License-Identifier: Apache-2.0
 """
@@ -94,7 +95,7 @@ for _ in range(ROUNDS):
         if what == "engine":
             engine = restarted(engine)
         elif what == "relay":
-            # Its replay ring still has all batches of the engine.
+            # The replay ring of a restarted engine still has all its batches. The new relay gets them from this ring.
             engine = restarted(engine)
             relay.kill()
             relay = Relay(engine.source, relay.endpoint, relay.replay)

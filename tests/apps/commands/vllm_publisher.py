@@ -87,8 +87,7 @@ class Engine:
         self.paused.wait(60)
 
     def outlive_ring(self):
-        """Publishes until the ring has no batch of those that were published before the call, and not the first
-        batch."""
+        """Publishes until the ring has neither the first batch nor any batch that was published before the call."""
         end = self.fast_until = self.seq + RING + 100
         until("the ring is shorter than the life of the engine", lambda: self.seq > end)
 

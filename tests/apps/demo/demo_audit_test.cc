@@ -1,5 +1,5 @@
 // The audit compares the index's hit with the engine's hit. Before the comparison, the audit
-// applies exactly the batches that the engine published before its lookup. After a lost or repeated
+// applies exactly the batches that the engine published before the lookup. After a lost or repeated
 // batch, the audit applies no more batches. It still compares admissions that need no later batch.
 // SPDX-License-Identifier: Apache-2.0
 #include "apps/demo/demo_audit.h"

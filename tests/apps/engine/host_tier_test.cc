@@ -98,8 +98,8 @@ TEST_P(HostTierOf, LoadsTheBlocksAfterTheHitOnTheGpu) {
     EXPECT_EQ(then.loaded_tokens, 0);
   }
   ASSERT_TRUE(tiered.engine().ResetPrefixCache());
-  // The first request has only the first half of the prompt. After it, the GPU and host memory have
-  // the blocks of this half.
+  // The first request has only the first half of the prompt. After this request, the GPU and host
+  // memory have the blocks of this half.
   tiered.Serve(161, 0);
   tiered.Serve(320, 0);
   EXPECT_EQ(tiered.admissions.back().hit_tokens, 160);

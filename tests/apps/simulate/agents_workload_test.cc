@@ -47,7 +47,7 @@ TEST(Agents, RequestsOfAConversationWaitForEachOther) {
   EXPECT_EQ(slice.requests[1].delay_s, 1.5);
   EXPECT_EQ(slice.requests[2].delay_s, 60);  // longer pauses are cut
   EXPECT_EQ(slice.requests[0].next, 1);
-  EXPECT_EQ(slice.requests[1].next, kNoRequest);  // the last prompt has another second block
+  EXPECT_EQ(slice.requests[1].next, kNoRequest);  // the last prompt differs in its second block
   EXPECT_EQ(slice.requests[0].blocks[0], slice.requests[2].blocks[0]);
   EXPECT_EQ(slice.requests[0].session, slice.requests[2].session);
 }
@@ -70,7 +70,8 @@ TEST(Agents, ConversationEndsBeforeTooLongAPrompt) {
   EXPECT_EQ(slice.requests.size(), 1u);
 }
 
-// The key is the prompt length. It identifies a request, because the slice has its own order.
+// The key is the prompt length. It identifies a request, because the slice has another order than
+// the text.
 std::map<int64_t, std::vector<uint64_t>> BlocksByLength(const std::string& text) {
   std::map<int64_t, std::vector<uint64_t>> blocks;
   for (const auto& request : OneSlice(text).requests)
@@ -86,7 +87,7 @@ TEST(Agents, OnlyEqualModelsWithEqualToolsShareTheToolPrompt) {
   ASSERT_EQ(blocks.size(), 4u);
   EXPECT_EQ(blocks[40][0], blocks[41][0]);
   EXPECT_EQ(blocks[40][1], blocks[41][1]);
-  EXPECT_NE(blocks[40][2], blocks[41][2]);  // the third block is not whole in the tool prompt
+  EXPECT_NE(blocks[40][2], blocks[41][2]);  // the tool prompt ends inside the third block
   EXPECT_NE(blocks[40][0], blocks[42][0]);
   EXPECT_NE(blocks[40][0], blocks[43][0]);
 }

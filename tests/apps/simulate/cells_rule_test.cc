@@ -20,7 +20,7 @@ TEST(Cells, TheWarmEngineOfTheWarmCellServes) {
   }
 }
 
-// Engine 3 holds 30 tokens. A sketch of prefixes of 40, 80, ... tokens does not know them.
+// Engine 3 holds 30 tokens. A sketch has prefixes of 40, 80, ... tokens, so it lacks this prefix.
 TEST(Cells, TheSketchRoundsTheHitDown) {
   TestInput input(4);
   input.engines[3].hit_tokens = 30;
@@ -64,8 +64,8 @@ TEST(Cells, OneEngineIsACellOfItsOwn) {
   EXPECT_EQ(input.Choose("cells:cells=9"), 1u);
 }
 
-// A fleet of one cell decides as kvcast's rule, because all reports reach the rule of the cell.
-// Without reports, the decisions differ.
+// A fleet of one cell makes the same decisions as kvcast's rule, because all reports reach the rule
+// of the cell. Without reports, the decisions differ.
 TEST(Cells, OneCellDecidesAsTheRuleInIt) {
   for (const bool reported : {true, false}) {
     std::minstd_rand random(1);

@@ -50,7 +50,7 @@ TEST(Fleet, ApproximateIndexPromisesFromRoutingAlone) {
   const SmallFleet fleet("full", SharedSlice(kRequests));
   const RunResult result = fleet.Run("dynamo", IndexKind::kApproximate);
   EXPECT_GT(result.reused_tokens, 0);
-  // Evicted blocks are still promised.
+  // The approximate index still promises evicted blocks.
   EXPECT_GT(result.wrong_promise_tokens, fleet.Run("dynamo").wrong_promise_tokens);
 }
 
@@ -154,7 +154,8 @@ TEST(Fleet, LostBatchesAreAppliedAfterTheNextBatch) {
 
 TEST(Fleet, BatchesAfterALossWaitForTheReplay) {
   // All batches of the first request are published in less than 100 s. The second request comes
-  // after 2000 s. At this time, all batches before the first loss have arrived, and no replay has.
+  // after 2000 s. By then, all batches before the first loss have arrived, but no replay has
+  // arrived.
   Slice slice = SharedSlice(2);
   slice.requests[0].output_tokens = 1000;
   slice.requests[1].delay_s = 2000;
@@ -284,7 +285,7 @@ TEST(Fleet, RequestThatFitsIntoNoPoolIsRefused) {
   slice.requests[1].output_tokens = 1;
   slice.requests[1].blocks.resize(1);
   SmallFleet fleet("full", std::move(slice), 1);
-  fleet.cache.num_blocks = 10;  // the two long prompts need more than 30
+  fleet.cache.num_blocks = 10;  // the two long prompts need more than 30 blocks
   const RunResult result = fleet.Run("kvcast");
   EXPECT_EQ(result.refused, 2);
   EXPECT_EQ(result.first_token_s.size(), 1u);

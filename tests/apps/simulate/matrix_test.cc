@@ -1,5 +1,5 @@
-// The results of the matrix do not depend on the number of jobs and show a worse rule. Wrong
-// options are errors.
+// The results of the matrix do not depend on the number of jobs, and they show which rule is worse.
+// Wrong options are errors.
 // SPDX-License-Identifier: Apache-2.0
 #include "apps/simulate/matrix.h"
 

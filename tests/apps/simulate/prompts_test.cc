@@ -72,7 +72,7 @@ TEST_P(PromptsOfUnit, EqualPrefixesHaveEqualNumbersWithoutGaps) {
   EXPECT_THAT(used, ::testing::Each(true));
 }
 
-// Equal to a block, smaller and larger.
+// The unit is equal to a block, smaller or larger.
 INSTANTIATE_TEST_SUITE_P(Units, PromptsOfUnit, ::testing::Values(kBlock, 2, 4, 16));
 
 TEST(Prompts, TailAndAnswerAreTheTokensOfTheContinuation) {

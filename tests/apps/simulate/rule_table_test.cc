@@ -79,7 +79,7 @@ TEST(Cheapest, TakesTheLowestCostAndDrawsBetweenEqualCosts) {
   EXPECT_EQ(Cheapest(equal, 0), 1u);
   EXPECT_EQ(Cheapest(equal, 0.34), 2u);
   EXPECT_EQ(Cheapest(equal, 0.67), 4u);
-  EXPECT_EQ(Cheapest(equal, 1), 4u);  // not past the last one
+  EXPECT_EQ(Cheapest(equal, 1), 4u);  // the last engine, not past the end
 }
 
 }  // namespace

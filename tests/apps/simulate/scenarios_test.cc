@@ -1,5 +1,5 @@
-// Faults and workloads that make some rules slow. With each of these, the mean time to first token
-// with kvcast's rule is at most that with the rule least_loaded.
+// Faults and workloads that make some rules slow. In each scenario, the mean time to first token
+// with kvcast's rule is at most the mean time with the rule least_loaded.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 

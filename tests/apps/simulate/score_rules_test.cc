@@ -11,7 +11,7 @@ namespace {
 TEST(Llmd, AddsTheScoresOfPrefixQueueAndUsage) {
   TestInput input(2);
   input.engines[0].waiting = 10;
-  input.engines[1].hit_tokens = 600;  // 1.8, and 2 for the shorter queue
+  input.engines[1].hit_tokens = 600;  // 3 * 0.6 for the prefix, and 2 for the shorter queue
   EXPECT_EQ(input.Choose("llmd"), 1u);
   std::swap(input.engines[0].waiting, input.engines[1].waiting);
   EXPECT_EQ(input.Choose("llmd"), 0u);  // 3 * 0.6 is below 2
@@ -25,10 +25,10 @@ TEST(Llmd, AddsTheScoresOfPrefixQueueAndUsage) {
 TEST(Llmd, QueueScoreIsLinearBetweenTheShortestAndTheLongest) {
   TestInput input(3);
   input.engines[0].waiting = 10;
-  input.engines[1].waiting = 5;         // the score is 0.5, so 1
-  input.engines[1].hit_tokens = 350;    // 1.05
-  EXPECT_EQ(input.Choose("llmd"), 1u);  // against 2
-  input.engines[1].hit_tokens = 300;    // 0.9
+  input.engines[1].waiting = 5;         // 2 * 0.5 = 1 for the queue
+  input.engines[1].hit_tokens = 350;    // 3 * 0.35 = 1.05 for the prefix
+  EXPECT_EQ(input.Choose("llmd"), 1u);  // 2.05 against 2
+  input.engines[1].hit_tokens = 300;    // 3 * 0.3 = 0.9 for the prefix
   EXPECT_EQ(input.Choose("llmd"), 2u);
 }
 
@@ -60,7 +60,7 @@ TEST(Aibrix, ChoosesTheBestShareUpToTheMeanLoadPlusOneDeviation) {
   input.engines[2].hit_tokens = 500;
   input.engines[0].load.requests = 5;  // the mean is 1.67, the deviation 2.36
   EXPECT_EQ(input.Choose("aibrix"), 2u);
-  input.engines[1].load.requests = 4;  // 3 and 2.16
+  input.engines[1].load.requests = 4;  // the mean is 3, the deviation 2.16
   input.engines[2].load.requests = 0;
   EXPECT_EQ(input.Choose("aibrix"), 0u);
 }
@@ -89,7 +89,7 @@ TEST(Preble, OtherwiseAddsPrefillTimeAndATimePerRequest) {
   TestInput input(2);
   input.engines[1].hit_tokens = 500;  // 0.5 s against 1 s
   input.engines[1].load.requests = 3;
-  EXPECT_EQ(input.Choose("preble"), 1u);  // 0.95 s
+  EXPECT_EQ(input.Choose("preble"), 1u);  // 0.95 s against 1 s
   input.engines[1].load.requests = 4;
   EXPECT_EQ(input.Choose("preble"), 0u);
   EXPECT_EQ(input.Choose("preble:tpot_s=0.1"), 1u);
@@ -100,7 +100,7 @@ TEST(Preble, WorkCountsForTheWindow) {
     TestInput input(2);
     input.engines[1].hit_tokens = 400;
     const auto rule = TestInput::Make(text, 2);
-    EXPECT_EQ(input.Choose(*rule), 1u);  // 0.6 s
+    EXPECT_EQ(input.Choose(*rule), 1u);  // 0.6 s against 1 s
     input.now_s = window_s;
     EXPECT_EQ(input.Choose(*rule), 0u);  // 1.2 s against 1 s
     input.now_s = 2.1 * window_s;

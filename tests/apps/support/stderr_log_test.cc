@@ -56,7 +56,7 @@ TEST_F(StderrLog, AFullPipeLosesLinesAndDoesNotBlock) {
   EXPECT_EQ(all.find("lost"), std::string::npos);
   EXPECT_TRUE(output.Write("again\n"));
   all += Read();
-  // A line whose end was lost is ended before the next line.
+  // The end of a line was lost. A newline separates this line from the next line.
   EXPECT_TRUE(all.ends_with("\nagain\n")) << all.substr(all.size() - 20);
 }
 

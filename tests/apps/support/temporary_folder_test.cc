@@ -1,5 +1,5 @@
-// A temporary folder is removed with its object, and the folder of a killed process by the next
-// process.
+// A temporary folder is removed with its object. If a process was killed, the next process removes
+// the folder of the killed process.
 // SPDX-License-Identifier: Apache-2.0
 #include "apps/support/temporary_folder.h"
 

@@ -35,8 +35,8 @@ class Lookup {
   };
   // `chain`: the prefixes of the prompt, one per hash unit.
   Hit Find(const std::vector<Prefix>& chain, int64_t max_tokens) const;
-  // The prefix that each group could serve alone, together with the groups of equal spec. 0 for a
-  // group outside prefix caching.
+  // For each group: the prefix, in tokens, that all groups of the same spec can serve without the
+  // other groups. 0 for a group outside prefix caching.
   std::vector<int64_t> FindPerGroup(const std::vector<Prefix>& chain, int64_t max_tokens) const;
 
  private:

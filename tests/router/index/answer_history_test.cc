@@ -1,6 +1,7 @@
-// Row C5 of tests/RELIABILITY.md: each answer is true for the state of its worker after some number
-// of batches, between the batches that were applied before the query and those that had begun at
-// its end. KVCAST_ANSWERS sets the number of answers (default: 200,000).
+// Row C5 of tests/RELIABILITY.md. Batches are applied during a query. The answer must be the true
+// answer after some number of batches of the worker. This number is at least the number of batches
+// that were applied before the query. It is at most the number of batches that had begun when the
+// query ended. KVCAST_ANSWERS sets the number of answers (default: 200,000).
 //
 // The batches of a worker are a cycle: the last batch clears the worker. NaiveWorker computes the
 // true answers after each batch of the cycle.

@@ -47,7 +47,7 @@ TEST(BatchMutex, APausedBatchLetsAWaitingBatchRun) {
 }
 
 // A thread that applies many small batches takes the mutex again at once. The paused batch does not
-// run between two of them.
+// run between two of the small batches.
 TEST(BatchMutex, APauseLastsWhileOtherBatchesFollowEachOther) {
   PauseEnd end(0);
   int64_t now_ns = 0;

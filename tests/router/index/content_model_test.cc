@@ -33,8 +33,8 @@ struct Fleet {
   size_t families;   // the workers of a family use the same hash seed
   uint64_t offload;  // one in `offload` stores is on the CPU tier
   size_t shards = 1;
-  // Now and then, workers are restored. The blocks of stores that waited for the block before them
-  // then stay unnamed, so fewer answers are exact.
+  // Now and then, workers are restored. If a store waited for the content of its parent block, the
+  // blocks of the store then stay unnamed. So fewer answers are exact.
   bool restores = false;
 };
 

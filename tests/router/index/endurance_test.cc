@@ -28,7 +28,7 @@ constexpr int64_t kBlock = 16;
 constexpr int64_t kWindow = 128;
 // The engine trims the window group of a prompt two times before it removes the prompt.
 constexpr int64_t kFrontTrimmed = 100;  // the window has left these blocks
-constexpr int64_t kTailTrimmed = 200;   // the blocks from this one on are evicted
+constexpr int64_t kTailTrimmed = 200;   // the blocks from this block on are evicted
 constexpr uint64_t kOpsOfAStep = 4 * kBlocks;
 constexpr uint64_t kJudgedOps = 1'000'000'000;
 constexpr double kMostDrift = 1.05;
@@ -119,7 +119,7 @@ class Endurance : public ::testing::Test {
   const Life& LifeOf(uint32_t worker, uint64_t age) const {
     return lives_[PromptOf(worker, step_ - age)];
   }
-  // Neighbours hold common prompts.
+  // Workers with adjacent ids hold common prompts.
   static uint64_t PromptOf(uint32_t worker, uint64_t step) {
     return (step + worker * 16) % kPrompts;
   }

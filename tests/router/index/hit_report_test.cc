@@ -56,8 +56,8 @@ TEST(HitReport, FromAWorkerThatIsNotKnownToReportCountsAsACopy) {
   EXPECT_EQ(worker.Match(chain, 70), 0);
 }
 
-// Without tokens, it is not known whether the store names every block of its span. A report and a
-// copy are then equal.
+// Without tokens, it is not known whether the store names every block of its span. The index then
+// cannot distinguish a report from a copy.
 TEST(HitReport, WithoutTokensARepeatedStoreAtTheRootIsInDoubt) {
   const auto chain = Hashes(1, 4);
   for (const bool nil : {true, false}) {

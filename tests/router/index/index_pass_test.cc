@@ -36,10 +36,10 @@ std::vector<uint32_t> Rest(RunPass& pass) {
 TEST(RunPass, VisitsEachMovedBlockOnce) {
   RunPass pass;
   for (uint32_t run = 1; run <= 3; ++run) EXPECT_EQ(pass.Next(10), run);
-  pass.NoteMove(2, 7);  // visited
-  pass.NoteMove(8, 1);  // not visited
-  pass.NoteMove(7, 9);  // visited as run 2
-  pass.NoteMove(1, 2);  // not visited as run 8
+  pass.NoteMove(2, 7);  // run 2 was visited
+  pass.NoteMove(8, 1);  // run 8 was not visited
+  pass.NoteMove(7, 9);  // the former run 2, which was visited
+  pass.NoteMove(1, 2);  // the former run 8, which was not visited
   pass.NoteFree(1);
   pass.NoteFree(7);
   EXPECT_EQ(Rest(pass), (std::vector<uint32_t>{4, 5, 6, 7, 8, 2}));
@@ -48,12 +48,12 @@ TEST(RunPass, VisitsEachMovedBlockOnce) {
 TEST(RunPass, TheNumberOfAFreedRunMeansNothing) {
   RunPass pass;
   for (uint32_t run = 1; run <= 3; ++run) EXPECT_EQ(pass.Next(10), run);
-  pass.NoteMove(1, 5);  // visited
+  pass.NoteMove(1, 5);  // run 1 was visited
   pass.NoteFree(5);
-  pass.NoteMove(6, 5);  // not visited
-  pass.NoteMove(7, 2);  // not visited
+  pass.NoteMove(6, 5);  // run 6 was not visited
+  pass.NoteMove(7, 2);  // run 7 was not visited
   pass.NoteFree(2);
-  pass.NoteMove(3, 2);  // visited
+  pass.NoteMove(3, 2);  // run 3 was visited
   EXPECT_EQ(Rest(pass), (std::vector<uint32_t>{4, 5, 6, 7, 8, 9}));
 }
 
@@ -93,8 +93,8 @@ class IndexPassTest : public ::testing::Test {
   std::atomic<size_t> visited = 0;  // in the current pass
   std::atomic<uint64_t> passes = 0;
   std::atomic<bool> stop = false;
-  std::atomic<bool> ran = false;      // a batch, between two steps
-  std::atomic<uint64_t> batches = 0;  // that have ended
+  std::atomic<bool> ran = false;      // a batch ran between two steps
+  std::atomic<uint64_t> batches = 0;  // number of ended batches
   std::thread writer;
 };
 
@@ -116,7 +116,7 @@ TEST_F(IndexPassTest, ABatchRunsBetweenTwoSteps) {
   EXPECT_TRUE(ran);
 }
 
-// Otherwise each step would wait for the end of a large batch.
+// If a large batch did not pause, each step would wait for the end of the batch.
 TEST_F(IndexPassTest, APassEndsWhileALargeBatchIsPaused) {
   writer = std::thread([&] {
     const auto large = Hashes(1'000'000, 1 << 17);
@@ -134,7 +134,7 @@ TEST_F(IndexPassTest, APassEndsWhileALargeBatchIsPaused) {
     const uint64_t pauses_of_first = index.batch_pauses() - pauses;
     EXPECT_EQ(Pass(), expected);
     const uint64_t pauses_of_second = index.batch_pauses() - pauses - pauses_of_first;
-    // The same batch paused for both passes, so it had not ended at the end of the first.
+    // The same batch paused for both passes, so it had not ended at the end of the first pass.
     ran = pauses_of_first > 0 && pauses_of_second > 0 && batches == before;
   }
   EXPECT_TRUE(ran);
@@ -146,7 +146,8 @@ TEST_F(IndexPassTest, VisitsEachEntryOnceBesideBatchesThatMoveRuns) {
     while (!stop) {
       const uint64_t chain = random() % kPassChains;
       std::vector<BlockHash> part = PassChain(chain);
-      // Blocks of the other worker alone, which move to smaller runs when most of them are gone.
+      // Blocks that only the other worker holds. When most of these blocks are removed, the
+      // remaining blocks move to smaller runs.
       for (const BlockHash& hash : PassChain(kPassChains + chain)) part.push_back(hash);
       index.Apply(kBeside, Batch(Store(part)));
       std::erase_if(part, [&](const BlockHash&) { return random() % 9 == 0; });

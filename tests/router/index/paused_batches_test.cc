@@ -157,7 +157,8 @@ TEST(PausedBatches, AreSeenWholeOrNotAtAll) {
   }
   std::atomic<bool> done{false};
   std::atomic<int> torn{0};
-  // The other workers join and leave the runs of the large batch, so its holder sets are replaced.
+  // The other workers join and leave the runs of the large batch, so the holder sets of these runs
+  // are replaced.
   constexpr uint32_t kOthers = 12;
   for (uint32_t other = 2; other < 2 + kOthers; ++other) {
     ASSERT_TRUE(index.AddWorker(WorkerId(other), Registered({Full(kBatchBlock)})).ok());

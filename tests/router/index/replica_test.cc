@@ -113,7 +113,7 @@ class ReplicaTest : public ::testing::Test {
   std::unique_ptr<Subscriber> subscriber;  // must end before the members that its sink uses
 };
 
-// A restored state is compared with the publisher's at its own sequence number.
+// The replica compares a restored state only with a status at the sequence number of this state.
 TEST(ReplicaResume, ComparesTheRestoredState) {
   PrefixIndex index;
   WorkerConfig worker = testing::Registered({});

@@ -1,5 +1,6 @@
-// A source adds blocks and loses them again. These blocks do not lengthen the searches for their
-// hash, for their content, or for the holders of their run, before or after a sweep removes them.
+// A source adds blocks and loses them again. These blocks do not lengthen a search for their hash,
+// for their content, or for the holders of their run. This holds before and after a sweep removes
+// the blocks.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -109,7 +110,8 @@ TEST_P(VoidBlocks, RunsThatBeginWithAContentAreForgotten) {
   EXPECT_LE(RunsFrom(kContent), kMost);
 }
 
-// Another source's block stays, whatever the first source does with the same hash and content.
+// The block of another source stays when the first source adds and loses blocks with the same hash
+// and content.
 TEST_P(VoidBlocks, BlocksOfOthersStay) {
   std::atomic<uint64_t> version{0};
   holder_table_.SetVersion(1, &version);

@@ -54,7 +54,7 @@ void ExpectScheme(const SchemeDetector& detector, SchemeState state, const Engin
 TEST(SchemeDetector, StateIsUnknownBeforeAStoreAtTheRoot) {
   SchemeDetector detector = Detector();
   EXPECT_EQ(detector.verdict().state, SchemeState::kUnknown);
-  EXPECT_EQ(detector.verdict().reason, "no store at the root seen yet");
+  EXPECT_EQ(detector.verdict().reason, "no testable store at the start of a prompt was seen yet");
   detector.Observe(Event(DenseStore({}, SchemeTokens(64, 1), 1, 4)));
   EXPECT_EQ(detector.verdict().state, SchemeState::kUnknown);
 }

@@ -359,7 +359,8 @@ TEST(SchemeKinds, FormsThatDoNotAgreeProveNoPromptWithBoth) {
   EXPECT_TRUE(ProvenForm(detector.verdict(), Salt()));
   EXPECT_TRUE(ProvenForm(detector.verdict(), Image()));
   EXPECT_FALSE(ProvenForm(detector.verdict(), both));
-  EXPECT_EQ(WhyUnprovenForm(detector.verdict(), both), "images keys have another form");
+  EXPECT_EQ(WhyUnprovenForm(detector.verdict(), both),
+            "images keys have another form (bare or tagged)");
 }
 
 TEST(SchemeKinds, TheLikelyFormFollowsFromTheProofsOrTheLookahead) {

@@ -70,7 +70,7 @@ TEST_F(SchemeProverTest, AnswersAsTheEngineItself) {
       for (const auto keys : {ExtraKeyScheme::kBare, ExtraKeyScheme::kTagged}) {
         for (const int64_t lookahead : {0, 1, 3}) {
           scheme = {.algorithm = algorithm, .seed = "0", .form = form, .chain = {keys, lookahead}};
-          // Even if the path is known here, no event could show it.
+          // The prover knows the path, but no event can show the path.
           prover = Made({.lora_paths = {{"adapter", "/adapter"}}});
           StoreEachKind();
           EXPECT_EQ(Answer(), OwnAnswer(scheme)) << HashAlgorithmName(algorithm) << " "

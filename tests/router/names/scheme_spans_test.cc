@@ -130,7 +130,8 @@ TEST(SchemeSpans, MissesRevokeTheProofIfNoCompleteStoreFits) {
     detector.Observe(Span({.seed = "unknown"}, static_cast<int64_t>(n) + 2, kTail));
   }
   EXPECT_EQ(detector.verdict().of(KeyKind::kPlain).proof, KeyProof::kUnproven);
-  EXPECT_EQ(detector.verdict().of(KeyKind::kPlain).reason, "incomplete spans do not fit");
+  EXPECT_EQ(detector.verdict().of(KeyKind::kPlain).reason,
+            "stores with incomplete token spans do not fit the scheme");
   detector.Observe(Span({}, 30, kTail));
   EXPECT_EQ(detector.verdict().of(KeyKind::kPlain).proof, KeyProof::kProven);
 }

@@ -191,7 +191,7 @@ TEST(SchemeStores, PlaceholdersDoNotHideThatOtherStoresCarryTokenIds) {
   placeholder.block_size = 0;
   for (uint64_t i = 0; i < 2 * kTokenlessStoresToGiveUp; ++i) detector.Observe(Event(placeholder));
   EXPECT_EQ(detector.verdict().state, SchemeState::kUnknown);
-  EXPECT_EQ(detector.verdict().reason, "no store at the root seen yet");
+  EXPECT_EQ(detector.verdict().reason, "no testable store at the start of a prompt was seen yet");
   detector.Restart();
   for (uint64_t i = 0; i < kTokenlessStoresToGiveUp; ++i) detector.Observe(Event(placeholder));
   EXPECT_EQ(detector.verdict().state, SchemeState::kTokenMode)

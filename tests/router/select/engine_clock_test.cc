@@ -243,7 +243,7 @@ TEST_F(EngineClockTest, AnEngineThatReportsIsNotReadyBeforeItsReport) {
 TEST_F(EngineClockTest, TheEndOfADecodingStepIsAGuess) {
   clock.Sent(1, 0, 0, 500, kPlain);
   clock.FirstToken(1, 1.5, kPlain);
-  // Steps end at 1.5 s, 2.5 s and so on. A short prompt teaches nothing.
+  // Steps end at 1.5 s, 2.5 s and so on. The clock learns nothing from a short prompt.
   clock.Sent(2, 8.2, 0, 500, kPlain);
   EXPECT_FALSE(clock.FirstToken(2, 10, kPlain));
   clock.Ended(2);

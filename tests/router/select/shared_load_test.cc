@@ -1,4 +1,4 @@
-// The load of other routers changes the predictions as the own load does.
+// The load of other routers changes the predictions in the same way as the router's own load.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 

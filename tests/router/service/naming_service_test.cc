@@ -349,7 +349,7 @@ TEST_F(NamingServiceTest, NamesFromBeforeARestartAreNotUsed) {
   };
   const EngineScheme before;
   Send(Batch(RootStore(before, 50), store(before)));
-  // These names are those of a query that began before the restart and ends after the restart.
+  // These names come from a query that began before the restart and ends after the restart.
   FoundNames names{.hashes = std::make_shared<std::vector<BlockHash>>(store(before).block_hashes),
                    .contents = std::make_shared<std::vector<ContentKey>>(
                        PromptContents(index.keys(), PromptFromOne(64), 16, 0, {})),

@@ -200,7 +200,8 @@ TEST(PeerFormats, EventsThatAFormatCannotExpressAreRefused) {
   EXPECT_TRUE(bytes.empty());
 }
 
-// Sends 200 batches. Some batches are cut, or have replaced bytes. The source must count them.
+// Sends 200 batches. Some batches are cut, or have replaced bytes. The source must count the
+// damaged batches.
 void ExpectDamageIsCounted(const WorkerRegistration& config, const Write& write, uint32_t seed) {
   PeerEngine engine(FullModel().groups, 64, seed);
   Reader reader(config);

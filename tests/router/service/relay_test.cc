@@ -211,7 +211,7 @@ TEST_F(RelayTest, AResetOrRemovedWorkerBeginsAtZero) {
           {"GPU.0", 0}, {"GPU.0", 1}, {"GPU.0", 0}, {"GPU.0", 1}, {"GPU.0", 0}, {"GPU.0", 1}}));
 }
 
-// A worker thus has a bounded number of topics.
+// Events of all groups out of range have one topic, so a worker has a bounded number of topics.
 TEST_F(RelayTest, AGroupOutOfRangeIsNoGroup) {
   Start();
   Reader reader(context, relay->endpoint());

@@ -246,7 +246,8 @@ TEST_F(RouterServiceTest, HashesAreExactWithoutAScheme) {
     return answer.at(0).at("state") == "synced";
   });
   EXPECT_EQ(by_tokens[0].at("exact"), false);
-  EXPECT_EQ(by_tokens[0].at("reason"), "hash scheme: no store at the root seen yet");
+  EXPECT_EQ(by_tokens[0].at("reason"),
+            "hash scheme: no testable store at the start of a prompt was seen yet");
 }
 
 TEST_F(RouterServiceTest, BadQueriesGetOneClearError) {

@@ -48,13 +48,12 @@ TEST_F(CurveFiles, AFileWithoutAKeyIsRefusedAndNotPrinted) {
   bad[7] = '"';  // not a character of Z85
   std::string cut = keys.secret_key;
   cut[20] = '\0';  // the 20 characters before the zero byte are valid
-  for (const auto& [text, why] :
-       {std::pair(std::string(), "40 characters, not 0"),
-        std::pair(keys.secret_key.substr(1), "40 characters, not 39"),
-        std::pair(keys.secret_key + "x", "40 characters, not 41"),
-        std::pair(keys.secret_key + "\n\n", "40 characters, not 41"),
-        std::pair(std::string(1000, 'a'), "40 characters, not 256"),
-        std::pair(bad, "only characters of Z85"), std::pair(cut, "only characters of Z85")}) {
+  for (const auto& [text, why] : {std::pair(std::string(), "40 characters, not 0"),
+                                  std::pair(keys.secret_key.substr(1), "40 characters, not 39"),
+                                  std::pair(keys.secret_key + "x", "40 characters, not 41"),
+                                  std::pair(keys.secret_key + "\n\n", "40 characters, not 41"),
+                                  std::pair(std::string(1000, 'a'), "40 characters, not 256"),
+                                  std::pair(bad, "not Z85"), std::pair(cut, "not Z85")}) {
     const Status status = LoadKey(text);
     EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
     EXPECT_THAT(status.message(), HasSubstr(why));

@@ -116,7 +116,7 @@ TEST_F(CurveRefusal, AClientWithoutAKey) {
 TEST_F(CurveRefusal, ASourceWithWrongKeysIsAnError) {
   Follower keyless(std::nullopt);
   EXPECT_EQ(keyless.Follow(*publisher, server.key()).message(),
-            "server_key: the subscriber has no keys of its own");
+            "server_key is set, but the subscriber has no curve_keys");
   Follower follower(client);
   EXPECT_EQ(follower.Follow(*publisher, "short").message(),
             "server_key: a key has 40 characters, not 5");
@@ -226,8 +226,8 @@ std::string CurveGreeting() {
   return greeting;
 }
 
-// Strangers connect and do not complete the handshake: they send nothing, a part of the greeting,
-// or the greeting alone.
+// Strangers (clients that are not on the access list) connect and do not complete the handshake:
+// they send nothing, a part of the greeting, or the greeting alone.
 TEST(Curve, HalfOpenConnectionsStopNoClientAndAreClosed) {
   const CurveKeyPair client = NewKeys();
   const TestServer server(Line(kAllRoles, client));

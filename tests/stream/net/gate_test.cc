@@ -35,8 +35,8 @@ class GuardedPub {
     guard_->HandleWake(socket_);
     handled_at_ = wakes_;
   }
-  // Handles wakes until the gate has none. The gate may be in a call of `wake` during HandleWake,
-  // so its next passes are awaited.
+  // Handles wakes until the gate makes no more wakes. The gate may be in a call of `wake` during
+  // HandleWake, so the function waits for the next passes of the gate.
   bool BecomesQuiet() {
     return Eventually([&] {
       HandleWake();

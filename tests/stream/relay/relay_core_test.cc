@@ -82,7 +82,8 @@ TEST_F(RelayCoreTest, LostBatchesBeginAnEpochThatLacksBatches) {
   }
 }
 
-// Otherwise the routers behind the relay stay cleared, although no batch of the new run is missing.
+// If the relay did not begin a complete epoch, the routers behind the relay would stay cleared,
+// although no batch of the new run is missing.
 TEST_F(RelayCoreTest, ARestartAfterLostBatchesBeginsACompleteEpoch) {
   Apply(0);
   core.Reset(ResetReason::kLostBatches);

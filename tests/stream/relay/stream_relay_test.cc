@@ -1,5 +1,5 @@
-// A relay publishes the batches of its source again. Its subscribers have the knowledge that a
-// direct subscriber has, and a late subscriber has more.
+// A relay publishes the batches of its source again. Its subscribers know all that a direct
+// subscriber knows. A late subscriber of the relay knows more, because the relay sends snapshots.
 // SPDX-License-Identifier: Apache-2.0
 #include "kvcast/stream/stream_relay.h"
 

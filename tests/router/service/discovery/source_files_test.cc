@@ -1,5 +1,5 @@
-// The service follows the sources of files. While a file is unusable, it keeps the sources of the
-// latest valid content.
+// The service follows the sources of files. While a file is unusable, the service keeps the sources
+// of the latest valid content.
 // SPDX-License-Identifier: Apache-2.0
 #include "router/service/discovery/source_files.h"
 

@@ -54,7 +54,8 @@ struct SourceSetTest : ::testing::Test {
     for (const auto& worker : view->workers) names.push_back(worker->config.worker.name);
     return names;
   }
-  // An id that no worker has, if the fleet has no worker of this name.
+  // Returns the id of the worker. If the fleet has no worker of this name, returns an id that no
+  // worker has.
   WorkerId IdOf(const std::string& name) const {
     const auto worker = fleet->view()->Find(name);
     return worker == nullptr ? WorkerId(~0u) : worker->id;

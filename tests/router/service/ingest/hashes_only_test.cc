@@ -54,8 +54,8 @@ class HashesOnlyTest : public ::testing::Test {
   void Challenge() {
     sources[0]->OnChallengeAnswer(PayloadOf(prover->Answer(sources[0]->BeginChallenge())));
   }
-  // The answer comes from a publisher that knows only the engine's batches. Returns false if it has
-  // no answer.
+  // The answer comes from a publisher that knows only the engine's batches. Returns false if this
+  // publisher has no answer.
   bool ChallengeObserver() {
     const EventBatch answer = observer->Answer(sources[0]->BeginChallenge());
     if (!answer.events.empty()) sources[0]->OnChallengeAnswer(PayloadOf(answer));

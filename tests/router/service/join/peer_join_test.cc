@@ -72,7 +72,8 @@ struct TestRouter {
     const size_t begin = at + name.size() + 2;
     return page.substr(begin, page.find('\n', begin) - begin);
   }
-  // Also waits for a comparison with the publisher's digest, if it has digests.
+  // Waits until the worker is synced. If the publisher has digests, also waits for a comparison
+  // with a digest.
   bool AwaitSynced(const StateEngine& engine, size_t i = 0) const {
     return engine.AwaitFollowed(*service, i);
   }
@@ -199,7 +200,8 @@ TEST_P(PeerJoinTest, AnEngineThatRestartedLosesItsState) {
   EXPECT_EQ(second.Worker().stream.resets, 1u);
 }
 
-// Until the engine answers, the state is not used. The state of the second router can be handed on.
+// The engine does not answer, so the second router does not use the state. A third router can still
+// take this state from the second router.
 TEST_P(PeerJoinTest, AStateWithoutProofHasNoWeight) {
   auto engine = std::make_unique<StateEngine>(5, GetParam());
   ASSERT_NO_FATAL_FAILURE(StartFirst(*engine, 40));

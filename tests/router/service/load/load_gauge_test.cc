@@ -32,7 +32,7 @@ std::vector<uint8_t> Encode(const LoadGauge& gauge) {
   return bytes.ok() ? *bytes : std::vector<uint8_t>();
 }
 
-// The name of the reason, or "" for a message that is read.
+// The name of the reason, or "" if the message is accepted.
 std::string Refusal(const std::vector<uint8_t>& bytes) {
   LoadGauge gauge;
   GaugeReject reject = GaugeReject::kMalformed;

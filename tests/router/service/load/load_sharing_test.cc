@@ -61,7 +61,7 @@ struct LoadSharingTest : ::testing::Test {
 
   const TemporaryFolder folder;
   std::atomic<int64_t> now_us{5'000'000};
-  std::atomic<int> looks{0};  // at the clock, once per round of the thread
+  std::atomic<int> looks{0};  // reads of the clock, one in each round of the thread
   std::atomic<size_t> workers{1};
   std::atomic<int> applied{0};  // sums given to the selector
   std::atomic<int64_t> prompts{0};
@@ -148,8 +148,8 @@ struct PeerTest : LoadSharingTest {
                      .load = {.workers = {{"w", {.prompts = waiting, .prompt_tokens = 1}}}}});
     pub.send(zmq::buffer(*bytes), zmq::send_flags::none);
   }
-  // Sends messages until one arrives. The first messages may precede the subscription. The clock
-  // goes on, because a new sum waits for the time of its turn.
+  // Sends messages until a message arrives. The first messages may precede the subscription. The
+  // clock advances, because the selector gets a new sum only some time after a message.
   bool Arrives(int64_t waiting) {
     return Eventually([&] {
       Send(waiting);
@@ -167,7 +167,7 @@ TEST_F(PeerTest, TheLoadOfAPeerIsGivenToTheSelectorUntilThePeerIsSilent) {
   Start({{.endpoint = EndpointOf("peer"), .server_key = ""}});
   ASSERT_TRUE(Arrives(3));
   ASSERT_TRUE(Arrives(2));
-  EXPECT_TRUE(Eventually([&] {  // messages that have not arrived yet are signs of life
+  EXPECT_TRUE(Eventually([&] {  // a message that arrives late is a sign of life
     now_us += kPeriodMs * 100;
     return prompts == 0 && routers == 0;
   }));
@@ -186,8 +186,8 @@ TEST_F(PeerTest, APeerThatWasCutOffIsConnectedAgain) {
   EXPECT_TRUE(Arrives(4));
 }
 
-// The peer's message does not end. The clock stops before the link would connect again because it
-// has heard nothing.
+// The message of the peer does not end. The test stops the clock before the link connects again to
+// a silent peer.
 TEST_F(LoadSharingTest, TheConnectionOfAnEndlessMessageIsEnded) {
   const stream::HostileEngine peer("PUB");
   Start({{.endpoint = peer.endpoint(), .server_key = ""}});

@@ -143,8 +143,8 @@ TEST_F(PeerLoadsTest, TheVersionChangesWithTheLoads) {
   EXPECT_GT(loads.version(), first);
 }
 
-// Messages that are lost, repeated and reordered: the sum is always that of the newest messages
-// that have arrived.
+// Messages are lost, repeated and reordered. The sum is always the sum of the newest messages that
+// have arrived, one of each router.
 TEST_F(PeerLoadsTest, AnyOrderOfMessagesGivesTheSumOfTheNewest) {
   std::mt19937_64 random(1);
   std::map<std::string, std::pair<std::pair<uint64_t, uint64_t>, int64_t>> newest;

@@ -118,7 +118,8 @@ TEST_F(SeveralRoutersTest, TheLoadsOfAllOtherRoutersAreSummed) {
   const auto c = Started(OptionsOf("c", {"w1", "unknown"}));
   ASSERT_TRUE(a->Route(AQuery("1")).ok());
   ASSERT_TRUE(a->Route(AQuery("2")).ok());
-  // Router c may know the load of router a or not, so its choices are counted.
+  // It is not known whether router c has received the load of router a. So the test counts the
+  // choices of router c.
   int64_t at_w1 = 0;
   int64_t at_unknown = 0;
   for (int id = 3; at_w1 == 0 || at_unknown == 0; ++id) {
@@ -157,7 +158,7 @@ TEST_F(SeveralRoutersTest, ARouterThatRestartsReplacesItsLoad) {
     const RouteDecision decision = Look(*b);
     return decision.peers->routers == 1 && LoadOf(decision, loaded).peer_requests == 0;
   }));
-  // The restarted router learns the loads of the others.
+  // The restarted router learns the loads of the other routers.
   const std::string other = ChosenOf(*b->Route(AQuery("s")));
   EXPECT_TRUE(Eventually([&] { return PeerRequests(*a, other) == 1; }));
 }

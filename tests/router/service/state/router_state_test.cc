@@ -298,7 +298,7 @@ TEST_P(StateFilesTest, AFailedSaveIsReported) {
   ASSERT_NO_FATAL_FAILURE(ExpectExact(engine));
 }
 
-// The disk is full. The files of the save before stay.
+// The disk is full. The files of the previous save stay.
 TEST_P(StateFilesTest, AnIncompleteSaveReplacesNoFile) {
   Save();
   const std::string before = ReadFile(FileOfWorker());
@@ -342,7 +342,8 @@ TEST_P(StateFilesTest, SourcesOfClientsSurvive) {
   EXPECT_TRUE(service->workers().empty());
 }
 
-// A source of a client that cannot be followed any more does not stop the router.
+// A client added a source that the router can no longer follow. This source does not stop the
+// router.
 TEST_P(StateFilesTest, BadSourcesOfClientsAreLogged) {
   options.sources.clear();
   Start();

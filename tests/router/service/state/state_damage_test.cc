@@ -47,7 +47,7 @@ class StateDamageTest : public ::testing::Test {
   }
   void Store(WorkerId worker, uint64_t blocks) {
     for (const int64_t group : {0, 1}) {
-      // The hashes are spread, as those of an engine.
+      // The hashes are spread over their range, like the hashes of an engine.
       std::vector<BlockHash> hashes;
       for (uint64_t i = 0; i < blocks; ++i) hashes.push_back(Hash((i + 1) * 0x9E3779B97F4A7C15));
       index_.Apply(worker,

@@ -72,8 +72,8 @@ struct StateEngine {
   }
 
   // Waits until worker `i` of the router is synced with the latest batch. Also waits until the
-  // epoch of the publisher is known, and its digests were compared. Before, a snapshot may replace
-  // a synced state, and the state cannot be saved meanwhile.
+  // epoch of the publisher is known, and its digests were compared. Before this, a snapshot may
+  // replace a synced state, and the state cannot be saved.
   bool AwaitFollowed(const router::RouterService& service, size_t i = 0) const {
     return stream::Eventually([&] {
       const router::WorkerReport worker = service.workers().at(i);

@@ -32,7 +32,7 @@ class LookupResult(Enum):
 
 @dataclass
 class ReqContext:
-    """A request: values of the managers by their type, and the last token of each key."""
+    """A request: the states that managers keep, by type, and the last token of the prefix of each key."""
     req_id: str
     _state: dict = field(default_factory=dict, init=False)
     _ends: dict = field(default_factory=dict, init=False)

@@ -42,7 +42,7 @@ class CPUOffloadingManager(OffloadingManager):
 
     def _empty(self):
         self.unused, self.free = list(range(self.num_chunks))[::-1], []
-        self.status = {}  # by key; get_stats computes the used shares of the cache from it
+        self.status = {}  # by key; get_stats computes the used shares of the cache from these values
 
     def _uses(self, context) -> _Uses:
         state = context.get_state(_Uses)

@@ -12,7 +12,7 @@ class _RequestRank:
 
 
 class LRUCachePolicy(CachePolicy):
-    """Evicts the idle chunk with the smallest place: rank, then the longest prefix first."""
+    """Evicts the idle chunk with the lowest rank. Of equal ranks, evicts the longest prefix first."""
 
     def __init__(self, cache_capacity: int):
         super().__init__(cache_capacity)
@@ -69,7 +69,7 @@ class LRUCachePolicy(CachePolicy):
 
 
 class ARCCachePolicy(CachePolicy):
-    """T1: used once. T2: used again. B1 and B2: keys evicted from T1 and T2. Each dict is in order of age."""
+    """T1: used once. T2: used again. B1 and B2: keys evicted from T1 and T2. Each dict begins with the oldest key."""
 
     def __init__(self, cache_capacity: int):
         super().__init__(cache_capacity)
