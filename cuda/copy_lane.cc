@@ -140,7 +140,8 @@ uint64_t CopyLane::GpuAddress(const std::byte* address) const {
 
 CopyState CopyLane::End(LaneBatch& batch) {
   if (kernel_) kernel_->Release(batch.tables);
-  if (staged_) staged_->Release(batch.staged_tables);
+  // The end of another batch does not show that the kernels of earlier staged batches have ended.
+  if (batch.staged) staged_->Release(batch.staged_tables);
   return batch.failed ? CopyState::kFailed : CopyState::kDone;
 }
 

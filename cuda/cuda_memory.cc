@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "cuda/device.h"
+#include "cuda/internal_pool.h"
 
 namespace kvcast {
 
@@ -102,6 +103,15 @@ PinnedPool& PinnedPool::operator=(PinnedPool&& other) noexcept {
   std::swap(registration_bytes_, other.registration_bytes_);
   std::swap(aliases_, other.aliases_);
   return *this;
+}
+
+// No option of the backend changes the node of these pools. So a refused node, for example in a
+// container, must not stop the backend.
+Result<PinnedPool> cuda::MakeInternalPool(const CudaDevice& device, PinnedPoolConfig config) {
+  auto pool = PinnedPool::Create(device, config);
+  if (pool.ok() || device->info().numa_node < 0) return pool;
+  config.near_device = false;
+  return PinnedPool::Create(device, config);
 }
 
 }  // namespace kvcast

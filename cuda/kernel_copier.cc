@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "cuda/copy_kernels.h"
+#include "cuda/internal_pool.h"
 
 namespace kvcast::cuda {
 namespace {
@@ -48,7 +49,7 @@ Result<CopyKernels> CopyKernels::Load(const CudaDevice& device) {
 
 Result<KernelCopier> KernelCopier::Create(const CudaDevice& device, const CopyKernels& kernels) {
   auto memory =
-      PinnedPool::Create(device, {.bytes = kTableBytes, .pages = HostPages::kSmall, .threads = 1});
+      MakeInternalPool(device, {.bytes = kTableBytes, .pages = HostPages::kSmall, .threads = 1});
   if (!memory.ok()) return memory.status();
   return KernelCopier(device, kernels, std::move(memory).value());
 }

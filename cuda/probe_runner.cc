@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "cuda/internal_pool.h"
+
 namespace kvcast::cuda {
 namespace {
 
@@ -16,7 +18,7 @@ Result<std::unique_ptr<ProbeRunner>> ProbeRunner::Create(const CudaDevice& devic
                                                          const CopyKernels& kernels) {
   auto gpu = CudaMemory::Create(device, kMaxProbeBytes);
   if (!gpu.ok()) return gpu.status();
-  auto host = PinnedPool::Create(device, {.bytes = kMaxProbeBytes});
+  auto host = MakeInternalPool(device, {.bytes = kMaxProbeBytes});
   if (!host.ok()) return host.status();
   auto stream = MakeStream(device);
   if (!stream.ok()) return stream.status();

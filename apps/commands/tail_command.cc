@@ -1,9 +1,12 @@
 // `kvcast tail`: follows event streams. Prints one header line per batch and one line per event.
-// With --json: one JSON object per batch. With --stats: the counts by topic, once per second.
+// With --json: one JSON object per batch. With --stats: the counts by topic, once per second. If
+// the reader of a pipe on stdout closes it, the command ends with the exit code 128 + SIGPIPE.
 // SPDX-License-Identifier: Apache-2.0
+#include <poll.h>
 #include <unistd.h>
 
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -150,6 +153,15 @@ void Tail::Repaint(bool last) {
   std::fflush(stdout);
 }
 
+// Returns the exit code if stdout takes no more output, otherwise 0.
+int CheckOutput() {
+  pollfd output{.fd = STDOUT_FILENO, .events = 0, .revents = 0};
+  // A pipe without a reader has POLLERR, even while nothing is written.
+  if (poll(&output, 1, 0) > 0 && (output.revents & POLLERR) != 0) return 128 + SIGPIPE;
+  if (std::ferror(stdout) == 0) return 0;
+  return Fail(Status(StatusCode::kUnavailable, "stdout: cannot write"));
+}
+
 Result<stream::Socket> OpenSocket(const TailOptions& options, const std::string& prefix) {
   const auto curve = LoadCurveClient(options.curve, options.endpoints);
   if (!curve.ok()) return curve.status();
@@ -182,6 +194,7 @@ int RunTail(const TailOptions& options) {
   stream::Multipart received;
   while (StopSignal() == 0 && (options.count == 0 || taken < options.count)) {
     tail.Repaint(false);
+    if (const int code = CheckOutput(); code != 0) return code;
     zmq_pollitem_t item{socket->get(), 0, ZMQ_POLLIN, 0};
     if (zmq_poll(&item, 1, kWaitMs) <= 0) continue;
     Message message;
@@ -191,7 +204,7 @@ int RunTail(const TailOptions& options) {
     taken += *counts ? 1 : 0;
   }
   tail.Repaint(true);
-  return StopSignal() == 0 ? 0 : 128 + StopSignal();
+  return StopSignal() == 0 ? CheckOutput() : 128 + StopSignal();
 }
 
 }  // namespace kvcast::tools

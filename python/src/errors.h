@@ -3,6 +3,7 @@
 #pragma once
 
 #include <pybind11/pybind11.h>
+#include <unistd.h>
 
 #include <string>
 #include <utility>
@@ -27,10 +28,32 @@ T Take(Result<T> result) {
   return std::move(result).value();
 }
 
+// Releases the GIL in its lifetime. If the interpreter ends meanwhile, the destructor of a daemon
+// thread never returns.
+class GilRelease {
+ public:
+  GilRelease() : state_(PyEval_SaveThread()) {}
+  ~GilRelease() {
+    try {
+      PyEval_RestoreThread(state_);
+    } catch (...) {
+      // Before 3.14, CPython ends a daemon thread with pthread_exit, which unwinds the stack like
+      // an exception. A destructor must not throw, and the frames above must not touch Python
+      // objects without the GIL. So the thread waits until the process ends.
+      for (;;) pause();
+    }
+  }
+  GilRelease(const GilRelease&) = delete;
+  GilRelease& operator=(const GilRelease&) = delete;
+
+ private:
+  PyThreadState* const state_;
+};
+
 // Calls `work` without the GIL. `work` must not use Python objects.
 template <typename Work>
 auto WithoutGil(Work&& work) {
-  const pybind11::gil_scoped_release release;
+  const GilRelease release;
   return work();
 }
 

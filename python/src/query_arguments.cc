@@ -10,12 +10,6 @@ namespace py = pybind11;
 namespace kvcast::python {
 namespace {
 
-void CheckText(const char* name, const std::string& text) {
-  if (text.size() <= router::kMaxQueryTextBytes) return;
-  ThrowInvalid(std::string(name) + ": longer than " + std::to_string(router::kMaxQueryTextBytes) +
-               " bytes");
-}
-
 void CheckSize(const char* name, size_t size, size_t most) {
   if (size > most) {
     ThrowInvalid(std::string(name) + ": more than " + std::to_string(most) + " elements");
@@ -23,6 +17,12 @@ void CheckSize(const char* name, size_t size, size_t most) {
 }
 
 }  // namespace
+
+void CheckText(const char* name, const std::string& text) {
+  if (text.size() <= router::kMaxQueryTextBytes) return;
+  ThrowInvalid(std::string(name) + ": longer than " + std::to_string(router::kMaxQueryTextBytes) +
+               " bytes");
+}
 
 QueryArguments::QueryArguments(const py::object& hashes, const py::object& token_ids,
                                const std::string& model, const std::string& lora_name,
@@ -78,6 +78,8 @@ void QueryArguments::ReadHashes(py::handle hashes) {
 }
 
 void QueryArguments::CheckCombination(bool by_tokens) const {
+  CheckText("model", query_.model);
+  for (const std::string& worker : query_.workers) CheckText("workers", worker);
   CheckText("lora_name", query_.inputs.lora_name);
   CheckText("lora_path", query_.inputs.lora_path);
   CheckText("cache_salt", query_.inputs.cache_salt);

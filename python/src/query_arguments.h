@@ -12,6 +12,9 @@
 
 namespace kvcast::python {
 
+// InvalidArgumentError: `text`, the argument `name`, is longer than a text of a query may be.
+void CheckText(const char* name, const std::string& text);
+
 // Borrows the buffers of the Python objects. Create and destroy it with the GIL held.
 class QueryArguments {
  public:

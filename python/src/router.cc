@@ -57,6 +57,7 @@ struct RouteOptions {
     if (!in_range(ttft_slo_ms, router::kMaxTtftSloMs)) {
       ThrowInvalid("ttft_slo_ms: must be from 0 to 1e9");
     }
+    CheckText("request_id", request_id);
     query.request_id = request_id;
     query.temperature = temperature;
     query.ttft_slo_ms = ttft_slo_ms;

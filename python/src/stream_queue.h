@@ -23,12 +23,14 @@ struct StreamItem {
   std::vector<uint8_t> payload;
 };
 
-// Bounded, thread-safe, many writers and readers. If a batch does not fit, all queued batches are
-// dropped. Each source that loses batches then gets the reset kLostBatches, so that no reader keeps
-// a state with a gap. Writers never wait.
+// Bounded, thread-safe, many writers and readers. If a batch does not fit, or too many resets are
+// queued, all queued batches are dropped, and at most two resets of each source remain: its last
+// kRestart, then its last reset after that. The second reset is kLostBatches if a batch after the
+// kRestart was dropped. So no reader keeps a state with a gap. Writers never wait.
 class StreamQueue {
  public:
-  // `max_bytes`: of payloads. REQUIRES: both limits are above 0.
+  // `max_bytes`: of payloads. The limits do not count resets; there are at most `max_batches`
+  // resets, or four for each source. REQUIRES: both limits are above 0.
   StreamQueue(size_t max_batches, size_t max_bytes);
   ~StreamQueue();
   StreamQueue(const StreamQueue&) = delete;
@@ -57,7 +59,9 @@ class StreamQueue {
   mutable Mutex mutex_;
   CondVar arrived_;
   std::deque<StreamItem> items_ KV_GUARDED_BY(mutex_);
+  size_t batches_ KV_GUARDED_BY(mutex_) = 0;  // the other items are resets
   size_t bytes_ KV_GUARDED_BY(mutex_) = 0;
+  size_t max_resets_ KV_GUARDED_BY(mutex_);
   uint64_t dropped_ KV_GUARDED_BY(mutex_) = 0;
   bool closed_ KV_GUARDED_BY(mutex_) = false;
 };

@@ -133,8 +133,8 @@ class StreamReader {
     if (timeout && (std::isnan(*timeout) || *timeout < 0)) {
       ThrowInvalid("timeout: must be at least 0");
     }
-    // No caller can observe a limit of 30 years.
-    double left_us = std::min(timeout.value_or(1e9), 1e9) * 1e6;
+    // No caller can observe a limit of 30 years. A fraction of a microsecond would remain for ever.
+    double left_us = std::ceil(std::min(timeout.value_or(1e9), 1e9) * 1e6);
     for (;;) {
       const auto slice = static_cast<int64_t>(std::min<double>(left_us, kSliceUs));
       auto item = WithoutGil([&] { return queue_->Pop(slice); });
@@ -236,7 +236,7 @@ the endpoint cannot be bound, and ClosedError.)")
            "A file descriptor that is readable while an item is queued, and after close, for event "
            "loops.")
       .def_property_readonly("dropped", &StreamReader::dropped,
-                             "Number of queued batches that were dropped because another batch did "
+                             "Number of queued batches that were dropped because another item did "
                              "not fit into the queue.")
       .def_property_readonly("closed", &StreamReader::closed)
       .def("close", &StreamReader::Close,

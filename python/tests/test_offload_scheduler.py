@@ -113,6 +113,16 @@ def test_bad_calls_raise_and_change_nothing():
     assert made.num_requests == 1 and made.build_step() == {"flush": [], "loads": [], "stores": [], "before_step": []}
 
 
+def test_a_load_of_too_many_tokens_is_refused():
+    made = scheduler()
+    made.add_request(1, list(range(64)))
+    made.matched_tokens(1, 0)
+    for external_tokens in (65, 2**62, 2**63 - 16, 2**63 - 1):
+        with pytest.raises(kvcast.InvalidArgumentError):
+            made.update_after_alloc(1, external_tokens, [[1, 2, 3, 4]])
+    assert made.build_step()["loads"] == []
+
+
 def test_threads_use_a_scheduler():
     made = scheduler(64)
 

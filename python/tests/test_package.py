@@ -6,6 +6,8 @@ import re
 import subprocess
 import sys
 
+import pytest
+
 import kvcast
 from kvcast import _kvcast
 
@@ -102,3 +104,34 @@ def test_the_interpreter_ends_with_open_objects():
             "p.publish([]); print(s.get(60).seq)")
     run = subprocess.run([sys.executable, "-X", "dev", "-c", code], capture_output=True, text=True, timeout=120)
     assert (run.returncode, run.stdout, run.stderr) == (0, "0\n", "")
+
+
+@pytest.mark.parametrize("call", ["next(reader)", "index.find_matches(token_ids=[1])"])
+def test_the_interpreter_ends_while_daemon_threads_call(call):
+    """While the interpreter deletes `Last`, the threads return from their calls and cannot get the GIL any more."""
+    code = f"""
+import sys, threading, kvcast
+index = kvcast.KvIndexer()
+publisher = kvcast.KvEventPublisher('tcp://127.0.0.1:0', 'tcp://127.0.0.1:0')
+reader, other = [kvcast.Subscriber(publisher.endpoint, publisher.replay_endpoint) for _ in range(2)]
+
+class Last:
+    def __del__(self, publisher=publisher, other=other):
+        for _ in range(50):
+            publisher.publish([])
+            other.get(60)
+        print('deleted')
+
+def work():
+    while True:
+        begun.set()
+        {call}
+
+sys.modules['last'] = Last()
+for _ in range(4):
+    begun = threading.Event()
+    threading.Thread(target=work, daemon=True).start()
+    begun.wait()
+"""
+    run = subprocess.run([sys.executable, "-X", "dev", "-c", code], capture_output=True, text=True, timeout=120)
+    assert (run.returncode, run.stdout, run.stderr) == (0, "deleted\n", "")

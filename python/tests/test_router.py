@@ -103,6 +103,19 @@ def test_bad_calls_raise(router):
             bad()
 
 
+def test_texts_that_are_too_long_are_refused(router, indexer):
+    most, longer = "x" * 1024, "x" * 1025
+    assert router.route([1] * 32, request_id=most)["request_id"] == most
+    router.feedback(request_id=most, event="finished")
+    for bad in [
+        lambda: router.route([1] * 32, request_id=longer), lambda: router.route([1] * 32, model=longer),
+        lambda: router.route([1] * 32, workers=["e0", longer]), lambda: router.find_matches(token_ids=[1], model=longer),
+        lambda: router.find_matches(token_ids=[1], workers=[longer]), lambda: indexer.find_matches(token_ids=[1], model=longer),
+    ]:
+        with pytest.raises(kvcast.InvalidArgumentError, match="longer than 1024 bytes"):
+            bad()
+
+
 def test_a_closed_router_raises_for_every_call(router):
     router.close()
     router.close()

@@ -193,8 +193,54 @@ def test_a_full_queue_drops_batches_and_says_so(publisher, prompt):
         assert not (exact and resets > 0)
 
 
+def wait_until_taken(subscriber, next_seq, resets=0):
+    end = time.monotonic() + WAIT_S
+    while subscriber.status("e0")["next_seq"] < next_seq or subscriber.status("e0")["resets"] < resets:
+        assert time.monotonic() < end, subscriber.status("e0")
+        time.sleep(0.001)
+
+
+def test_a_full_queue_without_a_reader_keeps_one_reset_and_the_last_batches(publisher, prompt):
+    with kvcast.Subscriber(publisher.endpoint, publisher.replay_endpoint, "kv", name="e0", max_batches=4) as subscriber:
+        for _ in range(100):
+            publisher.publish([stored(prompt)])
+        wait_until_taken(subscriber, 100)
+        items = [next_of(subscriber)]
+        while items[-1].seq != 99:
+            items.append(next_of(subscriber))
+        dropped = subscriber.dropped
+    assert items[0].reset == "lost_batches" and [item.reset for item in items[1:]] == [None] * (100 - dropped)
+    assert len(items) <= 5 and [item.seq for item in items[1:]] == list(range(dropped, 100))
+
+
+def test_a_source_that_restarts_without_a_reader_leaves_few_resets(prompt):
+    """Each heartbeat is a batch too."""
+    address = None
+    with kvcast.Subscriber(max_batches=1) as subscriber:
+        for run in range(5):
+            endpoints = address or ("tcp://127.0.0.1:0", "tcp://127.0.0.1:0")
+            with kvcast.KvEventPublisher(*endpoints, heartbeat_ms=100) as publisher:
+                if address is None:
+                    address = (publisher.endpoint, publisher.replay_endpoint)
+                    subscriber.add("e0", *address)
+                for _ in range(3):
+                    publisher.publish([stored(prompt)])
+                wait_until_taken(subscriber, 3, run)
+    items = list(subscriber)  # the queued items can be read after the end
+    assert [item.reset for item in items][:1] == ["restart"] and len(items) <= 4
+    assert [item.reset for item in items].count("restart") == 1
+
+
 def test_get_returns_none_after_its_timeout(subscriber):
     assert subscriber.get(0) is None and subscriber.get(0.01) is None
+
+
+def test_a_timeout_may_end_inside_a_microsecond(subscriber):
+    results = []
+    thread = threading.Thread(target=lambda: results.append(subscriber.get(1 / 3)), daemon=True)
+    thread.start()
+    thread.join(WAIT_S)
+    assert results == [None]
 
 
 def test_the_descriptor_is_readable_only_with_an_item(publisher, subscriber, prompt):

@@ -134,7 +134,11 @@ router::SpanStart PrefixIndex::Impl::StartOf(WorkerState& worker, const BlockSto
 
 void PrefixIndex::Impl::ReadContent(WorkerState& worker, const BlockStored& event, Tier tier,
                                     uint8_t group, const router::SpanStart& start) {
-  if (!worker.NamesByTokens(event)) {
+  // The engine hashes the embeddings of a block as a whole, so the names of larger blocks differ
+  // from the names of the same tokens in blocks of the hash size.
+  const int64_t unit = worker.registry.hash_block_size();
+  const bool coarse = unit > 0 && event.block_size != unit && router::HasEmbeddings(event);
+  if (coarse || !worker.NamesByTokens(event)) {
     content_ = {.contents = std::vector<ContentKey>(event.block_hashes.size(), kUnnamed),
                 .reason = UnnamedReason::kHiddenContent};
     return;

@@ -113,6 +113,16 @@ BlockContent ReadBlockContent(const BlockStored& event, size_t index, bool first
   return content;
 }
 
+bool HasEmbeddings(const BlockStored& event) {
+  if (!event.extra_keys) return false;
+  return std::ranges::any_of(*event.extra_keys, [](const std::optional<ExtraKeys>& keys) {
+    return keys && std::ranges::any_of(*keys, [](const ExtraKey& key) {
+             const auto* bytes = std::get_if<Bytes>(&key.value);
+             return bytes != nullptr && !bytes->data.empty();
+           });
+  });
+}
+
 int64_t LookaheadOf(const BlockStored& event) {
   if (event.lookahead) return event.lookahead->width;
   return event.tokens_per_position - 1;

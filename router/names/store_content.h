@@ -39,6 +39,9 @@ struct BlockContent {
 // block's hash covers.
 BlockContent ReadBlockContent(const BlockStored& event, size_t index, bool first_block);
 
+// True: a block of the store has a digest of embeddings.
+bool HasEmbeddings(const BlockStored& event);
+
 // Number of tokens behind a block that the store's hashes cover. SGLang's pairs of tokens cover one
 // token.
 int64_t LookaheadOf(const BlockStored& event);

@@ -322,8 +322,10 @@ bool GroupRegistry::has_full_kind() const {
 }
 
 bool GroupRegistry::assumes_kinds() const {
-  return std::any_of(groups_.begin(), groups_.end(),
-                     [](const Group& group) { return group.source == Source::kAssumed; });
+  return std::ranges::any_of(groups_, [](const Group& group) {
+    const bool no_rule = group.source == Source::kNamed && group.spec.kind == SpecKind::kUnknown;
+    return group.source == Source::kAssumed || no_rule;
+  });
 }
 
 std::vector<GroupSpec> GroupRegistry::Specs() const {

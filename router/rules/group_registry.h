@@ -50,7 +50,8 @@ class GroupRegistry {
 
   // The specs, in the order of group_idx. A group without a store has the kind kUnknown.
   std::vector<GroupSpec> Specs() const;
-  // True if a group that takes part was announced without its kind.
+  // True if a group that takes part was announced without its kind, or with a kind that the router
+  // does not know.
   bool assumes_kinds() const;
   // nullopt: nothing is known of the group.
   std::optional<GroupSpec> SpecOf(uint8_t group) const {

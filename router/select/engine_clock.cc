@@ -12,14 +12,14 @@ namespace {
 // If the engine sends no reports, the clock takes the predicted state as the real state of the
 // engine when the last known state is older than this time.
 constexpr double kTrustSeconds = 1;
-// Single errors come from requests that the clock does not follow. So the slowdown changes only if
-// the mean error is large. The constants are: the weight of a new error in the mean, the least
-// number of errors, and the least mean error (the logarithm of a factor).
+// An error is the logarithm of the real time divided by the predicted time. A request that the
+// clock does not follow can cause one large error, so the slowdown changes only if the mean error
+// is large. The constants are: the weight of a new error in the mean, the least number of errors,
+// and the least mean error.
 constexpr double kErrorWeight = 0.1;
 constexpr int kErrors = 10;
 constexpr double kErrorBound = 0.25;
-// Larger errors count as this error. A single report that is late for another reason then does not
-// change the slowdown.
+// Larger errors count as this error. One late report then does not change the slowdown.
 constexpr double kErrorMost = 1.5;
 // While requests decode, the time since the start of the current step is not known. A prompt whose
 // predicted time is shorter than this number of decode steps gives no observation.
@@ -31,11 +31,11 @@ constexpr size_t kPromptsOfWalk = 12;
 constexpr double kStepsOfWalk = 256;
 // Maximum number of steps that FirstToken, CompleteOthers or Trust predicts in one call.
 constexpr int kMaxSteps = 10'000;
-// The request number of prompts of other routers.
+// Prefill::request and Decode::request of the requests of other routers.
 constexpr uint64_t kOthers = ~uint64_t{0};
 // Maximum number of prompts in prefills_ that represent the prompts of other routers. If the other
-// routers have more prompts, each prompt in prefills_ is longer, so that the sums of the tokens are
-// equal.
+// routers have more prompts, each of these is longer, so that all tokens of the other routers are
+// represented.
 constexpr int64_t kOtherPrompts = 64;
 
 // The work of a step without prompts.
@@ -185,7 +185,8 @@ int64_t EngineClock::OtherPrompts() const {
   return std::ranges::count(prefills_, kOthers, &Prefill::request);
 }
 
-// If the engine sends no reports, Settle also moves prompts of other routers to decodes_.
+// others_ has the decodes of other routers. If the engine sends no reports, Settle adds completed
+// prompts of other routers to decodes_ a second time.
 void EngineClock::RemoveOtherDecodes() {
   std::erase_if(decodes_, [this](const Decode& decode) {
     if (decode.request == kOthers) decode_context_ -= decode.context;

@@ -192,11 +192,7 @@ void RouterService::Impl::FollowSavedClients() {
   auto text = core_.initial.state->ReadClientSources();
   if (text.ok() && text->empty()) return;
   auto sources = text.ok() ? SourcesFromText(*text) : text.status();
-  if (!sources.ok()) {
-    if (core_.log == nullptr) return;
-    core_.log->Write(log_events::kStateRefused, "", {{"reason", sources.status().message()}});
-    return;
-  }
+  if (!sources.ok()) return core_.initial.state->RefuseClientSources(sources.status());
   for (const WorkerRegistration& source : *sources) {
     Status status = CheckSource(source, core_.policy, SourceOrigin::kHttp);
     if (status.ok()) status = core_.fleet->Add(source, AddedBy::kClient);
@@ -204,6 +200,7 @@ void RouterService::Impl::FollowSavedClients() {
       core_.source_log->NoteAdded(source, kOrigin);
     } else {
       core_.source_log->NoteFailed(source.worker.name, kOrigin, status.message());
+      core_.initial.state->KeepClientSource(source);
     }
   }
 }
@@ -386,7 +383,7 @@ Status RouterService::Impl::Start(const RouterOptions& given) {
   if (core_.source_files) core_.source_files->Begin(*core_.source_log);
   core_.dns_sources->Begin();
   core_.kubernetes_sources->Begin();
-  if (core_.initial.state) core_.initial.state->BeginSaving(Saved());
+  if (core_.initial.state) core_.initial.state->BeginSaving(Saved(), *core_.initial.saved);
   return Status();
 }
 

@@ -45,6 +45,8 @@ bool LogBridge::Step(int64_t wait_ms) {
     Note(BridgeState::kUnreachable, pending.status().message());
     return false;
   }
+  // Otherwise the next batches would end the silence that a subscriber hears.
+  if (publisher_ && !alive()) publisher_->SetSilent(true);
   for (LogMessage& message : messages) {
     from_ = message.position + 1;
     replica_.Apply(std::move(message));
@@ -53,9 +55,8 @@ bool LogBridge::Step(int64_t wait_ms) {
   if (replica_.lost() || !error.empty()) Rewind();
   Hear();
   CheckAwaited(*pending);
-  const bool alive = replica_.valid() && alive_ms_ && now_ms_ - *alive_ms_ <= kAliveMs;
-  if (publisher_) publisher_->SetSilent(!alive);
-  const BridgeState state = alive              ? BridgeState::kFollowing
+  if (publisher_) publisher_->SetSilent(!alive());
+  const BridgeState state = alive()            ? BridgeState::kFollowing
                             : replica_.valid() ? BridgeState::kSilent
                                                : BridgeState::kReading;
   Note(state, error);
@@ -103,6 +104,10 @@ void LogBridge::CheckAwaited(uint64_t pending) {
   awaited_.reset();
 }
 
+bool LogBridge::alive() const {
+  return replica_.valid() && alive_ms_ && now_ms_ - *alive_ms_ <= kAliveMs;
+}
+
 // False: the digests of the state differ from the announced digests.
 bool LogBridge::Agrees() const {
   if (replica_.next() != awaited_->record.next || !awaited_->digests->has_digests) return true;
@@ -140,14 +145,15 @@ bool LogBridge::Begin(RelayState state) {
   config.heartbeat_ms = 0;  // the log has the heartbeats of the relay
   config.flush_ms = 0;
   config.replay_requests_per_s = config.replay_bytes_per_s = 0;
-  config.silent = true;
+  config.silent = config.holds_while_silent = true;
   config.binds = true;
-  if (!std::exchange(begun_, true)) config.epoch = state.state.status.epoch;
+  if (!begun_) config.epoch = state.state.status.epoch;
   config.resume = std::make_shared<const PublishedState>(std::move(state.state));
   auto made = Publisher::Create(config);
   begin_error_ = made.status().message();
   if (!made.ok()) return false;
   publisher_ = std::move(made).value();
+  begun_ = true;
   return true;
 }
 

@@ -10,8 +10,8 @@
 // Every LogWriter::kAnnounceMs, the relay announces the number of its latest batch, and the digests
 // of its state after that batch. The bridge reaches an announcement when it has published that
 // batch. If the bridge has reached no announcement of the last kAliveMs, it is silent
-// (Publisher::SetSilent). So a subscriber becomes kStale if the log cannot be read, if the relay or
-// its engine has ended, or if messages do not arrive.
+// (Publisher::SetSilent), and sends no batches. So a subscriber becomes kStale if the log cannot be
+// read, if the relay or its engine has ended, or if messages do not arrive.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -81,6 +81,7 @@ class LogBridge final : private ReplicaTarget {
   void Hear();
   void CheckAwaited(uint64_t pending);
   bool Agrees() const;
+  bool alive() const;
   void Rewind();
   void Note(BridgeState state, const std::string& error);
 
@@ -88,7 +89,7 @@ class LogBridge final : private ReplicaTarget {
   EventLog& log_;
   LogReplica replica_;
   std::unique_ptr<Publisher> publisher_;  // nullptr: no complete snapshot was read
-  bool begun_ = false;                    // Begin was called
+  bool begun_ = false;                    // a Begin has succeeded
   std::string begin_error_;               // of the latest Begin
   uint64_t from_ = 1;                     // position of the next message
   int64_t now_ms_ = 0;                    // of the current Step

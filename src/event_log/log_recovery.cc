@@ -10,7 +10,7 @@
 namespace kvcast::event_log {
 namespace {
 
-// If no message arrives for this time, the log has no more messages.
+// If no message arrives for this time, the log has no more messages, or cannot be read.
 constexpr int64_t kEndWaitMs = 1000;
 // Maximum number of attempts. An attempt fails if the writer of the log deletes messages meanwhile.
 constexpr int kMaxTries = 5;
@@ -47,7 +47,10 @@ Result<std::optional<RelayRecovery>> ReadRecovery(EventLog& log) {
       std::vector<LogMessage> messages;
       const Result<uint64_t> read = log.Read(from, kEndWaitMs, messages);
       if (!read.ok()) return read.status();
-      if (messages.empty()) break;
+      if (messages.empty()) {
+        if (!end->header) break;  // all messages were deleted
+        return Status(StatusCode::kUnavailable, "the log gives no messages");
+      }
       for (LogMessage& message : messages) {
         from = message.position + 1;
         replica.Apply(std::move(message));

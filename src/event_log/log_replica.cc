@@ -85,7 +85,10 @@ void LogReplica::OnEnd(const LogRecord& record, const LogMessage& message) {
     return;
   }
   const uint64_t next = status->next_seq;
-  if (valid_ && target_.Equals(*status)) {
+  // Equal digests are not enough, because the states before and after a restart of the engine may
+  // both be empty.
+  const bool goes_on = record.epoch == epoch_ || (record.mark && record.mark == mark_);
+  if (valid_ && goes_on && target_.Equals(*status)) {
     ++counters_.adoptions;
   } else {
     valid_ = target_.Begin({{std::move(*status), std::move(pending->parts)}, record.mark});
@@ -94,6 +97,7 @@ void LogReplica::OnEnd(const LogRecord& record, const LogMessage& message) {
   }
   epoch_ = record.epoch;
   next_ = next;
+  mark_ = record.mark;
   for (LogMessage& batch : pending->batches) {
     AddBatch(*ParseRecord(batch.header), batch.payload);
   }
@@ -115,6 +119,7 @@ void LogReplica::AddBatch(const LogRecord& record, std::span<const uint8_t> payl
     return;
   }
   target_.Add(payload, record.mark);
+  if (record.mark) mark_ = record.mark;
   ++next_;
 }
 

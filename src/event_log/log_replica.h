@@ -80,6 +80,7 @@ class LogReplica {
   bool lost_ = false;
   Epoch epoch_;
   uint64_t next_ = 0;
+  std::optional<EngineMark> mark_;  // of the latest batch of the engine in the state
   std::optional<Pending> pending_;
   ReplicaCounters counters_;
 };

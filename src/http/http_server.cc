@@ -204,6 +204,8 @@ void HttpServer::Impl::Sweep() {
 // Until the deadline, keeps the connections with a request in progress and the connections that
 // close after their reply.
 void HttpServer::Impl::Drain() {
+  // As soon as the acceptor is closed, the path may belong to the socket of another server.
+  Unlisten();
   Error ignored;
   acceptor_.close(ignored);
   const int64_t now_ms = SteadyMs();
@@ -229,7 +231,7 @@ void HttpServer::Impl::Stop() {
   for (auto& pool : pools_) {
     if (pool) pool->join();
   }
-  Unlisten();
+  Unlisten();  // after a start that failed, there was no Drain
 }
 
 HttpCounters HttpServer::Impl::counters() const {

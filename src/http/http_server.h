@@ -149,8 +149,8 @@ class HttpServer {
   int port() const;  // 0: a unix socket
   HttpCounters counters() const;
   HttpRequestCounts request_counts() const;
-  // Accepts no new connections, and answers the requests that have begun. May be called more than
-  // once, but only by one thread at a time.
+  // Accepts no new connections, and answers the requests that have begun. Meanwhile another server
+  // may listen on the address. May be called more than once, but only by one thread at a time.
   void Stop();
 
  private:

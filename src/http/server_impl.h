@@ -115,6 +115,7 @@ class HttpServer::Impl {
   Status ListenOnTcp();
   Status ListenOnUnix();
   Status OpenAcceptor(const boost::asio::generic::stream_protocol::endpoint& endpoint);
+  // Removes the unix socket. Must be called before the acceptor closes. No-op in a second call.
   void Unlisten();
 
   // http_server.cc: connections are opened and closed.

@@ -20,6 +20,7 @@ constexpr int64_t kConnectTimeoutMs = 2000;
 // If a server does not answer two pings, the connection is closed.
 constexpr int64_t kPingMs = 2000;
 constexpr int kMaxPings = 2;
+constexpr int64_t kFlushMs = 1000;
 
 Status BadOption(const std::string& what) { return {StatusCode::kInvalidArgument, what}; }
 
@@ -85,6 +86,25 @@ std::string ErrorText(natsStatus status) {
   if (last == status && detail != nullptr && *detail != 0) text += std::string(": ") + detail;
   std::ranges::replace(text, '\n', ' ');
   return text;
+}
+
+// The close waits for the thread of the connection.
+NatsLink::~NatsLink() {
+  natsConnection_Close(connection_);
+  for (natsSubscription* const subscription : ended_) natsSubscription_Destroy(subscription);
+  natsConnection_Destroy(connection_);
+}
+
+// Before libnats 3.5.1, the thread of the connection may still use a subscription that is destroyed
+// while the thread handles a message for it (nats.c, issue 637). After the answer to a ping, the
+// thread handles no message that arrived before the end of the subscription.
+void NatsLink::End(natsSubscription* subscription) {
+  (void)natsSubscription_Unsubscribe(subscription);
+  if (is_up() && natsConnection_FlushTimeout(connection_, kFlushMs) == NATS_OK) {
+    return natsSubscription_Destroy(subscription);
+  }
+  const MutexLock lock(mutex_);
+  ended_.push_back(subscription);
 }
 
 Result<std::shared_ptr<NatsConnection>> NatsConnection::Create(const NatsOptions& options) {

@@ -24,7 +24,6 @@ struct Destroyer {
   }
 };
 using Message = std::unique_ptr<natsMsg, Destroyer<natsMsg_Destroy>>;
-using Subscription = std::unique_ptr<natsSubscription, Destroyer<natsSubscription_Destroy>>;
 using JetStream = std::unique_ptr<jsCtx, Destroyer<jsCtx_Destroy>>;
 using StreamInfo = std::unique_ptr<jsStreamInfo, Destroyer<jsStreamInfo_Destroy>>;
 using MetaData = std::unique_ptr<jsMsgMetaData, Destroyer<jsMsgMetaData_Destroy>>;
@@ -34,20 +33,31 @@ using Options = std::unique_ptr<natsOptions, Destroyer<natsOptions_Destroy>>;
 // text includes the cause.
 std::string ErrorText(natsStatus status);
 
-// Thread-safe, as libnats is.
+// Thread-safe, as libnats is. All subscriptions must end before the link is destroyed.
 class NatsLink {
  public:
   explicit NatsLink(natsConnection* connection) : connection_(connection) {}
   NatsLink(const NatsLink&) = delete;
   NatsLink& operator=(const NatsLink&) = delete;
-  ~NatsLink() { natsConnection_Destroy(connection_); }
+  ~NatsLink();
 
   natsConnection* get() const { return connection_; }
   bool is_up() const { return natsConnection_Status(connection_) == NATS_CONN_STATUS_CONNECTED; }
+  // Ends the subscription. Waits until the thread of the connection has handled all earlier
+  // messages.
+  void End(natsSubscription* subscription);
 
  private:
   natsConnection* const connection_;
+  Mutex mutex_;
+  std::vector<natsSubscription*> ended_ KV_GUARDED_BY(mutex_);  // destroyed with the link
 };
+
+struct SubscriptionEnd {
+  NatsLink* link = nullptr;
+  void operator()(natsSubscription* subscription) const { link->End(subscription); }
+};
+using Subscription = std::unique_ptr<natsSubscription, SubscriptionEnd>;
 
 class NatsConnectionImpl final : public NatsConnection {
  public:

@@ -136,7 +136,7 @@ class NatsLog final : public event_log::EventLog {
 natsStatus NatsLog::Subscribe(const std::string& subject, Subscription& subscription) {
   natsSubscription* made = nullptr;
   natsStatus s = natsConnection_SubscribeSync(&made, link_->get(), subject.c_str());
-  subscription.reset(made);
+  subscription = Subscription(made, {link_.get()});
   if (s == NATS_OK) s = natsSubscription_SetPendingLimits(made, -1, -1);
   return s;
 }
@@ -308,7 +308,7 @@ Status NatsLog::SubscribeFrom(uint64_t from) {
   natsSubscription* made = nullptr;
   jsErrCode code = static_cast<jsErrCode>(0);
   natsStatus s = js_SubscribeSync(&made, js_.get(), subject_.c_str(), nullptr, &options, &code);
-  messages_.reset(made);
+  messages_ = Subscription(made, {link_.get()});
   if (s == NATS_OK) s = natsSubscription_SetPendingLimits(made, -1, -1);
   if (s != NATS_OK) {
     messages_.reset();

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -69,7 +70,11 @@ class HostCopyBackend final : public CopyBackend {
  public:
   explicit HostCopyBackend(const HostCopyConfig& config) {
     if (config.streaming) copy_ = transfer::WidestStreamCopy();
-    for (int i = 0; i < config.threads; ++i) threads_.emplace_back([this] { Work(); });
+    try {
+      for (int i = 0; i < config.threads; ++i) threads_.emplace_back([this] { Work(); });
+    } catch (const std::system_error&) {
+      // No more threads can start. The threads so far do all the work.
+    }
   }
 
   ~HostCopyBackend() override {
@@ -80,6 +85,8 @@ class HostCopyBackend final : public CopyBackend {
     work_.NotifyAll();
     for (std::thread& thread : threads_) thread.join();
   }
+
+  bool has_threads() const { return !threads_.empty(); }
 
   std::string_view name() const override { return "host"; }
 
@@ -216,7 +223,9 @@ Result<std::unique_ptr<CopyBackend>> MakeHostCopyBackend(const HostCopyConfig& c
     const auto processors = static_cast<int>(std::thread::hardware_concurrency());
     chosen.threads = std::clamp(processors / 2, 1, 4);
   }
-  return std::unique_ptr<CopyBackend>(std::make_unique<HostCopyBackend>(chosen));
+  auto backend = std::make_unique<HostCopyBackend>(chosen);
+  if (!backend->has_threads()) return Status(StatusCode::kExhausted, "no copy thread can start");
+  return std::unique_ptr<CopyBackend>(std::move(backend));
 }
 
 }  // namespace kvcast

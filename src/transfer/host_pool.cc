@@ -7,18 +7,26 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <cerrno>
 #include <cstring>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "src/base/huge_pages.h"
 
+#ifndef MAP_HUGE_SHIFT
+#define MAP_HUGE_SHIFT 26
+#endif
+
 namespace kvcast {
 namespace {
 
+// Without a size, MAP_HUGETLB means the default size of the machine, which may be 1 GiB.
+constexpr int kHugePageFlags = MAP_HUGETLB | std::countr_zero(kHugePageBytes) << MAP_HUGE_SHIFT;
 constexpr int kMaxPopulateThreads = 256;
 constexpr int kMaxNumaNodes = 1024;
 // Number of bytes that a thread touches in one step.
@@ -74,7 +82,11 @@ int PopulateInParallel(std::byte* memory, size_t bytes, int threads) {
     }
   };
   std::vector<std::thread> others;
-  for (int i = 1; i < threads; ++i) others.emplace_back(work);
+  try {
+    for (int i = 1; i < threads; ++i) others.emplace_back(work);
+  } catch (const std::system_error&) {
+    // No more threads can start. The threads so far do all the work.
+  }
   work();
   for (std::thread& thread : others) thread.join();
   return error;
@@ -94,12 +106,14 @@ Result<HostPool> HostPool::Create(const HostPoolConfig& config) {
                                                         : kHugePageBytes;
   if (config.bytes > SIZE_MAX - 2 * page) return Invalid("bytes: is too large");
   const size_t mapped = (config.bytes + page - 1) / page * page;
-  int flags = MAP_PRIVATE | MAP_ANONYMOUS;
-  if (config.pages == HostPages::kHuge) flags |= MAP_HUGETLB;
-  // The mapping has one extra page, so that the pool can begin at a multiple of the page size.
-  void* const mapping = mmap(nullptr, mapped + page, PROT_READ | PROT_WRITE, flags, -1, 0);
+  // The kernel aligns a mapping of reserved huge pages. Every other mapping has one extra page, so
+  // that the pool can begin at a multiple of the page size.
+  const size_t extra = config.pages == HostPages::kHuge ? 0 : page;
+  const int flags = MAP_PRIVATE | MAP_ANONYMOUS | (extra == 0 ? kHugePageFlags : 0);
+  void* const mapping = mmap(nullptr, mapped + extra, PROT_READ | PROT_WRITE, flags, -1, 0);
   if (mapping == MAP_FAILED) return Exhausted("mmap of the host pool", errno);
-  std::byte* const memory = Trim(static_cast<std::byte*>(mapping), mapped + page, page);
+  auto* memory = static_cast<std::byte*>(mapping);
+  if (extra > 0) memory = Trim(memory, mapped + extra, page);
   HostPool pool(memory, config.bytes, mapped);
   if (config.numa_node && !BindToNode(memory, mapped, *config.numa_node)) {
     return Exhausted("memory of NUMA node " + std::to_string(*config.numa_node), errno);

@@ -327,6 +327,22 @@ TEST(CudaCopyBackend, TablesOfRunningLaunchesAreNotOverwritten) {
   EXPECT_GT(world.backend->stats().loads.table_waits, 0u);
 }
 
+TEST(CudaCopyBackend, TablesOfRunningLaunchesAreNotOverwrittenAfterABatchWithoutLaunches) {
+  World world(By(CudaCopyPath::kStaged));
+  world.fake.driver.runs_by_itself = false;
+  const CopyTicket staged = world.Submit(kLoad, {world.Op(kLoad, 0, 0)});
+  // The rows are apart in host memory, so the copy engine copies them.
+  const CopyOp apart{world.host(64 << 10), world.gpu(64 << 10), kBlock, 2 * kBlock, kBlock, 2};
+  EXPECT_EQ(world.backend->Wait(world.Submit(kLoad, {apart})), CopyState::kDone);
+  EXPECT_EQ(world.backend->Poll(staged), CopyState::kRunning);
+  const CopyTicket next = world.Submit(kLoad, {world.Op(kLoad, 128 << 10, 128 << 10)});
+  EXPECT_EQ(world.backend->Wait(staged), CopyState::kDone);
+  EXPECT_EQ(world.backend->Wait(next), CopyState::kDone);
+  for (const size_t at : {0, 128 << 10}) {
+    EXPECT_TRUE(std::equal(world.host(at), world.host(at + kBlock), world.gpu(at))) << at;
+  }
+}
+
 TEST(CudaCopyBackend, SourcesAreReadEarlyOnlyIfNoOtherWorkCanWriteThem) {
   CudaCopyConfig config = By(CudaCopyPath::kCopyEngine);
   config.unordered_loads = true;
@@ -474,6 +490,19 @@ TEST(CudaCopyBackend, CostsAreMeasuredAtTheStart) {
   EXPECT_EQ(stats.loads.calibration_error, "");
   EXPECT_NEAR(stats.loads.costs.link_rate / driver.costs.link, 1, 0.05);
   EXPECT_EQ(stats.loads.costs.kernel_blocks, 6);  // 6 x 12 GB/s fill the link
+}
+
+TEST(CudaCopyBackend, WorksIfItsOwnMemoryCannotLieOnTheNodeNextToTheGpu) {
+  FakeDriver driver({.numa_node = 900});  // no machine has this node
+  const CudaDevice device = driver.Open();
+  const auto host =
+      PinnedPool::Create(device, {.bytes = kPoolBytes, .threads = 1, .near_device = false}).value();
+  CudaCopyConfig config;
+  config.host = &host;
+  const auto backend = CudaCopyBackend::Create(device, config);
+  ASSERT_TRUE(backend.ok()) << backend.status().ToString();
+  EXPECT_EQ((*backend)->stats().loads.calibration_error, "");
+  EXPECT_TRUE((*backend)->stats().loads.costs.measured);
 }
 
 TEST(CudaCopyBackend, WithoutCostsARuleOfThumbDecidesAndTheStatsNameTheReason) {

@@ -179,6 +179,26 @@ TEST_F(LogBridgeTest, AnEndpointThatCannotBeBoundIsNamed) {
       << bridge->status().error;
 }
 
+TEST_F(LogBridgeTest, ABridgeThatBindsLaterHasTheEpochOfTheLog) {
+  relay->PublishMany(30);
+  Claim(*writer);
+  Follow();
+  ExpectSynced("the first bridge");
+  const SavedPosition saved = Position();
+  subscriber.reset();
+  bridge.reset();
+  const std::string live = folder + "/live";
+  std::filesystem::remove_all(live);
+  std::filesystem::create_directories(live + "/folder");
+  Follow(saved);
+  bridge->Step(0);
+  EXPECT_EQ(bridge->status().state, BridgeState::kReading);
+  std::filesystem::remove_all(live);
+  ExpectSynced("the second bridge");
+  EXPECT_EQ(Position().epoch, saved.epoch);
+  EXPECT_EQ(sink->resets(), 0);
+}
+
 struct RefreshedLogBridgeTest : LogBridgeTest {
   RefreshedLogBridgeTest() : LogBridgeTest(/*repeats_are_refreshes=*/true) {}
 };
@@ -229,6 +249,31 @@ TEST_F(LogBridgeTest, ALogWithoutALivingRelayGivesNoSyncedState) {
   }
   EXPECT_EQ(bridge->status().state, BridgeState::kSilent);
   ExpectSynced("the relay is alive");
+}
+
+// The batches of a log show neither that the relay is alive, nor that they are its latest batches.
+TEST_F(LogBridgeTest, BatchesWithoutAnAnnouncementGiveNoSyncedState) {
+  relay->PublishMany(30);
+  Claim(*writer);
+  Follow();
+  ExpectSynced("the server runs");
+  server.up = false;
+  ExpectState(SourceState::kStale, "the server has ended");
+  server.up = true;
+  relay->PublishMany(10);
+  writer->Run();
+  server.announcement.reset();
+  const SourceStatus before = subscriber->status(kWorker);
+  bridge->Step(0);
+  EXPECT_EQ(bridge->status().state, BridgeState::kSilent);
+  EXPECT_TRUE(stream::Eventually([&] {
+    bridge->Step(0);
+    EXPECT_NE(state(), SourceState::kSynced);
+    return subscriber->status(kWorker).replay_timeouts >= before.replay_timeouts + 2;
+  }));
+  EXPECT_EQ(subscriber->status(kWorker).batches, before.batches);
+  ExpectSynced("the relay is alive");
+  EXPECT_EQ(sink->resets(), 0);
 }
 
 TEST_F(LogBridgeTest, AnUnreachableLogMakesTheStateStaleAndLosesNothing) {
@@ -287,6 +332,23 @@ TEST_F(LogBridgeTest, ARestartOfTheEngineReplacesTheState) {
   relay->Restart();
   relay->PublishMany(4);
   ExpectSynced("the second epoch");
+}
+
+// The states before and after the restart are both empty, but their groups and names may differ.
+TEST_F(LogBridgeTest, ARestartOfAnEngineWithoutBlocksReplacesTheState) {
+  relay->PublishMany(2);
+  Claim(*writer);
+  Follow();
+  ExpectSynced("blocks");
+  relay->PublishClear();
+  ExpectSynced("no blocks");
+  EXPECT_EQ(sink->resets(), 0);
+  relay->Restart();
+  Turn();
+  relay->Publish();
+  ExpectSynced("the second epoch");
+  EXPECT_GE(sink->resets(), 1);
+  EXPECT_EQ(bridge->status().replica.adoptions, 0u);
 }
 
 TEST_F(LogBridgeTest, AStateThatDiffersFromTheAnnouncedDigestsIsReadAgain) {

@@ -100,6 +100,23 @@ TEST_F(LogRecoveryTest, APublisherRefusesAStateThatContradictsItself) {
   EXPECT_EQ(Publisher::Create(config).status().code(), StatusCode::kInvalidArgument);
 }
 
+TEST_F(LogRecoveryTest, ALogThatGivesNoMessagesHasNotEnded) {
+  TestWriter writer(*relay, server, now);
+  relay->PublishMany(5);
+  Claim(writer);
+  MemoryLog log(server);
+  log.read_messages = 0;
+  EXPECT_EQ(ReadRecovery(log).status().code(), StatusCode::kUnavailable);
+  log.read_messages = 1;
+  auto recovery = ReadRecovery(log);
+  ASSERT_TRUE(recovery.ok());
+  EXPECT_TRUE(*recovery);
+  server.DeleteAll();
+  recovery = ReadRecovery(log);
+  ASSERT_TRUE(recovery.ok()) << "messages that were deleted are not awaited";
+  EXPECT_FALSE(*recovery);
+}
+
 TEST_F(LogRecoveryTest, ALogWithoutAStateGivesNone) {
   MemoryLog log(server);
   auto recovery = ReadRecovery(log);

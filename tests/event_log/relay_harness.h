@@ -51,9 +51,19 @@ struct TestRelay {
       removed.group_idx = 0;
       batch.events.emplace_back(removed);
     }
+    Publish(batch);
+  }
+  void Publish(const EventBatch& batch) {
     std::vector<uint8_t> payload;
     ASSERT_TRUE(EncodeBatch(batch, kDefaultDialect, payload).ok());
     sink->Apply(Seq(next_seq++), payload);
+  }
+  // A batch that removes all blocks.
+  void PublishClear() {
+    EventBatch batch;
+    batch.ts = 1 + static_cast<double>(next_seq);
+    batch.events.emplace_back(AllBlocksCleared());
+    Publish(batch);
   }
   void PublishMany(int batches) {
     for (int i = 0; i < batches; ++i) Publish();

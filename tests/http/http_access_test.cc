@@ -10,8 +10,10 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <latch>
 #include <memory>
 #include <string>
+#include <thread>
 
 #include "src/http/host_rules.h"
 #include "src/http/http_server.h"
@@ -241,6 +243,31 @@ TEST_F(HttpAccessTest, AnAbandonedUnixSocketIsReplaced) {
   EXPECT_TRUE(std::ifstream(options.unix_path).good()) << "the file stays";
   options.unix_path = std::string(200, 'x');
   EXPECT_EQ(Start().code(), StatusCode::kInvalidArgument);
+}
+
+TEST_F(HttpAccessTest, AServerThatStopsKeepsTheUnixSocketOfItsSuccessor) {
+  options.unix_path = folder_ + "/socket";
+  std::latch began(1);
+  std::latch release(1);
+  const auto slow = [&](const HttpRequest&) {
+    began.count_down();
+    release.wait();
+    return HttpReply{.body = "done"};
+  };
+  auto old = HttpServer::Start(options, {{HttpRoute::Method::kGet, "/slow", slow}});
+  ASSERT_TRUE(old.ok()) << old.status().ToString();
+  std::string reply;
+  std::thread asking([&] { reply = UnixClient(options.unix_path).Ask(Request("GET /slow")); });
+  began.wait();
+  std::thread stopping([&] { (*old)->Stop(); });
+  while (UnixClient(options.unix_path).connected()) std::this_thread::yield();
+  const Status started = Start();
+  release.count_down();
+  asking.join();
+  stopping.join();
+  ASSERT_TRUE(started.ok()) << started.ToString();
+  EXPECT_EQ(StatusOf(reply), 200);
+  EXPECT_EQ(StatusOf(UnixClient(options.unix_path).Ask(Request("GET /open"))), 200);
 }
 
 TEST_F(HttpAccessTest, RequestsAreCountedByRouteAndStatus) {

@@ -1,5 +1,6 @@
 // The scheduler announces the chunks of host memory to routers. Blocks have 4 tokens.
 // SPDX-License-Identifier: Apache-2.0
+#include "src/offload/connector/chunk_describer.h"
 #include "src/offload/connector/event_writer.h"
 #include "tests/offload/offload_testing.h"
 #include "tests/offload/scheduler_testing.h"
@@ -123,6 +124,18 @@ TEST(Events, CanBeLeftUndescribed) {
   EXPECT_EQ(stored.block_size, 0);
   EXPECT_EQ(stored.parent_block_hash, std::nullopt);
   EXPECT_THAT(*stored.token_ids, IsEmpty());
+}
+
+// No event would end a description.
+TEST(Events, ThatAreTurnedOffNeedNoDescriptions) {
+  for (const bool enabled : {true, false}) {
+    OffloadSchedulerConfig config = Config({Full()});
+    config.memory.enable_events = enabled;
+    TestEngine engine(config);
+    EXPECT_EQ(ChunkDescriber(engine.scheduler().layout(), config).Describes(0), enabled);
+    engine.Stored(engine.Add(8));
+    EXPECT_THAT(engine.scheduler().TakeEvents(), SizeIs(enabled ? 2 : 0));
+  }
 }
 
 TEST(Events, ComeWhenTheCopyHasEndedAndNotBefore) {

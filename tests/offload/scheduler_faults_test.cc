@@ -160,6 +160,36 @@ TEST(Faults, AStateNeedsNoBlocksBeforeItself) {
   EXPECT_THAT(plan.stores[0].block_indices, ElementsAre(0, 1));
 }
 
+// A reset frees the slots of a running load. The workers wait for all jobs of a flush together, so
+// a store of the flush must not write to these slots.
+TEST(Faults, AfterAResetNoStoreJoinsTheFlushOfADroppedLoad) {
+  for (const bool compatible : {false, true}) {
+    OffloadSchedulerConfig config = Config({Full()});
+    config.compatible = compatible;
+    TestEngine engine(config);
+    TestRequest& stored = engine.Stored(engine.Add(13));
+    TestRequest& loader = engine.AddCopy(stored);
+    ASSERT_EQ(engine.Match(loader), 12);
+    ASSERT_TRUE(engine.Load(loader, 12).ok());
+    const OffloadJob load = engine.Step().loads.at(0);
+    ASSERT_TRUE(engine.scheduler().Reset().ok());
+    engine.Finish(stored);
+    TestRequest& other = engine.Add(4);
+    engine.Match(other);
+    engine.Schedule(other, 4, {stored.tables[0][0].value});
+    const OffloadPlan& plan = engine.Step();
+    if (compatible) {
+      ASSERT_THAT(plan.stores, SizeIs(2));
+      EXPECT_THAT(plan.stores[1].slots, Contains(::testing::AnyOfArray(load.slots)));
+      EXPECT_THAT(plan.flush, ElementsAre(load.id, plan.stores[1].id)) << "vLLM's fault";
+    } else {
+      EXPECT_THAT(plan.flush, ElementsAre(load.id));
+      ASSERT_THAT(plan.stores, SizeIs(1));
+      EXPECT_EQ(plan.stores[0].request, other.id);
+    }
+  }
+}
+
 // A chunk has two blocks, and its state is the second block. The first store found no room, so the
 // next store has both states.
 TEST(Faults, TheStatesOfOneJobStandWhereALoadLooksForThem) {

@@ -201,6 +201,21 @@ TEST(Loads, ContradictingArgumentsAreRefusedAndChangeNothing) {
   EXPECT_TRUE(engine.Load(request, 12).ok());
 }
 
+TEST(Loads, OfMoreTokensThanTheRequestHasAreRefused) {
+  TestEngine engine(Config({Full()}));
+  TestRequest& stored = engine.Stored(engine.Add(13));
+  TestRequest& request = engine.AddCopy(stored);
+  ASSERT_EQ(engine.Match(request, 4), 8);
+  auto& scheduler = engine.scheduler();
+  for (const int64_t tokens : {int64_t{10}, INT64_MAX - 4, INT64_MAX}) {
+    const Status status = scheduler.UpdateAfterAlloc(request.id, tokens, request.tables);
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << tokens;
+    EXPECT_THAT(status.message(), ::testing::HasSubstr("exceeds the tokens")) << tokens;
+  }
+  EXPECT_THAT(scheduler.JobsInFlight(), IsEmpty());
+  EXPECT_TRUE(engine.Load(request, 8).ok());
+}
+
 TEST(Loads, OfChunksThatWereEvictedAfterTheLookupAreRefused) {
   TestEngine engine(Config({Full()}, 1, 3));
   TestRequest& stored = engine.Stored(engine.Add(13));

@@ -230,6 +230,63 @@ TEST_F(WithinStep, AFailedLoadIsReported) {
   EXPECT_THAT(engine.Complete(false).failed, ElementsAre(request.id));
 }
 
+// The step computes the third chunk of the request from the two chunks of the failed load.
+TEST_F(WithinStep, ChunksThatAreComputedOverAFailedLoadAreNotAnnounced) {
+  for (const bool load_first : {true, false}) {
+    TestEngine made(Budget());
+    made.Stored(made.Add(8, 8));
+    made.scheduler().TakeEvents();
+    TestRequest& request = made.Add(13, 8);
+    ASSERT_EQ(made.Match(request), 8);
+    ASSERT_TRUE(made.Load(request, 8).ok());
+    request.computed = 8;
+    made.Schedule(request, 5);
+    const OffloadPlan& plan = made.Step();
+    ASSERT_THAT(plan.before_step, SizeIs(1));
+    ASSERT_THAT(plan.stores, SizeIs(1));
+    std::vector<OffloadCompletion> ended = {{plan.loads.at(0).id, 1, false},
+                                            {plan.stores[0].id, 1, true}};
+    if (!load_first) std::swap(ended[0], ended[1]);
+    OffloadArrivals arrivals;
+    made.scheduler().OnCompletions(ended, arrivals);
+    EXPECT_THAT(arrivals.failed, ElementsAre(request.id));
+    EXPECT_THAT(made.scheduler().TakeEvents(), IsEmpty());
+    EXPECT_EQ(made.scheduler().TakeStats().failed_stores, 1);
+    EXPECT_EQ(made.Match(made.AddCopy(request)), 8);
+  }
+}
+
+TEST_F(WithinStep, AFailedLoadThatAResetDroppedSpoilsTheStoresToo) {
+  engine.Stored(engine.Add(8, 8));
+  TestRequest& request = engine.Add(13, 8);
+  ASSERT_TRUE(Ask(request).within_step);
+  ASSERT_TRUE(engine.Load(request, 8).ok());
+  request.computed = 8;
+  engine.Schedule(request, 4);
+  const OffloadJobId load = engine.Step().loads.at(0).id;
+  ASSERT_TRUE(engine.scheduler().Reset().ok());
+  const OffloadPlan& plan = engine.Run(request, 1);
+  ASSERT_THAT(plan.stores, SizeIs(1));
+  EXPECT_THAT(engine.Acknowledge(load, 1, false).failed, ElementsAre(request.id));
+  engine.Acknowledge(plan.stores[0].id);
+  EXPECT_EQ(engine.scheduler().manager().num_chunks(), 0);
+}
+
+TEST_F(WithinStep, AFinishedRequestDoesNotWaitForItsLoadAndStoresNothingIfTheLoadFails) {
+  engine.Stored(engine.Add(8, 8));
+  TestRequest& request = engine.Add(13, 8);
+  ASSERT_TRUE(Ask(request).within_step);
+  ASSERT_TRUE(engine.Load(request, 8).ok());
+  request.computed = 8;
+  engine.Schedule(request, 3);
+  const OffloadJobId load = engine.Step().loads.at(0).id;
+  request.computed = 12;
+  EXPECT_FALSE(engine.Finish(request)) << "the end of the load is not reported";
+  EXPECT_THAT(engine.Acknowledge(load, 1, false).failed, IsEmpty());
+  EXPECT_THAT(engine.Step().stores, IsEmpty());
+  EXPECT_EQ(engine.scheduler().num_requests(), 1);
+}
+
 TEST_F(WithinStep, WithoutABudgetNoLoadIsWithinAStep) {
   TestEngine plain(V033(Config({Full()})));
   plain.Stored(plain.Add(8, 8));

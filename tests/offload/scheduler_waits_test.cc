@@ -175,6 +175,18 @@ TEST(LateLoads, AreLoadsThatExceedTheExpectedTimeOfTheirBytesAndOfEarlierLoads) 
   engine.Complete();
 }
 
+TEST(LateLoads, DoNotExistWithTheLongestTime) {
+  TestEngine engine(LateAfter(INT64_MAX, 1));
+  TestRequest& stored = engine.Stored(engine.Add(13));
+  TestRequest& request = engine.AddCopy(stored);
+  ASSERT_EQ(engine.Match(request, 0, 1000), 12);
+  ASSERT_TRUE(engine.Load(request, 12).ok());
+  engine.Step();
+  EXPECT_THAT(LateAt(engine, 1000), IsEmpty());
+  EXPECT_THAT(LateAt(engine, INT64_MAX - 1), IsEmpty());
+  engine.Complete();
+}
+
 TEST(LateLoads, AreComputedAtOnceByTheRequestsThatWaitForThem) {
   TestEngine engine(LateAfter(50, 1 << 20));
   TestRequest& stored = engine.Stored(engine.Add(13));

@@ -4,9 +4,12 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <functional>
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "src/stream/net/poll_backoff.h"
 #include "tests/support/stream_test_util.h"
@@ -36,8 +39,11 @@ TEST(PollBackoff, NapsGrowUntilItSleeps) {
 // A ring, the PUB socket that sends its batches, and a subscriber.
 class Outlet {
  public:
-  explicit Outlet(const std::string& name, const std::shared_ptr<Context>& context)
-      : sender_(Pub(name, context), "", ring_), sub_(Socket::Create(context, ZMQ_SUB).value()) {
+  // `holds`: see LiveSender.
+  Outlet(const std::string& name, const std::shared_ptr<Context>& context,
+         std::function<bool()> holds = nullptr)
+      : sender_(Pub(name, context), "", ring_, /*guard=*/nullptr, std::move(holds)),
+        sub_(Socket::Create(context, ZMQ_SUB).value()) {
     sub_.SetOption(ZMQ_RCVHWM, 0);
     sub_.Subscribe("");
     EXPECT_TRUE(sub_.Connect("inproc://" + name).ok());
@@ -80,6 +86,21 @@ TEST(SendLoop, SendsPublishedBatchesAlsoAfterAPause) {
     EXPECT_TRUE(Eventually([&] { return outlet.Received() == sent; }));
     ASSERT_TRUE(Eventually([&] { return loop.asleep(); }));
   }
+  loop.Remove(outlet.sender());
+}
+
+TEST(SendLoop, SendsHeldBatchesLater) {
+  const auto context = Context::Create();
+  std::atomic<bool> holds = true;
+  SendLoop loop;
+  Outlet outlet("outlet", context, [&holds] { return holds.load(); });
+  loop.Add(outlet.sender());
+  outlet.Publish(loop);
+  ASSERT_TRUE(Eventually([&] { return loop.asleep(); }));
+  EXPECT_EQ(outlet.Received(), 0u);
+  holds = false;
+  loop.Wake();
+  EXPECT_TRUE(Eventually([&] { return outlet.Received() == 1; }));
   loop.Remove(outlet.sender());
 }
 

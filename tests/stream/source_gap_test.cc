@@ -158,6 +158,18 @@ TEST(SourceGap, UnprovenBatchesAreReplacedAndDropped) {
   EXPECT_EQ(hold_back.bytes(), 0u);
 }
 
+TEST(SourceGap, HeldBatchesBelowANumberAreDropped) {
+  HoldBack hold_back(/*max_batches=*/100, /*max_bytes=*/1000);
+  for (const uint64_t seq : {uint64_t{5}, uint64_t{6}, uint64_t{8}}) {
+    hold_back.Add({seq, TestPayload(seq)});
+  }
+  hold_back.DropBelow(6);
+  EXPECT_EQ(hold_back.first_seq(), 6u);
+  hold_back.DropBelow(9);
+  EXPECT_EQ(hold_back.first_seq(), std::nullopt);
+  EXPECT_EQ(hold_back.bytes(), 0u);
+}
+
 TEST(SourceGap, BytesBoundTheHoldBack) {
   HoldBack hold_back(/*max_batches=*/100, /*max_bytes=*/10);
   const Bytes payload(6);

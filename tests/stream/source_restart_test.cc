@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include "tests/stream/extended_harness.h"
 #include "tests/stream/source_harness.h"
 
 namespace kvcast::stream {
@@ -206,6 +207,41 @@ TEST(SourceRestart, HeldBackBatchesOfTheOldEpochAreForgotten) {
   EXPECT_EQ(source.TakeDeliveries(), Batches(0, 5, 1));
   source.Live(5, /*epoch=*/1);
   EXPECT_EQ(source.TakeDeliveries(), Batches(5, 6, 1));
+}
+
+class SourceRestartExtended : public ExtendedHarness {
+ protected:
+  // Batch 0 is applied, and the replay of the hole before batch 5 has begun.
+  void JoinWithHole() {
+    Join(1);
+    Reply(0);
+    End(1);
+    Live(5);
+    Reply(0);
+    EXPECT_EQ(Log(), Batches(0, 1));
+  }
+};
+
+// The live batch may come from another publisher than the replay.
+TEST_F(SourceRestartExtended, ALowerNumberThatIsNextWaitsForTheReplay) {
+  JoinWithHole();
+  Live(1, /*life=*/1);
+  Reply(0);
+  EXPECT_EQ(Log(), Texts{});
+  Reply(1);
+  EXPECT_EQ(Log(), Batches(1, 2));
+}
+
+TEST_F(SourceRestartExtended, ALowerNumberIsNotLeftBehindByTheReplay) {
+  JoinWithHole();
+  Live(1);
+  next_result = BatchResult::kUndecodable;
+  Reply(1);
+  EndWithoutDigests(6);
+  EndWithoutDigests(6);
+  EXPECT_EQ(Log(), (Texts{"0.1", "begin", "drop", "reset lost_batches", "0.5"}));
+  EXPECT_EQ(source.status(now_ms).next_seq, 6u);
+  EXPECT_EQ(source.status(now_ms).lost, 3u);
 }
 
 }  // namespace

@@ -91,6 +91,17 @@ TEST(SourceResume, WithoutTheBatchInTheRingThereIsNoProof) {
   EXPECT_EQ(source.state(), SourceState::kCleared);
 }
 
+// A publisher sends no batch again over a new connection.
+TEST(SourceResume, WithoutReplayALowerNumberIsAnotherRun) {
+  SourceHarness source(/*can_replay=*/false);
+  source.Resume(PositionAt(1000));
+  source.Connect();
+  source.Live(0, /*epoch=*/1);
+  EXPECT_EQ(source.TakeDeliveries(), (Texts{"reset restart", "1.0"}));
+  source.Live(1, /*epoch=*/1);
+  EXPECT_EQ(source.TakeDeliveries(), Batches(1, 2, 1));
+}
+
 TEST(SourceResume, WithoutAnAnswerTheStateStaysUnproven) {
   SourceHarness source(/*can_replay=*/true);
   const SavedPosition saved = PositionAt(5);

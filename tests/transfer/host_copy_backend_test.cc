@@ -8,6 +8,7 @@
 #include <random>
 
 #include "tests/support/pools.h"
+#include "tests/transfer/thread_limit.h"
 
 namespace kvcast {
 namespace {
@@ -99,6 +100,28 @@ TEST(HostCopyBackend, AnEmptyBatchIsDone) {
   const auto ticket = backend->Submit(CopyDirection::kLoad, {}, nullptr);
   ASSERT_TRUE(ticket.ok());
   EXPECT_EQ(backend->Poll(*ticket), CopyState::kDone);
+}
+
+TEST(HostCopyBackend, CopiesWithTheThreadsThatCanStart) {
+  std::vector<std::byte> source(3'000'000);
+  std::vector<std::byte> target(source.size());
+  FillWith(source, 6);
+  std::unique_ptr<CopyBackend> backend;
+  {
+    const testing::ThreadLimit limit(1);
+    backend = Backend(3);
+  }
+  const CopyOp op{source.data(), target.data(), source.size(), 0, 0, 1};
+  const auto ticket = backend->Submit(CopyDirection::kLoad, {&op, 1}, nullptr);
+  ASSERT_TRUE(ticket.ok());
+  EXPECT_EQ(backend->Wait(*ticket), CopyState::kDone);
+  EXPECT_TRUE(target == source);
+}
+
+TEST(HostCopyBackend, IsExhaustedIfNoThreadCanStart) {
+  const testing::ThreadLimit limit(0);
+  EXPECT_EQ(MakeHostCopyBackend({.threads = 3}).status().ToString(),
+            "exhausted: no copy thread can start");
 }
 
 TEST(HostCopyBackend, ErrorsNameTheField) {

@@ -8,7 +8,12 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <fstream>
+#include <string>
 #include <vector>
+
+#include "src/base/huge_pages.h"
+#include "tests/transfer/thread_limit.h"
 
 namespace kvcast {
 namespace {
@@ -43,6 +48,44 @@ TEST(HostPool, EveryPageIsThereAndZero) {
       pool->base()[kBytes - 1] = std::byte{1};
     }
   }
+}
+
+TEST(HostPool, TheThreadsThatCanStartTouchAllPages) {
+  constexpr size_t kBytes = 150'000'000;
+  for (const size_t others : {0, 1}) {
+    const testing::ThreadLimit limit(others);
+    const auto pool = HostPool::Create({.bytes = kBytes, .threads = 4});
+    ASSERT_TRUE(pool.ok()) << pool.status().ToString();
+    EXPECT_EQ(PresentPages(*pool), PagesOf(kBytes));
+  }
+}
+
+// Returns the number of reserved huge pages that no mapping has.
+size_t FreeHugePages() {
+  const std::string folder = "/sys/kernel/mm/hugepages/hugepages-2048kB/";
+  size_t free = 0;
+  size_t taken = 0;
+  std::ifstream(folder + "free_hugepages") >> free;
+  std::ifstream(folder + "resv_hugepages") >> taken;
+  return free - taken;
+}
+
+TEST(HostPool, TakesNoMoreReservedHugePagesThanItsBytesNeed) {
+  const size_t free = FreeHugePages();
+  if (free == 0) GTEST_SKIP() << "not tested: reserved huge pages; none of 2 MiB is free";
+  // A mapping takes its pages before it touches them. This mapping leaves one page.
+  constexpr int kFlags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB | 21 << 26;
+  const size_t others = (free - 1) * kHugePageBytes;
+  void* const taken =
+      others > 0 ? mmap(nullptr, others, PROT_READ | PROT_WRITE, kFlags, -1, 0) : nullptr;
+  ASSERT_NE(taken, MAP_FAILED);
+  {
+    const auto pool = HostPool::Create({.bytes = 100, .pages = HostPages::kHuge});
+    EXPECT_TRUE(pool.ok()) << pool.status().ToString();
+    EXPECT_EQ(FreeHugePages(), 0u);
+  }
+  EXPECT_EQ(FreeHugePages(), 1u);
+  if (others > 0) munmap(taken, others);
 }
 
 TEST(HostPool, MovesItsMemory) {

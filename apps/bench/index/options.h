@@ -13,7 +13,8 @@
 namespace kvcast::bench {
 
 // Returns one fleet with the configured number of holders. If no number is configured, returns one
-// fleet for each number in `holders`. The number of holders is at most the number of workers.
+// fleet for each number in `holders`; the numbers must increase. A number above the number of
+// workers becomes the number of workers, and no further fleet follows.
 inline std::vector<ChurnConfig> FleetCases(const FleetOptions& options,
                                            std::initializer_list<int64_t> holders) {
   std::vector<ChurnConfig> cases;

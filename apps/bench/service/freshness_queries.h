@@ -1,6 +1,6 @@
 // The queries of the freshness benchmark. A thread queries held prompts up to a thousand times a
-// second, in batches of ten. The first query of a batch finds cold caches, as at a low query rate;
-// the other nine find warm caches, as at a high rate. Every second prompt is short.
+// second, in batches of ten. The first query of a batch finds cold CPU caches, as at a low query
+// rate; the other nine find warm CPU caches, as at a high rate. Every second prompt is short.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -9,8 +9,10 @@
 
 namespace kvcast::tools {
 
-// The changed keys and their known properties come from the record. All bytes of the payload are
-// compared. Throws the exceptions of OffloadManagerReplay.
+// Encodes the events of the stored and removed keys of the record, with the hashes, parents, tokens
+// and LoRA of the record. Compares all bytes of the payload. Throws nlohmann's exceptions if a
+// field is absent or has the wrong type, std::runtime_error for an impossible value, and
+// std::out_of_range for a group index above 255.
 void RunOffloadEvents(const nlohmann::json& record, OffloadChecks& checks);
 
 }  // namespace kvcast::tools

@@ -176,7 +176,8 @@ class CacheManager {
   void CacheBlocks(CacheRequest& request, int64_t computed_tokens);
 
   // Returns the copies that were queued since the last call, in order. The engine must run them
-  // before the step. Only caches with PartialHitsEnabled produce copies.
+  // before the step. Copies occur only with PartialHitsEnabled, or with a Mamba group of mode
+  // kAlign whose blocks are larger than hash_block_size.
   std::vector<BlockCopy> TakeCopies();
   // The engine reports that copies from TakeCopies have run. The call releases the references to
   // the blocks of these copies.

@@ -75,7 +75,8 @@ struct OffloadSchedulerConfig {
   int64_t max_pending_ms = 100;
   // A load is late after late_load_ms plus its expected copy time. The expected copy time is the
   // number of bytes of this load and of all loads in flight before it, divided by
-  // load_bytes_per_ms. The time starts at the last MatchedTokens of the request. See TakeLateLoads.
+  // load_bytes_per_ms. The time starts at the last MatchedTokens of the request. With INT64_MAX, no
+  // load is late. See TakeLateLoads.
   int64_t late_load_ms = 1000;
   int64_t load_bytes_per_ms = int64_t{1} << 20;  // 1 GB/s, a lower bound of every link
   // vLLM from v0.33 on: maximum number of bytes that one step loads before it computes; see
@@ -83,6 +84,7 @@ struct OffloadSchedulerConfig {
   int64_t sync_load_budget_bytes = 0;
   EventHashForm hash_form = EventHashForm::kInt64;
   // True: stored events carry tokens, parent, kind and window. False: they carry only the hash.
+  // Has no effect without memory.enable_events.
   bool self_describing_events = true;
   OffloadObserver* observer = nullptr;  // not owned; must outlive the scheduler
   // True: behave as vLLM's connector in the cases in which this scheduler differs. Implies
@@ -99,6 +101,7 @@ struct OffloadSchedulerConfig {
   // - Events of windows and states carry only the hash, and no event has extra keys.
   // - If a key is evicted and stored again between two calls of TakeEvents, its event carries only
   //   the hash.
+  // - After a Reset, a flushed store of a finished request may use slots that a dropped job uses.
   bool compatible = false;
 };
 
@@ -160,8 +163,10 @@ struct OffloadPlan {
   std::vector<OffloadJob> loads;
   std::vector<OffloadJob> stores;
   // The loads that must end before the step computes. OnCompletions names the request of such a
-  // load only if the load failed. The blocks that the step computed for the request are then
-  // invalid.
+  // load only if the load failed and the request has not ended. The blocks that the step computed
+  // for the request are then invalid, and the stores of the request that are in progress fail. A
+  // completion of such a load must therefore not be reported after a store of the same request. The
+  // order inside one call of OnCompletions does not matter.
   std::vector<OffloadJobId> before_step;
 };
 
@@ -237,7 +242,8 @@ class OffloadScheduler {
   // - kFailedPrecondition: a chunk of the load is not readable in host memory, or the request has a
   //   job in progress.
   // - kInvalidArgument: a table is missing or too short; `external_tokens` is negative, or exceeds
-  //   the chunks of the request; `external_tokens` ends at a position at which no state is stored.
+  //   the tokens or the chunks of the request; `external_tokens` ends at a position at which no
+  //   state is stored.
   // After an error the engine must compute the tokens. In the same step, a call with the complete
   // match never fails.
   Status UpdateAfterAlloc(OffloadRequestId id, int64_t external_tokens,
@@ -263,16 +269,17 @@ class OffloadScheduler {
 
   // The request has ended or was aborted. The next BuildStep stores the request's remaining chunks.
   // The engine may free the request's blocks immediately, except the blocks of a running load.
-  // Returns true if the request has a running load. `computed_tokens`: number of leading tokens
-  // whose KV exists. The last sampled token has no KV. `aborted` has an effect only with
-  // `compatible`: if the request was not aborted, the scheduler ignores computed_tokens and counts
-  // all tokens of the request. From v0.32 on, the last token then counts only if it belongs to the
-  // prompt.
+  // Returns true if the request has a running load that is not within the step. `computed_tokens`:
+  // number of leading tokens whose KV exists. The last sampled token has no KV. `aborted` has an
+  // effect only with `compatible`: if the request was not aborted, the scheduler ignores
+  // computed_tokens and counts all tokens of the request. From v0.32 on, the last token then counts
+  // only if it belongs to the prompt.
   bool RequestFinished(OffloadRequestId id, int64_t computed_tokens, bool aborted);
 
   // Removes all chunks of host memory. The engine must call Reset between two steps. Running
   // requests are stored again from their start. Jobs in progress are flushed in the next step and
-  // change no chunk. OnCompletions still reports the loads among these jobs. Error:
+  // change no chunk. OnCompletions still reports the loads among these jobs. If there are jobs in
+  // progress, the next BuildStep stores no chunks of requests that have finished. Error:
   // kFailedPrecondition if BuildStep has not returned all loads.
   Status Reset();
 

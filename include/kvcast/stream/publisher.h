@@ -105,6 +105,10 @@ struct PublisherConfig {
   std::function<void(const EventBatch* batch)> observe;
   // True: the publisher starts silent; see Publisher::SetSilent.
   bool silent = false;
+  // True: while the publisher is silent, its batches stay in the ring, and are sent when it is no
+  // longer silent. If the ring drops them before, subscribers see a gap. The destructor of a silent
+  // publisher does not send them.
+  bool holds_while_silent = false;
   // Set: the publisher begins with this state, and its first batch has the number
   // resume->status.next_seq. The earlier batches cannot be replayed, so a subscriber needs a
   // snapshot. Without `epoch`, the epoch is a new one. Needs KVX1 and a replay endpoint.
@@ -208,7 +212,7 @@ class Publisher {
 
   // True: the publisher sends no heartbeats and answers no requests. Its subscribers then become
   // kStale. For a publisher that does not know whether its engine still runs. Batches are still
-  // published. Thread-safe.
+  // published, except with PublisherConfig::holds_while_silent. Thread-safe.
   void SetSilent(bool silent);
 
   // The sequence number of the next batch. It is also the number of published batches, including

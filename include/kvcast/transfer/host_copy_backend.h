@@ -21,7 +21,9 @@ struct HostCopyConfig {
 };
 
 // Creates the backend. The backend starts queued loads before queued stores. It has no events:
-// `after` of Submit must be nullptr. Error: kInvalidArgument if `threads` is not in [0, 256].
+// `after` of Submit must be nullptr. If the system refuses threads, the backend copies with fewer
+// threads. Errors: kInvalidArgument if `threads` is not in [0, 256]; kExhausted if no thread can
+// start.
 Result<std::unique_ptr<CopyBackend>> MakeHostCopyBackend(const HostCopyConfig& config = {});
 
 }  // namespace kvcast

@@ -13,8 +13,8 @@ namespace kvcast {
 enum class HostPages {
   kSmall,
   kTransparentHuge,  // huge pages where the kernel can provide them
-  // Reserved huge pages (vm.nr_hugepages). Create returns an error if too few huge pages are
-  // reserved.
+  // Reserved huge pages of 2 MiB (hugepages-2048kB/nr_hugepages in /sys/kernel/mm/hugepages).
+  // Create returns an error if too few of these pages are reserved.
   kHuge,
 };
 
@@ -22,7 +22,7 @@ struct HostPoolConfig {
   size_t bytes = 0;
   HostPages pages = HostPages::kTransparentHuge;
   // Number of threads that touch the pages at creation, 0 to 256. 0: half of the processors, but at
-  // least 1 and at most 16.
+  // least 1 and at most 16. If the system refuses threads, fewer threads touch the pages.
   int threads = 0;
   // The NUMA node of all pages; the node next to the GPU is best. nullopt: the kernel chooses.
   std::optional<int> numa_node;

@@ -54,7 +54,8 @@ constexpr std::array kStreamMetrics = {
         kCounter, [](W w) { return w.stream.resets; }},
     WorkerMetric{"kvcast_source_lost_batches_total",
                  "Batches that the router skipped because it received them neither live nor by "
-                 "replay, since the worker was registered.",
+                 "replay, since the worker was registered. Batches before the first applied batch "
+                 "after a join or a reset do not count.",
                  kCounter, [](W w) { return w.stream.lost; }},
     WorkerMetric{
         "kvcast_source_epochs_total",
@@ -297,8 +298,9 @@ constexpr std::array kNamingMetrics = {
                  "belong to another challenge, since the worker was registered.",
                  kCounter, [](W w) { return w.wire.challenges.rejected; }},
     WorkerMetric{"kvcast_source_scheme_contradictions_total",
-                 "Block hashes in store events that contradict the hash scheme that was proven for "
-                 "the same kind of extra keys, since the worker was registered.",
+                 "Store events with a block hash that does not fit the hash scheme that earlier "
+                 "store events proved for blocks with the same kind of extra keys, since the "
+                 "worker was registered.",
                  kCounter, [](W w) { return w.scheme.contradictions; }},
 };
 

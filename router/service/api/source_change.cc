@@ -33,6 +33,7 @@ HttpReply RefuseSource(ServiceCore& core, const HttpRequest& request, std::strin
 
 Status RemoveForClient(ServiceCore& core, const HttpRequest& request, const std::string& name) {
   Status status = core.fleet->Remove(name);
+  if (core.initial.state && core.initial.state->ForgetClientSource(name)) status = Status();
   if (status.ok()) core.source_log->NoteRemoved(name, OriginOf(request));
   if (status.ok() && core.initial.state) core.initial.state->WriteClientSources(*core.fleet);
   return status;

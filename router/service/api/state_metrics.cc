@@ -24,8 +24,8 @@ constexpr StateMetric kStateMetrics[] = {
      "Saves of the state since the router started, including failed saves.", MetricType::Counter,
      [](R r) { return static_cast<double>(r.save.saves); }},
     {"kvcast_state_save_errors_total",
-     "Saves of the state that failed, since the router started. The files keep the state of an "
-     "earlier save.",
+     "Failed saves, since the router started. A save fails if the file of any shard cannot be "
+     "written. The files of these shards keep the state of an earlier save.",
      MetricType::Counter, [](R r) { return static_cast<double>(r.save.errors); }},
     {"kvcast_state_saved_timestamp_seconds",
      "Time of the latest successful save, in seconds since the Unix epoch. 0: no save has "

@@ -55,10 +55,11 @@ class EventFeeds::Worker {
     if (result == BatchResult::kTooLarge) Drop(SourceReason::kTooLarge);
     return result != BatchResult::kUndecodable;
   }
-  void Fail(bool cut) {
+  void Fail(FetchOutcome outcome) {
     const MutexLock lock(mutex_);
     const int64_t now = feeds_.config_.now_ms();
-    cut ? state_.OnCut(now) : state_.OnFailure(now);
+    if (outcome == FetchOutcome::kUnreached) return state_.OnUnreached(now);
+    outcome == FetchOutcome::kCut ? state_.OnCut(now) : state_.OnFailure(now);
   }
   void Contradict() {
     const MutexLock lock(mutex_);
@@ -140,7 +141,7 @@ class EventFeeds::Poller {
     if (answered && result.status == kMethodNotAllowed) Switch();
     const bool good = answered && result.status == kHttpOk;
     for (const auto& worker : workers) {
-      good ? (void)worker->Take(result.body) : worker->Fail(result.outcome == FetchOutcome::kCut);
+      good ? (void)worker->Take(result.body) : worker->Fail(result.outcome);
     }
     return good;
   }

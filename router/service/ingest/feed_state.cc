@@ -21,7 +21,7 @@ void FeedState::OnHeard(int64_t now_ms) {
   if (failing_since_ms_ && heard_) ++status_.reconnects;
   failing_since_ms_.reset();
   heard_ = true;
-  // After a cut, only an event shows whether events were lost.
+  // After a cut, only an event shows whether events were lost, or whether the engine has restarted.
   if (!cut_) unsure_since_ms_ = now_ms;
 }
 
@@ -49,8 +49,14 @@ void FeedState::OnFailure(int64_t now_ms) {
 
 void FeedState::OnCut(int64_t now_ms) {
   ++counters_.cuts;
-  if (!std::exchange(cut_, true)) unsure_since_ms_ = now_ms;
+  if (!std::exchange(cut_, true) && !failing_since_ms_) unsure_since_ms_ = now_ms;
   if (!failing_since_ms_) failing_since_ms_ = now_ms;
+}
+
+void FeedState::OnUnreached(int64_t now_ms) {
+  OnFailure(now_ms);
+  // Without a batch, the worker has no blocks that another run of the engine could lack.
+  if (status_.batches > 0) cut_ = true;
 }
 
 void FeedState::OnReset(SourceReason reason) {

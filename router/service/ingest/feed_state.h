@@ -31,11 +31,13 @@ class FeedState {
   // Call after events were applied. The worker's blocks count as complete if and only if the result
   // is kComplete.
   void OnApplied(BatchResult result, int64_t now_ms);
-  // Call if a poll got no connection, or got a status other than 200. In both cases, the engine has
-  // sent no events.
+  // Call if a poll got a status other than 200. The engine has sent no events.
   void OnFailure(int64_t now_ms);
   // Call if the engine may have sent events that did not arrive. The next event shows the gap.
   void OnCut(int64_t now_ms);
+  // Call if a poll got no connection. The engine may have ended, and another run may answer the
+  // next poll. The next event shows whether the engine is the same run.
+  void OnUnreached(int64_t now_ms);
   // Call after the worker's blocks were dropped for this reason.
   void OnReset(SourceReason reason);
 
@@ -52,8 +54,8 @@ class FeedState {
   const int64_t stale_ms_;
   const int64_t began_ms_;
   bool heard_ = false;
-  bool whole_ = false;                         // no event is missing
-  bool cut_ = false;                           // an answer was lost after the latest event
+  bool whole_ = false;  // no event is missing
+  bool cut_ = false;    // after the latest event, an answer was lost or a poll got no connection
   SourceReason why_ = SourceReason::kJoining;  // the reason if whole_ is false
   std::optional<int64_t> failing_since_ms_;
   int64_t unsure_since_ms_ = 0;

@@ -20,6 +20,10 @@ class HostMemoryEvents {
     LeaveContentOfConnector(batch);
   }
 
+  // Stores of the engine were missed, or were replaced by a snapshot, which has no keys. Their
+  // blocks may have had extra keys.
+  void NoteMissedStores() { has_keys_ = true; }
+
   // The learned properties of the engine.
   void Save(FieldWriter& to) const {
     to.Bool(has_keys_);
@@ -35,7 +39,7 @@ class HostMemoryEvents {
   void LeaveContentOfConnector(EventBatch& batch);
 
   bool may_be_connector_;
-  bool has_keys_ = false;    // a store of the engine had extra keys
+  bool has_keys_ = false;    // a store of the engine had, or may have had, extra keys
   bool is_hicache_ = false;  // the engine has stored blocks in SGLang's host memory
 };
 

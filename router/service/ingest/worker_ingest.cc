@@ -213,8 +213,10 @@ BatchResult WorkerIngest::OnBatch(std::span<const uint8_t> payload, Seq seq) {
   if (counts.component_fields > 0) has_components_ = true;
   const bool doubtful = LosesTruth(counts) || !tagged;
   // The decoder of TensorRT-LLM removes the blocks that a lost event may have removed.
-  if ((!decoded || doubtful) && !trtllm_) inexact_ = true;
+  if (decoded && doubtful && !trtllm_) doubts_.inexact = true;
   if (!decoded) {
+    doubts_.inexact = false;
+    NoteMissedBatches();
     // The batch may have contained removes. Without this reset, the index could report the removed
     // blocks forever.
     replica_.Reset(/*restart=*/false);
@@ -252,7 +254,14 @@ BatchResult WorkerIngest::OnBatch(std::span<const uint8_t> payload, Seq seq) {
 // The first batch of an epoch shows whether earlier blocks are missing.
 void WorkerIngest::NoteBegin(Seq seq) {
   if (std::exchange(epoch_.began, true)) return;
-  if (seq.value > 0 || (trtllm_ && trtllm_->lacks_events())) index_.NoteMissedBlocks(id_);
+  if (seq.value == 0 && !(trtllm_ && trtllm_->lacks_events())) return;
+  index_.NoteMissedBlocks(id_);
+  NoteMissedBatches();
+}
+
+void WorkerIngest::NoteMissedBatches() {
+  doubts_.lacks_host_blocks = true;
+  host_memory_.NoteMissedStores();
 }
 
 bool WorkerIngest::IsTooLarge(const IndexCounters& now, size_t groups) {
@@ -347,46 +356,6 @@ std::optional<int64_t> WorkerIngest::reuse_contradiction() const {
   return feedback_.contradiction();
 }
 
-bool WorkerIngest::CommitSnapshot(const PublisherStatus& status) {
-  // A snapshot contains the blocks of all ranks.
-  if (config_.rank) {
-    replica_.DropSnapshot();
-    return false;
-  }
-  if (!replica_.CommitSnapshot(status)) return false;
-  inexact_ = false;
-  epoch_.began = true;
-  BlockCounts held;
-  index_.ForEachResidency(id_, [&held](Tier tier, uint8_t group, const BlockHash&,
-                                       uint32_t copies) { held.Hold(tier, group, copies); });
-  NoteIndexCounters(index_.counters(id_));
-  MutexLock lock(mutex_);
-  block_counts_.Replace(held);
-  return true;
-}
-
-void WorkerIngest::OnReset(ResetReason reason) {
-  {
-    MutexLock lock(mutex_);
-    ++(reason == ResetReason::kRestart ? counters_.restarts : counters_.losses);
-    block_counts_.Clear();
-  }
-  if (mooncake_) mooncake_->Restart();
-  if (trtllm_) trtllm_->Forget();
-  if (reason == ResetReason::kRestart) {
-    replica_.Reset(/*restart=*/true);
-    epoch_.is_wide = false;
-    inexact_ = false;
-    has_components_ = false;
-    epoch_.began = false;
-    watch_.Restart();
-    NoteScheme();
-  } else {
-    replica_.Reset(/*restart=*/false);
-  }
-  NoteIndexCounters(index_.counters(id_));
-}
-
 uint64_t WorkerIngest::BeginChallenge() {
   const uint64_t nonce = watch_.BeginChallenge();
   const MutexLock lock(mutex_);
@@ -425,7 +394,7 @@ void WorkerIngest::NoteScheme() {
     changed = *scheme_.verdict != now;
     if (changed) scheme_.verdict = std::make_shared<const SchemeVerdict>(now);
   }
-  contradicted_ = watch_.is_contradicted();
+  doubts_.contradicted = watch_.is_contradicted();
   if (changed && now.scheme) LearnHashBlockSize(now.scheme->hash_block_size);
 }
 
@@ -492,7 +461,7 @@ std::optional<double> WorkerIngest::last_batch_ts() const {
 }
 
 SourceState WorkerIngest::State(SourceState stream) const {
-  return stream == SourceState::kSynced && inexact_ ? SourceState::kSuspect : stream;
+  return stream == SourceState::kSynced && doubts_.inexact ? SourceState::kSuspect : stream;
 }
 
 }  // namespace kvcast::router

@@ -101,10 +101,13 @@ class WorkerIngest {
   uint64_t BeginChallenge();
   void OnChallengeAnswer(std::span<const uint8_t> payload);
 
-  // True: the worker's state can be saved and restored. False in three cases: no replay can prove
+  // True: the worker's state can be saved and restored. False in four cases: no replay can prove
   // the state after a restart of the router; the format is kMooncake or kTrtllm; the index may
-  // differ from the engine.
-  bool CanSave() const { return config_.has_replay && !mooncake_ && !trtllm_ && !inexact_; }
+  // differ from the engine; hashes or feedback contradict the answers.
+  bool CanSave() const {
+    return config_.has_replay && !mooncake_ && !trtllm_ && !doubts_.inexact &&
+           !doubts_.contradicted && !reuse_contradiction();
+  }
   // The properties of the worker that the index does not know.
   std::vector<uint8_t> Save() const;
   // Restores saved properties, and calls `restore_blocks` to restore the blocks. Must be called
@@ -135,7 +138,10 @@ class WorkerIngest {
   std::shared_ptr<const SchemeVerdict> verdict() const;
   SchemeCounters scheme_counters() const;
   // See SchemeWatch::is_contradicted.
-  bool is_contradicted() const { return contradicted_; }
+  bool is_contradicted() const { return doubts_.contradicted; }
+  // True: the engine may hold blocks in host memory or storage that the index does not have,
+  // because batches are missing since the engine's start, and no snapshot has replaced them.
+  bool lacks_host_blocks() const { return doubts_.lacks_host_blocks; }
   // The reason why the engine's own lookup may differ from the router's answer, although the index
   // has all blocks of the engine. Empty: there is no such reason.
   std::string_view rule_doubt() const;
@@ -153,10 +159,10 @@ class WorkerIngest {
   std::optional<double> last_batch_ts() const;
   // The counters of the index after the latest batch, snapshot or reset.
   IndexCounters index_counters() const;
-  // The state of the stream. Exception: kSuspect instead of kSynced if a batch or event could not
-  // be decoded, or if a batch with events did not name its rank. The index may then hold blocks
-  // that the engine does not hold. A snapshot or a restart of the engine ends the exception. The
-  // exception does not apply to EventFormat::kTrtllm.
+  // The state of the stream. Exception: kSuspect instead of kSynced if an event could not be
+  // decoded, or if a batch with events did not name its rank. The index may then hold blocks that
+  // the engine does not hold. A snapshot or a reset ends the exception. The exception does not
+  // apply to EventFormat::kTrtllm.
   SourceState State(SourceState stream) const;
 
  private:
@@ -193,6 +199,7 @@ class WorkerIngest {
   void NameFound();
   void NoteHashForm(const EventBatch& batch);
   void NoteScheme();
+  void NoteMissedBatches();
   void LearnHashBlockSize(int64_t hash_block_size);
 
   const WorkerId id_;
@@ -216,7 +223,12 @@ class WorkerIngest {
   std::optional<MooncakeEvents> mooncake_;  // set for kMooncake
   std::optional<TrtllmEvents> trtllm_;      // set for kTrtllm
   std::atomic<EventHashForm> form_{EventHashForm::kInt64};
-  std::atomic<bool> inexact_{false};
+  struct Doubts {
+    std::atomic<bool> inexact{false};            // see State
+    std::atomic<bool> contradicted{false};       // see is_contradicted
+    std::atomic<bool> lacks_host_blocks{false};  // see lacks_host_blocks
+  };
+  Doubts doubts_;
   struct CacheSize {
     uint64_t blocks = 0;
     size_t groups = 0;               // number of groups that have had blocks
@@ -224,7 +236,6 @@ class WorkerIngest {
   };
   CacheSize cache_size_;
   std::atomic<bool> has_components_{false};  // see DecodeCounts::component_fields
-  std::atomic<bool> contradicted_{false};
   mutable Mutex mutex_;
   SourceCounters counters_ KV_GUARDED_BY(mutex_);
   BlockCounts block_counts_ KV_GUARDED_BY(mutex_);

@@ -1,4 +1,4 @@
-// The functions of WorkerIngest that save and restore a worker.
+// The functions of WorkerIngest that save, restore, replace and drop the state of a worker.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <bit>
@@ -19,6 +19,7 @@ std::vector<uint8_t> WorkerIngest::Save() const {
   const std::optional<double> ts = last_batch_ts();
   to.Bool(ts.has_value());
   to.Fixed(std::bit_cast<uint64_t>(ts.value_or(0)));
+  to.Bool(doubts_.lacks_host_blocks);
   host_memory_.Save(to);
   return to.Take();
 }
@@ -35,6 +36,7 @@ Status WorkerIngest::Restore(std::span<const uint8_t> saved, uint64_t next_seq,
   const auto tokens = static_cast<int64_t>(from.Int(~uint64_t{0} >> 1));
   const bool has_ts = from.Bool();
   const auto ts = std::bit_cast<double>(from.Fixed());
+  const bool lacks_host_blocks = from.Bool();
   HostMemoryEvents host_memory = host_memory_;
   host_memory.Restore(from);
   if (!from.AtEnd()) return {StatusCode::kMalformed, "the properties of the source are damaged"};
@@ -43,6 +45,7 @@ Status WorkerIngest::Restore(std::span<const uint8_t> saved, uint64_t next_seq,
   epoch_ = {.began = true, .is_wide = is_wide};
   has_components_ = has_components;
   host_memory_ = host_memory;
+  doubts_.lacks_host_blocks = lacks_host_blocks;
   cache_size_.blocks = blocks;
   cache_size_.groups = groups;
   cache_size_.tokens = tokens;
@@ -57,6 +60,49 @@ Status WorkerIngest::Restore(std::span<const uint8_t> saved, uint64_t next_seq,
   block_counts_.Replace(held);
   if (has_ts) last_batch_ts_ = ts;
   return Status();
+}
+
+bool WorkerIngest::CommitSnapshot(const PublisherStatus& status) {
+  // A snapshot contains the blocks of all ranks.
+  if (config_.rank) {
+    replica_.DropSnapshot();
+    return false;
+  }
+  if (!replica_.CommitSnapshot(status)) return false;
+  doubts_.inexact = doubts_.lacks_host_blocks = false;
+  host_memory_.NoteMissedStores();
+  epoch_.began = true;
+  BlockCounts held;
+  index_.ForEachResidency(id_, [&held](Tier tier, uint8_t group, const BlockHash&,
+                                       uint32_t copies) { held.Hold(tier, group, copies); });
+  NoteIndexCounters(index_.counters(id_));
+  MutexLock lock(mutex_);
+  block_counts_.Replace(held);
+  return true;
+}
+
+void WorkerIngest::OnReset(ResetReason reason) {
+  {
+    MutexLock lock(mutex_);
+    ++(reason == ResetReason::kRestart ? counters_.restarts : counters_.losses);
+    block_counts_.Clear();
+  }
+  if (mooncake_) mooncake_->Restart();
+  if (trtllm_) trtllm_->Forget();
+  if (reason == ResetReason::kRestart) {
+    replica_.Reset(/*restart=*/true);
+    epoch_.is_wide = false;
+    doubts_.lacks_host_blocks = false;
+    has_components_ = false;
+    epoch_.began = false;
+    watch_.Restart();
+    NoteScheme();
+  } else {
+    replica_.Reset(/*restart=*/false);
+    NoteMissedBatches();
+  }
+  doubts_.inexact = false;
+  NoteIndexCounters(index_.counters(id_));
 }
 
 }  // namespace kvcast::router

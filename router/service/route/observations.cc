@@ -50,7 +50,8 @@ std::string HashText(const BlockHash& hash) {
 }
 
 // Returns the position of the first entry that the reader has not seen. `since`: "next" of the
-// reader's latest reply. `seen`: number of the next entry. `size`: number of kept entries.
+// reader's latest reply. `seen`: the number of entries since the start, including dropped entries.
+// `size`: the number of kept entries.
 uint64_t PositionOf(uint64_t since, uint64_t seen, uint64_t size) {
   const uint64_t first = seen - size;
   // A number that this process has not reached comes from an earlier process: return all entries.

@@ -278,6 +278,11 @@ void QueryEngine::MatchCohort(const Query& query, const Cohort& cohort,
     over_budget = hashes == nullptr;
     if (hashes) prompt.hashes = *hashes;
   }
+  // Embeddings without digests for this block size, and overlapping items, end the names early.
+  const int64_t named = std::max(std::ssize(prompt.contents), std::ssize(prompt.hashes));
+  const bool cut =
+      query.by_tokens && !over_budget &&
+      named < HashedUnits(query.prompt_tokens, cohort.hash_block_size, cohort.lookahead);
   if (!prefixes) prefixes = PromptNames::PrefixesOf(prompt.hashes);
   if (prompt.prompt_tokens == 0) {
     const int64_t units = std::max(std::ssize(prompt.hashes), std::ssize(prompt.integer_hashes));
@@ -285,7 +290,7 @@ void QueryEngine::MatchCohort(const Query& query, const Cohort& cohort,
   }
   for (WorkerMatch& match : index_.Match(prompt, workers, policy_)) {
     const WorkerId worker = match.worker;
-    matches[worker] = {std::move(match), cohort.hash_block_size, prefixes, over_budget};
+    matches[worker] = {std::move(match), cohort.hash_block_size, prefixes, over_budget, cut};
   }
 }
 
@@ -299,7 +304,11 @@ std::string QueryEngine::WhyNoMatch(const WorkerIngest& source, const Query& que
     return "no store shows the worker's hash_block_size: set hash_block_size or groups";
   }
   if (matched == nullptr) return "the query's hash_block_size is not the worker's";
-  return matched->over_budget ? "budget: the queried engines use too many hash schemes" : "";
+  if (matched->over_budget) return "budget: the queried engines use too many hash schemes";
+  return matched->cut
+             ? "the query does not describe the whole prompt: items overlap, or digests of "
+               "embeddings are missing for this hash_block_size"
+             : "";
 }
 
 void QueryEngine::Prove(const WorkerIngest& source, const Query& query, const Plan& plan,
@@ -327,6 +336,9 @@ void QueryEngine::Prove(const WorkerIngest& source, const Query& query, const Pl
   answer.reason_with_cpu = WhyNoProofOfLoads(answer, by_chain);
   const bool hidden_loads = hidden.with_cpu && answer.match.with_cpu_tokens == 0;
   if (answer.reason_with_cpu.empty() && hidden_loads) answer.reason_with_cpu = kOtherHashes;
+  if (answer.reason_with_cpu.empty() && source.lacks_host_blocks()) {
+    answer.reason_with_cpu = "earlier blocks in host memory are not known";
+  }
   answer.exact_with_cpu = answer.reason_with_cpu.empty();
 }
 

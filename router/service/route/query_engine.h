@@ -76,6 +76,7 @@ class QueryEngine {
     int64_t hash_block_size = 0;
     SharedPrefixes prefixes;   // see QueryAnswer
     bool over_budget = false;  // the query reached its limit and computed no chain for this worker
+    bool cut = false;          // the query describes only the first blocks of the prompt
   };
   using Matches = std::unordered_map<WorkerId, Matched>;
 

@@ -27,13 +27,24 @@ class ClientSourceFile {
   // Returns the text of the latest Write. Empty: there is no file. The error text is one line that
   // names the file.
   Result<std::string> Read() const;
-  // Writes the sources that clients have registered in `fleet` to the file.
+  // Must be called if the result of Read cannot be used. The next Write renames the file to
+  // `sources.json.refused`, and replaces an older file of this name.
+  void Refuse();
+  // Must be called for a source of the file that the fleet does not follow. Each Write writes the
+  // source too, until a client registers a source with the same name.
+  void Keep(const WorkerRegistration& source);
+  // Drops the source of Keep with this name. False: there is none.
+  bool Forget(std::string_view name);
+  // Writes the sources that clients have registered in `fleet`, and the sources of Keep, to the
+  // file.
   Status Write(const Fleet& fleet);
 
  private:
   const StateFolder& folder_;
   const Encode encode_;
   Mutex mutex_;  // held during Write, so that an older list never replaces a newer list
+  bool refused_ KV_GUARDED_BY(mutex_) = false;  // the file is renamed before the next Write
+  std::vector<WorkerRegistration> kept_ KV_GUARDED_BY(mutex_);
 };
 
 }  // namespace kvcast::router

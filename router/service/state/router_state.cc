@@ -23,14 +23,19 @@ Result<std::unique_ptr<RouterState>> RouterState::Open(const StateOptions& optio
       new RouterState(options, std::move(folder).value(), encode, log));
 }
 
+void RouterState::RefuseClientSources(const Status& why) {
+  client_sources_.Refuse();
+  if (log_ != nullptr) log_->Write(log_events::kStateRefused, "", {{"reason", why.message()}});
+}
+
 void RouterState::WriteClientSources(const Fleet& fleet) {
   const Status status = client_sources_.Write(fleet);
   if (status.ok() || log_ == nullptr) return;
   log_->Write(log_events::kStateSaveFailed, "", {{"reason", status.message()}});
 }
 
-void RouterState::BeginSaving(SavedRouter router) {
-  auto saver = std::make_shared<StateSaver>(folder_, std::move(router), log_);
+void RouterState::BeginSaving(SavedRouter router, SavedWorkers& saved) {
+  auto saver = std::make_shared<StateSaver>(folder_, std::move(router), saved, log_);
   saver->Begin(period_ms_);
   const MutexLock lock(mutex_);
   saver_ = std::move(saver);

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "kvcast/core/status.h"
 #include "router/service/state/client_source_file.h"
@@ -45,11 +46,16 @@ class RouterState {
   Status SetSecret(uint64_t secret) { return folder_.SetSecret(secret); }
   // The saved text of the clients' sources; see ClientSourceFile::Read.
   Result<std::string> ReadClientSources() const { return client_sources_.Read(); }
+  // Logs that the saved text cannot be used; see ClientSourceFile::Refuse.
+  void RefuseClientSources(const Status& why);
+  // See ClientSourceFile::Keep and ClientSourceFile::Forget.
+  void KeepClientSource(const WorkerRegistration& source) { client_sources_.Keep(source); }
+  bool ForgetClientSource(std::string_view name) { return client_sources_.Forget(name); }
   // Must be called after a client has added or removed a source. Failures are logged.
   void WriteClientSources(const Fleet& fleet);
-  // Starts to save. Call it once. The index and the fleet must outlive the saver. The secret of
-  // `router` must be secret().
-  void BeginSaving(SavedRouter router);
+  // Starts to save. Call it once. The index, the fleet and `saved` must outlive the saver. The
+  // secret of `router` must be secret(). `saved`: the states that folder() had at the start.
+  void BeginSaving(SavedRouter router, SavedWorkers& saved);
   // Saves a last time. No-op before BeginSaving, and in a second call. Must be called before the
   // fleet is destroyed.
   void StopSaving();

@@ -12,13 +12,21 @@ std::string_view OriginName(StateOrigin origin) {
   return origin == StateOrigin::kPeer ? "peer" : "state";
 }
 
+constexpr std::string_view kKept = "kept-";
+
+// Files of different saves have different times, so no file replaces another.
+std::string KeptName(const std::string& name, int64_t saved_at_ms) {
+  if (name.starts_with(kKept)) return name;
+  return std::string(kKept) + std::to_string(saved_at_ms) + "-" + name;
+}
+
 }  // namespace
 
 void SavedWorkers::Load(const StateFolder& folder) {
   for (const std::string& name : folder.Names(".state")) {
     auto file = StateFile::Open(folder.PathOf(name), SecretCheck(folder.secret()));
     if (file.ok()) {
-      Add(std::make_shared<const StateFile>(std::move(file).value()));
+      Add(std::make_shared<const StateFile>(std::move(file).value()), name);
       continue;
     }
     if (log_ != nullptr) {
@@ -29,12 +37,12 @@ void SavedWorkers::Load(const StateFolder& folder) {
   }
 }
 
-void SavedWorkers::Add(const std::shared_ptr<const StateFile>& file) {
+void SavedWorkers::Add(const std::shared_ptr<const StateFile>& file, const std::string& name) {
   const MutexLock lock(mutex_);
   for (size_t i = 0; i < file->workers().size(); ++i) {
     Place& place = by_registration_[file->workers()[i].registration];
     if (place.file != nullptr && place.file->saved_at_ms() > file->saved_at_ms()) continue;
-    place = {file, static_cast<uint32_t>(i), StateOrigin::kFolder};
+    place = {file, static_cast<uint32_t>(i), StateOrigin::kFolder, name};
   }
 }
 
@@ -44,6 +52,20 @@ void SavedWorkers::AddFromPeer(std::shared_ptr<const StateFile> file) {
     by_registration_[file->workers()[i].registration] = {file, static_cast<uint32_t>(i),
                                                          StateOrigin::kPeer};
   }
+}
+
+std::set<std::string> SavedWorkers::KeepFiles(const StateFolder& folder) {
+  const MutexLock lock(mutex_);
+  std::set<std::string> names;
+  for (auto& [registration, place] : by_registration_) {
+    if (place.origin != StateOrigin::kFolder) continue;
+    const std::string kept = KeptName(place.name, place.file->saved_at_ms());
+    const bool has_name = place.name == kept || names.contains(kept);
+    if (!has_name && !folder.Rename(place.name, kept).ok()) continue;
+    place.name = kept;
+    names.insert(kept);
+  }
+  return names;
 }
 
 bool SavedWorkers::empty() const {

@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "kvcast/core/status.h"
@@ -42,6 +43,9 @@ class SavedWorkers {
   // Adds the workers of a file of another router. Their states replace those of a folder, because
   // the other router has followed the workers until now.
   void AddFromPeer(std::shared_ptr<const StateFile> file);
+  // Returns the names of the files of `folder` that have states which are left to restore. These
+  // files get names `kept-*.state`, so that no save replaces them. Load reads these names too.
+  std::set<std::string> KeepFiles(const StateFolder& folder);
   // True: no saved state is left to restore.
   bool empty() const;
   // Drops the states of the other router that were not restored. Returns the number of dropped
@@ -59,8 +63,9 @@ class SavedWorkers {
     std::shared_ptr<const StateFile> file;
     uint32_t number = 0;
     StateOrigin origin = StateOrigin::kFolder;
+    std::string name = {};  // of the file in the folder; empty: kPeer
   };
-  void Add(const std::shared_ptr<const StateFile>& file);
+  void Add(const std::shared_ptr<const StateFile>& file, const std::string& name);
   // Makes room in the index for all files, at the first call.
   void Reserve(PrefixIndex& index);
   RestoreCounters& CountersOf(StateOrigin origin) KV_REQUIRES(mutex_) {

@@ -44,7 +44,6 @@ class ShardSave {
  private:
   size_t workers_ = 0;
   double pause_seconds_ = 0;
-  // Declared before save_: the child uses the writer, so save_ must be destroyed first.
   std::optional<StateFileWriter> writer_;
   ForkedSave save_;
 };

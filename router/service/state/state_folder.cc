@@ -124,6 +124,13 @@ Status StateFolder::Commit(std::string_view name) const {
 
 void StateFolder::Remove(std::string_view name) const { (void)unlink(PathOf(name).c_str()); }
 
+Status StateFolder::Rename(std::string_view from, std::string_view to) const {
+  const std::string path = PathOf(from);
+  if (rename(path.c_str(), PathOf(to).c_str()) == 0) return Status();
+  if (errno == ENOENT) return {StatusCode::kNotFound, path + ": no such file"};
+  return Failed(path, "cannot be renamed");
+}
+
 Status StateFolder::Write(std::string_view name, std::string_view content) const {
   auto file = NewFile(name);
   if (!file.ok()) return file.status();

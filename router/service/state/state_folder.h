@@ -1,9 +1,10 @@
 // StateFolder: the folder in which a router keeps its saved state (`kvcast router --state`).
 //
 // Content: `lock` (held while a router uses the folder), `secret` (of the content keys; the saved
-// names of blocks are useless without it), `shard-N.state` (see state_file.h), `sources.json` (the
-// sources that clients have registered), and `*.tmp` (files that are not complete). Only the owner
-// may read the folder, because it holds hash seeds.
+// names of blocks are useless without it), `shard-N.state` (see state_file.h), `kept-*.state`
+// (see SavedWorkers::KeepFiles), `sources.json` (the sources that clients have registered),
+// `sources.json.refused` (see ClientSourceFile::Refuse), and `*.tmp` (files that are not complete).
+// Only the owner may read the folder, because it holds hash seeds.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -39,6 +40,8 @@ class StateFolder {
   // crash, the folder has the old file or the new one.
   Status Commit(std::string_view name) const;
   void Remove(std::string_view name) const;
+  // Renames a file. The file replaces a file `to`. kNotFound: there is no file `from`.
+  Status Rename(std::string_view from, std::string_view to) const;
   // Replaces the content of a file.
   Status Write(std::string_view name, std::string_view content) const;
   // kNotFound: there is no such file. kLimit: it is larger than `max_bytes`.

@@ -15,8 +15,13 @@ std::string NameOf(size_t shard) { return "shard-" + std::to_string(shard) + ".s
 
 }  // namespace
 
-StateSaver::StateSaver(const StateFolder& folder, SavedRouter router, Logger* log)
-    : folder_(folder), router_(std::move(router)), log_(log) {}
+StateSaver::StateSaver(const StateFolder& folder, SavedRouter router, SavedWorkers& saved,
+                       Logger* log)
+    : folder_(folder),
+      router_(std::move(router)),
+      saved_(saved),
+      log_(log),
+      began_ms_(SteadyMs()) {}
 
 void StateSaver::Begin(int64_t period_ms) {
   repeater_ = std::make_unique<Repeater>(period_ms, period_ms, [this] { (void)Save(); });
@@ -37,11 +42,13 @@ Status StateSaver::Save() {
   const int64_t begin_ns = SteadyNs();
   SaveReport now;
   Status status;
+  std::set<std::string> kept;
+  if (SteadyMs() - began_ms_ < kKeepUnclaimedMs) kept = saved_.KeepFiles(folder_);
   for (size_t shard = 0; shard < router_.index.shards(); ++shard) {
     const Status saved = SaveShard(shard, now);
     if (status.ok()) status = saved;
   }
-  if (status.ok()) RemoveOthers();
+  if (status.ok()) RemoveOthers(kept);
   now.seconds = static_cast<double>(SteadyNs() - begin_ns) / 1e9;
   if (log_ != nullptr) {
     if (status.ok()) {
@@ -76,10 +83,10 @@ Status StateSaver::SaveShard(size_t shard, SaveReport& report) {
   return folder_.Commit(name);
 }
 
-// Removes the files of a router that had more shards.
-void StateSaver::RemoveOthers() {
+// Removes the files of a router that had more shards, and the files that are not kept any more.
+void StateSaver::RemoveOthers(const std::set<std::string>& kept) {
   for (const std::string& name : folder_.Names(".state")) {
-    bool is_own = false;
+    bool is_own = kept.contains(name);
     for (size_t shard = 0; shard < router_.index.shards(); ++shard) is_own |= name == NameOf(shard);
     if (!is_own) folder_.Remove(name);
   }

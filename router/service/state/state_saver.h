@@ -5,8 +5,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <set>
+#include <string>
 
 #include "kvcast/core/status.h"
+#include "router/service/state/saved_workers.h"
 #include "router/service/state/shard_save.h"
 #include "router/service/state/state_folder.h"
 #include "src/base/logger.h"
@@ -14,6 +17,10 @@
 #include "src/base/repeater.h"
 
 namespace kvcast::router {
+
+// A source of a file, DNS or Kubernetes may be listed late. For this time after the start, a save
+// keeps the files with saved states of workers that were not added yet.
+inline constexpr int64_t kKeepUnclaimedMs = 600000;
 
 // Counters since the start, and properties of the latest save.
 struct SaveReport {
@@ -28,8 +35,9 @@ struct SaveReport {
 
 class StateSaver {
  public:
-  // The folder, the index, the fleet and the log must outlive the saver; `log` may be nullptr.
-  StateSaver(const StateFolder& folder, SavedRouter router, Logger* log);
+  // The folder, the index, the fleet, `saved` and the log must outlive the saver; `log` may be
+  // nullptr. `saved`: the states that the folder had at the start.
+  StateSaver(const StateFolder& folder, SavedRouter router, SavedWorkers& saved, Logger* log);
   // Waits for the save in progress.
   ~StateSaver() = default;
 
@@ -44,11 +52,13 @@ class StateSaver {
 
  private:
   Status SaveShard(size_t shard, SaveReport& report);
-  void RemoveOthers();
+  void RemoveOthers(const std::set<std::string>& kept);
 
   const StateFolder& folder_;
   const SavedRouter router_;
+  SavedWorkers& saved_;
   Logger* const log_;
+  const int64_t began_ms_;
   Mutex save_mutex_;  // held during a save
   mutable Mutex mutex_;
   SaveReport report_ KV_GUARDED_BY(mutex_);

@@ -9,10 +9,12 @@ namespace kvcast::offload {
 
 class ChunkDescriber {
  public:
-  // `enabled` false: no group is described. `plain` true: only groups of full kinds are described,
-  // without extra keys, as in vLLM.
-  ChunkDescriber(const OffloadLayout& layout, bool enabled, bool plain)
-      : layout_(layout), enabled_(enabled), plain_(plain) {}
+  // Describes no group without events: only the event of its removal ends a description. With
+  // config.compatible, describes only groups of full kinds, without extra keys, as in vLLM.
+  ChunkDescriber(const OffloadLayout& layout, const OffloadSchedulerConfig& config)
+      : layout_(layout),
+        enabled_(config.self_describing_events && config.memory.enable_events),
+        plain_(config.compatible) {}
 
   // True if the events of this group's chunks contain more than the hash.
   bool Describes(size_t group) const {

@@ -42,7 +42,7 @@ OffloadScheduler::Impl::Impl(const OffloadSchedulerConfig& scheduler_config, Off
       calls(std::move(manager), config.observer),
       writer(config.layout.groups, config.hash_form, config.memory.medium,
              offload::OffloadEventForm::kByGroup, config.rules >= EngineRules::kV032),
-      describer(layout, config.self_describing_events, config.compatible) {}
+      describer(layout, config) {}
 
 OffloadScheduler::Impl::Request* OffloadScheduler::Impl::Find(OffloadRequestId id) {
   const auto found = requests.find(id);

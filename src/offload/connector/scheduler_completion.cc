@@ -37,12 +37,26 @@ void OffloadScheduler::Impl::ForgetIfDone(OffloadRequestId id) {
   if (request != nullptr && request->closed && request->jobs.empty()) requests.erase(id);
 }
 
+void OffloadScheduler::Impl::FailStoresOver(const Job& load) {
+  for (auto& [id, job] : jobs) {
+    if (job.store && job.request == load.request) job.failed = true;
+  }
+  Request* request = Find(load.request);
+  if (request == nullptr) return;
+  request->final_tokens = std::min(request->final_tokens, request->local_tokens);
+}
+
 void OffloadScheduler::Impl::EndLoad(OffloadJobId id, const Job& job, OffloadArrivals& arrivals) {
   loading_bytes -= job.bytes;
   if (job.given_up) {
     arrivals.released.push_back(id);
-  } else if (job.failed || !job.within_step) {
+  } else if (!job.within_step) {
     (job.failed ? arrivals.failed : arrivals.loaded).push_back(job.request);
+  } else if (job.failed) {
+    FailStoresOver(job);
+    const Request* request = Find(job.request);
+    // A finished request has no blocks, and no tokens to compute.
+    if (request != nullptr && !request->finished) arrivals.failed.push_back(job.request);
   }
 }
 
@@ -96,6 +110,14 @@ void OffloadScheduler::OnCompletions(std::span<const OffloadCompletion> completi
   arrivals.loaded.clear();
   arrivals.failed.clear();
   arrivals.released.clear();
+  // The stores of a failed load may come before the load.
+  for (const OffloadCompletion& completion : completions) {
+    if (completion.success) continue;
+    for (const auto* loads : {&impl_->jobs, &impl_->dropped_loads}) {
+      const auto load = loads->find(completion.job);
+      if (load != loads->end() && load->second.within_step) impl_->FailStoresOver(load->second);
+    }
+  }
   for (const OffloadCompletion& completion : completions) {
     const auto found = impl_->jobs.find(completion.job);
     const auto dropped = impl_->dropped_loads.find(completion.job);
@@ -130,8 +152,10 @@ bool OffloadScheduler::RequestFinished(OffloadRequestId id, int64_t computed_tok
   request->final_tokens = all ? known : computed_tokens;
   impl_->finished.push_back(id);
   impl_->FenceFinished(*request);
-  return std::any_of(request->jobs.begin(), request->jobs.end(),
-                     [&](OffloadJobId job) { return !impl_->jobs.at(job).store; });
+  return std::any_of(request->jobs.begin(), request->jobs.end(), [&](OffloadJobId job_id) {
+    const Impl::Job& job = impl_->jobs.at(job_id);
+    return !job.store && !job.within_step;
+  });
 }
 
 Status OffloadScheduler::Reset() {

@@ -114,6 +114,10 @@ class OffloadScheduler::Impl {
   void Complete(OffloadJobId id, Job job, OffloadArrivals& arrivals);
   void ForgetIfDone(OffloadRequestId id);
   void EndLoad(OffloadJobId id, const Job& job, OffloadArrivals& arrivals);
+  // Makes the stores of the request fail, because a load within the step has failed. A request
+  // starts such a load only without jobs, so all its stores may read blocks that steps computed
+  // from the load.
+  void FailStoresOver(const Job& load);
   void BecomeLate(Job& job);
   void FenceFinished(const Request& request);
 

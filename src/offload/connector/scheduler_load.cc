@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <cstdint>
 #include <string>
 #include <utility>
 
@@ -15,6 +16,11 @@ namespace {
 int64_t BlocksOf(const OffloadGroup& group, int64_t tokens, bool compatible) {
   const bool seen = compatible || SkippedTokens(group.spec, tokens) < tokens;
   return seen ? CeilDiv(tokens, group.tokens_per_block) : tokens / group.tokens_per_block;
+}
+
+// The sum, or INT64_MAX if the sum is larger. REQUIRES: duration_ms >= 0.
+int64_t LaterTime(int64_t time_ms, int64_t duration_ms) {
+  return time_ms > INT64_MAX - duration_ms ? INT64_MAX : time_ms + duration_ms;
 }
 
 }  // namespace
@@ -64,6 +70,9 @@ Status OffloadScheduler::Impl::Load(Request& request, int64_t external_tokens,
     return {StatusCode::kInvalidArgument,
             "external_tokens must not be negative; tables must have one table per group"};
   }
+  if (external_tokens > request.num_tokens() - request.local_tokens) {
+    return {StatusCode::kInvalidArgument, "external_tokens exceeds the tokens of the request"};
+  }
   if (!request.jobs.empty()) {
     return {StatusCode::kFailedPrecondition, "the request has a job in progress"};
   }
@@ -94,10 +103,12 @@ Status OffloadScheduler::Impl::Load(Request& request, int64_t external_tokens,
   loading_bytes += bytes;
   if (request.within_step) sync_bytes += bytes;
   const int64_t expected_ms = loading_bytes / config.load_bytes_per_ms;
+  const int64_t deadline_ms =
+      LaterTime(LaterTime(request.asked_ms, config.late_load_ms), expected_ms);
   job.id = AddJob(request, {.request = request.id,
                             .within_step = request.within_step,
                             .bytes = bytes,
-                            .deadline_ms = request.asked_ms + config.late_load_ms + expected_ms,
+                            .deadline_ms = deadline_ms,
                             .keys = std::move(load_keys)});
   if (request.within_step) before_step.push_back(job.id);
   loads.push_back(std::move(job));

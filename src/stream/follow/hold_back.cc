@@ -52,12 +52,9 @@ std::optional<uint64_t> HoldBack::first_seq() const {
 }
 
 std::optional<HoldBack::Held> HoldBack::Take(uint64_t seq) {
-  while (!held_.empty() && held_.begin()->first <= seq) {
-    const bool wanted = held_.begin()->first == seq;
-    Slot slot = Extract(held_.begin());
-    if (wanted) return Held{seq, std::move(slot.payload)};
-  }
-  return std::nullopt;
+  DropBelow(seq);
+  if (held_.empty() || held_.begin()->first != seq) return std::nullopt;
+  return Held{seq, std::move(Extract(held_.begin()).payload)};
 }
 
 void HoldBack::Clear() {

@@ -37,6 +37,9 @@ class HoldBack {
   std::optional<uint64_t> first_seq() const;
   // Removes and returns the batch of this number. Drops all batches with lower numbers.
   std::optional<Held> Take(uint64_t seq);
+  void DropBelow(uint64_t seq) {
+    while (!held_.empty() && held_.begin()->first < seq) Extract(held_.begin());
+  }
   void Clear();
 
   size_t batches() const { return held_.size(); }

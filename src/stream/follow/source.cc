@@ -117,8 +117,10 @@ void Source::OnLiveStepBack(const Batch& batch) {
     return;
   }
   if (match == FingerprintWindow::Match::kUnknown && batch.seq != 0 && can_replay_) {
-    // The window does not hold this number. The replay will identify the publisher.
-    if (batch.seq >= position_.next()) hold_back_.Add(batch);
+    // The window does not hold this number. The replay will identify the publisher, and returns the
+    // next batch. If the next batch were held too, it would stay held after that replay.
+    const bool held = batch.seq > position_.next() || blocked();
+    if (held && batch.seq >= position_.next()) hold_back_.Add(batch);
     publisher_.proof.RequireAfterRequest();
     return Settle();
   }
@@ -129,6 +131,9 @@ void Source::OnLiveStepBack(const Batch& batch) {
 void Source::OnLiveOverlap(const Batch& batch) {
   const FingerprintWindow::Match match = applied_payloads_.Compare(batch);
   if (match == FingerprintWindow::Match::kOther) return BeginEpochWith(batch);
+  // Without replay there can be no proof. The publisher of the state would send a later number.
+  if (match == FingerprintWindow::Match::kUnknown && !can_replay_ && publisher_.proof.missing())
+    return BeginEpochWith(batch);
   position_.SeeLive(batch.seq);
   ++status_.duplicates;
   if (match == FingerprintWindow::Match::kSame) return;

@@ -7,8 +7,10 @@
 //   hole       A sequence number that was not applied, below a number that was seen.
 //   unproven   A new publisher may have replaced the old one. No batch is applied until a replayed
 //              batch equals an applied batch, or a status contains the same epoch.
-//   replaced   The state may be wrong. No batch is applied until a snapshot was committed or the
-//              state was forgotten. Exception: the repair below.
+//   suspect    The state may be wrong. Batches are still applied.
+//   replaced   The state must be replaced, and the replacement has not ended. No batch is applied
+//              until a snapshot was committed or the state was forgotten. Exception: the repair
+//              below.
 //   extended   The publisher supports KVX1 (see src/residency/extension.h).
 //
 // The members LiveConnection, KnownPublisher, StreamPosition, ReplicaState and SourceRequest hold
@@ -95,8 +97,8 @@ class Source {
   void OnBadMessage() { ++status_.bad_messages; }
   // The caller found that the state is impossible. The state is replaced or forgotten.
   void OnContradiction(int64_t now_ms);
-  // Must be called at deadline_ms(), and may be called at any time. The first call starts the time
-  // kUnheardMs.
+  // Must be called at deadline_ms(), and may be called at any time. If no live
+  // connection is established within kUnheardMs after the first call, the reason becomes kUnheard.
   void OnTimer(int64_t now_ms);
 
   int64_t deadline_ms() const;
@@ -174,8 +176,9 @@ class Source {
     return can_replay_ && connection_.up() &&
            (replica_.replaced() || publisher_.proof.missing() || position_.has_hole());
   }
-  // A publisher without digests gives no snapshots in the rest of its epoch. Missing batches then
-  // stay missing, and a suspect state is forgotten.
+  // True: OnTimer calls Replace, which requests a snapshot. A publisher without digests gives no
+  // snapshots in the rest of its epoch: Replace then forgets a suspect state, and missing batches
+  // stay missing.
   bool wants_snapshot() const {
     return publisher_.extended &&
            (replica_.suspect() || (replica_.incomplete() && publisher_.gives_digests));

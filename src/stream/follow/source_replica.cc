@@ -17,6 +17,7 @@ void Source::Apply(const Batch& batch) {
   applied_payloads_.Add(batch);
   if (replica_.NoteApplied()) status_.first_seq = batch.seq;
   position_.Advance(batch.seq + 1);
+  hold_back_.DropBelow(position_.next());
   ++status_.batches;
   // A remove of an unknown block shows a wrong state only if no batch is missing and the publisher
   // supports KVX1. Publishers without KVX1 send removes without stores.

@@ -17,7 +17,7 @@ namespace kvcast::stream {
 class NameLookup {
  public:
   bool done() const { return done_.load(std::memory_order_acquire); }
-  // A numeric address. Empty: the name has no address. REQUIRES: done().
+  // A numeric address. Empty: no address was found, or the lookup failed. REQUIRES: done().
   const std::string& address() const { return address_; }
 
  private:
@@ -39,7 +39,7 @@ class NameResolver {
   explicit NameResolver(Function function);
   ~NameResolver();
 
-  // If no thread can start, the lookup is done at once, without an address.
+  // If no thread runs and none can start, the returned lookup is done and has no address.
   std::shared_ptr<const NameLookup> Begin(const std::string& name);
 
  private:

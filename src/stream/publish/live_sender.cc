@@ -12,11 +12,17 @@ constexpr size_t kTurnBatches = 256;
 
 }  // namespace
 
-LiveSender::LiveSender(Socket pub, std::string topic, ReplayRing& ring, Guard* guard)
-    : pub_(std::move(pub)), guard_(guard), topic_(std::move(topic)), ring_(ring) {}
+LiveSender::LiveSender(Socket pub, std::string topic, ReplayRing& ring, Guard* guard,
+                       std::function<bool()> holds)
+    : pub_(std::move(pub)),
+      guard_(guard),
+      topic_(std::move(topic)),
+      ring_(ring),
+      holds_(std::move(holds)) {}
 
 LiveSender::Sent LiveSender::Send() {
   if (guard_ != nullptr) guard_->HandleWake(pub_);
+  if (holds_ && holds_()) return Sent::kNothing;
   size_t sent = 0;
   while (sent < kTurnBatches && ring_.TakeUnsent(kTurnBatches - sent, slice_)) {
     for (const RingEntry& entry : slice_) Send(entry);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -20,8 +21,9 @@ class LiveSender {
   enum class Sent : uint8_t { kNothing, kAll, kSome };
 
   // `ring` must outlive the sender. `guard` (nullptr: none) is the guard of `pub`, and must outlive
-  // the sender too.
-  LiveSender(Socket pub, std::string topic, ReplayRing& ring, Guard* guard = nullptr);
+  // the sender too. While `holds` returns true, the batches stay in the ring. Empty: never.
+  LiveSender(Socket pub, std::string topic, ReplayRing& ring, Guard* guard = nullptr,
+             std::function<bool()> holds = nullptr);
 
   // Calls Guard::HandleWake. Passes unsent batches to the socket, a bounded number per call. kSome:
   // the bound was reached, so unsent batches may be left.
@@ -34,6 +36,7 @@ class LiveSender {
   Guard* const guard_;
   const std::string topic_;
   ReplayRing& ring_;
+  const std::function<bool()> holds_;
   std::vector<RingEntry> slice_;
 };
 

@@ -205,8 +205,10 @@ Status Publisher::Impl::Open() {
   endpoint = pub->socket.last_endpoint();
   pub_limit = std::move(pub->limit);
   pub_guard = std::move(pub->guard);
+  std::function<bool()> holds;
+  if (config.holds_while_silent) holds = [this] { return core.silent(); };
   live = std::make_unique<stream::LiveSender>(std::move(pub->socket), config.topic, core.ring(),
-                                              pub_guard.get());
+                                              pub_guard.get(), std::move(holds));
   loop->Add(*live);
   if (!replay_of_rank->empty()) {
     if (Status status = OpenReplay(context, *replay_of_rank); !status.ok()) return status;
@@ -312,7 +314,10 @@ std::vector<PublishedBatch> Publisher::Read(Seq start, size_t limit) const {
   return batches;
 }
 
-void Publisher::SetSilent(bool silent) { impl_->core.SetSilent(silent); }
+void Publisher::SetSilent(bool silent) {
+  impl_->core.SetSilent(silent);
+  if (!silent && impl_->config.holds_while_silent) impl_->loop->Wake();
+}
 
 Seq Publisher::next_seq() const { return Seq(impl_->core.ring().next_seq()); }
 const std::string& Publisher::endpoint() const { return impl_->endpoint; }

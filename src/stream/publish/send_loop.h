@@ -36,6 +36,8 @@ class SendLoop {
   void Notice() {
     if (asleep_.load(std::memory_order_relaxed)) Wake();
   }
+  // As Notice, but also for other changes that let a sender send. It costs a lock.
+  void Wake();
   // True: the loop sleeps, or makes its last pass before it sleeps.
   bool asleep() const { return asleep_.load(std::memory_order_relaxed); }
 
@@ -46,7 +48,6 @@ class SendLoop {
   void EndPass();
   void Nap(std::chrono::microseconds nap);
   void Sleep();
-  void Wake();
 
   // The thread sets the flag, makes one more pass over the rings, and then sleeps. If this pass
   // misses a batch, the producer locked the ring after the pass. The producer then sees the flag in

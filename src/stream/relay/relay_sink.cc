@@ -20,6 +20,8 @@ constexpr int64_t kBindPauseUs = 10'000;
 Result<std::shared_ptr<RelaySink>> RelaySink::Create(const PublisherConfig& config) {
   std::shared_ptr<RelaySink> sink(new RelaySink(config));
   sink->config_.silent = true;
+  // BindsEndpoint may decide differently on the bound address.
+  sink->config_.binds = config.binds.value_or(BindsEndpoint(config.endpoint));
   const MutexLock lock(sink->mutex_);
   if (Status opened = sink->Open(); !opened.ok()) return opened;
   sink->config_.endpoint = sink->publisher_->endpoint();

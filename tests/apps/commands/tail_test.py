@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A publisher sends known batches, and `kvcast tail` prints them. The test covers text and JSON
 lines, the filters, --count, a payload that is not a batch, an event that cannot be decoded, texts with control
-characters, a frame that is too large, an invalid endpoint, and Ctrl-C.
+characters, a frame that is too large, an invalid endpoint, Ctrl-C, and an output that cannot be written.
 usage: tail_test.py KVCAST
 # SPDX-License-Identifier: Apache-2.0
 """
@@ -172,6 +172,40 @@ silent.close()
 check("tail subscribes", subscribed, subprocess.CompletedProcess([], process.returncode, out, err))
 check("Ctrl-C: exit code 130", process.returncode == 130,
       subprocess.CompletedProcess([], process.returncode, out, err))
+
+
+def close_output(port, before):
+    """Starts tail, calls before(process), closes the pipe on tail's stdout, and waits for the end of tail."""
+    process = subprocess.Popen([kvcast, "tail", f"tcp://127.0.0.1:{port}"], stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE, text=True)
+    seen = before(process)
+    process.stdout.close()
+    try:
+        process.wait(60)
+    except subprocess.TimeoutExpired:
+        process.kill()
+    return subprocess.CompletedProcess([], process.wait(), seen, process.communicate()[1])
+
+
+# As in `kvcast tail ... | head -1`.
+with Source([(b"kv", batch(CLEARED))]) as source:
+    run = close_output(source.port, lambda process: process.stdout.readline())
+check("a closed pipe ends tail without a message on stderr",
+      run.stdout and (run.returncode, run.stderr) == (128 + signal.SIGPIPE, ""), run)
+
+silent = zmq.Context.instance().socket(zmq.XPUB)
+silent.linger = 0
+run = close_output(silent.bind_to_random_port("tcp://127.0.0.1"), lambda _: silent.poll(60000))
+silent.close()
+check("a closed pipe ends tail while no batch arrives",
+      run.stdout and (run.returncode, run.stderr) == (128 + signal.SIGPIPE, ""), run)
+
+with Source([(b"kv", batch(CLEARED))]) as source, open("/dev/full", "w", encoding="ascii") as full:
+    for flags in [(), ("--count", "1")]:
+        run = subprocess.run([kvcast, "tail", f"tcp://127.0.0.1:{source.port}", *flags], stdout=full,
+                             stderr=subprocess.PIPE, text=True, timeout=60)
+        check(f"{flags}: an output that cannot be written: one line on stderr, exit code 1",
+              run.returncode == 1 and run.stderr == "kvcast: stdout: cannot write\n", run)
 
 print("all tail checks passed" if failures == 0 else f"{failures} checks failed")
 sys.exit(failures > 0)

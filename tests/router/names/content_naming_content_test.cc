@@ -131,6 +131,17 @@ TEST(ContentNamingContent, EmbeddingsAreNamedByTheirDigests) {
   EXPECT_EQ(worker.Reusable(tokens), 0);
 }
 
+// The digest of a larger block is not a digest of the query, which has one for each hash unit.
+TEST(ContentNamingContent, EmbeddingsAreNamedByTheGroupOfTheHashSize) {
+  ContentWorker worker({Full(4), Full(8)});
+  const std::vector<TokenId> tokens(8, 0);
+  worker.Apply(
+      WithExtraKeys(StoreTokens({Hash(1), Hash(2)}, tokens), {DigestOf('a'), DigestOf('b')}));
+  worker.Apply(WithExtraKeys(StoreTokens({Hash(2)}, tokens, std::nullopt, 1, 8), {DigestOf('c')}));
+  EXPECT_EQ(worker.counters().ambiguous, 0u);
+  EXPECT_EQ(worker.Reusable(tokens, WithDigests({'a', 'b'})), 8);
+}
+
 TEST(PromptContents, IsCutWhereContentCannotBeNamed) {
   const auto tokens = Tokens(1, 20);
   const auto names = [&](const HashInputs& inputs, int64_t lookahead = 0) {

@@ -49,6 +49,13 @@ TEST(Untold, KindsAreToldByTheStreamOrTheRegistration) {
   EXPECT_EQ(registered.Match(Tokens(1, 12)).untold, 0u);
 }
 
+// The engine's hit is limited by a group whose rule the router does not know.
+TEST(Untold, AGroupOfAnUnknownKindLeavesTheKindsUntold) {
+  ContentWorker worker;
+  worker.Apply(ThreeBlocks(), OfKind(ThreeBlocks(1), "ring_attention"));
+  EXPECT_TRUE(Lacks(worker.Match(Tokens(1, 12)), Untold::kKinds));
+}
+
 TEST(Untold, OneStoreWithTheKindIsEnough) {
   ContentWorker worker;
   worker.Apply(OfKind(ThreeBlocks(), std::nullopt));

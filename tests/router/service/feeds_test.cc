@@ -147,8 +147,36 @@ TEST(FeedState, IsStaleWhilePollsFailAndBackAfterAnAnswer) {
   EXPECT_EQ(feed.status(3100).weight, 0.5);
   EXPECT_EQ(feed.status(30100).weight, 0);
   feed.OnEmpty(40000);
-  EXPECT_EQ(feed.status(40000).state, SourceState::kSynced);
+  EXPECT_EQ(feed.status(40000).state, SourceState::kSynced) << "the server answered all the time";
   EXPECT_EQ(feed.status(40000).reconnects, 1u);
+}
+
+TEST(FeedState, IsSuspectAfterAnOutageUntilTheNextEvent) {
+  FeedState feed(true, 3000, 0);
+  feed.OnApplied(BatchResult::kComplete, 0);
+  feed.OnUnreached(100);
+  EXPECT_EQ(feed.status(3099).state, SourceState::kSuspect);
+  EXPECT_EQ(feed.status(3100).state, SourceState::kStale);
+  EXPECT_EQ(feed.status(3100).weight, 0.5);
+  feed.OnEmpty(7000);
+  EXPECT_EQ(feed.status(7000).state, SourceState::kSuspect)
+      << "the server may belong to another run of the engine";
+  EXPECT_EQ(feed.status(7000).weight, 0.25);
+  EXPECT_EQ(feed.status(40000).weight, 0);
+  EXPECT_EQ(feed.status(40000).reconnects, 1u);
+  EXPECT_EQ(feed.counters().failures, 1u);
+  feed.OnApplied(BatchResult::kComplete, 41000);
+  EXPECT_EQ(feed.status(41000).state, SourceState::kSynced);
+  EXPECT_EQ(feed.status(41000).weight, 1);
+}
+
+TEST(FeedState, AnEngineThatStartsAfterTheRouterIsNotSuspect) {
+  FeedState feed(true, 3000, 0);
+  feed.OnUnreached(100);
+  EXPECT_EQ(feed.status(200).state, SourceState::kConnecting);
+  feed.OnEmpty(40000);
+  EXPECT_EQ(feed.status(40000).state, SourceState::kCleared);
+  EXPECT_EQ(feed.status(40000).weight, 1);
 }
 
 TEST(FeedState, IsSuspectAfterALostAnswerUntilTheNextEvent) {
@@ -183,6 +211,17 @@ TEST(FeedState, AFailureAfterALostAnswerDoesNotRaiseTheWeight) {
   feed.OnEmpty(7000);
   EXPECT_EQ(feed.status(7000).weight, 0.25);
   feed.OnFailure(8000);
+  EXPECT_EQ(feed.status(8000).weight, 0.25);
+}
+
+TEST(FeedState, ALostAnswerAfterAFailureDoesNotRaiseTheWeight) {
+  FeedState feed(true, 3000, 0);
+  feed.OnApplied(BatchResult::kComplete, 0);
+  feed.OnFailure(1000);
+  EXPECT_EQ(feed.status(7000).weight, 0.25);
+  feed.OnCut(7000);
+  EXPECT_EQ(feed.status(7000).weight, 0.25);
+  feed.OnUnreached(8000);
   EXPECT_EQ(feed.status(8000).weight, 0.25);
 }
 
@@ -222,6 +261,26 @@ TEST(Fetch, IsStoppedWhileItWaits) {
   stopping.join();
   server.stop();
   listening.join();
+}
+
+// The clock stands still, so the state never becomes stale.
+TEST(EventFeeds, AnEngineOutOfReachIsSuspect) {
+  constexpr WorkerId kWorker{1};
+  FeedConfig config;
+  config.now_ms = [] { return int64_t{0}; };
+  FeedSink sink;
+  sink.apply = [](WorkerId, Seq, std::span<const uint8_t>) { return BatchResult::kComplete; };
+  auto server = std::make_unique<EventServer>();
+  EventFeeds feeds(config, sink);
+  ASSERT_TRUE(feeds.Add(kWorker, server->url(), /*poll_ms=*/1).ok());
+  feeds.Begin();
+  server->Queue(R"([{"event_id": 0}])");
+  while (feeds.status(kWorker).batches == 0) std::this_thread::yield();
+  EXPECT_EQ(feeds.status(kWorker).state, SourceState::kSynced);
+  const uint64_t failures = feeds.counters(kWorker).failures;
+  server.reset();
+  while (feeds.counters(kWorker).failures == failures) std::this_thread::yield();
+  EXPECT_EQ(feeds.status(kWorker).state, SourceState::kSuspect);
 }
 
 WorkerRegistration TrtllmAt(const std::string& endpoint, const std::string& name = "engine") {

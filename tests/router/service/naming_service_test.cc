@@ -249,6 +249,23 @@ TEST_F(NamingServiceTest, AKnownSchemeIsNotNeededForContent) {
 }
 
 // The detector tests a sample of the stores.
+TEST_F(NamingServiceTest, APromptThatIsNotDescribedToItsEndIsNotExact) {
+  Follow(Registered({Full(4)}));
+  Send(Batch(SglangStore(Hashes(1, 3), PromptFromOne(12))));
+  Query query{.tokens = PromptFromOne(20)};
+  EXPECT_TRUE(Ask(query).exact);
+  query.inputs.mm_items = {{.identifier = "a", .offset = 0, .length = 4},
+                           {.identifier = "b", .offset = 2, .length = 4}};
+  const QueryAnswer overlap = Ask(query);
+  EXPECT_FALSE(overlap.exact);
+  EXPECT_EQ(overlap.reason,
+            "the query does not describe the whole prompt: items overlap, or digests of embeddings "
+            "are missing for this hash_block_size");
+  query.inputs = {};
+  query.inputs.embedding_digests.push_back({.hash_block_size = 8, .digests = {}});
+  EXPECT_FALSE(Ask(query).exact);
+}
+
 TEST_F(NamingServiceTest, AfterAContradictionNoAnswerIsExactUntilAStoreFits) {
   Follow(Registered({Full(16)}), kDefaultDialect);
   const EngineScheme scheme;
@@ -263,6 +280,7 @@ TEST_F(NamingServiceTest, AfterAContradictionNoAnswerIsExactUntilAStoreFits) {
   EXPECT_EQ(AskTokens(100).reason,
             "contradiction: the hashes of the stream do not match its tokens");
   EXPECT_EQ(AskTokens(100).scheme->state, SchemeState::kMatched);
+  EXPECT_TRUE(sources[0]->is_contradicted());
   for (int64_t n = 500; n < 500 + kStores && !AskTokens(100).exact; ++n) {
     Send(Batch(RootStore(scheme, n)));
   }

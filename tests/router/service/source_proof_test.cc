@@ -27,12 +27,13 @@ struct SourceProofTest : ::testing::Test {
     WorkerRegistration config;
     config.worker = Registered(std::move(groups));
     config.gpu_blocks = gpu_blocks;
+    config.worker.offload_rule = offload_rule;
     sources.push_back(WorkerIngest::Create(WorkerId(0), config, index).value());
   }
-  BatchResult Send(const EventBatch& batch) {
+  BatchResult Send(const EventBatch& batch, uint64_t seq = 0) {
     std::vector<uint8_t> payload;
     EXPECT_TRUE(EncodeBatch(batch, kDefaultDialect, payload).ok());
-    return sources[0]->OnBatch(payload);
+    return sources[0]->OnBatch(payload, Seq(seq));
   }
   QueryAnswer Ask(int64_t tokens, SourceState state = SourceState::kSynced) const {
     const QueryEngine engine(index, [state](WorkerId) { return SourceStatus{.state = state}; });
@@ -43,6 +44,7 @@ struct SourceProofTest : ::testing::Test {
     for (int i = 0; i < times; ++i) sources[0]->NoteReuse(promised, reused, /*comparable=*/true);
   }
 
+  std::optional<OffloadRule> offload_rule;  // of Follow
   PrefixIndex index;
   SourceList sources;
 };
@@ -87,6 +89,61 @@ TEST_F(SourceProofTest, AClearProvesNothingAboutOtherTiers) {
   offloaded.medium = "CPU";
   EXPECT_EQ(Send(Batch(offloaded)), BatchResult::kApplied);
   EXPECT_EQ(Send(Batch(AllBlocksCleared())), BatchResult::kApplied);
+}
+
+// Neither a clear of the GPU nor a full GPU shows the blocks in host memory that were stored
+// earlier.
+TEST_F(SourceProofTest, AfterMissedBatchesLoadsAreNotExact) {
+  offload_rule = OffloadRule::kConnector;
+  Follow(/*gpu_blocks=*/2);
+  Send(Batch(StoreTokens({Hash(1)}, Tokens(1, 4))));
+  EXPECT_EQ(Ask(9).reason_with_cpu, "");
+  sources[0]->OnReset(ResetReason::kLostBatches);
+  EXPECT_EQ(Send(Batch(StoreTokens(Hashes(1, 2), Tokens(1, 8)))), BatchResult::kComplete);
+  EXPECT_TRUE(Ask(9).exact);
+  EXPECT_EQ(Ask(9).reason_with_cpu, "earlier blocks in host memory are not known");
+  sources[0]->OnReset(ResetReason::kRestart);
+  Send(Batch(StoreTokens({Hash(1)}, Tokens(1, 4))));
+  EXPECT_TRUE(Ask(9).exact_with_cpu);
+}
+
+TEST_F(SourceProofTest, AfterALateJoinLoadsAreNotExact) {
+  offload_rule = OffloadRule::kConnector;
+  Follow();
+  EXPECT_EQ(Send(Batch(AllBlocksCleared()), /*seq=*/5), BatchResult::kComplete);
+  Send(Batch(StoreTokens({Hash(1)}, Tokens(1, 4))), /*seq=*/6);
+  EXPECT_EQ(Ask(9).reason, "");
+  EXPECT_EQ(Ask(9).reason_with_cpu, "earlier blocks in host memory are not known");
+}
+
+// vLLM's connector announces tokens, but no salts. The GPU store, which had the salt, was missed.
+TEST_F(SourceProofTest, AfterALateJoinAConnectorNamesNoBlock) {
+  Follow();
+  BlockStored offloaded = StoreTokens({Hash(1)}, Tokens(1, 4));
+  offloaded.medium = "CPU";
+  offloaded.extra_keys.reset();
+  Send(Batch(offloaded), /*seq=*/5);
+  EXPECT_EQ(Ask(9).match.with_cpu_tokens, 0);
+}
+
+TEST_F(SourceProofTest, AContradictedSourceIsNotSaved) {
+  WorkerRegistration config;
+  config.worker = Registered({Full(4)});
+  config.replay_endpoint = "tcp://127.0.0.1:1";
+  sources.push_back(WorkerIngest::Create(WorkerId(0), config, index).value());
+  Send(Batch(StoreTokens(Hashes(1, 2), Tokens(1, 8))));
+  EXPECT_TRUE(sources[0]->CanSave());
+  Compare(8, 4, 3);
+  EXPECT_FALSE(sources[0]->CanSave());
+}
+
+// The blocks of the undecodable batch are dropped, so later answers are not wrong.
+TEST_F(SourceProofTest, AResetEndsTheDoubtAboutUndecodableBatches) {
+  Follow();
+  const std::vector<uint8_t> damaged = {0xc1};
+  EXPECT_EQ(sources[0]->OnBatch(damaged), BatchResult::kUndecodable);
+  EXPECT_EQ(Send(Batch(AllBlocksCleared())), BatchResult::kComplete);
+  EXPECT_EQ(sources[0]->State(SourceState::kSynced), SourceState::kSynced);
 }
 
 TEST_F(SourceProofTest, AnswersThatFeedbackContradictsAreNotExact) {

@@ -241,6 +241,23 @@ TEST(RelaySink, ASourceThatLacksBatchesBeforeTheFirstIsNotComplete) {
   EXPECT_EQ(sink->counters().incomplete, 1u);
 }
 
+// The bound address does not tell that it was bound.
+TEST(RelaySink, EachEpochBindsTheEndpoint) {
+  PublisherConfig config = TestPublisherConfig();
+  config.endpoint = "tcp://*:0";
+  const auto sink = RelaySink::Create(config).value();
+  sink->Apply(Seq(0), TestPayload(0));
+  sink->Reset(ResetReason::kRestart);
+  sink->NoteState(SourceState::kSynced);
+  ASSERT_EQ(sink->counters().epochs, 2u);
+  RecordingSink recording;
+  const auto subscriber = Subscriber::Create(QuickConfig()).value();
+  const SourceConfig source = {kBehind, sink->endpoint(), sink->replay_endpoint(), ""};
+  ASSERT_TRUE(AddSource(*subscriber, recording, source).ok());
+  EXPECT_TRUE(
+      Eventually([&] { return subscriber->status(kBehind).state == SourceState::kSynced; }));
+}
+
 TEST(StreamRelay, AConfigThatIsNotARelayIsRefused) {
   StreamRelayConfig config;
   config.source.endpoint = "tcp://127.0.0.1:9";

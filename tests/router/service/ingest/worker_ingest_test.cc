@@ -99,11 +99,11 @@ TEST_F(SourceTest, ATimeStampOfZeroIsNone) {
   EXPECT_EQ(source->last_batch_ts(), std::nullopt);
 }
 
-TEST_F(SourceTest, UndecodableBatchForgetsAllAndDegrades) {
+TEST_F(SourceTest, AnUndecodableBatchForgetsAllBlocks) {
   Send(Batch(StoreFull(Hashes(1, 4), 0)));
   source->OnBatch(std::vector<uint8_t>{0xc1, 0x00});
   EXPECT_EQ(Reusable(), 0);
-  EXPECT_EQ(State(), SourceState::kSuspect);
+  EXPECT_EQ(State(), SourceState::kSynced) << "the index has no wrong block";
   EXPECT_EQ(source->counters().undecodable_batches, 1u);
 }
 
@@ -121,12 +121,13 @@ TEST_F(SourceTest, AnEventOfAnUnknownTypeDegradesNothing) {
   EXPECT_EQ(State(), SourceState::kSynced);
 }
 
-TEST_F(SourceTest, RestartOfThePublisherEndsTheDegradation) {
-  source->OnBatch(std::vector<uint8_t>{0xc1});
-  source->OnReset(ResetReason::kLostBatches);
-  EXPECT_EQ(State(), SourceState::kSuspect);
-  source->OnReset(ResetReason::kRestart);
-  EXPECT_EQ(State(), SourceState::kSynced);
+TEST_F(SourceTest, AResetEndsTheDegradation) {
+  for (const ResetReason reason : {ResetReason::kLostBatches, ResetReason::kRestart}) {
+    source->OnBatch(BatchOfOneArray("BlockRemoved", 0x05));
+    EXPECT_EQ(State(), SourceState::kSuspect);
+    source->OnReset(reason);
+    EXPECT_EQ(State(), SourceState::kSynced);
+  }
 }
 
 TEST_F(SourceTest, ResetForgetsTheBlocksOfTheWorker) {

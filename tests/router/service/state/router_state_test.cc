@@ -204,6 +204,18 @@ struct StateFilesTest : RouterStateTest {
     EXPECT_GT(Worker().stream.replayed, 30u);
   }
 
+  // The registration of the engine, as JSON.
+  std::string Registration() const {
+    return R"({"name": "engine", "endpoint": ")" + engine.publisher->endpoint() +
+           R"(", "replay_endpoint": ")" + engine.publisher->replay_endpoint() +
+           R"(", "groups": [{"kind": "full_attention", "block_size": 4},)" +
+           R"({"kind": "sliding_window", "block_size": 4, "sliding_window": 12}],)" +
+           R"("release": "v0.33", "reports_hits": false})";
+  }
+  int Register() const {
+    return Client().Post("/v1/sources", Registration(), "application/json")->status;
+  }
+
   Engine engine{7};
 };
 INSTANTIATE_TEST_SUITE_P(Files, StateFilesTest, ::testing::Values(true));
@@ -234,7 +246,7 @@ TEST_P(StateFilesTest, AnotherVersionIsRefused) {
   Save();
   const fs::path path = FileOfWorker();
   std::string content = ReadFile(path);
-  content[8] = 2;
+  content[8] = static_cast<char>(kStateVersion + 1);
   WriteFile(path, content);
   ExpectColdStart("another version or byte order");
 }
@@ -323,14 +335,8 @@ TEST_P(StateFilesTest, AnIncompleteSaveReplacesNoFile) {
 
 TEST_P(StateFilesTest, SourcesOfClientsSurvive) {
   options.sources.clear();
-  const std::string body =
-      R"({"name": "engine", "endpoint": ")" + engine.publisher->endpoint() +
-      R"(", "replay_endpoint": ")" + engine.publisher->replay_endpoint() +
-      R"(", "groups": [{"kind": "full_attention", "block_size": 4},)" +
-      R"({"kind": "sliding_window", "block_size": 4, "sliding_window": 12}],)" +
-      R"("release": "v0.33", "reports_hits": false})";
   Start();
-  ASSERT_EQ(Client().Post("/v1/sources", body, "application/json")->status, 201);
+  ASSERT_EQ(Register(), 201);
   engine.Run(40);
   ASSERT_TRUE(AwaitSynced(engine));
   Restart();
@@ -357,6 +363,62 @@ TEST_P(StateFilesTest, BadSourcesOfClientsAreLogged) {
   WriteFile(State("sources.json"), "{");
   Start();
   EXPECT_EQ(lines.With({"state_refused", "not JSON"}).size(), 1u);
+  // The file is not lost when a client registers a source.
+  ASSERT_EQ(Register(), 201);
+  EXPECT_EQ(ReadFile(State("sources.json.refused")), "{");
+  Restart();
+  EXPECT_EQ(service->workers().size(), 1u);
+}
+
+TEST_P(StateFilesTest, ASourceOfAClientThatCannotBeFollowedStaysInTheFile) {
+  options.sources.clear();
+  Start();
+  Stop();
+  WriteFile(State("sources.json"),
+            R"({"sources": [{"name": "w", "endpoint": "tcp://10.0.0.1:1"}]})");
+  Start();
+  ASSERT_EQ(Register(), 201);
+  Restart();
+  EXPECT_EQ(lines.With({"source_failed source=w"}).size(), 2u);
+  EXPECT_EQ(service->workers().size(), 1u);
+  EXPECT_EQ(Client().Delete("/v1/sources?name=w")->status, 200);
+  EXPECT_EQ(Client().Delete("/v1/sources?name=w")->status, 404);
+  Restart();
+  EXPECT_EQ(lines.With({"source_failed source=w"}).size(), 2u);
+  EXPECT_EQ(service->workers().size(), 1u);
+}
+
+// Many long registrations make a long file. The router reads each file that it can write.
+TEST_P(StateFilesTest, ALongFileOfSourcesIsRead) {
+  options.sources.clear();
+  Start();
+  Stop();
+  const std::string space(size_t{17} << 20, ' ');
+  WriteFile(State("sources.json"), R"({"sources": [)" + Registration() + space + "]}");
+  Start();
+  EXPECT_EQ(lines.With({"source_added source=engine by=state"}).size(), 1u);
+}
+
+// At the second start, the file of the sources cannot be read.
+TEST_P(StateFilesTest, ASourceThatIsListedLateGetsItsState) {
+  const fs::path list = folder.File("list.json");
+  const fs::path away = folder.File("away.json");
+  WriteFile(list, R"({"sources": [)" + Registration() + "]}");
+  options.sources.clear();
+  options.source_files = {list.string()};
+  ASSERT_NO_FATAL_FAILURE(Save());
+  fs::rename(list, away);
+  Start();
+  EXPECT_TRUE(service->workers().empty());
+  Stop();
+  fs::rename(away, list);
+  Start();
+  EXPECT_EQ(Metric("kvcast_state_workers_restored_total"), "1");
+  ASSERT_NO_FATAL_FAILURE(ExpectExact(engine));
+  Stop();
+  for (const auto& file : fs::directory_iterator(options.state.folder)) {
+    EXPECT_FALSE(file.path().filename().string().starts_with("kept-")) << file.path();
+  }
 }
 
 struct StateFolderTest : ::testing::Test {
