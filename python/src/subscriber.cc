@@ -133,7 +133,8 @@ class StreamReader {
     if (timeout && (std::isnan(*timeout) || *timeout < 0)) {
       ThrowInvalid("timeout: must be at least 0");
     }
-    // No caller can observe a limit of 30 years. A fraction of a microsecond would remain for ever.
+    // No caller can observe a limit of 30 years. The slices have whole microseconds, so a fraction
+    // would never end.
     double left_us = std::ceil(std::min(timeout.value_or(1e9), 1e9) * 1e6);
     for (;;) {
       const auto slice = static_cast<int64_t>(std::min<double>(left_us, kSliceUs));

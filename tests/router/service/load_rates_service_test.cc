@@ -105,15 +105,18 @@ const Json& Of(const Json& decision, const std::string& name) {
   throw std::out_of_range(name);
 }
 
+// A cost contains differences of times, which are seconds of the machine's clock.
+constexpr double kClockError = 1e-6;
+
 TEST_F(LoadRatesServiceTest, AWorkerWithSlowLoadsIsNotChosen) {
   Start("CPU");
   const Json before = Route({"first", "second", "cold"});
   EXPECT_EQ(before.at("worker"), "first") << "the configured rates are equal";
-  EXPECT_DOUBLE_EQ(Of(before, "first").at("cost"), 36 + 36 + 64 * 0.1);
+  EXPECT_NEAR(Of(before, "first").at("cost"), 36 + 36 + 64 * 0.1, kClockError);
   Report("first", "CPU", 0.5);
   const Json after = Route({"first", "second", "cold"});
   EXPECT_EQ(after.at("worker"), "second");
-  EXPECT_DOUBLE_EQ(Of(after, "first").at("cost"), 36 + 36 + 64 * 0.5);
+  EXPECT_NEAR(Of(after, "first").at("cost"), 36 + 36 + 64 * 0.5, kClockError);
   EXPECT_DOUBLE_EQ(Of(after, "first").at("load_token"), 0.5);
   EXPECT_DOUBLE_EQ(Of(after, "second").at("load_token"), 0.1);
   for (const char* member : {"reusable_tokens", "reusable_with_cpu_tokens", "exact",
@@ -134,16 +137,16 @@ TEST_F(LoadRatesServiceTest, StorageHasARateOfItsOwn) {
   Start("STORAGE");
   const Json before = Route({"first", "second"});
   EXPECT_EQ(before.at("worker"), "first");
-  EXPECT_DOUBLE_EQ(Of(before, "first").at("cost"), 36 + 36 + 64 * 0.75)
+  EXPECT_NEAR(Of(before, "first").at("cost"), 36 + 36 + 64 * 0.75, kClockError)
       << "the default weight of a token in storage";
   Report("first", "CPU", 0.01);
-  EXPECT_DOUBLE_EQ(Of(Route({"first"}), "first").at("cost"), 36 + 36 + 64 * 0.75);
+  EXPECT_NEAR(Of(Route({"first"}), "first").at("cost"), 36 + 36 + 64 * 0.75, kClockError);
   Report("first", "STORAGE", 0.9);
   const Json after = Route({"first", "second"});
   EXPECT_EQ(after.at("worker"), "second");
-  EXPECT_DOUBLE_EQ(Of(after, "first").at("cost"), 36 + 36 + 64 * 0.91);
+  EXPECT_NEAR(Of(after, "first").at("cost"), 36 + 36 + 64 * 0.91, kClockError);
   Report("second", "STORAGE", 0.2);
-  EXPECT_DOUBLE_EQ(Of(Route({"second"}), "second").at("cost"), 36 + 36 + 64 * 0.3);
+  EXPECT_NEAR(Of(Route({"second"}), "second").at("cost"), 36 + 36 + 64 * 0.3, kClockError);
 }
 
 TEST_F(LoadRatesServiceTest, TotalsGiveTheRateOfEachReport) {
