@@ -315,8 +315,8 @@ std::vector<PublishedBatch> Publisher::Read(Seq start, size_t limit) const {
 }
 
 void Publisher::SetSilent(bool silent) {
-  impl_->core.SetSilent(silent);
-  if (!silent && impl_->config.holds_while_silent) impl_->loop->Wake();
+  const bool was_silent = impl_->core.SetSilent(silent);
+  if (was_silent && !silent && impl_->config.holds_while_silent) impl_->loop->Wake();
 }
 
 Seq Publisher::next_seq() const { return Seq(impl_->core.ring().next_seq()); }

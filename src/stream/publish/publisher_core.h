@@ -46,7 +46,8 @@ class PublisherCore {
   void Add(std::vector<Event> events, double ts);
   Status Flush();
   Result<Seq> PublishPayload(std::span<const uint8_t> payload, std::optional<double> ts = {});
-  void SetSilent(bool silent) { silent_ = silent; }
+  // Returns the previous value.
+  bool SetSilent(bool silent) { return silent_.exchange(silent); }
   bool silent() const { return silent_; }
 
   // Publishes pending events that are due, calls PublisherState::CatchUp, and publishes a heartbeat
