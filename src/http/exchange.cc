@@ -22,10 +22,19 @@ constexpr auto kNewcomerPeriod = std::chrono::microseconds(500);
 // Maximum number of bytes of the first read from a newcomer. A request without a body usually fits.
 // Such a request waits only for a short time even if many other newcomers send large requests.
 constexpr size_t kFirstBytes = 4 << 10;
+// Maximum number of bytes of other reads of requests.
+constexpr size_t kPieceBytes = 16 << 10;
 // The bound max_held_bytes does not apply to a request that holds at most this number of bytes, so
 // that health checks are answered.
 constexpr size_t kSmallBytes = 4 << 10;
 constexpr char kContinue[] = "HTTP/1.1 100 Continue\r\n\r\n";
+
+// Maximum number of bytes of the next read. Bytes after a refusal are only discarded, and each read
+// makes the kernel acknowledge bytes, so few large reads are cheaper.
+size_t MostBytes(ConnectionPhase phase, bool newcomer) {
+  if (phase == ConnectionPhase::kLingering) return std::tuple_size_v<HttpStream::Scratch>;
+  return newcomer && phase == ConnectionPhase::kIdle ? kFirstBytes : kPieceBytes;
+}
 
 const char* MethodName(HttpRoute::Method method) {
   constexpr std::array kNames = {"GET", "POST", "DELETE"};
@@ -112,8 +121,7 @@ void HttpServer::Impl::ReadReady(const Shared& connection) {
   const bool newcomer = connection->newcomer;
   const int64_t begin_us = SteadyUs();
   Error error;
-  const bool first = newcomer && connection->phase == Phase::kIdle;
-  const size_t most_bytes = first ? kFirstBytes : std::tuple_size_v<HttpStream::Scratch>;
+  const size_t most_bytes = MostBytes(connection->phase, newcomer);
   const std::string_view bytes = connection->stream.ReadReady(most_bytes, error);
   OnRead(connection, error, bytes);
   if (newcomer) newcomers_.queue.Spend(SteadyUs() - begin_us);
@@ -121,7 +129,8 @@ void HttpServer::Impl::ReadReady(const Shared& connection) {
 
 void HttpServer::Impl::QueueNewcomer(const Shared& connection) {
   if (connection->phase != Phase::kLingering) {
-    newcomers_.queue.AddRequest(connection);
+    const bool is_short = connection->stream.ReceivedBytes() <= kFirstBytes;
+    newcomers_.queue.AddRequest(connection, is_short);
   } else if (const auto last = newcomers_.queue.AddLingering(connection)) {
     Close(*last);
   }

@@ -21,8 +21,8 @@ class HttpStream {
  public:
   using Error = boost::system::error_code;
   using Socket = boost::asio::generic::stream_protocol::socket;
-  // A connection gets at most this number of bytes before the other connections get their turn.
-  using Scratch = std::array<char, 16 << 10>;
+  // The memory for the bytes of one read.
+  using Scratch = std::array<char, 256 << 10>;
 
   // `context` nullptr: no TLS. All connections share `scratch`, so that an idle connection without
   // TLS holds no memory for received bytes.
@@ -64,6 +64,13 @@ class HttpStream {
     const size_t bytes = socket_.read_some(boost::asio::buffer(scratch_, most_bytes), error);
     if (error == boost::asio::error::would_block) error = {};
     return {scratch_.data(), bytes};
+  }
+
+  // The number of received bytes that were not read. 0: none, or an error. REQUIRES: not
+  // is_secure().
+  size_t ReceivedBytes() const {
+    Error ignored;
+    return socket_.available(ignored);
   }
 
   // Only one write may be in progress. The write may send only the first part of `bytes`.

@@ -14,6 +14,9 @@ class NewcomerBudget {
  public:
   static constexpr int64_t kShare = 2;      // newcomers get 1/kShare of the time
   static constexpr int64_t kMostUs = 2000;  // the most time that is saved for later
+  // If one piece of work takes longer, the thread did not run all the time. Newcomers do not pay
+  // for the time of other threads.
+  static constexpr int64_t kMostSpentUs = 500;
 
   bool HasTime(int64_t now_us) {
     left_us_ = std::min(kMostUs, left_us_ + std::max<int64_t>(now_us - latest_us_, 0) / kShare);
@@ -22,7 +25,7 @@ class NewcomerBudget {
   }
   // True: at least half of the greatest saved time is left, so newcomers did not need their share.
   bool HasSpareTime(int64_t now_us) { return HasTime(now_us) && left_us_ >= kMostUs / 2; }
-  void Spend(int64_t used_us) { left_us_ -= std::max<int64_t>(used_us, 1); }
+  void Spend(int64_t used_us) { left_us_ -= std::clamp<int64_t>(used_us, 1, kMostSpentUs); }
 
  private:
   int64_t left_us_ = kMostUs;  // below 0: the latest work took longer than the time that was left

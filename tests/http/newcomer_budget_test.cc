@@ -42,12 +42,29 @@ TEST(NewcomerBudget, LittleTimeIsSaved) {
             NewcomerBudget::kMostUs + 10'000 / NewcomerBudget::kShare + kTurnUs);
 }
 
-TEST(NewcomerBudget, ALongTurnIsPaidForLater) {
+// Uses the time that was saved.
+void SpendAll(NewcomerBudget& budget) {
+  constexpr int64_t kMost = NewcomerBudget::kMostSpentUs;
+  for (int64_t spent = 0; spent < NewcomerBudget::kMostUs; spent += kMost) budget.Spend(kMost);
+}
+
+TEST(NewcomerBudget, TimeThatWasUsedTooMuchIsPaidForLater) {
   NewcomerBudget budget;
   EXPECT_TRUE(budget.HasTime(1'000'000));
-  budget.Spend(NewcomerBudget::kMostUs + 1000);
-  EXPECT_FALSE(budget.HasTime(1'000'000 + 1000 * NewcomerBudget::kShare));
-  EXPECT_TRUE(budget.HasTime(1'000'000 + 1001 * NewcomerBudget::kShare));
+  SpendAll(budget);
+  budget.Spend(100);
+  EXPECT_FALSE(budget.HasTime(1'000'000 + 100 * NewcomerBudget::kShare));
+  EXPECT_TRUE(budget.HasTime(1'000'000 + 101 * NewcomerBudget::kShare));
+}
+
+// Another thread had the processor for 50 ms in the middle of the work.
+TEST(NewcomerBudget, NewcomersDoNotPayForOtherThreads) {
+  NewcomerBudget budget;
+  EXPECT_TRUE(budget.HasTime(1'000'000));
+  SpendAll(budget);
+  budget.Spend(50'000);
+  constexpr int64_t kMost = NewcomerBudget::kMostSpentUs;
+  EXPECT_TRUE(budget.HasTime(1'000'000 + (kMost + 1) * NewcomerBudget::kShare));
 }
 
 }  // namespace

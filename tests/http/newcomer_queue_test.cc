@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 
 namespace kvcast {
@@ -39,11 +40,16 @@ std::string Order(Queue& queue, int count) {
 }
 
 void AddRequests(Queue& queue, int count) {
-  for (int i = 0; i < count; ++i) queue.AddRequest(i);
+  for (int i = 0; i < count; ++i) queue.AddRequest(i, /*is_short=*/true);
 }
 
 // Uses the time that newcomers have, except `left_us`.
-void LeaveTime(Queue& queue, int64_t left_us) { queue.Spend(NewcomerBudget::kMostUs - left_us); }
+void LeaveTime(Queue& queue, int64_t left_us) {
+  for (int64_t to_spend = NewcomerBudget::kMostUs - left_us; to_spend > 0;
+       to_spend -= NewcomerBudget::kMostSpentUs) {
+    queue.Spend(std::min(to_spend, NewcomerBudget::kMostSpentUs));
+  }
+}
 
 TEST(NewcomerQueue, WithoutWorkThereIsNothingToDo) {
   Queue queue;
@@ -53,12 +59,28 @@ TEST(NewcomerQueue, WithoutWorkThereIsNothingToDo) {
 
 TEST(NewcomerQueue, RequestsAreReadInTheirOrder) {
   Queue queue;
-  queue.AddRequest(5);
-  queue.AddRequest(6);
+  queue.AddRequest(5, /*is_short=*/true);
+  queue.AddRequest(6, /*is_short=*/true);
   EXPECT_EQ(queue.Next(kNowUs), Work::kRequest);
   EXPECT_EQ(queue.TakeRequest(), 5);
   EXPECT_EQ(queue.TakeRequest(), 6);
   EXPECT_FALSE(queue.has_work());
+}
+
+// A flood of long requests does not delay a health check. A flood of short requests delays a long
+// one, but the long one is read too.
+TEST(NewcomerQueue, ShortRequestsAreFirstButNotAlways) {
+  Queue queue;
+  const int most = Queue::kMostInATurn;
+  for (int i = 0; i < 3; ++i) queue.AddRequest(-1, /*is_short=*/false);
+  queue.AddRequest(0, /*is_short=*/true);
+  EXPECT_EQ(queue.TakeRequest(), 0);
+  EXPECT_EQ(queue.TakeRequest(), -1);
+  AddRequests(queue, 2 * most);
+  std::string order;
+  for (int i = 2; i < 2 * most; ++i) order += queue.TakeRequest() < 0 ? 'l' : 's';
+  EXPECT_EQ(order, "ssssslsssssssl");
+  EXPECT_EQ(queue.TakeRequest(), most * 2 - 4);
 }
 
 // Many new connections do not delay the requests. Many requests do not delay the new connections.
