@@ -105,8 +105,8 @@ PinnedPool& PinnedPool::operator=(PinnedPool&& other) noexcept {
   return *this;
 }
 
-// No option of the backend changes the node of these pools. So a refused node, for example in a
-// container, must not stop the backend.
+// No option changes the node of these pools. So a refused node, for example in a container, must
+// not stop the program.
 Result<PinnedPool> cuda::MakeInternalPool(const CudaDevice& device, PinnedPoolConfig config) {
   auto pool = PinnedPool::Create(device, config);
   if (pool.ok() || device->info().numa_node < 0) return pool;

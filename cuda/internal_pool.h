@@ -1,4 +1,4 @@
-// The pinned pools that the library itself needs, for tables and for probes.
+// Pinned pools whose NUMA node the caller cannot choose: tables, probes, and the pools of programs.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

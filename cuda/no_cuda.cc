@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <utility>
 
+#include "cuda/internal_pool.h"
 #include "kvcast/cuda/cuda_copy_backend.h"
 #include "kvcast/cuda/cuda_device.h"
 #include "kvcast/cuda/cuda_memory.h"
@@ -23,6 +24,7 @@ CudaMemory::CudaMemory(CudaMemory&&) noexcept = default;
 CudaMemory& CudaMemory::operator=(CudaMemory&&) noexcept = default;
 
 Result<PinnedPool> PinnedPool::Create(CudaDevice, const PinnedPoolConfig&) { return NoCuda(); }
+Result<PinnedPool> cuda::MakeInternalPool(const CudaDevice&, PinnedPoolConfig) { return NoCuda(); }
 PinnedPool::~PinnedPool() = default;
 PinnedPool& PinnedPool::operator=(PinnedPool&&) noexcept = default;
 

@@ -11,6 +11,7 @@
 #include "apps/support/stop.h"
 #include "src/stream/net/gate.h"
 #include "src/stream/net/notice_log.h"
+#include "src/stream/net/receive_limit.h"
 #include "src/stream/net/socket.h"
 
 namespace kvcast::tools {
@@ -18,7 +19,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// The PUB socket. With CURVE, the socket has a guard.
+// The PUB socket and its limit. With CURVE, the socket has a guard.
 class Output {
  public:
   Status Open(const ReplayOptions& options, Logger& log);
@@ -28,7 +29,9 @@ class Output {
   bool SleepUntil(Clock::time_point due);
 
  private:
-  std::unique_ptr<stream::Guard> guard_;  // must be destroyed after the socket is closed
+  // The limit and the guard must be destroyed after the socket is closed.
+  stream::ReceiveLimit limit_{stream::ReceiveLimit::kSubscriberBytes};
+  std::unique_ptr<stream::Guard> guard_;
   stream::Socket socket_;
 };
 
@@ -59,9 +62,12 @@ Status Output::Open(const ReplayOptions& options, Logger& log) {
   socket_.SetOption(ZMQ_MAXMSGSIZE, int64_t{4096});  // a subscription has a few bytes
   if (*curve) {
     auto guard = stream::Guard::Create(
-        context, socket_, {.server = **curve, .roles = {CurveRole::kSubscribe}, .wake = [] {}});
+        context, socket_,
+        {.server = **curve, .roles = {CurveRole::kSubscribe}, .limit = &limit_, .wake = [] {}});
     if (!guard.ok()) return guard.status();
     guard_ = std::move(guard).value();
+  } else if (const Status monitored = limit_.Monitor(socket_); !monitored.ok()) {
+    return monitored;
   }
   if (const Status bound = socket_.Bind(options.endpoint); !bound.ok()) {
     return {StatusCode::kUnavailable,

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "apps/gpu/block_writer.h"
+#include "cuda/internal_pool.h"
 #include "kvcast/cuda/cuda_copy_backend.h"
 #include "kvcast/cuda/cuda_memory.h"
 #include "kvcast/transfer/host_pool.h"
@@ -80,7 +81,7 @@ Result<TierMemory> MakeCudaTierMemory(const TierMemoryConfig& config, const Cuda
   auto gpu = CudaMemory::Create(device, BytesOf(config, config.gpu_blocks));
   if (!gpu.ok()) return gpu.status();
   auto host =
-      PinnedPool::Create(device, {.bytes = BytesOf(config, config.host_blocks), .threads = 1});
+      cuda::MakeInternalPool(device, {.bytes = BytesOf(config, config.host_blocks), .threads = 1});
   if (!host.ok()) return host.status();
   auto writer = cuda::BlockWriter::Create(device, gpu->base(), config.block_bytes);
   if (!writer.ok()) return writer.status();

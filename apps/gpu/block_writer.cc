@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "apps/gpu/tool_kernels.h"
+#include "cuda/internal_pool.h"
 #include "cuda/table_ring.h"
 #include "kvcast/cuda/cuda_memory.h"
 
@@ -123,7 +124,7 @@ Result<std::unique_ptr<BlockWriter>> BlockWriter::Create(const CudaDevice& devic
                                                          size_t block_bytes) {
   KVCAST_RETURN_IF_ERROR(device->MakeCurrent());
   const auto pool = [&device](size_t bytes) {
-    return PinnedPool::Create(device, {.bytes = bytes, .pages = HostPages::kSmall, .threads = 1});
+    return MakeInternalPool(device, {.bytes = bytes, .pages = HostPages::kSmall, .threads = 1});
   };
   auto tables = pool(kTableBytes);
   if (!tables.ok()) return tables.status();

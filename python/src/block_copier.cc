@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "cuda/internal_pool.h"
 #include "kvcast/cuda/cuda_copy_backend.h"
 #include "kvcast/transfer/host_copy_backend.h"
 #include "kvcast/transfer/host_pool.h"
@@ -161,7 +162,7 @@ Result<std::unique_ptr<CopyBackend>> MakeBackend(const Options& options, size_t 
   }
   auto device = OpenCudaDevice(static_cast<int>(options.device));
   if (!device.ok()) return device.status();
-  auto pool = PinnedPool::Create(*device, {.bytes = bytes});
+  auto pool = cuda::MakeInternalPool(*device, {.bytes = bytes});
   if (!pool.ok()) return pool.status();
   made.pinned.emplace(std::move(pool).value());
   host.base = made.pinned->base();

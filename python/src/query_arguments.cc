@@ -37,6 +37,7 @@ QueryArguments::QueryArguments(const py::object& hashes, const py::object& token
   query_.inputs.lora_name = lora_name;
   query_.inputs.lora_path = lora_path;
   query_.inputs.cache_salt = cache_salt;
+  CheckSize("mm_items", py::len(mm_items), router::kMaxQueryItems);
   if (py::len(mm_items) > 0) query_.inputs.mm_items = MultimodalItemsOf(mm_items);
   query_.hash_block_size = hash_block_size;
   query_.prompt_tokens = prompt_tokens;
@@ -83,7 +84,9 @@ void QueryArguments::CheckCombination(bool by_tokens) const {
   CheckText("lora_name", query_.inputs.lora_name);
   CheckText("lora_path", query_.inputs.lora_path);
   CheckText("cache_salt", query_.inputs.cache_salt);
-  CheckSize("mm_items", query_.inputs.mm_items.size(), router::kMaxQueryItems);
+  for (const MultimodalItem& item : query_.inputs.mm_items) {
+    CheckText("mm_items: identifier", item.identifier);
+  }
   if (query_.hash_block_size < 0) ThrowInvalid("hash_block_size: must be at least 0");
   if (query_.prompt_tokens < 0 || query_.prompt_tokens > router::kMaxPromptTokens) {
     ThrowInvalid("prompt_tokens: must be from 0 to 2^31");

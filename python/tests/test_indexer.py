@@ -176,6 +176,8 @@ def test_reset_and_remove_drop_blocks(indexer, prompt):
     ({"hashes": [1], "prompt_tokens": -1}, ValueError), ({"hashes": [1], "prompt_tokens": 2**63}, TypeError),
     ({"hashes": [1], "prompt_tokens": 2**40}, ValueError), ({"hashes": [1], "hash_block_size": -1}, ValueError),
     ({"token_ids": [1], "lora_name": "x" * 2000}, ValueError), ({"token_ids": [1], "lora_name": 3}, TypeError),
+    ({"token_ids": [1], "mm_items": [("x" * 2000, 0, 1)]}, ValueError),
+    ({"token_ids": [1], "mm_items": [("a", 0, 1)] * 4097}, ValueError),
     ({"token_ids": [1], "model": "unknown"}, LookupError), ({"token_ids": [1], "sources": ["unknown"]}, ValueError),
     ({"token_ids": [1], "sources": [1]}, TypeError), ({"hashes": np.zeros(2**17 + 1, np.uint64)}, ValueError),
     ({"token_ids": np.zeros(2**21 + 1, np.int64)}, ValueError), ({"unknown": 1}, TypeError),

@@ -180,7 +180,7 @@ Status PrefixIndex::LearnHashBlockSize(WorkerId worker, int64_t hash_block_size)
 }
 void PrefixIndex::NoteMissedBlocks(WorkerId worker) { Of(worker).NoteMissedBlocks(worker); }
 void PrefixIndex::NoteRecord(WorkerId worker) { Of(worker).NoteRecord(worker); }
-void PrefixIndex::LearnRules(WorkerId worker, EngineRules rules) {
+void PrefixIndex::LearnRules(WorkerId worker, std::optional<EngineRules> rules) {
   Of(worker).LearnRules(worker, rules);
 }
 size_t PrefixIndex::NameBlocks(WorkerId worker, std::span<const BlockHash> hashes,
@@ -309,6 +309,8 @@ std::string_view UntoldName(Untold property) {
       return "offload_rule";
     case Untold::kLoadEnd:
       return "load_end";
+    case Untold::kConflict:
+      return "conflict";
     case Untold::kRelease:
       break;
   }

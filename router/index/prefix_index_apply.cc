@@ -152,7 +152,7 @@ size_t PrefixIndex::Impl::SkipHitReport(WorkerState& worker, std::span<const Eve
 void PrefixIndex::Impl::ApplyEvent(WorkerState& worker, const BlockStored& event,
                                    BatchAhead& ahead) {
   const Tier tier = TierOf(event.medium);
-  if (!worker.Accept(worker.registry.Store(event, tier), event.group_idx)) return;
+  if (!worker.Accept(worker.registry.Store(event, tier), tier, event.group_idx)) return;
   const uint8_t group = GroupRegistry::GroupOf(event.group_idx);
   const HolderId holder = OpenHolder(worker, tier, group);
   ResidencyMap::Cursor cursor;
@@ -168,7 +168,8 @@ void PrefixIndex::Impl::ApplyEvent(WorkerState& worker, const BlockStored& event
                         .holding = {.own = worker.holders.all(),
                                     .holder = holder,
                                     .source = worker.number,
-                                    .repeats_count = !worker.config.repeats_are_refreshes},
+                                    .repeats_count = !worker.config.repeats_are_refreshes,
+                                    .unit = worker.hash_unit()},
                         .cursor = cursor};
   const bool added_first = HoldAll(worker, store, ahead);
   if (looks && worker.evidence.open()) NoteReuse(worker, event, group, start, added_first);
@@ -182,7 +183,9 @@ bool PrefixIndex::Impl::HoldAll(WorkerState& worker, CurrentStore& store, BatchA
   const BlockStored& event = store.event;
   const auto stride = static_cast<uint32_t>(event.block_size);
   const bool placed = content_.dense && (store.start.at_root || store.start.end > 0);
+  const bool proven = content_.proven;
   const auto end = [&](size_t i) {
+    if (!proven) return router::BlockName::kUnproven;
     return placed ? store.start.end + static_cast<uint32_t>(i + 1) * stride : uint32_t{0};
   };
   bool added_first = false;
@@ -215,7 +218,7 @@ void PrefixIndex::Impl::SampleStore(WorkerState& worker, const CurrentStore& sto
                            .held = worker.residencies[static_cast<size_t>(Tier::kGpu)],
                            .index_bytes = static_cast<uint64_t>(residencies * bytes_a_residency_),
                            .hash_block_size = worker.registry.hash_block_size(),
-                           .lookahead = worker.shown.lookahead},
+                           .lookahead = worker.shown.lookahead.value_or(0)},
                           keys_);
 }
 
@@ -224,9 +227,9 @@ void PrefixIndex::Impl::ApplyEvent(WorkerState& worker, const BlockRemoved& even
   if (removals.last == nullptr || removals.last->group_idx != event.group_idx ||
       removals.last->medium != event.medium) {
     removals.last = nullptr;
-    if (!worker.Accept(worker.registry.Remove(event), event.group_idx)) return;
-    removals.last = &event;
     removals.tier = TierOf(event.medium);
+    if (!worker.Accept(worker.registry.Remove(event), removals.tier, event.group_idx)) return;
+    removals.last = &event;
     removals.group = GroupRegistry::GroupOf(event.group_idx);
     removals.holder = worker.holders.At(removals.tier, removals.group);
   }
@@ -257,7 +260,7 @@ void PrefixIndex::Impl::ApplyEvent(WorkerState& worker, const BlockRemoved& even
       if (!name.named()) worker.evidence.Close();
     }
     if (name.named()) {
-      worker.idle.Put(FingerprintOf(hash), name.content());
+      worker.idle.Put(FingerprintOf(hash), {name.content(), name.proven()});
     } else {
       --worker.unnamed[static_cast<size_t>(removals.tier)];
     }

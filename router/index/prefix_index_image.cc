@@ -47,16 +47,19 @@ std::optional<ResidencyTotals> TotalsFrom(FieldReader& from) {
 }
 
 void SaveShown(const router::WorkerRules::Shown& shown, FieldWriter& to) {
-  to.Int(static_cast<uint64_t>(shown.lookahead));
+  to.Int(shown.lookahead ? 1 + static_cast<uint64_t>(*shown.lookahead) : 0);
   to.Int(static_cast<uint64_t>(shown.shortest_hit));
   to.Int(shown.rules ? 1 + static_cast<uint64_t>(*shown.rules) : 0);
+  to.Int(shown.refused_tiers);
 }
 
 void RestoreShown(FieldReader& from, router::WorkerRules::Shown& shown) {
-  shown.lookahead = static_cast<int64_t>(from.Int(kMaxLookahead));
+  const uint64_t lookahead = from.Int(1 + static_cast<uint64_t>(kMaxLookahead));
+  if (lookahead > 0) shown.lookahead = static_cast<int64_t>(lookahead - 1);
   shown.shortest_hit = static_cast<int64_t>(from.Int(~uint32_t{0}));
   const uint64_t rules = from.Int(1 + static_cast<uint64_t>(EngineRules::kV033));
   if (rules > 0) shown.rules = static_cast<EngineRules>(rules - 1);
+  shown.refused_tiers = static_cast<uint8_t>(from.Int((1 << kTiers) - 1));
 }
 
 std::vector<uint8_t> SaveLearned(const WorkerState& worker) {
@@ -151,7 +154,8 @@ bool PrefixIndex::Impl::RestoreRun(WorkerState& worker, uint32_t number, const R
 bool PrefixIndex::Impl::RestoreHeld(WorkerState& worker, const RunImage& run, size_t held) {
   const auto& [holder, bits] = run.holders[held];
   router::Holding holding = {.holder = OpenHolder(worker, holder.tier, holder.group),
-                             .source = worker.number};
+                             .source = worker.number,
+                             .unit = worker.hash_unit()};
   holding.own = worker.holders.all();
   router::ResidencyMap::Cursor cursor;
   size_t done = 0;

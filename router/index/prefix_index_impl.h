@@ -87,18 +87,19 @@ struct WorkerState {
   uint64_t total_unnamed() const {
     return std::accumulate(unnamed.begin(), unnamed.end(), uint64_t{0});
   }
+  uint32_t hash_unit() const { return static_cast<uint32_t>(registry.hash_block_size()); }
   // True if stores can still show how the engine reuses blocks. Registered groups are complete, so
   // the index learns nothing about them.
   bool learns_reuse() const { return config.groups.empty() && evidence.open(); }
   // True if it is known whether the engine drops a block for a draft head. If hashes cover
   // lookahead tokens, the engine drops no block.
   bool drop_is_known() const {
-    return config.eagle.has_value() || shown.lookahead > 0 || shown.shortest_hit > 0;
+    return config.eagle.has_value() || shown.lookahead.value_or(0) > 0 || shown.shortest_hit > 0;
   }
   // Number of tokens behind a block that the hash of the block also covers.
   int64_t lookahead() const {
     const WorkerRules::Shown& of = elder == nullptr ? shown : elder->shown;
-    return std::max(config.hash_lookahead_tokens, of.lookahead);
+    return of.lookahead.value_or(config.hash_lookahead_tokens);
   }
   // False: the tokens of the store do not determine the content of its hashes, because their
   // lookahead differs from lookahead(). Offloading connectors send stores without lookahead tokens.
@@ -113,9 +114,18 @@ struct WorkerState {
     if (rejects.size() <= index) rejects.resize(index + 1);
     ++rejects[index];
   }
-  // Counts the verdict on an event. True: the event changes residency.
-  bool Accept(Verdict verdict, const std::optional<int64_t>& group_idx) {
-    if (verdict == Verdict::kBad) ++counters.bad_events;
+  void NoteRefused(Tier tier, bool refused) {
+    const auto bit = static_cast<uint8_t>(1u << static_cast<uint8_t>(tier));
+    if (((shown.refused_tiers & bit) != 0) == refused) return;
+    shown.refused_tiers ^= bit;
+    catalogue_changes = ~uint64_t{0};
+  }
+  // Counts the verdict on an event of the tier. True: the event changes residency.
+  bool Accept(Verdict verdict, Tier tier, const std::optional<int64_t>& group_idx) {
+    if (verdict == Verdict::kBad) {
+      ++counters.bad_events;
+      NoteRefused(tier, true);
+    }
     if (verdict == Verdict::kUnknownKind) ++counters.unknown_kinds;
     if (verdict == Verdict::kBad || verdict == Verdict::kUnknownKind) Reject(group_idx.value_or(0));
     if (verdict == Verdict::kIndexAssumed) ++counters.assumed_kinds;
@@ -194,7 +204,7 @@ class PrefixIndex::Impl {
   void RemoveWorker(WorkerId id);
   void ClearWorker(WorkerId id, bool forget_groups);
   Status LearnHashBlockSize(WorkerId id, int64_t hash_block_size);
-  void LearnRules(WorkerId id, EngineRules rules);
+  void LearnRules(WorkerId id, std::optional<EngineRules> rules);
   void NoteMissedBlocks(WorkerId id);
   void NoteRecord(WorkerId id);
   size_t NameBlocks(WorkerId id, std::span<const BlockHash> hashes,
@@ -272,8 +282,9 @@ class PrefixIndex::Impl {
   router::HolderId OpenHolder(router::WorkerState& worker, Tier tier, uint8_t group)
       KV_REQUIRES(mutex_);
   void ForgetNames(router::WorkerState& worker) KV_REQUIRES(mutex_);
-  // Returns the content that the worker gave the hash before; kUnnamed: none.
-  ContentKey KnownContent(router::WorkerState& worker, const BlockHash& hash) KV_REQUIRES(mutex_);
+  // Returns the content that the worker gave the hash before. Without a content: none.
+  router::GivenContent KnownContent(router::WorkerState& worker, const BlockHash& hash)
+      KV_REQUIRES(mutex_);
   router::SpanStart StartOf(router::WorkerState& worker, const BlockStored& event,
                             router::ResidencyMap::Cursor& cursor) KV_REQUIRES(mutex_);
   void ReadContent(router::WorkerState& worker, const BlockStored& event, Tier tier, uint8_t group,
@@ -363,8 +374,8 @@ class PrefixIndex::Impl {
   // Gives a block the name that NameBlocks, or the store of another block, states.
   void Learn(router::WorkerState& worker, const BlockHash& hash, const router::BlockName& name,
              bool follows, router::ResidencyMap::Cursor& cursor) KV_REQUIRES(mutex_);
-  void NameParked(router::WorkerState& worker, const BlockHash& parent, ContentKey content)
-      KV_REQUIRES(mutex_);
+  void NameParked(router::WorkerState& worker, const BlockHash& parent,
+                  const router::GivenContent& name) KV_REQUIRES(mutex_);
   void Contradict(router::WorkerState& worker, const BlockHash& hash, ContentKey before,
                   ContentKey now) KV_REQUIRES(mutex_);
   // Marks the content as ambiguous, because the names from the worker contradict each other.

@@ -8,19 +8,31 @@
 
 namespace kvcast {
 
+using router::BlockName;
+using router::GivenContent;
 using router::HolderId;
 using router::ResidencyMap;
 using router::WorkerState;
 
+namespace {
+
+// Returns the last argument of BlockName for a content whose prefix has an unknown length.
+uint32_t EndOf(const GivenContent& name) { return name.proven ? 0 : BlockName::kUnproven; }
+
+}  // namespace
+
 void PrefixIndex::Impl::Learn(WorkerState& worker, const BlockHash& hash,
                               const router::BlockName& name, bool follows,
                               ResidencyMap::Cursor& cursor) {
-  if (!worker.ambiguous.empty() && worker.ambiguous.HasHash(FingerprintOf(hash))) return;
+  if (!worker.ambiguous.empty() && worker.ambiguous.HasHash(FingerprintOf(hash))) {
+    cursor = {};  // the next block does not continue the block at the cursor
+    return;
+  }
   worker.has_names = worker.has_names || name.named();
   ResidencyMap::Cursor found;
   const auto held = map_.NameOf(hash, worker.holders.all(), found);
   if (!held) {
-    worker.idle.Put(FingerprintOf(hash), name.content());
+    worker.idle.Put(FingerprintOf(hash), {name.content(), name.proven()});
   } else if (!held->named()) {
     if (Rename(worker, hash, *held, name, follows, cursor)) ++worker.counters.named_late;
     return;
@@ -42,7 +54,7 @@ bool PrefixIndex::Impl::NameBlock(WorkerState& worker, const BlockHash& hash, Co
   const uint64_t named_before = worker.counters.named_late;
   Learn(worker, hash, {content, static_cast<uint32_t>(spec->block_size)}, false, cursor);
   if (worker.counters.named_late == named_before) return false;
-  NameParked(worker, hash, content);
+  NameParked(worker, hash, {content});
   return true;
 }
 
@@ -65,26 +77,26 @@ size_t PrefixIndex::Impl::NameBlocks(WorkerId id, std::span<const BlockHash> has
 // Names the blocks of the stores that waited for the name of this block. Then does the same for
 // each block that got a name.
 void PrefixIndex::Impl::NameParked(WorkerState& worker, const BlockHash& parent,
-                                   ContentKey content) {
-  std::vector<std::pair<BlockHash, ContentKey>> named = {{parent, content}};
+                                   const GivenContent& name) {
+  std::vector<std::pair<BlockHash, ContentKey>> named = {{parent, name.content}};
   while (!named.empty() && !worker.parked.empty()) {
     const auto [before, before_content] = named.back();
     named.pop_back();
     for (const BlockStored& store : worker.parked.Take(FingerprintOf(before))) {
       if (!worker.NamesByTokens(store)) continue;
       const auto known = [&](size_t i) KV_REQUIRES(mutex_) {
-        return KnownContent(worker, store.block_hashes[i]);
+        return KnownContent(worker, store.block_hashes[i]).content;
       };
-      reader_.Read(store, {.at_root = false, .parent = before_content}, known, nullptr, nullptr,
-                   content_);
+      reader_.Read(store, {.at_root = false, .parent = before_content, .proven = name.proven},
+                   known, nullptr, nullptr, content_);
       ResidencyMap::Cursor cursor;
       map_.Seek(before, before_content, cursor);
       const auto stride = static_cast<uint32_t>(store.block_size);
       for (size_t i = 0; i < store.block_hashes.size(); ++i) {
         if (content_.contents[i] == kUnnamed) continue;
         worker.lower_names |= TierOf(store.medium) != Tier::kGpu;
-        Learn(worker, store.block_hashes[i], {content_.contents[i], stride}, content_.dense,
-              cursor);
+        const BlockName learned(content_.contents[i], stride, EndOf(name));
+        Learn(worker, store.block_hashes[i], learned, content_.dense, cursor);
         named.emplace_back(store.block_hashes[i], content_.contents[i]);
       }
     }
@@ -102,18 +114,19 @@ void PrefixIndex::Impl::Contradict(WorkerState& worker, const BlockHash& hash, C
     Unname(worker, hash, *held);
 }
 
-ContentKey PrefixIndex::Impl::KnownContent(WorkerState& worker, const BlockHash& hash) {
+GivenContent PrefixIndex::Impl::KnownContent(WorkerState& worker, const BlockHash& hash) {
   ResidencyMap::Cursor cursor;
   for (WorkerState* of = &worker; of != nullptr; of = of->elder) {
     if (!of->has_names) continue;
     if (const auto name = map_.NameOf(hash, of->holders.all(), cursor)) {
-      if (name->named()) return name->content();
-      if (of->elder == nullptr) return kUnnamed;
+      if (name->named()) return {name->content(), name->proven()};
+      if (of->elder == nullptr) return {};
       continue;
     }
-    if (const ContentKey idle = of->idle.Find(FingerprintOf(hash))) return idle;
+    const GivenContent idle = of->idle.Find(FingerprintOf(hash));
+    if (idle.content != kUnnamed) return idle;
   }
-  return kUnnamed;
+  return {};
 }
 
 // Returns the start of the store's span. Puts the cursor on the block before the span, if that
@@ -123,13 +136,14 @@ router::SpanStart PrefixIndex::Impl::StartOf(WorkerState& worker, const BlockSto
   const auto& parent = event.parent_block_hash;
   if (!parent) return {.at_root = event.token_offset.value_or(0) == 0};
   if (const auto name = map_.NameOf(*parent, worker.holders.all(), cursor)) {
-    return {.at_root = false, .parent = name->content(), .end = name->end()};
+    return {
+        .at_root = false, .parent = name->content(), .end = name->end(), .proven = name->proven()};
   }
   const bool zero = worker.config.zero_parent_is_root && *parent == BlockHash::FromUnsigned(0);
   if (zero) return {.at_root = event.token_offset.value_or(0) == 0};
-  const ContentKey content = KnownContent(worker, *parent);
-  map_.Seek(*parent, content, cursor);
-  return {.at_root = false, .parent = content};
+  const GivenContent known = KnownContent(worker, *parent);
+  map_.Seek(*parent, known.content, cursor);
+  return {.at_root = false, .parent = known.content, .proven = known.proven};
 }
 
 void PrefixIndex::Impl::ReadContent(WorkerState& worker, const BlockStored& event, Tier tier,
@@ -147,7 +161,7 @@ void PrefixIndex::Impl::ReadContent(WorkerState& worker, const BlockStored& even
   const bool ruled = worker.config.sparse_rule && !worker.rule_refuted && tier == Tier::kGpu;
   const SparseRule* const rule = ruled ? &*worker.config.sparse_rule : nullptr;
   const auto known = [&](size_t i) KV_REQUIRES(mutex_) {
-    return KnownContent(worker, event.block_hashes[i]);
+    return KnownContent(worker, event.block_hashes[i]).content;
   };
   reader_.Read(event, start, known, rule, spec ? &*spec : nullptr, content_);
   if (!content_.rule_refuted) return;
@@ -177,7 +191,8 @@ bool PrefixIndex::Impl::Rename(WorkerState& worker, const BlockHash& hash,
     const router::Holding holding = {.own = worker.holders.all(),
                                      .holder = copies.holder,
                                      .source = worker.number,
-                                     .copies = copies.count};
+                                     .copies = copies.count,
+                                     .unit = worker.hash_unit()};
     if (taken_name &&
         map_.Add(hash, to, holding, 0, follows, cursor) == router::Addition::kOtherHash) {
       Doubt(worker, to.content());
@@ -204,9 +219,10 @@ void PrefixIndex::Impl::NoteLookahead(WorkerState& worker, const BlockStored& ev
   if (event.block_hashes.empty() || !router::HasUsableTokens(event)) return;
   const int64_t lookahead = router::LookaheadOf(event);
   if (lookahead == worker.shown.lookahead || lookahead < 0 || lookahead > kMaxLookahead) return;
+  const bool changes = lookahead != worker.lookahead();
   worker.shown.lookahead = lookahead;
   // The names from other tiers were computed with another lookahead.
-  if (worker.lower_names) {
+  if (changes && worker.lower_names) {
     worker.ambiguous.AddEverything();
     worker.ambiguous_changed = true;
   }
@@ -216,7 +232,7 @@ void PrefixIndex::Impl::NoteLookahead(WorkerState& worker, const BlockStored& ev
 bool PrefixIndex::Impl::IsKnown(WorkerState& worker, const BlockHash& hash) {
   ResidencyMap::Cursor cursor;
   return map_.NameOf(hash, worker.holders.all(), cursor).has_value() ||
-         worker.idle.Find(FingerprintOf(hash)) != kUnnamed;
+         worker.idle.Find(FingerprintOf(hash)).content != kUnnamed;
 }
 
 bool PrefixIndex::Impl::HitsEndInside(const WorkerState& worker) const {
@@ -266,7 +282,7 @@ bool PrefixIndex::Impl::WasHeldAllAlong(WorkerState& worker, const std::optional
                                         uint8_t group) {
   if (!hash || !map_.Holds(*hash, worker.holders.At(Tier::kGpu, group))) return false;
   const uint64_t block = FingerprintOf(*hash);
-  return worker.idle.Find(block) == kUnnamed || worker.evidence.WasKept(block, group);
+  return worker.idle.Find(block).content == kUnnamed || worker.evidence.WasKept(block, group);
 }
 
 void PrefixIndex::Impl::NoteReuse(WorkerState& worker, const BlockStored& event, uint8_t group,
@@ -317,18 +333,19 @@ void PrefixIndex::Impl::PassNames(WorkerState& worker, const BlockStored& event,
                      start.parent == kUnnamed && content_.parent == kUnnamed &&
                      router::HasUsableTokens(event) && !event.block_hashes.empty();
   if (waits) worker.parked.Park(FingerprintOf(*parent), event);
-  const ContentKey told_parent = content_.parent;
+  const GivenContent told_parent = {content_.parent, false};
+  const bool proven = content_.proven;
   // NameParked overwrites content_.
   std::vector<ContentKey> contents;
   if (!worker.parked.empty()) contents = content_.contents;
-  if (parent && told_parent != kUnnamed) {
+  if (parent && told_parent.content != kUnnamed) {
     ResidencyMap::Cursor before;
     const auto stride = static_cast<uint32_t>(event.block_size);
-    Learn(worker, *parent, {told_parent, stride}, false, before);
+    Learn(worker, *parent, {told_parent.content, stride, EndOf(told_parent)}, false, before);
     NameParked(worker, *parent, told_parent);
   }
   for (size_t i = 0; i < contents.size(); ++i) {
-    if (contents[i] != kUnnamed) NameParked(worker, event.block_hashes[i], contents[i]);
+    if (contents[i] != kUnnamed) NameParked(worker, event.block_hashes[i], {contents[i], proven});
   }
 }
 
@@ -339,10 +356,10 @@ void PrefixIndex::Impl::ChooseName(WorkerState& worker, const CurrentStore& stor
     return;
   }
   if (chosen.name.named()) return;
-  const ContentKey known = KnownContent(worker, hash);
+  const GivenContent known = KnownContent(worker, hash);
   const std::optional<GroupSpec> spec = worker.registry.SpecOf(store.group);
-  if (known != kUnnamed && spec && spec->block_size > 0) {
-    chosen.name = {known, static_cast<uint32_t>(spec->block_size)};
+  if (known.content != kUnnamed && spec && spec->block_size > 0) {
+    chosen.name = {known.content, static_cast<uint32_t>(spec->block_size), EndOf(known)};
   }
 }
 
@@ -371,8 +388,9 @@ bool PrefixIndex::Impl::Hold(WorkerState& worker, CurrentStore& store, const Blo
   ChosenName chosen = {name, content_.reason};
   const bool may_know = !name.named() && (worker.has_names || worker.elder != nullptr);
   if (may_know || !worker.ambiguous.empty()) ChooseName(worker, store, hash, chosen);
-  router::Addition added =
-      map_.Add(hash, chosen.name, store.holding, more, content_.dense, store.cursor);
+  // Only a content that the store itself shows continues the content of the block before it.
+  const bool follows = content_.dense && name.named();
+  router::Addition added = map_.Add(hash, chosen.name, store.holding, more, follows, store.cursor);
   while (added == router::Addition::kOtherName || added == router::Addition::kOtherHash) {
     Reconcile(worker, hash, added, chosen);
     // Rename may have moved the block at the cursor.

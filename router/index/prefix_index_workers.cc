@@ -185,6 +185,7 @@ void PrefixIndex::Impl::SwapHidden(WorkerId id) {
   younger.parked.TakeAll(elder.parked);
   younger.has_names |= elder.has_names;
   younger.lower_names |= elder.lower_names;
+  elder.shown.refused_tiers = younger.shown.refused_tiers;  // of the new blocks
   younger.shown = elder.shown;
   younger.sample = std::move(elder.sample);
   younger.announced |= elder.announced;
@@ -246,6 +247,7 @@ void PrefixIndex::Impl::NoteRecord(WorkerId id) {
   if (it == slot_of_.end()) return;
   WorkerState& worker = *slots_[it->second];
   worker.hit_reports.NoteRecord();
+  worker.evidence.Close();  // the number of stores of a repaired block is unknown
   Commit(worker);
 }
 
@@ -262,7 +264,7 @@ Status PrefixIndex::Impl::LearnHashBlockSize(WorkerId id, int64_t hash_block_siz
                 "hash_block_size: contradicts the registration or a block size");
 }
 
-void PrefixIndex::Impl::LearnRules(WorkerId id, EngineRules rules) {
+void PrefixIndex::Impl::LearnRules(WorkerId id, std::optional<EngineRules> rules) {
   router::BetweenBatchesLock lock(mutex_);
   const auto it = slot_of_.find(id);
   if (it == slot_of_.end()) return;
@@ -279,6 +281,7 @@ void PrefixIndex::Impl::ClearTier(WorkerState& worker, Tier tier) {
     worker.evidence.ForgetBlocks();
     worker.sample.Clear();
   }
+  worker.NoteRefused(tier, false);
   if (worker.digest) worker.digest->Clear(tier);
   for (const HolderId holder : worker.holders.of(tier)) {
     if (holder == router::kNoHolderId) continue;

@@ -110,7 +110,7 @@ struct RunImage {
   BlockHash::Form form = BlockHash::Form::kUnsigned;
   uint32_t blocks = 0;
   uint32_t stride = 0;  // tokens of each block; 0: the blocks are unnamed
-  uint32_t end = 0;     // tokens of the prefix that ends with the first block; 0: unknown
+  uint32_t end = 0;     // BlockName::end_or_unproven of the first block
   // The hashes. Only the vector of the form has elements.
   std::vector<uint64_t> integers;
   std::vector<BlockHash> byte_strings;

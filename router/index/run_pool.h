@@ -37,7 +37,7 @@ struct Run {
   bool has_twins = false;           // writer; RunStore::twin_slots_ has an entry of the run
   bool retired = false;             // writer; no table has an entry of the run
   uint32_t owner = 0;               // writer; Holding::source that began the run
-  uint32_t end = 0;                 // writer; BlockName::end of the first slot
+  uint32_t end = 0;                 // writer; BlockName::end_or_unproven of the first slot
 };
 
 // Threads: At may be called by any thread that holds a Pin of `reclaim`, while the writer works.

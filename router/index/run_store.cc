@@ -69,13 +69,14 @@ typename RunStore<Key>::Spot RunStore<Key>::DeadHead(const Block& block) const {
 
 template <typename Key>
 typename RunStore<Key>::Spot RunStore<Key>::NewHead(const Block& block) {
-  const Spot spot = {pool_.New(1 + block.more, block.name.stride()), 0};
+  const size_t keys = block.name.proven() ? 1 + block.more : 1;
+  const Spot spot = {pool_.New(keys, block.name.stride()), 0};
   Run& run = At(spot.run);
   // I3
   run.keys.load(std::memory_order_relaxed)[0] = block.key;
   if (block.name.named()) run.contents.load(std::memory_order_relaxed)[0] = block.name.content();
   run.used = 1;
-  run.end = block.name.end();
+  run.end = block.name.end_or_unproven();
   run.owner = block.holding.source;
   return spot;
 }
@@ -195,20 +196,30 @@ bool RunStore<Key>::HoldsNextOtherwise(const Block& block, const Cursor& cursor)
          IsHeldByAny(next, block.holding.own);
 }
 
-// Finds the slot of the block. Sets same_hash_ to the slots of the hash with other names.
+// Finds the slot of the block. Sets same_hash_ to the slots of the hash with other names, and to
+// the slots that do not serve the source. If the source holds the hash under this name, its slot is
+// the slot of the block, whatever its stride.
 template <typename Key>
 typename RunStore<Key>::Known RunStore<Key>::FindKnown(const Block& block) {
+  const bool twins = HasTwins(twins_.load(std::memory_order_relaxed));
   Known known;
   same_hash_.clear();
   FindWhere(
       block.key,
       [&](Spot spot) {
-        if (IsNamed(At(spot.run), spot.offset, block.name)) {
+        const bool named = IsNamed(At(spot.run), spot.offset, block.name);
+        const bool serves = named && Serves(At(spot.run), block.name, block.holding);
+        if (serves && !twins) {
           known.spot = spot;
-          return !HasTwins(twins_.load(std::memory_order_relaxed));
+          return true;
         }
-        same_hash_.push_back(spot);
-        known.held_otherwise = known.held_otherwise || IsHeldByAny(spot, block.holding.own);
+        const bool own = IsHeldByAny(spot, block.holding.own);
+        if (named && (own || (serves && known.spot.run == 0))) {
+          known.spot = spot;
+        } else {
+          same_hash_.push_back(spot);
+          known.held_otherwise = known.held_otherwise || (own && !named);
+        }
         return false;
       },
       &known.room);
@@ -222,8 +233,10 @@ template <typename Key>
 typename RunStore<Key>::Spot RunStore<Key>::TakeSlot(const Block& block, LocatorTable::Room room,
                                                      const Cursor& cursor) {
   const bool named = block.name.named();
-  const bool behind = (!named || block.follows) && cursor.run != 0 && !At(cursor.run).retired &&
-                      At(cursor.run).stride.load(std::memory_order_relaxed) == block.name.stride();
+  const bool behind =
+      (!named || block.follows) && cursor.run != 0 && !At(cursor.run).retired &&
+      At(cursor.run).stride.load(std::memory_order_relaxed) == block.name.stride() &&
+      At(cursor.run).end != BlockName::kUnproven && block.name.proven();
   Spot spot;
   if (behind) {
     if (HoldsNextOtherwise(block, cursor)) return {};
@@ -247,13 +260,20 @@ typename RunStore<Key>::Spot RunStore<Key>::TakeSlot(const Block& block, Locator
   return spot;
 }
 
+// The content of the slot is proven from now on if the name is.
+template <typename Key>
+void RunStore<Key>::Prove(Spot spot, BlockName name) {
+  Run& run = At(spot.run);
+  if (run.end == BlockName::kUnproven && name.proven()) run.end = name.end();
+}
+
 template <typename Key>
 Addition RunStore<Key>::Add(const Key& key, BlockName name, const Holding& holding, size_t more,
                             bool follows, Cursor& cursor) {
-  const bool beside = cursor.next_bits != nullptr && cursor.offset + 1 < kRunKeys &&
-                      IsAt(*cursor.at, cursor.offset + 1, key) &&
-                      IsNamed(*cursor.at, cursor.offset + 1, name) &&
-                      !MayHaveTwin(cursor.run, *cursor.at, cursor.offset + 1);
+  const bool beside =
+      cursor.next_bits != nullptr && cursor.offset + 1 < kRunKeys &&
+      IsAt(*cursor.at, cursor.offset + 1, key) && IsNamed(*cursor.at, cursor.offset + 1, name) &&
+      Serves(*cursor.at, name, holding) && !MayHaveTwin(cursor.run, *cursor.at, cursor.offset + 1);
   if (beside) {
     ++cursor.offset;
   } else {
@@ -262,6 +282,7 @@ Addition RunStore<Key>::Add(const Key& key, BlockName name, const Holding& holdi
     if (known.held_otherwise) return Addition::kOtherName;
     const Spot spot = known.spot.run != 0 ? known.spot : TakeSlot(block, known.room, cursor);
     if (spot.run == 0) return Addition::kOtherHash;
+    Prove(spot, name);
     if ((follows || !name.named()) && cursor.run != 0 && spot.offset == 0) {
       SetNext(At(cursor.run), spot.run);
     }

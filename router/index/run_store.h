@@ -14,7 +14,10 @@
 // A run of named blocks is a piece of one content chain: the block at offset i + 1 ends `stride`
 // tokens after the block at offset i. A prompt that contains a later block of the run therefore
 // contains the first block too. One table entry per run, for the content of its first slot, finds
-// all its blocks. Another table finds each block by its hash.
+// all its blocks. Another table finds each block by its hash. The writer itself must have computed
+// the content at offset i + 1 from the content at offset i, and these contents must be proven (see
+// StoreContent::proven). Otherwise a source could hide the blocks of another source, which share
+// the slots of the run. A block whose content is not proven is therefore alone in its run.
 //
 // Add and Remove prepare a batch with changes that show no block to readers: slots without
 // published bits, and `next` bits, which readers do not load. Publish then shows the batch to
@@ -56,6 +59,9 @@ enum class Removal : uint8_t { kNotHeld, kCopiesLeft, kLastCopy };
 // registers.
 class BlockName {
  public:
+  // Instead of the tokens of the prefix: the content is not proven (see StoreContent::proven).
+  static constexpr uint32_t kUnproven = ~uint32_t{0};
+
   constexpr BlockName() = default;
   constexpr BlockName(ContentKey content, uint32_t stride, uint32_t end = 0)
       : content_(content), sizes_(uint64_t{end} << 32 | stride) {}
@@ -64,7 +70,10 @@ class BlockName {
   // Tokens of the block; 0: the block is unnamed.
   uint32_t stride() const { return static_cast<uint32_t>(sizes_); }
   // Tokens of the prefix; 0: unknown.
-  uint32_t end() const { return static_cast<uint32_t>(sizes_ >> 32); }
+  uint32_t end() const { return proven() ? end_or_unproven() : 0; }
+  // As end(), or kUnproven.
+  uint32_t end_or_unproven() const { return static_cast<uint32_t>(sizes_ >> 32); }
+  bool proven() const { return end_or_unproven() != kUnproven; }
   bool named() const { return stride() != 0; }
 
  private:
@@ -89,6 +98,9 @@ struct Holding {
   uint32_t source = 0;  // unique among all current and past sources
   uint32_t copies = 1;
   bool repeats_count = true;  // true: Add counts a copy of a block that the holder already has
+  // Tokens per content in the queries of this source. The source can use the slots of a run only if
+  // this number divides the stride of the run. 0: unknown, so only an equal stride is certain.
+  uint32_t unit = 0;
 };
 
 // Key: uint64_t for the hash forms that are integers, BlockHash for byte strings. KeyForm converts
@@ -144,7 +156,7 @@ class RunStore {
     std::span<const Key> keys;
     std::span<const ContentKey> contents;  // empty: the blocks are unnamed
     uint32_t stride = 0;
-    uint32_t end = 0;  // 0: unknown
+    uint32_t end = 0;  // 0: unknown; BlockName::kUnproven: there is only one block
   };
   // Does the same as Add for each block in order, and is faster. Makes a run of its own for the
   // blocks. Stops at the first block whose hash the store has, or whose content is kUnnamed. Adds
@@ -210,7 +222,7 @@ class RunStore {
   struct RunPart {
     uint32_t slots;              // slots up to the last live slot
     uint32_t stride;             // tokens of each block; 0: unnamed
-    uint32_t end;                // BlockName::end of the first slot
+    uint32_t end;                // BlockName::end_or_unproven of the first slot
     const Key* keys;             // by slot
     const ContentKey* contents;  // by slot; nullptr: unnamed
     const HolderSet& holders;
@@ -296,6 +308,11 @@ class RunStore {
                ? !name.named()
                : run.contents.load(std::memory_order_relaxed)[offset] == name.content();
   }
+  // Writer. True if a query of the source finds this name in a slot of the run.
+  static bool Serves(const Run& run, BlockName name, const Holding& holding) {
+    const uint32_t stride = run.stride.load(std::memory_order_relaxed);
+    return stride == name.stride() || (holding.unit != 0 && stride % holding.unit == 0);
+  }
   bool StepTo(const Key& key, bool backwards, Cursor& cursor) const;
   // Returns the first slot of the key for which `is_it(spot)` is true.
   template <typename IsIt>
@@ -343,6 +360,7 @@ class RunStore {
   bool HoldsNextOtherwise(const Block& block, const Cursor& cursor) const;
   Known FindKnown(const Block& block);
   Spot TakeSlot(const Block& block, LocatorTable::Room room, const Cursor& cursor);
+  void Prove(Spot spot, BlockName name);
   Spot SpotBehind(const Block& block, const Cursor& cursor);
   Spot DeadHead(const Block& block) const;
   Spot NewHead(const Block& block);

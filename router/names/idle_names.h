@@ -16,28 +16,35 @@
 
 namespace kvcast::router {
 
+// A content that a source gave a hash.
+struct GivenContent {
+  ContentKey content = kUnnamed;
+  bool proven = true;  // see StoreContent::proven
+};
+
 // The names of one source. Thread-compatible. Takes 32 KiB, allocated with the first name.
 class IdleNames {
  public:
   static constexpr size_t kCapacity = 2048;
 
   // `hash`: a value that is well mixed in all bits, and equal only for equal block hashes.
-  void Put(uint64_t hash, ContentKey content) {
+  void Put(uint64_t hash, const GivenContent& name) {
+    hash |= kProven;
     if (!buckets_) buckets_ = std::make_unique<std::array<Bucket, kBuckets>>();
     Bucket& bucket = BucketOf(hash);
     size_t at = 0;
-    while (at < kWays - 1 && bucket[at].hash != hash && bucket[at].content != kUnnamed) ++at;
-    if (bucket[at].content != kUnnamed && bucket[at].hash != hash) ++forgotten_;
+    while (at < kWays - 1 && !bucket[at].Has(hash) && bucket[at].content != kUnnamed) ++at;
+    if (bucket[at].content != kUnnamed && !bucket[at].Has(hash)) ++forgotten_;
     for (; at > 0; --at) bucket[at] = bucket[at - 1];
-    bucket[0] = {hash, content};
+    bucket[0] = {name.proven ? hash : hash ^ kProven, name.content};
   }
-  // kUnnamed: unknown.
-  ContentKey Find(uint64_t hash) const {
-    if (!buckets_) return kUnnamed;
+  // Without a content: unknown.
+  GivenContent Find(uint64_t hash) const {
+    if (!buckets_) return {};
     for (const Entry& entry : BucketOf(hash)) {
-      if (entry.hash == hash) return entry.content;
+      if (entry.Has(hash)) return {entry.content, (entry.hash & kProven) != 0};
     }
-    return kUnnamed;
+    return {};
   }
   void Prefetch(uint64_t hash) const {
     if (buckets_) __builtin_prefetch(&BucketOf(hash));
@@ -49,9 +56,15 @@ class IdleNames {
   uint64_t forgotten() const { return forgotten_; }
 
  private:
+  static constexpr uint64_t kProven = 1;
+
   struct Entry {
+    // With kProven instead of the lowest bit of the hash, if the content is proven. Otherwise, with
+    // 0 instead of this bit.
     uint64_t hash = 0;
     ContentKey content = kUnnamed;
+
+    bool Has(uint64_t of) const { return (hash | kProven) == (of | kProven); }
   };
   static constexpr size_t kWays = 4;
   static constexpr size_t kBuckets = kCapacity / kWays;
@@ -81,7 +94,7 @@ inline void IdleNames::Restore(FieldReader& from) {
   for (size_t names = from.Int(kCapacity); names > 0 && from.ok(); --names) {
     const uint64_t hash = from.Fixed();
     const ContentKey content = from.Fixed();
-    if (content != kUnnamed) Put(hash, content);
+    if (content != kUnnamed) Put(hash, {content, (hash & kProven) != 0});
   }
 }
 

@@ -159,6 +159,9 @@ void SchemeDetector::Impl::OnStore(const BlockStored& event) {
   if (!IsDue(probe, due)) return;
   ++counters.tested;
   const Outcome outcome = probe.incomplete ? TestSpan(probe) : TestBlocks(probe, due);
+  if (outcome != Outcome::kMatched && !parent && verdict.state == SchemeState::kUnknown) {
+    verdict.reason = "no known scheme has fitted a store at the start of a prompt yet";
+  }
   ++(outcome == Outcome::kMatched      ? counters.matched
      : outcome == Outcome::kMismatched ? counters.mismatched
                                        : counters.inconclusive);

@@ -284,13 +284,23 @@ ContentKey StoreReader::ParentFromBehind(const BlockStored& event, const Known& 
   return kUnnamed;
 }
 
-void StoreReader::Read(const BlockStored& event, const SpanStart& told, const Known& known,
-                       const SparseRule* rule, const GroupSpec* spec, StoreContent& content) {
+namespace {
+
+// Sets `content` to the content of a store without tokens.
+void Reset(size_t hashes, bool proven, StoreContent& content) {
   content.parent = kUnnamed;
-  const size_t hashes = event.block_hashes.size();
   content.contents.assign(hashes, kUnnamed);
   content.bad = content.rule_refuted = content.dense = false;
+  content.proven = proven;
   content.reason = UnnamedReason::kNoTokens;
+}
+
+}  // namespace
+
+void StoreReader::Read(const BlockStored& event, const SpanStart& told, const Known& known,
+                       const SparseRule* rule, const GroupSpec* spec, StoreContent& content) {
+  const size_t hashes = event.block_hashes.size();
+  Reset(hashes, told.proven, content);
   if (hashes == 0) return;
   if (!HasUsableTokens(event)) {
     content.bad = event.token_ids && !event.token_ids->empty();
@@ -303,6 +313,7 @@ void StoreReader::Read(const BlockStored& event, const SpanStart& told, const Kn
   if (!start.at_root && start.parent == kUnnamed) {
     if (dense) start.parent = content.parent = ParentFromBehind(event, known);
     if (start.parent == kUnnamed) return;
+    content.proven = false;
   }
   if (start.at_root && event.lora_id && !event.lora_name) {
     content.reason = UnnamedReason::kHiddenContent;

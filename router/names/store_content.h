@@ -55,6 +55,7 @@ struct SpanStart {
   bool at_root = false;
   ContentKey parent = kUnnamed;  // content of the block before the span; kUnnamed: unknown
   uint32_t end = 0;              // tokens before the span; 0: unknown, except at the root
+  bool proven = true;            // see StoreContent::proven
 };
 
 struct StoreContent {
@@ -66,6 +67,11 @@ struct StoreContent {
   bool dense = false;                               // every block of the span has a hash
   bool bad = false;                                 // the store contradicts itself
   bool rule_refuted = false;                        // the store contradicts the sparse rule
+  // True: the contents are the keys of prefixes, because they were computed from the root. False: a
+  // content before them was computed back from a later block, which ends with the tokens of a store
+  // according to the source. If the source is wrong, the contents need not be keys of prefixes. But
+  // an extension of such a content may be the key of a prefix.
+  bool proven = true;
 };
 
 // Reads the stores of one source. Thread-compatible.

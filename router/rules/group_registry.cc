@@ -47,6 +47,9 @@ Result<GroupRegistry> GroupRegistry::FromConfig(const WorkerConfig& config) {
   if (config.hash_lookahead_tokens < 0 || config.hash_lookahead_tokens > kMaxLookahead) {
     return Status(StatusCode::kInvalidArgument, "hash_lookahead_tokens: out of range");
   }
+  if (config.chunk_size < 0 || config.chunk_size > kMaxWindow) {
+    return Status(StatusCode::kInvalidArgument, "chunk_size: out of range");
+  }
   if (config.alignment < 0 || config.alignment > kMaxWindow) {
     return Status(StatusCode::kInvalidArgument, "alignment: out of range");
   }
@@ -286,7 +289,7 @@ int64_t GroupRegistry::block_alignment() const {
   int64_t alignment = hash_block_size_;
   for (const Group& group : groups_) {
     // A scheduler aligns hits to all groups of a cache, including groups outside prefix caching.
-    if (!group.known() && group.spec.prefix_cacheable) continue;
+    if (group.spec.block_size == 0) continue;
     const int64_t factor = group.spec.block_size / std::gcd(alignment, group.spec.block_size);
     if (alignment > unreachable / factor) return unreachable;
     alignment *= factor;

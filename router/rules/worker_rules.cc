@@ -10,8 +10,8 @@ namespace {
 uint32_t Bit(Untold property) { return static_cast<uint32_t>(property); }
 
 uint32_t UntoldOf(const WorkerRules& rules, const WorkerConfig& config,
-                  const GroupRegistry& registry, bool release_known) {
-  uint32_t untold = 0;
+                  const GroupRegistry& registry, bool release_known, bool conflict) {
+  uint32_t untold = conflict ? Bit(Untold::kConflict) : 0;
   bool eagle = false;
   for (const GroupSpec& group : rules.groups) {
     if (!TakesPart(group)) continue;
@@ -83,17 +83,21 @@ WorkerRules::WorkerRules(const WorkerConfig& config, const GroupRegistry& regist
       blocks_per_chunk(config.blocks_per_chunk),
       block_alignment(registry.hash_block_size() > 0 ? registry.block_alignment() : 0),
       replay_tokens(config.replay_tokens.value_or(0)),
-      lookahead(std::max(config.hash_lookahead_tokens, shown.lookahead)),
+      lookahead(shown.lookahead.value_or(config.hash_lookahead_tokens)),
       shortest_hit(shown.shortest_hit) {
   for (GroupSpec& group : groups) {
     const bool chunked = group.kind == SpecKind::kChunkedLocalAttention;
     has_chunks |= chunked;
-    if (chunked && group.chunk_size == 0) group.chunk_size = config.chunk_size;
+    // A chunk consists of whole blocks, so another size is not the size of this group's chunks.
+    const bool fits = group.block_size > 0 && config.chunk_size % group.block_size == 0;
+    if (chunked && group.chunk_size == 0 && fits) group.chunk_size = config.chunk_size;
     if (config.groups.empty() && config.eagle) group.eagle = *config.eagle;
     // The hash of a block covers the tokens after the block, so the lookup drops no block.
     if (lookahead > 0) group.eagle = false;
   }
-  untold = UntoldOf(*this, config, registry, config.rules || shown.rules);
+  const int64_t registered = config.hash_lookahead_tokens;
+  const bool conflict = shown.refused_tiers != 0 || (registered > 0 && registered != lookahead);
+  untold = UntoldOf(*this, config, registry, config.rules || shown.rules, conflict);
   untold_with_cpu = UntoldOfLoads(*this, config, config.rules || shown.rules);
   const auto takes_part_as = [](bool chunked) {
     return [chunked](const GroupSpec& spec) {
@@ -104,6 +108,8 @@ WorkerRules::WorkerRules(const WorkerConfig& config, const GroupRegistry& regist
   nothing_without_blocks = config.groups.empty()
                                ? std::ranges::any_of(groups, takes_part_as(/*chunked=*/false))
                                : std::ranges::none_of(groups, takes_part_as(/*chunked=*/true));
+  // The worker may hold blocks that the index does not find.
+  if (conflict) nothing_without_blocks = false;
   leading_run = !groups.empty() && hash_block_size > 0 && alignment > 0 && replay_tokens == 0 &&
                 std::all_of(groups.begin(), groups.end(), [&](const GroupSpec& spec) {
                   return spec == groups[0] && IsFullKind(spec.kind) && TakesPart(spec) &&

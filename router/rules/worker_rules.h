@@ -15,9 +15,13 @@ namespace kvcast::router {
 struct alignas(64) WorkerRules {
   // The properties that the stream has shown, without the groups.
   struct Shown {
-    int64_t lookahead = 0;     // number of tokens after a block that the hash of the block covers
+    // Number of tokens after a block that the hash of the block covers. nullopt: not shown.
+    std::optional<int64_t> lookahead;
     int64_t shortest_hit = 0;  // ReuseEvidence::shortest_hit, tokens; 0: no hit was shown
     std::optional<EngineRules> rules;
+    // Bit t: since tier t was last cleared, an event of the tier was not applied, because it
+    // contradicts the groups.
+    uint8_t refused_tiers = 0;
   };
   WorkerRules(const WorkerConfig& config, const GroupRegistry& registry, const Shown& shown);
   bool operator==(const WorkerRules&) const = default;
@@ -29,7 +33,8 @@ struct alignas(64) WorkerRules {
   // a block has one hash, and there is no draft head.
   bool leading_run = false;
   // True: a worker without any block of the prompt matches 0 tokens. Registered groups: set if no
-  // group has chunked local attention. Learned groups: set if a known group has another kind.
+  // group has chunked local attention. Learned groups: set if a known group has another kind. Not
+  // set with Untold::kConflict.
   bool nothing_without_blocks = true;
   OffloadRule offload_rule = OffloadRule::kConnector;
   EngineRules rules = EngineRules::kMain2026August;
@@ -40,7 +45,7 @@ struct alignas(64) WorkerRules {
   int64_t blocks_per_chunk = 1;  // blocks of a group that the offloading connector moves together
   int64_t block_alignment = 0;   // least common multiple of the block sizes; 0: not known yet
   int64_t replay_tokens = 0;     // tokens of a hit that are computed again
-  int64_t lookahead = 0;         // see Shown
+  int64_t lookahead = 0;         // as Shown::lookahead; not shown: as registered
   int64_t shortest_hit = 0;      // see Shown; the engine uses every hit of at least this length
   // Mask of Untold: unknown properties that can change the prefix after loads from lower tiers.
   uint32_t untold_with_cpu = 0;

@@ -48,7 +48,9 @@ class FleetForecast {
     int64_t from_cpu_tokens = 0;     // loaded after the reusable tokens
     int64_t from_storage_tokens = 0;
     int64_t resident_tokens = 0;  // the longest prefix that at least one group holds
-    int64_t hash_block_size = 0;  // tokens between two consecutive prefixes; 0: not known
+    // Tokens between two consecutive prefixes of Begin; 0: not known. All Facts of a decision have
+    // the same value, which may differ from the hash_block_size of the worker.
+    int64_t hash_block_size = 0;
     TokenLoadCosts load_costs;
     int64_t cache_tokens = 0;  // capacity of the worker's GPU cache; 0: not known
   };
@@ -101,7 +103,7 @@ class FleetForecast {
     double PerSecond(double now_s, double since_s) const;
   };
 
-  // Number of leading blocks of the prompt that at least one group of the worker holds.
+  // Number of the longest prefix of Begin that at least one group of the worker holds; 0: none.
   size_t ResidentBlocks(const Facts& facts) const;
   // Tokens of the prompt that the worker need not compute.
   int64_t ContextOf(const Facts& facts) const;
@@ -134,8 +136,9 @@ class FleetForecast {
   double delay_ = 0;
   std::span<const PrefixName> prefixes_;
   std::optional<PrefixName> continues_;  // nullopt: the prompt begins a conversation
-  // Number of blocks before the prompt's boundary. The boundary is the end of the longest prefix
-  // that any worker holds, except the worker of the prompt's own conversation.
+  // Number of the prefix of Begin that ends at the prompt's boundary; 0: none. The boundary is the
+  // end of the longest prefix that any worker holds, except the worker of the prompt's own
+  // conversation.
   size_t boundary_blocks_ = 0;
   std::optional<double> first_s_;  // time of the first decision
   Decayed arrivals_;

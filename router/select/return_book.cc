@@ -15,10 +15,17 @@ void ReturnBook::Settle(double now_s) {
 void ReturnBook::Routed(PrefixName conversation, Turn turn, double now_s) {
   Settle(now_s);
   unsettled_.push_back({turn, now_s});
-  if (unused_.insert_or_assign(conversation, turn).second) by_age_.push_back(conversation);
-  while (by_age_.size() > most_) {
-    unused_.erase(by_age_.front());
+  unused_.insert_or_assign(conversation, Unused{turn, next_order_});
+  by_age_.emplace_back(conversation, next_order_++);
+  DropOldest();
+}
+
+void ReturnBook::DropOldest() {
+  while (unused_.size() > most_ || by_age_.size() > 2 * most_) {
+    const auto [conversation, order] = by_age_.front();
     by_age_.pop_front();
+    const auto it = unused_.find(conversation);
+    if (it != unused_.end() && it->second.order == order) unused_.erase(it);
   }
 }
 

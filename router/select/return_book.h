@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <deque>
 #include <unordered_map>
+#include <utility>
 
 #include "kvcast/router/speculative_prefixes.h"
 
@@ -25,7 +26,7 @@ enum class Turn : uint8_t { kFirst, kLater };
 class ReturnBook {
  public:
   // `most`: maximum number of tails that may still be used again. Above this number, the book drops
-  // the oldest tail.
+  // the oldest tail. It also drops a tail after 2 * `most` later tails.
   explicit ReturnBook(size_t most = 65536) : most_(most) {}
 
   // Must be called when a prompt with a known boundary was routed. `conversation`: the
@@ -51,19 +52,29 @@ class ReturnBook {
     Turn turn = Turn::kFirst;
     double at_s = 0;
   };
+  // A tail that was not used again.
+  struct Unused {
+    Turn turn = Turn::kFirst;
+    uint64_t order = 0;  // of the latest prompt of the conversation
+  };
   struct Counts {
     double settled = 0;  // tails
     double used = 0;     // times that a tail was used again
   };
 
   void Settle(double now_s);
+  void DropOldest();
   Counts& of(Turn turn) { return counts_[static_cast<size_t>(turn)]; }
+  Counts& of(const Unused& tail) { return of(tail.turn); }
 
   const size_t most_;
   std::array<Counts, 2> counts_;
-  std::deque<Tail> unsettled_;                   // oldest first
-  std::unordered_map<PrefixName, Turn> unused_;  // tails that were not used again, by conversation
-  std::deque<PrefixName> by_age_;  // the names in unused_, and names that were removed from unused_
+  std::deque<Tail> unsettled_;                     // oldest first
+  std::unordered_map<PrefixName, Unused> unused_;  // by conversation
+  // The name and the order of each tail in unused_, and of tails that are no longer in unused_.
+  // Oldest first.
+  std::deque<std::pair<PrefixName, uint64_t>> by_age_;
+  uint64_t next_order_ = 0;
 };
 
 }  // namespace kvcast

@@ -20,6 +20,9 @@ struct Entry {
 };
 using Entries = absl::InlinedVector<Entry, 1>;
 
+// A longer lifetime would let the sum with the time overflow.
+constexpr int64_t kMaxLifetimeMs = int64_t{1} << 62;
+
 Entries::iterator Find(Entries& entries, WorkerId worker) {
   return std::ranges::find_if(entries,
                               [worker](const Entry& entry) { return entry.worker == worker; });
@@ -96,6 +99,7 @@ struct SpeculativePrefixes::Impl {
 SpeculativePrefixes::SpeculativePrefixes(const SpeculativeConfig& config)
     : impl_(std::make_unique<Impl>()) {
   impl_->config = config;
+  impl_->config.lifetime_ms = std::min(config.lifetime_ms, kMaxLifetimeMs);
 }
 SpeculativePrefixes::~SpeculativePrefixes() = default;
 

@@ -23,9 +23,10 @@ GroupIdx SmallestBlocks(const CacheConfig& config) {
   return GroupIdx(static_cast<uint32_t>(smallest - config.groups.begin()));
 }
 
+// Without caching, a hash unit may be larger than the blocks.
 int64_t BlockSizeOf(const CacheConfig& config, GroupIdx group) {
   const GroupSpec& spec = config.groups[group.value];
-  return TakesPart(spec) ? spec.block_size : config.hash_block_size;
+  return config.enable_caching && TakesPart(spec) ? spec.block_size : config.hash_block_size;
 }
 
 }  // namespace

@@ -48,6 +48,7 @@ int64_t MambaManager::BlocksToAllocate(RequestSlot slot, std::span<const BlockId
   int64_t added = RequiredBlocks(demand) - static_cast<int64_t>(hits.size()) - held;
   if (copies) added = std::max<int64_t>(added, 0) + 1;
   if (added > 0) {
+    const int64_t missing = added;
     const RunningState* running = find_state(slot);
     added = 1 + (copies ? 1 : 0) + (CheckpointOf(slot, demand) ? 1 : 0);
     if (running == nullptr || !running->allocated) added += spec().speculative_blocks;
@@ -58,6 +59,7 @@ int64_t MambaManager::BlocksToAllocate(RequestSlot slot, std::span<const BlockId
         CeilDiv(demand.main_tokens, block_size()) > loaded) {
       ++added;
     }
+    if (context().rules >= EngineRules::kV033) added = std::min(added, missing);
   }
   return std::max<int64_t>(added, 0) + CountFreeCandidates(hits);
 }
@@ -98,7 +100,10 @@ std::optional<MambaManager::Checkpoint> MambaManager::CheckpointOf(RequestSlot s
   if (!behind || !aligned || begin + hash_block_size > tokens || tokens >= end) return std::nullopt;
   const RequestBlocks* request = find_blocks(slot);
   const auto held = static_cast<int64_t>(request == nullptr ? 0 : request->table.size());
-  if (column < held) return std::nullopt;
+  // The blocks for drafts at the end of the table hold no state that is still needed.
+  const RunningState* running = find_state(slot);
+  const bool allocated = running != nullptr && running->allocated;
+  if (column < held - (allocated ? spec().speculative_blocks : 0)) return std::nullopt;
   return Checkpoint{column, tokens};
 }
 
@@ -183,7 +188,9 @@ void MambaManager::CacheCheckpoint(RequestSlot slot, const CacheRequest& request
       !interval || (*interval > 0 && checkpoint->tokens % *interval == 0) ||
       checkpoint->tokens == CheckpointBefore(request.prompt_tokens, pool().hash_block_size()) ||
       checkpoint->tokens == request.shared_prefix_boundary;
-  if (!retained) return pool().Evict({&block, 1});
+  // The key of the full block may belong to a longer prefix than the state.
+  pool().Evict({&block, 1});
+  if (!retained) return;
   const auto key = pool().CachePartialBlock({request, group(), block, checkpoint->tokens});
   if (key) cached_this_step_.push_back(*key);
 }
@@ -221,9 +228,19 @@ void MambaManager::CachePartialTail(RequestSlot slot, const CacheRequest& reques
 
 void MambaManager::RemoveSkipped(RequestSlot slot, int64_t processed_tokens,
                                  int64_t prompt_tokens) {
-  SingleTypeManager::RemoveSkipped(slot, processed_tokens, prompt_tokens);
-  if (!aligned()) return;
   RequestBlocks& held = blocks(slot);
+  if (aligned() && context().rules >= EngineRules::kV033) {
+    // While earlier steps are in flight, the table holds several states with null blocks between
+    // them.
+    RunningState& running = state(slot);
+    const int64_t end = std::min(SkippedTokens(spec(), processed_tokens) / block_size(),
+                                 static_cast<int64_t>(held.table.size()));
+    ReleaseAll(held, running.retired, end);
+    running.retired = std::max(running.retired, end);
+  } else {
+    SingleTypeManager::RemoveSkipped(slot, processed_tokens, prompt_tokens);
+  }
+  if (!aligned()) return;
   // The request released the block, and the cache entry stays with the block. No step overwrites
   // the block, so no copy is needed.
   if (held.shared_tail && held.table[static_cast<size_t>(held.shared_tail->index)] == kNullBlock) {

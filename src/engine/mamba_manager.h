@@ -38,6 +38,7 @@ class MambaManager final : public SingleTypeManager {
     // The column that held the newest state before the table grew for the latest step. nullopt:
     // there was no state.
     std::optional<int64_t> last_state_block;
+    int64_t retired = 0;  // leading columns whose states were released; used from kV033 on
   };
 
   bool aligned() const { return spec().mamba_mode == MambaMode::kAlign; }

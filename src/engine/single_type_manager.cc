@@ -2,6 +2,7 @@
 #include "src/engine/single_type_manager.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "src/base/check.h"
 #include "src/spec/retention.h"
@@ -175,6 +176,15 @@ void SingleTypeManager::ReleaseRange(RequestBlocks& blocks, int64_t first, int64
     if (block == kNullBlock) break;
     released_.push_back(block);
     block = kNullBlock;
+  }
+  pool().Free(released_);
+}
+
+void SingleTypeManager::ReleaseAll(RequestBlocks& blocks, int64_t first, int64_t last) {
+  released_.clear();
+  for (int64_t i = last - 1; i >= first; --i) {
+    BlockId& block = blocks.table[static_cast<size_t>(i)];
+    if (block != kNullBlock) released_.push_back(std::exchange(block, kNullBlock));
   }
   pool().Free(released_);
 }

@@ -118,6 +118,8 @@ class SingleTypeManager {
   // Releases the blocks [first, last) of the table and replaces them by null blocks. Starts with
   // block last - 1, and stops at a null block.
   void ReleaseRange(RequestBlocks& blocks, int64_t first, int64_t last);
+  // As ReleaseRange, but skips null blocks. REQUIRES: last <= the length of the table.
+  void ReleaseAll(RequestBlocks& blocks, int64_t first, int64_t last);
   // Replaces a shared tail in the table by `copy`, and queues the copy.
   void RedirectSharedTail(RequestBlocks& blocks, const SharedTail& tail, BlockId copy);
   void QueueCopy(BlockCopy copy) { copies_.push_back(copy); }

@@ -126,8 +126,10 @@ Bitmap WindowBoundaries(const GroupResidency& residency, int64_t limit, int64_t 
 
 // The limit and the result are in blocks.
 Bitmap ChunkedBoundaries(const GroupResidency& residency, int64_t limit) {
-  const int64_t chunk_blocks = residency.spec.chunk_size / residency.spec.block_size;
-  const int64_t blocks_before = residency.tokens_before / residency.spec.block_size;
+  const GroupSpec& spec = residency.spec;
+  KV_CHECK(spec.chunk_size > 0 && spec.chunk_size % spec.block_size == 0);
+  const int64_t chunk_blocks = spec.chunk_size / spec.block_size;
+  const int64_t blocks_before = residency.tokens_before / spec.block_size;
   Bitmap usable(limit + 1);
   bool chunk_intact = true;
   for (int64_t j = 0; j <= limit; ++j) {

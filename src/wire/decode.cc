@@ -207,6 +207,7 @@ Status BatchDecoder::ReadEvent() {
   if (options_.merge_removes && ReadLikeLastRemove()) return {};
   const Reader start = in_;
   const uint64_t unknown_fields = counts_.unknown_fields;
+  const uint64_t skipped_fields = counts_.skipped_fields;
   const uint8_t* single_hash = nullptr;
   const wire::EventContext context{limits_, budget_, options_, counts_, single_hash};
   if (decoded_ == batch_.events.size()) batch_.events.emplace_back();
@@ -214,7 +215,8 @@ Status BatchDecoder::ReadEvent() {
   if (!reject) {
     ++counts_.decoded;
     const bool stored = std::holds_alternative<BlockStored>(batch_.events[decoded_]);
-    if (stored && HasWideHeader(start)) ++counts_.wide_stores;
+    const bool forked = counts_.skipped_fields > skipped_fields;
+    if (stored && !forked && HasWideHeader(start)) ++counts_.wide_stores;
     if (!options_.merge_removes || !MergeRemove()) ++decoded_;
     if (!std::holds_alternative<BlockRemoved>(batch_.events[decoded_ - 1])) single_hash = nullptr;
     NoteRemove(start, single_hash, counts_.unknown_fields - unknown_fields);
@@ -231,6 +233,7 @@ void Add(const DecodeCounts& from, DecodeCounts& to) {
   to.decoded += from.decoded;
   to.unknown_fields += from.unknown_fields;
   to.wide_stores += from.wide_stores;
+  to.skipped_fields += from.skipped_fields;
   to.component_fields += from.component_fields;
   for (size_t i = 0; i < kRejectReasons; ++i) to.rejected[i] += from.rejected[i];
 }

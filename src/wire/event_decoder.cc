@@ -76,6 +76,8 @@ bool ReadField(FieldReader& in, Field field, AllBlocksCleared& event) {
 // Keys that SGLang adds to stores.
 constexpr std::string_view kComponentTypesKey = "component_types";
 constexpr std::string_view kComponentIdKey = "component_id";
+// Forks of vLLM add fields with these keys to stores.
+constexpr std::string_view kSkippedPrefix = "skipped_";
 
 // Index of the field with this key; named.size() if no field has it. The search starts at
 // `expected` and wraps around. `expected` is the index if the producer writes the fields in the
@@ -120,6 +122,7 @@ bool ReadPairs(FieldReader& in, const EventFields& known, uint64_t pairs, EventT
     if (index == known.named.size()) {
       const bool components =
           key.as_view() == kComponentTypesKey || key.as_view() == kComponentIdKey;
+      if (key.as_view().starts_with(kSkippedPrefix)) in.NoteSkippedField();
       if (!(components ? in.SkipComponents() : in.SkipUnknown())) return false;
       continue;
     }
@@ -280,6 +283,7 @@ std::optional<Reject> DecodeWhole(Reader& in, const Value& head, const EventCont
   const bool ok = DecodeBody(in, head, fields, event);
   context.counts.unknown_fields += fields.unknown_fields();
   context.counts.component_fields += fields.component_fields();
+  context.counts.skipped_fields += fields.skipped_fields();
   context.single_hash = fields.single_hash();
   return ok ? std::nullopt : std::optional<Reject>(fields.reason());
 }

@@ -15,7 +15,8 @@ struct EventContext {
   const WireLimits& limits;
   BatchBudget& budget;
   const DecodeOptions& options;
-  DecodeCounts& counts;  // the decoder adds to unknown_fields and component_fields
+  // The decoder adds to unknown_fields, component_fields and skipped_fields.
+  DecodeCounts& counts;
   // Output. If the event has a single block hash in the 9-byte integer form, the position of that
   // hash in the input; otherwise nullptr.
   const uint8_t*& single_hash;

@@ -50,6 +50,9 @@ class FieldReader {
   Reject reason() const { return reason_; }
   uint64_t unknown_fields() const { return unknown_fields_; }
   uint64_t component_fields() const { return component_fields_; }
+  // See DecodeCounts.
+  uint64_t skipped_fields() const { return skipped_fields_; }
+  void NoteSkippedField() { ++skipped_fields_; }
   // See EventContext.
   const uint8_t* single_hash() const { return single_hash_; }
   // Number of lists that Lookahead read.
@@ -114,6 +117,7 @@ class FieldReader {
   uint64_t event_extra_keys_ = 0;
   uint64_t unknown_fields_ = 0;
   uint64_t component_fields_ = 0;
+  uint64_t skipped_fields_ = 0;
   const uint8_t* single_hash_ = nullptr;
   size_t lookahead_lists_ = 0;
   Reject reason_ = Reject::kBadValue;

@@ -71,6 +71,23 @@ TEST(BlockWriter, ListsAreNotOverwrittenBeforeTheirKernelHasRun) {
   EXPECT_THAT(driver.faults, IsEmpty());
 }
 
+TEST(BlockWriter, WorksIfItsTablesCannotLieOnTheNodeNextToTheGpu) {
+  FakeDriver driver({.numa_node = 900});  // no machine has this node
+  const CudaDevice device = driver.Open();
+  const auto gpu = CudaMemory::Create(device, kBlocks * kBlockBytes).value();
+  const auto writer = BlockWriter::Create(device, gpu.base(), kBlockBytes);
+  ASSERT_TRUE(writer.ok()) << writer.status().ToString();
+  ASSERT_TRUE((*writer)->Fill(AllBlocks(), Words(7000)).ok());
+  EXPECT_EQ(*(*writer)->CountWrong(AllBlocks(), Words(7000)), 0);
+}
+
+TEST(CudaTierMemory, WorksIfItsHostPoolCannotLieOnTheNodeNextToTheGpu) {
+  FakeDriver driver({.numa_node = 900});  // no machine has this node
+  const auto memory = MakeCudaTierMemory({kBlockBytes, kBlocks, kBlocks}, driver.Open());
+  ASSERT_TRUE(memory.ok()) << memory.status().ToString();
+  EXPECT_EQ(memory->host_bytes, kBlocks * kBlockBytes);
+}
+
 TEST(CudaTierMemory, LoadedBlocksEqualTheComputedBlocks) {
   FakeDriver driver;
   const CudaDevice device = driver.Open();

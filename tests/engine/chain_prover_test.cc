@@ -107,6 +107,17 @@ TEST(ChainProver, GroupsOutsidePrefixCachingDoNotCount) {
   ExpectOwnStores(config, {}, HashAlgorithm::kSha256, 0);
 }
 
+// Without caching, a hash unit is the least common multiple of the block sizes.
+TEST(ChainProver, WithoutCachingTheBlockIsAHashUnit) {
+  CacheConfig config = Config({Full(16), Full(32)}, 50);
+  config.enable_caching = false;
+  const EventBatch answer = AnswerOf(config, {}, HashAlgorithm::kSha256);
+  ASSERT_EQ(answer.events.size(),
+            AnswerOf(Config({Full(32)}, 50), {}, HashAlgorithm::kSha256).events.size());
+  EXPECT_EQ(std::get<BlockStored>(answer.events[0]),
+            OwnStore(Config({Full(32)}, 50), {}, HashAlgorithm::kSha256, {}, 0));
+}
+
 TEST(ChainProver, EachNonceHasItsOwnAnswer) {
   auto prover = ChainProver::Create(
       Config({Full()}, 50), BlockHasher::FromSeed(HashAlgorithm::kXxhash, kSeed).value(), {});

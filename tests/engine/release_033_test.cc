@@ -1,6 +1,7 @@
 // The cache follows the changes of vLLM v0.29 to v0.33, one case per change. The recorded runs
 // cover more cases.
 // SPDX-License-Identifier: Apache-2.0
+#include "kvcast/hash/block_hash.h"
 #include "tests/support/engine_testing.h"
 
 namespace kvcast::engine {
@@ -141,15 +142,19 @@ TEST(Release033, ACircularBufferIsOneBlockForLife) {
   EXPECT_EQ(engine.free_blocks(), free + 9 + 1);
 }
 
+GroupSpec MambaWithCheckpoints() {
+  GroupSpec mamba = Mamba(MambaMode::kAlign, 64);
+  mamba.prefill_checkpoint_blocks = 1;
+  mamba.prefill_checkpoint_alignment = 16;
+  return mamba;
+}
+
 // A column is an index into the block table. A prefill checkpoint is the state after the last hash
 // unit of a prompt. If the last chunk starts at least two columns before the column in which it
 // ends, the chunk keeps the checkpoint in the column before its last column. The engine then needs
 // no step that ends at the checkpoint.
 TEST(Release033, APrefillCheckpointNeedsNoStepOfItsOwn) {
-  GroupSpec mamba = Mamba(MambaMode::kAlign, 64);
-  mamba.prefill_checkpoint_blocks = 1;
-  mamba.prefill_checkpoint_alignment = 16;
-  CacheConfig config = Of033({Full(64), mamba});
+  CacheConfig config = Of033({Full(64), MambaWithCheckpoints()});
   config.hash_block_size = 16;
   config.retention_interval = 0;
   TestEngine engine(config);
@@ -163,6 +168,83 @@ TEST(Release033, APrefillCheckpointNeedsNoStepOfItsOwn) {
   engine.cache().BeginStep();
   CacheRequest again = Request("1", Tokens(220));
   EXPECT_EQ(engine.Lookup(again).tokens, 208);
+}
+
+// If a group drops a block for its draft head, a checkpoint may belong to a shorter prefix than the
+// full block of its column. The column holds the state of the checkpoint only.
+TEST(Release033, ACheckpointReplacesTheKeyOfTheFullBlock) {
+  CacheConfig config = Of033({Eagle(Full(64)), MambaWithCheckpoints()});
+  config.hash_block_size = 16;
+  TestEngine engine(config);
+  CacheRequest request = Request("0", Tokens(200));
+  engine.Start(request);
+  const Digest& checkpoint = request.chain[176 / 16 - 1];
+  const BlockHash full_hash = ToEventHash(request.chain[192 / 16 - 1], EventOptions().hash_form);
+  std::vector<std::string> events;
+  for (const Event& event : engine.cache().TakeEvents()) {
+    if (const auto* stored = std::get_if<BlockStored>(&event)) {
+      if (stored->group_idx != 1) continue;
+      events.push_back(stored->block_hashes.at(0) == full_hash ? "full" : "checkpoint");
+      if (events.back() == "full") continue;
+      EXPECT_EQ(stored->block_hashes.at(0), ToEventHash(checkpoint, EventOptions().hash_form));
+    } else if (const auto* removed = std::get_if<BlockRemoved>(&event)) {
+      EXPECT_EQ(removed->block_hashes.at(0), full_hash);
+      events.push_back("removed");
+    }
+  }
+  EXPECT_EQ(events, (std::vector<std::string>{"full", "removed", "checkpoint"}));
+  const std::vector<CachedKey> keys = engine.cache().CachedKeys(GroupIdx(1));
+  ASSERT_EQ(keys.size(), 1u);
+  EXPECT_TRUE(keys[0].digest == checkpoint);
+}
+
+// The blocks for drafts hold no state that is needed later, so a checkpoint may use one of them.
+TEST(Release033, ACheckpointMayUseABlockForDrafts) {
+  for (const int64_t drafts : {0, 1}) {
+    GroupSpec mamba = MambaWithCheckpoints();
+    mamba.speculative_blocks = drafts;
+    CacheConfig config = Of033({Full(64), mamba});
+    config.hash_block_size = 16;
+    TestEngine engine(config);
+    CacheRequest request = Request("0", Tokens(300));
+    ASSERT_TRUE(engine.Allocate(request, {.new_tokens = 192}));
+    engine.cache().BeginStep();
+    ASSERT_TRUE(engine.Allocate(request, {.computed_tokens = 192, .new_tokens = 108}));
+    engine.cache().BeginStep();
+    CacheRequest again = Request("1", Tokens(300));
+    EXPECT_EQ(engine.Lookup(again).tokens, 288) << drafts << " blocks for drafts";
+  }
+}
+
+// While a step is in flight, the table holds several states with null blocks between them.
+TEST(Release033, StatesBeforeANullBlockAreReleased) {
+  TestEngine engine(Of033({Mamba(MambaMode::kAlign)}));
+  CacheRequest request = Request("0", Tokens(320));
+  ASSERT_TRUE(engine.Allocate(request, {.new_tokens = 64}));
+  for (const int64_t computed : {64, 128, 192}) {
+    ASSERT_TRUE(engine.Allocate(
+        request, {.computed_tokens = computed, .new_tokens = 64, .in_flight_tokens = 64}));
+  }
+  const Ids states = engine.Table(request, 0);
+  ASSERT_EQ(states.size(), 16u);
+  EXPECT_EQ(states[3], 0u);
+  EXPECT_NE(states[7], 0u) << "the step in flight starts from this state";
+  EXPECT_NE(states[11], 0u);
+  EXPECT_NE(states[15], 0u);
+}
+
+// The second step needs a block only for the copy of its shared tail.
+TEST(Release033, AStepThatNeedsOnlyACopyNeedsOneBlock) {
+  CacheConfig config = Of033({Full(64), Mamba(MambaMode::kAlign, 64)});
+  config.hash_block_size = 16;
+  config.num_blocks = 7;
+  TestEngine engine(config);
+  CacheRequest request = Request("0", Tokens(250));
+  ASSERT_TRUE(engine.Allocate(request, {.new_tokens = 240}));
+  ASSERT_EQ(engine.free_blocks(), 1);
+  engine.cache().BeginStep();
+  EXPECT_TRUE(engine.Allocate(request, {.computed_tokens = 240, .new_tokens = 10}));
+  EXPECT_EQ(engine.free_blocks(), 0);
 }
 
 // A request can hit all tokens of a prompt except the last token. If a prompt ends with a hash

@@ -67,6 +67,20 @@ TEST_F(PublisherCoreTest, AHeartbeatFollowsAPayloadWithATimeStamp) {
   EXPECT_NEAR(Held(2).ts, 101.02, 1e-9);
 }
 
+// A subscriber that asks for no status learns from the heartbeat that it lacks earlier batches.
+TEST_F(PublisherCoreTest, AHeartbeatFollowsAResumedState) {
+  PublishedState state;
+  state.status.next_seq = 7;
+  ASSERT_TRUE(core.KeepState(Epoch(), state).ok());
+  TickAt(5020);  // the core notices the state
+  TickAt(6019);
+  EXPECT_EQ(next_seq(), 7u);
+  TickAt(6020);
+  ASSERT_EQ(next_seq(), 8u);
+  EXPECT_TRUE(Held(7).events.empty());
+  EXPECT_NEAR(Held(7).ts, WallSeconds(), 3600);
+}
+
 TEST_F(PublisherCoreTest, ASilentPublisherSendsNoHeartbeat) {
   ASSERT_TRUE(core.Publish(BatchOf(100, 1)).ok());
   core.SetSilent(true);

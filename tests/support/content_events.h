@@ -117,4 +117,20 @@ class ContentWorker {
 
 inline WorkerConfig TellingHits() { return {.hit_reports = HitReports::kExpected}; }
 
+inline BlockStored OfKind(BlockStored event, std::optional<std::string> kind,
+                          std::optional<int64_t> window = std::nullopt) {
+  event.kv_cache_spec_kind = std::move(kind);
+  event.kv_cache_spec_sliding_window = window;
+  return event;
+}
+
+inline BlockStored OnHost(BlockStored event) {
+  event.medium = "CPU";
+  return event;
+}
+
+inline bool Lacks(const WorkerMatch& match, Untold property) {
+  return (match.untold & static_cast<uint32_t>(property)) != 0;
+}
+
 }  // namespace kvcast::testing

@@ -77,6 +77,7 @@ void ExpectAsPlain(std::span<const uint8_t> payload, Effects& effects,
     EXPECT_EQ(decoded.counts.rejected, plain.counts.rejected);
     EXPECT_EQ(decoded.counts.unknown_fields, plain.counts.unknown_fields);
     EXPECT_EQ(decoded.counts.wide_stores, plain.counts.wide_stores);
+    EXPECT_EQ(decoded.counts.skipped_fields, plain.counts.skipped_fields);
     EXPECT_EQ(decoded.counts.component_fields, plain.counts.component_fields);
     const EventBatch expected = Expected(plain.batch, options);
     EXPECT_TRUE(decoded.batch.events == expected.events);

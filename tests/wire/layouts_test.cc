@@ -109,6 +109,23 @@ TEST(Layouts, StoresWithAWideHeaderAreCounted) {
   EXPECT_EQ(Decode(WithWideHeader(removed)).counts.wide_stores, 0u);
 }
 
+// Forks of older releases write the same header as vLLM 0.33.
+TEST(Layouts, StoresWithASkippedFieldAreNotCountedAsWide) {
+  BlockStored stored = FullStored();
+  stored.session_id.reset();
+  const Payload wide = WithWideHeader(Encode(BatchOf(stored), Dialect::kVllm11));
+  ASSERT_EQ(Decode(wide).counts.wide_stores, 1u);
+  EXPECT_EQ(Decode(wide).counts.skipped_fields, 0u);
+  Payload forked(wide.begin(), wide.begin() + 14);
+  ++forked.back();  // the number of pairs
+  forked = forked + Text("skipped_token_ids") + FromHex("c0");
+  forked.insert(forked.end(), wide.begin() + 14, wide.end());
+  const Decoded decoded = Decode(forked);
+  EXPECT_EQ(decoded.batch, Decode(wide).batch);
+  EXPECT_EQ(decoded.counts.skipped_fields, 1u);
+  EXPECT_EQ(decoded.counts.wide_stores, 0u);
+}
+
 // In vLLM 0.33, a store can have 16 pairs. vLLM's encoder therefore uses the wide head for every
 // store.
 TEST(Layouts, Vllm12WritesStoresWithWideHeads) {

@@ -24,7 +24,8 @@ class ChainProver {
 
   // Returns one store event for each challenge prompt. The prompts are made from the nonce; see
   // kvcast/hash/chain_challenge.h. The events have the form of the engine's own events.
-  // - The first prompt has no extra keys. It fills one block of the group with the smallest blocks.
+  // - The first prompt has no extra keys. It fills one block of the group with the smallest blocks,
+  //   or one hash unit if caching is off.
   // - The second prompt has a cache salt.
   // - The third prompt has a multimodal item.
   // - The fourth prompt has an adapter. It exists only with ExtraKeyScheme::kBare, because with

@@ -80,7 +80,8 @@ struct IndexCounters {
   uint64_t removed_blocks = 0;   // copies that removes deleted
   uint64_t clears = 0;           // AllBlocksCleared events
   uint64_t unknown_removes = 0;  // removes of a hash that is not held (ignored)
-  // Events with a group or block size out of range, or in conflict with the known groups.
+  // Events with a group or block size out of range, or in conflict with the known groups. They are
+  // not applied, and the worker has Untold::kConflict.
   uint64_t bad_events = 0;
   // Events of a group whose kind has no reuse rule (not indexed).
   uint64_t unknown_kinds = 0;
@@ -215,8 +216,13 @@ enum class Untold : uint32_t {
   // load. Second: the load ends inside a block, and the events also announce a longer part of this
   // block. Third: vLLM's rule depends on copies in progress.
   kLoadEnd = 1024,
+  // Which side is right, the events or the registration. Set in two cases. First: since a tier was
+  // last empty, the index did not apply an event of this tier (IndexCounters::bad_events). Without
+  // registered groups, such an event contradicts earlier events. Second: the stores have another
+  // lookahead than WorkerConfig::hash_lookahead_tokens.
+  kConflict = 2048,
 };
-inline constexpr int kUntoldProperties = 11;
+inline constexpr int kUntoldProperties = 12;
 // "kinds", "window", "chunk_size", ...
 std::string_view UntoldName(Untold property);
 
@@ -334,12 +340,14 @@ class PrefixIndex {
   void NoteMissedBlocks(WorkerId worker);
   // Declares that the next batch repairs the worker's blocks from the publisher's record of the
   // engine's blocks. The record counts hit reports as copies. The worker's answers are therefore
-  // not certain until a clear of the GPU cache, except with HitReports::kNever. SwapHidden implies
-  // this call if the hidden generation has GPU blocks. No-op if the worker is not registered.
+  // not certain until a clear of the GPU cache, except with HitReports::kNever. The call also has
+  // the effect of NoteMissedBlocks. SwapHidden implies this call if the hidden generation has GPU
+  // blocks. No-op if the worker is not registered.
   void NoteRecord(WorkerId worker);
-  // Sets the release rules that the stream has shown. They are valid until RestartWorker.
-  // Registered rules have priority. No-op if the worker is not registered.
-  void LearnRules(WorkerId worker, EngineRules rules);
+  // Sets the release rules that the stream has shown. nullopt: it has shown none. The value is
+  // valid until RestartWorker. Registered rules have priority. No-op if the worker is not
+  // registered.
+  void LearnRules(WorkerId worker, std::optional<EngineRules> rules);
 
   // Applies one decoded batch. Events of a worker that is not registered are dropped. A query
   // includes either the whole batch or no part of it. Without WorkerConfig::repeats_are_refreshes,

@@ -81,7 +81,8 @@ struct WorkerConfig {
   HitReports hit_reports = HitReports::kUnknown;
   // Properties of learned groups that no event carries. eagle: the groups drop a block for a draft
   // head (EAGLE, or MTP without lookahead hashes). chunk_size: the chunk of chunked local
-  // attention, in tokens. nullopt and 0: not known.
+  // attention, in tokens. A group whose block size does not divide it has an unknown chunk size.
+  // nullopt and 0: not known.
   std::optional<bool> eagle;
   int64_t chunk_size = 0;
   // The caching rules of the engine's release. nullopt: the index uses the rules of LearnRules. If
@@ -89,7 +90,8 @@ struct WorkerConfig {
   std::optional<EngineRules> rules;
   // Number of tokens after a block that its hash also covers. If this number is more than 0, no
   // group drops a block for its draft head. The chain of a query then ends at the last block with
-  // this number of tokens after it.
+  // this number of tokens after it. If stores on the GPU show another number, the index uses that
+  // number, and the worker has Untold::kConflict. 0: not known, or no such tokens.
   int64_t hash_lookahead_tokens = 0;
   // vLLM's bounded replay of windows; see CacheConfig::replay_tokens. nullopt: the index assumes 0.
   std::optional<int64_t> replay_tokens;

@@ -108,7 +108,9 @@ enum class EngineRules : uint8_t {
   // block of the prompt (see EagleLimit). The cache keeps the prefixes that such a lookup can
   // reach. The rules of v0.29 to v0.31 differ from this value only in EagleLimit.
   kV032,
-  // v0.33. With lookahead hashes, no group drops a block.
+  // v0.33. With lookahead hashes, no group drops a block. Mamba groups in mode kAlign release every
+  // state that no step reads again, also while steps are in flight, and demand only the blocks that
+  // a step takes.
   kV033,
 };
 

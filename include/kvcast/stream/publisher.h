@@ -62,7 +62,8 @@ struct PublisherConfig {
   // After this time without a batch, the publisher sends an empty batch (heartbeat). Subscribers
   // can then detect a lost last batch, or a silent publisher. There is no heartbeat before the
   // first batch of Publish or Add, or of PublishPayload with a time stamp. The time stamp of a
-  // heartbeat is the time stamp of the latest such batch plus the time since then. 0: never.
+  // heartbeat is the time stamp of the latest such batch plus the time since then. Exception: with
+  // `resume`, a heartbeat before the first such batch has the time of the wall clock. 0: never.
   int64_t heartbeat_ms = 1000;
   // If no batch follows Add within this time, the events of Add are published in a batch of their
   // own. 0: they wait for the next batch.

@@ -65,10 +65,14 @@ struct DecodeCounts {
   uint64_t decoded = 0;  // events, including events that were merged into another one
   std::array<uint64_t, kRejectReasons> rejected{};
   uint64_t unknown_fields = 0;  // skipped map keys and array elements
-  // BlockStored maps of fewer than 16 pairs with a 16-bit header. From 0.33 on, vLLM sends all
-  // stores in this form. Older releases send no store in this form. (msgspec selects the header by
-  // the number of declared fields.)
+  // BlockStored maps of fewer than 16 pairs with a 16-bit header, and without skipped_fields. From
+  // 0.33 on, vLLM sends all stores in this form. Older releases send no store in this form.
+  // (msgspec selects the header by the number of declared fields.)
   uint64_t wide_stores = 0;
+  // Unknown fields of maps whose keys begin with `skipped_`. Forks of older vLLM releases declare
+  // these fields of BlockStored, and send them in stores that leave out blocks. All stores of such
+  // a fork have 16-bit headers.
+  uint64_t skipped_fields = 0;
   // Unknown fields that list the components of a block that SGLang holds (full, swa, mamba). SGLang
   // sends these fields for hybrid models if an option is on. The decoded event does not contain
   // them, so it does not show which parts of the block SGLang holds.

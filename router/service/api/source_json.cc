@@ -116,6 +116,9 @@ static Status CheckLog(const WorkerRegistration& source) {
 
 Status CheckFormat(const WorkerRegistration& source) {
   if (Status log = CheckLog(source); !log.ok()) return log;
+  if (source.endpoint.starts_with("https://")) {
+    return BadField("endpoint: must not be https://, because the router polls without TLS");
+  }
   Status ports = CheckPort("endpoint", source.endpoint);
   if (ports.ok()) ports = CheckPort("replay_endpoint", source.replay_endpoint);
   if (!ports.ok()) return ports;
@@ -290,6 +293,7 @@ Json SourceToJson(const WorkerRegistration& source) {
   PutScheme(source, object);
   PutIf(!worker.groups.empty(), object, "groups", GroupsToJson(worker.groups));
   PutIf(worker.hash_block_size > 0, object, "hash_block_size", worker.hash_block_size);
+  PutIf(source.block_size > 0, object, "block_size", source.block_size);
   PutIf(source.gpu_blocks > 0, object, "gpu_blocks", source.gpu_blocks);
   PutIf(source.max_residencies > 0, object, "max_residencies", source.max_residencies);
   PutIf(worker.alignment > 0, object, "alignment", worker.alignment);

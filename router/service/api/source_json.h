@@ -31,10 +31,10 @@ Result<DnsSource> DnsSourceFromJson(const nlohmann::json& object);
 // Reads an object with `service`, `selector`, `namespace`, `port_name` and `source`. The source is
 // as for DnsSourceFromJson.
 Result<KubernetesSource> KubernetesSourceFromJson(const nlohmann::json& object);
-// Refuses TCP endpoints whose port is not from 1 to 65535. If the endpoint is a log, refuses
-// formats other than "engine", and members that describe a connection. If the format is trtllm,
-// checks TrtllmConfig, and refuses groups. For other formats, refuses window_sizes,
-// tokens_per_block, and endpoints of EventFeeds.
+// Refuses TCP endpoints whose port is not from 1 to 65535, and https:// endpoints. If the endpoint
+// is a log, refuses formats other than "engine", and members that describe a connection. If the
+// format is trtllm, checks TrtllmConfig, and refuses groups. For other formats, refuses
+// window_sizes, tokens_per_block, and endpoints of EventFeeds.
 Status CheckFormat(const WorkerRegistration& source);
 // The JSON that SourceFromJson accepts for this source. Most members with their default value are
 // left out.

@@ -260,6 +260,8 @@ constexpr SourceMember kMembers[] = {
     {"groups", Shape::kGroups, ReadGroups},
     {"hash_block_size", Shape::kInteger,
      [](auto& j, N n, S s) { return ReadInteger(j, n, 0, s.worker.hash_block_size); }},
+    {"block_size", Shape::kInteger,
+     [](auto& j, N n, S s) { return ReadInteger(j, n, 0, s.block_size); }},
     {"gpu_blocks", Shape::kInteger,
      [](auto& j, N n, S s) { return ReadInteger(j, n, 0, s.gpu_blocks); }},
     {"max_residencies", Shape::kInteger,

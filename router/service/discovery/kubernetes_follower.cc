@@ -127,13 +127,21 @@ void KubernetesFollower::Run() {
 }
 
 bool KubernetesFollower::List() {
-  const Status status = ReadPages();
+  bool expired = false;
+  const Status status = ReadPages(expired);
+  // One list that expires before its last page is usual, because the API server keeps the version
+  // of a list only for some minutes.
+  if (expired && !std::exchange(list_expired_, true)) {
+    ++failures_;
+    return false;
+  }
+  list_expired_ = expired;
   if (!status.ok()) return Fail(status.message());
   next_ = Next::kWatch;
   return true;
 }
 
-Status KubernetesFollower::ReadPages() {
+Status KubernetesFollower::ReadPages(bool& expired) {
   std::string token;
   for (size_t pages = 0; pages < kMaxPages; ++pages) {
     auto get = Request("&limit=" + std::to_string(EndpointSlices::kPageSlices) +
@@ -150,6 +158,7 @@ Status KubernetesFollower::ReadPages() {
       return {StatusCode::kLimit, "a page of the list is too long"};
     }
     if (outcome.status != 0 && outcome.status != kHttpOk) {
+      expired = pages > 0 && outcome.status == kHttpGone;
       return {StatusCode::kUnavailable, ReasonOf(outcome.status, body)};
     }
     if (!outcome.error.empty()) return {StatusCode::kUnavailable, outcome.error};

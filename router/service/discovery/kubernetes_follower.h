@@ -66,7 +66,8 @@ class KubernetesFollower {
   // List and Watch return false after a failure.
   bool List();
   bool Watch();
-  Status ReadPages();
+  // `expired`: the API server no longer has the list whose first pages it has sent.
+  Status ReadPages(bool& expired);
   bool TakeWatched(Watching& watching, std::string_view bytes);
   bool EndWatch(const Watching& watching, const HttpOutcome& outcome);
   Result<HttpGet> Request(const std::string& parameters) const;
@@ -80,9 +81,10 @@ class KubernetesFollower {
   const KubernetesSourcesConfig& config_;
   const HttpClient client_;
   std::atomic<bool> stopping_{false};
-  // Only thread_ uses next_ and failures_.
+  // Only thread_ uses next_, failures_ and list_expired_.
   Next next_ = Next::kList;
-  uint32_t failures_ = 0;  // since the latest event of a watch, or the latest steady watch
+  uint32_t failures_ = 0;      // since the latest event of a watch, or the latest steady watch
+  bool list_expired_ = false;  // the latest list ended early because it expired
   mutable Mutex mutex_;
   CondVar wake_;
   EndpointSlices slices_ KV_GUARDED_BY(mutex_);

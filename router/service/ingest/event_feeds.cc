@@ -57,9 +57,7 @@ class EventFeeds::Worker {
   }
   void Fail(FetchOutcome outcome) {
     const MutexLock lock(mutex_);
-    const int64_t now = feeds_.config_.now_ms();
-    if (outcome == FetchOutcome::kUnreached) return state_.OnUnreached(now);
-    outcome == FetchOutcome::kCut ? state_.OnCut(now) : state_.OnFailure(now);
+    state_.OnFailedPoll(outcome, feeds_.config_.now_ms());
   }
   void Contradict() {
     const MutexLock lock(mutex_);

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "router/service/ingest/feed_state.h"
 
-#include <utility>
-
 namespace kvcast::router {
 namespace {
 
@@ -40,23 +38,15 @@ void FeedState::OnApplied(BatchResult result, int64_t now_ms) {
   whole_ = result == BatchResult::kComplete;
 }
 
-void FeedState::OnFailure(int64_t now_ms) {
-  ++counters_.failures;
-  if (failing_since_ms_) return;
-  failing_since_ms_ = now_ms;
-  if (!cut_) unsure_since_ms_ = now_ms;
-}
-
-void FeedState::OnCut(int64_t now_ms) {
-  ++counters_.cuts;
-  if (!std::exchange(cut_, true) && !failing_since_ms_) unsure_since_ms_ = now_ms;
-  if (!failing_since_ms_) failing_since_ms_ = now_ms;
-}
-
-void FeedState::OnUnreached(int64_t now_ms) {
-  OnFailure(now_ms);
+void FeedState::OnFailedPoll(FetchOutcome outcome, int64_t now_ms) {
+  ++(outcome == FetchOutcome::kCut ? counters_.cuts : counters_.failures);
+  if (!failing_since_ms_) {
+    failing_since_ms_ = now_ms;
+    if (!cut_) unsure_since_ms_ = now_ms;
+  }
+  if (outcome == FetchOutcome::kCut) cut_ = true;
   // Without a batch, the worker has no blocks that another run of the engine could lack.
-  if (status_.batches > 0) cut_ = true;
+  if (outcome == FetchOutcome::kUnreached && status_.batches > 0) cut_ = true;
 }
 
 void FeedState::OnReset(SourceReason reason) {

@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "kvcast/stream/subscriber.h"
+#include "router/service/ingest/http_fetch.h"
 
 namespace kvcast::router {
 
@@ -31,13 +32,13 @@ class FeedState {
   // Call after events were applied. The worker's blocks count as complete if and only if the result
   // is kComplete.
   void OnApplied(BatchResult result, int64_t now_ms);
-  // Call if a poll got a status other than 200. The engine has sent no events.
-  void OnFailure(int64_t now_ms);
-  // Call if the engine may have sent events that did not arrive. The next event shows the gap.
-  void OnCut(int64_t now_ms);
-  // Call if a poll got no connection. The engine may have ended, and another run may answer the
-  // next poll. The next event shows whether the engine is the same run.
-  void OnUnreached(int64_t now_ms);
+  // Call after a poll that failed.
+  // - kAnswered: the status was not 200. The engine has sent no events.
+  // - kCut: the engine may have sent events that did not arrive. The next event shows the gap.
+  // - kUnreached: the engine may have ended, and another run may answer the next poll. The next
+  //   event shows whether the engine is the same run.
+  // REQUIRES: the outcome is not kStopped.
+  void OnFailedPoll(FetchOutcome outcome, int64_t now_ms);
   // Call after the worker's blocks were dropped for this reason.
   void OnReset(SourceReason reason);
 

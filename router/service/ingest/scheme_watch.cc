@@ -29,6 +29,7 @@ bool IsOfChallenge(const Event& event, uint64_t nonce) {
 
 void SchemeWatch::Restart() {
   detector_.Restart();
+  before_ = counters().kinds;
   nonce_.reset();
   answered_ = false;
 }
@@ -43,7 +44,8 @@ bool SchemeWatch::WantsChallenge() const {
 bool SchemeWatch::is_contradicted() const {
   for (size_t i = 0; i < kKeyKinds; ++i) {
     const auto kind = static_cast<KeyKind>(i);
-    if (kind == KeyKind::kLora || counters().kinds[i].contradictions == 0) continue;
+    const uint64_t earlier = before_[i].contradictions;
+    if (kind == KeyKind::kLora || counters().kinds[i].contradictions == earlier) continue;
     if (verdict().of(kind).proof == KeyProof::kRefuted) return true;
   }
   return false;

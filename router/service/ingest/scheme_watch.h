@@ -4,6 +4,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -44,8 +45,9 @@ class SchemeWatch {
   std::optional<EventBatch> TakeAnswer(std::span<const uint8_t> payload);
 
   const SchemeVerdict& verdict() const { return detector_.verdict(); }
-  // True: the hashes of the stores do not fit their tokens. Stores with a LoRA adapter do not
-  // count, because a changed path of the adapter has the same effect.
+  // True: the hashes of the engine's stores do not fit their tokens. Stores from before Restart do
+  // not count. Stores with a LoRA adapter do not count either, because a changed path of the
+  // adapter has the same effect.
   bool is_contradicted() const;
   const SchemeCounters& counters() const { return detector_.counters(); }
   const ChallengeCounters& challenges() const { return challenges_; }
@@ -54,6 +56,7 @@ class SchemeWatch {
   SchemeDetector detector_;
   std::optional<uint64_t> nonce_;  // of the challenge that has no answer yet; nullopt: none
   bool answered_ = false;
+  std::array<KeyKindCounters, kKeyKinds> before_{};  // SchemeCounters::kinds at the restart
   ChallengeCounters challenges_;
 };
 

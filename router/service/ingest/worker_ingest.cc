@@ -229,7 +229,7 @@ BatchResult WorkerIngest::OnBatch(std::span<const uint8_t> payload, Seq seq) {
   watch_.Observe(batch_);
   NoteScheme();
   // NoteScheme may restart the worker, and the index then forgets the rules.
-  NoteWideStores(counts);
+  NoteRelease(counts);
   NameFound();
   const ApplyResult applied = replica_.Apply(seq.value, batch_);
   size_t groups = 0;
@@ -279,9 +279,15 @@ void WorkerIngest::NoteApplyTime(int64_t ns) {
   counters_.apply_ns += ns;
 }
 
-// The index keeps the learned rules until the worker is restarted.
-void WorkerIngest::NoteWideStores(const DecodeCounts& counts) {
-  if (counts.wide_stores == 0 || std::exchange(epoch_.is_wide, true)) return;
+// The index keeps the learned rules until the worker is restarted. A fork of an older release shows
+// itself only in stores that leave out blocks, so its earlier stores look like stores of v0.33.
+void WorkerIngest::NoteRelease(const DecodeCounts& counts) {
+  if (counts.skipped_fields > 0) {
+    const Release before = std::exchange(epoch_.release, Release::kFork);
+    if (before == Release::kV033) index_.LearnRules(id_, std::nullopt);
+  }
+  if (counts.wide_stores == 0 || epoch_.release != Release::kUnknown) return;
+  epoch_.release = Release::kV033;
   index_.LearnRules(id_, EngineRules::kV033);
 }
 
@@ -404,7 +410,7 @@ void WorkerIngest::LearnHashBlockSize(int64_t hash_block_size) {
   // earlier engine.
   if (!config_.has_hash_block_size) {
     index_.RestartWorker(id_);
-    epoch_.is_wide = false;
+    epoch_.release = Release::kUnknown;
   }
   (void)index_.LearnHashBlockSize(id_, hash_block_size);
 }

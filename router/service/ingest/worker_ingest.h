@@ -194,7 +194,7 @@ class WorkerIngest {
   void NoteCacheSize(const IndexCounters& now, size_t groups);
   bool IsComplete(const IndexCounters& now) const;
   bool IsTooLarge(const IndexCounters& now, size_t groups);
-  void NoteWideStores(const DecodeCounts& counts);
+  void NoteRelease(const DecodeCounts& counts);
   void NoteIndexCounters(const IndexCounters& now);
   void NameFound();
   void NoteHashForm(const EventBatch& batch);
@@ -210,11 +210,15 @@ class WorkerIngest {
   FoundNamesQueue found_names_;
   // The members from batch_ to trtllm_ are used only by the thread that applies batches.
   EventBatch batch_;
+  // What the headers and the fields of the stores show.
+  enum class Release : uint8_t {
+    kUnknown,
+    kV033,  // vLLM 0.33 or later: the index has learned the rules of 0.33
+    kFork,  // a fork of an older release; see DecodeCounts::skipped_fields
+  };
   struct Epoch {
     bool began = false;  // a batch or a snapshot was applied
-    // The fields of the stores show vLLM 0.33 or later, and the index has learned the rules of
-    // 0.33.
-    bool is_wide = false;
+    Release release = Release::kUnknown;
   };
   Epoch epoch_;  // of the engine
   ResidencyBudget::Share share_;

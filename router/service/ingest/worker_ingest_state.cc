@@ -10,7 +10,7 @@ namespace kvcast::router {
 std::vector<uint8_t> WorkerIngest::Save() const {
   FieldWriter to;
   to.Int(static_cast<uint64_t>(form_.load()));
-  to.Bool(epoch_.is_wide);
+  to.Int(static_cast<uint64_t>(epoch_.release));
   to.Bool(has_components_);
   to.Bool(replica_.left_out());
   to.Int(cache_size_.blocks);
@@ -28,7 +28,7 @@ Status WorkerIngest::Restore(std::span<const uint8_t> saved, uint64_t next_seq,
                              const std::function<Status()>& restore_blocks) {
   FieldReader from(saved);
   const auto form = static_cast<EventHashForm>(from.Int(1));
-  const bool is_wide = from.Bool();
+  const auto release = static_cast<Release>(from.Int(static_cast<uint64_t>(Release::kFork)));
   const bool has_components = from.Bool();
   const bool left_out = from.Bool();
   const uint64_t blocks = from.Int();
@@ -42,7 +42,7 @@ Status WorkerIngest::Restore(std::span<const uint8_t> saved, uint64_t next_seq,
   if (!from.AtEnd()) return {StatusCode::kMalformed, "the properties of the source are damaged"};
   if (Status status = restore_blocks(); !status.ok()) return status;
   form_ = form;
-  epoch_ = {.began = true, .is_wide = is_wide};
+  epoch_ = {.began = true, .release = release};
   has_components_ = has_components;
   host_memory_ = host_memory;
   doubts_.lacks_host_blocks = lacks_host_blocks;
@@ -91,7 +91,7 @@ void WorkerIngest::OnReset(ResetReason reason) {
   if (trtllm_) trtllm_->Forget();
   if (reason == ResetReason::kRestart) {
     replica_.Reset(/*restart=*/true);
-    epoch_.is_wide = false;
+    epoch_.release = Release::kUnknown;
     doubts_.lacks_host_blocks = false;
     has_components_ = false;
     epoch_.began = false;

@@ -57,7 +57,7 @@ struct WorkerRegistration {
   std::string model;
   std::string instance;  // empty: worker.name is used
   bool instance_is_number = false;
-  int64_t block_size = 0;  // as POST /register gives it; only displayed
+  int64_t block_size = 0;  // as POST /register gives it; only displayed. 0: not given
   std::string routing_group = "default";
   int64_t data_parallel_rank = 0;
   // Number of ranks, from data_parallel_rank on. Each rank is a worker of its own; see ExpandRanks.

@@ -32,6 +32,9 @@ std::string WhyUntold(Untold property) {
     case Untold::kLoadEnd:
       return "not known where a load ends: the cause is bounded replay, an end inside a block, "
              "or a draft head of vLLM before v0.32";
+    case Untold::kConflict:
+      return "events contradict the groups or the lookahead that are registered or were announced "
+             "before: set groups and lookahead";
     case Untold::kRelease:
       break;
   }

@@ -99,7 +99,8 @@ int64_t RequestRouter::ExpectedTokens(const QueryAnswer& answer, std::vector<Exp
   return static_cast<int64_t>(worker->prefixes) * answer.hash_block_size;
 }
 
-FleetForecast::Facts RequestRouter::FactsOf(const Query& query, const RouteCandidate& candidate) {
+FleetForecast::Facts RequestRouter::FactsOf(const Query& query, const RouteCandidate& candidate,
+                                            int64_t prefix_tokens) {
   const QueryAnswer& answer = candidate.answer;
   const WorkerMatch& match = answer.match;
   const auto of = [&](int64_t tokens) {
@@ -117,19 +118,20 @@ FleetForecast::Facts RequestRouter::FactsOf(const Query& query, const RouteCandi
   facts.from_cpu_tokens = upto_cpu - held;
   facts.from_storage_tokens = std::max(of(match.with_storage_tokens), upto_cpu) - upto_cpu;
   facts.resident_tokens = of(LongestOfAnyGroup(match));
-  facts.hash_block_size = answer.hash_block_size;
+  facts.hash_block_size = prefix_tokens;
   facts.load_costs = candidate.token_costs;
   facts.cache_tokens = answer.cache_tokens;
   return facts;
 }
 
-void RequestRouter::Weigh(const Query& query, int64_t expected_tokens, RouteCandidate& weighed) {
+void RequestRouter::Weigh(const Query& query, int64_t expected_tokens, int64_t prefix_tokens,
+                          RouteCandidate& weighed) {
   const QueryAnswer& said = weighed.answer;
   const WorkerId worker = said.match.worker;
   weighed.speculative_tokens = std::min(expected_tokens, query.prompt_tokens);
   weighed.load = LoadOf(worker);
   weighed.token_costs = CostsOfLoads(said.load_costs, config_.weights);
-  weighed.parts = forecast_.Weigh(FactsOf(query, weighed), config_.weights);
+  weighed.parts = forecast_.Weigh(FactsOf(query, weighed, prefix_tokens), config_.weights);
   weighed.parts.queue_s +=
       config_.weights.queued_request * static_cast<double>(weighed.load.queued_requests);
   weighed.cost = Cost(weighed.parts, config_.weights, forecast_.delay());
@@ -209,16 +211,17 @@ Result<RouteDecision> RequestRouter::Decide(const Query& asked, std::vector<Quer
   RouteDecision decision;
   decision.prompt_tokens = query.prompt_tokens;
   std::vector<ExpectedOf> expected;
-  // Workers with different hashes may have different names for the prompt's prefixes. The forecast
-  // uses the names of the first worker.
+  // Workers with different hashes may have different names for the prompt's prefixes, and other
+  // prefixes. The forecast uses the prefixes of the first worker.
   const SharedPrefixes prefixes = answers.front().prefixes;
+  const int64_t prefix_tokens = answers.front().hash_block_size;
   forecast_.Begin(prefixes ? std::span<const PrefixName>(*prefixes) : std::span<const PrefixName>(),
                   now_ms / 1000);
   decision.candidates.reserve(answers.size());
   for (QueryAnswer& answer : answers) {
     const int64_t tokens = ExpectedTokens(answer, expected, now_ms);
     decision.candidates.emplace_back().answer = std::move(answer);
-    Weigh(query, tokens, decision.candidates.back());
+    Weigh(query, tokens, prefix_tokens, decision.candidates.back());
   }
   const bool any = std::ranges::any_of(decision.candidates, &RouteCandidate::eligible);
   for (RouteCandidate& candidate : decision.candidates) candidate.eligible |= !any;
@@ -235,7 +238,8 @@ Result<RouteDecision> RequestRouter::Decide(const Query& asked, std::vector<Quer
     decision.chosen = Choose(query, decision.candidates);
     decision.reason = ReasonOf(query, decision.candidates, decision.chosen);
   }
-  const FleetForecast::Facts facts = FactsOf(query, decision.candidates[decision.chosen]);
+  const FleetForecast::Facts facts =
+      FactsOf(query, decision.candidates[decision.chosen], prefix_tokens);
   decision.keep_prefix_tokens = forecast_.KeepPrefixTokens(facts);
   decision.will_not_return_after = forecast_.WillNotReturnAfter(facts);
   if (peers_) decision.peers = PeersOfDecision::Of(*peers_, now_ms);

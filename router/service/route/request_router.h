@@ -216,10 +216,12 @@ class RequestRouter {
   // lookups for earlier answers of the decision.
   int64_t ExpectedTokens(const QueryAnswer& answer, std::vector<ExpectedOf>& expected,
                          double now_ms) KV_REQUIRES(mutex_);
-  // Sets all other members of a candidate whose `answer` is set.
-  void Weigh(const Query& query, int64_t expected_tokens, RouteCandidate& weighed)
-      KV_REQUIRES(mutex_);
-  static FleetForecast::Facts FactsOf(const Query& query, const RouteCandidate& candidate);
+  // Sets all other members of a candidate whose `answer` is set. `prefix_tokens`: tokens
+  // between two prefixes that the forecast uses; 0: not known.
+  void Weigh(const Query& query, int64_t expected_tokens, int64_t prefix_tokens,
+             RouteCandidate& weighed) KV_REQUIRES(mutex_);
+  static FleetForecast::Facts FactsOf(const Query& query, const RouteCandidate& candidate,
+                                      int64_t prefix_tokens);
   // Sets `kept`. False: no worker is predicted to keep the limit.
   size_t ChooseWithin(const std::vector<RouteCandidate>& candidates, double limit_s, bool& kept)
       KV_REQUIRES(mutex_);

@@ -55,6 +55,23 @@ static void AddWorkerFacts(const FleetList& fleet, int64_t now_ms,
   }
 }
 
+// Forgets the load of the workers of `then` that are removed. Must be called after a use of a
+// worker of `then`: OnRemoved may have been called before this use, and a worker's id is never used
+// again.
+static void ForgetRemoved(ServiceCore& core, const FleetView& then) {
+  const FleetView now = core.fleet->view();
+  if (now == then) return;
+  // A newer view has the workers that are left in the same order, and new workers after them.
+  auto left = now->workers.begin();
+  for (const auto& worker : then->workers) {
+    if (left != now->workers.end() && *left == worker) {
+      ++left;
+    } else {
+      core.request_router->OnRemoved(worker->id);
+    }
+  }
+}
+
 // Like Route, but does not count the query.
 static Result<RouteDecision> DecisionOf(ServiceCore& core, const Query& query) {
   const int64_t begin_ns = SteadyNs();
@@ -66,6 +83,7 @@ static Result<RouteDecision> DecisionOf(ServiceCore& core, const Query& query) {
   AddWorkerFacts(*view, now_ms, *answers);
   auto decision = core.request_router->Decide(query, std::move(answers).value(),
                                               static_cast<double>(SteadyNs()) * 1e-6);
+  ForgetRemoved(core, view);
   if (decision.ok() && query.book) core.observations.Note(*decision, core.now());
   core.decision_latency.Note(static_cast<double>(SteadyNs() - begin_ns) * 1e-9);
   return decision;
@@ -118,9 +136,11 @@ Result<bool> ServiceCore::Take(const Feedback& feedback) {
     const Status status = request_router->Take(feedback, static_cast<double>(SteadyNs()) * 1e-6);
     return status.ok() ? Result<bool>(false) : Result<bool>(status);
   }
-  const auto worker = fleet->view()->Find(feedback.worker);
+  const FleetView view = fleet->view();
+  const auto worker = view->Find(feedback.worker);
   if (worker == nullptr) return Status(StatusCode::kNotFound, "unknown worker " + feedback.worker);
   request_router->SetQueue(worker->id, feedback.queued_requests);
+  ForgetRemoved(*this, view);
   return false;
 }
 

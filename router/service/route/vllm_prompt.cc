@@ -2,6 +2,7 @@
 #include "router/service/route/vllm_prompt.h"
 
 #include <algorithm>
+#include <ranges>
 
 namespace kvcast::router {
 
@@ -9,9 +10,10 @@ std::optional<std::vector<TokenId>> PromptWithCheckpoint(const Query& query,
                                                          const RouteDecision& decision) {
   if (!query.vllm_checkpoint_token || decision.keep_prefix_tokens <= 0) return std::nullopt;
   int64_t position = decision.keep_prefix_tokens;
-  // The items do not overlap, so at most one item contains the position.
-  for (const MultimodalItem& item : query.inputs.mm_items) {
-    if (item.offset < position && position < item.offset + item.length) position = item.offset;
+  // The items are ordered by offset, and may overlap. The start of an item can be inside an item
+  // that begins earlier, but not inside an item that begins later.
+  for (const MultimodalItem& item : query.inputs.mm_items | std::views::reverse) {
+    if (item.offset < position && position - item.offset < item.length) position = item.offset;
   }
   const int64_t unit = decision.candidates[decision.chosen].answer.hash_block_size;
   const bool allowed =

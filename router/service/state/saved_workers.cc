@@ -49,21 +49,27 @@ void SavedWorkers::Add(const std::shared_ptr<const StateFile>& file, const std::
 void SavedWorkers::AddFromPeer(std::shared_ptr<const StateFile> file) {
   const MutexLock lock(mutex_);
   for (size_t i = 0; i < file->workers().size(); ++i) {
-    by_registration_[file->workers()[i].registration] = {file, static_cast<uint32_t>(i),
-                                                         StateOrigin::kPeer};
+    const std::string& registration = file->workers()[i].registration;
+    Place& place = by_registration_[registration];
+    if (place.file != nullptr && place.origin == StateOrigin::kFolder) {
+      replaced_[registration] = std::move(place);
+    }
+    place = {file, static_cast<uint32_t>(i), StateOrigin::kPeer};
   }
 }
 
 std::set<std::string> SavedWorkers::KeepFiles(const StateFolder& folder) {
   const MutexLock lock(mutex_);
   std::set<std::string> names;
-  for (auto& [registration, place] : by_registration_) {
-    if (place.origin != StateOrigin::kFolder) continue;
-    const std::string kept = KeptName(place.name, place.file->saved_at_ms());
-    const bool has_name = place.name == kept || names.contains(kept);
-    if (!has_name && !folder.Rename(place.name, kept).ok()) continue;
-    place.name = kept;
-    names.insert(kept);
+  for (auto* places : {&by_registration_, &replaced_}) {
+    for (auto& [registration, place] : *places) {
+      if (place.origin != StateOrigin::kFolder) continue;
+      const std::string kept = KeptName(place.name, place.file->saved_at_ms());
+      const bool has_name = place.name == kept || names.contains(kept);
+      if (!has_name && !folder.Rename(place.name, kept).ok()) continue;
+      place.name = kept;
+      names.insert(kept);
+    }
   }
   return names;
 }
@@ -75,8 +81,10 @@ bool SavedWorkers::empty() const {
 
 size_t SavedWorkers::DropPeer() {
   const MutexLock lock(mutex_);
-  return std::erase_if(by_registration_,
-                       [](const auto& of) { return of.second.origin == StateOrigin::kPeer; });
+  const size_t dropped = std::erase_if(
+      by_registration_, [](const auto& of) { return of.second.origin == StateOrigin::kPeer; });
+  by_registration_.merge(replaced_);
+  return dropped;
 }
 
 void SavedWorkers::Reserve(PrefixIndex& index) {
@@ -100,6 +108,7 @@ std::optional<SavedPosition> SavedWorkers::Restore(PrefixIndex& index,
     const auto it = by_registration_.find(text_of_(registration));
     if (it == by_registration_.end()) return std::nullopt;
     place = std::move(it->second);
+    replaced_.erase(it->first);
     by_registration_.erase(it);
   }
   Reserve(index);

@@ -40,16 +40,17 @@ class SavedWorkers {
   // Reads the files of the folder. If a worker is in several files, its newest state counts. A file
   // that cannot be used is logged and ignored.
   void Load(const StateFolder& folder);
-  // Adds the workers of a file of another router. Their states replace those of a folder, because
-  // the other router has followed the workers until now.
+  // Adds the workers of a file of another router. Their states replace those of a folder until
+  // DropPeer, because the other router has followed the workers until now.
   void AddFromPeer(std::shared_ptr<const StateFile> file);
-  // Returns the names of the files of `folder` that have states which are left to restore. These
-  // files get names `kept-*.state`, so that no save replaces them. Load reads these names too.
+  // Returns the names of the files of `folder` that have states which are left to restore, or which
+  // are replaced by a state that is left to restore. These files get names `kept-*.state`, so that
+  // no save replaces them. Load reads these names too.
   std::set<std::string> KeepFiles(const StateFolder& folder);
   // True: no saved state is left to restore.
   bool empty() const;
-  // Drops the states of the other router that were not restored. Returns the number of dropped
-  // states.
+  // Drops the states of the other router that were not restored. The states of the folder that they
+  // replaced are left to restore again. Returns the number of dropped states.
   size_t DropPeer();
 
   // Restores the saved state of a worker; see RestoreWorker. Only a worker that is registered
@@ -76,6 +77,8 @@ class SavedWorkers {
   Logger* const log_;
   mutable Mutex mutex_;
   std::map<std::string, Place> by_registration_ KV_GUARDED_BY(mutex_);
+  // States of the folder for which by_registration_ has a state of the other router.
+  std::map<std::string, Place> replaced_ KV_GUARDED_BY(mutex_);
   bool reserved_ KV_GUARDED_BY(mutex_) = false;
   std::array<RestoreCounters, kStateOrigins> counters_ KV_GUARDED_BY(mutex_);
 };

@@ -159,6 +159,19 @@ with tempfile.TemporaryDirectory() as folder:
 
     check("a replay publishes the recorded batches",
           replayed(path, ["--count", "20"]) == recorded)
+    # A subscriber sends more than 64 KiB of subscriptions.
+    replay = subprocess.Popen([KVCAST, "replay", path, "--endpoint", "tcp://127.0.0.1:0", "--delay", "600"],
+                              stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    greedy = context.socket(zmq.SUB)
+    ended = greedy.get_monitor_socket(zmq.EVENT_DISCONNECTED)
+    for number in range(40):
+        greedy.subscribe(number.to_bytes(4, "big") * 750)
+    greedy.connect(await_line(replay.stderr, r"stream_listening stream=replay address=(\S+)"))
+    check("a replay ends the connection of a subscriber that sends too many bytes", ended.poll(20000))
+    greedy.disable_monitor()
+    greedy.close(0)
+    replay.send_signal(signal.SIGTERM)
+    replay.wait(timeout=30)
     # A redacted capture contains no token ids, adapters or salts. A replay publishes all other fields.
     path = os.path.join(folder, "redacted")
     shown = batches("--count", "20", "--redact", "--record", path)

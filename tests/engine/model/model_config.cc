@@ -33,6 +33,19 @@ GroupSpec RandomMamba(Random& random, GroupSpec group) {
   return group;
 }
 
+// Lets a step of a prompt keep a second state, as vLLM does from v0.29 on. With multi-module MTP,
+// blocks are cached later than they are computed. A block that holds such a state could then get
+// the key of the full block.
+void AddCheckpoints(Random& random, CacheConfig& config) {
+  if (config.rules < EngineRules::kV032 || config.mtp_lookahead_tokens > 1) return;
+  for (GroupSpec& group : config.groups) {
+    if (group.kind != SpecKind::kMamba || group.mamba_mode != MambaMode::kAlign) continue;
+    if (OneIn(random, 2)) continue;
+    group.prefill_checkpoint_blocks = 1;
+    group.prefill_checkpoint_alignment = int64_t{1} << Pick(random, 0, 3);
+  }
+}
+
 GroupSpec RandomGroup(Random& random, int64_t hash_block_size, bool one_size) {
   GroupSpec group;
   group.block_size = one_size ? hash_block_size : hash_block_size << Pick(random, 0, 2);
@@ -75,6 +88,7 @@ std::vector<GroupSpec> GroupsWithTails(Random& random, int64_t hash_block_size) 
 }
 
 EngineRules RandomRules(Random& random) {
+  if (OneIn(random, 2)) return OneIn(random, 3) ? EngineRules::kV032 : EngineRules::kV033;
   if (OneIn(random, 6)) return EngineRules::kV021;
   return OneIn(random, 5) ? EngineRules::kMain2026May : EngineRules::kMain2026August;
 }
@@ -109,6 +123,7 @@ CacheConfig RandomConfig(Random& random) {
   config.max_in_flight_tokens = Pick(random, 1, 64);
   if (OneIn(random, 4)) config.mtp_lookahead_tokens = Pick(random, 1, 4);
   config.rules = RandomRules(random);
+  AddCheckpoints(random, config);
   config.enable_caching = !OneIn(random, 20);
   if (OneIn(random, 4)) config.watermark = 0.05;
   if (OneIn(random, 8)) config.decode_context_parallel = 2;
@@ -123,7 +138,9 @@ std::string Describe(const CacheConfig& config) {
             std::to_string(group.block_size) + " window " + std::to_string(group.sliding_window) +
             " chunk " + std::to_string(group.chunk_size) + " mode " +
             std::to_string(static_cast<int>(group.mamba_mode)) + " speculative_blocks " +
-            std::to_string(group.speculative_blocks) + " retained " +
+            std::to_string(group.speculative_blocks) + " checkpoints " +
+            std::to_string(group.prefill_checkpoint_blocks) + " alignment " +
+            std::to_string(group.prefill_checkpoint_alignment) + " retained " +
             std::to_string(group.extra_retained_tokens) + " sink " +
             std::to_string(group.sink_tokens) + " reference " +
             std::to_string(group.reference_window) + (group.eagle ? " eagle; " : "; ");

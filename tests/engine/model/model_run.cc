@@ -107,12 +107,12 @@ ModelRun::Client ModelRun::NextClient() {
   return client;
 }
 
-// With aligned states, steps of a prompt end on the grid or on the prompt's last hash boundary.
+// With aligned states, steps of a prompt end on the grid or at the last state of the prompt.
 int64_t ModelRun::StepOnGrid(const Client& client, int64_t from, int64_t step) const {
   const int64_t prompt = client.request.prompt_tokens;
   if (!aligned_ || from + step >= prompt) return step;
   const int64_t on_grid = FloorTo(from + step, naive_->grid().step);
-  const int64_t last = FloorTo(prompt, naive_->grid().hash_block_size);
+  const int64_t last = naive_->LastState(prompt, naive_->grid().hash_block_size);
   if (on_grid > from) return on_grid - from;
   return (last > from ? last : prompt) - from;
 }

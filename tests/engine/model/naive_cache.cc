@@ -46,6 +46,7 @@ Cache::Cache(const CacheConfig& config, BlockHasher hasher, const EventOptions& 
       to_zero_(config.groups.size()),
       copies_(config.groups.size()) {
   for (const GroupSpec& group : config_.groups) {
+    drops_ |= group.eagle;
     if (group.kind != SpecKind::kSinkFullAttention) continue;
     for (int64_t i = 0; i < group.sink_tokens / group.block_size; ++i) pool_.Take();
   }
@@ -73,7 +74,7 @@ std::vector<int64_t> Cache::GetComputedTokensPerGroup(const CacheRequest& reques
                               static_cast<int64_t>(request.tokens.size()) - 1);
 }
 
-Cache::Lengths Cache::LengthsOf(const AllocateArgs& args) const {
+Cache::Lengths Cache::LengthsOf(const CacheRequest& request, const AllocateArgs& args) const {
   Lengths lengths;
   lengths.local = args.computed_tokens + (args.hit == nullptr ? 0 : args.hit->tokens);
   const int64_t limit = config_.max_model_len;
@@ -81,6 +82,8 @@ Cache::Lengths Cache::LengthsOf(const AllocateArgs& args) const {
   lengths.main = std::min(limit, lengths.total + args.new_tokens);
   lengths.slots = std::min(limit, lengths.total + args.new_tokens + args.lookahead_tokens);
   lengths.encoder = args.encoder_tokens;
+  lengths.prefill =
+      std::max(request.prompt_tokens, static_cast<int64_t>(request.tokens.size()) - 1);
   return lengths;
 }
 
@@ -109,11 +112,13 @@ int64_t Cache::MambaDemand(size_t group, const Held* held, const Blocks& hits,
   if (required <= present && !copy) return 0;
   const bool first = held == nullptr || !held->started;
   int64_t demand = 1 + (copy ? 1 : 0) + (first ? spec.speculative_blocks : 0);
+  if (CheckpointOf(group, held, lengths)) ++demand;
   // The loaded state and the state that the step leaves need two blocks.
   const int64_t loaded = CeilOf(lengths.total, spec.block_size);
   const bool loads = first && lengths.total > lengths.local && loaded > present;
   if (loads && !capped && CeilOf(lengths.main, spec.block_size) > loaded) ++demand;
-  return demand;
+  if (config_.rules < EngineRules::kV033) return demand;
+  return std::min(demand, std::max<int64_t>(0, required - present) + (copy ? 1 : 0));
 }
 
 int64_t Cache::Demand(size_t group, const Request* request, const Blocks& hits, Lengths lengths,
@@ -163,7 +168,7 @@ bool Cache::AllocateSlots(const CacheRequest& request, const AllocateArgs& args,
                           std::vector<Blocks>& added) {
   const size_t count = config_.groups.size();
   const std::vector<Blocks> hits = PlainIds(args.hit, count);
-  const Lengths lengths = LengthsOf(args);
+  const Lengths lengths = LengthsOf(request, args);
   const auto running = requests_.find(request.id);
   Request* held = running == requests_.end() ? nullptr : &running->second;
   const bool first = held == nullptr;
@@ -250,6 +255,7 @@ void Cache::AddState(size_t group, Held& held, const Lengths& lengths, Blocks& a
   const int64_t drafts = spec.speculative_blocks;
   const int64_t required = CeilOf(lengths.main, spec.block_size) + drafts;
   const auto before = static_cast<int64_t>(held.table.size());
+  held.checkpoint = CheckpointOf(group, &held, lengths);
   const bool started = std::exchange(held.started, true);
   if (required <= before && !held.shared_tail) return;
   if (started) {
@@ -257,7 +263,8 @@ void Cache::AddState(size_t group, Held& held, const Lengths& lengths, Blocks& a
   } else if (before > 0) {
     held.last_state = before - 1;
   }
-  const int64_t state = required - drafts - 1;  // index of the new running state
+  // Index of the first new state: the checkpoint, or the running state.
+  const int64_t state = required - drafts - (held.checkpoint ? 2 : 1);
   while (static_cast<int64_t>(held.table.size()) < state) held.table.push_back(0);
   for (int64_t i = before - drafts; started && i < before; ++i) {
     if (i < 0 || i >= state) continue;
@@ -291,6 +298,15 @@ void Cache::ReleaseSkipped(Request& request, int64_t processed, int64_t prompt) 
       if (spec.reference_window == 0 || prompt == 0) continue;
       const int64_t window = std::max(prompt, processed - spec.reference_window);
       Release(held, CeilOf(prompt, spec.block_size), window / spec.block_size);
+    } else if (IsAligned(spec) && config_.rules >= EngineRules::kV033) {
+      Blocks states;
+      const auto end = std::min(Skipped(spec, processed) / spec.block_size,
+                                static_cast<int64_t>(held.table.size()));
+      for (int64_t j = end - 1; j >= 0; --j) {
+        states.push_back(std::exchange(held.table[static_cast<size_t>(j)], 0));
+      }
+      pool_.Free(states);
+      continue;
     } else {
       Release(held, 0, Skipped(spec, processed) / spec.block_size);
     }

@@ -22,6 +22,9 @@ class Cache {
   Cache(const CacheConfig& config, BlockHasher hasher, const EventOptions& events);
 
   const Grid& grid() const { return grid_; }
+  // The longest prefix of `tokens` tokens, in steps of `unit` tokens, whose Mamba state a later
+  // request can use.
+  int64_t LastState(int64_t tokens, int64_t unit) const;
 
   PrefixHit GetComputedBlocks(const CacheRequest& request);
   std::vector<int64_t> GetComputedTokensPerGroup(const CacheRequest& request);
@@ -45,6 +48,11 @@ class Cache {
   std::vector<std::pair<Digest, int64_t>> CachedKeys(size_t group) const;
 
  private:
+  // The state after `tokens` tokens, which a step keeps in the block at `index`.
+  struct Checkpoint {
+    int64_t index = 0;
+    int64_t tokens = 0;
+  };
   // The blocks of a request in one group.
   struct Held {
     Blocks table;
@@ -54,6 +62,7 @@ class Cache {
     // Used in Mamba align mode.
     bool started = false;
     std::optional<int64_t> last_state;
+    std::optional<Checkpoint> checkpoint;  // of the latest step
   };
   // All lengths are in tokens from the beginning of the request.
   struct Lengths {
@@ -62,13 +71,14 @@ class Cache {
     int64_t local = 0;    // end of the computed tokens and of the hit
     int64_t total = 0;    // end of the external tokens
     int64_t encoder = 0;  // tokens of the encoder
+    int64_t prefill = 0;  // end of the prefill
   };
   struct Request {
     std::vector<Held> groups;
     int64_t boundary = 0;
   };
 
-  Lengths LengthsOf(const AllocateArgs& args) const;
+  Lengths LengthsOf(const CacheRequest& request, const AllocateArgs& args) const;
   int64_t Cap(size_t group) const;
   int64_t Demand(size_t group, const Request* request, const Blocks& hits, Lengths lengths,
                  bool capped) const;
@@ -85,11 +95,19 @@ class Cache {
   Block CopyTail(Held& held);
   void CacheGroup(size_t group, Held& held, const CacheRequest& request, int64_t boundary,
                   int64_t tokens);
+  std::vector<int64_t> Boundaries(size_t group, const CacheRequest& request,
+                                  int64_t boundary) const;
+  std::optional<Checkpoint> CheckpointOf(size_t group, const Held* held,
+                                         const Lengths& lengths) const;
+  void CacheCheckpoint(size_t group, Held& held, const CacheRequest& request, int64_t boundary);
+  bool CacheStateAt(size_t group, Block block, const CacheRequest& request, int64_t tokens);
+  void CacheStateTail(size_t group, Held& held, const CacheRequest& request, int64_t tokens);
   void CacheTail(size_t group, Held& held, const CacheRequest& request, int64_t tokens);
   int64_t CacheableTokens(size_t group, int64_t tokens) const;
   bool Keeps(size_t group, int64_t index, const std::vector<int64_t>& boundaries) const;
 
   CacheConfig config_;
+  bool drops_ = false;  // a group drops a block for its draft head
   Grid grid_;
   PrefixNames names_;
   Pool pool_;

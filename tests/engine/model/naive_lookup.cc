@@ -42,9 +42,10 @@ Grid Grid::Of(const CacheConfig& config) {
     if (mamba && group.mamba_mode == MambaMode::kAlign && inside) states_inside = true;
   }
   grid.inside_blocks = config.groups.size() > 1 && config.enable_caching && states_inside &&
-                       all_can && config.rules == EngineRules::kMain2026August;
+                       all_can && config.rules >= EngineRules::kMain2026August;
   grid.alignment = grid.inside_blocks ? grid.hash_block_size : grid.step;
   if (config.groups.size() == 1) grid.alignment = config.groups[0].block_size;
+  grid.to_last_hash = config.groups.size() > 1 && config.rules >= EngineRules::kV032;
   return grid;
 }
 
@@ -191,6 +192,14 @@ Lookup::Scan Lookup::ScanOf(const Set& set, const std::vector<Prefix>& chain, in
   return ScanChunked(set, chain, limit);
 }
 
+int64_t Lookup::LimitWithDrop(const Set& set, const std::vector<Prefix>& chain, int64_t tokens,
+                              int64_t max_tokens) const {
+  if (set.spec.kind == SpecKind::kMamba) return tokens;
+  const int64_t hashed = static_cast<int64_t>(chain.size()) * grid_.hash_block_size;
+  const int64_t most = grid_.to_last_hash ? hashed : max_tokens;
+  return std::min(tokens + std::min(grid_.alignment, set.spec.block_size), most);
+}
+
 Lookup::Hit Lookup::FindTogether(const std::vector<Prefix>& chain, int64_t max_tokens) const {
   std::vector<Scan> scans(sets_.size());
   std::vector<bool> searched(sets_.size(), false);
@@ -206,10 +215,7 @@ Lookup::Hit Lookup::FindTogether(const std::vector<Prefix>& chain, int64_t max_t
         continue;
       }
       const bool drop = set.spec.eagle && !verified[i];
-      int64_t limit = current;
-      if (drop && set.spec.kind != SpecKind::kMamba) {
-        limit = std::min(current + std::min(grid_.alignment, set.spec.block_size), max_tokens);
-      }
+      const int64_t limit = drop ? LimitWithDrop(set, chain, current, max_tokens) : current;
       scans[i] = ScanOf(set, chain, limit, drop);
       searched[i] = true;
       if (drop) {
@@ -237,7 +243,9 @@ Lookup::Hit Lookup::FindTogether(const std::vector<Prefix>& chain, int64_t max_t
 Lookup::Hit Lookup::Find(const std::vector<Prefix>& chain, int64_t max_tokens) const {
   if (sets_.empty() || max_tokens <= 0) return {0, 0, std::vector<Blocks>(num_groups_)};
   if (sets_.size() > 1) return FindTogether(chain, max_tokens);
-  const Scan scan = ScanOf(sets_[0], chain, max_tokens, sets_[0].spec.eagle);
+  const bool drop = sets_[0].spec.eagle;
+  const int64_t limit = drop ? LimitWithDrop(sets_[0], chain, max_tokens, max_tokens) : max_tokens;
+  const Scan scan = ScanOf(sets_[0], chain, limit, drop);
   Hit hit{scan.tokens, scan.tokens, std::vector<Blocks>(num_groups_)};
   for (size_t m = 0; m < scan.tables.size(); ++m) hit.tables[sets_[0].members[m]] = scan.tables[m];
   return hit;
@@ -247,7 +255,9 @@ std::vector<int64_t> Lookup::FindPerGroup(const std::vector<Prefix>& chain,
                                           int64_t max_tokens) const {
   std::vector<int64_t> hits(num_groups_, 0);
   for (const Set& set : sets_) {
-    const Scan scan = ScanOf(set, chain, max_tokens, set.spec.eagle);
+    const bool drop = set.spec.eagle;
+    const int64_t limit = drop ? LimitWithDrop(set, chain, max_tokens, max_tokens) : max_tokens;
+    const Scan scan = ScanOf(set, chain, limit, drop);
     for (const size_t member : set.members) hits[member] = scan.tokens;
   }
   return hits;

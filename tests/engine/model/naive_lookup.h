@@ -16,6 +16,7 @@ struct Grid {
   int64_t step = 0;             // scheduler_block_size
   int64_t alignment = 0;        // hits end at multiples of this length
   bool inside_blocks = false;   // hits may end inside a block
+  bool to_last_hash = false;    // a group with a draft head searches up to the last hash
 
   static Grid Of(const CacheConfig& config);
 };
@@ -60,6 +61,9 @@ class Lookup {
   std::optional<Blocks> InAll(const Set& set, const std::vector<Prefix>& chain,
                               int64_t tokens) const;
   static void Cut(Scan& scan, int64_t tokens, int64_t block_size);
+  // The limit of a scan of prefixes of at most `tokens` tokens that drops a block.
+  int64_t LimitWithDrop(const Set& set, const std::vector<Prefix>& chain, int64_t tokens,
+                        int64_t max_tokens) const;
   Hit FindTogether(const std::vector<Prefix>& chain, int64_t max_tokens) const;
 
   Grid grid_;

@@ -74,7 +74,7 @@ Pool::Pool(const CacheConfig& config, PrefixNames& names, const EventOptions& op
     : groups_(config.groups),
       names_(names),
       options_(options),
-      scratch_first_(config.rules == EngineRules::kMain2026August),
+      scratch_first_(config.rules >= EngineRules::kMain2026August),
       refs_(static_cast<size_t>(config.num_blocks), 0),
       keys_(static_cast<size_t>(config.num_blocks)) {
   adopted_.assign(refs_.size(), false);
@@ -83,6 +83,10 @@ Pool::Pool(const CacheConfig& config, PrefixNames& names, const EventOptions& op
 
 const Key* Pool::FirstKey(Block block) const {
   return keys_[block].empty() ? nullptr : &keys_[block][0].key;
+}
+
+int64_t Pool::FirstKeyTokens(Block block) const {
+  return keys_[block].empty() ? 0 : keys_[block][0].tokens;
 }
 
 Block Pool::Find(const Key& key) const {

@@ -68,6 +68,8 @@ class Pool {
   bool IsFree(Block block) const { return block != 0 && refs_[block] == 0; }
   // The first key of a block, or nullptr.
   const Key* FirstKey(Block block) const;
+  // The length of the first key's prefix, in tokens; 0: no key.
+  int64_t FirstKeyTokens(Block block) const;
   // Returns the block that was cached first under the key, or 0.
   Block Find(const Key& key) const;
 
@@ -84,8 +86,8 @@ class Pool {
   // Caches the blocks [begin, end) of a table for which `keep` is true.
   void CacheFull(const CacheRequest& request, size_t group, const Blocks& table, int64_t begin,
                  int64_t end, const std::vector<bool>& keep);
-  // Caches the block under the prefix of `tokens` tokens, which ends inside the block. False: the
-  // block is the null block.
+  // Caches the block under the prefix of `tokens` tokens, which ends inside the block, at its end,
+  // or after it. False: the block is the null block.
   bool CachePartial(const CacheRequest& request, size_t group, Block block, int64_t tokens);
   // Announces the whole blocks of a hit of `tokens` tokens. Does nothing with
   // EventOptions::announce_once.

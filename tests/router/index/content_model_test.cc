@@ -1,7 +1,7 @@
 // Applies random events of workers with one full-attention group. An exact answer must equal the
 // leading run of held blocks, for a query by content, by hash, or by both. The exact answers with
 // loads from the CPU tier are compared too. Now and then, workers are saved, restarted and
-// restored.
+// restored. In some fleets, another worker lies about the blocks of the honest workers.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -26,6 +26,7 @@ constexpr size_t kBlocks = 150;  // blocks per prompt; more than two runs
 constexpr size_t kPrompts = 6;
 constexpr size_t kFleetWorkers = 6;
 constexpr int kSteps = kSanitized ? 2000 : 10000;
+constexpr WorkerId kLiar{99};
 
 enum class Way : uint8_t { kContent, kHash, kBoth };
 
@@ -36,6 +37,7 @@ struct Fleet {
   // Now and then, workers are restored. If a store waited for the content of its parent block, the
   // blocks of the store then stay unnamed. So fewer answers are exact.
   bool restores = false;
+  bool liar = false;  // there is also a worker kLiar, whose answers are not compared
 };
 
 class ContentModel : public ::testing::TestWithParam<Fleet> {
@@ -56,6 +58,11 @@ class ContentModel : public ::testing::TestWithParam<Fleet> {
       WorkerConfig config = Registered({Full(kBlock)}, kBlock);
       config.offload_rule = OffloadRule::kConnector;
       EXPECT_TRUE(index_.AddWorker(Id(w), config).ok());
+    }
+    WorkerConfig liar = Registered({Full(kBlock / 2), Full(kBlock)}, kBlock / 2);
+    liar.repeats_are_refreshes = true;
+    if (GetParam().liar) {
+      EXPECT_TRUE(index_.AddWorker(kLiar, liar).ok());
     }
   }
 
@@ -106,6 +113,47 @@ class ContentModel : public ::testing::TestWithParam<Fleet> {
       hashes.push_back(Hash(hash));
     }
     index_.Apply(Id(worker), Batch(Remove(hashes)));
+  }
+
+  // The liar stores a prompt and removes its last block. Then it stores this block as no engine
+  // stores it.
+  void Lie() {
+    // A liar with too many ambiguous names does no harm.
+    if (random_() % 100 == 0) index_.RestartWorker(kLiar);
+    const size_t prompt = random_() % kPrompts;
+    const size_t end = 2 + random_() % (kBlocks - 1);
+    std::vector<BlockHash> hashes;
+    for (size_t i = 0; i < end; ++i) hashes.push_back(Hash(HashOf(0, prompt, i)));
+    const BlockHash last = hashes[end - 1];
+    const auto at = [&](size_t block) {
+      return tokens_[prompt].begin() + static_cast<std::ptrdiff_t>(block * kBlock);
+    };
+    index_.Apply(kLiar, Batch(StoreTokens(hashes, {at(0), at(end)}, std::nullopt, 1)));
+    index_.Apply(kLiar, Batch(Remove({last}, 1)));
+    const BlockHash unknown = Hash(random_());
+    const std::vector<TokenId> others =
+        Tokens(static_cast<TokenId>(100 + random_() % 1'000'000), 8);
+    BlockStored lie = StoreTokens({Hash(random_()), last}, others, std::nullopt, 1);
+    const std::vector<std::optional<ExtraKeys>> hidden = {ExtraKeys{ExtraKey{}}};
+    switch (random_() % 4) {
+      case 0:  // behind another block
+        lie.extra_keys = {std::nullopt, hidden[0]};
+        break;
+      case 1:  // behind a false parent
+        lie.parent_block_hash = unknown;
+        break;
+      case 2:  // as a child of a false parent
+        lie = StoreTokens({last}, {others.begin(), others.begin() + kBlock}, unknown, 1);
+        index_.Apply(kLiar, Batch(lie, Remove({last}, 1)));
+        index_.Apply(kLiar,
+                     Batch(WithExtraKeys(
+                         StoreTokens({unknown}, lie.token_ids.value(), std::nullopt, 1), hidden)));
+        break;
+      default:  // in another block size
+        lie = StoreTokens({unknown, last}, {at(end - 1), at(end)}, hashes[end - 2], 0, kBlock / 2);
+        break;
+    }
+    index_.Apply(kLiar, Batch(lie));
   }
 
   void Clear(size_t worker) {
@@ -177,7 +225,7 @@ class ContentModel : public ::testing::TestWithParam<Fleet> {
     query.contents = query.contents.first(way == Way::kHash ? 0 : units);
     if (way == Way::kContent) query.hashes = {};
     // Without ids, the query is for all workers.
-    if (ids.size() == kFleetWorkers && random_() % 4 > 0) ids.clear();
+    if (!GetParam().liar && ids.size() == kFleetWorkers && random_() % 4 > 0) ids.clear();
     const auto matches = index_.Match(query, ids);
     ASSERT_EQ(matches.size(), ids.empty() ? kFleetWorkers : ids.size());
     ExpectScoresOf(index_, query, matches, ids);
@@ -213,7 +261,8 @@ class ContentModel : public ::testing::TestWithParam<Fleet> {
 INSTANTIATE_TEST_SUITE_P(Fleets, ContentModel,
                          ::testing::Values(Fleet{1, 1000000}, Fleet{1, 20}, Fleet{2, 20},
                                            Fleet{1, 20, 3}, Fleet{2, 20, 1, true},
-                                           Fleet{1, 20, 3, true}));
+                                           Fleet{1, 20, 3, true}, Fleet{1, 20, 1, false, true},
+                                           Fleet{2, 20, 1, true, true}));
 
 TEST_P(ContentModel, ExactAnswersAreTheLeadingRun) {
   for (int step = 0; step < kSteps && !HasFatalFailure(); ++step) {
@@ -221,6 +270,7 @@ TEST_P(ContentModel, ExactAnswersAreTheLeadingRun) {
     // One in 100 steps has more changes than the change log holds.
     for (int change = random_() % 100 == 0 ? 70 : 1; change > 0; --change) Change();
     if (GetParam().restores && random_() % 50 == 0) SaveAndRestore();
+    if (GetParam().liar && random_() % 4 == 0) Lie();
     const size_t prompt = random_() % kPrompts;
     for (const Way way : {Way::kContent, Way::kHash, Way::kBoth}) {
       Compare(prompt, way, random_() % GetParam().families);

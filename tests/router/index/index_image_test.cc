@@ -99,6 +99,13 @@ TEST_F(IndexImageTest, AHybridWorkerIsRestored) {
 
 TEST_F(IndexImageTest, AnEmptyIndexIsRestored) { ExpectRestored(); }
 
+TEST_F(IndexImageTest, AConflictIsRestored) {
+  StoreHybrid();
+  index_.Apply(kOther, Batch(StoreTokens(Hashes(1, 40), Tokens(5, 160), std::nullopt, 1)));
+  ASSERT_EQ(Answers(index_, 401).at(1).untold, static_cast<uint32_t>(Untold::kConflict));
+  ExpectRestored();
+}
+
 // The digests count the copies that the index holds, so they are those of the restored blocks.
 TEST_F(IndexImageTest, AWorkerWhoseRepeatsAreRefreshesIsRestored) {
   PrefixIndex index(keys_);
@@ -160,6 +167,26 @@ TEST_F(IndexImageTest, NamesOfEvictedBlocksAreRestored) {
   event.token_ids.reset();
   restored.Apply(kOther, Batch(event));
   EXPECT_EQ(restored.counters(kOther).unnamed, 0u);
+}
+
+// Worker kWorker lies about the parent of block 1, so the hash 77 gets a false name.
+TEST_F(IndexImageTest, ARestoredFalseParentHidesNoBlockOfAnotherWorker) {
+  index_.Apply(kWorker, Batch(StoreTokens({Hash(1)}, Tokens(5, 4))));
+  index_.Apply(kWorker, Batch(StoreTokens({Hash(1)}, Tokens(50, 4), Hash(77))));
+  index_.Apply(kWorker, Batch(Remove({Hash(1), Hash(1)})));
+  const EventBatch hidden =
+      Batch(WithExtraKeys(StoreTokens({Hash(77)}, Tokens(90, 4)), {ExtraKeys{ExtraKey{}}}));
+  for (const bool held : {false, true}) {
+    if (held) index_.Apply(kWorker, hidden);
+    const sim::SavedIndex saved = Save();
+    PrefixIndex restored(keys_);
+    Register(restored);
+    ASSERT_TRUE(saved.Restore(restored, kWorker).ok());
+    if (!held) restored.Apply(kWorker, hidden);
+    restored.Apply(kWorker, Batch(StoreTokens({Hash(1)}, Tokens(50, 4), Hash(77))));
+    restored.Apply(kOther, Batch(StoreTokens({Hash(1)}, Tokens(5, 4))));
+    EXPECT_EQ(Answers(restored, 5)[1].gpu_tokens, 4) << held;
+  }
 }
 
 TEST_F(IndexImageTest, ContradictionsAreRestored) {

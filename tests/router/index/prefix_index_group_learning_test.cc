@@ -153,6 +153,9 @@ TEST(GroupRegistration, ConfigurationsThatDoNotFitAreRefused) {
   WorkerConfig misaligned = Registered({Full(16)});
   misaligned.alignment = 24;
   EXPECT_TRUE(refused(misaligned));
+  WorkerConfig negative = Registered({});
+  negative.chunk_size = -1;
+  EXPECT_TRUE(refused(negative));
   EXPECT_TRUE(index.AddWorker(kWorker, Registered({Full()})).ok());
 }
 

@@ -92,6 +92,15 @@ TEST(PrefixIndexGroups, EncoderOnlyGroupTakesNoPart) {
   EXPECT_EQ(worker.counters().residencies, 2u);
 }
 
+// The scheduler aligns hits to the blocks of all groups.
+TEST(PrefixIndexGroups, BlocksOfGroupsThatTakeNoPartAlignHits) {
+  OneWorker worker(Registered({Full(), {.kind = SpecKind::kCircularBuffer, .block_size = 24}}));
+  const auto chain = Hashes(1, 4);
+  worker.Apply(Batch(Store(chain, 0)));
+  EXPECT_EQ(worker.index.hash_block_size(kWorker), 16);
+  EXPECT_EQ(worker.Match(chain, 65), 48);
+}
+
 TEST(PrefixIndexGroups, WorkerWithoutCacheableGroupsPromisesNothing) {
   GroupSpec encoder;
   encoder.kind = SpecKind::kEncoderOnlyAttention;

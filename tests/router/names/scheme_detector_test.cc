@@ -59,6 +59,14 @@ TEST(SchemeDetector, StateIsUnknownBeforeAStoreAtTheRoot) {
   EXPECT_EQ(detector.verdict().state, SchemeState::kUnknown);
 }
 
+TEST(SchemeDetector, AStoreAtTheRootThatFitsNoSchemeIsTheReason) {
+  SchemeDetector detector = Detector();
+  detector.Observe(RootStore({.seed = "nobody knows"}, 1));
+  EXPECT_EQ(detector.verdict().state, SchemeState::kUnknown);
+  EXPECT_EQ(detector.verdict().reason,
+            "no known scheme has fitted a store at the start of a prompt yet");
+}
+
 // Engines of every scheme: algorithm, seed, form of the hashes on the wire, and groups.
 struct Groups {
   std::vector<GroupSpec> specs;

@@ -67,5 +67,26 @@ TEST(ReturnBook, DropsTheOldestTails) {
   EXPECT_DOUBLE_EQ(book.ChanceAtMost(Turn::kFirst, kLater), 0.04);
 }
 
+TEST(ReturnBook, ATailThatIsSentAgainIsYoungAgain) {
+  ReturnBook book(10);
+  Route(book, 1, 2);
+  book.Continued(1);
+  Route(book, 1, 1);
+  Route(book, 3, 9);  // one more tail than the book keeps
+  book.Continued(2);  // dropped
+  EXPECT_DOUBLE_EQ(book.ChanceAtMost(Turn::kFirst, kLater), 4.0 / 12);
+  book.Continued(1);
+  EXPECT_DOUBLE_EQ(book.ChanceAtMost(Turn::kFirst, kLater), 5.0 / 12);
+}
+
+TEST(ReturnBook, TailsThatReturnedTakeNoRoom) {
+  ReturnBook book(10);
+  Route(book, 1, 10);
+  for (PrefixName name = 2; name <= 10; ++name) book.Continued(name);
+  Route(book, 11, 9);
+  book.Continued(1);
+  EXPECT_DOUBLE_EQ(book.ChanceAtMost(Turn::kFirst, kLater), 13.0 / 19);
+}
+
 }  // namespace
 }  // namespace kvcast

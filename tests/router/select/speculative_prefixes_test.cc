@@ -5,6 +5,8 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "tests/support/index_events.h"
 
 namespace kvcast::testing {
@@ -45,6 +47,12 @@ TEST(SpeculativePrefixes, EntriesExpire) {
   EXPECT_EQ(ExpectedOn(kWorker, speculative, 1, 4, 1099), 4u);
   EXPECT_EQ(ExpectedOn(kWorker, speculative, 1, 4, 1100), 0u);
   EXPECT_EQ(speculative.entries(), 0u);
+}
+
+TEST(SpeculativePrefixes, NoLifetimeOverflows) {
+  SpeculativePrefixes speculative({.lifetime_ms = std::numeric_limits<int64_t>::max()});
+  speculative.Routed(kWorker, Names(1, 4), 1000);
+  EXPECT_EQ(ExpectedOn(kWorker, speculative, 1, 4, int64_t{1} << 50), 4u);
 }
 
 TEST(SpeculativePrefixes, RoutingAgainRenewsTheEntry) {

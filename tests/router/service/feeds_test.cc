@@ -141,7 +141,7 @@ TEST(FeedState, IsSyncedOnlyAfterCompleteEvents) {
 TEST(FeedState, IsStaleWhilePollsFailAndBackAfterAnAnswer) {
   FeedState feed(true, 3000, 0);
   feed.OnApplied(BatchResult::kComplete, 0);
-  feed.OnFailure(100);
+  feed.OnFailedPoll(FetchOutcome::kAnswered, 100);
   EXPECT_EQ(feed.status(3099).state, SourceState::kSynced);
   EXPECT_EQ(feed.status(3100).state, SourceState::kStale);
   EXPECT_EQ(feed.status(3100).weight, 0.5);
@@ -154,7 +154,7 @@ TEST(FeedState, IsStaleWhilePollsFailAndBackAfterAnAnswer) {
 TEST(FeedState, IsSuspectAfterAnOutageUntilTheNextEvent) {
   FeedState feed(true, 3000, 0);
   feed.OnApplied(BatchResult::kComplete, 0);
-  feed.OnUnreached(100);
+  feed.OnFailedPoll(FetchOutcome::kUnreached, 100);
   EXPECT_EQ(feed.status(3099).state, SourceState::kSuspect);
   EXPECT_EQ(feed.status(3100).state, SourceState::kStale);
   EXPECT_EQ(feed.status(3100).weight, 0.5);
@@ -172,7 +172,7 @@ TEST(FeedState, IsSuspectAfterAnOutageUntilTheNextEvent) {
 
 TEST(FeedState, AnEngineThatStartsAfterTheRouterIsNotSuspect) {
   FeedState feed(true, 3000, 0);
-  feed.OnUnreached(100);
+  feed.OnFailedPoll(FetchOutcome::kUnreached, 100);
   EXPECT_EQ(feed.status(200).state, SourceState::kConnecting);
   feed.OnEmpty(40000);
   EXPECT_EQ(feed.status(40000).state, SourceState::kCleared);
@@ -182,7 +182,7 @@ TEST(FeedState, AnEngineThatStartsAfterTheRouterIsNotSuspect) {
 TEST(FeedState, IsSuspectAfterALostAnswerUntilTheNextEvent) {
   FeedState feed(true, 3000, 0);
   feed.OnApplied(BatchResult::kComplete, 0);
-  feed.OnCut(10);
+  feed.OnFailedPoll(FetchOutcome::kCut, 10);
   EXPECT_EQ(feed.status(11).state, SourceState::kSuspect);
   feed.OnEmpty(20);
   EXPECT_EQ(feed.status(21).state, SourceState::kSuspect)
@@ -194,7 +194,7 @@ TEST(FeedState, IsSuspectAfterALostAnswerUntilTheNextEvent) {
 TEST(FeedState, EmptyAnswersAfterALostAnswerDoNotRaiseTheWeight) {
   FeedState feed(true, 3000, 0);
   feed.OnApplied(BatchResult::kComplete, 0);
-  feed.OnCut(1000);
+  feed.OnFailedPoll(FetchOutcome::kCut, 1000);
   for (int64_t now = 2000; now <= 40000; now += 1000) feed.OnEmpty(now);
   EXPECT_EQ(feed.status(5999).weight, 0.5);
   EXPECT_EQ(feed.status(6000).weight, 0.25);
@@ -207,21 +207,21 @@ TEST(FeedState, EmptyAnswersAfterALostAnswerDoNotRaiseTheWeight) {
 TEST(FeedState, AFailureAfterALostAnswerDoesNotRaiseTheWeight) {
   FeedState feed(true, 3000, 0);
   feed.OnApplied(BatchResult::kComplete, 0);
-  feed.OnCut(1000);
+  feed.OnFailedPoll(FetchOutcome::kCut, 1000);
   feed.OnEmpty(7000);
   EXPECT_EQ(feed.status(7000).weight, 0.25);
-  feed.OnFailure(8000);
+  feed.OnFailedPoll(FetchOutcome::kAnswered, 8000);
   EXPECT_EQ(feed.status(8000).weight, 0.25);
 }
 
 TEST(FeedState, ALostAnswerAfterAFailureDoesNotRaiseTheWeight) {
   FeedState feed(true, 3000, 0);
   feed.OnApplied(BatchResult::kComplete, 0);
-  feed.OnFailure(1000);
+  feed.OnFailedPoll(FetchOutcome::kAnswered, 1000);
   EXPECT_EQ(feed.status(7000).weight, 0.25);
-  feed.OnCut(7000);
+  feed.OnFailedPoll(FetchOutcome::kCut, 7000);
   EXPECT_EQ(feed.status(7000).weight, 0.25);
-  feed.OnUnreached(8000);
+  feed.OnFailedPoll(FetchOutcome::kUnreached, 8000);
   EXPECT_EQ(feed.status(8000).weight, 0.25);
 }
 

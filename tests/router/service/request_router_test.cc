@@ -282,6 +282,16 @@ TEST_F(RequestRouterTest, AHintNamesThePrefixThatAWorkerHolds) {
             Json({{"keep_prefix_tokens", 0}, {"will_not_return_after", nullptr}}));
 }
 
+// The second worker has another block size, and the forecast uses the prefixes of the first worker.
+TEST_F(RequestRouterTest, AHintCountsThePrefixesOfOneBlockSize) {
+  QueryAnswer larger = Worker(1, 0);
+  larger.hash_block_size = 64;
+  larger.prefixes = Prefixes(1000, 15);
+  larger.match.per_group_tokens = {500, 0};
+  const RouteDecision decision = Decide(request_router, {Worker(0, 0), larger});
+  EXPECT_EQ(decision.keep_prefix_tokens, 496);
+}
+
 TEST_F(RequestRouterTest, AHintNamesThePositionAfterWhichNothingReturns) {
   RouteDecision decision;
   for (uint64_t i = 0; i < 40; ++i) {

@@ -432,6 +432,45 @@ TEST_F(RouterServiceTest, ABoundSourceBeyondLoopbackMustBeAllowed) {
   EXPECT_NE(refused->body.find("w: bind: tcp://*:5557 is not loopback"), std::string::npos);
 }
 
+// A worker that is removed while the service uses an earlier view of the fleet.
+TEST(ServiceCore, ARemovedWorkerKeepsNoLoad) {
+  ServiceCore core;
+  core.request_router = std::make_unique<RequestRouter>(RoutingConfig(), [] { return 0.0; });
+  FleetObserver observer;
+  observer.on_removed = [&core](const FleetWorker& worker) {
+    core.request_router->OnRemoved(worker.id);
+  };
+  core.fleet = Fleet::Create({}, core.index, std::move(observer)).value();
+  core.now = [] { return 0.0; };
+  core.queries = std::make_unique<QueryEngine>(
+      core.index, [&core](WorkerId worker) { return core.fleet->stream(worker); }, core.now);
+  WorkerRegistration source;
+  source.endpoint = "tcp://127.0.0.1:1";  // no process listens at this port
+  for (const char* name : {"a", "b", "c"}) {
+    source.worker.name = name;
+    ASSERT_TRUE(core.fleet->Add(source).ok());
+  }
+  const FleetView before = core.fleet->view();
+  // The service reads this clock after the answers and before the decision.
+  core.steady_ms = [&core] {
+    (void)core.fleet->Remove("a");
+    return int64_t{0};
+  };
+  Query query;
+  query.tokens = Prompt(100);
+  query.by_tokens = true;
+  query.prompt_tokens = 100;
+  query.request_id = "r";
+  const auto decision = core.Route(query);
+  ASSERT_TRUE(decision.ok()) << decision.status().ToString();
+  EXPECT_EQ(decision->candidates[decision->chosen].answer.name, "a");
+  EXPECT_EQ(core.request_router->counters().bookings, 0u);
+  EXPECT_EQ(core.request_router->load(before->Find("a")->id).active_prefill_tokens, 0);
+  query.request_id = "s";
+  ASSERT_TRUE(core.Route(query).ok());
+  EXPECT_EQ(core.request_router->counters().bookings, 1u) << "the other workers keep their load";
+}
+
 // tests/apps/commands/router_api_test.py checks that the routes of the document exist and behave as
 // described.
 TEST(OpenApi, NamesEveryRoute) {

@@ -23,7 +23,8 @@ constexpr char kAll[] = R"({
   "groups": [{"kind": "full_attention", "block_size": 16},
              {"kind": "sliding_window", "block_size": 16, "sliding_window": 1024, "eagle": true},
              {"kind": "chunked_local_attention", "block_size": 32, "chunk_size": 8192}],
-  "hash_block_size": 16, "gpu_blocks": 99, "max_residencies": 1000, "alignment": 32, "blocks_per_chunk": 4, "offload_rule": "mirrored_pool",
+  "hash_block_size": 16, "block_size": 32, "gpu_blocks": 99, "max_residencies": 1000,
+  "alignment": 32, "blocks_per_chunk": 4, "offload_rule": "mirrored_pool",
   "reports_hits": true, "sparse_alignment": 64, "sparse_retention": 0, "sparse_rules": "2026-05",
   "release": "v0.33", "eagle": false, "chunk_size": 4096, "lookahead": 1, "replay_tokens": 128,
   "lora_paths": {"chat": "/adapters/chat", "sql": "/adapters/sql"},
@@ -79,8 +80,8 @@ TEST(SourceJson, AFlagGivesTheSameSource) {
       "data_parallel_rank=3,format=mooncake,tenant_id=t,backend_id=b,hash_algorithm=sha256_cbor,"
       "hash_seed=7,none_hash=00ff,candidate_seeds=1+2,candidate_none_hashes=ab,"
       "groups=full_attention:16+sliding_window:16:1024:eagle+chunked_local_attention:32:8192,"
-      "hash_block_size=16,gpu_blocks=99,max_residencies=1000,alignment=32,blocks_per_chunk=4,"
-      "offload_rule=mirrored_pool,"
+      "hash_block_size=16,block_size=32,gpu_blocks=99,max_residencies=1000,alignment=32,"
+      "blocks_per_chunk=4,offload_rule=mirrored_pool,"
       "reports_hits=true,sparse_alignment=64,sparse_retention=0,sparse_rules=2026-05,"
       "release=v0.33,eagle=false,chunk_size=4096,lookahead=1,replay_tokens=128,"
       "lora_paths=chat:/adapters/chat+sql:/adapters/sql,"
@@ -189,6 +190,8 @@ TEST(SourceJson, ErrorsNameTheMember) {
       {R"({"name": "w", "endpoint": "e", "window_sizes": [8]})",
        "window_sizes, tokens_per_block: allowed only with format trtllm"},
       {R"({"name": "w", "endpoint": "http://h/"})", "endpoint: http://h/ needs format trtllm"},
+      {R"({"name": "w", "endpoint": "https://h/", "format": "trtllm"})",
+       "endpoint: must not be https://, because the router polls without TLS"},
       {R"({"name": "w", "endpoint": "e", "window_sizes": [0]})",
        "window_sizes[0]: must be a positive integer"},
       {R"({"name": "w", "endpoint": "e", "poll_ms": 60001})", "poll_ms: must be at most 60000"},

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <numeric>
 
 #include "router/service/json/json_fields.h"
@@ -74,6 +75,17 @@ TEST_F(VllmPrompt, TheMarkerIsNeverInsideAMultimodalItem) {
   EXPECT_EQ(Position(), 6);
   decision.keep_prefix_tokens = 9;
   EXPECT_EQ(Position(), 9);
+}
+
+TEST_F(VllmPrompt, TheMarkerIsBeforeItemsThatOverlap) {
+  AddItem(5, 3);
+  AddItem(6, 4);
+  EXPECT_EQ(Position(), 5) << "the second item begins inside the first item";
+}
+
+TEST_F(VllmPrompt, AnItemOfAnyLengthHasAnEnd) {
+  AddItem(6, std::numeric_limits<int64_t>::max());
+  EXPECT_EQ(Position(), 6);
 }
 
 TEST_F(VllmPrompt, TheMarkerIsNotBeforeTheFirstHashUnit) {

@@ -205,6 +205,28 @@ TEST_F(KubernetesSourcesTest, AllPagesOfAListAreRead) {
   EXPECT_THAT(server.request(1).url, HasSubstr("&limit=20&continue=next%2Bpage"));
 }
 
+TEST_F(KubernetesSourcesTest, AListThatExpiresBetweenTwoPagesIsReadAgain) {
+  Set({given});
+  sources->Begin();
+  server.Answer(200, SliceList("5", {Slice("a", {"127.0.0.1"})}, "next"));
+  server.Answer(410, R"({"kind": "Status", "message": "expired", "code": 410})");
+  server.Answer(200, SliceList("9", {Slice("b", {"127.0.0.2"})}));
+  EXPECT_TRUE(AwaitNames({"e-127.0.0.2"}));
+  EXPECT_THAT(server.request(2).url, Not(HasSubstr("continue=")));
+  EXPECT_THAT(lines.With({"source_watch_failed"}), IsEmpty());
+}
+
+TEST_F(KubernetesSourcesTest, ListsThatExpireAgainAndAgainAreAFailure) {
+  Set({given});
+  sources->Begin();
+  for (int i = 0; i < 2; ++i) {
+    server.Answer(200, SliceList("5", {Slice("a", {"127.0.0.1"})}, "next"));
+    server.Answer(410, R"({"kind": "Status", "message": "expired", "code": 410})");
+  }
+  ASSERT_TRUE(AwaitErrors(1));
+  EXPECT_EQ(lines.With({"source_watch_failed", "the API server answered 410: expired"}).size(), 1u);
+}
+
 // The rest of the line is lost with the connection. The next watch begins at the latest version.
 TEST_F(KubernetesSourcesTest, AWatchThatEndsInALineGoesOn) {
   Begin();

@@ -14,10 +14,12 @@
 namespace kvcast::router {
 namespace {
 
+using kvcast::testing::DenseStore;
 using kvcast::testing::EngineScheme;
 using kvcast::testing::EngineStream;
 using kvcast::testing::HasherOf;
 using kvcast::testing::RootStore;
+using kvcast::testing::SchemeTokens;
 
 std::vector<uint8_t> PayloadOf(const EventBatch& batch) {
   std::vector<uint8_t> payload;
@@ -168,6 +170,33 @@ TEST_F(SchemeWatchTest, OtherAnswersAreRejected) {
   watch.Restart();
   watch.BeginChallenge();
   EXPECT_FALSE(watch.TakeAnswer(std::vector<uint8_t>{0xff, 0x00}));
+}
+
+// The hashes of the restarted engine have never fitted, so they contradict nothing.
+TEST_F(SchemeWatchTest, ARestartForgetsTheContradiction) {
+  watch = Watching({.sample_period = 1});
+  HashInputs inputs;
+  inputs.cache_salt = "tenant";
+  const auto observe = [&](int64_t n, bool fits) {
+    BlockStored salted = DenseStore(scheme, SchemeTokens(16, 1000 * n), 0, 1, 16, inputs);
+    if (!fits) salted.token_ids->at(3) ^= 1;
+    watch.Observe(EventBatch{.events = {salted}});
+  };
+  watch.Observe(EventBatch{.events = {RootStore(scheme, 1)}});
+  observe(2, true);
+  EXPECT_FALSE(watch.is_contradicted());
+  observe(3, false);
+  EXPECT_TRUE(watch.is_contradicted());
+  watch.Restart();
+  EXPECT_FALSE(watch.is_contradicted());
+  watch.Observe(EventBatch{.events = {RootStore(scheme, 4)}});
+  observe(5, false);
+  EXPECT_EQ(watch.verdict().of(KeyKind::kSalt).proof, KeyProof::kRefuted);
+  EXPECT_FALSE(watch.is_contradicted());
+  observe(6, true);
+  observe(7, false);
+  EXPECT_TRUE(watch.is_contradicted());
+  EXPECT_EQ(watch.counters().kinds[static_cast<size_t>(KeyKind::kSalt)].contradictions, 2u);
 }
 
 TEST_F(SchemeWatchTest, ARestartForgetsTheAnswer) {

@@ -89,6 +89,39 @@ TEST_F(SourceTest, AWideHeaderOfAStoreShowsTheRelease) {
   EXPECT_EQ(untold(), 0u);
 }
 
+// A fork of an older release also writes wide headers. Its stores that leave out blocks have fields
+// that no release has.
+TEST_F(SourceTest, ASkippedFieldShowsThatWideHeadersComeFromAFork) {
+  GroupSpec group = Full();
+  group.eagle = true;
+  WorkerRegistration config;
+  config.worker = Registered({group, group});
+  source = WorkerIngest::Create(WorkerId(4), config, index).value();
+  const auto lacks_release = [&] {
+    const WorkerMatch match = index.Match(Hashes(1, 4), 16, 64, {{WorkerId(4)}})[0];
+    return (match.untold & static_cast<uint32_t>(Untold::kRelease)) != 0;
+  };
+  EventBatch batch = Batch(StoreFull(Hashes(1, 4), 0), StoreFull(Hashes(1, 4), 1));
+  std::vector<uint8_t> wide;
+  ASSERT_TRUE(EncodeBatch(batch, Dialect::kVllm12, wide).ok());
+  source->OnBatch(wide);
+  EXPECT_FALSE(lacks_release());
+  // [ts, [event, event], rank]: the head of the first event is at bytes 11 to 13.
+  std::vector<uint8_t> forked = wide;
+  ASSERT_EQ(forked.at(11), 0xde);
+  ++forked[13];
+  const std::string key = "skipped_token_ids";
+  std::vector<uint8_t> pair = {static_cast<uint8_t>(0xa0 + key.size())};
+  pair.insert(pair.end(), key.begin(), key.end());
+  pair.push_back(0xc0);
+  forked.insert(forked.begin() + 14, pair.begin(), pair.end());
+  source->OnBatch(forked);
+  EXPECT_EQ(source->counters().decode.rejected_total(), 0u);
+  EXPECT_TRUE(lacks_release());
+  source->OnBatch(wide);
+  EXPECT_TRUE(lacks_release()) << "the fork sends wide headers in all stores";
+}
+
 TEST_F(SourceTest, ATimeStampOfZeroIsNone) {
   EventBatch batch = Batch(StoreFull(Hashes(1, 1), 0));
   batch.ts = 5;

@@ -448,6 +448,25 @@ TEST_P(PeerFaultsTest, AnotherRegistrationIsAColdStart) {
   ASSERT_NO_FATAL_FAILURE(second.ExpectExact(engine));
 }
 
+// No source claims the state of the other router, so the saved state must stay in the folder.
+TEST_P(PeerFaultsTest, ASavedStateThatAPeerReplacedIsKept) {
+  StartFirst(engine);
+  first.service.reset();
+  const auto opened = StateFolder::Open(folder.File("first"));
+  ASSERT_TRUE(opened.ok()) << opened.status().ToString();
+  SavedWorkers saved([](const WorkerRegistration&) { return std::string("another"); });
+  saved.Load(*opened);
+  for (const std::string& name : opened->Names(".state")) {
+    auto file = StateFile::Open(opened->PathOf(name), SecretCheck(opened->secret()));
+    ASSERT_TRUE(file.ok()) << file.status().ToString();
+    saved.AddFromPeer(std::make_shared<const StateFile>(std::move(file).value()));
+  }
+  EXPECT_EQ(saved.KeepFiles(*opened).size(), 1u);
+  EXPECT_EQ(saved.DropPeer(), 1u);
+  EXPECT_FALSE(saved.empty());
+  EXPECT_EQ(saved.KeepFiles(*opened).size(), 1u);
+}
+
 // The memory of states that no worker has got is freed.
 TEST_P(PeerFaultsTest, StatesOfUnknownWorkersAreDropped) {
   StartFirst(engine);
