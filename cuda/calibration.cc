@@ -20,7 +20,7 @@ constexpr std::array kBlocks = {1, 2, 4, 6, 8};
 // The smallest number of thread blocks that reaches this fraction of the best rate is chosen.
 constexpr double kFullRate = 0.97;
 
-double d(size_t n) { return static_cast<double>(n); }
+double AsDouble(size_t n) { return static_cast<double>(n); }
 
 class Calibrator {
  public:
@@ -44,7 +44,7 @@ class Calibrator {
   void MeasureEngine(bool has_rows, CudaCopyCosts& costs) {
     const Probe large{.row_bytes = kMaxProbeBytes};
     costs.engine_start = Seconds({.row_bytes = kSmallBytes});
-    costs.link_rate = d(large.bytes()) / Above(Seconds(large), costs.engine_start);
+    costs.link_rate = AsDouble(large.bytes()) / WithoutStart(Seconds(large), costs.engine_start);
     costs.engine_per_copy = PerCopy({.copies = kSmallCopies, .row_bytes = kSmallBytes},
                                     costs.engine_start, kSmallCopies);
     costs.engine_start = std::max(costs.engine_start - costs.engine_per_copy, 0.0);
@@ -54,7 +54,7 @@ class Calibrator {
     const Probe rows{
         .kind = ProbeKind::kEngineRows, .copies = copies, .rows = kRows, .row_bytes = kSmallBytes};
     costs.engine_per_row =
-        PerCopy(rows, costs.engine_start + d(copies) * costs.engine_per_copy, kSmallCopies);
+        PerCopy(rows, costs.engine_start + AsDouble(copies) * costs.engine_per_copy, kSmallCopies);
   }
 
   void MeasureKernel(int blocks, CudaCopyCosts& costs) {
@@ -68,7 +68,8 @@ class Calibrator {
     costs.kernel_per_piece = PerCopy(small, costs.kernel_start, kSmallPieces);
     Probe device = LargeKernel(costs.kernel_blocks);
     device.kind = ProbeKind::kDeviceKernel;
-    costs.device_rate = d(device.bytes()) / Above(Seconds(device), costs.kernel_start);
+    costs.device_rate =
+        AsDouble(device.bytes()) / WithoutStart(Seconds(device), costs.kernel_start);
   }
 
  private:
@@ -81,16 +82,17 @@ class Calibrator {
 
   // Returns the time without the start cost, but at least a tenth of the time, so that the result
   // is never 0.
-  static double Above(double seconds, double start) {
+  static double WithoutStart(double seconds, double start) {
     return std::max(seconds - start, seconds / 10);
   }
   double PerCopy(const Probe& probe, double start, size_t copies) {
-    return std::max(Seconds(probe) - start, 0.0) / d(copies);
+    return std::max(Seconds(probe) - start, 0.0) / AsDouble(copies);
   }
 
   void ChooseBlocks(int blocks, CudaCopyCosts& costs) {
     const auto rate_of = [&](int n) {
-      return d(LargeKernel(n).bytes()) / Above(Seconds(LargeKernel(n)), costs.kernel_start);
+      return AsDouble(LargeKernel(n).bytes()) /
+             WithoutStart(Seconds(LargeKernel(n)), costs.kernel_start);
     };
     if (blocks > 0) {
       costs.kernel_blocks = blocks;

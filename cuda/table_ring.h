@@ -1,5 +1,5 @@
-// TableRing: allocates the tables of launches in a ring of memory. The tables of launches in flight
-// stay unchanged.
+// TableRing: allocates memory for the tables of kernel launches from a ring buffer. It does not
+// reuse the bytes of a table before Release.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -13,19 +13,21 @@ class TableRing {
  public:
   explicit TableRing(size_t bytes) : bytes_(bytes) {}
 
-  // Returns the offset of `bytes` contiguous bytes; nullopt if there is no room.
+  // Returns the offset in the buffer of `bytes` contiguous bytes; nullopt if not enough bytes are
+  // free.
   std::optional<size_t> Take(size_t bytes);
-  // The position after all taken bytes, as a number that only grows.
+  // The end of the bytes that Take returned last. The position counts the bytes of all rounds of
+  // the ring, so it never decreases.
   uint64_t position() const { return head_; }
-  // Frees all bytes that were taken before `position`.
+  // Frees all taken bytes below `position`, a result of position().
   void Release(uint64_t position) {
     if (position > tail_) tail_ = position;
   }
 
  private:
   const size_t bytes_;
-  uint64_t head_ = 0;
-  uint64_t tail_ = 0;
+  uint64_t head_ = 0;  // see position()
+  uint64_t tail_ = 0;  // the position of the first byte that is not free
 };
 
 }  // namespace kvcast::cuda

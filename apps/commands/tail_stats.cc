@@ -38,15 +38,15 @@ std::string TailStats::Table(double seconds) {
                 "per s", "stored", "removed", "clears", "gaps");
   std::string table = line;
   for (auto& [topic, row] : rows_) {
-    const auto fresh = static_cast<double>(row.batches - row.shown_batches);
+    const auto new_batches = static_cast<double>(row.batches - row.shown_batches);
     row.shown_batches = row.batches;
-    std::snprintf(line, sizeof(line), "%-44.44s %10llu %9.0f %11llu %11llu %7llu %5llu\n",
-                  topic.empty() ? "(empty)" : Printable(topic).c_str(),
-                  static_cast<unsigned long long>(row.batches), fresh / std::max(seconds, 1e-3),
-                  static_cast<unsigned long long>(row.stored_blocks),
-                  static_cast<unsigned long long>(row.removed_blocks),
-                  static_cast<unsigned long long>(row.clears),
-                  static_cast<unsigned long long>(row.gaps));
+    std::snprintf(
+        line, sizeof(line), "%-44.44s %10llu %9.0f %11llu %11llu %7llu %5llu\n",
+        topic.empty() ? "(empty)" : Printable(topic).c_str(),
+        static_cast<unsigned long long>(row.batches), new_batches / std::max(seconds, 1e-3),
+        static_cast<unsigned long long>(row.stored_blocks),
+        static_cast<unsigned long long>(row.removed_blocks),
+        static_cast<unsigned long long>(row.clears), static_cast<unsigned long long>(row.gaps));
     table += line;
   }
   return table;

@@ -1,4 +1,5 @@
-// DriverMemory: host memory allocated by the driver, for comparison with PinnedPool's memory.
+// DriverMemory: host memory that the driver allocates, for a comparison with the memory of
+// PinnedPool.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -10,6 +11,8 @@
 
 namespace kvcast::cuda {
 
+// Errors of Allocate and Map: kFailedPrecondition if the GPU or its driver does not support this
+// kind of allocation; otherwise the driver's error. After an error, nothing is allocated.
 class DriverMemory {
  public:
   // Allocates with cuMemHostAlloc.
@@ -17,25 +20,23 @@ class DriverMemory {
   // Allocates with the driver's virtual memory management, on the NUMA node next to the GPU (node 0
   // if this node is not known).
   static Result<DriverMemory> Map(const CudaDevice& device, size_t bytes);
-  // Errors of Allocate and Map: kFailedPrecondition if the driver or the machine does not support
-  // this kind of allocation; otherwise the driver's error. On error, nothing is allocated.
 
   ~DriverMemory();
   DriverMemory(DriverMemory&& other) noexcept
       : device_(std::move(other.device_)),
         base_(std::exchange(other.base_, nullptr)),
-        give_back_(std::move(other.give_back_)) {}
+        release_(std::move(other.release_)) {}
   DriverMemory& operator=(DriverMemory&&) = delete;
 
   std::byte* base() const { return base_; }
 
  private:
-  DriverMemory(CudaDevice device, std::byte* base, std::function<void()> give_back)
-      : device_(std::move(device)), base_(base), give_back_(std::move(give_back)) {}
+  DriverMemory(CudaDevice device, std::byte* base, std::function<void()> release)
+      : device_(std::move(device)), base_(base), release_(std::move(release)) {}
 
   CudaDevice device_;
   std::byte* base_ = nullptr;
-  std::function<void()> give_back_;
+  std::function<void()> release_;
 };
 
 }  // namespace kvcast::cuda

@@ -81,14 +81,16 @@ class Fleet {
     std::vector<size_t> finished;
     std::deque<Batch> in_flight;  // published, and not applied to the index
     double applied_at_s = 0;      // time at which the last batch in flight is applied
+    double cache_usage = 0;       // see RuleEngine
     uint64_t published = 0;
     bool dead = false;
     std::vector<size_t> requests;  // the unfinished requests
   };
   struct RequestState {
-    double arrival_s = 0;
+    double arrival_s = 0;  // first arrival
+    double routed_s = 0;   // latest choice of an engine
     int64_t predicted_tokens = 0;
-    std::optional<double> predicted_s;  // time to the first token
+    std::optional<double> predicted_s;  // from routed_s to the first token
     size_t engine = 0;
     bool admitted = false;
     bool answered = false;
@@ -324,7 +326,6 @@ void Fleet::FillEngines(size_t request, RuleInput& input) {
   for (size_t i = 0; i < workers_.size(); ++i) {
     const size_t e = workers_[i].value;
     const WorkerMatch& match = input.matches[i];
-    const CacheUsage usage = engines_[e].sim->cache().usage();
     RuleEngine engine;
     engine.engine = e;
     engine.hit_tokens = match.gpu_tokens;
@@ -333,8 +334,7 @@ void Fleet::FillEngines(size_t request, RuleInput& input) {
     engine.blocks_with_request =
         engine.load.blocks + units - book_.SharedWith(e, prompts_.PrefixesOf(request));
     engine.waiting = engines_[e].sim->waiting();
-    engine.cache_usage = static_cast<double>(usage.total_blocks - usage.free_blocks) /
-                         static_cast<double>(usage.total_blocks);
+    engine.cache_usage = engines_[e].cache_usage;
     rule_engines_.push_back(engine);
   }
   input.engines = rule_engines_;
@@ -364,6 +364,7 @@ void Fleet::Route(size_t r) {
   const size_t chosen = rule_->Choose(input);
   const RuleEngine& target = rule_engines_[chosen];
   state.engine = target.engine;
+  state.routed_s = now_s_;
   state.predicted_tokens = target.hit_tokens;
   state.predicted_s = rule_->PredictedFirstToken();
   book_.Routed(r, target.engine, request.prompt_tokens, target.hit_tokens, input.prefixes);
@@ -395,16 +396,22 @@ void Fleet::EndStep(size_t e) {
   Engine& engine = engines_[e];
   if (engine.dead) return;
   for (const size_t r : std::exchange(engine.first_tokens, {})) {
-    RequestState& state = requests_[r];
-    if (std::exchange(state.answered, true)) continue;
-    const double taken_s = now_s_ - state.arrival_s;
-    if (Counts(r)) result_.first_token_s.push_back(taken_s);
-    if (Counts(r) && state.predicted_s && taken_s > 0) {
-      result_.prediction_error.push_back(std::abs(*state.predicted_s - taken_s) / taken_s);
-    }
     At(now_s_ + kFeedbackDelay, What::kFeedback, r, Report::kFirstToken);
+    RequestState& state = requests_[r];
+    // A request that was sent again may have had its first token from the engine that has ended.
+    if (std::exchange(state.answered, true)) continue;
+    const double real_s = now_s_ - state.routed_s;
+    if (Counts(r)) result_.first_token_s.push_back(now_s_ - state.arrival_s);
+    if (Counts(r) && state.predicted_s && real_s > 0) {
+      result_.prediction_error.push_back(std::abs(*state.predicted_s - real_s) / real_s);
+    }
   }
   for (const size_t r : std::exchange(engine.finished, {})) EndRequest(r);
+  // SimEngine::Step runs at the start of the step, and already frees the blocks of the requests
+  // that end with the step. A rule must not see this before the end of the step.
+  const CacheUsage usage = engine.sim->cache().usage();
+  engine.cache_usage = static_cast<double>(usage.total_blocks - usage.free_blocks) /
+                       static_cast<double>(usage.total_blocks);
   if (engine.sim->idle()) {
     engine.sim->PublishPending();
     engine.stepping = false;

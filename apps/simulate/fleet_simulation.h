@@ -55,7 +55,8 @@ struct RunResult {
   // The warm-up is the first 15 % of the requests, by arrival. The members up to missed_tokens
   // cover the requests after the warm-up. The members after missed_tokens cover all requests.
   std::vector<double> first_token_s;  // time to the first token, by request
-  // |predicted - real| / real for the times in first_token_s. Empty if the rule does not predict.
+  // |predicted - real| / real for the requests of first_token_s. `real` is the time from the latest
+  // choice of an engine to the first token. Empty if the rule does not predict.
   std::vector<double> prediction_error;
   int64_t prompt_tokens = 0;
   int64_t reused_tokens = 0;  // on the GPU, at first admission

@@ -28,7 +28,8 @@ struct RuleEngine {
   EngineLoad load;
   int64_t blocks_with_request = 0;  // load.blocks, if the engine also served this request
   int64_t waiting = 0;              // requests in the engine's own queue
-  double cache_usage = 0;           // share of the engine's blocks that its requests use
+  // Share of the engine's blocks that its requests used at the end of its latest complete step.
+  double cache_usage = 0;
 };
 
 struct RuleInput {

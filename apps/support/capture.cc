@@ -16,8 +16,9 @@
 namespace kvcast::tools {
 namespace {
 
-constexpr size_t kHeadBytes = 8 + 4 + 8 + 4;
+constexpr size_t kHeaderBytes = 8 + 4 + 8 + 4;  // of a record
 
+// Appends a number, little-endian.
 void Append(std::string& out, uint64_t value, int bytes) {
   for (int i = 0; i < bytes; ++i) out += static_cast<char>(value >> (8 * i));
 }
@@ -33,11 +34,11 @@ uint64_t Read(std::string_view bytes, size_t at, int count) {
 }  // namespace
 
 Result<CaptureWriter> CaptureWriter::Create(const std::string& path) {
-  // A capture contains the token ids of prompts. O_NOFOLLOW: in a folder that other users can
-  // write, a symbolic link could redirect the capture to the file of another user.
+  // A capture contains the token ids of prompts, so only its owner may read it. O_NOFOLLOW: in a
+  // folder that other users can write, a symbolic link could redirect the capture to another file.
   const int flags = O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW;
   const int opened = ::open(path.c_str(), flags, S_IRUSR | S_IWUSR);
-  // The file may exist already, with another mode.
+  // The mode argument of open has no effect on a file that exists.
   const bool is_private = opened >= 0 && ::fchmod(opened, S_IRUSR | S_IWUSR) == 0;
   std::FILE* const file = is_private ? ::fdopen(opened, "wb") : nullptr;
   if (file == nullptr) {
@@ -65,7 +66,8 @@ Status CaptureWriter::Write(const CapturedMessage& message) {
   const std::string record = EncodeRecord(message);
   const bool written = std::fwrite(record.data(), 1, record.size(), file_.get()) == record.size();
   if (written && std::fflush(file_.get()) == 0) return Status();
-  return Status(StatusCode::kUnavailable, std::string("recording: ") + std::strerror(errno));
+  return Status(StatusCode::kUnavailable,
+                std::string("cannot write the capture: ") + std::strerror(errno));
 }
 
 Result<CaptureReader> CaptureReader::Parse(std::string bytes) {
@@ -86,16 +88,16 @@ Result<CaptureReader> CaptureReader::Open(const std::string& path) {
 }
 
 std::optional<CapturedMessage> CaptureReader::Next() {
-  if (bytes_.size() - at_ < kHeadBytes) return std::nullopt;
+  if (bytes_.size() - at_ < kHeaderBytes) return std::nullopt;
   CapturedMessage message;
   message.time = std::bit_cast<double>(Read(bytes_, at_, 8));
-  const size_t topic = Read(bytes_, at_ + 8, 4);
+  const size_t topic_bytes = Read(bytes_, at_ + 8, 4);
   message.seq = Read(bytes_, at_ + 12, 8);
-  const size_t payload = Read(bytes_, at_ + 20, 4);
-  if (bytes_.size() - at_ - kHeadBytes < topic + payload) return std::nullopt;
-  message.topic = bytes_.substr(at_ + kHeadBytes, topic);
-  message.payload = bytes_.substr(at_ + kHeadBytes + topic, payload);
-  at_ += kHeadBytes + topic + payload;
+  const size_t payload_bytes = Read(bytes_, at_ + 20, 4);
+  if (bytes_.size() - at_ - kHeaderBytes < topic_bytes + payload_bytes) return std::nullopt;
+  message.topic = bytes_.substr(at_ + kHeaderBytes, topic_bytes);
+  message.payload = bytes_.substr(at_ + kHeaderBytes + topic_bytes, payload_bytes);
+  at_ += kHeaderBytes + topic_bytes + payload_bytes;
   return message;
 }
 

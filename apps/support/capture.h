@@ -3,7 +3,7 @@
 // File: "kvcast-capture-1\n", then one record per message, numbers little-endian:
 //   [f64 seconds since the Unix epoch][u32 topic bytes][u64 sequence number][u32 payload bytes]
 //   [topic][payload]
-// A file that ends inside a record was cut off during writing. The records before the incomplete
+// A file that ends inside a record was not written completely. The records before the incomplete
 // record are valid.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -33,8 +33,10 @@ std::string EncodeRecord(const CapturedMessage& message);
 // Thread-compatible: one thread at a time may use a writer or a reader.
 class CaptureWriter {
  public:
+  // Replaces an existing file. Only the owner of the file may read it. kUnavailable: the file
+  // cannot be opened.
   static Result<CaptureWriter> Create(const std::string& path);
-  // When Write returns OK, the record is flushed.
+  // Ok: the record was passed to the kernel. kUnavailable: the write failed.
   Status Write(const CapturedMessage& message);
 
  private:
@@ -47,7 +49,8 @@ class CaptureWriter {
 
 class CaptureReader {
  public:
-  // kMalformed: the file is not a capture. Reads the whole file, which may be compressed (file.h).
+  // Reads the whole file, which may be compressed. Errors: see ReadFile (file.h); kMalformed if the
+  // file is not a capture.
   static Result<CaptureReader> Open(const std::string& path);
   // The same for the uncompressed bytes of a file.
   static Result<CaptureReader> Parse(std::string bytes);
@@ -60,8 +63,8 @@ class CaptureReader {
   size_t at_ = 0;
 };
 
-// The time from the replay of the first message to the replay of a message, in nanoseconds. A
-// capture may have any bytes as times, so the result is limited to [0, kMaxReplayOffsetNs].
+// The time from the replay of the first message to the replay of a message, in nanoseconds. The
+// times in a file may have any value, so the result is limited to [0, kMaxReplayOffsetNs].
 // REQUIRES: speed > 0.
 inline constexpr int64_t kMaxReplayOffsetNs = int64_t{1} << 61;  // 73 years
 int64_t ReplayOffsetNs(double first_time, double time, double speed);

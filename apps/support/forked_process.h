@@ -16,7 +16,7 @@
 namespace kvcast::tools {
 
 // Maximum time for which one process waits for a message of the other process.
-inline constexpr int kPipePatienceMs = 60'000;
+inline constexpr int kPipeTimeoutMs = 60'000;
 
 // One end of a pipe. The destructor closes it.
 class PipeEnd {

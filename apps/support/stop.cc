@@ -29,6 +29,9 @@ void InstallStopSignals() {
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
   std::signal(SIGPIPE, SIG_IGN);
+  // A program inherits an ignored SIGCHLD from its parent. The system would then reap each child,
+  // and waitpid would not find the child's result.
+  std::signal(SIGCHLD, SIG_DFL);
 }
 
 int StopSignal() { return stop_signal; }

@@ -5,7 +5,7 @@
 namespace kvcast::tools {
 
 // Installs handlers for SIGINT and SIGTERM, and ignores SIGPIPE. A second signal ends the process
-// immediately.
+// immediately. SIGCHLD gets its default action, so that the process can wait for its children.
 void InstallStopSignals();
 // The signal that requested the stop, or 0.
 int StopSignal();

@@ -100,6 +100,7 @@ Status LocalIndexer::Remove(std::string_view name) {
 void LocalIndexer::ShowStatus(LocalSource& source) {
   const MutexLock lock(source.status_mutex);
   source.status = source.sequence.status();
+  source.status.replacements = source.ingest->replacements();
   source.numbered = source.sequence.numbered();
 }
 

@@ -162,7 +162,7 @@ void DescribeGroups(const WorkerState& worker, ReuseDiagnosis& diagnosis) {
 ProbeFinding Test(const PromptHolding& holding, const TestedPrompt& tested,
                   int64_t hash_block_size) {
   if (tested.key_differs) {
-    return {.lost = true, .cause = ReuseCause::kKeyDiffers, .part = {}};
+    return {.lost = true, .cause = ReuseCause::kKeyDiffers, .group = {}};
   }
   const SampledPrompt& prompt = tested.sampled;
   const auto asked_for = static_cast<int64_t>(prompt.asked_for()) * hash_block_size;
@@ -241,7 +241,7 @@ ReuseDiagnosis PrefixIndex::Impl::Diagnose(WorkerId id) const {
     if (sampled.cut() && sampled.asked_for() == 0) continue;
     const router::ProbeFinding finding = router::Test(*holding, prompt, hash_block_size);
     const int64_t group =
-        finding.part ? static_cast<int64_t>(holding->group_of[*finding.part]) : -1;
+        finding.group ? static_cast<int64_t>(holding->group_of[*finding.group]) : -1;
     findings.Note(finding, group, diagnosis);
   }
   findings.Name(diagnosis);

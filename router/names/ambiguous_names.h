@@ -1,8 +1,8 @@
 // AmbiguousNames: the hashes and contents for which a source contradicted itself.
 //
-// A source must have one content for a hash, and one hash for a content and block size. If it
-// contradicts itself, the index does not use these names: the hash stays unnamed, and an answer
-// that reaches the content is not exact.
+// A source must give one content to a hash, and one hash to a content and block size. If a source
+// contradicts itself, the index does not use the names: the hash has no content, and an answer that
+// reaches the content is not exact.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -15,7 +15,7 @@
 
 namespace kvcast::router {
 
-// Immutable once readers see it.
+// Thread-compatible. A published object must not change.
 class AmbiguousNames {
  public:
   // From this number of entries on, all hashes of the source stay unnamed, and none of its answers
@@ -56,7 +56,7 @@ class AmbiguousNames {
     for (const uint64_t value : set) to.Fixed(value);
   }
 
-  bool everything_ = false;
+  bool everything_ = false;               // AddEverything was called
   absl::flat_hash_set<uint64_t> hashes_;  // fingerprints, as in IdleNames
   absl::flat_hash_set<ContentKey> contents_;
 };

@@ -1,5 +1,5 @@
-// KindProofs: the kinds of key for which a source's scheme is proven, and the time of the next test
-// of each kind.
+// KindProofs: the kinds of key for which a source's scheme is proven. It also decides which stores
+// of each kind are tested.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

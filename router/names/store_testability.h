@@ -1,4 +1,5 @@
-// Store testability: whether the hashes of a store can be computed again, to test a hash scheme.
+// Decides whether the hash-scheme detector can test a store. It must be able to compute the hashes
+// of the store again.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -19,7 +20,7 @@ std::optional<SchemeSkip> WhyUntestable(const BlockStored& event);
 // The functions below require a store for which WhyUntestable returns nullopt. `paths`: the
 // configured paths of the adapters.
 
-// False: the span has blocks that the store does not announce.
+// True: the store has one hash for each block of its tokens. False: some blocks have no hash.
 bool NamesEveryBlock(const BlockStored& event);
 // Returns the reason why the extra keys exclude a test; nullopt: none. `scheme`, if known: the
 // scheme of the stores so far.

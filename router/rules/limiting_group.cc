@@ -24,8 +24,8 @@ std::optional<size_t> LimitingGroup(std::span<const GroupResidency> groups, cons
   if (shortest == alone.end() || *std::max_element(alone.begin(), alone.end()) <= reuse.tokens) {
     return std::nullopt;
   }
-  // Usually the own prefix of one group is as long as the hit. The loop below is expensive. Only
-  // hits that no single group explains need the loop.
+  // Usually one group alone serves a prefix of the same length as the hit. Then the expensive loop
+  // below is not needed.
   if (*shortest == reuse.tokens) return static_cast<size_t>(shortest - alone.begin());
   std::optional<size_t> limiting;
   int64_t longest = reuse.tokens;

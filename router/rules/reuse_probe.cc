@@ -11,56 +11,57 @@ namespace {
 
 using Groups = std::span<const GroupResidency>;
 
-int64_t Served(const ReuseProbe& probe, Groups groups, int64_t alignment) {
+// Returns the length of the prefix that the groups serve; 0 if a hit of this length does not count.
+int64_t ServedTokens(const ReuseProbe& probe, Groups groups, int64_t alignment) {
   const int64_t tokens =
       ReusablePrefix(groups, probe.hash_block_size, alignment, probe.tokens).tokens;
   return tokens > probe.replay_tokens ? tokens : 0;
 }
 
-// Returns the first group that serves no prefix even alone; nullopt: none.
-std::optional<size_t> FirstWithout(const Reuse& reuse) {
+// Returns the first group that serves no prefix even without the other groups; nullopt: none.
+std::optional<size_t> FirstServingNothing(const Reuse& reuse) {
   const auto none = std::ranges::find(reuse.per_group_tokens, 0);
   if (none == reuse.per_group_tokens.end()) return std::nullopt;
   return static_cast<size_t>(none - reuse.per_group_tokens.begin());
 }
 
-// Returns the limiting group. If several groups limit together, returns the first that serves no
-// prefix alone.
-std::optional<size_t> Limiting(const ReuseProbe& probe) {
+// Returns the limiting group. If several groups limit the hit together, returns the first of them
+// that serves no prefix even without the other groups.
+std::optional<size_t> LimitingGroupOf(const ReuseProbe& probe) {
   const Reuse reuse =
       ReusablePrefix(probe.held, probe.hash_block_size, probe.alignment, probe.tokens);
-  const auto one =
+  const auto single =
       LimitingGroup(probe.held, reuse, probe.hash_block_size, probe.alignment, probe.tokens, 0);
-  return one ? one : FirstWithout(reuse);
+  return single ? single : FirstServingNothing(reuse);
 }
 
-size_t Coarsest(Groups groups) {
+size_t CoarsestGroup(Groups groups) {
   const auto coarsest = std::ranges::max_element(
       groups, {}, [](const GroupResidency& group) { return group.spec.block_size; });
   return static_cast<size_t>(coarsest - groups.begin());
 }
 
-// True if the groups would serve a prefix with the removed blocks. Tries the removed blocks of the
-// groups that have the limiting group's spec, and the removed blocks of all groups.
+// True if the groups would serve a prefix with removed blocks. Adds the removed blocks of the
+// groups that have the limiting group's spec. If this is not enough, adds the removed blocks of all
+// groups.
 bool ServedBeforeRemovals(const ReuseProbe& probe, size_t limiting) {
   std::vector<GroupResidency> groups(probe.held.begin(), probe.held.end());
   for (size_t i = 0; i < groups.size(); ++i) {
     if (groups[i].spec == probe.held[limiting].spec) groups[i] = probe.held_or_removed[i];
   }
-  return Served(probe, groups, probe.alignment) > 0 ||
-         Served(probe, probe.held_or_removed, probe.alignment) > 0;
+  return ServedTokens(probe, groups, probe.alignment) > 0 ||
+         ServedTokens(probe, probe.held_or_removed, probe.alignment) > 0;
 }
 
-bool AnyUnannounced(const ReuseProbe& probe, size_t limiting, size_t& group) {
+// Returns the first group with the limiting group's spec that no store has named; nullopt: none.
+std::optional<size_t> UnannouncedGroup(const ReuseProbe& probe, size_t limiting) {
   for (size_t i = 0; i < probe.held.size(); ++i) {
-    if (probe.announced[i] || probe.held[i].spec != probe.held[limiting].spec) continue;
-    group = i;
-    return true;
+    if (!probe.announced[i] && probe.held[i].spec == probe.held[limiting].spec) return i;
   }
-  return false;
+  return std::nullopt;
 }
 
-// Adds the blocks of the group that serve the boundary to `used`.
+// Sets the bits in `used` of the blocks of the group that serve the boundary.
 void MarkServing(const GroupResidency& group, int64_t boundary, Bitmap& used) {
   const GroupSpec& spec = group.spec;
   const int64_t end = CeilDiv(boundary, spec.block_size);
@@ -72,7 +73,7 @@ void MarkServing(const GroupResidency& group, int64_t boundary, Bitmap& used) {
   } else if (spec.kind == SpecKind::kChunkedLocalAttention && spec.chunk_size > 0) {
     begin = boundary / spec.chunk_size * spec.chunk_size / spec.block_size;
   }
-  // The block behind the boundary, which is given up for a draft head, serves the boundary too.
+  // If the group has a draft head, a hit also needs the block after the boundary.
   const int64_t last = std::min(group.blocks.size(), end + (spec.eagle ? 1 : 0));
   for (int64_t i = std::max<int64_t>(begin, 0); i < last; ++i) {
     if (group.blocks.Test(i)) used.Set(i);
@@ -83,27 +84,29 @@ void MarkServing(const GroupResidency& group, int64_t boundary, Bitmap& used) {
 
 ProbeFinding Explain(const ReuseProbe& probe) {
   const bool misaligned = probe.alignment != probe.group_alignment;
-  if (Served(probe, probe.held, probe.alignment) > 0) return {};
-  if (misaligned && Served(probe, probe.held, probe.group_alignment) > 0) {
-    return {.lost = true, .cause = ReuseCause::kToldAlignmentWrong, .part = {}};
+  if (ServedTokens(probe, probe.held, probe.alignment) > 0) return {};
+  if (misaligned && ServedTokens(probe, probe.held, probe.group_alignment) > 0) {
+    return {.lost = true, .cause = ReuseCause::kToldAlignmentWrong, .group = {}};
   }
   if (probe.tokens < probe.alignment) {
-    return {.lost = true, .cause = ReuseCause::kAlignmentTooCoarse, .part = Coarsest(probe.held)};
+    return {
+        .lost = true, .cause = ReuseCause::kAlignmentTooCoarse, .group = CoarsestGroup(probe.held)};
   }
-  const std::optional<size_t> limiting = Limiting(probe);
-  if (!limiting) return {.lost = true, .cause = {}, .part = {}};
-  if (size_t group = 0; AnyUnannounced(probe, *limiting, group)) {
-    return {.lost = true, .cause = ReuseCause::kNeverAnnounced, .part = group};
+  const std::optional<size_t> limiting = LimitingGroupOf(probe);
+  if (!limiting) return {.lost = true, .cause = {}, .group = {}};
+  if (const auto group = UnannouncedGroup(probe, *limiting)) {
+    return {.lost = true, .cause = ReuseCause::kNeverAnnounced, .group = group};
   }
   if (ServedBeforeRemovals(probe, *limiting)) {
-    return {.lost = true, .cause = ReuseCause::kEvictedFirst, .part = limiting};
+    return {.lost = true, .cause = ReuseCause::kEvictedFirst, .group = limiting};
   }
   if (probe.hash_block_size < probe.alignment &&
-      Served(probe, probe.held, probe.hash_block_size) > 0) {
-    return {.lost = true, .cause = ReuseCause::kAlignmentTooCoarse, .part = Coarsest(probe.held)};
+      ServedTokens(probe, probe.held, probe.hash_block_size) > 0) {
+    return {
+        .lost = true, .cause = ReuseCause::kAlignmentTooCoarse, .group = CoarsestGroup(probe.held)};
   }
-  if (probe.content_unknown) return {.lost = true, .cause = {}, .part = limiting};
-  return {.lost = true, .cause = ReuseCause::kNeverStored, .part = limiting};
+  if (probe.content_unknown) return {.lost = true, .cause = {}, .group = limiting};
+  return {.lost = true, .cause = ReuseCause::kNeverStored, .group = limiting};
 }
 
 std::vector<Bitmap> UsableBlocks(std::span<const GroupResidency> groups, int64_t hash_block_size,

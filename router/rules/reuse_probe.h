@@ -1,5 +1,5 @@
-// ReuseProbe: explains why a worker's blocks serve no part of a prefix. The causes are defined in
-// kvcast/router/reuse_diagnosis.h.
+// Finds the cause if the blocks of a worker serve no part of a prefix.
+// kvcast/router/reuse_diagnosis.h defines the causes.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -13,13 +13,15 @@
 
 namespace kvcast::router {
 
-// Holds references only: the referenced objects must outlive the probe.
+// The tested prefix, and the blocks that the worker holds of it. The probe refers to the arrays of
+// its spans, so these arrays must outlive the probe.
 struct ReuseProbe {
   // The groups that take part, with their blocks of the prefix.
   std::span<const GroupResidency> held;
   // The same groups, with their removed blocks added.
   std::span<const GroupResidency> held_or_removed;
-  std::vector<bool> announced;  // by group of `held`
+  // By group of `held`; see ReuseCause::kNeverAnnounced.
+  std::vector<bool> announced;
   int64_t hash_block_size = 0;
   int64_t tokens = 0;           // L of ReuseCause, a multiple of hash_block_size
   int64_t alignment = 0;        // A of ReuseCause
@@ -31,16 +33,17 @@ struct ReuseProbe {
 
 struct ProbeFinding {
   bool lost = false;                // the held blocks serve no part of the prefix
-  std::optional<ReuseCause> cause;  // nullopt: no cause explains the loss
-  std::optional<size_t> part;       // position of the group in `held`; nullopt: no single group
+  std::optional<ReuseCause> cause;  // nullopt: not lost, or the cause is not known
+  // Position in ReuseProbe::held of the group that has the cause; nullopt: no single group.
+  std::optional<size_t> group;
 };
 
-// REQUIRES: `held` is not empty and meets the requirements of ReusablePrefix.
+// REQUIRES: probe.held is not empty and meets the requirements of ReusablePrefix.
 ProbeFinding Explain(const ReuseProbe& probe);
 
 // Returns one bitmap per group, with one bit per block. The bit is set if the block serves a
-// boundary on the grid of `alignment` within `tokens`. Only boundaries that every group can serve
-// count.
+// boundary that is a multiple of `alignment` and at most `tokens`. Only boundaries that every group
+// can serve count.
 std::vector<Bitmap> UsableBlocks(std::span<const GroupResidency> groups, int64_t hash_block_size,
                                  int64_t alignment, int64_t tokens);
 

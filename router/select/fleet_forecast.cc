@@ -10,11 +10,11 @@ namespace {
 
 constexpr double kRateSeconds = 60;  // time constant of arrivals and work
 constexpr double kMaxUtilisation = 0.95;
-// An engine should keep a boundary if the chance of another prompt with the boundary is at least
-// this.
+// An engine should keep the prefix up to a boundary if the chance of another prompt with this
+// boundary is at least kKeepChance.
 constexpr double kKeepChance = 0.5;
 // An engine may evict the tail of a prompt first if the chance that the tail is used again is at
-// most this.
+// most kReturnChance.
 constexpr double kReturnChance = 0.1;
 // Maximum number of prefixes before a boundary that are compared with the known boundaries.
 constexpr size_t kLookBack = 256;
@@ -26,7 +26,6 @@ void FleetForecast::Decayed::Add(double value, double now_s) {
   at_s = now_s;
 }
 
-// The rate since `since_s`, in which recent values count more.
 double FleetForecast::Decayed::PerSecond(double now_s, double since_s) const {
   const double decayed = sum * std::exp((at_s - now_s) / kRateSeconds);
   const double seconds = kRateSeconds * -std::expm1((since_s - now_s) / kRateSeconds);
@@ -57,7 +56,7 @@ EngineClock& FleetForecast::ClockOf(WorkerId worker, std::string_view model) {
 void FleetForecast::Begin(std::span<const PrefixName> prefixes, double now_s) {
   now_s_ = now_s;
   prefixes_ = prefixes;
-  boundary_blocks_ = 0;
+  boundary_prefixes_ = 0;
   continues_ = conversations_.Find(prefixes);
   if (!first_s_) first_s_ = now_s;
   const auto workers = static_cast<double>(std::max<size_t>(engines_.size(), 1));
@@ -67,10 +66,10 @@ void FleetForecast::Begin(std::span<const PrefixName> prefixes, double now_s) {
   delay_ = arrivals / workers / (2 * (1 - utilisation));
 }
 
-size_t FleetForecast::ResidentBlocks(const Facts& facts) const {
-  if (facts.hash_block_size <= 0) return 0;
+size_t FleetForecast::ResidentPrefixes(const Facts& facts) const {
+  if (facts.tokens_per_prefix <= 0) return 0;
   const int64_t resident = std::min(facts.resident_tokens, facts.prompt_tokens);
-  return std::min(static_cast<size_t>(resident / facts.hash_block_size), prefixes_.size());
+  return std::min(static_cast<size_t>(resident / facts.tokens_per_prefix), prefixes_.size());
 }
 
 int64_t FleetForecast::ContextOf(const Facts& facts) const {
@@ -79,25 +78,26 @@ int64_t FleetForecast::ContextOf(const Facts& facts) const {
                              0, facts.prompt_tokens);
 }
 
-int64_t FleetForecast::OwnEnd(WorkerId worker) const {
+int64_t FleetForecast::LastPromptTokens(WorkerId worker) const {
   if (!continues_) return 0;
   const SequenceBook::Sequence& own = conversations_.of(*continues_);
   return own.worker == worker ? own.tokens : 0;
 }
 
 int64_t FleetForecast::KeepPrefixTokens(const Facts& facts) const {
-  if (boundary_blocks_ == 0) return 0;
-  const int64_t tokens = static_cast<int64_t>(boundary_blocks_) * facts.hash_block_size;
-  const bool expected = boundaries_.ChanceOfAnother(prefixes_[boundary_blocks_ - 1]) >= kKeepChance;
+  if (boundary_prefixes_ == 0) return 0;
+  const int64_t tokens = static_cast<int64_t>(boundary_prefixes_) * facts.tokens_per_prefix;
+  const bool expected =
+      boundaries_.ChanceOfAnother(prefixes_[boundary_prefixes_ - 1]) >= kKeepChance;
   return expected && tokens > ContextOf(facts) ? tokens : 0;
 }
 
 bool FleetForecast::IsBoundaryKnown() const {
-  return boundary_blocks_ > 0 && boundaries_.Knows(prefixes_[boundary_blocks_ - 1]);
+  return boundary_prefixes_ > 0 && boundaries_.Knows(prefixes_[boundary_prefixes_ - 1]);
 }
 
 bool FleetForecast::IsEarlierBoundaryKnown() const {
-  const size_t last = std::max<size_t>(boundary_blocks_, 1) - 1;
+  const size_t last = std::max<size_t>(boundary_prefixes_, 1) - 1;
   const auto before = prefixes_.first(last).last(std::min(last, kLookBack));
   return std::ranges::any_of(before, [this](PrefixName name) { return boundaries_.Knows(name); });
 }
@@ -106,7 +106,7 @@ std::optional<int64_t> FleetForecast::WillNotReturnAfter(const Facts& facts) {
   if (!IsBoundaryKnown() || returns_.ChanceAtMost(turn(), now_s_) > kReturnChance) {
     return std::nullopt;
   }
-  return static_cast<int64_t>(boundary_blocks_) * facts.hash_block_size;
+  return static_cast<int64_t>(boundary_prefixes_) * facts.tokens_per_prefix;
 }
 
 Candidate FleetForecast::Weigh(const Facts& facts, const CostWeights& weights) {
@@ -125,13 +125,13 @@ Candidate FleetForecast::Weigh(const Facts& facts, const CostWeights& weights) {
   candidate.load_s =
       token_s * (facts.load_costs.cpu * static_cast<double>(facts.from_cpu_tokens) +
                  facts.load_costs.storage * static_cast<double>(facts.from_storage_tokens));
-  const size_t resident = ResidentBlocks(facts);
-  const int64_t own_end = OwnEnd(facts.worker);
-  if (own_end == 0) boundary_blocks_ = std::max(boundary_blocks_, resident);
-  // If the conversation's last prompt went to this worker, the worker has the windows at the end of
-  // that prompt. Only the tokens behind this end count.
+  const size_t resident = ResidentPrefixes(facts);
+  const int64_t own_end = LastPromptTokens(facts.worker);
+  if (own_end == 0) boundary_prefixes_ = std::max(boundary_prefixes_, resident);
+  // If the conversation's last prompt went to this worker, the worker holds the window blocks at
+  // the end of that prompt. Only the tokens after this end count.
   const int64_t partial =
-      static_cast<int64_t>(resident) * facts.hash_block_size - std::max(context, own_end);
+      static_cast<int64_t>(resident) * facts.tokens_per_prefix - std::max(context, own_end);
   if (partial > 0) {
     candidate.partial_s = token_s * static_cast<double>(partial) *
                           boundaries_.ChanceOfAnother(prefixes_[resident - 1]);
@@ -152,8 +152,8 @@ void FleetForecast::Routed(uint64_t request, const Facts& facts) {
   const int64_t tokens = facts.prompt_tokens - context;
   const bool known = IsBoundaryKnown();
   if (continues_) returns_.Continued(*continues_);
-  if (boundary_blocks_ > 0 && !known && IsEarlierBoundaryKnown()) returns_.Shared();
-  if (boundary_blocks_ > 0) boundaries_.Seen(prefixes_[boundary_blocks_ - 1]);
+  if (boundary_prefixes_ > 0 && !known && IsEarlierBoundaryKnown()) returns_.Shared();
+  if (boundary_prefixes_ > 0) boundaries_.Seen(prefixes_[boundary_prefixes_ - 1]);
   ClockOf(facts.worker, facts.model).Sent(request, now_s_, context, tokens, cost);
   arrivals_.Add(1, now_s_);
   work_s_.Add(cost.Prefill(context, tokens), now_s_);
@@ -161,9 +161,11 @@ void FleetForecast::Routed(uint64_t request, const Facts& facts) {
   sent.worker = facts.worker;
   sent.model = facts.model;
   sent.loaded_tokens = facts.from_cpu_tokens + facts.from_storage_tokens;
-  sent.conversation =
-      conversations_.Routed(continues_, prefixes_, facts.worker, facts.prompt_tokens, now_s_);
-  if (known) returns_.Routed(sent.conversation, turn(), now_s_);
+  if (!prefixes_.empty()) {
+    sent.conversation =
+        conversations_.Routed(continues_, prefixes_, facts.worker, facts.prompt_tokens, now_s_);
+    if (known) returns_.Routed(*sent.conversation, turn(), now_s_);
+  }
   continues_.reset();
 }
 
@@ -201,7 +203,7 @@ void FleetForecast::Ended(uint64_t request, double now_s) {
   const auto it = sent_.find(request);
   if (it == sent_.end()) return;
   ClockOf(it->second.worker, it->second.model).Ended(request);
-  conversations_.Ended(it->second.conversation, now_s);
+  if (it->second.conversation) conversations_.Ended(*it->second.conversation, now_s);
   sent_.erase(it);
 }
 
@@ -211,7 +213,7 @@ void FleetForecast::Removed(WorkerId worker) {
   std::erase_if(sent_, [&](const auto& entry) {
     if (entry.second.worker != worker) return false;
     // The conversation may continue on another worker.
-    conversations_.Ended(entry.second.conversation, now_s_);
+    if (entry.second.conversation) conversations_.Ended(*entry.second.conversation, now_s_);
     return true;
   });
 }

@@ -32,22 +32,23 @@ class ReturnBook {
   // Must be called when a prompt with a known boundary was routed. `conversation`: the
   // conversation's name after this prompt.
   void Routed(PrefixName conversation, Turn turn, double now_s);
-  // Must be called when the conversation continues.
+  // Must be called when the conversation continues. `conversation`: its name before the new prompt.
   void Continued(PrefixName conversation);
   // Must be called when a prompt shares more than a known boundary with another conversation. The
   // turn of the other prompt is not known, so the event counts for both turns.
   void Shared();
 
-  // An upper limit of the chance that a tail is used again, with 95 % certainty. The limit is
-  // computed from the tails that are older than kSettledSeconds. It is 1 if there are no such
-  // tails.
+  // A cautious estimate of the chance that a tail is used again: (uses + 3) / tails, at most 1. It
+  // counts all uses, but only tails that are at least kSettledSeconds old. If no tail was used
+  // again, the chance is lower than this estimate with 95 % certainty.
   double ChanceAtMost(Turn turn, double now_s);
 
  private:
-  // Age from which a tail counts in Counts::settled. Each reuse of a tail counts in Counts::used at
-  // the time of the reuse, also if the tail is older.
+  // Age in seconds from which a tail counts in Counts::settled. A reuse counts in Counts::used at
+  // once, whatever the age of the tail.
   static constexpr double kSettledSeconds = 60;
 
+  // A tail that is not old enough to count.
   struct Tail {
     Turn turn = Turn::kFirst;
     double at_s = 0;
@@ -55,7 +56,7 @@ class ReturnBook {
   // A tail that was not used again.
   struct Unused {
     Turn turn = Turn::kFirst;
-    uint64_t order = 0;  // of the latest prompt of the conversation
+    uint64_t order = 0;  // number of the tail; a later tail has a higher number
   };
   struct Counts {
     double settled = 0;  // tails

@@ -70,7 +70,7 @@ double SequenceBook::ExpectedTokens(WorkerId worker, std::optional<PrefixName> w
 PrefixName SequenceBook::Routed(std::optional<PrefixName> continues,
                                 std::span<const PrefixName> prefixes, WorkerId worker,
                                 int64_t tokens, double now_s) {
-  const PrefixName name = prefixes.empty() ? 0 : prefixes.back();
+  const PrefixName name = prefixes.back();
   Sequence sequence;
   if (continues) {
     const auto it = sequences_.find(*continues);

@@ -6,29 +6,29 @@
 namespace kvcast {
 namespace {
 
-constexpr std::string_view kNames[] = {"sha256", "sha256_cbor", "xxhash", "xxhash_cbor"};
-constexpr std::string_view kSchemeNames[] = {"bare", "tagged"};
+constexpr std::string_view kAlgorithmNames[] = {"sha256", "sha256_cbor", "xxhash", "xxhash_cbor"};
+constexpr std::string_view kExtraKeySchemeNames[] = {"bare", "tagged"};
 
 }  // namespace
 
 std::string_view HashAlgorithmName(HashAlgorithm algorithm) {
-  return kNames[static_cast<size_t>(algorithm)];
+  return kAlgorithmNames[static_cast<size_t>(algorithm)];
 }
 
 std::optional<HashAlgorithm> ParseHashAlgorithm(std::string_view name) {
-  for (size_t i = 0; i < std::size(kNames); ++i) {
-    if (kNames[i] == name) return static_cast<HashAlgorithm>(i);
+  for (size_t i = 0; i < std::size(kAlgorithmNames); ++i) {
+    if (kAlgorithmNames[i] == name) return static_cast<HashAlgorithm>(i);
   }
   return std::nullopt;
 }
 
 std::string_view ExtraKeySchemeName(ExtraKeyScheme scheme) {
-  return kSchemeNames[static_cast<size_t>(scheme)];
+  return kExtraKeySchemeNames[static_cast<size_t>(scheme)];
 }
 
 std::optional<ExtraKeyScheme> ParseExtraKeyScheme(std::string_view name) {
-  for (size_t i = 0; i < std::size(kSchemeNames); ++i) {
-    if (kSchemeNames[i] == name) return static_cast<ExtraKeyScheme>(i);
+  for (size_t i = 0; i < std::size(kExtraKeySchemeNames); ++i) {
+    if (kExtraKeySchemeNames[i] == name) return static_cast<ExtraKeyScheme>(i);
   }
   return std::nullopt;
 }

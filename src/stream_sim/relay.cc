@@ -24,16 +24,16 @@ void SimRelay::Restart() {
   config_.silent = true;
   state_ = SourceState::kConnecting;
   OpenPublisher();
-  rules_.emplace(static_cast<stream::RelayOutput&>(*this));
+  core_.emplace(static_cast<stream::RelayOutput&>(*this));
 }
 
 void SimRelay::OpenPublisher() {
   scheduler_.reset();
-  numbers_.BeginEpoch();
-  core_.emplace(config_, [this] { return agenda_.now_ms() * 1000; });
-  core_->KeepState({Mix(random_.Next()), numbers_.epoch()});
+  published_.BeginEpoch();
+  publisher_.emplace(config_, [this] { return agenda_.now_ms() * 1000; });
+  publisher_->KeepState({Mix(random_.Next()), published_.epoch()});
   credit_ = std::make_shared<bool>(false);
-  scheduler_.emplace(stream::ReplayLimits(), core_->ring(), core_->state(), channel_,
+  scheduler_.emplace(stream::ReplayLimits(), publisher_->ring(), publisher_->state(), channel_,
                      [credit = credit_] { *credit = true; });
 }
 
@@ -46,53 +46,56 @@ bool SimRelay::BeginEpoch() {
 
 void SimRelay::PublishPayload(std::span<const uint8_t> payload, std::optional<double> ts) {
   const bool lost = payload.empty();
-  if (lost) ++record_.reached["relays that published a lost batch"];
+  if (lost) ++record_.reached["batches that a relay published as lost"];
   if (lost) {
-    numbers_.NoteLost();
+    published_.NoteLost();
   } else {
-    numbers_.NoteBatch(position(), ts.value_or(0));
+    published_.NoteBatch(position(), ts.value_or(0));
   }
-  const Result<Seq> seq = core_->PublishPayload(payload, ts);
-  if (seq.ok() == lost) record_.Fail("Ordered", "a relay published a lost batch, or lost a batch");
-  if (core_->ring().next_seq() != numbers_.next_seq())
-    record_.Fail("Ordered", "a relay used another sequence number");
+  const Result<Seq> seq = publisher_->PublishPayload(payload, ts);
+  if (seq.ok() == lost) {
+    record_.Fail("Ordered", lost ? "a relay published an empty payload as a batch"
+                                 : "a relay could not publish a batch");
+  }
+  if (publisher_->ring().next_seq() != published_.next_seq())
+    record_.Fail("Ordered", "the next sequence number of a relay differs from the record");
 }
 
 BatchResult SimRelay::Apply(Seq seq, std::span<const uint8_t> payload) {
-  ReplicaSink& checked = follower_;
-  checked.Apply(seq, payload);
-  rules_->Apply(seq, payload);
+  ReplicaSink& follower = follower_;
+  follower.Apply(seq, payload);
+  core_->Apply(seq, payload);
   return BatchResult::kApplied;
 }
 
 void SimRelay::Reset(ResetReason reason) {
-  ReplicaSink& checked = follower_;
-  checked.Reset(reason);
-  rules_->Reset(reason);
+  ReplicaSink& follower = follower_;
+  follower.Reset(reason);
+  core_->Reset(reason);
 }
 
 void SimRelay::NoteState(SourceState state) {
   if (state == std::exchange(state_, state)) return;
-  rules_->NoteState(state);
+  core_->NoteState(state);
 }
 
 void SimRelay::Tick() {
-  core_->Tick();
-  while (numbers_.next_seq() < core_->ring().next_seq()) {
-    numbers_.NoteHeartbeat();
+  publisher_->Tick();
+  while (published_.next_seq() < publisher_->ring().next_seq()) {
+    published_.NoteHeartbeat();
     ++record_.reached["heartbeats of relays"];
   }
 }
 
 std::vector<stream::RingEntry> SimRelay::TakeUnsent() {
   std::vector<stream::RingEntry> entries;
-  while (core_->ring().TakeUnsent(SIZE_MAX, entries)) {
+  while (publisher_->ring().TakeUnsent(SIZE_MAX, entries)) {
   }
   return entries;
 }
 
 void SimRelay::Ask(const std::string& client, stream::Frame start) {
-  if (core_->silent()) {
+  if (publisher_->silent()) {
     ++record_.reached["requests that a silent relay dropped"];
     return;
   }

@@ -1,6 +1,6 @@
-// SimRelay: a relay that follows one publisher. It has the rules of the real relay and the logic of
-// the real publisher. It also gives each batch to the follower of its source. The follower checks
-// the source.
+// SimRelay: a relay that follows one publisher in the simulation. It uses the RelayCore and the
+// PublisherCore of the real relay. It also gives each batch to a Follower, which checks the source
+// of the relay.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -25,23 +25,23 @@ namespace kvcast::sim {
 
 class SimRelay final : public ReplicaSink, private stream::RelayOutput {
  public:
-  // `follower` follows the source. `channel` takes the replies to requests. `on_epoch` is called
-  // when an epoch has begun; the connections to the previous epoch have then ended. All reference
-  // arguments must outlive the relay.
+  // `follower` checks the batches and resets of the source. `channel` takes the replies to
+  // requests. `on_epoch` is called after Reset has begun an epoch. It must end the connections to
+  // the previous epoch. All reference arguments must outlive the relay.
   SimRelay(uint64_t seed, const Agenda& agenda, Follower& follower, stream::ReplyChannel& channel,
            std::function<void()> on_epoch, Record& record);
 
-  // The sink of the source.
+  // The calls of the source into its sink.
   BatchResult Apply(Seq seq, std::span<const uint8_t> payload) override;
   void Reset(ResetReason reason) override;
   // Must be called after each call into the source.
   void NoteState(SourceState state);
-  // The process of the relay ends, and a new one starts.
+  // Simulates that the process of the relay ends and a new process starts.
   void Restart();
 
-  // Makes one tick of the heartbeat thread.
+  // Does one tick of the heartbeat thread.
   void Tick();
-  // Returns the unsent batches, as the sending thread takes them.
+  // Takes the unsent batches, as the sending thread does.
   std::vector<stream::RingEntry> TakeUnsent();
   // Receives a request, as the replay thread does. A silent relay drops the request.
   void Ask(const std::string& client, stream::Frame start);
@@ -51,7 +51,8 @@ class SimRelay final : public ReplicaSink, private stream::RelayOutput {
   // True: a paused client has credit again.
   bool has_credit() const { return *credit_; }
 
-  const RelayRecord& record() const { return numbers_; }
+  // The batches that the relay has published.
+  const RelayRecord& record() const { return published_; }
   // The state of the source, as the relay knows it.
   SourceState source_state() const { return state_; }
   EnginePosition position() const { return {follower_.life().value_or(-1), follower_.next_seq()}; }
@@ -59,7 +60,7 @@ class SimRelay final : public ReplicaSink, private stream::RelayOutput {
  private:
   bool BeginEpoch() override;
   void PublishPayload(std::span<const uint8_t> payload, std::optional<double> ts) override;
-  void SetSilent(bool silent) override { core_->SetSilent(silent); }
+  void SetSilent(bool silent) override { publisher_->SetSilent(silent); }
   void OpenPublisher();
 
   const Agenda& agenda_;
@@ -68,14 +69,14 @@ class SimRelay final : public ReplicaSink, private stream::RelayOutput {
   const std::function<void()> on_epoch_;
   Record& record_;
   Random random_;
-  RelayRecord numbers_;
-  PublisherConfig config_;  // of the process
+  RelayRecord published_;
+  PublisherConfig config_;  // Restart chooses it
   SourceState state_ = SourceState::kConnecting;
   // True: a paused client has credit again. The replies in flight share this flag and set it.
   std::shared_ptr<bool> credit_;
-  std::optional<stream::PublisherCore> core_;
+  std::optional<stream::PublisherCore> publisher_;
   std::optional<stream::ReplayScheduler> scheduler_;
-  std::optional<stream::RelayCore> rules_;
+  std::optional<stream::RelayCore> core_;
 };
 
 }  // namespace kvcast::sim

@@ -63,7 +63,7 @@ class Reader {
   bool at_end() const { return next_ == end_; }
 
   // Reads one value. Consumes text, bytes and extensions with their content, but only the head of a
-  // container. False: the value is cut short, it declares more than the remaining bytes can hold,
+  // container. False: the value is incomplete, it declares more than the remaining bytes can hold,
   // or its lead byte is 0xc1, which MessagePack never uses. The position is then undefined.
   bool Next(Value& value) {
     if (at_end()) return false;

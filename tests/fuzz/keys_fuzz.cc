@@ -13,7 +13,7 @@
 #include "kvcast/stream/curve.h"
 #include "src/base/check.h"
 #include "src/http/access_tokens.h"
-#include "src/stream/net/curve_clients.h"
+#include "src/stream/net/curve_roles.h"
 #include "tests/fuzz/fuzz_input.h"
 
 namespace kvcast {
@@ -96,7 +96,7 @@ std::map<std::string, std::string> ExpectedClients(std::string_view text, bool& 
 void CheckClients(const std::string& text) {
   bool good = true;
   const auto expected = ExpectedClients(text, good);
-  const Result<CurveClients> clients = ParseCurveClients(text);
+  const Result<CurveRoles> clients = ParseCurveRoles(text);
   fuzz::CheckReason(clients.status());
   KV_CHECK(clients.ok() == good);
   if (!good) return;

@@ -79,7 +79,7 @@ TEST(Simulation, ReachesWhatIsRare) {
                            "snapshots of relays",
                            "heartbeats of relays",
                            "requests that a silent relay dropped",
-                           "relays that published a lost batch",
+                           "batches that a relay published as lost",
                            "relays at the end: synced",
                            "relays at the end: cleared",
                            "resets behind a relay: restart",

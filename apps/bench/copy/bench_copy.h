@@ -1,4 +1,5 @@
-// The copy benchmark: the share of the memory's speed that block copies reach.
+// The benchmark of block copies in host memory. A result is a share of the rate of one contiguous
+// copy.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -12,7 +13,7 @@
 namespace kvcast::tools {
 
 struct CopyBenchConfig {
-  size_t payload_bytes = size_t{512} << 20;  // payload of every timed copy
+  size_t payload_bytes = size_t{512} << 20;  // payload of each measured copy
   int threads = 1;
   // Size of the pools as a multiple of the payload. With 1, the payload fills the pools, and a read
   // in address order is a contiguous read.
@@ -21,9 +22,9 @@ struct CopyBenchConfig {
   std::vector<size_t> fragments = {4096, 8192, 16384, 32768, 65536, 262144, 2097152};
 };
 
-// Rates are in bytes per second. All figures are medians over the cycles, except the 10th and the
-// 90th percentile. A ratio is a rate of one cycle, divided by the mean of two ceilings: the
-// ceiling measured before this rate, and the ceiling measured after this rate.
+// Rates are in bytes per second. All values are medians over the cycles, except the 10th and the
+// 90th percentile. A ratio is a rate of one cycle, divided by the mean of two ceilings: the ceiling
+// measured before this rate, and the ceiling measured after this rate.
 struct CopyBenchCell {
   size_t fragment_bytes = 0;
   double ceiling = 0;  // rate of one contiguous streaming copy with the same number of threads

@@ -1,5 +1,5 @@
 // The benchmark of copies between a GPU and host memory. It compares this library with other
-// methods. A result is a share of the speed of one plain copy of pinned memory in the same run.
+// methods. A result is a share of the rate of one plain copy of pinned memory in the same run.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -41,7 +41,7 @@ struct CopyBenchConfig {
 // divided by the mean rate of two plain copies: the copy before the method and the copy after it.
 struct CopyBenchMethod {
   std::string name;
-  bool rival = false;  // reimplements a method of another project
+  bool rival = false;  // true: our implementation of a method of another project
   double ratio = 0;
   double p10 = 0;
   double p90 = 0;
@@ -51,7 +51,7 @@ struct CopyBenchCell {
   CopyBenchShape shape;
   size_t payload_bytes = 0;
   double ceiling = 0;  // median rate of the plain copies, in bytes per second
-  double drift = 0;    // (p90 - p10) / median of the ceilings; above kMaxDrift the cell is void
+  double drift = 0;    // (p90 - p10) / median of the ceilings; above kMaxDrift the cell is invalid
   int cycles = 0;
   std::vector<CopyBenchMethod> methods;  // our method is first
   double target = 0;                     // target of our ratio; 0: no target

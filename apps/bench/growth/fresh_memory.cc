@@ -12,14 +12,14 @@
 namespace kvcast::bench {
 namespace {
 
-constexpr size_t kPages = 9;
+constexpr size_t kHugePages = 9;
 constexpr size_t kSmallPageBytes = 4096;
 
 }  // namespace
 
 double MeasureFreshHugePage() {
-  // One more page, because the first address may lie inside a huge page.
-  constexpr size_t kBytes = (kPages + 1) * kHugePageBytes;
+  // One page more, because the first address may be inside a huge page.
+  constexpr size_t kBytes = (kHugePages + 1) * kHugePageBytes;
   void* const memory =
       mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) return 0;
@@ -28,7 +28,7 @@ double MeasureFreshHugePage() {
   const size_t skipped =
       (kHugePageBytes - reinterpret_cast<uintptr_t>(memory) % kHugePageBytes) % kHugePageBytes;
   Samples times;
-  for (size_t page = 0; page < kPages; ++page) {
+  for (size_t page = 0; page < kHugePages; ++page) {
     const auto start = Clock::now();
     for (size_t at = 0; at < kHugePageBytes; at += kSmallPageBytes) {
       bytes[skipped + page * kHugePageBytes + at] = 1;

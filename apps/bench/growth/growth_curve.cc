@@ -13,12 +13,12 @@ namespace {
 constexpr int64_t kFirstSize = 1'000'000;
 // Blocks that are stored or removed to measure the replacement.
 constexpr uint64_t kReplacedBlocks = 4'000'000;
-// Shares of the memory limit. The growth leaves memory for the replacement, and the replacement
-// leaves memory for Reclaim.
+// Shares of the memory limit that the growth and the replacement may use. The growth leaves memory
+// for the replacement, and the replacement leaves memory for Reclaim.
 constexpr double kGrowthShare = 0.95;
 constexpr double kReplacementShare = 0.98;
 
-bool Uses(double share, int64_t memory) {
+bool UsesMoreThan(double share, int64_t memory) {
   const auto used = static_cast<double>(ReadProcessMemory(false).resident);
   return used > share * static_cast<double>(memory);
 }
@@ -40,7 +40,7 @@ Status GrowthCurve::Begin() {
   return {};
 }
 
-bool GrowthCurve::is_full() const { return Uses(kGrowthShare, limits_.memory); }
+bool GrowthCurve::is_full() const { return UsesMoreThan(kGrowthShare, limits_.memory); }
 
 double GrowthCurve::BytesPerPair() const {
   return static_cast<double>(ReadProcessMemory(true).resident - begin_bytes_) /
@@ -54,20 +54,21 @@ Result<GrowthPoint> GrowthCurve::Measure(int64_t residencies) {
     point.full = is_full();
     return point.full;
   });
-  const auto replaced = index_.Replace(std::min(kReplacedBlocks, 2 * index_.held()),
-                                       [this] { return Uses(kReplacementShare, limits_.memory); });
-  const auto asked = index_.Ask(static_cast<uint64_t>(limits_.queries));
+  const auto replaced = index_.Replace(std::min(kReplacedBlocks, 2 * index_.held()), [this] {
+    return UsesMoreThan(kReplacementShare, limits_.memory);
+  });
+  const auto queries = index_.Ask(static_cast<uint64_t>(limits_.queries));
   point.held = static_cast<double>(index_.held());
   point.grow_ns = grown.ns / static_cast<double>(grown.blocks);
   point.apply_ns = replaced.wave_ns.median();
   point.batch_ms = std::max(grown.longest_ns, replaced.longest_ns) * 1e-6;
-  const auto& longest = grown.longest_cpu_ns > replaced.longest_cpu_ns ? grown : replaced;
-  point.batch_cpu_ms = longest.longest_cpu_ns * 1e-6;
-  point.batch_faults = static_cast<double>(longest.longest_faults);
+  const auto& slower = grown.longest_cpu_ns > replaced.longest_cpu_ns ? grown : replaced;
+  point.batch_cpu_ms = slower.longest_cpu_ns * 1e-6;
+  point.batch_faults = static_cast<double>(slower.longest_faults);
   point.page_ms = MeasureFreshHugePage() * 1e-6;
-  point.query_p50_us = asked.ns.median() * 1e-3;
-  point.query_p99_us = asked.ns.Quantile(0.99) * 1e-3;
-  point.wrong = asked.wrong;
+  point.query_p50_us = queries.ns.median() * 1e-3;
+  point.query_p99_us = queries.ns.Quantile(0.99) * 1e-3;
+  point.wrong = queries.wrong;
   point.grown_bytes = BytesPerPair();
   const auto pause = index_.Leave();
   if (!pause.ok()) return pause.status();

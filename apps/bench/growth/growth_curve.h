@@ -1,4 +1,4 @@
-// GrowthCurve: measures one index at several sizes while it grows.
+// GrowthCurve: measures the cost of one index at several sizes, while the index grows.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -11,20 +11,20 @@
 namespace kvcast::bench {
 
 struct GrowthPoint {
-  double residencies = 0;  // by the counters of the index
-  double held = 0;         // by the definition of the content
+  double residencies = 0;  // according to the counters of the index
+  double held = 0;         // (worker, block) pairs that the index must hold; see GrowingIndex::held
   double grow_ns = 0;      // per block, while the index grew to this size
   double apply_ns = 0;     // per block, while old blocks are replaced by new ones
-  double query_p50_us = 0;
+  double query_p50_us = 0;  // of one query
   double query_p99_us = 0;
   double bytes = 0;            // per residency, after Reclaim
   double grown_bytes = 0;      // per residency, before Reclaim
   double batch_ms = 0;         // the longest batch
   double batch_cpu_ms = 0;     // the largest CPU time of a batch
   double batch_faults = 0;     // page faults in the batch with batch_cpu_ms
-  double page_ms = 0;          // the first write to a huge page
+  double page_ms = 0;          // see MeasureFreshHugePage
   double reclaim_wait_ms = 0;  // the longest batch of one block while Reclaim runs
-  double reclaim_s = 0;
+  double reclaim_s = 0;        // total time of Reclaim
   // Share of the CPU that other processes and the hypervisor used since the previous point, in
   // percent. 0 if the share is unknown.
   double others_pct = 0;
@@ -47,7 +47,7 @@ class GrowthCurve {
 
   // Must be called first.
   Status Begin();
-  // True: the process uses almost all memory of the limit, so the index must not grow.
+  // True: the process uses almost all memory of the limit, so the index should not grow more.
   bool is_full() const;
   // Grows the index to about this size and measures it. If the memory is full, the index grows by
   // one wave only.
@@ -55,12 +55,13 @@ class GrowthCurve {
   uint64_t held() const { return index_.held(); }
 
  private:
-  // Bytes per held pair.
+  // Resident bytes per held (worker, block) pair, without the bytes of the process before the
+  // growth.
   double BytesPerPair() const;
 
   const GrowthLimits limits_;
   GrowingIndex index_;
-  int64_t begin_bytes_ = 0;  // resident bytes of the process without any blocks
+  int64_t begin_bytes_ = 0;  // resident bytes of the process while the index held no blocks
 };
 
 }  // namespace kvcast::bench

@@ -1,5 +1,5 @@
-// CellIndex: the index of `kvcast bench cells`, with the calls that a router makes. No other file
-// contains the query that the cells measure.
+// CellIndex: the index that `kvcast bench cells` measures. Its functions make the same calls as a
+// router. Only this file contains the measured query.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -29,7 +29,7 @@ class CellIndex {
   // Number of (worker, block) pairs that the index holds.
   uint64_t residencies() const;
 
-  // The query of a router that needs only the scores of a prompt. Any thread may call it.
+  // Sends the query of a router that needs only the scores of a prompt. Thread-safe.
   using Answer = std::vector<WorkerScore>;
   Answer Ask(std::span<const uint64_t> chain) const {
     return index_.Scores({.hash_block_size = block_tokens_,

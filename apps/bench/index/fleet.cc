@@ -35,31 +35,33 @@ double FillIndex(const Churn& churn, PrefixIndex& index) {
   double nanoseconds = 0;
   for (uint64_t turn = 0; turn < churn.steady_turn(); ++turn) {
     const Churn::Turn now = churn.At(turn);
-    const std::vector<EventBatch>& made = batches.Make(now);
+    const std::vector<EventBatch>& turn_batches = batches.Make(now);
     const auto start = Clock::now();
-    for (const EventBatch& batch : made) index.Apply(now.worker, batch);
+    for (const EventBatch& batch : turn_batches) index.Apply(now.worker, batch);
     nanoseconds += NanosecondsSince(start);
   }
   return nanoseconds * 1e-9;
 }
 
 Status CheckFleet(const Churn& churn, const PrefixIndex& index) {
-  const auto wrong = [](const std::string& what) {
-    return Status(StatusCode::kInternal, "the index did not apply all events: " + what);
+  const auto failure = [](const std::string& detail) {
+    return Status(StatusCode::kInternal, "the index did not apply all events: " + detail);
   };
   uint64_t residencies = 0;
   for (int64_t worker = 0; worker < churn.config().workers; ++worker) {
     const IndexCounters counters = index.counters(WorkerId(static_cast<uint32_t>(worker)));
     residencies += counters.residencies;
-    if (counters.unknown_removes > 0) return wrong("removes of blocks that are not held");
+    if (counters.unknown_removes > 0)
+      return failure("it ignored removes of blocks that a worker does not hold");
     if (counters.bad_events + counters.bad_stores + counters.unknown_kinds > 0) {
-      return wrong("refused events");
+      return failure("it refused events");
     }
-    if (counters.reannounced_blocks > 0) return wrong("stores that were not applied");
+    if (counters.reannounced_blocks > 0) return failure("it ignored stores as repeated");
   }
   const uint64_t expected = churn.residencies() * static_cast<uint64_t>(churn.config().groups);
   if (residencies == expected) return {};
-  return wrong(std::to_string(residencies) + " residencies, not " + std::to_string(expected));
+  return failure("it has " + std::to_string(residencies) + " residencies; the expected number is " +
+                 std::to_string(expected));
 }
 
 }  // namespace kvcast::bench

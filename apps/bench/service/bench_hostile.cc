@@ -156,7 +156,7 @@ class Router {
 Status AddAll(Router& router, const char* kind, size_t count, const PipeEnd& in) {
   for (size_t i = 0; i < count; ++i) {
     LoadEndpoints endpoints;
-    if (!in.Get(endpoints, kPipePatienceMs)) return Broken("a publisher did not start");
+    if (!in.Get(endpoints, kPipeTimeoutMs)) return Broken("a publisher did not start");
     if (Status status = router.Add(NameOf(kind, i), endpoints); !status.ok()) return status;
   }
   return {};
@@ -201,7 +201,7 @@ Result<HostileResult> Run(const Attack* attack, const FreshnessConfig& good,
   router.AwaitApplied(published.batches);
   HostileSent sent;
   if (attacker != nullptr) {
-    if (!attacker->to().Put(char{1}) || !attacker->from().Get(sent, kPipePatienceMs)) {
+    if (!attacker->to().Put(char{1}) || !attacker->from().Get(sent, kPipeTimeoutMs)) {
       return Broken("the attacker did not finish");
     }
   }

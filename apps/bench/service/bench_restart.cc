@@ -49,9 +49,9 @@ class RestartBench {
   bool EndLoad() {
     counts_.resize(endpoints_.size());
     return publishers_->to().Put(char{1}) &&
-           publishers_->from().Get(result_.rate, kPipePatienceMs) &&
+           publishers_->from().Get(result_.rate, kPipeTimeoutMs) &&
            std::ranges::all_of(counts_, [this](SourceCount& count) {
-             return publishers_->from().Get(count, kPipePatienceMs);
+             return publishers_->from().Get(count, kPipeTimeoutMs);
            });
   }
 

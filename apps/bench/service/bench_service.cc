@@ -47,7 +47,7 @@ int Serve(const std::vector<LoadEndpoints>& endpoints, bool relay, const PipeEnd
   (*service)->relay_endpoint().copy(address.relay.data(), address.relay.size() - 1);
   if (!out.Put(address)) return 1;
   char byte = 0;
-  while (in.Get(byte, kPipePatienceMs * 60)) {
+  while (in.Get(byte, kPipeTimeoutMs * 60)) {
   }
   return 0;
 }
@@ -116,7 +116,7 @@ class ServiceBench {
     engines_ = std::move(engines).value();
     std::vector<LoadEndpoints> endpoints(static_cast<size_t>(config_.events.workers));
     for (LoadEndpoints& endpoint : endpoints) {
-      if (!engines_->from().Get(endpoint, kPipePatienceMs))
+      if (!engines_->from().Get(endpoint, kPipeTimeoutMs))
         return Broken("the publishers did not start");
     }
     auto router = ForkedProcess::Start([this, &endpoints](const PipeEnd& in, const PipeEnd& out) {
@@ -129,10 +129,10 @@ class ServiceBench {
       if (!attacker.ok()) return attacker.status();
       attacker_ = std::move(attacker).value();
     }
-    if (!router_->from().Get(address_, kPipePatienceMs)) return Broken("the router did not start");
+    if (!router_->from().Get(address_, kPipeTimeoutMs)) return Broken("the router did not start");
     if (Status status = AwaitReady(); !status.ok()) return status;
     LoadCount filled;
-    if (!engines_->to().Put('f') || !engines_->from().Get(filled, kPipePatienceMs)) {
+    if (!engines_->to().Put('f') || !engines_->from().Get(filled, kPipeTimeoutMs)) {
       return Broken("the publishers did not fill the workers");
     }
     return AwaitApplied(filled.batches);
@@ -141,7 +141,7 @@ class ServiceBench {
   static Status Broken(const char* what) { return {StatusCode::kUnavailable, what}; }
 
   Status AwaitReady() const {
-    const double deadline = SteadyNow() + kPipePatienceMs * 1e-3;
+    const double deadline = SteadyNow() + kPipeTimeoutMs * 1e-3;
     while (!HttpGet(address_.port, "/readyz").ok()) {
       if (SteadyNow() > deadline) return Broken("some sources are not synced");
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
@@ -150,7 +150,7 @@ class ServiceBench {
   }
 
   Status AwaitApplied(uint64_t batches) const {
-    const double deadline = SteadyNow() + kPipePatienceMs * 1e-3;
+    const double deadline = SteadyNow() + kPipeTimeoutMs * 1e-3;
     while (SteadyNow() < deadline) {
       const auto page = HttpGet(address_.port, "/metrics");
       if (!page.ok()) return page.status();
@@ -185,7 +185,7 @@ class ServiceBench {
     now.lookup_seconds = MetricSum(*page, "kvcast_query_duration_seconds_sum");
     now.routes = MetricSum(*page, "kvcast_decision_duration_seconds_count");
     now.route_seconds = MetricSum(*page, "kvcast_decision_duration_seconds_sum");
-    if (!engines_->to().Put('?') || !engines_->from().Get(now.published, kPipePatienceMs)) {
+    if (!engines_->to().Put('?') || !engines_->from().Get(now.published, kPipeTimeoutMs)) {
       return Broken("the publisher process has ended");
     }
     return now;
@@ -205,7 +205,7 @@ class ServiceBench {
     auto phase = RunPhase(attack.name);
     if (!phase.ok()) return phase;
     phase->attacked = true;
-    if (!attacker_->to().Put('s') || !attacker_->from().Get(phase->sent, kPipePatienceMs)) {
+    if (!attacker_->to().Put('s') || !attacker_->from().Get(phase->sent, kPipeTimeoutMs)) {
       return Broken("the attacker process has ended");
     }
     return phase;

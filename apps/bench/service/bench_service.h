@@ -52,7 +52,7 @@ struct ServicePhase {
   double router_cores = 0;  // average number of cores that the router kept busy
   double router_mib = 0;    // maximum resident memory of the router, by 20 samples per second
   HealthProbes health;
-  HttpAttackSent sent;  // by the attackers
+  HttpAttackTotals sent;  // by the attackers
 };
 
 struct ServiceResult {

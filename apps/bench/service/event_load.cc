@@ -139,7 +139,7 @@ int PublishLoad(const EventLoadConfig& config, const std::vector<LoadPrompt>& pr
     engines.emplace_back(config, prompts, i);
   }
   char byte = 0;
-  if (!in.Get(byte, kPipePatienceMs)) return 1;
+  if (!in.Get(byte, kPipeTimeoutMs)) return 1;
   LoadCount count;
   const auto publish = [&](size_t worker) {
     EventBatch batch = engines[worker].Step();
@@ -164,7 +164,7 @@ int PublishLoad(const EventLoadConfig& config, const std::vector<LoadPrompt>& pr
     if (ops == 0) return 1;
     offered += ops;
     if (!in.Ready()) continue;
-    if (!in.Get(byte, kPipePatienceMs)) return 0;
+    if (!in.Get(byte, kPipeTimeoutMs)) return 0;
     if (!out.Put(count)) return 1;
   }
 }

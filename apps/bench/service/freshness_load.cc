@@ -99,9 +99,9 @@ class Load {
 int PublishForFreshness(const FreshnessConfig& config, const PipeEnd& in, const PipeEnd& out) {
   Load load(config);
   char byte = 0;
-  if (!load.Open(out) || !in.Get(byte, kPipePatienceMs)) return 1;
+  if (!load.Open(out) || !in.Get(byte, kPipeTimeoutMs)) return 1;
   if (!load.Publish() || !out.Put(load.Result())) return 1;
-  in.Get(byte, kPipePatienceMs);
+  in.Get(byte, kPipeTimeoutMs);
   return 0;
 }
 

@@ -21,7 +21,7 @@ struct Published {
 
 // Fills the sources, writes a LoadEndpoints for each to `out`, waits for a byte on `in`, publishes,
 // and writes a Published to `out`. The time stamp of each batch is SteadyNow() before publish().
-// Replay requests are answered until `in` is closed, but at most kPipePatienceMs after the
+// Replay requests are answered until `in` is closed, but at most kPipeTimeoutMs after the
 // Published is written. Returns the exit code.
 int PublishForFreshness(const FreshnessConfig& config, const PipeEnd& in, const PipeEnd& out);
 

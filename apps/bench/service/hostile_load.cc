@@ -115,7 +115,7 @@ int SendHostile(const Attack& attack, const PipeEnd& in, const PipeEnd& out) {
     if (!out.Put(sources.back()->endpoints())) return 1;
   }
   char byte = 0;
-  if (!in.Get(byte, kPipePatienceMs)) return 1;
+  if (!in.Get(byte, kPipeTimeoutMs)) return 1;
   HostileSent sent;
   while (!in.Ready()) {
     bool idle = true;
@@ -125,8 +125,8 @@ int SendHostile(const Attack& attack, const PipeEnd& in, const PipeEnd& out) {
     }
     if (idle || attack.slow_replay) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
-  if (!in.Get(byte, kPipePatienceMs) || !out.Put(sent)) return 1;
-  in.Get(byte, kPipePatienceMs);
+  if (!in.Get(byte, kPipeTimeoutMs) || !out.Put(sent)) return 1;
+  in.Get(byte, kPipeTimeoutMs);
   return 0;
 }
 

@@ -16,10 +16,11 @@
 namespace kvcast::tools {
 namespace {
 
-// In production the attacker runs on another machine. In the benchmark, the nice value gives the
-// router more CPU time than the attacker.
+// In production, the attacker runs on another machine. In the benchmark, both share the CPU cores,
+// and this nice value gives the router more CPU time than the attacker.
 constexpr int kNice = 5;
-// The pause before a refused connection is tried again, and the period of the checks of `in`.
+// Maximum wait for an event on a connection. After each wait, the attacker reads `in` and opens the
+// missing connections.
 constexpr int kPollMs = 10;
 
 sockaddr_in AddressOf(int port) {
@@ -34,9 +35,9 @@ class Connection {
  public:
   bool is_open() const { return socket_.get() >= 0; }
   int descriptor() const { return socket_.get(); }
-  bool wants_to_send() const { return sent_ < bytes_; }
+  bool has_unsent_bytes() const { return sent_ < bytes_; }
 
-  // False: the router refuses connections.
+  // `bytes`: size of the text for Send. False: the connection could not be opened.
   bool Open(int port, size_t bytes) {
     Descriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     const sockaddr_in address = AddressOf(port);
@@ -48,23 +49,25 @@ class Connection {
     sent_ = 0;
     return true;
   }
-  void Send(const std::string& text, bool repeats, HttpAttackSent& sum) {
+  // Sends a part of `text`. If `repeats` is true, the next call after the end begins again.
+  void Send(const std::string& text, bool repeats, HttpAttackTotals& totals) {
     const ssize_t sent =
         send(socket_.get(), text.data() + sent_, text.size() - sent_, MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (sent < 0) return CloseUnlessBusy();
-    sum.bytes += static_cast<uint64_t>(sent);
+    if (sent < 0) return CloseOnError();
+    totals.bytes += static_cast<uint64_t>(sent);
     sent_ += static_cast<size_t>(sent);
     if (repeats && sent_ == bytes_) sent_ = 0;
   }
-  void Receive(std::vector<char>& buffer, HttpAttackSent& sum) {
+  void Receive(std::vector<char>& buffer, HttpAttackTotals& totals) {
     const ssize_t got = recv(socket_.get(), buffer.data(), buffer.size(), MSG_DONTWAIT);
-    if (got < 0) return CloseUnlessBusy();
+    if (got < 0) return CloseOnError();
     if (got == 0) socket_ = Descriptor();
-    sum.answered_bytes += static_cast<uint64_t>(got);
+    totals.answered_bytes += static_cast<uint64_t>(got);
   }
 
  private:
-  void CloseUnlessBusy() {
+  // EAGAIN and EINTR are no errors of the connection.
+  void CloseOnError() {
     if (errno != EAGAIN && errno != EINTR) socket_ = Descriptor();
   }
 
@@ -81,34 +84,34 @@ class Attacker {
   void Prepare() const {
     if (attack_.preparation == nullptr) return;
     const std::string request = attack_.preparation();
-    HttpAttackSent unused;
+    HttpAttackTotals not_counted;
     Connection connection;
     if (!connection.Open(port_, request.size())) return;
-    connection.Send(request, /*repeats=*/false, unused);
-    pollfd answered{connection.descriptor(), POLLIN, 0};
-    poll(&answered, 1, kPipePatienceMs);
+    connection.Send(request, /*repeats=*/false, not_counted);
+    pollfd answer{connection.descriptor(), POLLIN, 0};
+    poll(&answer, 1, kPipeTimeoutMs);
   }
 
-  HttpAttackSent Run(const PipeEnd& in) {
+  HttpAttackTotals Run(const PipeEnd& in) {
     std::vector<Connection> connections(static_cast<size_t>(attack_.connections));
     while (!in.Ready()) {
-      waits_.clear();
+      polled_.clear();
       for (Connection& connection : connections) {
-        if (!connection.is_open() && connection.Open(port_, text_.size())) ++sum_.connections;
-        const int wanted = POLLIN | (connection.wants_to_send() ? POLLOUT : 0);
-        waits_.push_back({connection.descriptor(), static_cast<int16_t>(wanted), 0});
+        if (!connection.is_open() && connection.Open(port_, text_.size())) ++totals_.connections;
+        const int events = POLLIN | (connection.has_unsent_bytes() ? POLLOUT : 0);
+        polled_.push_back({connection.descriptor(), static_cast<int16_t>(events), 0});
       }
-      poll(waits_.data(), waits_.size(), kPollMs);
-      for (size_t i = 0; i < connections.size(); ++i) Handle(waits_[i].revents, connections[i]);
+      poll(polled_.data(), polled_.size(), kPollMs);
+      for (size_t i = 0; i < connections.size(); ++i) Handle(polled_[i].revents, connections[i]);
     }
-    return sum_;
+    return totals_;
   }
 
  private:
   void Handle(int events, Connection& connection) {
-    if ((events & (POLLIN | POLLHUP | POLLERR)) != 0) connection.Receive(buffer_, sum_);
+    if ((events & (POLLIN | POLLHUP | POLLERR)) != 0) connection.Receive(buffer_, totals_);
     if ((events & POLLOUT) != 0 && connection.is_open()) {
-      connection.Send(text_, !attack_.holds, sum_);
+      connection.Send(text_, !attack_.sends_once, totals_);
     }
   }
 
@@ -116,8 +119,8 @@ class Attacker {
   const int port_;
   const std::string text_;
   std::vector<char> buffer_ = std::vector<char>(1 << 20);
-  std::vector<pollfd> waits_;
-  HttpAttackSent sum_;
+  std::vector<pollfd> polled_;
+  HttpAttackTotals totals_;
 };
 
 }  // namespace
@@ -128,9 +131,9 @@ int AttackOverHttp(const PipeEnd& in, const PipeEnd& out) {
   while (in.Get(order, -1)) {
     Attacker attacker(HttpAttacks()[order.attack], order.port);
     attacker.Prepare();
-    const HttpAttackSent sent = attacker.Run(in);
+    const HttpAttackTotals totals = attacker.Run(in);
     char byte = 0;
-    if (!in.Get(byte, kPipePatienceMs) || !out.Put(sent)) return 1;
+    if (!in.Get(byte, kPipeTimeoutMs) || !out.Put(totals)) return 1;
   }
   return 0;
 }

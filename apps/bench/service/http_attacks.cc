@@ -96,7 +96,7 @@ constexpr std::array kHttpAttacks = {
                .summary = "uploads of 16 MiB without their last byte",
                .connections = 17,
                .bytes = UnfinishedUpload,
-               .holds = true},
+               .sends_once = true},
     HttpAttack{.name = "m5", .summary = "GET /dump", .bytes = ManyDumps},
 };
 

@@ -1,5 +1,5 @@
-// The requests of HTTP clients that attack a router. Each request costs the router as much time or
-// memory as possible.
+// The attacks of HTTP clients on a router. The requests of an attack cost the router as much time
+// or memory as possible.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -18,10 +18,10 @@ struct HttpAttack {
   int connections = 4;
   // The bytes that each connection sends repeatedly, without waiting for answers.
   std::string (*bytes)() = nullptr;
-  // A request that is sent and answered before the attack; nullptr: none.
+  // A request before the attack. The attack begins after its answer. nullptr: no request.
   std::string (*preparation)() = nullptr;
   // True: each connection sends its bytes once, and then stays open until the router closes it.
-  bool holds = false;
+  bool sends_once = false;
 };
 
 std::span<const HttpAttack> HttpAttacks();
@@ -29,10 +29,11 @@ std::span<const HttpAttack> HttpAttacks();
 // nullptr: no attack has this name.
 const HttpAttack* FindHttpAttack(std::string_view name);
 
-struct HttpAttackSent {
-  uint64_t bytes = 0;
-  uint64_t connections = 0;  // opened connections, with those that the router has closed
-  uint64_t answered_bytes = 0;
+// The totals of all connections of one attack.
+struct HttpAttackTotals {
+  uint64_t bytes = 0;           // sent by the attacker
+  uint64_t connections = 0;     // opened connections, including those that the router closed
+  uint64_t answered_bytes = 0;  // received by the attacker
 };
 
 // The order to attack the router at 127.0.0.1:`port` with HttpAttacks()[attack].
@@ -42,7 +43,8 @@ struct HttpAttackOrder {
 };
 
 // The process of the attacking clients. For each HttpAttackOrder on `in`: attacks until the next
-// byte on `in`, and then writes a HttpAttackSent. Ends when `in` is closed. Returns the exit code.
+// byte on `in`, and then writes a HttpAttackTotals. Ends when `in` is closed. Returns the exit
+// code.
 int AttackOverHttp(const PipeEnd& in, const PipeEnd& out);
 
 }  // namespace kvcast::tools

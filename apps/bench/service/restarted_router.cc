@@ -346,7 +346,7 @@ int RunRestartedRouter(const RestartConfig& config, const std::vector<LoadEndpoi
   std::vector<SourceCount> counts(endpoints.size());
   for (RouterCommand command{}; in.Get(command, kCommandPatienceMs);) {
     for (SourceCount& count : counts) {
-      if (!in.Get(count, kPipePatienceMs)) return 1;
+      if (!in.Get(count, kPipeTimeoutMs)) return 1;
     }
     const bool written = command == RouterCommand::kCheck ? out.Put(router.Check(counts))
                                                           : out.Put(router.Measure(counts, out));

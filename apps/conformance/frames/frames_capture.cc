@@ -1,4 +1,5 @@
-// Byte captures: sends the recorded client's bytes to our publisher over plain TCP.
+// Checks of byte captures: sends the bytes of the recorded client to our publisher over plain TCP,
+// and compares the publisher's bytes with the recorded bytes.
 // SPDX-License-Identifier: Apache-2.0
 #include "apps/conformance/frames/frames_checks.h"
 #include "apps/conformance/frames/zmtp_peer.h"
@@ -6,8 +7,8 @@
 namespace kvcast::tools {
 namespace {
 
-// True: the client requests a replay, and each message begins with the delimiter. False: the client
-// is a subscriber, and a message is topic, sequence number and payload.
+// True: the client requests a replay, and each message begins with an empty delimiter frame. False:
+// the client is a subscriber, and a message has the frames topic, sequence number and payload.
 bool IsReplay(const CapturedConnection& connection) {
   return connection.name.find("replay") != std::string::npos;
 }
@@ -46,7 +47,8 @@ size_t LastClientChunk(const CapturedConnection& connection) {
   return last;
 }
 
-// Plays the connection. The publisher must have the subscription before it publishes.
+// Sends the chunks of the client, and compares the received bytes with the chunks of the server.
+// The publisher must have the subscription before it publishes.
 Status Play(const CapturedConnection& connection, RecordedPublisher& publisher, ZmtpPeer& peer,
             FramesTally& tally) {
   const size_t last_client_chunk = LastClientChunk(connection);
@@ -63,7 +65,7 @@ Status Play(const CapturedConnection& connection, RecordedPublisher& publisher, 
     const Status status = peer.ReceiveAtLeast(expected + chunk.bytes.size());
     const std::string ours = peer.received().substr(expected, chunk.bytes.size());
     tally.CheckEqual(Hex(ours), Hex(chunk.bytes), "bytes from " + std::to_string(expected));
-    if (!status.ok()) return Status();
+    if (!status.ok()) return Status();  // CheckEqual has counted the missing bytes
     expected += chunk.bytes.size();
   }
   return Status();
@@ -74,7 +76,7 @@ Status Play(const CapturedConnection& connection, RecordedPublisher& publisher, 
 Status CheckCapture(const CapturedConnection& connection, FramesTally& tally) {
   tally.set_record(connection.name);
   if (!IsSupported(connection)) {
-    tally.Unsupported("a capture without messages");
+    tally.Unsupported("no messages, or a message without a sequence number");
     return Status();
   }
   Result<RecordedPublisher> publisher = RecordedPublisher::Start(ConfigFor(connection));

@@ -45,15 +45,15 @@ Result<RouterReplay> RouterReplay::Create(const ScenarioConfig& config,
 
 Result<RouterReplay> RouterReplay::Create(const ScenarioConfig& config,
                                           std::unique_ptr<PolicyIndex> index, Check check) {
-  auto keys = KeySource::Create(config);
-  if (!keys.ok()) return keys.status();
-  return RouterReplay(config, std::move(keys).value(), std::move(index), std::move(check));
+  auto hashes = HashSource::Create(config);
+  if (!hashes.ok()) return hashes.status();
+  return RouterReplay(config, std::move(hashes).value(), std::move(index), std::move(check));
 }
 
-RouterReplay::RouterReplay(const ScenarioConfig& config, KeySource keys,
+RouterReplay::RouterReplay(const ScenarioConfig& config, HashSource hashes,
                            std::unique_ptr<PolicyIndex> index, Check check)
     : hash_block_size_(config.cache.hash_block_size),
-      keys_(std::move(keys)),
+      hashes_(std::move(hashes)),
       check_(std::move(check)),
       index_(std::move(index)) {}
 
@@ -67,7 +67,7 @@ void RouterReplay::RunStep(const ScenarioStep& step) {
 
 void RouterReplay::RunProbe(int64_t step, const ScenarioProbe& probe) {
   const std::vector<TokenId> tokens = prompts_.TokensOf(probe.prompt);
-  const std::vector<BlockHash> chain = keys_.Chain(tokens, probe.prompt.inputs);
+  const std::vector<BlockHash> chain = hashes_.Chain(tokens, probe.prompt.inputs);
   const Promise promise = index_->Match(chain, hash_block_size_, std::ssize(tokens));
   const int64_t predicted = promise.tokens;
   ++error_.probes;

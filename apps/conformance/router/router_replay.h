@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "apps/conformance/router/key_source.h"
+#include "apps/conformance/router/hash_source.h"
 #include "apps/conformance/router/policy_index.h"
 #include "apps/conformance/scenario/scenario.h"
 #include "apps/conformance/scenario/scenario_file.h"
@@ -58,12 +58,12 @@ class RouterReplay {
   const PromiseError& error() const { return error_; }
 
  private:
-  RouterReplay(const ScenarioConfig& config, KeySource keys, std::unique_ptr<PolicyIndex> index,
+  RouterReplay(const ScenarioConfig& config, HashSource hashes, std::unique_ptr<PolicyIndex> index,
                Check check);
   void RunProbe(int64_t step, const ScenarioProbe& probe);
 
   int64_t hash_block_size_;
-  KeySource keys_;
+  HashSource hashes_;
   Check check_;
   std::unique_ptr<PolicyIndex> index_;
   PromiseError error_;

@@ -176,8 +176,9 @@ void ServiceReplay::RunProbe(int64_t step, const ScenarioProbe& probe) {
   }
   // The router has the path of an adapter only if the path is configured.
   if (options_.told == Told::kNothing) query.inputs.lora_path.clear();
-  const router::QueryEngine engine(index_,
-                                   [this](WorkerId) { return SourceStatus{.state = state_}; });
+  const router::QueryEngine engine(index_, [this](WorkerId) {
+    return SourceStatus{.state = state_, .replacements = source_->replacements()};
+  });
   const auto answers = engine.Answer(query, {source_});
   KV_CHECK(answers.ok());
   const router::QueryAnswer& answer = answers->front();

@@ -56,6 +56,11 @@ class ReplicaSink {
   // also calls Reset if only a loss of batches or a challenge precedes the restart.
   virtual void Reset(ResetReason reason) = 0;
 
+  // Number of times that the sink has dropped or replaced its state, or has begun to do so. The
+  // sink must count before it changes the state. See SourceStatus::replacements. A sink whose state
+  // no other thread reads need not count.
+  virtual uint64_t replacements() const { return 0; }
+
   // True: the sink implements the five functions below. The subscriber then requests epochs,
   // digests and snapshots from publishers with KVX1. The value must not change.
   virtual bool TakesSnapshots() const { return false; }

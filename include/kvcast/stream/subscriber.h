@@ -134,7 +134,7 @@ struct SourceStatus {
   uint64_t lag = 0;
   uint64_t batches = 0;  // delivered to the sink
   uint64_t gaps = 0;     // gaps in the live stream
-  // Requests to the replay endpoint: replays, snapshots, probes, status requests and challenges.
+  // Requests to the replay endpoint: replays, snapshots, repairs, status requests and challenges.
   uint64_t replays = 0;
   // Requests to the replay endpoint that had to wait for the requests of other sources
   // (SubscriberConfig::max_replays, max_status_requests).
@@ -164,6 +164,9 @@ struct SourceStatus {
   // Each mismatch shows a bug, because sequence numbers already show all lost batches.
   uint64_t digest_mismatches = 0;
   uint64_t quarantines = 0;
+  // ReplicaSink::replacements when the subscriber made this status. If the sink has a greater
+  // number now, this status does not describe the current state of the sink.
+  uint64_t replacements = 0;
 };
 
 // A hint in one line for the operator, if the reason is kUnheard or kUnresolved. Otherwise empty.

@@ -6,8 +6,8 @@
 namespace kvcast::router {
 namespace {
 
-constexpr int kFirstFailure = 500;
-constexpr std::string_view kReadiness = "/readyz";  // 503 is one of its normal answers
+constexpr int kMinFailureStatus = 500;
+constexpr std::string_view kReadinessRoute = "/readyz";  // 503 is one of its normal answers
 
 std::string UrlOf(const HttpOptions& options, int port) {
   if (!options.unix_path.empty()) return "unix:" + options.unix_path;
@@ -22,7 +22,7 @@ void LogAnswer(Logger& log, const HttpAnswer& answer) {
   const LogEvent* event = &log_events::kHttpRequest;
   if (!answer.refused_for.empty()) {
     event = &log_events::kHttpRefused;
-  } else if (answer.status >= kFirstFailure && answer.route != kReadiness) {
+  } else if (answer.status >= kMinFailureStatus && answer.route != kReadinessRoute) {
     event = &log_events::kHttpFailed;
   }
   if (!log.Enabled(*event)) return;

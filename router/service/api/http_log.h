@@ -1,4 +1,4 @@
-// The listeners and answers of the HTTP servers in the log.
+// Writes the listeners and the answers of the HTTP servers to the log.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -9,12 +9,13 @@
 
 namespace kvcast::router {
 
-// Writes the answer to the log if it is a refusal (401, 403) or a failure (500 and above, except
-// from /readyz). At level debug, writes every answer. Takes no lock for an answer that is not
-// written.
+// Writes the answer to the log if its status is 401 or 403, or at least 500. A status of at least
+// 500 from /readyz is not written. At level debug, writes every answer. Takes no lock for an answer
+// that is not written.
 void LogAnswer(Logger& log, const HttpAnswer& answer);
 
-// `listener`: "public" or "admin". `port`: as bound.
+// Must be called after the listener is bound. `listener`: "public" or "admin". `port`: the bound
+// port.
 void LogListening(Logger& log, std::string_view listener, const HttpOptions& options, int port);
 
 }  // namespace kvcast::router

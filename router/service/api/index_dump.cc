@@ -61,8 +61,8 @@ std::string Quoted(const std::string& text) {
   return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-// Writes the document in pieces. The HTTP server calls Next for each piece. The index is locked
-// only while entries are copied, so a slow client does not block the index's writer.
+// Writes the document in pieces. The HTTP server calls Next for each piece. IndexDump locks the
+// index only while it copies entries, so a slow client does not block the writer of the index.
 class IndexDump {
  public:
   IndexDump(ServiceCore& core, const HttpRequest& request, size_t entries_max)
@@ -81,7 +81,7 @@ class IndexDump {
 
   std::string Next() {
     std::string piece;
-    while (!over_ && piece.size() < kPieceBytes) Advance(piece);
+    while (!ended_ && piece.size() < kPieceBytes) Advance(piece);
     return piece;
   }
 
@@ -93,7 +93,7 @@ class IndexDump {
     if (at_ < entries_.size()) return AppendEvent(piece);
     if (scope_ == scopes_.size()) {
       piece += scopes_.empty() ? "{}\n" : "}\n";
-      over_ = true;
+      ended_ = true;
     } else if (worker_ == scopes_[scope_].size()) {
       piece += "]}";
       worker_ = 0;
@@ -118,8 +118,8 @@ class IndexDump {
   void ReadSlice() {
     const auto& worker = scopes_[scope_][worker_];
     if (slice_ == 0) {
-      const uint64_t held = core_.index.counters(worker->id).residencies;
-      slices_ = 1 + held / entries_max_;
+      const uint64_t residencies = core_.index.counters(worker->id).residencies;
+      slices_ = 1 + residencies / entries_max_;
     }
     entries_.clear();
     at_ = 0;
@@ -162,21 +162,21 @@ class IndexDump {
 
   ServiceCore& core_;
   const size_t entries_max_;
-  // Differs from the seed of the index, because the order of the answer shows which hashes are in
-  // the same slice.
+  // The order of the events shows which hashes are in the same slice. A separate seed keeps the
+  // seed of the index secret.
   const SeededHash slicer_{NewSeed()};
   std::vector<Scope> scopes_;
   size_t scope_ = 0;
-  size_t worker_ = 0;   // index in the current scope
-  uint64_t slice_ = 0;  // slice of the current worker
+  size_t worker_ = 0;   // position in the current scope
+  uint64_t slice_ = 0;  // next slice of the current worker
   uint64_t slices_ = 1;
   std::vector<Entry> entries_;  // of one slice, ordered by tier and group
-  size_t at_ = 0;               // next entry
-  std::string head_;            // start of every event of the worker
+  size_t at_ = 0;               // position of the next entry
+  std::string head_;            // the text at the start of each event of the worker
   int64_t rank_ = 0;
   uint64_t next_event_ = 0;
   bool first_event_ = true;
-  bool over_ = false;
+  bool ended_ = false;
 };
 
 }  // namespace
@@ -190,16 +190,16 @@ Json InstanceJson(const WorkerRegistration& source) {
 }
 
 int64_t BlockSizeOf(const ServiceCore& core, const FleetWorker& worker) {
-  const int64_t said = worker.config.block_size;
-  return said > 0 ? said : core.index.hash_block_size(worker.id);
+  const int64_t registered = worker.config.block_size;
+  return registered > 0 ? registered : core.index.hash_block_size(worker.id);
 }
 
 bool IsWanted(const HttpRequest& request, const WorkerRegistration& source) {
-  const auto wanted = [&request](const char* name, const std::string& value) {
+  const auto matches = [&request](const char* name, const std::string& value) {
     const auto it = request.query.find(name);
     return it == request.query.end() || it->second == value;
   };
-  return wanted("model_name", source.model) && wanted("routing_group", source.routing_group);
+  return matches("model_name", source.model) && matches("routing_group", source.routing_group);
 }
 
 HttpReply DumpIndex(ServiceCore& core, const HttpRequest& request, size_t entries_max) {

@@ -41,8 +41,8 @@ void AddLoadRateFamilies(const std::vector<WorkerMetrics>& workers,
                          std::vector<MetricFamily>& families) {
   MetricFamily rates{
       "kvcast_load_rate_bytes_per_second",
-      "Bytes per second of the worker's loads from a lower tier, configured or measured (label "
-      "source).",
+      "Rate of the worker's loads from a lower tier, in bytes per second. The label source is "
+      "configured or measured.",
       MetricType::Gauge,
       {}};
   MetricFamily costs{"kvcast_load_token_cost",
@@ -52,8 +52,8 @@ void AddLoadRateFamilies(const std::vector<WorkerMetrics>& workers,
                      {}};
   MetricFamily reports{
       "kvcast_load_reports_total",
-      "Reported measurements of the worker's loads from a lower tier, by result (taken, or the "
-      "reason why the router ignored the report), since the worker was registered.",
+      "Reports about the worker's loads from a lower tier, by result, since the worker was "
+      "registered. The result is taken, or the reason why the router ignored the report.",
       MetricType::Counter,
       {}};
   ForEachTier(workers, [&](const TierLoadRate& tier, const Labels& labels) {

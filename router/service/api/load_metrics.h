@@ -1,4 +1,4 @@
-// The metrics of a worker's load rates.
+// The metrics of the rates at which workers load blocks from lower tiers.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -10,8 +10,9 @@
 
 namespace kvcast::router {
 
-// Labels: worker, tier (CPU, STORAGE), and source (configured, measured) or result
-// (LoadReportName).
+// All metrics have the labels worker and tier (CPU, STORAGE). kvcast_load_rate_bytes_per_second
+// also has the label source (configured, measured). kvcast_load_reports_total also has the label
+// result (LoadReportName).
 void AddLoadRateFamilies(const std::vector<WorkerMetrics>& workers,
                          std::vector<prometheus::MetricFamily>& families);
 

@@ -17,29 +17,31 @@ constexpr std::array kStreamMetrics = {
                  kCounter, [](W w) { return w.stream.batches; }},
     WorkerMetric{
         "kvcast_source_apply_seconds_total",
-        "Seconds that the router took to decode and apply the worker's batches, since the worker "
-        "was registered. During this time, the other workers of the same ingestion thread wait, "
+        "Time in seconds to decode and apply the worker's batches, since the worker was "
+        "registered. During this time, the other workers of the same ingestion thread wait, "
         "unless another thread applies the batch because it is large or the source is slow.",
         kCounter, [](W w) { return static_cast<uint64_t>(w.wire.apply_ns); }, 1e-9},
     WorkerMetric{
         "kvcast_source_oversized_total",
         "Times that the router dropped all blocks of the worker because of a limit, since the "
         "worker was registered. There are two limits: the max_residencies of the worker, and the "
-        "max_residencies of the router for all workers together. The second limit applies to "
-        "workers that hold more than max_residencies divided by the number of workers.",
+        "max_residencies of the router for all workers together. If the second limit is exceeded, "
+        "the router drops the blocks of each worker that holds more than this limit divided by the "
+        "number of workers, when it applies the next batch of this worker.",
         kCounter, [](W w) { return w.wire.oversized; }},
     WorkerMetric{"kvcast_source_gaps_total",
-                 "Gaps in the sequence numbers of live batches (batches were lost in transit or "
-                 "could not be encoded), since the worker was registered. A batch received over "
-                 "HTTP counts as a gap if it shows that events are missing.",
+                 "Gaps in the sequence numbers of live batches, since the worker was registered. "
+                 "A gap shows that batches were lost in transit, or that the publisher could not "
+                 "encode a batch. A batch received over HTTP counts as a gap if it shows that "
+                 "events are missing.",
                  kCounter, [](W w) { return w.stream.gaps; }},
     WorkerMetric{"kvcast_source_replays_total",
-                 "Requests sent to the publisher's replay endpoint (replays, snapshots, probes, "
+                 "Requests sent to the publisher's replay endpoint (replays, snapshots, repairs, "
                  "status requests and challenges), since the worker was registered.",
                  kCounter, [](W w) { return w.stream.replays; }},
     WorkerMetric{"kvcast_source_replayed_batches_total",
-                 "Batches received by replay that the router had not processed yet, since the "
-                 "worker was registered.",
+                 "Batches received by replay, since the worker was registered. Batches that the "
+                 "router had already processed do not count.",
                  kCounter, [](W w) { return w.stream.replayed; }},
     WorkerMetric{"kvcast_source_duplicate_batches_total",
                  "Live batches whose sequence numbers the router had already passed, since the "
@@ -49,8 +51,8 @@ constexpr std::array kStreamMetrics = {
     WorkerMetric{
         "kvcast_source_resets_total",
         "Times that the router dropped the state of the worker and continued without a snapshot, "
-        "since the worker was registered. Two cases do not count: a payload of HTTP could not be "
-        "decoded, or the decoder of the format trtllm dropped the blocks.",
+        "since the worker was registered. Two cases do not count: a payload received over HTTP "
+        "could not be decoded, or the decoder of the format trtllm dropped the blocks.",
         kCounter, [](W w) { return w.stream.resets; }},
     WorkerMetric{"kvcast_source_lost_batches_total",
                  "Batches that the router skipped because it received them neither live nor by "
@@ -68,9 +70,9 @@ constexpr std::array kStreamMetrics = {
                  "and more blocks than max_residencies allows.",
                  kCounter, [](W w) { return w.wire.losses; }},
     WorkerMetric{"kvcast_source_replay_timeouts_total",
-                 "Requests to the publisher's replay endpoint that the router gave up, since the "
-                 "worker was registered: no frame of the reply arrived in time, the connection "
-                 "ended, or the request held its replay slot for too long.",
+                 "Requests to the publisher's replay endpoint that the router cancelled, since the "
+                 "worker was registered. The causes are: no frame of the reply arrived in time, "
+                 "the connection ended, or the request used its replay slot for too long.",
                  kCounter, [](W w) { return w.stream.replay_timeouts; }},
     WorkerMetric{"kvcast_source_snapshots_total",
                  "Snapshots of the publisher that the router applied to the index, since the "
@@ -85,7 +87,7 @@ constexpr std::array kStreamMetrics = {
         "Comparisons of the worker's blocks in the index with the publisher's digests, since the "
         "worker was registered. Comparisons without a result count too. There is no result in "
         "three cases: the router does not keep its own digests for this sequence number, the "
-        "router left out events, or several ranks share the endpoint.",
+        "router did not apply some events, or several ranks share the endpoint.",
         kCounter, [](W w) { return w.stream.digest_checks; }},
     WorkerMetric{"kvcast_source_digest_mismatches_total",
                  "Comparisons in which the worker's blocks in the index differed from the "
@@ -117,9 +119,9 @@ constexpr std::array kStreamMetrics = {
                  "authenticated), otherwise 0.",
                  kGauge, [](W w) { return uint64_t{w.insecure}; }},
     WorkerMetric{"kvcast_source_bad_messages_total",
-                 "Invalid messages of the publisher, since the worker was registered: invalid "
-                 "frames, invalid status replies, batches in the reply to a status request, or "
-                 "more than one batch in the answer to a challenge.",
+                 "Invalid messages of the publisher, since the worker was registered. Such a "
+                 "message has invalid frames, is an invalid status reply, is a batch in the reply "
+                 "to a status request, or is the second batch in the answer to a challenge.",
                  kCounter, [](W w) { return w.stream.bad_messages; }},
     WorkerMetric{"kvcast_source_other_rank_batches_total",
                  "Batches of other ranks and empty batches without a rank, received on an endpoint "
@@ -143,8 +145,8 @@ constexpr std::array kStreamMetrics = {
                  "the worker was registered.",
                  kCounter, [](W w) { return w.feed.cuts; }},
     WorkerMetric{"kvcast_source_replay_waits_total",
-                 "Requests to the publisher's replay endpoint that had to wait for the requests "
-                 "for other workers, since the worker was registered.",
+                 "Requests to the publisher's replay endpoint that had to wait until requests "
+                 "for other workers ended, since the worker was registered.",
                  kCounter, [](W w) { return w.stream.replay_waits; }},
     WorkerMetric{"kvcast_source_lag_batches",
                  "Current number of batches that are known to exist and that the router has not "
@@ -169,10 +171,9 @@ constexpr std::array kEventMetrics = {
     WorkerMetric{"kvcast_wire_undecodable_batches_total",
                  "Payloads that could not be decoded as a batch, since the worker was registered.",
                  kCounter, [](W w) { return w.wire.undecodable_batches; }},
-    WorkerMetric{
-        "kvcast_source_scheme_stores_total",
-        "Store events that the hash-scheme detector examined, since the worker was registered.",
-        kCounter, [](W w) { return w.scheme.stores; }},
+    WorkerMetric{"kvcast_source_scheme_stores_total",
+                 "Store events given to the hash-scheme detector, since the worker was registered.",
+                 kCounter, [](W w) { return w.scheme.stores; }},
     WorkerMetric{"kvcast_source_scheme_testable_stores_total",
                  "Store events whose block hashes the hash-scheme detector can recompute, since "
                  "the worker was registered.",
@@ -255,12 +256,12 @@ constexpr std::array kLoadMetrics = {
 
 constexpr std::array kNamingMetrics = {
     WorkerMetric{"kvcast_unnamed_blocks",
-                 "Current number of index entries (tier, group, block hash) whose block content is "
-                 "not known.",
+                 "Current number of index entries (tier, group, block hash) of the worker whose "
+                 "block content is not known.",
                  kGauge, [](W w) { return w.index.unnamed; }},
     WorkerMetric{"kvcast_named_late_blocks_total",
-                 "Blocks whose content became known only after their store event, since the worker "
-                 "was registered.",
+                 "Stored blocks whose content became known only after their store event, since the "
+                 "worker was registered.",
                  kCounter, [](W w) { return w.index.named_late; }},
     WorkerMetric{"kvcast_ambiguous_names_total",
                  "Times that a block content was marked as ambiguous, because events gave one hash "
@@ -271,8 +272,8 @@ constexpr std::array kNamingMetrics = {
                  "the worker was registered.",
                  kCounter, [](W w) { return w.index.bad_stores; }},
     WorkerMetric{"kvcast_dropped_stores_total",
-                 "Store events that waited for their parent block and were dropped because too "
-                 "many events or too many tokens waited, since the worker was registered.",
+                 "Store events that the index dropped because too many events or too many tokens "
+                 "waited for the content of their parent block, since the worker was registered.",
                  kCounter, [](W w) { return w.index.dropped_stores; }},
     WorkerMetric{
         "kvcast_sparse_rules_refuted_total",
@@ -282,12 +283,14 @@ constexpr std::array kNamingMetrics = {
         kCounter, [](W w) { return w.index.rules_refuted; }},
     WorkerMetric{
         "kvcast_forgotten_names_total",
-        "Names (hash and content) of evicted blocks that the router deleted to make room for newer "
-        "names, since the worker was registered. The worker may store some of these blocks again.",
+        "Names (hash and content) of evicted blocks that the router replaced by newer names, since "
+        "the worker was registered. If the worker stores such a block again without its tokens, "
+        "the content of the block may be unknown.",
         kCounter, [](W w) { return w.index.forgotten_names; }},
     WorkerMetric{"kvcast_dropped_names_total",
-                 "Queries whose block contents could not be given to blocks without a name, "
-                 "because the queue for block contents was full, since the worker was registered.",
+                 "Queries whose computed block contents the router dropped because the worker's "
+                 "queue of block contents was full, since the worker was registered. The router "
+                 "uses these contents to name blocks whose content is not known.",
                  kCounter, [](W w) { return w.wire.dropped_names; }},
     WorkerMetric{"kvcast_source_challenges_total",
                  "Challenges sent to the publisher, since the worker was registered. The answer to "
@@ -321,9 +324,10 @@ constexpr std::array kServiceMetrics = {
                   "do not count.",
                   kCounter, [](M m) { return Number(m.routing.decisions); }},
     ServiceMetric{"kvcast_route_speculative_choices_total",
-                  "Requests routed to a worker that was expected to store more tokens of the "
-                  "prompt soon than its GPU held according to the index, since the router started. "
-                  "Requests with book=false do not count.",
+                  "Routed requests whose speculative prefix on the chosen worker was longer than "
+                  "the GPU prefix in the index, since the router started. A speculative prefix is "
+                  "a prefix that the worker is expected to store soon. Requests with book=false do "
+                  "not count.",
                   kCounter, [](M m) { return Number(m.routing.speculative_choices); }},
     ServiceMetric{"kvcast_route_bookings",
                   "Current number of routed requests that have neither finished nor expired. "
@@ -402,12 +406,12 @@ constexpr std::array kServiceMetrics = {
                   kCounter, [](M m) { return Number(m.relay.refused.wrong_server_key); }},
     ServiceMetric{"kvcast_relay_refused_not_allowed_total",
                   "Connections to the relay that were refused because the list of clients does not "
-                  "allow the peer's key, since the router started.",
+                  "give the required role to the peer's key, since the router started.",
                   kCounter, [](M m) { return Number(m.relay.refused.not_allowed); }},
     ServiceMetric{
         "kvcast_relay_broken_handshakes_total",
-        "Connections to the relay that ended before the relay had read a key, or that do not "
-        "speak ZeroMQ, since the router started.",
+        "Connections to the relay that ended before the relay had read a key, or whose peer does "
+        "not use the ZeroMQ protocol, since the router started.",
         kCounter, [](M m) { return Number(m.relay.refused.broken); }},
     ServiceMetric{"kvcast_relay_flooding_peers_total",
                   "Connections to the relay that were ended because the peer sent more than 64 KiB "
@@ -434,8 +438,8 @@ constexpr std::array kServiceMetrics = {
                   "Accepted HTTP connections, since the router started.", kCounter,
                   [](M m) { return Number(m.http.counters.accepted); }},
     ServiceMetric{"kvcast_http_connections_evicted_total",
-                  "HTTP connections closed because too many were open or no file descriptor was "
-                  "free, since the router started.",
+                  "HTTP connections that the router closed because too many connections were open "
+                  "or no file descriptor was free, since the router started.",
                   kCounter, [](M m) { return Number(m.http.counters.evicted); }},
     ServiceMetric{
         "kvcast_http_timeouts_total",

@@ -1,4 +1,5 @@
-// The metrics that are one number per worker or one number per service: name, help and value.
+// The metrics with one number per worker, and the metrics with one number per service. Each entry
+// has the name, the help and the value of a metric.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -153,33 +153,33 @@ MetricFamily ListFamily(const std::string& name, const std::string& help, const 
 void AddListFamilies(const ServiceMetrics& metrics, std::vector<MetricFamily>& families) {
   families.push_back(ListFamily(
       "kvcast_source_file_errors",
-      "Sources of the file that the router cannot follow, at the latest reading. At least 1 if the "
-      "file "
-      "could not be read or was invalid; the router then keeps the sources of the latest valid "
+      "Current number of sources in the file that the router cannot follow. At least 1 if the file "
+      "cannot be read or is invalid; the router then keeps the sources of the latest valid "
       "content.",
       "file", &SourceListReport::errors, metrics.source_files));
   families.push_back(ListFamily("kvcast_source_file_sources",
-                                "Sources that are in the file and that the router follows.", "file",
-                                &SourceListReport::followed, metrics.source_files));
+                                "Current number of sources in the file that the router follows.",
+                                "file", &SourceListReport::followed, metrics.source_files));
+  families.push_back(ListFamily(
+      "kvcast_dns_source_errors",
+      "Current number of targets of the looked up name that the router cannot follow. At "
+      "least 1 if the latest lookup failed; the router then keeps the sources of the "
+      "latest valid answer.",
+      "lookup", &SourceListReport::errors, metrics.dns_sources));
   families.push_back(
-      ListFamily("kvcast_dns_source_errors",
-                 "Targets of the looked up name that the router cannot follow, at the latest "
-                 "lookup. At least 1 if the "
-                 "lookup failed; the router then keeps the sources of the latest answer.",
-                 "lookup", &SourceListReport::errors, metrics.dns_sources));
-  families.push_back(ListFamily("kvcast_dns_source_targets",
-                                "Targets of the looked up name that the router follows.", "lookup",
-                                &SourceListReport::followed, metrics.dns_sources));
+      ListFamily("kvcast_dns_source_targets",
+                 "Current number of targets of the looked up name that the router follows.",
+                 "lookup", &SourceListReport::followed, metrics.dns_sources));
   families.push_back(ListFamily(
       "kvcast_kubernetes_source_errors",
-      "Endpoints that are in the EndpointSlices and that the router cannot follow. At least 1 if "
-      "the API server does not answer or its answer is damaged; the router then keeps "
-      "the sources of the latest valid answer.",
+      "Current number of endpoints in the EndpointSlices that the router cannot follow. At least 1 "
+      "if the API server does not answer or its answer is invalid; the router then keeps the "
+      "sources of the latest valid answer.",
       "list", &SourceListReport::errors, metrics.kubernetes_sources));
   families.push_back(
       ListFamily("kvcast_kubernetes_source_endpoints",
-                 "Endpoints that are in the EndpointSlices and that the router follows.", "list",
-                 &SourceListReport::followed, metrics.kubernetes_sources));
+                 "Current number of endpoints in the EndpointSlices that the router follows.",
+                 "list", &SourceListReport::followed, metrics.kubernetes_sources));
 }
 
 MetricFamily FamilyOf(const WorkerMetric& entry, const std::vector<WorkerMetrics>& workers) {
@@ -399,7 +399,7 @@ std::string RenderMetrics(const ServiceMetrics& metrics) {
   if (metrics.decision_latency != nullptr) {
     families.push_back(
         LatencyFamily("kvcast_decision_duration_seconds",
-                      "Seconds per routing decision with its query, without the time "
+                      "Seconds per routing decision, including its query, without the time "
                       "to read the request and to write the reply, since the router "
                       "started.",
                       *metrics.decision_latency));

@@ -21,8 +21,8 @@ void AddValue(const char* name, const char* help, MetricType type, double value,
 // All series exist from the start, so that an alert never names a series that does not exist yet.
 void AddJoinEnds(TransferEnd end, std::vector<MetricFamily>& families) {
   MetricFamily family = {"kvcast_peer_join_state",
-                         "1 for the way in which the join from another router ended: complete, or "
-                         "the reason of the failure. 0 for all other ways.",
+                         "1 for the result of the join from another router (complete, or the "
+                         "reason of the failure), 0 for all other results.",
                          MetricType::Gauge,
                          {}};
   for (size_t i = 0; i < kTransferEnds; ++i) {
@@ -41,21 +41,22 @@ void AddPeerJoinFamilies(const PeerJoinMetrics& metrics, std::vector<MetricFamil
   if (metrics.join) {
     AddJoinEnds(metrics.join->end, families);
     AddValue("kvcast_peer_join_seconds",
-             "Seconds from the start of the join until the state of the other router had arrived, "
-             "or until the join failed.",
+             "Seconds from the start of the join until this router had received the complete state "
+             "of the other router, or until the join failed.",
              MetricType::Gauge, metrics.join->seconds, families);
-    AddValue("kvcast_peer_join_bytes", "Bytes of the state of the other router that arrived.",
-             MetricType::Gauge, static_cast<double>(metrics.join->bytes), families);
+    AddValue("kvcast_peer_join_bytes",
+             "Bytes of the other router's state that this router received.", MetricType::Gauge,
+             static_cast<double>(metrics.join->bytes), families);
     AddValue("kvcast_peer_join_workers", "Workers in the state of the other router.",
              MetricType::Gauge, static_cast<double>(metrics.join->workers), families);
     AddValue("kvcast_peer_join_workers_restored_total",
-             "Workers that got the blocks of the other router when they were added, since the "
-             "router started. Such a worker has the state bootstrap until the router has a proof "
+             "Workers whose blocks from the other router were restored, since the router started. "
+             "Such a worker has the state bootstrap until the router has a proof "
              "that the engine did not restart.",
              MetricType::Counter, static_cast<double>(metrics.restore.workers_restored), families);
     AddValue("kvcast_peer_join_workers_refused_total",
              "Workers whose blocks from the other router were damaged or did not fit their "
-             "registration, since the router started. They started without blocks.",
+             "registration, since the router started. These workers started without blocks.",
              MetricType::Counter, static_cast<double>(metrics.restore.workers_refused), families);
   }
   if (!metrics.sent) return;

@@ -26,17 +26,18 @@ constexpr PeerLoadMetric kPeerLoadMetrics[] = {
      [](P p) { return static_cast<double>(p.peers.routers); }},
     {"kvcast_peer_load_age_seconds",
      "Age in seconds of the oldest load of another router that the routing decisions include. 0: "
-     "no load of another router is included.",
+     "the decisions include no load of another router.",
      MetricType::Gauge, [](P p) { return p.peers.age_ms.value_or(0) / 1000; }},
     {"kvcast_peer_load_sent_total",
      "Messages with this router's load that the router published, since the router started.",
      MetricType::Counter, [](P p) { return static_cast<double>(p.counters.sent); }},
     {"kvcast_peer_load_unsent_total",
-     "Messages with this router's load that were too large, since the router started.",
+     "Messages with this router's load that the router did not publish because they were too "
+     "large, since the router started.",
      MetricType::Counter, [](P p) { return static_cast<double>(p.counters.unsent); }},
     {"kvcast_peer_load_received_total",
-     "Messages with loads that arrived, including refused messages and messages of this router, "
-     "since the router started.",
+     "Received messages with the load of a router, since the router started. Refused messages and "
+     "messages of this router count too.",
      MetricType::Counter, [](P p) { return static_cast<double>(p.counters.received); }},
     {"kvcast_peer_load_flooding_peers_total",
      "Connections to the load endpoint that were ended because the peer sent more than 64 KiB of "
@@ -44,7 +45,7 @@ constexpr PeerLoadMetric kPeerLoadMetrics[] = {
      MetricType::Counter, [](P p) { return static_cast<double>(p.counters.flooding_peers); }},
     {"kvcast_peer_load_access_list_failures_total",
      "Failed attempts to read the list of clients of the load endpoint again (the file is missing "
-     "or wrong), since the router started.",
+     "or invalid), since the router started.",
      MetricType::Counter, [](P p) { return static_cast<double>(p.counters.access_list_failures); }},
 };
 
@@ -64,10 +65,11 @@ void AddPeerLoadFamilies(const PeerLoadMetrics& metrics, std::vector<MetricFamil
         entry.read(metrics);
     families.push_back({entry.name, entry.help, entry.type, {std::move(metric)}});
   }
-  MetricFamily rejected{"kvcast_peer_load_rejected_total",
-                        "Refused messages with loads by reason, since the router started.",
-                        MetricType::Counter,
-                        {}};
+  MetricFamily rejected{
+      "kvcast_peer_load_rejected_total",
+      "Refused messages with the load of a router, by reason, since the router started.",
+      MetricType::Counter,
+      {}};
   for (size_t i = 0; i < kGaugeRejects; ++i) {
     const std::string reason(GaugeRejectName(static_cast<GaugeReject>(i)));
     rejected.metric.push_back(CounterWith("reason", reason, metrics.counters.rejected[i]));

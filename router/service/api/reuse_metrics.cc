@@ -43,8 +43,9 @@ MetricFamily BlockFamily(const char* name, const char* help,
 MetricFamily TestedFamily(Workers workers) {
   MetricFamily family{"kvcast_reuse_tested_prompts",
                       "Number of sampled prompts that the latest diagnosis tested. A prompt is "
-                      "tested if the worker holds at least one of its blocks. A prompt whose end "
-                      "was cut off is tested only if another request used it.",
+                      "tested if the worker holds at least one of its blocks. A prompt whose later "
+                      "blocks are not in the sample is tested only if a later request needed a "
+                      "prefix of it again.",
                       MetricType::Gauge,
                       {}};
   for (const WorkerMetrics& worker : workers) {

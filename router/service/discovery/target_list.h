@@ -1,4 +1,5 @@
-// TargetList: follows a source for each target of one list, such as the answer to a lookup.
+// TargetList: makes the fleet follow one source for each target of a list. An example of a list is
+// the answer to a DNS lookup.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -13,13 +14,13 @@
 
 namespace kvcast::router {
 
-// Makes the template apply the defaults to its sources.
+// Returns a template that applies the defaults to each source of `source_of`.
 SourceTemplate WithDefaults(SourceTemplate source_of, const SourceDefaults& defaults);
 
 // The properties of all lists of one kind.
 struct TargetListConfig {
   std::string_view kind;  // see SourceSet: `list`
-  LogEvent failed;        // written for each new failure
+  LogEvent failed;        // written to `log` for each new failure
   SourceText text_of = nullptr;
   SourcePolicy policy;
   Logger* log = nullptr;  // nullptr: no log
@@ -32,13 +33,14 @@ class TargetList {
   // object.
   TargetList(std::string list, const TargetListConfig& config, Fleet& fleet, SourceLog& log);
 
-  // Replaces the targets. A target without a valid source is a failure, and does not stop the other
-  // targets. If two targets give sources of one name, no source changes. The fleet changes in the
-  // next call of Follow. `failure`: a failure of the whole list that leaves the targets valid;
-  // empty: none.
+  // Replaces the targets. The fleet changes in the next call of Follow. A target for which
+  // `source_of` returns an error is a failure; the other targets are still followed. If two targets
+  // give sources with the same name, this is a failure, and the list keeps its previous sources.
+  // `failure`: a failure of the whole list although the targets are valid; empty: no failure.
   void Set(const std::vector<SourceTarget>& targets, const SourceTemplate& source_of,
            std::string failure = "");
-  // Notes that the list could not be read. The sources stay. `reason` empty: the failure has ended.
+  // Must be called when the list could not be read. The sources stay. An empty `reason` means that
+  // the failure has ended.
   void NoteFailure(const std::string& reason);
   // Makes the fleet follow the list.
   SourceListReport Follow();
@@ -51,8 +53,9 @@ class TargetList {
   Logger* const log_;
   Fleet& fleet_;
   SourceSet sources_;
-  std::string failure_;  // the latest; empty: none
-  size_t errors_ = 0;    // see SourceListReport; without the sources that cannot be followed
+  std::string failure_;  // the latest failure; empty: none
+  // Number of targets without a valid source; 1 for a failure of the whole list.
+  size_t errors_ = 0;
 };
 
 }  // namespace kvcast::router

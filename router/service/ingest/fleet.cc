@@ -35,6 +35,7 @@ class Fleet::WorkerSink final : public ReplicaSink {
     return fleet_.Apply(*worker_, seq, payload);
   }
   void Reset(ResetReason reason) override { fleet_.Reset(*worker_, reason); }
+  uint64_t replacements() const override { return source_.replacements(); }
   bool TakesSnapshots() const override { return true; }
   void BeginSnapshot() override { source_.BeginSnapshot(); }
   bool AddToSnapshot(std::span<const uint8_t> part) override { return source_.AddToSnapshot(part); }
@@ -119,7 +120,13 @@ void Fleet::Reset(const FleetWorker& worker, ResetReason reason) {
 }
 
 SourceStatus Fleet::stream(WorkerId worker) const {
-  return feeds_->Has(worker) ? feeds_->status(worker) : SubscriberOf(worker).status(worker);
+  if (!feeds_->Has(worker)) return SubscriberOf(worker).status(worker);
+  const auto followed = Find(worker);
+  // The number is read before the status. A later replacement then makes the two numbers differ.
+  const uint64_t replacements = followed ? followed->source->replacements() : 0;
+  SourceStatus status = feeds_->status(worker);
+  status.replacements = replacements;
+  return status;
 }
 
 void Fleet::Contradict(WorkerId worker) {
@@ -162,6 +169,7 @@ void Fleet::Drop(const FleetWorker& worker) {
     view_ = std::move(next);
   }
   index_.RemoveWorker(worker.id);
+  if (observer_.on_removed) observer_.on_removed(worker);
 }
 
 Status Fleet::CheckRoom(size_t more, AddedBy added_by) const {
@@ -184,16 +192,19 @@ Status Fleet::Add(const WorkerRegistration& config, AddedBy added_by) {
   if (!ranks.ok()) return ranks.status();
   const MutexLock admin(admin_mutex_);
   if (Status status = CheckRoom(ranks->size(), added_by); !status.ok()) return status;
+  std::vector<std::function<void()>> on_followed;
   for (size_t i = 0; i < ranks->size(); ++i) {
-    const Status added = AddRank((*ranks)[i], added_by);
+    const Status added = AddRank((*ranks)[i], added_by, on_followed);
     if (added.ok()) continue;
     while (i > 0) (void)RemoveRank((*ranks)[--i].worker.name);
     return added;
   }
+  for (const auto& call : on_followed) call();
   return Status();
 }
 
-Status Fleet::AddRank(const WorkerRegistration& config, AddedBy added_by) {
+Status Fleet::AddRank(const WorkerRegistration& config, AddedBy added_by,
+                      std::vector<std::function<void()>>& on_followed) {
   if (view()->Find(config.worker.name) != nullptr) {
     return Status(StatusCode::kFailedPrecondition, "two sources are named " + config.worker.name);
   }
@@ -211,8 +222,13 @@ Status Fleet::AddRank(const WorkerRegistration& config, AddedBy added_by) {
       observer_.on_applied(*raw, applied);
     });
   }
+  std::optional<RestoredWorker> restored;
+  if (restore_) restored = restore_(config, *worker->source);
   std::optional<SavedPosition> resume;
-  if (restore_) resume = restore_(config, *worker->source);
+  if (restored) {
+    resume = std::move(restored->position);
+    on_followed.push_back(std::move(restored->on_followed));
+  }
   Publish(worker);
   const Status followed = FollowRank(worker, std::move(resume));
   if (followed.ok()) return followed;
@@ -283,7 +299,6 @@ Status Fleet::RemoveRank(std::string_view name) {
   SubscriberOf(worker->id).Remove(worker->id);
   log_readers_.erase(worker->id);
   Drop(*worker);
-  if (observer_.on_removed) observer_.on_removed(*worker);
   return Status();
 }
 

@@ -54,6 +54,7 @@ using FleetView = std::shared_ptr<const FleetList>;
 
 // on_removed is called on the thread that calls Remove. If Add fails for a rank, Add removes the
 // ranks that it has added before, and on_removed is called for them on the thread that calls Add.
+// If this rank has been in a view, on_removed is called for this rank, too.
 // The other functions are called on an ingestion thread, on a poller's thread, or on the thread
 // that calls Push or Contradict. For each worker, only one of these other functions runs at a time.
 // on_payload gets each payload before the payload is decoded. on_applied follows each applied
@@ -76,10 +77,16 @@ struct FollowedWorker {
   std::shared_ptr<const FleetWorker> worker;
   SavedPosition position;
 };
-// Restores the saved state of a new worker. Returns the position of the state. nullopt: the worker
-// starts without state. Called by Add, for one worker at a time.
+struct RestoredWorker {
+  SavedPosition position;  // of the state
+  // Add calls this function when all ranks of the source are followed. A failed Add does not call
+  // it, and the next Add of the worker must get the state again.
+  std::function<void()> on_followed;
+};
+// Restores the saved state of a new worker. nullopt: the worker starts without state. Called by
+// Add, for one worker at a time.
 using RestoreWorker =
-    std::function<std::optional<SavedPosition>(const WorkerRegistration&, WorkerIngest&)>;
+    std::function<std::optional<RestoredWorker>(const WorkerRegistration&, WorkerIngest&)>;
 
 // Thread-safe. Worker ids are never reused, so a late call for a removed worker finds no worker.
 class Fleet {
@@ -140,7 +147,9 @@ class Fleet {
   BatchResult Apply(const FleetWorker& worker, Seq seq, std::span<const uint8_t> payload);
   void Reset(const FleetWorker& worker, ResetReason reason);
   Status CheckRoom(size_t more, AddedBy added_by) const KV_REQUIRES(admin_mutex_);
-  Status AddRank(const WorkerRegistration& config, AddedBy added_by) KV_REQUIRES(admin_mutex_);
+  // Adds RestoredWorker::on_followed to the list.
+  Status AddRank(const WorkerRegistration& config, AddedBy added_by,
+                 std::vector<std::function<void()>>& on_followed) KV_REQUIRES(admin_mutex_);
   Status FollowRank(const std::shared_ptr<const FleetWorker>& worker,
                     std::optional<SavedPosition> resume) KV_REQUIRES(admin_mutex_);
   Status OpenLogOf(WorkerId worker, bool repeats_are_refreshes, SourceConfig& source)

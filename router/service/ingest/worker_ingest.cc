@@ -148,9 +148,17 @@ WorkerIngest::WorkerIngest(WorkerId id, const WorkerRegistration& config, Prefix
 
 // False: the payload is not a batch.
 bool WorkerIngest::Decode(std::span<const uint8_t> payload, DecodeCounts& counts) {
-  if (mooncake_) return DecodeMooncake(payload, counts);
-  if (trtllm_) return DecodeTrtllm(payload, counts);
-  return DecodeBatch(payload, WireLimits(), {.merge_removes = true}, batch_, counts).ok();
+  bool decoded;
+  if (mooncake_) {
+    decoded = DecodeMooncake(payload, counts);
+  } else if (trtllm_) {
+    decoded = DecodeTrtllm(payload, counts);
+  } else {
+    decoded = DecodeBatch(payload, WireLimits(), {.merge_removes = true}, batch_, counts).ok();
+  }
+  // After lost events, the decoder of TensorRT-LLM removes all blocks.
+  if (!decoded || (trtllm_ && trtllm_->lacks_events())) ++doubts_.replacements;
+  return decoded;
 }
 
 bool WorkerIngest::DecodeMooncake(std::span<const uint8_t> payload, DecodeCounts& counts) {

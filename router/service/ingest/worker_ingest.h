@@ -142,6 +142,11 @@ class WorkerIngest {
   // True: the engine may hold blocks in host memory or storage that the index does not have,
   // because batches are missing since the engine's start, and no snapshot has replaced them.
   bool lacks_host_blocks() const { return doubts_.lacks_host_blocks; }
+  // Number of times that the source has dropped or replaced blocks in the index because the blocks
+  // were wrong or incomplete, or has begun to do so. The number changes before the index. If it
+  // equals SourceStatus::replacements after a read of the index, the status describes the blocks
+  // that were read.
+  uint64_t replacements() const { return doubts_.replacements; }
   // The reason why the engine's own lookup may differ from the router's answer, although the index
   // has all blocks of the engine. Empty: there is no such reason.
   std::string_view rule_doubt() const;
@@ -231,6 +236,7 @@ class WorkerIngest {
     std::atomic<bool> inexact{false};            // see State
     std::atomic<bool> contradicted{false};       // see is_contradicted
     std::atomic<bool> lacks_host_blocks{false};  // see lacks_host_blocks
+    std::atomic<uint64_t> replacements{0};       // see replacements
   };
   Doubts doubts_;
   struct CacheSize {

@@ -68,6 +68,7 @@ bool WorkerIngest::CommitSnapshot(const PublisherStatus& status) {
     replica_.DropSnapshot();
     return false;
   }
+  ++doubts_.replacements;
   if (!replica_.CommitSnapshot(status)) return false;
   doubts_.inexact = doubts_.lacks_host_blocks = false;
   host_memory_.NoteMissedStores();
@@ -82,6 +83,7 @@ bool WorkerIngest::CommitSnapshot(const PublisherStatus& status) {
 }
 
 void WorkerIngest::OnReset(ResetReason reason) {
+  ++doubts_.replacements;
   {
     MutexLock lock(mutex_);
     ++(reason == ResetReason::kRestart ? counters_.restarts : counters_.losses);

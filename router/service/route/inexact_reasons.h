@@ -15,6 +15,7 @@ namespace kvcast::router {
 
 inline constexpr char kOtherHashes[] =
     "blocks of this LoRA name have other hashes than its path gives";
+inline constexpr char kReplaced[] = "the worker's blocks were just dropped or replaced";
 
 // Why the match is not proven. `by_chain`: the index was also queried by the engine's hash chain.
 std::string WhyNoProof(const QueryAnswer& answer, bool by_chain, const IndexCounters& counters);

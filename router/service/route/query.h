@@ -143,6 +143,7 @@ struct QueryAnswer {
   SourceState state = SourceState::kConnecting;
   double weight = 0;  // 0 to 1, by the source's state; see SourceStatus
   uint64_t next_seq = 0;
+  uint64_t replacements = 0;  // of the status that `state` is from; see SourceStatus
   // Seconds since WorkerIngest::last_batch_ts, at least 0; nullopt: there is no time stamp. The
   // error of this value is the difference between the worker's clock and the router's clock.
   std::optional<double> event_age_seconds;

@@ -158,6 +158,7 @@ QueryAnswer QueryEngine::Describe(const WorkerIngest& source, const Query& query
   answer.state = source.State(status.state);
   answer.weight = status.weight;
   answer.next_seq = status.next_seq;
+  answer.replacements = status.replacements;
   if (const auto ts = source.last_batch_ts(); ts && now_) {
     answer.event_age_seconds = std::max(0.0, now_() - *ts);
   }
@@ -314,6 +315,7 @@ std::string QueryEngine::WhyNoMatch(const WorkerIngest& source, const Query& que
 void QueryEngine::Prove(const WorkerIngest& source, const Query& query, const Plan& plan,
                         PromptNames& names, QueryAnswer& answer) const {
   const bool by_chain = plan.cohort.chain.has_value();
+  const bool lacks_host_blocks = source.lacks_host_blocks();
   // Chunked local attention has hits without blocks.
   const bool found = answer.match.gpu_tokens > 0 && !index_.ShapeOf(source.id()).has_chunks;
   ContentHits hidden{.gpu = false, .with_cpu = false};
@@ -321,6 +323,12 @@ void QueryEngine::Prove(const WorkerIngest& source, const Query& query, const Pl
     hidden = HitsByContent(source, plan.cohort, query, names);
   }
   if (hidden.gpu) answer.reason = kOtherHashes;
+  // The state may be synced before and after the match, and the match may have read an index that
+  // was just reset: the status is older than the reset, or the source is synced again. The number
+  // of replacements is read last, so that it covers everything that the proof has read.
+  if (answer.reason.empty() && source.replacements() != answer.replacements) {
+    answer.reason = kReplaced;
+  }
   if (answer.reason.empty()) {
     const IndexCounters counters =
         answer.match.unnamed_gpu > 0 ? source.index_counters() : IndexCounters();
@@ -336,7 +344,7 @@ void QueryEngine::Prove(const WorkerIngest& source, const Query& query, const Pl
   answer.reason_with_cpu = WhyNoProofOfLoads(answer, by_chain);
   const bool hidden_loads = hidden.with_cpu && answer.match.with_cpu_tokens == 0;
   if (answer.reason_with_cpu.empty() && hidden_loads) answer.reason_with_cpu = kOtherHashes;
-  if (answer.reason_with_cpu.empty() && source.lacks_host_blocks()) {
+  if (answer.reason_with_cpu.empty() && lacks_host_blocks) {
     answer.reason_with_cpu = "earlier blocks in host memory are not known";
   }
   answer.exact_with_cpu = answer.reason_with_cpu.empty();

@@ -27,6 +27,8 @@ namespace kvcast::router {
 // Thread-safe. `index` must outlive the QueryEngine.
 class QueryEngine {
  public:
+  // Returns the status of a source, with the WorkerIngest::replacements of the same time or of an
+  // earlier time.
   using StatusOf = std::function<SourceStatus(WorkerId)>;
   // `now` returns seconds since the Unix epoch, on a clock that agrees with the workers' clocks.
   // Empty: the answers have no event age.

@@ -118,7 +118,7 @@ FleetForecast::Facts RequestRouter::FactsOf(const Query& query, const RouteCandi
   facts.from_cpu_tokens = upto_cpu - held;
   facts.from_storage_tokens = std::max(of(match.with_storage_tokens), upto_cpu) - upto_cpu;
   facts.resident_tokens = of(LongestOfAnyGroup(match));
-  facts.hash_block_size = prefix_tokens;
+  facts.tokens_per_prefix = prefix_tokens;
   facts.load_costs = candidate.token_costs;
   facts.cache_tokens = answer.cache_tokens;
   return facts;
@@ -202,6 +202,14 @@ static Query WithoutPrompt(const Query& asked, const std::vector<QueryAnswer>& a
   return query;
 }
 
+// The first answer, if no answer names a prefix of the prompt.
+static const QueryAnswer& FirstWithNames(const std::vector<QueryAnswer>& answers) {
+  const auto it = std::ranges::find_if(answers, [](const QueryAnswer& answer) {
+    return answer.prefixes != nullptr && !answer.prefixes->empty();
+  });
+  return it == answers.end() ? answers.front() : *it;
+}
+
 Result<RouteDecision> RequestRouter::Decide(const Query& asked, std::vector<QueryAnswer> answers,
                                             double now_ms) {
   if (answers.empty()) return Status(StatusCode::kUnavailable, "there is no worker");
@@ -212,9 +220,10 @@ Result<RouteDecision> RequestRouter::Decide(const Query& asked, std::vector<Quer
   decision.prompt_tokens = query.prompt_tokens;
   std::vector<ExpectedOf> expected;
   // Workers with different hashes may have different names for the prompt's prefixes, and other
-  // prefixes. The forecast uses the prefixes of the first worker.
-  const SharedPrefixes prefixes = answers.front().prefixes;
-  const int64_t prefix_tokens = answers.front().hash_block_size;
+  // prefixes. The forecast uses the prefixes of one worker.
+  const QueryAnswer& named = FirstWithNames(answers);
+  const SharedPrefixes prefixes = named.prefixes;
+  const int64_t prefix_tokens = named.hash_block_size;
   forecast_.Begin(prefixes ? std::span<const PrefixName>(*prefixes) : std::span<const PrefixName>(),
                   now_ms / 1000);
   decision.candidates.reserve(answers.size());

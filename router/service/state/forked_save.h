@@ -26,6 +26,8 @@ class ForkedSave {
   // has threads, the child may only do what StateFileWriter::Write does.
   void Begin(StateFileWriter& writer, const FrozenShard& frozen, int fd);
   // Waits until the child has written the file. Not ok (kUnavailable): one line with the reason.
+  // REQUIRES: the process does not ignore SIGCHLD; otherwise the result of the child is lost, and
+  // Wait is not ok.
   Status Wait();
   // Ends the child. Does not wait for its end.
   void Kill();

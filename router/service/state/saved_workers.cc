@@ -99,17 +99,17 @@ void SavedWorkers::Reserve(PrefixIndex& index) {
   IndexImage::Reserve(index, size);
 }
 
-std::optional<SavedPosition> SavedWorkers::Restore(PrefixIndex& index,
-                                                   const WorkerRegistration& registration,
-                                                   WorkerIngest& source) {
+std::optional<RestoredWorker> SavedWorkers::Restore(PrefixIndex& index,
+                                                    const WorkerRegistration& registration,
+                                                    WorkerIngest& source) {
+  std::string text;
   Place place;
   {
     const MutexLock lock(mutex_);
     const auto it = by_registration_.find(text_of_(registration));
     if (it == by_registration_.end()) return std::nullopt;
-    place = std::move(it->second);
-    replaced_.erase(it->first);
-    by_registration_.erase(it);
+    text = it->first;
+    place = it->second;
   }
   Reserve(index);
   const SavedWorker& saved = place.file->workers()[place.number];
@@ -117,22 +117,31 @@ std::optional<SavedPosition> SavedWorkers::Restore(PrefixIndex& index,
   const Status status = source.Restore(saved.source, saved.position.next_seq, [&] {
     return place.file->Restore(index, source.id(), place.number);
   });
-  {
-    const MutexLock lock(mutex_);
-    RestoreCounters& counters = CountersOf(place.origin);
-    ++(status.ok() ? counters.workers_restored : counters.workers_refused);
+  if (!status.ok()) {
+    Settle(text, place.origin, &RestoreCounters::workers_refused);
+    if (log_ != nullptr) {
+      log_->Write(log_events::kStateRefused, source.name(), {{"reason", status.message()}});
+    }
+    return std::nullopt;
   }
-  if (log_ != nullptr && status.ok()) {
-    log_->Write(log_events::kSourceRestored, source.name(),
-                {{"by", OriginName(place.origin)},
-                 {"residencies", index.counters(source.id()).residencies},
-                 {"next_seq", saved.position.next_seq}});
-  }
-  if (status.ok()) return saved.position;
-  if (log_ != nullptr) {
-    log_->Write(log_events::kStateRefused, source.name(), {{"reason", status.message()}});
-  }
-  return std::nullopt;
+  const uint64_t residencies = index.counters(source.id()).residencies;
+  return RestoredWorker{
+      saved.position, [this, text, origin = place.origin, name = source.name(), residencies,
+                       next_seq = saved.position.next_seq] {
+        Settle(text, origin, &RestoreCounters::workers_restored);
+        if (log_ == nullptr) return;
+        log_->Write(
+            log_events::kSourceRestored, name,
+            {{"by", OriginName(origin)}, {"residencies", residencies}, {"next_seq", next_seq}});
+      }};
+}
+
+void SavedWorkers::Settle(const std::string& registration, StateOrigin origin,
+                          uint64_t RestoreCounters::*counter) {
+  const MutexLock lock(mutex_);
+  by_registration_.erase(registration);
+  replaced_.erase(registration);
+  ++(CountersOf(origin).*counter);
 }
 
 RestoreCounters SavedWorkers::counters(StateOrigin origin) const {

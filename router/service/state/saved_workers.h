@@ -27,7 +27,7 @@ inline constexpr size_t kStateOrigins = 2;
 
 struct RestoreCounters {
   uint64_t files_refused = 0;     // damaged, of another version, or of another secret
-  uint64_t workers_restored = 0;  // with their saved state
+  uint64_t workers_restored = 0;  // followed with their saved state
   uint64_t workers_refused = 0;   // their state is damaged, or does not fit their registration
 };
 
@@ -54,9 +54,10 @@ class SavedWorkers {
   size_t DropPeer();
 
   // Restores the saved state of a worker; see RestoreWorker. Only a worker that is registered
-  // exactly as it was saved gets its state, and only once.
-  std::optional<SavedPosition> Restore(PrefixIndex& index, const WorkerRegistration& registration,
-                                       WorkerIngest& source);
+  // exactly as it was saved gets its state. The state is left to restore until on_followed is
+  // called. A state that is refused is dropped. The object must outlive on_followed.
+  std::optional<RestoredWorker> Restore(PrefixIndex& index, const WorkerRegistration& registration,
+                                        WorkerIngest& source);
   RestoreCounters counters(StateOrigin origin) const;
 
  private:
@@ -69,6 +70,10 @@ class SavedWorkers {
   void Add(const std::shared_ptr<const StateFile>& file, const std::string& name);
   // Makes room in the index for all files, at the first call.
   void Reserve(PrefixIndex& index);
+  // Drops the states of the registration, and adds 1 to the counter. `origin`: of the state that
+  // Restore used.
+  void Settle(const std::string& registration, StateOrigin origin,
+              uint64_t RestoreCounters::*counter);
   RestoreCounters& CountersOf(StateOrigin origin) KV_REQUIRES(mutex_) {
     return counters_[static_cast<size_t>(origin)];
   }

@@ -13,7 +13,7 @@ void Source::OnReply(const Reply& reply, int64_t now_ms) {
   if (!request_.open() || request_.end) return;
   now_ms_ = now_ms;
   connection_.NoteMessage(now_ms_);
-  // A malformed reply does not extend the deadline. So a request that gets only malformed replies
+  // A malformed reply does not extend the deadline, so a request that gets only malformed replies
   // times out.
   if (!request_.cut && reply.kind != ReplyKind::kMalformed) {
     request_.deadline_ms = now_ms + reply_timeout_ms();
@@ -64,8 +64,8 @@ void Source::OnReplayBatch(const Batch& batch) {
     // The status at the end of the answer contains the epoch.
     if (!proven && !publisher_.proof.missing()) Unprove(SourceReason::kUnproven);
   } else if (!proven || (oldest_held && batch.seq > position_.next())) {
-    // The publisher's ring does not hold the applied batch that would prove the publisher, or does
-    // not hold the batches of the hole.
+    // The publisher's ring does not hold the applied batch that would prove that the publisher is
+    // the same, or does not hold the batches of the hole.
     SkipTo(std::min(batch.seq, hold_back_.first_seq().value_or(batch.seq)),
            ResetReason::kLostBatches);
     request_.proven = true;
@@ -187,7 +187,7 @@ bool Source::TakeStatus(const PublisherStatus& status, const SourceRequest& requ
     publisher_.gives_digests = status.has_digests;
     publisher_.proof.Give();
   }
-  // The newest batches may still be on their way.
+  // The newest batches may arrive later.
   position_.Announce(status.next_seq, now_ms_ + LookSchedule::kSettleMs);
   ApplyHeld();
   return true;
@@ -249,7 +249,7 @@ void Source::GiveUpSnapshots() {
 }
 
 // The state in the answer is not older than the local state, because no batch was applied since the
-// request. The batches between the two states are held or on their way.
+// request. The batches between the two states are held back, or arrive later.
 void Source::OnRepairEnd(const std::optional<PublisherStatus>& status,
                          std::optional<uint64_t> resume) {
   if (!status) {

@@ -58,6 +58,7 @@ SourceStatus Source::status(int64_t now_ms) const {
   status.extended = publisher_.extended;
   status.next_seq = position_.next();
   status.lag = position_.seen_next() - position_.next();
+  status.replacements = sink_->replacements();
   return status;
 }
 

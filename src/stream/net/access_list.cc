@@ -4,13 +4,13 @@
 
 #include "kvcast/stream/curve.h"
 #include "src/base/mutex.h"
-#include "src/stream/net/curve_clients.h"
+#include "src/stream/net/curve_roles.h"
 
 namespace kvcast {
 namespace {
 
-Status BadList(const std::string& path, const std::string& why) {
-  return {StatusCode::kInvalidArgument, path + ": " + why};
+Status BadList(const std::string& path, const std::string& error) {
+  return {StatusCode::kInvalidArgument, path + ": " + error};
 }
 
 Result<std::string> ReadList(const std::string& path) {
@@ -34,18 +34,18 @@ class AccessList::Impl {
     Result<std::string> text = ReadList(path_);
     if (!text.ok()) return text.status();
     MutexLock lock(mutex_);
-    if (read_ && text_ == *text) return Status();
-    Result<CurveClients> clients = ParseCurveClients(*text);
-    if (!clients.ok()) return BadList(path_, clients.status().message());
-    read_ = true;
+    if (was_read_ && text_ == *text) return Status();
+    Result<CurveRoles> roles = ParseCurveRoles(*text);
+    if (!roles.ok()) return BadList(path_, roles.status().message());
+    was_read_ = true;
     text_ = std::move(text).value();
-    clients_ = std::move(clients).value();
+    roles_ = std::move(roles).value();
     return Status();
   }
   bool Allows(CurveRole role, std::string_view key) const {
     MutexLock lock(mutex_);
-    const auto client = clients_.find(key);
-    return client != clients_.end() && (client->second & CurveRoleBit(role)) != 0;
+    const auto client = roles_.find(key);
+    return client != roles_.end() && (client->second & CurveRoleBit(role)) != 0;
   }
   void CountFailure() {
     MutexLock lock(mutex_);
@@ -59,9 +59,9 @@ class AccessList::Impl {
  private:
   const std::string path_;
   mutable Mutex mutex_;
-  bool read_ KV_GUARDED_BY(mutex_) = false;
+  bool was_read_ KV_GUARDED_BY(mutex_) = false;
   std::string text_ KV_GUARDED_BY(mutex_);  // content of the file
-  CurveClients clients_ KV_GUARDED_BY(mutex_);
+  CurveRoles roles_ KV_GUARDED_BY(mutex_);
   uint64_t failed_ KV_GUARDED_BY(mutex_) = 0;
 };
 

@@ -15,11 +15,11 @@ namespace {
 
 constexpr size_t kKeyChars = 40;
 constexpr size_t kKeyBytes = 32;
-// More than a key and its line end: the rest of a longer file is not read.
+// A key and its line end are shorter. The rest of a longer file is not read.
 constexpr size_t kReadBytes = 256;
 
-Status BadKeyFile(const std::string& path, const std::string& why) {
-  return {StatusCode::kInvalidArgument, path + ": " + why};
+Status BadKeyFile(const std::string& path, const std::string& error) {
+  return {StatusCode::kInvalidArgument, path + ": " + error};
 }
 
 Result<std::string> ReadPrivateFile(const std::string& path) {
@@ -27,8 +27,8 @@ Result<std::string> ReadPrivateFile(const std::string& path) {
   if (fd < 0) return BadKeyFile(path, std::strerror(errno));
   struct stat info = {};
   std::array<char, kReadBytes> buffer;
-  const bool known = fstat(fd, &info) == 0;
-  const ssize_t size = known && S_ISREG(info.st_mode) ? read(fd, buffer.data(), kReadBytes) : -1;
+  const bool has_info = fstat(fd, &info) == 0;
+  const ssize_t size = has_info && S_ISREG(info.st_mode) ? read(fd, buffer.data(), kReadBytes) : -1;
   close(fd);
   if (size < 0) return BadKeyFile(path, "not a readable file");
   if ((info.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
@@ -40,16 +40,18 @@ Result<std::string> ReadPrivateFile(const std::string& path) {
 }  // namespace
 
 Status CheckCurveKey(std::string_view key) {
-  const auto bad = [](const std::string& why) { return Status(StatusCode::kInvalidArgument, why); };
+  const auto invalid = [](const std::string& error) {
+    return Status(StatusCode::kInvalidArgument, error);
+  };
   if (key.size() != kKeyChars) {
-    return bad("a key has " + std::to_string(kKeyChars) + " characters, not " +
-               std::to_string(key.size()));
+    return invalid("a key has " + std::to_string(kKeyChars) + " characters, not " +
+                   std::to_string(key.size()));
   }
-  // libzmq would read only the part before the NUL, and leave the rest of the key unset.
-  const bool is_text = key.find('\0') == std::string_view::npos;
+  // libzmq reads only the part before the first NUL, and leaves the rest of `bytes` unset.
+  const bool has_no_nul = key.find('\0') == std::string_view::npos;
   std::array<uint8_t, kKeyBytes> bytes;
-  if (!is_text || zmq_z85_decode(bytes.data(), std::string(key).c_str()) == nullptr) {
-    return bad("the key has characters that are not Z85");
+  if (!has_no_nul || zmq_z85_decode(bytes.data(), std::string(key).c_str()) == nullptr) {
+    return invalid("the key has characters that are not Z85");
   }
   return Status();
 }

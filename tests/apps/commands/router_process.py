@@ -43,9 +43,9 @@ def log_entry(line):
 
 
 class Router:
-    def __init__(self, program, *flags):
+    def __init__(self, program, *flags, preexec_fn=None):
         self.process = subprocess.Popen([program, "router", "--http", "127.0.0.1:0", "--log-format", "json", *flags],
-                                        stderr=subprocess.PIPE, text=True)
+                                        stderr=subprocess.PIPE, text=True, preexec_fn=preexec_fn)
         atexit.register(self.process.kill)
         self.url = self.await_event("http_listening")["address"]
 

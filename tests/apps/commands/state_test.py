@@ -31,17 +31,23 @@ def resets(router):
     return metric(router, 'kvcast_source_resets_total{worker="engine"}')
 
 
+def ignore_children():
+    """Runs in the new process. A supervisor may ignore SIGCHLD, and the router inherits this."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+
+
 with tempfile.TemporaryDirectory() as temporary:
     config, state = pathlib.Path(temporary) / "config.json", pathlib.Path(temporary) / "state"
     engine = Engine()
     config.write_text(json.dumps({"sources": [engine.source], "state": str(state), "state_interval_s": 1}), encoding="utf-8")
-    router = Router(KVCAST, "--config", config)
+    router = Router(KVCAST, "--config", config, preexec_fn=ignore_children)
     expect_exact("the router has all batches", router, engine)
     engine.outlive_ring()
     expect_exact("at first", router, engine)
     for kill in range(KILLS):
         before = saves(router)
         until("the state is saved", lambda: saves(router) > before)
+        check("no save failed", metric(router, "kvcast_state_save_errors_total") == 0)
         time.sleep(random.random() / 2)  # the kill comes at any time, also during a save
         router.process.send_signal(signal.SIGKILL)
         router.process.wait(60)

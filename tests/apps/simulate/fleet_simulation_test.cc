@@ -6,6 +6,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
+#include <map>
 #include <numeric>
 
 #include "apps/simulate/random.h"
@@ -85,12 +88,19 @@ TEST(Fleet, TwoRunsAreEqual) {
   }
 }
 
+constexpr double kReportDelay = 0.001;  // seconds from an engine to the rule
+constexpr double kPredicted = 0.5;      // the time to each first token that the listener predicts
+
 // Counts the batches and the reports that a rule gets, and chooses engines in turn.
 struct Heard {
   int64_t batches = 0;
   int64_t removed = 0;
   std::vector<int64_t> admitted, answered, finished;
   std::vector<int64_t> batches_at_choice;
+  std::vector<double> usage_at_choice;  // of the first engine
+  std::map<size_t, double> chosen_s;    // by request: time of the latest choice
+  std::vector<double> first_token_s;    // from the latest choice, in the order of `answered`
+  std::vector<double> finished_s;       // times of the ends, in the order of `finished`
 };
 Heard heard;
 
@@ -98,13 +108,22 @@ class Listener final : public Rule {
  public:
   size_t Choose(const RuleInput& input) override {
     heard.batches_at_choice.push_back(heard.batches);
+    heard.usage_at_choice.push_back(input.engines[0].cache_usage);
+    heard.chosen_s[input.request] = input.now_s;
     return next_++ % input.engines.size();
   }
   void Admitted(size_t r, int64_t, double) override {
     heard.admitted.push_back(static_cast<int64_t>(r));
   }
-  void FirstToken(size_t r, double) override { heard.answered.push_back(static_cast<int64_t>(r)); }
-  void Finished(size_t r, double) override { heard.finished.push_back(static_cast<int64_t>(r)); }
+  void FirstToken(size_t r, double now_s) override {
+    heard.answered.push_back(static_cast<int64_t>(r));
+    heard.first_token_s.push_back(now_s - kReportDelay - heard.chosen_s.at(r));
+  }
+  void Finished(size_t r, double now_s) override {
+    heard.finished.push_back(static_cast<int64_t>(r));
+    heard.finished_s.push_back(now_s - kReportDelay);
+  }
+  std::optional<double> PredictedFirstToken() const override { return kPredicted; }
   void Applied(size_t, const EventBatch&) override { ++heard.batches; }
   void Removed(size_t) override { ++heard.removed; }
 
@@ -195,6 +214,54 @@ TEST(Fleet, RequestsOfAnEndedEngineEndElsewhere) {
   EXPECT_GT(sent, kRequests);  // some were sent twice
   EXPECT_LT(result.by_engine[0], 10);
   EXPECT_EQ(result.exact_equal, result.exact_checked);
+}
+
+TEST(Fleet, APredictionCountsFromTheLatestChoice) {
+  Slice slice = SharedSlice(2);
+  for (WorkloadRequest& request : slice.requests) request.delay_s = 0;
+  SmallFleet fleet("full", std::move(slice), 2);
+  fleet.options.kill_at_s = 1e-6;  // during the first step of both engines
+  const RunResult result = RunWithListener(fleet);
+  ASSERT_EQ(heard.batches_at_choice.size(), 3u) << "one request was sent twice";
+  std::vector<double> errors;
+  for (const double real_s : heard.first_token_s) {
+    errors.push_back(std::abs(kPredicted - real_s) / real_s);
+  }
+  ASSERT_EQ(errors.size(), 2u);
+  EXPECT_THAT(result.prediction_error, ::testing::Pointwise(::testing::DoubleNear(1e-6), errors));
+}
+
+// Otherwise the book of the rule has the prompt in prefill until the request ends.
+TEST(Fleet, EachEngineReportsTheFirstTokenOfARequest) {
+  Slice slice = SharedSlice(2);
+  for (WorkloadRequest& request : slice.requests) request.delay_s = 0;
+  slice.requests[0].output_tokens = 1000;
+  SmallFleet fleet("full", std::move(slice), 2);
+  RunWithListener(fleet);
+  const auto at = std::ranges::find(heard.answered, 0) - heard.answered.begin();
+  // The first engine ends after the first token of the first request.
+  fleet.options.kill_at_s = heard.first_token_s.at(static_cast<size_t>(at)) + kReportDelay;
+  RunWithListener(fleet);
+  EXPECT_EQ(heard.removed, 1);
+  EXPECT_EQ(std::ranges::count(heard.answered, 0), 2);
+}
+
+// The first request ends with the second step of the engine. The second request arrives during this
+// step.
+TEST(Fleet, ARuleDoesNotSeeTheBlocksThatAStepInProgressFrees) {
+  Slice slice = SharedSlice(2);
+  slice.requests[0].delay_s = 0;
+  slice.requests[0].output_tokens = 2;
+  slice.requests[1].after = 0;
+  RunWithListener(SmallFleet("full", slice, 1));
+  ASSERT_EQ(heard.finished.at(0), 0);
+  EXPECT_EQ(heard.usage_at_choice, (std::vector<double>{0, 0}));
+  slice.requests[1].after = kNoRequest;
+  slice.requests[1].delay_s = heard.finished_s.at(0) - 1e-4;
+  SmallFleet fleet("full", std::move(slice), 1);
+  fleet.time_scale = 1;
+  RunWithListener(fleet);
+  EXPECT_GT(heard.usage_at_choice.at(1), 0);
 }
 
 TEST(Fleet, EndOfAnIdleEngineDoesNotPutOffTheEndOfTheRun) {

@@ -31,7 +31,7 @@ FleetForecast::Facts On(uint32_t worker, int64_t prompt_tokens) {
   return {.worker = WorkerId(worker),
           .model = "m",
           .prompt_tokens = prompt_tokens,
-          .hash_block_size = kBlock};
+          .tokens_per_prefix = kBlock};
 }
 
 struct FleetForecastTest : ::testing::Test {
@@ -171,6 +171,18 @@ TEST_F(FleetForecastTest, AConversationThatMovedHasNoRequestOnTheRemovedWorker) 
   EXPECT_LT(Weigh(Prompt(1, 20), facts, 100000, {.cache_share = 0.2}).eviction_s, 2);
 }
 
+TEST_F(FleetForecastTest, PromptsWithoutNamesBelongToNoConversation) {
+  const uint64_t first = Send({}, On(1, 5000), 0);
+  Send({}, On(2, 5000), 0);
+  for (const uint32_t worker : {1u, 2u}) {
+    FleetForecast::Facts facts = On(worker, 2000);
+    facts.cache_tokens = 10000;
+    EXPECT_EQ(Weigh(Prompt(1, 20), facts, 0).eviction_s, 0) << worker;
+  }
+  forecast.Ended(first, 1);
+  forecast.Removed(WorkerId(2));
+}
+
 TEST_F(FleetForecastTest, TokensOfOneGroupCountByTheChanceOfAnotherPrompt) {
   FleetForecast::Facts facts = On(1, 1000);
   facts.reusable_tokens = 200;
@@ -181,7 +193,7 @@ TEST_F(FleetForecastTest, TokensOfOneGroupCountByTheChanceOfAnotherPrompt) {
   EXPECT_EQ(Weigh(Prompt(1, 10), facts, 0).partial_s, 0);
   facts.resident_tokens = 5000;
   EXPECT_DOUBLE_EQ(Weigh(Prompt(1, 10), facts, 0).partial_s, 0.001 * (1000 - 200) * 0.5);
-  facts.hash_block_size = 0;
+  facts.tokens_per_prefix = 0;
   EXPECT_EQ(Weigh(Prompt(1, 10), facts, 0).partial_s, 0) << "the blocks have no names";
 }
 

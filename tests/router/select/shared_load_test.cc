@@ -167,7 +167,7 @@ TEST_F(SharedLoadTest, AnEngineWithoutReportsHasItsPromptsInDecodeLater) {
 }
 
 FleetForecast::Facts FactsOn(uint32_t worker) {
-  return {.worker = WorkerId(worker), .model = "m", .prompt_tokens = 2000, .hash_block_size = 16};
+  return {.worker = WorkerId(worker), .model = "m", .prompt_tokens = 2000, .tokens_per_prefix = 16};
 }
 
 TEST(SharedForecast, TheLoadOfOthersCountsForKnownAndNewWorkers) {

@@ -96,6 +96,42 @@ TEST_F(FleetTest, ASourceThatCannotBeFollowedLeavesNothing) {
   EXPECT_TRUE(fleet->Add(Source("a")).ok());
 }
 
+// Queries may have used the worker before it could not be followed.
+TEST_F(FleetTest, TheObserverLearnsThatASourceCannotBeFollowed) {
+  WorkerRegistration bad = Source("a");
+  bad.endpoint = "nonsense";
+  EXPECT_FALSE(fleet->Add(bad).ok());
+  EXPECT_EQ(removed, 1);
+  ASSERT_TRUE(fleet->Add(Source("a")).ok());
+  EXPECT_FALSE(fleet->Add(Source("a")).ok());
+  EXPECT_EQ(removed, 1) << "the second worker was in no view";
+  ASSERT_TRUE(fleet->Remove("a").ok());
+  EXPECT_EQ(removed, 2);
+}
+
+// The name of the second rank is taken, so the first attempt fails after it has followed a rank.
+TEST_F(FleetTest, ASavedStateIsUsedUpWhenAllRanksAreFollowed) {
+  std::vector<std::string> restored;
+  std::vector<std::string> followed;
+  const RestoreWorker restore = [&](const WorkerRegistration& source, WorkerIngest&) {
+    const std::string name = source.worker.name;
+    restored.push_back(name);
+    return RestoredWorker{{}, [&followed, name] { followed.push_back(name); }};
+  };
+  fleet = Fleet::Create({}, index, {}, {}, restore).value();
+  WorkerRegistration ranks = Source("a");
+  ranks.data_parallel_size = 2;
+  ranks.rank_by_tag = true;
+  ASSERT_TRUE(fleet->Add(Source("a-dp1")).ok());
+  EXPECT_EQ(followed, std::vector<std::string>{"a-dp1"});
+  EXPECT_FALSE(fleet->Add(ranks).ok());
+  EXPECT_EQ(restored, (std::vector<std::string>{"a-dp1", "a-dp0"}));
+  EXPECT_EQ(followed, std::vector<std::string>{"a-dp1"});
+  ASSERT_TRUE(fleet->Remove("a-dp1").ok());
+  ASSERT_TRUE(fleet->Add(ranks).ok());
+  EXPECT_EQ(followed, (std::vector<std::string>{"a-dp1", "a-dp0", "a-dp1"}));
+}
+
 // The worker of a log follows the endpoints of the log's reader. The reader lives as long as the
 // worker.
 TEST_F(FleetTest, ALogIsReadWhileItsWorkerIsFollowed) {
@@ -139,6 +175,44 @@ TEST_F(FleetTest, ALogThatCannotBeReadLeavesNothing) {
   EXPECT_FALSE(fleet->Add(source).ok());
   EXPECT_TRUE(reader.expired());
   EXPECT_EQ(fleet->view()->workers.size(), 0u);
+}
+
+// The status of a turn is published after the turn.
+TEST_F(FleetTest, TheStatusShowsWhetherItIsOlderThanTheBlocks) {
+  std::atomic<const Fleet*> following{nullptr};
+  std::atomic<bool> older{false};
+  const auto compare = [&](const FleetWorker& worker) {
+    const Fleet& now = *following.load();
+    older = now.stream(worker.id).replacements < worker.source->replacements();
+  };
+  FleetObserver observer;
+  observer.on_snapshot = compare;
+  observer.on_dropped = [&](const FleetWorker& worker, ResetReason, uint64_t) { compare(worker); };
+  const auto observed = Fleet::Create({}, index, std::move(observer)).value();
+  following = observed.get();
+  ASSERT_TRUE(observed->Add(Source("a")).ok());
+  ASSERT_TRUE(publisher->Publish(Batch(StoreFull(Hashes(1, 4), 0))).ok());
+  ASSERT_TRUE(Eventually([&] { return HasOneBatch(*observed, "a"); }));
+  const auto worker = observed->view()->Find("a");
+  const uint64_t before = worker->source->replacements();
+  observed->Contradict(worker->id);
+  EXPECT_TRUE(Eventually([&] {
+    const uint64_t published = observed->stream(worker->id).replacements;
+    return published > before && published == worker->source->replacements();
+  }));
+  EXPECT_TRUE(older);
+  ASSERT_TRUE(observed->Remove("a").ok());
+}
+
+TEST_F(FleetTest, TheStatusOfAFeedShowsWhetherItIsOlderThanTheBlocks) {
+  WorkerRegistration source = Source("a");
+  source.endpoint = kPushEndpoint;
+  ASSERT_TRUE(fleet->Add(source).ok());
+  const auto worker = fleet->view()->Find("a");
+  EXPECT_EQ(fleet->stream(worker->id).replacements, 0u);
+  fleet->Contradict(worker->id);
+  EXPECT_EQ(worker->source->replacements(), 1u);
+  EXPECT_EQ(fleet->stream(worker->id).replacements, 1u);
 }
 
 TEST_F(FleetTest, SourcesAreChosenByModelAndRoutingGroup) {

@@ -78,8 +78,10 @@ struct NamingServiceTest : ::testing::Test {
     sources[0]->OnBatch(payload);
   }
   QueryAnswer Ask(Query query) const {
-    const QueryEngine engine(index,
-                             [](WorkerId) { return SourceStatus{.state = SourceState::kSynced}; });
+    const QueryEngine engine(index, [this](WorkerId) {
+      return SourceStatus{.state = SourceState::kSynced,
+                          .replacements = sources[0]->replacements()};
+    });
     query.prompt_tokens = std::ssize(query.tokens);
     return engine.Answer(query, sources).value().at(0);
   }

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <numeric>
@@ -274,6 +275,51 @@ TEST_F(QueryEngineTest, ProofMustHoldBeforeAndAfterTheIndexIsAsked) {
     EXPECT_EQ(answers.value()[0].exact, &before == &states[0][0]);
     EXPECT_EQ(answers.value()[0].reason.empty(), answers.value()[0].exact);
   }
+}
+
+// The source publishes its status only after the reset.
+TEST_F(QueryEngineTest, AnIndexThatWasJustResetProvesNothing) {
+  AddWorker("a", HashAlgorithm::kSha256, "0", 16, EventHashForm::kInt64, 4);
+  Query query;
+  query.by_tokens = false;
+  query.hashes = Hashes(1, 4);
+  SourceStatus status = Synced(WorkerId(0));
+  const QueryEngine engine(index, [&](WorkerId) { return status; });
+  const auto ask = [&] { return engine.Answer(query, sources).value()[0]; };
+  EXPECT_TRUE(ask().exact);
+  const std::vector<uint8_t> damaged = {0xc1};
+  const std::function<void()> drops[] = {
+      [&] { sources[0]->OnReset(ResetReason::kDoubt); },
+      [&] { sources[0]->OnReset(ResetReason::kRestart); },
+      [&] { EXPECT_EQ(sources[0]->OnBatch(damaged), BatchResult::kUndecodable); }};
+  for (const auto& drop : drops) {
+    drop();
+    EXPECT_FALSE(ask().exact);
+    EXPECT_EQ(ask().reason, "the worker's blocks were just dropped or replaced");
+    status.replacements = sources[0]->replacements();
+    EXPECT_TRUE(ask().exact);
+  }
+}
+
+TEST_F(QueryEngineTest, ASourceThatIsResetAndSyncedAgainDuringTheQueryProvesNothing) {
+  AddWorker("a", HashAlgorithm::kSha256, "0", 16, EventHashForm::kInt64, 4);
+  Query query;
+  query.by_tokens = false;
+  query.hashes = Hashes(1, 4);
+  SourceStatus status = Synced(WorkerId(0));
+  int calls = 0;
+  const QueryEngine engine(index, [&](WorkerId) {
+    if (calls++ == 1) {
+      sources[0]->OnReset(ResetReason::kRestart);
+      status.replacements = sources[0]->replacements();
+    }
+    return status;
+  });
+  const QueryAnswer during = engine.Answer(query, sources).value()[0];
+  EXPECT_EQ(during.state, SourceState::kSynced);
+  EXPECT_FALSE(during.exact);
+  EXPECT_EQ(during.reason, "the worker's blocks were just dropped or replaced");
+  EXPECT_TRUE(engine.Answer(query, sources).value()[0].exact);
 }
 
 TEST_F(QueryEngineTest, HashesOfAQueryAreUsedUnchanged) {

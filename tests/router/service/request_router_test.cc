@@ -292,6 +292,19 @@ TEST_F(RequestRouterTest, AHintCountsThePrefixesOfOneBlockSize) {
   EXPECT_EQ(decision.keep_prefix_tokens, 496);
 }
 
+// The first worker may be new, or its hash scheme may not be known.
+TEST_F(RequestRouterTest, AWorkerWithoutNamesDoesNotHideTheNamesOfOthers) {
+  QueryAnswer unnamed = Worker(0, 0);
+  unnamed.hash_block_size = 0;
+  QueryAnswer answer = Worker(1, 0);
+  answer.match.per_group_tokens = {500, 0};
+  for (const SharedPrefixes& none : {SharedPrefixes(), Prefixes(1, 0)}) {
+    unnamed.prefixes = none;
+    RequestRouter other(config, [] { return 0.0; });
+    EXPECT_EQ(Decide(other, {unnamed, answer}).keep_prefix_tokens, 496);
+  }
+}
+
 TEST_F(RequestRouterTest, AHintNamesThePositionAfterWhichNothingReturns) {
   RouteDecision decision;
   for (uint64_t i = 0; i < 40; ++i) {

@@ -36,7 +36,9 @@ struct SourceProofTest : ::testing::Test {
     return sources[0]->OnBatch(payload, Seq(seq));
   }
   QueryAnswer Ask(int64_t tokens, SourceState state = SourceState::kSynced) const {
-    const QueryEngine engine(index, [state](WorkerId) { return SourceStatus{.state = state}; });
+    const QueryEngine engine(index, [this, state](WorkerId) {
+      return SourceStatus{.state = state, .replacements = sources[0]->replacements()};
+    });
     const Query query{.tokens = Tokens(1, tokens), .prompt_tokens = tokens};
     return engine.Answer(query, sources).value().at(0);
   }

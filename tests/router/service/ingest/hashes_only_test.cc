@@ -62,8 +62,10 @@ class HashesOnlyTest : public ::testing::Test {
     return !answer.events.empty();
   }
   QueryAnswer Ask(const std::vector<TokenId>& tokens, const HashInputs& inputs = {}) const {
-    const QueryEngine engine(index,
-                             [](WorkerId) { return SourceStatus{.state = SourceState::kSynced}; });
+    const QueryEngine engine(index, [this](WorkerId) {
+      return SourceStatus{.state = SourceState::kSynced,
+                          .replacements = sources[0]->replacements()};
+    });
     const Query query{.tokens = tokens, .inputs = inputs, .prompt_tokens = std::ssize(tokens)};
     return engine.Answer(query, sources).value().at(0);
   }

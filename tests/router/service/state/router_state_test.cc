@@ -16,6 +16,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "router/service/json/json_fields.h"
@@ -419,6 +420,36 @@ TEST_P(StateFilesTest, ASourceThatIsListedLateGetsItsState) {
   for (const auto& file : fs::directory_iterator(options.state.folder)) {
     EXPECT_FALSE(file.path().filename().string().starts_with("kept-")) << file.path();
   }
+}
+
+// After the start, the log of the source cannot be read at first. The saved state waits for the
+// attempt that follows the source.
+TEST_P(StateFilesTest, ASourceThatCannotBeFollowedYetKeepsItsState) {
+  bool readable = true;
+  options.open_log = [&](const std::string&, bool) -> Result<OpenLog> {
+    if (!readable) return Status(StatusCode::kUnavailable, "not yet");
+    return OpenLog{engine.publisher->endpoint(), engine.publisher->replay_endpoint(),
+                   std::make_shared<int>(0)};
+  };
+  options.sources[0].endpoint = "nats:model/engine";
+  options.sources[0].replay_endpoint.clear();
+  ASSERT_NO_FATAL_FAILURE(Save());
+  const auto sources = std::exchange(options.sources, {});
+  Start();
+  options.sources = sources;
+  readable = false;
+  const auto refused = service->Reload(options);
+  ASSERT_TRUE(refused.ok()) << refused.status().ToString();
+  EXPECT_EQ(refused->errors.size(), 1u);
+  EXPECT_EQ(Metric("kvcast_state_workers_restored_total"), "0");
+  EXPECT_TRUE(lines.With({"source_restored source=engine"}).empty());
+  readable = true;
+  const auto followed = service->Reload(options);
+  ASSERT_TRUE(followed.ok()) << followed.status().ToString();
+  EXPECT_EQ(followed->added, 1u);
+  EXPECT_EQ(Metric("kvcast_state_workers_restored_total"), "1");
+  ASSERT_NO_FATAL_FAILURE(ExpectExact(engine));
+  EXPECT_EQ(Worker().stream.resets, 0u);
 }
 
 struct StateFolderTest : ::testing::Test {

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "apps/conformance/router/key_source.h"
+#include "apps/conformance/router/hash_source.h"
 
 namespace kvcast::tools {
 
-Result<KeySource> KeySource::Create(const ScenarioConfig& config) {
+Result<HashSource> HashSource::Create(const ScenarioConfig& config) {
   const auto* bytes = reinterpret_cast<const uint8_t*>(config.none_hash.data());
   auto hasher = BlockHasher::FromNoneHash(config.algorithm, {bytes, config.none_hash.size()});
   if (!hasher.ok()) return hasher.status();
-  return KeySource(config, std::move(hasher).value());
+  return HashSource(config, std::move(hasher).value());
 }
 
-std::vector<BlockHash> KeySource::Chain(std::span<const TokenId> tokens, const HashInputs& inputs) {
+std::vector<BlockHash> HashSource::Chain(std::span<const TokenId> tokens,
+                                         const HashInputs& inputs) {
   std::vector<Digest> digests;
   hasher_.ExtendChain(tokens, hash_block_size_, inputs, digests, chain_form_);
   std::vector<BlockHash> chain;

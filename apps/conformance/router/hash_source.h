@@ -1,4 +1,5 @@
-// KeySource: the hash chains of a replayed run's prompts.
+// HashSource: computes the block hashes of the prompts of a recorded run, as the engine computed
+// them.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -12,15 +13,16 @@
 
 namespace kvcast::tools {
 
-// Computes the engine's own hashes. The algorithm and the seed come from the recording.
-class KeySource {
+// The algorithm, the seed and the forms of the hashes come from the recording.
+class HashSource {
  public:
-  // Not ok: the configuration is invalid.
-  static Result<KeySource> Create(const ScenarioConfig& config);
+  // Errors: see BlockHasher::FromNoneHash.
+  static Result<HashSource> Create(const ScenarioConfig& config);
+  // Returns the hash of each whole hash unit of the prompt, from the first to the last.
   std::vector<BlockHash> Chain(std::span<const TokenId> tokens, const HashInputs& inputs);
 
  private:
-  KeySource(const ScenarioConfig& config, BlockHasher hasher)
+  HashSource(const ScenarioConfig& config, BlockHasher hasher)
       : hash_block_size_(config.cache.hash_block_size),
         hash_form_(config.hash_form),
         chain_form_(config.chain_form),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "src/stream/net/curve_clients.h"
+#include "src/stream/net/curve_roles.h"
 
 #include <sstream>
 #include <utility>
@@ -14,10 +14,10 @@ constexpr std::pair<CurveRole, std::string_view> kRoleNames[] = {
 };
 
 Result<uint8_t> ParseRoles(const std::string& text) {
-  const Status bad(
+  const Status error(
       StatusCode::kInvalidArgument,
       "the roles must be subscribe, replay or snapshot, and each role may occur at most once");
-  if (text.ends_with(',')) return bad;
+  if (text.ends_with(',')) return error;
   uint8_t roles = 0;
   std::istringstream names(text);
   for (std::string name; std::getline(names, name, ',');) {
@@ -25,12 +25,12 @@ Result<uint8_t> ParseRoles(const std::string& text) {
     for (const auto& [role, known] : kRoleNames) {
       if (name == known) roles |= CurveRoleBit(role);
     }
-    if (roles == before) return bad;
+    if (roles == before) return error;
   }
   return roles;
 }
 
-Status ParseLine(const std::string& line, CurveClients& clients) {
+Status ParseLine(const std::string& line, CurveRoles& roles_by_key) {
   std::istringstream words(line);
   std::string roles_text;
   std::string key;
@@ -40,23 +40,23 @@ Status ParseLine(const std::string& line, CurveClients& clients) {
   const Result<uint8_t> roles = ParseRoles(roles_text);
   if (!roles.ok()) return roles.status();
   if (Status status = CheckCurveKey(key); !status.ok()) return status;
-  clients[key] |= *roles;
+  roles_by_key[key] |= *roles;
   return Status();
 }
 
 }  // namespace
 
-Result<CurveClients> ParseCurveClients(const std::string& text) {
-  CurveClients clients;
+Result<CurveRoles> ParseCurveRoles(const std::string& text) {
+  CurveRoles roles_by_key;
   std::istringstream lines(text);
   size_t number = 0;
   for (std::string line; std::getline(lines, line);) {
     ++number;
-    if (Status status = ParseLine(line, clients); !status.ok()) {
+    if (Status status = ParseLine(line, roles_by_key); !status.ok()) {
       return Status(status.code(), "line " + std::to_string(number) + ": " + status.message());
     }
   }
-  return clients;
+  return roles_by_key;
 }
 
 }  // namespace kvcast
