@@ -215,7 +215,7 @@ class WorkerIngest {
   FoundNamesQueue found_names_;
   // The members from batch_ to trtllm_ are used only by the thread that applies batches.
   EventBatch batch_;
-  // What the headers and the fields of the stores show.
+  // The release that the headers and the fields of the stores show.
   enum class Release : uint8_t {
     kUnknown,
     kV033,  // vLLM 0.33 or later: the index has learned the rules of 0.33
