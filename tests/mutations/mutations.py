@@ -2235,7 +2235,7 @@ MUTATIONS = [
     ("publish no number of replacements", "src/stream/follow/source_status.cc",
      "  status.replacements = sink_->replacements();\n", "", SERVICE + "FleetTest.TheStatusShows*"),
     ("give the status of a feed no number of replacements", "router/service/ingest/fleet.cc",
-     "  status.replacements = replacements;\n", "", SERVICE + "FleetTest.TheStatusOfAFeed*"),
+     "  status.replacements = replacements;\n", "  (void)replacements;\n", SERVICE + "FleetTest.TheStatusOfAFeed*"),
     ("tell nobody that a worker cannot be followed", "router/service/ingest/fleet.cc",
      "  if (observer_.on_removed) observer_.on_removed(worker);\n", "", SERVICE + "FleetTest.TheObserverLearns*"),
     ("use up a saved state before its source is followed", "router/service/state/saved_workers.cc",
