@@ -40,6 +40,13 @@ SourceStatus Synced(WorkerId /*worker*/) {
   return status;
 }
 
+Query ByFourHashes() {
+  Query query;
+  query.by_tokens = false;
+  query.hashes = Hashes(1, 4);
+  return query;
+}
+
 struct QueryEngineTest : ::testing::Test {
   // Adds a worker that holds the first `blocks` blocks of PromptOf, hashed in the given scheme.
   void AddWorker(const std::string& name, HashAlgorithm algorithm, const std::string& seed,
@@ -153,9 +160,7 @@ TEST_F(QueryEngineTest, ABaselinePredictsByItsRuleAndProvesNothing) {
   std::vector<uint8_t> payload;
   ASSERT_TRUE(EncodeBatch(Batch(StoreFull(Hashes(1, 4), 0, 16)), kDefaultDialect, payload).ok());
   sources.back()->OnBatch(payload);
-  Query query;
-  query.by_tokens = false;
-  query.hashes = Hashes(1, 4);
+  const Query query = ByFourHashes();
   const QueryAnswer exact = QueryEngine(index, Synced).Answer(query, sources).value()[0];
   EXPECT_EQ(exact.match.gpu_tokens, 0);
   EXPECT_TRUE(exact.exact) << exact.reason;
@@ -168,9 +173,7 @@ TEST_F(QueryEngineTest, ABaselinePredictsByItsRuleAndProvesNothing) {
 
 TEST_F(QueryEngineTest, TheAnswerContainsAllBatchesBeforeNextSeq) {
   AddWorker("a", HashAlgorithm::kSha256, "0", 16, EventHashForm::kInt64, 0);
-  Query query;
-  query.by_tokens = false;
-  query.hashes = Hashes(1, 4);
+  const Query query = ByFourHashes();
   SourceStatus status;
   const QueryEngine engine(index, [&](WorkerId worker) {
     if (status.next_seq++ == 0) index.Apply(worker, Batch(StoreFull(Hashes(1, 4), 0, 16)));
@@ -183,9 +186,7 @@ TEST_F(QueryEngineTest, TheAnswerContainsAllBatchesBeforeNextSeq) {
 
 TEST_F(QueryEngineTest, AnotherHashUnitProvesNothing) {
   AddWorker("a", HashAlgorithm::kSha256, "0", 16, EventHashForm::kInt64, 4);
-  Query query;
-  query.by_tokens = false;
-  query.hashes = Hashes(1, 4);
+  Query query = ByFourHashes();
   query.hash_block_size = 32;
   const QueryEngine engine(index, Synced);
   const auto answers = engine.Answer(query, sources);
@@ -243,9 +244,7 @@ TEST_F(QueryEngineTest, TheReasonOfASilentStreamNamesWhatToCheck) {
 
 TEST_F(QueryEngineTest, AnUncertainMatchProvesNothing) {
   AddWorker("a", HashAlgorithm::kSha256, "0", 16, EventHashForm::kInt64, 0);
-  Query query;
-  query.by_tokens = false;
-  query.hashes = Hashes(1, 4);
+  const Query query = ByFourHashes();
   const QueryEngine engine(index, Synced);
   BlockStored store = StoreFull(Hashes(1, 4), 0, 16);
   store.token_ids.emplace(64, 1);
@@ -258,9 +257,7 @@ TEST_F(QueryEngineTest, AnUncertainMatchProvesNothing) {
 
 TEST_F(QueryEngineTest, ProofMustHoldBeforeAndAfterTheIndexIsAsked) {
   AddWorker("a", HashAlgorithm::kSha256, "0", 16, EventHashForm::kInt64, 4);
-  Query query;
-  query.by_tokens = false;
-  query.hashes = Hashes(1, 4);
+  const Query query = ByFourHashes();
   const SourceState states[][2] = {{SourceState::kSynced, SourceState::kSynced},
                                    {SourceState::kSynced, SourceState::kSuspect},
                                    {SourceState::kGap, SourceState::kSynced}};
@@ -280,9 +277,7 @@ TEST_F(QueryEngineTest, ProofMustHoldBeforeAndAfterTheIndexIsAsked) {
 // The source publishes its status only after the reset.
 TEST_F(QueryEngineTest, AnIndexThatWasJustResetProvesNothing) {
   AddWorker("a", HashAlgorithm::kSha256, "0", 16, EventHashForm::kInt64, 4);
-  Query query;
-  query.by_tokens = false;
-  query.hashes = Hashes(1, 4);
+  const Query query = ByFourHashes();
   SourceStatus status = Synced(WorkerId(0));
   const QueryEngine engine(index, [&](WorkerId) { return status; });
   const auto ask = [&] { return engine.Answer(query, sources).value()[0]; };
@@ -303,9 +298,7 @@ TEST_F(QueryEngineTest, AnIndexThatWasJustResetProvesNothing) {
 
 TEST_F(QueryEngineTest, ASourceThatIsResetAndSyncedAgainDuringTheQueryProvesNothing) {
   AddWorker("a", HashAlgorithm::kSha256, "0", 16, EventHashForm::kInt64, 4);
-  Query query;
-  query.by_tokens = false;
-  query.hashes = Hashes(1, 4);
+  const Query query = ByFourHashes();
   SourceStatus status = Synced(WorkerId(0));
   int calls = 0;
   const QueryEngine engine(index, [&](WorkerId) {
@@ -327,9 +320,7 @@ TEST_F(QueryEngineTest, HashesOfAQueryAreUsedUnchanged) {
   AddWorker("b", HashAlgorithm::kSha256, "0", 32, EventHashForm::kInt64, 0);
   index.Apply(WorkerId(0), Batch(StoreFull(Hashes(1, 4), 0, 16)));
   index.Apply(WorkerId(1), Batch(StoreFull(Hashes(1, 4), 0, 32)));
-  Query query;
-  query.by_tokens = false;
-  query.hashes = Hashes(1, 4);
+  Query query = ByFourHashes();
   EXPECT_EQ(Ask(query), (std::vector<int64_t>{64, 128}));
   query.prompt_tokens = 64;
   EXPECT_EQ(Ask(query), (std::vector<int64_t>{48, 32}));
