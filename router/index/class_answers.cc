@@ -27,27 +27,24 @@ WorkerMatch ClassAnswers::Miss(const HoldingClasses::Root& root) const {
   return match;
 }
 
-bool ClassAnswers::AddTo(std::vector<WorkerMatch>& answers, ClassId id) {
-  if (HoldNothing(id)) {
-    const HoldingClasses::Root& root = classes_->root(classes_->node(id).number);
-    if (!HasHashBlockSize(*root.rules)) return false;
-    answers.push_back(Miss(root));
-    return true;
-  }
-  const WorkerMatch* const match = Of(id);
-  if (match == nullptr) return false;
-  answers.push_back(*match);
-  return true;
-}
-
 void ClassAnswers::Compute(ClassId id) {
   if (id >= answer_of_.size()) answer_of_.resize(id + size_t{1});
-  held_.Read(*classes_, id, static_cast<size_t>(shape_.prompt_units), contents_);
-  const WorkerRules& rules = held_.rules();
-  if (!HasHashBlockSize(rules)) {
+  const bool nothing = HoldNothing(id);
+  if (!nothing) {
+    held_.Read(*classes_, id, static_cast<size_t>(shape_.prompt_units), contents_);
+  }
+  const HoldingClasses::Root& root =
+      nothing ? classes_->root(classes_->node(id).number) : held_.root();
+  if (!HasHashBlockSize(*root.rules)) {
     answer_of_[id] = kOtherHashBlockSize;
     return;
   }
+  answers_.push_back(nothing ? Miss(root) : WholeAnswer());
+  answer_of_[id] = static_cast<uint32_t>(answers_.size());
+}
+
+WorkerMatch ClassAnswers::WholeAnswer() const {
+  const WorkerRules& rules = held_.rules();
   WorkerMatch match = Answer();
   match.certain = held_.root().certain;
   match.unnamed_gpu = held_.root().has_unnamed_gpu ? 1 : 0;
@@ -58,8 +55,7 @@ void ClassAnswers::Compute(ClassId id) {
   constexpr auto kRuleOnly = uint32_t(Untold::kOffloadRule);
   match.untold_with_cpu |=
       (rules.untold_with_cpu & ~kRuleOnly) == 0 ? rules.untold_with_cpu : UnknownOfLoads(match);
-  answers_.push_back(std::move(match));
-  answer_of_[id] = static_cast<uint32_t>(answers_.size());
+  return match;
 }
 
 MatchPlan ClassAnswers::PlanOf(ClassId id) {

@@ -30,12 +30,9 @@ class ClassAnswers {
     const HoldingClasses::Root& root = classes_->root(node.number);
     return root.ambiguous == nullptr && root.rules->nothing_without_blocks;
   }
-  // Adds the answer for a worker of the class. Does not set WorkerMatch::worker. False: the hash
-  // block size of the worker differs from the hash block size of the query.
-  bool AddTo(std::vector<WorkerMatch>& answers, ClassId id);
   // Returns the answer for the workers of the class. WorkerMatch::worker is not set.
   // WorkerMatch::unnamed_gpu is 1 for any number of blocks above 0. The result is valid until the
-  // next call of Of, AddTo or Begin. nullptr: the hash block size of the workers differs from the
+  // next call of Of or Begin. nullptr: the hash block size of the workers differs from the
   // hash block size of the query.
   const WorkerMatch* Of(ClassId id) {
     if (id >= answer_of_.size() || answer_of_[id] == 0) Compute(id);
@@ -55,6 +52,8 @@ class ClassAnswers {
   void Compute(ClassId id);
   MatchPlan Plan() const;
   // The methods below are for the class in held_.
+  WorkerMatch WholeAnswer() const;  // does not set WorkerMatch::worker
+  // The answer without the properties that show whether it is exact.
   WorkerMatch Answer() const;
   bool LeadingRun(WorkerMatch& match) const;
   uint32_t Unknown(const WorkerMatch& match) const;

@@ -425,13 +425,14 @@ ClassId MatchQuery::ClassOf(const Asked& asked) const {
 
 void MatchQuery::AddAnswers(std::vector<WorkerMatch>& answers) const {
   scratch_.classes.BeginLeading();
-  ClassAnswers& of_classes = scratch_.answers;
-  of_classes.Begin(scratch_.classes, shape_, contents_);
+  scratch_.answers.Begin(scratch_.classes, shape_, contents_);
   answers.reserve(answers.size() + asked_->size());
   for (const Asked& asked : *asked_) {
-    if (!of_classes.AddTo(answers, ClassOf(asked))) continue;
-    answers.back().worker = asked.id;
-    answers.back().unnamed_gpu = asked.unnamed / 2;
+    const WorkerMatch* const match = scratch_.answers.Of(ClassOf(asked));
+    if (match == nullptr) continue;
+    WorkerMatch& answer = answers.emplace_back(*match);
+    answer.worker = asked.id;
+    answer.unnamed_gpu = asked.unnamed / 2;
   }
 }
 

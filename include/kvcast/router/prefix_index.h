@@ -131,27 +131,9 @@ enum class HitKind : uint8_t { kMiss, kPartial, kFull };
 // The answer for one worker. All lengths are in tokens.
 struct WorkerMatch {
   WorkerId worker;
-  // The reusable prefix on the GPU: the result of the engine's own lookup.
-  int64_t gpu_tokens = 0;
-  // with_cpu_tokens: the prefix that the worker serves after loads from the CPU tier.
-  // with_storage_tokens: the prefix after loads from the CPU and storage tiers. Both lengths follow
-  // the worker's OffloadRule. gpu_tokens <= with_cpu_tokens <= with_storage_tokens. Events do not
-  // show chunks whose transfer is in progress or was refused.
-  int64_t with_cpu_tokens = 0;
-  int64_t with_storage_tokens = 0;
-  // By group_idx: the prefix that the group and the groups of equal spec could serve on the GPU
-  // without the other groups. 0 for a group that takes no part in prefix caching.
-  GroupTokens per_group_tokens;
   // Derived from gpu_tokens. kMiss: gpu_tokens is 0. kFull: no prompt of this length could have a
   // longer hit. kPartial: all other cases.
   HitKind hit = HitKind::kMiss;
-  // The group_idx of the limiting group: the first group that alone serves no more than the hit. If
-  // there is no such group: the group without which the other groups serve the longest prefix. Set
-  // only if `hit` is not kFull. nullopt: no single group limits the hit.
-  std::optional<int64_t> limiting_group;
-  int64_t replay_tokens = 0;  // tokens of gpu_tokens that are computed again
-  // Tokens of the prompt that are not in gpu_tokens, or are computed again.
-  int64_t recompute_tokens = 0;
   // False: since its cache was last empty, the worker stored again a prefix that it could have hit.
   // Such a store is a report of a hit, or a copy. The effect depends on HitReports:
   // - kUnknown: the index counts the blocks as copies. After a report, the answer is too long.
@@ -164,14 +146,32 @@ struct WorkerMatch {
   // Queries by content only. True: the worker sent contradicting names for a block of the prompt.
   // The answer does not include this block.
   bool ambiguous = false;
+  // True: the worker holds blocks, on any tier, whose content is not known.
+  bool has_unnamed = false;
+  // The reusable prefix on the GPU: the result of the engine's own lookup.
+  int64_t gpu_tokens = 0;
+  // with_cpu_tokens: the prefix that the worker serves after loads from the CPU tier.
+  // with_storage_tokens: the prefix after loads from the CPU and storage tiers. Both lengths follow
+  // the worker's OffloadRule. gpu_tokens <= with_cpu_tokens <= with_storage_tokens. Events do not
+  // show chunks whose transfer is in progress or was refused.
+  int64_t with_cpu_tokens = 0;
+  int64_t with_storage_tokens = 0;
+  // By group_idx: the prefix that the group and the groups of equal spec could serve on the GPU
+  // without the other groups. 0 for a group that takes no part in prefix caching.
+  GroupTokens per_group_tokens;
+  // The group_idx of the limiting group: the first group that alone serves no more than the hit. If
+  // there is no such group: the group without which the other groups serve the longest prefix. Set
+  // only if `hit` is not kFull. nullopt: no single group limits the hit.
+  std::optional<int64_t> limiting_group;
+  int64_t replay_tokens = 0;  // tokens of gpu_tokens that are computed again
+  // Tokens of the prompt that are not in gpu_tokens, or are computed again.
+  int64_t recompute_tokens = 0;
   // Number of GPU blocks of the worker whose content is not known. A query by content finds these
   // blocks only if the query also passes the worker's hash chain.
   uint64_t unnamed_gpu = 0;
   // Only for queries with content keys and a hash chain: the number of hashes of the prompt up to
   // the last block that the query found by hash. 0: the query found no block by hash.
   int64_t unnamed_units = 0;
-  // True: the worker holds blocks, on any tier, whose content is not known.
-  bool has_unnamed = false;
   // Mask of Untold: the unknown properties that could change gpu_tokens.
   uint32_t untold = 0;
   // Mask of Untold: the unknown properties that could change with_cpu_tokens.

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <numeric>
+#include <utility>
 #include <vector>
 
 namespace kvcast {
@@ -42,6 +43,34 @@ TEST(GroupTokens, CopiesAreIndependent) {
     copy[0] = 0;
     EXPECT_EQ(tokens, Numbers(count));
     EXPECT_FALSE(copy == tokens);
+  }
+}
+
+TEST(GroupTokens, AssignmentsAndMovesKeepTheTokens) {
+  for (const size_t count : {0, 3, 9}) {
+    for (const size_t before : {0, 2, 6, 12}) {
+      SCOPED_TRACE(testing::Message() << count << " over " << before);
+      const GroupTokens tokens = Filled(count);
+      GroupTokens copy = Filled(before);
+      copy = tokens;
+      EXPECT_EQ(copy, Numbers(count));
+      GroupTokens moved = Filled(before);
+      moved = std::move(copy);
+      EXPECT_EQ(moved, Numbers(count));
+      const GroupTokens built(std::move(moved));
+      EXPECT_EQ(built, Numbers(count));
+      EXPECT_EQ(tokens, Numbers(count));
+    }
+  }
+}
+
+TEST(GroupTokens, AMovedObjectIsEmptyAndUsable) {
+  for (const size_t count : {3, 9}) {
+    GroupTokens tokens = Filled(count);
+    const GroupTokens moved(std::move(tokens));
+    EXPECT_TRUE(tokens.empty());  // NOLINT(bugprone-use-after-move)
+    tokens = Filled(5);
+    EXPECT_EQ(tokens, Numbers(5));
   }
 }
 
