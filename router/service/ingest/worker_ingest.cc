@@ -413,14 +413,20 @@ void WorkerIngest::NoteScheme() {
 }
 
 void WorkerIngest::LearnHashBlockSize(int64_t hash_block_size) {
-  if (index_.LearnHashBlockSize(id_, hash_block_size).ok()) return;
+  if (index_.LearnHashBlockSize(id_, hash_block_size).ok() || config_.has_hash_block_size) return;
   // If the new hash_block_size does not divide the size of known blocks, these blocks belong to an
-  // earlier engine.
-  if (!config_.has_hash_block_size) {
-    index_.RestartWorker(id_);
-    epoch_.release = Release::kUnknown;
+  // earlier engine. The index also drops the blocks that the new engine stored before this batch,
+  // so the source is suspect.
+  ++doubts_.replacements;
+  const bool inexact = doubts_.inexact.exchange(true);
+  {
+    const MutexLock lock(mutex_);
+    block_counts_.Clear();
   }
-  (void)index_.LearnHashBlockSize(id_, hash_block_size);
+  index_.RestartWorker(id_);
+  epoch_.release = Release::kUnknown;
+  // If a registered group contradicts the size, QueryEngine refuses the worker for this reason.
+  if (!index_.LearnHashBlockSize(id_, hash_block_size).ok()) doubts_.inexact = inexact;
 }
 
 HashScheme WorkerIngest::scheme() const {

@@ -286,13 +286,18 @@ TEST_F(SourceSchemeTest, RestartWithAnotherUnitIsLearned) {
 }
 
 // An engine restarts with another block size, and the source gets no reset. A sampled store shows
-// the change.
+// the change. The index then drops the stores before it, also those of the new engine.
 TEST_F(SourceSchemeTest, SilentChangeOfTheUnitIsLearnedToo) {
   Create(Unregistered());
   Send(Batch(RootStore({.hash_block_size = 16}, 1)));
+  const uint64_t replacements = source->replacements();
+  EXPECT_EQ(source->State(SourceState::kSynced), SourceState::kSynced);
   for (int64_t n = 0; n < 64; ++n) Send(Batch(RootStore({.hash_block_size = 24}, n)));
   EXPECT_EQ(index.hash_block_size(WorkerId(3)), 24);
   EXPECT_EQ(source->scheme_counters().changes, 1u);
+  EXPECT_LT(index.counters(WorkerId(3)).residencies, 64u);
+  EXPECT_EQ(source->State(SourceState::kSynced), SourceState::kSuspect);
+  EXPECT_EQ(source->replacements(), replacements + 1);
 }
 
 // The source gets no reset when an engine of another release and with another block size starts.
