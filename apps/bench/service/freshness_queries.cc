@@ -8,6 +8,7 @@ namespace kvcast::tools {
 namespace {
 
 constexpr int kAtOnce = 10;
+constexpr auto kPause = std::chrono::milliseconds(4);
 
 }  // namespace
 
@@ -28,7 +29,7 @@ void FreshnessQueries::Run() {
     for (int i = 0; i < kAtOnce && phase != Phase::kNone; ++i) {
       Ask(i % 2 == 0, phase == Phase::kIdle ? idle_ : busy_);
     }
-    std::this_thread::sleep_for(std::chrono::milliseconds(kAtOnce));
+    std::this_thread::sleep_for(kPause);
   }
 }
 

@@ -1,4 +1,4 @@
-// The queries of the freshness benchmark. A thread queries held prompts up to a thousand times a
+// The queries of the freshness benchmark. A thread queries held prompts about 2,500 times a
 // second, in batches of ten. The first query of a batch finds cold CPU caches, as at a low query
 // rate; the other nine find warm CPU caches, as at a high rate. Every second prompt is short.
 // SPDX-License-Identifier: Apache-2.0
