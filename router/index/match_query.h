@@ -59,6 +59,7 @@ class MatchQuery {
   // reads only the workers that have changed since its previous query (I12). REQUIRES: no worker
   // was added before.
   void AskAll(std::span<const WorkerView* const> workers, uint64_t roster);
+  bool empty() const { return asked_->empty(); }  // no worker was added
   // Reads the blocks of the workers that are not settled. A worker is settled if its version was
   // even and did not change during a reading. True: all workers are settled.
   bool Read();

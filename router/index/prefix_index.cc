@@ -132,6 +132,7 @@ void PrefixIndex::Impl::Query(const PromptBlocks& prompt, const QueryShape& shap
     const Roster* const roster = roster_.load(std::memory_order_acquire);  // I10
     MatchQuery query(map_, holder_table_, prompt, shape, detail, shard_);
     AskAll(*roster, ids, query);
+    if (query.empty()) return;
     while (reading++ < kReadings) {
       if (query.Read()) return answer(query);
       // A worker was added, removed or replaced (I10).
@@ -142,6 +143,7 @@ void PrefixIndex::Impl::Query(const PromptBlocks& prompt, const QueryShape& shap
   router::BatchLock lock(mutex_);
   MatchQuery query(map_, holder_table_, prompt, shape, detail, shard_);
   AskAll(*roster_.load(std::memory_order_relaxed), ids, query);  // I0
+  if (query.empty()) return;
   KV_CHECK(query.Read());
   answer(query);
 }

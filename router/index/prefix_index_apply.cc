@@ -234,13 +234,16 @@ void PrefixIndex::Impl::ApplyEvent(WorkerState& worker, const BlockRemoved& even
     removals.holder = worker.holders.At(removals.tier, removals.group);
   }
   uint64_t& held = worker.residencies[static_cast<size_t>(removals.tier)];
-  ResidencyMap::Cursor& cursor = removals.cursors.At(removals.holder);
+  ResidencyMap::Cursor* cursor = &removals.cursors.At(removals.holder);
   size_t seen = 0;
   for (const BlockHash& hash : event.block_hashes) {
-    if (++seen % kPauseAfter == 0 && PauseIfAwaited()) removals.cursors = {};
+    if (++seen % kPauseAfter == 0 && PauseIfAwaited()) {
+      removals.cursors = {};
+      cursor = &removals.cursors.At(removals.holder);
+    }
     ahead.Step();
     router::BlockName name;
-    const router::Removal removal = map_.Remove(hash, removals.holder, cursor, &name);
+    const router::Removal removal = map_.Remove(hash, removals.holder, *cursor, &name);
     if (removals.tier == Tier::kGpu && worker.hit_reports.has_doubtful()) {
       worker.hit_reports.NoteRemoved(FingerprintOf(hash, removals.group),
                                      removal != router::Removal::kCopiesLeft);

@@ -227,7 +227,8 @@ class PrefixIndex::Impl {
   // True: the runs were restored.
   bool RestoreRuns(WorkerId id, uint32_t number, std::span<const router::RunImage> runs);
   void ForEachResidency(WorkerId id, const VisitResidency& visit) const;
-  // Reads the blocks of the workers. Then calls `answer(query)`.
+  // Reads the blocks of the workers. Then calls `answer(query)`. If no worker is registered, it
+  // does not call `answer`.
   template <typename Answer>
   void Query(const PromptBlocks& prompt, const router::QueryShape& shape,
              router::MatchQuery::Detail detail, std::span<const WorkerId> ids,

@@ -185,6 +185,7 @@ void PrefixIndex::Impl::SwapHidden(WorkerId id) {
   younger.parked.TakeAll(elder.parked);
   younger.has_names |= elder.has_names;
   younger.lower_names |= elder.lower_names;
+  younger.rule_refuted |= elder.rule_refuted;
   elder.shown.refused_tiers = younger.shown.refused_tiers;  // of the new blocks
   younger.shown = elder.shown;
   younger.sample = std::move(elder.sample);

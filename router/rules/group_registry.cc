@@ -59,6 +59,12 @@ Result<GroupRegistry> GroupRegistry::FromConfig(const WorkerConfig& config) {
   if (const int64_t replay = config.replay_tokens.value_or(0); replay < 0 || replay > kMaxWindow) {
     return Status(StatusCode::kInvalidArgument, "replay_tokens: out of range");
   }
+  if (const auto& sparse = config.sparse_rule) {
+    const int64_t interval = sparse->retention_interval.value_or(0);
+    if (!InRange(sparse->alignment, kMaxWindow) || interval < 0 || interval > kMaxWindow) {
+      return Status(StatusCode::kInvalidArgument, "sparse_rule: out of range");
+    }
+  }
   GroupRegistry registry;
   registry.registered_ = !config.groups.empty();
   registry.fixed_hash_block_size_ = registry.hash_block_size_ = config.hash_block_size;
@@ -220,6 +226,10 @@ void GroupRegistry::Restore(FieldReader& from) {
     if (groups_.back().known() && (size == 0 || groups_.back().spec.block_size % size != 0)) {
       from.Fail();
     }
+  }
+  for (const Group& group : groups_) {
+    const bool counts = registered_ && TakesPart(group.spec);
+    if (counts && (size == 0 || group.spec.block_size % size != 0)) from.Fail();
   }
   if (fixed > 0 && size != fixed) from.Fail();
   if (hash_block_size_registered_ && fixed != fixed_hash_block_size_) from.Fail();

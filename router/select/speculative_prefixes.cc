@@ -117,18 +117,14 @@ void SpeculativePrefixes::Routed(WorkerId worker, std::span<const PrefixName> pr
   }
 }
 
-void SpeculativePrefixes::Confirm(WorkerId worker, const EventBatch& batch) {
-  for (const Event& event : batch.events) {
-    if (!impl_->of_worker.contains(worker)) return;
-    if (const auto* cleared = std::get_if<AllBlocksCleared>(&event)) {
-      if (TierOf(cleared->medium) == Tier::kGpu) impl_->Forget(worker);
-      continue;
-    }
-    const auto* stored = std::get_if<BlockStored>(&event);
-    if (stored == nullptr || TierOf(stored->medium) != Tier::kGpu) continue;
-    for (const BlockHash& hash : stored->block_hashes) {
-      impl_->RemoveIf(PrefixNameOf(hash), worker, [](const Entry&) { return true; });
-    }
+bool SpeculativePrefixes::Expects(WorkerId worker) const {
+  return impl_->of_worker.contains(worker);
+}
+
+void SpeculativePrefixes::Confirm(WorkerId worker, std::span<const PrefixName> stored) {
+  for (const PrefixName name : stored) {
+    if (!Expects(worker)) return;
+    impl_->RemoveIf(name, worker, [](const Entry&) { return true; });
   }
 }
 

@@ -19,6 +19,7 @@
 #define KV_GUARDED_BY(x) KV_THREAD_ANNOTATION(guarded_by(x))
 #define KV_REQUIRES(...) KV_THREAD_ANNOTATION(requires_capability(__VA_ARGS__))
 #define KV_ACQUIRE(...) KV_THREAD_ANNOTATION(acquire_capability(__VA_ARGS__))
+#define KV_TRY_ACQUIRE(...) KV_THREAD_ANNOTATION(try_acquire_capability(__VA_ARGS__))
 #define KV_RELEASE(...) KV_THREAD_ANNOTATION(release_capability(__VA_ARGS__))
 
 namespace kvcast {
@@ -27,6 +28,7 @@ class KV_CAPABILITY("mutex") Mutex {
  public:
   void lock() KV_ACQUIRE() { mutex_.lock(); }
   void unlock() KV_RELEASE() { mutex_.unlock(); }
+  bool try_lock() KV_TRY_ACQUIRE(true) { return mutex_.try_lock(); }
 
  private:
   friend class CondVar;

@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "kvcast/core/block_hash_value.h"
-#include "kvcast/core/event.h"
 #include "kvcast/core/ids.h"
 
 namespace kvcast {
@@ -37,10 +36,11 @@ class SpeculativePrefixes {
   // Records that a prompt with these prefixes, from the shortest to the longest, was routed to
   // `worker`.
   void Routed(WorkerId worker, std::span<const PrefixName> prefixes, int64_t now_ms);
-  // Removes the entries that GPU stores of the batch confirm; from then on the exact index contains
-  // these blocks. A store confirms only entries that are named by PrefixNameOf. AllBlocksCleared of
-  // the GPU tier removes all entries of the worker.
-  void Confirm(WorkerId worker, const EventBatch& batch);
+  // True: a prefix is expected on the worker.
+  bool Expects(WorkerId worker) const;
+  // Removes the entries with these names, because the worker has stored them on the GPU. From then
+  // on, the exact index contains these blocks.
+  void Confirm(WorkerId worker, std::span<const PrefixName> stored);
   // Removes all entries of a worker that restarted or left.
   void Forget(WorkerId worker);
 

@@ -30,7 +30,8 @@ bool IsEmptyList(std::string_view body) {
 
 }  // namespace
 
-// The mutex serialises the sink's calls for this worker.
+// apply_mutex_ serialises the sink's calls for this worker, and is held while events are applied.
+// mutex_ is held for a short time only, so that a status never waits for events.
 class EventFeeds::Worker {
  public:
   Worker(WorkerId id, std::string at, const EventFeeds& feeds)
@@ -41,35 +42,39 @@ class EventFeeds::Worker {
 
   // False: the body could not be decoded.
   bool Take(std::string_view body) {
-    const MutexLock lock(mutex_);
-    const int64_t now = feeds_.config_.now_ms();
-    if (removed_) return true;
-    if (IsEmptyList(body)) {
-      state_.OnEmpty(now);
-      return true;
+    bool decoded;
+    {
+      const MutexLock applying(apply_mutex_);
+      decoded = removed_ || Apply(body);
     }
-    const BatchResult result = feeds_.sink_.apply(
-        id_, Seq(state_.next()), {reinterpret_cast<const uint8_t*>(body.data()), body.size()});
-    state_.OnApplied(result, now);
-    if (result == BatchResult::kRefuted) Drop(SourceReason::kContradicted);
-    if (result == BatchResult::kTooLarge) Drop(SourceReason::kTooLarge);
-    return result != BatchResult::kUndecodable;
+    DropIfContradicted();
+    return decoded;
   }
-  void Fail(FetchOutcome outcome) {
+  void Fail(FetchOutcome outcome, int status) {
     const MutexLock lock(mutex_);
-    state_.OnFailedPoll(outcome, feeds_.config_.now_ms());
+    state_.OnFailedPoll(outcome, status, feeds_.config_.now_ms());
   }
+  // If events are being applied, the blocks are dropped after them, by the thread that applies
+  // them.
   void Contradict() {
-    const MutexLock lock(mutex_);
-    if (!removed_) Drop(SourceReason::kContradicted);
+    {
+      const MutexLock lock(mutex_);
+      contradicted_ = true;
+    }
+    DropIfContradicted();
   }
   void Remove() {
-    const MutexLock lock(mutex_);
+    const MutexLock applying(apply_mutex_);
     removed_ = true;
   }
   SourceStatus status() const {
     const MutexLock lock(mutex_);
-    return state_.status(feeds_.config_.now_ms());
+    SourceStatus status = state_.status(feeds_.config_.now_ms());
+    if (contradicted_ && status.state == SourceState::kSynced) {
+      status.state = SourceState::kSuspect;
+      status.reason = SourceReason::kContradicted;
+    }
+    return status;
   }
   FeedCounters counters() const {
     const MutexLock lock(mutex_);
@@ -79,15 +84,57 @@ class EventFeeds::Worker {
   const std::string endpoint;
 
  private:
-  void Drop(SourceReason reason) KV_REQUIRES(mutex_) {
+  bool Apply(std::string_view body) KV_REQUIRES(apply_mutex_) {
+    const int64_t now = feeds_.config_.now_ms();
+    uint64_t next;
+    {
+      const MutexLock lock(mutex_);
+      if (IsEmptyList(body)) {
+        state_.OnEmpty(now);
+        return true;
+      }
+      next = state_.next();
+    }
+    const BatchResult result = feeds_.sink_.apply(
+        id_, Seq(next), {reinterpret_cast<const uint8_t*>(body.data()), body.size()});
+    {
+      const MutexLock lock(mutex_);
+      state_.OnApplied(result, now);
+    }
+    if (result == BatchResult::kRefuted) Drop(SourceReason::kContradicted);
+    if (result == BatchResult::kTooLarge) Drop(SourceReason::kTooLarge);
+    return result != BatchResult::kUndecodable;
+  }
+  void Drop(SourceReason reason) KV_REQUIRES(apply_mutex_) {
     feeds_.sink_.on_reset(id_, ResetReason::kDoubt);
+    const MutexLock lock(mutex_);
     state_.OnReset(reason);
+    contradicted_ = false;
+  }
+  bool IsContradicted() {
+    const MutexLock lock(mutex_);
+    return contradicted_;
+  }
+  // A thread that fails to lock apply_mutex_ leaves the work to the thread that holds it, which
+  // calls this function after it has released the mutex.
+  void DropIfContradicted() {
+    while (IsContradicted()) {
+      if (!apply_mutex_.try_lock()) return;
+      if (removed_ || !IsContradicted()) {
+        apply_mutex_.unlock();
+        return;
+      }
+      Drop(SourceReason::kContradicted);
+      apply_mutex_.unlock();
+    }
   }
 
   const WorkerId id_;
   const EventFeeds& feeds_;
+  Mutex apply_mutex_;  // must be locked before mutex_
+  bool removed_ KV_GUARDED_BY(apply_mutex_) = false;
   mutable Mutex mutex_;
-  bool removed_ KV_GUARDED_BY(mutex_) = false;
+  bool contradicted_ KV_GUARDED_BY(mutex_) = false;  // the blocks must be dropped
   FeedState state_ KV_GUARDED_BY(mutex_);
 };
 
@@ -139,7 +186,7 @@ class EventFeeds::Poller {
     if (answered && result.status == kMethodNotAllowed) Switch();
     const bool good = answered && result.status == kHttpOk;
     for (const auto& worker : workers) {
-      good ? (void)worker->Take(result.body) : worker->Fail(result.outcome);
+      good ? (void)worker->Take(result.body) : worker->Fail(result.outcome, result.status);
     }
     return good;
   }

@@ -4,6 +4,8 @@
 namespace kvcast::router {
 namespace {
 
+constexpr int kServerError = 500;
+
 // Sources that a subscriber follows have the same weights; see SourceStatus::weight.
 double FeedWeight(SourceState state, int64_t unsure_ms) {
   if (state == SourceState::kConnecting) return 0;
@@ -38,15 +40,17 @@ void FeedState::OnApplied(BatchResult result, int64_t now_ms) {
   whole_ = result == BatchResult::kComplete;
 }
 
-void FeedState::OnFailedPoll(FetchOutcome outcome, int64_t now_ms) {
+void FeedState::OnFailedPoll(FetchOutcome outcome, int status, int64_t now_ms) {
   ++(outcome == FetchOutcome::kCut ? counters_.cuts : counters_.failures);
   if (!failing_since_ms_) {
     failing_since_ms_ = now_ms;
     if (!cut_) unsure_since_ms_ = now_ms;
   }
   if (outcome == FetchOutcome::kCut) cut_ = true;
-  // Without a batch, the worker has no blocks that another run of the engine could lack.
-  if (outcome == FetchOutcome::kUnreached && status_.batches > 0) cut_ = true;
+  // Without a batch, the worker has no blocks that another run of the engine could lack, or that a
+  // lost remove could name.
+  const bool may_lose = outcome == FetchOutcome::kUnreached || status >= kServerError;
+  if (may_lose && status_.batches > 0) cut_ = true;
 }
 
 void FeedState::OnReset(SourceReason reason) {

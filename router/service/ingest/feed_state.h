@@ -33,12 +33,13 @@ class FeedState {
   // is kComplete.
   void OnApplied(BatchResult result, int64_t now_ms);
   // Call after a poll that failed.
-  // - kAnswered: the status was not 200. The engine has sent no events.
+  // - kAnswered: `status` was not 200. Below 500, the engine has sent no events. From 500 on, the
+  //   engine or a gateway may have taken events that did not arrive. The next event shows the gap.
   // - kCut: the engine may have sent events that did not arrive. The next event shows the gap.
   // - kUnreached: the engine may have ended, and another run may answer the next poll. The next
   //   event shows whether the engine is the same run.
   // REQUIRES: the outcome is not kStopped.
-  void OnFailedPoll(FetchOutcome outcome, int64_t now_ms);
+  void OnFailedPoll(FetchOutcome outcome, int status, int64_t now_ms);
   // Call after the worker's blocks were dropped for this reason.
   void OnReset(SourceReason reason);
 

@@ -24,6 +24,7 @@ namespace {
 
 constexpr size_t kHeadMax = size_t{64} << 10;
 constexpr size_t kChunkLineMax = 1024;
+constexpr int kInterimMax = 8;  // answers with a status below 200 before the answer
 constexpr std::string_view kFetchLineEnd = "\r\n";
 
 template <typename Number>
@@ -82,7 +83,7 @@ Result<HttpUrl> ParseHttpUrl(std::string_view text) {
 HttpAnswerReader::State HttpAnswerReader::Read(std::string_view bytes) {
   if (state_ != State::kMore) return state_;
   input_.append(bytes);
-  if (!in_body_) state_ = ReadHead();
+  if (!in_body_) state_ = ReadHeads();
   if (in_body_ && state_ == State::kMore) state_ = chunked_ ? ReadChunks() : ReadBody();
   return state_;
 }
@@ -94,7 +95,14 @@ HttpAnswerReader::State HttpAnswerReader::End() {
   return state_;
 }
 
-HttpAnswerReader::State HttpAnswerReader::ReadHead() {
+HttpAnswerReader::State HttpAnswerReader::ReadHeads() {
+  while (!in_body_) {
+    if (const auto end = ReadHead()) return *end;
+  }
+  return State::kMore;
+}
+
+std::optional<HttpAnswerReader::State> HttpAnswerReader::ReadHead() {
   const size_t end = input_.find("\r\n\r\n");
   if (end == std::string::npos) return input_.size() > kHeadMax ? State::kBad : State::kMore;
   std::string_view head = std::string_view(input_).substr(0, end);
@@ -114,10 +122,10 @@ HttpAnswerReader::State HttpAnswerReader::ReadHead() {
     head.remove_prefix(line_end);
   }
   input_.erase(0, end + 4);
-  if (status_ < 200) return ReadHead();  // 100 Continue
-  in_body_ = true;
+  in_body_ = status_ >= 200;
+  if (!in_body_ && ++interim_ > kInterimMax) return State::kBad;  // 100 Continue
   if (status_ == 204 || status_ == 304) length_ = 0;
-  return State::kMore;
+  return std::nullopt;
 }
 
 bool HttpAnswerReader::ReadHeader(std::string_view line) {
@@ -150,10 +158,11 @@ HttpAnswerReader::State HttpAnswerReader::ReadChunks() {
   State state = State::kMore;
   while (state == State::kMore) {
     const size_t line_end = input_.find(kFetchLineEnd, at);
-    if (line_end == std::string::npos) {
-      if (input_.size() - at > kChunkLineMax) state = State::kBad;
+    if (std::min(line_end, input_.size()) - at > kChunkLineMax) {
+      state = State::kBad;
       break;
     }
+    if (line_end == std::string::npos) break;
     std::string_view line = std::string_view(input_).substr(at, line_end - at);
     const auto size = DigitsOf<uint64_t>(WithoutSpaces(line.substr(0, line.find(';'))), 16);
     if (!size || *size > body_max_ - body_.size()) {
@@ -270,16 +279,16 @@ FetchResult FetchExchange::Receive() {
   auto state = HttpAnswerReader::State::kMore;
   std::array<char, 65536> buffer;
   while (state == HttpAnswerReader::State::kMore) {
+    // Waits before each read, so that a server that never pauses cannot exceed the deadline.
+    if (std::string error = Await(POLLIN); !error.empty()) {
+      return Failed(FetchOutcome::kCut, std::move(error));
+    }
     const ssize_t got = recv(socket_.get(), buffer.data(), buffer.size(), 0);
     if (got > 0) {
       state = reader.Read({buffer.data(), static_cast<size_t>(got)});
     } else if (got == 0) {
       state = reader.End();
-    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
-      if (std::string error = Await(POLLIN); !error.empty()) {
-        return Failed(FetchOutcome::kCut, std::move(error));
-      }
-    } else if (errno != EINTR) {
+    } else if (errno != EINTR && errno != EAGAIN && errno != EWOULDBLOCK) {
       return Failed(FetchOutcome::kCut, std::strerror(errno));
     }
   }

@@ -35,7 +35,9 @@ class HttpAnswerReader {
   std::string TakeBody() { return std::move(body_); }
 
  private:
-  State ReadHead();
+  State ReadHeads();
+  // Reads the head of one answer. nullopt: the head was complete.
+  std::optional<State> ReadHead();
   bool ReadHeader(std::string_view line);
   State ReadBody();
   State ReadChunks();
@@ -46,6 +48,7 @@ class HttpAnswerReader {
   std::string body_;
   bool in_body_ = false;
   bool chunked_ = false;
+  int interim_ = 0;  // answers with a status below 200
   int status_ = 0;
   std::optional<uint64_t> length_;
 };

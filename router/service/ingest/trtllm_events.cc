@@ -20,6 +20,9 @@ constexpr size_t kMaxHashText = 128;
 // A parsed JSON value takes up to 100 bytes of memory, so a text may have one value per 8 bytes. In
 // the engine's events, the average value has at least 14 bytes of text.
 constexpr size_t kBytesPerValue = 8;
+// An event of this library has at most this number of blocks. An event for each block would need
+// several hundred bytes for each, and one event for all blocks would delay the index's other users.
+constexpr size_t kBlocksOfAnEvent = 1024;
 constexpr size_t kFewValues = 1 << 16;  // a text of any length may have this number of values
 
 // nullptr: the member is absent or null.
@@ -134,6 +137,10 @@ class TrtllmEvents::Impl {
   bool Updated(const Json& data, size_t group);
   void NoteId(int64_t id);
   void Drop(size_t group, const BlockHash& hash);
+  void AddRemoved(size_t group, const std::string& medium, const BlockHash& hash);
+  // Adds a block to the latest event, if it is a store that the block continues. Else adds an
+  // event.
+  void AddStored(size_t group, const std::optional<BlockHash>& parent, Block& block);
   void DropAll();
   void DropAllFor(uint64_t& counter);
   BlockStored NewStore(size_t group, const std::string& medium) const;
@@ -188,7 +195,12 @@ void TrtllmEvents::Impl::DropAllFor(uint64_t& counter) {
 
 void TrtllmEvents::Impl::DropAll() {
   for (size_t group = 0; group < held_.size(); ++group) {
-    while (!held_[group].empty()) Drop(group, BlockHash(held_[group].begin()->first));
+    for (const std::string& medium : {std::string(kMediumGpu), std::string(kMediumCpu)}) {
+      for (const auto& [hash, of] : held_[group]) {
+        if (of == medium) AddRemoved(group, medium, hash);
+      }
+    }
+    held_[group].clear();
   }
 }
 
@@ -213,7 +225,26 @@ BlockStored TrtllmEvents::Impl::NewStore(size_t group, const std::string& medium
   return store;
 }
 
-// Adds one store per block, because each block has its own parent, tier and extra keys.
+void TrtllmEvents::Impl::AddStored(size_t group, const std::optional<BlockHash>& parent,
+                                   Block& block) {
+  auto* const last = out_.empty() ? nullptr : std::get_if<BlockStored>(&out_.back());
+  const bool continues =
+      last != nullptr && !block.has_extra && !last->extra_keys && last->token_ids &&
+      last->medium == block.medium && last->group_idx == static_cast<int64_t>(group) && parent &&
+      last->block_hashes.back() == *parent && last->block_hashes.size() < kBlocksOfAnEvent;
+  if (continues) {
+    last->block_hashes.push_back(block.hash);
+    last->token_ids->insert(last->token_ids->end(), block.tokens.begin(), block.tokens.end());
+    return;
+  }
+  BlockStored store = NewStore(group, block.medium);
+  store.block_hashes = {block.hash};
+  store.parent_block_hash = parent;
+  store.token_ids = std::move(block.tokens);
+  if (block.has_extra) store.extra_keys.emplace(1, ExtraKeys{ExtraKey::Binary("extra")});
+  out_.emplace_back(std::move(store));
+}
+
 bool TrtllmEvents::Impl::Stored(const Json& data, size_t group) {
   const Json* list = Find(data, "blocks");
   if (list == nullptr || !list->is_array()) return false;
@@ -235,15 +266,11 @@ bool TrtllmEvents::Impl::Stored(const Json& data, size_t group) {
     const auto held = held_[group].find(block.hash);
     if (held == held_[group].end() && held_blocks() >= config_.hashes_max) {
       ++counters.refused_hashes;
+      lacks_events_ = true;
     } else if (held == held_[group].end() || held->second != block.medium) {
       Drop(group, block.hash);
-      BlockStored store = NewStore(group, block.medium);
-      store.block_hashes = {block.hash};
-      store.parent_block_hash = parent;
-      store.token_ids = std::move(block.tokens);
-      if (block.has_extra) store.extra_keys.emplace(1, ExtraKeys{ExtraKey::Binary("extra")});
+      AddStored(group, parent, block);
       held_[group].emplace(block.hash, block.medium);
-      out_.emplace_back(std::move(store));
     }
     parent = block.hash;
   }
@@ -282,11 +309,22 @@ bool TrtllmEvents::Impl::Updated(const Json& data, size_t group) {
 void TrtllmEvents::Impl::Drop(size_t group, const BlockHash& hash) {
   const auto held = held_[group].find(hash);
   if (held == held_[group].end()) return;
+  AddRemoved(group, held->second, hash);
+  held_[group].erase(held);
+}
+
+void TrtllmEvents::Impl::AddRemoved(size_t group, const std::string& medium,
+                                    const BlockHash& hash) {
+  auto* const last = out_.empty() ? nullptr : std::get_if<BlockRemoved>(&out_.back());
+  if (last != nullptr && last->group_idx == static_cast<int64_t>(group) && last->medium == medium &&
+      last->block_hashes.size() < kBlocksOfAnEvent) {
+    last->block_hashes.push_back(hash);
+    return;
+  }
   BlockRemoved removed;
   removed.block_hashes = {hash};
-  removed.medium = held->second;
+  removed.medium = medium;
   removed.group_idx = static_cast<int64_t>(group);
-  held_[group].erase(held);
   out_.emplace_back(std::move(removed));
 }
 

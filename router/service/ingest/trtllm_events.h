@@ -71,8 +71,8 @@ class TrtllmEvents {
   Result<EventBatch> Decode(std::string_view json);
 
   // True: the engine may hold blocks whose events were not decoded. Three causes are possible: the
-  // event with id 0 was not decoded, later events were lost or bad, or Forget was called. The value
-  // becomes false with the next event with id 0, which the engine sends after a restart.
+  // event with id 0 was not decoded, later events were lost, bad or refused, or Forget was called.
+  // The value becomes false with the next event with id 0, which the engine sends after a restart.
   bool lacks_events() const;
   // Call if the reader of the events has dropped its blocks. The decoder then drops its blocks too,
   // and lacks_events() is true.

@@ -162,20 +162,21 @@ bool WorkerIngest::Decode(std::span<const uint8_t> payload, DecodeCounts& counts
 }
 
 bool WorkerIngest::DecodeMooncake(std::span<const uint8_t> payload, DecodeCounts& counts) {
-  const uint64_t bad = mooncake_->counters().bad_events;
+  const MooncakeCounters before = mooncake_->counters();
   Result<EventBatch> batch = mooncake_->Decode(payload);
   const MooncakeCounters now = mooncake_->counters();
   {
     MutexLock lock(mutex_);
     counters_.mooncake = now;
   }
+  if (now.refused > before.refused) doubts_.inexact = doubts_.lacks_host_blocks = true;
   if (!batch.ok()) {
     mooncake_->Restart();
     return false;
   }
   batch_ = std::move(batch).value();
   counts.decoded = batch_.events.size();
-  counts.rejected[static_cast<size_t>(Reject::kBadValue)] = now.bad_events - bad;
+  counts.rejected[static_cast<size_t>(Reject::kBadValue)] = now.bad_events - before.bad_events;
   return true;
 }
 
@@ -250,6 +251,8 @@ BatchResult WorkerIngest::OnBatch(std::span<const uint8_t> payload, Seq seq) {
   }
   NoteCacheSize(applied.counters, groups);
   if (observer_) observer_({seq, batch_, applied.left_out});
+  // Batches of these formats can be large and rare, so their memory is not kept.
+  if (mooncake_ || trtllm_) batch_ = EventBatch();
   if (IsTooLarge(applied.counters, groups)) return BatchResult::kTooLarge;
   if (replica_.Exceeds(config_.gpu_blocks)) return BatchResult::kRefuted;
   if (doubtful && !trtllm_) return BatchResult::kDoubtful;

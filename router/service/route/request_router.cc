@@ -383,9 +383,31 @@ void RequestRouter::SetQueue(WorkerId worker, int64_t queued_requests) {
   loads_[worker].queued_requests = queued_requests;
 }
 
+// Holds the mutex for a few names at a time, because decisions wait for it.
 void RequestRouter::OnBatch(WorkerId worker, const EventBatch& batch) {
-  const MutexLock lock(mutex_);
-  speculative_.Confirm(worker, batch);
+  constexpr size_t kNamesAtOnce = 1024;
+  std::vector<PrefixName> names;
+  // False: nothing is expected on the worker.
+  const auto confirm = [&](bool cleared) {
+    const MutexLock lock(mutex_);
+    speculative_.Confirm(worker, names);
+    names.clear();
+    if (cleared) speculative_.Forget(worker);
+    return speculative_.Expects(worker);
+  };
+  if (!confirm(/*cleared=*/false)) return;
+  for (const Event& event : batch.events) {
+    if (const auto* cleared = std::get_if<AllBlocksCleared>(&event)) {
+      if (TierOf(cleared->medium) == Tier::kGpu && !confirm(/*cleared=*/true)) return;
+    }
+    const auto* stored = std::get_if<BlockStored>(&event);
+    if (stored == nullptr || TierOf(stored->medium) != Tier::kGpu) continue;
+    for (const BlockHash& hash : stored->block_hashes) {
+      names.push_back(PrefixNameOf(hash));
+      if (names.size() == kNamesAtOnce && !confirm(/*cleared=*/false)) return;
+    }
+  }
+  confirm(/*cleared=*/false);
 }
 
 void RequestRouter::OnReset(WorkerId worker) {

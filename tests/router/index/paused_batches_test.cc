@@ -247,5 +247,41 @@ TEST(PausedBatches, KeepTheirWorkerUntilTheirEnd) {
   EXPECT_TRUE(HeldBy(index, kLarge).empty());
 }
 
+// A batch pauses inside a remove. Its next remove names a tier on which the worker holds nothing.
+// Each of the four workers has another cursor, because cursors are shared by the number of a
+// holder.
+TEST(PausedBatches, ARemoveOnAnEmptyTierChangesNoOtherTier) {
+  constexpr uint32_t kLargeWorkers = 4;
+  constexpr WorkerId kPausingWorker{kLargeWorkers};
+  PrefixIndex index;
+  for (uint32_t id = 0; id <= kLargeWorkers; ++id) {
+    ASSERT_TRUE(index.AddWorker(WorkerId(id), Registered({Full()})).ok());
+    index.Apply(WorkerId(id), Batch(StoreFull(Hashes(1, 64), 0)));
+  }
+  std::atomic<bool> done{false};
+  std::jthread small([&] {
+    while (!done)
+      index.Apply(kPausingWorker, Batch(StoreFull(Hashes(9000, 1), 0), Remove(Hashes(9000, 1))));
+  });
+  std::vector<BlockHash> unknown_and_first = Hashes(5000, 32);
+  unknown_and_first.push_back(Hash(1));
+  const EventBatch remove = Batch(Remove(unknown_and_first), RemoveFrom(kMediumCpu, {Hash(2)}));
+  int wrong = 0;
+  for (uint32_t i = 0; index.batch_pauses() < 500; ++i) {
+    const WorkerId worker(i % kLargeWorkers);
+    const uint64_t unknown = index.counters(worker).unknown_removes;
+    index.Apply(worker, remove);
+    wrong += index.counters(worker).unknown_removes != unknown + 33 ||
+             index.counters(worker).residencies != 63;
+    index.Apply(worker, Batch(StoreFull({Hash(1)}, 0)));
+    if (index.counters(worker).residencies != 64) {
+      index.Apply(worker, Batch(AllBlocksCleared{}));
+      index.Apply(worker, Batch(StoreFull(Hashes(1, 64), 0)));
+    }
+  }
+  done = true;
+  EXPECT_EQ(wrong, 0);
+}
+
 }  // namespace
 }  // namespace kvcast::testing

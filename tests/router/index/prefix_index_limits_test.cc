@@ -3,9 +3,12 @@
 // only the groups of full kinds.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
+#include <malloc.h>
 
 #include <limits>
 
+#include "router/rules/group_registry.h"
+#include "src/base/byte_fields.h"
 #include "tests/support/index_events.h"
 
 namespace kvcast::testing {
@@ -44,6 +47,50 @@ TEST_F(Limits, HashBlockSizesOutOfRangeMatchNoWorker) {
 TEST_F(Limits, AHoleEndsTheFullAttentionPrefix) {
   worker.Apply(Batch(Remove(Hashes(3, 1))));
   EXPECT_EQ(worker.Match(chain, 65), 32);
+}
+
+// With a sanitizer, mallinfo2 returns 0.
+TEST(PrefixIndexMemory, QueriesOfUnknownWorkersKeepNone) {
+  const auto used = [] {
+    const struct mallinfo2 memory = mallinfo2();
+    return memory.uordblks + memory.hblkhd;
+  };
+  PrefixIndex index;
+  const std::vector<BlockHash> chain = Hashes(1, 4);
+  const std::vector<WorkerId> asked = {WorkerId(99)};
+  EXPECT_TRUE(index.Match(chain, 16, 65, asked).empty());
+  const size_t before = used();
+  for (int i = 0; i < 100'000; ++i) (void)index.Match(chain, 16, 65, asked);
+  EXPECT_LT(used(), before + (size_t{1} << 20));
+}
+
+TEST(GroupRegistryImage, TheHashBlockSizeMustDivideRegisteredBlocks) {
+  for (const uint64_t size : {0, 1, 2, 3, 4, 8}) {
+    FieldWriter to;
+    to.Bool(false);  // no partial hits
+    to.Int(0);       // no registered hash_block_size
+    to.Int(size);
+    to.Int(0);  // no learned groups
+    auto registry = router::GroupRegistry::FromConfig(Registered({Full(4)})).value();
+    FieldReader from(to.bytes());
+    registry.Restore(from);
+    EXPECT_EQ(from.ok(), size > 0 && 4 % size == 0) << size;
+  }
+}
+
+TEST(PrefixIndexWorkerConfig, ASparseRuleOutOfRangeIsRefused) {
+  const auto added = [](SparseRule rule) {
+    PrefixIndex index;
+    WorkerConfig config = Registered({Full(4)});
+    config.sparse_rule = rule;
+    return index.AddWorker(kWorker, config).ok();
+  };
+  EXPECT_TRUE(added({.alignment = 16, .retention_interval = std::nullopt}));
+  EXPECT_TRUE(added({.alignment = kMaxWindow, .retention_interval = kMaxWindow}));
+  EXPECT_FALSE(added({.alignment = 0, .retention_interval = std::nullopt}));
+  EXPECT_FALSE(added({.alignment = kMaxWindow + 1, .retention_interval = std::nullopt}));
+  EXPECT_FALSE(added({.alignment = 16, .retention_interval = -1}));
+  EXPECT_FALSE(added({.alignment = 16, .retention_interval = kMaxWindow + 1}));
 }
 
 TEST(PrefixIndexFullOnly, IgnoresWindowsEagleAndPartialEntries) {

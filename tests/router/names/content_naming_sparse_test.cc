@@ -176,6 +176,20 @@ TEST(ContentNamingSparse, ARulePlacesBlocksThatAGroupOfLargerBlocksDoesNotName) 
   EXPECT_EQ(worker.Reusable(Tokens(1, 32)), 32);
 }
 
+// A store contradicts the rule while a snapshot is being built.
+TEST(ContentNamingSparse, ARefutedRuleStaysRefutedAfterASnapshot) {
+  ContentWorker worker({Full(16), WindowOf(9)},
+                       {.sparse_rule = SparseRule{EngineRules::kV021, 16, std::nullopt}});
+  worker.Apply(StoreTokens({Hash(4), Hash(8)}, Tokens(1, 32), std::nullopt, 0, 16));
+  worker.index().BeginHidden(kWorker);
+  worker.Apply(Plain(StoreInWindow({Hash(3), Hash(4)}, Tokens(1, 32), 9)));
+  EXPECT_EQ(worker.counters().rules_refuted, 1u);
+  worker.index().SwapHidden(kWorker);
+  worker.Apply(Plain(StoreInWindow({Hash(7), Hash(8)}, Tokens(1, 32), 9)));
+  EXPECT_EQ(worker.counters().rules_refuted, 1u);
+  EXPECT_FALSE(worker.Knows(Hash(7)));
+}
+
 // The registered rule is wrong. After a store contradicts the rule, the index does not use it.
 TEST(ContentNamingSparse, ARefutedRuleIsNotUsedAgain) {
   ContentWorker worker({Full(16), WindowOf(9)},

@@ -65,26 +65,25 @@ TEST(SpeculativePrefixes, RoutingAgainRenewsTheEntry) {
 TEST(SpeculativePrefixes, ConfirmedHashesLeaveAndTheRestStays) {
   SpeculativePrefixes speculative;
   speculative.Routed(kWorker, Names(1, 4), 0);
-  speculative.Confirm(kWorker, Batch(Store(Hashes(1, 3))));
+  speculative.Confirm(kWorker, Names(1, 3));
   EXPECT_EQ(speculative.entries(), 1u);
   EXPECT_EQ(ExpectedOn(kWorker, speculative, 1, 4, 10), 4u);
-  speculative.Confirm(kWorker, Batch(Store(Hashes(4, 1)), Store(Hashes(1, 4))));
+  EXPECT_TRUE(speculative.Expects(kWorker));
+  speculative.Confirm(kWorker, Names(1, 4));
   EXPECT_EQ(speculative.entries(), 0u);
+  EXPECT_FALSE(speculative.Expects(kWorker));
 }
 
-TEST(SpeculativePrefixes, StoresOnOtherTiersAndWorkersConfirmNothing) {
+TEST(SpeculativePrefixes, StoresOfOtherWorkersConfirmNothing) {
   SpeculativePrefixes speculative;
   speculative.Routed(kWorker, Names(1, 4), 0);
-  speculative.Confirm(kWorker, Batch(StoreIn("CPU", Hashes(1, 4))));
-  speculative.Confirm(kOther, Batch(Store(Hashes(1, 4)), AllBlocksCleared{}));
+  speculative.Confirm(kOther, Names(1, 4));
+  speculative.Forget(kOther);
   EXPECT_EQ(speculative.entries(), 4u);
 }
 
-TEST(SpeculativePrefixes, ClearAndForgetRemoveAllEntriesOfAWorker) {
+TEST(SpeculativePrefixes, ForgetRemovesAllEntriesOfAWorker) {
   SpeculativePrefixes speculative;
-  speculative.Routed(kWorker, Names(1, 4), 0);
-  speculative.Confirm(kWorker, Batch(AllBlocksCleared{}));
-  EXPECT_EQ(speculative.entries(), 0u);
   speculative.Routed(kWorker, Names(1, 4), 0);
   speculative.Forget(kWorker);
   EXPECT_EQ(ExpectedOn(kWorker, speculative, 1, 4, 1), 0u);
@@ -115,7 +114,7 @@ TEST(SpeculativePrefixes, OnePrefixMayBeExpectedOnSeveralWorkers) {
   EXPECT_EQ(ExpectedOn(kWorker, speculative, 1, 6, 60), 4u);
   EXPECT_EQ(ExpectedOn(kOther, speculative, 1, 6, 60), 2u);
   EXPECT_EQ(speculative.entries(), 6u);
-  speculative.Confirm(kOther, Batch(Store(Hashes(1, 2))));
+  speculative.Confirm(kOther, Names(1, 2));
   EXPECT_EQ(ExpectedOn(kOther, speculative, 1, 6, 60), 0u);
   EXPECT_EQ(ExpectedOn(kWorker, speculative, 1, 6, 60), 4u);
   speculative.Forget(kWorker);
@@ -128,7 +127,7 @@ TEST(SpeculativePrefixes, ByteStringsHaveNames) {
   const PrefixName name = PrefixNameOf(hash);
   SpeculativePrefixes speculative;
   speculative.Routed(kWorker, {&name, 1}, 0);
-  speculative.Confirm(kWorker, Batch(Store({hash})));
+  speculative.Confirm(kWorker, {&name, 1});
   EXPECT_EQ(speculative.entries(), 0u);
 }
 

@@ -97,6 +97,24 @@ TEST(HttpAnswerReader, CutLongAndBrokenAnswersAreBad) {
   EXPECT_EQ(ReadAnswer("HTTP/1.0 200 OK\r\nA: " + std::string(70000, 'x'), 999).state, State::kBad);
 }
 
+TEST(HttpAnswerReader, TakesAFewInterimAnswers) {
+  const std::string interim = "HTTP/1.1 100 \r\n\r\n";
+  const std::string answer = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
+  std::string few;
+  for (int i = 0; i < 8; ++i) few += interim;
+  EXPECT_EQ(ReadAnswer(few + answer, 7).body, "hello");
+  EXPECT_EQ(ReadAnswer(few + interim + answer, 7).state, State::kBad);
+  EXPECT_EQ(ReadAnswer(few + interim + answer, 4096).state, State::kBad);
+}
+
+TEST(HttpAnswerReader, RefusesALongChunkLine) {
+  for (const size_t step : {size_t{100}, size_t{4096}}) {
+    const std::string text = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1;" +
+                             std::string(1100, 'x') + "\r\na\r\n0\r\n\r\n";
+    EXPECT_EQ(ReadAnswer(text, step).state, State::kBad) << step;
+  }
+}
+
 TEST(HttpAnswerReader, RefusesALongChunkBeforeItsBytes) {
   for (const char* size : {"3e9", "fffffffffffffffc"}) {
     HttpAnswerReader reader(1000);
@@ -141,7 +159,7 @@ TEST(FeedState, IsSyncedOnlyAfterCompleteEvents) {
 TEST(FeedState, IsStaleWhilePollsFailAndBackAfterAnAnswer) {
   FeedState feed(true, 3000, 0);
   feed.OnApplied(BatchResult::kComplete, 0);
-  feed.OnFailedPoll(FetchOutcome::kAnswered, 100);
+  feed.OnFailedPoll(FetchOutcome::kAnswered, 404, 100);
   EXPECT_EQ(feed.status(3099).state, SourceState::kSynced);
   EXPECT_EQ(feed.status(3100).state, SourceState::kStale);
   EXPECT_EQ(feed.status(3100).weight, 0.5);
@@ -154,7 +172,7 @@ TEST(FeedState, IsStaleWhilePollsFailAndBackAfterAnAnswer) {
 TEST(FeedState, IsSuspectAfterAnOutageUntilTheNextEvent) {
   FeedState feed(true, 3000, 0);
   feed.OnApplied(BatchResult::kComplete, 0);
-  feed.OnFailedPoll(FetchOutcome::kUnreached, 100);
+  feed.OnFailedPoll(FetchOutcome::kUnreached, 0, 100);
   EXPECT_EQ(feed.status(3099).state, SourceState::kSuspect);
   EXPECT_EQ(feed.status(3100).state, SourceState::kStale);
   EXPECT_EQ(feed.status(3100).weight, 0.5);
@@ -172,7 +190,7 @@ TEST(FeedState, IsSuspectAfterAnOutageUntilTheNextEvent) {
 
 TEST(FeedState, AnEngineThatStartsAfterTheRouterIsNotSuspect) {
   FeedState feed(true, 3000, 0);
-  feed.OnFailedPoll(FetchOutcome::kUnreached, 100);
+  feed.OnFailedPoll(FetchOutcome::kUnreached, 0, 100);
   EXPECT_EQ(feed.status(200).state, SourceState::kConnecting);
   feed.OnEmpty(40000);
   EXPECT_EQ(feed.status(40000).state, SourceState::kCleared);
@@ -182,7 +200,7 @@ TEST(FeedState, AnEngineThatStartsAfterTheRouterIsNotSuspect) {
 TEST(FeedState, IsSuspectAfterALostAnswerUntilTheNextEvent) {
   FeedState feed(true, 3000, 0);
   feed.OnApplied(BatchResult::kComplete, 0);
-  feed.OnFailedPoll(FetchOutcome::kCut, 10);
+  feed.OnFailedPoll(FetchOutcome::kCut, 0, 10);
   EXPECT_EQ(feed.status(11).state, SourceState::kSuspect);
   feed.OnEmpty(20);
   EXPECT_EQ(feed.status(21).state, SourceState::kSuspect)
@@ -194,7 +212,7 @@ TEST(FeedState, IsSuspectAfterALostAnswerUntilTheNextEvent) {
 TEST(FeedState, EmptyAnswersAfterALostAnswerDoNotRaiseTheWeight) {
   FeedState feed(true, 3000, 0);
   feed.OnApplied(BatchResult::kComplete, 0);
-  feed.OnFailedPoll(FetchOutcome::kCut, 1000);
+  feed.OnFailedPoll(FetchOutcome::kCut, 0, 1000);
   for (int64_t now = 2000; now <= 40000; now += 1000) feed.OnEmpty(now);
   EXPECT_EQ(feed.status(5999).weight, 0.5);
   EXPECT_EQ(feed.status(6000).weight, 0.25);
@@ -207,22 +225,41 @@ TEST(FeedState, EmptyAnswersAfterALostAnswerDoNotRaiseTheWeight) {
 TEST(FeedState, AFailureAfterALostAnswerDoesNotRaiseTheWeight) {
   FeedState feed(true, 3000, 0);
   feed.OnApplied(BatchResult::kComplete, 0);
-  feed.OnFailedPoll(FetchOutcome::kCut, 1000);
+  feed.OnFailedPoll(FetchOutcome::kCut, 0, 1000);
   feed.OnEmpty(7000);
   EXPECT_EQ(feed.status(7000).weight, 0.25);
-  feed.OnFailedPoll(FetchOutcome::kAnswered, 8000);
+  feed.OnFailedPoll(FetchOutcome::kAnswered, 404, 8000);
   EXPECT_EQ(feed.status(8000).weight, 0.25);
 }
 
 TEST(FeedState, ALostAnswerAfterAFailureDoesNotRaiseTheWeight) {
   FeedState feed(true, 3000, 0);
   feed.OnApplied(BatchResult::kComplete, 0);
-  feed.OnFailedPoll(FetchOutcome::kAnswered, 1000);
+  feed.OnFailedPoll(FetchOutcome::kAnswered, 404, 1000);
   EXPECT_EQ(feed.status(7000).weight, 0.25);
-  feed.OnFailedPoll(FetchOutcome::kCut, 7000);
+  feed.OnFailedPoll(FetchOutcome::kCut, 0, 7000);
   EXPECT_EQ(feed.status(7000).weight, 0.25);
-  feed.OnFailedPoll(FetchOutcome::kUnreached, 8000);
+  feed.OnFailedPoll(FetchOutcome::kUnreached, 0, 8000);
   EXPECT_EQ(feed.status(8000).weight, 0.25);
+}
+
+// A gateway that answers with 502 may have taken the events from the engine.
+TEST(FeedState, IsSuspectAfterAServerErrorUntilTheNextEvent) {
+  FeedState feed(true, 3000, 0);
+  feed.OnFailedPoll(FetchOutcome::kAnswered, 502, 0);
+  feed.OnEmpty(1);
+  EXPECT_EQ(feed.status(1).state, SourceState::kCleared) << "no event has arrived yet";
+  feed.OnApplied(BatchResult::kComplete, 2);
+  for (const int status : {500, 599}) {
+    feed.OnFailedPoll(FetchOutcome::kAnswered, status, 3);
+    feed.OnEmpty(4);
+    EXPECT_EQ(feed.status(4).state, SourceState::kSuspect) << status;
+    feed.OnApplied(BatchResult::kComplete, 5);
+    EXPECT_EQ(feed.status(5).state, SourceState::kSynced);
+  }
+  feed.OnFailedPoll(FetchOutcome::kAnswered, 499, 6);
+  feed.OnEmpty(7);
+  EXPECT_EQ(feed.status(7).state, SourceState::kSynced) << "the engine has kept its events";
 }
 
 TEST(Fetch, ShowsWhetherTheRequestWasSent) {
@@ -261,6 +298,101 @@ TEST(Fetch, IsStoppedWhileItWaits) {
   stopping.join();
   server.stop();
   listening.join();
+}
+
+// The server sends chunks of one byte without a pause, so the client never waits for bytes.
+TEST(Fetch, AnAnswerWithoutEndEndsAtTheDeadlineOrIsStopped) {
+  httplib::Server server;
+  std::atomic<int> chunks{0};
+  std::atomic<bool> done{false};
+  const std::string many(4096, 'x');
+  server.Get("/", [&](const httplib::Request&, httplib::Response& reply) {
+    reply.set_chunked_content_provider("text/plain", [&](size_t, httplib::DataSink& sink) {
+      if (done) return false;
+      ++chunks;
+      return sink.write(many.data(), 1);
+    });
+  });
+  const int port = server.bind_to_any_port("127.0.0.1");
+  std::thread listening([&] { server.listen_after_bind(); });
+  const HttpUrl url = ParseHttpUrl("http://127.0.0.1:" + std::to_string(port)).value();
+  EXPECT_EQ(Fetch(url, {.timeout_ms = 50}).outcome, FetchOutcome::kCut);
+  const auto stop = stream::Waker::Create().value();
+  std::thread stopping([&, before = chunks.load()] {
+    while (chunks < before + 1000) std::this_thread::yield();
+    stop->Wake();
+  });
+  const FetchResult result = Fetch(url, {.timeout_ms = 3'600'000, .stop_fd = stop->descriptor()});
+  EXPECT_EQ(result.outcome, FetchOutcome::kStopped);
+  done = true;
+  stopping.join();
+  server.stop();
+  listening.join();
+}
+
+// A push whose application takes long.
+class SlowApply {
+ public:
+  SlowApply() : feeds_(ConfigOf(), SinkOf()) {
+    EXPECT_TRUE(feeds_.Add(kWorker, std::string(kPushEndpoint), /*poll_ms=*/1).ok());
+  }
+  void BeginPush() {
+    thread_ = std::thread([this] { EXPECT_TRUE(feeds_.Push(kWorker, "[0]").ok()); });
+    while (!applying_) std::this_thread::yield();
+  }
+  void EndPush() {
+    may_end_ = true;
+    thread_.join();
+  }
+  EventFeeds& feeds() { return feeds_; }
+  int resets() const { return resets_; }
+
+  static constexpr WorkerId kWorker{1};
+
+ private:
+  static FeedConfig ConfigOf() {
+    FeedConfig config;
+    config.now_ms = [] { return int64_t{0}; };
+    return config;
+  }
+  FeedSink SinkOf() {
+    FeedSink sink;
+    sink.apply = [this](WorkerId, Seq, std::span<const uint8_t>) {
+      applying_ = true;
+      while (!may_end_) std::this_thread::yield();
+      return BatchResult::kComplete;
+    };
+    sink.on_reset = [this](WorkerId, ResetReason) { ++resets_; };
+    return sink;
+  }
+
+  std::atomic<bool> applying_{false};
+  std::atomic<bool> may_end_{false};
+  std::atomic<int> resets_{0};
+  EventFeeds feeds_;
+  std::thread thread_;
+};
+
+TEST(EventFeeds, AStatusDoesNotWaitForEventsThatAreApplied) {
+  SlowApply slow;
+  slow.BeginPush();
+  EXPECT_EQ(slow.feeds().status(SlowApply::kWorker).batches, 0u);
+  EXPECT_EQ(slow.feeds().counters(SlowApply::kWorker).answers, 0u);
+  slow.EndPush();
+  EXPECT_EQ(slow.feeds().status(SlowApply::kWorker).state, SourceState::kSynced);
+}
+
+TEST(EventFeeds, ContradictedBlocksAreDroppedAfterTheEventsThatAreApplied) {
+  SlowApply slow;
+  slow.BeginPush();
+  slow.feeds().Contradict(SlowApply::kWorker);
+  EXPECT_EQ(slow.resets(), 0);
+  slow.EndPush();
+  EXPECT_EQ(slow.resets(), 1);
+  EXPECT_EQ(slow.feeds().status(SlowApply::kWorker).state, SourceState::kCleared);
+  EXPECT_EQ(slow.feeds().status(SlowApply::kWorker).reason, SourceReason::kContradicted);
+  slow.feeds().Contradict(SlowApply::kWorker);
+  EXPECT_EQ(slow.resets(), 2);
 }
 
 // The clock stands still, so the state never becomes stale.

@@ -424,5 +424,21 @@ TEST(MooncakeEvents, AnAnswerOfTheServiceIncludesTheBlocksOfAMooncakeStore) {
   EXPECT_EQ(sources[0]->State(SourceState::kSynced), SourceState::kSuspect);
 }
 
+TEST(MooncakeEvents, ARefusedStoreMakesTheSourceSuspect) {
+  PrefixIndex index;
+  router::WorkerRegistration config;
+  config.worker.name = "store";
+  config.worker.groups = {Full(4)};
+  config.format = router::EventFormat::kMooncake;
+  config.mooncake.objects_max = 1;
+  const auto source = router::WorkerIngest::Create(WorkerId(0), config, index).value();
+  const Map event = Stored({1}, {1, 2, 3, 4}, Nil());
+  source->OnBatch(BatchOf({With(event, "object_key", Text("a"))}));
+  EXPECT_EQ(source->State(SourceState::kSynced), SourceState::kSynced);
+  source->OnBatch(BatchOf({With(event, "object_key", Text("b"))}));
+  EXPECT_EQ(source->State(SourceState::kSynced), SourceState::kSuspect);
+  EXPECT_TRUE(source->lacks_host_blocks());
+}
+
 }  // namespace
 }  // namespace kvcast::testing

@@ -339,6 +339,27 @@ TEST_F(RequestRouterTest, ExpectedPrefixesEndWithEventsResetsAndTime) {
   EXPECT_EQ(expected(2005), 0);
 }
 
+TEST_F(RequestRouterTest, OnlyStoresAndClearsOfTheGpuEndExpectedPrefixes) {
+  const std::vector<QueryAnswer> answers = {Worker(0, 0)};
+  const auto expected = [&] { return request_router.counters().speculative_hashes; };
+  const auto decide = [&] { Decide(request_router, answers); };
+  decide();
+  ASSERT_EQ(expected(), 62u);
+  BlockStored on_cpu = StoreFull(Hashes(1, 62), 0);
+  on_cpu.medium = kMediumCpu;
+  request_router.OnBatch(WorkerId(0), Batch(on_cpu, AllBlocksCleared{.medium = kMediumCpu}));
+  request_router.OnBatch(WorkerId(1), Batch(StoreFull(Hashes(1, 62), 0), AllBlocksCleared{}));
+  EXPECT_EQ(expected(), 62u);
+  request_router.OnBatch(WorkerId(0), Batch(AllBlocksCleared{}));
+  EXPECT_EQ(expected(), 0u);
+  decide();
+  // The names of a batch are confirmed in several steps.
+  request_router.OnBatch(WorkerId(0),
+                         Batch(StoreFull(Hashes(5000, 1500), 0), StoreFull(Hashes(1, 10), 0),
+                               StoreFull(Hashes(9000, 3000), 0)));
+  EXPECT_EQ(expected(), 52u);
+}
+
 TEST_F(RequestRouterTest, ExpectedHashesOfOnePromptAreBounded) {
   QueryAnswer answer = Worker(0, 0);
   answer.prefixes = Prefixes(1, 10000);

@@ -223,6 +223,43 @@ TEST(TrtllmEvents, InputsAboveTheBoundsAreRefused) {
       EventOf(0, StoredOf(nullptr, {BlockOf(1, Tokens(1, 4)), BlockOf(2, Tokens(5, 4))}), 9));
   EXPECT_EQ(worker.counters().refused_hashes, 1u);
   EXPECT_EQ(worker.residencies(), 1u);
+  EXPECT_TRUE(worker.events().lacks_events()) << "the engine holds a block that was refused";
+}
+
+// A chain of blocks, and the removal of all blocks, are few events.
+TEST(TrtllmEvents, LargeBatchesHaveFewEvents) {
+  constexpr int64_t kBlocks = 5000;
+  auto events = TrtllmEvents::Create({.window_sizes = {4096}, .tokens_per_block = 4}).value();
+  std::vector<Json> blocks;
+  for (int64_t i = 0; i < kBlocks; ++i) {
+    blocks.push_back(BlockOf(i, Tokens(4 * i, 4), i < kBlocks / 2 ? 0 : 1));
+  }
+  const auto stored = events.Decode(EventOf(0, StoredOf(nullptr, blocks)).dump());
+  ASSERT_TRUE(stored.ok());
+  EXPECT_EQ(stored->events.size(), 6u);
+  ContentWorker together;
+  together.index().Apply(kWorker, *stored);
+  EXPECT_EQ(together.Reusable(Tokens(0, 4 * kBlocks)), 4 * kBlocks / 2);
+  EXPECT_EQ(together.counters().residencies, static_cast<uint64_t>(kBlocks));
+  const auto removed = events.Decode("[0]");
+  ASSERT_TRUE(removed.ok());
+  EXPECT_EQ(removed->events.size(), 6u);
+  together.index().Apply(kWorker, *removed);
+  EXPECT_EQ(together.counters().residencies, 0u);
+}
+
+TEST(TrtllmEvents, OnlyBlocksOfOneChainShareAnEvent) {
+  auto events = TrtllmEvents::Create({.window_sizes = {4096}, .tokens_per_block = 4}).value();
+  Json salted = BlockOf(4, Tokens(41, 4));
+  salted["cache_salt"] = "a";
+  const Json list = {EventOf(0, StoredOf(nullptr, {BlockOf(1, Tokens(1, 4))})),
+                     EventOf(1, StoredOf(nullptr, {BlockOf(2, Tokens(21, 4))})),
+                     EventOf(2, StoredOf(1, {BlockOf(3, Tokens(31, 4))})),
+                     EventOf(3, StoredOf(3, {salted})),
+                     EventOf(4, StoredOf(4, {BlockOf(5, Tokens(51, 4))}))};
+  const auto batch = events.Decode(list.dump());
+  ASSERT_TRUE(batch.ok());
+  EXPECT_EQ(batch->events.size(), 5u);
 }
 
 TEST(TrtllmEvents, RegistrationIsChecked) {
