@@ -10,16 +10,16 @@
 
 namespace kvcast::simulate {
 
-// An arm is a selection rule with an index. The rows of a workload are its arms. Times, imbalance
-// and TTFT error are means over the slices. Reused, loaded and wrong tokens are shares of the sums
-// over the slices. The ratio is the mean TTFT divided by the mean TTFT of the first arm.
+// An arm is a selection rule with an index. Each workload has one row per arm. Times, imbalance and
+// TTFT error are means over the slices. Reused, loaded and wrong tokens are shares of the prompt
+// tokens of all slices. The ratio is the mean TTFT divided by the mean TTFT of the first arm.
 std::string RenderTable(const Matrix& matrix);
 // {"runs": [{workload, slice, rule, index, ttft_mean_ms, ttft_p99_ms, prompt_tokens, reused_tokens,
 // wrong_promise_tokens, exact_checked, exact_equal}], "pairs": [{workload, a, b, ratio, low,
 // high}]}, without a line end. Further members of a run: ttft_p50_ms, ttft_error_p50,
 // ttft_error_p90, loaded_tokens, refused and preempted (requests), seconds (virtual time of the
 // run), imbalance (requests of the busiest engine, divided by the mean). `a` and `b` are
-// "rule/index".
+// "rule/index". RunResult and PairedRatio describe the values.
 std::string RenderJson(const Matrix& matrix);
 // Returns the rules, each on several lines: name and description, parameters, source.
 std::string RenderRules();

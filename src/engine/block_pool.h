@@ -126,8 +126,8 @@ class BlockPool {
   EventLog& events() { return events_; }
   const EventLog& events() const { return events_; }
 
-  // If `after` is nullopt, the first free block; otherwise the free block that follows `after`.
-  // nullopt: there is no such block. REQUIRES: `after` is free.
+  // Returns the free block that follows `after` in the queue, or the first free block if `after` is
+  // nullopt. Returns nullopt if there is no such block. REQUIRES: the block `after` is free.
   std::optional<BlockId> NextFree(std::optional<BlockId> after) const { return free_.Next(after); }
   std::vector<BlockId> FreeList() const { return free_.List(); }
   Status CheckInvariants() const;

@@ -49,9 +49,9 @@ Result<SizedLayers> UnifyPages(const SizedLayers& layers) {
   return unified;
 }
 
-// Used if the pages cannot get one size. If the layers are MLA layers and layers with plain
-// windows, the windows keep all blocks. The layers then form one group, if their blocks have one
-// size. nullopt: the layers cannot form this group.
+// Used if the pages cannot get one size. MLA layers and sliding-window layers may then form one
+// group, in which the windows keep all blocks, as full attention does. nullopt: the layers cannot
+// form this group, for example because their block sizes differ.
 std::optional<KvCacheGroup> PromoteWindows(SizedLayers layers) {
   bool mla = false;
   for (SizedLayer& sized : layers) {
@@ -87,8 +87,9 @@ std::vector<Bucket> BucketBySpec(const SizedLayers& layers) {
 }
 
 // The group size is the size of the smallest bucket. Exception: if the largest bucket is less than
-// 1.5 times as large, the group size is the size of the largest bucket. The padding of the smallest
-// bucket then costs less than a second, almost empty group of a larger bucket.
+// 1.5 times as large as the smallest bucket, the group size is the size of the largest bucket. In
+// this case, padding the smallest bucket wastes less memory than dividing a larger bucket into a
+// full group and an almost empty group.
 size_t GroupSize(const std::vector<Bucket>& buckets) {
   size_t smallest = buckets[0].size();
   size_t largest = 0;

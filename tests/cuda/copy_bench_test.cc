@@ -211,9 +211,10 @@ TEST(CudaCopyBench, AnswersNameFunctionsThatTheDriverLacks) {
   };
   EXPECT_THAT(answers_of({.missing = "cuMemHostAlloc"}),
               Contains("7 cuMemHostAlloc: the driver does not support this kind of allocation"));
-  EXPECT_THAT(answers_of({.maps_host_memory = false, .missing = "cuGraph"}),
-              AllOf(Contains("7 cuMemCreate: the driver does not support this kind of allocation"),
-                    Contains("9 H2D 64 x 16 KiB: the driver has no graphs of copies")));
+  EXPECT_THAT(
+      answers_of({.maps_host_memory = false, .missing = "cuGraph"}),
+      AllOf(Contains("7 cuMemCreate: the driver does not support this kind of allocation"),
+            Contains("9 H2D 64 x 16 KiB: the CUDA driver does not support graphs of copies")));
 }
 
 }  // namespace

@@ -103,7 +103,7 @@ TEST_P(CopyGraphTest, ADriverThatLacksOneFunctionDoesNotOfferGraphs) {
     FakeGpu fake(kPool, kPool, {.missing = call});
     const auto graph = CopyGraph::Create(fake.device, GetParam(), Copies(fake, GetParam(), 1));
     EXPECT_EQ(graph.status().code(), StatusCode::kFailedPrecondition) << call;
-    EXPECT_EQ(graph.status().message(), "the driver has no graphs of copies");
+    EXPECT_EQ(graph.status().message(), "the CUDA driver does not support graphs of copies");
   }
 }
 

@@ -38,7 +38,8 @@ Result<CopyGraph> CopyGraph::Create(const CudaDevice& device, CopyDirection dire
                                     std::span<const CopyOp> ops) {
   const DriverApi& api = device->api();
   if (!HasGraphs(api))
-    return Status(StatusCode::kFailedPrecondition, "the driver has no graphs of copies");
+    return Status(StatusCode::kFailedPrecondition,
+                  "the CUDA driver does not support graphs of copies");
   CopyGraph copies(device, direction);
   CUgraph graph = nullptr;
   KVCAST_RETURN_IF_ERROR(device->Check(api.GraphCreate(&graph, 0), "cuGraphCreate"));

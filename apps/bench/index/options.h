@@ -12,9 +12,9 @@
 
 namespace kvcast::bench {
 
-// Returns one fleet with the configured number of holders. If no number is configured, returns one
-// fleet for each number in `holders`; the numbers must increase. A number above the number of
-// workers becomes the number of workers, and no further fleet follows.
+// Returns one fleet with options.holders holders. If options.holders is 0, returns one fleet for
+// each number in `holders`; the numbers must increase. All numbers of at least options.workers give
+// one common fleet, which has options.workers holders.
 inline std::vector<ChurnConfig> FleetCases(const FleetOptions& options,
                                            std::initializer_list<int64_t> holders) {
   std::vector<ChurnConfig> cases;

@@ -32,7 +32,7 @@ QueryFigures FiguresOf(const QueryTimes& times) {
           times.short_prompts.size() + times.any_prompts.size(), times.hits};
 }
 
-// The router process: index, subscriber, and a thread that sends queries all the time.
+// The router process: index, subscriber, and a thread that sends queries.
 class Watcher {
  public:
   explicit Watcher(const FreshnessConfig& config)
@@ -94,8 +94,8 @@ class Watcher {
     }
   }
 
-  // False: the index does not know the content of a held block. The queries then measure another
-  // case than a router that has all contents.
+  // False: the index does not know the content of a held block. The query times are then not those
+  // of a router that knows all contents.
   bool NamesAllBlocks() const {
     for (int i = 0; i < config_.sources; ++i) {
       const IndexCounters counters = index_.counters(WorkerId(static_cast<uint32_t>(i)));

@@ -1,4 +1,4 @@
-// The freshness benchmark: the time from publish() until a query sees the block.
+// The freshness benchmark: the time from publish() until a query sees the published block.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -17,8 +17,8 @@ struct FreshnessConfig {
   // the benchmark, the nice value gives the router more CPU time than the publishers.
   int publishers_nice = 5;
   int blocks_per_batch = 8;  // half of them stored (16 tokens each), half of them removed
-  // The rate during one additional second in the middle, as a multiple of the normal rate; 1: no
-  // burst.
+  // The rate during the burst, as a multiple of batches_per_s. The burst lasts one additional
+  // second, in the middle of the measured time. 1: no burst.
   int burst = 1;
 };
 
@@ -38,17 +38,17 @@ struct QueryFigures {
   Quantiles short_prompts;  // prompts of 64 blocks
   Quantiles any_prompts;    // prompts of 1 to 14,000 blocks
   uint64_t asked = 0;
-  // Queries that found the whole prompt. Before each other query, the source had already removed
-  // the prompt.
+  // Queries that found the whole prompt. For the other queries, the source had already removed
+  // blocks of the prompt.
   uint64_t hits = 0;
 };
 
 struct FreshnessResult {
-  uint64_t published = 0;
-  uint64_t applied = 0;  // published - applied batches were lost
-  uint64_t gaps = 0;     // gaps of the live stream, including those that replay closed
-  QueryFigures idle;     // after the fill of the sources, before the load
-  QueryFigures busy;     // from the warm-up until the last batch is applied
+  uint64_t published = 0;  // batches
+  uint64_t applied = 0;    // batches that the index applied; the other published batches were lost
+  uint64_t gaps = 0;       // gaps of the live stream, including those that replay closed
+  QueryFigures idle;       // after the fill of the sources, before the load
+  QueryFigures busy;       // from the warm-up until the last batch is applied
   // From the call of publish() until the index has applied the batch; without the warm-up.
   Quantiles visible;
   Quantiles visible_full_speed;  // without the batches that overlap a slow time of the machine

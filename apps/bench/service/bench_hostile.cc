@@ -31,7 +31,7 @@ constexpr std::chrono::seconds kUnansweredLookup(10);
 
 Status Broken(const char* what) { return {StatusCode::kUnavailable, what}; }
 
-std::atomic<uint64_t> lookups = 0;  // in this process
+std::atomic<uint64_t> lookups = 0;  // calls of NoAnswer in this process
 
 // Replaces the system's resolver. Only an attack with Attack::unanswered_names uses host names.
 std::string NoAnswer(const std::string&) {

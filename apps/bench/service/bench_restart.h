@@ -23,7 +23,7 @@ struct RestartConfig {
   // True: the publishers use the extension (KVX1: epochs, digests and snapshots). False: they do
   // not, as the publishers of vLLM.
   bool extension = true;
-  int prompts = 200;        // asked after each restart
+  int prompts = 200;        // queries after each restart and each join
   int publishers_nice = 5;  // see FreshnessConfig
   int blocks_per_batch = 8;
   std::string folder;  // of the saved state; must be empty or absent
@@ -62,7 +62,7 @@ struct RestartResult {
   int64_t join_bytes = 0;  // of the latest join
   uint64_t restored = 0;   // workers whose state was restored, summed over all restarts and joins
   uint64_t dropped = 0;    // saved states that a restarted router had to drop
-  uint64_t asked = 0;      // prompts after restarts and joins
+  uint64_t asked = 0;      // queries after restarts and joins
   uint64_t wrong = 0;      // answers that differ from the blocks of the publishers
   uint64_t inexact = 0;    // correct answers that the router did not mark as exact
   uint64_t digest_checks = 0;

@@ -34,7 +34,7 @@ struct ServiceBenchConfig {
 struct HealthProbes {
   uint64_t answered = 0;
   uint64_t failed = 0;
-  double p99 = 0, max = 0;  // seconds, of the answered probes at full speed
+  double p99 = 0, max = 0;  // seconds, of the answers that overlap no slow time
 };
 
 struct ServicePhase {

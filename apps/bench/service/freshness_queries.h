@@ -28,6 +28,8 @@ struct QueryTimes {
 
 class FreshnessQueries {
  public:
+  // kNone: the thread sends no queries. kIdle: the sources publish nothing; the times go to idle().
+  // kBusy: the sources publish; the times go to busy().
   enum class Phase : uint8_t { kNone, kIdle, kBusy };
 
   FreshnessQueries(const PrefixIndex& index, int sources);
@@ -48,7 +50,8 @@ class FreshnessQueries {
  private:
   void Run();
   void Ask(bool short_one, QueryTimes& times);
-  // Returns an empty span if the source holds no prompt that is long enough.
+  // Returns a random prompt of at least `at_least` blocks that the source holds. An empty span: the
+  // source holds no such prompt.
   PromptSpan HeldPrompt(int source, uint64_t at_least);
 
   const PrefixIndex& index_;

@@ -33,8 +33,8 @@ class HostileSource {
       : attack_(attack),
         live_(context, zmq::socket_type::pub),
         replay_(context, zmq::socket_type::router) {
-    // A full queue refuses the batch. Otherwise libzmq would drop the batch, and the attack would
-    // be smaller.
+    // With this option, a full queue refuses the batch. Otherwise libzmq would drop the batch, and
+    // the attack would be smaller.
     live_.set(zmq::sockopt::xpub_nodrop, true);
     live_.set(zmq::sockopt::sndhwm, 16);
     live_.set(zmq::sockopt::linger, 0);
@@ -88,7 +88,7 @@ class HostileSource {
     if (round_ > attack_.prepared && attack_.constant) return payload_;
     if (made_ == round_ + 1) return payload_;
     payload_.clear();
-    // The attacks consist of valid events.
+    // EncodeBatch cannot fail, because the attacks consist of valid events.
     (void)EncodeBatch(attack_.batch(round_), Dialect::kKvcast1, payload_);
     made_ = round_ + 1;
     return payload_;
@@ -99,7 +99,7 @@ class HostileSource {
   zmq::socket_t replay_;
   uint64_t round_ = 0;
   uint64_t number_ = 0;
-  uint64_t made_ = 0;  // the number of the round of payload_, plus 1
+  uint64_t made_ = 0;  // the number of the round of payload_, plus 1; 0: no payload
   Payload payload_;
   std::string client_;
   double answered_ = 0;

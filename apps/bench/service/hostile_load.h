@@ -16,7 +16,7 @@ struct HostileSent {
 
 // Writes a LoadEndpoints for each source to `out`, and waits for a byte on `in`. Then sends batches
 // as fast as the router takes them, until the next byte on `in`. With Attack::unanswered_names,
-// sends nothing. Then writes a HostileSent to `out`. Returns the exit code.
+// sends no batches. Then writes a HostileSent to `out`. Returns the exit code.
 int SendHostile(const Attack& attack, const PipeEnd& in, const PipeEnd& out);
 
 }  // namespace kvcast::tools

@@ -16,8 +16,8 @@
 namespace kvcast::tools {
 namespace {
 
-// In production, the attacker runs on another machine. In the benchmark, both share the CPU cores,
-// and this nice value gives the router more CPU time than the attacker.
+// In production, the attacker runs on another machine. In the benchmark, the attacker and the
+// router share the CPU cores. This nice value gives the router more CPU time than the attacker.
 constexpr int kNice = 5;
 // Maximum wait for an event on a connection. After each wait, the attacker reads `in` and opens the
 // missing connections.

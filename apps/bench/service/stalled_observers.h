@@ -16,8 +16,8 @@ class StalledObservers {
   ~StalledObservers();
 
   // Starts `count` HTTP clients for each of /dump, /v1/events and /v1/state. Each client sends its
-  // request repeatedly on one connection and reads nothing. Also starts `count` subscribers of
-  // `relay` (empty: none). A closed connection is opened again.
+  // request repeatedly on one connection and reads nothing. Also starts `count` subscribers of the
+  // endpoint `relay` (empty: no subscribers). A closed connection is opened again.
   Status Start(int count, int port, const std::string& relay);
 
  private:

@@ -7,11 +7,11 @@
 //   BuildStep                         once; returns the copies of the workers
 //   OnCompletions                     reports the copies that have ended
 //
-// The scheduler stores the chunks that a step completes. A store reads its blocks one step later,
-// concurrently with the next step, and holds no reference to them. Instead, the scheduler records
-// the blocks that running stores read ("fences"). If the engine gives a fenced block to another
-// request, the scheduler flushes the store: the store must end before the step of the other request
-// runs. A block is therefore never overwritten while a copy reads it.
+// The scheduler stores the chunks that a step completes. A store reads its blocks while the next
+// step runs, and holds no reference to these blocks. Instead, the scheduler records the blocks that
+// running stores read ("fences"). If the engine gives a fenced block to another request, the
+// scheduler flushes the store: the store must end before the step of the other request runs. A
+// block is therefore never overwritten while a copy reads it.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -78,7 +78,7 @@ struct OffloadSchedulerConfig {
   // load_bytes_per_ms. The time starts at the last MatchedTokens of the request. With INT64_MAX, no
   // load is late. See TakeLateLoads.
   int64_t late_load_ms = 1000;
-  int64_t load_bytes_per_ms = int64_t{1} << 20;  // 1 GB/s, a lower bound of every link
+  int64_t load_bytes_per_ms = int64_t{1} << 20;  // about 1 GB/s; every link is faster
   // vLLM from v0.33 on: maximum number of bytes that one step loads before it computes; see
   // OffloadMatch::within_step. 0: no load runs within the step that admits its request.
   int64_t sync_load_budget_bytes = 0;
@@ -181,8 +181,8 @@ struct OffloadCompletion {
 
 // Requests whose loads have ended. For `loaded`, the blocks of the request hold the loaded tokens.
 // For `failed`, the engine must compute all tokens that were not present before the load. A request
-// of a model with window or Mamba groups has null blocks at some of these positions. The engine
-// must free all blocks of such a request and do a new lookup.
+// of a model with window or Mamba groups has null blocks for some of these tokens. The engine must
+// free all blocks of such a request and do a new lookup.
 struct OffloadArrivals {
   std::vector<OffloadRequestId> loaded;
   std::vector<OffloadRequestId> failed;
@@ -244,8 +244,8 @@ class OffloadScheduler {
   // - kInvalidArgument: a table is missing or too short; `external_tokens` is negative, or exceeds
   //   the tokens or the chunks of the request; `external_tokens` ends at a position at which no
   //   state is stored.
-  // After an error the engine must compute the tokens. In the same step, a call with the complete
-  // match never fails.
+  // After an error the engine must compute the tokens. A call with valid tables never fails if the
+  // engine makes it in the step of MatchedTokens, with all tokens of the match.
   Status UpdateAfterAlloc(OffloadRequestId id, int64_t external_tokens,
                           std::span<const std::vector<BlockId>> tables);
 

@@ -18,16 +18,17 @@ constexpr std::array kStreamMetrics = {
     WorkerMetric{
         "kvcast_source_apply_seconds_total",
         "Time in seconds to decode and apply the worker's batches, since the worker was "
-        "registered. During this time, the other workers of the same ingestion thread wait, "
-        "unless another thread applies the batch because it is large or the source is slow.",
+        "registered. During this time, the other workers of the same ingestion thread wait. "
+        "Exception: another thread applies a large batch, and the batches of a slow source.",
         kCounter, [](W w) { return static_cast<uint64_t>(w.wire.apply_ns); }, 1e-9},
     WorkerMetric{
         "kvcast_source_oversized_total",
         "Times that the router dropped all blocks of the worker because of a limit, since the "
         "worker was registered. There are two limits: the max_residencies of the worker, and the "
-        "max_residencies of the router for all workers together. If the second limit is exceeded, "
-        "the router drops the blocks of each worker that holds more than this limit divided by the "
-        "number of workers, when it applies the next batch of this worker.",
+        "max_residencies of the router for all workers together. If all workers together exceed "
+        "the limit of the router, each worker may hold at most the limit divided by the number of "
+        "workers. The router drops the blocks of a worker above this share when it applies the "
+        "next batch of the worker.",
         kCounter, [](W w) { return w.wire.oversized; }},
     WorkerMetric{"kvcast_source_gaps_total",
                  "Gaps in the sequence numbers of live batches, since the worker was registered. "
@@ -86,8 +87,9 @@ constexpr std::array kStreamMetrics = {
         "kvcast_source_digest_checks_total",
         "Comparisons of the worker's blocks in the index with the publisher's digests, since the "
         "worker was registered. Comparisons without a result count too. There is no result in "
-        "three cases: the router does not keep its own digests for this sequence number, the "
-        "router did not apply some events, or several ranks share the endpoint.",
+        "three cases: the router has no digests of its own for the sequence number of the "
+        "publisher's digests, the router did not apply some events, or several ranks share the "
+        "endpoint.",
         kCounter, [](W w) { return w.stream.digest_checks; }},
     WorkerMetric{"kvcast_source_digest_mismatches_total",
                  "Comparisons in which the worker's blocks in the index differed from the "

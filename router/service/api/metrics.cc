@@ -160,25 +160,26 @@ void AddListFamilies(const ServiceMetrics& metrics, std::vector<MetricFamily>& f
   families.push_back(ListFamily("kvcast_source_file_sources",
                                 "Current number of sources in the file that the router follows.",
                                 "file", &SourceListReport::followed, metrics.source_files));
-  families.push_back(ListFamily(
-      "kvcast_dns_source_errors",
-      "Current number of targets of the looked up name that the router cannot follow. At "
-      "least 1 if the latest lookup failed; the router then keeps the sources of the "
-      "latest valid answer.",
-      "lookup", &SourceListReport::errors, metrics.dns_sources));
+  families.push_back(
+      ListFamily("kvcast_dns_source_errors",
+                 "Current number of targets that the router cannot follow, by looked-up name. At "
+                 "least 1 if the latest lookup failed; the router then keeps the sources of the "
+                 "latest valid answer.",
+                 "lookup", &SourceListReport::errors, metrics.dns_sources));
   families.push_back(
       ListFamily("kvcast_dns_source_targets",
-                 "Current number of targets of the looked up name that the router follows.",
-                 "lookup", &SourceListReport::followed, metrics.dns_sources));
+                 "Current number of targets that the router follows, by looked-up name.", "lookup",
+                 &SourceListReport::followed, metrics.dns_sources));
   families.push_back(ListFamily(
       "kvcast_kubernetes_source_errors",
-      "Current number of endpoints in the EndpointSlices that the router cannot follow. At least 1 "
-      "if the API server does not answer or its answer is invalid; the router then keeps the "
+      "Current number of endpoints that the router cannot follow, by list of EndpointSlices. At "
+      "least 1 if the API server does not answer or its answer is invalid; the router then keeps "
+      "the "
       "sources of the latest valid answer.",
       "list", &SourceListReport::errors, metrics.kubernetes_sources));
   families.push_back(
       ListFamily("kvcast_kubernetes_source_endpoints",
-                 "Current number of endpoints in the EndpointSlices that the router follows.",
+                 "Current number of endpoints that the router follows, by list of EndpointSlices.",
                  "list", &SourceListReport::followed, metrics.kubernetes_sources));
 }
 

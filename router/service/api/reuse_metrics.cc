@@ -42,10 +42,10 @@ MetricFamily BlockFamily(const char* name, const char* help,
 
 MetricFamily TestedFamily(Workers workers) {
   MetricFamily family{"kvcast_reuse_tested_prompts",
-                      "Number of sampled prompts that the latest diagnosis tested. A prompt is "
-                      "tested if the worker holds at least one of its blocks. A prompt whose later "
-                      "blocks are not in the sample is tested only if a later request needed a "
-                      "prefix of it again.",
+                      "Number of sampled prompts that the latest diagnosis tested. These are "
+                      "the prompts of which the worker holds at least one block. Exception: a "
+                      "prompt whose later blocks are not in the sample is not tested, until a "
+                      "later request needs a prefix of the prompt again.",
                       MetricType::Gauge,
                       {}};
   for (const WorkerMetrics& worker : workers) {
@@ -78,7 +78,8 @@ MetricFamily LostFamily(Workers workers) {
 MetricFamily CauseFamily(Workers workers) {
   MetricFamily family{
       "kvcast_reuse_cause_info",
-      "Always 1; the labels give the cause of missing reuse and the limiting group.",
+      "Always 1; the labels give the cause of missing reuse and the limiting group (the KV-cache "
+      "group that prevents the reuse).",
       MetricType::Gauge,
       {}};
   for (const WorkerMetrics& worker : workers) {

@@ -1,4 +1,5 @@
-// The metrics of a worker's diagnosis and reuse.
+// The metrics of each worker's reuse: the diagnosis of missing reuse (see ReuseDiagnosis), and the
+// tokens that the router predicted and the worker reused.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -50,8 +50,8 @@ constexpr StateMetric kStateMetrics[] = {
      "started. These workers started without blocks.",
      MetricType::Counter, [](R r) { return static_cast<double>(r.restore.workers_refused); }},
     {"kvcast_state_files_refused_total",
-     "Files of saved state that were damaged, of another version or of another secret when the "
-     "router started.",
+     "Files of saved state that the router refused at its start, because they were damaged, had "
+     "another format version, or were written with another secret.",
      MetricType::Counter, [](R r) { return static_cast<double>(r.restore.files_refused); }},
 };
 

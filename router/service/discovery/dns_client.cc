@@ -114,7 +114,7 @@ Result<DnsClient> DnsClient::Create(const std::string& server) {
 }
 
 Result<std::vector<SourceTarget>> DnsClient::Look(const std::string& name) const {
-  // Made for each lookup, because /etc/resolv.conf may change.
+  // Each lookup makes a new resolver, because /etc/resolv.conf may change.
   const auto resolver = MakeResolver(server_);
   if (!resolver.ok()) return resolver.status();
   const auto look = [&](int type) -> Result<std::vector<SourceTarget>> {

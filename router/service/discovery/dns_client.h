@@ -30,7 +30,8 @@ class DnsClient {
   // other names, the addresses of the A records are returned. If there are no A records, the
   // addresses of the AAAA records are returned. The targets are sorted, and each is unique. Empty:
   // the name does not exist, or it has no such records. kUnavailable: no name server gave a usable
-  // answer. Blocks until an answer arrives or all tries have failed.
+  // answer, or /etc/resolv.conf cannot be read. Blocks until an answer arrives or all tries have
+  // failed.
   Result<std::vector<SourceTarget>> Look(const std::string& name) const;
 
  private:

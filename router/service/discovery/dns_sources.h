@@ -24,8 +24,8 @@ struct DnsSourcesConfig {
   TargetListConfig lists;
 };
 
-// Looks each name up once per period, in a thread of its own. While a lookup fails, its sources
-// stay. If a name has no targets, its sources are removed.
+// Looks each name up once per period, in a thread of its own. While the lookups of a name fail, the
+// sources of the name stay. If a name has no targets, the sources of the name are removed.
 class DnsSources {
  public:
   static constexpr int64_t kPeriodMs = 5000;
@@ -35,8 +35,8 @@ class DnsSources {
   // Waits for the lookup in progress. The sources stay in the fleet.
   ~DnsSources();
 
-  // Replaces the names, and looks the new names up soon. The sources of a name that is left out
-  // stay until the next lookup. Thread-safe.
+  // Replaces the names, and looks the new names up soon. The sources of removed names stay until
+  // this lookup begins. Thread-safe.
   void Set(std::vector<DnsSource> sources);
   // Starts the thread, and the first lookups. Call it once.
   void Begin();

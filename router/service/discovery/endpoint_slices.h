@@ -38,14 +38,15 @@ class EndpointSlices {
   static constexpr size_t kMaxSlices = 4096;
   static constexpr size_t kMaxEndpoints = 65536;  // of all slices
 
-  // `port_name`: the name of the port that replaces {port}. Empty: the TCP port of the slice. If
-  // the slice has several such ports, or if `port_name` is empty and the slice has no TCP port,
-  // {port} is 0.
+  // `port_name`: the name of the port that replaces {port} (see FillIn). Empty: the TCP port of the
+  // slice. If the slice has several such ports, or if `port_name` is empty and the slice has no TCP
+  // port, {port} is 0.
   explicit EndpointSlices(std::string port_name) : port_name_(std::move(port_name)) {}
 
   // Starts a list. The slices stay until the last page of the list was read.
   void BeginList();
-  // Reads the next page of the list. The last page replaces the slices.
+  // Reads the next page of the list. After the last page, the slices of all pages replace the
+  // previous slices.
   Status ReadPage(std::string_view body);
   // The token of the next page; empty: the list is complete.
   const std::string& next_page() const { return next_page_; }

@@ -15,7 +15,7 @@ struct HttpGet {
   // PEM file of the authorities that sign the server's certificate; empty: the authorities of the
   // system.
   std::string ca_file;
-  int64_t limit_ms = 0;  // time limit of the whole request
+  int64_t limit_ms = 0;  // time limit of the whole request; 0: no limit
   // Gets the status and the next bytes of the body. The first call comes directly after the headers
   // and has no bytes. False: the request ends. Called by the thread of HttpClient::get.
   std::function<bool(int status, std::string_view bytes)> on_bytes;

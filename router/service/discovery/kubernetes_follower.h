@@ -44,7 +44,7 @@ class KubernetesFollower {
   // `config`, `fleet` and `log` must outlive this object.
   KubernetesFollower(KubernetesSource source, const KubernetesSourcesConfig& config, Fleet& fleet,
                      SourceLog& log);
-  // Stops. The sources stay in the fleet.
+  // Ends the thread. The sources stay in the fleet.
   ~KubernetesFollower();
 
   void Begin();  // call it once
@@ -66,7 +66,8 @@ class KubernetesFollower {
   // List and Watch return false after a failure.
   bool List();
   bool Watch();
-  // `expired`: the API server no longer has the list whose first pages it has sent.
+  // Sets `expired` to true if the API server has sent the first pages of a list, and no longer has
+  // the next page.
   Status ReadPages(bool& expired);
   bool TakeWatched(Watching& watching, std::string_view bytes);
   bool EndWatch(const Watching& watching, const HttpOutcome& outcome);
@@ -91,7 +92,7 @@ class KubernetesFollower {
   TargetList list_ KV_GUARDED_BY(mutex_);
   SourceTemplate source_of_ KV_GUARDED_BY(mutex_);
   bool listed_ KV_GUARDED_BY(mutex_) = false;  // slices_ has the answer to a list
-  // The failure of the latest request. list_ has it, too.
+  // The failure of the latest request, which list_ has too. nullopt: no failure.
   std::optional<std::string> failure_ KV_GUARDED_BY(mutex_);
   // The failure is a watch that ended early. A new watch does not end this failure, because the API
   // server may end the new watch early too. The next event ends the failure. After a steady watch,

@@ -11,7 +11,7 @@ namespace kvcast::router {
 
 // How to reach the API server. The defaults of the files are those of the service account of a pod.
 struct KubernetesApi {
-  // https://HOST[:PORT], or http:// with an address of loopback; may end with a path. Empty: the
+  // https://HOST[:PORT], or http:// with a loopback address; may end with a path. Empty: the
   // server of the pod's cluster.
   std::string url;
   // Read again for each request, because the token changes. Empty: no token.
@@ -36,7 +36,7 @@ struct KubernetesSource {
 Status CheckApiUrl(const std::string& url);
 // The address of the API server, without a final slash.
 std::string UrlOf(const KubernetesApi& api);
-// The URL of a list of EndpointSlices, without the parameters of one request.
+// The URL of a list of EndpointSlices, without the parameters that differ between requests.
 std::string SlicesUrl(const KubernetesApi& api, const std::string& space,
                       const std::string& selector);
 // For a parameter of a URL: writes each byte as %XX, except letters, digits, "-", "." and "_".

@@ -25,8 +25,8 @@ class KubernetesSources {
   ~KubernetesSources();
 
   // Replaces the lists. A list that was set before is not read again. The sources of lists that are
-  // no longer set leave the fleet. One call at a time. REQUIRES: each list() occurs once; there are
-  // no lists, or has_client().
+  // no longer set leave the fleet. One call at a time. REQUIRES: each list() occurs once; if there
+  // are lists, has_client() is true.
   void Set(std::vector<KubernetesSource> sources);
   bool has_client() const { return config_.make_client != nullptr; }
   // Starts the threads. Call it once.

@@ -21,7 +21,7 @@ namespace kvcast::router {
 
 struct SourceFilesConfig {
   std::vector<std::string> paths;
-  // Returns the sources of a file. Not ok: one line.
+  // Returns the sources of a file. Not ok: the message is one line.
   std::function<Result<std::vector<WorkerRegistration>>(std::string_view text)> parse;
   SourceText text_of = nullptr;
   SourcePolicy policy;

@@ -18,7 +18,7 @@
 
 namespace kvcast::router {
 
-// Returns equal texts for equal sources only.
+// Returns a text of all properties of a source. Different sources have different texts.
 using SourceText = std::string (*)(const WorkerRegistration&);
 
 // Thread-compatible.
@@ -39,12 +39,12 @@ class SourceSet {
     size_t removed = 0;
     std::vector<Status> errors;  // one for each source of the list that cannot be followed
   };
-  // Removes the followed sources that the list does not contain, and adds the other sources of the
-  // list. Replaces a source whose properties differ. If CheckSource refuses the new properties, the
-  // old source stays. If the fleet cannot add the new source, the old source is already removed.
-  // After an error, the next call tries again. If a client has removed a source of the list, the
-  // call adds the source again. Sources that do not come from this list never change. Polls of new
-  // URLs begin at the next Fleet::BeginPolls.
+  // Removes the followed sources that the list does not contain. Adds the sources of the list that
+  // are not followed. Replaces a source whose properties have changed. If CheckSource refuses the
+  // new properties, the old source stays. If the fleet cannot add the new source, the old source is
+  // already removed. After an error, the next call tries again. If a client has removed a source of
+  // the list, the call adds the source again. Sources that do not come from this list never change.
+  // Polls of new URLs begin at the next Fleet::BeginPolls.
   Changes Follow();
   // Number of sources of the list that the fleet follows.
   size_t followed() const { return followed_.size(); }
@@ -73,7 +73,7 @@ class SourceSet {
   const std::string_view list_;
   const SourceText text_of_;
   std::set<std::string> names_;                                     // of the list
-  std::vector<std::pair<WorkerRegistration, std::string>> wanted_;  // with its text
+  std::vector<std::pair<WorkerRegistration, std::string>> wanted_;  // each with its text
   std::map<std::string, Followed> followed_;                        // by name of the source
   std::map<std::string, std::string> errors_;  // by name of the source: latest error in the log
 };

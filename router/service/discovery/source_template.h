@@ -20,7 +20,7 @@ struct SourceTarget {
   friend auto operator<=>(const SourceTarget&, const SourceTarget&) = default;
 };
 
-// Returns the source of a target. Not ok: one line. Thread-safe.
+// Returns the source of a target. Not ok: the message is one line. Thread-safe.
 using SourceTemplate = std::function<Result<WorkerRegistration>(const SourceTarget&)>;
 
 // Replaces each "{host}" and "{port}" in the text. With `in_endpoint`, an IPv6 address gets

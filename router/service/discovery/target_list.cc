@@ -36,7 +36,7 @@ void TargetList::Set(const std::vector<SourceTarget>& targets, const SourceTempl
       ++errors;
     }
   }
-  // Two targets may give sources of one name.
+  // Two targets may give sources with the same name.
   if (const Status set = sources_.Set(std::move(sources)); !set.ok()) failure = set.message();
   NoteFailure(failure);
   if (errors > 0) errors_ = errors;

@@ -19,7 +19,7 @@ SourceTemplate WithDefaults(SourceTemplate source_of, const SourceDefaults& defa
 
 // The properties of all lists of one kind.
 struct TargetListConfig {
-  std::string_view kind;  // see SourceSet: `list`
+  std::string_view kind;  // the argument `list` of SourceSet
   LogEvent failed;        // written to `log` for each new failure
   SourceText text_of = nullptr;
   SourcePolicy policy;
@@ -36,7 +36,8 @@ class TargetList {
   // Replaces the targets. The fleet changes in the next call of Follow. A target for which
   // `source_of` returns an error is a failure; the other targets are still followed. If two targets
   // give sources with the same name, this is a failure, and the list keeps its previous sources.
-  // `failure`: a failure of the whole list although the targets are valid; empty: no failure.
+  // `failure`: the reason if the whole list has a failure, for example if a port is missing; empty:
+  // the whole list has no failure.
   void Set(const std::vector<SourceTarget>& targets, const SourceTemplate& source_of,
            std::string failure = "");
   // Must be called when the list could not be read. The sources stay. An empty `reason` means that

@@ -140,9 +140,13 @@ class EventFeeds::Worker {
 
 class EventFeeds::Poller {
  public:
-  Poller(HttpUrl url, int64_t poll_ms, const FeedConfig& config,
+  Poller(HttpUrl url, int64_t poll_ms, const FeedConfig& config, stream::NameResolver& resolver,
          std::shared_ptr<stream::Waker> stop)
-      : url_(std::move(url)), poll_ms_(poll_ms), config_(config), stop_(std::move(stop)) {}
+      : url_(std::move(url)),
+        poll_ms_(poll_ms),
+        config_(config),
+        resolver_(resolver),
+        stop_(std::move(stop)) {}
   ~Poller() {
     stop_->Wake();
     if (thread_.joinable()) thread_.join();
@@ -170,6 +174,7 @@ class EventFeeds::Poller {
       options.method = method_;
       options.timeout_ms = config_.timeout_ms;
       options.stop_fd = stop_->descriptor();
+      options.resolver = &resolver_;
       const FetchResult result = Fetch(url_, options);
       if (result.outcome == FetchOutcome::kStopped) return;
       wait_ms = Deliver(result) ? poll_ms_ : std::max(poll_ms_, config_.retry_ms);
@@ -200,6 +205,7 @@ class EventFeeds::Poller {
   const HttpUrl url_;
   const int64_t poll_ms_;
   const FeedConfig& config_;
+  stream::NameResolver& resolver_;
   const std::shared_ptr<stream::Waker> stop_;
   std::string_view method_ = "POST";  // only thread_ uses it
   Mutex mutex_;
@@ -208,7 +214,7 @@ class EventFeeds::Poller {
 };
 
 EventFeeds::EventFeeds(FeedConfig config, FeedSink sink)
-    : config_(std::move(config)), sink_(std::move(sink)) {}
+    : config_(std::move(config)), sink_(std::move(sink)), resolver_(config_.lookup) {}
 
 EventFeeds::~EventFeeds() {
   std::map<std::string, std::shared_ptr<Poller>> pollers;
@@ -234,7 +240,7 @@ Status EventFeeds::Add(WorkerId id, const std::string& endpoint, int64_t poll_ms
         pollers_.erase(endpoint);
         return url.ok() ? stop.status() : url.status();
       }
-      poller = std::make_shared<Poller>(std::move(url).value(), poll_ms, config_,
+      poller = std::make_shared<Poller>(std::move(url).value(), poll_ms, config_, resolver_,
                                         std::move(stop).value());
     }
     poller->Add(worker);

@@ -42,10 +42,11 @@ struct FeedSink {
 };
 
 struct FeedConfig {
-  int64_t timeout_ms = 10000;       // of one poll; TensorRT-LLM waits up to 2 s for an event
-  int64_t stale_ms = 3000;          // if polls fail for this time, the state is stale
-  int64_t retry_ms = 500;           // pause after a failed poll
-  std::function<int64_t()> now_ms;  // monotonic clock
+  int64_t timeout_ms = 10000;             // of one poll; TensorRT-LLM waits up to 2 s for an event
+  int64_t stale_ms = 3000;                // if polls fail for this time, the state is stale
+  int64_t retry_ms = 500;                 // pause after a failed poll
+  std::function<int64_t()> now_ms;        // monotonic clock
+  stream::NameResolver::Function lookup;  // of host names; empty: by the system
 };
 
 class EventFeeds {
@@ -81,6 +82,7 @@ class EventFeeds {
 
   const FeedConfig config_;
   const FeedSink sink_;
+  stream::NameResolver resolver_;  // of the pollers
   mutable Mutex mutex_;
   std::unordered_map<WorkerId, std::shared_ptr<Worker>> workers_ KV_GUARDED_BY(mutex_);
   std::map<std::string, std::shared_ptr<Poller>> pollers_ KV_GUARDED_BY(mutex_);  // by endpoint

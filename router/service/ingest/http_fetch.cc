@@ -24,6 +24,7 @@ namespace {
 
 constexpr size_t kHeadMax = size_t{64} << 10;
 constexpr size_t kChunkLineMax = 1024;
+constexpr int kLookupStepMs = 10;
 constexpr int kInterimMax = 8;  // answers with a status below 200 before the answer
 constexpr std::string_view kFetchLineEnd = "\r\n";
 
@@ -199,6 +200,8 @@ class FetchExchange {
  private:
   // Waits until the socket is ready. Returns an empty text if it is ready, else the error.
   std::string Await(short events);
+  // Looks the host name up. Returns an empty text, or the error.
+  std::string Resolve(const std::string& host, std::string& address);
   std::string Connect(const HttpUrl& url);
   std::string ConnectTo(const addrinfo& address);
   std::string Send(std::string_view text);
@@ -244,11 +247,32 @@ std::string FetchExchange::ConnectTo(const addrinfo& address) {
   return error == 0 ? "" : std::strerror(error);
 }
 
+std::string FetchExchange::Resolve(const std::string& host, std::string& address) {
+  const auto lookup = options_.resolver->Begin(host);
+  while (!lookup->done()) {
+    if (SteadyMs() >= deadline_ms_) return host + ": no address in time";
+    pollfd stop = {options_.stop_fd, POLLIN, 0};
+    if (poll(&stop, 1, kLookupStepMs) > 0) {
+      stopped_ = true;
+      return "stopped";
+    }
+  }
+  address = lookup->address();
+  return address.empty() ? host + ": no address" : "";
+}
+
 std::string FetchExchange::Connect(const HttpUrl& url) {
   addrinfo hints = {};
   hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = options_.resolver != nullptr ? AI_NUMERICHOST : 0;
   addrinfo* found = nullptr;
-  if (const int failed = getaddrinfo(url.host.c_str(), url.port.c_str(), &hints, &found)) {
+  int failed = getaddrinfo(url.host.c_str(), url.port.c_str(), &hints, &found);
+  if (failed == EAI_NONAME && options_.resolver != nullptr) {
+    std::string address;
+    if (std::string error = Resolve(url.host, address); !error.empty()) return error;
+    failed = getaddrinfo(address.c_str(), url.port.c_str(), &hints, &found);
+  }
+  if (failed != 0) {
     return url.host + ": " + gai_strerror(failed);
   }
   const std::unique_ptr<addrinfo, void (*)(addrinfo*)> list(found, freeaddrinfo);

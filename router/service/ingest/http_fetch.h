@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "kvcast/core/status.h"
+#include "src/stream/net/name_resolver.h"
 
 namespace kvcast::router {
 
@@ -69,9 +70,12 @@ struct FetchResult {
 
 struct FetchOptions {
   std::string_view method = "GET";
-  int64_t timeout_ms = 10000;  // of the whole request, except the lookup of the host name
+  int64_t timeout_ms = 10000;  // of the whole request
   size_t body_max = size_t{64} << 20;
   int stop_fd = -1;  // if this descriptor becomes readable, the request stops
+  // nullptr: the calling thread looks the host name up. This lookup has no time limit, and stop_fd
+  // does not stop it.
+  stream::NameResolver* resolver = nullptr;
 };
 
 // Sends the request over a new connection, and blocks until the outcome is known.

@@ -253,6 +253,10 @@ BatchResult WorkerIngest::OnBatch(std::span<const uint8_t> payload, Seq seq) {
   if (observer_) observer_({seq, batch_, applied.left_out});
   // Batches of these formats can be large and rare, so their memory is not kept.
   if (mooncake_ || trtllm_) batch_ = EventBatch();
+  return ResultOf(applied, groups, doubtful);
+}
+
+BatchResult WorkerIngest::ResultOf(const ApplyResult& applied, size_t groups, bool doubtful) {
   if (IsTooLarge(applied.counters, groups)) return BatchResult::kTooLarge;
   if (replica_.Exceeds(config_.gpu_blocks)) return BatchResult::kRefuted;
   if (doubtful && !trtllm_) return BatchResult::kDoubtful;

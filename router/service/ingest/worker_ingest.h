@@ -198,6 +198,9 @@ class WorkerIngest {
   // `groups`: the number of groups that have had blocks.
   void NoteCacheSize(const IndexCounters& now, size_t groups);
   bool IsComplete(const IndexCounters& now) const;
+  // `groups`: number of groups that have had blocks. `doubtful`: the decoder lost a part of the
+  // batch.
+  BatchResult ResultOf(const ApplyResult& applied, size_t groups, bool doubtful);
   bool IsTooLarge(const IndexCounters& now, size_t groups);
   void NoteRelease(const DecodeCounts& counts);
   void NoteIndexCounters(const IndexCounters& now);

@@ -123,24 +123,28 @@ Observations::Seen Observations::Describe(const Event& event) {
 }
 
 void Observations::Note(const FleetWorker& worker, const AppliedBatch& applied) {
-  const MutexLock lock(events_.mutex);
-  bool fresh = true;
+  std::vector<Seen> joined;  // adjacent events that differ only in their blocks are one entry
   for (const Event& event : applied.batch.events) {
     Seen seen = Describe(event);
-    if (!fresh) {
-      Seen& last = events_.entries.back();
+    if (!joined.empty()) {
+      Seen& last = joined.back();
       if (last.type == seen.type && last.tier == seen.tier && last.group == seen.group) {
         last.blocks += seen.blocks;
         last.tokens += seen.tokens;
         continue;
       }
     }
-    fresh = false;
     seen.worker = worker.id;
     seen.seq = applied.seq.value;
     seen.ts = applied.batch.ts;
-    events_.entries.push_back(std::move(seen));
-    ++events_.seen;
+    joined.push_back(std::move(seen));
+  }
+  // The threads that apply the batches of other workers wait for this mutex.
+  const MutexLock lock(events_.mutex);
+  const size_t left_out = joined.size() - std::min(joined.size(), kEventsMax);
+  events_.seen += joined.size();
+  for (size_t i = left_out; i < joined.size(); ++i) {
+    events_.entries.push_back(std::move(joined[i]));
     if (events_.entries.size() > kEventsMax) events_.entries.pop_front();
   }
 }

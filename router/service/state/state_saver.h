@@ -18,15 +18,17 @@
 
 namespace kvcast::router {
 
-// A source of a file, DNS or Kubernetes may be listed late. For this time after the start, a save
-// keeps the files with saved states of workers that were not added yet.
+// A file, DNS or Kubernetes may list a source some minutes after the start. During the first
+// kKeepUnclaimedMs after the start, a save keeps the files with saved states of workers that were
+// not added yet.
 inline constexpr int64_t kKeepUnclaimedMs = 600000;
 
 // Counters since the start, and properties of the latest save.
 struct SaveReport {
   uint64_t saves = 0;
   uint64_t errors = 0;
-  int64_t saved_at_ms = 0;  // of the latest save without an error; 0: none
+  // Time of the latest save without an error, since the Unix epoch. 0: there is no such save.
+  int64_t saved_at_ms = 0;
   size_t workers = 0;
   int64_t bytes = 0;
   double seconds = 0;
@@ -46,7 +48,8 @@ class StateSaver {
   // Ends the thread, and saves once more.
   void SaveAndStop();
   // Saves now. The folder has the old or the new state of each shard at any time. Thread-safe, one
-  // call at a time. Not ok: one line; each failed shard keeps its old state.
+  // call at a time. Not ok: the message is one line about the first failed shard. Each failed shard
+  // keeps its old state.
   Status Save();
   SaveReport report() const;
 

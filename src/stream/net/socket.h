@@ -49,8 +49,8 @@ class Context {
   bool ok() const { return context_ != nullptr; }
   void* get() const { return context_; }
 
-  // The gate of this context, while a Guard holds it. The lock is held while a gate starts or ends,
-  // because a context can have only one gate at a time.
+  // The gate of this context (see gate.h), which exists while a Guard holds it. The lock is held
+  // while a gate starts or ends, because a context can have only one gate at a time.
   struct GateSlot {
     Mutex mutex;
     std::weak_ptr<Gate> gate KV_GUARDED_BY(mutex);
@@ -101,9 +101,9 @@ class Socket {
   // The names of inproc endpoints that this library and libzmq use themselves are refused.
   Status Bind(const std::string& endpoint);
   Status Connect(const std::string& endpoint);
-  // Ends all connections of the bound (or connected) `endpoint`, and binds (or connects) it again.
-  // False: the endpoint is not free yet. The socket is then not bound, and Renew must be called
-  // again some milliseconds later.
+  // Ends all connections of `endpoint`, and opens the endpoint again. `bound`: true for an endpoint
+  // of Bind, false for an endpoint of Connect. False: the endpoint cannot be opened yet, and stays
+  // closed. Renew must then be called again some milliseconds later.
   bool Renew(const std::string& endpoint, bool bound);
   // libzmq accepts and ends connections of a socket only in calls on this socket. Such a call is
   // needed when descriptor() is readable. This function is such a call, and has no other effect.

@@ -330,6 +330,64 @@ TEST(Fetch, AnAnswerWithoutEndEndsAtTheDeadlineOrIsStopped) {
   listening.join();
 }
 
+// A lookup of a host name that does not end before End is called.
+class EndlessLookup {
+ public:
+  stream::NameResolver::Function function() const {
+    return [state = state_](const std::string&) {
+      state->begun = true;
+      while (!state->may_end) std::this_thread::yield();
+      return std::string();
+    };
+  }
+  void AwaitBegin() const {
+    while (!state_->begun) std::this_thread::yield();
+  }
+  ~EndlessLookup() { state_->may_end = true; }
+
+ private:
+  struct State {
+    std::atomic<bool> begun{false};
+    std::atomic<bool> may_end{false};
+  };
+  std::shared_ptr<State> state_ = std::make_shared<State>();
+};
+
+TEST(EventFeeds, TheRemovalOfAWorkerDoesNotWaitForALookup) {
+  const EndlessLookup lookup;
+  FeedConfig config;
+  config.now_ms = [] { return int64_t{0}; };
+  config.timeout_ms = 3'600'000;
+  config.lookup = lookup.function();
+  EventFeeds feeds(config, FeedSink());
+  ASSERT_TRUE(feeds.Add(WorkerId(1), "http://engine.test:1/events", /*poll_ms=*/1).ok());
+  feeds.Begin();
+  lookup.AwaitBegin();
+  feeds.Remove(WorkerId(1));
+  EXPECT_FALSE(feeds.Has(WorkerId(1)));
+}
+
+TEST(Fetch, ALookupEndsAtTheDeadline) {
+  const EndlessLookup lookup;
+  stream::NameResolver resolver(lookup.function());
+  const HttpUrl url = ParseHttpUrl("http://engine.test:1").value();
+  const FetchResult result = Fetch(url, {.timeout_ms = 20, .resolver = &resolver});
+  EXPECT_EQ(result.outcome, FetchOutcome::kUnreached);
+  EXPECT_EQ(result.error, "engine.test: no address in time");
+}
+
+TEST(Fetch, ANameIsReachedByItsAddress) {
+  EventServer server;
+  stream::NameResolver resolver([](const std::string& name) {
+    return name == "engine.test" ? std::string("127.0.0.1") : std::string();
+  });
+  HttpUrl url = ParseHttpUrl(server.url()).value();
+  url.host = "engine.test";
+  EXPECT_EQ(Fetch(url, {.method = "POST", .resolver = &resolver}).status, 200);
+  url.host = "other.test";
+  EXPECT_EQ(Fetch(url, {.resolver = &resolver}).error, "other.test: no address");
+}
+
 // A push whose application takes long.
 class SlowApply {
  public:

@@ -136,6 +136,19 @@ TEST_F(ObservationsTest, TheOldestEventsLeaveFirst) {
   EXPECT_EQ(oldest["events"][0]["seq"], Observations::kEventsMax + 9);
 }
 
+TEST_F(ObservationsTest, TheFirstEventsOfALargeBatchAreCountedButNotKept) {
+  EventBatch batch;
+  for (uint64_t i = 0; i < Observations::kEventsMax + 10; ++i) {
+    batch.events.emplace_back(i % 2 == 0 ? Event(Store(Hashes(i, 1)))
+                                         : Event(Remove(Hashes(i, 1))));
+  }
+  Note(0, 1, Batch(Store(Hashes(1, 1))));
+  Note(1, 2, batch);
+  EXPECT_EQ(Events()["next"], Observations::kEventsMax + 11);
+  EXPECT_EQ(Events({{"worker", "a"}})["events"].size(), 0u);
+  EXPECT_EQ(Events({{"worker", "b"}})["events"][0]["type"], "removed");
+}
+
 TEST_F(ObservationsTest, EventsOfRemovedWorkersAreNotShown) {
   Note(0, 1, Batch(Store(Hashes(1, 1))));
   fleet.workers.erase(fleet.workers.begin());
