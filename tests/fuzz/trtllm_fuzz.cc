@@ -1,6 +1,7 @@
 // Fuzz target: TensorRT-LLM's JSON events. The decoder stores only blocks that it does not hold,
 // and removes only blocks that it holds, from their tier. After an unreadable text, the decoder
-// holds no blocks. Events in one array and events one by one give the same batch.
+// holds no blocks. Events in one array and events one by one give the same blocks in the same
+// order.
 // SPDX-License-Identifier: Apache-2.0
 #include <cstddef>
 #include <cstdint>
@@ -44,12 +45,44 @@ std::string NameOf(const BlockHash& hash) {
   return "x" + std::string(fuzz::TextOf(hash.bytes()));
 }
 
+void AppendEach(const BlockStored& stored, std::vector<Event>& out) {
+  const size_t count = stored.block_hashes.size();
+  KV_CHECK(count > 0);
+  KV_CHECK(!stored.token_ids || stored.token_ids->size() == count * kTokens);
+  KV_CHECK(!stored.extra_keys || count == 1);
+  for (size_t i = 0; i < count; ++i) {
+    BlockStored one = stored;
+    one.block_hashes = {stored.block_hashes[i]};
+    if (i > 0) one.parent_block_hash = stored.block_hashes[i - 1];
+    if (stored.token_ids) {
+      const auto first = stored.token_ids->begin() + static_cast<std::ptrdiff_t>(i) * kTokens;
+      one.token_ids.emplace(first, first + kTokens);
+    }
+    out.emplace_back(std::move(one));
+  }
+}
+
+// Returns the batch with an event for each block.
+EventBatch OneBlockEach(const EventBatch& batch) {
+  EventBatch each;
+  for (const Event& event : batch.events) {
+    if (const auto* stored = std::get_if<BlockStored>(&event)) AppendEach(*stored, each.events);
+    const auto* removed = std::get_if<BlockRemoved>(&event);
+    for (size_t i = 0; removed != nullptr && i < removed->block_hashes.size(); ++i) {
+      BlockRemoved one = *removed;
+      one.block_hashes = {removed->block_hashes[i]};
+      each.events.emplace_back(std::move(one));
+    }
+    KV_CHECK(!std::holds_alternative<AllBlocksCleared>(event));
+  }
+  return each;
+}
+
 // The blocks that the events have announced.
 class Held {
  public:
   void Take(const EventBatch& batch) {
     for (const Event& event : batch.events) {
-      KV_CHECK(!std::holds_alternative<AllBlocksCleared>(event));
       if (const auto* stored = std::get_if<BlockStored>(&event)) Store(*stored);
       if (const auto* removed = std::get_if<BlockRemoved>(&event)) Remove(*removed);
     }
@@ -61,8 +94,7 @@ class Held {
   using Place = std::pair<int64_t, std::string>;  // group and hash
 
   void Store(const BlockStored& stored) {
-    KV_CHECK(stored.block_hashes.size() == 1 && stored.block_size == kTokens);
-    KV_CHECK(!stored.token_ids || std::ssize(*stored.token_ids) == kTokens);
+    KV_CHECK(stored.block_size == kTokens);
     KV_CHECK(stored.group_idx == 0 || stored.group_idx == 1);
     KV_CHECK(stored.kv_cache_spec_kind ==
              (stored.group_idx == 0 ? "full_attention" : "sliding_window"));
@@ -71,7 +103,6 @@ class Held {
     KV_CHECK(media_.size() <= kHeldMax);
   }
   void Remove(const BlockRemoved& removed) {
-    KV_CHECK(removed.block_hashes.size() == 1);
     const auto held = media_.find({*removed.group_idx, NameOf(removed.block_hashes[0])});
     KV_CHECK(held != media_.end() && held->second == *removed.medium);
     media_.erase(held);
@@ -91,7 +122,7 @@ class Run {
       held_.Clear();
       return single_.Forget();
     }
-    held_.Take(*batch);
+    held_.Take(OneBlockEach(*batch));
     const TrtllmCounters now = whole_.counters();
     const bool dropped = now.bad_events > before.bad_events;
     const Json json = ReadJson(text, {.max_depth = kDepth}).value();
@@ -116,7 +147,7 @@ class Run {
       take(json);
     }
     KV_CHECK(whole_.lacks_events() == single_.lacks_events());
-    KV_CHECK(wire::SameBatch({.events = batch.events}, all));
+    KV_CHECK(wire::SameBatch(OneBlockEach(batch), OneBlockEach(all)));
   }
 
   TrtllmEvents whole_ = NewEvents();
