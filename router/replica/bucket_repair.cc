@@ -50,7 +50,7 @@ ResidencyDigest DigestOfContent(const PrefixIndex& index, WorkerId worker) {
   ResidencyDigest digest;
   index.ForEachResidency(
       worker, [&digest](Tier tier, uint8_t group, const BlockHash& hash, uint32_t copies) {
-        for (uint32_t copy = 0; copy < copies; ++copy) digest.Add(tier, group, hash);
+        digest.Add(tier, group, hash, copies);
       });
   return digest;
 }

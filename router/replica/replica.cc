@@ -31,6 +31,15 @@ bool Replica::Exceeds(int64_t gpu_blocks) const {
   });
 }
 
+bool Replica::HasTooManyCopies(uint64_t residencies) const {
+  constexpr uint64_t kFreeCopies = uint64_t{1} << 20;
+  uint64_t copies = 0;
+  for (const GroupTierDigest& digest : remembered_[last_ % kRemembered].totals) {
+    copies += digest.total.copies;
+  }
+  return copies > 2 * residencies + kFreeCopies;
+}
+
 DigestVerdict Replica::Compare(const residency::PublisherStatus& status) const {
   const Remembered& then = remembered_[status.next_seq % kRemembered];
   if (!status.has_digests || !then.known || then.next_seq != status.next_seq || left_out_) {

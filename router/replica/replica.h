@@ -48,6 +48,11 @@ class Replica {
   // result is false.
   bool Exceeds(int64_t gpu_blocks) const;
 
+  // A block has several copies if several blocks of the engine have its content. A repair lists
+  // each copy. True: a repair would need much more memory than the blocks. `residencies`: the
+  // worker's number of (tier, group, hash) entries.
+  bool HasTooManyCopies(uint64_t residencies) const;
+
   // Returns kUnknown in three cases: the state of the status is not remembered; the status has no
   // digests; the index has left out stores that only repeat residency, but the publisher counts
   // these stores.

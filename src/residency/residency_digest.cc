@@ -53,13 +53,16 @@ DigestSum CopyDigestOf(const BlockHash& hash) {
 
 size_t DigestBucketOf(const BlockHash& hash) { return BucketOf(CopyDigestOf(hash)); }
 
-void ResidencyDigest::Add(Tier tier, uint8_t group, const BlockHash& hash) {
+void ResidencyDigest::Add(Tier tier, uint8_t group, const BlockHash& hash, uint32_t copies) {
   auto& groups = by_tier_[static_cast<size_t>(tier)];
   if (groups.size() <= group) groups.resize(group + size_t{1});
   if (!groups[group]) groups[group] = std::make_unique<GroupTier>();
-  const DigestSum one = CopyDigestOf(hash);
-  groups[group]->total.Add(one);
-  groups[group]->buckets[BucketOf(one)].Add(one);
+  DigestSum added = CopyDigestOf(hash);
+  const size_t bucket = BucketOf(added);
+  SetValue(added, ValueOf(added) * copies);
+  added.copies = copies;
+  groups[group]->total.Add(added);
+  groups[group]->buckets[bucket].Add(added);
 }
 
 void ResidencyDigest::Remove(Tier tier, uint8_t group, const BlockHash& hash) {

@@ -36,6 +36,11 @@ TEST(ResidencyDigest, CopiesChangeTheDigest) {
   twice.Add(Tier::kGpu, 0, Unsigned(1));
   EXPECT_NE(once.Totals(), twice.Totals());
   EXPECT_EQ(twice.Totals()[0].total.copies, 2u);
+  ResidencyDigest together;
+  together.Add(Tier::kGpu, 0, Unsigned(1), 2);
+  EXPECT_EQ(together.Totals(), twice.Totals());
+  const size_t bucket = DigestBucketOf(Unsigned(1));
+  EXPECT_EQ((*together.Buckets(Tier::kGpu, 0))[bucket], (*twice.Buckets(Tier::kGpu, 0))[bucket]);
 }
 
 TEST(ResidencyDigest, TierGroupAndFormOfTheHashChangeTheDigest) {

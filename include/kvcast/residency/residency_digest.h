@@ -55,7 +55,7 @@ using ResidencyTotals = std::vector<GroupTierDigest>;
 // group and tier.
 class ResidencyDigest {
  public:
-  void Add(Tier tier, uint8_t group, const BlockHash& hash);
+  void Add(Tier tier, uint8_t group, const BlockHash& hash, uint32_t copies = 1);
   // REQUIRES: a copy of `hash` was added and not removed yet.
   void Remove(Tier tier, uint8_t group, const BlockHash& hash);
   void Clear(Tier tier);

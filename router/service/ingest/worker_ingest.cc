@@ -280,8 +280,10 @@ void WorkerIngest::NoteMissedBatches() {
 }
 
 bool WorkerIngest::IsTooLarge(const IndexCounters& now, size_t groups) {
-  const bool over_budget = share_.Note(now.residencies);
-  if (!over_budget && now.residencies <= MaxResidencies(config_.max_residencies, groups)) {
+  const uint64_t held = now.residencies;
+  const bool over_budget = share_.Note(held);
+  if (!over_budget && held <= MaxResidencies(config_.max_residencies, groups) &&
+      !replica_.HasTooManyCopies(held)) {
     return false;
   }
   MutexLock lock(mutex_);
@@ -434,17 +436,6 @@ void WorkerIngest::LearnHashBlockSize(int64_t hash_block_size) {
   epoch_.release = Release::kUnknown;
   // If a registered group contradicts the size, QueryEngine refuses the worker for this reason.
   if (!index_.LearnHashBlockSize(id_, hash_block_size).ok()) doubts_.inexact = inexact;
-}
-
-HashScheme WorkerIngest::scheme() const {
-  MutexLock lock(mutex_);
-  HashScheme scheme = config_.assumed;
-  if (const auto& found = scheme_.verdict->scheme; found && !found->none_hash.empty()) {
-    scheme.algorithm = found->algorithm;
-    scheme.none_hash = found->none_hash;
-  }
-  scheme.form = form_;
-  return scheme;
 }
 
 std::string_view WorkerIngest::rule_doubt() const {

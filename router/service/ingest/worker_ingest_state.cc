@@ -107,4 +107,15 @@ void WorkerIngest::OnReset(ResetReason reason) {
   NoteIndexCounters(index_.counters(id_));
 }
 
+HashScheme WorkerIngest::scheme() const {
+  MutexLock lock(mutex_);
+  HashScheme scheme = config_.assumed;
+  if (const auto& found = scheme_.verdict->scheme; found && !found->none_hash.empty()) {
+    scheme.algorithm = found->algorithm;
+    scheme.none_hash = found->none_hash;
+  }
+  scheme.form = form_;
+  return scheme;
+}
+
 }  // namespace kvcast::router

@@ -199,6 +199,21 @@ TEST_F(SourceProofTest, MoreBlocksThanTheLimitAreTooLarge) {
   EXPECT_EQ(Send(Batch(StoreTokens({Hash(9)}, Tokens(90, 4)))), BatchResult::kApplied);
 }
 
+// A repair would list each copy.
+TEST_F(SourceProofTest, ManyCopiesOfOneBlockAreTooLarge) {
+  constexpr int kCopiesOfABatch = 1 << 16;
+  WorkerRegistration config;
+  config.worker = Registered({Full(4)});
+  config.replay_endpoint = "tcp://127.0.0.1:2";
+  sources.push_back(WorkerIngest::Create(WorkerId(0), config, index).value());
+  BlockStored copies =
+      kvcast::testing::StoreFull(std::vector<BlockHash>(kCopiesOfABatch, Hash(1)), 0, 4);
+  copies.parent_block_hash = Hash(2);
+  for (int i = 0; i < 16; ++i) ASSERT_NE(Send(Batch(copies)), BatchResult::kTooLarge) << i;
+  EXPECT_EQ(sources[0]->index_counters().residencies, 1u);
+  EXPECT_EQ(Send(Batch(copies)), BatchResult::kTooLarge);
+}
+
 TEST_F(SourceProofTest, AboveTheBoundOfAllSourcesTheLargeSourceIsTooLarge) {
   const auto budget = std::make_shared<ResidencyBudget>(8);
   WorkerRegistration config;
