@@ -251,8 +251,8 @@ BatchResult WorkerIngest::OnBatch(std::span<const uint8_t> payload, Seq seq) {
   }
   NoteCacheSize(applied.counters, groups);
   if (observer_) observer_({seq, batch_, applied.left_out});
-  // Batches of these formats can be large and rare, so their memory is not kept.
-  if (mooncake_ || trtllm_) batch_ = EventBatch();
+  // Polled batches can be large and rare, so their memory is not kept.
+  if (trtllm_) batch_ = EventBatch();
   return ResultOf(applied, groups, doubtful);
 }
 
