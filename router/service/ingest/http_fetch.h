@@ -73,8 +73,8 @@ struct FetchOptions {
   int64_t timeout_ms = 10000;  // of the whole request
   size_t body_max = size_t{64} << 20;
   int stop_fd = -1;  // if this descriptor becomes readable, the request stops
-  // nullptr: the calling thread looks the host name up. This lookup has no time limit, and stop_fd
-  // does not stop it.
+  // Not nullptr: one address of the host name is tried. nullptr: the calling thread looks the name
+  // up, and all addresses are tried. This lookup has no time limit, and stop_fd does not stop it.
   stream::NameResolver* resolver = nullptr;
 };
 

@@ -404,14 +404,20 @@ TEST(MooncakeEvents, TheCostOfAClearDependsOnTheRemovedObjects) {
   for (int i = 0; i < 10; ++i) EXPECT_EQ(events.Decode(batch)->events.size(), 4 * kStores);
 }
 
-TEST(MooncakeEvents, AnAnswerOfTheServiceIncludesTheBlocksOfAMooncakeStore) {
-  PrefixIndex index;
+std::unique_ptr<router::WorkerIngest> SourceOf(PrefixIndex& index,
+                                               router::MooncakeConfig mooncake) {
   router::WorkerRegistration config;
   config.worker.name = "store";
   config.worker.groups = {Full(4)};
   config.format = router::EventFormat::kMooncake;
+  config.mooncake = std::move(mooncake);
+  return router::WorkerIngest::Create(WorkerId(0), config, index).value();
+}
+
+TEST(MooncakeEvents, AnAnswerOfTheServiceIncludesTheBlocksOfAMooncakeStore) {
+  PrefixIndex index;
   router::SourceList sources;
-  sources.push_back(router::WorkerIngest::Create(WorkerId(0), config, index).value());
+  sources.push_back(SourceOf(index, {}));
   sources[0]->OnBatch(BatchOf({Stored({1, 2}, {1, 2, 3, 4, 5, 6, 7, 8}, Nil())}));
   const router::QueryEngine engine(
       index, [](WorkerId) { return SourceStatus{.state = SourceState::kSynced}; });
@@ -426,12 +432,7 @@ TEST(MooncakeEvents, AnAnswerOfTheServiceIncludesTheBlocksOfAMooncakeStore) {
 
 TEST(MooncakeEvents, ARefusedStoreMakesTheSourceSuspect) {
   PrefixIndex index;
-  router::WorkerRegistration config;
-  config.worker.name = "store";
-  config.worker.groups = {Full(4)};
-  config.format = router::EventFormat::kMooncake;
-  config.mooncake.objects_max = 1;
-  const auto source = router::WorkerIngest::Create(WorkerId(0), config, index).value();
+  const auto source = SourceOf(index, {.objects_max = 1});
   const Map event = Stored({1}, {1, 2, 3, 4}, Nil());
   source->OnBatch(BatchOf({With(event, "object_key", Text("a"))}));
   EXPECT_EQ(source->State(SourceState::kSynced), SourceState::kSynced);
