@@ -150,6 +150,7 @@ void EngineClock::Uncount(const Prefill& prefill) {
   work.AddPrefill(prefill.context, prefill.tokens);
   queued_work_ -= work;
   queued_tokens_ -= prefill.tokens;
+  if (queued_tokens_ == 0) queued_work_ = {};
 }
 
 void EngineClock::Trust(double now_s, const StepCost& cost) {

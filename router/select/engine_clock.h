@@ -135,7 +135,8 @@ class EngineClock {
   const double late_s_;
   double anchor_s_ = 0;           // a step ended at this time
   std::deque<Prefill> prefills_;  // in order of sent_s
-  // The sums over prefills_. They are exact: the amounts are multiples of 1/2 below 2^52.
+  // The sums over prefills_. They are exact as long as the amounts, multiples of 1/2, are below
+  // 2^52. If another router reports more, they are exact again when no prompt waits.
   StepWork queued_work_;
   int64_t queued_tokens_ = 0;
   std::deque<Decode> decodes_;

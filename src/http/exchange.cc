@@ -85,10 +85,9 @@ int64_t HttpServer::Impl::Deadline(const Connection& connection) const {
     case Phase::kIdle:
       return after(options_.idle_timeout_ms);
     case Phase::kContinuing:
-    case Phase::kReplying: {
-      const int64_t until_ms = connection.pieces_until_ms;
-      return std::min(after(options_.write_timeout_ms), until_ms == 0 ? kNever : until_ms);
-    }
+      return after(options_.write_timeout_ms);
+    case Phase::kReplying:
+      return std::min(after(options_.write_timeout_ms), connection.reply_until_ms);
     case Phase::kLingering:
       return after(kLingerMs);
     case Phase::kHandling:
@@ -183,10 +182,9 @@ void HttpServer::Impl::OnRead(const Shared& connection, const Error& error,
 // Reads the next request from the received bytes. If it is incomplete, waits for more bytes.
 void HttpServer::Impl::Advance(const Shared& connection) {
   using State = RequestReader::State;
-  if (connection->phase == Phase::kIdle && connection->in.size() > 0) {
-    Enter(*connection, Phase::kReceiving);
-  }
   const State state = connection->reader.Read(connection->in);
+  const bool has_begun = connection->reader.has_begun() || state == State::kBad;
+  if (connection->phase == Phase::kIdle && has_begun) Enter(*connection, Phase::kReceiving);
   if (connection->in.size() == 0) connection->in.shrink_to_fit();
   CountHeld(*connection);
   if (connection->refusal) {
@@ -197,6 +195,11 @@ void HttpServer::Impl::Advance(const Shared& connection) {
     return Reply(connection, refusal, false);
   }
   if (state == State::kBad) return Answer(connection, connection->reader.error(), false);
+  if (state == State::kBody && connection->route == nullptr) {
+    connection->reader.Drop();
+    connection->in = {};
+    return Answer(connection, NoRoute(*connection), false);
+  }
   if (!FindRoom(connection)) return;
   if (state == State::kComplete) return Dispatch(connection);
   if (!connection->reader.TakeAwaitsContinue()) return Read(connection);
@@ -218,9 +221,27 @@ void HttpServer::Impl::CountHeld(Connection& connection) {
   connection.held = now;
 }
 
+// Clients that do not read must not make the server hold more bytes, and must not make it refuse
+// the requests of others. The oldest reply is closed first: others are read soon.
+void HttpServer::Impl::CountReply(Connection& connection) {
+  if (connection.out.size() <= kSmallBytes) return;
+  unread_.bytes += connection.out.size();
+  connection.unread = unread_.ids.insert(unread_.ids.end(), connection.id);
+  while (unread_.bytes > options_.max_held_bytes && unread_.ids.size() > 1) {
+    Close(Shared(connections_.at(unread_.ids.front())));
+    ++counts_.refused_bytes;
+  }
+}
+
+void HttpServer::Impl::ForgetReply(Connection& connection) {
+  if (!connection.unread) return;
+  unread_.bytes -= connection.out.size();
+  unread_.ids.erase(*std::exchange(connection.unread, std::nullopt));
+}
+
 // False: the request of this connection was refused.
 bool HttpServer::Impl::FindRoom(const Shared& connection) {
-  while (counts_.held_bytes > options_.max_held_bytes) {
+  while (counts_.held_bytes - unread_.bytes > options_.max_held_bytes) {
     Shared largest = connection;
     if (!unfinished_.empty()) largest = connections_.at(~unfinished_.rbegin()->second);
     if (largest->held <= kSmallBytes) return true;
@@ -300,11 +321,10 @@ const HttpRoute* HttpServer::Impl::FindRoute(const HttpRequest& request) const {
   return nullptr;
 }
 
-HttpReply HttpServer::Impl::NoRoute(const HttpRequest& request) const {
-  const auto path = routes_.find(request.path);
-  if (path == routes_.end()) return HttpError(404, "no such path");
+HttpReply HttpServer::Impl::NoRoute(const Connection& connection) const {
+  if (connection.path == nullptr) return HttpError(404, "no such path");
   std::string allowed;
-  for (const HttpRoute& route : path->second) {
+  for (const HttpRoute& route : routes_.at(*connection.path)) {
     allowed += (allowed.empty() ? "" : ", ") + std::string(MethodName(route.method));
   }
   HttpReply refusal = HttpError(405, "method not allowed; allowed methods: " + allowed);
@@ -315,7 +335,7 @@ HttpReply HttpServer::Impl::NoRoute(const HttpRequest& request) const {
 void HttpServer::Impl::Dispatch(const Shared& connection) {
   HttpRequest request = connection->reader.Take();
   const HttpRoute* const route = connection->route;
-  if (route == nullptr) return Answer(connection, NoRoute(request), request.keep_alive);
+  if (route == nullptr) return Answer(connection, NoRoute(*connection), request.keep_alive);
   const bool head_only = connection->head_only;
   request.peer = connection->peer;
   request.role = connection->role;
@@ -325,6 +345,7 @@ void HttpServer::Impl::Dispatch(const Shared& connection) {
   Pool& pool = PoolOf(large ? Lane::kLargeQuery : route->lane);
   boost::asio::post(pool, [this, connection, route, &pool, request = std::move(request),
                            head_only] {
+    if (ended_) return;
     HttpReply reply = Handle(*route, request);
     const std::string_view trace = TraceParentOf(request);
     if (!trace.empty()) reply.headers.emplace_back("traceparent", trace);
@@ -342,7 +363,7 @@ void HttpServer::Impl::Dispatch(const Shared& connection) {
 }
 
 void HttpServer::Impl::PostNextPiece(const Shared& connection) {
-  if (SteadyMs() >= connection->pieces_until_ms) {
+  if (SteadyMs() >= connection->reply_until_ms) {
     ++counts_.timed_out;
     return Close(connection);
   }
@@ -350,6 +371,7 @@ void HttpServer::Impl::PostNextPiece(const Shared& connection) {
   auto pieces = std::exchange(connection->pieces, {});
   Pool& pool = *pieces->pool;
   boost::asio::post(pool, [this, connection, pieces = std::move(pieces)]() mutable {
+    if (ended_) return;
     const std::optional<std::string> piece = NextPiece(pieces->next);
     Finished finished{"", piece && pieces->keep_alive, {}, 0};
     if (piece) finished.bytes = pieces->chunks ? RenderChunk(*piece) : *piece;
@@ -369,9 +391,6 @@ void HttpServer::Impl::Finish(Shared connection, Finished finished) {
 void HttpServer::Impl::OnFinished(const Shared& connection, Finished finished) {
   if (finished.status != 0) NoteAnswer(*connection, finished.status, finished.traceparent);
   if (finished.status >= 200 && finished.status < 400) connection->newcomer = false;
-  if (finished.pieces && connection->pieces_until_ms == 0) {
-    connection->pieces_until_ms = SteadyMs() + options_.pieces_timeout_ms;
-  }
   connection->pieces = std::move(finished.pieces);
   connection->out += finished.bytes;
   connection->closing = !finished.keep_alive;
@@ -393,8 +412,12 @@ void HttpServer::Impl::Reply(const Shared& connection, const HttpReply& reply, b
 // A write is in progress only in the phases kContinuing and kReplying. Between two of these phases
 // there is always another phase, so writes do not overlap.
 void HttpServer::Impl::Send(const Shared& connection, Phase phase) {
+  if (phase == Phase::kReplying && connection->reply_until_ms == 0) {
+    connection->reply_until_ms = SteadyMs() + options_.reply_timeout_ms;
+  }
   Enter(*connection, phase);
   CountHeld(*connection);
+  if (phase == Phase::kReplying) CountReply(*connection);
   Write(connection);
 }
 
@@ -411,6 +434,7 @@ void HttpServer::Impl::Write(const Shared& connection) {
 }
 
 void HttpServer::Impl::OnSent(const Shared& connection) {
+  ForgetReply(*connection);
   connection->out = {};
   connection->sent = 0;
   if (connection->phase == Phase::kContinuing) {
@@ -420,7 +444,7 @@ void HttpServer::Impl::OnSent(const Shared& connection) {
   }
   CountHeld(*connection);
   if (connection->pieces) return PostNextPiece(connection);
-  connection->pieces_until_ms = 0;
+  connection->reply_until_ms = 0;
   if (connection->closing) return Linger(connection);
   if (drain_until_ms_ != 0) return Close(connection);
   connection->route = nullptr;

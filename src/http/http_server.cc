@@ -127,8 +127,8 @@ void HttpServer::Impl::Accept() {
                         error == boost::system::errc::too_many_files_open_in_system;
   if (no_files && MakeRoom()) return;
   newcomers_.queue.SetToAccept(false);
-  accept_paused_ = error != asio::error::would_block;
-  if (!accept_paused_) AwaitConnections();
+  newcomers_.accept_paused = error != asio::error::would_block;
+  if (!newcomers_.accept_paused) AwaitConnections();
 }
 
 void HttpServer::Impl::Admit(HttpStream::Socket socket) {
@@ -167,6 +167,7 @@ void HttpServer::Impl::Close(const Shared& connection) {
   Enter(*connection, Phase::kClosed);
   connection->stream.Close();
   counts_.held_bytes -= connection->held;
+  ForgetReply(*connection);
   unfinished_.erase({connection->held, ~connection->id});
   connection->pieces = nullptr;
   --counts_.connections;
@@ -180,7 +181,7 @@ void HttpServer::Impl::SweepLater() {
     if (error) return;
     Sweep();
     if (drain_until_ms_ != 0) Drain();
-    if (std::exchange(accept_paused_, false) && acceptor_.is_open()) AwaitConnections();
+    if (std::exchange(newcomers_.accept_paused, false) && acceptor_.is_open()) AwaitConnections();
     SweepLater();
   });
 }
@@ -216,6 +217,7 @@ void HttpServer::Impl::Drain() {
     const bool stays = HasRequest(phase) || phase == Phase::kLingering;
     if (!stays || now_ms >= drain_until_ms_) ends.push_back(connection);
   }
+  if (now_ms >= drain_until_ms_) ended_ = true;
   for (const Shared& connection : ends) Close(connection);
   if (connections_.empty()) io_.stop();
 }
@@ -226,8 +228,9 @@ void HttpServer::Impl::Stop() {
     asio::post(io_, [this] { Drain(); });
     loop_.join();
   }
-  // The pools end after the loop. Replies that the pools finish after the end of the loop are not
-  // sent.
+  // The pools end after the loop. From here on, no reply can be sent. The pools finish the handlers
+  // that run, and drop the requests that wait.
+  ended_ = true;
   for (auto& pool : pools_) {
     if (pool) pool->join();
   }

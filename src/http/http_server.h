@@ -112,16 +112,18 @@ struct HttpOptions {
   // If no connection is quiet, the server closes the new connection. Only HttpCounters::evicted
   // records the closing.
   size_t max_connections = 16384;
-  // Maximum number of bytes of all held requests and replies. If the maximum is exceeded, the
-  // largest unfinished request gets 503. If no request is unfinished, the latest request gets 503.
+  // Maximum number of bytes of all held requests, and maximum number of bytes of all held replies.
+  // If requests exceed the maximum, the largest unfinished request gets 503. If no request is
+  // unfinished, the latest request gets 503. If replies exceed the maximum, the server closes the
+  // connection whose reply is the oldest.
   size_t max_held_bytes = 256u << 20;
   // Maximum time of the TLS handshake, and maximum time to receive a request. A connection without
   // a complete handshake is closed. An incomplete request gets 408.
   int64_t request_timeout_ms = 10000;
-  int64_t write_timeout_ms = 10000;   // maximum time without progress while a reply is sent
-  int64_t pieces_timeout_ms = 60000;  // maximum time of a reply in pieces, to its last byte
-  int64_t idle_timeout_ms = 60000;    // maximum time between requests
-  int64_t drain_timeout_ms = 5000;    // time that Stop gives to requests that have begun
+  int64_t write_timeout_ms = 10000;  // maximum time without progress while a reply is sent
+  int64_t reply_timeout_ms = 60000;  // maximum time from the first to the last byte of a reply
+  int64_t idle_timeout_ms = 60000;   // maximum time between requests
+  int64_t drain_timeout_ms = 5000;   // time that Stop gives to requests that have begun
 };
 
 struct HttpCounters {
@@ -129,7 +131,7 @@ struct HttpCounters {
   uint64_t accepted = 0;
   uint64_t evicted = 0;        // connections that were closed because there were too many
   uint64_t timed_out = 0;      // requests and replies that took too long
-  uint64_t refused_bytes = 0;  // requests that were refused because of max_held_bytes
+  uint64_t refused_bytes = 0;  // requests and replies that were ended because of max_held_bytes
   uint64_t held_bytes = 0;     // bytes that are held now
 };
 
@@ -149,8 +151,10 @@ class HttpServer {
   int port() const;  // 0: a unix socket
   HttpCounters counters() const;
   HttpRequestCounts request_counts() const;
-  // Accepts no new connections, and answers the requests that have begun. Meanwhile another server
-  // may listen on the address. May be called more than once, but only by one thread at a time.
+  // Accepts no new connections, and answers the requests that have begun, for at most
+  // drain_timeout_ms. Handlers that run at the end of this time run to their end. Meanwhile another
+  // server may listen on the address. May be called more than once, but only by one thread at a
+  // time.
   void Stop();
 
  private:

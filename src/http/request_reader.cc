@@ -31,6 +31,10 @@ std::string LowerCase(std::string_view text) {
 constexpr size_t kLastChunkBytes = 5;
 
 constexpr int kMaxEmptyLines = 16;  // before a request
+constexpr size_t kMaxFields = 128;  // header lines of a request
+// Memory of a header or of a member of the query, without the bytes of long names and values: a
+// node of a map with two strings.
+constexpr size_t kPairBytes = 112;
 // A small chunk takes as long as a large one. After kFreeChunks chunks, the chunks of a body must
 // have at least kMinMeanChunk bytes on average.
 constexpr size_t kFreeChunks = 1024;
@@ -57,6 +61,8 @@ class RequestReader::Parser final : public http::basic_parser<true> {
   int status = 0;  // status of the refusal; 0: none
   std::string refusal;
 
+  size_t pairs() const { return request.headers.size() + request.query.size(); }
+
   void Explain(const error_code& error) {
     if (status != 0) return;
     status = 400;
@@ -82,12 +88,14 @@ class RequestReader::Parser final : public http::basic_parser<true> {
     if (version != 10 && version != 11) return Refuse(400, "head: not HTTP/1.1", error);
     request.method = View(method);
     request.takes_chunks = version == 11;
-    if (!ReadTarget(View(target), request)) Refuse(400, "path: broken percent escape", error);
+    const char* const why = ReadTarget(View(target), request);
+    if (why != nullptr) Refuse(400, why, error);
   }
   void on_response_impl(int, Text, int, error_code&) override {}
 
   void on_field_impl(http::field field, Text name, Text value, error_code& error) override {
     if (is_header_done()) return;  // a trailer
+    if (++fields_ > kMaxFields) return Refuse(431, "head: more than 128 headers", error);
     const auto [it, added] =
         request.headers.emplace(LowerCase(View(name)), std::string(View(value)));
     const bool once = field == http::field::content_length || field == http::field::host ||
@@ -143,6 +151,7 @@ class RequestReader::Parser final : public http::basic_parser<true> {
 
   const BodyBound& body_bound_;
   size_t most_;
+  size_t fields_ = 0;
   size_t chunks_ = 0;  // before the current chunk
 };
 
@@ -150,7 +159,10 @@ RequestReader::RequestReader(const HttpLimits& limits, BodyBound body_bound)
     : limits_(limits), body_bound_(std::move(body_bound)) {}
 RequestReader::~RequestReader() = default;
 
-size_t RequestReader::held_bytes() const { return parser_ ? parser_->request.body.size() : 0; }
+size_t RequestReader::held_bytes() const {
+  if (!parser_) return 0;
+  return head_bytes_ - counted_ + kPairBytes * parser_->pairs() + parser_->request.body.size();
+}
 
 RequestReader::State RequestReader::Fail(int status, const std::string& text) {
   error_ = HttpError(status, text);

@@ -29,7 +29,9 @@ std::optional<std::string> PercentDecoded(std::string_view text, bool plus_is_bl
   return decoded;
 }
 
-bool ReadQuery(std::string_view text, std::map<std::string, std::string>& query) {
+constexpr char kBadEscape[] = "path: broken percent escape";
+
+const char* ReadQuery(std::string_view text, std::map<std::string, std::string>& query) {
   while (!text.empty()) {
     const std::string_view pair = text.substr(0, text.find('&'));
     text.remove_prefix(std::min(pair.size() + 1, text.size()));
@@ -37,18 +39,19 @@ bool ReadQuery(std::string_view text, std::map<std::string, std::string>& query)
     const size_t equals = std::min(pair.find('='), pair.size());
     auto name = PercentDecoded(pair.substr(0, equals), true);
     auto value = PercentDecoded(pair.substr(std::min(equals + 1, pair.size())), true);
-    if (!name || !value) return false;
+    if (!name || !value) return kBadEscape;
     query[std::move(*name)] = std::move(*value);
+    if (query.size() > kMaxQueryNames) return "path: more than 128 names in the query";
   }
-  return true;
+  return nullptr;
 }
 
 }  // namespace
 
-bool ReadTarget(std::string_view target, HttpRequest& request) {
+const char* ReadTarget(std::string_view target, HttpRequest& request) {
   const size_t mark = std::min(target.find('?'), target.size());
   auto path = PercentDecoded(target.substr(0, mark), false);
-  if (!path) return false;
+  if (!path) return kBadEscape;
   request.path = std::move(*path);
   return ReadQuery(target.substr(std::min(mark + 1, target.size())), request.query);
 }

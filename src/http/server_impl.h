@@ -81,8 +81,9 @@ class HttpServer::Impl {
     std::optional<AccessRole> role;     // of the token
     std::optional<HttpReply> refusal;   // reply of a request that is refused; the body is not read
     std::shared_ptr<Pieces> pieces;     // nullptr: no piece of the reply follows `out`
-    int64_t pieces_until_ms = 0;        // deadline of the reply in pieces; 0: no such reply
+    int64_t reply_until_ms = 0;         // deadline of the last byte of the reply; 0: no reply
     std::list<uint64_t>::iterator quiet;  // position in Impl::quiet_ if IsQuiet(phase)
+    std::optional<std::list<uint64_t>::iterator> unread;  // position in UnreadReplies::ids
   };
   using Shared = std::shared_ptr<Connection>;
   struct Newcomers {
@@ -91,6 +92,12 @@ class HttpServer::Impl {
     NewcomerQueue<Shared> queue;
     boost::asio::steady_timer timer;  // runs while work waits for the budget
     bool timer_runs = false;
+    bool accept_paused = false;  // until the next sweep
+  };
+  // Replies of more than kSmallBytes that are being sent.
+  struct UnreadReplies {
+    std::list<uint64_t> ids;  // of their connections; the oldest reply is first
+    size_t bytes = 0;
   };
   struct Finished {
     std::string bytes;
@@ -141,10 +148,12 @@ class HttpServer::Impl {
   void OnRead(const Shared& connection, const Error& error, std::string_view bytes);
   void Advance(const Shared& connection);
   void CountHeld(Connection& connection);
+  void CountReply(Connection& connection);
+  void ForgetReply(Connection& connection);
   bool FindRoom(const Shared& connection);
   // nullptr: no route has this path and method. NoRoute gives the reply.
   const HttpRoute* FindRoute(const HttpRequest& request) const;
-  HttpReply NoRoute(const HttpRequest& request) const;
+  HttpReply NoRoute(const Connection& connection) const;
   // Called when the head is complete. Returns the maximum size of the body.
   size_t OnHead(Connection& connection, const HttpRequest& head);
   std::optional<HttpReply> Refusal(const HttpRequest& head, Connection& connection) const;
@@ -184,12 +193,13 @@ class HttpServer::Impl {
   // the bitwise complement of the connection id. The last element is refused first. If several
   // requests have the same size, the last element belongs to the oldest connection.
   std::set<std::pair<size_t, uint64_t>> unfinished_;
+  UnreadReplies unread_;
   Newcomers newcomers_{io_};
   uint64_t next_id_ = 0;
-  bool accept_paused_ = false;  // until the next sweep
   int64_t drain_until_ms_ = 0;  // 0: not stopping
   // Used by any thread.
   std::atomic<bool> stopping_{false};
+  std::atomic<bool> ended_{false};  // no reply can be sent
   Counts counts_;
   RequestCounts requests_;
   std::array<std::optional<Pool>, kLanes> pools_;  // by HttpRoute::Lane

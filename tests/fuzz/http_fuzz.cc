@@ -49,8 +49,11 @@ Requests Read(std::string_view text, size_t step) {
     std::copy(piece.begin(), piece.end(), static_cast<char*>(room.data()));
     input.commit(piece.size());
     while ((read.state = reader.Read(input)) == State::kComplete) {
-      KV_CHECK(reader.held_bytes() <= kLimits.max_body_bytes);
+      const size_t held = reader.held_bytes();
       read.complete.push_back(reader.Take());
+      const HttpRequest& request = read.complete.back();
+      KV_CHECK(request.headers.size() <= 128 && request.query.size() <= 128);
+      KV_CHECK(held >= request.body.size() + 100 * (request.headers.size() + request.query.size()));
     }
   }
   KV_CHECK(read.state != State::kBad || reader.error().status >= 400);

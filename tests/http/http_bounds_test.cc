@@ -81,6 +81,17 @@ TEST(HttpBounds, ManyLinesInOneReadCostNoMoreThanInSmallReads) {
   EXPECT_LT(ReadNs(SmallChunks(kMiB)), 4 * apart) << apart << " ns in small pieces";
 }
 
+// Memory of an unfinished request.
+size_t HeldBy(const std::string& text) {
+  RequestReader reader({});
+  boost::beast::flat_buffer input;
+  const auto room = input.prepare(text.size());
+  std::copy(text.begin(), text.end(), static_cast<char*>(room.data()));
+  input.commit(text.size());
+  reader.Read(input);
+  return reader.held_bytes() + input.size();
+}
+
 int StatusAfter(const std::string& text) {
   RequestReader reader({});
   boost::beast::flat_buffer input;
@@ -94,6 +105,31 @@ TEST(HttpBounds, EmptyLinesAreFew) {
   const std::string request = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
   EXPECT_EQ(StatusAfter(Repeated("\r\n", 32) + request), 0);
   EXPECT_EQ(StatusAfter(Repeated("\r\n", 34) + request), 400);
+}
+
+TEST(HttpBounds, HeadersAndNamesInTheQueryAreFew) {
+  const auto fields = [](size_t count) {
+    return "GET / HTTP/1.1\r\nHost: localhost\r\n" + Repeated("X: y\r\n", 6 * count) + "\r\n";
+  };
+  EXPECT_EQ(StatusAfter(fields(127)), 0);
+  EXPECT_EQ(StatusAfter(fields(128)), 431);
+  const auto names = [](int count) {
+    std::string target = "/?";
+    for (int i = 0; i < count; ++i) target += std::to_string(i) + "&";
+    return "GET " + target + " HTTP/1.1\r\nHost: localhost\r\n\r\n";
+  };
+  EXPECT_EQ(StatusAfter(names(128)), 0);
+  EXPECT_EQ(StatusAfter(names(129)), 400);
+}
+
+// A header or a name in the query takes more memory than its bytes.
+TEST(HttpBounds, AHeadCountsAsItsMemory) {
+  std::string head = kHead + std::string("Content-Length: 9\r\n");
+  for (int i = 100; i < 200; ++i) head += "X" + std::to_string(i) + ":\r\n";
+  EXPECT_GT(HeldBy(head), head.size() + 99 * sizeof(std::pair<std::string, std::string>));
+  head += "\r\n";
+  EXPECT_GT(HeldBy(head), head.size() + 100 * sizeof(std::pair<std::string, std::string>));
+  EXPECT_EQ(HeldBy(head + "body"), HeldBy(head) + 4);
 }
 
 TEST(HttpBounds, SmallChunksAreFew) {
@@ -133,6 +169,9 @@ class HttpBoundsTest : public ::testing::Test {
   using Method = HttpRoute::Method;
   using Lane = HttpRoute::Lane;
 
+  // More than the buffers of a loopback connection hold.
+  static constexpr size_t kLargeReply = 20 << 20;
+
   void Start(const HttpOptions& options = PatientOptions()) {
     const auto wait = [this](std::atomic<int>& waiting) {
       ++waiting;
@@ -153,6 +192,10 @@ class HttpBoundsTest : public ::testing::Test {
               Lane::kObserver},
              {Method::kPost, "/change", [=, this](const HttpRequest&) { return wait(changing); },
               Lane::kChange},
+             {Method::kGet, "/large",
+              [](const HttpRequest&) {
+                return HttpReply{.body = std::string(kLargeReply, 'y') + "end"};
+              }},
              {Method::kGet, "/healthz", [](const HttpRequest&) { return HttpReply{.body = "ok"}; },
               Lane::kHealth}})
             .value();
@@ -166,6 +209,12 @@ class HttpBoundsTest : public ::testing::Test {
   int StatusOf(RawHttp& client) {
     const std::string head = client.ReadUpTo("\r\n\r\n");
     return head.size() < 12 ? 0 : std::stoi(head.substr(9, 3));
+  }
+  // Opens a connection and sends the request.
+  RawHttp Client(const std::string& request) {
+    RawHttp client(server->port());
+    EXPECT_TRUE(client.Send(request));
+    return client;
   }
   static std::string Head(size_t bytes, const std::string& path = "/echo") {
     return "POST " + path +
@@ -285,16 +334,18 @@ TEST_F(HttpBoundsTest, ChangesHoldUpOnlyChanges) {
 TEST_F(HttpBoundsTest, UnfinishedUploadsDoNotBlockOtherRequests) {
   constexpr size_t kBytes = 200000;
   constexpr uint64_t kUploads = 17;
+  const std::string upload = Head(kBytes) + std::string(kBytes - 1, 'x');
+  const uint64_t each = HeldBy(upload);
   HttpOptions options = PatientOptions();
-  options.max_held_bytes = 16 * (kBytes - 1) + 1000;
+  options.max_held_bytes = 16 * each + 1000;
   Start(options);
   std::vector<RawHttp> uploads;
   for (uint64_t i = 1; i <= kUploads; ++i) {
     uploads.emplace_back(server->port());
-    ASSERT_TRUE(uploads.back().Send(Head(kBytes) + std::string(kBytes - 1, 'x')));
+    ASSERT_TRUE(uploads.back().Send(upload));
     const uint64_t refused = i == kUploads ? 1 : 0;
     while (server->counters().refused_bytes != refused) std::this_thread::yield();
-    const uint64_t held = (i - refused) * (kBytes - 1);
+    const uint64_t held = (i - refused) * each;
     while (server->counters().held_bytes != held) std::this_thread::yield();
   }
   EXPECT_EQ(server->counters().refused_bytes, 1u);
@@ -317,18 +368,113 @@ TEST_F(HttpBoundsTest, ALargeUploadIsClosedBeforeSmallerUploads) {
   HttpOptions options = PatientOptions();
   options.max_held_bytes = 150000;
   Start(options);
+  const std::string few = Head(30000) + std::string(29999, 'x');
+  const std::string many = Head(110000) + std::string(109999, 'x');
   RawHttp small(server->port());
-  small.Send(Head(30000) + std::string(29999, 'x'));
-  while (server->counters().held_bytes != 29999) std::this_thread::yield();
+  small.Send(few);
+  while (server->counters().held_bytes != HeldBy(few)) std::this_thread::yield();
   RawHttp large(server->port());
-  large.Send(Head(110000) + std::string(109999, 'x'));
-  while (server->counters().held_bytes != 139998) std::this_thread::yield();
+  large.Send(many);
+  while (server->counters().held_bytes != HeldBy(few) + HeldBy(many)) std::this_thread::yield();
   RawHttp newcomer(server->port());
   newcomer.Send(Head(20000) + std::string(20000, 'x'));
   EXPECT_EQ(StatusOf(newcomer), 200);
   EXPECT_EQ(StatusOf(large), 503);
   small.Send("x");
   EXPECT_EQ(StatusOf(small), 200);
+}
+
+TEST_F(HttpBoundsTest, HeadsAreHeldWithinTheBound) {
+  HttpOptions options = PatientOptions();
+  options.max_held_bytes = 200000;
+  Start(options);
+  std::string head = Head(1000);
+  head.insert(head.size() - 2, "X: " + std::string(10000, 'y') + "\r\n");
+  std::vector<RawHttp> clients;
+  for (int i = 0; i < 20; ++i) clients.push_back(Client(head));
+  EXPECT_EQ(StatusOf(clients[0]), 503);
+  EXPECT_LE(server->counters().held_bytes, options.max_held_bytes);
+}
+
+// The body would be held for nothing.
+TEST_F(HttpBoundsTest, ARequestWithoutARouteIsAnsweredBeforeItsBody) {
+  Start();
+  RawHttp nowhere = Client(Head(1000, "/nowhere"));
+  EXPECT_EQ(StatusOf(nowhere), 404);
+  RawHttp method = Client(Head(1000, "/healthz"));
+  EXPECT_EQ(StatusOf(method), 405);
+  RawHttp complete = Client(Head(4, "/nowhere") + "body" + Head(4, "/echo") + "body");
+  EXPECT_EQ(StatusOf(complete), 404);
+  EXPECT_NE(complete.ReadUpTo("\r\n\r\nbody").find("HTTP/1.1 200"), std::string::npos);
+}
+
+// The server closes the oldest reply. Requests of other clients are not refused.
+TEST_F(HttpBoundsTest, RepliesThatAreNotReadRefuseNoRequest) {
+  HttpOptions options = PatientOptions();
+  options.max_held_bytes = 2 * kLargeReply + 10000;  // two replies
+  Start(options);
+  std::vector<RawHttp> clients;
+  for (uint64_t i = 1; i <= 6; ++i) {
+    clients.push_back(
+        Client("GET /large HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"));
+    while (server->counters().held_bytes < std::min<uint64_t>(i, 2) * kLargeReply ||
+           server->counters().refused_bytes + 2 < i) {
+      std::this_thread::yield();
+    }
+  }
+  EXPECT_EQ(server->counters().refused_bytes, 4u);
+  EXPECT_LE(server->counters().held_bytes, options.max_held_bytes);
+  RawHttp other = Client(Head(20000) + std::string(20000, 'x'));
+  EXPECT_EQ(StatusOf(other), 200);
+  EXPECT_LT(clients[0].ReadToEnd().size(), kLargeReply);
+  EXPECT_TRUE(clients[5].ReadToEnd().ends_with("end"));
+}
+
+// The client reads without a pause, but slowly.
+TEST_F(HttpBoundsTest, AReplyHasATimeLimit) {
+  HttpOptions options = PatientOptions();
+  options.reply_timeout_ms = 50;
+  Start(options);
+  RawHttp slow = Client("GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n");
+  std::atomic<bool> over{false};
+  std::thread reading([&] {
+    while (!over && !slow.ReadUpTo("x").empty()) {
+    }
+  });
+  while (server->counters().timed_out == 0) std::this_thread::yield();
+  over = true;
+  reading.join();
+  while (server->counters().connections > 0) std::this_thread::yield();
+}
+
+// No client can get the replies of the requests that wait.
+TEST_F(HttpBoundsTest, StopRunsNoHandlerAfterItsTime) {
+  HttpOptions options = PatientOptions();
+  options.threads = 1;
+  options.drain_timeout_ms = 1;
+  Start(options);
+  std::vector<RawHttp> clients;
+  for (int i = 0; i < 20; ++i)
+    clients.push_back(Client("GET /query HTTP/1.1\r\nHost: localhost\r\n\r\n"));
+  while (querying == 0) std::this_thread::yield();
+  std::thread stopping([this] { server->Stop(); });
+  while (server->counters().connections > 0) std::this_thread::yield();
+  release = true;
+  stopping.join();
+  EXPECT_EQ(querying, 1);
+}
+
+// Some clients send an empty line after a request. The next request has its own time.
+TEST_F(HttpBoundsTest, AnEmptyLineBeginsNoRequest) {
+  HttpOptions options = PatientOptions();
+  options.request_timeout_ms = 1;
+  Start(options);
+  RawHttp client = Client(Head(4) + "body\r\n");
+  EXPECT_EQ(StatusOf(client), 200);
+  RawHttp late = Client("G");
+  EXPECT_EQ(StatusOf(late), 408) << "the server has looked for late requests";
+  client.Send(Head(4) + "body");
+  EXPECT_NE(client.ReadUpTo("\r\n\r\nbody").find("HTTP/1.1 200"), std::string::npos);
 }
 
 // One request alone exceeds the bound, so the server cannot make room by closing another request.

@@ -127,11 +127,11 @@ TEST_F(HttpPiecesTest, AClientThatDoesNotReadTimesOut) {
   EXPECT_EQ(server->counters().held_bytes, 0u);
 }
 
-// If a reply in pieces is not complete after pieces_timeout_ms, the server ends the reply, even if
+// If a reply in pieces is not complete after reply_timeout_ms, the server ends the reply, even if
 // the client reads without a pause.
 TEST_F(HttpPiecesTest, AReplyHasATimeLimit) {
   HttpOptions options = PatientOptions();
-  options.pieces_timeout_ms = 50;
+  options.reply_timeout_ms = 50;
   Start(options);
   RawHttp reader(server->port());
   reader.Send("GET /endless HTTP/1.1\r\nHost: localhost\r\n\r\n");

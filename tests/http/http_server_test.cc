@@ -367,7 +367,7 @@ TEST(HttpServer, StopWaitsForARequestThatHasBegun) {
   const auto server = StartEcho();
   RawHttp half(server->port());
   ASSERT_TRUE(half.Send("POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\nhal"));
-  while (server->counters().held_bytes != 3) std::this_thread::yield();
+  while (server->counters().held_bytes == 0) std::this_thread::yield();
   std::thread stopping([&] { server->Stop(); });
   while (RawHttp(server->port()).connected()) std::this_thread::yield();
   ASSERT_TRUE(half.Send("lo"));
@@ -383,7 +383,7 @@ TEST(HttpServer, StopClosesARequestThatDoesNotEnd) {
   const auto server = StartEcho(options);
   RawHttp half(server->port());
   ASSERT_TRUE(half.Send("POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\nhal"));
-  while (server->counters().held_bytes != 3) std::this_thread::yield();
+  while (server->counters().held_bytes == 0) std::this_thread::yield();
   server->Stop();
   EXPECT_EQ(half.ReadToEnd(), "");
   EXPECT_EQ(server->counters().connections, 0u);

@@ -11,7 +11,7 @@ inline HttpOptions PatientOptions() {
   constexpr int64_t kHourMs = 3600000;
   HttpOptions options;
   options.request_timeout_ms = options.write_timeout_ms = kHourMs;
-  options.pieces_timeout_ms = options.idle_timeout_ms = kHourMs;
+  options.reply_timeout_ms = options.idle_timeout_ms = kHourMs;
   options.drain_timeout_ms = 60000;
   return options;
 }

@@ -193,6 +193,27 @@ TEST(Events, OfAChunkThatIsStoredAgainAreWholeButNotInVllm) {
   }
 }
 
+// Both happen between two calls of TakeEvents. The copy of the chunk ends later.
+TEST(Events, OfAChunkThatIsEvictedAndStoredAgainInOneBatchAreWhole) {
+  for (const EngineRules rules :
+       {EngineRules::kMain2026August, EngineRules::kV032, EngineRules::kV033}) {
+    OffloadSchedulerConfig config = Config({Full()}, 2, 1);
+    config.rules = rules;
+    TestEngine engine(config);
+    TestRequest& request = engine.Stored(engine.Add(8));
+    engine.scheduler().TakeEvents();
+    engine.Stored(engine.Add(8));
+    TestRequest& again = engine.AddCopy(request);
+    engine.Match(again);
+    engine.Run(again, 8);
+    engine.scheduler().TakeEvents();
+    engine.Complete();
+    const auto events = engine.scheduler().TakeEvents();
+    ASSERT_THAT(events, SizeIs(1));
+    EXPECT_EQ(std::get<BlockStored>(events[0]).block_size, 4);
+  }
+}
+
 TEST(Events, OfAResetSayThatThisTierWasClearedAndNothingIsLeftBehind) {
   TestEngine engine(Config({Full()}));
   engine.Stored(engine.Add(8));

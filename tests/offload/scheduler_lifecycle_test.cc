@@ -220,6 +220,18 @@ TEST(Lifecycle, UnknownRequestsAndJobsAreIgnored) {
   EXPECT_EQ(engine.scheduler().TakeStats().unknown_completions, 1);
 }
 
+// A checkpoint is a state inside the tokens of its block. The block table does not show this, so
+// the scheduler would store the checkpoint under the key of another prefix.
+TEST(Lifecycle, PrefillCheckpointsMustBeHandedOver) {
+  GroupSpec states = Mamba(4, MambaMode::kAlign);
+  states.prefill_checkpoint_blocks = 1;
+  states.prefill_checkpoint_alignment = 2;
+  OffloadSchedulerConfig config = Config({Full(), states});
+  EXPECT_EQ(OffloadScheduler::Create(config).status().code(), StatusCode::kInvalidArgument);
+  config.states_handed_over = true;
+  EXPECT_TRUE(OffloadScheduler::Create(config).ok());
+}
+
 TEST(Lifecycle, TwoRequestsCannotHaveOneId) {
   TestEngine engine(Config({Full()}));
   TestRequest& request = engine.Add(4);

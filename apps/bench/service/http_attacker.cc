@@ -49,6 +49,7 @@ class Connection {
     sent_ = 0;
     return true;
   }
+  void Close() { socket_ = Descriptor(); }
   // Sends a part of `text`. If `repeats` is true, the next call after the end begins again.
   void Send(const std::string& text, bool repeats, HttpAttackTotals& totals) {
     const ssize_t sent =
@@ -98,7 +99,8 @@ class Attacker {
       polled_.clear();
       for (Connection& connection : connections) {
         if (!connection.is_open() && connection.Open(port_, text_.size())) ++totals_.connections;
-        const int events = POLLIN | (connection.has_unsent_bytes() ? POLLOUT : 0);
+        const int events =
+            (attack_.reads ? POLLIN : 0) | (connection.has_unsent_bytes() ? POLLOUT : 0);
         polled_.push_back({connection.descriptor(), static_cast<int16_t>(events), 0});
       }
       poll(polled_.data(), polled_.size(), kPollMs);
@@ -109,6 +111,7 @@ class Attacker {
 
  private:
   void Handle(int events, Connection& connection) {
+    if (!attack_.reads && (events & (POLLHUP | POLLERR)) != 0) return connection.Close();
     if ((events & (POLLIN | POLLHUP | POLLERR)) != 0) connection.Receive(buffer_, totals_);
     if ((events & POLLOUT) != 0 && connection.is_open()) {
       connection.Send(text_, !attack_.sends_once, totals_);

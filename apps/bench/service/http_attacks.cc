@@ -62,6 +62,16 @@ std::string ManyDecisions() { return Repeated(Get("/v1/decisions"), 4096); }
 
 std::string ManyDumps() { return Repeated(Get("/dump"), 4096); }
 
+// A head of almost 16 KiB with as many names as the router takes. Its body does not follow. The
+// path is that of a route without a token.
+std::string HeadWithoutBody() {
+  std::string head = "GET /healthz?";
+  for (int i = 0; i < 128; ++i) head += std::to_string(i) + "=" + std::string(110, 'x') + "&";
+  return head + " HTTP/1.1\r\nHost: localhost\r\nContent-Length: 60000\r\n\r\n";
+}
+
+std::string OneMetrics() { return Get("/metrics"); }
+
 std::string UnfinishedUpload() {
   std::string request = HttpPost("/query", std::string(16 * kMiB - 1, ' ') + "x");
   request.pop_back();
@@ -98,6 +108,17 @@ constexpr std::array kHttpAttacks = {
                .bytes = UnfinishedUpload,
                .sends_once = true},
     HttpAttack{.name = "m5", .summary = "GET /dump", .bytes = ManyDumps},
+    HttpAttack{.name = "heads",
+               .summary = "heads of 16 KiB without their bodies",
+               .connections = 8192,
+               .bytes = HeadWithoutBody,
+               .sends_once = true},
+    HttpAttack{.name = "unread",
+               .summary = "GET /metrics, without reading the answers",
+               .connections = 4096,
+               .bytes = OneMetrics,
+               .sends_once = true,
+               .reads = false},
 };
 
 }  // namespace

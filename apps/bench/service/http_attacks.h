@@ -22,6 +22,8 @@ struct HttpAttack {
   std::string (*preparation)() = nullptr;
   // True: each connection sends its bytes once, and then stays open until the router closes it.
   bool sends_once = false;
+  // False: the connections do not read the answers.
+  bool reads = true;
 };
 
 std::span<const HttpAttack> HttpAttacks();

@@ -61,7 +61,7 @@ struct OffloadSchedulerConfig {
   EngineRules rules = EngineRules::kMain2026August;
   // True: for each chunk of states that should be stored, OffloadStep::tails contains the state at
   // the end of the chunk. False: the scheduler stores the states that are in the request's block
-  // table when the chunk is complete.
+  // table when the chunk is complete. A group with prefill checkpoints needs true.
   bool states_handed_over = false;
   OffloadPolicy policy = OffloadPolicy::kChunkLevel;
   bool prompt_only = true;  // true: sampled tokens are not stored

@@ -448,8 +448,8 @@ constexpr std::array kServiceMetrics = {
         "HTTP requests and replies that exceeded their time limit, since the router started.",
         kCounter, [](M m) { return Number(m.http.counters.timed_out); }},
     ServiceMetric{"kvcast_http_refused_for_room_total",
-                  "HTTP requests refused because the memory limit for requests and replies was "
-                  "reached, since the router started.",
+                  "HTTP requests refused and HTTP replies ended because the memory limit for "
+                  "requests or for replies was reached, since the router started.",
                   kCounter, [](M m) { return Number(m.http.counters.refused_bytes); }},
     ServiceMetric{"kvcast_http_held_bytes",
                   "Current number of bytes of HTTP requests and replies in memory.", kGauge,

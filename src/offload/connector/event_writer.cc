@@ -88,7 +88,7 @@ void EventWriter::NoteRemoved(const OffloadKey& key, const EventTier& tier) {
     if (!found->second.empty()) return;
     residencies_.erase(found);
   }
-  removed_.push_back(key);
+  removed_.insert(key);
 }
 
 void EventWriter::NoteCleared(const EventTier& tier) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <absl/container/flat_hash_map.h>
+#include <absl/container/flat_hash_set.h>
 
 #include <optional>
 #include <string>
@@ -55,8 +56,10 @@ class EventWriter {
         keep_until_last_(keep_until_last) {}
 
   bool Knows(const OffloadKey& key) const { return records_.contains(key); }
+  // The description also serves a later store of a key that was removed in this batch.
   void Describe(const OffloadKey& key, ChunkRecord record) {
     records_.insert_or_assign(key, std::move(record));
+    removed_.erase(key);
   }
   // Drops the description of a key whose store failed. With keep_until_last, does nothing if a tier
   // holds the key.
@@ -94,7 +97,8 @@ class EventWriter {
   // The following members are used only with keep_until_last.
   using Residency = std::pair<std::string, std::optional<std::string>>;
   absl::flat_hash_map<OffloadKey, std::vector<Residency>> residencies_;
-  std::vector<OffloadKey> removed_;  // keys that the last tier removed in this batch
+  // Keys that the last tier removed in this batch and that were not described after this.
+  absl::flat_hash_set<OffloadKey> removed_;
 };
 
 }  // namespace kvcast::offload

@@ -30,6 +30,13 @@ Status CheckConfig(const OffloadSchedulerConfig& config) {
   if (config.memory.chunk_bytes.size() != config.layout.groups.size()) {
     return {StatusCode::kInvalidArgument, "memory.chunk_bytes must have one entry per group"};
   }
+  const bool checkpoints =
+      std::ranges::any_of(config.layout.groups, &GroupSpec::prefill_checkpoint_blocks);
+  if (checkpoints && !offload::StatesAreHandedOver(config)) {
+    return {StatusCode::kInvalidArgument,
+            "prefill checkpoints need states_handed_over: a block table does not say after which "
+            "token a state was kept"};
+  }
   return Status();
 }
 

@@ -19,6 +19,14 @@
 #include "src/offload/connector/request_state.h"
 
 namespace kvcast {
+namespace offload {
+
+// True: the engine hands over the states, so the scheduler does not take them from block tables.
+inline bool StatesAreHandedOver(const OffloadSchedulerConfig& config) {
+  return config.states_handed_over || (config.compatible && config.rules >= EngineRules::kV033);
+}
+
+}  // namespace offload
 
 class OffloadScheduler::Impl {
  public:
@@ -38,9 +46,7 @@ class OffloadScheduler::Impl {
   void Touch(const Request& request);
   void TouchTail(const Request& request);
   bool is_v032() const { return layout.rules >= EngineRules::kV032; }
-  bool states_handed_over() const {
-    return config.states_handed_over || (config.compatible && layout.rules >= EngineRules::kV033);
-  }
+  bool states_handed_over() const { return offload::StatesAreHandedOver(config); }
   // Makes the match a load within the step, if the byte budget allows it.
   void LoadWithinStep(Request& request, int64_t local_tokens, OffloadMatch& match) const;
   int64_t BytesToLoad(int64_t local_tokens, int64_t end) const;

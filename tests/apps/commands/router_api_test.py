@@ -444,11 +444,15 @@ for client in idle:
 print(f"{count} idle connections: {grown} KiB")
 
 # After SIGTERM the router answers the requests in flight, then the process exits with code 0.
+def held_bytes():
+    return int(re.search(r"^kvcast_http_held_bytes (\d+)", router.call("GET", "/metrics")[1], re.M).group(1))
+
+
+idle_bytes = held_bytes()  # of the request for the metrics itself
 slow = socket.create_connection(("127.0.0.1", router.port))
 body = json.dumps({"hashes": [1]}).encode()
 slow.send(b"POST /v1/query HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body) + body[:5])
-until("the request has begun", lambda: b"kvcast_http_held_bytes 5" in
-      router.call("GET", "/metrics")[1].encode())
+until("the request has begun", lambda: held_bytes() > idle_bytes)
 router.process.send_signal(signal.SIGTERM)
 until("no new connections", lambda: socket.socket().connect_ex(("127.0.0.1", router.port)) != 0)
 slow.send(body[5:])

@@ -216,5 +216,19 @@ TEST(SharedForecast, TheDelayFollowsTheArrivalsOfAllRouters) {
   EXPECT_NEAR(half.delay(), one.delay(), 0.01 * one.delay());
 }
 
+// The sums of the own prompts are lost beside such a load. This must not last.
+TEST_F(SharedLoadTest, AnAbsurdLoadLeavesNothingBehind) {
+  constexpr int64_t kTokens = int64_t{1} << 52;
+  a.SetOthers({.prompts = 1, .prompt_tokens = kTokens, .prompt_pairs = kTokens}, 0, kCost);
+  a.Sent(1, 0, 300, 1000, kCost);
+  a.SetOthers({}, 0, kCost);
+  a.Ended(1);
+  for (uint64_t request = 2; request < 22; ++request) {
+    a.Sent(request, 0, 300, 1000, kCost);
+    one.Sent(request, 0, 300, 1000, kCost);
+  }
+  EXPECT_DOUBLE_EQ(First(a, 0), First(one, 0));
+}
+
 }  // namespace
 }  // namespace kvcast
