@@ -80,14 +80,15 @@ Result<std::unique_ptr<NatsLogs>> NatsLogs::Create(const NatsFlags& flags, Logge
       new NatsLogs(std::move(connection).value(), std::move(folder).value(), log));
 }
 
-Result<OpenLog> NatsLogs::Open(const std::string& name, bool repeats_are_refreshes) {
+Result<OpenLog> NatsLogs::Open(const std::string& name, const OpenLogOptions& options) {
   auto source = nats::NatsSource::Parse(name);
   if (!source.ok()) return source.status();
   const std::string path = "ipc://" + folder_.path() + '/' + std::to_string(opened_++);
   event_log::LogBridgeConfig config;
   config.endpoint = path + ".live";
   config.replay_endpoint = path + ".replay";
-  config.repeats_are_refreshes = repeats_are_refreshes;
+  config.repeats_are_refreshes = options.repeats_are_refreshes;
+  config.max_blocks = options.max_blocks;
   config.now_ms = SteadyMs;
   auto reader = std::make_shared<Reader>();
   reader->stream = nats::MakeNatsLog(connection_, *source);

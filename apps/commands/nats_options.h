@@ -70,7 +70,7 @@ class NatsLogs {
   // endpoints cannot be made.
   static Result<std::unique_ptr<NatsLogs>> Create(const NatsFlags& flags, Logger& log);
   // See OpenEventLog. The object must outlive the readers.
-  Result<OpenLog> Open(const std::string& name, bool repeats_are_refreshes);
+  Result<OpenLog> Open(const std::string& name, const OpenLogOptions& options);
 
  private:
   struct Reader {

@@ -169,8 +169,8 @@ int RunRouter(const RouterCommandOptions& options) {
     auto made = NatsLogs::Create(options.nats, *log);
     if (!made.ok()) return Fail(made.status());
     logs = std::move(made).value();
-    router->open_log = [raw = logs.get()](const std::string& name, bool repeats_are_refreshes) {
-      return raw->Open(name, repeats_are_refreshes);
+    router->open_log = [raw = logs.get()](const std::string& name, const OpenLogOptions& bounds) {
+      return raw->Open(name, bounds);
     };
   }
   router->log = log.get();

@@ -47,6 +47,7 @@ bool SequenceState::End(BatchResult result) {
   bool drop = false;
   switch (result) {
     case BatchResult::kApplied:
+    case BatchResult::kNoEvents:
     case BatchResult::kImpossible:  // an engine may send removes without stores
       break;
     case BatchResult::kComplete:

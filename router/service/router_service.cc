@@ -51,10 +51,13 @@ bool IsRelayedAsItIs(const WorkerRegistration& source) {
 }
 
 void RelayDecoded(Relay& relay, const FleetWorker& worker, const AppliedBatch& applied) {
-  const WorkerRegistration& config = worker.config;
+  const auto post = [&relay, &config = worker.config](std::span<const uint8_t> payload) {
+    relay.Post(config.model, config.worker.name, config.data_parallel_rank, payload);
+  };
   std::vector<uint8_t> payload;
-  if (!EncodeBatch(applied.batch, Dialect::kKvcast1, payload).ok()) return;
-  relay.Post(config.model, config.worker.name, config.data_parallel_rank, payload);
+  if (!EncodeBatch(applied.batch, Dialect::kKvcast1, payload).ok()) return post({});  // a gap
+  post(payload);
+  if (applied.lacks_events) post({});
 }
 
 // Sets the functions of `observer` that write the events of sources to the log.
@@ -398,7 +401,7 @@ Result<SourceSet::Changes> RouterService::Impl::Reload(const RouterOptions& opti
 }
 
 // Stops in the reverse of the start order: queries read the fleet, and the fleet's threads write to
-// the index.
+// the index. The last save does not wait for the lists: lookups and removals can take seconds.
 void RouterService::Impl::Stop() {
   core_.draining = true;
   if (core_.dns_sources) core_.dns_sources->Stop();
@@ -408,10 +411,10 @@ void RouterService::Impl::Stop() {
     if (server) server->Stop();
   }
   if (core_.load_sharing) core_.load_sharing->Stop();
+  if (core_.initial.state) core_.initial.state->StopSaving();
   core_.source_files.reset();
   core_.dns_sources.reset();
   core_.kubernetes_sources.reset();
-  if (core_.initial.state) core_.initial.state->StopSaving();
   core_.fleet.reset();
 }
 

@@ -29,7 +29,7 @@ std::string_view BridgeStateName(BridgeState state) {
 }
 
 LogBridge::LogBridge(LogBridgeConfig config, EventLog& log)
-    : config_(std::move(config)), log_(log), replica_(*this) {}
+    : config_(std::move(config)), log_(log), replica_(*this), heard_ms_(config_.now_ms()) {}
 
 bool LogBridge::Step(int64_t wait_ms) {
   now_ms_ = config_.now_ms();
@@ -41,12 +41,10 @@ bool LogBridge::Step(int64_t wait_ms) {
     alive_ms_.reset();
     awaited_.reset();
     behind_since_ms_.reset();
-    if (publisher_) publisher_->SetSilent(true);
+    Speak();
     Note(BridgeState::kUnreachable, pending.status().message());
     return false;
   }
-  // Otherwise the next batches would end the silence that a subscriber hears.
-  if (publisher_ && !alive()) publisher_->SetSilent(true);
   for (LogMessage& message : messages) {
     from_ = message.position + 1;
     replica_.Apply(std::move(message));
@@ -55,7 +53,7 @@ bool LogBridge::Step(int64_t wait_ms) {
   if (replica_.lost() || !error.empty()) Rewind();
   Hear();
   CheckAwaited(*pending);
-  if (publisher_) publisher_->SetSilent(!alive());
+  Speak();
   const BridgeState state = alive()            ? BridgeState::kFollowing
                             : replica_.valid() ? BridgeState::kSilent
                                                : BridgeState::kReading;
@@ -64,6 +62,7 @@ bool LogBridge::Step(int64_t wait_ms) {
 }
 
 void LogBridge::Hear() {
+  const int64_t previous_ms = std::exchange(heard_ms_, now_ms_);
   const std::optional<Announcement> latest = log_.LatestAnnouncement();
   if (!latest || std::exchange(heard_, latest->count) == latest->count) return;
   const std::optional<LogRecord> record = ParseRecord(latest->header);
@@ -80,7 +79,8 @@ void LogBridge::Hear() {
   if (awaited_ && awaited_->record.epoch == record->epoch) return;
   auto digests = residency::ParseStatus(latest->payload);
   if (!digests.ok()) return;
-  awaited_ = Awaited{*record, std::move(digests).value(), now_ms_};
+  // A new announcement may have arrived at any time since the previous call.
+  awaited_ = Awaited{*record, std::move(digests).value(), previous_ms};
 }
 
 void LogBridge::CheckAwaited(uint64_t pending) {
@@ -105,13 +105,21 @@ void LogBridge::CheckAwaited(uint64_t pending) {
 }
 
 bool LogBridge::alive() const {
-  return replica_.valid() && alive_ms_ && now_ms_ - *alive_ms_ <= kAliveMs;
+  return replica_.valid() && alive_ms_ && now_ms_ - *alive_ms_ < kAliveMs;
+}
+
+void LogBridge::Speak() {
+  if (publisher_ == nullptr) return;
+  if (!alive()) return publisher_->SetSilent(true);
+  publisher_->SpeakUntil(1000 * (*alive_ms_ + kAliveMs));
 }
 
 // False: the digests of the state differ from the announced digests.
 bool LogBridge::Agrees() const {
   if (replica_.next() != awaited_->record.next || !awaited_->digests->has_digests) return true;
   const std::optional<PublisherStatus> status = publisher_->status();
+  // If the log were read again, the state would be too large again.
+  if (publisher_->too_large()) return true;
   return status && status->has_digests && status->Totals() == awaited_->digests->Totals();
 }
 
@@ -142,6 +150,8 @@ bool LogBridge::Begin(RelayState state) {
   config.ring_batches = config_.ring_batches;
   config.ring_bytes = config_.ring_bytes;
   config.repeats_are_refreshes = config_.repeats_are_refreshes;
+  config.max_blocks = config_.max_blocks;
+  config.now_us = [now_ms = config_.now_ms] { return 1000 * now_ms(); };
   config.heartbeat_ms = 0;  // the log has the heartbeats of the relay
   config.flush_ms = 0;
   config.replay_requests_per_s = config.replay_bytes_per_s = 0;

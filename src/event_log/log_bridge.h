@@ -10,8 +10,9 @@
 // Every LogWriter::kAnnounceMs, the relay announces the number of its latest batch, and the digests
 // of its state after that batch. The bridge reaches an announcement when it has published that
 // batch. If the bridge has reached no announcement of the last kAliveMs, it is silent
-// (Publisher::SetSilent), and sends no batches. So a subscriber becomes kStale if the log cannot be
-// read, if the relay or its engine has ended, or if messages do not arrive.
+// (Publisher::SpeakUntil), and sends no batches. So a subscriber becomes kStale if the log cannot
+// be read, if the relay or its engine has ended, or if messages do not arrive. The silence also
+// begins while a call of the log blocks.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -45,13 +46,14 @@ struct BridgeStatus {
 };
 
 struct LogBridgeConfig {
-  // The next five options are options of the publisher. The publisher has no limits per client.
+  // The next six options are options of the publisher. The publisher has no limits per client.
   std::string endpoint;
   std::string replay_endpoint;
   size_t ring_batches = 10000;
   size_t ring_bytes = 64u << 20;
   bool repeats_are_refreshes = false;
-  std::function<int64_t()> now_ms;  // monotonic
+  uint64_t max_blocks = 1u << 24;
+  std::function<int64_t()> now_ms;  // monotonic; also called on the publisher's threads
 };
 
 // One thread at a time may call Step. status() is thread-safe.
@@ -73,7 +75,7 @@ class LogBridge final : private ReplicaTarget {
   struct Awaited {
     LogRecord record;
     std::optional<PublisherStatus> digests;
-    int64_t arrived_ms = 0;
+    int64_t arrived_ms = 0;  // the earliest time at which it can have arrived
   };
   bool Equals(const PublisherStatus& status) override;
   bool Begin(RelayState state) override;
@@ -82,6 +84,8 @@ class LogBridge final : private ReplicaTarget {
   void CheckAwaited(uint64_t pending);
   bool Agrees() const;
   bool alive() const;
+  // Tells the publisher until when it may speak.
+  void Speak();
   void Rewind();
   void Note(BridgeState state, const std::string& error);
 
@@ -95,6 +99,7 @@ class LogBridge final : private ReplicaTarget {
   int64_t now_ms_ = 0;                    // of the current Step
   int64_t resume_ms_ = 0;                 // the log is not read before this time
   uint64_t heard_ = 0;                    // Announcement::count at the latest call of Hear
+  int64_t heard_ms_;                      // time of this call
   std::optional<Awaited> awaited_;        // the announcement that the bridge must reach
   // The time from which the log had no more messages, and awaited_ was not reached.
   std::optional<int64_t> behind_since_ms_;

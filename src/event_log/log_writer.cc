@@ -80,7 +80,7 @@ bool LogWriter::Step() {
     pending_.reset();
   }
   const bool more = Write(*view);
-  if (synced_) Announce(*view);
+  if (synced_) Announce();
   return more;
 }
 
@@ -253,11 +253,14 @@ uint64_t LogWriter::AddBatches(const RelayBatches& read, MessageGroup& group) {
   return next_;
 }
 
-void LogWriter::Announce(const RelayView& view) {
+// The relay may have become silent, or may have begun another epoch, while the log was written.
+void LogWriter::Announce() {
   if (now_ms_ < announce_due_ms_) return;
   if (begun_ && !pending_) pending_ = history_.StatusOf(epoch_);
+  const std::optional<RelayView> view = history_.view();
+  if (!view || view->epoch != epoch_) return;
   announce_due_ms_ = now_ms_ + kAnnounceMs;
-  LogRecord record = Record(RecordKind::kStatus, view.silent ? 0 : 1);
+  LogRecord record = Record(RecordKind::kStatus, view->silent ? 0 : 1);
   std::vector<uint8_t> status;
   record.begun = begun_ && pending_ && pending_->next_seq <= next_;
   if (record.begun) {

@@ -128,7 +128,7 @@ class LogWriter {
   void EndSnapshot();
   bool WriteBatches();
   uint64_t AddBatches(const RelayBatches& read, MessageGroup& group);
-  void Announce(const RelayView& view);
+  void Announce();
   bool Store(const MessageGroup& group);
   LogRecord Record(RecordKind kind, uint64_t index = 0) const;
   std::string IdOf(const std::string& suffix) const;

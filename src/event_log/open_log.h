@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -23,9 +24,15 @@ struct OpenLog {
   std::shared_ptr<void> reader;  // the log is read until this pointer is released
 };
 
+// Options of the publisher in this process; see PublisherConfig.
+struct OpenLogOptions {
+  bool repeats_are_refreshes = false;
+  uint64_t max_blocks = 1u << 24;
+};
+
 // Starts to read the log MODEL/WORKER. kInvalidArgument: the name is not MODEL/WORKER. The server
-// of the log need not be reachable. `repeats_are_refreshes`: see PublisherConfig.
+// of the log need not be reachable.
 using OpenEventLog =
-    std::function<Result<OpenLog>(const std::string& name, bool repeats_are_refreshes)>;
+    std::function<Result<OpenLog>(const std::string& name, const OpenLogOptions& options)>;
 
 }  // namespace kvcast

@@ -29,4 +29,9 @@ size_t SeededHash::operator()(const BlockHash& hash) const {
   return XXH3_64bits_withSeed(bytes.data(), bytes.size(), seed);
 }
 
+TextHash128 HashText128(std::string_view text) {
+  const XXH128_hash_t hash = XXH3_128bits_withSeed(text.data(), text.size(), ProcessSeed());
+  return {hash.low64, hash.high64};
+}
+
 }  // namespace kvcast::router

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
+#include <utility>
 
 #include "kvcast/core/block_hash_value.h"
 
@@ -40,5 +41,10 @@ struct SeededTextHash {
   using is_transparent = void;
   size_t operator()(std::string_view text) const { return SeededHash{ProcessSeed()}(text); }
 };
+
+// Two texts of the same process have equal hashes only if they are equal, or with a probability of
+// about 2^-128.
+using TextHash128 = std::pair<uint64_t, uint64_t>;
+TextHash128 HashText128(std::string_view text);
 
 }  // namespace kvcast::router

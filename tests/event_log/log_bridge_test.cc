@@ -88,7 +88,8 @@ struct LogBridgeTest : LogTest {
     bridge = std::make_unique<LogBridge>(LogBridgeConfig{.endpoint = live,
                                                          .replay_endpoint = replay,
                                                          .repeats_are_refreshes = refreshes,
-                                                         .now_ms = [this] { return now; }},
+                                                         .max_blocks = max_blocks,
+                                                         .now_ms = [this] { return now.load(); }},
                                          reader);
     subscriber =
         Subscriber::Create({.replay_timeout_ms = 200, .probe_interval_ms = 50, .stale_ms = 400})
@@ -128,6 +129,7 @@ struct LogBridgeTest : LogTest {
   }
 
   const bool refreshes;
+  uint64_t max_blocks = LogBridgeConfig().max_blocks;
   std::string folder;
   std::unique_ptr<TestWriter> writer;
   MemoryLog reader{server};
@@ -289,6 +291,59 @@ TEST_F(LogBridgeTest, AnUnreachableLogMakesTheStateStaleAndLosesNothing) {
   server.up = true;
   ExpectSynced("the server runs again");
   EXPECT_EQ(sink->resets(), 0);
+}
+
+TEST_F(LogBridgeTest, ABridgeIsSilentWhileALogBlocks) {
+  relay->PublishMany(30);
+  Claim(*writer);
+  Follow();
+  ExpectSynced("the log answers");
+  bool stale = false;
+  reader.on_read = [&] {
+    now += LogBridge::kAliveMs;
+    stale = stream::Eventually([&] { return state() == SourceState::kStale; });
+  };
+  bridge->Step(0);
+  EXPECT_TRUE(stale) << SourceStateName(state());
+  ExpectSynced("the log answers again");
+  EXPECT_EQ(sink->resets(), 0);
+}
+
+// The announcement arrived before the log blocked, or while it blocked.
+TEST_F(LogBridgeTest, AnAnnouncementThatMayBeOldDoesNotEndTheSilence) {
+  relay->PublishMany(30);
+  Claim(*writer);
+  Follow();
+  ExpectSynced("the log answers");
+  now += LogWriter::kAnnounceMs;
+  writer->Run();
+  reader.on_read = [&] { now += LogBridge::kAliveMs; };
+  bridge->Step(0);
+  EXPECT_EQ(bridge->status().state, BridgeState::kSilent);
+  ExpectSynced("the next announcement");
+}
+
+// The relay has digests of more blocks than the bridge may hold.
+TEST_F(LogBridgeTest, AStateThatIsTooLargeIsFollowedWithoutDigests) {
+  relay->PublishMany(30);
+  Claim(*writer);
+  max_blocks = 20;
+  Follow();
+  const auto expect_cleared = [&](const std::string& what) {
+    EXPECT_TRUE(stream::Eventually([&] {
+      Turn();
+      return state() == SourceState::kCleared &&
+             subscriber->status(kWorker).next_seq == relay->Status().next_seq;
+    })) << what
+        << ": " << SourceStateName(state());
+    EXPECT_EQ(bridge->status().state, BridgeState::kFollowing);
+  };
+  expect_cleared("the snapshot is too large");
+  relay->PublishMany(10);
+  expect_cleared("later batches");
+  EXPECT_TRUE(relay->Status().has_digests);
+  EXPECT_EQ(bridge->status().rewinds, 0u);
+  EXPECT_EQ(bridge->status().mismatches, 0u);
 }
 
 // The log has batches that do not arrive at the bridge.

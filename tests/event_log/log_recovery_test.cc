@@ -100,6 +100,25 @@ TEST_F(LogRecoveryTest, APublisherRefusesAStateThatContradictsItself) {
   EXPECT_EQ(Publisher::Create(config).status().code(), StatusCode::kInvalidArgument);
 }
 
+TEST_F(LogRecoveryTest, ARelayGoesOnWithoutTheBlocksOfALogThatAreTooMany) {
+  TestWriter writer(*relay, server, now);
+  relay->PublishMany(30);
+  Claim(writer);
+  relay->PublishMany(5);
+  writer.Run();
+  MemoryLog log(server);
+  const auto recovery = ReadRecovery(log);
+  ASSERT_TRUE(recovery.ok() && *recovery);
+  PublisherConfig config = RelayPublisherConfig();
+  config.max_blocks = 10;
+  const auto next = stream::RelaySink::Create(config, **recovery);
+  ASSERT_TRUE(next.ok()) << next.status().message();
+  const auto status = (*next)->StatusOf((*next)->view()->epoch);
+  ASSERT_TRUE(status);
+  EXPECT_FALSE(status->has_digests);
+  EXPECT_EQ(status->next_seq, relay->Status().next_seq);
+}
+
 TEST_F(LogRecoveryTest, ALogThatGivesNoMessagesHasNotEnded) {
   TestWriter writer(*relay, server, now);
   relay->PublishMany(5);

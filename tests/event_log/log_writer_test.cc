@@ -35,6 +35,41 @@ TEST_F(LogWriterTest, TheLogHasTheStateOfTheRelay) {
   EXPECT_EQ(writer.writer.status().snapshots, 1u);
 }
 
+// While the batches are written, the relay loses its engine.
+TEST_F(LogWriterTest, AnAnnouncementHasTheStateOfTheRelayAfterTheWrite) {
+  TestWriter writer(*relay, server, now);
+  relay->PublishMany(3);
+  Claim(writer);
+  for (const SourceState state : {SourceState::kSynced, SourceState::kStale}) {
+    relay->Publish();
+    now += LogWriter::kAnnounceMs;
+    const uint64_t before = server.announcements;
+    writer.log.on_append = [&] { relay->sink->NoteState(state); };
+    writer.writer.Step();
+    ASSERT_EQ(server.announcements, before + 1);
+    const auto record = ParseRecord(server.announcement->header);
+    EXPECT_EQ(record->index, state == SourceState::kSynced ? 1u : 0u);
+    EXPECT_EQ(record->next, relay->next_seq) << "the batch is written";
+  }
+}
+
+// While the batches are written, the relay begins an epoch.
+TEST_F(LogWriterTest, AnEpochThatHasEndedIsNotAnnounced) {
+  TestWriter writer(*relay, server, now);
+  relay->PublishMany(3);
+  Claim(writer);
+  relay->Publish();
+  now += LogWriter::kAnnounceMs;
+  const uint64_t before = server.announcements;
+  writer.log.on_append = [&] { relay->Restart(); };
+  writer.writer.Step();
+  EXPECT_EQ(server.announcements, before);
+  relay->Publish();
+  writer.Run();
+  ExpectEqual("the second epoch");
+  EXPECT_GT(server.announcements, before);
+}
+
 TEST_F(LogWriterTest, AnEpochBeginsWithASnapshotAndReplacesTheEarlierEpoch) {
   TestWriter writer(*relay, server, now);
   relay->PublishMany(20);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -48,6 +49,7 @@ class MemoryLog final : public EventLog {
     return end;
   }
   Appended Append(uint64_t last, std::span<const NewMessage> messages) override {
+    if (const auto hook = std::exchange(on_append, nullptr)) hook();
     if (!server_.up) return {AppendResult::kUnavailable, "down"};
     for (const NewMessage& message : messages) {
       if (server_.ends_after && (*server_.ends_after)-- == 0) {
@@ -82,6 +84,7 @@ class MemoryLog final : public EventLog {
   }
   size_t max_payload() const override { return server_.max_payload; }
   Result<uint64_t> Read(uint64_t from, int64_t, std::vector<LogMessage>& out) override {
+    if (const auto hook = std::exchange(on_read, nullptr)) hook();
     if (!server_.up) return Down();
     auto next = server_.messages.lower_bound(from);
     for (size_t count = 0; next != server_.messages.end() && count < read_messages; ++next, ++count)
@@ -91,6 +94,9 @@ class MemoryLog final : public EventLog {
   std::optional<Announcement> LatestAnnouncement() override { return server_.announcement; }
 
   size_t read_messages = 1000;  // limit of one Read
+  // Called once, during the next Append or Read. The log blocks meanwhile.
+  std::function<void()> on_append;
+  std::function<void()> on_read;
 
  private:
   static Status Down() { return {StatusCode::kUnavailable, "down"}; }

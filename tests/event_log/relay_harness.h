@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -82,13 +83,13 @@ struct TestRelay {
 };
 
 struct TestWriter {
-  TestWriter(TestRelay& relay, MemoryServer& server, int64_t& now, uint64_t id = 1,
-             uint64_t snapshot_bytes = 1 << 20)
+  TestWriter(TestRelay& relay, MemoryServer& server, const std::atomic<int64_t>& now,
+             uint64_t id = 1, uint64_t snapshot_bytes = 1 << 20)
       : log(server),
         writer({.source = "m/w",
                 .writer = id,
                 .snapshot_bytes = snapshot_bytes,
-                .now_ms = [&now] { return now; }},
+                .now_ms = [&now] { return now.load(); }},
                *relay.sink, log) {}
 
   // Calls Step until nothing can be written immediately. After a failure, one Step writes nothing,
@@ -128,7 +129,7 @@ struct LogTest : ::testing::Test {
     }
   }
 
-  int64_t now = 1'000'000;
+  std::atomic<int64_t> now = 1'000'000;  // the publisher of a bridge has threads that read it
   MemoryServer server;
   std::unique_ptr<TestRelay> relay;
 };

@@ -92,6 +92,23 @@ TEST_F(PublisherCoreTest, ASilentPublisherSendsNoHeartbeat) {
   EXPECT_EQ(next_seq(), 2u);
 }
 
+TEST_F(PublisherCoreTest, APublisherSpeaksUntilAGivenTime) {
+  ASSERT_TRUE(core.Publish(BatchOf(100, 1)).ok());
+  core.SetSilent(true);
+  core.SpeakUntil(9'000'000);
+  TickAt(5020);
+  TickAt(8999);
+  EXPECT_FALSE(core.silent());
+  EXPECT_EQ(next_seq(), 2u);
+  TickAt(9000);
+  EXPECT_TRUE(core.silent());
+  TickAt(20000);
+  EXPECT_EQ(next_seq(), 2u) << "no heartbeat";
+  core.SetSilent(false);
+  TickAt(20020);
+  EXPECT_EQ(next_seq(), 3u);
+}
+
 TEST_F(PublisherCoreTest, AHeartbeatContinuesTheTimeOfTheBatches) {
   ASSERT_TRUE(core.Publish(BatchOf(100, 1)).ok());
   TickAt(5020);  // the core notices the batch

@@ -43,10 +43,19 @@ TEST(TokenBucket, AnAmountAboveTheBurstPassesAndIsCharged) {
   EXPECT_EQ(bucket.ReadyAt(5 * kSecond + 10), 5 * kSecond + 10);
 }
 
+TEST(TokenBucket, IsFullWhenTheSpentTokensAreBack) {
+  TokenBucket bucket(10, 2);
+  EXPECT_TRUE(bucket.IsFull(0));
+  bucket.Spend(5);
+  EXPECT_FALSE(bucket.IsFull(kSecond / 2 - 1000));
+  EXPECT_TRUE(bucket.IsFull(kSecond / 2 + 1000));
+}
+
 TEST(TokenBucket, WithoutARateThereIsNoLimit) {
   TokenBucket bucket(0, 1);
   bucket.Spend(1e12);
   EXPECT_EQ(bucket.ReadyAt(7), 7);
+  EXPECT_TRUE(bucket.IsFull(7));
 }
 
 }  // namespace

@@ -1,9 +1,13 @@
-// Many clients request snapshots. The work and the memory of the publisher stay bounded. Other
-// requests do not wait until a snapshot is written.
+// Many clients request snapshots and replays. The work and the memory of the publisher stay
+// bounded, also when clients are dropped and ask again. Other requests do not wait until a snapshot
+// is written.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -43,6 +47,16 @@ class Channel final : public ReplyChannel {
   std::vector<std::shared_ptr<void>> charges;
 };
 
+Frame AsFrame(const std::string& text) {
+  return {reinterpret_cast<const uint8_t*>(text.data()), text.size()};
+}
+
+void AskReplay(ReplayScheduler& scheduler, const std::string& client) {
+  scheduler.AddRequest(AsFrame(client), EncodeSeq(0));
+}
+
+constexpr size_t kMoreClientsThanPlaces = ReplayScheduler::kMaxClients + 1;
+
 struct ReplaySnapshots : ::testing::Test {
   ReplaySnapshots() { Store(); }
   // The hashes are uniform, like those of an engine.
@@ -59,7 +73,7 @@ struct ReplaySnapshots : ::testing::Test {
   }
   void Ask(const std::string& client, residency::Verb verb, uint64_t argument = UINT64_MAX) {
     const auto request = residency::EncodeRequest({.verb = verb, .argument = argument});
-    scheduler.AddRequest({reinterpret_cast<const uint8_t*>(client.data()), client.size()}, request);
+    scheduler.AddRequest(AsFrame(client), request);
   }
   void AskSnapshot(int client, uint64_t argument = UINT64_MAX) {
     Ask("s" + std::to_string(client), residency::Verb::kSnapshot, argument);
@@ -201,6 +215,76 @@ TEST_F(ReplaySnapshots, FewSnapshotsAreInMemoryAndSlowReadersMakeRoom) {
   for (int i = 0; i < 100; ++i) scheduler.Serve(now_us += 10'000);
   EXPECT_EQ(served(), 4u);
   EXPECT_EQ(scheduler.counters().dropped, 2u);
+}
+
+// Three clients always have two requests for snapshots of different buckets.
+TEST_F(ReplaySnapshots, ALaterRequestForASnapshotDoesNotOvertake) {
+  std::array<size_t, 3> asked{};
+  const auto serve = [&] {
+    for (size_t i = 0; i < asked.size(); ++i) {
+      const std::string client = "hostile" + std::to_string(i);
+      for (; asked[i] < channel.EndsOf(client) + 2; ++asked[i]) {
+        Ask(client, residency::Verb::kSnapshot, ~(uint64_t{1} << i));
+      }
+    }
+    scheduler.Serve(now_us += 500);
+  };
+  for (int round = 0; round < 20; ++round) {
+    for (int i = 0; i < 10 + round; ++i) serve();
+    const std::string client = "good" + std::to_string(round);
+    const uint64_t before = snapshots();
+    Ask(client, residency::Verb::kSnapshot);
+    for (int i = 0; i < 1000 && channel.EndsOf(client) == 0; ++i) serve();
+    ASSERT_EQ(channel.EndsOf(client), 1u) << round;
+    ASSERT_LE(snapshots() - before, 2 * ReplayScheduler::kMaxSnapshots) << round;
+  }
+}
+
+TEST_F(ReplaySnapshots, ADroppedClientGetsNoNewCredit) {
+  Store();
+  Store();
+  channel.keeps_charges = true;
+  for (int round = 0; round < 10; ++round) {
+    for (size_t i = 0; i < kMoreClientsThanPlaces; ++i) {
+      AskReplay(scheduler, "c" + std::to_string(i));
+      scheduler.Serve(++now_us);
+    }
+  }
+  EXPECT_GT(scheduler.counters().dropped, 9 * kMoreClientsThanPlaces);
+  EXPECT_EQ(channel.sent.size(), kMoreClientsThanPlaces) << "one reply each";
+  Ask("c0", residency::Verb::kSnapshot);
+  scheduler.Serve(++now_us);
+  EXPECT_EQ(snapshots(), 0u) << "a client without credit takes no place of a snapshot";
+  channel.keeps_charges = false;
+  channel.charges.clear();
+  scheduler.Resume();
+  ServeUntil(ReplayScheduler::kMaxClients);
+  EXPECT_EQ(channel.EndsOf("c0"), 1u);
+}
+
+// The rate allows four requests at once.
+TEST_F(ReplaySnapshots, ADroppedClientKeepsItsRate) {
+  ReplayScheduler limited({.rate = {.requests = 1}, .credit = {}}, ring, &state, channel, [] {});
+  for (int round = 0; round < 10; ++round) {
+    for (size_t i = 0; i < kMoreClientsThanPlaces; ++i) {
+      AskReplay(limited, "c" + std::to_string(i));
+      limited.Serve(now_us);
+    }
+  }
+  for (size_t i = 0; i < kMoreClientsThanPlaces; ++i) {
+    EXPECT_EQ(channel.EndsOf("c" + std::to_string(i)), 4u) << i;
+  }
+}
+
+TEST_F(ReplaySnapshots, UnusedBudgetsOfDroppedClientsAreForgotten) {
+  const auto wakes = std::make_shared<int>(0);  // each credit has a copy of the function
+  ReplayScheduler limited({.rate = {.requests = 1}, .credit = {}}, ring, &state, channel,
+                          [wakes] { ++*wakes; });
+  for (int i = 0; i < 10000; ++i) {
+    AskReplay(limited, "c" + std::to_string(i));
+    limited.Serve(now_us += 10'000);
+    ASSERT_LT(wakes.use_count(), 1000) << i;
+  }
 }
 
 }  // namespace

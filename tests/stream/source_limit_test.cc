@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include "tests/stream/extended_harness.h"
 #include "tests/stream/source_harness.h"
 
 namespace kvcast::stream {
@@ -42,6 +43,22 @@ TEST(SourceLimit, TheQuarantineEndsAfterAWhile) {
   source.now_ms += Quarantine::kMinMs;
   source.Timer();
   EXPECT_EQ(source.state(), SourceState::kQuarantined) << "each further time is longer";
+}
+
+using ExtendedSourceLimit = ExtendedHarness;
+
+TEST_F(ExtendedSourceLimit, NoSnapshotIsRequestedDuringTheQuarantine) {
+  JoinEmpty();
+  next_result = BatchResult::kTooLarge;
+  Live(0);
+  const int64_t begin_ms = now_ms;
+  std::optional<Verb> verb;
+  while ((verb = AskedVerb()) != Verb::kSnapshot && source.deadline_ms() < kNever) {
+    if (verb) End(1);
+    WaitUntilDue();
+  }
+  EXPECT_EQ(verb, Verb::kSnapshot);
+  EXPECT_EQ(now_ms - begin_ms, Quarantine::kMinMs);
 }
 
 }  // namespace

@@ -299,6 +299,37 @@ TEST_F(StatusTurnTest, AStatusThatDoesNotComeDelaysTheNextRequestUntilItsTimeout
   EXPECT_EQ(hostile.network.requests, 1) << "the first source is now last in the queue";
 }
 
+// The publisher says that it holds many blocks, so the first part of its snapshot may take a
+// minute.
+TEST_F(StatusTurnTest, ASnapshotThatDoesNotComeLosesItsTurn) {
+  turns.short_answers.Leave(&good.pump);
+  residency::PublisherStatus status;
+  status.first_held = status.next_seq = 5;
+  status.has_digests = true;
+  status.groups.push_back({{Tier::kGpu, 0, {.high = 0, .low = 0, .copies = 20'000'000}}, {}});
+  const SeqFrame end = EncodeSeq(kEndSeq);
+  const std::vector<Bytes> reply = {Bytes(), Bytes(end.begin(), end.end()),
+                                    residency::EncodeStatus(status)};
+  hostile.network.replies.push_back(reply);
+  hostile.pump.Work(now_ms);  // the epoch is new, so the source connects again
+  hostile.network.replies.push_back(reply);
+  hostile.network.connected = false;
+  hostile.pump.Work(now_ms);
+  ASSERT_TRUE(hostile.pump.has_turn());
+  const int64_t begin_ms = now_ms;
+  now_ms += LookSchedule::kSettleMs;
+  hostile.pump.Work(now_ms);
+  EXPECT_GT(hostile.pump.deadline_ms(), begin_ms + SourcePump::kTurnMs) << "no source waits";
+  TimedSource waits{clock_us, turns, /*can_replay=*/true};
+  waits.pump.Work(now_ms);
+  EXPECT_EQ(waits.network.requests, 0);
+  EXPECT_EQ(hostile.pump.deadline_ms(), begin_ms + SourcePump::kTurnMs);
+  now_ms = begin_ms + SourcePump::kTurnMs;
+  hostile.pump.Work(now_ms);
+  waits.pump.Work(now_ms);
+  EXPECT_EQ(waits.network.requests, 1);
+}
+
 TEST_F(StatusTurnTest, ReplaysDoNotWaitForStatusRequests) {
   TimedSource replays{clock_us, turns, /*can_replay=*/true};
   replays.pump.Work(now_ms);

@@ -57,6 +57,11 @@ struct PublisherConfig {
   // the tier adds no second copy. For the events of engines that need
   // WorkerConfig::repeats_are_refreshes. All readers of the digests must have that option, too.
   bool repeats_are_refreshes = false;
+  // With KVX1: the maximum number of blocks that the publisher records, counted for each group and
+  // tier. The copies of all blocks together may be as many, or twice the number of blocks. If the
+  // engine has more blocks or copies, the publisher has no digests in the rest of its epoch. This
+  // also applies to the state of `resume`.
+  uint64_t max_blocks = 1u << 24;
   // Identifier of this run of the publisher; every run must have a new value. nullopt: random.
   std::optional<Epoch> epoch;
   // After this time without a batch, the publisher sends an empty batch (heartbeat). Subscribers
@@ -104,7 +109,7 @@ struct PublisherConfig {
   // the thread that calls the publisher, or on the thread that publishes the events of Add that are
   // due. One call runs at a time. The function must not throw, and must not call the publisher.
   std::function<void(const EventBatch* batch)> observe;
-  // True: the publisher starts silent; see Publisher::SetSilent.
+  // True: the publisher starts silent; see Publisher::SetSilent and SpeakUntil.
   bool silent = false;
   // True: while the publisher is silent, its batches stay in the ring, and are sent when it is no
   // longer silent. If the ring drops them before, subscribers see a gap. The destructor of a silent
@@ -206,6 +211,9 @@ class Publisher {
   // KVX1. `state` takes about a second for a million blocks.
   std::optional<PublisherStatus> status() const;
   std::optional<PublishedState> state() const;
+  // True: the status has no digests, because the engine has held too many blocks
+  // (PublisherConfig::max_blocks).
+  bool too_large() const;
   // The held batches from `start` on, at most `limit`. A number may be missing between the returned
   // numbers. If the missing number is not below first_held of a later status, it belongs to a
   // refused batch (see PublisherCounters::encode_errors).
@@ -215,6 +223,9 @@ class Publisher {
   // kStale. For a publisher that does not know whether its engine still runs. Batches are still
   // published, except with PublisherConfig::holds_while_silent. Thread-safe.
   void SetSilent(bool silent);
+  // The publisher is silent from this time of PublisherConfig::now_us on, and not before. The
+  // latest call of SetSilent or SpeakUntil decides. Thread-safe.
+  void SpeakUntil(int64_t time_us);
 
   // The sequence number of the next batch. It is also the number of published batches, including
   // heartbeats and batches with an encode error.

@@ -30,6 +30,9 @@ enum class BatchResult : uint8_t {
   kComplete,
   // Applied; the batch shows that earlier batches or events are missing from the state.
   kIncomplete,
+  // The batch has no events of this source. It shows nothing about earlier batches. Only sources
+  // whose events arrive over HTTP give this result.
+  kNoEvents,
   // Applied; the state is larger than the sink allows. The subscriber resets and quarantines the
   // source.
   kTooLarge,

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "router/service/api/indexer_api.h"
 
+#include <absl/container/flat_hash_map.h>
+
 #include <algorithm>
 #include <map>
+#include <string_view>
 #include <tuple>
 #include <utility>
 
@@ -17,9 +20,12 @@ namespace {
 std::string RenderScores(const FleetList& fleet, const std::vector<QueryAnswer>& answers) {
   Json scores = Json::object();
   Json instances = Json::object();
+  absl::flat_hash_map<std::string_view, const FleetWorker*> by_name;
+  for (const auto& worker : fleet.workers) by_name[worker->config.worker.name] = worker.get();
   for (const QueryAnswer& answer : answers) {
-    const auto worker = fleet.Find(answer.name);
-    if (worker == nullptr) continue;
+    const auto found = by_name.find(answer.name);
+    if (found == by_name.end()) continue;
+    const FleetWorker* const worker = found->second;
     const std::string& instance = InstanceOf(worker->config);
     const std::string rank = std::to_string(worker->config.data_parallel_rank);
     const WorkerMatch& match = answer.match;

@@ -9,16 +9,25 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cstring>
 #include <memory>
 #include <optional>
 #include <utility>
 
 #include "kvcast/stream/endpoint.h"
+#include "router/service/discovery/dns_tcp.h"
 
 namespace kvcast::router {
 namespace {
 
-constexpr size_t kMaxMessageBytes = 65535;  // the longest answer over TCP
+// The longest answer over UDP that servers may send. Networks need not fragment it.
+constexpr uint16_t kMaxUdpAnswerBytes = 1232;
+// Of the flags in the header of a message.
+constexpr int kIsResponse = 0x8000;
+constexpr int kIsAuthoritative = 0x0400;
+constexpr int kIsTruncated = 0x0200;
+constexpr int kIsRecursive = 0x0080;
+constexpr int kCodeMask = 0x000F;
 
 Status Failed(std::string why) { return {StatusCode::kUnavailable, std::move(why)}; }
 
@@ -49,12 +58,149 @@ Result<Resolver> MakeResolver(const std::string& server) {
   Resolver resolver(made.release());
   resolver->retrans = DnsClient::kTimeoutSeconds;
   resolver->retry = DnsClient::kTries;
+  resolver->options |= RES_IGNTC;  // the queries of the resolver over TCP have no time limit
   if (server.empty()) return resolver;
   auto address = ParseServer(server);
   if (!address.ok()) return address.status();
   resolver->nsaddr_list[0] = *address;
   resolver->nscount = 1;
   return resolver;
+}
+
+// The answers of the name servers for one name.
+enum class DnsOutcome : uint8_t {
+  // In ascending order of their weight; see SearchNames.
+  kNoName,
+  kNoAnswer,
+  kServerError,  // a server answered, but no answer can be used
+  kNoRecords,    // the name exists
+  kRecords,
+  kTruncated,  // of an answer over UDP: the whole answer comes over TCP only
+};
+
+struct DnsReply {
+  DnsOutcome outcome = DnsOutcome::kNoName;
+  std::vector<uint8_t> message = {};  // kRecords: has the records
+  bool over_tcp = false;              // the servers were asked over TCP
+};
+
+int FlagsOf(const std::vector<uint8_t>& message) { return ns_get16(message.data() + 2); }
+
+// `message` has at least a header.
+DnsOutcome OutcomeOf(const std::vector<uint8_t>& message) {
+  const int flags = FlagsOf(message);
+  const int code = flags & kCodeMask;
+  if (code != ns_r_noerror && code != ns_r_nxdomain) return DnsOutcome::kServerError;
+  if ((flags & kIsTruncated) != 0) return DnsOutcome::kTruncated;
+  if (code == ns_r_nxdomain) return DnsOutcome::kNoName;
+  if (ns_get16(message.data() + 6) != 0) return DnsOutcome::kRecords;
+  // Without both flags, the message only refers to other name servers.
+  const bool is_final = (flags & (kIsAuthoritative | kIsRecursive)) != 0;
+  return is_final ? DnsOutcome::kNoRecords : DnsOutcome::kServerError;
+}
+
+// Empty: the name is malformed. `with_size`: the query has the record OPT, with kMaxUdpAnswerBytes.
+// Without this record, a server sends at most 512 bytes over UDP.
+std::vector<uint8_t> QueryFor(res_state state, const std::string& name, int type, bool with_size) {
+  std::vector<uint8_t> query(NS_PACKETSZ);
+  const int length = res_nmkquery(state, ns_o_query, name.c_str(), ns_c_in, type, nullptr, 0,
+                                  nullptr, query.data(), static_cast<int>(query.size()));
+  query.resize(static_cast<size_t>(std::max(length, 0)));
+  if (query.empty() || !with_size) return query;
+  query[11] = 1;  // number of additional records
+  query.insert(query.end(), {0, 0, ns_t_opt, kMaxUdpAnswerBytes >> 8, kMaxUdpAnswerBytes & 0xFF, 0,
+                             0, 0, 0, 0, 0});
+  return query;
+}
+
+DnsReply AskOverUdp(res_state state, const std::vector<uint8_t>& query) {
+  DnsReply reply = {DnsOutcome::kNoAnswer, std::vector<uint8_t>(kMaxDnsMessageBytes)};
+  const int length = res_nsend(state, query.data(), static_cast<int>(query.size()),
+                               reply.message.data(), static_cast<int>(reply.message.size()));
+  if (length >= NS_HFIXEDSZ) {
+    reply.message.resize(static_cast<size_t>(length));
+    reply.outcome = OutcomeOf(reply.message);
+  } else if ((FlagsOf(reply.message) & kIsResponse) != 0) {
+    // The resolver leaves an answer that it cannot use in the buffer.
+    reply.outcome = DnsOutcome::kServerError;
+  }
+  return reply;
+}
+
+sockaddr_storage NameServerOf(const struct __res_state& state, int number) {
+  sockaddr_storage server = {};
+  const sockaddr_in& v4 = state.nsaddr_list[number];
+  // The C library keeps the addresses of IPv6 servers here.
+  const sockaddr_in6* const v6 = state._u._ext.nsaddrs[number];
+  if (v4.sin_family == 0 && v6 != nullptr) {
+    std::memcpy(&server, v6, sizeof(*v6));
+  } else {
+    std::memcpy(&server, &v4, sizeof(v4));
+  }
+  return server;
+}
+
+// Asks one server after the other, until an answer can be used.
+DnsReply AskServersOverTcp(const struct __res_state& state, const std::vector<uint8_t>& query) {
+  DnsReply reply = {DnsOutcome::kNoAnswer, {}, true};
+  for (int i = 0; i < state.nscount; ++i) {
+    auto answer = AskOverTcp(NameServerOf(state, i), query, DnsClient::kTimeoutSeconds * 1000);
+    if (!answer) continue;
+    reply.outcome = OutcomeOf(*answer);
+    if (reply.outcome == DnsOutcome::kTruncated) reply.outcome = DnsOutcome::kServerError;
+    reply.message = *std::move(answer);
+    if (reply.outcome != DnsOutcome::kServerError) break;
+  }
+  return reply;
+}
+
+DnsReply AskFor(res_state state, const std::string& name, int type) {
+  std::vector<uint8_t> query = QueryFor(state, name, type, true);
+  if (query.empty()) return {DnsOutcome::kServerError};
+  if ((state->options & RES_USEVC) == 0) {
+    DnsReply reply = AskOverUdp(state, query);
+    if ((FlagsOf(reply.message) & kCodeMask) == ns_r_formerr) {
+      // Old servers answer so to the record OPT.
+      query = QueryFor(state, name, type, false);
+      reply = AskOverUdp(state, query);
+    }
+    if (reply.outcome != DnsOutcome::kTruncated) return reply;
+  }
+  return AskServersOverTcp(*state, query);
+}
+
+// The names to ask for, in the order of resolv.conf(5), each once.
+std::vector<std::string> NamesFor(const struct __res_state& state, const std::string& name) {
+  if (name.ends_with('.')) return {name};
+  std::vector<std::string> names;
+  const auto add = [&](std::string full) {
+    if (std::ranges::find(names, full) == names.end()) names.push_back(std::move(full));
+  };
+  if (std::ranges::count(name, '.') >= static_cast<int>(state.ndots)) add(name);
+  for (const char* const* next = state.dnsrch; *next != nullptr; ++next) {
+    const std::string domain = **next == '.' ? *next + 1 : *next;
+    add(domain.empty() ? name : name + "." + domain);
+  }
+  add(name);
+  return names;
+}
+
+// Asks for one name after the other, until one has records. Otherwise, the answer for the name
+// itself counts if it comes first, and if not, the answer of the greatest weight: if the name
+// exists in one domain, an error in another domain does not count.
+DnsReply SearchNames(res_state state, const std::string& name, int type) {
+  const std::vector<std::string> names = NamesFor(*state, name);
+  const bool is_first = names.front() == name;
+  DnsReply best;
+  for (size_t i = 0; i < names.size(); ++i) {
+    DnsReply reply = AskFor(state, names[i], type);
+    const DnsOutcome outcome = reply.outcome;
+    if (outcome == DnsOutcome::kRecords) return reply;
+    if (i == 0 || (!is_first && best.outcome < outcome)) best = std::move(reply);
+    // Each name may take as long as this name, so only the last name remains.
+    if (outcome == DnsOutcome::kNoAnswer && names[i] != name) i = std::max(i + 2, names.size()) - 2;
+  }
+  return best;
 }
 
 SourceTarget TargetOfAddress(int family, const uint8_t* bytes) {
@@ -118,16 +264,18 @@ Result<std::vector<SourceTarget>> DnsClient::Look(const std::string& name) const
   const auto resolver = MakeResolver(server_);
   if (!resolver.ok()) return resolver.status();
   const auto look = [&](int type) -> Result<std::vector<SourceTarget>> {
-    std::vector<uint8_t> answer(kMaxMessageBytes);
-    const int length = res_nsearch(resolver->get(), name.c_str(), ns_c_in, type, answer.data(),
-                                   static_cast<int>(answer.size()));
-    if (length < 0) {
-      const int error = (*resolver)->res_h_errno;
-      if (error == HOST_NOT_FOUND || error == NO_DATA) return std::vector<SourceTarget>();
-      return Failed(name + ": no name server gave an answer");
+    const DnsReply reply = SearchNames(resolver->get(), name, type);
+    switch (reply.outcome) {
+      case DnsOutcome::kRecords:
+        break;
+      case DnsOutcome::kNoName:
+      case DnsOutcome::kNoRecords:
+        return std::vector<SourceTarget>();
+      default:
+        return Failed(name + ": no name server gave an answer" +
+                      (reply.over_tcp ? " over TCP" : ""));
     }
-    const size_t bytes = std::min(static_cast<size_t>(length), answer.size());
-    auto targets = TargetsOf(std::span<const uint8_t>(answer).first(bytes), type);
+    auto targets = TargetsOf(reply.message, type);
     return targets.ok() ? std::move(targets) : Failed(name + ": " + targets.status().message());
   };
   if (name.starts_with('_')) return look(ns_t_srv);

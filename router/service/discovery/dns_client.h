@@ -13,17 +13,18 @@
 
 namespace kvcast::router {
 
-// Sends queries to name servers over UDP, and over TCP if the answer is long. Does not read
-// /etc/hosts. Thread-compatible.
+// Sends queries to name servers over UDP, and over TCP if the answer is long or /etc/resolv.conf
+// has the option use-vc. Does not read /etc/hosts. Thread-compatible.
 class DnsClient {
  public:
-  // Limits of one query to one name server: seconds of each try, and number of tries.
+  // Limits of one query to one name server: seconds of each try, and number of tries over UDP.
+  // There is one try over TCP; its time includes the connect.
   static constexpr int kTimeoutSeconds = 2;
   static constexpr int kTries = 2;
 
   // `server`: ADDR:PORT of a name server, where ADDR is an IPv4 address. Empty: the name servers of
-  // /etc/resolv.conf. The search domains always come from /etc/resolv.conf. kInvalidArgument:
-  // `server` is malformed.
+  // /etc/resolv.conf. The search domains always come from /etc/resolv.conf; the first 6 are used,
+  // as far as they have at most 255 bytes together. kInvalidArgument: `server` is malformed.
   static Result<DnsClient> Create(const std::string& server);
 
   // A name that begins with "_" is a service, and the targets of its SRV records are returned. For
@@ -31,7 +32,8 @@ class DnsClient {
   // addresses of the AAAA records are returned. The targets are sorted, and each is unique. Empty:
   // the name does not exist, or it has no such records. kUnavailable: no name server gave a usable
   // answer, or /etc/resolv.conf cannot be read. Blocks until an answer arrives or all tries have
-  // failed.
+  // failed. After a name of a search domain that no name server answers, only one more name is
+  // tried.
   Result<std::vector<SourceTarget>> Look(const std::string& name) const;
 
  private:

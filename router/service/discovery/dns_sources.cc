@@ -20,7 +20,7 @@ void DnsSources::Set(std::vector<DnsSource> sources) {
 }
 
 void DnsSources::Begin() {
-  repeater_ = std::make_unique<Repeater>(0, kPeriodMs, [this] { LookAll(); });
+  repeater_ = std::make_unique<Repeater>(0, kPeriodMs, [this] { LookUpAll(); });
 }
 
 bool DnsSources::has_names() const {
@@ -33,7 +33,7 @@ std::vector<SourceListReport> DnsSources::reports() const {
   return reports_;
 }
 
-void DnsSources::LookAll() {
+void DnsSources::LookUpAll() {
   std::vector<DnsSource> wanted;
   {
     const MutexLock lock(mutex_);
@@ -54,14 +54,14 @@ void DnsSources::LookAll() {
     if (stopping_) return;
     TargetList& list =
         lists_.try_emplace(source.lookup, source.lookup, config_.lists, fleet_, log_).first->second;
-    Look(source, list);
+    LookUp(source, list);
     reports.push_back(list.Follow());
   }
   const MutexLock lock(mutex_);
   reports_ = std::move(reports);
 }
 
-void DnsSources::Look(const DnsSource& source, TargetList& list) {
+void DnsSources::LookUp(const DnsSource& source, TargetList& list) {
   const auto targets = config_.look(source.lookup);
   if (!targets.ok()) return list.NoteFailure(targets.status().message());
   list.Set(*targets, source.source_of);

@@ -47,8 +47,8 @@ class DnsSources {
   std::vector<SourceListReport> reports() const;
 
  private:
-  void LookAll();
-  void Look(const DnsSource& source, TargetList& list);
+  void LookUpAll();
+  void LookUp(const DnsSource& source, TargetList& list);
 
   const DnsSourcesConfig config_;
   Fleet& fleet_;

@@ -101,6 +101,7 @@ class EventFeeds::Worker {
       const MutexLock lock(mutex_);
       state_.OnApplied(result, now);
     }
+    if (result == BatchResult::kUndecodable) Drop(SourceReason::kUndecodable);
     if (result == BatchResult::kRefuted) Drop(SourceReason::kContradicted);
     if (result == BatchResult::kTooLarge) Drop(SourceReason::kTooLarge);
     return result != BatchResult::kUndecodable;

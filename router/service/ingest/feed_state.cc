@@ -27,9 +27,10 @@ void FeedState::OnHeard(int64_t now_ms) {
 
 void FeedState::OnApplied(BatchResult result, int64_t now_ms) {
   OnHeard(now_ms);
-  cut_ = false;
   ++status_.batches;
   ++status_.next_seq;
+  if (result == BatchResult::kNoEvents) return;
+  cut_ = false;
   if (result == BatchResult::kUndecodable) {
     ++counters_.undecodable;
     why_ = SourceReason::kUndecodable;

@@ -4,9 +4,24 @@
 #include <algorithm>
 #include <utility>
 
+#include "router/service/json/json_fields.h"
 #include "src/base/clock.h"
 
 namespace kvcast::router {
+namespace {
+
+// A longer text cannot be read from the saved state again.
+Status CheckTexts(const WorkerRegistration& rank) {
+  for (const std::string* const text : {&rank.worker.name, &rank.endpoint, &rank.replay_endpoint}) {
+    if (text->size() <= kMaxTextBytes) continue;
+    return Status(StatusCode::kInvalidArgument, "a name or an endpoint has more than " +
+                                                    std::to_string(kMaxTextBytes) +
+                                                    " bytes: " + text->substr(0, 100) + "...");
+  }
+  return Status();
+}
+
+}  // namespace
 
 SourceList FleetList::Sources(std::string_view model, std::string_view routing_group) const {
   SourceList sources;
@@ -190,6 +205,9 @@ Status Fleet::CheckRoom(size_t more, AddedBy added_by) const {
 Status Fleet::Add(const WorkerRegistration& config, AddedBy added_by) {
   const auto ranks = ExpandRanks(config);
   if (!ranks.ok()) return ranks.status();
+  for (const WorkerRegistration& rank : *ranks) {
+    if (Status status = CheckTexts(rank); !status.ok()) return status;
+  }
   const MutexLock admin(admin_mutex_);
   if (Status status = CheckRoom(ranks->size(), added_by); !status.ok()) return status;
   std::vector<std::function<void()>> on_followed;
@@ -250,8 +268,7 @@ Status Fleet::FollowRank(const std::shared_ptr<const FleetWorker>& worker,
                          .server_key = config.server_key,
                          .resume = std::move(resume)};
   if (IsLogEndpoint(config.endpoint)) {
-    const bool refreshes = config.worker.repeats_are_refreshes;
-    if (Status status = OpenLogOf(worker->id, refreshes, source); !status.ok()) return status;
+    if (Status status = OpenLogOf(*worker, source); !status.ok()) return status;
   }
   Status added = SubscriberOf(worker->id).Add(source, std::make_shared<WorkerSink>(*this, worker));
   if (!added.ok()) log_readers_.erase(worker->id);
@@ -259,15 +276,20 @@ Status Fleet::FollowRank(const std::shared_ptr<const FleetWorker>& worker,
 }
 
 // Replaces the endpoint of a log by the endpoints of its reader.
-Status Fleet::OpenLogOf(WorkerId worker, bool repeats_are_refreshes, SourceConfig& source) {
+Status Fleet::OpenLogOf(const FleetWorker& worker, SourceConfig& source) {
   if (!open_log_) {
     return Status(StatusCode::kInvalidArgument, source.endpoint + ": the router reads no logs");
   }
-  auto log = open_log_(source.endpoint.substr(kLogScheme.size()), repeats_are_refreshes);
+  OpenLogOptions options = {.repeats_are_refreshes = worker.config.worker.repeats_are_refreshes};
+  if (worker.config.max_residencies > 0) {
+    const auto most = static_cast<uint64_t>(worker.config.max_residencies);
+    options.max_blocks = std::min(options.max_blocks, most);
+  }
+  auto log = open_log_(source.endpoint.substr(kLogScheme.size()), options);
   if (!log.ok()) return log.status();
   source.endpoint = log->endpoint;
   source.replay_endpoint = log->replay_endpoint;
-  log_readers_.emplace(worker, std::move(log->reader));
+  log_readers_.emplace(worker.id, std::move(log->reader));
   return Status();
 }
 

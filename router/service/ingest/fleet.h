@@ -102,6 +102,7 @@ class Fleet {
   ~Fleet();
 
   // Adds all ranks of the source, or none. kFailedPrecondition: a worker has this name already.
+  // kInvalidArgument: a name or an endpoint of a rank is longer than kMaxTextBytes.
   // kExhausted: there would be more workers than FleetLimits allows; the message names the limit.
   // Other errors are those of ExpandRanks, WorkerIngest::Create, OpenEventLog, Subscriber::Add and
   // EventFeeds::Add.
@@ -152,8 +153,7 @@ class Fleet {
                  std::vector<std::function<void()>>& on_followed) KV_REQUIRES(admin_mutex_);
   Status FollowRank(const std::shared_ptr<const FleetWorker>& worker,
                     std::optional<SavedPosition> resume) KV_REQUIRES(admin_mutex_);
-  Status OpenLogOf(WorkerId worker, bool repeats_are_refreshes, SourceConfig& source)
-      KV_REQUIRES(admin_mutex_);
+  Status OpenLogOf(const FleetWorker& worker, SourceConfig& source) KV_REQUIRES(admin_mutex_);
   Status RemoveRank(std::string_view name) KV_REQUIRES(admin_mutex_);
 
   PrefixIndex& index_;

@@ -189,8 +189,8 @@ class MooncakeEvents::Impl {
     std::array<bool, kTiers> in_tier{};
   };
 
-  // The objects by their keys.
-  using Objects = absl::flat_hash_map<std::string, Object, SeededTextHash, std::equal_to<>>;
+  // The objects by the hashes of their keys. Keys can be long, and are not shown.
+  using Objects = absl::flat_hash_map<TextHash128, Object>;
 
   void Take(Fields fields, std::vector<Event>& out);
   void TakeBad(std::vector<Event>& out);
@@ -200,17 +200,19 @@ class MooncakeEvents::Impl {
   // Adds `hashes` to the number of remembered hashes, and subtracts `freed`. False: the limit would
   // be exceeded. The number is then unchanged.
   bool TakeRoom(size_t hashes, size_t freed);
-  static void Forget(Object& object, std::vector<Event>& out);
+  void Forget(Object& object, std::vector<Event>& out);
   void ClearAll(std::vector<Event>& out);
 
   MooncakeConfig config_;
   Objects objects_;
   size_t object_hashes_ = 0;  // of all objects
   size_t cleared_end_ = 0;    // number of events of the batch up to the last clear of all tiers
+  size_t batch_hashes_ = 0;   // of the batch, with the remembered hashes of removed objects
 };
 
 Result<EventBatch> MooncakeEvents::Impl::Decode(std::span<const uint8_t> payload) {
   const Status malformed(StatusCode::kMalformed, "not a batch of Mooncake events");
+  const Status too_large(StatusCode::kLimit, "batch: too many hashes or tokens");
   if (payload.size() > config_.bytes_max)
     return Status(StatusCode::kLimit, "batch: longer than bytes_max");
   Reader whole(payload);
@@ -226,16 +228,16 @@ Result<EventBatch> MooncakeEvents::Impl::Decode(std::span<const uint8_t> payload
   if (!AllMaps(whole, events.number)) return malformed;
   EventBatch batch;
   cleared_end_ = 0;
-  size_t hashes = 0;
+  batch_hashes_ = 0;
   size_t tokens = 0;
   batch.ts = ts.as_double() / 1000;
   for (uint64_t i = 0; i < events.number; ++i) {
     Fields fields;
     const bool good = MapReader(whole, config_).Read(fields);
-    hashes += fields.hashes.size();
+    batch_hashes_ += fields.hashes.size();
     tokens += fields.tokens ? fields.tokens->size() : 0;
-    if (hashes > config_.batch_hashes_max || tokens > config_.batch_tokens_max) {
-      return Status(StatusCode::kLimit, "batch: too many hashes or tokens");
+    if (batch_hashes_ > config_.batch_hashes_max || tokens > config_.batch_tokens_max) {
+      return too_large;
     }
     if (good) {
       Take(std::move(fields), batch.events);
@@ -243,6 +245,7 @@ Result<EventBatch> MooncakeEvents::Impl::Decode(std::span<const uint8_t> payload
       TakeBad(batch.events);
     }
   }
+  if (batch_hashes_ > config_.batch_hashes_max) return too_large;
   return batch;
 }
 
@@ -279,7 +282,8 @@ bool MooncakeEvents::Impl::Stored(Fields& fields, int64_t group, std::vector<Eve
     return false;
   }
   if (!fields.object_key.empty()) {
-    auto known = objects_.find(fields.object_key);
+    const TextHash128 key = HashText128(fields.object_key);
+    auto known = objects_.find(key);
     const size_t before = known == objects_.end() ? 0 : known->second.hashes.size();
     if ((known == objects_.end() && objects_.size() >= config_.objects_max) ||
         !TakeRoom(fields.hashes.size(), before)) {
@@ -291,7 +295,7 @@ bool MooncakeEvents::Impl::Stored(Fields& fields, int64_t group, std::vector<Eve
       }
       return false;
     }
-    if (known == objects_.end()) known = objects_.try_emplace(std::string(fields.object_key)).first;
+    if (known == objects_.end()) known = objects_.try_emplace(key).first;
     Object& object = known->second;
     if (object.hashes != fields.hashes || object.group != group) Forget(object, out);
     object.hashes = fields.hashes;
@@ -330,6 +334,7 @@ void MooncakeEvents::Impl::Forget(Object& object, std::vector<Event>& out) {
     if (!std::exchange(object.in_tier[tier], false)) continue;
     BlockRemoved removed;
     removed.block_hashes = object.hashes;
+    batch_hashes_ += object.hashes.size();
     removed.medium = kMedia[tier];
     removed.group_idx = object.group;
     out.emplace_back(std::move(removed));
@@ -345,14 +350,17 @@ bool MooncakeEvents::Impl::Removed(const Fields& fields, int64_t group, std::vec
   removed.block_hashes = fields.hashes;
   removed.medium = fields.medium;
   removed.group_idx = group;
-  if (const auto it = objects_.find(fields.object_key); it != objects_.end()) {
+  if (const auto it = objects_.find(HashText128(fields.object_key)); it != objects_.end()) {
     Object& object = it->second;
     const bool held =
         std::exchange(object.in_tier[static_cast<size_t>(TierOf(fields.medium))], false);
     // The object is already removed from this tier. A repeated remove must not emit all hashes of
     // the object again.
     if (!held && fields.hashes.empty()) return true;
-    if (removed.block_hashes.empty()) removed.block_hashes = object.hashes;
+    if (removed.block_hashes.empty()) {
+      removed.block_hashes = object.hashes;
+      batch_hashes_ += object.hashes.size();
+    }
     removed.group_idx = object.group;
     if (object.in_tier == std::array<bool, kTiers>{}) {
       object_hashes_ -= object.hashes.size();

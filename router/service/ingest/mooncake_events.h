@@ -27,7 +27,8 @@ struct MooncakeConfig {
   // Bounds of one event. An event that exceeds a bound is a bad event.
   size_t hashes_max = size_t{1} << 16;
   size_t tokens_max = size_t{1} << 20;
-  // Bounds of the sums over all events of a batch. A batch that exceeds a bound is an error.
+  // Bounds of the sums over all events of a batch. The remembered hashes of removed objects count
+  // too. A batch that exceeds a bound is an error.
   size_t batch_events_max = size_t{1} << 16;
   size_t batch_hashes_max = size_t{1} << 20;
   size_t batch_tokens_max = size_t{8} << 20;

@@ -106,10 +106,11 @@ class TrtllmEvents::Impl {
   }
 
   EventBatch Decode(const Json& json) {
+    has_events_ = false;
     if (!json.is_array()) {
       Take(json);
     } else {
-      for (const Json& event : json) Take(event);
+      for (auto event = json.begin(); event != json.end() && HasRoom(); ++event) Take(*event);
     }
     EventBatch batch;
     batch.events = std::exchange(out_, {});
@@ -118,9 +119,10 @@ class TrtllmEvents::Impl {
   }
 
   size_t json_bytes_max() const { return config_.json_bytes_max; }
+  bool has_events() const { return has_events_; }
   bool lacks_events() const { return lacks_events_; }
   void Forget() {
-    for (HeldBlocks& held : held_) held.clear();
+    for (HeldBlocks& held : held_) Clear(held);
     lacks_events_ = true;
   }
 
@@ -129,6 +131,11 @@ class TrtllmEvents::Impl {
  private:
   using HeldBlocks = std::unordered_map<BlockHash, std::string, SeededHash>;  // hash to medium
 
+  // clear() takes time for all blocks that the table has ever had room for.
+  static void Clear(HeldBlocks& held) {
+    if (!held.empty()) held = HeldBlocks(0, SeededHash{ProcessSeed()});
+  }
+  bool HasRoom() const { return out_.size() < config_.batch_events_max; }
   void Take(const Json& event);
   // False: the data does not have the format.
   bool TakeData(const Json& data, size_t group);
@@ -154,24 +161,29 @@ class TrtllmEvents::Impl {
   std::vector<HeldBlocks> held_;  // by group_idx
   std::optional<int64_t> last_id_;
   bool lacks_events_ = true;
+  bool has_events_ = false;
   std::vector<Event> out_;
 };
 
 void TrtllmEvents::Impl::Take(const Json& event) {
   const auto id = event.is_object() ? Integer(Find(event, "event_id")) : std::nullopt;
   const Json* data = id ? Find(event, "data") : nullptr;
-  if (data == nullptr || !data->is_object()) return DropAllFor(counters.bad_events);
+  if (data == nullptr || !data->is_object()) {
+    has_events_ = true;
+    return DropAllFor(counters.bad_events);
+  }
   if (Integer(Find(event, "attention_dp_rank")) != config_.attention_dp_rank) {
     ++counters.other_ranks;
     return;
   }
+  has_events_ = true;
   NoteId(*id);
   const auto window = Integer(Find(event, "window_size"));
   const std::vector<int64_t>& sizes = config_.window_sizes;
   auto group = std::find(sizes.begin(), sizes.end(), window.value_or(0));
   if (!window && sizes.size() == 1) group = sizes.begin();
-  const bool good =
-      group != sizes.end() && TakeData(*data, static_cast<size_t>(group - sizes.begin()));
+  const bool good = group != sizes.end() &&
+                    TakeData(*data, static_cast<size_t>(group - sizes.begin())) && HasRoom();
   if (!good) return DropAllFor(counters.bad_events);
   ++counters.events;
 }
@@ -200,7 +212,7 @@ void TrtllmEvents::Impl::DropAll() {
         if (of == medium) AddRemoved(group, medium, hash);
       }
     }
-    held_[group].clear();
+    Clear(held_[group]);
   }
 }
 
@@ -263,6 +275,7 @@ bool TrtllmEvents::Impl::Stored(const Json& data, size_t group) {
       counters.partial_blocks += blocks.size() - i;
       break;
     }
+    if (!HasRoom()) return false;
     const auto held = held_[group].find(block.hash);
     if (held == held_[group].end() && held_blocks() >= config_.hashes_max) {
       ++counters.refused_hashes;
@@ -282,7 +295,7 @@ bool TrtllmEvents::Impl::Removed(const Json& data, size_t group) {
   if (list == nullptr || !list->is_array()) return false;
   for (const Json& value : *list) {
     const auto hash = HashOf(&value);
-    if (!hash) return false;
+    if (!hash || !HasRoom()) return false;
     Drop(group, *hash);
   }
   return true;
@@ -367,6 +380,7 @@ std::vector<GroupSpec> TrtllmEvents::Groups(const TrtllmConfig& config) {
   return groups;
 }
 
+bool TrtllmEvents::has_events() const { return impl_->has_events(); }
 bool TrtllmEvents::lacks_events() const { return impl_->lacks_events(); }
 void TrtllmEvents::Forget() { impl_->Forget(); }
 

@@ -36,6 +36,9 @@ struct TrtllmConfig {
   size_t json_bytes_max = size_t{64} << 20;  // a text of this length may have about 2^23 values
   // Maximum number of held hashes of all groups together. Stores of further hashes are refused.
   size_t hashes_max = size_t{1} << 22;
+  // If the events of one text become this number of events, the latest event counts as a bad event,
+  // and the events after it are not decoded.
+  size_t batch_events_max = size_t{1} << 17;
 };
 
 struct TrtllmCounters {
@@ -70,6 +73,8 @@ class TrtllmEvents {
   // blocks.
   Result<EventBatch> Decode(std::string_view json);
 
+  // True: the latest decoded text has an event of this rank, or an event that has a wrong format.
+  bool has_events() const;
   // True: the engine may hold blocks whose events were not decoded. Three causes are possible: the
   // event with id 0 was not decoded, later events were lost, bad or refused, or Forget was called.
   // The value becomes false with the next event with id 0, which the engine sends after a restart.

@@ -250,7 +250,7 @@ BatchResult WorkerIngest::OnBatch(std::span<const uint8_t> payload, Seq seq) {
     index_counters_ = applied.counters;
   }
   NoteCacheSize(applied.counters, groups);
-  if (observer_) observer_({seq, batch_, applied.left_out});
+  if (observer_) observer_({seq, batch_, applied.left_out, doubtful && !trtllm_});
   // Polled batches can be large and rare, so their memory is not kept.
   if (trtllm_) batch_ = EventBatch();
   return ResultOf(applied, groups, doubtful);
@@ -261,6 +261,7 @@ BatchResult WorkerIngest::ResultOf(const ApplyResult& applied, size_t groups, bo
   if (replica_.Exceeds(config_.gpu_blocks)) return BatchResult::kRefuted;
   if (doubtful && !trtllm_) return BatchResult::kDoubtful;
   if (applied.unknown_removes > 0) return BatchResult::kImpossible;
+  if (trtllm_ && !trtllm_->has_events()) return BatchResult::kNoEvents;
   if (IsComplete(applied.counters)) return BatchResult::kComplete;
   if (!trtllm_) return BatchResult::kApplied;
   return trtllm_->lacks_events() ? BatchResult::kIncomplete : BatchResult::kComplete;

@@ -62,6 +62,9 @@ struct AppliedBatch {
   const EventBatch& batch;
   // Positions of events that were not applied, because they only repeat the known state.
   std::span<const size_t> left_out;
+  // True: the payload had events of this worker, or events that may be of this worker, that are not
+  // in the batch.
+  bool lacks_events = false;
 };
 
 class WorkerIngest {

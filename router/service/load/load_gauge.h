@@ -58,7 +58,7 @@ enum class GaugeReject : uint8_t {
   kVersion,    // another version of the format
   kOldGauge,   // an older message of the origin, or a message that was already received
   kSameName,   // another router has the name of this router
-  kTooMany,    // more origins than PeerLoads takes
+  kTooMany,    // more origins or more workers than PeerLoads takes
 };
 inline constexpr size_t kGaugeRejects = 5;
 std::string_view GaugeRejectName(GaugeReject reject);

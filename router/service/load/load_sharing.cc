@@ -21,8 +21,8 @@ constexpr int kPubLingerMs = 50;  // not 0, because of libzmq issue 3442
 constexpr int kUnsentGauges = 16;
 constexpr int kStalledPeerMs = 10000;
 constexpr int64_t kMaxPeerFrameBytes = 4 << 10;  // a subscription has a few bytes
-// Maximum number of messages of a peer that are taken before the load is applied and published.
-constexpr int kGaugesPerTurn = 64;
+// The messages of the peers are read for at most this part of a period at a time.
+constexpr int64_t kReadsPerPeriod = 4;
 
 }  // namespace
 
@@ -78,7 +78,7 @@ class LoadSharing::Impl {
   stream::Socket pub_;                    // after Start, only thread_ uses the sockets
   std::string endpoint_;
   stream::NameResolver resolver_{{}};
-  std::vector<std::unique_ptr<PeerLink>> links_;
+  std::vector<std::unique_ptr<PeerLink>> links_;  // the next read begins with the first
   PeerLoads loads_;  // only thread_ uses it
   PeerView view_;    // the latest view that the selector got
   uint64_t applied_ = 0;
@@ -156,11 +156,11 @@ void LoadSharing::Impl::Run() {
     if (woken_.exchange(false)) waker_->Drain();
     if (guard_ != nullptr) guard_->HandleWake(pub_);
     for (const auto& link : links_) link->Tend(resolver_, now_us / 1000);
+    if (publish_us() <= now_us) Publish(now_us);
     if (ready_.exchange(false)) Read(now_us);
     loads_.Expire(now_us);
     NoteView();
     if (apply_us() <= now_us) Apply(now_us);
-    if (publish_us() <= now_us) Publish(now_us);
     poller_->Wait(WaitMs(now_us));
   }
 }
@@ -173,15 +173,18 @@ int64_t LoadSharing::Impl::WaitMs(int64_t now_us) const {
   return std::max<int64_t>(next_us - now_us + 999, 0) / 1000;
 }
 
+// Takes at most one message of each peer. The decoding of large messages takes time, in which the
+// load of this router is not published. So a read that takes too long ends, and the next read
+// continues with the next peer.
 void LoadSharing::Impl::Read(int64_t now_us) {
-  for (const auto& link : links_) {
-    int taken = 0;
-    for (; taken < kGaugesPerTurn; ++taken) {
-      const auto frames = link->Receive(now_us / 1000);
-      if (!frames) break;
-      Take(*frames, now_us);
-    }
-    if (taken == kGaugesPerTurn) ready_ = true;
+  for (size_t i = 0; i < links_.size(); ++i) {
+    PeerLink& link = *links_.front();
+    std::rotate(links_.begin(), links_.begin() + 1, links_.end());
+    const auto frames = link.Receive(now_us / 1000);
+    if (!frames) continue;
+    ready_ = true;  // further messages may wait
+    Take(*frames, now_us);
+    if (config_.now_us() - now_us >= period_us() / kReadsPerPeriod) return;
   }
 }
 

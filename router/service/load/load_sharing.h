@@ -3,7 +3,8 @@
 // their own requests. docs/several-routers.md describes the messages.
 //
 // The router publishes its whole load at least once per period. It publishes a change sooner, but
-// at most ten messages per period.
+// at most ten messages per period. It reads the messages of other routers for at most a quarter of
+// its period, and one message more, and then looks again whether its load is due.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

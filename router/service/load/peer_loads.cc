@@ -15,10 +15,15 @@ std::optional<GaugeReject> PeerLoads::Take(LoadGauge gauge, int64_t now_us) {
   auto it = origins_.find(gauge.origin);
   if (it == origins_.end()) {
     if (origins_.size() >= kMaxOrigins) return GaugeReject::kTooMany;
-    it = origins_.try_emplace(gauge.origin).first;
-    ++version_;
   } else if (std::tie(gauge.epoch, gauge.seq) <= std::tie(it->second.epoch, it->second.seq)) {
     return GaugeReject::kOldGauge;
+  }
+  if (WorkersOfOthers(gauge.origin) + gauge.load.workers.size() > kMaxWorkers) {
+    return GaugeReject::kTooMany;
+  }
+  if (it == origins_.end()) {
+    it = origins_.try_emplace(gauge.origin).first;
+    ++version_;
   }
   Origin& origin = it->second;
   if (origin.load != gauge.load) ++version_;
@@ -28,6 +33,15 @@ std::optional<GaugeReject> PeerLoads::Take(LoadGauge gauge, int64_t now_us) {
             .silent_us = now_us + kSilentPeriods * gauge.period_ms * 1000,
             .load = std::move(gauge.load)};
   return std::nullopt;
+}
+
+// The number of workers in the loads of all origins but this one.
+size_t PeerLoads::WorkersOfOthers(const std::string& origin) const {
+  size_t workers = 0;
+  for (const auto& [name, other] : origins_) {
+    if (name != origin) workers += other.load.workers.size();
+  }
+  return workers;
 }
 
 void PeerLoads::Expire(int64_t now_us) {

@@ -31,6 +31,10 @@ class PeerLoads {
  public:
   static constexpr int64_t kSilentPeriods = 3;
   static constexpr size_t kMaxOrigins = 64;
+  // Maximum number of workers in the latest loads of all origins together. A worker counts once for
+  // each origin. This is the number of 32 routers that have load on 4,096 workers each. (4,096 is
+  // the default of FleetLimits::workers.)
+  static constexpr size_t kMaxWorkers = 32 * 4096;
 
   // `name` and `epoch`: of this router.
   PeerLoads(std::string name, uint64_t epoch) : name_(std::move(name)), epoch_(epoch) {}
@@ -57,6 +61,7 @@ class PeerLoads {
     int64_t silent_us = 0;  // the router is dropped at this time
     OriginLoad load;
   };
+  size_t WorkersOfOthers(const std::string& origin) const;
 
   const std::string name_;
   const uint64_t epoch_;

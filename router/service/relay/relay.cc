@@ -2,7 +2,6 @@
 #include "router/service/relay/relay.h"
 
 #include <atomic>
-#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
@@ -15,6 +14,7 @@
 #include "kvcast/core/tier.h"
 #include "kvcast/router/worker_config.h"
 #include "kvcast/wire/wire.h"
+#include "router/service/relay/relay_queue.h"
 #include "router/service/relay/relay_topic.h"
 #include "router/service/relay/topic_numbers.h"
 #include "src/base/clock.h"
@@ -30,17 +30,16 @@ constexpr int kLingerMs = 50;  // linger time of the PUB socket
 // A subscription has a few bytes. If a peer sends a larger frame, its connection is closed.
 constexpr int64_t kMaxSubscriptionFrameBytes = 4 << 10;
 
-struct Posted {
-  std::string model;
-  WorkerRun from;
-  int64_t rank = 0;
-  std::vector<uint8_t> payload;
-};
-
 // -1: there is no group, or its number is out of range. A worker thus has a bounded number of
 // topics.
 int64_t GroupOf(std::optional<int64_t> group) {
   return group && *group >= 0 && *group < kMaxGroups ? *group : -1;
+}
+
+// True: a known event could not be decoded. Its topic is not known. An event with an unknown tag
+// has no topic.
+bool LacksEvents(const DecodeCounts& counts) {
+  return counts.rejected_total() > counts.rejected[static_cast<size_t>(Reject::kUnknownEvent)];
 }
 
 struct GroupTierOf {
@@ -63,6 +62,7 @@ class Relay::Impl {
   ~Impl() { Stop(); }
   Status Start();
   void Post(Posted posted);
+  size_t payload_max() const { return config_.queue_bytes_max / 2; }
   void Restart(const std::string& worker);
   void Forget(const std::string& worker);
   const std::string& endpoint() const { return endpoint_; }
@@ -72,6 +72,9 @@ class Relay::Impl {
   Status Open();
   void Stop();
   void Run();
+  RelayQueue EmptyQueue() const {
+    return RelayQueue(config_.queue_batches_max, config_.queue_bytes_max);
+  }
   void Send(const Posted& posted);
   bool SendPart(const Posted& posted, const RelayTopic& topic, const EventBatch& part);
   void FreeUnsent();
@@ -87,13 +90,10 @@ class Relay::Impl {
   std::string endpoint_;
   Mutex mutex_;
   CondVar wake_;
-  std::deque<Posted> queue_ KV_GUARDED_BY(mutex_);
-  size_t queued_bytes_ KV_GUARDED_BY(mutex_) = 0;
+  RelayQueue queue_ KV_GUARDED_BY(mutex_) = EmptyQueue();
   uint64_t latest_run_ KV_GUARDED_BY(mutex_) = 0;
   std::map<std::string, uint64_t> runs_ KV_GUARDED_BY(mutex_);  // by worker
-  // For numbers_: the workers that lost batches, and the removed workers.
-  std::map<std::string, uint64_t> lost_ KV_GUARDED_BY(mutex_);  // run by worker
-  std::vector<WorkerRun> removed_ KV_GUARDED_BY(mutex_);
+  std::vector<WorkerRun> removed_ KV_GUARDED_BY(mutex_);        // for numbers_
   bool renewing_ KV_GUARDED_BY(mutex_) = false;  // the guard needs a renewal of the socket
   bool stopping_ KV_GUARDED_BY(mutex_) = false;
   std::atomic<uint64_t> batches_{0};
@@ -186,39 +186,33 @@ void Relay::Impl::Post(Posted posted) {
     const auto [run, added] = runs_.try_emplace(posted.from.worker, latest_run_ + 1);
     if (added) ++latest_run_;
     posted.from.run = run->second;
-    queued_bytes_ += posted.payload.size();
-    queue_.push_back(std::move(posted));
-    while (queue_.size() > config_.queue_batches_max || queued_bytes_ > config_.queue_bytes_max) {
-      queued_bytes_ -= queue_.front().payload.size();
-      lost_[queue_.front().from.worker] = queue_.front().from.run;
-      queue_.pop_front();
-      ++dropped_;
-    }
+    dropped_ += queue_.Push(std::move(posted));
   }
   wake_.NotifyOne();
 }
 
 void Relay::Impl::Run() {
   while (true) {
-    std::deque<Posted> work;
+    RelayQueue work = EmptyQueue();
     std::vector<WorkerRun> removed;
     {
       const MutexLock lock(mutex_);
       const auto idle = [this]() KV_REQUIRES(mutex_) {
-        return queue_.empty() && !stopping_ && !renewing_;
+        return queue_.workers().empty() && !stopping_ && !renewing_;
       };
       while (idle() && unsent_bytes_ == 0) wake_.Wait(mutex_);
       if (idle()) wake_.WaitUntil(mutex_, SteadyUs() + kFreeingPeriodUs);
       if (stopping_) return;
       renewing_ = false;
-      work.swap(queue_);
-      queued_bytes_ = 0;
-      for (const auto& [worker, run] : std::exchange(lost_, {})) numbers_.NoteLost({worker, run});
+      std::swap(work, queue_);
       removed.swap(removed_);
     }
     if (guard_ != nullptr) guard_->HandleWake(socket_);
     if (unsent_bytes_ > 0) FreeUnsent();
-    for (const Posted& posted : work) Send(posted);
+    for (const auto& [name, worker] : work.workers()) {
+      if (worker.lost_run) numbers_.NoteLost({name, *worker.lost_run});
+      for (const Posted& posted : worker.batches) Send(posted);
+    }
     for (const WorkerRun& worker : removed) numbers_.Forget(worker);
   }
 }
@@ -245,6 +239,12 @@ void Relay::Impl::Send(const Posted& posted) {
                      std::nullopt};
     if (group_tier.second >= 0) topic.group = group_tier.second;
     whole &= SendPart(posted, topic, part);
+  }
+  // The number is missing after the messages of this batch. A subscriber that forgets its state at
+  // the gap thus forgets the blocks of this batch, which the lost event may have removed.
+  if (LacksEvents(counts)) {
+    whole = false;
+    numbers_.NoteLost(posted.from);
   }
   ++(whole ? batches_ : dropped_);
 }
@@ -294,7 +294,11 @@ Result<std::unique_ptr<Relay>> Relay::Create(const RelayConfig& config) {
 
 void Relay::Post(const std::string& model, const std::string& worker, int64_t rank,
                  std::span<const uint8_t> payload) {
-  impl_->Post({model, {.worker = worker}, rank, {payload.begin(), payload.end()}});
+  Posted posted{model, {.worker = worker}, rank, {}};
+  // The batch of a larger payload stays in the queue without its payload, so subscribers see the
+  // loss at the place of the batch.
+  if (payload.size() <= impl_->payload_max()) posted.payload.assign(payload.begin(), payload.end());
+  impl_->Post(std::move(posted));
 }
 
 void Relay::Restart(const std::string& worker) { impl_->Restart(worker); }

@@ -3,9 +3,10 @@
 //
 // The relay splits a batch by the tier and group of its events. Each part becomes one message. The
 // payload is a batch of these events in the dialect kvcast-1. Each topic has its own sequence
-// numbers from 0 on. A missing number is a lost message, or a lost batch that may have had events
-// of the topic. After a reset of the worker, its numbers begin at 0 again. The relay has no replay.
-// A subscriber that needs every batch must follow the worker itself, or its StreamRelay.
+// numbers from 0 on. A missing number is a lost message, or a lost batch or event that may belong
+// to the topic. After a reset of the worker, its numbers begin at 0 again. The batches of one
+// worker are sent in order. The relay has no replay. A subscriber that needs every batch must
+// follow the worker itself, or its StreamRelay.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -24,9 +25,11 @@ namespace kvcast::router {
 struct RelayConfig {
   std::string endpoint;  // endpoint to bind; empty: no relay
   bool redact = false;   // see Redact
-  // Maximum sizes of the queue of the relay's thread. If the queue is full, the oldest batch is
-  // dropped, and subscribers see a gap.
-  size_t queue_batches_max = 8192;
+  // Maximum sizes of the queue of the relay's thread. A batch counts as at least queue_bytes_max /
+  // queue_batches_max bytes. If the queue is full, the worker with the most bytes in the queue
+  // loses its oldest batch, and subscribers see a gap. A batch that is larger than half of
+  // queue_bytes_max is lost.
+  size_t queue_batches_max = 8192;  // not 0
   size_t queue_bytes_max = 64u << 20;
   // Maximum number of queued messages per subscriber. Further messages to this subscriber are
   // dropped.
@@ -44,8 +47,8 @@ struct RelayConfig {
 struct RelayCounters {
   uint64_t batches = 0;   // batches relayed
   uint64_t messages = 0;  // messages sent
-  // Batches that a full queue dropped, batches that could not be decoded, and batches with a
-  // message that was not sent.
+  // Batches that the queue dropped, batches that could not be decoded, and batches with an event
+  // that could not be decoded or a message that was not sent.
   uint64_t dropped = 0;
   uint64_t unsent_bytes = 0;    // current number; see RelayConfig::unsent_bytes_max
   uint64_t flooding_peers = 0;  // connections that were ended because the peer sent too many bytes
@@ -60,7 +63,8 @@ class Relay {
   static Result<std::unique_ptr<Relay>> Create(const RelayConfig& config);
   ~Relay();
 
-  // `worker`: unique among the workers of all ranks.
+  // `worker`: unique among the workers of all ranks. A payload that cannot be decoded, for example
+  // an empty payload, is a lost batch.
   void Post(const std::string& model, const std::string& worker, int64_t rank,
             std::span<const uint8_t> payload);
   // Call after the worker's state was reset or replaced. The numbers of its topics begin at 0

@@ -25,8 +25,8 @@ class TopicNumbers {
     if (std::exchange(at.losses, worker.losses) != worker.losses) ++at.next;
     return at.next++;
   }
-  // A batch was lost, and its topics are not known. So the next message of each topic of the worker
-  // skips a number.
+  // A batch or an event was lost, and its topics are not known. So the next message of each topic
+  // of the worker skips a number.
   void NoteLost(const WorkerRun& of) { ++Of(of).losses; }
   // Call after the worker was removed. `of`: its latest run. Another worker of the same name may
   // follow.

@@ -35,11 +35,10 @@ void SourcePump::BeginTurn() {
   turn_bytes_ = 0;
 }
 
-bool SourcePump::IsTurnOver() const {
-  if (queue_ == nullptr || waits_ || !queue_->IsAwaited()) return false;
+int64_t SourcePump::turn_end_ms() const {
+  if (queue_ == nullptr || waits_ || !queue_->IsAwaited()) return kNever;
   const auto mebibytes = static_cast<int64_t>(turn_bytes_ >> 20);
-  const int64_t length_ms = std::min(kTurnMs + 1000 * mebibytes, kMaxTurnMs);
-  return now_ms_ - turn_ms_ >= length_ms;
+  return turn_ms_ + std::min(kTurnMs + 1000 * mebibytes, kMaxTurnMs);
 }
 
 void SourcePump::LeaveTurns() {
@@ -85,7 +84,7 @@ void SourcePump::OpenLive(int64_t now_ms) {
 
 int64_t SourcePump::deadline_ms() const {
   if (has_new_turn()) return kAtOnce;
-  const int64_t due = std::min(source_.deadline_ms(), renew_due_ms_);
+  const int64_t due = std::min({source_.deadline_ms(), renew_due_ms_, turn_end_ms()});
   return more_ ? std::min(due, resume_ms_) : due;
 }
 
@@ -103,7 +102,7 @@ void SourcePump::Work(int64_t now_ms, bool takes_large) {
     BeginTurn();
     source_.OnTurn(now_ms);
   }
-  if (IsTurnOver()) source_.OnTurnOver(now_ms);
+  if (now_ms >= turn_end_ms()) source_.OnTurnOver(now_ms);
   source_.OnTimer(now_ms);
 }
 

@@ -97,8 +97,8 @@ class SourcePump final : private SourceNetwork {
   void RenewLive() override { ScheduleRenewal(); }
   void LeaveTurns();
   void BeginTurn();
-  // True: other sources wait, and the turn has reached its length.
-  bool IsTurnOver() const;
+  // When the source must give its turn up. kNever: no other source waits for a turn.
+  int64_t turn_end_ms() const;
 
   void OpenLive(int64_t now_ms);
   // Drains the live messages and the replies.

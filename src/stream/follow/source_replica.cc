@@ -77,7 +77,7 @@ void Source::CompareDigests(const PublisherStatus& status) {
   }
 }
 
-// No snapshot is requested, because a snapshot would be too large, too.
+// No snapshot is requested during the quarantine, because a snapshot would be too large, too.
 void Source::DropTooLarge() {
   const bool was_active = quarantine_.active();
   quarantine_.Begin(SourceReason::kTooLarge, now_ms_);
@@ -85,7 +85,7 @@ void Source::DropTooLarge() {
   replica_.SetReason(SourceReason::kTooLarge);
   replica_.DropAudit();
   StopRepair();
-  pacer_.PauseSnapshots(now_ms_);
+  pacer_.PauseSnapshotsUntil(quarantine_.until_ms());
   Forget(ResetReason::kDoubt);
 }
 

@@ -314,9 +314,17 @@ std::vector<PublishedBatch> Publisher::Read(Seq start, size_t limit) const {
   return batches;
 }
 
+bool Publisher::too_large() const {
+  return impl_->core.state() != nullptr && impl_->core.state()->too_large();
+}
+
 void Publisher::SetSilent(bool silent) {
-  const bool was_silent = impl_->core.SetSilent(silent);
-  if (was_silent && !silent && impl_->config.holds_while_silent) impl_->loop->Wake();
+  SpeakUntil(silent ? stream::PublisherCore::kSilentAtOnce : stream::PublisherCore::kNeverSilent);
+}
+
+void Publisher::SpeakUntil(int64_t time_us) {
+  const int64_t before_us = impl_->core.SpeakUntil(time_us);
+  if (time_us > before_us && impl_->config.holds_while_silent) impl_->loop->Wake();
 }
 
 Seq Publisher::next_seq() const { return Seq(impl_->core.ring().next_seq()); }

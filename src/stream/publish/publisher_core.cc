@@ -33,14 +33,14 @@ PublisherCore::PublisherCore(const PublisherConfig& config, std::function<int64_
       data_parallel_rank_(config.data_parallel_rank),
       ring_(config.ring_batches, config.ring_bytes, config.dialect),
       config_(config),
-      silent_(config.silent),
+      speaks_until_us_(config.silent ? kSilentAtOnce : kNeverSilent),
       pending_(config.flush_ms),
       idle_since_us_(NowUs()) {}
 
 void PublisherCore::KeepState(const Epoch& epoch) {
-  state_ =
-      std::make_unique<PublisherState>(epoch, ring_, config_.dialect, data_parallel_rank_,
-                                       config_.answer_challenge, config_.repeats_are_refreshes);
+  state_ = std::make_unique<PublisherState>(epoch, ring_, config_.dialect, data_parallel_rank_,
+                                            config_.answer_challenge, config_.repeats_are_refreshes,
+                                            config_.max_blocks);
 }
 
 Status PublisherCore::KeepState(const Epoch& epoch, const PublishedState& resume) {
@@ -151,7 +151,8 @@ void PublisherCore::Tick() {
   const int64_t now_us = NowUs();
   const uint64_t next_seq = ring_.next_seq();
   if (next_seq != std::exchange(ticked_seq_, next_seq)) idle_since_us_ = now_us;
-  if (silent_ || config_.heartbeat_ms == 0 || now_us - idle_since_us_ < config_.heartbeat_ms * 1000)
+  if (silent() || config_.heartbeat_ms == 0 ||
+      now_us - idle_since_us_ < config_.heartbeat_ms * 1000)
     return;
   PublishHeartbeat();
   idle_since_us_ = now_us;

@@ -46,9 +46,15 @@ class PublisherCore {
   void Add(std::vector<Event> events, double ts);
   Status Flush();
   Result<Seq> PublishPayload(std::span<const uint8_t> payload, std::optional<double> ts = {});
-  // Returns the previous value.
-  bool SetSilent(bool silent) { return silent_.exchange(silent); }
-  bool silent() const { return silent_; }
+  void SetSilent(bool silent) { SpeakUntil(silent ? kSilentAtOnce : kNeverSilent); }
+  // Returns the previous time.
+  int64_t SpeakUntil(int64_t time_us) { return speaks_until_us_.exchange(time_us); }
+  static constexpr int64_t kSilentAtOnce = std::numeric_limits<int64_t>::min();
+  static constexpr int64_t kNeverSilent = std::numeric_limits<int64_t>::max();
+  bool silent() const {
+    const int64_t until_us = speaks_until_us_;
+    return until_us != kNeverSilent && NowUs() >= until_us;
+  }
 
   // Publishes pending events that are due, calls PublisherState::CatchUp, and publishes a heartbeat
   // after `heartbeat_ms` without a batch. Must be called every kTickMs.
@@ -95,7 +101,7 @@ class PublisherCore {
   std::unique_ptr<PublisherState> state_;
   std::atomic<uint64_t> encode_errors_{0};
   std::atomic<uint64_t> heartbeats_{0};
-  std::atomic<bool> silent_;
+  std::atomic<int64_t> speaks_until_us_;
 
   // Held while the pending events get their sequence number, so that no later batch gets a lower
   // number.

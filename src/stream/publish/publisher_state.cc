@@ -21,12 +21,13 @@ bool StateSnapshot::Write() {
 
 PublisherState::PublisherState(const residency::Epoch& epoch, ReplayRing& ring, Dialect dialect,
                                int64_t data_parallel_rank, AnswerChallenge answer_challenge,
-                               bool repeats_are_refreshes)
+                               bool repeats_are_refreshes, uint64_t max_blocks)
     : epoch_(epoch),
       ring_(ring),
       dialect_(dialect),
       data_parallel_rank_(data_parallel_rank),
       answer_challenge_(std::move(answer_challenge)),
+      max_blocks_(max_blocks),
       mirror_(repeats_are_refreshes) {
   ring_.KeepForReader();
 }
@@ -36,13 +37,37 @@ kvcast::Status PublisherState::Restore(const PublishedState& state) {
   next_ = state.status.next_seq;
   lost_ = !state.status.has_digests;
   if (lost_) return {};
-  residency::SnapshotReader reader;
+  // The copies are counted only at the end, because all copies of one block may come before the
+  // other blocks. Copies need no memory.
+  residency::SnapshotReader reader({.max_copies = UINT64_MAX});
   for (const PublishedPayload& part : state.parts) {
     if (kvcast::Status read = reader.Read(*part, batch_); !read.ok()) return read;
     ts_ = batch_.ts;
     mirror_.Apply(batch_);
+    if (mirror_.blocks() > max_blocks_) {
+      DropTooLarge();
+      return {};
+    }
   }
+  if (IsTooLarge()) DropTooLarge();
   return reader.Finish(state.status.Totals());
+}
+
+bool PublisherState::IsTooLarge() const {
+  const uint64_t blocks = mirror_.blocks();
+  uint64_t copies = 0;
+  for (const GroupTierDigest& digest : mirror_.digest().Totals()) copies += digest.total.copies;
+  return blocks > max_blocks_ || copies > std::max(max_blocks_, 2 * blocks);
+}
+
+void PublisherState::DropTooLarge() {
+  lost_ = too_large_ = true;
+  mirror_.Clear();
+}
+
+bool PublisherState::too_large() {
+  MutexLock lock(mutex_);
+  return too_large_;
 }
 
 void PublisherState::CatchUp() {
@@ -68,6 +93,7 @@ void PublisherState::CatchUpLocked() {
       if (lost_) continue;
       ts_ = batch_.ts;
       mirror_.Apply(batch_);
+      if (IsTooLarge()) DropTooLarge();
     }
     if (lost_) mirror_.Clear();
   }

@@ -38,14 +38,20 @@ class TokenBucket {
   // many short waits.
   int64_t ReadyAt(int64_t now_us) {
     if (per_s_ <= 0) return now_us;
-    const double passed_s = static_cast<double>(std::max<int64_t>(now_us - since_us_, 0)) * 1e-6;
+    tokens_ = TokensAt(now_us);
     since_us_ = now_us;
-    tokens_ = std::min(burst_, tokens_ + passed_s * per_s_);
     if (tokens_ > 0) return now_us;
     return now_us + static_cast<int64_t>(std::ceil((kPauseS - tokens_ / per_s_) * 1e6));
   }
+  // True: at this time, the bucket is as a new one.
+  bool IsFull(int64_t now_us) const { return per_s_ <= 0 || TokensAt(now_us) >= burst_; }
 
  private:
+  double TokensAt(int64_t now_us) const {
+    const double passed_s = static_cast<double>(std::max<int64_t>(now_us - since_us_, 0)) * 1e-6;
+    return std::min(burst_, tokens_ + passed_s * per_s_);
+  }
+
   const double per_s_;
   const double burst_;
   double tokens_ = 0;

@@ -11,7 +11,6 @@ namespace {
 constexpr size_t kMaxStartBytes = 64;
 // Bytes that each reply takes from the byte rate in addition to its payload.
 constexpr double kReplyBytes = 64;
-constexpr int64_t kSnapshotRetryUs = 10'000;
 
 const Payload& EmptyPayload() {
   static const Payload empty = std::make_shared<const std::vector<uint8_t>>();
@@ -45,10 +44,22 @@ ReplayScheduler::Client& ReplayScheduler::FindOrAddClient(Frame identity) {
     if (client.identity == name) return client;
   }
   if (clients_.size() == kMaxClients) MakeRoom();
-  clients_.push_back({name, std::make_shared<ReplayCredit>(limits_.credit, wake_),
-                      TokenBucket(limits_.rate.requests, ReplayRate::kRequestBurstS),
-                      TokenBucket(limits_.rate.bytes, ReplayRate::kByteBurstS)});
+  clients_.push_back({name, TakeBudget(name)});
   return clients_.back();
+}
+
+ReplayScheduler::Budget ReplayScheduler::TakeBudget(const std::string& identity) {
+  if (auto dropped = dropped_.extract(identity)) return std::move(dropped.mapped());
+  return {std::make_shared<ReplayCredit>(limits_.credit, wake_),
+          TokenBucket(limits_.rate.requests, ReplayRate::kRequestBurstS),
+          TokenBucket(limits_.rate.bytes, ReplayRate::kByteBurstS)};
+}
+
+void ReplayScheduler::ForgetBudgets(int64_t now_us) {
+  if (dropped_.size() < forget_at_) return;
+  std::erase_if(dropped_, [now_us](const auto& each) { return each.second.IsUnused(now_us); });
+  // A pass over the budgets follows at least half as many drops.
+  forget_at_ = 2 * dropped_.size() + kMaxClients;
 }
 
 void ReplayScheduler::MakeRoom() {
@@ -59,6 +70,7 @@ void ReplayScheduler::MakeRoom() {
 
 void ReplayScheduler::Drop(Clients::iterator client) {
   counters_.dropped += client->requests.size();
+  dropped_.emplace(client->identity, std::move(client->budget));
   clients_.erase(client);
 }
 
@@ -73,20 +85,31 @@ int64_t ReplayScheduler::WaitMs(int64_t now_us) const {
   int64_t wait_ms = -1;
   for (const Client& client : clients_) {
     if (!client.waiting()) continue;
-    const int64_t ms = client.runnable(now_us) ? 0 : (client.ready_us - now_us) / 1000 + 1;
+    const int64_t ready_us = ReadyUs(client);
+    const int64_t ms = ready_us <= now_us ? 0 : (ready_us - now_us) / 1000 + 1;
     wait_ms = wait_ms < 0 ? ms : std::min(wait_ms, ms);
   }
   return wait_ms;
 }
 
+int64_t ReplayScheduler::ReadyUs(const Client& client) const {
+  if (!snapshot_waits_ || !NeedsSnapshot(client)) return client.ready_us;
+  // A place for a snapshot gets free only in Serve, in AddRequest, or for a slow reader.
+  for (const Held& held : held_) {
+    if (held.snapshot.expired()) return client.ready_us;
+  }
+  return std::max(client.ready_us, held_.front().written_us.value_or(0) + kSnapshotHoldUs);
+}
+
 void ReplayScheduler::Serve(int64_t now_us) {
-  snapshot_made_ = false;
+  ForgetBudgets(now_us);
   WriteSnapshots(now_us);
-  if (std::exchange(snapshot_waits_, false)) DropSlowReaders(now_us);
   ServeClients(/*status=*/true, now_us);
+  MakeSnapshot(now_us);
   ServeClients(/*status=*/false, now_us);
+  // A paused client may never read, so the snapshot is not kept for it.
   const bool wanted = std::ranges::any_of(
-      clients_, [](const Client& client) { return !client.requests.empty() && !client.answer; });
+      clients_, [](const Client& client) { return client.waiting() && !client.answer; });
   if (!wanted) responder_.ForgetSnapshot();
 }
 
@@ -101,10 +124,8 @@ void ReplayScheduler::WriteSnapshots(int64_t now_us) {
 }
 
 void ReplayScheduler::DropSlowReaders(int64_t now_us) {
-  std::erase_if(held_, [](const Held& held) { return held.snapshot.expired(); });
-  if (held_.size() < kMaxSnapshots || !held_.front().written_us) return;
+  if (HasRoomForSnapshot() || !held_.front().written_us) return;
   if (now_us - *held_.front().written_us < kSnapshotHoldUs) return;
-  responder_.ForgetSnapshot();
   const auto oldest = held_.front().snapshot.lock();
   for (auto client = clients_.begin(); client != clients_.end();) {
     const auto current = client++;
@@ -131,20 +152,16 @@ void ReplayScheduler::ServeClients(bool status, int64_t now_us) {
 
 ReplayScheduler::Turn ReplayScheduler::ServeTurn(Client& client, int64_t now_us) {
   if (!client.answer) {
-    if (!MayGoOn(client.request_rate, client, now_us)) return Turn::kServed;
-    const Request& request = client.requests.front();
-    const bool makes = responder_.MakesSnapshot(request.start, request.arrival);
-    if (makes && !MayMakeSnapshot(client, now_us)) return Turn::kServed;
-    client.request_rate.Spend(1);
-    client.answer = responder_.Begin(request.start, request.arrival);
-    if (makes) NoteSnapshot(*client.answer);
+    if (NeedsSnapshot(client) || !MayBegin(client, now_us)) return Turn::kServed;
+    Begin(client);
   }
   Answer& answer = *client.answer;
   slice_.clear();
   responder_.Read(answer, limits_.turn_replies, slice_);
   for (const RingEntry& entry : slice_) {
-    if (!MayGoOn(client.byte_rate, client, now_us) || !HasCredit(client)) return Turn::kServed;
-    client.byte_rate.Spend(static_cast<double>(entry.payload->size()) + kReplyBytes);
+    TokenBucket& rate = client.budget.byte_rate;
+    if (!MayGoOn(rate, client, now_us) || !HasCredit(client)) return Turn::kServed;
+    rate.Spend(static_cast<double>(entry.payload->size()) + kReplyBytes);
     if (!Send(client, entry.seq, entry.payload)) return Turn::kGone;
     ++counters_.batches;
     responder_.Sent(answer, entry);
@@ -156,23 +173,54 @@ ReplayScheduler::Turn ReplayScheduler::ServeTurn(Client& client, int64_t now_us)
   if (!Send(client, kEndSeq, std::move(end))) return Turn::kGone;
   client.requests.pop_front();
   client.answer.reset();
+  client.answered = responder_.arrivals();
   return Turn::kServed;
 }
 
-bool ReplayScheduler::MayMakeSnapshot(Client& client, int64_t now_us) {
-  if (snapshot_made_) return false;
-  responder_.ForgetSnapshot();
-  std::erase_if(held_, [](const Held& held) { return held.snapshot.expired(); });
-  if (held_.size() < kMaxSnapshots) return true;
-  snapshot_waits_ = true;
-  client.ready_us = now_us + kSnapshotRetryUs;
-  return false;
+// A client that does not read gets no answer, so that it holds no snapshot.
+bool ReplayScheduler::MayBegin(Client& client, int64_t now_us) {
+  return MayGoOn(client.budget.request_rate, client, now_us) && HasCredit(client);
 }
 
-void ReplayScheduler::NoteSnapshot(const Answer& answer) {
-  snapshot_made_ = true;
-  held_.push_back({answer.snapshot, std::nullopt});
+void ReplayScheduler::Begin(Client& client) {
+  const Request& request = client.requests.front();
+  client.budget.request_rate.Spend(1);
+  client.answer = responder_.Begin(request.start, request.arrival);
+}
+
+bool ReplayScheduler::NeedsSnapshot(const Client& client) const {
+  if (client.answer) return false;
+  const Request& request = client.requests.front();
+  return responder_.MakesSnapshot(request.start, request.arrival);
+}
+
+ReplayScheduler::Client* ReplayScheduler::FirstInLine(int64_t now_us) {
+  Client* first = nullptr;
+  for (Client& client : clients_) {
+    if (!client.runnable(now_us) || !NeedsSnapshot(client)) continue;
+    if (first == nullptr || client.place() < first->place()) first = &client;
+  }
+  return first;
+}
+
+void ReplayScheduler::MakeSnapshot(int64_t now_us) {
+  snapshot_waits_ = false;
+  Client* first = FirstInLine(now_us);
+  // A client that may not begin is not runnable any more.
+  while (first != nullptr && !MayBegin(*first, now_us)) first = FirstInLine(now_us);
+  if (first == nullptr) return;
+  responder_.ForgetSnapshot();
+  DropSlowReaders(now_us);
+  snapshot_waits_ = !HasRoomForSnapshot();
+  if (snapshot_waits_) return;
+  Begin(*first);
+  held_.push_back({first->answer->snapshot, std::nullopt});
   counters_.snapshots = responder_.snapshots();
+}
+
+bool ReplayScheduler::HasRoomForSnapshot() {
+  std::erase_if(held_, [](const Held& held) { return held.snapshot.expired(); });
+  return held_.size() < kMaxSnapshots;
 }
 
 bool ReplayScheduler::MayGoOn(TokenBucket& rate, Client& client, int64_t now_us) {
@@ -183,13 +231,14 @@ bool ReplayScheduler::MayGoOn(TokenBucket& rate, Client& client, int64_t now_us)
 }
 
 bool ReplayScheduler::HasCredit(Client& client) {
-  if (client.credit->available()) return true;
-  client.paused = client.credit->PauseUntilHalf();
+  ReplayCredit& credit = *client.budget.credit;
+  if (credit.available()) return true;
+  client.paused = credit.PauseUntilHalf();
   return !client.paused;
 }
 
 bool ReplayScheduler::Send(Client& client, uint64_t seq, Payload payload) {
-  std::shared_ptr<void> charge = ReplayCredit::Charge(client.credit, payload->size());
+  std::shared_ptr<void> charge = ReplayCredit::Charge(client.budget.credit, payload->size());
   return channel_.Send(client.identity, seq, std::move(payload), std::move(charge));
 }
 

@@ -6,14 +6,19 @@
 // replay_credit.h), and continues when it reads. Batches that left the ring in the meantime are
 // missing from its replies. A client that exceeds its rate is paused too. A paused client is not
 // notified: an END in place of an answer would mean that the ring holds no batches.
+//
+// The connection of a dropped client stays open, and the client may not have read its replies yet.
+// So the scheduler keeps the credit and the rates of a dropped client for its next request.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <list>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -50,7 +55,9 @@ class ReplayScheduler {
   static constexpr size_t kMaxClients = 64;
   // Maximum number of waiting requests per client. Further requests are dropped.
   static constexpr size_t kMaxRequestsPerClient = 16;
-  // Maximum number of snapshots in memory. Further requests for snapshots wait.
+  // Maximum number of snapshots in memory. Further requests for snapshots wait in a line. A request
+  // has its place in the line since it arrived, or since the answer to the client's previous
+  // request ended. Requests that wait for their rate or for credit are passed over.
   static constexpr size_t kMaxSnapshots = 2;
   // If a request waits for a snapshot, and the oldest snapshot was written longer ago than this,
   // the clients that still read the oldest snapshot are dropped.
@@ -83,16 +90,28 @@ class ReplayScheduler {
     std::vector<uint8_t> start;  // the last frame
     uint64_t arrival = 0;        // number of requests that arrived before this request
   };
-  struct Client {
-    std::string identity;
+  // The limits of one connection.
+  struct Budget {
     std::shared_ptr<ReplayCredit> credit;
     TokenBucket request_rate;
     TokenBucket byte_rate;
+
+    // True: all replies have left the process, and the rates are as those of a new client.
+    bool IsUnused(int64_t now_us) const {
+      return credit->idle() && request_rate.IsFull(now_us) && byte_rate.IsFull(now_us);
+    }
+  };
+  struct Client {
+    std::string identity;
+    Budget budget;
     std::deque<Request> requests = {};            // the front is served first
     std::optional<Answer> answer = std::nullopt;  // answer to requests.front()
     bool paused = false;
-    int64_t ready_us = 0;  // the client is not served before this time
+    int64_t ready_us = 0;   // the client is not served before this time
+    uint64_t answered = 0;  // number of requests that had arrived when the latest answer ended
 
+    // The place of requests.front() in the line for a snapshot.
+    uint64_t place() const { return std::max(requests.front().arrival, answered); }
     bool waiting() const { return !paused && !requests.empty(); }
     bool runnable(int64_t now_us) const { return waiting() && now_us >= ready_us; }
   };
@@ -100,11 +119,18 @@ class ReplayScheduler {
   enum class Turn : uint8_t { kServed, kGone };
 
   Client& FindOrAddClient(Frame identity);
+  Budget TakeBudget(const std::string& identity);
+  void ForgetBudgets(int64_t now_us);
   void MakeRoom();
+  int64_t ReadyUs(const Client& client) const;
   void ServeClients(bool status, int64_t now_us);
   Turn ServeTurn(Client& client, int64_t now_us);
-  bool MayMakeSnapshot(Client& client, int64_t now_us);
-  void NoteSnapshot(const Answer& answer);
+  bool MayBegin(Client& client, int64_t now_us);
+  void Begin(Client& client);
+  bool NeedsSnapshot(const Client& client) const;
+  Client* FirstInLine(int64_t now_us);
+  void MakeSnapshot(int64_t now_us);
+  bool HasRoomForSnapshot();
   void WriteSnapshots(int64_t now_us);
   void DropSlowReaders(int64_t now_us);
   bool MayGoOn(TokenBucket& rate, Client& client, int64_t now_us);
@@ -116,15 +142,16 @@ class ReplayScheduler {
   ReplyChannel& channel_;
   const std::function<void()> wake_;
   ReplayResponder responder_;
-  Clients clients_;  // the most recently served client is at the back
+  Clients clients_;                        // the most recently served client is at the back
+  std::map<std::string, Budget> dropped_;  // by identity: budgets of dropped clients
+  size_t forget_at_ = kMaxClients;         // size of dropped_ at which unused budgets are forgotten
   std::vector<RingEntry> slice_;
   struct Held {
     std::weak_ptr<StateSnapshot> snapshot;
     std::optional<int64_t> written_us;  // nullopt: some parts are not written
   };
   std::vector<Held> held_;       // snapshots that clients still read, the oldest first
-  bool snapshot_waits_ = false;  // a request waits because of kMaxSnapshots
-  bool snapshot_made_ = false;   // in the current call of Serve
+  bool snapshot_waits_ = false;  // the first request in the line waits because of kMaxSnapshots
   ReplayCounters counters_;
 };
 

@@ -11,6 +11,8 @@ namespace {
 
 // Maximum number of requests that are read before clients are served again.
 constexpr int kRequestsPerTurn = 64;
+// No batch has this number, so the answer to a replay from this number is only END.
+constexpr uint64_t kBehindAllBatches = UINT64_MAX;
 
 Frame AsFrame(const std::string& text) {
   return {reinterpret_cast<const uint8_t*>(text.data()), text.size()};
@@ -66,10 +68,9 @@ void ReplayServer::ReceiveRequests() {
     } else if (MayRequest(*start)) {
       scheduler_.AddRequest(client, *start);
     } else {
-      // The answer to a denied request is the answer to an unknown request: only END.
+      // Also the answers to denied requests have a rate, and need credit.
       ++denied_;
-      Send({client.begin(), client.end()}, kEndSeq, std::make_shared<std::vector<uint8_t>>(),
-           nullptr);
+      scheduler_.AddRequest(client, EncodeSeq(kBehindAllBatches));
     }
   }
 }

@@ -44,7 +44,8 @@ class ReplayServer final : private ReplyChannel {
   ~ReplayServer() override;
 
   const ReplayCounters& counters() const { return scheduler_.counters(); }
-  // Number of requests that were denied because the client does not have the role.
+  // Number of requests that were denied because the client does not have the role. They count as
+  // requests, too: the scheduler answers them like requests without batches.
   uint64_t denied() const { return denied_; }
 
  private:

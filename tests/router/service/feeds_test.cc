@@ -453,6 +453,23 @@ TEST(EventFeeds, ContradictedBlocksAreDroppedAfterTheEventsThatAreApplied) {
   EXPECT_EQ(slow.resets(), 2);
 }
 
+// The reader of the events has dropped its blocks, so the readers behind it must do the same.
+TEST(EventFeeds, AnUndecodablePushIsAReset) {
+  int resets = 0;
+  FeedSink sink;
+  sink.apply = [](WorkerId, Seq, std::span<const uint8_t>) { return BatchResult::kUndecodable; };
+  sink.on_reset = [&resets](WorkerId, ResetReason) { ++resets; };
+  FeedConfig config;
+  config.now_ms = [] { return int64_t{0}; };
+  EventFeeds feeds(config, sink);
+  constexpr WorkerId kWorker{1};
+  ASSERT_TRUE(feeds.Add(kWorker, std::string(kPushEndpoint), /*poll_ms=*/1).ok());
+  EXPECT_EQ(feeds.Push(kWorker, "not json").code(), StatusCode::kMalformed);
+  EXPECT_EQ(resets, 1);
+  EXPECT_EQ(feeds.status(kWorker).reason, SourceReason::kUndecodable);
+  EXPECT_EQ(feeds.status(kWorker).resets, 1u);
+}
+
 // The clock stands still, so the state never becomes stale.
 TEST(EventFeeds, AnEngineOutOfReachIsSuspect) {
   constexpr WorkerId kWorker{1};
@@ -663,6 +680,45 @@ TEST_F(FeedServiceTest, RanksOfOneUrlAreWorkersOfTheirOwn) {
       Metric(
           R"(kvcast_format_left_out_total{worker="engine-dp0",format="trtllm",reason="other_rank"})"),
       2);
+}
+
+// Each rank has its own event numbers. After a lost answer, the events of another rank do not show
+// whether events of this rank were lost.
+TEST_F(FeedServiceTest, EventsOfAnotherRankDoNotEndADoubt) {
+  EventServer server;
+  WorkerRegistration source = TrtllmAt(server.url());
+  source.data_parallel_size = 2;
+  source.rank_by_tag = true;
+  Start({source});
+  const auto stored = [](int64_t rank, int64_t id, TokenId first) {
+    Json tokens = Json::array();
+    for (TokenId k = 0; k < 4; ++k)
+      tokens.push_back({{"token_id", first + k}, {"token_extra_id", 0}});
+    return Json{{"event_id", id},
+                {"window_size", 4096},
+                {"attention_dp_rank", rank},
+                {"data",
+                 {{"type", "stored"},
+                  {"parent_hash", nullptr},
+                  {"blocks", {{{"block_hash", first}, {"tokens", tokens}}}}}}};
+  };
+  const auto state_is = [](size_t rank, const char* state) {
+    return [=](const Json& w) { return w.at(rank).at("state") == state; };
+  };
+  server.Queue(Json::array({stored(0, 0, 1), stored(1, 0, 101)}).dump());
+  AskUntil({1, 2, 3, 4, 5}, state_is(0, "synced"));
+  AskUntil({1, 2, 3, 4, 5}, state_is(1, "synced"));
+  server.AnswerWith(503);
+  AskUntil({1, 2, 3, 4, 5}, [](const Json& w) { return w.at(1).at("state") != "synced"; });
+  server.AnswerWith(200);
+  server.Queue(Json::array({stored(0, 1, 21)}).dump());
+  AskUntil({21, 22, 23, 24, 25},
+           [](const Json& w) { return kSynced(w) && w.at(0).at("reusable_tokens") == 4; });
+  const Json rank = Ask({101, 102, 103, 104, 105}).at(1);
+  EXPECT_EQ(rank.at("state"), "suspect");
+  EXPECT_EQ(rank.at("exact"), false);
+  server.Queue(Json::array({stored(1, 1, 121)}).dump());
+  AskUntil({121, 122, 123, 124, 125}, state_is(1, "synced"));
 }
 
 // The router continues to poll another source, with the same interval.

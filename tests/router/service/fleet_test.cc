@@ -137,8 +137,10 @@ TEST_F(FleetTest, ASavedStateIsUsedUpWhenAllRanksAreFollowed) {
 TEST_F(FleetTest, ALogIsReadWhileItsWorkerIsFollowed) {
   std::vector<std::string> opened;
   std::weak_ptr<int> reader;
-  const auto open_log = [&](const std::string& name, bool) -> Result<OpenLog> {
+  const auto open_log = [&](const std::string& name,
+                            const OpenLogOptions& options) -> Result<OpenLog> {
     opened.push_back(name);
+    EXPECT_EQ(options.max_blocks, 1000u) << "a copy has the bound of its source";
     auto made = std::make_shared<int>(0);
     reader = made;
     return OpenLog{publisher->endpoint(), publisher->replay_endpoint(), std::move(made)};
@@ -147,6 +149,7 @@ TEST_F(FleetTest, ALogIsReadWhileItsWorkerIsFollowed) {
   WorkerRegistration source = Source("a");
   source.endpoint = "nats:org/model/engine-0";
   source.replay_endpoint.clear();
+  source.max_residencies = 1000;
   ASSERT_TRUE(fleet->Add(source).ok());
   EXPECT_EQ(opened, std::vector<std::string>{"org/model/engine-0"});
   EXPECT_EQ(fleet->view()->Find("a")->config.endpoint, "nats:org/model/engine-0");
@@ -163,13 +166,15 @@ TEST_F(FleetTest, ALogThatCannotBeReadLeavesNothing) {
   source.endpoint = "nats:model/engine";
   EXPECT_EQ(fleet->Add(source).message(), "a: nats:model/engine: the router reads no logs");
   std::weak_ptr<int> reader;
-  fleet =
-      Fleet::Create({}, index, {}, {}, {}, [&](const std::string& name, bool) -> Result<OpenLog> {
-        if (name != "bad/endpoint") return Status(StatusCode::kInvalidArgument, "no such log");
-        auto made = std::make_shared<int>(0);
-        reader = made;
-        return OpenLog{"nonsense", "", std::move(made)};
-      }).value();
+  fleet = Fleet::Create({}, index, {}, {}, {},
+                        [&](const std::string& name, const OpenLogOptions&) -> Result<OpenLog> {
+                          if (name != "bad/endpoint")
+                            return Status(StatusCode::kInvalidArgument, "no such log");
+                          auto made = std::make_shared<int>(0);
+                          reader = made;
+                          return OpenLog{"nonsense", "", std::move(made)};
+                        })
+              .value();
   EXPECT_EQ(fleet->Add(source).message(), "a: no such log");
   source.endpoint = "nats:bad/endpoint";
   EXPECT_FALSE(fleet->Add(source).ok());

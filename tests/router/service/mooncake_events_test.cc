@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "router/service/ingest/mooncake_events.h"
 
+#include <malloc.h>
+
 #include <functional>
 #include <initializer_list>
 #include <string>
@@ -364,6 +366,42 @@ TEST(MooncakeEvents, ABatchIsBounded) {
   EXPECT_FALSE(MooncakeEvents({.batch_events_max = 1}).Decode(batch).ok());
   EXPECT_FALSE(MooncakeEvents({.batch_hashes_max = 3}).Decode(batch).ok());
   EXPECT_FALSE(MooncakeEvents({.batch_tokens_max = 15}).Decode(batch).ok());
+}
+
+// A short event that removes an object by its key becomes an event with all hashes of the object.
+TEST(MooncakeEvents, TheHashesOfRemovedObjectsCountInTheBatch) {
+  const Map on_cpu = With(Stored({1, 2}, {}, Nil()), "object_key", Text("a"));
+  const Map on_disk = With(Stored({1, 2}, {}, Nil(), "disk"), "object_key", Text("a"));
+  const Map from_cpu = With(Removed({}), "object_key", Text("a"));
+  const Map from_disk = With(Removed({}, "disk"), "object_key", Text("a"));
+  for (const size_t hashes_max : {4, 3}) {
+    MooncakeEvents events({.batch_hashes_max = hashes_max});
+    ASSERT_TRUE(events.Decode(BatchOf({on_cpu})).ok());
+    ASSERT_TRUE(events.Decode(BatchOf({on_disk})).ok());
+    EXPECT_EQ(events.Decode(BatchOf({from_cpu, from_disk})).ok(), hashes_max == 4);
+    MooncakeEvents replaced({.batch_hashes_max = hashes_max});
+    ASSERT_TRUE(replaced.Decode(BatchOf({on_cpu})).ok());
+    ASSERT_TRUE(replaced.Decode(BatchOf({on_disk})).ok());
+    const Map other = With(Stored({3}, {}, Nil()), "object_key", Text("a"));
+    EXPECT_FALSE(replaced.Decode(BatchOf({other})).ok()) << "4 hashes are removed, and 1 is stored";
+  }
+}
+
+TEST(MooncakeEvents, LongKeysTakeNoMemory) {
+  constexpr size_t kObjects = 1000;
+  constexpr size_t kKeyBytes = 4000;
+  std::vector<Map> stores;
+  for (size_t i = 0; i < kObjects; ++i) {
+    std::string key = std::to_string(i);
+    key.resize(kKeyBytes, 'k');
+    stores.push_back(With(Stored({1}, {1, 2, 3, 4}, Nil()), "object_key", Text(key)));
+  }
+  const std::vector<uint8_t> batch = BatchOf(stores);
+  MooncakeEvents events{MooncakeConfig()};
+  const auto held = [] { return mallinfo2().uordblks + mallinfo2().hblkhd; };
+  const size_t before = held();
+  ASSERT_TRUE(events.Decode(batch).ok());
+  EXPECT_LT(held(), before + kObjects * kKeyBytes / 4);
 }
 
 // A short event without effect must not be decoded to a long event.

@@ -73,6 +73,17 @@ TEST_F(TaggedSource, DoubtsBatchesWithoutARank) {
   EXPECT_EQ(source->State(SourceState::kSynced), SourceState::kSuspect);
 }
 
+// A relay shows such a batch as a gap.
+TEST_F(TaggedSource, TellsItsObserverThatEventsAreLacking) {
+  std::vector<bool> lacking;
+  source->set_observer(
+      [&lacking](const AppliedBatch& applied) { lacking.push_back(applied.lacks_events); });
+  Send(OfRank(1, Batch(StoreFull(Hashes(1, 4), 0))));
+  Send(OfRank(0, Batch(StoreFull(Hashes(1, 4), 0))));
+  Send(OfRank(std::nullopt, Batch(StoreFull(Hashes(5, 4), 4))));
+  EXPECT_EQ(lacking, (std::vector<bool>{false, false, true}));
+}
+
 struct RanksTest : ::testing::Test {
   void Start(const WorkerRegistration& source) {
     RouterOptions options;

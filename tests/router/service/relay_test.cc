@@ -9,16 +9,21 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <variant>
 #include <vector>
 #include <zmq.hpp>
 
 #include "kvcast/wire/wire.h"
+#include "router/service/relay/relay_queue.h"
 #include "router/service/relay/relay_topic.h"
 #include "src/base/sanitizers.h"
+#include "src/wire/writer.h"
+#include "tests/support/colliding_texts.h"
 #include "tests/support/index_events.h"
 #include "tests/support/stream_test_util.h"
 
@@ -31,11 +36,34 @@ using kvcast::testing::Hashes;
 using kvcast::testing::Remove;
 using kvcast::testing::StoreFull;
 using kvcast::testing::StoreIn;
+using kvcast::testing::ThreadNsOf;
 
 std::vector<uint8_t> Encoded(const EventBatch& batch) {
   std::vector<uint8_t> payload;
   EXPECT_TRUE(EncodeBatch(batch, Dialect::kKvcast1, payload).ok());
   return payload;
+}
+
+// A remove of one block without a group, and the event [tag, "x"].
+std::vector<uint8_t> RemoveAnd(std::string_view tag) {
+  std::vector<uint8_t> payload;
+  wire::Writer out(payload);
+  out.ArrayHead(2);
+  out.Float(0);
+  out.ArrayHead(2);
+  out.ArrayHead(2);
+  out.Text("BlockRemoved");
+  out.ArrayHead(1);
+  out.Unsigned(1);
+  out.ArrayHead(2);
+  out.Text(tag);
+  out.Text("x");
+  out.Close();
+  return payload;
+}
+
+Posted PostedBy(const std::string& worker, size_t bytes, uint64_t run = 1) {
+  return {"m", {worker, run}, 0, std::vector<uint8_t>(bytes)};
 }
 
 // A subscriber with the smallest possible buffers.
@@ -191,6 +219,28 @@ TEST_F(RelayTest, ABatchThatCannotBeReadIsAGapInEachTopic) {
                                              {"GPU.1", 3}}));
 }
 
+// The other events of the batch are sent. An event that is not known changes no blocks.
+TEST_F(RelayTest, AnEventThatCannotBeReadIsAGapInEachTopic) {
+  Start();
+  Reader reader(context, relay->endpoint());
+  Await(reader);
+  const EventBatch both = Batch(StoreFull(Hashes(1, 1), 0), StoreFull(Hashes(1, 1), 1));
+  Post(both);
+  relay->Post("m", "w.1", 2, RemoveAnd("BlockRemoved"));
+  Post(both);
+  relay->Post("m", "w.1", 2, RemoveAnd("Unknown"));
+  Post(both);
+  EXPECT_EQ(NextNumbers(reader, 8), (Numbers{{"GPU.0", 0},
+                                             {"GPU.1", 0},
+                                             {"GPU.-", 0},
+                                             {"GPU.0", 2},
+                                             {"GPU.1", 2},
+                                             {"GPU.-", 2},
+                                             {"GPU.0", 3},
+                                             {"GPU.1", 3}}));
+  EXPECT_EQ(relay->counters().dropped, 1u);
+}
+
 TEST_F(RelayTest, AResetOrRemovedWorkerBeginsAtZero) {
   Start();
   Reader reader(context, relay->endpoint());
@@ -265,6 +315,75 @@ TEST_F(RelayTest, TheQueueIsBounded) {
   ASSERT_TRUE(Eventually([&] { return Handled() == 2000; }));
   EXPECT_GT(relay->counters().dropped, 0u);
   EXPECT_GT(relay->counters().batches, 0u);
+}
+
+// Earlier batches of the worker stay.
+TEST_F(RelayTest, ABatchLargerThanHalfOfTheQueueIsAGapAtItsPlace) {
+  RelayConfig config;
+  config.queue_bytes_max = 1'000'000;
+  Start(config);
+  Reader reader(context, relay->endpoint());
+  Await(reader);
+  const EventBatch large = Batch(StoreFull(Hashes(uint64_t{1} << 60, 60000), 0));
+  ASSERT_GT(Encoded(large).size(), config.queue_bytes_max / 2);
+  Post(Batch(StoreFull(Hashes(1, 1), 0)));
+  Post(large);
+  Post(Batch(StoreFull(Hashes(2, 1), 0)));
+  EXPECT_EQ(NextNumbers(reader, 2), (Numbers{{"GPU.0", 0}, {"GPU.0", 2}}));
+  EXPECT_EQ(relay->counters().dropped, 1u);
+}
+
+TEST(RelayQueue, OnlyTheWorkerWithTheMostBytesLosesBatches) {
+  RelayQueue queue(1000, 1000);
+  size_t lost = queue.Push(PostedBy("a", 100));
+  for (size_t i = 0; i < 50; ++i) {
+    lost += queue.Push(PostedBy("greedy", 400 + i));
+    lost += queue.Push(PostedBy("small", 5));
+  }
+  EXPECT_EQ(lost, 49u);
+  EXPECT_EQ(queue.workers().at("a").batches.size(), 1u);
+  EXPECT_EQ(queue.workers().at("small").batches.size(), 50u);
+  const RelayQueue::Worker& greedy = queue.workers().at("greedy");
+  ASSERT_EQ(greedy.batches.size(), 1u);
+  EXPECT_EQ(greedy.batches.front().payload.size(), 449u) << "the newest batch stays";
+  EXPECT_EQ(greedy.bytes, 449u);
+}
+
+// A worker with many small batches does not push out the large batch of another worker.
+TEST(RelayQueue, AWorkerWithManyBatchesLosesThem) {
+  RelayQueue queue(10, 1000);
+  EXPECT_EQ(queue.Push(PostedBy("a", 400)), 0u);
+  size_t lost = 0;
+  for (int i = 0; i < 30; ++i) lost += queue.Push(PostedBy("greedy", 1));
+  EXPECT_EQ(lost, 24u);
+  EXPECT_EQ(queue.workers().at("greedy").batches.size(), 6u);
+  EXPECT_EQ(queue.workers().at("a").batches.size(), 1u);
+}
+
+TEST(RelayQueue, ALossHasTheRunOfTheLatestLostBatch) {
+  RelayQueue queue(2, 100);
+  for (uint64_t run = 1; run <= 4; ++run) queue.Push(PostedBy("a", 1, run));
+  const RelayQueue::Worker& worker = queue.workers().at("a");
+  EXPECT_EQ(worker.lost_run, 2u);
+  ASSERT_EQ(worker.batches.size(), 2u);
+  EXPECT_EQ(worker.batches.front().from.run, 3u);
+  queue.Push(PostedBy("b", 1));
+  EXPECT_EQ(queue.workers().at("b").lost_run, std::nullopt);
+}
+
+// A search through all workers would make each loss 1,000 times slower.
+TEST(RelayQueue, ManyWorkersDoNotMakeAPushSlow) {
+  const auto cost = [](size_t workers) {
+    RelayQueue queue(workers, 1000 * workers);
+    for (size_t i = 0; i < workers; ++i) queue.Push(PostedBy(std::to_string(i), 1));
+    return ThreadNsOf([&] {
+      for (size_t i = 0; i < 2000; ++i) {
+        EXPECT_EQ(queue.Push(PostedBy(std::to_string(i % workers), 1)), 1u);
+      }
+    });
+  };
+  const int64_t few = cost(40);
+  EXPECT_LT(cost(40000), 50 * few);
 }
 
 // libzmq keeps each subscription, so the relay ends the connection of such a peer.

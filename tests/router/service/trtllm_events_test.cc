@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "src/base/sanitizers.h"
+#include "tests/support/colliding_texts.h"
 #include "tests/support/content_events.h"
 
 namespace kvcast::testing {
@@ -246,6 +247,92 @@ TEST(TrtllmEvents, LargeBatchesHaveFewEvents) {
   EXPECT_EQ(removed->events.size(), 6u);
   together.index().Apply(kWorker, *removed);
   EXPECT_EQ(together.counters().residencies, 0u);
+}
+
+// A block that moves between two tiers becomes two events each time.
+TEST(TrtllmEvents, ATextBecomesABoundedNumberOfEvents) {
+  auto events =
+      TrtllmEvents::Create({.window_sizes = {4096}, .tokens_per_block = 4, .batch_events_max = 100})
+          .value();
+  const auto moved = [](int64_t id, int64_t level) {
+    return EventOf(id, {{"type", "updated"},
+                        {"block_hash", 1},
+                        {"cache_level", {{"type", "event_diff"}, {"new_value", level}}}});
+  };
+  Json list = {EventOf(0, StoredOf(nullptr, {BlockOf(1, Tokens(1, 4))}))};
+  for (int64_t id = 1; id < 50; ++id) list.push_back(moved(id, id % 2));
+  const auto few = events.Decode(list.dump());
+  ASSERT_TRUE(few.ok());
+  EXPECT_EQ(few->events.size(), 99u);
+  EXPECT_FALSE(events.lacks_events());
+  list = Json::array();
+  for (int64_t id = 50; id < 1000; ++id) list.push_back(moved(id, id % 2));
+  const auto many = events.Decode(list.dump());
+  ASSERT_TRUE(many.ok());
+  EXPECT_LE(many->events.size(), 101u);
+  EXPECT_TRUE(events.lacks_events());
+  EXPECT_TRUE(std::holds_alternative<BlockRemoved>(many->events.back())) << "nothing stays";
+}
+
+TEST(TrtllmEvents, BlocksOfOneEventBecomeABoundedNumberOfEvents) {
+  for (const bool removed : {false, true}) {
+    auto events =
+        TrtllmEvents::Create(
+            {.window_sizes = {4096}, .tokens_per_block = 4, .batch_events_max = removed ? 4u : 3u})
+            .value();
+    std::vector<Json> blocks;
+    Json hashes = Json::array();
+    for (int i = 0; i < 6; ++i) {
+      blocks.push_back(BlockOf(i, Tokens(4 * i, 4), i % 2));
+      hashes.push_back(i);
+      if (!removed) continue;
+      ASSERT_TRUE(events.Decode(EventOf(i, StoredOf(nullptr, {blocks.back()})).dump()).ok());
+    }
+    ASSERT_EQ(events.lacks_events(), !removed);
+    const Json event = removed ? EventOf(6, {{"type", "removed"}, {"block_hashes", hashes}})
+                               : EventOf(0, StoredOf(nullptr, blocks));
+    const auto batch = events.Decode(event.dump());
+    ASSERT_TRUE(batch.ok());
+    EXPECT_LE(batch->events.size(), 6u);
+    EXPECT_EQ(events.counters().bad_events, 1u);
+    EXPECT_TRUE(events.lacks_events());
+  }
+}
+
+// The time of a bad event depends only on the held blocks, and not on earlier blocks.
+TEST(TrtllmEvents, TheCostOfABadEventDependsOnTheRemovedBlocks) {
+  constexpr int64_t kBlocks = kSanitized ? 10'000 : 50'000;
+  const std::string bad = Json(std::vector<int>(kBlocks)).dump();
+  const auto decode_ns = [&bad](int64_t blocks) {
+    auto events = TrtllmEvents::Create({.window_sizes = {4096}, .tokens_per_block = 4}).value();
+    for (int64_t i = 0; i < blocks; i += 1000) {
+      std::vector<Json> chain;
+      for (int64_t k = i; k < i + 1000; ++k) chain.push_back(BlockOf(k, Tokens(4 * k, 4)));
+      EXPECT_TRUE(events.Decode(EventOf(i / 1000, StoredOf(nullptr, chain)).dump()).ok());
+    }
+    EXPECT_TRUE(events.Decode("[0]").ok());
+    return ThreadNsOf([&] { EXPECT_TRUE(events.Decode(bad).ok()); });
+  };
+  const int64_t plain_ns = decode_ns(0);
+  EXPECT_LT(decode_ns(kBlocks), 4 * plain_ns) << plain_ns << " ns without earlier blocks";
+}
+
+TEST(TrtllmEvents, KnowsWhetherATextHasEventsOfItsRank) {
+  auto events =
+      TrtllmEvents::Create({.window_sizes = {4096}, .tokens_per_block = 4, .attention_dp_rank = 1})
+          .value();
+  Json other = EventOf(0, StoredOf(nullptr, {BlockOf(1, Tokens(1, 4))}));
+  other["attention_dp_rank"] = 0;
+  Json own = other;
+  own["attention_dp_rank"] = 1;
+  const auto has_events = [&events](const Json& json) {
+    EXPECT_TRUE(events.Decode(json.dump()).ok());
+    return events.has_events();
+  };
+  EXPECT_FALSE(has_events(Json::array({other})));
+  EXPECT_TRUE(has_events(Json::array({other, own})));
+  EXPECT_FALSE(has_events(Json::array({other})));
+  EXPECT_TRUE(has_events(Json::array({0}))) << "the bad event may be of this rank";
 }
 
 TEST(TrtllmEvents, OnlyBlocksOfOneChainShareAnEvent) {

@@ -174,9 +174,12 @@ class Requester {
     int batches = 0;
     bool status = false;  // END has a status
   };
-  Answer Ask(Frame start) {
+  void Send(Frame start) {
     socket_.Send({}, /*more=*/true);
     socket_.Send(start, /*more=*/false);
+  }
+  Answer Ask(Frame start) {
+    Send(start);
     Answer answer;
     EXPECT_TRUE(Eventually([&] {
       while (socket_.Receive(message_) == RecvResult::kMessage) {
@@ -217,6 +220,21 @@ TEST(Curve, EachRequestNeedsItsRole) {
   EXPECT_TRUE(of_snapshots.Ask(status).status);
   EXPECT_TRUE(of_snapshots.Ask(snapshot).status);
   EXPECT_EQ(publisher->counters().replay_denied, 3u);
+}
+
+// Without a rate, the answers fill the memory of the publisher if the client does not read.
+TEST(Curve, DeniedRequestsCountForTheRateOfTheirClient) {
+  const CurveKeyPair client = NewKeys();
+  const TestServer server(Line("snapshot", client));
+  PublisherConfig config = TestPublisherConfig();
+  config.curve = server.server();
+  config.replay_requests_per_s = 1;
+  const auto publisher = MakePublisher(config);
+  Requester flooding(*publisher, client, server.key());
+  for (int i = 0; i < 500; ++i) flooding.Send(EncodeSeq(0));
+  ASSERT_TRUE(Eventually([&] { return publisher->counters().replay_denied == 500; }));
+  EXPECT_GT(publisher->counters().replay_delays, 0u);
+  EXPECT_GT(publisher->counters().replay_dropped, 0u);
 }
 
 // The greeting of a CURVE client: signature, version, mechanism, not a server, filler.

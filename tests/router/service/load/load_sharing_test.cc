@@ -34,7 +34,7 @@ struct LoadSharingTest : ::testing::Test {
     config.epoch = 1;
     config.now_us = [this] {
       ++looks;
-      return now_us.load();
+      return now_us += look_us;
     };
     auto created = LoadSharing::Create(
         config, {.own = [this] { return Own(); },
@@ -61,7 +61,9 @@ struct LoadSharingTest : ::testing::Test {
 
   const TemporaryFolder folder;
   std::atomic<int64_t> now_us{5'000'000};
-  std::atomic<int> looks{0};  // reads of the clock, one in each round of the thread
+  std::atomic<int64_t> look_us{0};  // time that passes at each read of the clock
+  // Reads of the clock: one in each round of the thread, and one after each message.
+  std::atomic<int> looks{0};
   std::atomic<size_t> workers{1};
   std::atomic<int> applied{0};  // sums given to the selector
   std::atomic<int64_t> prompts{0};
@@ -171,6 +173,22 @@ TEST_F(PeerTest, TheLoadOfAPeerIsGivenToTheSelectorUntilThePeerIsSilent) {
     now_us += kPeriodMs * 100;
     return prompts == 0 && routers == 0;
   }));
+}
+
+// The load is due in each round of the thread, and the time of a read is over after each message.
+TEST_F(PeerTest, ManyMessagesOfPeersDoNotDelayTheOwnLoad) {
+  constexpr size_t kPeers = 8;
+  Start(std::vector<LoadPeer>(kPeers, {.endpoint = EndpointOf("peer"), .server_key = ""}));
+  ASSERT_TRUE(Arrives(3));
+  look_us = kPeriodMs * 1000;
+  const LoadSharingCounters before = sharing->counters();
+  ASSERT_TRUE(Eventually([&] {
+    for (int i = 0; i < 200; ++i) Send(3);
+    return sharing->counters().received >= before.received + 500;
+  }));
+  const LoadSharingCounters after = sharing->counters();
+  // The read in progress may take one message before the next load is sent.
+  EXPECT_LE(after.received - before.received, after.sent - before.sent + 1);
 }
 
 // If a frame is too long, libzmq ends the connection and does not connect again.

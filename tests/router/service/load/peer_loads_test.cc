@@ -133,6 +133,30 @@ TEST_F(PeerLoadsTest, TheNumberOfRoutersIsBounded) {
   EXPECT_EQ(Take(GaugeOf("more", 1, 1, 1)), "");
 }
 
+// Each worker of each router counts, whether this router knows the worker or not.
+TEST_F(PeerLoadsTest, TheWorkersOfAllRoutersAreBounded) {
+  const auto with = [](const std::string& origin, uint64_t seq, size_t workers) {
+    LoadGauge gauge = GaugeOf(origin, 1, seq, 0);
+    for (size_t i = 0; i < workers; ++i) {
+      gauge.load.workers.push_back({origin + std::to_string(100000 + i), {.decodes = 1}});
+    }
+    return gauge;
+  };
+  constexpr size_t kHalf = PeerLoads::kMaxWorkers / 2;
+  EXPECT_EQ(Take(with("a", 1, kHalf)), "");
+  EXPECT_EQ(Take(with("b", 1, kHalf)), "");
+  EXPECT_EQ(Take(with("c", 1, 1)), "too_many_origins");
+  EXPECT_EQ(Take(with("a", 2, kHalf + 1)), "too_many_origins");
+  EXPECT_EQ(loads.view().routers, 2u);
+  EXPECT_EQ(loads.Sum().workers.size(), PeerLoads::kMaxWorkers);
+  EXPECT_EQ(Take(with("c", 1, 0)), "") << "a router without load needs no room";
+  EXPECT_EQ(Take(with("a", 2, kHalf - 1)), "") << "a refused message does not count";
+  EXPECT_EQ(Take(with("c", 2, 1)), "");
+  EXPECT_EQ(loads.Sum().workers.size(), PeerLoads::kMaxWorkers);
+  loads.Expire(3 * kPeriodUs);
+  EXPECT_EQ(Take(with("c", 3, PeerLoads::kMaxWorkers)), "");
+}
+
 TEST_F(PeerLoadsTest, TheVersionChangesWithTheLoads) {
   EXPECT_EQ(Take(GaugeOf("a", 1, 1, 1)), "");
   const uint64_t first = loads.version();

@@ -389,6 +389,23 @@ TEST_P(StateFilesTest, ASourceOfAClientThatCannotBeFollowedStaysInTheFile) {
   EXPECT_EQ(service->workers().size(), 1u);
 }
 
+// The name of a worker has the model, the instance and the rank. The file of the sources must not
+// get a name that it cannot have.
+TEST_P(StateFilesTest, ASourceWithALongNameIsRefused) {
+  options.sources.clear();
+  Start();
+  const auto status_of_model = [this](size_t bytes) {
+    const std::string body =
+        R"({"instance_id": "a", "endpoint": "tcp://127.0.0.1:1", "block_size": 16, "model_name": ")" +
+        std::string(bytes, 'm') + "\"}";
+    return Client().Post("/register", body, "application/json")->status;
+  };
+  EXPECT_EQ(status_of_model(1000), 201);
+  EXPECT_EQ(status_of_model(1024), 400);
+  Restart();
+  EXPECT_EQ(service->workers().size(), 1u);
+}
+
 // Many long registrations make a long file. The router reads each file that it can write.
 TEST_P(StateFilesTest, ALongFileOfSourcesIsRead) {
   options.sources.clear();
@@ -426,7 +443,7 @@ TEST_P(StateFilesTest, ASourceThatIsListedLateGetsItsState) {
 // attempt that follows the source.
 TEST_P(StateFilesTest, ASourceThatCannotBeFollowedYetKeepsItsState) {
   bool readable = true;
-  options.open_log = [&](const std::string&, bool) -> Result<OpenLog> {
+  options.open_log = [&](const std::string&, const OpenLogOptions&) -> Result<OpenLog> {
     if (!readable) return Status(StatusCode::kUnavailable, "not yet");
     return OpenLog{engine.publisher->endpoint(), engine.publisher->replay_endpoint(),
                    std::make_shared<int>(0)};
