@@ -282,14 +282,14 @@ TEST(TrtllmEvents, BlocksOfOneEventBecomeABoundedNumberOfEvents) {
             .value();
     std::vector<Json> blocks;
     Json hashes = Json::array();
-    for (int i = 0; i < 6; ++i) {
+    for (int i = 0; i < 12; ++i) {
       blocks.push_back(BlockOf(i, Tokens(4 * i, 4), i % 2));
       hashes.push_back(i);
       if (!removed) continue;
       ASSERT_TRUE(events.Decode(EventOf(i, StoredOf(nullptr, {blocks.back()})).dump()).ok());
     }
     ASSERT_EQ(events.lacks_events(), !removed);
-    const Json event = removed ? EventOf(6, {{"type", "removed"}, {"block_hashes", hashes}})
+    const Json event = removed ? EventOf(12, {{"type", "removed"}, {"block_hashes", hashes}})
                                : EventOf(0, StoredOf(nullptr, blocks));
     const auto batch = events.Decode(event.dump());
     ASSERT_TRUE(batch.ok());
