@@ -338,6 +338,7 @@ void HttpServer::Impl::Dispatch(const Shared& connection) {
   if (route == nullptr) return Answer(connection, NoRoute(*connection), request.keep_alive);
   const bool head_only = connection->head_only;
   request.peer = connection->peer;
+  request.received_us = SteadyUs();
   request.role = connection->role;
   Enter(*connection, Phase::kHandling);
   using Lane = HttpRoute::Lane;

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -43,6 +44,8 @@ struct HttpRequest {
   bool keep_alive = true;
   bool takes_chunks = true;  // HTTP/1.1
   std::string peer;          // see HttpAnswer
+  // When the last byte was received, in microseconds of SteadyUs.
+  int64_t received_us = std::numeric_limits<int64_t>::max();
   // The role of the request's token. nullopt: the server has no tokens, or the route needs no
   // token.
   std::optional<AccessRole> role;

@@ -14,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include "src/base/clock.h"
 #include "tests/http/patient_options.h"
 #include "tests/http/raw_http.h"
 
@@ -75,6 +76,22 @@ TEST(HttpServer, ServesOnAFreePortOfLoopback) {
   EXPECT_EQ(reply->status, 200);
   EXPECT_EQ(reply->body, "hi");
   EXPECT_EQ(reply->get_header_value("Content-Type"), "text/plain");
+}
+
+TEST(HttpServer, ARequestHasTheTimeOfItsLastByte) {
+  const auto server =
+      HttpServer::Start(PatientOptions(),
+                        {{HttpRoute::Method::kGet, "/time",
+                          [](const HttpRequest& request) {
+                            return HttpReply{.body = std::to_string(request.received_us)};
+                          }}})
+          .value();
+  httplib::Client client("127.0.0.1", server->port());
+  const int64_t before_us = SteadyUs();
+  const auto reply = client.Get("/time");
+  ASSERT_TRUE(reply);
+  EXPECT_GE(std::stoll(reply->body), before_us);
+  EXPECT_LE(std::stoll(reply->body), SteadyUs());
 }
 
 TEST(HttpServer, APortInUseIsAnError) {

@@ -2,9 +2,12 @@
 #include "router/service/api/own_api.h"
 
 #include <algorithm>
+#include <memory>
+#include <string>
 #include <utility>
 
 #include "router/service/api/metrics.h"
+#include "router/service/api/shared_reply.h"
 #include "router/service/api/source_change.h"
 #include "router/service/api/source_json.h"
 #include "router/service/api/state_json.h"
@@ -197,6 +200,21 @@ HttpRoute StateRoute(ServiceCore& core) {
           AccessRole::kAdmin};
 }
 
+namespace {
+
+// A GET of the lane kObserver. The reply does not depend on the request.
+HttpRoute SharedRoute(std::string path, std::function<HttpReply()> make) {
+  auto reply = std::make_shared<SharedReply>(std::move(make));
+  return {HttpRoute::Method::kGet,
+          std::move(path),
+          [reply](const HttpRequest& request) { return reply->Get(request.received_us); },
+          HttpRoute::Lane::kObserver,
+          HttpRoute::kSmallBody,
+          AccessRole::kObserve};
+}
+
+}  // namespace
+
 std::vector<HttpRoute> OwnRoutes(ServiceCore& core, std::function<HttpTotals()> http) {
   using R = const HttpRequest&;
   using enum HttpRoute::Method;
@@ -216,13 +234,12 @@ std::vector<HttpRoute> OwnRoutes(ServiceCore& core, std::function<HttpTotals()> 
        kRoutes},
       {kPost, "/v1/load_rates", [&core](R r) { return TakeLoadRates(core, r); }, kObserver, kSmall,
        kRoutes},
-      {kGet, "/v1/sources", [&core](R) { return ListSources(core); }, kObserver, kSmall, kReads},
+      SharedRoute("/v1/sources", [&core] { return ListSources(core); }),
       {kPost, "/v1/sources", [&core](R r) { return AddSource(core, r); }, kChange, kMaxSourceBytes,
        kChanges},
       {kDelete, "/v1/sources", [&core](R r) { return RemoveSource(core, r); }, kChange, kSmall,
        kChanges},
-      {kGet, "/v1/state", [&core](R) { return JsonReply(Dump(StateJson(core))); }, kObserver,
-       kSmall, kReads},
+      SharedRoute("/v1/state", [&core] { return JsonReply(Dump(StateJson(core))); }),
       {kGet, "/v1/events",
        [&core](R r) { return core.observations.Events(r, *core.fleet->view()); }, kObserver, kSmall,
        kReads},
@@ -234,8 +251,8 @@ std::vector<HttpRoute> OwnRoutes(ServiceCore& core, std::function<HttpTotals()> 
        kChanges},
       {kGet, "/healthz", [&core](R) { return AnswerHealth(core); }, kHealth, kSmall, kAll},
       {kGet, "/readyz", [&core](R) { return AnswerReady(core); }, kHealth, kSmall, kAll},
-      {kGet, "/metrics", [&core, http = std::move(http)](R) { return AnswerMetrics(core, http()); },
-       kObserver, kSmall, kReads},
+      SharedRoute("/metrics",
+                  [&core, http = std::move(http)] { return AnswerMetrics(core, http()); }),
   };
 }
 
