@@ -2,25 +2,32 @@
 #include "kvcast/router/prompt_contents.h"
 
 #include <algorithm>
+#include <limits>
 
 namespace kvcast {
 namespace {
 
 // Returns the items before the first item that is empty, overlaps another item or is out of order.
-// Sets `end` to the position from which content cannot be named.
+// Sets `end` to the position from which content cannot be named. All items must be checked: the
+// engine's hash of a block depends on the last item too, even if that item is behind the prompt.
 std::span<const MultimodalItem> OrderedItems(const HashInputs& inputs, int64_t& end) {
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
   const std::span<const MultimodalItem> items = inputs.mm_items;
+  size_t ordered = items.size();
   int64_t free_from = 0;
   for (size_t i = 0; i < items.size(); ++i) {
     const auto& [identifier, offset, length, tag] = items[i];
-    if (offset >= end) return items.first(i);
-    if (offset < free_from || length <= 0) {
-      end = std::max<int64_t>(offset, 0);
-      return items.first(i);
+    if (length <= 0) {
+      end = 0;
+    } else if (offset < free_from) {
+      end = std::min(end, std::max<int64_t>(offset, 0));
+    } else {
+      free_from = length < kMost - offset ? offset + length : kMost;
+      if (offset < end) continue;
     }
-    free_from = length < end - offset ? offset + length : end;
+    ordered = std::min(ordered, i);
   }
-  return items;
+  return items.first(ordered);
 }
 
 }  // namespace
@@ -32,7 +39,8 @@ std::vector<ContentKey> PromptContents(const ContentKeys& keys, std::span<const 
   const auto items = OrderedItems(inputs, end);
   const PromptEmbeddingDigests* digests = nullptr;
   for (const PromptEmbeddingDigests& one : inputs.embedding_digests) {
-    if (one.hash_block_size == hash_block_size) digests = &one;
+    // The engine's hashes use the first digests of a size.
+    if (one.hash_block_size == hash_block_size && digests == nullptr) digests = &one;
   }
   int64_t units = HashedUnits(end, hash_block_size, lookahead);
   if (!inputs.embedding_digests.empty() || inputs.prompt_embeddings) {

@@ -118,7 +118,7 @@ void LogBridge::Speak() {
 bool LogBridge::Agrees() const {
   if (replica_.next() != awaited_->record.next || !awaited_->digests->has_digests) return true;
   const std::optional<PublisherStatus> status = publisher_->status();
-  // If the log were read again, the state would be too large again.
+  // The next snapshot of the log may be smaller. Until then, the log has no smaller state.
   if (publisher_->too_large()) return true;
   return status && status->has_digests && status->Totals() == awaited_->digests->Totals();
 }
@@ -166,6 +166,8 @@ bool LogBridge::Begin(RelayState state) {
   begun_ = true;
   return true;
 }
+
+bool LogBridge::LacksState() const { return publisher_ && publisher_->too_large(); }
 
 void LogBridge::Add(std::span<const uint8_t> payload, const std::optional<EngineMark>&) {
   (void)publisher_->PublishPayload(payload);  // an empty payload uses a sequence number

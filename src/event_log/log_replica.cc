@@ -49,8 +49,12 @@ void LogReplica::Handle(const LogRecord& record, LogMessage&& message) {
     case RecordKind::kBegin:
       pending_.reset();
       // A valid replica applies the batches up to the snapshot. It needs the snapshot only if the
-      // log lacks some of these batches.
-      if (!valid_ || record.epoch != epoch_ || !record.begun) pending_ = {record, {}, {}};
+      // log lacks some of these batches, or if the target lacks its state.
+      if (valid_ && record.epoch == epoch_ && target_.LacksState()) {
+        pending_ = {record, {}, {}, true};
+      } else if (!valid_ || record.epoch != epoch_ || !record.begun) {
+        pending_ = {record, {}, {}};
+      }
       return;
     case RecordKind::kPart:
       return OnPart(record, std::move(message));
@@ -104,7 +108,10 @@ void LogReplica::OnEnd(const LogRecord& record, const LogMessage& message) {
 }
 
 void LogReplica::OnBatch(const LogRecord& record, LogMessage&& message) {
-  if (valid_ && record.epoch == epoch_) return AddBatch(record, message.payload);
+  if (valid_ && record.epoch == epoch_) {
+    AddBatch(record, message.payload);
+    if (!pending_ || !pending_->replaces) return;
+  }
   if (pending_ && record.epoch == pending_->begin.epoch)
     pending_->batches.push_back(std::move(message));
 }

@@ -28,6 +28,9 @@ class ReplicaTarget {
   virtual bool Equals(const PublisherStatus& status) = 0;
   // Replaces the state. False: the snapshot contradicts itself, or cannot be used.
   virtual bool Begin(RelayState state) = 0;
+  // True: the target has no state, although Begin was called, because the state was too large. A
+  // later snapshot may be smaller.
+  virtual bool LacksState() const { return false; }
   // Adds the next batch. An empty payload: the next number belongs to no batch.
   virtual void Add(std::span<const uint8_t> payload, const std::optional<EngineMark>& mark) = 0;
 };
@@ -64,6 +67,7 @@ class LogReplica {
     LogRecord begin;
     std::vector<PublishedPayload> parts;
     std::vector<LogMessage> batches;  // that were read after `begin`
+    bool replaces = false;            // the snapshot replaces the state of its own epoch
   };
   bool Join(const LogRecord& record, LogMessage& message);
   void Handle(const LogRecord& record, LogMessage&& message);

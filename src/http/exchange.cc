@@ -346,20 +346,23 @@ void HttpServer::Impl::Dispatch(const Shared& connection) {
   Pool& pool = PoolOf(large ? Lane::kLargeQuery : route->lane);
   boost::asio::post(pool, [this, connection, route, &pool, request = std::move(request),
                            head_only] {
-    if (ended_) return;
+    if (stage_ == Stage::kEnded) return;
     HttpReply reply = Handle(*route, request);
     const std::string_view trace = TraceParentOf(request);
     if (!trace.empty()) reply.headers.emplace_back("traceparent", trace);
     const bool in_pieces = reply.next_piece != nullptr;
     const bool chunks = request.takes_chunks;
-    const bool stays = request.keep_alive && !stopping_ && (!in_pieces || chunks);
+    const bool stays = request.keep_alive && stage_ == Stage::kRunning && (!in_pieces || chunks);
     Finished finished{
         RenderReply(reply, stays, head_only, chunks), stays, {}, reply.status, std::string(trace)};
     if (in_pieces && !head_only) {
       finished.pieces =
           std::make_shared<Pieces>(Pieces{std::move(reply.next_piece), &pool, chunks, stays});
     }
-    Finish(connection, std::move(finished));
+    // Many large replies that are ready at the same time would delay all other clients.
+    const bool paced = route->lane == Lane::kObserver;
+    Finish(connection, std::move(finished), paced);
+    if (paced) taken_.acquire();
   });
 }
 
@@ -372,7 +375,7 @@ void HttpServer::Impl::PostNextPiece(const Shared& connection) {
   auto pieces = std::exchange(connection->pieces, {});
   Pool& pool = *pieces->pool;
   boost::asio::post(pool, [this, connection, pieces = std::move(pieces)]() mutable {
-    if (ended_) return;
+    if (stage_ == Stage::kEnded) return;
     const std::optional<std::string> piece = NextPiece(pieces->next);
     Finished finished{"", piece && pieces->keep_alive, {}, 0};
     if (piece) finished.bytes = pieces->chunks ? RenderChunk(*piece) : *piece;
@@ -382,18 +385,19 @@ void HttpServer::Impl::PostNextPiece(const Shared& connection) {
   });
 }
 
-void HttpServer::Impl::Finish(Shared connection, Finished finished) {
-  boost::asio::post(
-      io_, [this, connection = std::move(connection), finished = std::move(finished)]() mutable {
-        if (!connection->closed()) OnFinished(connection, std::move(finished));
-      });
+void HttpServer::Impl::Finish(Shared connection, Finished finished, bool paced) {
+  boost::asio::post(io_, [this, connection = std::move(connection), finished = std::move(finished),
+                          paced]() mutable {
+    if (!connection->closed()) OnFinished(connection, std::move(finished));
+    if (paced) taken_.release();
+  });
 }
 
 void HttpServer::Impl::OnFinished(const Shared& connection, Finished finished) {
   if (finished.status != 0) NoteAnswer(*connection, finished.status, finished.traceparent);
   if (finished.status >= 200 && finished.status < 400) connection->newcomer = false;
   connection->pieces = std::move(finished.pieces);
-  connection->out += finished.bytes;
+  connection->out = std::move(finished.bytes);
   connection->closing = !finished.keep_alive;
   Send(connection, Phase::kReplying);
 }
@@ -404,7 +408,7 @@ void HttpServer::Impl::Answer(const Shared& connection, const HttpReply& reply, 
 }
 
 void HttpServer::Impl::Reply(const Shared& connection, const HttpReply& reply, bool keep_alive) {
-  keep_alive = keep_alive && !stopping_;
+  keep_alive = keep_alive && stage_ == Stage::kRunning;
   connection->out += RenderReply(reply, keep_alive, connection->head_only);
   connection->closing = !keep_alive;
   Send(connection, Phase::kReplying);

@@ -217,20 +217,21 @@ void HttpServer::Impl::Drain() {
     const bool stays = HasRequest(phase) || phase == Phase::kLingering;
     if (!stays || now_ms >= drain_until_ms_) ends.push_back(connection);
   }
-  if (now_ms >= drain_until_ms_) ended_ = true;
+  if (now_ms >= drain_until_ms_) stage_ = Stage::kEnded;
   for (const Shared& connection : ends) Close(connection);
   if (connections_.empty()) io_.stop();
 }
 
 void HttpServer::Impl::Stop() {
-  stopping_ = true;
+  if (stage_ == Stage::kRunning) stage_ = Stage::kStopping;
   if (loop_.joinable()) {
     asio::post(io_, [this] { Drain(); });
     loop_.join();
   }
   // The pools end after the loop. From here on, no reply can be sent. The pools finish the handlers
   // that run, and drop the requests that wait.
-  ended_ = true;
+  stage_ = Stage::kEnded;
+  taken_.release();
   for (auto& pool : pools_) {
     if (pool) pool->join();
   }

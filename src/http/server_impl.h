@@ -16,6 +16,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <semaphore>
 #include <set>
 #include <string>
 #include <thread>
@@ -49,6 +50,11 @@ class HttpServer::Impl {
   using Pool = boost::asio::thread_pool;
   static constexpr size_t kLanes = static_cast<size_t>(HttpRoute::Lane::kHealth) + 1;
 
+  enum class Stage : uint8_t {
+    kRunning,
+    kStopping,  // requests that have begun are answered
+    kEnded,     // no reply can be sent
+  };
   // The remaining pieces of a reply.
   struct Pieces {
     std::function<std::string()> next;
@@ -162,7 +168,8 @@ class HttpServer::Impl {
   void Dispatch(const Shared& connection);
   Pool& PoolOf(HttpRoute::Lane lane) { return *pools_[static_cast<size_t>(lane)]; }
   void PostNextPiece(const Shared& connection);
-  void Finish(Shared connection, Finished finished);  // any thread
+  // Any thread. `paced`: releases taken_ when the socket thread has taken the reply.
+  void Finish(Shared connection, Finished finished, bool paced = false);
   void OnFinished(const Shared& connection, Finished finished);
   // Answer: counts the reply, and sends it. Reply: only sends it.
   void Answer(const Shared& connection, const HttpReply& reply, bool keep_alive);
@@ -198,8 +205,9 @@ class HttpServer::Impl {
   uint64_t next_id_ = 0;
   int64_t drain_until_ms_ = 0;  // 0: not stopping
   // Used by any thread.
-  std::atomic<bool> stopping_{false};
-  std::atomic<bool> ended_{false};  // no reply can be sent
+  std::atomic<Stage> stage_{Stage::kRunning};
+  // The thread of the lane kObserver makes the next reply when the previous reply was taken.
+  std::counting_semaphore<> taken_{0};
   Counts counts_;
   RequestCounts requests_;
   std::array<std::optional<Pool>, kLanes> pools_;  // by HttpRoute::Lane

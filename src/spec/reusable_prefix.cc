@@ -1,6 +1,7 @@
 // ReusablePrefix: applies the rules of reuse.cc with the engine's fixed point.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "kvcast/spec/reuse.h"
@@ -30,6 +31,14 @@ GroupResidency CommonResidency(const SpecGroup& group, std::span<const GroupResi
   return common;
 }
 
+// As HighestBoundary, but at most `limit`. If each call's limit is at most the result of the
+// previous call, all calls together visit each boundary once.
+int64_t HighestUpTo(const Bitmap& usable, int64_t step, int64_t limit) {
+  int64_t boundary = std::min(limit, usable.size() - 1) / step * step;
+  while (boundary > 0 && !usable.Test(boundary)) boundary -= step;
+  return std::max<int64_t>(boundary, 0);
+}
+
 }  // namespace
 
 Reuse ReusablePrefix(std::span<const GroupResidency> groups, int64_t hash_block_size,
@@ -41,13 +50,22 @@ Reuse ReusablePrefix(std::span<const GroupResidency> groups, int64_t hash_block_
   std::vector<GroupResidency> residencies;
   for (const SpecGroup& group : spec_groups) residencies.push_back(CommonResidency(group, groups));
 
-  const auto search = [&](size_t index, int64_t limit, bool drop_eagle) {
-    residencies[index].spec.eagle = drop_eagle;
-    const Bitmap usable =
-        UsableBoundaries(residencies[index], hash_block_size, limit / hash_block_size, alignment);
-    return HighestBoundary(usable, alignment / hash_block_size) * hash_block_size;
-  };
   max_tokens = std::max<int64_t>(0, max_tokens);
+  const int64_t step = alignment / hash_block_size;
+  std::vector<std::optional<Bitmap>> boundaries(spec_groups.size());
+  const auto search = [&](size_t index, int64_t limit, bool drop_eagle) {
+    GroupResidency& group = residencies[index];
+    group.spec.eagle = drop_eagle;
+    const auto usable = [&](int64_t tokens) {
+      return UsableBoundaries(group, hash_block_size, tokens / hash_block_size, alignment);
+    };
+    // Without EAGLE, a limit only cuts these boundaries off. Other groups are searched few times.
+    if (drop_eagle || IsFullKind(group.spec.kind)) {
+      return HighestBoundary(usable(limit), step) * hash_block_size;
+    }
+    if (!boundaries[index]) boundaries[index] = usable(max_tokens);
+    return HighestUpTo(*boundaries[index], step, limit / hash_block_size) * hash_block_size;
+  };
   eagle_limit = std::max(eagle_limit, max_tokens);
   Reuse reuse;
   reuse.tokens =

@@ -346,6 +346,31 @@ TEST_F(LogBridgeTest, AStateThatIsTooLargeIsFollowedWithoutDigests) {
   EXPECT_EQ(bridge->status().mismatches, 0u);
 }
 
+TEST_F(LogBridgeTest, AStateThatIsSmallAgainIsTakenFromTheNextSnapshot) {
+  max_blocks = 40;
+  relay->PublishMany(30);
+  Claim(*writer);
+  Follow();
+  EXPECT_TRUE(stream::Eventually([&] {
+    Turn();
+    return state() == SourceState::kCleared;
+  }));
+  const auto removed = [this](uint64_t number) {
+    BlockRemoved event;
+    event.block_hashes = {BlockHash::FromUnsigned(kFirstHash + number)};
+    event.medium = kMediumGpu;
+    event.group_idx = 0;
+    EventBatch batch;
+    batch.ts = 1 + static_cast<double>(relay->next_seq);
+    batch.events.emplace_back(std::move(event));
+    relay->Publish(batch);
+  };
+  while (relay->last_removed + 20 < relay->last_hash) removed(++relay->last_removed);
+  // The log grows by more than snapshot_bytes.
+  for (int i = 0; i < 1000; ++i) removed(relay->last_removed);
+  ExpectSynced("the snapshot is small enough");
+}
+
 // The log has batches that do not arrive at the bridge.
 TEST_F(LogBridgeTest, ABridgeThatLagsIsNeverSynced) {
   relay->PublishMany(30);

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <functional>
 #include <limits>
 #include <memory>
@@ -308,6 +309,27 @@ TEST_F(HttpBoundsTest, ObserversHoldUpNoQuery) {
   httplib::Client client("127.0.0.1", server->port());
   EXPECT_EQ(client.Post("/echo", "answer", "text/plain")->body, "answer");
   release = true;
+}
+
+// Otherwise thousands of large replies could be ready at the same time, and the thread of the
+// sockets would send them before it reads from other clients.
+TEST_F(HttpBoundsTest, AnObserversReplyIsTakenBeforeTheNextReplyIsMade) {
+  std::atomic<int> answers{0};
+  HttpOptions options = PatientOptions();
+  options.on_answer = [&](const HttpAnswer& answer) {
+    if (answer.route != "/state") return;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));  // the lane could go on meanwhile
+    EXPECT_EQ(observing, ++answers);
+  };
+  release = true;
+  Start(options);
+  std::vector<RawHttp> observers;
+  for (int i = 0; i < 20; ++i) {
+    observers.push_back(Client("GET /state HTTP/1.1\r\nHost: localhost\r\n\r\n"));
+  }
+  for (RawHttp& observer : observers) EXPECT_EQ(StatusOf(observer), 200);
+  server->Stop();
+  EXPECT_EQ(answers, 20);
 }
 
 // A registration or removal waits for the thread that applies events.

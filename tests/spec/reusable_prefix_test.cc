@@ -3,9 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <limits>
 #include <random>
+#include <vector>
 
 #include "kvcast/spec/reuse.h"
+#include "src/base/clock.h"
 
 namespace kvcast {
 namespace {
@@ -171,6 +174,30 @@ TEST(ReusablePrefix, IsTheHighestBoundaryThatAllGroupsCanServe) {
     ASSERT_EQ(ReusablePrefix(groups, 4, 16, max_tokens).tokens, expected) << "seed " << seed;
   }
   EXPECT_GT(hits, 500);
+}
+
+// Two groups allow every second boundary each, so the search goes down boundary by boundary, and
+// each step visits all groups.
+TEST(ReusablePrefix, ManyGroupsCostLinearTime) {
+  const auto search_ns = [](int64_t blocks) {
+    std::vector<GroupResidency> groups;
+    for (int64_t g = 0; g < 22; ++g) {
+      GroupResidency& group =
+          groups.emplace_back(GroupResidency{Window(16 + g), Bitmap(blocks), {}});
+      for (int64_t i = 0; i < blocks; ++i) {
+        if (g > 1 || i % 2 == g) group.blocks.Set(i);
+      }
+    }
+    int64_t least = std::numeric_limits<int64_t>::max();
+    for (int run = 0; run < 5; ++run) {
+      const int64_t begin = ThreadCpuNs();
+      EXPECT_EQ(ReusablePrefix(groups, 16, 16, 16 * blocks).tokens, 0);
+      least = std::min(least, ThreadCpuNs() - begin);
+    }
+    return least;
+  };
+  const int64_t few_ns = search_ns(1024);
+  EXPECT_LT(search_ns(4096), 8 * few_ns) << few_ns << " ns for a quarter of the blocks";
 }
 
 }  // namespace

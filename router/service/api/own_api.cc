@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "router/service/api/metrics.h"
-#include "router/service/api/shared_reply.h"
 #include "router/service/api/source_change.h"
 #include "router/service/api/source_json.h"
 #include "router/service/api/state_json.h"
@@ -15,6 +14,7 @@
 #include "router/service/route/decision_json.h"
 #include "router/service/route/packed_query.h"
 #include "router/service/route/query.h"
+#include "src/http/shared_reply.h"
 #include "src/http/trace_parent.h"
 
 namespace kvcast::router {

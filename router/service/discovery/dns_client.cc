@@ -9,13 +9,17 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <memory>
 #include <optional>
+#include <sstream>
 #include <utility>
 
 #include "kvcast/stream/endpoint.h"
 #include "router/service/discovery/dns_tcp.h"
+#include "router/service/discovery/read_file.h"
 
 namespace kvcast::router {
 namespace {
@@ -159,14 +163,25 @@ DnsReply AskFor(res_state state, const std::string& name, int type) {
   if (query.empty()) return {DnsOutcome::kServerError};
   if ((state->options & RES_USEVC) == 0) {
     DnsReply reply = AskOverUdp(state, query);
-    if ((FlagsOf(reply.message) & kCodeMask) == ns_r_formerr) {
-      // Old servers answer so to the record OPT.
+    const int code = FlagsOf(reply.message) & kCodeMask;
+    if (code == ns_r_formerr || code == ns_r_notimpl || code == ns_r_servfail) {
+      // Servers that do not know the record OPT answer so.
       query = QueryFor(state, name, type, false);
       reply = AskOverUdp(state, query);
     }
     if (reply.outcome != DnsOutcome::kTruncated) return reply;
   }
   return AskServersOverTcp(*state, query);
+}
+
+// The C library keeps at most 6 domains of 255 bytes together, or those of LOCALDOMAIN.
+std::vector<std::string> SearchDomains(const struct __res_state& state) {
+  std::vector<std::string> kept;
+  for (const char* const* next = state.dnsrch; *next != nullptr; ++next) kept.emplace_back(*next);
+  if (std::getenv("LOCALDOMAIN") != nullptr) return kept;
+  const auto text = ReadRegularFile("/etc/resolv.conf", /*max_mib=*/1);
+  std::vector<std::string> all = text.ok() ? SearchDomainsOf(*text) : std::vector<std::string>();
+  return all.size() > kept.size() ? all : kept;
 }
 
 // The names to ask for, in the order of resolv.conf(5), each once.
@@ -177,8 +192,8 @@ std::vector<std::string> NamesFor(const struct __res_state& state, const std::st
     if (std::ranges::find(names, full) == names.end()) names.push_back(std::move(full));
   };
   if (std::ranges::count(name, '.') >= static_cast<int>(state.ndots)) add(name);
-  for (const char* const* next = state.dnsrch; *next != nullptr; ++next) {
-    const std::string domain = **next == '.' ? *next + 1 : *next;
+  for (const std::string& given : SearchDomains(state)) {
+    const std::string domain = given.substr(given.starts_with('.') ? 1 : 0);
     add(domain.empty() ? name : name + "." + domain);
   }
   add(name);
@@ -223,6 +238,19 @@ std::optional<SourceTarget> TargetOfService(const ns_msg& message, const ns_rr& 
 }
 
 }  // namespace
+
+std::vector<std::string> SearchDomainsOf(std::string_view resolv_conf) {
+  std::vector<std::string> domains;
+  std::istringstream lines{std::string(resolv_conf)};
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream words(line);
+    std::string word;
+    words >> word;
+    if (word != "search" && word != "domain") continue;
+    domains.assign(std::istream_iterator<std::string>(words), {});
+  }
+  return domains;
+}
 
 Result<std::vector<SourceTarget>> TargetsOf(std::span<const uint8_t> message, int type) {
   ns_msg parsed;

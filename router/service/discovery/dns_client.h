@@ -23,8 +23,8 @@ class DnsClient {
   static constexpr int kTries = 2;
 
   // `server`: ADDR:PORT of a name server, where ADDR is an IPv4 address. Empty: the name servers of
-  // /etc/resolv.conf. The search domains always come from /etc/resolv.conf; the first 6 are used,
-  // as far as they have at most 255 bytes together. kInvalidArgument: `server` is malformed.
+  // /etc/resolv.conf. The search domains always come from /etc/resolv.conf. kInvalidArgument:
+  // `server` is malformed.
   static Result<DnsClient> Create(const std::string& server);
 
   // A name that begins with "_" is a service, and the targets of its SRV records are returned. For
@@ -41,6 +41,10 @@ class DnsClient {
 
   std::string server_;  // empty: /etc/resolv.conf
 };
+
+// The search domains in a text with the format of resolv.conf(5): the domains of its last line
+// `search` or `domain`.
+std::vector<std::string> SearchDomainsOf(std::string_view resolv_conf);
 
 // The targets in a DNS message, which comes from the network. kUnavailable: the message is
 // malformed. `type`: the type of the records, as in <arpa/nameser.h>; other records are skipped.

@@ -151,8 +151,15 @@ void Observations::Note(const FleetWorker& worker, const AppliedBatch& applied) 
 
 void Observations::Note(const RouteDecision& decision, double now) {
   const auto decided = std::make_shared<Decided>(Decided{now, decision});
-  for (RouteCandidate& candidate : decided->decision.candidates)
-    candidate.answer.prefixes = nullptr;
+  std::vector<RouteCandidate>& candidates = decided->decision.candidates;
+  if (candidates.size() > kCandidatesMax) {
+    std::swap(candidates.front(), candidates[decision.chosen]);
+    decided->decision.chosen = 0;
+    const auto end = candidates.begin() + kCandidatesMax;
+    std::partial_sort(candidates.begin() + 1, end, candidates.end(), IsCheaper);
+    candidates.erase(end, candidates.end());
+  }
+  for (RouteCandidate& candidate : candidates) candidate.answer.prefixes = nullptr;
   std::shared_ptr<const Decided> oldest;  // freed after the lock is released
   const MutexLock lock(decisions_.mutex);
   ++decisions_.seen;

@@ -28,6 +28,7 @@ class Observations {
  public:
   static constexpr size_t kEventsMax = 4096;
   static constexpr size_t kDecisionsMax = 64;
+  static constexpr size_t kCandidatesMax = 64;  // of a decision; the cheapest candidates are kept
   static constexpr size_t kSamplesMax = 600;
 
   // Consecutive events of one batch with the same type, tier and group become one entry.

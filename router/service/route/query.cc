@@ -67,6 +67,12 @@ Status ReadDigests(const Json& json, const std::string& name, Query& query) {
     Status status =
         ReadInteger(value["block_size"], at + ".block_size", 1, of_size.hash_block_size);
     if (!status.ok()) return status;
+    const auto same = [&of_size](const PromptEmbeddingDigests& other) {
+      return &other != &of_size && other.hash_block_size == of_size.hash_block_size;
+    };
+    if (std::ranges::any_of(query.inputs.embedding_digests, same)) {
+      return BadField(at + ".block_size: occurs twice");
+    }
     for (const Json& digest : value["digests"]) {
       const auto bytes =
           digest.is_string() ? BytesFromHex(digest.get_ref<const std::string&>()) : std::nullopt;

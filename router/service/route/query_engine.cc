@@ -279,11 +279,12 @@ void QueryEngine::MatchCohort(const Query& query, const Cohort& cohort,
     over_budget = hashes == nullptr;
     if (hashes) prompt.hashes = *hashes;
   }
-  // Embeddings without digests for this block size, and overlapping items, end the names early.
-  const int64_t named = std::max(std::ssize(prompt.contents), std::ssize(prompt.hashes));
-  const bool cut =
-      query.by_tokens && !over_budget &&
-      named < HashedUnits(query.prompt_tokens, cohort.hash_block_size, cohort.lookahead);
+  // Embeddings without digests for this block size, and overlapping items, end the names early. So
+  // do hashes of a part of the prompt only.
+  const int64_t named = std::max(
+      {std::ssize(prompt.contents), std::ssize(prompt.hashes), std::ssize(prompt.integer_hashes)});
+  const bool cut = !over_budget && named < HashedUnits(query.prompt_tokens, cohort.hash_block_size,
+                                                       cohort.lookahead);
   if (!prefixes) prefixes = PromptNames::PrefixesOf(prompt.hashes);
   if (prompt.prompt_tokens == 0) {
     const int64_t units = std::max(std::ssize(prompt.hashes), std::ssize(prompt.integer_hashes));
@@ -307,8 +308,8 @@ std::string QueryEngine::WhyNoMatch(const WorkerIngest& source, const Query& que
   if (matched == nullptr) return "the query's hash_block_size is not the worker's";
   if (matched->over_budget) return "budget: the queried engines use too many hash schemes";
   return matched->cut
-             ? "the query does not describe the whole prompt: items overlap, or digests of "
-               "embeddings are missing for this hash_block_size"
+             ? "the query does not describe the whole prompt: items overlap, or hashes, or digests "
+               "of embeddings for this hash_block_size, are missing"
              : "";
 }
 

@@ -151,7 +151,10 @@ TEST(PromptContents, IsCutWhereContentCannotBeNamed) {
   EXPECT_EQ(names({}, 1), 4u) << "no token follows the fifth block";
   EXPECT_EQ(names({}, 4), 4u);
   EXPECT_EQ(names({}, 21), 0u);
-  EXPECT_EQ(names(WithItems({{"a", 9, 0}})), 2u) << "an empty item";
+  EXPECT_EQ(names(WithItems({{"a", 9, 0}})), 0u) << "an empty item";
+  EXPECT_EQ(names(WithItems({{"a", 8, 2}, {"b", 900, 1}, {"c", 0, 1}})), 0u)
+      << "an item behind the prompt hides no disorder";
+  EXPECT_EQ(names(WithItems({{"a", 8, 2}, {"b", 900, 1}, {"c", 800, 1}})), 5u);
   EXPECT_EQ(names(WithItems({{"a", 12, 4}, {"b", 6, 1}})), 1u);
   EXPECT_EQ(names(WithItems({{"a", -1, 4}})), 0u);
   EXPECT_EQ(names(WithItems({{"a", 18, 40}})), 5u) << "an item that goes beyond the prompt";
@@ -161,6 +164,11 @@ TEST(PromptContents, IsCutWhereContentCannotBeNamed) {
   HashInputs of_another_size = WithDigests({'a'});
   of_another_size.embedding_digests[0].hash_block_size = 8;
   EXPECT_EQ(names(of_another_size), 0u);
+  HashInputs twice = WithDigests({'a', 'b'});
+  twice.embedding_digests.push_back(WithDigests({'c', 'd', 'e'}).embedding_digests[0]);
+  EXPECT_EQ(PromptContents(ContentKeys::OfProcess(), tokens, 4, 0, twice),
+            PromptContents(ContentKeys::OfProcess(), tokens, 4, 0, WithDigests({'a', 'b'})))
+      << "the hashes of the engine use the first digests of a size";
 }
 
 TEST(PromptContents, ContentsOfAPrefixDoNotDependOnTheUnit) {

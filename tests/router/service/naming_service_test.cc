@@ -82,7 +82,7 @@ struct NamingServiceTest : ::testing::Test {
       return SourceStatus{.state = SourceState::kSynced,
                           .replacements = sources[0]->replacements()};
     });
-    query.prompt_tokens = std::ssize(query.tokens);
+    if (query.by_tokens) query.prompt_tokens = std::ssize(query.tokens);
     return engine.Answer(query, sources).value().at(0);
   }
   QueryAnswer AskTokens(int64_t tokens) const { return Ask({.tokens = PromptFromOne(tokens)}); }
@@ -261,10 +261,27 @@ TEST_F(NamingServiceTest, APromptThatIsNotDescribedToItsEndIsNotExact) {
   const QueryAnswer overlap = Ask(query);
   EXPECT_FALSE(overlap.exact);
   EXPECT_EQ(overlap.reason,
-            "the query does not describe the whole prompt: items overlap, or digests of embeddings "
-            "are missing for this hash_block_size");
+            "the query does not describe the whole prompt: items overlap, or hashes, or digests of "
+            "embeddings for this hash_block_size, are missing");
   query.inputs = {};
   query.inputs.embedding_digests.push_back({.hash_block_size = 8, .digests = {}});
+  EXPECT_FALSE(Ask(query).exact);
+  Query hashes{.by_tokens = false, .hashes = Hashes(1, 3), .prompt_tokens = 100};
+  EXPECT_FALSE(Ask(hashes).exact) << "the prompt has more blocks";
+  hashes.prompt_tokens = 15;
+  EXPECT_TRUE(Ask(hashes).exact) << "the last tokens fill no block";
+}
+
+// The engine's hash of a block depends on the last item of the list, although that item is behind
+// the prompt and out of order. If the query then named the blocks of the hashes, the names would be
+// wrong for all clients.
+TEST_F(NamingServiceTest, ItemsOutOfOrderBehindThePromptNameNothing) {
+  Follow(Registered({Full(4)}));
+  Send(Batch(SglangStore(Hashes(1, 3), PromptFromOne(12))));
+  Query query{.tokens = PromptFromOne(20)};
+  query.inputs.mm_items = {{.identifier = "x", .offset = 8, .length = 2},
+                           {.identifier = "c", .offset = 1000, .length = 1},
+                           {.identifier = "d", .offset = 0, .length = 1}};
   EXPECT_FALSE(Ask(query).exact);
 }
 

@@ -182,5 +182,23 @@ TEST_F(ObservationsTest, DecisionsAreKeptUpToTheirNumber) {
   EXPECT_EQ(told("68")["decisions"].size(), 1u);
 }
 
+TEST_F(ObservationsTest, ADecisionOfALargeFleetKeepsTheCheapestCandidates) {
+  constexpr size_t kWorkers = 1000;
+  RouteDecision decision;
+  decision.chosen = 3;
+  for (size_t i = 0; i < kWorkers; ++i) {
+    decision.candidates.emplace_back();
+    decision.candidates.back().answer.name = std::to_string(i);
+    decision.candidates.back().cost = static_cast<double>(kWorkers - i);
+  }
+  observations.Note(decision, 0);
+  const Json told = Json::parse(observations.Decisions(Asking({})).body)["decisions"][0];
+  EXPECT_EQ(told["worker"], "3");
+  ASSERT_EQ(told["candidates"].size(), Observations::kCandidatesMax);
+  EXPECT_EQ(told["candidates"][0]["name"], "999") << "the cheapest";
+  EXPECT_EQ(told["candidates"][62]["name"], "937");
+  EXPECT_EQ(told["candidates"][63]["name"], "3") << "the chosen candidate is kept";
+}
+
 }  // namespace
 }  // namespace kvcast::router

@@ -61,9 +61,16 @@ TEST(ParseQuery, ItemsAndDigestsAreBounded) {
   const std::string item = R"({"identifier": "a", "offset": 0, "length": 1})";
   EXPECT_TRUE(parse("mm_items", list(kMaxQueryItems, item)).ok());
   EXPECT_FALSE(parse("mm_items", list(kMaxQueryItems + 1, item)).ok());
-  const std::string digests = R"({"block_size": 4, "digests": []})";
-  EXPECT_TRUE(parse("prompt_embeds_digests", list(kMaxQueryDigestSizes, digests)).ok());
-  EXPECT_FALSE(parse("prompt_embeds_digests", list(kMaxQueryDigestSizes + 1, digests)).ok());
+  const auto digests = [](size_t sizes) {
+    std::string text;
+    for (size_t i = 1; i <= sizes; ++i) {
+      text += (text.empty() ? "" : ",") + (R"({"block_size": )" + std::to_string(i)) +
+              R"(, "digests": []})";
+    }
+    return "[" + text + "]";
+  };
+  EXPECT_TRUE(parse("prompt_embeds_digests", digests(kMaxQueryDigestSizes)).ok());
+  EXPECT_FALSE(parse("prompt_embeds_digests", digests(kMaxQueryDigestSizes + 1)).ok());
 }
 
 TEST(ParseQuery, ReadsHashesOfAllForms) {
@@ -129,6 +136,9 @@ INSTANTIATE_TEST_SUITE_P(
                 "mm_items: not allowed with hashes, because the hashes contain it"},
         BadBody{R"({"hashes": [1], "prompt_embeds_digests": []})",
                 "prompt_embeds_digests: not allowed with hashes, because the hashes contain it"},
+        BadBody{R"({"tokens": [1], "prompt_embeds_digests": [{"block_size": 4, "digests": []},
+                    {"block_size": 4, "digests": []}]})",
+                "prompt_embeds_digests[1].block_size: occurs twice"},
         BadBody{R"({"tokens": [1], "lora_path": 7})", "lora_path: must be a string"},
         BadBody{R"({"tokens": [1], "mm_items": {}})",
                 "mm_items: must be an array of at most 4096 elements"},

@@ -232,9 +232,11 @@ TEST(Curve, DeniedRequestsCountForTheRateOfTheirClient) {
   const auto publisher = MakePublisher(config);
   Requester flooding(*publisher, client, server.key());
   for (int i = 0; i < 500; ++i) flooding.Send(EncodeSeq(0));
-  ASSERT_TRUE(Eventually([&] { return publisher->counters().replay_denied == 500; }));
-  EXPECT_GT(publisher->counters().replay_delays, 0u);
-  EXPECT_GT(publisher->counters().replay_dropped, 0u);
+  ASSERT_TRUE(Eventually([&] { return publisher->counters().replay_denied >= 500; }));
+  EXPECT_TRUE(Eventually([&] {
+    flooding.Send(EncodeSeq(0));
+    return publisher->counters().replay_delays > 0 && publisher->counters().replay_dropped > 0;
+  }));
 }
 
 // The greeting of a CURVE client: signature, version, mechanism, not a server, filler.

@@ -418,11 +418,22 @@ TEST_F(DnsClientTest, AnAnswerOverUdpMayHave1232Bytes) {
 }
 
 TEST_F(DnsClientTest, AServerMayRefuseTheSizeOfAnswersOverUdp) {
-  const NameServer server([](const DnsQuery& query) {
-    return query.udp_bytes != 0 ? query.Answer(kFound | ns_r_formerr)
-                                : query.Answer(kFound, Addresses(2));
-  });
-  EXPECT_EQ(Targets(server, "engines.test.").size(), 2u);
+  for (const int code : {ns_r_formerr, ns_r_notimpl, ns_r_servfail}) {
+    const NameServer server([code](const DnsQuery& query) {
+      return query.udp_bytes != 0 ? query.Answer(kFound | code)
+                                  : query.Answer(kFound, Addresses(2));
+    });
+    EXPECT_EQ(Targets(server, "engines.test.").size(), 2u) << code;
+  }
+}
+
+// The C library keeps only the first six.
+TEST(DnsClient, AllSearchDomainsAreRead) {
+  using Domains = std::vector<std::string>;
+  EXPECT_EQ(SearchDomainsOf("nameserver 10.0.0.1\nsearch a b.c d e f g h\n# search x\n"),
+            (Domains{"a", "b.c", "d", "e", "f", "g", "h"}));
+  EXPECT_EQ(SearchDomainsOf("search a b\n  domain c\noptions ndots:5"), Domains{"c"});
+  EXPECT_EQ(SearchDomainsOf(""), Domains{});
 }
 
 // A server that refers to other servers may have no answer of its own.

@@ -1,7 +1,7 @@
 // A shared reply is made once for all requests that were received before its making began, and is
 // never older than a request.
 // SPDX-License-Identifier: Apache-2.0
-#include "router/service/api/shared_reply.h"
+#include "src/http/shared_reply.h"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 #include <new>
 #include <string>
 
-namespace kvcast::router {
+namespace kvcast {
 namespace {
 
 TEST(SharedReply, IsMadeOnceForTheRequestsThatWaited) {
@@ -46,4 +46,4 @@ TEST(SharedReply, AReplyThatCannotBeMadeIsNotShared) {
 }
 
 }  // namespace
-}  // namespace kvcast::router
+}  // namespace kvcast

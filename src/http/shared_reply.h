@@ -12,7 +12,7 @@
 #include "src/base/mutex.h"
 #include "src/http/http_server.h"
 
-namespace kvcast::router {
+namespace kvcast {
 
 // Thread-safe.
 class SharedReply {
@@ -37,4 +37,4 @@ class SharedReply {
   HttpReply reply_ KV_GUARDED_BY(mutex_);
 };
 
-}  // namespace kvcast::router
+}  // namespace kvcast
