@@ -5,6 +5,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <vector>
+
 #include "tests/event_log/relay_harness.h"
 
 namespace kvcast::event_log {
@@ -62,6 +65,44 @@ TEST_F(LogReplicaTest, AReaderMayBeginAtEachMessage) {
     ExpectTruth(replica, target, begin);
   }
   EXPECT_GT(joined, 10);
+}
+
+// The first state is too large.
+struct SmallTarget final : MirrorTarget {
+  bool Begin(RelayState state) override {
+    ++begins;
+    return MirrorTarget::Begin(std::move(state));
+  }
+  bool LacksState() const override { return begins == 1; }
+
+  int begins = 0;
+};
+
+TEST_F(LogReplicaTest, TheNextSnapshotReplacesAStateThatWasTooLarge) {
+  WriteLog();
+  std::vector<LogMessage> messages;
+  for (const auto& [position, message] : all) messages.push_back(message);
+  const auto is = [](RecordKind kind) {
+    return [kind](const LogMessage& message) { return ParseRecord(message.header)->kind == kind; };
+  };
+  // Another writer could write batches before the end of the second snapshot.
+  const auto first_end = std::ranges::find_if(messages, is(RecordKind::kEnd));
+  const auto begin = std::find_if(first_end, messages.end(), is(RecordKind::kBegin));
+  const auto end = std::find_if(begin, messages.end(), is(RecordKind::kEnd));
+  const auto batch = std::find_if(end, messages.end(), is(RecordKind::kBatch));
+  // The first batch after the snapshot is in its state, and the second is not.
+  ASSERT_GT(messages.end() - batch, 2);
+  std::rotate(begin + 1, batch, batch + 2);
+  SmallTarget target;
+  LogReplica replica(target);
+  for (size_t i = 0; i < messages.size(); ++i) {
+    messages[i].position = i + 1;
+    replica.Apply(std::move(messages[i]));
+  }
+  EXPECT_EQ(target.begins, 2);
+  EXPECT_EQ(replica.counters().gaps, 0u);
+  ExpectTruth(replica, target, 1);
+  EXPECT_EQ(joined, 1);
 }
 
 // Messages are deleted while a reader reads.

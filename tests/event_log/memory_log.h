@@ -104,7 +104,7 @@ class MemoryLog final : public EventLog {
   MemoryServer& server_;
 };
 
-class MirrorTarget final : public ReplicaTarget {
+class MirrorTarget : public ReplicaTarget {
  public:
   bool Equals(const PublisherStatus& status) override {
     return known_ && status.has_digests && status.Totals() == totals();

@@ -8,6 +8,7 @@
 #include <limits>
 #include <new>
 #include <string>
+#include <thread>
 
 namespace kvcast {
 namespace {
@@ -39,6 +40,7 @@ TEST(SharedReply, AReplyThatCannotBeMadeIsNotShared) {
   });
   EXPECT_EQ(reply.Get(SteadyUs()).body, "1");
   const int64_t late_us = SteadyUs() + 1;
+  while (SteadyUs() < late_us) std::this_thread::yield();
   fails = true;
   EXPECT_THROW(reply.Get(late_us), std::bad_alloc);
   fails = false;

@@ -2548,7 +2548,7 @@ MUTATIONS = [
      "event_log_test --gtest_filter=LogBridgeTest.AStateThatIsSmallAgain*"),
     ("lose the batches beside a snapshot that replaces a state", "src/event_log/log_replica.cc",
      "    if (!pending_ || !pending_->replaces) return;\n", "    return;\n",
-     "event_log_test --gtest_filter=LogBridgeTest.AStateThatIsSmallAgain*"),
+     "event_log_test --gtest_filter=LogReplicaTest.TheNextSnapshot*"),
     ("check no item behind the end of a prompt", "router/names/prompt_contents.cc",
      "      if (offset < end) continue;\n    }\n    ordered = std::min(ordered, i);\n",
      "      if (offset < end) continue;\n      return items.first(i);\n    }\n    ordered = std::min(ordered, i);\n",
