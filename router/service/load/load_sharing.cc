@@ -79,8 +79,8 @@ class LoadSharing::Impl {
   std::string endpoint_;
   stream::NameResolver resolver_{{}};
   std::vector<std::unique_ptr<PeerLink>> links_;  // the next read begins with the first
-  PeerLoads loads_;  // only thread_ uses it
-  PeerView view_;    // the latest view that the selector got
+  PeerLoads loads_;                               // only thread_ uses it
+  PeerView view_;                                 // the latest view that the selector got
   uint64_t applied_ = 0;
   int64_t applied_us_ = 0;
   uint64_t seq_ = 0;
