@@ -169,6 +169,13 @@ bool LogBridge::Begin(RelayState state) {
 
 bool LogBridge::LacksState() const { return publisher_ && publisher_->too_large(); }
 
+// Each block has at least one copy.
+bool LogBridge::Fits(const PublisherStatus& status) const {
+  uint64_t copies = 0;
+  for (const GroupTierDigest& digest : status.Totals()) copies += digest.total.copies;
+  return status.has_digests && copies <= config_.max_blocks;
+}
+
 void LogBridge::Add(std::span<const uint8_t> payload, const std::optional<EngineMark>&) {
   (void)publisher_->PublishPayload(payload);  // an empty payload uses a sequence number
 }

@@ -80,6 +80,7 @@ class LogBridge final : private ReplicaTarget {
   bool Equals(const PublisherStatus& status) override;
   bool Begin(RelayState state) override;
   bool LacksState() const override;
+  bool Fits(const PublisherStatus& status) const override;
   void Add(std::span<const uint8_t> payload, const std::optional<EngineMark>& mark) override;
   void Hear();
   void CheckAwaited(uint64_t pending);

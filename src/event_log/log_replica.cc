@@ -88,6 +88,7 @@ void LogReplica::OnEnd(const LogRecord& record, const LogMessage& message) {
     ++counters_.bad_records;
     return;
   }
+  if (pending->replaces && !target_.Fits(*status)) return;
   const uint64_t next = status->next_seq;
   // Equal digests are not enough, because the states before and after a restart of the engine may
   // both be empty.

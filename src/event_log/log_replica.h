@@ -31,6 +31,8 @@ class ReplicaTarget {
   // True: the target has no state, although Begin was called, because the state was too large. A
   // later snapshot may be smaller.
   virtual bool LacksState() const { return false; }
+  // False: the state of this status may be too large.
+  virtual bool Fits(const PublisherStatus&) const { return true; }
   // Adds the next batch. An empty payload: the next number belongs to no batch.
   virtual void Add(std::span<const uint8_t> payload, const std::optional<EngineMark>& mark) = 0;
 };

@@ -346,16 +346,9 @@ TEST_F(LogBridgeTest, AStateThatIsTooLargeIsFollowedWithoutDigests) {
   EXPECT_EQ(bridge->status().mismatches, 0u);
 }
 
-TEST_F(LogBridgeTest, AStateThatIsSmallAgainIsTakenFromTheNextSnapshot) {
-  max_blocks = 40;
-  relay->PublishMany(30);
-  Claim(*writer);
-  Follow();
-  EXPECT_TRUE(stream::Eventually([&] {
-    Turn();
-    return state() == SourceState::kCleared;
-  }));
-  const auto removed = [this](uint64_t number) {
+struct LargeLogTest : LogBridgeTest {
+  // A batch that removes a block. The number of the block may be one that is not stored any more.
+  void PublishRemoved(uint64_t number) {
     BlockRemoved event;
     event.block_hashes = {BlockHash::FromUnsigned(kFirstHash + number)};
     event.medium = kMediumGpu;
@@ -364,16 +357,45 @@ TEST_F(LogBridgeTest, AStateThatIsSmallAgainIsTakenFromTheNextSnapshot) {
     batch.ts = 1 + static_cast<double>(relay->next_seq);
     batch.events.emplace_back(std::move(event));
     relay->Publish(batch);
-  };
-  while (relay->last_removed + 20 < relay->last_hash) removed(++relay->last_removed);
+  }
+  void FollowLargeState(uint64_t most) {
+    max_blocks = most;
+    relay->PublishMany(30);
+    Claim(*writer);
+    Follow();
+    EXPECT_TRUE(stream::Eventually([&] {
+      Turn();
+      return state() == SourceState::kCleared;
+    }));
+  }
   // The log grows by more than snapshot_bytes. The bridge reads each message before the writer
   // deletes it.
-  for (int i = 0; i < 1000; ++i) {
-    removed(relay->last_removed);
-    if (i % 10 == 0) Turn();
+  void WriteSnapshot() {
+    const uint64_t before = writer->writer.status().snapshots;
+    for (int i = 0; writer->writer.status().snapshots == before; ++i) {
+      ASSERT_LT(i, 10000);
+      PublishRemoved(relay->last_removed);
+      if (i % 10 == 0) Turn();
+    }
+    EXPECT_EQ(bridge->status().rewinds, 0u);
   }
-  EXPECT_EQ(bridge->status().rewinds, 0u);
+};
+
+TEST_F(LargeLogTest, AStateThatIsSmallAgainIsTakenFromTheNextSnapshot) {
+  FollowLargeState(40);
+  while (relay->last_removed + 20 < relay->last_hash) PublishRemoved(++relay->last_removed);
+  WriteSnapshot();
   ExpectSynced("the snapshot is small enough");
+}
+
+// A new publisher would make the subscriber drop the blocks that it has learned.
+TEST_F(LargeLogTest, ASnapshotThatIsTooLargeIsNotTaken) {
+  FollowLargeState(20);
+  const int resets = sink->resets();
+  WriteSnapshot();
+  Turn();
+  EXPECT_EQ(bridge->status().replica.snapshots, 1u);
+  EXPECT_EQ(sink->resets(), resets);
 }
 
 // The log has batches that do not arrive at the bridge.

@@ -2545,7 +2545,7 @@ MUTATIONS = [
      "    if (paced) taken_.acquire();\n", "", HTTP_TESTS + "HttpBoundsTest.AnObserversReply*"),
     ("keep a copy of a log without its state", LOG_BRIDGE,
      "return publisher_ && publisher_->too_large(); }", "return publisher_ && false; }",
-     "event_log_test --gtest_filter=LogBridgeTest.AStateThatIsSmallAgain*"),
+     "event_log_test --gtest_filter=LargeLogTest.AStateThatIsSmallAgain*"),
     ("lose the batches beside a snapshot that replaces a state", "src/event_log/log_replica.cc",
      "    if (!pending_ || !pending_->replaces) return;\n", "    return;\n",
      "event_log_test --gtest_filter=LogReplicaTest.TheNextSnapshot*"),
@@ -2569,4 +2569,7 @@ MUTATIONS = [
     ("keep all candidates of a decision", "router/service/route/observations.cc",
      "  if (candidates.size() > kCandidatesMax) {\n", "  if (false) {\n",
      "router_service_test --gtest_filter=ObservationsTest.ADecisionOfALargeFleet*"),
+    ("take each snapshot of a state that is too large", "src/event_log/log_replica.cc",
+     "  if (pending->replaces && !target_.Fits(*status)) return;\n", "",
+     "event_log_test --gtest_filter=LargeLogTest.ASnapshotThatIsTooLarge*"),
 ]

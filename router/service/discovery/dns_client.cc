@@ -167,7 +167,8 @@ DnsReply AskFor(res_state state, const std::string& name, int type) {
     if (code == ns_r_formerr || code == ns_r_notimpl || code == ns_r_servfail) {
       // Servers that do not know the record OPT answer so.
       query = QueryFor(state, name, type, false);
-      reply = AskOverUdp(state, query);
+      DnsReply without_size = AskOverUdp(state, query);
+      if (without_size.outcome != DnsOutcome::kNoAnswer) reply = std::move(without_size);
     }
     if (reply.outcome != DnsOutcome::kTruncated) return reply;
   }
@@ -248,6 +249,7 @@ std::vector<std::string> SearchDomainsOf(std::string_view resolv_conf) {
     words >> word;
     if (word != "search" && word != "domain") continue;
     domains.assign(std::istream_iterator<std::string>(words), {});
+    if (word == "domain") domains.resize(std::min<size_t>(domains.size(), 1));
   }
   return domains;
 }

@@ -43,7 +43,7 @@ class DnsClient {
 };
 
 // The search domains in a text with the format of resolv.conf(5): the domains of its last line
-// `search` or `domain`.
+// `search`, or the domain of its last line `domain` if that line is later.
 std::vector<std::string> SearchDomainsOf(std::string_view resolv_conf);
 
 // The targets in a DNS message, which comes from the network. kUnavailable: the message is

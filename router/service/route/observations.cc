@@ -158,6 +158,7 @@ void Observations::Note(const RouteDecision& decision, double now) {
     const auto end = candidates.begin() + kCandidatesMax;
     std::partial_sort(candidates.begin() + 1, end, candidates.end(), IsCheaper);
     candidates.erase(end, candidates.end());
+    candidates.shrink_to_fit();
   }
   for (RouteCandidate& candidate : candidates) candidate.answer.prefixes = nullptr;
   std::shared_ptr<const Decided> oldest;  // freed after the lock is released

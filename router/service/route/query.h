@@ -63,8 +63,10 @@ struct Query {
   std::span<const TokenId> prompt() const {
     return tokens.empty() ? borrowed_tokens : std::span<const TokenId>(tokens);
   }
-  int64_t hash_block_size = 0;       // 0: not given
-  int64_t prompt_tokens = 0;         // 0: not given; by tokens: the number of tokens
+  int64_t hash_block_size = 0;  // 0: not given
+  // 0: not given; by tokens: the number of tokens. By hashes: the answer is exact only if the query
+  // has a hash for each whole block of this prompt.
+  int64_t prompt_tokens = 0;
   std::vector<std::string> workers;  // empty: all
   std::string model;                 // empty: any
   std::string routing_group;         // empty: any

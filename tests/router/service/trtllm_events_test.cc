@@ -259,7 +259,7 @@ TEST(TrtllmEvents, ATextBecomesABoundedNumberOfEvents) {
                         {"block_hash", 1},
                         {"cache_level", {{"type", "event_diff"}, {"new_value", level}}}});
   };
-  Json list = {EventOf(0, StoredOf(nullptr, {BlockOf(1, Tokens(1, 4))}))};
+  Json list = Json::array({EventOf(0, StoredOf(nullptr, {BlockOf(1, Tokens(1, 4))}))});
   for (int64_t id = 1; id < 50; ++id) list.push_back(moved(id, id % 2));
   const auto few = events.Decode(list.dump());
   ASSERT_TRUE(few.ok());

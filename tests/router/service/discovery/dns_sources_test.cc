@@ -432,7 +432,7 @@ TEST(DnsClient, AllSearchDomainsAreRead) {
   using Domains = std::vector<std::string>;
   EXPECT_EQ(SearchDomainsOf("nameserver 10.0.0.1\nsearch a b.c d e f g h\n# search x\n"),
             (Domains{"a", "b.c", "d", "e", "f", "g", "h"}));
-  EXPECT_EQ(SearchDomainsOf("search a b\n  domain c\noptions ndots:5"), Domains{"c"});
+  EXPECT_EQ(SearchDomainsOf("search a b\ndomain c ; main site\noptions ndots:5"), Domains{"c"});
   EXPECT_EQ(SearchDomainsOf(""), Domains{});
 }
 
