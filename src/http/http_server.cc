@@ -21,7 +21,9 @@ namespace {
 
 namespace asio = boost::asio;
 
-constexpr int kTickMs = 250;
+constexpr int64_t kTickMs = 250;
+constexpr int64_t kNextSweepMs = 2;
+constexpr size_t kMostInASweep = 64;
 constexpr size_t kReservedFiles = 256;
 
 // The number of files that this process may open, minus a reserve for the sockets of other parts.
@@ -83,7 +85,7 @@ Status HttpServer::Impl::Start(std::vector<HttpRoute> routes) {
     pools_[lane].emplace(query ? static_cast<size_t>(options_.threads) : 1);
   }
   AwaitConnections();
-  SweepLater();
+  SweepLater(kTickMs);
   loop_ = std::thread([this] { io_.run(); });
   return Status();
 }
@@ -175,22 +177,26 @@ void HttpServer::Impl::Close(const Shared& connection) {
   if (drain_until_ms_ != 0 && connections_.empty()) io_.stop();
 }
 
-void HttpServer::Impl::SweepLater() {
-  sweep_.expires_after(std::chrono::milliseconds(kTickMs));
+void HttpServer::Impl::SweepLater(int64_t wait_ms) {
+  sweep_.expires_after(std::chrono::milliseconds(wait_ms));
   sweep_.async_wait([this](const Error& error) {
     if (error) return;
-    Sweep();
+    const bool more = Sweep();
     if (drain_until_ms_ != 0) Drain();
     if (std::exchange(newcomers_.accept_paused, false) && acceptor_.is_open()) AwaitConnections();
-    SweepLater();
+    SweepLater(more ? kNextSweepMs : kTickMs);
   });
 }
 
-void HttpServer::Impl::Sweep() {
+// True: more connections are late. Others are served before these are closed, because clients can
+// make thousands of connections late at the same time.
+bool HttpServer::Impl::Sweep() {
   const int64_t now_ms = SteadyMs();
   std::vector<Shared> late;
   for (const auto& [id, connection] : connections_) {
-    if (now_ms >= connection->deadline_ms) late.push_back(connection);
+    if (now_ms < connection->deadline_ms) continue;
+    late.push_back(connection);
+    if (late.size() == kMostInASweep) break;
   }
   for (const Shared& connection : late) {
     if (HasRequest(connection->phase)) ++counts_.timed_out;
@@ -200,6 +206,7 @@ void HttpServer::Impl::Sweep() {
       Close(connection);
     }
   }
+  return late.size() == kMostInASweep;
 }
 
 // Until the deadline, keeps the connections with a request in progress and the connections that

@@ -139,8 +139,8 @@ class HttpServer::Impl {
   void Handshake(const Shared& connection);
   bool MakeRoom();
   void Close(const Shared& connection);
-  void SweepLater();
-  void Sweep();
+  void SweepLater(int64_t wait_ms);
+  bool Sweep();
   void Drain();
 
   // exchange.cc: requests and replies of one connection.

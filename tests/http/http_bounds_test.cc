@@ -499,6 +499,17 @@ TEST_F(HttpBoundsTest, AnEmptyLineBeginsNoRequest) {
   EXPECT_NE(client.ReadUpTo("\r\n\r\nbody").find("HTTP/1.1 200"), std::string::npos);
 }
 
+// The server closes few late connections at a time, and then serves others. It closes all of them.
+TEST_F(HttpBoundsTest, ManyLateConnectionsAreClosed) {
+  HttpOptions options = PatientOptions();
+  options.request_timeout_ms = 100;
+  Start(options);
+  std::vector<RawHttp> late;
+  for (int i = 0; i < 300; ++i) late.push_back(Client("G"));
+  for (RawHttp& client : late) EXPECT_EQ(StatusOf(client), 408);
+  ExpectHealthy();
+}
+
 // One request alone exceeds the bound, so the server cannot make room by closing another request.
 TEST_F(HttpBoundsTest, ARequestAboveTheBoundAloneIsRefused) {
   HttpOptions options = PatientOptions();
