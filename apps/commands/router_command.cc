@@ -169,8 +169,9 @@ int RunRouter(const RouterCommandOptions& options) {
     auto made = NatsLogs::Create(options.nats, *log);
     if (!made.ok()) return Fail(made.status());
     logs = std::move(made).value();
-    router->open_log = [raw = logs.get()](const std::string& name, const OpenLogOptions& bounds) {
-      return raw->Open(name, bounds);
+    router->open_log = [raw = logs.get()](const std::string& name,
+                                          const OpenLogOptions& log_options) {
+      return raw->Open(name, log_options);
     };
   }
   router->log = log.get();

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "src/residency/copies_of.h"
+
 namespace kvcast::router {
 
 ApplyResult Replica::Apply(uint64_t seq, const EventBatch& batch) {
@@ -33,11 +35,8 @@ bool Replica::Exceeds(int64_t gpu_blocks) const {
 
 bool Replica::HasTooManyCopies(uint64_t residencies) const {
   constexpr uint64_t kFreeCopies = uint64_t{1} << 20;
-  uint64_t copies = 0;
-  for (const GroupTierDigest& digest : remembered_[last_ % kRemembered].totals) {
-    copies += digest.total.copies;
-  }
-  return copies > 2 * residencies + kFreeCopies;
+  const ResidencyTotals& totals = remembered_[last_ % kRemembered].totals;
+  return residency::CopiesOf(totals) > 2 * residencies + kFreeCopies;
 }
 
 DigestVerdict Replica::Compare(const residency::PublisherStatus& status) const {

@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "src/residency/copies_of.h"
 #include "src/residency/extension.h"
 
 namespace kvcast::event_log {
@@ -171,9 +172,7 @@ bool LogBridge::LacksState() const { return publisher_ && publisher_->too_large(
 
 // Each block has at least one copy.
 bool LogBridge::Fits(const PublisherStatus& status) const {
-  uint64_t copies = 0;
-  for (const GroupTierDigest& digest : status.Totals()) copies += digest.total.copies;
-  return status.has_digests && copies <= config_.max_blocks;
+  return status.has_digests && residency::CopiesOf(status.Totals()) <= config_.max_blocks;
 }
 
 void LogBridge::Add(std::span<const uint8_t> payload, const std::optional<EngineMark>&) {

@@ -196,9 +196,7 @@ void HttpServer::Impl::Advance(const Shared& connection) {
   }
   if (state == State::kBad) return Answer(connection, connection->reader.error(), false);
   if (state == State::kBody && connection->route == nullptr) {
-    connection->reader.Drop();
-    connection->in = {};
-    return Answer(connection, NoRoute(*connection), false);
+    return AnswerUnread(connection, NoRoute(*connection));
   }
   if (!FindRoom(connection)) return;
   if (state == State::kComplete) return Dispatch(connection);
@@ -222,7 +220,8 @@ void HttpServer::Impl::CountHeld(Connection& connection) {
 }
 
 // Clients that do not read must not make the server hold more bytes, and must not make it refuse
-// the requests of others. The oldest reply is closed first: others are read soon.
+// the requests of others. The oldest reply is closed first, because the
+// clients that read have younger replies.
 void HttpServer::Impl::CountReply(Connection& connection) {
   if (connection.out.size() <= kSmallBytes) return;
   unread_.bytes += connection.out.size();
@@ -246,9 +245,7 @@ bool HttpServer::Impl::FindRoom(const Shared& connection) {
     if (!unfinished_.empty()) largest = connections_.at(~unfinished_.rbegin()->second);
     if (largest->held <= kSmallBytes) return true;
     ++counts_.refused_bytes;
-    largest->reader.Drop();
-    largest->in = {};
-    Answer(largest, HttpError(503, "too many requests at once"), false);
+    AnswerUnread(largest, HttpError(503, "too many requests at once"));
     if (largest == connection) return false;
   }
   return true;
@@ -405,6 +402,12 @@ void HttpServer::Impl::OnFinished(const Shared& connection, Finished finished) {
 void HttpServer::Impl::Answer(const Shared& connection, const HttpReply& reply, bool keep_alive) {
   NoteAnswer(*connection, reply.status, {});
   Reply(connection, reply, keep_alive);
+}
+
+void HttpServer::Impl::AnswerUnread(const Shared& connection, const HttpReply& reply) {
+  connection->reader.Drop();
+  connection->in = {};
+  Answer(connection, reply, false);
 }
 
 void HttpServer::Impl::Reply(const Shared& connection, const HttpReply& reply, bool keep_alive) {

@@ -34,7 +34,8 @@ class RequestReader {
   // Removes the bytes of this request from the front of `input`.
   State Read(boost::beast::flat_buffer& input);
   State state() const { return state_; }
-  // True from the first byte of a request until Take. Empty lines before a request do not count.
+  // True from the first byte of a request until Take or an error. Empty lines before a request do
+  // not count.
   bool has_begun() const { return parser_ != nullptr; }
   // Memory of the request, in bytes, without the bytes that are still in the input.
   size_t held_bytes() const;

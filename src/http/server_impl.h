@@ -171,8 +171,10 @@ class HttpServer::Impl {
   // Any thread. `paced`: releases taken_ when the socket thread has taken the reply.
   void Finish(Shared connection, Finished finished, bool paced = false);
   void OnFinished(const Shared& connection, Finished finished);
-  // Answer: counts the reply, and sends it. Reply: only sends it.
+  // Answer: counts the reply, and sends it. AnswerUnread: also drops the bytes of the request,
+  // which is not read to its end. Reply: only sends it.
   void Answer(const Shared& connection, const HttpReply& reply, bool keep_alive);
+  void AnswerUnread(const Shared& connection, const HttpReply& reply);
   void Reply(const Shared& connection, const HttpReply& reply, bool keep_alive);
   void NoteAnswer(const Connection& connection, int status, std::string_view traceparent);
   void Send(const Shared& connection, Phase phase);

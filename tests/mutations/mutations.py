@@ -553,7 +553,7 @@ MUTATIONS = [
      "  events_.seen += joined.size();\n", "  events_.seen += joined.size() - left_out;\n",
      "router_service_test --gtest_filter=Observations*"),
     ("allow any number of copies", "router/replica/replica.cc",
-     "  return copies > 2 * residencies + kFreeCopies;\n", "  return copies > 2 * residencies + kFreeCopies + copies;\n",
+     "  return residency::CopiesOf(totals) > 2 * residencies + kFreeCopies;\n", "  return 0 * residency::CopiesOf(totals) > 2 * residencies + kFreeCopies;\n",
      "router_service_test --gtest_filter=SourceProof*"),
     ("add one copy of several to a digest", "src/residency/residency_digest.cc",
      "  SetValue(added, ValueOf(added) * copies);\n", "", "residency_test"),

@@ -161,20 +161,26 @@ TEST(Events, OfARemovalOverTwoGroupsAreTwo) {
   EXPECT_THAT(std::get<BlockRemoved>(events[0]).block_hashes, SizeIs(2));
 }
 
-// Between two calls of TakeEvents, a chunk is evicted and a new store of this chunk begins. In the
-// compatible mode, the removal drops the description of the chunk.
+// Between two calls of TakeEvents, a chunk is evicted and a new store of this chunk begins. Returns
+// the request that stored the chunk first. REQUIRES: there is room for one chunk.
+TestRequest& BeginSecondStore(TestEngine& engine) {
+  TestRequest& request = engine.Stored(engine.Add(8));
+  engine.scheduler().TakeEvents();
+  engine.Stored(engine.Add(8));
+  TestRequest& again = engine.AddCopy(request);
+  engine.Match(again);
+  engine.Run(again, 8);
+  engine.scheduler().TakeEvents();
+  return request;
+}
+
+// In the compatible mode, the removal drops the description of the chunk.
 TEST(Events, OfAChunkThatIsStoredAgainAreWholeButNotInVllm) {
   for (const bool compatible : {false, true}) {
     OffloadSchedulerConfig config = Config({Full()}, 2, 1);
     config.compatible = compatible;
     TestEngine engine(config);
-    TestRequest& request = engine.Stored(engine.Add(8));
-    engine.scheduler().TakeEvents();
-    engine.Stored(engine.Add(8));
-    TestRequest& again = engine.AddCopy(request);
-    engine.Match(again);
-    engine.Run(again, 8);
-    engine.scheduler().TakeEvents();
+    TestRequest& request = BeginSecondStore(engine);
     TestRequest& asks = engine.AddCopy(request, false);
     engine.Sample(asks);
     engine.Match(asks);  // pending: vLLM's scheduler describes only hits
@@ -193,20 +199,14 @@ TEST(Events, OfAChunkThatIsStoredAgainAreWholeButNotInVllm) {
   }
 }
 
-// Both happen between two calls of TakeEvents. The copy of the chunk ends later.
+// The copy of the chunk ends after the batch.
 TEST(Events, OfAChunkThatIsEvictedAndStoredAgainInOneBatchAreWhole) {
   for (const EngineRules rules :
        {EngineRules::kMain2026August, EngineRules::kV032, EngineRules::kV033}) {
     OffloadSchedulerConfig config = Config({Full()}, 2, 1);
     config.rules = rules;
     TestEngine engine(config);
-    TestRequest& request = engine.Stored(engine.Add(8));
-    engine.scheduler().TakeEvents();
-    engine.Stored(engine.Add(8));
-    TestRequest& again = engine.AddCopy(request);
-    engine.Match(again);
-    engine.Run(again, 8);
-    engine.scheduler().TakeEvents();
+    BeginSecondStore(engine);
     engine.Complete();
     const auto events = engine.scheduler().TakeEvents();
     ASSERT_THAT(events, SizeIs(1));

@@ -189,19 +189,6 @@ HttpReply AnswerMetrics(const ServiceCore& core, HttpTotals http) {
           .content_type = "text/plain; version=0.0.4; charset=utf-8"};
 }
 
-}  // namespace
-
-HttpRoute StateRoute(ServiceCore& core) {
-  return {HttpRoute::Method::kGet,
-          "/v1/admin/state",
-          [&core](const HttpRequest& request) { return core.state_sender->Answer(request); },
-          HttpRoute::Lane::kObserver,
-          HttpRoute::kSmallBody,
-          AccessRole::kAdmin};
-}
-
-namespace {
-
 // A GET of the lane kObserver. The reply does not depend on the request.
 HttpRoute SharedRoute(std::string path, std::function<HttpReply()> make) {
   auto reply = std::make_shared<SharedReply>(std::move(make));
@@ -214,6 +201,15 @@ HttpRoute SharedRoute(std::string path, std::function<HttpReply()> make) {
 }
 
 }  // namespace
+
+HttpRoute StateRoute(ServiceCore& core) {
+  return {HttpRoute::Method::kGet,
+          "/v1/admin/state",
+          [&core](const HttpRequest& request) { return core.state_sender->Answer(request); },
+          HttpRoute::Lane::kObserver,
+          HttpRoute::kSmallBody,
+          AccessRole::kAdmin};
+}
 
 std::vector<HttpRoute> OwnRoutes(ServiceCore& core, std::function<HttpTotals()> http) {
   using R = const HttpRequest&;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "src/residency/copies_of.h"
 #include "src/residency/snapshot_reader.h"
 
 namespace kvcast::stream {
@@ -55,8 +56,7 @@ kvcast::Status PublisherState::Restore(const PublishedState& state) {
 
 bool PublisherState::IsTooLarge() const {
   const uint64_t blocks = mirror_.blocks();
-  uint64_t copies = 0;
-  for (const GroupTierDigest& digest : mirror_.digest().Totals()) copies += digest.total.copies;
+  const uint64_t copies = residency::CopiesOf(mirror_.digest().Totals());
   return blocks > max_blocks_ || copies > std::max(max_blocks_, 2 * blocks);
 }
 

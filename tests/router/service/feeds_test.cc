@@ -500,6 +500,13 @@ WorkerRegistration TrtllmAt(const std::string& endpoint, const std::string& name
   return source;
 }
 
+WorkerRegistration TwoRanksAt(const std::string& endpoint) {
+  WorkerRegistration source = TrtllmAt(endpoint);
+  source.data_parallel_size = 2;
+  source.rank_by_tag = true;
+  return source;
+}
+
 struct FeedServiceTest : ::testing::Test {
   void Start(std::vector<WorkerRegistration> sources) {
     RouterOptions options;
@@ -649,10 +656,7 @@ TEST_F(FeedServiceTest, AnUnreachableEngineIsStaleAndARestartedEngineIsFollowed)
 
 TEST_F(FeedServiceTest, RanksOfOneUrlAreWorkersOfTheirOwn) {
   EventServer server;
-  WorkerRegistration source = TrtllmAt(server.url());
-  source.data_parallel_size = 2;
-  source.rank_by_tag = true;
-  Start({source});
+  Start({TwoRanksAt(server.url())});
   TrtllmWriter ranks[] = {
       TrtllmWriter({.window_sizes = {4096}, .tokens_per_block = 4, .attention_dp_rank = 0}),
       TrtllmWriter({.window_sizes = {4096}, .tokens_per_block = 4, .attention_dp_rank = 1})};
@@ -686,10 +690,7 @@ TEST_F(FeedServiceTest, RanksOfOneUrlAreWorkersOfTheirOwn) {
 // whether events of this rank were lost.
 TEST_F(FeedServiceTest, EventsOfAnotherRankDoNotEndADoubt) {
   EventServer server;
-  WorkerRegistration source = TrtllmAt(server.url());
-  source.data_parallel_size = 2;
-  source.rank_by_tag = true;
-  Start({source});
+  Start({TwoRanksAt(server.url())});
   const auto stored = [](int64_t rank, int64_t id, TokenId first) {
     Json tokens = Json::array();
     for (TokenId k = 0; k < 4; ++k)
