@@ -108,10 +108,11 @@ void HttpServer::Impl::Read(const Shared& connection) {
         });
     return;
   }
-  connection->stream.AsyncWaitReady([this, connection](const Error&) {
-    if (!connection->newcomer) return ReadReady(connection);
-    QueueNewcomer(connection);
-  });
+  if (connection->newcomer) {
+    if (!newcomers_.ready.Watch(connection->stream.descriptor(), connection->id)) Close(connection);
+    return;
+  }
+  connection->stream.AsyncWaitReady([this, connection](const Error&) { ReadReady(connection); });
 }
 
 void HttpServer::Impl::ReadReady(const Shared& connection) {
@@ -126,14 +127,31 @@ void HttpServer::Impl::ReadReady(const Shared& connection) {
   if (newcomer) newcomers_.queue.Spend(SteadyUs() - begin_us);
 }
 
-void HttpServer::Impl::QueueNewcomer(const Shared& connection) {
+void HttpServer::Impl::AwaitNewcomers() {
+  newcomers_.ready.AsyncWait([this] {
+    newcomers_.queue.SetToFind(true);
+    if (!newcomers_.timer_runs) ServeNewcomers();
+  });
+}
+
+void HttpServer::Impl::FindNewcomers() {
+  const int64_t begin_us = SteadyUs();
+  const bool more = newcomers_.ready.Take([this](uint64_t id) {
+    const auto found = connections_.find(id);
+    if (found != connections_.end()) QueueNewcomer(found->second);
+  });
+  newcomers_.queue.SetToFind(more);
+  if (!more) AwaitNewcomers();
+  newcomers_.queue.Spend(SteadyUs() - begin_us);
+}
+
+void HttpServer::Impl::QueueNewcomer(Shared connection) {
   if (connection->phase != Phase::kLingering) {
     const bool is_short = connection->stream.ReceivedBytes() <= kFirstBytes;
-    newcomers_.queue.AddRequest(connection, is_short);
-  } else if (const auto last = newcomers_.queue.AddLingering(connection)) {
+    newcomers_.queue.AddRequest(std::move(connection), is_short);
+  } else if (const auto last = newcomers_.queue.AddLingering(std::move(connection))) {
     Close(*last);
   }
-  if (!newcomers_.timer_runs) ServeNewcomers();
 }
 
 void HttpServer::Impl::ServeNewcomersLater() {
@@ -147,8 +165,12 @@ void HttpServer::Impl::ServeNewcomersLater() {
 
 void HttpServer::Impl::ServeNewcomers() {
   using Work = NewcomerQueue<Shared>::Work;
+  newcomers_.queue.BeginSlice(SteadyUs());
   for (;;) {
     switch (newcomers_.queue.Next(SteadyUs())) {
+      case Work::kFind:
+        FindNewcomers();
+        break;
       case Work::kAccept:
         Accept();
         break;

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "src/base/clock.h"
+#include "src/base/descriptor.h"
 #include "src/http/loopback.h"
 #include "src/http/server_impl.h"
 #include "src/http/tls_files.h"
@@ -23,7 +24,7 @@ namespace asio = boost::asio;
 
 constexpr int64_t kTickMs = 250;
 constexpr int64_t kNextSweepMs = 2;
-constexpr size_t kMostInASweep = 64;
+constexpr size_t kMostInASweep = 8;
 constexpr size_t kReservedFiles = 256;
 
 // The number of files that this process may open, minus a reserve for the sockets of other parts.
@@ -33,6 +34,13 @@ size_t OpenFilesForConnections() {
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return kReservedFiles;
   const auto files = static_cast<size_t>(std::min<rlim_t>(limit.rlim_cur, 1 << 24));
   return files > 2 * kReservedFiles ? files - kReservedFiles : std::max<size_t>(files / 2, 1);
+}
+
+// The kernel enlarges the file table when the number of open files passes a power of two. The
+// thread that opens the file then waits for all cores, often for more than 10 ms. A file with a
+// high number enlarges the table at once.
+void EnlargeFileTable(int any_file, size_t files) {
+  const Descriptor high(fcntl(any_file, F_DUPFD_CLOEXEC, static_cast<int>(files)));
 }
 
 // Asio in Boost 1.74 does not set this flag, so child processes would inherit the socket.
@@ -77,6 +85,9 @@ Status HttpServer::Impl::Start(std::vector<HttpRoute> routes) {
   if (options_.threads < 1 || options_.port < 0 || options_.port > 65535) {
     return Invalid("port must be 0 to 65535, and threads at least 1");
   }
+  if (!newcomers_.ready.is_open()) {
+    return {StatusCode::kUnavailable, "http: no file descriptor is free"};
+  }
   if (Status status = LoadSecrets(); !status.ok()) return status;
   if (Status status = Listen(); !status.ok()) return status;
   for (HttpRoute& route : routes) routes_[route.path].push_back(std::move(route));
@@ -84,7 +95,9 @@ Status HttpServer::Impl::Start(std::vector<HttpRoute> routes) {
     const bool query = lane == static_cast<size_t>(HttpRoute::Lane::kQuery);
     pools_[lane].emplace(query ? static_cast<size_t>(options_.threads) : 1);
   }
+  EnlargeFileTable(acceptor_.native_handle(), max_connections_);
   AwaitConnections();
+  AwaitNewcomers();
   SweepLater(kTickMs);
   loop_ = std::thread([this] { io_.run(); });
   return Status();
@@ -118,7 +131,7 @@ void HttpServer::Impl::AwaitConnections() {
 void HttpServer::Impl::Accept() {
   const int64_t begin_us = SteadyUs();
   Error error;
-  for (int i = 0; i < NewcomerQueue<Shared>::kMostInATurn && !error; ++i) {
+  for (int i = 0; i < NewcomerQueue<Shared>::kMostAccepted && !error; ++i) {
     HttpStream::Socket next(io_);
     acceptor_.accept(next, error);
     if (!error) Admit(std::move(next));
@@ -178,8 +191,8 @@ void HttpServer::Impl::Close(const Shared& connection) {
 }
 
 void HttpServer::Impl::SweepLater(int64_t wait_ms) {
-  sweep_.expires_after(std::chrono::milliseconds(wait_ms));
-  sweep_.async_wait([this](const Error& error) {
+  late_.timer.expires_after(std::chrono::milliseconds(wait_ms));
+  late_.timer.async_wait([this](const Error& error) {
     if (error) return;
     const bool more = Sweep();
     if (drain_until_ms_ != 0) Drain();
@@ -192,21 +205,27 @@ void HttpServer::Impl::SweepLater(int64_t wait_ms) {
 // make thousands of connections late at the same time.
 bool HttpServer::Impl::Sweep() {
   const int64_t now_ms = SteadyMs();
-  std::vector<Shared> late;
-  for (const auto& [id, connection] : connections_) {
-    if (now_ms < connection->deadline_ms) continue;
-    late.push_back(connection);
-    if (late.size() == kMostInASweep) break;
-  }
-  for (const Shared& connection : late) {
-    if (HasRequest(connection->phase)) ++counts_.timed_out;
-    if (connection->phase == Phase::kReceiving) {
-      Answer(connection, HttpError(408, "request: not complete in time"), false);
-    } else {
-      Close(connection);
+  if (late_.ids.empty()) {
+    for (const auto& [id, connection] : connections_) {
+      if (now_ms >= connection->deadline_ms) late_.ids.push_back(id);
     }
   }
-  return late.size() == kMostInASweep;
+  for (size_t i = 0; i < kMostInASweep && !late_.ids.empty(); ++i) {
+    const auto found = connections_.find(late_.ids.back());
+    late_.ids.pop_back();
+    if (found != connections_.end()) CloseIfLate(Shared(found->second), now_ms);
+  }
+  return !late_.ids.empty();
+}
+
+void HttpServer::Impl::CloseIfLate(const Shared& connection, int64_t now_ms) {
+  if (now_ms < connection->deadline_ms) return;
+  if (HasRequest(connection->phase)) ++counts_.timed_out;
+  if (connection->phase == Phase::kReceiving) {
+    Answer(connection, HttpError(408, "request: not complete in time"), false);
+  } else {
+    Close(connection);
+  }
 }
 
 // Until the deadline, keeps the connections with a request in progress and the connections that

@@ -58,6 +58,8 @@ class HttpStream {
   void AsyncWaitReady(Handler handler) {
     socket_.async_wait(Socket::wait_read, std::move(handler));
   }
+  // The socket, for ReadySockets.
+  int descriptor() { return socket_.native_handle(); }
   // Reads at most `most_bytes`, and never blocks. The bytes are valid until the next call for any
   // stream with this scratch. Empty without an error: no byte has arrived.
   std::string_view ReadReady(size_t most_bytes, Error& error) {

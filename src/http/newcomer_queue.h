@@ -19,18 +19,27 @@ namespace kvcast {
 template <typename Connection>
 class NewcomerQueue {
  public:
-  // Maximum number of connections that are accepted, and then of requests that are read, in a turn.
+  // Maximum number of requests that are read in a turn.
   static constexpr int kMostInATurn = 8;
+  // Maximum number of connections that are accepted in a turn. It takes little time to accept a
+  // connection, and a health check may wait behind thousands of connections.
+  static constexpr int kMostAccepted = 32;
+  // Maximum time of a slice. The budget does not count the time of other threads, so it does not
+  // bound the time for which other connections wait.
+  static constexpr int64_t kSliceUs = 500;
   // If more lingering connections wait, the one that waits for the longest time is closed.
   static constexpr size_t kMostLingering = 256;
 
   enum class Work : uint8_t {
     kNone,       // there is no work, or no time for it
-    kAccept,     // accept up to kMostInATurn connections
+    kFind,       // find connections that have bytes: AddRequest or AddLingering
+    kAccept,     // accept up to kMostAccepted connections
     kRequest,    // read bytes of a request: TakeRequest
     kLingering,  // discard bytes after a refusal: TakeLingering
   };
 
+  // True: connections may have bytes.
+  void SetToFind(bool to_find) { to_find_ = to_find; }
   // True: the acceptor may have new connections.
   void SetToAccept(bool to_accept) { to_accept_ = to_accept; }
   // The connection has bytes of a request. `is_short`: they are so few that they can be a whole
@@ -47,19 +56,18 @@ class NewcomerQueue {
   }
 
   // True: there is work, perhaps without time for it.
-  bool has_work() const { return to_accept_ || has_request() || !lingering_.empty(); }
-  // Connections are accepted and requests are read in turns. Bytes after a refusal are discarded if
-  // there is no other work, and if newcomers did not need their share of the time before.
+  bool has_work() const { return has_turn() || !lingering_.empty(); }
+  // Must be called before Next. After a slice, the other connections must be served.
+  void BeginSlice(int64_t now_us) { slice_end_us_ = now_us + kSliceUs; }
+  // A turn finds connections that have bytes, accepts connections, and reads up to kMostInATurn
+  // requests. A long request ends the turn if no short request waits, because a health check may
+  // wait to be accepted. Bytes after a refusal are discarded if there is no other work, and if
+  // newcomers did not need their share of the time before.
   Work Next(int64_t now_us) {
-    if (!budget_.HasTime(now_us)) return Work::kNone;
-    const bool reads = has_request() && (!to_accept_ || left_in_turn_ > 0);
-    if (reads) {
-      if (left_in_turn_ > 0) --left_in_turn_;
-      return Work::kRequest;
-    }
-    if (to_accept_) {
-      left_in_turn_ = kMostInATurn;
-      return Work::kAccept;
+    if (now_us >= slice_end_us_ || !budget_.HasTime(now_us)) return Work::kNone;
+    while (has_turn()) {
+      const Work work = NextInTurn();
+      if (work != Work::kNone) return work;
     }
     const bool lingers = !lingering_.empty() && budget_.HasSpareTime(now_us);
     return lingers ? Work::kLingering : Work::kNone;
@@ -78,6 +86,29 @@ class NewcomerQueue {
   void Spend(int64_t used_us) { budget_.Spend(used_us); }
 
  private:
+  enum class Step : uint8_t { kFind, kAccept, kRequests };
+
+  // The next work of the turn. kNone: a step has ended.
+  Work NextInTurn() {
+    switch (step_) {
+      case Step::kFind:
+        step_ = Step::kAccept;
+        return to_find_ ? Work::kFind : Work::kNone;
+      case Step::kAccept:
+        step_ = Step::kRequests;
+        left_in_turn_ = kMostInATurn;
+        return to_accept_ ? Work::kAccept : Work::kNone;
+      case Step::kRequests:
+        break;
+    }
+    if (!has_request() || left_in_turn_ == 0) {
+      step_ = Step::kFind;
+      return Work::kNone;
+    }
+    left_in_turn_ = short_.empty() ? 0 : left_in_turn_ - 1;
+    return Work::kRequest;
+  }
+  bool has_turn() const { return to_find_ || to_accept_ || has_request(); }
   bool has_request() const { return !short_.empty() || !long_.empty(); }
   static Connection TakeFirst(std::deque<Connection>& queue) {
     Connection first = std::move(queue.front());
@@ -86,8 +117,11 @@ class NewcomerQueue {
   }
 
   NewcomerBudget budget_;
+  int64_t slice_end_us_ = 0;
+  bool to_find_ = false;
   bool to_accept_ = false;
-  int left_in_turn_ = 0;  // requests that are read before connections are accepted
+  Step step_ = Step::kFind;
+  int left_in_turn_ = 0;  // requests that may be read before the turn ends
   uint32_t taken_ = 0;    // requests that TakeRequest has returned
   std::deque<Connection> short_;
   std::deque<Connection> long_;

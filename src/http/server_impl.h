@@ -29,6 +29,7 @@
 #include "src/http/http_server.h"
 #include "src/http/http_stream.h"
 #include "src/http/newcomer_queue.h"
+#include "src/http/ready_sockets.h"
 #include "src/http/request_counts.h"
 #include "src/http/request_reader.h"
 
@@ -93,12 +94,19 @@ class HttpServer::Impl {
   };
   using Shared = std::shared_ptr<Connection>;
   struct Newcomers {
-    explicit Newcomers(boost::asio::io_context& io) : timer(io) {}
+    explicit Newcomers(boost::asio::io_context& io) : ready(io), timer(io) {}
 
     NewcomerQueue<Shared> queue;
+    ReadySockets ready;
     boost::asio::steady_timer timer;  // runs while work waits for the budget
     bool timer_runs = false;
     bool accept_paused = false;  // until the next sweep
+  };
+  struct LateConnections {
+    explicit LateConnections(boost::asio::io_context& io) : timer(io) {}
+
+    boost::asio::steady_timer timer;  // until the next sweep
+    std::vector<uint64_t> ids;        // found by a sweep, but not handled yet
   };
   // Replies of more than kSmallBytes that are being sent.
   struct UnreadReplies {
@@ -141,6 +149,7 @@ class HttpServer::Impl {
   void Close(const Shared& connection);
   void SweepLater(int64_t wait_ms);
   bool Sweep();
+  void CloseIfLate(const Shared& connection, int64_t now_ms);
   void Drain();
 
   // exchange.cc: requests and replies of one connection.
@@ -148,7 +157,9 @@ class HttpServer::Impl {
   int64_t Deadline(const Connection& connection) const;
   void Read(const Shared& connection);
   void ReadReady(const Shared& connection);
-  void QueueNewcomer(const Shared& connection);
+  void AwaitNewcomers();
+  void FindNewcomers();
+  void QueueNewcomer(Shared connection);
   void ServeNewcomersLater();
   void ServeNewcomers();
   void OnRead(const Shared& connection, const Error& error, std::string_view bytes);
@@ -193,7 +204,7 @@ class HttpServer::Impl {
   std::optional<boost::asio::ssl::context> tls_;
   boost::asio::io_context io_{1};
   boost::asio::basic_socket_acceptor<boost::asio::generic::stream_protocol> acceptor_{io_};
-  boost::asio::steady_timer sweep_{io_};
+  LateConnections late_{io_};
   std::unordered_map<uint64_t, Shared> connections_;
   // Connections for which IsQuiet(phase) is true. The connection that has been quiet for the
   // longest time is first.

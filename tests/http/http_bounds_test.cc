@@ -3,12 +3,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 #include <httplib.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
+#include <fstream>
 #include <functional>
+#include <iostream>
 #include <limits>
 #include <memory>
 #include <string>
@@ -508,6 +512,35 @@ TEST_F(HttpBoundsTest, ManyLateConnectionsAreClosed) {
   for (int i = 0; i < 300; ++i) late.push_back(Client("G"));
   for (RawHttp& client : late) EXPECT_EQ(StatusOf(client), 408);
   ExpectHealthy();
+}
+
+// The number of files for which this process has a file table.
+size_t FileTableSize() {
+  std::ifstream status("/proc/self/status");
+  for (std::string word; status >> word;) {
+    size_t size = 0;
+    if (word == "FDSize:" && status >> size) return size;
+  }
+  return 0;
+}
+
+// If the table grew while clients connect, each growth would delay all clients by many
+// milliseconds. The table never shrinks, so the test needs a process without earlier servers.
+TEST(HttpBoundsDeathTest, TheFileTableHasRoomForAllConnections) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto start = [] {
+    rlimit limit = {};
+    getrlimit(RLIMIT_NOFILE, &limit);
+    limit.rlim_cur = limit.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &limit);
+    HttpOptions options = PatientOptions();
+    options.max_connections = 4 * FileTableSize();
+    const auto server = HttpServer::Start(options, {});
+    const size_t size = FileTableSize();
+    std::cerr << "connections " << options.max_connections << ", file table " << size;
+    std::exit(server.ok() && size >= options.max_connections ? 0 : 1);
+  };
+  EXPECT_EXIT(start(), ::testing::ExitedWithCode(0), "file table");
 }
 
 // One request alone exceeds the bound, so the server cannot make room by closing another request.

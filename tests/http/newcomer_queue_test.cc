@@ -15,11 +15,15 @@ using Work = Queue::Work;
 
 constexpr int64_t kNowUs = 1'000'000;
 
-// The order of the next `count` pieces of work: a (accept), r (request), l (lingering), - (none).
+// The order of the next `count` pieces of work: f (find), a (accept), r (request), l (lingering), -
+// (none).
 std::string Order(Queue& queue, int count) {
   std::string order;
   for (int i = 0; i < count; ++i) {
     switch (queue.Next(kNowUs)) {
+      case Work::kFind:
+        order += 'f';
+        break;
       case Work::kAccept:
         order += 'a';
         break;
@@ -51,14 +55,19 @@ void LeaveTime(Queue& queue, int64_t left_us) {
   }
 }
 
-TEST(NewcomerQueue, WithoutWorkThereIsNothingToDo) {
+class NewcomerQueueTest : public testing::Test {
+ protected:
+  NewcomerQueueTest() { queue.BeginSlice(kNowUs); }
+
   Queue queue;
+};
+
+TEST_F(NewcomerQueueTest, WithoutWorkThereIsNothingToDo) {
   EXPECT_FALSE(queue.has_work());
   EXPECT_EQ(queue.Next(kNowUs), Work::kNone);
 }
 
-TEST(NewcomerQueue, RequestsAreReadInTheirOrder) {
-  Queue queue;
+TEST_F(NewcomerQueueTest, RequestsAreReadInTheirOrder) {
   queue.AddRequest(5, /*is_short=*/true);
   queue.AddRequest(6, /*is_short=*/true);
   EXPECT_EQ(queue.Next(kNowUs), Work::kRequest);
@@ -69,8 +78,7 @@ TEST(NewcomerQueue, RequestsAreReadInTheirOrder) {
 
 // A flood of long requests does not delay a health check. A flood of short requests delays a long
 // one, but the long one is read too.
-TEST(NewcomerQueue, ShortRequestsAreFirstButNotAlways) {
-  Queue queue;
+TEST_F(NewcomerQueueTest, ShortRequestsAreFirstButNotAlways) {
   const int most = Queue::kMostInATurn;
   for (int i = 0; i < 3; ++i) queue.AddRequest(-1, /*is_short=*/false);
   queue.AddRequest(0, /*is_short=*/true);
@@ -84,8 +92,7 @@ TEST(NewcomerQueue, ShortRequestsAreFirstButNotAlways) {
 }
 
 // Many new connections do not delay the requests. Many requests do not delay the new connections.
-TEST(NewcomerQueue, ConnectionsAndRequestsTakeTurns) {
-  Queue queue;
+TEST_F(NewcomerQueueTest, ConnectionsAndRequestsTakeTurns) {
   queue.SetToAccept(true);
   AddRequests(queue, 2 * Queue::kMostInATurn + 1);
   EXPECT_EQ(Order(queue, 22), "arrrrrrrrarrrrrrrraraa");
@@ -94,8 +101,37 @@ TEST(NewcomerQueue, ConnectionsAndRequestsTakeTurns) {
   EXPECT_EQ(Order(queue, 13), "rrrrrrrrrrrr-");
 }
 
-TEST(NewcomerQueue, LingeringConnectionsWaitForAllOtherWork) {
-  Queue queue;
+TEST_F(NewcomerQueueTest, EachTurnFindsConnectionsThatHaveBytes) {
+  queue.SetToFind(true);
+  EXPECT_TRUE(queue.has_work());
+  EXPECT_EQ(Order(queue, 2), "ff");
+  queue.SetToAccept(true);
+  AddRequests(queue, Queue::kMostInATurn + 1);
+  EXPECT_EQ(Order(queue, 15), "arrrrrrrrfarfaf");
+  queue.SetToFind(false);
+  EXPECT_EQ(Order(queue, 2), "aa");
+}
+
+// A health check may wait to be found or to be accepted, so it waits for few long requests.
+TEST_F(NewcomerQueueTest, ALongRequestEndsTheTurn) {
+  queue.SetToAccept(true);
+  for (int i = 0; i < 3; ++i) queue.AddRequest(i, /*is_short=*/false);
+  EXPECT_EQ(Order(queue, 4), "arar");
+  AddRequests(queue, 3);
+  EXPECT_EQ(Order(queue, 6), "arrrra");
+}
+
+// A slice ends also when other threads have used its time, and the budget has not paid for it.
+TEST_F(NewcomerQueueTest, ASliceEndsAfterItsTime) {
+  queue.SetToAccept(true);
+  EXPECT_EQ(queue.Next(kNowUs + Queue::kSliceUs - 1), Work::kAccept);
+  EXPECT_EQ(queue.Next(kNowUs + Queue::kSliceUs), Work::kNone);
+  EXPECT_TRUE(queue.has_work());
+  queue.BeginSlice(kNowUs + Queue::kSliceUs);
+  EXPECT_EQ(queue.Next(kNowUs + Queue::kSliceUs), Work::kAccept);
+}
+
+TEST_F(NewcomerQueueTest, LingeringConnectionsWaitForAllOtherWork) {
   queue.AddLingering(0);
   queue.AddLingering(1);
   AddRequests(queue, 2);
@@ -109,8 +145,7 @@ TEST(NewcomerQueue, LingeringConnectionsWaitForAllOtherWork) {
 
 // A lingering connection has bytes after a refusal. During a flood of requests, these bytes are not
 // read, so they take no time of the later requests.
-TEST(NewcomerQueue, LingeringConnectionsNeedSpareTime) {
-  Queue queue;
+TEST_F(NewcomerQueueTest, LingeringConnectionsNeedSpareTime) {
   queue.AddLingering(0);
   EXPECT_EQ(queue.Next(kNowUs), Work::kLingering);
   LeaveTime(queue, NewcomerBudget::kMostUs / 2 - 1);
@@ -121,8 +156,7 @@ TEST(NewcomerQueue, LingeringConnectionsNeedSpareTime) {
   EXPECT_EQ(queue.Next(kNowUs + 2 * NewcomerBudget::kShare), Work::kLingering);
 }
 
-TEST(NewcomerQueue, WithoutTimeAllWorkWaits) {
-  Queue queue;
+TEST_F(NewcomerQueueTest, WithoutTimeAllWorkWaits) {
   EXPECT_EQ(queue.Next(kNowUs), Work::kNone);
   LeaveTime(queue, 0);
   queue.SetToAccept(true);
@@ -132,8 +166,7 @@ TEST(NewcomerQueue, WithoutTimeAllWorkWaits) {
   EXPECT_EQ(queue.Next(kNowUs + NewcomerBudget::kShare), Work::kAccept);
 }
 
-TEST(NewcomerQueue, TheOldestOfTooManyLingeringConnectionsIsClosed) {
-  Queue queue;
+TEST_F(NewcomerQueueTest, TheOldestOfTooManyLingeringConnectionsIsClosed) {
   const auto most = static_cast<int>(Queue::kMostLingering);
   for (int i = 0; i < most; ++i) EXPECT_FALSE(queue.AddLingering(i).has_value());
   EXPECT_EQ(queue.AddLingering(most), 0);
