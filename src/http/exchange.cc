@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <array>
 #include <boost/asio/post.hpp>
-#include <chrono>
 #include <limits>
 #include <utility>
 
@@ -18,11 +17,7 @@ namespace kvcast {
 namespace {
 
 constexpr int64_t kLingerMs = 1000;
-constexpr auto kNewcomerPeriod = std::chrono::microseconds(500);
-// Maximum number of bytes of the first read from a newcomer. A request without a body usually fits.
-// Such a request waits only for a short time even if many other newcomers send large requests.
-constexpr size_t kFirstBytes = 4 << 10;
-// Maximum number of bytes of other reads of requests.
+// Maximum number of bytes of a read of a request, except the first read from a newcomer.
 constexpr size_t kPieceBytes = 16 << 10;
 // The bound max_held_bytes does not apply to a request that holds at most this number of bytes, so
 // that health checks are answered.
@@ -33,7 +28,7 @@ constexpr char kContinue[] = "HTTP/1.1 100 Continue\r\n\r\n";
 // makes the kernel acknowledge bytes, so few large reads are cheaper.
 size_t MostBytes(ConnectionPhase phase, bool newcomer) {
   if (phase == ConnectionPhase::kLingering) return std::tuple_size_v<HttpStream::Scratch>;
-  return newcomer && phase == ConnectionPhase::kIdle ? kFirstBytes : kPieceBytes;
+  return newcomer && phase == ConnectionPhase::kIdle ? kShortRequestBytes : kPieceBytes;
 }
 
 const char* MethodName(HttpRoute::Method method) {
@@ -108,83 +103,34 @@ void HttpServer::Impl::Read(const Shared& connection) {
         });
     return;
   }
-  if (connection->newcomer) {
-    if (!newcomers_.ready.Watch(connection->stream.descriptor(), connection->id)) Close(connection);
-    return;
+  AwaitBytes(connection);
+}
+
+void HttpServer::Impl::AwaitBytes(const Shared& connection) {
+  if (std::exchange(connection->awaits, true)) return;
+  if (!connection->newcomer) {
+    connection->stream.AsyncWaitReady([this, connection](const Error&) { ReadReady(connection); });
+  } else if (!newcomers_.ready.Watch(connection->stream.descriptor(), connection->id)) {
+    Close(connection);
   }
-  connection->stream.AsyncWaitReady([this, connection](const Error&) { ReadReady(connection); });
 }
 
 void HttpServer::Impl::ReadReady(const Shared& connection) {
-  connection->reading = false;
+  connection->awaits = false;
   if (connection->closed()) return;
   const bool newcomer = connection->newcomer;
   const int64_t begin_us = SteadyUs();
-  Error error;
-  const size_t most_bytes = MostBytes(connection->phase, newcomer);
-  const std::string_view bytes = connection->stream.ReadReady(most_bytes, error);
-  OnRead(connection, error, bytes);
+  if (connection->stream.is_secure()) {
+    if (connection->stream.needs_handshake() && !Handshake(connection)) return;
+    if (connection->stream.awaits_secure()) connection->stream.ReadSecure();
+  } else {
+    connection->reading = false;
+    Error error;
+    const size_t most_bytes = MostBytes(connection->phase, newcomer);
+    const std::string_view bytes = connection->stream.ReadReady(most_bytes, error);
+    OnRead(connection, error, bytes);
+  }
   if (newcomer) newcomers_.queue.Spend(SteadyUs() - begin_us);
-}
-
-void HttpServer::Impl::AwaitNewcomers() {
-  newcomers_.ready.AsyncWait([this] {
-    newcomers_.queue.SetToFind(true);
-    if (!newcomers_.timer_runs) ServeNewcomers();
-  });
-}
-
-void HttpServer::Impl::FindNewcomers() {
-  const int64_t begin_us = SteadyUs();
-  const bool more = newcomers_.ready.Take([this](uint64_t id) {
-    const auto found = connections_.find(id);
-    if (found != connections_.end()) QueueNewcomer(found->second);
-  });
-  newcomers_.queue.SetToFind(more);
-  if (!more) AwaitNewcomers();
-  newcomers_.queue.Spend(SteadyUs() - begin_us);
-}
-
-void HttpServer::Impl::QueueNewcomer(Shared connection) {
-  if (connection->phase != Phase::kLingering) {
-    const bool is_short = connection->stream.ReceivedBytes() <= kFirstBytes;
-    newcomers_.queue.AddRequest(std::move(connection), is_short);
-  } else if (const auto last = newcomers_.queue.AddLingering(std::move(connection))) {
-    Close(*last);
-  }
-}
-
-void HttpServer::Impl::ServeNewcomersLater() {
-  newcomers_.timer_runs = true;
-  newcomers_.timer.expires_after(kNewcomerPeriod);
-  newcomers_.timer.async_wait([this](const Error& stopped) {
-    newcomers_.timer_runs = false;
-    if (!stopped) ServeNewcomers();
-  });
-}
-
-void HttpServer::Impl::ServeNewcomers() {
-  using Work = NewcomerQueue<Shared>::Work;
-  newcomers_.queue.BeginSlice(SteadyUs());
-  for (;;) {
-    switch (newcomers_.queue.Next(SteadyUs())) {
-      case Work::kFind:
-        FindNewcomers();
-        break;
-      case Work::kAccept:
-        Accept();
-        break;
-      case Work::kRequest:
-        ReadReady(newcomers_.queue.TakeRequest());
-        break;
-      case Work::kLingering:
-        ReadReady(newcomers_.queue.TakeLingering());
-        break;
-      case Work::kNone:
-        if (newcomers_.queue.has_work()) ServeNewcomersLater();
-        return;
-    }
-  }
 }
 
 void HttpServer::Impl::OnRead(const Shared& connection, const Error& error,

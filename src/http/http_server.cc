@@ -158,16 +158,28 @@ void HttpServer::Impl::Admit(HttpStream::Socket socket) {
   connection->quiet = quiet_.insert(quiet_.end(), connection->id);
   connections_.emplace(connection->id, connection);
   ++counts_.connections;
-  Handshake(connection);
+  if (connection->stream.needs_handshake()) return AwaitBytes(connection);
+  Enter(*connection, Phase::kIdle);
+  Read(connection);
 }
 
-void HttpServer::Impl::Handshake(const Shared& connection) {
-  connection->stream.AsyncHandshake([this, connection](const Error& error) {
+bool HttpServer::Impl::Handshake(const Shared& connection) {
+  // A flood of clients that have left must not delay the others.
+  if (connection->stream.ClientEnded()) {
+    Close(connection);
+    return false;
+  }
+  const auto await_bytes = [this, id = connection->id] {
+    const auto found = connections_.find(id);
+    if (found != connections_.end()) AwaitBytes(Shared(found->second));
+  };
+  connection->stream.AsyncHandshake(await_bytes, [this, connection](const Error& error) {
     if (connection->closed()) return;
     if (error) return Close(connection);
     Enter(*connection, Phase::kIdle);
     Read(connection);
   });
+  return true;
 }
 
 bool HttpServer::Impl::MakeRoom() {

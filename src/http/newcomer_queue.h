@@ -9,11 +9,18 @@
 #include <cstdint>
 #include <deque>
 #include <optional>
+#include <string>
 #include <utility>
 
+#include "src/http/fair_queue.h"
 #include "src/http/newcomer_budget.h"
 
 namespace kvcast {
+
+// Maximum number of bytes of a short request, and of the first read from a newcomer. A request
+// without a body usually fits. Such a request waits only for a short time even if many other
+// newcomers send large requests.
+inline constexpr size_t kShortRequestBytes = 4 << 10;
 
 // Thread-compatible. All times are in microseconds of one monotonic clock.
 template <typename Connection>
@@ -42,10 +49,11 @@ class NewcomerQueue {
   void SetToFind(bool to_find) { to_find_ = to_find; }
   // True: the acceptor may have new connections.
   void SetToAccept(bool to_accept) { to_accept_ = to_accept; }
-  // The connection has bytes of a request. `is_short`: they are so few that they can be a whole
-  // request without a body, such as a health check.
-  void AddRequest(Connection connection, bool is_short) {
-    (is_short ? short_ : long_).push_back(std::move(connection));
+  // The connection has bytes of a request. `is_short`: they take little time, and can be a whole
+  // request without a body, such as a health check. `peer`: the address of the client. The requests
+  // of one peer do not delay the requests of another peer.
+  void AddRequest(Connection connection, const std::string& peer, bool is_short) {
+    (is_short ? short_ : long_).Push(peer, std::move(connection));
   }
   // The connection has bytes after a refusal. Returns a connection that must be closed; nullopt:
   // none.
@@ -78,10 +86,14 @@ class NewcomerQueue {
   Connection TakeRequest() {
     const bool turn_of_long = ++taken_ % kMostInATurn == 0;
     const bool takes_long = short_.empty() || (turn_of_long && !long_.empty());
-    return TakeFirst(takes_long ? long_ : short_);
+    return (takes_long ? long_ : short_).Pop();
   }
   // REQUIRES: Next has returned kLingering.
-  Connection TakeLingering() { return TakeFirst(lingering_); }
+  Connection TakeLingering() {
+    Connection first = std::move(lingering_.front());
+    lingering_.pop_front();
+    return first;
+  }
   // Must be called after the work, with the time that the work has used.
   void Spend(int64_t used_us) { budget_.Spend(used_us); }
 
@@ -110,11 +122,6 @@ class NewcomerQueue {
   }
   bool has_turn() const { return to_find_ || to_accept_ || has_request(); }
   bool has_request() const { return !short_.empty() || !long_.empty(); }
-  static Connection TakeFirst(std::deque<Connection>& queue) {
-    Connection first = std::move(queue.front());
-    queue.pop_front();
-    return first;
-  }
 
   NewcomerBudget budget_;
   int64_t slice_end_us_ = 0;
@@ -123,8 +130,8 @@ class NewcomerQueue {
   Step step_ = Step::kFind;
   int left_in_turn_ = 0;  // requests that may be read before the turn ends
   uint32_t taken_ = 0;    // requests that TakeRequest has returned
-  std::deque<Connection> short_;
-  std::deque<Connection> long_;
+  FairQueue<std::string, Connection> short_;
+  FairQueue<std::string, Connection> long_;
   std::deque<Connection> lingering_;
 };
 

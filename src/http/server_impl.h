@@ -78,6 +78,7 @@ class HttpServer::Impl {
     int64_t deadline_ms = 0;          // of the phase, or of the write after its latest progress
     Phase phase = Phase::kHandshake;  // only Enter changes it
     bool reading = false;             // a read is in progress
+    bool awaits = false;              // AwaitBytes was called, and then no ReadReady
     bool newcomer = true;             // see NewcomerQueue
     bool closing = false;             // the connection ends after the current reply
     bool ended = false;               // the client sends no more bytes
@@ -144,7 +145,8 @@ class HttpServer::Impl {
   void AwaitConnections();
   void Accept();
   void Admit(HttpStream::Socket socket);
-  void Handshake(const Shared& connection);
+  // False: the client has left, and the connection was closed.
+  bool Handshake(const Shared& connection);
   bool MakeRoom();
   void Close(const Shared& connection);
   void SweepLater(int64_t wait_ms);
@@ -152,16 +154,20 @@ class HttpServer::Impl {
   void CloseIfLate(const Shared& connection, int64_t now_ms);
   void Drain();
 
-  // exchange.cc: requests and replies of one connection.
-  void Enter(Connection& connection, Phase phase);
-  int64_t Deadline(const Connection& connection) const;
-  void Read(const Shared& connection);
-  void ReadReady(const Shared& connection);
+  // newcomers.cc: the turns of the newcomers.
   void AwaitNewcomers();
   void FindNewcomers();
   void QueueNewcomer(Shared connection);
   void ServeNewcomersLater();
   void ServeNewcomers();
+
+  // exchange.cc: requests and replies of one connection.
+  void Enter(Connection& connection, Phase phase);
+  int64_t Deadline(const Connection& connection) const;
+  void Read(const Shared& connection);
+  // Calls ReadReady when the socket has bytes.
+  void AwaitBytes(const Shared& connection);
+  void ReadReady(const Shared& connection);
   void OnRead(const Shared& connection, const Error& error, std::string_view bytes);
   void Advance(const Shared& connection);
   void CountHeld(Connection& connection);

@@ -2,12 +2,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 #include <httplib.h>
+#include <openssl/ssl.h>
 
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -103,6 +105,93 @@ TEST_F(HttpTlsTest, AMissingHandshakeTimesOut) {
   Start();
   RawHttp silent(server->port());
   EXPECT_EQ(silent.ReadToEnd(), "");
+}
+
+// A TLS client whose bytes the test sends.
+class TlsClient {
+ public:
+  explicit TlsClient(int port) : raw(port), context_(SSL_CTX_new(TLS_client_method())) {
+    tls_.reset(SSL_new(context_.get()));
+    SSL_set_bio(tls_.get(), BIO_new(BIO_s_mem()), BIO_new(BIO_s_mem()));  // the SSL owns both
+    SSL_set_connect_state(tls_.get());
+  }
+  // The bytes that TLS wants to send.
+  std::string Unsent() {
+    char* bytes = nullptr;
+    const long size = BIO_get_mem_data(SSL_get_wbio(tls_.get()), &bytes);
+    std::string unsent(bytes, static_cast<size_t>(size));
+    EXPECT_EQ(BIO_reset(SSL_get_wbio(tls_.get())), 1);
+    return unsent;
+  }
+  // The first bytes of a handshake.
+  std::string Hello() {
+    EXPECT_LT(SSL_do_handshake(tls_.get()), 0);
+    return Unsent();
+  }
+  // Completes the handshake, sends `request`, and returns the reply up to `end`. Sends one byte at
+  // a time.
+  std::string Ask(std::string_view request, std::string_view end) {
+    while (SSL_do_handshake(tls_.get()) != 1 && Exchange()) {
+    }
+    EXPECT_GT(SSL_write(tls_.get(), request.data(), static_cast<int>(request.size())), 0);
+    std::string reply;
+    while (!reply.ends_with(end)) {
+      char buffer[4096];
+      const int got = SSL_read(tls_.get(), buffer, sizeof(buffer));
+      if (got > 0) {
+        reply.append(buffer, static_cast<size_t>(got));
+      } else if (!Exchange()) {
+        break;
+      }
+    }
+    return reply;
+  }
+
+  RawHttp raw;
+
+ private:
+  // False: the connection has ended.
+  bool Exchange() {
+    for (const char byte : Unsent()) raw.Send({&byte, 1});
+    const std::string received = raw.ReadSome();
+    if (received.empty()) return false;
+    return BIO_write(SSL_get_rbio(tls_.get()), received.data(), static_cast<int>(received.size())) >
+           0;
+  }
+
+  struct Free {
+    void operator()(SSL_CTX* context) const { SSL_CTX_free(context); }
+    void operator()(SSL* tls) const { SSL_free(tls); }
+  };
+  std::unique_ptr<SSL_CTX, Free> context_;
+  std::unique_ptr<SSL, Free> tls_;
+};
+
+constexpr char kEcho[] = "POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n";
+
+TEST_F(HttpTlsTest, TheBytesOfAClientMayArriveOneByOne) {
+  Start();
+  TlsClient client(server->port());
+  for (const std::string body : {"hi", "ho"}) {
+    const std::string reply = client.Ask(kEcho + body, body);
+    EXPECT_TRUE(reply.starts_with("HTTP/1.1 200")) << reply;
+    EXPECT_TRUE(reply.ends_with(body)) << reply;
+  }
+}
+
+TEST_F(HttpTlsTest, UnfinishedHandshakesStopNobody) {
+  Start();
+  std::vector<TlsClient> clients;
+  for (int i = 0; i < 100; ++i) {
+    clients.emplace_back(server->port());
+    const std::string hello = clients.back().Hello();
+    clients.back().raw.Send(std::string_view(hello).substr(0, hello.size() - i % 2));
+    if (i % 4 < 2) clients.back().raw.EndSending();
+  }
+  TlsClient client(server->port());
+  EXPECT_TRUE(client.Ask(kEcho + std::string("hi"), "hi").ends_with("hi"));
+  server->Stop();
+  EXPECT_EQ(server->counters().connections, 0u);
 }
 
 TEST_F(HttpTlsTest, OldVersionsAreRefused) {

@@ -54,6 +54,12 @@ class RawHttp {
       text_.append(buffer, static_cast<size_t>(got));
     }
   }
+  // Returns the next bytes. Empty: the connection ended, or no byte arrived for 30 seconds.
+  std::string ReadSome() {
+    char buffer[4096];
+    const ssize_t got = recv(fd_, buffer, sizeof(buffer), 0);
+    return got > 0 ? std::string(buffer, static_cast<size_t>(got)) : "";
+  }
   // Returns the bytes up to and including `end`. Returns fewer bytes if the connection ends before
   // `end` arrives, or if no byte arrives for 30 seconds.
   std::string ReadUpTo(std::string_view end) {

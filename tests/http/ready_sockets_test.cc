@@ -27,7 +27,7 @@ struct Pair {
   Descriptor server;
 };
 
-class ReadySocketsTest : public testing::Test {
+class ReadySocketsTest : public ::testing::Test {
  protected:
   ReadySocketsTest() { EXPECT_TRUE(ready.is_open()); }
 
