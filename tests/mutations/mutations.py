@@ -668,8 +668,6 @@ MUTATIONS = [
      "      turns_.push_back(std::move(key));", "      turns_.push_front(std::move(key));", HTTP_TESTS + "FairQueue.*"),
     ("let newcomers of all peers wait in one queue", NEWCOMER_QUEUE,
      ".Push(peer, std::move(connection));", '.Push("", std::move(connection));', HTTP_TESTS + "NewcomerQueueTest.*"),
-    ("read bytes of TLS only once", "src/http/http_stream.h",
-     "return async_read_some(buffers, handler);", "return;", HTTP_TESTS + "HttpTlsTest.*"),
     ("never read the bytes of TLS", EXCHANGE,
      "    if (connection->stream.awaits_secure()) connection->stream.ReadSecure();\n", "", HTTP_TESTS + "HttpTlsTest.*"),
     ("queue large queries with the others", "src/http/exchange.cc",
