@@ -106,21 +106,14 @@ void HttpServer::Impl::Read(const Shared& connection) {
   AwaitBytes(connection);
 }
 
-void HttpServer::Impl::AwaitBytes(const Shared& connection) {
-  if (std::exchange(connection->awaits, true)) return;
-  if (!connection->newcomer) {
-    connection->stream.AsyncWaitReady([this, connection](const Error&) { ReadReady(connection); });
-  } else if (!newcomers_.ready.Watch(connection->stream.descriptor(), connection->id)) {
-    Close(connection);
-  }
-}
-
 void HttpServer::Impl::ReadReady(const Shared& connection) {
   connection->awaits = false;
   if (connection->closed()) return;
   const bool newcomer = connection->newcomer;
   const int64_t begin_us = SteadyUs();
-  if (connection->stream.is_secure()) {
+  if (!connection->reading && connection->in.size() > 0) {
+    Advance(connection);
+  } else if (connection->stream.is_secure()) {
     if (connection->stream.needs_handshake() && !Handshake(connection)) return;
     if (connection->stream.awaits_secure()) connection->stream.ReadSecure();
   } else {
@@ -309,8 +302,8 @@ void HttpServer::Impl::Dispatch(const Shared& connection) {
   using Lane = HttpRoute::Lane;
   const bool large = route->lane == Lane::kQuery && request.body.size() > HttpRoute::kLargeBody;
   Pool& pool = PoolOf(large ? Lane::kLargeQuery : route->lane);
-  boost::asio::post(pool, [this, connection, route, &pool, request = std::move(request),
-                           head_only] {
+  pool.Post(connection->client, [this, connection, route, &pool, request = std::move(request),
+                                 head_only] {
     if (stage_ == Stage::kEnded) return;
     HttpReply reply = Handle(*route, request);
     const std::string_view trace = TraceParentOf(request);
@@ -339,7 +332,7 @@ void HttpServer::Impl::PostNextPiece(const Shared& connection) {
   Enter(*connection, Phase::kHandling);
   auto pieces = std::exchange(connection->pieces, {});
   Pool& pool = *pieces->pool;
-  boost::asio::post(pool, [this, connection, pieces = std::move(pieces)]() mutable {
+  pool.Post(connection->client, [this, connection, pieces = std::move(pieces)]() mutable {
     if (stage_ == Stage::kEnded) return;
     const std::optional<std::string> piece = NextPiece(pieces->next);
     Finished finished{"", piece && pieces->keep_alive, {}, 0};
@@ -350,11 +343,13 @@ void HttpServer::Impl::PostNextPiece(const Shared& connection) {
   });
 }
 
+// Sending a reply takes more time than reading a small request, so replies take turns too.
 void HttpServer::Impl::Finish(Shared connection, Finished finished, bool paced) {
-  boost::asio::post(io_, [this, connection = std::move(connection), finished = std::move(finished),
-                          paced]() mutable {
-    if (!connection->closed()) OnFinished(connection, std::move(finished));
-    if (paced) taken_.release();
+  boost::asio::post(io_, [this, connection = std::move(connection), paced,
+                          finished = std::make_unique<Finished>(std::move(finished))]() mutable {
+    const std::string& client = connection->client;
+    turns_.queue.Push(client, {std::move(connection), std::move(finished), paced});
+    TakeTurnsLater();
   });
 }
 
@@ -427,7 +422,7 @@ void HttpServer::Impl::OnSent(const Shared& connection) {
   connection->path = nullptr;
   connection->head_only = false;
   Enter(*connection, Phase::kIdle);
-  return connection->in.size() > 0 ? Advance(connection) : Read(connection);
+  return connection->in.size() > 0 ? ReadLater(connection) : Read(connection);
 }
 
 // The server reads until the client ends the connection, but at most for kLingerMs. If the server

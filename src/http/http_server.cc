@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <boost/asio/post.hpp>
+#include <cerrno>
 #include <chrono>
 #include <utility>
 
@@ -43,25 +44,33 @@ void EnlargeFileTable(int any_file, size_t files) {
   const Descriptor high(fcntl(any_file, F_DUPFD_CLOEXEC, static_cast<int>(files)));
 }
 
-// Asio in Boost 1.74 does not set this flag, so child processes would inherit the socket.
-void CloseInChildren(int socket) { fcntl(socket, F_SETFD, FD_CLOEXEC); }
-
-std::string PeerOf(const HttpStream::Socket& socket) {
-  boost::system::error_code error;
-  const auto endpoint = socket.remote_endpoint(error);
-  if (error) return "";
-  const auto* const address = reinterpret_cast<const sockaddr*>(endpoint.data());
+std::string PeerOf(const sockaddr_storage& address) {
   std::array<char, INET6_ADDRSTRLEN> text{};
-  if (address->sa_family == AF_INET) {
-    inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in*>(address)->sin_addr, text.data(),
+  if (address.ss_family == AF_INET) {
+    inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in&>(address).sin_addr, text.data(),
               text.size());
-  } else if (address->sa_family == AF_INET6) {
-    inet_ntop(AF_INET6, &reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr, text.data(),
+  } else if (address.ss_family == AF_INET6) {
+    inet_ntop(AF_INET6, &reinterpret_cast<const sockaddr_in6&>(address).sin6_addr, text.data(),
               text.size());
   } else {
     return "unix";
   }
   return text.data();
+}
+
+// The client of a connection: the address, or the network of an IPv6 address. One client can often
+// use each address of a network.
+std::string ClientOf(const sockaddr_storage& address) {
+  if (address.ss_family != AF_INET6) return PeerOf(address);
+  const in6_addr& bytes = reinterpret_cast<const sockaddr_in6&>(address).sin6_addr;
+  constexpr size_t kNetworkBytes = 8;
+  const bool is_ipv4 = IN6_IS_ADDR_V4MAPPED(&bytes);
+  return {reinterpret_cast<const char*>(&bytes), is_ipv4 ? sizeof(bytes) : kNetworkBytes};
+}
+
+// The error concerns only the connection that would have been accepted.
+bool IsOfOneConnection(int error) {
+  return error == ECONNABORTED || error == EINTR || error == EPROTO || error == EPERM;
 }
 
 Status Invalid(const std::string& text) { return {StatusCode::kInvalidArgument, "http: " + text}; }
@@ -74,10 +83,13 @@ HttpServer::Impl::Impl(const HttpOptions& options)
                   options.allowed_hosts),
       max_connections_(std::min(options.max_connections, OpenFilesForConnections())) {}
 
-HttpServer::Impl::Connection::Connection(uint64_t number, HttpStream::Socket socket, Impl& server)
+HttpServer::Impl::Connection::Connection(uint64_t number, Descriptor socket,
+                                         const sockaddr_storage& address, Impl& server)
     : id(number),
-      peer(PeerOf(socket)),
-      stream(std::move(socket), server.tls_ ? &*server.tls_ : nullptr, server.scratch_),
+      peer(PeerOf(address)),
+      client(ClientOf(address)),
+      stream(HeldSocket(std::move(socket), server.io_, server.WaitsOf(number)),
+             server.tls_ ? &*server.tls_ : nullptr, server.scratch_),
       reader(server.options_.limits,
              [this, &server](const HttpRequest& head) { return server.OnHead(*this, head); }) {}
 
@@ -85,7 +97,7 @@ Status HttpServer::Impl::Start(std::vector<HttpRoute> routes) {
   if (options_.threads < 1 || options_.port < 0 || options_.port > 65535) {
     return Invalid("port must be 0 to 65535, and threads at least 1");
   }
-  if (!newcomers_.ready.is_open()) {
+  if (!newcomers_.ready.is_open() || !turns_.ready.is_open() || !turns_.full.is_open()) {
     return {StatusCode::kUnavailable, "http: no file descriptor is free"};
   }
   if (Status status = LoadSecrets(); !status.ok()) return status;
@@ -95,9 +107,11 @@ Status HttpServer::Impl::Start(std::vector<HttpRoute> routes) {
     const bool query = lane == static_cast<size_t>(HttpRoute::Lane::kQuery);
     pools_[lane].emplace(query ? static_cast<size_t>(options_.threads) : 1);
   }
-  EnlargeFileTable(acceptor_.native_handle(), max_connections_);
+  EnlargeFileTable(listener_.acceptor.native_handle(), max_connections_);
   AwaitConnections();
   AwaitNewcomers();
+  AwaitReady();
+  AwaitRoom();
   SweepLater(kTickMs);
   loop_ = std::thread([this] { io_.run(); });
   return Status();
@@ -119,8 +133,8 @@ Status HttpServer::Impl::LoadSecrets() {
 }
 
 void HttpServer::Impl::AwaitConnections() {
-  acceptor_.async_wait(asio::socket_base::wait_read, [this](const Error&) {
-    if (!acceptor_.is_open()) return;
+  listener_.acceptor.async_wait(asio::socket_base::wait_read, [this](const Error&) {
+    if (!listener_.acceptor.is_open()) return;
     newcomers_.queue.SetToAccept(true);
     if (!newcomers_.timer_runs) ServeNewcomers();
   });
@@ -130,30 +144,32 @@ void HttpServer::Impl::AwaitConnections() {
 // connect.
 void HttpServer::Impl::Accept() {
   const int64_t begin_us = SteadyUs();
-  Error error;
-  for (int i = 0; i < NewcomerQueue<Shared>::kMostAccepted && !error; ++i) {
-    HttpStream::Socket next(io_);
-    acceptor_.accept(next, error);
-    if (!error) Admit(std::move(next));
+  int error = 0;
+  for (int i = 0; i < NewcomerQueue<Shared>::kMostAccepted && error == 0; ++i) {
+    sockaddr_storage address = {};
+    socklen_t size = sizeof(address);
+    Descriptor socket(accept4(listener_.acceptor.native_handle(),
+                              reinterpret_cast<sockaddr*>(&address), &size,
+                              SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (socket.get() < 0 && !IsOfOneConnection(errno)) error = errno;
+    if (socket.get() >= 0) Admit(std::move(socket), address);
   }
   newcomers_.queue.Spend(SteadyUs() - begin_us);
-  if (!error) return;
-  const bool no_files = error == asio::error::no_descriptors ||
-                        error == boost::system::errc::too_many_files_open_in_system;
-  if (no_files && MakeRoom()) return;
+  if (error == 0) return;
+  if ((error == EMFILE || error == ENFILE) && MakeRoom()) return;
   newcomers_.queue.SetToAccept(false);
-  newcomers_.accept_paused = error != asio::error::would_block;
+  newcomers_.accept_paused = error != EAGAIN;
   if (!newcomers_.accept_paused) AwaitConnections();
 }
 
-void HttpServer::Impl::Admit(HttpStream::Socket socket) {
+void HttpServer::Impl::Admit(Descriptor socket, const sockaddr_storage& address) {
   ++counts_.accepted;
   if (connections_.size() >= max_connections_ && !MakeRoom()) {
     ++counts_.evicted;
     return;
   }
-  CloseInChildren(socket.native_handle());
-  const auto connection = std::make_shared<Connection>(next_id_++, std::move(socket), *this);
+  const auto connection =
+      std::make_shared<Connection>(next_id_++, std::move(socket), address, *this);
   connection->deadline_ms = Deadline(*connection);
   connection->quiet = quiet_.insert(quiet_.end(), connection->id);
   connections_.emplace(connection->id, connection);
@@ -163,17 +179,27 @@ void HttpServer::Impl::Admit(HttpStream::Socket socket) {
   Read(connection);
 }
 
+HeldSocket::Waits HttpServer::Impl::WaitsOf(uint64_t id) {
+  const auto for_bytes = [this, id] {
+    const auto found = connections_.find(id);
+    if (found != connections_.end()) AwaitBytes(Shared(found->second));
+  };
+  const auto for_room = [this, id] {
+    const auto found = connections_.find(id);
+    if (found == connections_.end()) return;
+    const Shared connection = found->second;
+    if (!turns_.full.Watch(connection->stream.descriptor(), id)) Close(connection);
+  };
+  return {for_bytes, for_room};
+}
+
 bool HttpServer::Impl::Handshake(const Shared& connection) {
   // A flood of clients that have left must not delay the others.
   if (connection->stream.ClientEnded()) {
     Close(connection);
     return false;
   }
-  const auto await_bytes = [this, id = connection->id] {
-    const auto found = connections_.find(id);
-    if (found != connections_.end()) AwaitBytes(Shared(found->second));
-  };
-  connection->stream.AsyncHandshake(await_bytes, [this, connection](const Error& error) {
+  connection->stream.AsyncHandshake([this, connection](const Error& error) {
     if (connection->closed()) return;
     if (error) return Close(connection);
     Enter(*connection, Phase::kIdle);
@@ -208,7 +234,8 @@ void HttpServer::Impl::SweepLater(int64_t wait_ms) {
     if (error) return;
     const bool more = Sweep();
     if (drain_until_ms_ != 0) Drain();
-    if (std::exchange(newcomers_.accept_paused, false) && acceptor_.is_open()) AwaitConnections();
+    if (std::exchange(newcomers_.accept_paused, false) && listener_.acceptor.is_open())
+      AwaitConnections();
     SweepLater(more ? kNextSweepMs : kTickMs);
   });
 }
@@ -246,7 +273,7 @@ void HttpServer::Impl::Drain() {
   // As soon as the acceptor is closed, the path may belong to the socket of another server.
   Unlisten();
   Error ignored;
-  acceptor_.close(ignored);
+  listener_.acceptor.close(ignored);
   const int64_t now_ms = SteadyMs();
   if (drain_until_ms_ == 0) drain_until_ms_ = now_ms + options_.drain_timeout_ms;
   std::vector<Shared> ends;
@@ -271,7 +298,7 @@ void HttpServer::Impl::Stop() {
   stage_ = Stage::kEnded;
   taken_.release();
   for (auto& pool : pools_) {
-    if (pool) pool->join();
+    if (pool) pool->Stop();
   }
   Unlisten();  // after a start that failed, there was no Drain
 }

@@ -65,20 +65,20 @@ Status HttpServer::Impl::Listen() {
 // Opens and binds the acceptor. It does not listen yet.
 Status HttpServer::Impl::OpenAcceptor(const asio::generic::stream_protocol::endpoint& endpoint) {
   Error error;
-  acceptor_.close(error);
-  acceptor_.open(endpoint.protocol(), error);
+  listener_.acceptor.close(error);
+  listener_.acceptor.open(endpoint.protocol(), error);
   if (error) return Unavailable("", error.message());
   // Asio in Boost 1.74 does not set this flag, so child processes would inherit the socket.
-  fcntl(acceptor_.native_handle(), F_SETFD, FD_CLOEXEC);
-  acceptor_.non_blocking(true, error);  // Accept must not wait for a connection
+  fcntl(listener_.acceptor.native_handle(), F_SETFD, FD_CLOEXEC);
+  listener_.acceptor.non_blocking(true, error);  // Accept must not wait for a connection
   if (error) return Unavailable("", error.message());
   if (endpoint.protocol().family() != AF_UNIX) {
     Error ignored;
-    acceptor_.set_option(asio::socket_base::reuse_address(true), ignored);
-    setsockopt(acceptor_.native_handle(), IPPROTO_TCP, TCP_MAXSEG, &kSegmentBytes,
+    listener_.acceptor.set_option(asio::socket_base::reuse_address(true), ignored);
+    setsockopt(listener_.acceptor.native_handle(), IPPROTO_TCP, TCP_MAXSEG, &kSegmentBytes,
                sizeof(kSegmentBytes));
   }
-  acceptor_.bind(endpoint, error);
+  listener_.acceptor.bind(endpoint, error);
   return error ? Unavailable("", error.message()) : Status();
 }
 
@@ -91,9 +91,9 @@ Status HttpServer::Impl::ListenOnTcp() {
                                                 tcp::resolver::passive, error);
   for (const auto& entry : found) {
     if (!OpenAcceptor(entry.endpoint()).ok()) continue;
-    acceptor_.listen(kBacklog, error);
+    listener_.acceptor.listen(kBacklog, error);
     if (error) continue;
-    port_ = PortOf(acceptor_.native_handle());
+    listener_.port = PortOf(listener_.acceptor.native_handle());
     return Status();
   }
   return Unavailable(address + ":" + std::to_string(options_.port), "");
@@ -108,17 +108,17 @@ Status HttpServer::Impl::ListenOnUnix() {
   if (Status status = RemoveOldSocket(path); !status.ok()) return status;
   const Status opened = OpenAcceptor(asio::local::stream_protocol::endpoint(path));
   if (!opened.ok()) return Unavailable("unix:" + path, "");
-  owns_path_ = true;
+  listener_.owns_path = true;
   // No client can connect before the socket listens.
   Error error;
   const bool closed = chmod(path.c_str(), S_IRUSR | S_IWUSR) == 0;
-  if (closed) acceptor_.listen(kBacklog, error);
+  if (closed) listener_.acceptor.listen(kBacklog, error);
   return closed && !error ? Status() : Unavailable("unix:" + path, "");
 }
 
 void HttpServer::Impl::Unlisten() {
-  if (owns_path_) unlink(options_.unix_path.c_str());
-  owns_path_ = false;
+  if (listener_.owns_path) unlink(options_.unix_path.c_str());
+  listener_.owns_path = false;
 }
 
 }  // namespace kvcast

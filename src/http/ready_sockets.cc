@@ -6,14 +6,16 @@
 
 namespace kvcast {
 
-ReadySockets::ReadySockets(boost::asio::io_context& io) : epoll_(io) {
+ReadySockets::ReadySockets(boost::asio::io_context& io, For what)
+    : watched_(what == For::kBytes ? EPOLLIN | EPOLLRDHUP | EPOLLONESHOT : EPOLLOUT | EPOLLONESHOT),
+      epoll_(io) {
   const int epoll = epoll_create1(EPOLL_CLOEXEC);
   if (epoll >= 0) epoll_.assign(epoll);
 }
 
 bool ReadySockets::Watch(int socket, uint64_t id) {
   epoll_event event{};
-  event.events = EPOLLIN | EPOLLRDHUP | EPOLLONESHOT;
+  event.events = watched_;
   event.data.u64 = id;
   const int epoll = epoll_.native_handle();
   if (epoll_ctl(epoll, EPOLL_CTL_MOD, socket, &event) == 0) return true;

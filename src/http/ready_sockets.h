@@ -1,6 +1,6 @@
-// ReadySockets: finds the watched sockets that have bytes, a bounded number at a time. Boost.Asio
-// instead runs a handler for each ready socket before it looks again for other sockets. If
-// thousands of sockets get bytes at the same time, all other connections then wait.
+// ReadySockets: finds the watched sockets that have bytes or room, a bounded number at a time.
+// Boost.Asio instead runs a handler for each ready socket before it looks again for other sockets.
+// If thousands of sockets get bytes at the same time, all other connections then wait.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -20,7 +20,11 @@ class ReadySockets {
   // Maximum number of sockets that Take passes.
   static constexpr size_t kMostTaken = 64;
 
-  explicit ReadySockets(boost::asio::io_context& io);
+  enum class For : uint8_t {
+    kBytes,  // a socket is ready if it has bytes, its end, or an error
+    kRoom,   // a socket is ready if bytes can be sent, or if it has an error
+  };
+  ReadySockets(boost::asio::io_context& io, For what);
 
   // False: no file descriptor was free. The other functions must not be called.
   bool is_open() const { return epoll_.is_open(); }
@@ -28,7 +32,7 @@ class ReadySockets {
   // Watches `socket` until Take has passed `id`, or until the socket is closed. False: the kernel
   // has no memory for it.
   bool Watch(int socket, uint64_t id);
-  // Calls `ready` when a watched socket has bytes, its end, or an error. Must be called again after
+  // Calls `ready` when a watched socket is ready. Must be called again after
   // each call of `ready`, when Take has returned false.
   void AsyncWait(std::function<void()> ready);
   // Passes the ids of ready sockets. The socket of an id may be closed already. True: more sockets
@@ -36,6 +40,7 @@ class ReadySockets {
   bool Take(const std::function<void(uint64_t id)>& take);
 
  private:
+  const uint32_t watched_;
   boost::asio::posix::stream_descriptor epoll_;
   std::array<epoll_event, kMostTaken> events_;
 };

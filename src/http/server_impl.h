@@ -3,6 +3,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <sys/socket.h>
+
 #include <array>
 #include <atomic>
 #include <boost/asio/basic_socket_acceptor.hpp>
@@ -10,7 +12,6 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ssl/context.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <boost/asio/thread_pool.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <list>
 #include <map>
@@ -23,8 +24,11 @@
 #include <unordered_map>
 #include <vector>
 
+#include "src/base/descriptor.h"
 #include "src/http/access_tokens.h"
 #include "src/http/connection_phase.h"
+#include "src/http/fair_pool.h"
+#include "src/http/fair_queue.h"
 #include "src/http/host_rules.h"
 #include "src/http/http_server.h"
 #include "src/http/http_stream.h"
@@ -41,14 +45,14 @@ class HttpServer::Impl {
 
   Status Start(std::vector<HttpRoute> routes);
   void Stop();
-  int port() const { return port_; }
+  int port() const { return listener_.port; }
   HttpCounters counters() const;
   HttpRequestCounts request_counts() const { return requests_.Read(); }
 
  private:
   using Error = HttpStream::Error;
   using Phase = ConnectionPhase;
-  using Pool = boost::asio::thread_pool;
+  using Pool = FairPool;
   static constexpr size_t kLanes = static_cast<size_t>(HttpRoute::Lane::kHealth) + 1;
 
   enum class Stage : uint8_t {
@@ -64,11 +68,12 @@ class HttpServer::Impl {
     bool keep_alive = false;
   };
   struct Connection {
-    Connection(uint64_t number, HttpStream::Socket socket, Impl& server);
+    Connection(uint64_t number, Descriptor socket, const sockaddr_storage& address, Impl& server);
     bool closed() const { return phase == Phase::kClosed; }
 
     const uint64_t id;
-    const std::string peer;  // see HttpAnswer
+    const std::string peer;    // see HttpAnswer
+    const std::string client;  // clients take turns, see ClientOf
     HttpStream stream;
     RequestReader reader;
     boost::beast::flat_buffer in;
@@ -95,13 +100,21 @@ class HttpServer::Impl {
   };
   using Shared = std::shared_ptr<Connection>;
   struct Newcomers {
-    explicit Newcomers(boost::asio::io_context& io) : ready(io), timer(io) {}
+    explicit Newcomers(boost::asio::io_context& io)
+        : ready(io, ReadySockets::For::kBytes), timer(io) {}
 
     NewcomerQueue<Shared> queue;
     ReadySockets ready;
     boost::asio::steady_timer timer;  // runs while work waits for the budget
     bool timer_runs = false;
     bool accept_paused = false;  // until the next sweep
+  };
+  struct Listener {
+    explicit Listener(boost::asio::io_context& io) : acceptor(io) {}
+
+    boost::asio::basic_socket_acceptor<boost::asio::generic::stream_protocol> acceptor;
+    bool owns_path = false;  // unix_path is this server's socket
+    int port = 0;            // constant after Start
   };
   struct LateConnections {
     explicit LateConnections(boost::asio::io_context& io) : timer(io) {}
@@ -120,6 +133,24 @@ class HttpServer::Impl {
     std::shared_ptr<Pieces> pieces;  // nullptr: these bytes are the last
     int status = 0;                  // 0: a later piece
     std::string traceparent = {};
+  };
+
+  // The next work for a connection: a reply is sent, or bytes are read.
+  struct Turn {
+    Shared connection;
+    std::unique_ptr<Finished> finished;  // nullptr: bytes are read
+    bool paced = false;                  // see Finish
+  };
+  // The work for connections, without the reads of newcomers. The clients take turns.
+  struct Turns {
+    explicit Turns(boost::asio::io_context& io)
+        : ready(io, ReadySockets::For::kBytes), full(io, ReadySockets::For::kRoom) {}
+
+    FairQueue<std::string, Turn> queue;
+    ReadySockets ready;
+    ReadySockets full;       // connections whose writes wait for room
+    bool to_find = false;    // connections of `ready` may have bytes
+    bool is_posted = false;  // TakeTurns was posted
   };
 
   // The values of HttpCounters. Used by any thread.
@@ -144,7 +175,8 @@ class HttpServer::Impl {
   Status LoadSecrets();
   void AwaitConnections();
   void Accept();
-  void Admit(HttpStream::Socket socket);
+  void Admit(Descriptor socket, const sockaddr_storage& address);
+  HeldSocket::Waits WaitsOf(uint64_t id);
   // False: the client has left, and the connection was closed.
   bool Handshake(const Shared& connection);
   bool MakeRoom();
@@ -154,7 +186,18 @@ class HttpServer::Impl {
   void CloseIfLate(const Shared& connection, int64_t now_ms);
   void Drain();
 
-  // newcomers.cc: the turns of the newcomers.
+  // turns.cc: the order in which connections are read.
+  // Calls ReadReady when the socket has bytes.
+  void AwaitBytes(const Shared& connection);
+  // Calls ReadReady for bytes that were received before.
+  void ReadLater(const Shared& connection);
+  void AwaitReady();
+  void FindReady();
+  void TakeTurns();
+  void TakeTurnsLater();
+  // Continues the writes of connections that have room.
+  void AwaitRoom();
+  void WriteReady();
   void AwaitNewcomers();
   void FindNewcomers();
   void QueueNewcomer(Shared connection);
@@ -165,8 +208,6 @@ class HttpServer::Impl {
   void Enter(Connection& connection, Phase phase);
   int64_t Deadline(const Connection& connection) const;
   void Read(const Shared& connection);
-  // Calls ReadReady when the socket has bytes.
-  void AwaitBytes(const Shared& connection);
   void ReadReady(const Shared& connection);
   void OnRead(const Shared& connection, const Error& error, std::string_view bytes);
   void Advance(const Shared& connection);
@@ -204,12 +245,10 @@ class HttpServer::Impl {
   const size_t max_connections_;
   std::optional<AccessTokens> tokens_;                    // constant after Start
   std::map<std::string, std::vector<HttpRoute>> routes_;  // by path; constant after Start
-  bool owns_path_ = false;                                // unix_path is this server's socket
-  int port_ = 0;                                          // constant after Start
   HttpStream::Scratch scratch_;
   std::optional<boost::asio::ssl::context> tls_;
   boost::asio::io_context io_{1};
-  boost::asio::basic_socket_acceptor<boost::asio::generic::stream_protocol> acceptor_{io_};
+  Listener listener_{io_};
   LateConnections late_{io_};
   std::unordered_map<uint64_t, Shared> connections_;
   // Connections for which IsQuiet(phase) is true. The connection that has been quiet for the
@@ -220,6 +259,7 @@ class HttpServer::Impl {
   // requests have the same size, the last element belongs to the oldest connection.
   std::set<std::pair<size_t, uint64_t>> unfinished_;
   UnreadReplies unread_;
+  Turns turns_{io_};
   Newcomers newcomers_{io_};
   uint64_t next_id_ = 0;
   int64_t drain_until_ms_ = 0;  // 0: not stopping

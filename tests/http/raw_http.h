@@ -16,9 +16,13 @@ namespace kvcast::testing {
 
 class RawHttp {
  public:
-  explicit RawHttp(int port) : fd_(::socket(AF_INET, SOCK_STREAM, 0)) {
+  // Connects from the address `from` to 127.0.0.1.
+  explicit RawHttp(int port, const char* from = "127.0.0.1")
+      : fd_(::socket(AF_INET, SOCK_STREAM, 0)) {
     sockaddr_in address = {};
     address.sin_family = AF_INET;
+    inet_pton(AF_INET, from, &address.sin_addr);
+    bind(fd_, reinterpret_cast<const sockaddr*>(&address), sizeof(address));
     address.sin_port = htons(static_cast<uint16_t>(port));
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     connected_ = connect(fd_, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0;

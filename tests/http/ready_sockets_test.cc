@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <array>
 #include <vector>
 
 #include "src/base/descriptor.h"
@@ -45,7 +46,7 @@ class ReadySocketsTest : public ::testing::Test {
   }
 
   boost::asio::io_context io;
-  ReadySockets ready{io};
+  ReadySockets ready{io, ReadySockets::For::kBytes};
   bool more = false;
   int calls = 0;
 };
@@ -79,6 +80,29 @@ TEST_F(ReadySocketsTest, TheEndIsReady) {
   EXPECT_TRUE(ready.Watch(pair.server.get(), 7));
   pair.client = Descriptor();
   EXPECT_EQ(Take(), Ids{7});
+}
+
+TEST_F(ReadySocketsTest, ASocketWithoutRoomIsNotReady) {
+  const Pair pair;
+  ReadySockets full(io, ReadySockets::For::kRoom);
+  const auto take = [&full] {
+    Ids ids;
+    full.Take([&ids](uint64_t id) { ids.push_back(id); });
+    return ids;
+  };
+  EXPECT_TRUE(full.Watch(pair.server.get(), 7));
+  EXPECT_EQ(take(), Ids{7});
+  std::array<char, 4096> bytes = {};
+  size_t sent = 0;
+  while (send(pair.server.get(), bytes.data(), bytes.size(), MSG_DONTWAIT) > 0) {
+    sent += bytes.size();
+  }
+  EXPECT_TRUE(full.Watch(pair.server.get(), 7));
+  EXPECT_EQ(take(), Ids{});
+  for (; sent > 0; sent -= bytes.size()) {
+    EXPECT_GT(recv(pair.client.get(), bytes.data(), bytes.size(), MSG_WAITALL), 0);
+  }
+  EXPECT_EQ(take(), Ids{7});
 }
 
 TEST_F(ReadySocketsTest, AClosedSocketIsNotWatched) {

@@ -23,11 +23,11 @@ constexpr int kNice = 5;
 // missing connections.
 constexpr int kPollMs = 10;
 
-sockaddr_in AddressOf(int port) {
+sockaddr_in AddressOf(const char* text, int port) {
   sockaddr_in address = {};
   address.sin_family = AF_INET;
   address.sin_port = htons(static_cast<uint16_t>(port));
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  inet_pton(AF_INET, text, &address.sin_addr);
   return address;
 }
 
@@ -37,11 +37,18 @@ class Connection {
   int descriptor() const { return socket_.get(); }
   bool has_unsent_bytes() const { return sent_ < bytes_; }
 
-  // `bytes`: size of the text for Send. False: the connection could not be opened.
-  bool Open(int port, size_t bytes) {
+  // Connects `from` an address to 127.0.0.1:`port`. `bytes`: size of the text for Send. False: the
+  // connection could not be opened.
+  bool Open(const char* from, int port, size_t bytes) {
     Descriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    const sockaddr_in address = AddressOf(port);
-    if (connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) {
+    const sockaddr_in own = AddressOf(from, 0);
+    const sockaddr_in address = AddressOf("127.0.0.1", port);
+    // The kernel chooses the port when the socket connects, so that each port can be used once for
+    // each address of the router.
+    const int at_connect = 1;
+    setsockopt(socket.get(), IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &at_connect, sizeof(at_connect));
+    if (bind(socket.get(), reinterpret_cast<const sockaddr*>(&own), sizeof(own)) != 0 ||
+        connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) {
       return false;
     }
     socket_ = std::move(socket);
@@ -87,7 +94,7 @@ class Attacker {
     const std::string request = attack_.preparation();
     HttpAttackTotals not_counted;
     Connection connection;
-    if (!connection.Open(port_, request.size())) return;
+    if (!connection.Open(attack_.address, port_, request.size())) return;
     connection.Send(request, /*repeats=*/false, not_counted);
     pollfd answer{connection.descriptor(), POLLIN, 0};
     poll(&answer, 1, kPipeTimeoutMs);
@@ -98,7 +105,8 @@ class Attacker {
     while (!in.Ready()) {
       polled_.clear();
       for (Connection& connection : connections) {
-        if (!connection.is_open() && connection.Open(port_, text_.size())) ++totals_.connections;
+        if (!connection.is_open() && connection.Open(attack_.address, port_, text_.size()))
+          ++totals_.connections;
         const int events =
             (attack_.reads ? POLLIN : 0) | (connection.has_unsent_bytes() ? POLLOUT : 0);
         polled_.push_back({connection.descriptor(), static_cast<int16_t>(events), 0});

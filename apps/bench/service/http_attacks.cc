@@ -70,6 +70,8 @@ std::string HeadWithoutBody() {
   return head + " HTTP/1.1\r\nHost: localhost\r\nContent-Length: 60000\r\n\r\n";
 }
 
+std::string ManyHealthChecks() { return Repeated(Get("/healthz"), 64); }
+
 std::string OneMetrics() { return Get("/metrics"); }
 
 std::string UnfinishedUpload() {
@@ -113,6 +115,11 @@ constexpr std::array kHttpAttacks = {
                .connections = 8192,
                .bytes = HeadWithoutBody,
                .sends_once = true},
+    HttpAttack{.name = "many",
+               .summary = "GET /healthz on 4,096 connections, from another address",
+               .connections = 4096,
+               .bytes = ManyHealthChecks,
+               .address = "127.0.0.2"},
     HttpAttack{.name = "unread",
                .summary = "GET /metrics, without reading the answers",
                .connections = 4096,

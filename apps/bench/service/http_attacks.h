@@ -20,6 +20,8 @@ struct HttpAttack {
   std::string (*bytes)() = nullptr;
   // A request before the attack. The attack begins after its answer. nullptr: no request.
   std::string (*preparation)() = nullptr;
+  // The address from which the attacker connects. The other clients use 127.0.0.1.
+  const char* address = "127.0.0.1";
   // True: each connection sends its bytes once, and then stays open until the router closes it.
   bool sends_once = false;
   // False: the connections do not read the answers.

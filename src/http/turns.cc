@@ -1,0 +1,153 @@
+// The order in which connections are read. Clients take turns, and newcomers get a share of the
+// time.
+// SPDX-License-Identifier: Apache-2.0
+#include <boost/asio/post.hpp>
+#include <chrono>
+#include <utility>
+
+#include "src/base/clock.h"
+#include "src/http/server_impl.h"
+
+namespace kvcast {
+namespace {
+
+constexpr auto kNewcomerPeriod = std::chrono::microseconds(500);
+
+// After this number of turns, newcomers are served.
+constexpr int kMostTurns = 8;
+
+}  // namespace
+
+void HttpServer::Impl::AwaitBytes(const Shared& connection) {
+  if (std::exchange(connection->awaits, true)) return;
+  ReadySockets& ready = connection->newcomer ? newcomers_.ready : turns_.ready;
+  if (!ready.Watch(connection->stream.descriptor(), connection->id)) Close(connection);
+}
+
+void HttpServer::Impl::ReadLater(const Shared& connection) {
+  if (connection->newcomer) {
+    QueueNewcomer(connection);
+    if (!newcomers_.timer_runs) ServeNewcomers();
+  } else {
+    turns_.queue.Push(connection->client, {.connection = connection});
+    TakeTurnsLater();
+  }
+}
+
+void HttpServer::Impl::AwaitReady() {
+  turns_.ready.AsyncWait([this] {
+    turns_.to_find = true;
+    if (!turns_.is_posted) TakeTurns();
+  });
+}
+
+void HttpServer::Impl::FindReady() {
+  turns_.to_find = turns_.ready.Take([this](uint64_t id) {
+    const auto found = connections_.find(id);
+    if (found != connections_.end())
+      turns_.queue.Push(found->second->client, {.connection = found->second});
+  });
+  if (!turns_.to_find) AwaitReady();
+}
+
+void HttpServer::Impl::TakeTurns() {
+  for (int i = 0; i < kMostTurns; ++i) {
+    if (turns_.to_find) FindReady();
+    if (turns_.queue.empty()) return;
+    Turn turn = turns_.queue.Pop();
+    if (!turn.finished) {
+      ReadReady(turn.connection);
+    } else if (!turn.connection->closed()) {
+      OnFinished(turn.connection, std::move(*turn.finished));
+    }
+    if (turn.paced) taken_.release();
+  }
+  TakeTurnsLater();
+}
+
+void HttpServer::Impl::TakeTurnsLater() {
+  if (std::exchange(turns_.is_posted, true)) return;
+  boost::asio::post(io_, [this] {
+    turns_.is_posted = false;
+    TakeTurns();
+  });
+}
+
+void HttpServer::Impl::AwaitRoom() {
+  turns_.full.AsyncWait([this] { WriteReady(); });
+}
+
+void HttpServer::Impl::WriteReady() {
+  const bool more = turns_.full.Take([this](uint64_t id) {
+    const auto found = connections_.find(id);
+    if (found == connections_.end()) return;
+    const Shared connection = found->second;
+    if (connection->stream.awaits_room()) connection->stream.GoOnWriting();
+  });
+  if (!more) return AwaitRoom();
+  boost::asio::post(io_, [this] { WriteReady(); });
+}
+
+void HttpServer::Impl::AwaitNewcomers() {
+  newcomers_.ready.AsyncWait([this] {
+    newcomers_.queue.SetToFind(true);
+    if (!newcomers_.timer_runs) ServeNewcomers();
+  });
+}
+
+void HttpServer::Impl::FindNewcomers() {
+  const int64_t begin_us = SteadyUs();
+  const bool more = newcomers_.ready.Take([this](uint64_t id) {
+    const auto found = connections_.find(id);
+    if (found != connections_.end()) QueueNewcomer(found->second);
+  });
+  newcomers_.queue.SetToFind(more);
+  if (!more) AwaitNewcomers();
+  newcomers_.queue.Spend(SteadyUs() - begin_us);
+}
+
+void HttpServer::Impl::QueueNewcomer(Shared connection) {
+  if (connection->phase != Phase::kLingering) {
+    // A handshake takes much time. Its client may never send another byte.
+    const bool is_short = !connection->stream.needs_handshake() &&
+                          connection->stream.ReceivedBytes() <= kShortRequestBytes;
+    newcomers_.queue.AddRequest(connection, connection->client, is_short);
+  } else if (const auto last = newcomers_.queue.AddLingering(std::move(connection))) {
+    Close(*last);
+  }
+}
+
+void HttpServer::Impl::ServeNewcomersLater() {
+  newcomers_.timer_runs = true;
+  newcomers_.timer.expires_after(kNewcomerPeriod);
+  newcomers_.timer.async_wait([this](const Error& stopped) {
+    newcomers_.timer_runs = false;
+    if (!stopped) ServeNewcomers();
+  });
+}
+
+void HttpServer::Impl::ServeNewcomers() {
+  using Work = NewcomerQueue<Shared>::Work;
+  newcomers_.queue.BeginSlice(SteadyUs());
+  for (;;) {
+    switch (newcomers_.queue.Next(SteadyUs())) {
+      case Work::kFind:
+        FindNewcomers();
+        break;
+      case Work::kAccept:
+        Accept();
+        break;
+      case Work::kRequest:
+        ReadReady(newcomers_.queue.TakeRequest());
+        break;
+      case Work::kLingering:
+        ReadReady(newcomers_.queue.TakeLingering());
+        break;
+      case Work::kNone:
+        if (newcomers_.queue.has_work()) ServeNewcomersLater();
+        return;
+    }
+  }
+}
+
+}  // namespace kvcast
