@@ -179,6 +179,14 @@ TEST_F(HttpTlsTest, TheBytesOfAClientMayArriveOneByOne) {
   }
 }
 
+TEST_F(HttpTlsTest, TwoRequestsMayArriveTogether) {
+  Start();
+  TlsClient client(server->port());
+  const std::string replies = client.Ask(kEcho + std::string("hi") + kEcho + "ho", "\r\n\r\nho");
+  EXPECT_NE(replies.find("\r\n\r\nhi"), std::string::npos);
+  EXPECT_TRUE(replies.ends_with("ho")) << replies;
+}
+
 TEST_F(HttpTlsTest, UnfinishedHandshakesStopNobody) {
   Start();
   std::vector<TlsClient> clients;

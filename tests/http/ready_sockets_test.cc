@@ -90,6 +90,7 @@ TEST_F(ReadySocketsTest, ASocketWithoutRoomIsNotReady) {
     full.Take([&ids](uint64_t id) { ids.push_back(id); });
     return ids;
   };
+  pair.Send();  // bytes that the server could read
   EXPECT_TRUE(full.Watch(pair.server.get(), 7));
   EXPECT_EQ(take(), Ids{7});
   std::array<char, 4096> bytes = {};
