@@ -347,7 +347,8 @@ void HttpServer::Impl::PostNextPiece(const Shared& connection) {
 void HttpServer::Impl::Finish(Shared connection, Finished finished, bool paced) {
   boost::asio::post(io_, [this, connection = std::move(connection), paced,
                           finished = std::make_unique<Finished>(std::move(finished))]() mutable {
-    const std::string& client = connection->client;
+    // A thread waits for a paced reply, and must not wait for all requests of this client.
+    const std::string client = paced ? "" : connection->client;
     turns_.queue.Push(client, {std::move(connection), std::move(finished), paced});
     TakeTurnsLater();
   });
@@ -434,6 +435,8 @@ void HttpServer::Impl::Linger(const Shared& connection) {
   CountHeld(*connection);
   connection->stream.AsyncEnd([this, connection] {
     if (connection->closed()) return;
+    // TLS has ended, so it does not complete a read that is in progress.
+    connection->reading = false;
     return connection->ended ? Close(connection) : Read(connection);
   });
 }

@@ -32,8 +32,8 @@ void HeldSocket::End() { shutdown(socket_.get(), SHUT_WR); }
 
 void HeldSocket::Close() {
   socket_ = Descriptor();
-  const auto read = std::exchange(read_, nullptr);
-  const auto write = std::exchange(write_, nullptr);
+  if (read_) boost::asio::post(io_, std::exchange(read_, nullptr));
+  if (write_) boost::asio::post(io_, std::exchange(write_, nullptr));
 }
 
 }  // namespace kvcast

@@ -111,7 +111,7 @@ Status HttpServer::Impl::Start(std::vector<HttpRoute> routes) {
   AwaitConnections();
   AwaitNewcomers();
   AwaitReady();
-  AwaitRoom();
+  AwaitWritable();
   SweepLater(kTickMs);
   loop_ = std::thread([this] { io_.run(); });
   return Status();
@@ -261,7 +261,7 @@ void HttpServer::Impl::CloseIfLate(const Shared& connection, int64_t now_ms) {
   if (now_ms < connection->deadline_ms) return;
   if (HasRequest(connection->phase)) ++counts_.timed_out;
   if (connection->phase == Phase::kReceiving) {
-    Answer(connection, HttpError(408, "request: not complete in time"), false);
+    AnswerUnread(connection, HttpError(408, "request: not complete in time"));
   } else {
     Close(connection);
   }

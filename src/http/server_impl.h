@@ -135,11 +135,12 @@ class HttpServer::Impl {
     std::string traceparent = {};
   };
 
-  // The next work for a connection: a reply is sent, or bytes are read.
+  // The next work for a connection: a reply is sent, a write goes on, or bytes are read.
   struct Turn {
     Shared connection;
-    std::unique_ptr<Finished> finished;  // nullptr: bytes are read
-    bool paced = false;                  // see Finish
+    std::unique_ptr<Finished> finished = nullptr;  // the reply
+    bool paced = false;                            // see Finish
+    bool has_room = false;                         // a write goes on
   };
   // The work for connections, without the reads of newcomers. The clients take turns.
   struct Turns {
@@ -195,9 +196,10 @@ class HttpServer::Impl {
   void FindReady();
   void TakeTurns();
   void TakeTurnsLater();
-  // Continues the writes of connections that have room.
-  void AwaitRoom();
-  void WriteReady();
+  void TakeTurn(Turn turn);
+  // Finds the connections whose writes can go on.
+  void AwaitWritable();
+  void FindWritable();
   void AwaitNewcomers();
   void FindNewcomers();
   void QueueNewcomer(Shared connection);

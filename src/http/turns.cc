@@ -53,16 +53,21 @@ void HttpServer::Impl::FindReady() {
 void HttpServer::Impl::TakeTurns() {
   for (int i = 0; i < kMostTurns; ++i) {
     if (turns_.to_find) FindReady();
-    if (turns_.queue.empty()) return;
-    Turn turn = turns_.queue.Pop();
-    if (!turn.finished) {
-      ReadReady(turn.connection);
-    } else if (!turn.connection->closed()) {
-      OnFinished(turn.connection, std::move(*turn.finished));
-    }
-    if (turn.paced) taken_.release();
+    if (turns_.queue.empty()) break;
+    TakeTurn(turns_.queue.Pop());
   }
-  TakeTurnsLater();
+  if (turns_.to_find || !turns_.queue.empty()) TakeTurnsLater();
+}
+
+void HttpServer::Impl::TakeTurn(Turn turn) {
+  if (turn.has_room) {
+    if (turn.connection->stream.awaits_room()) turn.connection->stream.GoOnWriting();
+  } else if (!turn.finished) {
+    ReadReady(turn.connection);
+  } else if (!turn.connection->closed()) {
+    OnFinished(turn.connection, std::move(*turn.finished));
+  }
+  if (turn.paced) taken_.release();
 }
 
 void HttpServer::Impl::TakeTurnsLater() {
@@ -73,19 +78,19 @@ void HttpServer::Impl::TakeTurnsLater() {
   });
 }
 
-void HttpServer::Impl::AwaitRoom() {
-  turns_.full.AsyncWait([this] { WriteReady(); });
+void HttpServer::Impl::AwaitWritable() {
+  turns_.full.AsyncWait([this] { FindWritable(); });
 }
 
-void HttpServer::Impl::WriteReady() {
+void HttpServer::Impl::FindWritable() {
   const bool more = turns_.full.Take([this](uint64_t id) {
     const auto found = connections_.find(id);
     if (found == connections_.end()) return;
-    const Shared connection = found->second;
-    if (connection->stream.awaits_room()) connection->stream.GoOnWriting();
+    turns_.queue.Push(found->second->client, {.connection = found->second, .has_room = true});
+    TakeTurnsLater();
   });
-  if (!more) return AwaitRoom();
-  boost::asio::post(io_, [this] { WriteReady(); });
+  if (!more) return AwaitWritable();
+  boost::asio::post(io_, [this] { FindWritable(); });
 }
 
 void HttpServer::Impl::AwaitNewcomers() {

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 #include <httplib.h>
+#include <malloc.h>
 #include <openssl/ssl.h>
 
 #include <cstdlib>
@@ -128,6 +129,13 @@ class TlsClient {
     EXPECT_LT(SSL_do_handshake(tls_.get()), 0);
     return Unsent();
   }
+  // Completes the handshake, and sends `bytes`. The server may close the connection before.
+  void Begin(std::string_view bytes) {
+    while (SSL_do_handshake(tls_.get()) != 1 && Exchange()) {
+    }
+    SSL_write(tls_.get(), bytes.data(), static_cast<int>(bytes.size()));
+    raw.Send(Unsent());
+  }
   // Completes the handshake, sends `request`, and returns the reply up to `end`. Sends one byte at
   // a time.
   std::string Ask(std::string_view request, std::string_view end) {
@@ -200,6 +208,25 @@ TEST_F(HttpTlsTest, UnfinishedHandshakesStopNobody) {
   EXPECT_TRUE(client.Ask(kEcho + std::string("hi"), "hi").ends_with("hi"));
   server->Stop();
   EXPECT_EQ(server->counters().connections, 0u);
+}
+
+// The server ends TLS while a read of TLS waits. A connection that TLS kept would hold 76 KiB.
+TEST_F(HttpTlsTest, LateRequestsLeaveNoMemoryBehind) {
+  options.request_timeout_ms = 300;
+  Start();
+  const auto leave_late_requests = [this](int count) {
+    std::vector<TlsClient> clients;
+    for (int i = 0; i < count; ++i) {
+      clients.emplace_back(server->port());
+      clients.back().Begin("POST /echo HTTP/1.1\r\n");
+    }
+    while (server->counters().connections > 0) std::this_thread::yield();
+  };
+  leave_late_requests(1);  // OpenSSL and the server hold memory after the first connection
+  const size_t before = mallinfo2().uordblks;
+  constexpr int kClients = 100;
+  leave_late_requests(kClients);
+  EXPECT_LT(mallinfo2().uordblks, before + kClients * size_t{20000});
 }
 
 TEST_F(HttpTlsTest, OldVersionsAreRefused) {
