@@ -98,8 +98,9 @@ void HttpServer::Impl::Read(const Shared& connection) {
   if (connection->stream.is_secure()) {
     connection->stream.AsyncReadSecure(
         [this, connection](const Error& error, std::string_view bytes) {
+          if (connection->closed() || !connection->stream.is_secure()) return;
           connection->reading = false;
-          if (!connection->closed()) OnRead(connection, error, bytes);
+          OnRead(connection, error, bytes);
         });
     return;
   }
@@ -114,8 +115,8 @@ void HttpServer::Impl::ReadReady(const Shared& connection) {
   if (!connection->reading && connection->in.size() > 0) {
     Advance(connection);
   } else if (connection->stream.is_secure()) {
-    if (connection->stream.needs_handshake() && !Handshake(connection)) return;
-    if (connection->stream.awaits_secure()) connection->stream.ReadSecure();
+    const bool lives = !connection->stream.needs_handshake() || Handshake(connection);
+    if (lives && connection->stream.awaits_secure()) connection->stream.ReadSecure();
   } else {
     connection->reading = false;
     Error error;
@@ -435,8 +436,7 @@ void HttpServer::Impl::Linger(const Shared& connection) {
   CountHeld(*connection);
   connection->stream.AsyncEnd([this, connection] {
     if (connection->closed()) return;
-    // TLS has ended, so it does not complete a read that is in progress.
-    connection->reading = false;
+    connection->reading = false;  // the result of a read of TLS in progress is ignored
     return connection->ended ? Close(connection) : Read(connection);
   });
 }

@@ -36,8 +36,8 @@ class HeldSocket {
   size_t Write(const void* from, size_t bytes, Error& error);
   // Ends the sending side.
   void End();
-  // The operations that wait complete with an error. Without it, TLS would wait forever, and its
-  // handlers would keep the connection.
+  // The operations that wait complete later, with an error. Otherwise the handlers that wait inside
+  // TLS would keep the connection.
   void Close();
 
   bool awaits_bytes() const { return read_ != nullptr; }

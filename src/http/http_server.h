@@ -58,7 +58,8 @@ struct HttpRoute {
   enum class Method : uint8_t { kGet, kPost, kDelete };
   // The threads of a route. Each lane has its own threads. The lanes kObserver (state, metrics,
   // dumps), kChange (registrations, pushed events) and kHealth have one thread each. kLargeQuery
-  // has one thread, for requests of kQuery whose body is longer than kLargeBody.
+  // has one thread, for requests of kQuery whose body is longer than kLargeBody. The clients take
+  // turns in each lane. A client is an IPv4 address, or the /64 network of an IPv6 address.
   enum class Lane : uint8_t { kQuery, kLargeQuery, kObserver, kChange, kHealth };
   static constexpr size_t kSmallBody = 64 << 10;
   static constexpr size_t kLargeBody = 512 << 10;

@@ -187,7 +187,7 @@ class HttpServer::Impl {
   void CloseIfLate(const Shared& connection, int64_t now_ms);
   void Drain();
 
-  // turns.cc: the order in which connections are read.
+  // turns.cc: the order of the work for connections.
   // Calls ReadReady when the socket has bytes.
   void AwaitBytes(const Shared& connection);
   // Calls ReadReady for bytes that were received before.

@@ -1,5 +1,4 @@
-// The order in which connections are read. Clients take turns, and newcomers get a share of the
-// time.
+// The order of the work for connections. Clients take turns, and newcomers get a share of the time.
 // SPDX-License-Identifier: Apache-2.0
 #include <boost/asio/post.hpp>
 #include <chrono>
@@ -12,7 +11,6 @@ namespace kvcast {
 namespace {
 
 constexpr auto kNewcomerPeriod = std::chrono::microseconds(500);
-
 // After this number of turns, newcomers are served.
 constexpr int kMostTurns = 8;
 
@@ -44,8 +42,8 @@ void HttpServer::Impl::AwaitReady() {
 void HttpServer::Impl::FindReady() {
   turns_.to_find = turns_.ready.Take([this](uint64_t id) {
     const auto found = connections_.find(id);
-    if (found != connections_.end())
-      turns_.queue.Push(found->second->client, {.connection = found->second});
+    if (found == connections_.end()) return;
+    turns_.queue.Push(found->second->client, {.connection = found->second});
   });
   if (!turns_.to_find) AwaitReady();
 }

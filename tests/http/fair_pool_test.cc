@@ -19,6 +19,7 @@ class FairPoolTest : public ::testing::Test {
     pool.Post("first", [this] {
       began = true;
       while (!release) std::this_thread::yield();
+      first_ended = true;
     });
     while (!began) std::this_thread::yield();
   }
@@ -37,6 +38,7 @@ class FairPoolTest : public ::testing::Test {
 
   std::atomic<bool> began{false};
   std::atomic<bool> release{false};
+  std::atomic<bool> first_ended{false};
   std::atomic<int> ended{0};
   std::string order;
   FairPool pool{1};
@@ -56,6 +58,7 @@ TEST_F(FairPoolTest, StopWaitsForTheJobThatRunsAndDestroysTheOthers) {
   while (held.use_count() > 1) std::this_thread::yield();
   release = true;
   stopping.join();
+  EXPECT_TRUE(first_ended);
   EXPECT_EQ(order, "");
   pool.Post("client", [this, held] { order += "late"; });
   EXPECT_EQ(held.use_count(), 1);
@@ -64,8 +67,8 @@ TEST_F(FairPoolTest, StopWaitsForTheJobThatRunsAndDestroysTheOthers) {
 }
 
 TEST(FairPool, ThreadsRunJobsAtTheSameTime) {
-  FairPool pool(2);
   std::atomic<int> running{0};
+  FairPool pool(2);
   for (int i = 0; i < 2; ++i) {
     pool.Post("client", [&running] {
       ++running;

@@ -591,6 +591,17 @@ TEST(HttpBoundsDeathTest, TheFileTableHasRoomForAllConnections) {
   EXPECT_EXIT(start(), ::testing::ExitedWithCode(0), "file table");
 }
 
+// The server holds no bytes of a late request while it still reads, so that the client gets its
+// answer.
+TEST_F(HttpBoundsTest, ALateRequestHoldsNoBytes) {
+  HttpOptions options = PatientOptions();
+  options.request_timeout_ms = 300;
+  Start(options);
+  RawHttp client = Client(Head(60000) + std::string(50000, 'x'));
+  EXPECT_EQ(StatusOf(client), 408);
+  EXPECT_EQ(server->counters().held_bytes, 0u);
+}
+
 // One request alone exceeds the bound, so the server cannot make room by closing another request.
 TEST_F(HttpBoundsTest, ARequestAboveTheBoundAloneIsRefused) {
   HttpOptions options = PatientOptions();

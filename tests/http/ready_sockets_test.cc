@@ -1,4 +1,4 @@
-// ReadySockets: the sockets that have bytes, a bounded number at a time.
+// ReadySockets: the sockets that have bytes or room, a bounded number at a time.
 // SPDX-License-Identifier: Apache-2.0
 #include "src/http/ready_sockets.h"
 
