@@ -19,6 +19,7 @@ class FairPoolTest : public ::testing::Test {
     pool.Post("first", [this] {
       began = true;
       while (!release) std::this_thread::yield();
+      for (int i = 0; i < 1000; ++i) std::this_thread::yield();  // Stop could return meanwhile
       first_ended = true;
     });
     while (!began) std::this_thread::yield();
