@@ -320,7 +320,8 @@ void HttpServer::Impl::Dispatch(const Shared& connection) {
     }
     // Many large replies that are ready at the same time would delay all other clients.
     const bool paced = route->lane == Lane::kObserver;
-    Finish(connection, std::move(finished), paced);
+    finished.paced = paced;
+    Finish(connection, std::move(finished));
     if (paced) taken_.acquire();
   });
 }
@@ -345,12 +346,12 @@ void HttpServer::Impl::PostNextPiece(const Shared& connection) {
 }
 
 // Sending a reply takes more time than reading a small request, so replies take turns too.
-void HttpServer::Impl::Finish(Shared connection, Finished finished, bool paced) {
-  boost::asio::post(io_, [this, connection = std::move(connection), paced,
+void HttpServer::Impl::Finish(Shared connection, Finished finished) {
+  boost::asio::post(io_, [this, connection = std::move(connection),
                           finished = std::make_unique<Finished>(std::move(finished))]() mutable {
     // A thread waits for a paced reply, and must not wait for all requests of this client.
-    const std::string client = paced ? "" : connection->client;
-    turns_.queue.Push(client, {std::move(connection), std::move(finished), paced});
+    const std::string client = finished->paced ? "" : connection->client;
+    turns_.queue.Push(client, {std::move(connection), std::move(finished)});
     TakeTurnsLater();
   });
 }

@@ -181,14 +181,11 @@ void HttpServer::Impl::Admit(Descriptor socket, const sockaddr_storage& address)
 
 HeldSocket::Waits HttpServer::Impl::WaitsOf(uint64_t id) {
   const auto for_bytes = [this, id] {
-    const auto found = connections_.find(id);
-    if (found != connections_.end()) AwaitBytes(Shared(found->second));
+    if (const Shared connection = ConnectionOf(id)) AwaitBytes(connection);
   };
   const auto for_room = [this, id] {
-    const auto found = connections_.find(id);
-    if (found == connections_.end()) return;
-    const Shared connection = found->second;
-    if (!turns_.full.Watch(connection->stream.descriptor(), id)) Close(connection);
+    const Shared connection = ConnectionOf(id);
+    if (connection && !turns_.full.Watch(connection->stream.descriptor(), id)) Close(connection);
   };
   return {for_bytes, for_room};
 }
@@ -206,6 +203,11 @@ bool HttpServer::Impl::Handshake(const Shared& connection) {
     Read(connection);
   });
   return true;
+}
+
+HttpServer::Impl::Shared HttpServer::Impl::ConnectionOf(uint64_t id) const {
+  const auto found = connections_.find(id);
+  return found == connections_.end() ? nullptr : found->second;
 }
 
 bool HttpServer::Impl::MakeRoom() {
@@ -250,9 +252,9 @@ bool HttpServer::Impl::Sweep() {
     }
   }
   for (size_t i = 0; i < kMostInASweep && !late_.ids.empty(); ++i) {
-    const auto found = connections_.find(late_.ids.back());
+    const Shared connection = ConnectionOf(late_.ids.back());
     late_.ids.pop_back();
-    if (found != connections_.end()) CloseIfLate(Shared(found->second), now_ms);
+    if (connection) CloseIfLate(connection, now_ms);
   }
   return !late_.ids.empty();
 }

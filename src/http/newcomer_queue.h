@@ -50,10 +50,10 @@ class NewcomerQueue {
   // True: the acceptor may have new connections.
   void SetToAccept(bool to_accept) { to_accept_ = to_accept; }
   // The connection has bytes of a request. `is_short`: they take little time, and can be a whole
-  // request without a body, such as a health check. `peer`: the address of the client. The requests
-  // of one peer do not delay the requests of another peer.
-  void AddRequest(Connection connection, const std::string& peer, bool is_short) {
-    (is_short ? short_ : long_).Push(peer, std::move(connection));
+  // request without a body, such as a health check. The requests of one client do not delay the
+  // requests of another client.
+  void AddRequest(Connection connection, const std::string& client, bool is_short) {
+    (is_short ? short_ : long_).Push(client, std::move(connection));
   }
   // The connection has bytes after a refusal. Returns a connection that must be closed; nullopt:
   // none.

@@ -105,7 +105,7 @@ class HttpServer::Impl {
 
     NewcomerQueue<Shared> queue;
     ReadySockets ready;
-    boost::asio::steady_timer timer;  // runs while work waits for the budget
+    boost::asio::steady_timer timer;  // runs while work waits for the next slice
     bool timer_runs = false;
     bool accept_paused = false;  // until the next sweep
   };
@@ -133,13 +133,13 @@ class HttpServer::Impl {
     std::shared_ptr<Pieces> pieces;  // nullptr: these bytes are the last
     int status = 0;                  // 0: a later piece
     std::string traceparent = {};
+    bool paced = false;  // a thread waits for taken_ until the socket thread has taken the reply
   };
 
   // The next work for a connection: a reply is sent, a write goes on, or bytes are read.
   struct Turn {
     Shared connection;
     std::unique_ptr<Finished> finished = nullptr;  // the reply
-    bool paced = false;                            // see Finish
     bool has_room = false;                         // a write goes on
   };
   // The work for connections, without the reads of newcomers. The clients take turns.
@@ -180,6 +180,8 @@ class HttpServer::Impl {
   HeldSocket::Waits WaitsOf(uint64_t id);
   // False: the client has left, and the connection was closed.
   bool Handshake(const Shared& connection);
+  // nullptr: the connection was closed.
+  Shared ConnectionOf(uint64_t id) const;
   bool MakeRoom();
   void Close(const Shared& connection);
   void SweepLater(int64_t wait_ms);
@@ -228,8 +230,7 @@ class HttpServer::Impl {
   void Dispatch(const Shared& connection);
   Pool& PoolOf(HttpRoute::Lane lane) { return *pools_[static_cast<size_t>(lane)]; }
   void PostNextPiece(const Shared& connection);
-  // Any thread. `paced`: releases taken_ when the socket thread has taken the reply.
-  void Finish(Shared connection, Finished finished, bool paced = false);
+  void Finish(Shared connection, Finished finished);  // any thread
   void OnFinished(const Shared& connection, Finished finished);
   // Answer: counts the reply, and sends it. AnswerUnread: also drops the bytes of the request,
   // which is not read to its end. Reply: only sends it.

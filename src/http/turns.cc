@@ -41,9 +41,8 @@ void HttpServer::Impl::AwaitReady() {
 
 void HttpServer::Impl::FindReady() {
   turns_.to_find = turns_.ready.Take([this](uint64_t id) {
-    const auto found = connections_.find(id);
-    if (found == connections_.end()) return;
-    turns_.queue.Push(found->second->client, {.connection = found->second});
+    const Shared connection = ConnectionOf(id);
+    if (connection) turns_.queue.Push(connection->client, {.connection = connection});
   });
   if (!turns_.to_find) AwaitReady();
 }
@@ -58,6 +57,7 @@ void HttpServer::Impl::TakeTurns() {
 }
 
 void HttpServer::Impl::TakeTurn(Turn turn) {
+  const bool paced = turn.finished && turn.finished->paced;
   if (turn.has_room) {
     if (turn.connection->stream.awaits_room()) turn.connection->stream.GoOnWriting();
   } else if (!turn.finished) {
@@ -65,7 +65,7 @@ void HttpServer::Impl::TakeTurn(Turn turn) {
   } else if (!turn.connection->closed()) {
     OnFinished(turn.connection, std::move(*turn.finished));
   }
-  if (turn.paced) taken_.release();
+  if (paced) taken_.release();
 }
 
 void HttpServer::Impl::TakeTurnsLater() {
@@ -82,9 +82,9 @@ void HttpServer::Impl::AwaitWritable() {
 
 void HttpServer::Impl::FindWritable() {
   const bool more = turns_.full.Take([this](uint64_t id) {
-    const auto found = connections_.find(id);
-    if (found == connections_.end()) return;
-    turns_.queue.Push(found->second->client, {.connection = found->second, .has_room = true});
+    const Shared connection = ConnectionOf(id);
+    if (!connection) return;
+    turns_.queue.Push(connection->client, {.connection = connection, .has_room = true});
     TakeTurnsLater();
   });
   if (!more) return AwaitWritable();
@@ -101,8 +101,7 @@ void HttpServer::Impl::AwaitNewcomers() {
 void HttpServer::Impl::FindNewcomers() {
   const int64_t begin_us = SteadyUs();
   const bool more = newcomers_.ready.Take([this](uint64_t id) {
-    const auto found = connections_.find(id);
-    if (found != connections_.end()) QueueNewcomer(found->second);
+    if (const Shared connection = ConnectionOf(id)) QueueNewcomer(connection);
   });
   newcomers_.queue.SetToFind(more);
   if (!more) AwaitNewcomers();

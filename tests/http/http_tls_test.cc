@@ -131,17 +131,13 @@ class TlsClient {
   }
   // Completes the handshake, and sends `bytes`. The server may close the connection before.
   void Begin(std::string_view bytes) {
-    while (SSL_do_handshake(tls_.get()) != 1 && Exchange()) {
-    }
-    SSL_write(tls_.get(), bytes.data(), static_cast<int>(bytes.size()));
+    Write(bytes);
     raw.Send(Unsent());
   }
   // Completes the handshake, sends `request`, and returns the reply up to `end`. Sends one byte at
   // a time.
   std::string Ask(std::string_view request, std::string_view end) {
-    while (SSL_do_handshake(tls_.get()) != 1 && Exchange()) {
-    }
-    SSL_write(tls_.get(), request.data(), static_cast<int>(request.size()));
+    Write(request);
     std::string reply;
     while (!reply.ends_with(end)) {
       char buffer[4096];
@@ -158,6 +154,12 @@ class TlsClient {
   RawHttp raw;
 
  private:
+  // Completes the handshake, and encrypts `bytes`. They are unsent.
+  void Write(std::string_view bytes) {
+    while (SSL_do_handshake(tls_.get()) != 1 && Exchange()) {
+    }
+    SSL_write(tls_.get(), bytes.data(), static_cast<int>(bytes.size()));
+  }
   // False: the connection has ended.
   bool Exchange() {
     for (const char byte : Unsent()) raw.Send({&byte, 1});

@@ -44,7 +44,7 @@ std::string Order(Queue& queue, int count) {
 }
 
 void AddRequests(Queue& queue, int count) {
-  for (int i = 0; i < count; ++i) queue.AddRequest(i, "peer", /*is_short=*/true);
+  for (int i = 0; i < count; ++i) queue.AddRequest(i, "client", /*is_short=*/true);
 }
 
 // Uses the time that newcomers have, except `left_us`.
@@ -68,8 +68,8 @@ TEST_F(NewcomerQueueTest, WithoutWorkThereIsNothingToDo) {
 }
 
 TEST_F(NewcomerQueueTest, RequestsAreReadInTheirOrder) {
-  queue.AddRequest(5, "peer", /*is_short=*/true);
-  queue.AddRequest(6, "peer", /*is_short=*/true);
+  queue.AddRequest(5, "client", /*is_short=*/true);
+  queue.AddRequest(6, "client", /*is_short=*/true);
   EXPECT_EQ(queue.Next(kNowUs), Work::kRequest);
   EXPECT_EQ(queue.TakeRequest(), 5);
   EXPECT_EQ(queue.TakeRequest(), 6);
@@ -80,8 +80,8 @@ TEST_F(NewcomerQueueTest, RequestsAreReadInTheirOrder) {
 // one, but the long one is read too.
 TEST_F(NewcomerQueueTest, ShortRequestsAreFirstButNotAlways) {
   const int most = Queue::kMostInATurn;
-  for (int i = 0; i < 3; ++i) queue.AddRequest(-1, "peer", /*is_short=*/false);
-  queue.AddRequest(0, "peer", /*is_short=*/true);
+  for (int i = 0; i < 3; ++i) queue.AddRequest(-1, "client", /*is_short=*/false);
+  queue.AddRequest(0, "client", /*is_short=*/true);
   EXPECT_EQ(queue.TakeRequest(), 0);
   EXPECT_EQ(queue.TakeRequest(), -1);
   AddRequests(queue, 2 * most);
@@ -91,10 +91,10 @@ TEST_F(NewcomerQueueTest, ShortRequestsAreFirstButNotAlways) {
   EXPECT_EQ(queue.TakeRequest(), most * 2 - 4);
 }
 
-TEST_F(NewcomerQueueTest, RequestsOfOnePeerDoNotDelayAnotherPeer) {
+TEST_F(NewcomerQueueTest, RequestsOfOneClientDoNotDelayAnother) {
   for (const bool is_short : {true, false}) {
     for (int i = 0; i < 5; ++i) queue.AddRequest(i, "flood", is_short);
-    queue.AddRequest(9, "peer", is_short);
+    queue.AddRequest(9, "client", is_short);
     EXPECT_EQ(queue.TakeRequest(), 0);
     EXPECT_EQ(queue.TakeRequest(), 9);
     for (int i = 1; i < 5; ++i) EXPECT_EQ(queue.TakeRequest(), i);
@@ -125,7 +125,7 @@ TEST_F(NewcomerQueueTest, EachTurnFindsConnectionsThatHaveBytes) {
 // A health check may wait to be found or to be accepted, so it waits for few long requests.
 TEST_F(NewcomerQueueTest, ALongRequestEndsTheTurn) {
   queue.SetToAccept(true);
-  for (int i = 0; i < 3; ++i) queue.AddRequest(i, "peer", /*is_short=*/false);
+  for (int i = 0; i < 3; ++i) queue.AddRequest(i, "client", /*is_short=*/false);
   EXPECT_EQ(Order(queue, 4), "arar");
   AddRequests(queue, 3);
   EXPECT_EQ(Order(queue, 6), "arrrra");
