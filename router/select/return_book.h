@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "kvcast/router/speculative_prefixes.h"
+#include "src/hash/seeded_hash.h"
 
 namespace kvcast {
 
@@ -70,8 +71,8 @@ class ReturnBook {
 
   const size_t most_;
   std::array<Counts, 2> counts_;
-  std::deque<Tail> unsettled_;                     // oldest first
-  std::unordered_map<PrefixName, Unused> unused_;  // by conversation
+  std::deque<Tail> unsettled_;                                               // oldest first
+  std::unordered_map<PrefixName, Unused, router::SeededNumberHash> unused_;  // by conversation
   // The name and the order of each tail in unused_, and of tails that are no longer in unused_.
   // Oldest first.
   std::deque<std::pair<PrefixName, uint64_t>> by_age_;

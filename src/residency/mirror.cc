@@ -1,35 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "src/residency/mirror.h"
 
-#include <xxhash.h>
-
 #include <limits>
 #include <map>
 #include <optional>
-#include <random>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
+#include "src/hash/seeded_hash.h"
 
 namespace kvcast::residency {
 namespace {
 
-// Clients may be able to compute the block hashes of their prompts. The seed is secret, so that a
-// client cannot choose prompts whose hashes collide in the table.
-struct HashOfBlock {
-  size_t operator()(const BlockHash& hash) const {
-    static const uint64_t seed = [] {
-      std::random_device device;
-      return (uint64_t{device()} << 32) ^ device();
-    }();
-    if (!hash.is_bytes()) return XXH3_64bits_withSeed(nullptr, 0, hash.integer() ^ seed);
-    return XXH3_64bits_withSeed(hash.bytes().data(), hash.bytes().size(), seed);
-  }
-};
-
 struct GroupTier {
+  // Clients may be able to compute the block hashes of their prompts, and to choose prompts whose
+  // hashes would collide in a table without a secret seed.
+  using Blocks = absl::flat_hash_map<BlockHash, MirrorEntry, router::SeededHash>;
+
   BlockStored shape;
-  absl::flat_hash_map<BlockHash, MirrorEntry, HashOfBlock> blocks;
+  Blocks blocks{0, router::SeededHash{router::ProcessSeed()}};
 };
 
 using GroupTierKey = std::pair<Tier, uint8_t>;

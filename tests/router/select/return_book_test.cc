@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/flood.h"
+
 namespace kvcast {
 namespace {
 
@@ -86,6 +88,19 @@ TEST(ReturnBook, TailsThatReturnedTakeNoRoom) {
   Route(book, 11, 9);
   book.Continued(1);
   EXPECT_DOUBLE_EQ(book.ChanceAtMost(Turn::kFirst, kLater), 13.0 / 19);
+}
+
+// In a query by hash, the client chooses the names. In a hash table of libstdc++ without a seed,
+// the chosen names would be in one bucket.
+TEST(ReturnBook, NamesThatCollideAreNoSlower) {
+  const double ratio =
+      testing::FloodCost(testing::EqualRemainders(60'000), [](const std::vector<uint64_t>& names) {
+        ReturnBook book;
+        for (const PrefixName name : names) book.Routed(name, Turn::kFirst, 0);
+        for (const PrefixName name : names) book.Continued(name);
+        EXPECT_EQ(book.ChanceAtMost(Turn::kFirst, kLater), 1);
+      });
+  EXPECT_LT(ratio, 4);
 }
 
 }  // namespace

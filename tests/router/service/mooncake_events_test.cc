@@ -14,7 +14,6 @@
 #include "router/service/route/query_engine.h"
 #include "src/base/sanitizers.h"
 #include "src/wire/writer.h"
-#include "tests/support/colliding_texts.h"
 #include "tests/support/content_events.h"
 
 namespace kvcast::testing {
@@ -311,21 +310,6 @@ TEST(MooncakeEvents, ObjectsAreBounded) {
   const Map event = Stored({1}, {1, 2, 3, 4}, Nil());
   store.Take({With(event, "object_key", Text("a")), With(event, "object_key", Text("b"))});
   EXPECT_EQ(store.counters().refused, 1u);
-}
-
-// With std::hash, each key would be compared with all earlier keys.
-TEST(MooncakeEvents, KeysThatCollideUnderAFixedSeedCostNoMore) {
-  const auto decode_ns = [](const std::vector<std::string>& keys) {
-    std::vector<Map> stores;
-    for (const std::string& key : keys) {
-      stores.push_back(With(Stored({1}, {1, 2, 3, 4}, Nil()), "object_key", Text(key)));
-    }
-    const std::vector<uint8_t> batch = BatchOf(stores);
-    MooncakeEvents events{MooncakeConfig()};
-    return ThreadNsOf([&] { EXPECT_TRUE(events.Decode(batch).ok()); });
-  };
-  const int64_t plain_ns = decode_ns(PlainTexts(16000));
-  EXPECT_LT(decode_ns(CollidingTexts(16000)), 4 * plain_ns) << plain_ns << " ns for other keys";
 }
 
 TEST(MooncakeEvents, TheHashesOfAllObjectsAreBounded) {
