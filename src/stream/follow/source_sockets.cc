@@ -16,6 +16,11 @@ constexpr int kKeepaliveIdle = 1;
 constexpr int kKeepaliveInterval = 1;
 constexpr int kKeepaliveProbes = 2;
 
+// libzmq connects again after 100 to 200 ms, and doubles this time after each failure up to the
+// maximum. Many engines that do not run, or an address at which no engine listens, then cost few
+// packets.
+constexpr int kMostReconnectMs = 1000;
+
 // libzmq reads a large frame with one system call, which copies bytes as long as more bytes arrive.
 // All live connections share the I/O thread, so one call must not copy a whole frame. With the
 // buffer that Linux chooses (up to 32 MiB), a call for a frame of 20 MiB takes up to 16 ms.
@@ -26,6 +31,7 @@ Result<Socket> MakeSocket(std::shared_ptr<Context> context, int type, const std:
   Result<Socket> socket = Socket::Create(std::move(context), type);
   if (!socket.ok()) return socket;
   socket->SetOption(ZMQ_LINGER, 0);
+  socket->SetOption(ZMQ_RECONNECT_IVL_MAX, kMostReconnectMs);
   socket->SetOption(ZMQ_MAXMSGSIZE, options.max_frame_bytes);
   if (options.curve) socket->Secure(*options.curve);
   if (endpoint.find('[') != std::string::npos) socket->SetOption(ZMQ_IPV6, 1);

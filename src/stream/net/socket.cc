@@ -66,18 +66,6 @@ Status ReservedError(const std::string& endpoint) {
   return {StatusCode::kInvalidArgument, endpoint + ": the name is reserved"};
 }
 
-// 128 random bits, so that no endpoint in a configuration can have the name of a monitor.
-std::string MonitorEndpoint() {
-  static constexpr char kDigits[] = "0123456789abcdef";
-  std::random_device device;
-  std::string endpoint = "inproc://kvcast-monitor-";
-  for (int word = 0; word < 4; ++word) {
-    const uint32_t bits = device();
-    for (int digit = 0; digit < 8; ++digit) endpoint += kDigits[bits >> (4 * digit) & 15];
-  }
-  return endpoint;
-}
-
 Status CheckLibrary() {
   int major = 0;
   int minor = 0;
@@ -95,6 +83,17 @@ struct SharedBuffer {
 void ReleaseSharedBuffer(void*, void* hint) { delete static_cast<SharedBuffer*>(hint); }
 
 }  // namespace
+
+std::string NewMonitorEndpoint() {
+  static constexpr char kDigits[] = "0123456789abcdef";
+  std::random_device device;
+  std::string endpoint = "inproc://kvcast-monitor-";
+  for (int word = 0; word < 4; ++word) {
+    const uint32_t bits = device();
+    for (int digit = 0; digit < 8; ++digit) endpoint += kDigits[bits >> (4 * digit) & 15];
+  }
+  return endpoint;
+}
 
 Status CheckLibzmqVersion(int major, int minor, int patch) {
   if (std::array{major, minor, patch} >= std::array{4, 3, 3}) return Status();
@@ -295,7 +294,7 @@ RecvResult Socket::Receive(Multipart& message) {
 }
 
 Result<Socket> Socket::Monitor(int events) {
-  const std::string endpoint = MonitorEndpoint();
+  const std::string endpoint = NewMonitorEndpoint();
   if (zmq_socket_monitor(socket_, endpoint.c_str(), events) == -1) {
     return SocketError("cannot monitor a socket");
   }

@@ -136,6 +136,9 @@ class Socket {
   bool monitored_ = false;
 };
 
+// The name of a new monitor: 128 random bits, so that no client can register a source with it.
+std::string NewMonitorEndpoint();
+
 // The next event of a monitor, if there is one.
 std::optional<MonitorEvent> ReceiveMonitorEvent(Socket& monitor);
 

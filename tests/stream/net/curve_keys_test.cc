@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <string>
+
 #include "src/stream/net/socket.h"
 #include "tests/support/curve_test_util.h"
 
@@ -153,12 +155,19 @@ TEST(SocketNames, MonitorsHaveRandomNames) {
     const std::string name = "inproc://kvcast-monitor-" + std::to_string(i);
     ASSERT_EQ(zmq_connect(squatters.back().get(), name.c_str()), 0);
   }
+  std::string before;
   for (int i = 0; i < 8; ++i) {
     Socket server = Socket::Create(context, ZMQ_PUB).value();
     Result<Socket> monitor = server.Monitor(ZMQ_EVENT_LISTENING);
     ASSERT_TRUE(monitor.ok()) << monitor.status().ToString();
     ASSERT_TRUE(server.Bind("tcp://127.0.0.1:0").ok());
     EXPECT_TRUE(ReceiveMonitorEvent(*monitor).has_value());
+    const std::string name = NewMonitorEndpoint();
+    EXPECT_EQ(name.size(), std::string("inproc://kvcast-monitor-").size() + 32) << name;
+    size_t equal = 0;  // digits at the places of the digits before
+    for (size_t k = 0; k < name.size(); ++k) equal += k < before.size() && name[k] == before[k];
+    EXPECT_LT(equal, name.size() - 16) << before << " " << name;
+    before = name;
     server.Close();
   }
 }

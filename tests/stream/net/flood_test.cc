@@ -159,6 +159,22 @@ TEST(LiveSocket, HasASmallReceiveBuffer) {
   EXPECT_EQ(size, 2 * std::min(256 << 10, most));
 }
 
+// An address at which no publisher listens must not cost a packet every 100 ms.
+TEST(LiveSocket, WaitsLongerAfterEachFailureToConnect) {
+  const std::string endpoint = "tcp://127.0.0.1:1";
+  Socket monitor;  // must be closed after its socket
+  Socket live = MakeLiveSocket(Context::Create(), endpoint, {}).value();
+  monitor = live.Monitor(ZMQ_EVENT_CONNECT_RETRIED).value();
+  ASSERT_TRUE(live.Connect(endpoint).ok());
+  uint32_t longest_ms = 0;
+  ASSERT_TRUE(Eventually([&] {
+    const std::optional<MonitorEvent> retried = ReceiveMonitorEvent(monitor);
+    if (retried) longest_ms = std::max(longest_ms, retried->value);
+    return longest_ms >= 1000;
+  }));
+  EXPECT_LT(longest_ms, 1200u);
+}
+
 // The event of a connection that the listener has accepted.
 MonitorEvent Accepted(const Connection& connection, const Listener& listener) {
   return {ZMQ_EVENT_ACCEPTED, static_cast<uint32_t>(connection.own.get()), listener.endpoint()};
