@@ -63,10 +63,8 @@ std::optional<std::string> NextPiece(const std::function<std::string()>& next) {
 void HttpServer::Impl::Enter(Connection& connection, Phase phase) {
   const Phase before = std::exchange(connection.phase, phase);
   KV_DCHECK(MayFollow(before, phase));
-  if (IsQuiet(before) && !IsQuiet(phase)) quiet_.erase(connection.quiet);
-  if (!IsQuiet(before) && IsQuiet(phase)) {
-    connection.quiet = quiet_.insert(quiet_.end(), connection.id);
-  }
+  if (IsQuiet(before) && !IsQuiet(phase)) clients_.SetBusy(connection.place);
+  if (!IsQuiet(before) && IsQuiet(phase)) clients_.SetQuiet(connection.place, connection.id);
   connection.deadline_ms = Deadline(connection);
 }
 
@@ -303,9 +301,10 @@ void HttpServer::Impl::Dispatch(const Shared& connection) {
   using Lane = HttpRoute::Lane;
   const bool large = route->lane == Lane::kQuery && request.body.size() > HttpRoute::kLargeBody;
   Pool& pool = PoolOf(large ? Lane::kLargeQuery : route->lane);
-  pool.Post(connection->client, [this, connection, route, &pool, request = std::move(request),
-                                 head_only] {
-    if (stage_ == Stage::kEnded) return;
+  const int descriptor = connection->stream.descriptor();
+  pool.Post(connection->client, [this, connection, descriptor, route, &pool,
+                                 request = std::move(request), head_only] {
+    if (stage_ == Stage::kEnded || Abandon(connection, descriptor, request)) return;
     HttpReply reply = Handle(*route, request);
     const std::string_view trace = TraceParentOf(request);
     if (!trace.empty()) reply.headers.emplace_back("traceparent", trace);
@@ -324,6 +323,15 @@ void HttpServer::Impl::Dispatch(const Shared& connection) {
     Finish(connection, std::move(finished));
     if (paced) taken_.acquire();
   });
+}
+
+bool HttpServer::Impl::Abandon(const Shared& connection, int descriptor,
+                               const HttpRequest& request) {
+  if (SteadyUs() - request.received_us < options_.abandoned_after_ms * 1000) return false;
+  if (!HttpStream::ClientEnded(descriptor)) return false;
+  ++counts_.abandoned;
+  boost::asio::post(io_, [this, connection] { Close(connection); });
+  return true;
 }
 
 void HttpServer::Impl::PostNextPiece(const Shared& connection) {

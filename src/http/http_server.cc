@@ -156,7 +156,7 @@ void HttpServer::Impl::Accept() {
   }
   newcomers_.queue.Spend(SteadyUs() - begin_us);
   if (error == 0) return;
-  if ((error == EMFILE || error == ENFILE) && MakeRoom()) return;
+  if ((error == EMFILE || error == ENFILE) && MakeRoom({})) return;
   newcomers_.queue.SetToAccept(false);
   newcomers_.accept_paused = error != EAGAIN;
   if (!newcomers_.accept_paused) AwaitConnections();
@@ -164,14 +164,15 @@ void HttpServer::Impl::Accept() {
 
 void HttpServer::Impl::Admit(Descriptor socket, const sockaddr_storage& address) {
   ++counts_.accepted;
-  if (connections_.size() >= max_connections_ && !MakeRoom()) {
+  if (connections_.size() >= max_connections_ && !MakeRoom(ClientOf(address))) {
     ++counts_.evicted;
     return;
   }
   const auto connection =
       std::make_shared<Connection>(next_id_++, std::move(socket), address, *this);
   connection->deadline_ms = Deadline(*connection);
-  connection->quiet = quiet_.insert(quiet_.end(), connection->id);
+  connection->place = clients_.Open(connection->client);
+  clients_.SetQuiet(connection->place, connection->id);
   connections_.emplace(connection->id, connection);
   ++counts_.connections;
   if (connection->stream.needs_handshake()) return AwaitBytes(connection);
@@ -192,7 +193,7 @@ HeldSocket::Waits HttpServer::Impl::WaitsOf(uint64_t id) {
 
 bool HttpServer::Impl::Handshake(const Shared& connection) {
   // A flood of clients that have left must not delay the others.
-  if (connection->stream.ClientEnded()) {
+  if (HttpStream::ClientEnded(connection->stream.descriptor())) {
     Close(connection);
     return false;
   }
@@ -210,16 +211,18 @@ HttpServer::Impl::Shared HttpServer::Impl::ConnectionOf(uint64_t id) const {
   return found == connections_.end() ? nullptr : found->second;
 }
 
-bool HttpServer::Impl::MakeRoom() {
-  if (quiet_.empty()) return false;
+bool HttpServer::Impl::MakeRoom(const std::string& client) {
+  const std::optional<uint64_t> quiet = clients_.ToClose(client);
+  if (!quiet) return false;
   ++counts_.evicted;
-  Close(Shared(connections_.at(quiet_.front())));
+  Close(Shared(connections_.at(*quiet)));
   return true;
 }
 
 void HttpServer::Impl::Close(const Shared& connection) {
   if (connection->closed()) return;
   Enter(*connection, Phase::kClosed);
+  clients_.Close(connection->place);
   connection->stream.Close();
   counts_.held_bytes -= connection->held;
   ForgetReply(*connection);
@@ -311,7 +314,8 @@ HttpCounters HttpServer::Impl::counters() const {
           .evicted = counts_.evicted,
           .timed_out = counts_.timed_out,
           .refused_bytes = counts_.refused_bytes,
-          .held_bytes = counts_.held_bytes};
+          .held_bytes = counts_.held_bytes,
+          .abandoned = counts_.abandoned};
 }
 
 HttpServer::HttpServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}

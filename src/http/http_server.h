@@ -113,10 +113,9 @@ struct HttpOptions {
   // valid only during the call. Empty: nothing is called.
   std::function<void(const HttpAnswer&)> on_answer;
   // Maximum number of connections. The server lowers this maximum to the number of files that the
-  // process may open, minus a reserve. A connection is quiet while no handler runs for it. If the
-  // maximum is reached, the server closes the connection that has been quiet for the longest time.
-  // If no connection is quiet, the server closes the new connection. Only HttpCounters::evicted
-  // records the closing.
+  // process may open, minus a reserve. If the maximum is reached, the server closes a connection
+  // for which no handler runs, of the client with the most connections, or it closes the new
+  // connection (see ClientConnections). Only HttpCounters::evicted records the closing.
   size_t max_connections = 16384;
   // Maximum number of bytes of all held requests, and maximum number of bytes of all held replies.
   // If requests exceed the maximum, the largest unfinished request gets 503. If no request is
@@ -130,6 +129,9 @@ struct HttpOptions {
   int64_t reply_timeout_ms = 60000;  // maximum time from the first to the last byte of a reply
   int64_t idle_timeout_ms = 60000;   // maximum time between requests
   int64_t drain_timeout_ms = 5000;   // time that Stop gives to requests that have begun
+  // A request that has waited at least this time for its handler is dropped if its client has ended
+  // the connection or its sending side.
+  int64_t abandoned_after_ms = 1000;
 };
 
 struct HttpCounters {
@@ -139,6 +141,7 @@ struct HttpCounters {
   uint64_t timed_out = 0;      // requests and replies that took too long
   uint64_t refused_bytes = 0;  // requests and replies that were ended because of max_held_bytes
   uint64_t held_bytes = 0;     // bytes that are held now
+  uint64_t abandoned = 0;      // requests that were dropped because their clients had left
 };
 
 // Numbers of answered requests, by the path of their route and then by status. The path "other"

@@ -52,8 +52,8 @@ class HttpStream {
     return ioctl(descriptor(), FIONREAD, &bytes) == 0 ? static_cast<size_t>(bytes) : 0;
   }
   // True: the client has closed the connection, or has ended its sending side.
-  bool ClientEnded() const {
-    pollfd end{descriptor(), POLLRDHUP, 0};
+  static bool ClientEnded(int descriptor) {
+    pollfd end{descriptor, POLLRDHUP, 0};
     return poll(&end, 1, 0) == 1;
   }
 

@@ -26,6 +26,7 @@
 
 #include "src/base/descriptor.h"
 #include "src/http/access_tokens.h"
+#include "src/http/client_connections.h"
 #include "src/http/connection_phase.h"
 #include "src/http/fair_pool.h"
 #include "src/http/fair_queue.h"
@@ -95,7 +96,7 @@ class HttpServer::Impl {
     std::optional<HttpReply> refusal;   // reply of a request that is refused; the body is not read
     std::shared_ptr<Pieces> pieces;     // nullptr: no piece of the reply follows `out`
     int64_t reply_until_ms = 0;         // deadline of the last byte of the reply; 0: no reply
-    std::list<uint64_t>::iterator quiet;  // position in Impl::quiet_ if IsQuiet(phase)
+    ClientConnections::Place place;     // in Impl::clients_; valid until the phase kClosed
     std::optional<std::list<uint64_t>::iterator> unread;  // position in UnreadReplies::ids
   };
   using Shared = std::shared_ptr<Connection>;
@@ -162,6 +163,7 @@ class HttpServer::Impl {
     std::atomic<uint64_t> timed_out{0};
     std::atomic<uint64_t> refused_bytes{0};
     std::atomic<uint64_t> held_bytes{0};
+    std::atomic<uint64_t> abandoned{0};
   };
 
   // listen.cc: the address.
@@ -182,7 +184,8 @@ class HttpServer::Impl {
   bool Handshake(const Shared& connection);
   // nullptr: the connection was closed.
   Shared ConnectionOf(uint64_t id) const;
-  bool MakeRoom();
+  // Closes a connection so that a connection of `client` has room. False: none may be closed.
+  bool MakeRoom(const std::string& client);
   void Close(const Shared& connection);
   void SweepLater(int64_t wait_ms);
   bool Sweep();
@@ -228,6 +231,8 @@ class HttpServer::Impl {
   HttpReply Refuse(const HttpRequest& head, const Connection& connection, int status,
                    const char* why) const;
   void Dispatch(const Shared& connection);
+  // Any thread. True: the request is not worth its time, and the connection will be closed.
+  bool Abandon(const Shared& connection, int descriptor, const HttpRequest& request);
   Pool& PoolOf(HttpRoute::Lane lane) { return *pools_[static_cast<size_t>(lane)]; }
   void PostNextPiece(const Shared& connection);
   void Finish(Shared connection, Finished finished);  // any thread
@@ -254,9 +259,7 @@ class HttpServer::Impl {
   Listener listener_{io_};
   LateConnections late_{io_};
   std::unordered_map<uint64_t, Shared> connections_;
-  // Connections for which IsQuiet(phase) is true. The connection that has been quiet for the
-  // longest time is first.
-  std::list<uint64_t> quiet_;
+  ClientConnections clients_;
   // Unfinished requests that hold more than kSmallBytes. An element is the number of held bytes and
   // the bitwise complement of the connection id. The last element is refused first. If several
   // requests have the same size, the last element belongs to the oldest connection.

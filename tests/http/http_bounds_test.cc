@@ -514,54 +514,6 @@ TEST_F(HttpBoundsTest, ManyLateConnectionsAreClosed) {
   ExpectHealthy();
 }
 
-// The handlers of one client that wait do not delay the handler of another client.
-TEST(HttpBounds, ClientsTakeTurns) {
-  std::atomic<bool> began = false;
-  std::atomic<bool> release = false;
-  std::string order;
-  HttpOptions options = PatientOptions();
-  options.threads = 1;
-  using Method = HttpRoute::Method;
-  const auto work = [&order](const HttpRequest& request) {
-    order += request.path.back();
-    return HttpReply{.body = "done"};
-  };
-  const auto server =
-      HttpServer::Start(options, {{Method::kGet, "/wait",
-                                   [&](const HttpRequest&) {
-                                     began = true;
-                                     while (!release) std::this_thread::yield();
-                                     return HttpReply{.body = "done"};
-                                   }},
-                                  {Method::kGet, "/a", work},
-                                  {Method::kGet, "/b", work},
-                                  {Method::kGet, "/healthz",
-                                   [](const HttpRequest&) { return HttpReply{.body = "ok"}; },
-                                   HttpRoute::Lane::kHealth}})
-          .value();
-  std::vector<RawHttp> clients;
-  const auto get = [&](const char* from, const std::string& path) {
-    clients.emplace_back(server->port(), from);
-    clients.back().Send("GET " + path + " HTTP/1.1\r\nHost: localhost\r\n\r\n");
-  };
-  // The server reads the requests of a client in their order, so the requests before the health
-  // check wait for the thread.
-  const auto get_healthz = [&](const char* from) {
-    get(from, "/healthz");
-    EXPECT_TRUE(clients.back().ReadUpTo("\r\n\r\nok").ends_with("ok"));
-    clients.pop_back();
-  };
-  get("127.0.0.2", "/wait");
-  while (!began) std::this_thread::yield();
-  for (int i = 0; i < 8; ++i) get("127.0.0.2", "/a");
-  get_healthz("127.0.0.2");
-  get("127.0.0.1", "/b");
-  get_healthz("127.0.0.1");
-  release = true;
-  for (RawHttp& client : clients) EXPECT_TRUE(client.ReadUpTo("done").ends_with("done"));
-  EXPECT_EQ(order, "abaaaaaaa");
-}
-
 // The number of files for which this process has a file table.
 size_t FileTableSize() {
   std::ifstream status("/proc/self/status");

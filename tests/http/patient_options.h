@@ -12,6 +12,7 @@ inline HttpOptions PatientOptions() {
   HttpOptions options;
   options.request_timeout_ms = options.write_timeout_ms = kHourMs;
   options.reply_timeout_ms = options.idle_timeout_ms = kHourMs;
+  options.abandoned_after_ms = kHourMs;
   options.drain_timeout_ms = 60000;
   return options;
 }

@@ -376,6 +376,7 @@ void HttpTotals::Add(const HttpCounters& more, const HttpRequestCounts& more_req
   counters.timed_out += more.timed_out;
   counters.refused_bytes += more.refused_bytes;
   counters.held_bytes += more.held_bytes;
+  counters.abandoned += more.abandoned;
   for (const auto& [route, by_code] : more_requests) {
     for (const auto& [code, count] : by_code) requests[route][code] += count;
   }
