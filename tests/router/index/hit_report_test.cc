@@ -279,5 +279,32 @@ TEST(HitReport, ReadingsCostABoundedNumberOfComparisons) {
   EXPECT_FALSE(Certain(worker));
 }
 
+// A clear does not renew the reserve for comparisons.
+TEST(HitReport, ClearsDoNotMakeReadingsCheaper) {
+  constexpr int64_t kGroups = 64;
+  constexpr int64_t kChainBlocks = 16;
+  uint64_t next = 1'000;
+  // A clear, and then as many passes as one reserve allows.
+  const auto round = [&next](int passes) {
+    EventBatch batch;
+    batch.events.emplace_back(AllBlocksCleared{});
+    batch.events.emplace_back(Root(Hashes(1, kChainBlocks)));
+    for (int64_t i = 0; i < passes * kGroups; ++i) {
+      auto chain = Hashes(1, kChainBlocks);
+      if (i % kGroups > 0) chain.back() = BlockHash::FromUnsigned(next++);
+      batch.events.emplace_back(Root(std::move(chain), i % kGroups));
+    }
+    return batch;
+  };
+  const auto certain_after = [&round, kGroups](int passes, int rounds) {
+    OneWorker worker(Reporting(std::vector<GroupSpec>(kGroups, Full())));
+    for (int i = 0; i < rounds; ++i) worker.Apply(round(passes));
+    return Certain(worker);
+  };
+  int passes = 1;
+  while (certain_after(passes + 1, 1)) ++passes;
+  EXPECT_FALSE(certain_after(passes, 20)) << passes;
+}
+
 }  // namespace
 }  // namespace kvcast::testing

@@ -120,8 +120,9 @@ std::vector<uint8_t> PayloadOf(EventFormat format, const Input& input, size_t fi
 
 struct Shape {
   EventFormat format = EventFormat::kEngine;
-  int64_t groups = 1;   // number of groups that the source has before the measurement
-  bool on_cpu = false;  // the source's blocks before the measurement are in host memory
+  int64_t groups = 1;           // number of groups that the source has before the measurement
+  bool on_cpu = false;          // the source's blocks before the measurement are in host memory
+  size_t held = Entries() / 4;  // number of these blocks
   HitReports hit_reports = HitReports::kUnknown;
 };
 
@@ -186,7 +187,7 @@ class Bench {
     source_ = WorkerIngest::Create(id_, config, index_).value();
     if (shape.format != EventFormat::kEngine) return;
     EventBatch batch;
-    for (uint64_t i = 0; i < Entries() / 4; i += kChain) {
+    for (uint64_t i = 0; i < shape.held; i += kChain) {
       BlockStored chain = ChainOf(kOwn, i, static_cast<int64_t>(i / kChain) % shape.groups);
       if (shape.on_cpu) chain.medium = kMediumCpu;
       batch.events.push_back(std::move(chain));
@@ -479,6 +480,28 @@ std::vector<uint8_t> MapOf(const std::vector<std::pair<std::string, std::string>
   for (const uint64_t hash : hashes) out.Unsigned(hash);
   out.Close();
   return bytes;
+}
+
+// The cost of a clear of one tier does not depend on the blocks of the other tiers.
+TEST(Doubling, ClearsBesideManyBlocksOfAnotherTier) {
+  const Make make = [](size_t count, Input& input) {
+    for (uint64_t i = 0; input.size() < count; ++i) {
+      input.events.emplace_back(StoreTokens({Hash(kNew + i)}, TokensOf(kNew + i, kBlock)));
+      input.events.emplace_back(AllBlocksCleared{.medium = kMediumGpu});
+    }
+  };
+  Bench& bench = TheBench();
+  const auto seconds = [&](size_t held) {
+    double least = 1e9;
+    for (int i = 0; i < kRepeats; ++i) {
+      const Shape shape{.on_cpu = true, .held = held};
+      least = std::min(least, bench.Measure(shape, make, 4096, SIZE_MAX).seconds);
+    }
+    return least;
+  };
+  const double few = seconds(64);
+  const double many = seconds(Entries());
+  EXPECT_LE(many, 2 * few + kSlackSeconds) << few << " s beside few blocks";
 }
 
 TEST(Doubling, Mooncake) {

@@ -125,6 +125,13 @@ TEST(PackedQuery, IsBounded) {
             "tokens: more than " + std::to_string(kMaxQueryTokens) + " elements");
   // For a large count without elements, the parser reserves no memory.
   EXPECT_EQ(ErrorOf(many), "body: not MessagePack");
+  std::string hashes = "\x81\xa6hashes\xdd";
+  const uint32_t hash_count = kMaxQueryHashes + 1;
+  for (int shift = 24; shift >= 0; shift -= 8) {
+    hashes.push_back(static_cast<char>(hash_count >> shift));
+  }
+  EXPECT_EQ(ErrorOf(hashes + std::string(hash_count, '\x01')),
+            "hashes: more than " + std::to_string(kMaxQueryHashes) + " elements");
   const Json large = {{"tokens", {1}}, {"model", std::string(kMaxQueryRestBytes, 'x')}};
   EXPECT_EQ(ErrorOf(large), "body: longer than " + std::to_string(kMaxQueryRestBytes) +
                                 " bytes besides the prompt");
