@@ -63,8 +63,8 @@ std::optional<std::string> NextPiece(const std::function<std::string()>& next) {
 void HttpServer::Impl::Enter(Connection& connection, Phase phase) {
   const Phase before = std::exchange(connection.phase, phase);
   KV_DCHECK(MayFollow(before, phase));
-  if (IsQuiet(before) && !IsQuiet(phase)) clients_.SetBusy(connection.place);
-  if (!IsQuiet(before) && IsQuiet(phase)) clients_.SetQuiet(connection.place, connection.id);
+  if (IsQuiet(before) && phase == Phase::kHandling) clients_.SetBusy(connection.place);
+  if (!IsQuiet(before) && IsQuiet(phase)) clients_.SetQuiet(connection.place);
   connection.deadline_ms = Deadline(connection);
 }
 
@@ -147,15 +147,15 @@ void HttpServer::Impl::Advance(const Shared& connection) {
   if (connection->phase == Phase::kIdle && has_begun) Enter(*connection, Phase::kReceiving);
   if (connection->in.size() == 0) connection->in.shrink_to_fit();
   CountHeld(*connection);
-  if (connection->refusal) {
-    const HttpReply refusal = *std::exchange(connection->refusal, {});
+  if (connection->head.refusal) {
+    const HttpReply refusal = *std::exchange(connection->head.refusal, {});
     connection->reader.Drop();
     connection->in = {};
-    requests_.Note(connection->path, refusal.status);
+    requests_.Note(connection->head.path, refusal.status);
     return Reply(connection, refusal, false);
   }
   if (state == State::kBad) return Answer(connection, connection->reader.error(), false);
-  if (state == State::kBody && connection->route == nullptr) {
+  if (state == State::kBody && connection->head.route == nullptr) {
     return AnswerUnread(connection, NoRoute(*connection));
   }
   if (!FindRoom(connection)) return;
@@ -213,31 +213,30 @@ bool HttpServer::Impl::FindRoom(const Shared& connection) {
 
 size_t HttpServer::Impl::OnHead(Connection& connection, const HttpRequest& head) {
   const auto path = routes_.find(head.path);
-  connection.path = path == routes_.end() ? nullptr : &path->first;
-  connection.route = FindRoute(head);
-  connection.head_only = head.method == "HEAD";
-  connection.role.reset();
-  connection.refusal = Refusal(head, connection);
-  if (connection.refusal || connection.route == nullptr) return HttpRoute::kSmallBody;
-  return connection.route->max_body_bytes;
+  connection.head.path = path == routes_.end() ? nullptr : &path->first;
+  connection.head.route = FindRoute(head);
+  connection.head.head_only = head.method == "HEAD";
+  connection.head.refusal = Refusal(head, connection);
+  if (connection.head.refusal || connection.head.route == nullptr) return HttpRoute::kSmallBody;
+  return connection.head.route->max_body_bytes;
 }
 
 std::optional<HttpReply> HttpServer::Impl::Refusal(const HttpRequest& head,
                                                    Connection& connection) const {
-  const HttpRoute* const route = connection.route;
+  const HttpRoute* const route = connection.head.route;
   const bool changes = head.method != "GET" && head.method != "HEAD";
   const char* const why =
       host_rules_.WhyRefused(head.Header("host"), head.Header("origin"), changes);
   if (why != nullptr) return Refuse(head, connection, 403, why);
   if (!tokens_ || route == nullptr || !route->access) return std::nullopt;
-  connection.role = tokens_->RoleOf(head.Header("authorization"));
-  if (!connection.role) {
+  connection.head.role = tokens_->RoleOf(head.Header("authorization"));
+  if (!connection.head.role) {
     HttpReply refusal =
         Refuse(head, connection, 401, "authorization: a valid bearer token is needed");
     refusal.headers.emplace_back("WWW-Authenticate", "Bearer");
     return refusal;
   }
-  if (Includes(*connection.role, *route->access)) return std::nullopt;
+  if (Includes(*connection.head.role, *route->access)) return std::nullopt;
   return Refuse(head, connection, 403,
                 "authorization: the role of the token does not allow this request");
 }
@@ -247,7 +246,7 @@ HttpReply HttpServer::Impl::Refuse(const HttpRequest& head, const Connection& co
   if (options_.on_answer) {
     options_.on_answer({.peer = connection.peer,
                         .method = head.method,
-                        .route = RouteOf(connection.path),
+                        .route = RouteOf(connection.head.path),
                         .status = status,
                         .refused_for = why,
                         .traceparent = TraceParentOf(head)});
@@ -257,11 +256,11 @@ HttpReply HttpServer::Impl::Refuse(const HttpRequest& head, const Connection& co
 
 void HttpServer::Impl::NoteAnswer(const Connection& connection, int status,
                                   std::string_view traceparent) {
-  requests_.Note(connection.path, status);
+  requests_.Note(connection.head.path, status);
   if (!options_.on_answer) return;
   options_.on_answer({.peer = connection.peer,
                       .method = {},
-                      .route = RouteOf(connection.path),
+                      .route = RouteOf(connection.head.path),
                       .status = status,
                       .refused_for = {},
                       .traceparent = traceparent});
@@ -279,9 +278,9 @@ const HttpRoute* HttpServer::Impl::FindRoute(const HttpRequest& request) const {
 }
 
 HttpReply HttpServer::Impl::NoRoute(const Connection& connection) const {
-  if (connection.path == nullptr) return HttpError(404, "no such path");
+  if (connection.head.path == nullptr) return HttpError(404, "no such path");
   std::string allowed;
-  for (const HttpRoute& route : routes_.at(*connection.path)) {
+  for (const HttpRoute& route : routes_.at(*connection.head.path)) {
     allowed += (allowed.empty() ? "" : ", ") + std::string(MethodName(route.method));
   }
   HttpReply refusal = HttpError(405, "method not allowed; allowed methods: " + allowed);
@@ -291,21 +290,24 @@ HttpReply HttpServer::Impl::NoRoute(const Connection& connection) const {
 
 void HttpServer::Impl::Dispatch(const Shared& connection) {
   HttpRequest request = connection->reader.Take();
-  const HttpRoute* const route = connection->route;
+  const HttpRoute* const route = connection->head.route;
   if (route == nullptr) return Answer(connection, NoRoute(*connection), request.keep_alive);
-  const bool head_only = connection->head_only;
+  const bool head_only = connection->head.head_only;
   request.peer = connection->peer;
   request.received_us = SteadyUs();
-  request.role = connection->role;
+  request.role = connection->head.role;
   Enter(*connection, Phase::kHandling);
   using Lane = HttpRoute::Lane;
   const bool large = route->lane == Lane::kQuery && request.body.size() > HttpRoute::kLargeBody;
   Pool& pool = PoolOf(large ? Lane::kLargeQuery : route->lane);
+  connection->handler = Handler::kWaits;
   const int descriptor = connection->stream.descriptor();
   pool.Post(connection->client, [this, connection, descriptor, route, &pool,
                                  request = std::move(request), head_only] {
-    if (stage_ == Stage::kEnded || Abandon(connection, descriptor, request)) return;
-    HttpReply reply = Handle(*route, request);
+    if (stage_ == Stage::kEnded || !Begins(connection->handler)) return;
+    HttpReply reply = Abandon(*route, descriptor, request)
+                          ? HttpError(503, "the client left while the request waited")
+                          : Handle(*route, request);
     const std::string_view trace = TraceParentOf(request);
     if (!trace.empty()) reply.headers.emplace_back("traceparent", trace);
     const bool in_pieces = reply.next_piece != nullptr;
@@ -325,12 +327,16 @@ void HttpServer::Impl::Dispatch(const Shared& connection) {
   });
 }
 
-bool HttpServer::Impl::Abandon(const Shared& connection, int descriptor,
-                               const HttpRequest& request) {
+bool HttpServer::Impl::Begins(std::atomic<Handler>& handler) {
+  Handler waits = Handler::kWaits;
+  return handler.compare_exchange_strong(waits, Handler::kRuns);
+}
+
+bool HttpServer::Impl::Abandon(const HttpRoute& route, int descriptor, const HttpRequest& request) {
+  if (route.method != HttpRoute::Method::kGet && !route.needs_client) return false;
   if (SteadyUs() - request.received_us < options_.abandoned_after_ms * 1000) return false;
   if (!HttpStream::ClientEnded(descriptor)) return false;
   ++counts_.abandoned;
-  boost::asio::post(io_, [this, connection] { Close(connection); });
   return true;
 }
 
@@ -340,10 +346,11 @@ void HttpServer::Impl::PostNextPiece(const Shared& connection) {
     return Close(connection);
   }
   Enter(*connection, Phase::kHandling);
+  connection->handler = Handler::kWaits;
   auto pieces = std::exchange(connection->pieces, {});
   Pool& pool = *pieces->pool;
   pool.Post(connection->client, [this, connection, pieces = std::move(pieces)]() mutable {
-    if (stage_ == Stage::kEnded) return;
+    if (stage_ == Stage::kEnded || !Begins(connection->handler)) return;
     const std::optional<std::string> piece = NextPiece(pieces->next);
     Finished finished{"", piece && pieces->keep_alive, {}, 0};
     if (piece) finished.bytes = pieces->chunks ? RenderChunk(*piece) : *piece;
@@ -386,7 +393,7 @@ void HttpServer::Impl::AnswerUnread(const Shared& connection, const HttpReply& r
 
 void HttpServer::Impl::Reply(const Shared& connection, const HttpReply& reply, bool keep_alive) {
   keep_alive = keep_alive && stage_ == Stage::kRunning;
-  connection->out += RenderReply(reply, keep_alive, connection->head_only);
+  connection->out += RenderReply(reply, keep_alive, connection->head.head_only);
   connection->closing = !keep_alive;
   Send(connection, Phase::kReplying);
 }
@@ -429,9 +436,7 @@ void HttpServer::Impl::OnSent(const Shared& connection) {
   connection->reply_until_ms = 0;
   if (connection->closing) return Linger(connection);
   if (drain_until_ms_ != 0) return Close(connection);
-  connection->route = nullptr;
-  connection->path = nullptr;
-  connection->head_only = false;
+  connection->head = {};
   Enter(*connection, Phase::kIdle);
   return connection->in.size() > 0 ? ReadLater(connection) : Read(connection);
 }

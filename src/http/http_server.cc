@@ -90,8 +90,9 @@ HttpServer::Impl::Connection::Connection(uint64_t number, Descriptor socket,
       client(ClientOf(address)),
       stream(HeldSocket(std::move(socket), server.io_, server.WaitsOf(number)),
              server.tls_ ? &*server.tls_ : nullptr, server.scratch_),
-      reader(server.options_.limits,
-             [this, &server](const HttpRequest& head) { return server.OnHead(*this, head); }) {}
+      reader(server.options_.limits, [this, &server](const HttpRequest& request) {
+        return server.OnHead(*this, request);
+      }) {}
 
 Status HttpServer::Impl::Start(std::vector<HttpRoute> routes) {
   if (options_.threads < 1 || options_.port < 0 || options_.port > 65535) {
@@ -171,8 +172,7 @@ void HttpServer::Impl::Admit(Descriptor socket, const sockaddr_storage& address)
   const auto connection =
       std::make_shared<Connection>(next_id_++, std::move(socket), address, *this);
   connection->deadline_ms = Deadline(*connection);
-  connection->place = clients_.Open(connection->client);
-  clients_.SetQuiet(connection->place, connection->id);
+  connection->place = clients_.Open(connection->client, connection->id);
   connections_.emplace(connection->id, connection);
   ++counts_.connections;
   if (connection->stream.needs_handshake()) return AwaitBytes(connection);
@@ -212,10 +212,14 @@ HttpServer::Impl::Shared HttpServer::Impl::ConnectionOf(uint64_t id) const {
 }
 
 bool HttpServer::Impl::MakeRoom(const std::string& client) {
-  const std::optional<uint64_t> quiet = clients_.ToClose(client);
-  if (!quiet) return false;
+  const auto take_back = [this](uint64_t id) {
+    Handler waits = Handler::kWaits;
+    return connections_.at(id)->handler.compare_exchange_strong(waits, Handler::kDropped);
+  };
+  const std::optional<uint64_t> id = clients_.ToClose(client, take_back);
+  if (!id) return false;
   ++counts_.evicted;
-  Close(Shared(connections_.at(*quiet)));
+  Close(Shared(connections_.at(*id)));
   return true;
 }
 

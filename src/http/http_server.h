@@ -71,6 +71,9 @@ struct HttpRoute {
   size_t max_body_bytes = kSmallBody;  // a longer body gets 413
   // The role that a token must have, if the server has tokens. nullopt: no token is needed.
   std::optional<AccessRole> access = AccessRole::kAdmin;
+  // True: the handler is useless if the client has left, so the request may be dropped (see
+  // HttpOptions::abandoned_after_ms). This is always assumed for kGet.
+  bool needs_client = false;
 };
 
 // A request that was answered.
@@ -114,8 +117,9 @@ struct HttpOptions {
   std::function<void(const HttpAnswer&)> on_answer;
   // Maximum number of connections. The server lowers this maximum to the number of files that the
   // process may open, minus a reserve. If the maximum is reached, the server closes a connection
-  // for which no handler runs, of the client with the most connections, or it closes the new
-  // connection (see ClientConnections). Only HttpCounters::evicted records the closing.
+  // of the client with the most connections (see ClientConnections). If handlers run for all its
+  // connections, the server closes the new connection. Only HttpCounters::evicted records the
+  // closing.
   size_t max_connections = 16384;
   // Maximum number of bytes of all held requests, and maximum number of bytes of all held replies.
   // If requests exceed the maximum, the largest unfinished request gets 503. If no request is
@@ -129,8 +133,8 @@ struct HttpOptions {
   int64_t reply_timeout_ms = 60000;  // maximum time from the first to the last byte of a reply
   int64_t idle_timeout_ms = 60000;   // maximum time between requests
   int64_t drain_timeout_ms = 5000;   // time that Stop gives to requests that have begun
-  // A request that has waited at least this time for its handler is dropped if its client has ended
-  // the connection or its sending side.
+  // A request that has waited at least this time for its handler gets 503 if its client has ended
+  // the connection or its sending side. See also HttpRoute::needs_client.
   int64_t abandoned_after_ms = 1000;
 };
 
@@ -141,7 +145,9 @@ struct HttpCounters {
   uint64_t timed_out = 0;      // requests and replies that took too long
   uint64_t refused_bytes = 0;  // requests and replies that were ended because of max_held_bytes
   uint64_t held_bytes = 0;     // bytes that are held now
-  uint64_t abandoned = 0;      // requests that were dropped because their clients had left
+  // Requests that had waited, and got no handler because their clients had ended the connection or
+  // their sending side.
+  uint64_t abandoned = 0;
 };
 
 // Numbers of answered requests, by the path of their route and then by status. The path "other"

@@ -68,6 +68,19 @@ class HttpServer::Impl {
     bool chunks = true;
     bool keep_alive = false;
   };
+  // The route, token and refusal of a complete head.
+  struct Head {
+    const HttpRoute* route = nullptr;   // nullptr: none
+    const std::string* path = nullptr;  // key of Impl::routes_; nullptr: none
+    bool head_only = false;             // HEAD
+    std::optional<AccessRole> role;     // of the token
+    std::optional<HttpReply> refusal;   // reply of a request that is refused; the body is not read
+  };
+  enum class Handler : uint8_t {
+    kWaits,    // in the queue of its pool
+    kRuns,     // the connection is not closed to make room
+    kDropped,  // the connection was closed to make room
+  };
   struct Connection {
     Connection(uint64_t number, Descriptor socket, const sockaddr_storage& address, Impl& server);
     bool closed() const { return phase == Phase::kClosed; }
@@ -88,15 +101,11 @@ class HttpServer::Impl {
     bool newcomer = true;             // see NewcomerQueue
     bool closing = false;             // the connection ends after the current reply
     bool ended = false;               // the client sends no more bytes
-    // The following members belong to the latest complete head, until its reply was sent.
-    const HttpRoute* route = nullptr;   // nullptr: none
-    const std::string* path = nullptr;  // key of Impl::routes_; nullptr: none
-    bool head_only = false;             // HEAD
-    std::optional<AccessRole> role;     // of the token
-    std::optional<HttpReply> refusal;   // reply of a request that is refused; the body is not read
-    std::shared_ptr<Pieces> pieces;     // nullptr: no piece of the reply follows `out`
-    int64_t reply_until_ms = 0;         // deadline of the last byte of the reply; 0: no reply
-    ClientConnections::Place place;     // in Impl::clients_; valid until the phase kClosed
+    Head head;                        // the latest complete head, until its reply was sent
+    std::atomic<Handler> handler{Handler::kWaits};  // in the phase kHandling; used by any thread
+    std::shared_ptr<Pieces> pieces;                 // nullptr: no piece of the reply follows `out`
+    int64_t reply_until_ms = 0;      // deadline of the last byte of the reply; 0: no reply
+    ClientConnections::Place place;  // in Impl::clients_; valid until the phase kClosed
     std::optional<std::list<uint64_t>::iterator> unread;  // position in UnreadReplies::ids
   };
   using Shared = std::shared_ptr<Connection>;
@@ -231,8 +240,10 @@ class HttpServer::Impl {
   HttpReply Refuse(const HttpRequest& head, const Connection& connection, int status,
                    const char* why) const;
   void Dispatch(const Shared& connection);
-  // Any thread. True: the request is not worth its time, and the connection will be closed.
-  bool Abandon(const Shared& connection, int descriptor, const HttpRequest& request);
+  // Any thread. False: the connection was closed to make room.
+  static bool Begins(std::atomic<Handler>& handler);
+  // Any thread. True: the request gets no handler, because it has waited and its client has left.
+  bool Abandon(const HttpRoute& route, int descriptor, const HttpRequest& request);
   Pool& PoolOf(HttpRoute::Lane lane) { return *pools_[static_cast<size_t>(lane)]; }
   void PostNextPiece(const Shared& connection);
   void Finish(Shared connection, Finished finished);  // any thread

@@ -1,6 +1,7 @@
 // Clients are served in turns, a client with many connections makes room itself, and the requests
 // of clients that have left are dropped.
 // SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -43,19 +44,24 @@ class HttpClientsTest : public ::testing::Test {
       return HttpReply{.body = "done"};
     };
     const auto healthz = [](const HttpRequest&) { return HttpReply{.body = "done"}; };
+    HttpRoute query{.method = Method::kPost, .path = "/q", .handler = work};
+    query.needs_client = true;
     server =
         HttpServer::Start(options, {{Method::kGet, "/wait", wait},
                                     {Method::kGet, "/a", work},
                                     {Method::kGet, "/b", work},
+                                    {Method::kPost, "/c", work},
+                                    query,
                                     {Method::kGet, "/healthz", healthz, HttpRoute::Lane::kHealth}})
             .value();
   }
-  static void Request(RawHttp& client, const std::string& path) {
-    EXPECT_TRUE(client.Send("GET " + path + " HTTP/1.1\r\nHost: localhost\r\n\r\n"));
+  static void Request(RawHttp& client, const std::string& path, const char* method = "GET") {
+    EXPECT_TRUE(client.Send(std::string(method) + " " + path +
+                            " HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n"));
   }
-  RawHttp Get(const char* from, const std::string& path) const {
+  RawHttp Get(const char* from, const std::string& path, const char* method = "GET") const {
     RawHttp client(server->port(), from);
-    Request(client, path);
+    Request(client, path, method);
     return client;
   }
   static void ExpectDone(RawHttp& client) {
@@ -127,7 +133,8 @@ TEST_F(HttpClientsTest, AClientWithManyConnectionsMakesRoomItself) {
   EXPECT_EQ(server->counters().evicted, 1u);
 }
 
-// No connection of the client with many connections is quiet, so it gets no further connection.
+// Handlers run for all connections of the client with many connections, so it gets no further
+// connection.
 TEST_F(HttpClientsTest, AClientWhoseHandlersAllRunGetsNoRoomFromOthers) {
   HttpOptions options = WithThreads(2);
   options.max_connections = 3;
@@ -145,7 +152,28 @@ TEST_F(HttpClientsTest, AClientWhoseHandlersAllRunGetsNoRoomFromOthers) {
   ExpectDone(second);
 }
 
-// The answer of a request that has waited for long goes to nobody if the client has left.
+// A client that fills the server with requests cannot keep other clients out.
+TEST_F(HttpClientsTest, RequestsThatWaitMakeRoomForOtherClients) {
+  HttpOptions options = WithThreads(1);
+  options.max_connections = 3;
+  Start(options);
+  RawHttp running = Wait(kOne);
+  RawHttp waiting = Get(kOne, "/a");
+  RawHttp only = Get(kOther, "/healthz");
+  ExpectDone(only);
+  RawHttp newcomer = Get("127.0.0.3", "/healthz");
+  ExpectDone(newcomer);
+  EXPECT_EQ(waiting.ReadToEnd(), "");
+  Request(only, "/healthz");
+  ExpectDone(only);
+  release = true;
+  ExpectDone(running);
+  RawHttp last = Get(kOne, "/b");
+  ExpectDone(last);
+  EXPECT_EQ(order, "b") << "the handler of the connection that was closed must not run";
+}
+
+// No client would read the answer.
 TEST_F(HttpClientsTest, TheRequestOfAClientThatHasLeftIsDropped) {
   HttpOptions options = WithThreads(1);
   options.abandoned_after_ms = 0;
@@ -155,14 +183,36 @@ TEST_F(HttpClientsTest, TheRequestOfAClientThatHasLeftIsDropped) {
     const RawHttp leaves = Get(kOne, "/a");
     AwaitRead(kOne);
   }
+  RawHttp ended = Get(kOne, "/a");
+  ended.EndSending();
+  AwaitRead(kOne);
   RawHttp stays = Get(kOne, "/b");
   AwaitRead(kOne);
   release = true;
   ExpectDone(running);
   ExpectDone(stays);
   EXPECT_EQ(order, "b");
-  EXPECT_EQ(server->counters().abandoned, 1u);
+  EXPECT_EQ(server->counters().abandoned, 2u);
+  EXPECT_TRUE(ended.ReadToEnd().starts_with("HTTP/1.1 503 "));
   EXPECT_TRUE(HasConnections(2)) << "the connection of the dropped request was not closed";
+}
+
+// A change counts although its client has left.
+TEST_F(HttpClientsTest, ARequestThatChangesSomethingIsNotDropped) {
+  HttpOptions options = WithThreads(1);
+  options.abandoned_after_ms = 0;
+  Start(options);
+  RawHttp running = Wait(kOne);
+  RawHttp change = Get(kOne, "/c", "POST");
+  change.EndSending();
+  RawHttp query = Get(kOne, "/q", "POST");
+  query.EndSending();
+  AwaitRead(kOne);
+  release = true;
+  ExpectDone(running);
+  ExpectDone(change);
+  EXPECT_THAT(query.ReadToEnd(), ::testing::StartsWith("HTTP/1.1 503 "));
+  EXPECT_EQ(order, "c");
 }
 
 // HTTP allows a client to end its sending side after the request.

@@ -137,9 +137,9 @@ std::vector<HttpRoute> FieldRoutes(ServiceCore& core) {
       {kGet, "/workers", [&core](R r) { return AnswerWorkers(core, r); }, kObserver, kSmall,
        kReads},
       {kPost, "/query", [&core](R r) { return AnswerFieldQuery(core, r, false); }, kQuery,
-       kMaxQueryBytes, kQueries},
+       kMaxQueryBytes, kQueries, true},
       {kPost, "/query_by_hash", [&core](R r) { return AnswerFieldQuery(core, r, true); }, kQuery,
-       kMaxQueryBytes, kQueries},
+       kMaxQueryBytes, kQueries, true},
       {kGet, "/dump", [&core](R r) { return DumpIndex(core, r); }, kObserver, kSmall, kChanges},
       {kGet, "/health",
        [](R) {

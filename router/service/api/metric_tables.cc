@@ -452,8 +452,8 @@ constexpr std::array kServiceMetrics = {
                   "requests or for replies was reached, since the router started.",
                   kCounter, [](M m) { return Number(m.http.counters.refused_bytes); }},
     ServiceMetric{"kvcast_http_abandoned_total",
-                  "HTTP requests that waited for more than a second and were dropped because "
-                  "their clients had closed the connection, since the router started.",
+                  "HTTP requests that waited for a second and were dropped because their clients "
+                  "had ended the connection or their sending side, since the router started.",
                   kCounter, [](M m) { return Number(m.http.counters.abandoned); }},
     ServiceMetric{"kvcast_http_held_bytes",
                   "Current number of bytes of HTTP requests and replies in memory.", kGauge,

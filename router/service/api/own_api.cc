@@ -223,9 +223,9 @@ std::vector<HttpRoute> OwnRoutes(ServiceCore& core, std::function<HttpTotals()> 
   constexpr auto kAll = std::nullopt;
   return {
       {kPost, "/v1/query", [&core](R r) { return AnswerQuery(core, r); }, kQuery, kMaxQueryBytes,
-       kQueries},
+       kQueries, true},
       {kPost, "/v1/route", [&core](R r) { return AnswerRoute(core, r); }, kQuery, kMaxQueryBytes,
-       kRoutes},
+       kRoutes, true},
       {kPost, "/v1/feedback", [&core](R r) { return TakeFeedback(core, r); }, kQuery, kSmall,
        kRoutes},
       {kPost, "/v1/load_rates", [&core](R r) { return TakeLoadRates(core, r); }, kObserver, kSmall,

@@ -316,8 +316,10 @@ TEST_F(RouterServiceTest, RoutesHaveLanesAndBounds) {
   }
   std::set<std::string> health;
   std::set<std::string> changes;
+  std::set<std::string> need_client;
   std::map<std::string, size_t> large;
   for (const HttpRoute& route : routes) {
+    if (route.needs_client) need_client.insert(route.path);
     if (route.lane == HttpRoute::Lane::kHealth) health.insert(route.path);
     if (route.lane == HttpRoute::Lane::kChange) changes.insert(route.path);
     if (route.max_body_bytes > HttpRoute::kSmallBody) large[route.path] = route.max_body_bytes;
@@ -325,6 +327,8 @@ TEST_F(RouterServiceTest, RoutesHaveLanesAndBounds) {
   EXPECT_EQ(health, (std::set<std::string>{"/health", "/healthz", "/readyz"}));
   EXPECT_EQ(changes,
             (std::set<std::string>{"/register", "/unregister", "/v1/events", "/v1/sources"}));
+  EXPECT_EQ(need_client,
+            (std::set<std::string>{"/query", "/query_by_hash", "/v1/query", "/v1/route"}));
   const size_t query = 16 << 20;
   EXPECT_EQ(large, (std::map<std::string, size_t>{{"/query", query},
                                                   {"/query_by_hash", query},
