@@ -296,7 +296,7 @@ TEST(HitReport, ClearsDoNotMakeReadingsCheaper) {
     }
     return batch;
   };
-  const auto certain_after = [&round, kGroups](int passes, int rounds) {
+  const auto certain_after = [&round](int passes, int rounds) {
     OneWorker worker(Reporting(std::vector<GroupSpec>(kGroups, Full())));
     for (int i = 0; i < rounds; ++i) worker.Apply(round(passes));
     return Certain(worker);
