@@ -1,11 +1,10 @@
 // ClientConnections: the open connections of each client, and the connection that is closed to make
-// room for a new one. The client with the most connections makes room, so the others keep theirs.
+// room for a new one.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <list>
 #include <map>
 #include <optional>
@@ -14,20 +13,17 @@
 
 namespace kvcast {
 
-// Thread-compatible. A connection is busy while a request of it waits for its handler, or the
-// handler runs. Otherwise it is quiet.
+// Thread-compatible. A connection is quiet while no request of it waits for its handler, and no
+// handler runs for it.
 class ClientConnections {
  private:
-  struct Entry {
+  struct Quiet {
+    uint64_t since = 0;  // a smaller number: quiet for a longer time
     uint64_t id = 0;     // of the connection
-    uint64_t since = 0;  // a smaller number: quiet, or busy, for a longer time
-    bool is_busy = false;
   };
   struct Client {
-    uint64_t number = 0;     // differs between clients
-    std::list<Entry> quiet;  // in the order of `since`
-    std::list<Entry> busy;   // in the order of `since`
-    size_t connections() const { return quiet.size() + busy.size(); }
+    size_t connections = 0;
+    std::list<Quiet> quiet;  // the connection that is quiet for the longest time is first
   };
   using ClientPosition = std::map<std::string, Client>::iterator;
 
@@ -35,93 +31,79 @@ class ClientConnections {
   // The place of an open connection.
   struct Place {
     ClientPosition client;
-    std::list<Entry>::iterator entry;
+    std::list<Quiet>::iterator quiet;  // valid while the connection is quiet
   };
 
-  // A connection of `client` was opened. It is quiet.
-  Place Open(const std::string& client, uint64_t id) {
-    const ClientPosition position = clients_.try_emplace(client).first;
-    Client& of = position->second;
-    if (of.connections() == 0) of.number = next_number_++;
-    Place place{position, {}};
-    Change(position, [&] {
-      place.entry = of.quiet.insert(of.quiet.end(), {id, next_number_++, false});
-    });
+  // A connection of `client` was opened. It is not quiet.
+  Place Open(const std::string& client) {
+    const Place place{clients_.try_emplace(client).first, {}};
+    Change(place.client, [](Client& of) { ++of.connections; });
     return place;
   }
-  // The connection was closed.
+  // The connection was closed. REQUIRES: it is not quiet.
   void Close(const Place& place) {
-    Client& of = place.client->second;
-    Change(place.client, [&] { ListOf(place).erase(place.entry); });
-    if (of.connections() == 0) clients_.erase(place.client);
+    Change(place.client, [](Client& of) { --of.connections; });
+    if (place.client->second.connections == 0) clients_.erase(place.client);
   }
-  void SetQuiet(const Place& place) { Move(place, false); }
-  void SetBusy(const Place& place) { Move(place, true); }
+  // `id`: the result of ToClose for this connection.
+  void SetQuiet(Place& place, uint64_t id) {
+    const auto append = [&](Client& of) {
+      place.quiet = of.quiet.insert(of.quiet.end(), {next_since_++, id});
+    };
+    Client& client = place.client->second;
+    if (!client.quiet.empty()) return append(client);
+    Change(place.client, append);
+  }
+  void SetBusy(const Place& place) {
+    const auto remove = [&](Client& of) { of.quiet.erase(place.quiet); };
+    Client& client = place.client->second;
+    if (place.quiet != client.quiet.begin()) return remove(client);
+    Change(place.client, remove);
+  }
 
-  // Returns the connection that makes room for a new connection of the client `newcomer`. It
-  // belongs to the client with the most connections, or to `newcomer` if no client has more.
-  // Among clients with as many connections, the one with the connection that is quiet for the
-  // longest time is chosen. A client closes the connection that is quiet for the longest time, or
-  // if none is quiet, the first busy connection for which `may_close` is true. If it has none, the
-  // client with the next lower number of connections is asked. nullopt: no connection may be
-  // closed.
-  template <typename MayClose>  // bool (uint64_t id)
-  std::optional<uint64_t> ToClose(const std::string& newcomer, MayClose may_close) const {
-    const auto own = clients_.find(newcomer);
-    for (const auto& [order, client] : order_) {
-      const bool own_is_largest =
-          own != clients_.end() && own->second.connections() >= client->second.connections();
-      const Client& of = own_is_largest ? own->second : client->second;
-      if (!of.quiet.empty()) return of.quiet.front().id;
-      for (const Entry& entry : of.busy) {
-        if (may_close(entry.id)) return entry.id;
-      }
-      if (own_is_largest) break;
-    }
-    return std::nullopt;
+  size_t CountOf(const std::string& client) const {
+    const auto found = clients_.find(client);
+    return found == clients_.end() ? 0 : found->second.connections;
+  }
+  // The connection of the client that is quiet for the longest time. nullopt: none is quiet.
+  std::optional<uint64_t> OldestQuietOf(const std::string& client) const {
+    const auto found = clients_.find(client);
+    if (found == clients_.end() || found->second.quiet.empty()) return std::nullopt;
+    return found->second.quiet.front().id;
+  }
+  // Returns the connection that makes room for a new connection of the client `newcomer`: of the
+  // clients with a quiet connection, chooses the client with the most connections, and its
+  // connection that is quiet for the longest time. If clients have the same number of connections,
+  // chooses the connection that is quiet for the longest time. If `newcomer` would then have at
+  // least as many connections as the chosen client, returns the result of OldestQuietOf(newcomer)
+  // instead. nullopt: no connection may be closed.
+  std::optional<uint64_t> ToClose(const std::string& newcomer) const {
+    if (order_.empty()) return std::nullopt;
+    const Client& most = order_.begin()->second->second;
+    const size_t own = CountOf(newcomer);
+    if (own > 0 && own + 1 >= most.connections) return OldestQuietOf(newcomer);
+    return most.quiet.front().id;
   }
 
  private:
-  struct Order {
-    size_t connections = 0;
-    uint64_t quiet_since = 0;  // of the first quiet connection; the largest number: none is quiet
-    uint64_t number = 0;       // of the client
-    // The client that is asked first is less.
-    bool operator<(const Order& other) const {
-      if (connections != other.connections) return connections > other.connections;
-      if (quiet_since != other.quiet_since) return quiet_since < other.quiet_since;
-      return number < other.number;
-    }
-  };
+  // The number of connections with its sign changed, and `since` of the first quiet connection.
+  using Order = std::pair<int64_t, uint64_t>;
 
-  static Order OrderOf(const Client& of) {
-    constexpr uint64_t kNever = std::numeric_limits<uint64_t>::max();
-    return {of.connections(), of.quiet.empty() ? kNever : of.quiet.front().since, of.number};
+  static Order OrderOf(ClientPosition client) {
+    const Client& values = client->second;
+    return {-static_cast<int64_t>(values.connections), values.quiet.front().since};
   }
-  static std::list<Entry>& ListOf(const Place& place) {
-    Client& of = place.client->second;
-    return place.entry->is_busy ? of.busy : of.quiet;
-  }
-  void Move(const Place& place, bool busy) {
-    std::list<Entry>& from = ListOf(place);
-    Change(place.client, [&] {
-      place.entry->is_busy = busy;
-      place.entry->since = next_number_++;
-      std::list<Entry>& to = ListOf(place);
-      to.splice(to.end(), from, place.entry);
-    });
-  }
-  // `change` may change the order of the client.
-  template <typename Function>  // ()
+  // `change` may change the place of the client in order_.
+  template <typename Function>  // (Client&)
   void Change(ClientPosition client, Function change) {
-    if (client->second.connections() > 0) order_.erase(OrderOf(client->second));
-    change();
-    if (client->second.connections() > 0) order_.emplace(OrderOf(client->second), client);
+    if (!client->second.quiet.empty()) order_.erase(OrderOf(client));
+    change(client->second);
+    if (!client->second.quiet.empty()) order_.emplace(OrderOf(client), client);
   }
 
   std::map<std::string, Client> clients_;
-  std::map<Order, ClientPosition> order_;
-  uint64_t next_number_ = 0;
+  std::map<Order, ClientPosition> order_;  // the clients that have a quiet connection
+  uint64_t next_since_ = 0;
 };
 
 }  // namespace kvcast

@@ -63,8 +63,8 @@ std::optional<std::string> NextPiece(const std::function<std::string()>& next) {
 void HttpServer::Impl::Enter(Connection& connection, Phase phase) {
   const Phase before = std::exchange(connection.phase, phase);
   KV_DCHECK(MayFollow(before, phase));
-  if (IsQuiet(before) && phase == Phase::kHandling) clients_.SetBusy(connection.place);
-  if (!IsQuiet(before) && IsQuiet(phase)) clients_.SetQuiet(connection.place);
+  if (IsQuiet(before) && !IsQuiet(phase)) clients_.SetBusy(connection.place);
+  if (!IsQuiet(before) && IsQuiet(phase)) clients_.SetQuiet(connection.place, connection.id);
   connection.deadline_ms = Deadline(connection);
 }
 
@@ -300,11 +300,10 @@ void HttpServer::Impl::Dispatch(const Shared& connection) {
   using Lane = HttpRoute::Lane;
   const bool large = route->lane == Lane::kQuery && request.body.size() > HttpRoute::kLargeBody;
   Pool& pool = PoolOf(large ? Lane::kLargeQuery : route->lane);
-  connection->handler = Handler::kWaits;
   const int descriptor = connection->stream.descriptor();
   pool.Post(connection->client, [this, connection, descriptor, route, &pool,
                                  request = std::move(request), head_only] {
-    if (stage_ == Stage::kEnded || !Begins(connection->handler)) return;
+    if (stage_ == Stage::kEnded) return;
     HttpReply reply = Abandon(*route, descriptor, request)
                           ? HttpError(503, "the client left while the request waited")
                           : Handle(*route, request);
@@ -327,11 +326,6 @@ void HttpServer::Impl::Dispatch(const Shared& connection) {
   });
 }
 
-bool HttpServer::Impl::Begins(std::atomic<Handler>& handler) {
-  Handler waits = Handler::kWaits;
-  return handler.compare_exchange_strong(waits, Handler::kRuns);
-}
-
 bool HttpServer::Impl::Abandon(const HttpRoute& route, int descriptor, const HttpRequest& request) {
   if (route.method != HttpRoute::Method::kGet && !route.needs_client) return false;
   if (SteadyUs() - request.received_us < options_.abandoned_after_ms * 1000) return false;
@@ -346,11 +340,10 @@ void HttpServer::Impl::PostNextPiece(const Shared& connection) {
     return Close(connection);
   }
   Enter(*connection, Phase::kHandling);
-  connection->handler = Handler::kWaits;
   auto pieces = std::exchange(connection->pieces, {});
   Pool& pool = *pieces->pool;
   pool.Post(connection->client, [this, connection, pieces = std::move(pieces)]() mutable {
-    if (stage_ == Stage::kEnded || !Begins(connection->handler)) return;
+    if (stage_ == Stage::kEnded) return;
     const std::optional<std::string> piece = NextPiece(pieces->next);
     Finished finished{"", piece && pieces->keep_alive, {}, 0};
     if (piece) finished.bytes = pieces->chunks ? RenderChunk(*piece) : *piece;

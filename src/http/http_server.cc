@@ -81,7 +81,8 @@ HttpServer::Impl::Impl(const HttpOptions& options)
     : options_(options),
       host_rules_(!options.unix_path.empty() || IsLoopbackAddress(options.address),
                   options.allowed_hosts),
-      max_connections_(std::min(options.max_connections, OpenFilesForConnections())) {}
+      max_connections_(std::min(options.max_connections, OpenFilesForConnections())),
+      max_client_connections_(max_connections_ - max_connections_ / 8) {}
 
 HttpServer::Impl::Connection::Connection(uint64_t number, Descriptor socket,
                                          const sockaddr_storage& address, Impl& server)
@@ -157,7 +158,7 @@ void HttpServer::Impl::Accept() {
   }
   newcomers_.queue.Spend(SteadyUs() - begin_us);
   if (error == 0) return;
-  if ((error == EMFILE || error == ENFILE) && MakeRoom({})) return;
+  if ((error == EMFILE || error == ENFILE) && Evict(clients_.ToClose({}))) return;
   newcomers_.queue.SetToAccept(false);
   newcomers_.accept_paused = error != EAGAIN;
   if (!newcomers_.accept_paused) AwaitConnections();
@@ -165,14 +166,15 @@ void HttpServer::Impl::Accept() {
 
 void HttpServer::Impl::Admit(Descriptor socket, const sockaddr_storage& address) {
   ++counts_.accepted;
-  if (connections_.size() >= max_connections_ && !MakeRoom(ClientOf(address))) {
+  if (!LetIn(ClientOf(address))) {
     ++counts_.evicted;
     return;
   }
   const auto connection =
       std::make_shared<Connection>(next_id_++, std::move(socket), address, *this);
   connection->deadline_ms = Deadline(*connection);
-  connection->place = clients_.Open(connection->client, connection->id);
+  connection->place = clients_.Open(connection->client);
+  clients_.SetQuiet(connection->place, connection->id);
   connections_.emplace(connection->id, connection);
   ++counts_.connections;
   if (connection->stream.needs_handshake()) return AwaitBytes(connection);
@@ -211,12 +213,15 @@ HttpServer::Impl::Shared HttpServer::Impl::ConnectionOf(uint64_t id) const {
   return found == connections_.end() ? nullptr : found->second;
 }
 
-bool HttpServer::Impl::MakeRoom(const std::string& client) {
-  const auto take_back = [this](uint64_t id) {
-    Handler waits = Handler::kWaits;
-    return connections_.at(id)->handler.compare_exchange_strong(waits, Handler::kDropped);
-  };
-  const std::optional<uint64_t> id = clients_.ToClose(client, take_back);
+// One client cannot take all connections, so that other clients find room.
+bool HttpServer::Impl::LetIn(const std::string& client) {
+  if (clients_.CountOf(client) >= max_client_connections_) {
+    return Evict(clients_.OldestQuietOf(client));
+  }
+  return connections_.size() < max_connections_ || Evict(clients_.ToClose(client));
+}
+
+bool HttpServer::Impl::Evict(std::optional<uint64_t> id) {
   if (!id) return false;
   ++counts_.evicted;
   Close(Shared(connections_.at(*id)));

@@ -76,11 +76,6 @@ class HttpServer::Impl {
     std::optional<AccessRole> role;     // of the token
     std::optional<HttpReply> refusal;   // reply of a request that is refused; the body is not read
   };
-  enum class Handler : uint8_t {
-    kWaits,    // in the queue of its pool
-    kRuns,     // the connection is not closed to make room
-    kDropped,  // the connection was closed to make room
-  };
   struct Connection {
     Connection(uint64_t number, Descriptor socket, const sockaddr_storage& address, Impl& server);
     bool closed() const { return phase == Phase::kClosed; }
@@ -102,10 +97,9 @@ class HttpServer::Impl {
     bool closing = false;             // the connection ends after the current reply
     bool ended = false;               // the client sends no more bytes
     Head head;                        // the latest complete head, until its reply was sent
-    std::atomic<Handler> handler{Handler::kWaits};  // in the phase kHandling; used by any thread
-    std::shared_ptr<Pieces> pieces;                 // nullptr: no piece of the reply follows `out`
-    int64_t reply_until_ms = 0;      // deadline of the last byte of the reply; 0: no reply
-    ClientConnections::Place place;  // in Impl::clients_; valid until the phase kClosed
+    std::shared_ptr<Pieces> pieces;   // nullptr: no piece of the reply follows `out`
+    int64_t reply_until_ms = 0;       // deadline of the last byte of the reply; 0: no reply
+    ClientConnections::Place place;   // in Impl::clients_; valid until the phase kClosed
     std::optional<std::list<uint64_t>::iterator> unread;  // position in UnreadReplies::ids
   };
   using Shared = std::shared_ptr<Connection>;
@@ -193,8 +187,10 @@ class HttpServer::Impl {
   bool Handshake(const Shared& connection);
   // nullptr: the connection was closed.
   Shared ConnectionOf(uint64_t id) const;
-  // Closes a connection so that a connection of `client` has room. False: none may be closed.
-  bool MakeRoom(const std::string& client);
+  // False: the connection of the client was not let in.
+  bool LetIn(const std::string& client);
+  // Closes a connection to make room for another. False: `id` has none.
+  bool Evict(std::optional<uint64_t> id);
   void Close(const Shared& connection);
   void SweepLater(int64_t wait_ms);
   bool Sweep();
@@ -240,8 +236,6 @@ class HttpServer::Impl {
   HttpReply Refuse(const HttpRequest& head, const Connection& connection, int status,
                    const char* why) const;
   void Dispatch(const Shared& connection);
-  // Any thread. False: the connection was closed to make room.
-  static bool Begins(std::atomic<Handler>& handler);
   // Any thread. True: the request gets no handler, because it has waited and its client has left.
   bool Abandon(const HttpRoute& route, int descriptor, const HttpRequest& request);
   Pool& PoolOf(HttpRoute::Lane lane) { return *pools_[static_cast<size_t>(lane)]; }
@@ -262,6 +256,7 @@ class HttpServer::Impl {
   const HttpOptions options_;
   const HostRules host_rules_;
   const size_t max_connections_;
+  const size_t max_client_connections_;
   std::optional<AccessTokens> tokens_;                    // constant after Start
   std::map<std::string, std::vector<HttpRoute>> routes_;  // by path; constant after Start
   HttpStream::Scratch scratch_;

@@ -82,7 +82,7 @@ BENCH_TESTS = "bench_test --gtest_filter="
 SET_DEADLINE = "  connection.deadline_ms = Deadline(connection);\n"
 READER_OF_REQUESTS = "src/http/request_reader.cc"
 HTTP_TESTS = "http_test --gtest_filter="
-CONNECTIONS = HTTP_TESTS + "ClientConnectionsTest.*"
+CONNECTIONS = HTTP_TESTS + "ClientConnections.*"
 HTTP_CLIENTS = HTTP_TESTS + "HttpClientsTest.*"
 CLIENT_SOURCES = "router/service/ingest/client_sources.cc"
 TOKENS = "src/http/access_tokens.cc"
@@ -676,29 +676,22 @@ MUTATIONS = [
     ("give all clients of the HTTP server one turn", "src/http/http_server.cc",
      "      client(ClientOf(address)),\n", '      client("all"),\n', HTTP_CLIENTS),
     ("close the connection of a client with few connections", "src/http/client_connections.h",
-     "return connections > other.connections;", "return connections < other.connections;", CONNECTIONS),
-    ("choose a client without its quiet connections", "src/http/client_connections.h",
-     "      if (quiet_since != other.quiet_since) return quiet_since < other.quiet_since;\n", "", CONNECTIONS),
+     "    return {-static_cast<int64_t>(values.connections), values.quiet.front().since};\n",
+     "    return {0, values.quiet.front().since};\n", CONNECTIONS),
     ("let a client with many connections close those of others", "src/http/client_connections.h",
-     "own->second.connections() >= client->second.connections();", "own->second.connections() == 0;", CONNECTIONS),
-    ("close the connection of another client with as many", "src/http/client_connections.h",
-     "own->second.connections() >= client->second.connections();",
-     "own->second.connections() > client->second.connections();", CONNECTIONS),
-    ("keep the time at which a connection became quiet", "src/http/client_connections.h",
-     "      place.entry->since = next_number_++;\n", "", CONNECTIONS),
-    ("take room only from quiet connections", "src/http/client_connections.h",
-     "        if (may_close(entry.id)) return entry.id;\n",
-     "        if (may_close(entry.id) && false) return entry.id;\n", CONNECTIONS),
-    ("close connections whose handlers run", "src/http/client_connections.h",
-     "        if (may_close(entry.id)) return entry.id;\n",
-     "        if (may_close(entry.id) || true) return entry.id;\n", CONNECTIONS),
-    ("make room for each client as for a new one", HTTP_SERVER, "!MakeRoom(ClientOf(address))", "!MakeRoom({})",
+     "own > 0 && own + 1 >= most.connections", "own > most.connections + 1000", CONNECTIONS),
+    ("let two clients close the connections of each other", "src/http/client_connections.h",
+     "own > 0 && own + 1 >= most.connections", "own > 0 && own >= most.connections", CONNECTIONS),
+    ("keep the order of clients when their quiet connections change", "src/http/client_connections.h",
+     "if (place.quiet != client.quiet.begin()) return remove(client);\n    Change(place.client, remove);", "remove(client);",
+     CONNECTIONS),
+    ("make room for each client as for a new one", HTTP_SERVER, "Evict(clients_.ToClose(client));", "Evict(clients_.ToClose({}));",
+     HTTP_CLIENTS),
+    ("let a client take all connections", HTTP_SERVER,
+     "max_client_connections_(max_connections_ - max_connections_ / 8)", "max_client_connections_(max_connections_)",
      HTTP_CLIENTS),
     ("never forget the client of a closed connection", HTTP_SERVER,
      "  clients_.Close(connection->place);\n", "", HTTP_CLIENTS),
-    ("run the handler of a connection that was closed", EXCHANGE,
-     "if (stage_ == Stage::kEnded || !Begins(connection->handler)) return;\n    HttpReply",
-     "if (stage_ == Stage::kEnded) return;\n    Begins(connection->handler);\n    HttpReply", HTTP_CLIENTS),
     ("compute the requests of clients that have left", EXCHANGE,
      "  if (!HttpStream::ClientEnded(descriptor)) return false;\n", "  if (descriptor >= 0) return false;\n",
      HTTP_CLIENTS),
