@@ -67,6 +67,15 @@ class HttpClientsTest : public ::testing::Test {
   static void ExpectDone(RawHttp& client) {
     EXPECT_TRUE(client.ReadUpTo("done").ends_with("done"));
   }
+  // Connections of one client, each after its first reply.
+  std::vector<RawHttp> OpenMany(int count) const {
+    std::vector<RawHttp> many;
+    for (int i = 0; i < count; ++i) {
+      many.push_back(Get(kOne, "/b"));
+      ExpectDone(many.back());
+    }
+    return many;
+  }
   // Returns when a handler of /wait runs.
   RawHttp Wait(const char* from) {
     began = false;
@@ -122,11 +131,7 @@ TEST_F(HttpClientsTest, AClientWithManyConnectionsMakesRoomItself) {
   EXPECT_TRUE(HasConnections(0));
   RawHttp only = Get(kOther, "/a");
   ExpectDone(only);
-  std::vector<RawHttp> many;
-  for (int i = 0; i < 4; ++i) {
-    many.push_back(Get(kOne, "/b"));
-    ExpectDone(many.back());
-  }
+  std::vector<RawHttp> many = OpenMany(4);
   EXPECT_EQ(many.front().ReadToEnd(), "");
   Request(only, "/a");
   ExpectDone(only);
@@ -159,11 +164,7 @@ TEST_F(HttpClientsTest, AClientCannotTakeAllConnections) {
   Start(options);
   RawHttp only = Get(kOther, "/a");
   ExpectDone(only);
-  std::vector<RawHttp> many;
-  for (int i = 0; i < 20; ++i) {
-    many.push_back(Get(kOne, "/b"));
-    ExpectDone(many.back());
-  }
+  std::vector<RawHttp> many = OpenMany(20);
   EXPECT_TRUE(HasConnections(15)) << "14 of the client with many connections";
   EXPECT_EQ(many.front().ReadToEnd(), "");
   Request(only, "/a");

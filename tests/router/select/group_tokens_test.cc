@@ -49,7 +49,7 @@ TEST(GroupTokens, CopiesAreIndependent) {
 TEST(GroupTokens, AssignmentsAndMovesKeepTheTokens) {
   for (const size_t count : {0, 3, 9}) {
     for (const size_t before : {0, 2, 6, 12}) {
-      SCOPED_TRACE(testing::Message() << count << " over " << before);
+      SCOPED_TRACE(::testing::Message() << count << " over " << before);
       const GroupTokens tokens = Filled(count);
       GroupTokens copy = Filled(before);
       copy = tokens;
