@@ -4,7 +4,16 @@
 #include <algorithm>
 #include <utility>
 
+#include "router/service/ingest/worker_registration.h"
+
 namespace kvcast::router {
+
+// The engine chooses the group numbers. Without a maximum number of groups, the engine could raise
+// its own maximum of residencies without bound.
+uint64_t MaxResidencies(int64_t configured, size_t groups) {
+  if (configured > 0) return static_cast<uint64_t>(configured);
+  return std::clamp<size_t>(groups, 1, kMaxCountedGroups) * uint64_t{kDefaultMaxBlocks};
+}
 
 ResidencyBudget::Share::Share(std::shared_ptr<ResidencyBudget> budget)
     : budget_(std::move(budget)) {

@@ -12,10 +12,18 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 
 namespace kvcast::router {
+
+// A source counts at most this number of its groups.
+inline constexpr size_t kMaxCountedGroups = 16;
+
+// The maximum number of residencies of one source. `configured`: its max_residencies; 0: none is
+// set. `groups`: the number of groups in its events.
+uint64_t MaxResidencies(int64_t configured, size_t groups);
 
 // Thread-safe.
 class ResidencyBudget {

@@ -48,15 +48,6 @@ Result<HashScheme> AssumedScheme(const WorkerRegistration& source) {
   return HashScheme{algorithm, {none_hash.begin(), none_hash.end()}, EventHashForm::kInt64};
 }
 
-// The engine chooses the group numbers. Without this limit, the engine could raise its own maximum
-// of residencies without bound.
-constexpr size_t kMaxCountedGroups = 16;
-
-uint64_t MaxResidencies(int64_t configured, size_t groups) {
-  if (configured > 0) return static_cast<uint64_t>(configured);
-  return std::clamp<size_t>(groups, 1, kMaxCountedGroups) * uint64_t{kDefaultMaxBlocks};
-}
-
 residency::SnapshotLimits SnapshotLimitsOf(const WorkerRegistration& source) {
   residency::SnapshotLimits limits;
   // A block may have several copies.

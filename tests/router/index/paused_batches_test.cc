@@ -99,6 +99,23 @@ void AddBoth(PrefixIndex& index) {
   }
 }
 
+// Without a pause, the batches of other workers would wait for the end of each large batch.
+TEST(PausedBatches, PauseForABatchThatWaits) {
+  constexpr int kMostBatches = 2000;
+  PrefixIndex index;
+  AddBoth(index);
+  std::atomic<bool> done{false};
+  std::jthread small([&] {
+    for (RandomBatches batches(2); !done;) index.Apply(kSmall, batches.Next(2));
+  });
+  RandomBatches large(1);
+  for (int i = 0; i < kMostBatches && index.batch_pauses() == 0; ++i) {
+    index.Apply(kLarge, large.Next(100));
+  }
+  done = true;
+  EXPECT_GT(index.batch_pauses(), 0u);
+}
+
 TEST(PausedBatches, LeaveTheStateOfASequentialApplication) {
   constexpr uint64_t kPauses = 200;
   constexpr int kLargeEvents = 100;

@@ -7,6 +7,8 @@
 
 #include <numeric>
 
+#include "tests/support/flood.h"
+
 namespace kvcast {
 namespace {
 
@@ -175,6 +177,17 @@ TEST(SequenceBook, ForgetsTheConversationsOfAWorker) {
   EXPECT_EQ(book.ExpectedTokens(kFirst, {}, 1), 0);
   EXPECT_EQ(book.ExpectedTokens(kSecond, {}, 1), 70);
   book.Ended(name, 2);  // a late report
+}
+
+// In a query by hash, the client chooses the names.
+TEST(SequenceBook, ChosenNamesAreNoSlower) {
+  const double ratio =
+      testing::FloodCost(testing::EqualEnds(testing::FloodKeys(60'000)), [](const auto& names) {
+        SequenceBook book(names.size());
+        for (const PrefixName name : names) Route(book, {name}, kFirst, 50, 1);
+        for (const PrefixName name : names) EXPECT_EQ(book.Find(Names{name}), name);
+      });
+  EXPECT_LT(ratio, 3);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 
 #include <limits>
 
+#include "tests/support/flood.h"
 #include "tests/support/index_events.h"
 
 namespace kvcast::testing {
@@ -129,6 +130,17 @@ TEST(SpeculativePrefixes, ByteStringsHaveNames) {
   speculative.Routed(kWorker, {&name, 1}, 0);
   speculative.Confirm(kWorker, {&name, 1});
   EXPECT_EQ(speculative.entries(), 0u);
+}
+
+// In a query by hash, the client chooses the names.
+TEST(SpeculativePrefixes, ChosenNamesAreNoSlower) {
+  const double ratio = FloodCost(EqualEnds(FloodKeys(60'000)), [](const auto& names) {
+    SpeculativePrefixes speculative({.entries_max = names.size()});
+    for (const PrefixName name : names) speculative.Routed(kWorker, std::vector{name}, 0);
+    for (const PrefixName name : names) speculative.Confirm(kWorker, std::vector{name});
+    EXPECT_FALSE(speculative.Expects(kWorker));
+  });
+  EXPECT_LT(ratio, 3);
 }
 
 }  // namespace

@@ -18,6 +18,7 @@
 #include <vector>
 #include <zmq.hpp>
 
+#include "apps/conformance/frames/zmtp_peer.h"
 #include "kvcast/wire/wire.h"
 #include "router/service/relay/relay_queue.h"
 #include "router/service/relay/relay_topic.h"
@@ -270,6 +271,16 @@ TEST_F(RelayTest, AGroupOutOfRangeIsNoGroup) {
              StoreFull(Hashes(3, 1), -5)));
   Post(Batch(StoreFull(Hashes(4, 1), 63)));
   EXPECT_EQ(NextNumbers(reader, 2), (Numbers{{"GPU.-", 0}, {"GPU.63", 0}}));
+}
+
+TEST_F(RelayTest, AFrameAboveTheLimitEndsTheConnection) {
+  Start();
+  for (const size_t bytes : {4 << 10, (4 << 10) + 1}) {
+    auto peer = tools::ZmtpPeer::Connect(relay->endpoint());
+    ASSERT_TRUE(peer.ok() && peer->Handshake("SUB").ok());
+    ASSERT_TRUE(peer->SendMessage({std::string(bytes, '\1')}).ok());
+    EXPECT_EQ(peer->Fence().ok(), bytes == 4 << 10) << bytes;
+  }
 }
 
 TEST_F(RelayTest, AnAddressInUseIsAnError) {

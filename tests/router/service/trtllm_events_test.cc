@@ -8,6 +8,7 @@
 #include "src/base/sanitizers.h"
 #include "tests/support/colliding_texts.h"
 #include "tests/support/content_events.h"
+#include "tests/support/flood.h"
 
 namespace kvcast::testing {
 namespace {
@@ -354,6 +355,33 @@ TEST(TrtllmEvents, RegistrationIsChecked) {
   EXPECT_FALSE(TrtllmEvents::Create({.window_sizes = {8, 8}, .tokens_per_block = 4}).ok());
   EXPECT_FALSE(TrtllmEvents::Create({.window_sizes = {0}, .tokens_per_block = 4}).ok());
   EXPECT_FALSE(TrtllmEvents::Create({.window_sizes = {8}}).ok());
+}
+
+TEST(TrtllmEvents, ChosenHashesAreNoSlower) {
+  // Json would need most of the time.
+  const auto before = [](int64_t id, const char* data) {
+    return R"({"event_id":)" + std::to_string(id) + R"(,"window_size":4096,"data":{"type":)" + data;
+  };
+  constexpr char kStored[] = R"("stored","parent_hash":null,"blocks":[{"tokens":[{"token_id":1},
+      {"token_id":2},{"token_id":3},{"token_id":4}],"cache_level":0,"block_hash":)";
+  constexpr char kRemoved[] = R"("removed","block_hashes":[)";
+  const auto numbers = EqualRemainders(FloodKeys(20'000));
+  const double ratio = FloodCost(numbers, [&](const std::vector<uint64_t>& hashes) {
+    TrtllmEvents events =
+        TrtllmEvents::Create({.window_sizes = {4096}, .tokens_per_block = 4}).value();
+    int64_t id = 0;
+    size_t decoded = 0;
+    for (const auto hash : hashes) {
+      const auto batch = events.Decode(before(id++, kStored) + std::to_string(hash) + "}]}}");
+      decoded += batch.ok() ? batch->events.size() : 0;
+    }
+    for (const auto hash : hashes) {
+      const auto batch = events.Decode(before(id++, kRemoved) + std::to_string(hash) + "]}}");
+      decoded += batch.ok() ? batch->events.size() : 0;
+    }
+    EXPECT_EQ(decoded, 2 * hashes.size());
+  });
+  EXPECT_LT(ratio, 3);
 }
 
 }  // namespace

@@ -332,6 +332,23 @@ TEST(Flood, PartsWithoutEndToAPublisher) {
   followed.ExpectNoGap();
 }
 
+// Sends a whole frame of this size. Returns true if the server ends the connection.
+bool EndsConnectionOfFrame(const std::string& endpoint, const std::string& type, size_t bytes) {
+  auto peer = ZmtpPeer::Connect(endpoint);
+  EXPECT_TRUE(peer.ok() && peer->Handshake(type).ok());
+  return !peer->SendMessage({std::string(bytes, '\1')}).ok() || !peer->Fence().ok();
+}
+
+TEST(Flood, AFrameAboveTheLimitEndsTheConnection) {
+  Followed followed;
+  const std::string live = followed.publisher->endpoint();
+  const std::string replay = followed.publisher->replay_endpoint();
+  EXPECT_FALSE(EndsConnectionOfFrame(live, "SUB", 4 << 10));
+  EXPECT_TRUE(EndsConnectionOfFrame(live, "SUB", (4 << 10) + 1));
+  EXPECT_FALSE(EndsConnectionOfFrame(replay, "DEALER", 64 << 10));
+  EXPECT_TRUE(EndsConnectionOfFrame(replay, "DEALER", (64 << 10) + 1));
+}
+
 // Whole requests are counted and refused by other limits.
 TEST(Flood, AClientWithManyRequestsStaysConnected) {
   Followed followed;

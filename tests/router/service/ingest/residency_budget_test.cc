@@ -14,6 +14,17 @@ namespace {
 
 using Share = ResidencyBudget::Share;
 
+constexpr uint64_t kMi = 1 << 20;
+
+TEST(MaxResidencies, GrowsWithTheGroupsUpToABound) {
+  EXPECT_EQ(MaxResidencies(0, 0), 4 * kMi) << "before the first event";
+  EXPECT_EQ(MaxResidencies(0, 1), 4 * kMi);
+  EXPECT_EQ(MaxResidencies(0, 3), 12 * kMi);
+  EXPECT_EQ(MaxResidencies(0, 16), 64 * kMi);
+  EXPECT_EQ(MaxResidencies(0, 256), 64 * kMi) << "the engine chooses the numbers of its groups";
+  EXPECT_EQ(MaxResidencies(7, 3), 7u) << "max_residencies is set";
+}
+
 TEST(ResidencyBudget, NoSourceIsDroppedBelowTheBound) {
   const auto budget = std::make_shared<ResidencyBudget>(100);
   Share a(budget);

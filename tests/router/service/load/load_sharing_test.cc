@@ -11,6 +11,7 @@
 #include <vector>
 #include <zmq.hpp>
 
+#include "apps/conformance/frames/zmtp_peer.h"
 #include "router/service/load/peer_link.h"
 #include "tests/support/curve_test_util.h"
 #include "tests/support/hostile_engine.h"
@@ -70,6 +71,17 @@ struct LoadSharingTest : ::testing::Test {
   std::atomic<size_t> routers{0};
   std::unique_ptr<LoadSharing> sharing;  // uses the other members
 };
+
+TEST_F(LoadSharingTest, AFrameAboveTheLimitEndsTheConnection) {
+  const std::string endpoint = [] { return stream::Listener().endpoint(); }();
+  Start({}, endpoint);
+  for (const size_t bytes : {4 << 10, (4 << 10) + 1}) {
+    auto peer = tools::ZmtpPeer::Connect(endpoint);
+    ASSERT_TRUE(peer.ok() && peer->Handshake("SUB").ok());
+    ASSERT_TRUE(peer->SendMessage({std::string(bytes, '\1')}).ok());
+    EXPECT_EQ(peer->Fence().ok(), bytes == 4 << 10) << bytes;
+  }
+}
 
 TEST_F(LoadSharingTest, PublishesOncePerPeriodWithoutAChange) {
   Start();
