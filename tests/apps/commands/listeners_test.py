@@ -1,20 +1,43 @@
 #!/usr/bin/python3
 """With default options, the commands listen on loopback only. The test reads the list of sockets from the system
-(/proc/net). First it checks that this list shows a socket that listens on all interfaces.
+(/proc/net). First it checks that this list shows a socket that listens on all interfaces. The test runs in a network
+namespace of its own, where the default ports are free. If the system does not allow this, the commands get free ports
+on the default hosts.
 usage: listeners_test.py KVCAST
 SPDX-License-Identifier: Apache-2.0
 """
+import ctypes
+import fcntl
 import ipaddress
 import os
 import re
 import signal
 import socket
+import struct
 import subprocess
 import sys
 
 KVCAST = sys.argv[1]
 LISTEN = "0A"
 TABLES = ("tcp", "tcp6", "udp", "udp6", "raw", "raw6")
+
+
+CLONE_NEWUSER = 0x10000000
+CLONE_NEWNET = 0x40000000
+SIOCGIFFLAGS = 0x8913
+SIOCSIFFLAGS = 0x8914
+
+
+def enter_namespace():
+    """Moves this process into a network namespace of its own, with loopback. Returns false if the system refuses."""
+    system = ctypes.CDLL(None, use_errno=True)
+    if system.unshare(CLONE_NEWNET) != 0 and system.unshare(CLONE_NEWUSER | CLONE_NEWNET) != 0:
+        return False
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
+        request = struct.pack("16sH22x", b"lo", 0)
+        flags = struct.unpack("16sH22x", fcntl.ioctl(control, SIOCGIFFLAGS, request))[1]
+        fcntl.ioctl(control, SIOCSIFFLAGS, struct.pack("16sH22x", b"lo", flags | 1))  # IFF_UP
+    return True
 
 
 def address(text):
@@ -97,15 +120,26 @@ def test_of_the_test():
                 assert len(found) == 1 and is_loopback(found[0][1]) == own, (host, kind, found)
 
 
+def free(*flags):
+    """Returns the flags that give the command free ports, or no flags if the default ports are free."""
+    return [] if own_ports else list(flags)
+
+
+own_ports = enter_namespace()
 test_of_the_test()
 total = 0
-# The commands use free ports, because other programs may use the default ports. The hosts are the default hosts.
-total += check(["router", "--http", "127.0.0.1:0", "--relay", "tcp://127.0.0.1:0"], r"http_listening", 2)
-total += check(["engine", "--endpoint", "tcp://127.0.0.1:0", "--replay-endpoint", "tcp://127.0.0.1:0"], r"stream_listening", 2)
+total += check(["router", *free("--http", "127.0.0.1:0")], r"http_listening", 1)
+total += check(["router", *free("--http", "127.0.0.1:0"), "--relay", "tcp://127.0.0.1:0"], r"http_listening", 2)
+total += check(["engine", *free("--endpoint", "tcp://127.0.0.1:0", "--replay-endpoint", "tcp://127.0.0.1:0")],
+               r"stream_listening", 2)
+total += check(["relay", "--source", "tcp://127.0.0.1:9",
+                *free("--endpoint", "tcp://127.0.0.1:0", "--replay-endpoint", "tcp://127.0.0.1:0")],
+               r"stream_listening", 2)
 total += check(["demo", "--serve", "127.0.0.1:0", "--engines", "2"], r"http://127\.0\.0\.1:\d+", 6)
-help_text = subprocess.run([KVCAST, "engine", "--help"], capture_output=True, text=True, check=True).stdout
-defaults = re.findall(r"=(tcp://\S+)", help_text)
-assert len(defaults) == 2 and all(each.startswith("tcp://127.0.0.1:") for each in defaults), defaults
+for command, count in ("engine", 2), ("relay", 2):
+    help_text = subprocess.run([KVCAST, command, "--help"], capture_output=True, text=True, check=True).stdout
+    defaults = re.findall(r"=(tcp://\S+)", help_text)
+    assert len(defaults) == count and all(each.startswith("tcp://127.0.0.1:") for each in defaults), defaults
 help_text = subprocess.run([KVCAST, "router", "--help"], capture_output=True, text=True, check=True).stdout
 assert "(default: 127.0.0.1:8080)" in " ".join(help_text.split()), help_text
-print(f"{total} listening sockets, all on loopback")
+print(f"{total} listening sockets, all on loopback" + ("" if own_ports else "; the default ports were not used"))
