@@ -84,7 +84,7 @@ class KvcastRouter(PrefixAwareRouter):
             token_ids = await self.tokenize(body)
             known = {worker["name"] for worker in self.router.workers()} & {endpoint.url for endpoint in endpoints}
             least = self.least_loaded(endpoints, request_stats, known)
-            if least not in known:  # true if no endpoint is known, so `workers` below is not empty
+            if least not in known:  # always true if no endpoint is known, so `workers` below is never empty
                 return least
             model, lora = model_and_lora(endpoints, body.get("model") or "")
             decision = self.router.route(token_ids, model=model, lora_name=lora, workers=known,

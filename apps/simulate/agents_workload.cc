@@ -148,8 +148,8 @@ class Parser {
   }
 
   // The ids of a trace are private to a conversation. Conversations with the same model and the
-  // same tools share the prompt of the tools. A later request shares the blocks of this prompt that
-  // it has in common with the first request.
+  // same tools share the prompt of the tools. If a later request begins with blocks of the first
+  // request's tool prompt, these blocks are shared too.
   static void ShareTools(Conversation& conversation, WorkloadRequest& request) {
     std::vector<uint64_t>& tools = conversation.tool_names;
     const auto most =

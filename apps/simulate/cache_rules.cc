@@ -1,5 +1,5 @@
 // Rules of other routers that compare the cached prefix with the load: SGLang, SMG, Dynamo, LMetric
-// and DualMap. Written from their documents, without their code.
+// and DualMap. This file was written from the documents of these projects, without their code.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cmath>

@@ -408,7 +408,7 @@ void Fleet::EndStep(size_t e) {
   }
   for (const size_t r : std::exchange(engine.finished, {})) EndRequest(r);
   // SimEngine::Step runs at the start of the step, and already frees the blocks of the requests
-  // that end with the step. A rule must not see this before the end of the step.
+  // that end with the step. A rule must not see these free blocks before the end of the step.
   const CacheUsage usage = engine.sim->cache().usage();
   engine.cache_usage = static_cast<double>(usage.total_blocks - usage.free_blocks) /
                        static_cast<double>(usage.total_blocks);

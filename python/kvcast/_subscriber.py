@@ -14,8 +14,8 @@ class Subscriber(_kvcast._Subscriber):
     endpoint: PUB socket of the first source; None: the subscriber starts without a source. replay_endpoint, topic: as
         in add. name: name of the first source; None: the endpoint is the name.
     max_batches, max_bytes: limits of the queue between the sockets and the reader. If an item does not fit, all queued
-        batches are dropped, and at most two resets of each source remain: its last "restart", and one after it. That is
-        "lost_batches" if a batch after the restart was dropped.
+        batches are dropped, and at most two resets of each source remain: its last "restart", and one reset after the
+        restart. The second reset is "lost_batches" if a batch after the restart was dropped.
     curve_key: path of the subscriber's secret key (CURVE), for sources with a server_key; "": none.
 
     Iterate over the subscriber with `for` or `async for` to get StreamItem objects. The batches of a source come in the

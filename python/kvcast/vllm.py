@@ -32,7 +32,7 @@ class Options:
 
     @property
     def protects(self) -> bool:
-        """True: vLLM's own publisher would publish what the operator wants to protect."""
+        """True: the operator wants to protect the content of prompts, and vLLM's own publisher does not protect it."""
         return self.hashes_only or bool(self.curve_key)
 
 

@@ -21,7 +21,7 @@ with mock.patch.dict(sys.modules, {"vllm_router": None, "ray": None}):  # the cl
 WAIT_S = 60
 MODEL, ADAPTER, SALT = "model", "adapter", "salt"
 URLS = [f"http://10.0.0.{i}:8000" for i in range(3)]
-WITH_ADAPTER, PLAIN, WITH_SALT = URLS  # the workers that hold the prompt, each with other keys
+WITH_ADAPTER, PLAIN, WITH_SALT = URLS  # the workers that hold the prompt; only PLAIN has no extra keys
 OTHERS = [WITH_ADAPTER, WITH_SALT]
 NEW = "http://10.0.0.9:8000"  # a worker that kvcast does not know
 

@@ -283,7 +283,8 @@ class PrefixIndex::Impl {
   router::HolderId OpenHolder(router::WorkerState& worker, Tier tier, uint8_t group)
       KV_REQUIRES(mutex_);
   void ForgetNames(router::WorkerState& worker) KV_REQUIRES(mutex_);
-  // Returns the content that the worker gave the hash before. Without a content: none.
+  // Returns the content that the worker gave the hash before. GivenContent::content is kUnnamed if
+  // no such content is known.
   router::GivenContent KnownContent(router::WorkerState& worker, const BlockHash& hash)
       KV_REQUIRES(mutex_);
   router::SpanStart StartOf(router::WorkerState& worker, const BlockStored& event,

@@ -110,7 +110,7 @@ class RunPass {
     behind_.erase(run);
     return run;
   }
-  // The run `to` is new, and has blocks of the run `from` only.
+  // The run `to` is new, and all its blocks come from the run `from`.
   void NoteMove(uint32_t from, uint32_t to) {
     const bool is_ahead = to >= next_;
     if (IsVisited(from)) {

@@ -260,7 +260,7 @@ typename RunStore<Key>::Spot RunStore<Key>::TakeSlot(const Block& block, Locator
   return spot;
 }
 
-// The content of the slot is proven from now on if the name is.
+// If the content of the name is proven, marks the content of the slot as proven.
 template <typename Key>
 void RunStore<Key>::Prove(Spot spot, BlockName name) {
   Run& run = At(spot.run);

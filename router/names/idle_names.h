@@ -38,7 +38,7 @@ class IdleNames {
     for (; at > 0; --at) bucket[at] = bucket[at - 1];
     bucket[0] = {name.proven ? hash : hash ^ kProven, name.content};
   }
-  // Without a content: unknown.
+  // Returns the content of the hash. GivenContent::content is kUnnamed if it is not known.
   GivenContent Find(uint64_t hash) const {
     if (!buckets_) return {};
     for (const Entry& entry : BucketOf(hash)) {
@@ -59,8 +59,8 @@ class IdleNames {
   static constexpr uint64_t kProven = 1;
 
   struct Entry {
-    // With kProven instead of the lowest bit of the hash, if the content is proven. Otherwise, with
-    // 0 instead of this bit.
+    // The hash, except for its lowest bit. The lowest bit is kProven if the content is proven, and
+    // 0 otherwise.
     uint64_t hash = 0;
     ContentKey content = kUnnamed;
 

@@ -125,7 +125,7 @@ std::string WhyUnprovenForm(const SchemeVerdict& verdict, const HashInputs& inpu
   using router::SetOf;
   if (!verdict.scheme || verdict.scheme->none_hash.empty()) return "the hash scheme is not known";
   router::KeyKindSet kinds = KindsOfInputs(inputs, verdict.lookahead);
-  // If every block has keys, no block is of a kind without keys.
+  // An adapter and embeddings give every block a key, so no block is of kind kPlain or kLookahead.
   const router::KeyKindSet everywhere = SetOf(KeyKind::kLora) | SetOf(KeyKind::kEmbeddings);
   if ((kinds & everywhere).any()) kinds &= router::KeyedKinds();
   std::string why;

@@ -67,10 +67,11 @@ struct StoreContent {
   bool dense = false;                               // every block of the span has a hash
   bool bad = false;                                 // the store contradicts itself
   bool rule_refuted = false;                        // the store contradicts the sparse rule
-  // True: the contents are the keys of prefixes, because they were computed from the root. False: a
-  // content before them was computed back from a later block, which ends with the tokens of a store
-  // according to the source. If the source is wrong, the contents need not be keys of prefixes. But
-  // an extension of such a content may be the key of a prefix.
+  // True: the contents are the keys of prefixes, because they were computed from the root. False:
+  // the content of an earlier block was computed backwards, from the content of a later block. The
+  // source claims that the later block ends with the tokens of a store. If this claim is wrong, the
+  // contents need not be keys of prefixes, but an extension of such a content may be the key of a
+  // prefix.
   bool proven = true;
 };
 

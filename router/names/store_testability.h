@@ -1,5 +1,5 @@
-// Decides whether the hash-scheme detector can test a store. It must be able to compute the hashes
-// of the store again.
+// Decides whether the hash-scheme detector can test a store. The detector can test a store only if
+// it can compute the hashes of the store again.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

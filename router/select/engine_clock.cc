@@ -34,8 +34,8 @@ constexpr int kMaxSteps = 10'000;
 // Prefill::request and Decode::request of the requests of other routers.
 constexpr uint64_t kOthers = ~uint64_t{0};
 // Maximum number of prompts in prefills_ that represent the prompts of other routers. If the other
-// routers have more prompts, each of these is longer, so that all tokens of the other routers are
-// represented.
+// routers have more prompts, the prompts in prefills_ are longer than the real prompts. Together
+// they have all tokens of the other routers.
 constexpr int64_t kOtherPrompts = 64;
 
 // The work of a step without prompts.

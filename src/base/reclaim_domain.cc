@@ -37,10 +37,10 @@ void ReclaimDomain::Retire(Free free, void* context, uintptr_t object) {
 uint64_t ReclaimDomain::Oldest() {
   uint64_t oldest = time_.fetch_add(1, std::memory_order_acq_rel) + 1;
   for (Slot& slot : slots_) {
-    // This operation must be a read-modify-write. A plain load is not sufficient. All operations on
-    // the slot are then in one order. If the reader's exchange is first, this operation returns the
-    // reader's time. If this operation is first, the exchange acquires from it, and the reader sees
-    // all unlinks before this operation.
+    // This operation must be a read-modify-write, and not a plain load. All operations on the slot
+    // are then in one order. If the reader's exchange is first, this operation returns the reader's
+    // time. If this operation is first, the exchange acquires from it, and the reader sees all
+    // unlinks before this operation.
     const uint64_t entered = slot.time.fetch_add(0, std::memory_order_acq_rel);
     if (entered != kIdle) oldest = std::min(oldest, entered);
   }

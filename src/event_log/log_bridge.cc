@@ -119,7 +119,8 @@ void LogBridge::Speak() {
 bool LogBridge::Agrees() const {
   if (replica_.next() != awaited_->record.next || !awaited_->digests->has_digests) return true;
   const std::optional<PublisherStatus> status = publisher_->status();
-  // The next snapshot of the log may be smaller. Until then, the log has no smaller state.
+  // If the state is too large, a rewind does not help: only the next snapshot of the log can have a
+  // smaller state.
   if (publisher_->too_large()) return true;
   return status && status->has_digests && status->Totals() == awaited_->digests->Totals();
 }

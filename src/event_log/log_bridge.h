@@ -75,7 +75,7 @@ class LogBridge final : private ReplicaTarget {
   struct Awaited {
     LogRecord record;
     std::optional<PublisherStatus> digests;
-    int64_t arrived_ms = 0;  // the earliest time at which it can have arrived
+    int64_t arrived_ms = 0;  // the earliest time at which the announcement can have arrived
   };
   bool Equals(const PublisherStatus& status) override;
   bool Begin(RelayState state) override;
@@ -86,7 +86,7 @@ class LogBridge final : private ReplicaTarget {
   void CheckAwaited(uint64_t pending);
   bool Agrees() const;
   bool alive() const;
-  // Tells the publisher until when it may speak.
+  // Sets the time from which the publisher is silent.
   void Speak();
   void Rewind();
   void Note(BridgeState state, const std::string& error);
@@ -103,7 +103,8 @@ class LogBridge final : private ReplicaTarget {
   uint64_t heard_ = 0;                    // Announcement::count at the latest call of Hear
   int64_t heard_ms_;                      // time of this call
   std::optional<Awaited> awaited_;        // the announcement that the bridge must reach
-  // The time from which the log had no more messages, and awaited_ was not reached.
+  // Since this time, the log has had no more messages, and the bridge has not reached awaited_.
+  // nullopt: the log has more messages, or there is no awaited announcement.
   std::optional<int64_t> behind_since_ms_;
   std::optional<int64_t> alive_ms_;  // arrival of the latest announcement that was reached
   mutable Mutex mutex_;

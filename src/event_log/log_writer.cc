@@ -85,7 +85,7 @@ bool LogWriter::Step() {
 }
 
 // The first Sync after kUnreachable begins the wait for other writers, because the announcements of
-// other writers cannot arrive before.
+// other writers cannot arrive while the log is unreachable.
 bool LogWriter::Sync() {
   const Result<LogEnd> end = log_.End();
   if (!end.ok()) {

@@ -1,5 +1,5 @@
-// OpenLog: the reader of a durable log, as the followers of sources see it. The endpoint
-// nats:MODEL/WORKER of a source names the log; see docs/nats.md.
+// OpenLog: a durable log that this process reads, and publishes at endpoints of its own. The
+// endpoint nats:MODEL/WORKER of a source names the log; see docs/nats.md.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

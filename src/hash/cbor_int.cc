@@ -10,9 +10,9 @@ constexpr uint64_t kNarrowMax = 0xffffffff;
 constexpr uint8_t kEightBytes = 27;
 
 // The three tables are indexed by the width of the argument. Width 0: the argument is part of the
-// initial byte. Widths 1 to 3: the argument has 1, 2 or 4 bytes after the initial byte. kInitial
-// has the initial byte above the bits of the argument. kShift moves the initial byte and the
-// argument to the top of 64 bits.
+// initial byte. Widths 1 to 3: the argument has 1, 2 or 4 bytes after the initial byte. kInitial:
+// the initial byte without the major type, shifted left by the bits of the argument. kShift: moves
+// the initial byte and the argument to the top of 64 bits.
 constexpr uint64_t kInitial[] = {0, 24 << 8, 25 << 16, 26ULL << 32};
 constexpr uint8_t kShift[] = {56, 48, 40, 24};
 constexpr uint8_t kHeadSize[] = {1, 2, 3, 5};

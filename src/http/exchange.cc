@@ -179,9 +179,9 @@ void HttpServer::Impl::CountHeld(Connection& connection) {
   connection.held = now;
 }
 
-// Clients that do not read must not make the server hold more bytes, and must not make it refuse
-// the requests of others. The oldest reply is closed first, because the
-// clients that read have younger replies.
+// Clients that do not read their replies must not make the server hold more bytes, and must not
+// make the server refuse the requests of other clients. The connection with the oldest reply is
+// closed first, because the clients that read have younger replies.
 void HttpServer::Impl::CountReply(Connection& connection) {
   if (connection.out.size() <= kSmallBytes) return;
   unread_.bytes += connection.out.size();

@@ -1,5 +1,6 @@
-// HeldSocket: a socket whose reads and writes wait until the owner lets them go on. The owner so
-// decides which connection works next. Boost.Asio would give all ready sockets the same right.
+// HeldSocket: a socket whose waiting reads and writes continue only when the owner calls
+// GoOnReading or GoOnWriting. The owner therefore decides which connection is served next.
+// Boost.Asio itself would run the handlers of all ready sockets, and would prefer no connection.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -31,7 +32,8 @@ class HeldSocket {
       : socket_(std::move(socket)), io_(io), waits_(std::move(waits)) {}
 
   int descriptor() const { return socket_.get(); }
-  // Neither blocks. asio::error::would_block: no byte has arrived, or there is no room.
+  // Read and Write never block. asio::error::would_block: no byte has arrived, or there is no
+  // room.
   size_t Read(void* to, size_t most_bytes, Error& error);
   size_t Write(const void* from, size_t bytes, Error& error);
   // Ends the sending side.

@@ -28,8 +28,8 @@ constexpr int64_t kNextSweepMs = 2;
 constexpr size_t kMostInASweep = 8;
 constexpr size_t kReservedFiles = 256;
 
-// The number of files that this process may open, minus a reserve for the sockets of other parts.
-// If the number is small, the reserve is half of the number.
+// The number of files that this process may open, minus a reserve for the sockets of other parts of
+// the program. If the number is small, the reserve is half of the number.
 size_t OpenFilesForConnections() {
   rlimit limit = {};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return kReservedFiles;
@@ -194,7 +194,7 @@ HeldSocket::Waits HttpServer::Impl::WaitsOf(uint64_t id) {
 }
 
 bool HttpServer::Impl::Handshake(const Shared& connection) {
-  // A flood of clients that have left must not delay the others.
+  // A handshake takes much time. Clients that have left must not delay other clients.
   if (HttpStream::ClientEnded(connection->stream.descriptor())) {
     Close(connection);
     return false;
@@ -254,8 +254,8 @@ void HttpServer::Impl::SweepLater(int64_t wait_ms) {
   });
 }
 
-// True: more connections are late. Others are served before these are closed, because clients can
-// make thousands of connections late at the same time.
+// True: more connections are late. The server serves other connections before it closes these late
+// connections, because thousands of connections can become late at the same time.
 bool HttpServer::Impl::Sweep() {
   const int64_t now_ms = SteadyMs();
   if (late_.ids.empty()) {

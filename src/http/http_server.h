@@ -116,10 +116,10 @@ struct HttpOptions {
   // valid only during the call. Empty: nothing is called.
   std::function<void(const HttpAnswer&)> on_answer;
   // Maximum number of connections. The server lowers this maximum to the number of files that the
-  // process may open, minus a reserve. One client can have 7/8 of them. If a maximum is reached,
-  // the server closes a connection that has no request for a handler, of this client or of the
-  // client with the most connections, or it closes the new connection (see ClientConnections). Only
-  // HttpCounters::evicted records the closing.
+  // process may open, minus a reserve. One client can have at most 7/8 of this maximum. If a new
+  // connection would exceed a maximum, the server closes a quiet connection of this client or of
+  // the client with the most connections. If there is no such connection, the server closes the new
+  // connection (see ClientConnections). Only HttpCounters::evicted records the closing.
   size_t max_connections = 16384;
   // Maximum number of bytes of all held requests, and maximum number of bytes of all held replies.
   // If requests exceed the maximum, the largest unfinished request gets 503. If no request is

@@ -20,9 +20,9 @@ namespace asio = boost::asio;
 using asio::ip::tcp;
 
 constexpr int kBacklog = 4096;
-// Segments as large as in an Ethernet. The loopback has segments of 64 KiB, and the kernel then
-// queues up to 2.5 MB for a client of the same machine. If the server closes such a connection, the
-// thread of the server frees these bytes.
+// The segment size of Ethernet. The loopback interface has segments of 64 KiB. With these segments,
+// the kernel queues up to 2.5 MB for a client on the same machine. If the server closes such a
+// connection, the thread of the server must free these bytes.
 constexpr int kSegmentBytes = 1460;
 
 int PortOf(int socket) {

@@ -14,8 +14,8 @@ class NewcomerBudget {
  public:
   static constexpr int64_t kShare = 2;      // newcomers get 1/kShare of the time
   static constexpr int64_t kMostUs = 2000;  // the most time that is saved for later
-  // If one piece of work takes longer, the thread did not run all the time. Newcomers do not pay
-  // for the time of other threads.
+  // The most time that one piece of work can cost. If the work takes longer, other threads ran in
+  // between, and their time must not reduce the share of newcomers.
   static constexpr int64_t kMostSpentUs = 500;
 
   bool HasTime(int64_t now_us) {

@@ -80,9 +80,9 @@ class NewcomerQueue {
     const bool lingers = !lingering_.empty() && budget_.HasSpareTime(now_us);
     return lingers ? Work::kLingering : Work::kNone;
   }
-  // Returns a short request if there is one, but at least one of kMostInATurn requests is a long
-  // one. Each client can so get an answer, and a flood of long requests does not delay the short
-  // ones. REQUIRES: Next has returned kRequest.
+  // Returns a short request if there is one. Exception: every kMostInATurn-th call returns a long
+  // request if there is one. Long requests therefore get answers, and many long requests do not
+  // delay the short requests. REQUIRES: Next has returned kRequest.
   Connection TakeRequest() {
     const bool turn_of_long = ++taken_ % kMostInATurn == 0;
     const bool takes_long = short_.empty() || (turn_of_long && !long_.empty());

@@ -32,8 +32,8 @@ class ReadySockets {
   // Watches `socket` until Take has passed `id`, or until the socket is closed. False: the kernel
   // has no memory for it.
   bool Watch(int socket, uint64_t id);
-  // Calls `ready` when a watched socket is ready. Must be called again after
-  // each call of `ready`, when Take has returned false.
+  // Calls `ready` once, when a watched socket is ready. After that call, the caller must call Take
+  // until Take returns false, and must then call AsyncWait again.
   void AsyncWait(std::function<void()> ready);
   // Passes the ids of ready sockets. The socket of an id may be closed already. True: more sockets
   // may be ready.

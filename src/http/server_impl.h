@@ -134,7 +134,7 @@ class HttpServer::Impl {
   struct Finished {
     std::string bytes;
     bool keep_alive = false;
-    std::shared_ptr<Pieces> pieces;  // nullptr: these bytes are the last
+    std::shared_ptr<Pieces> pieces;  // nullptr: `bytes` ends the reply
     int status = 0;                  // 0: a later piece
     std::string traceparent = {};
     bool paced = false;  // a thread waits for taken_ until the socket thread has taken the reply
@@ -187,9 +187,9 @@ class HttpServer::Impl {
   bool Handshake(const Shared& connection);
   // nullptr: the connection was closed.
   Shared ConnectionOf(uint64_t id) const;
-  // False: the connection of the client was not let in.
+  // False: the new connection of the client must be refused.
   bool LetIn(const std::string& client);
-  // Closes a connection to make room for another. False: `id` has none.
+  // Closes the connection `id`, to make room for another connection. False: `id` has no value.
   bool Evict(std::optional<uint64_t> id);
   void Close(const Shared& connection);
   void SweepLater(int64_t wait_ms);

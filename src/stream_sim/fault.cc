@@ -63,7 +63,8 @@ std::vector<Fault> DrawFaults(uint64_t seed, int publishers, int64_t end_ms) {
   Random random(seed, kStream);
   std::vector<Fault> faults;
   const int64_t count = random.Between(4, 40);
-  // Each run draws from a random number of the kinds, so that the same kinds often occur together.
+  // Each run uses a random number of kinds. If this number is small, the same kinds often occur
+  // together.
   const int64_t kinds = random.Between(1, kFaultKinds);
   const int64_t first_kind = random.Roll(kFaultKinds);
   for (int64_t i = 0; i < count; ++i) {

@@ -57,7 +57,7 @@ constexpr std::array<Lead, 32> kLeads = {{
 // The integer forms of token ids vary at random. A branch on the form would be mispredicted half of
 // the time. Without a branch, the read of each value waits for the length of the previous value.
 // The reader therefore works in windows. First it computes, in one pass over the bytes of a window,
-// the length of the value that would start at each byte. Then it hops from value to value.
+// the length of the value that would start at each byte. Then it steps from value to value.
 constexpr size_t kWindow = 64;
 
 // 0: no unsigned integer of up to 32 bits starts with this byte.
@@ -74,13 +74,13 @@ void MeasureSmallIntegers(const uint8_t* bytes, std::array<uint8_t, kWindow>& le
   }
 }
 
-// Each hop waits for the length of its value. With the combined length of two neighbours, the walk
-// halves the number of waits. A larger window interrupts the walk less often.
+// Each step waits for the length of its value. With the combined length of two adjacent values, the
+// reader needs half as many steps. With a larger window, the reader needs fewer windows.
 constexpr size_t kSkipWindow = 512;
 constexpr size_t kLongestSmallInteger = 5;
 
-// For each byte: the length of the small integer that starts there, and the length of that integer
-// together with the next integer. 0: no such integer starts there.
+// For each byte: `one` is the length of the small integer that starts there. `two` is the length of
+// that integer together with the next small integer. 0: there is no such integer, or no such pair.
 struct PairLengths {
   std::array<uint8_t, kSkipWindow + kWindow> one;
   std::array<uint8_t, kSkipWindow + kWindow> two;

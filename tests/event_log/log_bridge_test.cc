@@ -347,7 +347,8 @@ TEST_F(LogBridgeTest, AStateThatIsTooLargeIsFollowedWithoutDigests) {
 }
 
 struct LargeLogTest : LogBridgeTest {
-  // A batch that removes a block. The number of the block may be one that is not stored any more.
+  // Publishes a batch that removes the block with this number. An earlier batch may already have
+  // removed the block.
   void PublishRemoved(uint64_t number) {
     BlockRemoved event;
     event.block_hashes = {BlockHash::FromUnsigned(kFirstHash + number)};

@@ -315,8 +315,9 @@ TEST_F(HttpBoundsTest, ObserversHoldUpNoQuery) {
   release = true;
 }
 
+// The lane of the observers waits until the thread of the sockets has taken the previous reply.
 // Otherwise thousands of large replies could be ready at the same time, and the thread of the
-// sockets would send them before it reads from other clients.
+// sockets would send all these replies before it reads from other clients.
 TEST_F(HttpBoundsTest, AnObserversReplyIsTakenBeforeTheNextReplyIsMade) {
   std::atomic<int> answers{0};
   HttpOptions options = PatientOptions();
@@ -422,7 +423,7 @@ TEST_F(HttpBoundsTest, HeadsAreHeldWithinTheBound) {
   EXPECT_LE(server->counters().held_bytes, options.max_held_bytes);
 }
 
-// The body would be held for nothing.
+// The server does not need the body for its answer, so it must not hold the body.
 TEST_F(HttpBoundsTest, ARequestWithoutARouteIsAnsweredBeforeItsBody) {
   Start();
   RawHttp nowhere = Client(Head(1000, "/nowhere"));
@@ -503,7 +504,8 @@ TEST_F(HttpBoundsTest, AnEmptyLineBeginsNoRequest) {
   EXPECT_NE(client.ReadUpTo("\r\n\r\nbody").find("HTTP/1.1 200"), std::string::npos);
 }
 
-// The server closes few late connections at a time, and then serves others. It closes all of them.
+// The server closes a few late connections at a time, and serves other connections in between. In
+// the end, the server has closed all late connections.
 TEST_F(HttpBoundsTest, ManyLateConnectionsAreClosed) {
   HttpOptions options = PatientOptions();
   options.request_timeout_ms = 100;

@@ -105,7 +105,7 @@ class HttpClientsTest : public ::testing::Test {
   std::unique_ptr<HttpServer> server;
 };
 
-// The handlers of one client that wait do not delay the handler of another client.
+// Waiting handlers of one client do not delay a handler of another client.
 TEST_F(HttpClientsTest, TakeTurns) {
   Start(WithThreads(1));
   std::vector<RawHttp> clients;
@@ -119,7 +119,8 @@ TEST_F(HttpClientsTest, TakeTurns) {
   EXPECT_EQ(order, "abaaaaaaa");
 }
 
-// The connection of the other client is quiet for the longest time, but its client has only one.
+// The connection of the other client is quiet for the longest time, but the other client has only
+// this connection.
 TEST_F(HttpClientsTest, AClientWithManyConnectionsMakesRoomItself) {
   HttpOptions options = WithThreads(1);
   options.max_connections = 4;

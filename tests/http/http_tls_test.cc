@@ -154,7 +154,7 @@ class TlsClient {
   RawHttp raw;
 
  private:
-  // Completes the handshake, and encrypts `bytes`. They are unsent.
+  // Completes the handshake, and encrypts `bytes`. Does not send the encrypted bytes.
   void Write(std::string_view bytes) {
     while (SSL_do_handshake(tls_.get()) != 1 && Exchange()) {
     }

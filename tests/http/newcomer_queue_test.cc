@@ -77,7 +77,7 @@ TEST_F(NewcomerQueueTest, RequestsAreReadInTheirOrder) {
 }
 
 // A flood of long requests does not delay a health check. A flood of short requests delays a long
-// one, but the long one is read too.
+// request, but the long request is still read.
 TEST_F(NewcomerQueueTest, ShortRequestsAreFirstButNotAlways) {
   const int most = Queue::kMostInATurn;
   for (int i = 0; i < 3; ++i) queue.AddRequest(-1, "client", /*is_short=*/false);
@@ -131,7 +131,8 @@ TEST_F(NewcomerQueueTest, ALongRequestEndsTheTurn) {
   EXPECT_EQ(Order(queue, 6), "arrrra");
 }
 
-// A slice ends also when other threads have used its time, and the budget has not paid for it.
+// A slice ends after kSliceUs, even if other threads have used this time. The budget does not count
+// the time of other threads.
 TEST_F(NewcomerQueueTest, ASliceEndsAfterItsTime) {
   queue.SetToAccept(true);
   EXPECT_EQ(queue.Next(kNowUs + Queue::kSliceUs - 1), Work::kAccept);

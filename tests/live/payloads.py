@@ -12,7 +12,7 @@ PATIENCE_S = 60
 
 
 class Reader:
-    """A legacy subscriber: reads the live messages of a publisher, and requests the missing ones as a replay."""
+    """A legacy subscriber. Reads live messages, and requests missing messages as a replay."""
 
     def __init__(self, endpoint: str, replay_endpoint: str, binds: bool = False):
         context = zmq.Context.instance()

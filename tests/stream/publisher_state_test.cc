@@ -12,7 +12,7 @@
 namespace kvcast::stream {
 namespace {
 
-// The maximum number of hashes of an event, and of events with so many hashes in a batch.
+// The maximum number of hashes of an event, and the number of such events in a part of a snapshot.
 constexpr uint64_t kHashesOfEvent = 65536;
 constexpr uint32_t kEventsOfBatch = 16;
 

@@ -110,7 +110,7 @@ TEST_F(SourceChallenge, WithoutAnAnswerIsSentAgainAfterTheNextStatus) {
   EXPECT_EQ(state(), SourceState::kSynced);
 }
 
-// The engine has shown its scheme to its publisher only in the batches.
+// The publisher learns the engine's scheme from the batches, so its first answer has no batch.
 TEST_F(SourceChallenge, WithoutAnAnswerIsSentAgainWhileBatchesArrive) {
   JoinUntilChallenge();
   EndWithFlag(0);

@@ -73,7 +73,7 @@ size_t FreeHugePages() {
 TEST(HostPool, TakesNoMoreReservedHugePagesThanItsBytesNeed) {
   const size_t free = FreeHugePages();
   if (free == 0) GTEST_SKIP() << "not tested: reserved huge pages; none of 2 MiB is free";
-  // A mapping takes its pages before it touches them. This mapping leaves one page.
+  // mmap reserves all pages of a mapping before the first access. This mapping leaves one page.
   constexpr int kFlags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB | 21 << 26;
   const size_t others = (free - 1) * kHugePageBytes;
   void* const taken =

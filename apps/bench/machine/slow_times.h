@@ -29,8 +29,9 @@ class SlowTimes {
  public:
   // A sample is slow if it took more than this factor of the median.
   static constexpr double kSlowFactor = 1.3;
-  // If the share of slow times is greater, AtFullSpeed leaves out no delay. Otherwise it could
-  // leave out all delays, and a figure without delays would meet each target.
+  // If the share of slow times is greater, Overlaps returns false for all times, so AtFullSpeed
+  // leaves out no delay. Otherwise AtFullSpeed could leave out all delays, and a figure without
+  // delays would meet each target.
   static constexpr double kMostShare = 0.75;
 
   // No time is slow.

@@ -20,7 +20,7 @@ struct HostileResult {
   Quantiles visible_full_speed;  // without the batches that overlap a slow time of the machine
   double slow_share = 0;         // slow times of the machine, divided by the measured time
   uint64_t published = 0;        // batches of the good sources
-  uint64_t applied = 0;          // those that the index applied; the others were lost
+  uint64_t applied = 0;          // of them, applied by the index; the other batches were lost
   double rate = 0;               // batches per second of all good sources
   HostileSent sent;              // by the attacking sources
   uint64_t hostile_applied = 0;  // batches of the attacking sources that were applied

@@ -65,8 +65,8 @@ EventBatch ClearsBesideHostMemory(uint64_t round) {
   return batch;
 }
 
-// c2c: many stores wait for the names of their parents. Each further batch stores and removes one
-// of the parents.
+// c2c: many stores have parents that the router does not know, so the router keeps the stores in
+// PendingStores. Each further batch stores and removes one of the parents.
 constexpr uint64_t kParkedBatches = 16;
 EventBatch StoresThatWait(uint64_t round) {
   constexpr uint64_t kAwaited = uint64_t{1} << 61;

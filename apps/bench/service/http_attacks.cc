@@ -62,8 +62,8 @@ std::string ManyDecisions() { return Repeated(Get("/v1/decisions"), 4096); }
 
 std::string ManyDumps() { return Repeated(Get("/dump"), 4096); }
 
-// A head of almost 16 KiB with as many names as the router takes. Its body does not follow. The
-// path is that of a route without a token.
+// A head of almost 16 KiB with the maximum number of query parameters (kMaxQueryNames). The client
+// sends no body. The path is /healthz, because this route needs no token.
 std::string HeadWithoutBody() {
   std::string head = "GET /healthz?";
   for (int i = 0; i < 128; ++i) head += std::to_string(i) + "=" + std::string(110, 'x') + "&";

@@ -173,7 +173,8 @@ class RouterRun {
     of_file_.Add(figures);
     errors_[0].probes += figures.probes;
     errors_[0].exact += figures.equal;
-    // A snapshot does not contain the properties that are not configured.
+    // A snapshot does not supply the properties that are not configured. Without these properties,
+    // an answer may differ.
     if (options.snapshot && options.told == Told::kAll) {
       joined_not_equal_ += figures.proven_not_equal;
     }

@@ -8,7 +8,8 @@
 // Known limitation, which vLLM has too: the aggregator compares counts only.
 // - If only some workers send an event, the event never becomes common. An example is a cache that
 //   stores each shard under a separate key.
-// - If one worker sends an event twice, the aggregator counts it as an event of another worker.
+// - If one worker sends an event twice, the aggregator counts the second event as an event of
+//   another worker.
 //
 // Uncommon() returns all events whose count differs from the number of workers.
 //

@@ -61,8 +61,8 @@ struct CudaCopyConfig {
   // True: the driver may read the source of a load before the earlier copies of the queue have
   // ended. This applies only to loads that wait for no event.
   bool unordered_loads = false;
-  // True: for copies of at most 128 KiB on average, the backend requests copies that overlap with
-  // kernels (CU_MEMCPY_FLAG_PREFER_OVERLAP_WITH_COMPUTE).
+  // True: if the copies of one size class in a batch have at most 128 KiB on average, the backend
+  // requests copies that overlap with kernels (CU_MEMCPY_FLAG_PREFER_OVERLAP_WITH_COMPUTE).
   bool prefer_overlap = false;
 };
 

@@ -121,8 +121,8 @@ struct HashInputs {
   std::string lora_name;  // empty: none
   // Path of the adapter. Only the tagged form hashes it; no event carries it.
   std::string lora_path;
-  // Sorted by offset, as in the engine. Other orders are safe, and so are offsets and lengths
-  // outside the prompt: the result is the same as the result of the engine's loop over the items.
+  // Sorted by offset, as in the engine. Other orders are safe. Offsets and lengths outside the
+  // prompt are safe too. The result is always the result of the engine's loop over the items.
   std::vector<MultimodalItem> mm_items;
   // Empty: none. The salt is part of the first block only.
   std::string cache_salt;

@@ -96,7 +96,8 @@ struct OffloadConfig {
 struct OffloadEvent {
   enum class Kind : uint8_t { kStored, kRemoved, kCleared };
   Kind kind = Kind::kStored;
-  // The keys that one call stored or evicted, in this order. They may belong to several groups.
+  // kStored: the keys that one CompleteStore stored, in the order of the call. kRemoved: the keys
+  // that one PrepareStore evicted, in the order of eviction. The keys may belong to several groups.
   // Empty for kCleared.
   std::vector<OffloadKey> keys;
 

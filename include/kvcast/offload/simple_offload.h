@@ -55,8 +55,8 @@ struct SimpleOffloadConfig {
   //   first.
   // - A block is stored under the current content of its GPU block, which may belong to another
   //   request.
-  // - If the engine uses less than the hit, it gets the first blocks of the hit, even if a window
-  //   group needs other blocks.
+  // - If the engine requests fewer tokens than the match has, the first blocks of the match are
+  //   loaded, even if a window group needs other blocks.
   // - Chunks of chunked local attention count from the end of the GPU hit. A load may then lack
   //   blocks that attention reads.
   // - A reset must also wait for matches. While it waits, lookups still find cached blocks.

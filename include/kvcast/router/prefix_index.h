@@ -354,8 +354,8 @@ class PrefixIndex {
   // the index counts copies: n stores of a (tier, group, hash) need n removes. AllBlocksCleared
   // empties one tier: the tier that it names, else the GPU.
   //
-  // Takes the lock of the worker's shard. A large batch releases the lock now and then for other
-  // batches.
+  // Takes the lock of the worker's shard. A large batch releases the lock from time to time, so
+  // that other batches can run.
   ApplyResult Apply(WorkerId worker, const EventBatch& batch);
 
   // Gives content keys to blocks of the worker whose content is not known: hashes[i] is the hash of

@@ -57,10 +57,11 @@ struct PublisherConfig {
   // the tier adds no second copy. For the events of engines that need
   // WorkerConfig::repeats_are_refreshes. All readers of the digests must have that option, too.
   bool repeats_are_refreshes = false;
-  // With KVX1: the maximum number of blocks that the publisher records, counted for each group and
-  // tier. The copies of all blocks together may be as many, or twice the number of blocks. If the
-  // engine has more blocks or copies, the publisher has no digests in the rest of its epoch. This
-  // also applies to the state of `resume`.
+  // With KVX1: the maximum number of recorded blocks. A block that several groups or tiers hold
+  // counts once for each group and tier. The maximum number of copies of all recorded blocks is
+  // max_blocks, or twice the number of recorded blocks if this is more. If the engine exceeds a
+  // maximum, the publisher has no digests in the rest of its epoch. Both maxima also apply to the
+  // state of `resume`.
   uint64_t max_blocks = 1u << 24;
   // Identifier of this run of the publisher; every run must have a new value. nullopt: random.
   std::optional<Epoch> epoch;
@@ -111,9 +112,9 @@ struct PublisherConfig {
   std::function<void(const EventBatch* batch)> observe;
   // True: the publisher starts silent; see Publisher::SetSilent and SpeakUntil.
   bool silent = false;
-  // True: while the publisher is silent, its batches stay in the ring, and are sent when it is no
-  // longer silent. If the ring drops them before, subscribers see a gap. The destructor of a silent
-  // publisher does not send them.
+  // True: while the publisher is silent, its batches stay in the ring. They are sent when the
+  // silence ends. If the ring drops a batch during the silence, subscribers see a gap. The
+  // destructor of a silent publisher does not send the batches.
   bool holds_while_silent = false;
   // Set: the publisher begins with this state, and its first batch has the number
   // resume->status.next_seq. The earlier batches cannot be replayed, so a subscriber needs a
@@ -211,7 +212,7 @@ class Publisher {
   // KVX1. `state` takes about a second for a million blocks.
   std::optional<PublisherStatus> status() const;
   std::optional<PublishedState> state() const;
-  // True: the status has no digests, because the engine has held too many blocks
+  // True: the status has no digests, because the engine has held too many blocks or copies
   // (PublisherConfig::max_blocks).
   bool too_large() const;
   // The held batches from `start` on, at most `limit`. A number may be missing between the returned

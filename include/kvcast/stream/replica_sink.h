@@ -55,8 +55,9 @@ class ReplicaSink {
 
   // The subscriber passes each batch of an epoch at most once, in the order of sequence numbers.
   virtual BatchResult Apply(Seq seq, std::span<const uint8_t> payload) = 0;
-  // The sink must delete its state. The state may already be empty: after a restart, the subscriber
-  // also calls Reset if only a loss of batches or a challenge precedes the restart.
+  // The sink must delete its state. The state may already be empty: after a restart of the
+  // publisher, the subscriber also calls Reset if it passed no batch before the restart, but has
+  // noted missing batches or has sent a challenge.
   virtual void Reset(ResetReason reason) = 0;
 
   // Number of times that the sink has dropped or replaced its state, or has begun to do so. The

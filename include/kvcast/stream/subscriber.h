@@ -184,16 +184,16 @@ struct SubscriberConfig {
   size_t hold_back_batches = 8192;
   size_t hold_back_bytes = 64u << 20;
   // If no frame of the reply arrives for this time, the subscriber requests the replay again. For a
-  // snapshot the time is longer: plus 5 s for each million copies of blocks that the publisher
-  // holds, but at most plus 60 s.
+  // snapshot, the time is longer by 5 s for each million copies of blocks that the publisher holds,
+  // but by at most 60 s.
   int64_t replay_timeout_ms = 2000;
   // If a source is silent for this time, the subscriber requests the last batch again (with KVX1:
   // the status). The reply shows whether the latest batches were lost, and whether the publisher
   // has restarted and sent no message since then. 0: never.
   int64_t probe_interval_ms = 2000;
   // Silence in milliseconds after which a source is kStale. 0: every silence makes the source
-  // kStale, however short. No effect if the subscriber cannot ask the source: without a replay
-  // endpoint, and without probes and KVX1.
+  // kStale, however short. No effect without a replay endpoint. Also no effect if
+  // probe_interval_ms is 0 and the publisher does not support KVX1.
   int64_t stale_ms = 3000;
   // Interval between two comparisons of the state with the digests of a publisher with KVX1. The
   // interval varies by up to a quarter, so that the comparisons of many sources are spread over

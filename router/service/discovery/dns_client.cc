@@ -26,7 +26,7 @@ namespace {
 
 // The longest answer over UDP that servers may send. Networks need not fragment it.
 constexpr uint16_t kMaxUdpAnswerBytes = 1232;
-// Of the flags in the header of a message.
+// Masks of the flags in the header of a message.
 constexpr int kIsResponse = 0x8000;
 constexpr int kIsAuthoritative = 0x0400;
 constexpr int kIsTruncated = 0x0200;
@@ -79,7 +79,7 @@ enum class DnsOutcome : uint8_t {
   kServerError,  // a server answered, but no answer can be used
   kNoRecords,    // the name exists
   kRecords,
-  kTruncated,  // of an answer over UDP: the whole answer comes over TCP only
+  kTruncated,  // the answer over UDP is cut; the whole answer comes only over TCP
 };
 
 struct DnsReply {
@@ -165,7 +165,7 @@ DnsReply AskFor(res_state state, const std::string& name, int type) {
     DnsReply reply = AskOverUdp(state, query);
     const int code = FlagsOf(reply.message) & kCodeMask;
     if (code == ns_r_formerr || code == ns_r_notimpl || code == ns_r_servfail) {
-      // Servers that do not know the record OPT answer so.
+      // Servers that do not know the record OPT answer with one of these codes.
       query = QueryFor(state, name, type, false);
       DnsReply without_size = AskOverUdp(state, query);
       if (without_size.outcome != DnsOutcome::kNoAnswer) reply = std::move(without_size);
@@ -201,9 +201,10 @@ std::vector<std::string> NamesFor(const struct __res_state& state, const std::st
   return names;
 }
 
-// Asks for one name after the other, until one has records. Otherwise, the answer for the name
-// itself counts if it comes first, and if not, the answer of the greatest weight: if the name
-// exists in one domain, an error in another domain does not count.
+// Asks for one name after the other, until a name has records. If no name has records: the answer
+// for `name` itself counts if it is the first name. Otherwise the answer of the greatest weight
+// counts (see DnsOutcome). So if the name exists in one domain, an error in another domain does not
+// count.
 DnsReply SearchNames(res_state state, const std::string& name, int type) {
   const std::vector<std::string> names = NamesFor(*state, name);
   const bool is_first = names.front() == name;
@@ -213,7 +214,7 @@ DnsReply SearchNames(res_state state, const std::string& name, int type) {
     const DnsOutcome outcome = reply.outcome;
     if (outcome == DnsOutcome::kRecords) return reply;
     if (i == 0 || (!is_first && best.outcome < outcome)) best = std::move(reply);
-    // Each name may take as long as this name, so only the last name remains.
+    // Each further name may also wait until all tries have failed, so only the last name is tried.
     if (outcome == DnsOutcome::kNoAnswer && names[i] != name) i = std::max(i + 2, names.size()) - 2;
   }
   return best;

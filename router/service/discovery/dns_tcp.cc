@@ -69,7 +69,7 @@ bool DnsConnection::Send(std::span<const uint8_t> bytes) {
 
 bool DnsConnection::Receive(std::span<uint8_t> bytes) {
   while (!bytes.empty()) {
-    // Without this wait, bytes that come one by one would pass the deadline.
+    // Waits before each read, so that a server that sends single bytes cannot exceed the deadline.
     if (!Await(POLLIN)) return false;
     const ssize_t received = recv(socket_.get(), bytes.data(), bytes.size(), 0);
     if (received > 0) {
@@ -101,7 +101,7 @@ bool IsAnswerTo(std::span<const uint8_t> query, std::span<const uint8_t> message
 
 std::optional<std::vector<uint8_t>> AskOverTcp(const sockaddr_storage& server,
                                                std::span<const uint8_t> query, int64_t timeout_ms) {
-  // Each message follows its length.
+  // Over TCP, the length of a message (2 bytes) precedes the message.
   std::vector<uint8_t> sent = {static_cast<uint8_t>(query.size() >> 8),
                                static_cast<uint8_t>(query.size())};
   sent.insert(sent.end(), query.begin(), query.end());

@@ -62,7 +62,7 @@ class EndpointSlices {
   const std::string& version() const { return version_; }
 
   // The targets of all slices, sorted and unique. If a pod has IPv4 endpoints, its other endpoints
-  // are no targets, because the slices of all address families list the same pods.
+  // are not targets, because the slices of all address families list the same pods.
   std::vector<SourceTarget> Targets() const;
   // True: no endpoint has a port of the wanted name, and at least one endpoint is left out for this
   // reason.

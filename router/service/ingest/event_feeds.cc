@@ -54,8 +54,8 @@ class EventFeeds::Worker {
     const MutexLock lock(mutex_);
     state_.OnFailedPoll(outcome, status, feeds_.config_.now_ms());
   }
-  // If events are being applied, the blocks are dropped after them, by the thread that applies
-  // them.
+  // If another thread is applying events, that thread drops the blocks after it has applied the
+  // events.
   void Contradict() {
     {
       const MutexLock lock(mutex_);
@@ -116,8 +116,8 @@ class EventFeeds::Worker {
     const MutexLock lock(mutex_);
     return contradicted_;
   }
-  // A thread that fails to lock apply_mutex_ leaves the work to the thread that holds it, which
-  // calls this function after it has released the mutex.
+  // If a thread cannot lock apply_mutex_, another thread holds the mutex and drops the blocks: the
+  // other thread calls this function after it has released the mutex.
   void DropIfContradicted() {
     while (IsContradicted()) {
       if (!apply_mutex_.try_lock()) return;
@@ -196,7 +196,7 @@ class EventFeeds::Poller {
     }
     return good;
   }
-  // TensorRT-LLM servers accept POST. Newer versions refuse POST and accept GET.
+  // Older versions of TensorRT-LLM's server accept POST. Newer versions refuse POST and accept GET.
   void Switch() { method_ = method_ == "POST" ? "GET" : "POST"; }
   bool Stopped(int64_t wait_ms) const {
     pollfd wait = {stop_->descriptor(), POLLIN, 0};

@@ -48,8 +48,8 @@ void FeedState::OnFailedPoll(FetchOutcome outcome, int status, int64_t now_ms) {
     if (!cut_) unsure_since_ms_ = now_ms;
   }
   if (outcome == FetchOutcome::kCut) cut_ = true;
-  // Without a batch, the worker has no blocks that another run of the engine could lack, or that a
-  // lost remove could name.
+  // Before the first batch, the worker has no blocks. So neither a restart of the engine nor a lost
+  // remove can make its blocks wrong.
   const bool may_lose = outcome == FetchOutcome::kUnreached || status >= kServerError;
   if (may_lose && status_.batches > 0) cut_ = true;
 }

@@ -137,7 +137,8 @@ void Fleet::Reset(const FleetWorker& worker, ResetReason reason) {
 SourceStatus Fleet::stream(WorkerId worker) const {
   if (!feeds_->Has(worker)) return SubscriberOf(worker).status(worker);
   const auto followed = Find(worker);
-  // The number is read before the status. A later replacement then makes the two numbers differ.
+  // The number is read before the status. If blocks are replaced after this read, the number in the
+  // status differs from WorkerIngest::replacements.
   const uint64_t replacements = followed ? followed->source->replacements() : 0;
   SourceStatus status = feeds_->status(worker);
   status.replacements = replacements;

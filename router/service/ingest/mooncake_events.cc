@@ -288,7 +288,7 @@ bool MooncakeEvents::Impl::Stored(Fields& fields, int64_t group, std::vector<Eve
     if ((known == objects_.end() && objects_.size() >= config_.objects_max) ||
         !TakeRoom(fields.hashes.size(), before)) {
       ++counters.refused;
-      if (known != objects_.end()) {  // its old blocks are replaced in the store
+      if (known != objects_.end()) {  // Mooncake has replaced the object's old blocks
         Forget(known->second, out);
         object_hashes_ -= before;
         objects_.erase(known);

@@ -70,7 +70,7 @@ void SourceLog::Tell(const FleetWorker& worker, const SourceStatus& stream) {
   told.reason = stream.reason;
   const LogEvent event =
       log_events::kSourceState.At(IsWrong(state) ? LogLevel::kWarning : LogLevel::kInfo);
-  // True: the stream is synced, but an event of the stream could not be decoded.
+  // True: the stream is synced, but the source is suspect; see WorkerIngest::State.
   const bool undecodable = state != stream.state;
   log_->Write(
       event, worker.config.worker.name,

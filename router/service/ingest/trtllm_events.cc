@@ -20,8 +20,8 @@ constexpr size_t kMaxHashText = 128;
 // A parsed JSON value takes up to 100 bytes of memory, so a text may have one value per 8 bytes. In
 // the engine's events, the average value has at least 14 bytes of text.
 constexpr size_t kBytesPerValue = 8;
-// An event of this library has at most this number of blocks. An event for each block would need
-// several hundred bytes for each, and one event for all blocks would delay the index's other users.
+// An event of this library has at most this number of blocks. With one event per block, each block
+// would need several hundred bytes. One event for all blocks would delay the index's other users.
 constexpr size_t kBlocksOfAnEvent = 1024;
 constexpr size_t kFewValues = 1 << 16;  // a text of any length may have this number of values
 
@@ -131,7 +131,7 @@ class TrtllmEvents::Impl {
  private:
   using HeldBlocks = std::unordered_map<BlockHash, std::string, SeededHash>;  // hash to medium
 
-  // clear() takes time for all blocks that the table has ever had room for.
+  // The time of clear() grows with the greatest number of blocks that the table has ever held.
   static void Clear(HeldBlocks& held) {
     if (!held.empty()) held = HeldBlocks(0, SeededHash{ProcessSeed()});
   }
@@ -145,8 +145,8 @@ class TrtllmEvents::Impl {
   void NoteId(int64_t id);
   void Drop(size_t group, const BlockHash& hash);
   void AddRemoved(size_t group, const std::string& medium, const BlockHash& hash);
-  // Adds a block to the latest event, if it is a store that the block continues. Else adds an
-  // event.
+  // Adds a block to the latest event, if this event is a store that the block continues. Else adds
+  // an event.
   void AddStored(size_t group, const std::optional<BlockHash>& parent, Block& block);
   void DropAll();
   void DropAllFor(uint64_t& counter);

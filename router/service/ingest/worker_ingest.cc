@@ -288,8 +288,8 @@ void WorkerIngest::NoteApplyTime(int64_t ns) {
   counters_.apply_ns += ns;
 }
 
-// The index keeps the learned rules until the worker is restarted. A fork of an older release shows
-// itself only in stores that leave out blocks, so its earlier stores look like stores of v0.33.
+// The index keeps the learned rules until the worker is restarted. Only stores that leave out
+// blocks show a fork of an older release. The fork's earlier stores look like stores of v0.33.
 void WorkerIngest::NoteRelease(const DecodeCounts& counts) {
   if (counts.skipped_fields > 0) {
     const Release before = std::exchange(epoch_.release, Release::kFork);

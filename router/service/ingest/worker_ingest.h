@@ -146,9 +146,9 @@ class WorkerIngest {
   // because batches are missing since the engine's start, and no snapshot has replaced them.
   bool lacks_host_blocks() const { return doubts_.lacks_host_blocks; }
   // Number of times that the source has dropped or replaced blocks in the index because the blocks
-  // were wrong or incomplete, or has begun to do so. The number changes before the index. If it
-  // equals SourceStatus::replacements after a read of the index, the status describes the blocks
-  // that were read.
+  // were wrong or incomplete, or has begun to do so. The number changes before the index changes.
+  // Read the index first, and then this number: if the number equals SourceStatus::replacements,
+  // the status describes the blocks that were read.
   uint64_t replacements() const { return doubts_.replacements; }
   // The reason why the engine's own lookup may differ from the router's answer, although the index
   // has all blocks of the engine. Empty: there is no such reason.
@@ -167,10 +167,12 @@ class WorkerIngest {
   std::optional<double> last_batch_ts() const;
   // The counters of the index after the latest batch, snapshot or reset.
   IndexCounters index_counters() const;
-  // The state of the stream. Exception: kSuspect instead of kSynced if an event could not be
-  // decoded, or if a batch with events did not name its rank. The index may then hold blocks that
-  // the engine does not hold. A snapshot or a reset ends the exception. The exception does not
-  // apply to EventFormat::kTrtllm.
+  // The state of the stream. Exception: kSuspect instead of kSynced in four cases. The index may
+  // then differ from the engine. A snapshot or a reset ends the exception.
+  // - An event could not be decoded. (Exception: the decoder of kTrtllm then removes all blocks.)
+  // - A batch with events did not name its rank.
+  // - The decoder of kMooncake refused a store; see MooncakeCounters::refused.
+  // - The detected hash block size did not fit the known blocks, so the index dropped all blocks.
   SourceState State(SourceState stream) const;
 
  private:

@@ -20,10 +20,10 @@ struct PeerOptions {
   std::string ca_file;
   // Milliseconds from the start until the state must be complete.
   int64_t timeout_ms = 10'000;
-  // Milliseconds without a byte after which the state is given up.
+  // If no byte arrives for this number of milliseconds, the transfer ends without a state.
   int64_t stall_ms = 3000;
-  // True: the process must end, so the state is given up. Called by any thread. Empty: always
-  // false.
+  // True: the process must end, so the transfer ends without a state. Called by any thread. Empty:
+  // always false.
   std::function<bool()> stopping;
 };
 

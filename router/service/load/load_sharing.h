@@ -4,7 +4,8 @@
 //
 // The router publishes its whole load at least once per period. It publishes a change sooner, but
 // at most ten messages per period. It reads the messages of other routers for at most a quarter of
-// its period, and one message more, and then looks again whether its load is due.
+// its period at a time, plus the time of one message. Then it checks whether it must publish its
+// load.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -49,7 +50,7 @@ struct LoadExchange {
 struct LoadSharingCounters {
   uint64_t sent = 0;
   uint64_t unsent = 0;    // messages that were too large, see EncodeGauge
-  uint64_t received = 0;  // messages, with refused messages and messages of this router
+  uint64_t received = 0;  // including refused messages and messages of this router
   std::array<uint64_t, kGaugeRejects> rejected{};
   uint64_t flooding_peers = 0;  // connections that were ended because the peer sent too many bytes
   RefusedConnections refused;

@@ -50,7 +50,7 @@ class PeerLoads {
   // Increases when a load changes.
   uint64_t version() const { return version_; }
   PeerView view() const;
-  // The sums of all routers, by the name of the worker.
+  // The sums of the loads of all other routers, in the order of the workers' names.
   OriginLoad Sum() const;
 
  private:

@@ -240,8 +240,8 @@ void Relay::Impl::Send(const Posted& posted) {
     if (group_tier.second >= 0) topic.group = group_tier.second;
     whole &= SendPart(posted, topic, part);
   }
-  // The number is missing after the messages of this batch. A subscriber that forgets its state at
-  // the gap thus forgets the blocks of this batch, which the lost event may have removed.
+  // The gap in the numbers comes after the messages of this batch. So a subscriber that drops its
+  // state at the gap also drops the blocks of this batch, which the lost event may have removed.
   if (LacksEvents(counts)) {
     whole = false;
     numbers_.NoteLost(posted.from);
@@ -260,7 +260,7 @@ void Relay::Impl::FreeUnsent() {
 // Returns false if the part cannot be encoded, or does not fit into unsent_bytes_max.
 bool Relay::Impl::SendPart(const Posted& posted, const RelayTopic& topic, const EventBatch& part) {
   const std::string name = FormatTopic(topic);
-  // A part that is not sent uses its number, so subscribers see the loss.
+  // A part that is not sent also takes a number, so subscribers see the loss.
   const uint64_t number = numbers_.Next(posted.from, name);
   std::vector<uint8_t> payload;
   if (!EncodeBatch(part, Dialect::kKvcast1, payload).ok()) return false;

@@ -3,10 +3,10 @@
 //
 // The relay splits a batch by the tier and group of its events. Each part becomes one message. The
 // payload is a batch of these events in the dialect kvcast-1. Each topic has its own sequence
-// numbers from 0 on. A missing number is a lost message, or a lost batch or event that may belong
-// to the topic. After a reset of the worker, its numbers begin at 0 again. The batches of one
-// worker are sent in order. The relay has no replay. A subscriber that needs every batch must
-// follow the worker itself, or its StreamRelay.
+// numbers from 0 on. A missing number means that a message of the topic was lost, or that a batch
+// or event was lost that may belong to the topic. After a reset of the worker, its numbers begin at
+// 0 again. The batches of one worker are sent in order. The relay has no replay. A subscriber that
+// needs every batch must follow the worker itself, or its StreamRelay.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

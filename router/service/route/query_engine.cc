@@ -279,8 +279,8 @@ void QueryEngine::MatchCohort(const Query& query, const Cohort& cohort,
     over_budget = hashes == nullptr;
     if (hashes) prompt.hashes = *hashes;
   }
-  // Embeddings without digests for this block size, and overlapping items, end the names early. So
-  // do hashes of a part of the prompt only.
+  // The names end early in three cases: embeddings have no digests for this block size, items
+  // overlap, or the query has the hashes of only a part of the prompt.
   const int64_t named = std::max(
       {std::ssize(prompt.contents), std::ssize(prompt.hashes), std::ssize(prompt.integer_hashes)});
   const bool cut = !over_budget && named < HashedUnits(query.prompt_tokens, cohort.hash_block_size,
@@ -324,9 +324,9 @@ void QueryEngine::Prove(const WorkerIngest& source, const Query& query, const Pl
     hidden = HitsByContent(source, plan.cohort, query, names);
   }
   if (hidden.gpu) answer.reason = kOtherHashes;
-  // The state may be synced before and after the match, and the match may have read an index that
-  // was just reset: the status is older than the reset, or the source is synced again. The number
-  // of replacements is read last, so that it covers everything that the proof has read.
+  // The match may have read an index that was just reset, although the source was synced before and
+  // after the match: the status is older than the reset, or the source is synced again. The number
+  // of replacements is read last, so that the check covers everything that the proof has read.
   if (answer.reason.empty() && source.replacements() != answer.replacements) {
     answer.reason = kReplaced;
   }

@@ -219,8 +219,8 @@ Result<RouteDecision> RequestRouter::Decide(const Query& asked, std::vector<Quer
   RouteDecision decision;
   decision.prompt_tokens = query.prompt_tokens;
   std::vector<ExpectedOf> expected;
-  // Workers with different hashes may have different names for the prompt's prefixes, and other
-  // prefixes. The forecast uses the prefixes of one worker.
+  // Two workers may have different names for one prefix, and prefixes of different lengths. The
+  // forecast uses the prefixes of one worker.
   const QueryAnswer& named = FirstWithNames(answers);
   const SharedPrefixes prefixes = named.prefixes;
   const int64_t prefix_tokens = named.hash_block_size;
@@ -383,7 +383,7 @@ void RequestRouter::SetQueue(WorkerId worker, int64_t queued_requests) {
   loads_[worker].queued_requests = queued_requests;
 }
 
-// Holds the mutex for a few names at a time, because decisions wait for it.
+// Releases the mutex after each kNamesAtOnce names, because decisions wait for the mutex.
 void RequestRouter::OnBatch(WorkerId worker, const EventBatch& batch) {
   constexpr size_t kNamesAtOnce = 1024;
   std::vector<PrefixName> names;

@@ -56,8 +56,8 @@ static void AddWorkerFacts(const FleetList& fleet, int64_t now_ms,
 }
 
 // Forgets the load of the workers of `then` that are removed. Must be called after a use of a
-// worker of `then`: OnRemoved may have been called before this use, and a worker's id is never used
-// again.
+// worker of `then`: if the worker was removed before this use, the use has stored its load again.
+// A second OnRemoved of a worker is harmless, because a worker's id is never used again.
 static void ForgetRemoved(ServiceCore& core, const FleetView& then) {
   const FleetView now = core.fleet->view();
   if (now == then) return;

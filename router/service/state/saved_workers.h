@@ -43,19 +43,19 @@ class SavedWorkers {
   // Adds the workers of a file of another router. Their states replace those of a folder until
   // DropPeer, because the other router has followed the workers until now.
   void AddFromPeer(std::shared_ptr<const StateFile> file);
-  // Returns the names of the files of `folder` that have states which are left to restore, or which
-  // are replaced by a state that is left to restore. These files get names `kept-*.state`, so that
-  // no save replaces them. Load reads these names too.
+  // Renames the files of `folder` with states that are not restored yet to `kept-*.state`, so that
+  // no save replaces these files. A state of the folder that a state of the other router replaces
+  // is not restored yet. Returns the new names. Load reads these names too.
   std::set<std::string> KeepFiles(const StateFolder& folder);
-  // True: no saved state is left to restore.
+  // True: there is no saved state that can still be restored.
   bool empty() const;
   // Drops the states of the other router that were not restored. The states of the folder that they
-  // replaced are left to restore again. Returns the number of dropped states.
+  // replaced can then be restored. Returns the number of dropped states.
   size_t DropPeer();
 
   // Restores the saved state of a worker; see RestoreWorker. Only a worker that is registered
-  // exactly as it was saved gets its state. The state is left to restore until on_followed is
-  // called. A state that is refused is dropped. The object must outlive on_followed.
+  // exactly as it was saved gets its state. The state stays until on_followed is called. A refused
+  // state is dropped. The object must outlive on_followed.
   std::optional<RestoredWorker> Restore(PrefixIndex& index, const WorkerRegistration& registration,
                                         WorkerIngest& source);
   RestoreCounters counters(StateOrigin origin) const;

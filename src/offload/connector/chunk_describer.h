@@ -9,8 +9,9 @@ namespace kvcast::offload {
 
 class ChunkDescriber {
  public:
-  // Describes no group without events: only the event of its removal ends a description. With
-  // config.compatible, describes only groups of full kinds, without extra keys, as in vLLM.
+  // If events are off, describes no group, because only the event of a removal deletes a
+  // description. With config.compatible, describes only groups of full kinds, without extra keys,
+  // as in vLLM.
   ChunkDescriber(const OffloadLayout& layout, const OffloadSchedulerConfig& config)
       : layout_(layout),
         enabled_(config.self_describing_events && config.memory.enable_events),

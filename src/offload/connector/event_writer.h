@@ -97,7 +97,7 @@ class EventWriter {
   // The following members are used only with keep_until_last.
   using Residency = std::pair<std::string, std::optional<std::string>>;
   absl::flat_hash_map<OffloadKey, std::vector<Residency>> residencies_;
-  // Keys that the last tier removed in this batch and that were not described after this.
+  // Keys that the last tier removed in this batch, and that Describe did not get after the removal.
   absl::flat_hash_set<OffloadKey> removed_;
 };
 

@@ -110,7 +110,8 @@ void OffloadScheduler::OnCompletions(std::span<const OffloadCompletion> completi
   arrivals.loaded.clear();
   arrivals.failed.clear();
   arrivals.released.clear();
-  // The stores of a failed load may come before the load.
+  // `completions` may name the stores of a request before the failed load of the request. These
+  // stores must fail, too.
   for (const OffloadCompletion& completion : completions) {
     if (completion.success) continue;
     for (const auto* loads : {&impl_->jobs, &impl_->dropped_loads}) {

@@ -84,9 +84,9 @@ void OffloadScheduler::Impl::CloseFinished() {
 const OffloadPlan& OffloadScheduler::BuildStep(const OffloadStep& step) {
   Impl& impl = *impl_;
   impl.plan.stores.clear();
-  // The flush has only the jobs that a Reset dropped. These jobs still use slots that are free now.
-  // A store of a finished request could join the flush, and use a slot together with such a job.
-  // The other stores begin after the flush.
+  // At this point, `flush` has only jobs that a Reset dropped. These jobs still use slots that the
+  // manager counts as free. A store of a finished request could be in the same flush, and could get
+  // one of these slots. All other stores begin after the flush.
   if (!impl.config.compatible && !impl.flush.empty()) impl.CloseFinished();
   impl.UpdateTables(step);
   impl.FlushPreempted(step);

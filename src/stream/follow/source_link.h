@@ -22,8 +22,8 @@ namespace kvcast::stream {
 
 struct SourceContexts {
   std::shared_ptr<Context> live;  // also used for requests to inproc endpoints
-  // Requests have a context of their own, because a socket that closes visits the monitors of all
-  // sockets of its context.
+  // Requests have a context of their own, because each request closes a socket. When a socket
+  // closes, libzmq visits the monitors of all sockets of the same context.
   std::shared_ptr<Context> requests;
 };
 

@@ -1,5 +1,5 @@
 // StateWeight: the confidence in the answers of a source, from 0 to 1. If the state of the source
-// is not synced or cleared, the weight falls with time.
+// is neither kSynced nor kCleared, the weight falls with time, or is 0.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -1,14 +1,15 @@
-// TurnBudget: the bytes and the time that one turn of a source may take, and what follows a turn
-// that took longer.
+// TurnBudget: limits the bytes and the time of one turn of a source, and computes the pause and the
+// slow time that follow a long turn.
 //
 // One thread works for many sources, one after the other. Here, a turn is the handling of a
 // source's messages in one call of SourcePump::Work. A turn ends with the message that reaches a
 // bound, so a source can exceed the bounds only by one message. Another thread may handle the large
 // messages, and all messages of slow sources (SlowLane). A source is slow after a turn in which one
-// message alone took long. It is slow for kSlowShare times the cost of the turn, so its slow turns
-// take at most a 200th of the first thread's time. After a turn of more than `pause_us`, the source
-// also pauses. Turns of up to 50 ms then take at most a twentieth of a thread's time. The pause is
-// not longer than kMaxPauseMs, so turns of 300 ms take about a quarter.
+// message alone took long. It is slow for kSlowShare times the cost of the turn, but at most for
+// kMaxSlowMs. Turns of up to 1.5 s that make a source slow therefore take at most a 200th of the
+// first thread's time. After a turn of more than `pause_us`, the source also pauses. Turns of up to
+// 50 ms then take at most a twentieth of a thread's time. The pause is not longer than kMaxPauseMs,
+// so turns of 300 ms take about a quarter.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

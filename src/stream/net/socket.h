@@ -92,9 +92,9 @@ class Socket {
   void SetOption(int option, int value);
   void SetOption(int option, int64_t value);
   void Subscribe(std::string_view prefix);
-  // Makes the socket a CURVE server or a CURVE client, which has only CURVE connections. Must be
-  // called before Bind and Connect. REQUIRES: the keys are valid. A socket of a server needs a
-  // Guard too.
+  // Makes the socket a CURVE server or a CURVE client. The socket then has only CURVE connections.
+  // Must be called before Bind and Connect. REQUIRES: the keys are valid. A CURVE server also needs
+  // a Guard.
   void Secure(const CurveKeyPair& server, const std::string& zap_domain);
   void Secure(const CurveClient& client);
 
@@ -136,7 +136,8 @@ class Socket {
   bool monitored_ = false;
 };
 
-// The name of a new monitor: 128 random bits, so that no client can register a source with it.
+// Returns the endpoint of a new monitor. It contains 128 random bits, so that no client can guess
+// the endpoint and register a source with this endpoint.
 std::string NewMonitorEndpoint();
 
 // The next event of a monitor, if there is one.

@@ -14,8 +14,8 @@
 namespace kvcast::stream {
 namespace {
 
-// 0: closed. libzmq may close the descriptor during the call. ThreadSanitizer reports this for
-// fstat(), and not for statx().
+// Returns the inode; 0: the descriptor is closed. libzmq may close the descriptor during the call.
+// The function calls statx(), because ThreadSanitizer reports this race for fstat().
 uint64_t SocketOf(int descriptor) {
   struct statx of {};
   return statx(descriptor, "", AT_EMPTY_PATH, STATX_INO, &of) == 0 ? of.stx_ino : 0;
@@ -39,7 +39,7 @@ UnfinishedBytes::UnfinishedBytes(int descriptor, int64_t now_ms)
 
 bool UnfinishedBytes::is_open() const { return socket_ != 0 && SocketOf(descriptor_) == socket_; }
 
-// A second system call, for is_open, is made only for bytes that would count.
+// is_open makes a system call, so Read calls is_open only if new bytes would count.
 std::optional<uint64_t> UnfinishedBytes::Read(int64_t now_ms) {
   const std::optional<uint64_t> received = ReceivedBytes(descriptor_);
   if (!received) return std::nullopt;

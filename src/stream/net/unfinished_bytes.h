@@ -32,7 +32,7 @@ class UnfinishedBytes {
 
  private:
   int descriptor_;
-  uint64_t socket_;        // the inode, by which connections with the same descriptor differ
+  uint64_t socket_;        // the inode: it differs between connections with the same descriptor
   uint64_t received_ = 0;  // since the start of the connection, at the latest Read
   uint64_t unfinished_ = 0;
   uint64_t free_ = 0;  // unused free bytes, in thousandths of a byte

@@ -21,7 +21,8 @@ class LiveSender {
   enum class Sent : uint8_t { kNothing, kAll, kSome };
 
   // `ring` must outlive the sender. `guard` (nullptr: none) is the guard of `pub`, and must outlive
-  // the sender too. While `holds` returns true, the batches stay in the ring. Empty: never.
+  // the sender too. While `holds` returns true, the batches stay in the ring. `holds` may be empty:
+  // the batches are then sent without delay.
   LiveSender(Socket pub, std::string topic, ReplayRing& ring, Guard* guard = nullptr,
              std::function<bool()> holds = nullptr);
 

@@ -77,8 +77,9 @@ class PublisherCore {
   Result<Seq> AppendBatch(EventBatch&& batch);
   // Publishes the pending events and, after them, the events of `batch`, in one batch.
   Result<Seq> PublishPending(EventBatch&& batch);
-  // Uses a sequence number that no subscriber can receive. The state gets the part of the batch
-  // that the mirror reads, if this part can be encoded. nullptr: the events are not known.
+  // Uses a sequence number that no subscriber can receive. If there is a state, the state gets the
+  // part of the batch that it needs (residency::MirroredPart), provided that this part can be
+  // encoded. nullptr: the events are not known.
   void Refuse(const EventBatch* batch);
   Status FlushLocked() KV_REQUIRES(pending_mutex_);
   void FlushIfDue();

@@ -58,7 +58,8 @@ ReplayScheduler::Budget ReplayScheduler::TakeBudget(const std::string& identity)
 void ReplayScheduler::ForgetBudgets(int64_t now_us) {
   if (dropped_.size() < forget_at_) return;
   std::erase_if(dropped_, [now_us](const auto& each) { return each.second.IsUnused(now_us); });
-  // A pass over the budgets follows at least half as many drops.
+  // A pass visits all budgets. Before a pass over n budgets, at least n / 2 clients were dropped
+  // since the previous pass.
   forget_at_ = 2 * dropped_.size() + kMaxClients;
 }
 
@@ -94,7 +95,8 @@ int64_t ReplayScheduler::WaitMs(int64_t now_us) const {
 
 int64_t ReplayScheduler::ReadyUs(const Client& client) const {
   if (!snapshot_waits_ || !NeedsSnapshot(client)) return client.ready_us;
-  // A place for a snapshot gets free only in Serve, in AddRequest, or for a slow reader.
+  // A snapshot is freed only in Serve and in AddRequest. If its readers are slow, Serve frees the
+  // oldest snapshot kSnapshotHoldUs after the snapshot was written.
   for (const Held& held : held_) {
     if (held.snapshot.expired()) return client.ready_us;
   }

@@ -68,7 +68,7 @@ void ReplayServer::ReceiveRequests() {
     } else if (MayRequest(*start)) {
       scheduler_.AddRequest(client, *start);
     } else {
-      // Also the answers to denied requests have a rate, and need credit.
+      // The rate and the credit of the client also limit the answers to denied requests.
       ++denied_;
       scheduler_.AddRequest(client, EncodeSeq(kBehindAllBatches));
     }

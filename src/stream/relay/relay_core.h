@@ -27,7 +27,8 @@ class RelayOutput {
   virtual void SetSilent(bool silent) = 0;
 };
 
-// Thread-compatible. Apply and Reset are those of the sink of the followed source.
+// Thread-compatible. The sink of the followed source must pass its calls of Apply and Reset on to
+// this class.
 class RelayCore {
  public:
   // `output` must outlive the core. The epoch of `output` must be silent, and must be empty unless

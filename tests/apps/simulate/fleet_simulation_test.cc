@@ -231,7 +231,8 @@ TEST(Fleet, APredictionCountsFromTheLatestChoice) {
   EXPECT_THAT(result.prediction_error, ::testing::Pointwise(::testing::DoubleNear(1e-6), errors));
 }
 
-// Otherwise the book of the rule has the prompt in prefill until the request ends.
+// Without the report of the second engine, the load book of the rule would count the prompt as
+// prefill work until the request ends.
 TEST(Fleet, EachEngineReportsTheFirstTokenOfARequest) {
   Slice slice = SharedSlice(2);
   for (WorkloadRequest& request : slice.requests) request.delay_s = 0;

@@ -106,7 +106,7 @@ TEST_F(IndexImageTest, AConflictIsRestored) {
   ExpectRestored();
 }
 
-// The digests count the copies that the index holds, so they are those of the restored blocks.
+// The digests count the copies that the index holds. The restored index has the same copies.
 TEST_F(IndexImageTest, AWorkerWhoseRepeatsAreRefreshesIsRestored) {
   PrefixIndex index(keys_);
   Register(index, /*digests=*/true, /*refreshes=*/true);

@@ -33,9 +33,10 @@ struct NaiveWorker {
   int64_t WithLoads(const std::vector<uint64_t>& chain, int64_t tokens, int64_t local,
                     int last_tier) const;
   // Returns the longest prefix, in tokens, at whose end each group has an entry on a lower tier.
-  // The prefix is longer than `end` by less than one block. If the prefix contains the next whole
-  // block after `end`, each group without states must have this block on a lower tier too. Returns
-  // `end` if there is no such prefix, or if the groups keep no Mamba states inside blocks.
+  // The prefix is longer than `end` by less than one block. `end` may lie inside a block. If the
+  // prefix contains this whole block, each group without states must have the block on a lower tier
+  // too. Returns `end` if there is no such prefix, or if the groups keep no Mamba states inside
+  // blocks.
   int64_t WithTail(const std::vector<uint64_t>& chain, int64_t tokens, int64_t end,
                    int last_tier) const;
 

@@ -213,7 +213,7 @@ TEST_F(FleetForecastTest, AHintNamesABoundaryThatOthersWillHave) {
   EXPECT_EQ(Hint(Prompt(1, 10), facts), 500);
   facts.reusable_tokens = 500;
   EXPECT_EQ(Hint(Prompt(1, 10), facts), 0) << "the hit ends at the boundary";
-  // Eight boundaries that no third prompt had.
+  // Adds eight boundaries that occur in no third prompt.
   for (PrefixName first = 1000; first < 9000; first += 1000) {
     FleetForecast::Facts once = On(1, 600);
     once.resident_tokens = 500;

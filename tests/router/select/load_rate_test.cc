@@ -124,7 +124,8 @@ TEST(LoadRate, TotalsThatFellAreThoseOfANewEngine) {
   EXPECT_EQ(rate.NoteTotals(2e9, 1, 1), LoadReport::kTaken);
   EXPECT_EQ(rate.NoteTotals(4e9, 2, 2), LoadReport::kTaken);
   EXPECT_NEAR(*rate.bytes_per_second(2), 2e9, 1);
-  // The seconds fell, so the engine is new. It has already loaded more bytes than the old engine.
+  // The total of the seconds is lower than before, so the engine is new. The new engine has
+  // already loaded more bytes than the old engine.
   EXPECT_EQ(rate.NoteTotals(5e9, 1, 3), LoadReport::kTaken);
   EXPECT_EQ(rate.NoteTotals(10e9, 2, 4), LoadReport::kTaken);
   EXPECT_NEAR(*rate.bytes_per_second(4), 2e9, 1);  // median of 1, 2, 2, 5 and 5 GB/s

@@ -69,7 +69,7 @@ TEST(SequenceBook, LooksAtTheLastBlocksOfAPromptOnly) {
   EXPECT_EQ(book.Find(Prefixes(1, 44 + 256)), std::nullopt);
 }
 
-// 100 conversations end at second 0. Half of them go on after 1 s, and end at once.
+// 100 conversations end at second 0. Half of them go on at second 1, and end again at second 1.
 TEST(SequenceBook, LearnsTheChanceByTheIdleTime) {
   SequenceBook book;
   EXPECT_EQ(book.ExpectedTokens(kFirst, {}, 0), 0);

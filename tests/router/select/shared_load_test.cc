@@ -216,7 +216,8 @@ TEST(SharedForecast, TheDelayFollowsTheArrivalsOfAllRouters) {
   EXPECT_NEAR(half.delay(), one.delay(), 0.01 * one.delay());
 }
 
-// The sums of the own prompts are lost beside such a load. This must not last.
+// Beside such a load, the sums of the router's own prompts are not exact. The sums must be exact
+// again when no prompt waits.
 TEST_F(SharedLoadTest, AnAbsurdLoadLeavesNothingBehind) {
   constexpr int64_t kTokens = int64_t{1} << 52;
   a.SetOthers({.prompts = 1, .prompt_tokens = kTokens, .prompt_pairs = kTokens}, 0, kCost);

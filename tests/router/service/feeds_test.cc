@@ -453,7 +453,8 @@ TEST(EventFeeds, ContradictedBlocksAreDroppedAfterTheEventsThatAreApplied) {
   EXPECT_EQ(slow.resets(), 2);
 }
 
-// The reader of the events has dropped its blocks, so the readers behind it must do the same.
+// After kUndecodable, the sink holds no blocks of the worker. EventFeeds calls on_reset, so that the
+// subscribers of the relay drop the blocks too.
 TEST(EventFeeds, AnUndecodablePushIsAReset) {
   int resets = 0;
   FeedSink sink;

@@ -96,7 +96,8 @@ TEST_F(FleetTest, ASourceThatCannotBeFollowedLeavesNothing) {
   EXPECT_TRUE(fleet->Add(Source("a")).ok());
 }
 
-// Queries may have used the worker before it could not be followed.
+// The fleet adds a worker to its view before it follows the source. So queries may have used the
+// worker although its source cannot be followed.
 TEST_F(FleetTest, TheObserverLearnsThatASourceCannotBeFollowed) {
   WorkerRegistration bad = Source("a");
   bad.endpoint = "nonsense";

@@ -46,7 +46,7 @@ struct SourceProofTest : ::testing::Test {
     for (int i = 0; i < times; ++i) sources[0]->NoteReuse(promised, reused, /*comparable=*/true);
   }
 
-  std::optional<OffloadRule> offload_rule;  // of Follow
+  std::optional<OffloadRule> offload_rule;  // of the sources that Follow adds
   PrefixIndex index;
   SourceList sources;
 };
@@ -199,7 +199,7 @@ TEST_F(SourceProofTest, MoreBlocksThanTheLimitAreTooLarge) {
   EXPECT_EQ(Send(Batch(StoreTokens({Hash(9)}, Tokens(90, 4)))), BatchResult::kApplied);
 }
 
-// A repair would list each copy.
+// A repair lists each copy of a block, so the number of copies is limited too.
 TEST_F(SourceProofTest, ManyCopiesOfOneBlockAreTooLarge) {
   constexpr int kCopiesOfABatch = 1 << 16;
   WorkerRegistration config;

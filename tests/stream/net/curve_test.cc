@@ -289,7 +289,7 @@ TEST(Curve, APublisherThatConnectsIsTheServer) {
   Socket probe = Socket::Create(Context::Create(), ZMQ_PUB).value();
   ASSERT_TRUE(probe.Bind("tcp://127.0.0.1:0").ok());
   const std::string port = probe.last_endpoint().substr(std::string("tcp://127.0.0.1").size());
-  // The publisher connects to a host name. It would bind a numeric loopback address.
+  // A publisher connects to an endpoint with a host name, and binds a numeric loopback address.
   PublisherConfig config = TestPublisherConfig();
   config.endpoint = "tcp://localhost" + port;
   config.replay_endpoint.clear();

@@ -112,7 +112,7 @@ TEST_F(EndlessMessageTest, IsFoundWhenTheSocketWasEmptyAfterTheLimit) {
   connection.Send(1);
   message.NoteEmpty();  // does not count: Check has not found the limit exceeded yet
   EXPECT_EQ(message.Check(0), Verdict::kLook);
-  EXPECT_EQ(message.Check(0), Verdict::kLook);  // the owner has not looked yet
+  EXPECT_EQ(message.Check(0), Verdict::kLook);  // the owner has not called NoteEmpty since then
   message.NoteEmpty();
   EXPECT_EQ(message.Check(0), Verdict::kEndless);
 }

@@ -1,4 +1,4 @@
-// When the gate wakes the owner of a guarded socket.
+// Tests when the gate wakes the owner of a guarded socket.
 // SPDX-License-Identifier: Apache-2.0
 #include "src/stream/net/gate.h"
 

@@ -164,7 +164,7 @@ TEST_F(StreamRelayTest, ARelayThatStartsLateIsNotComplete) {
 
 TEST_F(StreamRelayTest, ARelayWithoutReplaysIsNotComplete) {
   const auto publisher = MakePublisher(PlainConfig());
-  // Batch 0 has been sent when an earlier reader has a batch.
+  // The relay starts after an earlier reader has received a batch. So the relay lacks batch 0.
   RecordingSink early;
   const auto reader = Subscriber::Create(QuickConfig()).value();
   ASSERT_TRUE(AddSource(*reader, early, {WorkerId(9), publisher->endpoint(), "", ""}).ok());
@@ -241,7 +241,7 @@ TEST(RelaySink, ASourceThatLacksBatchesBeforeTheFirstIsNotComplete) {
   EXPECT_EQ(sink->counters().incomplete, 1u);
 }
 
-// The bound address does not tell that it was bound.
+// The bound address does not show whether the publisher bound the address or connected to it.
 TEST(RelaySink, EachEpochBindsTheEndpoint) {
   PublisherConfig config = TestPublisherConfig();
   config.endpoint = "tcp://*:0";

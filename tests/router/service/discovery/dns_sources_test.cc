@@ -168,7 +168,7 @@ struct DnsQuery {
   bool over_tcp = false;
   std::string name;
   int type = 0;
-  int udp_bytes = 0;  // the longest answer over UDP that the client takes; 0: it names none
+  int udp_bytes = 0;  // the longest answer over UDP that the client takes; 0: not in the query
   Bytes begin;        // header and question
 
   // Returns an answer with these flags and with the records of these addresses.
@@ -216,7 +216,7 @@ class NameServer {
  public:
   // nullopt: the server stays silent. The function is called in a thread of the server.
   using AnswerTo = std::function<std::optional<Bytes>(const DnsQuery&)>;
-  // `accepts`: false: no further client can connect over TCP.
+  // If `accepts` is false, no lookup can connect over TCP.
   explicit NameServer(AnswerTo answer_to, bool accepts = true)
       : answer_to_(std::move(answer_to)), accepts_(accepts) {
     while (!Listen()) {
@@ -244,7 +244,8 @@ class NameServer {
     tcp_ = Descriptor(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     return bind(tcp_.get(), any(), size) == 0 && listen(tcp_.get(), accepts_ ? 8 : 0) == 0;
   }
-  // One client waits. The kernel then drops the packets of further clients.
+  // One client fills the queue of the TCP socket. The kernel then drops the packets of all other
+  // clients.
   void FillQueue() {
     clients_.emplace_back(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     EXPECT_EQ(connect(clients_.back().get(), any(), sizeof(address_)), 0);
@@ -305,7 +306,7 @@ struct DnsClientTest : ::testing::Test {
                                                   const std::string& name) {
     return DnsClient::Create(server.address())->Look(name);
   }
-  // Looks the name up again while the server is too slow.
+  // Repeats the lookup until it succeeds. On a busy machine the server may be too slow.
   static std::vector<SourceTarget> Targets(const NameServer& server, const std::string& name) {
     std::vector<SourceTarget> targets;
     EXPECT_TRUE(Eventually([&] {
@@ -427,7 +428,7 @@ TEST_F(DnsClientTest, AServerMayRefuseTheSizeOfAnswersOverUdp) {
   }
 }
 
-// The C library keeps only the first six.
+// The C library keeps only the first six search domains.
 TEST(DnsClient, AllSearchDomainsAreRead) {
   using Domains = std::vector<std::string>;
   EXPECT_EQ(SearchDomainsOf("nameserver 10.0.0.1\nsearch a b.c d e f g h\n# search x\n"),

@@ -286,7 +286,8 @@ TEST_F(SourceSchemeTest, RestartWithAnotherUnitIsLearned) {
 }
 
 // An engine restarts with another block size, and the source gets no reset. A sampled store shows
-// the change. The index then drops the stores before it, also those of the new engine.
+// the change. The index then drops all blocks that were stored before the batch of the sampled
+// store, also the blocks of the new engine.
 TEST_F(SourceSchemeTest, SilentChangeOfTheUnitIsLearnedToo) {
   Create(Unregistered());
   Send(Batch(RootStore({.hash_block_size = 16}, 1)));

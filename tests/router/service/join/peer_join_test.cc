@@ -400,7 +400,7 @@ TEST_P(PeerFaultsTest, ANewFolderGetsTheSecretOfThePeer) {
   EXPECT_EQ(second.Metric("kvcast_state_workers_restored_total"), "1");
   ASSERT_NO_FATAL_FAILURE(second.ExpectExact(engine));
   EXPECT_LT(second.Worker().stream.replayed, kHistory);
-  // Both routers now have the same secret, so the state of the peer counts.
+  // Both routers have the same secret, so the second router uses the state of the first router.
   second.options.peer.url = first.url();
   second.Start();
   EXPECT_EQ(second.Metric("kvcast_peer_join_workers_restored_total"), "1");
@@ -424,7 +424,7 @@ TEST_P(PeerFaultsTest, SavedStatesOfAnotherSecretAreKept) {
   EXPECT_LT(second.Worker().stream.replayed, kHistory);
 }
 
-// A failed join leaves the saved state.
+// After a failed join, the router uses its saved state.
 TEST_P(PeerFaultsTest, WithoutAPeerTheSavedStateCounts) {
   StartFirst(engine);
   second.options.state.folder = folder.File("second");
@@ -467,7 +467,7 @@ TEST_P(PeerFaultsTest, ASavedStateThatAPeerReplacedIsKept) {
   EXPECT_EQ(saved.KeepFiles(*opened).size(), 1u);
 }
 
-// The memory of states that no worker has got is freed.
+// The memory of states that no worker has claimed is freed.
 TEST_P(PeerFaultsTest, StatesOfUnknownWorkersAreDropped) {
   StartFirst(engine);
   StateStreamReader reader([](const StateStreamHead&) { return Status(); });

@@ -181,13 +181,14 @@ TEST_F(PeerTest, TheLoadOfAPeerIsGivenToTheSelectorUntilThePeerIsSilent) {
   Start({{.endpoint = EndpointOf("peer"), .server_key = ""}});
   ASSERT_TRUE(Arrives(3));
   ASSERT_TRUE(Arrives(2));
-  EXPECT_TRUE(Eventually([&] {  // a message that arrives late is a sign of life
+  EXPECT_TRUE(Eventually([&] {  // a late message also shows that the peer runs
     now_us += kPeriodMs * 100;
     return prompts == 0 && routers == 0;
   }));
 }
 
-// The load is due in each round of the thread, and the time of a read is over after each message.
+// Each read of the clock advances the clock by one period. So the load is due in each round of the
+// thread, and the time limit of a read ends after each message.
 TEST_F(PeerTest, ManyMessagesOfPeersDoNotDelayTheOwnLoad) {
   constexpr size_t kPeers = 8;
   Start(std::vector<LoadPeer>(kPeers, {.endpoint = EndpointOf("peer"), .server_key = ""}));

@@ -120,7 +120,7 @@ TEST_F(StateDamageTest, EachOtherLengthIsFound) {
   }
 }
 
-// The limit for files stands for a disk that is full after this number of bytes.
+// The limit for the size of files has the effect of a disk that is full after this number of bytes.
 TEST_F(StateDamageTest, AFullDiskIsReported) {
   constexpr size_t kStep = 31;
   const size_t size = Write();
