@@ -54,7 +54,7 @@ void AddCacheFlags(CLI::App& app, CacheOptions& options) {
       ->check(CLI::Range(1.0, 1e12))
       ->capture_default_str();
   app.add_option("--cpu-blocks", options.cpu_blocks,
-                 "blocks of host memory behind each engine's pool (default: none)")
+                 "host-memory blocks of each engine, a second tier of its cache (default: none)")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 24));
   app.add_option(
          "--offload", options.offload,
@@ -404,7 +404,7 @@ void AddSimulate(CLI::App& app, simulate::SimulateOptions& options, Command& com
                   "multiple of this number of tokens (0: only the blocks that a replay needs)")
       ->capture_default_str();
   sub->add_option("--cpu-blocks", options.cpu_blocks,
-                  "blocks of host memory behind each engine's pool (default: none)")
+                  "host-memory blocks of each engine, a second tier of its cache (default: none)")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 24));
   sub->add_option("--rules", options.rules,
                   "rules, comma-separated; NAME, or NAME:PARAMETER=VALUE; all: every rule with its "

@@ -130,7 +130,7 @@ void AddRestartBench(CLI::App& bench, RestartBenchOptions& options, Command& com
   number("--state-interval", options.state_interval, "seconds between two saves", 3600);
   number("--seconds", options.seconds, "seconds to measure queries with and without a save", 3600);
   sub->add_flag("--plain", options.plain,
-                "the publishers have no epochs, digests and snapshots, as vLLM's");
+                "the publishers send no epochs, digests and snapshots, like vLLM's publishers");
   sub->add_flag("--json", options.json, "print one JSON object as the last line of stdout");
   sub->callback([&] { command = [&] { return RunRestartBenchCommand(options); }; });
 }

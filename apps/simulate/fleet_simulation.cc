@@ -32,22 +32,22 @@ constexpr double kWarmUpShare = 0.15;     // the warm-up, as a share of the requ
 constexpr double kDetectionDelay = 1;     // seconds until the requests of a dead engine are resent
 constexpr size_t kTenths = 10;
 
-// The kinds of simulated happenings. Happenings at equal times are handled in the order of this
+// The kinds of simulated events. Events at equal times are handled in the order of this
 // list.
-enum class What : uint8_t { kKill, kStepEnd, kBatch, kFeedback, kArrival, kStep };
+enum class EventKind : uint8_t { kKill, kStepEnd, kBatch, kFeedback, kArrival, kStep };
 
 enum class Report : uint8_t { kAdmitted, kFirstToken, kFinished };
 
-struct Happening {
+struct SimEvent {
   double at_s = 0;
-  What what = What::kArrival;
+  EventKind kind = EventKind::kArrival;
   uint64_t order = 0;  // order of creation; decides if time and kind are equal
   size_t subject = 0;  // an engine, or a request
   Report report = Report::kAdmitted;
   int64_t tokens = 0;
 
-  bool operator<(const Happening& other) const {  // for a queue with the earliest at the top
-    return std::tuple(at_s, what, order) > std::tuple(other.at_s, other.what, other.order);
+  bool operator<(const SimEvent& other) const {  // for a queue with the earliest at the top
+    return std::tuple(at_s, kind, order) > std::tuple(other.at_s, other.kind, other.order);
   }
 };
 
@@ -97,11 +97,11 @@ class Fleet {
     bool ended = false;
   };
 
-  void At(double at_s, What what, size_t subject, Report report = Report::kAdmitted,
+  void At(double at_s, EventKind kind, size_t subject, Report report = Report::kAdmitted,
           int64_t tokens = 0) {
-    queue_.push({at_s, what, order_++, subject, report, tokens});
+    queue_.push({at_s, kind, order_++, subject, report, tokens});
   }
-  void Handle(const Happening& happening);
+  void Handle(const SimEvent& event);
   void Route(size_t request);
   void Step(size_t engine);
   void EndStep(size_t engine);
@@ -110,7 +110,7 @@ class Fleet {
   Seq Publish(size_t engine, std::vector<Event> events);
   void ApplyNext(size_t engine);
   void OnAdmitted(size_t engine, const Admission& admission);
-  void TakeReport(const Happening& happening);
+  void TakeReport(const SimEvent& event);
   void FillEngines(size_t request, RuleInput& input);
   std::vector<WorkerMatch> Predict(size_t request, const std::vector<uint64_t>& hashes);
   PromptBlocks BlocksOf(size_t request, const std::vector<uint64_t>& hashes) const;
@@ -133,7 +133,7 @@ class Fleet {
   std::vector<size_t> rank_;  // by request: order of first arrival; ~0 before the arrival
   size_t arrived_ = 0;
   size_t warm_up_ = 0;
-  std::priority_queue<Happening> queue_;
+  std::priority_queue<SimEvent> queue_;
   uint64_t order_ = 0;
   double now_s_ = 0;
   Random draws_;
@@ -245,16 +245,17 @@ RunResult Fleet::Run() {
   for (size_t r = 0; r < slice_.requests.size(); ++r) {
     const WorkloadRequest& request = RequestOf(r);
     if (request.after == kNoRequest) {
-      At(request.delay_s * setup_.time_scale, What::kArrival, r);
+      At(request.delay_s * setup_.time_scale, EventKind::kArrival, r);
     } else {
       followers_[static_cast<size_t>(request.after)].push_back(r);
     }
   }
-  if (options_.kill_at_s) At(*options_.kill_at_s, What::kKill, 0);
+  if (options_.kill_at_s) At(*options_.kill_at_s, EventKind::kKill, 0);
   while (!queue_.empty()) {
-    const Happening next = queue_.top();
+    const SimEvent next = queue_.top();
     queue_.pop();
-    if (next.what == What::kKill && queue_.empty()) break;  // every request ended before the kill
+    if (next.kind == EventKind::kKill && queue_.empty())
+      break;  // every request ended before the kill
     now_s_ = next.at_s;
     Handle(next);
   }
@@ -277,20 +278,20 @@ RunResult Fleet::Run() {
   return std::move(result_);
 }
 
-void Fleet::Handle(const Happening& happening) {
-  switch (happening.what) {
-    case What::kKill:
-      return Kill(happening.subject);
-    case What::kStepEnd:
-      return EndStep(happening.subject);
-    case What::kBatch:
-      return ApplyNext(happening.subject);
-    case What::kFeedback:
-      return TakeReport(happening);
-    case What::kArrival:
-      return Route(happening.subject);
-    case What::kStep:
-      return Step(happening.subject);
+void Fleet::Handle(const SimEvent& event) {
+  switch (event.kind) {
+    case EventKind::kKill:
+      return Kill(event.subject);
+    case EventKind::kStepEnd:
+      return EndStep(event.subject);
+    case EventKind::kBatch:
+      return ApplyNext(event.subject);
+    case EventKind::kFeedback:
+      return TakeReport(event);
+    case EventKind::kArrival:
+      return Route(event.subject);
+    case EventKind::kStep:
+      return Step(event.subject);
   }
 }
 
@@ -381,7 +382,7 @@ void Fleet::Route(size_t r) {
                    .keep_prefix_tokens = rule_->KeepPrefixTokens(),
                    .will_not_return_after = rule_->WillNotReturnAfter(),
                    .chain = prompts_.ChainOf(r)});
-  if (!std::exchange(engine.stepping, true)) At(now_s_, What::kStep, target.engine);
+  if (!std::exchange(engine.stepping, true)) At(now_s_, EventKind::kStep, target.engine);
 }
 
 void Fleet::Step(size_t e) {
@@ -389,14 +390,14 @@ void Fleet::Step(size_t e) {
   if (engine.dead) return;
   const double seconds = engine.sim->Step();
   // A step that schedules no request takes no time, and ends the requests that the engine refused.
-  At(now_s_ + seconds, What::kStepEnd, e);
+  At(now_s_ + seconds, EventKind::kStepEnd, e);
 }
 
 void Fleet::EndStep(size_t e) {
   Engine& engine = engines_[e];
   if (engine.dead) return;
   for (const size_t r : std::exchange(engine.first_tokens, {})) {
-    At(now_s_ + kFeedbackDelay, What::kFeedback, r, Report::kFirstToken);
+    At(now_s_ + kFeedbackDelay, EventKind::kFeedback, r, Report::kFirstToken);
     RequestState& state = requests_[r];
     // A request that was sent again may have had its first token from the engine that has ended.
     if (std::exchange(state.answered, true)) continue;
@@ -416,16 +417,16 @@ void Fleet::EndStep(size_t e) {
     engine.sim->PublishPending();
     engine.stepping = false;
   } else {
-    At(now_s_, What::kStep, e);
+    At(now_s_, EventKind::kStep, e);
   }
 }
 
 void Fleet::EndRequest(size_t r) {
   requests_[r].ended = true;
   std::erase(engines_[requests_[r].engine].requests, r);
-  At(now_s_ + kFeedbackDelay, What::kFeedback, r, Report::kFinished);
+  At(now_s_ + kFeedbackDelay, EventKind::kFeedback, r, Report::kFinished);
   for (const size_t follower : followers_[r]) {
-    At(now_s_ + RequestOf(follower).delay_s, What::kArrival, follower);
+    At(now_s_ + RequestOf(follower).delay_s, EventKind::kArrival, follower);
   }
 }
 
@@ -445,7 +446,7 @@ void Fleet::Kill(size_t e) {
   for (const size_t r : std::exchange(engine.requests, {})) {
     book_.Finished(r, prompts_.PrefixesOf(r));
     requests_[r].admitted = false;
-    At(now_s_ + kDetectionDelay, What::kArrival, r);
+    At(now_s_ + kDetectionDelay, EventKind::kArrival, r);
   }
 }
 
@@ -467,7 +468,7 @@ Seq Fleet::Publish(size_t e, std::vector<Event> events) {
     at_s = std::max(at_s, engine.applied_at_s);  // batches are applied in their order
     engine.applied_at_s = at_s;
     for (Batch& batch : engine.in_flight) batch.lost = false;
-    for (ptrdiff_t i = 0; i <= lost; ++i) At(at_s, What::kBatch, e);
+    for (ptrdiff_t i = 0; i <= lost; ++i) At(at_s, EventKind::kBatch, e);
   }
   return Seq(published);
 }
@@ -494,7 +495,7 @@ void Fleet::OnAdmitted(size_t e, const Admission& admission) {
     result_.exact_equal += matches.front().gpu_tokens == admission.hit_tokens;
   }
   reuse_.emplace_back(admission.hit_tokens + admission.loaded_tokens, admission.prompt_tokens);
-  At(now_s_ + kFeedbackDelay, What::kFeedback, r, Report::kAdmitted, admission.hit_tokens);
+  At(now_s_ + kFeedbackDelay, EventKind::kFeedback, r, Report::kAdmitted, admission.hit_tokens);
   if (!Counts(r)) return;
   result_.prompt_tokens += admission.prompt_tokens;
   result_.reused_tokens += admission.hit_tokens;
@@ -504,11 +505,11 @@ void Fleet::OnAdmitted(size_t e, const Admission& admission) {
   result_.missed_tokens += std::max<int64_t>(-wrong, 0);
 }
 
-void Fleet::TakeReport(const Happening& happening) {
-  const size_t r = happening.subject;
-  switch (happening.report) {
+void Fleet::TakeReport(const SimEvent& event) {
+  const size_t r = event.subject;
+  switch (event.report) {
     case Report::kAdmitted:
-      return rule_->Admitted(r, happening.tokens, now_s_);
+      return rule_->Admitted(r, event.tokens, now_s_);
     case Report::kFirstToken:
       book_.FirstToken(r);
       return rule_->FirstToken(r, now_s_);

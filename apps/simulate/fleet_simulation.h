@@ -36,7 +36,7 @@ std::optional<IndexKind> ParseIndexKind(std::string_view name);
 
 struct FleetOptions {
   int64_t engines = 8;
-  int64_t cpu_blocks = 0;  // of host memory behind each engine's pool; 0: none
+  int64_t cpu_blocks = 0;  // host-memory blocks of each engine, a second tier of its cache; 0: none
   tools::OffloadKind offload = tools::OffloadKind::kMirrorEager;
   int64_t blocks_per_chunk = 1;  // only for OffloadKind::kConnector
   double delay_s = 0.002;        // from the publication of a batch until the index has it

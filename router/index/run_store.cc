@@ -42,7 +42,7 @@ typename RunStore<Key>::Spot RunStore<Key>::SpotBehind(const Block& block, const
     if (run.used == run.capacity) {
       pool_.Grow(run, std::max<size_t>(2 * size_t{run.capacity}, run.used + 1 + block.more));
     }
-    // I3: the slot is written before Enliven sets its live bit.
+    // I3: the slot is written before SetLive sets its live bit.
     if (block.name.named()) {
       run.contents.load(std::memory_order_relaxed)[run.used] = block.name.content();
     }
@@ -82,7 +82,7 @@ typename RunStore<Key>::Spot RunStore<Key>::NewHead(const Block& block) {
 }
 
 template <typename Key>
-void RunStore<Key>::Enliven(Spot spot) {
+void RunStore<Key>::SetLive(Spot spot) {
   Run& run = At(spot.run);
   // I3
   run.live.store(run.live.load(std::memory_order_relaxed) | uint64_t{1} << spot.offset,
@@ -250,7 +250,7 @@ typename RunStore<Key>::Spot RunStore<Key>::TakeSlot(const Block& block, Locator
   if (begins) spot = NewHead(block);
   // I9: twins_ counts the slot before the live bit of the slot is set.
   if (!same_hash_.empty()) twins_.fetch_add(kAddTwin, std::memory_order_release);
-  Enliven(spot);
+  SetLive(spot);
   if (begins && named) InsertHead(spot.run);
   table_.Insert(hash_(block.key), LocatorOf(spot), room);
   if (!same_hash_.empty()) {
@@ -338,14 +338,14 @@ size_t RunStore<Key>::AddNew(const NewBlocks& blocks, const Holding& holding, Cu
       if (spot.run == 0) break;
     } else {
       Run& run = At(spot.run);
-      // I3: the slot is written before Enliven sets its live bit.
+      // I3: the slot is written before SetLive sets its live bit.
       if (!blocks.contents.empty()) {
         run.contents.load(std::memory_order_relaxed)[added] = blocks.contents[added];
       }
       run.keys.load(std::memory_order_relaxed)[added] = key;
       ++run.used;
     }
-    Enliven(spot);
+    SetLive(spot);
     if (added == 0 && !blocks.contents.empty()) InsertHead(spot.run);
     table_.Insert(hash_(key), LocatorOf(spot), room);
   }

@@ -370,7 +370,7 @@ class RunStore {
     if (run.next.load(std::memory_order_relaxed) == next) return;
     run.next.store(next, std::memory_order_release);  // I6
   }
-  void Enliven(Spot spot);
+  void SetLive(Spot spot);
   static BlockName NameAt(const Run& run, uint32_t offset);
   void InsertHead(uint32_t run);
   void EraseHead(uint32_t run);

@@ -337,7 +337,7 @@ SchemeDetector::Impl::Outcome SchemeDetector::Impl::OnKeysMiss(const BlockProbe&
     }
     return Outcome::kMismatched;
   }
-  NoteOpen(probe.event, kinds, "the keys of the block have more readings than were tried");
+  NoteOpen(probe.event, kinds, "the keys have more possible readings than the detector tries");
   return Outcome::kInconclusive;
 }
 

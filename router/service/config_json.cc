@@ -81,7 +81,9 @@ Status ReadKubernetesSources(const Json& json, const std::string& name, RouterOp
     const bool known = std::ranges::any_of(
         options.kubernetes_sources,
         [&](const KubernetesSource& other) { return other.list() == source->list(); });
-    if (known) return BadField(ElementName(name, i) + ": the same endpoints occur twice");
+    if (known)
+      return BadField(ElementName(name, i) +
+                      ": the same namespace, selector and port_name occur twice");
     options.kubernetes_sources.push_back(std::move(source).value());
   }
   return Status();

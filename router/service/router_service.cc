@@ -236,7 +236,8 @@ TargetListConfig RouterService::Impl::ListsOf(std::string_view kind, const LogEv
 Status RouterService::Impl::CheckClient(const RouterOptions& options) const {
   if (options.kubernetes_sources.empty() || core_.kubernetes_sources->has_client()) return Status();
   return Status(StatusCode::kInvalidArgument,
-                "kubernetes_sources: only the program `kvcast router` can follow them");
+                "kubernetes_sources: only the program `kvcast router` can follow them, not the "
+                "Python package");
 }
 
 // Reads no file, looks up no name and sends no request yet.

@@ -107,8 +107,8 @@ void Logger::Run() {
     if (queue_.empty()) return;  // stopping
     const std::string line = std::move(queue_.front());
     queue_.pop_front();
-    if (const uint64_t lost = counters_.lost - told_lost_; lost > 0) {
-      told_lost_ = counters_.lost;
+    if (const uint64_t lost = counters_.lost - reported_lost_; lost > 0) {
+      reported_lost_ = counters_.lost;
       Emit(Line(log_events::kLinesLost, "", {{"lines", lost}}));
     }
     Emit(line);

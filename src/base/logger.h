@@ -78,7 +78,7 @@ class Logger {
   uint64_t finished_ KV_GUARDED_BY(mutex_) = 0;  // of these, written or lost
   bool stopping_ KV_GUARDED_BY(mutex_) = false;
   LogCounters counters_ KV_GUARDED_BY(mutex_);
-  uint64_t told_lost_ KV_GUARDED_BY(mutex_) = 0;
+  uint64_t reported_lost_ KV_GUARDED_BY(mutex_) = 0;
   std::thread thread_;  // last: the thread uses the other members
 };
 

@@ -42,7 +42,7 @@ bool LogBridge::Step(int64_t wait_ms) {
     alive_ms_.reset();
     awaited_.reset();
     behind_since_ms_.reset();
-    Speak();
+    UpdateSilence();
     Note(BridgeState::kUnreachable, pending.status().message());
     return false;
   }
@@ -52,17 +52,17 @@ bool LogBridge::Step(int64_t wait_ms) {
   }
   const std::string error = std::exchange(begin_error_, {});
   if (replica_.lost() || !error.empty()) Rewind();
-  Hear();
+  ReadAnnouncement();
   CheckAwaited(*pending);
-  Speak();
-  const BridgeState state = alive()            ? BridgeState::kFollowing
+  UpdateSilence();
+  const BridgeState state = relay_is_alive()   ? BridgeState::kFollowing
                             : replica_.valid() ? BridgeState::kSilent
                                                : BridgeState::kReading;
   Note(state, error);
   return true;
 }
 
-void LogBridge::Hear() {
+void LogBridge::ReadAnnouncement() {
   const int64_t previous_ms = std::exchange(heard_ms_, now_ms_);
   const std::optional<Announcement> latest = log_.LatestAnnouncement();
   if (!latest || std::exchange(heard_, latest->count) == latest->count) return;
@@ -105,13 +105,13 @@ void LogBridge::CheckAwaited(uint64_t pending) {
   awaited_.reset();
 }
 
-bool LogBridge::alive() const {
+bool LogBridge::relay_is_alive() const {
   return replica_.valid() && alive_ms_ && now_ms_ - *alive_ms_ < kAliveMs;
 }
 
-void LogBridge::Speak() {
+void LogBridge::UpdateSilence() {
   if (publisher_ == nullptr) return;
-  if (!alive()) return publisher_->SetSilent(true);
+  if (!relay_is_alive()) return publisher_->SetSilent(true);
   publisher_->SpeakUntil(1000 * (*alive_ms_ + kAliveMs));
 }
 

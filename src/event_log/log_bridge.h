@@ -82,12 +82,12 @@ class LogBridge final : private ReplicaTarget {
   bool LacksState() const override;
   bool Fits(const PublisherStatus& status) const override;
   void Add(std::span<const uint8_t> payload, const std::optional<EngineMark>& mark) override;
-  void Hear();
+  void ReadAnnouncement();
   void CheckAwaited(uint64_t pending);
   bool Agrees() const;
-  bool alive() const;
+  bool relay_is_alive() const;
   // Sets the time from which the publisher is silent.
-  void Speak();
+  void UpdateSilence();
   void Rewind();
   void Note(BridgeState state, const std::string& error);
 
@@ -100,9 +100,9 @@ class LogBridge final : private ReplicaTarget {
   uint64_t from_ = 1;                     // position of the next message
   int64_t now_ms_ = 0;                    // of the current Step
   int64_t resume_ms_ = 0;                 // the log is not read before this time
-  uint64_t heard_ = 0;                    // Announcement::count at the latest call of Hear
-  int64_t heard_ms_;                      // time of this call
-  std::optional<Awaited> awaited_;        // the announcement that the bridge must reach
+  uint64_t heard_ = 0;              // Announcement::count at the latest call of ReadAnnouncement
+  int64_t heard_ms_;                // time of this call
+  std::optional<Awaited> awaited_;  // the announcement that the bridge must reach
   // Since this time, the log has had no more messages, and the bridge has not reached awaited_.
   // nullopt: the log has more messages, or there is no awaited announcement.
   std::optional<int64_t> behind_since_ms_;

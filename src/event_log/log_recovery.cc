@@ -49,7 +49,7 @@ Result<std::optional<RelayRecovery>> ReadRecovery(EventLog& log) {
       if (!read.ok()) return read.status();
       if (messages.empty()) {
         if (!end->header) break;  // all messages were deleted
-        return Status(StatusCode::kUnavailable, "the log gives no messages");
+        return Status(StatusCode::kUnavailable, "no message of the log arrived in time");
       }
       for (LogMessage& message : messages) {
         from = message.position + 1;

@@ -29,7 +29,7 @@ std::optional<std::string> PercentDecoded(std::string_view text, bool plus_is_bl
   return decoded;
 }
 
-constexpr char kBadEscape[] = "path: broken percent escape";
+constexpr char kBadEscape[] = "target: invalid percent escape";
 
 const char* ReadQuery(std::string_view text, std::map<std::string, std::string>& query) {
   while (!text.empty()) {
@@ -41,7 +41,7 @@ const char* ReadQuery(std::string_view text, std::map<std::string, std::string>&
     auto value = PercentDecoded(pair.substr(std::min(equals + 1, pair.size())), true);
     if (!name || !value) return kBadEscape;
     query[std::move(*name)] = std::move(*value);
-    if (query.size() > kMaxQueryNames) return "path: more than 128 names in the query";
+    if (query.size() > kMaxQueryNames) return "target: more than 128 query parameters";
   }
   return nullptr;
 }

@@ -37,14 +37,16 @@ std::string HostOf(std::string_view url) {
 Status CheckUrl(const std::string& url, const NatsOptions& options) {
   const bool tls = url.starts_with("tls://");
   if (!tls && !url.starts_with("nats://"))
-    return BadOption("NATS: not nats://HOST:PORT or tls://HOST:PORT: " + url);
+    return BadOption("NATS: " + url + " is not nats://HOST:PORT or tls://HOST:PORT");
   if (url.find('@') != std::string::npos)
     return BadOption("NATS: a URL may have no user and no password; use a file");
   const auto endpoint = ParseEndpoint("tcp://" + std::string(HostAndPort(url)));
-  if (!endpoint.ok()) return BadOption("NATS: not nats://HOST:PORT or tls://HOST:PORT: " + url);
+  if (!endpoint.ok())
+    return BadOption("NATS: " + url + " is not nats://HOST:PORT or tls://HOST:PORT");
   const bool local = endpoint->is_local() || HostOf(url) == "localhost";
   if (tls || !options.ca_file.empty() || local || options.insecure) return Status();
-  return BadOption("NATS: " + url + " is beyond loopback: use tls:// or the insecure flag");
+  return BadOption("NATS: " + url +
+                   " is beyond loopback: use tls://, or allow connections without TLS");
 }
 
 Result<std::vector<std::string>> UrlsOf(const NatsOptions& options) {

@@ -31,14 +31,15 @@ Result<int64_t> FullBlockSize(const SizedLayers& layers) {
     if (!IsFullKind(layer.spec().kind)) continue;
     if (size != 0 && size != layer.spec().block_size) {
       return Invalid(
-          "without hybrid manager all full-attention layers need the same block_size, not " +
+          "without the hybrid manager, all full-attention layers need the same block_size, not " +
           std::to_string(size) + " and " + std::to_string(layer.spec().block_size));
     }
     size = layer.spec().block_size;
   }
   if (size > 0) return size;
   return Invalid(
-      "without hybrid manager a model whose layers do not form one group needs a full-attention "
+      "without the hybrid manager, a model whose layers do not form one group needs a "
+      "full-attention "
       "layer");
 }
 
@@ -60,7 +61,7 @@ Result<SizedLayer> AsFullAttention(LayerSpec layer, int64_t block_size) {
   return Resize(std::move(layer));
 }
 
-// Rule 1: without hybrid manager, windows and chunks become full attention.
+// Rule 1: without the hybrid manager, windows and chunks become full attention.
 Status ConvertToFullAttention(SizedLayers& layers) {
   if (IsOneGroup(layers)) return {};
   const auto block_size = FullBlockSize(layers);
@@ -73,7 +74,7 @@ Status ConvertToFullAttention(SizedLayers& layers) {
     layer = *std::move(converted);
   }
   if (IsOneGroup(layers)) return {};
-  return Invalid("without hybrid manager the layers cannot all become full attention");
+  return Invalid("without the hybrid manager, the layers cannot all become full attention");
 }
 
 // All full-attention layers that have a window must have the same window, because attention is

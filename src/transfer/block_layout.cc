@@ -11,7 +11,7 @@ namespace {
 // each block has its own range of memory, or the blocks are interleaved: row i of one block is
 // followed by row i of the next block.
 const char* ProblemOf(const BlockPart& part, int64_t num_blocks) {
-  if (part.base == nullptr) return "base: is null";
+  if (part.base == nullptr) return "base: must not be null";
   if (part.rows == 0) return "rows: must be positive";
   if (part.row_bytes == 0) return "row_bytes: must be positive";
   if (part.rows > 1 && part.row_pitch < part.row_bytes) return "row_pitch: rows overlap";

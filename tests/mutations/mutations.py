@@ -1066,11 +1066,11 @@ MUTATIONS = [
      "router_index_test --gtest_filter=WalkBesideWriter*"),
     ("count a second slot after it is inserted", "router/index/run_store.cc",
      """  if (!same_hash_.empty()) twins_.fetch_add(kAddTwin, std::memory_order_release);
-  Enliven(spot);
+  SetLive(spot);
   if (begins && named) InsertHead(spot.run);
   table_.Insert(hash_(block.key), LocatorOf(spot), room);
 """,
-     """  Enliven(spot);
+     """  SetLive(spot);
   if (begins && named) InsertHead(spot.run);
   table_.Insert(hash_(block.key), LocatorOf(spot), room);
   if (!same_hash_.empty()) twins_.fetch_add(kAddTwin, std::memory_order_release);
@@ -2488,9 +2488,9 @@ MUTATIONS = [
      "    const double real_s = now_s_ - state.routed_s;\n", "    const double real_s = now_s_ - state.arrival_s;\n",
      "simulate_test --gtest_filter=Fleet.APredictionCounts*"),
     ("report only the first token from the first engine of a request", "apps/simulate/fleet_simulation.cc",
-     "    At(now_s_ + kFeedbackDelay, What::kFeedback, r, Report::kFirstToken);\n    RequestState& state = requests_[r];\n",
+     "    At(now_s_ + kFeedbackDelay, EventKind::kFeedback, r, Report::kFirstToken);\n    RequestState& state = requests_[r];\n",
      "    RequestState& state = requests_[r];\n"
-     "    if (!state.answered) At(now_s_ + kFeedbackDelay, What::kFeedback, r, Report::kFirstToken);\n",
+     "    if (!state.answered) At(now_s_ + kFeedbackDelay, EventKind::kFeedback, r, Report::kFirstToken);\n",
      "simulate_test --gtest_filter=Fleet.EachEngineReports*"),
     ("count no head of a request as held", "src/http/request_reader.cc",
      "  return head_bytes_ - counted_ + kPairBytes * parser_->pairs() + parser_->request.body.size();\n",

@@ -261,7 +261,7 @@ TEST(BlockLayout, RefusesOverlapsAndNamesTheMember) {
             "parts[0].rows: must be positive");
   EXPECT_EQ(ValidateLayout({}).message(), "parts: is empty");
   EXPECT_EQ(ValidateLayout({{BlockPart{}}, 0}).message(), "num_blocks: must be positive");
-  EXPECT_EQ(ValidateLayout({{BlockPart{}}, 1}).message(), "parts[0].base: is null");
+  EXPECT_EQ(ValidateLayout({{BlockPart{}}, 1}).message(), "parts[0].base: must not be null");
 }
 
 }  // namespace

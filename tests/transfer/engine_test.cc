@@ -391,7 +391,7 @@ TEST_F(TransferEngineTest, ErrorsOfTheConfigurationNameTheField) {
             "groups[0].blocks_per_chunk: must be positive");
   EXPECT_EQ(with([](auto& c) { c.groups[0].layout.num_blocks = 0; }),
             "groups[0].layout.num_blocks: must be positive");
-  EXPECT_EQ(with([](auto& c) { c.host.base = nullptr; }), "host.base: is null");
+  EXPECT_EQ(with([](auto& c) { c.host.base = nullptr; }), "host.base: must not be null");
   EXPECT_EQ(with([](auto& c) { c.host.slot_bytes = 0; }), "host.slot_bytes: must be positive");
   EXPECT_EQ(with([](auto& c) { c.host.region_bytes = kBytes + 1; }),
             "host.region_bytes: must be a multiple of host.slot_bytes");

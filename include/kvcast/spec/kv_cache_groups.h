@@ -96,7 +96,8 @@ struct KvCacheGroups {
 
 // Computes the groups of a model. The first rule that applies decides:
 //
-//   1  without hybrid manager, unless rules 2 to 4 apply: windows and chunks become full attention,
+//   1  without the hybrid manager, unless rules 2 to 4 apply: windows and chunks become full
+//   attention,
 //      with the block size of the full-attention layers; the next rules apply to the result
 //   2  no layers: no groups
 //   3  all layers have equal specs: one group

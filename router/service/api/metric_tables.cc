@@ -19,7 +19,8 @@ constexpr std::array kStreamMetrics = {
         "kvcast_source_apply_seconds_total",
         "Time in seconds to decode and apply the worker's batches, since the worker was "
         "registered. During this time, the other workers of the same ingestion thread wait. "
-        "Exception: another thread applies a large batch, and the batches of a slow source.",
+        "They do not wait for large batches and for slow sources, because another thread applies "
+        "these.",
         kCounter, [](W w) { return static_cast<uint64_t>(w.wire.apply_ns); }, 1e-9},
     WorkerMetric{
         "kvcast_source_oversized_total",

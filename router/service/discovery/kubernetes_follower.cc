@@ -32,7 +32,9 @@ Result<std::string> AccountText(const std::string& path) {
   const bool visible = std::ranges::all_of(text, [](char c) { return c > ' ' && c < 127; });
   if (!text.empty() && visible) return text;
   return Status(StatusCode::kUnavailable,
-                path + ": " + (content.ok() ? "not one word" : content.status().message()));
+                path + ": " +
+                    (content.ok() ? "must contain exactly one word of printable ASCII"
+                                  : content.status().message()));
 }
 
 // One line for an answer with an error. `body`: a Status of Kubernetes, if the API server sent it.

@@ -52,7 +52,9 @@ Status CheckNetwork(const char* member, const std::string& endpoint,
   }
   const bool inside = std::ranges::any_of(
       networks, [&](const IpNetwork& network) { return network.Contains(*address); });
-  return inside ? Status() : BadField(std::string(member) + ": not in a network for sources");
+  return inside ? Status()
+                : BadField(std::string(member) +
+                           ": the address is in none of the networks of source_networks");
 }
 
 }  // namespace

@@ -16,7 +16,7 @@ using wire::Writer;
 
 // Returns the part of the event that the format cannot represent. nullptr: the format can represent
 // the whole event.
-const char* Untellable(const BlockStored& event) {
+const char* Unrepresentable(const BlockStored& event) {
   if (event.block_hashes.empty()) return "a store without hashes";
   if (event.lora_id || event.tokens_per_position != 1) return "a LoRA id, or token pairs";
   if (event.token_offset &&
@@ -113,7 +113,7 @@ const char* TypeName(const AllBlocksCleared&) { return "cleared"; }
 Status MooncakeWriter::Write(const EventBatch& batch, std::vector<uint8_t>& out) {
   for (const Event& event : batch.events) {
     const auto* stored = std::get_if<BlockStored>(&event);
-    const char* const problem = stored == nullptr ? nullptr : Untellable(*stored);
+    const char* const problem = stored == nullptr ? nullptr : Unrepresentable(*stored);
     if (problem == nullptr) continue;
     return {StatusCode::kInvalidArgument, std::string("mooncake: cannot represent ") + problem};
   }

@@ -18,7 +18,7 @@ uint64_t NumberOfHash(const BlockHash& hash) {
   return number;
 }
 
-Status CannotTell(const char* what) {
+Status CannotRepresent(const char* what) {
   return {StatusCode::kInvalidArgument, std::string("trtllm: cannot represent ") + what};
 }
 
@@ -45,7 +45,7 @@ Status TrtllmWriter::Check(const EventBatch& batch) const {
       if (Status status = Check(*stored); !status.ok()) return status;
     } else if (const auto* removed = std::get_if<BlockRemoved>(&event)) {
       const int64_t group = removed->group_idx.value_or(0);
-      if (group < 0 || group >= std::ssize(blocks_)) return CannotTell("the group");
+      if (group < 0 || group >= std::ssize(blocks_)) return CannotRepresent("the group");
     }
   }
   return Status();
@@ -53,25 +53,25 @@ Status TrtllmWriter::Check(const EventBatch& batch) const {
 
 Status TrtllmWriter::Check(const BlockStored& event) const {
   const int64_t group = event.group_idx.value_or(0);
-  if (group < 0 || group >= std::ssize(blocks_)) return CannotTell("the group");
+  if (group < 0 || group >= std::ssize(blocks_)) return CannotRepresent("the group");
   const Tier tier = TierOf(event.medium);
-  if (tier == Tier::kStorage) return CannotTell("a block on storage");
-  if (HasExtraKeys(event)) return CannotTell("extra keys");
+  if (tier == Tier::kStorage) return CannotRepresent("a block on storage");
+  if (HasExtraKeys(event)) return CannotRepresent("extra keys");
   const int64_t tokens = event.token_ids ? std::ssize(*event.token_ids) : 0;
   const bool placeholder = tier == Tier::kCpu && tokens == 0;
   if (placeholder) {
     for (const BlockHash& hash : event.block_hashes) {
       if (!blocks_[static_cast<size_t>(group)].contains(hash)) {
-        return CannotTell("a block without tokens");
+        return CannotRepresent("a block without tokens");
       }
     }
     return Status();
   }
   if (event.block_size != config_.tokens_per_block || event.tokens_per_position != 1) {
-    return CannotTell("the block size");
+    return CannotRepresent("the block size");
   }
   if (tokens != std::ssize(event.block_hashes) * event.block_size) {
-    return CannotTell("blocks with another number of tokens");
+    return CannotRepresent("blocks with another number of tokens");
   }
   return Status();
 }

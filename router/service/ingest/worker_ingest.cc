@@ -13,7 +13,7 @@ namespace {
 
 // True: a known event could not be decoded, so the state is suspect. An event with an unknown tag
 // does not make the state suspect.
-bool LosesTruth(const DecodeCounts& counts) {
+bool HasUndecodedEvent(const DecodeCounts& counts) {
   return counts.rejected_total() > counts.rejected[static_cast<size_t>(Reject::kUnknownEvent)];
 }
 
@@ -211,7 +211,7 @@ BatchResult WorkerIngest::OnBatch(std::span<const uint8_t> payload, Seq seq) {
     if (!decoded) block_counts_.Clear();
   }
   if (counts.component_fields > 0) has_components_ = true;
-  const bool doubtful = LosesTruth(counts) || !tagged;
+  const bool doubtful = HasUndecodedEvent(counts) || !tagged;
   // The decoder of TensorRT-LLM removes the blocks that a lost event may have removed.
   if (decoded && doubtful && !trtllm_) doubts_.inexact = true;
   if (!decoded) {

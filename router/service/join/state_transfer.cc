@@ -44,7 +44,7 @@ Result<std::string> PeerToken(const std::string& path) {
   if (!text.ok()) return failed(text.status().message());
   while (text->ends_with('\n')) text->pop_back();
   const bool visible = std::ranges::all_of(*text, [](char c) { return c > ' ' && c < 127; });
-  if (text->empty() || !visible) return failed("not one word");
+  if (text->empty() || !visible) return failed("must contain exactly one word of printable ASCII");
   return text;
 }
 

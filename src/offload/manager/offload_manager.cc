@@ -60,7 +60,7 @@ Status OffloadManager::PrepareLoad(std::span<const OffloadKey> keys, std::vector
   for (const OffloadKey& key : keys) {
     const uint32_t chunk = impl_->table.Find(key);
     if (chunk == kNoChunk || impl_->table[chunk].readers < 0) {
-      return {StatusCode::kFailedPrecondition, "a chunk to load is not in host memory"};
+      return {StatusCode::kFailedPrecondition, "a chunk to load is not readable in host memory"};
     }
     impl_->chunks.push_back(chunk);
   }

@@ -142,7 +142,7 @@ Result<Endpoint> ParseEndpoint(std::string_view text) {
     return BadEndpoint(text, "the transport must be tcp, ipc or inproc");
   }
   if (rest.empty() || Contains(rest, std::string_view("\0", 1))) {
-    return BadEndpoint(text, "the name is empty or has a NUL");
+    return BadEndpoint(text, "the name is empty or contains a NUL byte");
   }
   if (transport == "inproc") return Endpoint{Transport::kInproc, std::string(rest), 0};
   if (rest.size() >= sizeof(sockaddr_un::sun_path))
@@ -153,7 +153,7 @@ Result<Endpoint> ParseEndpoint(std::string_view text) {
 Result<std::string> NodeEndpoint(std::string_view endpoint, std::string_view host_ip) {
   if (endpoint != "tcp://*:0") return std::string(endpoint);
   if (host_ip == "0.0.0.0" || host_ip == "::" || host_ip == "*") {
-    return BadEndpoint(endpoint, "host_ip is a wildcard, must be one address");
+    return BadEndpoint(endpoint, "host_ip must be one address, not a wildcard");
   }
   std::string host(host_ip);
   if (host.empty()) host = AddressOfDefaultRoute();
@@ -166,7 +166,7 @@ Result<std::string> EndpointForRank(std::string_view endpoint, int64_t rank) {
   if (rank == 0 || endpoint.empty()) return std::string(endpoint);
   if (Contains(endpoint, "inproc")) return std::string(endpoint) + "_dp" + std::to_string(rank);
   if (Contains(endpoint, "tcp")) return TcpEndpointForRank(endpoint, rank);
-  return BadEndpoint(endpoint, "only tcp and inproc have one endpoint per rank");
+  return BadEndpoint(endpoint, "a rank above 0 needs a tcp or inproc endpoint");
 }
 
 bool BindsEndpoint(std::string_view endpoint) {

@@ -46,7 +46,7 @@ Result<std::unique_ptr<Guard>> Guard::Create(const std::shared_ptr<Context>& con
                                              Socket& socket, Config config) {
   if (Status status = CheckCurveKey(config.server.keys.secret_key); !status.ok()) return status;
   if (config.server.clients == nullptr) {
-    return Status(StatusCode::kInvalidArgument, "a CURVE server needs a list of its clients");
+    return Status(StatusCode::kInvalidArgument, "CurveServer::clients is not set");
   }
   const int events = kFailures | (config.limit != nullptr ? ReceiveLimit::kEvents : 0);
   Result<Socket> monitor = socket.Monitor(events);

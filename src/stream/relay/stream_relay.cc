@@ -59,7 +59,7 @@ Result<std::unique_ptr<StreamRelay>> StreamRelay::Create(const StreamRelayConfig
   if (config.publisher.resume)
     return wrong("publisher.resume must not be set; set recovery instead");
   if (config.recovery && (!config.recovery->mark || !config.recovery->state))
-    return wrong("the recovery has no state or no mark");
+    return wrong("the state or the mark of the recovery is not set");
   if (config.publisher.replay_endpoint.empty()) return wrong("a relay needs a replay endpoint");
   auto sink = config.recovery ? RelaySink::Create(config.publisher, *config.recovery)
                               : RelaySink::Create(config.publisher);

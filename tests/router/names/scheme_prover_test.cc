@@ -1,5 +1,5 @@
-// SchemeProver answers a challenge like the engine itself. The answer has only the kinds of key that
-// the engine's own stores prove.
+// SchemeProver answers a challenge like the engine itself. The answer has only the kinds of key
+// that the engine's own stores prove.
 // SPDX-License-Identifier: Apache-2.0
 #include "kvcast/router/scheme_prover.h"
 

@@ -453,8 +453,8 @@ TEST(EventFeeds, ContradictedBlocksAreDroppedAfterTheEventsThatAreApplied) {
   EXPECT_EQ(slow.resets(), 2);
 }
 
-// After kUndecodable, the sink holds no blocks of the worker. EventFeeds calls on_reset, so that the
-// subscribers of the relay drop the blocks too.
+// After kUndecodable, the sink holds no blocks of the worker. EventFeeds calls on_reset, so that
+// the subscribers of the relay drop the blocks too.
 TEST(EventFeeds, AnUndecodablePushIsAReset) {
   int resets = 0;
   FeedSink sink;

@@ -253,7 +253,7 @@ TEST(KubernetesApi, WithoutTlsTheApiIsOnLoopback) {
             "'http://10.0.0.1'");
   const std::string twice = json{{"kubernetes_sources", {Named(), Named()}}}.dump();
   EXPECT_EQ(ReadConfig(twice, options).message(),
-            "kubernetes_sources[1]: the same endpoints occur twice");
+            "kubernetes_sources[1]: the same namespace, selector and port_name occur twice");
 }
 
 TEST(KubernetesApi, TheUrlHasTheSelector) {
