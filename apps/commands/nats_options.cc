@@ -2,6 +2,8 @@
 #include "apps/commands/nats_options.h"
 
 #include <chrono>
+#include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -93,17 +95,21 @@ Result<OpenLog> NatsLogs::Open(const std::string& name, const OpenLogOptions& op
   auto reader = std::make_shared<Reader>();
   reader->stream = nats::MakeNatsLog(connection_, *source);
   reader->bridge = std::make_unique<event_log::LogBridge>(config, *reader->stream);
-  reader->thread = event_log::RunInThread(
-      *reader->bridge, [&log = log_, name](const event_log::BridgeStatus& status) {
-        const bool good = status.state == event_log::BridgeState::kFollowing ||
-                          status.state == event_log::BridgeState::kReading;
-        log.Write(log_events::kNatsState.At(good ? LogLevel::kInfo : LogLevel::kWarning), name,
-                  {{"state", event_log::BridgeStateName(status.state)},
-                   {"reason", status.error},
-                   {"snapshots", status.replica.snapshots},
-                   {"rewinds", status.rewinds},
-                   {"mismatches", status.mismatches}});
-      });
+  const auto write = [&log = log_, name](const event_log::BridgeStatus& status) {
+    const bool good = status.state == event_log::BridgeState::kFollowing ||
+                      status.state == event_log::BridgeState::kReading;
+    log.Write(log_events::kNatsState.At(good ? LogLevel::kInfo : LogLevel::kWarning), name,
+              {{"state", event_log::BridgeStateName(status.state)},
+               {"reason", status.error},
+               {"snapshots", status.replica.snapshots},
+               {"rewinds", status.rewinds},
+               {"mismatches", status.mismatches}});
+  };
+  try {
+    reader->thread = event_log::RunInThread(*reader->bridge, write);
+  } catch (const std::system_error& error) {
+    return Status(StatusCode::kUnavailable, std::string("cannot start a thread: ") + error.what());
+  }
   return OpenLog{config.endpoint, config.replay_endpoint, std::move(reader)};
 }
 

@@ -118,7 +118,7 @@ uint32_t ClassAnswers::Unknown(const WorkerMatch& match) const {
     drop(Untold::kReplay);
     if (shape_.prompt_units == shape_.units && !rules.groups.empty()) {
       drop(Untold::kGroups);
-      drop(Untold::kEagle);
+      if (!rules.drops_in_some_group) drop(Untold::kEagle);
     }
   }
   if (rules.shortest_hit > 0 && match.gpu_tokens >= rules.shortest_hit) drop(Untold::kReplay);

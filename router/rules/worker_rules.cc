@@ -2,12 +2,23 @@
 #include "router/rules/worker_rules.h"
 
 #include <algorithm>
+#include <span>
 
 namespace kvcast::router {
 
 namespace {
 
 uint32_t Bit(Untold property) { return static_cast<uint32_t>(property); }
+
+// vLLM drops a block only in the groups that contain a layer of the draft head (vllm/v1/core/
+// kv_cache_coordinator.py, v0.33). Groups with equal specs are looked up as one group.
+bool DifferAndDrop(std::span<const GroupSpec> groups) {
+  const auto drops = [](const GroupSpec& group) { return TakesPart(group) && group.eagle; };
+  const auto first = std::ranges::find_if(groups, drops);
+  return first != groups.end() && std::ranges::any_of(groups, [&](const GroupSpec& group) {
+           return drops(group) && group != *first;
+         });
+}
 
 uint32_t UntoldOf(const WorkerRules& rules, const WorkerConfig& config,
                   const GroupRegistry& registry, bool release_known, bool conflict) {
@@ -29,11 +40,24 @@ uint32_t UntoldOf(const WorkerRules& rules, const WorkerConfig& config,
   const bool reuse_shown = rules.shortest_hit > 0;
   if (!reuse_shown) untold |= Bit(Untold::kGroups);
   const bool drop_known = config.eagle.has_value() || rules.lookahead > 0 || reuse_shown;
-  if (!drop_known) untold |= Bit(Untold::kEagle);
+  if (!drop_known || rules.drops_in_some_group) untold |= Bit(Untold::kEagle);
   // A window group that the engine computes again after a hit announces no blocks, so the stream
   // does not show this group.
   if (!config.replay_tokens) untold |= Bit(Untold::kReplay);
   return untold;
+}
+
+// True: vLLM's own pool in host memory (OffloadRule::kMirroredPool) may end a load elsewhere than
+// the pool of this library. vLLM's pool also finds parts of blocks. It counts chunks from the end
+// of the GPU hit. Before July 2026, its lookup dropped no block for a draft head (vLLM #49071).
+bool EndsElsewhereInVllm(const WorkerRules& rules) {
+  if (rules.offload_rule != OffloadRule::kMirroredPool) return false;
+  if (rules.alignment < rules.block_alignment) return true;
+  return std::ranges::any_of(rules.groups, [&rules](const GroupSpec& group) {
+    if (!TakesPart(group)) return false;
+    return group.kind == SpecKind::kChunkedLocalAttention ||
+           (group.eagle && rules.rules < EngineRules::kV032);
+  });
 }
 
 // Returns the unknown properties that can change the number of tokens that the engine loads behind
@@ -41,7 +65,7 @@ uint32_t UntoldOf(const WorkerRules& rules, const WorkerConfig& config,
 uint32_t UntoldOfLoads(const WorkerRules& rules, const WorkerConfig& config, bool release_known) {
   uint32_t untold = rules.untold;
   if (!config.offload_rule) untold |= Bit(Untold::kOffloadRule);
-  if (rules.replay_tokens > 0) untold |= Bit(Untold::kLoadEnd);
+  if (rules.replay_tokens > 0 || EndsElsewhereInVllm(rules)) untold |= Bit(Untold::kLoadEnd);
   // The release matters in two cases. First: from v0.32 on, the lookup for a draft head goes one
   // chunk further. Second: releases of vLLM's connector count the chunks of a window in different
   // ways.
@@ -95,6 +119,7 @@ WorkerRules::WorkerRules(const WorkerConfig& config, const GroupRegistry& regist
     // The hash of a block covers the tokens after the block, so the lookup drops no block.
     if (lookahead > 0) group.eagle = false;
   }
+  drops_in_some_group = config.groups.empty() && DifferAndDrop(groups);
   const int64_t registered = config.hash_lookahead_tokens;
   const bool conflict = shown.refused_tiers != 0 || (registered > 0 && registered != lookahead);
   untold = UntoldOf(*this, config, registry, config.rules || shown.rules, conflict);

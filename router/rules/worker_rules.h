@@ -50,6 +50,9 @@ struct alignas(64) WorkerRules {
   // Mask of Untold: unknown properties that can change the prefix after loads from lower tiers.
   uint32_t untold_with_cpu = 0;
   bool has_chunks = false;  // a group has chunked local attention
+  // True: the engine drops a block for a draft head, but it is not known in which groups. `groups`
+  // assumes all groups, so a hit can be longer than the answer.
+  bool drops_in_some_group = false;
 };
 
 }  // namespace kvcast::router

@@ -33,7 +33,8 @@ using Options = std::unique_ptr<natsOptions, Destroyer<natsOptions_Destroy>>;
 // text includes the cause.
 std::string ErrorText(natsStatus status);
 
-// Thread-safe, as libnats is. All subscriptions must end before the link is destroyed.
+// Thread-safe, as libnats is. Each subscription owns the link too, because a subscription must end
+// before its link is destroyed.
 class NatsLink {
  public:
   explicit NatsLink(natsConnection* connection) : connection_(connection) {}
@@ -54,7 +55,7 @@ class NatsLink {
 };
 
 struct SubscriptionEnd {
-  NatsLink* link = nullptr;
+  std::shared_ptr<NatsLink> link;
   void operator()(natsSubscription* subscription) const { link->End(subscription); }
 };
 using Subscription = std::unique_ptr<natsSubscription, SubscriptionEnd>;

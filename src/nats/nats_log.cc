@@ -121,7 +121,7 @@ class NatsLog final : public event_log::EventLog {
   const std::string status_subject_;
   const int replicas_;
   size_t max_payload_ = 512 << 10;
-  // The members from link_ to read_next_ belong to one connection. link_ is destroyed last.
+  // The members from link_ to read_next_ belong to one connection.
   std::shared_ptr<NatsLink> link_;
   JetStream js_;
   std::string inbox_;
@@ -136,7 +136,7 @@ class NatsLog final : public event_log::EventLog {
 natsStatus NatsLog::Subscribe(const std::string& subject, Subscription& subscription) {
   natsSubscription* made = nullptr;
   natsStatus s = natsConnection_SubscribeSync(&made, link_->get(), subject.c_str());
-  subscription = Subscription(made, {link_.get()});
+  subscription = Subscription(made, {link_});
   if (s == NATS_OK) s = natsSubscription_SetPendingLimits(made, -1, -1);
   return s;
 }
@@ -151,9 +151,9 @@ Status NatsLog::Connect() {
 }
 
 Status NatsLog::Open(std::shared_ptr<NatsLink> link) {
-  messages_.reset();
-  statuses_.reset();
-  acks_.reset();
+  messages_ = Subscription();
+  statuses_ = Subscription();
+  acks_ = Subscription();
   js_.reset();
   link_ = std::move(link);
   jsOptions options;
@@ -308,7 +308,7 @@ Status NatsLog::SubscribeFrom(uint64_t from) {
   natsSubscription* made = nullptr;
   jsErrCode code = static_cast<jsErrCode>(0);
   natsStatus s = js_SubscribeSync(&made, js_.get(), subject_.c_str(), nullptr, &options, &code);
-  messages_ = Subscription(made, {link_.get()});
+  messages_ = Subscription(made, {link_});
   if (s == NATS_OK) s = natsSubscription_SetPendingLimits(made, -1, -1);
   if (s != NATS_OK) {
     messages_.reset();

@@ -256,6 +256,9 @@ class Engine:
             told = {"groups": groups} | self._units()
         elif amount == "needed":
             told["eagle"] = any(group.get("eagle") for group in groups)
+            # The router does not know which of different groups drop a block.
+            if told["eagle"] and len(groups) > 1:
+                told = {"groups": groups}
             for group in groups:
                 if "chunk_size" in group:
                     told["chunk_size"] = group["chunk_size"]

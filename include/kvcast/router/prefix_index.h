@@ -198,7 +198,8 @@ enum class Untold : uint32_t {
   kChunkSize = 4,
   // Whether the worker has groups that no event has named yet.
   kGroups = 8,
-  // Whether the groups drop a block for a draft head.
+  // Which groups drop a block for a draft head. WorkerConfig::eagle does not tell this if learned
+  // groups differ.
   kEagle = 16,
   // Whether the engine computes windows beside MLA groups again after a hit.
   kReplay = 32,
@@ -212,9 +213,10 @@ enum class Untold : uint32_t {
   kBlockSize = 256,
   // The rule of lookups on lower tiers. kOffloadRule and kLoadEnd occur only in untold_with_cpu.
   kOffloadRule = 512,
-  // The end of a load is unknown in three cases. First: the engine computes windows again after the
+  // The end of a load is unknown in four cases. First: the engine computes windows again after the
   // load. Second: the load ends inside a block, and the events also announce a longer part of this
-  // block. Third: vLLM's rule depends on copies in progress.
+  // block. Third: vLLM's rule depends on copies in progress. Fourth: the rule is kMirroredPool, and
+  // vLLM's pool differs from the pool of this library for these groups.
   kLoadEnd = 1024,
   // Which side is right, the events or the registration. Set in two cases. First: since a tier was
   // last empty, the index did not apply an event of this tier (IndexCounters::bad_events). Without

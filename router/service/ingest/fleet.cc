@@ -51,7 +51,7 @@ class Fleet::WorkerSink final : public ReplicaSink {
   }
   void Reset(ResetReason reason) override { fleet_.Reset(*worker_, reason); }
   uint64_t replacements() const override { return source_.replacements(); }
-  bool TakesSnapshots() const override { return true; }
+  bool TakesSnapshots() const override { return source_.takes_snapshots(); }
   void BeginSnapshot() override { source_.BeginSnapshot(); }
   bool AddToSnapshot(std::span<const uint8_t> part) override { return source_.AddToSnapshot(part); }
   bool CommitSnapshot(const PublisherStatus& status) override {
@@ -128,8 +128,7 @@ BatchResult Fleet::Apply(const FleetWorker& worker, Seq seq, std::span<const uin
 }
 
 void Fleet::Reset(const FleetWorker& worker, ResetReason reason) {
-  const uint64_t residencies = worker.source->index_counters().residencies;
-  worker.source->OnReset(reason);
+  const uint64_t residencies = worker.source->OnReset(reason);
   if (observer_.on_reset) observer_.on_reset(worker);
   if (observer_.on_dropped) observer_.on_dropped(worker, reason, residencies);
 }

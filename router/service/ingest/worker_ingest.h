@@ -86,7 +86,12 @@ class WorkerIngest {
   // Only one thread at a time calls these functions: a thread of the subscriber, or the thread on
   // which EventFeeds calls the FeedSink of this worker. See ReplicaSink and event_feeds.h.
   BatchResult OnBatch(std::span<const uint8_t> payload, Seq seq = Seq());
-  void OnReset(ResetReason reason);
+  // Returns the number of dropped residencies. If the batches before this call could not be
+  // decoded, the number includes the residencies that these batches dropped.
+  uint64_t OnReset(ResetReason reason);
+  // False: a snapshot contains the blocks of all ranks, and the worker is one of several ranks that
+  // share a publisher.
+  bool takes_snapshots() const { return !config_.rank; }
   void BeginSnapshot() { replica_.BeginSnapshot(); }
   void BeginRepair(uint64_t buckets) { replica_.BeginRepair(buckets); }
   bool AddToSnapshot(std::span<const uint8_t> payload) { return replica_.AddToSnapshot(payload); }
@@ -142,8 +147,9 @@ class WorkerIngest {
   SchemeCounters scheme_counters() const;
   // See SchemeWatch::is_contradicted.
   bool is_contradicted() const { return doubts_.contradicted; }
-  // True: the engine may hold blocks in host memory or storage that the index does not have,
-  // because batches are missing since the engine's start, and no snapshot has replaced them.
+  // True: the blocks of the engine in host memory or storage may differ from those of the index,
+  // because batches are missing since the engine's start, or because a reset of the engine may have
+  // dropped blocks without an event. A snapshot ends this state.
   bool lacks_host_blocks() const { return doubts_.lacks_host_blocks; }
   // Number of times that the source has dropped or replaced blocks in the index because the blocks
   // were wrong or incomplete, or has begun to do so. The number changes before the index changes.
@@ -203,6 +209,7 @@ class WorkerIngest {
   // `groups`: the number of groups that have had blocks.
   void NoteCacheSize(const IndexCounters& now, size_t groups);
   bool IsComplete(const IndexCounters& now) const;
+  bool MayHaveClearedHostMemory();
   // `groups`: number of groups that have had blocks. `doubtful`: the decoder lost a part of the
   // batch.
   BatchResult ResultOf(const ApplyResult& applied, size_t groups, bool doubtful);
@@ -245,6 +252,7 @@ class WorkerIngest {
     std::atomic<bool> contradicted{false};       // see is_contradicted
     std::atomic<bool> lacks_host_blocks{false};  // see lacks_host_blocks
     std::atomic<uint64_t> replacements{0};       // see replacements
+    uint64_t undecodable = 0;  // residencies that undecodable batches dropped; see OnReset
   };
   Doubts doubts_;
   struct CacheSize {

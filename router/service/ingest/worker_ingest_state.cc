@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 #include "router/service/ingest/worker_ingest.h"
 
@@ -63,14 +64,14 @@ Status WorkerIngest::Restore(std::span<const uint8_t> saved, uint64_t next_seq,
 }
 
 bool WorkerIngest::CommitSnapshot(const PublisherStatus& status) {
-  // A snapshot contains the blocks of all ranks.
-  if (config_.rank) {
+  if (!takes_snapshots()) {
     replica_.DropSnapshot();
     return false;
   }
   ++doubts_.replacements;
   if (!replica_.CommitSnapshot(status)) return false;
   doubts_.inexact = doubts_.lacks_host_blocks = false;
+  doubts_.undecodable = 0;
   host_memory_.NoteMissedStores();
   epoch_.began = true;
   BlockCounts held;
@@ -82,7 +83,8 @@ bool WorkerIngest::CommitSnapshot(const PublisherStatus& status) {
   return true;
 }
 
-void WorkerIngest::OnReset(ResetReason reason) {
+uint64_t WorkerIngest::OnReset(ResetReason reason) {
+  const uint64_t dropped = std::exchange(doubts_.undecodable, 0) + index_.counters(id_).residencies;
   ++doubts_.replacements;
   {
     MutexLock lock(mutex_);
@@ -105,6 +107,7 @@ void WorkerIngest::OnReset(ResetReason reason) {
   }
   doubts_.inexact = false;
   NoteIndexCounters(index_.counters(id_));
+  return dropped;
 }
 
 HashScheme WorkerIngest::scheme() const {

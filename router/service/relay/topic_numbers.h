@@ -28,12 +28,14 @@ class TopicNumbers {
   // A batch or an event was lost, and its topics are not known. So the next message of each topic
   // of the worker skips a number.
   void NoteLost(const WorkerRun& of) { ++Of(of).losses; }
-  // Call after the worker was removed. `of`: its latest run. Another worker of the same name may
-  // follow.
+  // Call after the worker was removed. `of`: its latest run, which may have sent nothing. Another
+  // worker of the same name may follow.
   void Forget(const WorkerRun& of) {
     const auto it = workers_.find(of.worker);
-    if (it != workers_.end() && it->second.run == of.run) workers_.erase(it);
+    if (it != workers_.end() && it->second.run <= of.run) workers_.erase(it);
   }
+
+  size_t workers() const { return workers_.size(); }
 
  private:
   struct Topic {

@@ -19,7 +19,8 @@ std::string WhyUntold(Untold property) {
     case Untold::kGroups:
       return "no reuse has shown yet that all groups were announced: set groups";
     case Untold::kEagle:
-      return "not known whether the engine drops a block for a draft head: set eagle";
+      return "not known which groups drop a block for a draft head: set eagle, or groups if the "
+             "groups differ";
     case Untold::kReplay:
       return "not known whether the engine ignores short hits: set replay_tokens";
     case Untold::kBlockSize:
@@ -31,7 +32,7 @@ std::string WhyUntold(Untold property) {
       return "not known how the engine looks up blocks on lower tiers: set offload_rule";
     case Untold::kLoadEnd:
       return "not known where a load ends: the cause is bounded replay, an end inside a block, "
-             "or a draft head of vLLM before v0.32";
+             "a draft head of vLLM before v0.32, or a mirrored pool beside Mamba or chunked groups";
     case Untold::kConflict:
       return "events contradict the groups or the lookahead that are registered or were announced "
              "before: set groups and lookahead";

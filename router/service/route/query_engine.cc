@@ -346,7 +346,7 @@ void QueryEngine::Prove(const WorkerIngest& source, const Query& query, const Pl
   const bool hidden_loads = hidden.with_cpu && answer.match.with_cpu_tokens == 0;
   if (answer.reason_with_cpu.empty() && hidden_loads) answer.reason_with_cpu = kOtherHashes;
   if (answer.reason_with_cpu.empty() && lacks_host_blocks) {
-    answer.reason_with_cpu = "earlier blocks in host memory are not known";
+    answer.reason_with_cpu = "blocks in host memory are missing, or a reset may have dropped them";
   }
   answer.exact_with_cpu = answer.reason_with_cpu.empty();
 }

@@ -146,9 +146,8 @@ inline void HideGroups(const CacheConfig& cache, Change change, WorkerConfig& wo
   worker.alignment = 0;
   if (change == Change::kHideGroupsButEagle) {
     const auto has_draft_head = [](const GroupSpec& group) { return group.eagle; };
-    const bool all = std::ranges::all_of(cache.groups, has_draft_head);
     // The registration has one value for all groups together.
-    if (all || std::ranges::none_of(cache.groups, has_draft_head)) worker.eagle = all;
+    worker.eagle = std::ranges::any_of(cache.groups, has_draft_head);
   }
   if (change == Change::kHideGroupsButChunks) {
     std::vector<int64_t> sizes;

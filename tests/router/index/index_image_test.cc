@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "router/index/run_image.h"
+#include "src/base/byte_fields.h"
 #include "src/stream_sim/saved_index.h"
 #include "tests/support/content_events.h"
 
@@ -245,6 +247,26 @@ void RestoreDamaged(const ContentKeys& keys, const ResidencyTotals& truth,
   } else {
     EXPECT_TRUE(restored.Digests(kWorker).empty());
   }
+}
+
+// The prefixes of a run's blocks have end, end + stride, ... tokens, and their number has 32 bits.
+TEST(RunImage, PrefixesThatAreTooLongAreRefused) {
+  const auto reads = [](uint32_t blocks, uint32_t stride, uint32_t end) {
+    FieldWriter to;
+    for (const uint64_t field : {uint64_t{0}, uint64_t{blocks}, uint64_t{stride}, uint64_t{end}})
+      to.Int(field);
+    to.Int(0);  // holders
+    to.Int(0);  // copy counts
+    for (uint32_t i = 0; i < 2 * blocks; ++i) to.Fixed(i + 1);
+    FieldReader from(to.bytes());
+    return router::RunImage().Read(from);
+  };
+  constexpr uint32_t kUnproven = ~uint32_t{0};
+  EXPECT_TRUE(reads(2, 16, 32));
+  EXPECT_TRUE(reads(1, 16, kUnproven));
+  EXPECT_FALSE(reads(2, 16, kUnproven));
+  EXPECT_TRUE(reads(2, 16, kUnproven - 17));
+  EXPECT_FALSE(reads(2, 16, kUnproven - 16));
 }
 
 TEST_F(IndexImageTest, EachShorterImageIsRefused) {

@@ -212,6 +212,30 @@ TEST_F(MirroredPool, ChunksCountFromTheStartOfThePrompt) {
   EXPECT_EQ(Ask(worker, 100).with_cpu_tokens, 96);
 }
 
+// vLLM's pool counts chunks from the end of the GPU hit, and finds parts of Mamba blocks. The pool
+// of this library does neither.
+TEST_F(MirroredPool, TheEndOfALoadIsNotKnownWhereVllmsPoolDiffers) {
+  const auto untold = [](std::vector<GroupSpec> groups, EngineRules rules) {
+    WorkerConfig config = Config(std::move(groups));
+    config.alignment = 16;
+    config.rules = rules;
+    OneWorker worker(config);
+    worker.Apply(Batch(StoreIn("CPU", Hashes(1, 4)), InGroup(StoreIn("CPU", Hashes(1, 4)), 1)));
+    return Ask(worker, 100).untold_with_cpu;
+  };
+  constexpr auto kLoadEnd = static_cast<uint32_t>(Untold::kLoadEnd);
+  const GroupSpec chunked{
+      .kind = SpecKind::kChunkedLocalAttention, .block_size = 16, .chunk_size = 64};
+  const GroupSpec mamba{.kind = SpecKind::kMamba, .block_size = 64};
+  GroupSpec eagle = Full();
+  eagle.eagle = true;
+  EXPECT_EQ(untold({Full(), Window(33)}, EngineRules::kV033), 0u);
+  EXPECT_EQ(untold({Full(), chunked}, EngineRules::kV033), kLoadEnd);
+  EXPECT_EQ(untold({Full(), mamba}, EngineRules::kV033), kLoadEnd);
+  EXPECT_EQ(untold({eagle, Full()}, EngineRules::kV032), 0u);
+  EXPECT_EQ(untold({eagle, Full()}, EngineRules::kMain2026August), kLoadEnd);
+}
+
 TEST_F(MirroredPool, TheLastTokenIsComputedAndWholeBlocksAreLoaded) {
   OneWorker worker(Config({Full()}));
   worker.Apply(Batch(Store(Hashes(1, 2)), StoreIn("CPU", Hashes(1, 4))));

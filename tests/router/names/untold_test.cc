@@ -136,6 +136,32 @@ TEST(Untold, FurtherGroupsCouldOnlyShortenAHit) {
   EXPECT_EQ(worker.Match(Tokens(1, 12)).untold, 0u);
 }
 
+// vLLM drops a block only in the groups with a layer of the draft head. Here, this is the group of
+// full attention. If the window group dropped a block too, the hit would be 0.
+TEST(Untold, OfDifferentGroupsTheGroupsWithADraftHeadAreTold) {
+  const auto match = [](std::vector<GroupSpec> groups, WorkerConfig config) {
+    ContentWorker worker(std::move(groups), std::move(config));
+    const BlockStored all = StoreTokens(Hashes(1, 6), Tokens(1, 24));
+    BlockStored window = OfKind(all, "sliding_window", 9);
+    window.group_idx = 1;
+    worker.Apply(all, window, Remove(Hashes(1, 3), 1), Remove({Hash(6)}, 1));
+    return worker.Match(Tokens(1, 24));
+  };
+  const WorkerMatch told = match({Eagle(Full(4)), Window(9, 4)}, {});
+  EXPECT_EQ(told.gpu_tokens, 20);
+  EXPECT_EQ(told.untold, 0u);
+  const WorkerMatch learned = match({}, {.eagle = true});
+  EXPECT_EQ(learned.gpu_tokens, 0);
+  EXPECT_TRUE(Lacks(learned, Untold::kEagle));
+  EXPECT_FALSE(Lacks(match({}, {.eagle = false}), Untold::kEagle));
+}
+
+TEST(Untold, EqualGroupsDropABlockTogether) {
+  ContentWorker worker({}, {.eagle = true});
+  worker.Apply(ThreeBlocks(0), ThreeBlocks(1));
+  EXPECT_FALSE(Lacks(worker.Match(Tokens(1, 12)), Untold::kEagle));
+}
+
 TEST(Untold, ADraftHeadIsToldByTheRegistrationOrRuledOutByLookahead) {
   const auto lacks = [](WorkerConfig config) {
     ContentWorker worker({}, std::move(config));

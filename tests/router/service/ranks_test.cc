@@ -14,6 +14,7 @@
 #include "router/service/router_service.h"
 #include "tests/router/service/peer_engine.h"
 #include "tests/support/index_events.h"
+#include "tests/support/stream_test_util.h"
 
 namespace kvcast::router {
 namespace {
@@ -97,6 +98,15 @@ struct RanksTest : ::testing::Test {
     const auto reply =
         client.Post("/v1/query", Json{{"tokens", prompt}}.dump(), "application/json");
     return reply && reply->status == 200 ? Json::parse(reply->body).at("workers") : Json();
+  }
+  // The counter of the worker `engine-dp1`.
+  int64_t Counter(const std::string& name) const {
+    httplib::Client client("127.0.0.1", service->http_port());
+    const std::string line = "\n" + name + "{worker=\"engine-dp1\"} ";
+    const std::string text = client.Get("/metrics")->body;
+    const size_t at = text.find(line);
+    EXPECT_NE(at, std::string::npos) << name;
+    return at == std::string::npos ? -1 : std::stoll(text.substr(at + line.size()));
   }
   Json AskUntil(const std::vector<TokenId>& prompt, const std::function<bool(const Json&)>& done) {
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
@@ -205,7 +215,7 @@ TEST_F(RanksTest, OnPortsOffsetByTheRank) {
 }
 
 // The publisher's snapshot contains the blocks of all ranks, and does not name the rank of a block.
-// Therefore a source of one rank refuses the snapshot.
+// Therefore a source of one rank requests no snapshot.
 TEST_F(RanksTest, OnOneSocketALateReaderLacksBlocks) {
   PublisherConfig config = OnFreePorts();
   config.ring_batches = 2;
@@ -230,6 +240,15 @@ TEST_F(RanksTest, OnOneSocketALateReaderLacksBlocks) {
   EXPECT_NE(workers[1].at("state"), "synced") << workers.dump();
   EXPECT_EQ(workers[1].at("exact"), false);
   EXPECT_EQ(workers[0].at("reusable_tokens"), 0) << "the other rank holds these blocks";
+  // The source requests no snapshot, and keeps its blocks.
+  const uint64_t end = publisher->next_seq().value + 20;
+  while (publisher->next_seq().value < end) {
+    const uint64_t seq = publisher->next_seq().value;
+    ASSERT_TRUE(publisher->Publish(OfRank(0, EventBatch())).ok());
+    AskUntil(last, [seq](const Json& w) { return w.at(1).at("next_seq") > seq; });
+  }
+  EXPECT_EQ(Counter("kvcast_source_snapshot_failures_total"), 0);
+  EXPECT_EQ(Ask(last)[1].at("reusable_tokens"), kPeerBlock);
 }
 
 }  // namespace

@@ -22,6 +22,7 @@
 #include "kvcast/wire/wire.h"
 #include "router/service/relay/relay_queue.h"
 #include "router/service/relay/relay_topic.h"
+#include "router/service/relay/topic_numbers.h"
 #include "src/base/sanitizers.h"
 #include "src/wire/writer.h"
 #include "tests/support/colliding_texts.h"
@@ -271,6 +272,14 @@ TEST_F(RelayTest, AGroupOutOfRangeIsNoGroup) {
              StoreFull(Hashes(3, 1), -5)));
   Post(Batch(StoreFull(Hashes(4, 1), 63)));
   EXPECT_EQ(NextNumbers(reader, 2), (Numbers{{"GPU.-", 0}, {"GPU.63", 0}}));
+}
+
+TEST(TopicNumbers, ForgetsAWorkerWhoseLatestRunSentNothing) {
+  TopicNumbers numbers;
+  EXPECT_EQ(numbers.Next({"w", 1}, "t"), 0u);
+  EXPECT_EQ(numbers.workers(), 1u);
+  numbers.Forget({"w", 2});
+  EXPECT_EQ(numbers.workers(), 0u);
 }
 
 TEST_F(RelayTest, AFrameAboveTheLimitEndsTheConnection) {

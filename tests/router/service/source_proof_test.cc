@@ -59,6 +59,27 @@ TEST_F(SourceProofTest, StoresOfAllBlocksOfTheEngineProveThatNoBlockIsMissing) {
   EXPECT_EQ(Send(Batch(StoreTokens({Hash(3)}, Tokens(50, 4)))), BatchResult::kComplete);
 }
 
+// vLLM's connector announces no removes when a reset drops its blocks in host memory.
+TEST_F(SourceProofTest, AClearWithoutAMediumMayHaveClearedHostMemory) {
+  for (const Dialect dialect : {Dialect::kKvcast1, kDefaultDialect}) {
+    offload_rule = OffloadRule::kConnector;
+    sources.clear();
+    index.RemoveWorker(WorkerId(0));
+    Follow();
+    const BlockStored stored = StoreTokens(Hashes(1, 2), Tokens(1, 8));
+    BlockStored offloaded = stored;
+    offloaded.medium = kMediumCpu;
+    Send(Batch(stored, offloaded));
+    EXPECT_TRUE(Ask(9).exact_with_cpu) << Ask(9).reason_with_cpu;
+    std::vector<uint8_t> clear;
+    EXPECT_TRUE(EncodeBatch(Batch(AllBlocksCleared{.medium = kMediumGpu}), dialect, clear).ok());
+    EXPECT_EQ(sources[0]->OnBatch(clear, Seq(1)), BatchResult::kApplied);
+    EXPECT_TRUE(Ask(9).exact);
+    EXPECT_EQ(Ask(9).match.with_cpu_tokens, 8);
+    EXPECT_EQ(Ask(9).exact_with_cpu, dialect == Dialect::kKvcast1) << "which writes the medium";
+  }
+}
+
 // A repeated store may report a hit instead of a new block.
 TEST_F(SourceProofTest, CopiesProveNothing) {
   Follow(/*gpu_blocks=*/3);
@@ -103,7 +124,8 @@ TEST_F(SourceProofTest, AfterMissedBatchesLoadsAreNotExact) {
   sources[0]->OnReset(ResetReason::kLostBatches);
   EXPECT_EQ(Send(Batch(StoreTokens(Hashes(1, 2), Tokens(1, 8)))), BatchResult::kComplete);
   EXPECT_TRUE(Ask(9).exact);
-  EXPECT_EQ(Ask(9).reason_with_cpu, "earlier blocks in host memory are not known");
+  EXPECT_EQ(Ask(9).reason_with_cpu,
+            "blocks in host memory are missing, or a reset may have dropped them");
   sources[0]->OnReset(ResetReason::kRestart);
   Send(Batch(StoreTokens({Hash(1)}, Tokens(1, 4))));
   EXPECT_TRUE(Ask(9).exact_with_cpu);
@@ -115,7 +137,8 @@ TEST_F(SourceProofTest, AfterALateJoinLoadsAreNotExact) {
   EXPECT_EQ(Send(Batch(AllBlocksCleared()), /*seq=*/5), BatchResult::kComplete);
   Send(Batch(StoreTokens({Hash(1)}, Tokens(1, 4))), /*seq=*/6);
   EXPECT_EQ(Ask(9).reason, "");
-  EXPECT_EQ(Ask(9).reason_with_cpu, "earlier blocks in host memory are not known");
+  EXPECT_EQ(Ask(9).reason_with_cpu,
+            "blocks in host memory are missing, or a reset may have dropped them");
 }
 
 // vLLM's connector announces tokens, but no salts. The GPU store, which had the salt, was missed.

@@ -66,6 +66,15 @@ TEST_F(SourceTest, AppliesWhatItDecodes) {
   EXPECT_EQ(source->State(SourceState::kGap), SourceState::kGap);
 }
 
+TEST_F(SourceTest, AResetReportsTheBlocksThatAnUndecodableBatchDropped) {
+  Send(Batch(StoreFull(Hashes(1, 4), 0)));
+  EXPECT_EQ(source->OnBatch(std::vector<uint8_t>{0xc1}), BatchResult::kUndecodable);
+  EXPECT_EQ(source->OnReset(ResetReason::kDoubt), 4u);
+  EXPECT_EQ(source->OnReset(ResetReason::kDoubt), 0u);
+  Send(Batch(StoreFull(Hashes(1, 2), 0)));
+  EXPECT_EQ(source->OnReset(ResetReason::kDoubt), 2u);
+}
+
 // From v0.33 on, vLLM writes the map head of a store with a 16-bit count. The release decides the
 // answer here: from v0.32 on, a lookup that drops a block for a draft head looks one unit further.
 TEST_F(SourceTest, AWideHeaderOfAStoreShowsTheRelease) {
