@@ -246,6 +246,7 @@ TEST_F(RanksTest, OnOneSocketALateReaderLacksBlocks) {
     const uint64_t seq = publisher->next_seq().value;
     ASSERT_TRUE(publisher->Publish(OfRank(0, EventBatch())).ok());
     AskUntil(last, [seq](const Json& w) { return w.at(1).at("next_seq") > seq; });
+    ASSERT_FALSE(HasFailure());
   }
   EXPECT_EQ(Counter("kvcast_source_snapshot_failures_total"), 0);
   EXPECT_EQ(Ask(last)[1].at("reusable_tokens"), kPeerBlock);
