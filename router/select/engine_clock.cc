@@ -380,18 +380,28 @@ double EngineClock::QueueSeconds(const StepCost& cost) const {
   return slowdown_ * (cost.Of(queued_work_) + StepsOf(queued_tokens_) * cost.Of(DecodeStep()));
 }
 
+// The seconds of a prompt that no other prompt delays.
+double EngineClock::AloneSeconds(int64_t context, int64_t tokens, const StepCost& cost) const {
+  return slowdown_ * (cost.Prefill(context, tokens) + StepsOf(tokens) * cost.Of(DecodeStep()));
+}
+
 EngineClock::Prediction EngineClock::Predict(double now_s, int64_t context, int64_t tokens,
                                              const StepCost& cost) const {
   constexpr uint64_t kNone = ~uint64_t{0};
   tokens = std::max<int64_t>(tokens, 1);
-  const double compute_s =
-      slowdown_ * (cost.Prefill(context, tokens) + StepsOf(tokens) * cost.Of(DecodeStep()));
+  const double compute_s = AloneSeconds(context, tokens, cost);
   double end_s = 0;
   const bool by_sums = prefills_.size() > kPromptsOfWalk ||
                        static_cast<double>(queued_tokens_ + tokens) >
                            kStepsOfWalk * static_cast<double>(PromptTokensOfStep());
   if (by_sums) {
-    end_s = std::max(anchor_s_ + QueueSeconds(cost), now_s) + compute_s;
+    double begin_s = anchor_s_;
+    if (reports_ && !prefills_.empty()) {  // the first prompt of a late engine ends late
+      const Prefill& first = prefills_.front();
+      begin_s =
+          std::max(begin_s, now_s - late_s_ - AloneSeconds(first.context, first.tokens, cost));
+    }
+    end_s = std::max(begin_s + QueueSeconds(cost), now_s) + compute_s;
   } else {
     // The steps before the tail depend on `now_s` only if the engine is late.
     const double not_before_s = reports_ ? now_s - late_s_ : -1e300;

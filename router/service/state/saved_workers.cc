@@ -74,6 +74,14 @@ std::set<std::string> SavedWorkers::KeepFiles(const StateFolder& folder) {
   return names;
 }
 
+void SavedWorkers::DropFolder() {
+  const MutexLock lock(mutex_);
+  for (auto* places : {&by_registration_, &replaced_}) {
+    std::erase_if(*places,
+                  [](const auto& entry) { return entry.second.origin == StateOrigin::kFolder; });
+  }
+}
+
 bool SavedWorkers::empty() const {
   const MutexLock lock(mutex_);
   return by_registration_.empty();

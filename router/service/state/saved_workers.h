@@ -47,6 +47,8 @@ class SavedWorkers {
   // no save replaces these files. A state of the folder that a state of the other router replaces
   // is not restored yet. Returns the new names. Load reads these names too.
   std::set<std::string> KeepFiles(const StateFolder& folder);
+  // Drops the states of the folder that were not restored.
+  void DropFolder();
   // True: there is no saved state that can still be restored.
   bool empty() const;
   // Drops the states of the other router that were not restored. The states of the folder that they

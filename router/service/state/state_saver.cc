@@ -43,7 +43,11 @@ Status StateSaver::Save() {
   SaveReport now;
   Status status;
   std::set<std::string> kept;
-  if (SteadyMs() - began_ms_ < kKeepUnclaimedMs) kept = saved_.KeepFiles(folder_);
+  if (SteadyMs() - began_ms_ < kKeepUnclaimedMs) {
+    kept = saved_.KeepFiles(folder_);
+  } else {
+    saved_.DropFolder();  // the files are removed below
+  }
   for (size_t shard = 0; shard < router_.index.shards(); ++shard) {
     const Status saved = SaveShard(shard, now);
     if (status.ok()) status = saved;

@@ -199,6 +199,20 @@ TEST_F(EngineClockTest, APredictionDependsOnTheStateOnly) {
   }
 }
 
+// A long queue is predicted by its sums. Each prompt takes 2 s. The engine has reported no first
+// token for 90 s.
+TEST_F(EngineClockTest, ALateEngineWithALongQueueIsNotIdle) {
+  clock.Sent(1, 0, 0, 100, kPlain);
+  clock.FirstToken(1, 1.1, kPlain);
+  clock.Ended(1);
+  for (uint64_t request = 2; request < 22; ++request) {
+    clock.Sent(request, 10, 0, kStepTokens, kPlain);
+    if (request < 4) continue;
+    const double queue_s = 2 * static_cast<double>(request - 1);
+    EXPECT_NEAR(Predicted(100, 100), queue_s - 2 - 0.05 + 1.1, 1e-9) << request;
+  }
+}
+
 TEST_F(EngineClockTest, ALateEngineDelaysAllPromptsOfItsQueue) {
   clock.Sent(1, 0, 0, 100, kPlain);
   clock.FirstToken(1, 1.1, kPlain);

@@ -465,6 +465,8 @@ TEST_P(PeerFaultsTest, ASavedStateThatAPeerReplacedIsKept) {
   EXPECT_EQ(saved.DropPeer(), 1u);
   EXPECT_FALSE(saved.empty());
   EXPECT_EQ(saved.KeepFiles(*opened).size(), 1u);
+  saved.DropFolder();
+  EXPECT_TRUE(saved.empty());
 }
 
 // The memory of states that no worker has claimed is freed.
