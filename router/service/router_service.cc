@@ -236,8 +236,7 @@ TargetListConfig RouterService::Impl::ListsOf(std::string_view kind, const LogEv
 Status RouterService::Impl::CheckClient(const RouterOptions& options) const {
   if (options.kubernetes_sources.empty() || core_.kubernetes_sources->has_client()) return Status();
   return Status(StatusCode::kInvalidArgument,
-                "kubernetes_sources: only the program `kvcast router` can follow them, not the "
-                "Python package");
+                "kubernetes_sources: only the program `kvcast router` can follow them");
 }
 
 // Reads no file, looks up no name and sends no request yet.

@@ -73,7 +73,7 @@ class RequestReader::Parser final : public http::basic_parser<true> {
       refusal = "Content-Length: must be one decimal number";
     } else {
       refusal = is_header_done() ? "body: invalid chunked encoding"
-                                 : "head: not a valid HTTP/1.0 or HTTP/1.1 request";
+                                 : "head: not a valid request of HTTP/1.0 or HTTP/1.1";
     }
   }
 
@@ -87,7 +87,7 @@ class RequestReader::Parser final : public http::basic_parser<true> {
   void on_request_impl(http::verb, Text method, Text target, int version,
                        error_code& error) override {
     if (version != 10 && version != 11)
-      return Refuse(400, "head: not a valid HTTP/1.0 or HTTP/1.1 request", error);
+      return Refuse(400, "head: not a valid request of HTTP/1.0 or HTTP/1.1", error);
     request.method = View(method);
     request.takes_chunks = version == 11;
     const char* const why = ReadTarget(View(target), request);

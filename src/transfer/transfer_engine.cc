@@ -33,7 +33,7 @@ Status Validate(const TransferConfig& config) {
       return {status.code(), field + "layout." + status.message()};
     }
   }
-  if (config.host.base == nullptr) return Invalid("host.base", "is null");
+  if (config.host.base == nullptr) return Invalid("host.base", "must not be null");
   if (config.host.slot_bytes == 0) return Invalid("host.slot_bytes", "must be positive");
   if (config.host.region_bytes % config.host.slot_bytes != 0) {
     return Invalid("host.region_bytes", "must be a multiple of host.slot_bytes");
@@ -232,7 +232,7 @@ TransferEngine::~TransferEngine() = default;
 
 Result<std::unique_ptr<TransferEngine>> TransferEngine::Create(
     TransferConfig config, std::unique_ptr<CopyBackend> backend) {
-  if (backend == nullptr) return Invalid("backend", "is null");
+  if (backend == nullptr) return Invalid("backend", "must not be null");
   if (Status status = Validate(config); !status.ok()) return status;
   return std::unique_ptr<TransferEngine>(
       new TransferEngine(std::make_unique<Impl>(std::move(config), std::move(backend))));

@@ -400,7 +400,8 @@ TEST_F(TransferEngineTest, ErrorsOfTheConfigurationNameTheField) {
   EXPECT_EQ(with([](auto& c) { c.max_batch_bytes = 0; }), "max_batch_bytes: must be positive");
   EXPECT_EQ(with([](auto& c) { c.max_batch_ops = 0; }), "max_batch_ops: must be positive");
   EXPECT_EQ(with([](auto& c) { c.batches_in_flight = 0; }), "batches_in_flight: must be positive");
-  EXPECT_EQ(TransferEngine::Create(config_, nullptr).status().message(), "backend: is null");
+  EXPECT_EQ(TransferEngine::Create(config_, nullptr).status().message(),
+            "backend: must not be null");
 }
 
 }  // namespace
