@@ -221,10 +221,8 @@ void PrefixIndex::Impl::NoteLookahead(WorkerState& worker, const BlockStored& ev
   if (lookahead == worker.shown.lookahead || lookahead < 0 || lookahead > kMaxLookahead) return;
   const bool changes = lookahead != worker.lookahead();
   worker.shown.lookahead = lookahead;
-  // The earlier names were computed with another lookahead. Queries with the new lookahead do not
-  // find these blocks.
-  const bool has_names = worker.lower_names || worker.total() > worker.total_unnamed();
-  if (changes && has_names) {
+  // The names from other tiers were computed with another lookahead.
+  if (changes && worker.lower_names) {
     worker.ambiguous.AddEverything();
     worker.ambiguous_changed = true;
   }

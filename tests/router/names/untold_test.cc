@@ -346,17 +346,6 @@ TEST(LearnedLookahead, IsThatOfTheLastStore) {
   EXPECT_FALSE(Lacks(worker.Match(Tokens(1, 6), {}, 2), Untold::kEagle));
 }
 
-// A query with the new lookahead does not find the first block.
-TEST(LearnedLookahead, AChangeMakesEarlierNamesAmbiguous) {
-  ContentWorker worker({Full(4)});
-  worker.Apply(StoreTokens({Hash(1)}, Tokens(1, 4)));
-  EXPECT_FALSE(worker.Match(Tokens(1, 4)).ambiguous);
-  BlockStored store = StoreTokens({Hash(2)}, Tokens(100, 4));
-  store.lookahead = LookaheadTokens{.width = 1, .token_ids = {104}};
-  worker.Apply(store);
-  EXPECT_TRUE(worker.Match(Tokens(1, 4), {}, 1).ambiguous);
-}
-
 TEST(LearnedLookahead, EndsTheDropOfGroupsWithADraftHead) {
   ContentWorker worker({Eagle(Full(4))});
   BlockStored store = StoreTokens({Hash(1), Hash(2)}, Tokens(1, 8));
