@@ -64,14 +64,6 @@ void RunImage::ReadHeld(FieldReader& from, size_t held, size_t counts) {
   }
 }
 
-// A run without a proof has one block. Otherwise, the prefix of the last block has a length too.
-bool RunImage::IsLengthValid() const {
-  constexpr uint64_t kUnproven = ~uint32_t{0};  // BlockName::kUnproven
-  if (stride == 0 || end == 0) return true;
-  if (end == kUnproven) return blocks == 1;
-  return end + uint64_t{stride} * (blocks - 1) < kUnproven;
-}
-
 bool RunImage::ReadParts(FieldReader& from, bool with_hashes) {
   integers.clear();
   byte_strings.clear();
@@ -84,7 +76,9 @@ bool RunImage::ReadParts(FieldReader& from, bool with_hashes) {
   end = static_cast<uint32_t>(from.Int(~uint32_t{0}));
   const size_t held = from.Count(1);
   const size_t counts = from.Count(3);
-  if (blocks == 0 || !IsLengthValid()) from.Fail();
+  // A named run without a proof has one block; see RunStore::NewBlocks.
+  constexpr uint32_t kUnproven = ~uint32_t{0};
+  if (blocks == 0 || (stride > 0 && end == kUnproven && blocks > 1)) from.Fail();
   if (with_hashes) {
     ReadHashes(from);
   } else {

@@ -143,7 +143,6 @@ struct RunImage {
 
  private:
   bool ReadParts(FieldReader& from, bool with_hashes);
-  bool IsLengthValid() const;
   void ReadHashes(FieldReader& from);
   void SkipHashes(FieldReader& from) const;
   void ReadHeld(FieldReader& from, size_t held, size_t counts);

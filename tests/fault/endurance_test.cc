@@ -304,7 +304,9 @@ TEST_F(EnduranceTest, NoSyncedSourceIsWrongAndMemoryStaysFlat) {
   }
   EndFaults();
   EXPECT_TRUE(Eventually(all_are_synced)) << "not every source is synced in the end";
-  EXPECT_LE(OpenDescriptors(), descriptors + kSources) << "descriptors leak";
+  // libzmq closes the sockets of the last requests on a thread of its own.
+  EXPECT_TRUE(Eventually([&] { return OpenDescriptors() <= descriptors + kSources; }))
+      << "descriptors leak: " << OpenDescriptors() << ", at the start " << descriptors;
   const double slope = SlopeOf(samples);
   if (seconds >= kJudgedSeconds) {
     EXPECT_LE(slope, kMostMibPerMinute) << "memory grows";

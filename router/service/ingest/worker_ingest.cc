@@ -232,6 +232,7 @@ BatchResult WorkerIngest::OnBatch(std::span<const uint8_t> payload, Seq seq) {
   // NoteScheme may restart the worker, and the index then forgets the rules.
   NoteRelease(counts);
   NameFound();
+  NoteClears();
   const ApplyResult applied = replica_.Apply(seq.value, batch_);
   size_t groups = 0;
   {
@@ -242,7 +243,6 @@ BatchResult WorkerIngest::OnBatch(std::span<const uint8_t> payload, Seq seq) {
     index_counters_ = applied.counters;
   }
   NoteCacheSize(applied.counters, groups);
-  if (MayHaveClearedHostMemory()) doubts_.lacks_host_blocks = true;
   if (observer_) observer_({seq, batch_, applied.left_out, doubtful && !trtllm_});
   // Polled batches can be large and rare, so their memory is not kept.
   if (trtllm_) batch_ = EventBatch();
@@ -359,20 +359,6 @@ bool WorkerIngest::IsComplete(const IndexCounters& now) const {
   return std::ranges::none_of(block_counts_.groups(), [](const GroupTally& group) {
     return std::any_of(group.tiers.begin() + 1, group.tiers.end(),
                        [](const GroupTally::InTier& tier) { return tier.stored > 0; });
-  });
-}
-
-// vLLM's connector announces no removes when a reset drops its blocks in host memory. The event of
-// the reset has no medium, whether or not the connector was reset.
-bool WorkerIngest::MayHaveClearedHostMemory() {
-  const bool cleared = std::ranges::any_of(batch_.events, [](const Event& event) {
-    const auto* clear = std::get_if<AllBlocksCleared>(&event);
-    return clear != nullptr && !clear->medium;
-  });
-  if (!cleared) return false;
-  MutexLock lock(mutex_);
-  return std::ranges::any_of(block_counts_.groups(), [](const GroupTally& group) {
-    return group.tiers[static_cast<size_t>(Tier::kCpu)].held > 0;
   });
 }
 

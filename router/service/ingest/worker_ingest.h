@@ -149,8 +149,9 @@ class WorkerIngest {
   bool is_contradicted() const { return doubts_.contradicted; }
   // True: the blocks of the engine in host memory or storage may differ from those of the index,
   // because batches are missing since the engine's start, or because a reset of the engine may have
-  // dropped blocks without an event. A snapshot ends this state.
-  bool lacks_host_blocks() const { return doubts_.lacks_host_blocks; }
+  // dropped blocks without an event. A snapshot ends the first cause, and a clear of the CPU tier
+  // the second. A restart ends both.
+  bool lacks_host_blocks() const { return doubts_.lacks_host_blocks || doubts_.cleared_host; }
   // Number of times that the source has dropped or replaced blocks in the index because the blocks
   // were wrong or incomplete, or has begun to do so. The number changes before the index changes.
   // Read the index first, and then this number: if the number equals SourceStatus::replacements,
@@ -209,7 +210,7 @@ class WorkerIngest {
   // `groups`: the number of groups that have had blocks.
   void NoteCacheSize(const IndexCounters& now, size_t groups);
   bool IsComplete(const IndexCounters& now) const;
-  bool MayHaveClearedHostMemory();
+  void NoteClears();
   // `groups`: number of groups that have had blocks. `doubtful`: the decoder lost a part of the
   // batch.
   BatchResult ResultOf(const ApplyResult& applied, size_t groups, bool doubtful);
@@ -250,7 +251,8 @@ class WorkerIngest {
   struct Doubts {
     std::atomic<bool> inexact{false};            // see State
     std::atomic<bool> contradicted{false};       // see is_contradicted
-    std::atomic<bool> lacks_host_blocks{false};  // see lacks_host_blocks
+    std::atomic<bool> lacks_host_blocks{false};  // batches are missing; see lacks_host_blocks
+    std::atomic<bool> cleared_host{false};       // a reset may have dropped blocks
     std::atomic<uint64_t> replacements{0};       // see replacements
     uint64_t undecodable = 0;  // residencies that undecodable batches dropped; see OnReset
   };

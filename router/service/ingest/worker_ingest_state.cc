@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <utility>
+#include <variant>
 
 #include "router/service/ingest/worker_ingest.h"
 
@@ -20,7 +21,7 @@ std::vector<uint8_t> WorkerIngest::Save() const {
   const std::optional<double> ts = last_batch_ts();
   to.Bool(ts.has_value());
   to.Fixed(std::bit_cast<uint64_t>(ts.value_or(0)));
-  to.Bool(doubts_.lacks_host_blocks);
+  to.Bool(lacks_host_blocks());
   host_memory_.Save(to);
   return to.Take();
 }
@@ -46,7 +47,7 @@ Status WorkerIngest::Restore(std::span<const uint8_t> saved, uint64_t next_seq,
   epoch_ = {.began = true, .release = release};
   has_components_ = has_components;
   host_memory_ = host_memory;
-  doubts_.lacks_host_blocks = lacks_host_blocks;
+  doubts_.lacks_host_blocks = doubts_.cleared_host = lacks_host_blocks;
   cache_size_.blocks = blocks;
   cache_size_.groups = groups;
   cache_size_.tokens = tokens;
@@ -83,6 +84,28 @@ bool WorkerIngest::CommitSnapshot(const PublisherStatus& status) {
   return true;
 }
 
+// vLLM's connector announces no removes when a reset drops its blocks in host memory. The event of
+// the reset has no medium, whether or not the connector was reset. The state of the publisher keeps
+// these blocks too, so a snapshot does not end the doubt.
+void WorkerIngest::NoteClears() {
+  bool holds = false;
+  {
+    MutexLock lock(mutex_);
+    holds = std::ranges::any_of(block_counts_.groups(), [](const GroupTally& group) {
+      return group.tiers[static_cast<size_t>(Tier::kCpu)].held > 0;
+    });
+  }
+  for (const Event& event : batch_.events) {
+    if (const auto* stored = std::get_if<BlockStored>(&event)) {
+      holds = holds || TierOf(stored->medium) == Tier::kCpu;
+    } else if (const auto* clear = std::get_if<AllBlocksCleared>(&event)) {
+      if (!clear->medium && holds) doubts_.cleared_host = true;
+      if (TierOf(clear->medium) != Tier::kCpu) continue;
+      doubts_.cleared_host = holds = false;
+    }
+  }
+}
+
 uint64_t WorkerIngest::OnReset(ResetReason reason) {
   const uint64_t dropped = std::exchange(doubts_.undecodable, 0) + index_.counters(id_).residencies;
   ++doubts_.replacements;
@@ -96,7 +119,7 @@ uint64_t WorkerIngest::OnReset(ResetReason reason) {
   if (reason == ResetReason::kRestart) {
     replica_.Reset(/*restart=*/true);
     epoch_.release = Release::kUnknown;
-    doubts_.lacks_host_blocks = false;
+    doubts_.lacks_host_blocks = doubts_.cleared_host = false;
     has_components_ = false;
     epoch_.began = false;
     watch_.Restart();

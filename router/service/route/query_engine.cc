@@ -251,6 +251,8 @@ QueryEngine::ContentHits QueryEngine::HitsByContent(const WorkerIngest& source,
 
 void QueryEngine::OfferNames(WorkerIngest& source, const Cohort& cohort, int64_t units,
                              PromptNames& names) {
+  // A content of another lookahead is not the content of the hash.
+  if (cohort.chain->form.lookahead != cohort.lookahead) return;
   const SharedChain& hashes = names.Chain(*cohort.chain, cohort.hash_block_size);
   const auto& contents = names.Contents(cohort.hash_block_size, cohort.lookahead);
   // Each of the two lists may end early, before a block that the query does not describe.

@@ -31,7 +31,7 @@ SIOCSIFFLAGS = 0x8914
 def enter_namespace():
     """Moves this process into a network namespace of its own, with loopback. Returns false if the system refuses."""
     system = ctypes.CDLL(None, use_errno=True)
-    if system.unshare(CLONE_NEWNET) != 0 and system.unshare(CLONE_NEWUSER | CLONE_NEWNET) != 0:
+    if system.unshare(CLONE_NEWUSER | CLONE_NEWNET) != 0 and system.unshare(CLONE_NEWNET) != 0:
         return False
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
         request = struct.pack("16sH22x", b"lo", 0)

@@ -105,9 +105,11 @@ TEST(PausedBatches, PauseForABatchThatWaits) {
   PrefixIndex index;
   AddBoth(index);
   std::atomic<bool> done{false};
+  std::atomic<bool> begun{false};
   std::jthread small([&] {
-    for (RandomBatches batches(2); !done;) index.Apply(kSmall, batches.Next(2));
+    for (RandomBatches batches(2); !done; begun = true) index.Apply(kSmall, batches.Next(2));
   });
+  while (!begun) std::this_thread::yield();
   RandomBatches large(1);
   for (int i = 0; i < kMostBatches && index.batch_pauses() == 0; ++i) {
     index.Apply(kLarge, large.Next(100));

@@ -14,7 +14,6 @@
 #include "router/service/router_service.h"
 #include "tests/router/service/peer_engine.h"
 #include "tests/support/index_events.h"
-#include "tests/support/stream_test_util.h"
 
 namespace kvcast::router {
 namespace {

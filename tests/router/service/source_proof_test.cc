@@ -77,6 +77,13 @@ TEST_F(SourceProofTest, AClearWithoutAMediumMayHaveClearedHostMemory) {
     EXPECT_TRUE(Ask(9).exact);
     EXPECT_EQ(Ask(9).match.with_cpu_tokens, 8);
     EXPECT_EQ(Ask(9).exact_with_cpu, dialect == Dialect::kKvcast1) << "which writes the medium";
+    std::vector<uint8_t> host;
+    const auto clear_host = Batch(AllBlocksCleared{.medium = kMediumCpu});
+    EXPECT_TRUE(EncodeBatch(clear_host, Dialect::kKvcast1, host).ok());
+    sources[0]->OnBatch(host, Seq(2));
+    EXPECT_TRUE(Ask(9).exact_with_cpu) << "the clear names host memory";
+    Send(Batch(AllBlocksCleared()), /*seq=*/3);
+    EXPECT_TRUE(Ask(9).exact_with_cpu) << "host memory was empty";
   }
 }
 
