@@ -1629,7 +1629,7 @@ MUTATIONS = [
     ("keep a removed worker whose latest run sent nothing", "router/service/relay/topic_numbers.h",
      "it->second.run <= of.run", "it->second.run == of.run", "router_service_test --gtest_filter=TopicNumbers.*"),
     ("read unproven runs of several blocks", "router/index/run_image.cc",
-     "blocks == 0 || (stride > 0 && end == kUnproven && blocks > 1)", "blocks == 0",
+     "end == kUnproven && blocks > 1)", "end == kUnproven && blocks > kMaxBlocks)",
      "router_index_test --gtest_filter=RunImage.*"),
     ("report no blocks that an undecodable batch dropped", "router/service/ingest/worker_ingest.cc",
      "    doubts_.undecodable += index_.counters(id_).residencies;\n", "",
