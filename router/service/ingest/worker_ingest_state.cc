@@ -88,6 +88,10 @@ bool WorkerIngest::CommitSnapshot(const PublisherStatus& status) {
 // the reset has no medium, whether or not the connector was reset. The state of the publisher keeps
 // these blocks too, so a snapshot does not end the doubt.
 void WorkerIngest::NoteClears() {
+  const auto is_clear = [](const Event& event) {
+    return std::holds_alternative<AllBlocksCleared>(event);
+  };
+  if (std::ranges::none_of(batch_.events, is_clear)) return;
   bool holds = false;
   {
     MutexLock lock(mutex_);
