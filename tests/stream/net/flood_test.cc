@@ -22,12 +22,14 @@
 #include "src/stream/net/socket.h"
 #include "src/stream/net/unfinished_bytes.h"
 #include "tests/support/curve_test_util.h"
+#include "tests/support/frame_limit.h"
 #include "tests/support/hostile_engine.h"
 #include "tests/support/stream_test_util.h"
 
 namespace kvcast::stream {
 namespace {
 
+using kvcast::testing::EndsConnectionOfFrame;
 using tools::ZmtpPeer;
 
 constexpr WorkerId kGood(0);
@@ -93,7 +95,7 @@ TEST(UnfinishedBytes, AnotherConnectionWithTheSameDescriptorDoesNotCount) {
   EXPECT_EQ(bytes.Read(0), std::nullopt);
 }
 
-class EndlessMessageTest : public testing::Test {
+class EndlessMessageTest : public ::testing::Test {
  protected:
   using Verdict = EndlessMessage::Verdict;
   EndlessMessageTest() {
@@ -330,13 +332,6 @@ TEST(Flood, PartsWithoutEndToAPublisher) {
   EXPECT_TRUE(EndsConnection(*client, EndlessPart()));
   EXPECT_EQ(followed.publisher->counters().flooding_peers, 2u);
   followed.ExpectNoGap();
-}
-
-// Sends a whole frame of this size. Returns true if the server ends the connection.
-bool EndsConnectionOfFrame(const std::string& endpoint, const std::string& type, size_t bytes) {
-  auto peer = ZmtpPeer::Connect(endpoint);
-  EXPECT_TRUE(peer.ok() && peer->Handshake(type).ok());
-  return !peer->SendMessage({std::string(bytes, '\1')}).ok() || !peer->Fence().ok();
 }
 
 TEST(Flood, AFrameAboveTheLimitEndsTheConnection) {
