@@ -24,6 +24,7 @@
 #include "tests/support/curve_test_util.h"
 #include "tests/support/frame_limit.h"
 #include "tests/support/hostile_engine.h"
+#include "tests/support/reserved_port.h"
 #include "tests/support/stream_test_util.h"
 
 namespace kvcast::stream {
@@ -399,10 +400,11 @@ TEST(Flood, PartsWithoutEndInAReply) {
 
 TEST(Flood, PartsWithoutEndToABoundSource) {
   const auto subscriber = Subscriber::Create(SmallFrames()).value();
-  const std::string endpoint = [] { return Listener().endpoint(); }();
+  const kvcast::testing::ReservedPort port;
   RecordingSink sink;
-  ASSERT_TRUE(AddSource(*subscriber, sink, {kHostile, endpoint, "", "", /*bind=*/true}).ok());
-  auto peer = ZmtpPeer::Connect(endpoint);
+  ASSERT_TRUE(
+      AddSource(*subscriber, sink, {kHostile, port.endpoint(), "", "", /*bind=*/true}).ok());
+  auto peer = ZmtpPeer::Connect(port.endpoint());
   ASSERT_TRUE(peer.ok() && peer->Handshake("PUB").ok());
   EXPECT_TRUE(EndsConnection(*peer, EndlessPart()));
   EXPECT_TRUE(Eventually([&] { return subscriber->status(kHostile).bad_messages > 0; }));

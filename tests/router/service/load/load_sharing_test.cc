@@ -73,10 +73,9 @@ struct LoadSharingTest : ::testing::Test {
 };
 
 TEST_F(LoadSharingTest, AFrameAboveTheLimitEndsTheConnection) {
-  const std::string endpoint = [] { return stream::Listener().endpoint(); }();
-  Start({}, endpoint);
-  EXPECT_FALSE(kvcast::testing::EndsConnectionOfFrame(endpoint, "SUB", 4 << 10));
-  EXPECT_TRUE(kvcast::testing::EndsConnectionOfFrame(endpoint, "SUB", (4 << 10) + 1));
+  Start({}, "tcp://127.0.0.1:0");
+  EXPECT_FALSE(kvcast::testing::EndsConnectionOfFrame(sharing->endpoint(), "SUB", 4 << 10));
+  EXPECT_TRUE(kvcast::testing::EndsConnectionOfFrame(sharing->endpoint(), "SUB", (4 << 10) + 1));
 }
 
 TEST_F(LoadSharingTest, PublishesOncePerPeriodWithoutAChange) {
